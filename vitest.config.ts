@@ -1,0 +1,25 @@
+import { fileURLToPath } from "node:url";
+import { defineConfig } from "vitest/config";
+
+const source = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+
+export default defineConfig({
+  resolve: {
+    alias: [
+      { find: /^@x\/redlock-core$/, replacement: source("packages/redlock-core/src/index.ts") },
+      { find: /^@x\/redlock-core\/node-redlock$/, replacement: source("packages/redlock-core/src/node-redlock.ts") },
+      { find: /^@x\/leader$/, replacement: source("packages/leader/src/index.ts") },
+      { find: /^@x\/leader\/scheduler$/, replacement: source("packages/leader/src/scheduler/index.ts") },
+      { find: /^@x\/workers$/, replacement: source("packages/workers/src/index.ts") },
+      { find: /^@x\/test-support$/, replacement: source("test/support/src/index.ts") },
+    ],
+  },
+  test: {
+    include: ["packages/*/test/**/*.test.ts", "examples/*/test/**/*.test.ts", "test/**/*.test.ts"],
+    exclude: ["**/node_modules/**", "**/dist/**"],
+    pool: "forks",
+    testTimeout: 30_000,
+    hookTimeout: 30_000,
+    dangerouslyIgnoreUnhandledErrors: false,
+  },
+});
