@@ -17,6 +17,7 @@ export default defineConfig({
   test: {
     include: ["packages/*/test/**/*.test.ts", "examples/*/test/**/*.test.ts", "test/**/*.test.ts"],
     exclude: ["**/node_modules/**", "**/dist/**"],
+    setupFiles: [source("test/support/vitest-setup.ts")],
     pool: "forks",
     testTimeout: 30_000,
     hookTimeout: 30_000,

@@ -1,0 +1,155 @@
+/**
+ * Node processes for tests and examples that need several: they talk over Node's IPC channel, are told apart by a name, and
+ * are killed at the latest when the process that started them ends. A `.ts` file runs from source with tsx, and `@x/*`
+ * resolves to the packages' sources (tsconfig.check.json); a `.js` file runs as it is.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { type Exit, follow } from "./processes.ts";
+
+export interface ChildOptions {
+  /** For messages and lists of running processes. Default: the file's name. */
+  readonly name?: string;
+  readonly args?: readonly string[];
+  /** Added to this process's environment. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Called for each message that the child sends with `process.send`. */
+  readonly onMessage?: (message: unknown) => void;
+}
+
+/** Spawns a Node process; it starts to run before this returns, so that no message is lost. */
+export function spawnChild(file: string | URL, options: ChildOptions = {}): Child {
+  return new Child(typeof file === "string" ? file : fileURLToPath(file), options);
+}
+
+const keptLines = 200;
+
+export class Child implements AsyncDisposable {
+  readonly name: string;
+  /** Resolves when the process has ended. */
+  readonly exited: Promise<Exit>;
+  readonly #process: ChildProcess;
+  readonly #messages: unknown[] = [];
+  readonly #waiting = new Set<() => void>();
+  readonly #output: string[] = [];
+  #exit: Exit | undefined;
+
+  /** Use `spawnChild`. */
+  constructor(file: string, options: ChildOptions) {
+    this.name = options.name ?? file.slice(file.lastIndexOf("/") + 1);
+    const fromSource = file.endsWith(".ts");
+    this.#process = spawn(
+      process.execPath,
+      [...(fromSource ? ["--import", import.meta.resolve("tsx")] : []), file, ...(options.args ?? [])],
+      {
+        // Of its own, so that Ctrl-C reaches it through the process that started it, in that one's order.
+        detached: true,
+        stdio: ["ignore", "pipe", "pipe", "ipc"],
+        env: {
+          ...process.env,
+          ...(fromSource
+            ? { TSX_TSCONFIG_PATH: fileURLToPath(new URL("../../../tsconfig.check.json", import.meta.url)) }
+            : {}),
+          ...options.env,
+        },
+      },
+    );
+    this.exited = follow(this.#process, this.name).then((exit) => {
+      this.#exit = exit;
+      this.#wake();
+      return exit;
+    });
+    this.#process.on("message", (message) => {
+      this.#messages.push(message);
+      options.onMessage?.(message);
+      this.#wake();
+    });
+    // send() reports a closed channel to its callback, too; the error of a failed spawn rejects `exited`.
+    this.#process.on("error", () => {});
+    for (const stream of [this.#process.stdout, this.#process.stderr]) {
+      stream?.setEncoding("utf8").on("data", (text: string) => {
+        this.#output.push(text);
+        if (this.#output.length > keptLines) this.#output.shift();
+      });
+    }
+  }
+
+  get pid(): number | undefined {
+    return this.#process.pid;
+  }
+
+  get isRunning(): boolean {
+    return this.#exit === undefined;
+  }
+
+  /** What the process wrote last to stdout and stderr. */
+  get output(): string {
+    return this.#output.join("");
+  }
+
+  /** Every message so far. */
+  get messages(): readonly unknown[] {
+    return this.#messages;
+  }
+
+  /** Sends a message; it is lost when the process has ended. */
+  send(message: Readonly<Record<string, unknown>> | string): void {
+    if (this.#process.connected) this.#process.send(message, () => {});
+  }
+
+  /**
+   * The first message that `matches`, waiting for it when it has not come yet.
+   * @throws Error with the process's output when it ends without sending one, or when `timeout` ms (default 20,000) have passed.
+   */
+  async message<T>(
+    matches: (message: unknown) => message is T,
+    options: { readonly timeout?: number } = {},
+  ): Promise<T> {
+    const timeout = options.timeout ?? 20_000;
+    let isLate = false;
+    const timer = setTimeout(() => {
+      isLate = true;
+      this.#wake();
+    }, timeout);
+    try {
+      for (let next = 0; ; ) {
+        for (; next < this.#messages.length; next++) {
+          const message = this.#messages[next];
+          if (matches(message)) return message;
+        }
+        if (this.#exit !== undefined)
+          throw new Error(`${this.name} ended (${JSON.stringify(this.#exit)}) before the message\n${this.output}`);
+        if (isLate) throw new Error(`${this.name} sent no such message within ${timeout} ms\n${this.output}`);
+        await new Promise<void>((resolve) => this.#waiting.add(resolve));
+      }
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Sends a signal, SIGKILL by default, and resolves when the process has ended. */
+  async kill(signal: NodeJS.Signals = "SIGKILL"): Promise<Exit> {
+    this.#process.kill(signal);
+    return await this.exited;
+  }
+
+  /** SIGSTOP. */
+  freeze(): void {
+    this.#process.kill("SIGSTOP");
+  }
+
+  /** SIGCONT. */
+  thaw(): void {
+    this.#process.kill("SIGCONT");
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+  }
+
+  #wake(): void {
+    const waiting = [...this.#waiting];
+    this.#waiting.clear();
+    for (const resolve of waiting) resolve();
+  }
+}

@@ -1,0 +1,193 @@
+/** A TCP proxy between a client and a server whose network can be made bad. One fault setting for all its connections. */
+import { once } from "node:events";
+import { connect, createServer, type Server, type Socket } from "node:net";
+
+/** `up` is from the client to the server, `down` back. */
+export type Direction = "up" | "down";
+
+/** Where the proxy connects to. */
+export type ProxyTarget = { readonly host: string; readonly port: number } | { readonly path: string };
+
+interface Link {
+  readonly client: Socket;
+  readonly server: Socket;
+  readonly lines: Record<Direction, Line>;
+}
+
+/** What is on its way in one direction, in order. */
+interface Line {
+  readonly waiting: { readonly atMs: number; readonly run: () => void }[];
+  timer: NodeJS.Timeout | undefined;
+}
+
+/** Starts a proxy on a free loopback port. */
+export async function startProxy(target: ProxyTarget): Promise<FaultyProxy> {
+  const proxy = new FaultyProxy(target);
+  await proxy.listen();
+  return proxy;
+}
+
+export class FaultyProxy implements AsyncDisposable {
+  readonly host = "127.0.0.1";
+  readonly #target: ProxyTarget;
+  readonly #listener: Server;
+  readonly #links = new Set<Link>();
+  readonly #delayMs: Record<Direction, number> = { up: 0, down: 0 };
+  readonly #swallowed: Record<Direction, boolean> = { up: false, down: false };
+  readonly #forwarded: Record<Direction, number> = { up: 0, down: 0 };
+  #refusing = false;
+  #port = 0;
+
+  /** Use `startProxy`. */
+  constructor(target: ProxyTarget) {
+    this.#target = target;
+    this.#listener = createServer({ allowHalfOpen: true }, (client) => this.#accept(client));
+  }
+
+  get port(): number {
+    return this.#port;
+  }
+
+  get url(): string {
+    return `redis://${this.host}:${this.#port}`;
+  }
+
+  /** Open connections. */
+  get connectionCount(): number {
+    return this.#links.size;
+  }
+
+  /** Bytes passed on since the start. */
+  forwardedBytes(direction: Direction): number {
+    return this.#forwarded[direction];
+  }
+
+  async listen(): Promise<void> {
+    this.#listener.listen(0, this.host);
+    await once(this.#listener, "listening");
+    const address = this.#listener.address();
+    if (address === null || typeof address === "string") throw new Error("the proxy has no port");
+    this.#port = address.port;
+  }
+
+  /** Passes bytes on `ms` later, in order; both directions unless one is named. Applies to bytes that arrive from now on. */
+  delay(ms: number, direction?: Direction): void {
+    for (const each of both(direction)) this.#delayMs[each] = ms;
+  }
+
+  /** Keeps connections open and swallows every byte from now on, both directions unless one is named. New connections open, too. */
+  blackhole(direction?: Direction): void {
+    for (const each of both(direction)) this.#swallowed[each] = true;
+  }
+
+  /** Resets every open connection; new ones are accepted. Bytes on their way are lost. */
+  drop(): void {
+    for (const link of this.#links) this.#close(link);
+  }
+
+  /** Closes new connections at once; open ones stay. */
+  refuse(): void {
+    this.#refusing = true;
+  }
+
+  /** Ends the server's side of every open connection (FIN to the client), and goes on passing what the client sends. */
+  halfClose(): void {
+    for (const { client } of this.#links) client.end();
+  }
+
+  /** Ends every fault: bytes pass at once again, connections are accepted. Swallowed bytes do not come back. */
+  heal(): void {
+    this.delay(0);
+    this.#swallowed.up = false;
+    this.#swallowed.down = false;
+    this.#refusing = false;
+  }
+
+  async stop(): Promise<void> {
+    if (!this.#listener.listening) return;
+    const closed = once(this.#listener, "close");
+    this.#listener.close();
+    this.drop();
+    await closed;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  #accept(client: Socket): void {
+    if (this.#refusing) {
+      client.resetAndDestroy();
+      return;
+    }
+    const target = this.#target;
+    const address = "port" in target ? { host: target.host, port: target.port } : { path: target.path };
+    const server = connect({ ...address, allowHalfOpen: true });
+    const link: Link = { client, server, lines: { up: emptyLine(), down: emptyLine() } };
+    this.#links.add(link);
+    client.setNoDelay(true);
+    server.setNoDelay(true);
+    this.#pass(link, client, server, "up");
+    this.#pass(link, server, client, "down");
+    for (const socket of [client, server]) {
+      socket.on("error", () => this.#close(link));
+      socket.on("close", () => this.#close(link));
+    }
+  }
+
+  #pass(link: Link, from: Socket, to: Socket, direction: Direction): void {
+    from.on("data", (bytes: Buffer) => {
+      this.#later(link, direction, () => {
+        if (this.#swallowed[direction] || !to.writable) return;
+        this.#forwarded[direction] += bytes.length;
+        to.write(bytes);
+      });
+    });
+    from.on("end", () => {
+      this.#later(link, direction, () => {
+        if (!this.#swallowed[direction]) to.end();
+      });
+    });
+  }
+
+  #later(link: Link, direction: Direction, run: () => void): void {
+    const line = link.lines[direction];
+    const delayMs = this.#delayMs[direction];
+    if (delayMs === 0 && line.waiting.length === 0) {
+      run();
+      return;
+    }
+    line.waiting.push({ atMs: performance.now() + delayMs, run });
+    line.timer ??= setTimeout(() => advance(line), delayMs);
+  }
+
+  #close(link: Link): void {
+    if (!this.#links.delete(link)) return;
+    clearTimeout(link.lines.up.timer);
+    clearTimeout(link.lines.down.timer);
+    link.client.resetAndDestroy();
+    link.server.destroy();
+  }
+}
+
+function both(direction: Direction | undefined): readonly Direction[] {
+  return direction === undefined ? ["up", "down"] : [direction];
+}
+
+function emptyLine(): Line {
+  return { waiting: [], timer: undefined };
+}
+
+/** Runs what is due; what is behind waits for what is before it, also when its own delay was shorter. */
+function advance(line: Line): void {
+  line.timer = undefined;
+  for (let next = line.waiting[0]; next !== undefined; next = line.waiting[0]) {
+    const leftMs = next.atMs - performance.now();
+    if (leftMs > 0) {
+      line.timer = setTimeout(() => advance(line), leftMs);
+      return;
+    }
+    line.waiting.shift();
+    next.run();
+  }
+}

@@ -1,0 +1,212 @@
+/**
+ * Real Redis servers for tests and examples: a process each, on a unix socket and a free loopback port, in a temporary folder.
+ * They end with `stop()`, at the latest with the process that started them, whatever ends it (see watchdog.ts).
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { setTimeout as delay } from "node:timers/promises";
+import { Redis } from "ioredis";
+import { type Exit, follow } from "./processes.ts";
+import { redisBinary } from "./redis-binary.ts";
+import { temporaryFolder, unref } from "./watchdog.ts";
+
+export interface RedisServerOptions {
+  /** More arguments for the server, after the defaults: `["--maxmemory", "10mb"]`. */
+  readonly args?: readonly string[];
+  /** Keep data over `kill()` and `restart()`: an append-only file, synced on every write. Default: false. */
+  readonly persistence?: boolean;
+}
+
+// Below the range from which Linux (32768) and macOS (49152) take the ports of outgoing connections, so that nobody takes a
+// server's port while it is down; and 10,000 below the highest port that a cluster bus may use.
+const firstPort = 10_240;
+const lastPort = 22_000;
+const startAttempts = 20;
+const startTimeoutMs = 20_000;
+
+let serverCount = 0;
+
+/**
+ * Starts a server and resolves when it accepts connections.
+ * @throws Error with the server's last lines when it does not start, or when no binary is on the PATH.
+ */
+export async function startRedis(options: RedisServerOptions = {}): Promise<RedisServer> {
+  const folder = join(temporaryFolder(), `${serverCount++}`);
+  mkdirSync(folder);
+  for (let attempt = 1; ; attempt++) {
+    const port = firstPort + Math.floor(Math.random() * (lastPort - firstPort));
+    const server = new RedisServer(folder, port, options);
+    try {
+      await server.start();
+      return server;
+    } catch (error) {
+      if (!(error instanceof PortTakenError) || attempt === startAttempts) {
+        await server.stop();
+        throw error;
+      }
+    }
+  }
+}
+
+/** Starts `count` independent servers side by side; if one fails, those that started are stopped. */
+export async function startRedisNodes(count: number, options: RedisServerOptions = {}): Promise<RedisServer[]> {
+  const results = await Promise.allSettled(Array.from({ length: count }, () => startRedis(options)));
+  const servers = results.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
+  const failure = results.find((result) => result.status === "rejected");
+  if (failure !== undefined) {
+    await Promise.all(servers.map((server) => server.stop()));
+    throw failure.reason;
+  }
+  return servers;
+}
+
+class PortTakenError extends Error {}
+
+export class RedisServer implements AsyncDisposable {
+  readonly host = "127.0.0.1";
+  readonly port: number;
+  /** The unix socket. */
+  readonly path: string;
+  readonly url: string;
+  readonly #folder: string;
+  readonly #args: readonly string[];
+  #child: ChildProcess | undefined;
+  #exited: Promise<Exit> | undefined;
+  #log: string[] = [];
+
+  /** Use `startRedis`. */
+  constructor(folder: string, port: number, options: RedisServerOptions) {
+    this.port = port;
+    this.path = join(folder, "redis.sock");
+    this.url = `redis://${this.host}:${port}`;
+    this.#folder = folder;
+    this.#args = [
+      ...["--bind", this.host, "--port", `${port}`, "--unixsocket", this.path, "--dir", folder],
+      ...["--save", "", "--appendonly", options.persistence === true ? "yes" : "no", "--appendfsync", "always"],
+      ...["--daemonize", "no", "--logfile", "", "--loglevel", "notice"],
+      ...(options.args ?? []),
+    ];
+  }
+
+  /** The process id; undefined while the server is down. */
+  get pid(): number | undefined {
+    return this.#child?.pid;
+  }
+
+  get isRunning(): boolean {
+    return this.#child !== undefined;
+  }
+
+  /** The last lines that the server logged. */
+  get log(): readonly string[] {
+    return this.#log;
+  }
+
+  /** Starts the server after `kill()`; resolves when it accepts connections. Does nothing while it runs. */
+  async start(): Promise<void> {
+    if (this.#child !== undefined) return;
+    this.#log = [];
+    const child = spawn(redisBinary(), this.#args, { detached: true, stdio: ["ignore", "pipe", "pipe"] });
+    const exited = follow(child, `redis-server :${this.port}`);
+    this.#child = child;
+    this.#exited = exited;
+    const deadline = new AbortController();
+    const late = delay(startTimeoutMs, "late" as const, { signal: deadline.signal }).catch(() => "late" as const);
+    const end = await Promise.race([this.#readLog(child), exited, late]);
+    deadline.abort();
+    if (end === "ready") {
+      // A server that runs keeps nobody alive.
+      for (const each of [child, child.stdout, child.stderr]) unref(each);
+      void exited.then(() => {
+        if (this.#child === child) this.#child = undefined;
+      });
+      return;
+    }
+    await this.kill();
+    const log = this.#log.join("\n");
+    if (/address already in use|Failed listening|Could not create server/i.test(log)) throw new PortTakenError(log);
+    throw new Error(
+      `redis-server did not start: ${end === "late" ? `silent for ${startTimeoutMs} ms` : JSON.stringify(end)}\n${log}`,
+    );
+  }
+
+  /** Sends a signal, SIGKILL by default, and resolves when the process has ended. The folder stays, for `restart()`. */
+  async kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
+    const child = this.#child;
+    if (child === undefined) return;
+    child.ref();
+    child.kill(signal);
+    await this.#exited;
+    if (this.#child === child) this.#child = undefined;
+  }
+
+  /** Kills the server and starts it on the same port. Without `persistence` it has forgotten everything. */
+  async restart(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
+    await this.kill(signal);
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.start();
+      } catch (error) {
+        if (!(error instanceof PortTakenError) || attempt === startAttempts) throw error;
+      }
+    }
+  }
+
+  /** SIGSTOP: connections stay open, nothing is answered. */
+  freeze(): void {
+    this.#child?.kill("SIGSTOP");
+  }
+
+  /** SIGCONT. */
+  thaw(): void {
+    this.#child?.kill("SIGCONT");
+  }
+
+  /** FLUSHALL. */
+  async flush(): Promise<void> {
+    await this.call("FLUSHALL");
+  }
+
+  /** Runs one command on a connection of its own. */
+  async call(command: string, ...args: (string | number)[]): Promise<unknown> {
+    const client = new Redis({
+      path: this.path,
+      lazyConnect: true,
+      retryStrategy: () => null,
+      enableReadyCheck: false,
+    });
+    // The rejected command tells; without a listener ioredis would log the same error.
+    client.on("error", () => {});
+    try {
+      await client.connect();
+      return await client.call(command, ...args);
+    } finally {
+      client.disconnect();
+    }
+  }
+
+  /** Ends the server at once and removes its folder. */
+  async stop(): Promise<void> {
+    await this.kill();
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  #readLog(child: ChildProcess): Promise<"ready"> {
+    return new Promise((resolve) => {
+      for (const stream of [child.stdout, child.stderr]) {
+        if (stream === null) continue;
+        createInterface({ input: stream }).on("line", (line) => {
+          this.#log.push(line);
+          if (this.#log.length > 50) this.#log.shift();
+          if (line.includes("Ready to accept connections")) resolve("ready");
+        });
+      }
+    });
+  }
+}

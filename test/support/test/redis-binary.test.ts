@@ -1,0 +1,18 @@
+import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { redisBinary, temporaryFolder } from "@x/test-support";
+import { expect, it } from "vitest";
+
+it("takes redis-server before valkey-server, and only executables", () => {
+  const [empty, both] = [join(temporaryFolder(), "empty"), join(temporaryFolder(), "both")];
+  for (const folder of [empty, both]) mkdirSync(folder);
+  writeFileSync(join(empty, "redis-server"), "", { mode: 0o644 });
+  for (const name of ["valkey-server", "redis-server"]) writeFileSync(join(both, name), "", { mode: 0o755 });
+  expect(redisBinary(`${empty}:${both}`)).toBe(join(both, "redis-server"));
+  chmodSync(join(both, "redis-server"), 0o644);
+  expect(redisBinary(`${empty}:${both}`)).toBe(join(both, "valkey-server"));
+});
+
+it("says what to install when there is none", () => {
+  expect(() => redisBinary(temporaryFolder())).toThrow(/no redis-server or valkey-server on the PATH: install/);
+});

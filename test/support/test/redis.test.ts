@@ -1,0 +1,86 @@
+import { existsSync } from "node:fs";
+import { dirname } from "node:path";
+import { runningProcesses, startCluster, startRedis, startRedisNodes, temporaryFolder } from "@x/test-support";
+import { Cluster, Redis } from "ioredis";
+import { expect, it } from "vitest";
+
+it("answers on the unix socket and on the loopback port", async () => {
+  await using server = await startRedis();
+  const overTcp = new Redis(server.url);
+  const overSocket = new Redis({ path: server.path });
+  await overTcp.set("a", "1");
+  expect(await overSocket.get("a")).toBe("1");
+  overTcp.disconnect();
+  overSocket.disconnect();
+});
+
+it("forgets everything on a restart, on the same port", async () => {
+  await using server = await startRedis();
+  const { port } = server;
+  await server.call("SET", "a", "1");
+  await server.restart();
+  expect(await server.call("GET", "a")).toBeNull();
+  expect(server.port).toBe(port);
+});
+
+it("keeps its data over SIGKILL with persistence", async () => {
+  await using server = await startRedis({ persistence: true });
+  await server.call("SET", "a", "1");
+  await server.restart();
+  expect(await server.call("GET", "a")).toBe("1");
+});
+
+it("flushes", async () => {
+  await using server = await startRedis();
+  await server.call("SET", "a", "1");
+  await server.flush();
+  expect(await server.call("DBSIZE")).toBe(0);
+});
+
+it("answers nothing while frozen, and everything once thawed", async () => {
+  await using server = await startRedis();
+  const client = new Redis(server.url);
+  await client.ping();
+  server.freeze();
+  let answered = false;
+  const pong = client.ping().then((reply) => {
+    answered = true;
+    return reply;
+  });
+  await expect(
+    new Redis(server.url, { commandTimeout: 100, retryStrategy: () => null, maxRetriesPerRequest: 0 })
+      .on("error", () => {})
+      .ping(),
+  ).rejects.toThrow();
+  expect(answered).toBe(false);
+  server.thaw();
+  expect(await pong).toBe("PONG");
+  client.disconnect();
+});
+
+it("passes arguments on and says why a server does not start", async () => {
+  await using server = await startRedis({ args: ["--maxmemory-policy", "allkeys-lru"] });
+  expect(await server.call("CONFIG", "GET", "maxmemory-policy")).toEqual(["maxmemory-policy", "allkeys-lru"]);
+  await expect(startRedis({ args: ["--no-such-option", "1"] })).rejects.toThrow(/did not start[^]*no-such-option/i);
+});
+
+it("leaves no process and no folder after stop, also when frozen", async () => {
+  const servers = await startRedisNodes(2);
+  const folders = servers.map((server) => dirname(server.path));
+  expect(runningProcesses()).toHaveLength(2);
+  expect(folders.every((folder) => folder.startsWith(temporaryFolder()) && existsSync(folder))).toBe(true);
+  servers[0]?.freeze();
+  await Promise.all(servers.map((server) => server.stop()));
+  expect(runningProcesses()).toEqual([]);
+  expect(folders.some((folder) => existsSync(folder))).toBe(false);
+});
+
+it("forms a cluster of three masters that stores keys on all of them", async () => {
+  await using cluster = await startCluster();
+  const client = new Cluster(cluster.nodes.map(({ host, port }) => ({ host, port })));
+  for (let n = 0; n < 30; n++) await client.set(`key:${n}`, n);
+  const sizes = await Promise.all(cluster.nodes.map((node) => node.call("DBSIZE")));
+  expect(sizes.every((size) => Number(size) > 0)).toBe(true);
+  expect(sizes.reduce<number>((sum, size) => sum + Number(size), 0)).toBe(30);
+  client.disconnect();
+});
