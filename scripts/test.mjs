@@ -1,0 +1,71 @@
+// npm test: everything that must hold. `npm test -- <vitest arguments>` runs only the tests that they select.
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { bin, ensureBuilt, ensureInstalled, ensureRedis, run } from "./bootstrap.mjs";
+
+const packages = ["packages/redlock-core", "packages/leader", "packages/workers"];
+const selection = process.argv.slice(2);
+
+ensureInstalled();
+ensureRedis();
+ensureBuilt();
+
+const checks = [
+  { name: "types", check: () => run(bin("tsc"), ["-b", "tsconfig.json", "tsconfig.check.json"]) },
+  { name: "lint", check: () => run(bin("oxlint"), ["--type-aware", "--deny-warnings"]) },
+  { name: "format", check: () => run(bin("biome"), ["ci"]) },
+  ...packages.flatMap((folder) => [
+    { name: `publint ${folder}`, check: () => run(bin("publint"), ["--strict", "--pack", "npm", folder]) },
+    {
+      name: `attw ${folder}`,
+      check: () => run(bin("attw"), ["--pack", folder, "--profile", "esm-only", "--format", "ascii"]),
+    },
+  ]),
+];
+
+const failedChecks = [];
+if (selection.length === 0) {
+  for (const { name, check } of checks) {
+    process.stdout.write(`\n--- ${name}\n`);
+    if (!check()) failedChecks.push(name);
+  }
+}
+
+process.stdout.write("\n--- tests\n");
+const tests = runTests();
+for (const name of failedChecks) process.stdout.write(`check failed: ${name}\n`);
+if (tests.skipped > 0) process.stdout.write(`${tests.skipped} tests skipped\n`);
+const failed = tests.failed + failedChecks.length;
+process.stdout.write(`${tests.passed} passed, ${failed} failed\n`);
+process.exitCode = failed === 0 ? 0 : 1;
+
+/** Runs vitest and counts what it reports; a file that does not load and an unhandled error count as failed, too. */
+function runTests() {
+  const folder = mkdtempSync(join(tmpdir(), "x-test-"));
+  const file = join(folder, "result.json");
+  try {
+    const succeeded = run(bin("vitest"), [
+      "run",
+      "--reporter=default",
+      "--reporter=json",
+      `--outputFile.json=${file}`,
+      ...selection,
+    ]);
+    const result = JSON.parse(readFileSync(file, "utf8"));
+    const unloaded = result.testResults.filter(
+      (each) => each.status === "failed" && each.assertionResults.length === 0,
+    ).length;
+    const failed = result.numFailedTests + unloaded;
+    return {
+      passed: result.numPassedTests,
+      failed: failed === 0 && !succeeded ? 1 : failed,
+      skipped: result.numPendingTests + result.numTodoTests,
+    };
+  } catch (error) {
+    process.stderr.write(`vitest left no result: ${error.message}\n`);
+    return { passed: 0, failed: 1, skipped: 0 };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
