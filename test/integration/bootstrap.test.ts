@@ -1,0 +1,105 @@
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { temporaryFolder } from "@x/test-support";
+import { beforeEach, expect, it } from "vitest";
+
+const bootstrap = new URL("../../scripts/bootstrap.mjs", import.meta.url).href;
+let folder = "";
+
+beforeEach(() => {
+  folder = mkdtempSync(join(temporaryFolder(), "path-"));
+});
+
+// Every stub writes its command line to `calls`; `sudo` runs the rest of its own, as the real one does.
+function stub(name: string, script = ""): void {
+  writeFileSync(join(folder, name), `#!/bin/sh\necho "${name} $*" >> "${folder}/calls"\n${script}\n`, { mode: 0o755 });
+}
+
+const sudo = 'while [ "$1" = -n ]; do shift; done; exec "$@"';
+const installsRedis = () =>
+  `case "$*" in *install*redis*) printf '' > "${folder}/redis-server"; /bin/chmod +x "${folder}/redis-server";; esac`;
+
+function ensureRedis(options: { readonly user: number }): { status: number | null; lines: string[]; calls: string[] } {
+  const script = `process.getuid = () => ${options.user}; (await import(${JSON.stringify(bootstrap)})).ensureRedis();`;
+  const { status, stderr } = spawnSync(process.execPath, ["--input-type=module", "--eval", script], {
+    env: { PATH: folder },
+    encoding: "utf8",
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  return { status, lines: stderr.split("\n").filter((line) => line !== ""), calls: calls() };
+}
+
+function calls(): string[] {
+  try {
+    return readFileSync(join(folder, "calls"), "utf8").trim().split("\n");
+  } catch {
+    return [];
+  }
+}
+
+it("installs nothing when a server is there", () => {
+  stub("valkey-server");
+  stub("apt-get");
+  expect(ensureRedis({ user: 0 })).toEqual({ status: 0, lines: [], calls: [] });
+});
+
+it("installs with apt-get as root, and says so", () => {
+  stub("apt-get", installsRedis());
+  const { status, lines, calls } = ensureRedis({ user: 0 });
+  expect(status).toBe(0);
+  expect(calls).toEqual(["apt-get update", "apt-get install -y --no-install-recommends redis-server"]);
+  expect(lines).toEqual([
+    "no redis-server on the PATH: apt-get update ...",
+    "no redis-server on the PATH: apt-get install -y --no-install-recommends redis-server ...",
+  ]);
+});
+
+it("uses sudo, without a question when there is no terminal, only where it is needed", () => {
+  stub("apt-get", installsRedis());
+  stub("sudo", sudo);
+  const { status, lines, calls } = ensureRedis({ user: 1000 });
+  expect(status).toBe(0);
+  expect(calls[0]).toBe("sudo -n apt-get update");
+  expect(lines[1]).toContain("sudo -n apt-get install");
+});
+
+it("never uses sudo for brew", () => {
+  stub("brew", installsRedis());
+  stub("sudo", sudo);
+  expect(ensureRedis({ user: 1000 })).toMatchObject({ status: 0, calls: ["brew install redis"] });
+});
+
+it("tries valkey where there is no redis package", () => {
+  stub(
+    "dnf",
+    `case "$*" in *valkey*) printf '' > "${folder}/valkey-server"; /bin/chmod +x "${folder}/valkey-server";; *) exit 1;; esac`,
+  );
+  expect(ensureRedis({ user: 0 })).toMatchObject({
+    status: 0,
+    calls: ["dnf install -y redis", "dnf install -y valkey"],
+  });
+});
+
+it("ends with one line that says what to install when the package manager fails", () => {
+  stub("apt-get", "echo 'no network' >&2; exit 100");
+  const { status, lines } = ensureRedis({ user: 0 });
+  expect(status).toBe(1);
+  expect(lines).toContain("no network");
+  expect(lines.at(-1)).toMatch(
+    /^apt-get could not install a Redis server: install Redis 6.2 or newer or Valkey \(for example: /,
+  );
+});
+
+it("ends with one line when root is needed and there is no sudo, or no package manager is known", () => {
+  expect(ensureRedis({ user: 0 })).toMatchObject({
+    status: 1,
+    lines: [expect.stringMatching(/^no redis-server on the PATH: install/)],
+  });
+  stub("apt-get", installsRedis());
+  expect(ensureRedis({ user: 1000 })).toMatchObject({
+    status: 1,
+    lines: [expect.stringMatching(/^no redis-server on the PATH, and apt-get needs root: install/)],
+    calls: [],
+  });
+});
