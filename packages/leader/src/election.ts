@@ -1,0 +1,612 @@
+/**
+ * At most one leader among any number of processes, through a lock on 1 to N Redis nodes.
+ *
+ * Guaranteed: of all candidates at most one has a term whose `isCurrent()` is true, as long as clock rates differ by less than
+ * `leaseDuration / renewDeadline` allows and the lock nodes keep what redlock-core asks of them; terms strictly increase; a candidate
+ * campaigns again after every loss, and no error of a node ends that; the task never overlaps itself in one process; the lock is
+ * released after the task has ended, not before. Not guaranteed: that work under way stops in time: pass `term.fencingToken` on.
+ */
+import { hostname } from "node:os";
+import type { Redlock } from "@x/redlock-core";
+import { cooldownMs, jitteredMs } from "./cooldown.ts";
+import { publish } from "./diagnostics.ts";
+import { Emitter, type Unsubscribe } from "./emitter.ts";
+import { ElectionBusyError, ElectionStoppedError, LeadershipLostError, type LossReason } from "./errors.ts";
+import { type LeaderTask, lead } from "./lead.ts";
+import { type Lease, type LeaseSource, localLeases } from "./lease.ts";
+import { Ledger } from "./ledger.ts";
+import { infoOf, iterate, Observer, type ObserverListener } from "./observer.ts";
+import { integer, type LeaderElectionOptions, type ResolvedOptions, resolveOptions, text } from "./options.ts";
+import { systemRandom } from "./random.ts";
+import { type Readings, readingsOf } from "./readings.ts";
+import { endedCleanly, heldNow, type LeaderInfo, type TermRecord, yieldsTo } from "./record.ts";
+import {
+  abortSignal,
+  DEFAULT_DRAIN_TIMEOUT_MS,
+  type ResolvedRunOptions,
+  type RunOptions,
+  resolveRunOptions,
+} from "./run-options.ts";
+import { abortable, deferred, linkSignals, onAbort, sleep } from "./signals.ts";
+import { type ElectionEvent, type ElectionState, hasTerm, IDLE, nextState } from "./state.ts";
+import { HeldTerm, insist, type LeaderTerm, type TermListener } from "./term.ts";
+
+/** All durations in ms. */
+export interface LeaderEvents {
+  elected: LeaderTerm;
+  /** Once per elected term. `heldFor`: since it was elected. */
+  lost: { readonly term: number; readonly reason: LossReason; readonly heldFor: number };
+  /** As `observe()` sees it; observing starts with the first listener. */
+  leaderChange: LeaderInfo | null;
+  /** `remaining`: until the deadline, when the answer came. */
+  renewed: { readonly term: number; readonly took: number; readonly remaining: number };
+  renewFailed: { readonly term: number; readonly error: unknown; readonly remaining: number };
+  /** The task still runs though the lease has ended; once more when it has ended, with the final figure. */
+  overrun: { readonly term: number; readonly by: number };
+  drainTimeout: { readonly term: number };
+  taskError: { readonly term: number; readonly error: unknown };
+  /** Something failed and is tried again, or a listener threw. Nothing happens if nobody listens. */
+  error: unknown;
+}
+
+export interface LeaderHealth {
+  /** False while the task overruns its lease by more than is tolerated, and once stopped. */
+  readonly healthy: boolean;
+  readonly state: ElectionState["name"];
+  readonly term?: number;
+  /** Until the deadline, in ms. */
+  readonly remaining?: number;
+  /** Since the last successful renewal, in ms. */
+  readonly sinceRenewal?: number;
+  /** Failed in a row. */
+  readonly renewFailures: number;
+  /** For how long a task has been running without its lease, in ms. */
+  readonly overrunBy: number;
+  /** Does `run()` campaign or lead? */
+  readonly running: boolean;
+}
+
+/** Values that `observe()` keeps for a consumer that is slower than they come. */
+const OBSERVED_BOUND = 1_000;
+
+export class LeaderElection implements AsyncDisposable {
+  readonly name: string;
+  readonly id: string;
+  readonly #redlock: Redlock;
+  readonly #options: ResolvedOptions;
+  readonly #readings: Readings;
+  readonly #random: () => number;
+  /** Tells two starts, and two objects with one id, apart. */
+  readonly #instance: string;
+  readonly #ledger: Ledger;
+  readonly #leases: LeaseSource;
+  readonly #observer: Observer;
+  readonly #events: Emitter<LeaderEvents>;
+  readonly #stop = new AbortController();
+  readonly #failures: { count: number } = { count: 0 };
+  #state: ElectionState = IDLE;
+  #isBusy = false;
+  #term: HeldTerm | undefined;
+  #running: Promise<void> | undefined;
+  #stopped: Promise<void> | undefined;
+  #stopDrainTimeoutMs: number | undefined;
+  #coolUntilMs = 0;
+  #hasYielded = false;
+  #renewFailures = 0;
+  #isReporting = false;
+  #overrun: { readonly term: number; readonly sinceMs: number } | undefined;
+
+  /** @throws TypeError, RangeError naming option, rule and value */
+  constructor(redlock: Redlock, options: LeaderElectionOptions) {
+    const { maxTtl, driftFactor, nodeTimeout } = redlock.options;
+    const defaultId = `${hostname()}/${process.pid}`;
+    this.#options = resolveOptions(options, { defaultId, maxTtl, driftFactor, nodeTimeout });
+    this.#redlock = redlock;
+    this.#random = options.random ?? systemRandom;
+    this.#readings = readingsOf(redlock.clock, options.uptime);
+    this.name = this.#options.name;
+    this.id = this.#options.id;
+    this.#instance = `${this.id}#${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
+    this.#events = new Emitter<LeaderEvents>((error) => this.#report(error));
+    this.#ledger = new Ledger(redlock, this.name, this.#options.resource);
+    this.#leases = localLeases(redlock, this.#options, this.#readings);
+    this.#observer = new Observer({
+      ledger: this.#ledger,
+      readings: this.#readings,
+      leaseMs: this.#options.leaseDuration,
+      random: this.#random,
+      isSelf: (record) => this.#isSelf(record),
+      failed: (error) => this.#report(error),
+    });
+    if (this.#options.logger !== undefined) this.#logEvents();
+  }
+
+  get state(): ElectionState["name"] {
+    return this.#state.name;
+  }
+
+  /** The `Redlock` that the election's locks are on. */
+  get redlock(): Redlock {
+    return this.#redlock;
+  }
+
+  /** The term of this process, by the clock of this moment; undefined when it does not lead. True also while draining. */
+  get current(): LeaderTerm | undefined {
+    const leads = this.#state.name === "leader" || this.#state.name === "draining";
+    return leads && this.#term?.isCurrent() === true ? this.#term : undefined;
+  }
+
+  /** Reads the clocks; no request. */
+  isLeader(): boolean {
+    return this.current !== undefined;
+  }
+
+  /**
+   * Waits until elected. The caller owns the term: `await using term = await election.campaign()`, or `term.resign()`.
+   * @throws the signal's reason, ElectionStoppedError, ElectionBusyError
+   */
+  async campaign(options: { readonly signal?: AbortSignal } = {}): Promise<LeaderTerm> {
+    this.#occupy();
+    const linked = linkSignals(abortSignal(options.signal), this.#stop.signal);
+    try {
+      return await this.#campaign(linked.signal);
+    } finally {
+      linked.unlink();
+      this.#vacate();
+    }
+  }
+
+  /**
+   * One attempt, without waiting.
+   * @throws the signal's reason, ElectionStoppedError, ElectionBusyError, QuorumUnreachableError
+   */
+  async tryCampaign(options: { readonly signal?: AbortSignal } = {}): Promise<LeaderTerm | undefined> {
+    this.#occupy();
+    const linked = linkSignals(abortSignal(options.signal), this.#stop.signal);
+    const startedMs = this.#readings.clock.monotonicMs();
+    try {
+      linked.signal.throwIfAborted();
+      this.#move({ type: "campaign" });
+      if (!(await this.#isEligible())) return undefined;
+      const lease = await this.#leases.tryAcquire(linked.signal);
+      return lease === undefined ? undefined : await this.#takeOffice(lease, linked.signal, startedMs);
+    } finally {
+      linked.unlink();
+      this.#vacate();
+    }
+  }
+
+  /**
+   * Campaigns for ever and runs `task` in each term; never two runs of it at once. Resolves after `stop()`, after `signal` aborted, or by
+   * `onTaskEnd: "stop"`; in each case after the task has ended, unless it outlasted `drainTimeout`.
+   * @throws what `prepare` rejected with, ElectionStoppedError, ElectionBusyError, TypeError, RangeError
+   */
+  async run(task: LeaderTask, options?: RunOptions): Promise<void> {
+    if (typeof task !== "function") throw new TypeError(`task must be a function, got ${typeof task}`);
+    const resolved = resolveRunOptions(options);
+    this.#occupy();
+    const running = this.#run(task, resolved);
+    this.#running = running.catch(() => undefined);
+    try {
+      await running;
+    } finally {
+      this.#running = undefined;
+      this.#vacate();
+    }
+  }
+
+  /**
+   * Asks whoever leads to drain and resign; `preferred` is the id of a candidate that the others let go first, once. Resolves to whether
+   * there was a leader to ask. @throws QuorumSilentError
+   */
+  async requestResign(options: { readonly preferred?: string } = {}): Promise<boolean> {
+    const preferred = options.preferred === undefined ? undefined : text("preferred", options.preferred);
+    const views = await this.#ledger.read(
+      Number.MAX_SAFE_INTEGER,
+      (soFar) => heldNow(soFar, this.#ledger.quorum) !== undefined,
+    );
+    const held = heldNow(views, this.#ledger.quorum);
+    if (held === undefined) return false;
+    await this.#ledger.requestResign(held.record.term, preferred, this.#options.leaseDuration);
+    return true;
+  }
+
+  /** Who leads, asked from a quorum of the nodes; null: nobody, or not yet known. @throws QuorumSilentError */
+  async leader(): Promise<LeaderInfo | null> {
+    const views = await this.#ledger.read(
+      Number.MAX_SAFE_INTEGER,
+      (soFar) => heldNow(soFar, this.#ledger.quorum) !== undefined,
+    );
+    const held = heldNow(views, this.#ledger.quorum);
+    return held === undefined ? null : infoOf(held, (record) => this.#isSelf(record));
+  }
+
+  /**
+   * The leader of now, then every change, in order: each term once, and each proclaimed value; null while nobody leads. Ends when `signal`
+   * aborts or the election stops. Works without campaigning. A consumer that falls 1,000 values behind loses the oldest.
+   */
+  async *observe(options: { readonly signal?: AbortSignal } = {}): AsyncGenerator<LeaderInfo | null, void, undefined> {
+    const linked = linkSignals(abortSignal(options.signal), this.#stop.signal);
+    try {
+      yield* iterate((listener) => this.#watch(listener), linked.signal, OBSERVED_BOUND);
+    } finally {
+      linked.unlink();
+    }
+  }
+
+  /**
+   * Ends everything, in this order: no new campaign → the term's signal aborts → the task drains while the lease is renewed → the lock is
+   * released and handed over. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the lease is left to run out instead. Idempotent;
+   * never rejects.
+   */
+  stop(options: { readonly drainTimeout?: number } = {}): Promise<void> {
+    if (options.drainTimeout !== undefined) this.#stopDrainTimeoutMs = integer("drainTimeout", options.drainTimeout, 0);
+    this.#stopped ??= this.#stopAll();
+    return this.#stopped;
+  }
+
+  health(options: { readonly maxTolerableExpiredLease?: number } = {}): LeaderHealth {
+    const tolerated = integer("maxTolerableExpiredLease", options.maxTolerableExpiredLease ?? 0, 0);
+    const term = hasTerm(this.#state) && this.#term?.isCurrent() === true ? this.#term : undefined;
+    const overrunBy = this.#overrun === undefined ? 0 : this.#readings.clock.monotonicMs() - this.#overrun.sinceMs;
+    return {
+      healthy: this.#state.name !== "stopped" && overrunBy <= tolerated,
+      state: this.#state.name,
+      ...(term === undefined
+        ? {}
+        : { term: term.term, remaining: term.remaining(), sinceRenewal: term.sinceRenewalMs }),
+      renewFailures: this.#renewFailures,
+      overrunBy,
+      running: this.#running !== undefined,
+    };
+  }
+
+  /** Calls `listener` with each event of that name; returns a function that ends that. A listener that throws breaks nothing. */
+  on<Name extends keyof LeaderEvents>(name: Name, listener: (payload: LeaderEvents[Name]) => void): Unsubscribe {
+    const off = this.#events.on(name, listener);
+    if (name !== "leaderChange") return off;
+    const stopWatching = this.#watch(listener as ObserverListener);
+    off();
+    return stopWatching;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  async #run(task: LeaderTask, run: ResolvedRunOptions): Promise<void> {
+    const linked = linkSignals(run.signal, this.#stop.signal);
+    const onSignal = (): void => void this.stop();
+    for (const name of run.stopOn) process.once(name, onSignal);
+    try {
+      if (run.prepare !== undefined) await abortable(run.prepare(linked.signal), linked.signal);
+      let next: "again" | "stop" = "again";
+      while (next === "again") {
+        const term = await this.#campaign(linked.signal);
+        next = await this.#lead(term, task, run, linked.signal);
+      }
+    } catch (error) {
+      if (!linked.signal.aborted || error !== linked.signal.reason) throw error;
+    } finally {
+      for (const name of run.stopOn) process.removeListener(name, onSignal);
+      linked.unlink();
+    }
+  }
+
+  #lead(term: HeldTerm, task: LeaderTask, run: ResolvedRunOptions, stop: AbortSignal): Promise<"again" | "stop"> {
+    let runs = false;
+    const overran = (): void => this.#beginOverrun(term.term, run);
+    const stopListening = this.#events.on("lost", () => {
+      if (runs && !term.isCurrent()) overran();
+    });
+    return lead({
+      term,
+      task,
+      run,
+      clock: this.#readings.clock,
+      cooldown: this.#options.cooldown,
+      stop,
+      drainTimeoutMs: () => this.#stopDrainTimeoutMs ?? run.drainTimeout,
+      failures: this.#failures,
+      listener: {
+        taskStarted: () => {
+          runs = true;
+        },
+        taskEnded: () => {
+          runs = false;
+          stopListening();
+          this.#endOverrun(term.term);
+        },
+        taskFailed: (error) => this.#events.emit("taskError", { term: term.term, error }),
+        drainTimedOut: () => this.#events.emit("drainTimeout", { term: term.term }),
+        cool: (ms) => this.#cool(ms),
+      },
+    });
+  }
+
+  /** Rejects only with the reason of `signal`. */
+  async #campaign(signal: AbortSignal): Promise<HeldTerm> {
+    for (let failures = 0; ; ) {
+      await this.#untilAllowed(signal);
+      this.#move({ type: "campaign" });
+      const startedMs = this.#readings.clock.monotonicMs();
+      const endStanding = this.#stand(signal);
+      try {
+        const lease = await this.#leases.acquire(signal);
+        endStanding();
+        failures = 0;
+        const term = await this.#takeOffice(lease, signal, startedMs);
+        if (term !== undefined) return term;
+      } catch (error) {
+        signal.throwIfAborted();
+        failures += 1;
+        this.#report(error);
+        await this.#sleep(
+          cooldownMs({ initial: this.#options.retryPeriod, max: this.#options.leaseDuration }, failures),
+          signal,
+        );
+      } finally {
+        endStanding();
+      }
+    }
+  }
+
+  /** From the lock to the leadership; undefined if the seat was lost or given to another meanwhile. */
+  async #takeOffice(lease: Lease, signal: AbortSignal, startedMs: number): Promise<HeldTerm | undefined> {
+    const term = new HeldTerm({
+      lease,
+      ledger: this.#ledger,
+      options: this.#options,
+      readings: this.#readings,
+      instance: this.#instance,
+      listener: this.#termListener(lease.fencingToken),
+      isEligible: () => this.#isEligible(),
+      cool: (ms) => this.#cool(ms ?? cooldownMs(this.#options.cooldown, 0)),
+    });
+    this.#term = term;
+    this.#move({ type: "won", term: term.term });
+    const untie = onAbort(signal, () => term.beginEnd("stopping"));
+    const { clock } = this.#readings;
+    const pauseMs = Math.ceil(this.#options.retryPeriod / 4);
+    try {
+      signal.throwIfAborted();
+      if (!(await this.#isEligible()))
+        throw new LeadershipLostError({ election: this.name, term: term.term, reason: "ineligible" });
+      const views = await insist(term, clock, pauseMs, () => this.#ledger.read(Number.MAX_SAFE_INTEGER));
+      if (
+        !this.#hasYielded &&
+        yieldsTo(views, { term: term.term, id: this.id, priority: this.#options.priority }) !== undefined
+      ) {
+        this.#hasYielded = true;
+        await term.finish();
+        return undefined;
+      }
+      await insist(term, clock, pauseMs, () => term.announce());
+      if (this.#options.lockDelay > 0 && !endedCleanly(views, term.term))
+        await sleep(clock, this.#options.lockDelay, term.signal);
+      term.assertCurrent();
+      term.signal.throwIfAborted();
+    } catch (error) {
+      await term.finish();
+      signal.throwIfAborted();
+      if (error instanceof LeadershipLostError) return undefined;
+      throw error;
+    } finally {
+      untie();
+    }
+    this.#hasYielded = false;
+    this.#move({ type: "led" });
+    const waited = clock.monotonicMs() - startedMs;
+    publish("x.leader.elected", () => ({
+      election: this.name,
+      id: this.id,
+      term: term.term,
+      waited,
+      vacancy: this.#observer.vacancyMs,
+    }));
+    this.#events.emit("elected", term);
+    return term;
+  }
+
+  #termListener(number: number): TermListener {
+    let endingSinceMs: number | undefined;
+    const nowMs = (): number => this.#readings.clock.monotonicMs();
+    const startedMs = nowMs();
+    return {
+      renewed: ({ tookMs, remainingMs }) => {
+        this.#renewFailures = 0;
+        publish("x.leader.renewed", () => ({
+          election: this.name,
+          id: this.id,
+          term: number,
+          took: tookMs,
+          remaining: remainingMs,
+        }));
+        this.#events.emit("renewed", { term: number, took: tookMs, remaining: remainingMs });
+      },
+      renewFailed: ({ error, remainingMs }) => {
+        this.#renewFailures += 1;
+        publish("x.leader.renew-failed", () => ({
+          election: this.name,
+          id: this.id,
+          term: number,
+          error,
+          remaining: remainingMs,
+        }));
+        this.#events.emit("renewFailed", { term: number, error, remaining: remainingMs });
+      },
+      ending: (reason) => {
+        endingSinceMs = nowMs();
+        this.#move({ type: "drain", reason });
+      },
+      over: (reason) => {
+        const hadLed = this.#state.name === "leader" || this.#state.name === "draining";
+        const heldFor = nowMs() - startedMs;
+        const drained = endingSinceMs === undefined ? undefined : nowMs() - endingSinceMs;
+        this.#term = undefined;
+        this.#renewFailures = 0;
+        this.#move({ type: "ended" });
+        if (!hadLed) return;
+        publish("x.leader.lost", () => ({ election: this.name, id: this.id, term: number, reason, heldFor, drained }));
+        this.#events.emit("lost", { term: number, reason, heldFor });
+      },
+      failed: (error) => this.#report(error),
+    };
+  }
+
+  async #untilAllowed(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      signal.throwIfAborted();
+      const coolMs = this.#coolUntilMs - this.#readings.clock.monotonicMs();
+      if (coolMs > 0) {
+        this.#move({ type: "cool" });
+        await this.#sleep(coolMs, signal);
+      } else if (await this.#isEligible()) return;
+      else await this.#sleep(this.#options.retryPeriod, signal);
+    }
+  }
+
+  async #sleep(ms: number, signal: AbortSignal): Promise<void> {
+    await sleep(this.#readings.clock, jitteredMs(ms, this.#options.jitter, this.#random()), signal);
+  }
+
+  #cool(ms: number): void {
+    this.#coolUntilMs = this.#readings.clock.monotonicMs() + integer("cooldown", Math.round(ms), 0);
+  }
+
+  /** A question that is not answered within a renewal's time counts as no. */
+  async #isEligible(): Promise<boolean> {
+    const { eligible, retryPeriod } = this.#options;
+    if (eligible === undefined) return true;
+    const unanswered = new AbortController();
+    const cancel = this.#readings.clock.schedule(retryPeriod, () =>
+      unanswered.abort(new Error(`eligible() gave no answer within ${retryPeriod} ms`)),
+    );
+    try {
+      return (await abortable(Promise.resolve(eligible()), unanswered.signal)) === true;
+    } catch (error) {
+      this.#report(error);
+      return false;
+    } finally {
+      cancel();
+    }
+  }
+
+  /** Candidates with a priority say that they wait; returns a function that ends that. */
+  #stand(signal: AbortSignal): () => void {
+    const { priority, leaseDuration } = this.#options;
+    if (priority === 0) return () => undefined;
+    const candidate = { instance: this.#instance, priority, id: this.id };
+    const linked = linkSignals(signal);
+    const repeat = async (): Promise<void> => {
+      while (!linked.signal.aborted) {
+        await this.#ledger.stand(candidate, leaseDuration).catch((error: unknown) => this.#report(error));
+        await sleep(this.#readings.clock, leaseDuration / 2, linked.signal).catch(() => undefined);
+      }
+      await this.#ledger.stand(candidate, 0).catch(() => undefined);
+    };
+    void repeat();
+    return () => {
+      linked.abort(new ElectionStoppedError(this.name));
+      linked.unlink();
+    };
+  }
+
+  #watch(listener: ObserverListener): () => void {
+    return this.#observer.watch((info) => {
+      try {
+        listener(info);
+      } catch (error) {
+        this.#report(error);
+      }
+    });
+  }
+
+  #isSelf(record: TermRecord): boolean {
+    return record.instance === this.#instance;
+  }
+
+  #occupy(): void {
+    if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.name);
+    if (this.#isBusy || hasTerm(this.#state)) throw new ElectionBusyError(this.name, this.#state.name);
+    this.#isBusy = true;
+  }
+
+  #vacate(): void {
+    this.#isBusy = false;
+    if (!hasTerm(this.#state)) this.#move({ type: "ended" });
+  }
+
+  #move(event: ElectionEvent): void {
+    this.#state = nextState(this.#state, event);
+  }
+
+  async #stopAll(): Promise<void> {
+    this.#stop.abort(new ElectionStoppedError(this.name));
+    if (this.#running !== undefined) await this.#running;
+    else await this.#drainOwnedTerm();
+    this.#observer.close();
+    this.#move({ type: "stop" });
+    await this.#leases.close().catch((error: unknown) => this.#report(error));
+  }
+
+  /** A term from `campaign()` is drained by its owner, who resigns. */
+  async #drainOwnedTerm(): Promise<void> {
+    const term = this.#term;
+    if (term === undefined || !term.isCurrent()) return;
+    const over = deferred<"over">();
+    const off = this.#events.on("lost", () => over.resolve("over"));
+    const timeout = deferred<"timeout">();
+    const cancel = this.#readings.clock.schedule(this.#stopDrainTimeoutMs ?? DEFAULT_DRAIN_TIMEOUT_MS, () =>
+      timeout.resolve("timeout"),
+    );
+    term.beginEnd("stopping");
+    const end = await Promise.race([over.promise, timeout.promise]);
+    off();
+    cancel();
+    if (end === "over") {
+      await term.finish();
+      return;
+    }
+    term.abandon();
+    this.#events.emit("drainTimeout", { term: term.term });
+  }
+
+  #beginOverrun(term: number, run: ResolvedRunOptions): void {
+    this.#overrun ??= { term, sinceMs: this.#readings.clock.monotonicMs() };
+    publish("x.leader.overrun", () => ({ election: this.name, id: this.id, term, by: 0 }));
+    this.#events.emit("overrun", { term, by: 0 });
+    if (run.onOverrun === "exit") process.exit(1);
+  }
+
+  #endOverrun(term: number): void {
+    if (this.#overrun?.term !== term) return;
+    const by = this.#readings.clock.monotonicMs() - this.#overrun.sinceMs;
+    this.#overrun = undefined;
+    publish("x.leader.overrun", () => ({ election: this.name, id: this.id, term, by }));
+    this.#events.emit("overrun", { term, by });
+  }
+
+  /** An `error` listener that throws is not told of its own error. */
+  #report(error: unknown): void {
+    if (this.#isReporting) return;
+    this.#isReporting = true;
+    this.#events.emit("error", error);
+    this.#isReporting = false;
+  }
+
+  #logEvents(): void {
+    const { logger } = this.#options;
+    if (logger === undefined) return;
+    const own = { election: this.name, id: this.id };
+    this.on("elected", (term) => logger.info({ ...own, term: term.term }, "elected leader"));
+    this.on("lost", (facts) => logger.info({ ...own, ...facts }, "leadership ended"));
+    this.on("renewFailed", (facts) =>
+      logger.warn({ ...own, term: facts.term, remaining: facts.remaining, err: facts.error }, "renewal failed"),
+    );
+    this.on("overrun", (facts) => logger.error({ ...own, ...facts }, "task ran on without its lease"));
+    this.on("drainTimeout", (facts) => logger.warn({ ...own, ...facts }, "task did not end in time"));
+    this.on("taskError", (facts) => logger.error({ ...own, term: facts.term, err: facts.error }, "task failed"));
+    this.on("error", (error) => logger.warn({ ...own, err: error }, "failed, will be tried again"));
+  }
+}

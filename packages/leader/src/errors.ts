@@ -1,0 +1,108 @@
+/** Pure: what can go wrong, one class per decision that a caller can make, each with a stable `code` and plain data. */
+
+/** Why a term ended, or is about to end. */
+export type LossReason =
+  /** No renewal succeeded for `renewDeadline`. */
+  | "renew-deadline"
+  /** The same, seen only by a clock that runs through a suspend: the machine slept, or the wall clock was stepped forward. */
+  | "suspended"
+  /** A quorum said that the lock is another's or gone, a newer term was seen, or an operator took it away. */
+  | "lost-to-other"
+  /** `term.resign()` was called. */
+  | "resigned"
+  /** Somebody called `requestResign()`. */
+  | "resign-requested"
+  /** `eligible()` said no. */
+  | "ineligible"
+  /** `election.stop()` was called, or the signal of `run()` aborted. */
+  | "stopping"
+  /** The task of `run()` rejected. */
+  | "task-failed"
+  /** The task of `run()` returned. */
+  | "task-ended";
+
+export type LeaderErrorCode =
+  | "LEADERSHIP_LOST"
+  | "ELECTION_STOPPED"
+  | "ELECTION_BUSY"
+  | "QUORUM_SILENT"
+  | "UNKNOWN_SCHEDULE";
+
+/** Base of every error that this package rejects with, except `TypeError`, `RangeError` and the caller's `signal.reason`. */
+export abstract class LeaderError extends Error {
+  abstract readonly code: LeaderErrorCode;
+  readonly election: string;
+
+  constructor(message: string, election: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = new.target.name;
+    this.election = election;
+  }
+}
+
+/** The term is over, or asked to end: the reason of `term.signal`, and what `assertCurrent()` and `guard()` throw. */
+export class LeadershipLostError extends LeaderError {
+  readonly code = "LEADERSHIP_LOST" as const;
+  readonly reason: LossReason;
+  readonly term: number;
+
+  constructor(facts: { readonly election: string; readonly term: number; readonly reason: LossReason }) {
+    super(`election "${facts.election}": term ${facts.term} is over (${facts.reason})`, facts.election);
+    this.reason = facts.reason;
+    this.term = facts.term;
+  }
+}
+
+/** `stop()` was called: this election does not campaign any more. */
+export class ElectionStoppedError extends LeaderError {
+  readonly code = "ELECTION_STOPPED" as const;
+
+  constructor(election: string) {
+    super(`election "${election}" is stopped`, election);
+  }
+}
+
+/** One election object campaigns, or leads, once at a time; make a second object for a second candidate. */
+export class ElectionBusyError extends LeaderError {
+  readonly code = "ELECTION_BUSY" as const;
+
+  constructor(election: string, state: string) {
+    super(`election "${election}" already takes part (${state}): one campaign or term at a time per object`, election);
+  }
+}
+
+/** Fewer nodes than a quorum answered a read or write beside the lock. `cause` lists the nodes' errors. Try again. */
+export class QuorumSilentError extends LeaderError {
+  readonly code = "QUORUM_SILENT" as const;
+  readonly answered: number;
+  readonly needed: number;
+
+  constructor(facts: {
+    readonly election: string;
+    readonly what: string;
+    readonly answered: number;
+    readonly nodeCount: number;
+    readonly needed: number;
+    readonly causes: readonly Error[];
+  }) {
+    const reasons = facts.causes.map((cause) => cause.message).join("; ");
+    super(
+      `election "${facts.election}": ${facts.what}: ${facts.answered} of ${facts.nodeCount} nodes answered, ${facts.needed} needed${reasons === "" ? "" : `: ${reasons}`}`,
+      facts.election,
+      { cause: new AggregateError(facts.causes, "nodes that did not answer") },
+    );
+    this.answered = facts.answered;
+    this.needed = facts.needed;
+  }
+}
+
+/** No schedule of this name was added to this scheduler. */
+export class UnknownScheduleError extends LeaderError {
+  readonly code = "UNKNOWN_SCHEDULE" as const;
+  readonly schedule: string;
+
+  constructor(election: string, schedule: string) {
+    super(`election "${election}": no schedule "${schedule}" was added to this scheduler`, election);
+    this.schedule = schedule;
+  }
+}

@@ -1,0 +1,146 @@
+/**
+ * The lease of a term: a lock, kept by renewals on this event loop.
+ *
+ * Guaranteed: `anchor` is the reading of the clocks from *before* the last successful request, so whoever counts from it never
+ * believes longer than a node. A renewal that fails decides nothing: the next one may succeed; the loss is decided by the deadline,
+ * or by `lost` when a quorum said that the lock is not ours.
+ */
+import { type Lock, LockHeldError, LockLostError, type Redlock } from "@x/redlock-core";
+import { laterReading, type Reading, untilNextRenewalMs } from "./deadline.ts";
+import type { ResolvedOptions } from "./options.ts";
+import type { Readings } from "./readings.ts";
+import { onAbort } from "./signals.ts";
+
+export interface RenewalListener {
+  renewed(tookMs: number): void;
+  failed(error: unknown): void;
+  /** The lock is known not to be ours any more. */
+  lost(): void;
+}
+
+export interface Lease {
+  readonly fencingToken: number;
+  /** The value of the lock on the nodes. */
+  readonly token: string;
+  anchor(): Reading;
+  /** Milliseconds for which the lock itself is valid; 0 or below: over. */
+  remaining(): number;
+  /** Renews every `retryPeriod` until `leave` or `release`. */
+  keep(listener: RenewalListener): void;
+  /** Stops renewing and lets the lease run out. */
+  leave(): void;
+  /** Gives the lock up at once; true if a quorum says that it was ours until now. Never rejects. */
+  release(): Promise<boolean>;
+}
+
+export interface LeaseSource {
+  /** Waits for the lock until `signal` aborts. */
+  acquire(signal: AbortSignal): Promise<Lease>;
+  /** One attempt; undefined if another has it. */
+  tryAcquire(signal: AbortSignal): Promise<Lease | undefined>;
+  close(): Promise<void>;
+}
+
+/** Leases whose renewals run on this event loop. */
+export function localLeases(redlock: Redlock, options: ResolvedOptions, readings: Readings): LeaseSource {
+  const own = { ttl: options.leaseDuration, autoExtend: false };
+  return {
+    async acquire(signal: AbortSignal): Promise<Lease> {
+      for (;;) {
+        try {
+          const lock = await redlock.acquire(options.resource, { ...own, timeout: Number.POSITIVE_INFINITY, signal });
+          return new LocalLease(lock, options, readings);
+        } catch (error) {
+          if (!(error instanceof LockHeldError)) throw error;
+          signal.throwIfAborted();
+        }
+      }
+    },
+    async tryAcquire(signal: AbortSignal): Promise<Lease | undefined> {
+      const lock = await redlock.tryAcquire(options.resource, { ...own, signal });
+      return lock === null ? undefined : new LocalLease(lock, options, readings);
+    },
+    close: () => Promise.resolve(),
+  };
+}
+
+class LocalLease implements Lease {
+  readonly fencingToken: number;
+  readonly token: string;
+  readonly #lock: Lock;
+  readonly #options: ResolvedOptions;
+  readonly #readings: Readings;
+  #anchor: Reading;
+  #listener: RenewalListener | undefined;
+  #cancelTimer: () => void = () => undefined;
+  #stopListening: () => void = () => undefined;
+
+  constructor(lock: Lock, options: ResolvedOptions, readings: Readings) {
+    this.fencingToken = lock.fencingToken;
+    this.token = lock.token;
+    this.#lock = lock;
+    this.#options = options;
+    this.#readings = readings;
+    this.#anchor = startOfGrant(lock.remaining(), options, readings.read());
+  }
+
+  anchor(): Reading {
+    return this.#anchor;
+  }
+
+  remaining(): number {
+    return this.#lock.remaining();
+  }
+
+  keep(listener: RenewalListener): void {
+    this.#listener = listener;
+    if (this.#lock.signal.aborted) {
+      this.#onLockLost();
+      return;
+    }
+    this.#stopListening = onAbort(this.#lock.signal, () => this.#onLockLost());
+    this.#schedule();
+  }
+
+  leave(): void {
+    this.#listener = undefined;
+    this.#cancelTimer();
+    this.#stopListening();
+  }
+
+  async release(): Promise<boolean> {
+    this.leave();
+    return this.#lock.release();
+  }
+
+  /** The lock's own validity may end first; that is the deadline's business, and only another's claim is a loss. */
+  #onLockLost(): void {
+    const reason: unknown = this.#lock.signal.reason;
+    if (reason instanceof LockLostError && reason.reason === "expired") return;
+    this.#listener?.lost();
+  }
+
+  #schedule(): void {
+    const afterMs = untilNextRenewalMs(this.#readings.clock.monotonicMs(), this.#options.retryPeriod);
+    this.#cancelTimer = this.#readings.clock.schedule(afterMs, () => void this.#renew());
+  }
+
+  /** Never rejects: the listener's own errors are the emitter's. */
+  async #renew(): Promise<void> {
+    const asked = this.#readings.read();
+    try {
+      await this.#lock.extend(this.#options.leaseDuration);
+      this.#anchor = laterReading(this.#anchor, asked);
+      this.#listener?.renewed(this.#readings.clock.monotonicMs() - asked.monotonicMs);
+    } catch (error) {
+      this.#listener?.failed(error);
+    }
+    if (this.#listener !== undefined) this.#schedule();
+  }
+}
+
+/** The lock knows how much of its validity is left, and so when the attempt that was granted began. */
+function startOfGrant(remainingMs: number, options: ResolvedOptions, now: Reading): Reading {
+  const elapsed = Math.max(0, options.leaseDuration - options.driftMs - remainingMs);
+  return { monotonicMs: now.monotonicMs - elapsed, wallMs: now.wallMs - elapsed, uptimeMs: now.uptimeMs - elapsed };
+}

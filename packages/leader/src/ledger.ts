@@ -1,0 +1,159 @@
+/**
+ * What is kept beside the lock, on the lock nodes and by majority: the record of each term, requests to resign, candidates.
+ *
+ * Guaranteed: a write that resolves `written` is on a quorum, and every later read of a quorum sees it, as long as those nodes keep
+ * their data; the leader repeats its record with each renewal. A node that saw a newer term refuses an older one. Not
+ * guaranteed: nothing here decides who leads; that is the lock's business alone.
+ */
+import type { NodeReply, NodeScript, Redlock, RunOptions } from "@x/redlock-core";
+import { QuorumSilentError } from "./errors.ts";
+import { type NodeView, parseView, type ResignRequest, requestOf, type TermRecord } from "./record.ts";
+import { READ_RECORD } from "./scripts/read-record.lua.ts";
+import { REQUEST_RESIGN } from "./scripts/request-resign.lua.ts";
+import { STAND } from "./scripts/stand.lua.ts";
+import { WRITE_RECORD } from "./scripts/write-record.lua.ts";
+
+/** The record of a term and all earlier ones are kept this long after the last leader's last renewal. */
+const KEEP_MS = 7 * 86_400_000;
+/** Terms that an observer who was away can still be told of. */
+const KEPT_TERMS = 1_000;
+
+export type News = "leader" | "resign" | "schedules";
+
+export interface Written {
+  /** `stale`: a node has seen a newer term, so ours is over. */
+  readonly outcome: "written" | "stale";
+  readonly request: ResignRequest | undefined;
+}
+
+export interface RecordToWrite {
+  readonly record: TermRecord;
+  readonly revision: number;
+  readonly token: string;
+  readonly ended: boolean;
+}
+
+export class Ledger {
+  readonly quorum: number;
+  readonly channel: string;
+  readonly election: string;
+  readonly #redlock: Redlock;
+  readonly #resource: string;
+
+  constructor(redlock: Redlock, election: string, resource: string) {
+    this.#redlock = redlock;
+    this.#resource = resource;
+    this.election = election;
+    this.quorum = redlock.quorum;
+    this.channel = redlock.sideKey(resource, "news");
+  }
+
+  get nodeCount(): number {
+    return this.#redlock.nodeCount;
+  }
+
+  key(name: string): string {
+    return this.#redlock.sideKey(this.#resource, name);
+  }
+
+  /** Reads a quorum of nodes, or more until `enough` has what it wants. @throws QuorumSilentError */
+  async read(
+    afterTerm: number,
+    enough: (views: readonly NodeView[]) => boolean = () => true,
+  ): Promise<readonly NodeView[]> {
+    const keys = [
+      this.#redlock.lockKey(this.#resource),
+      this.key("leader"),
+      this.key("terms"),
+      this.key("request"),
+      this.key("candidates"),
+    ];
+    return this.ask(
+      "reading the leader's record",
+      READ_RECORD,
+      keys,
+      [String(afterTerm), String(KEPT_TERMS)],
+      parseView,
+      (views) => enough(views),
+    );
+  }
+
+  /** @throws QuorumSilentError if neither a quorum stored it nor a node knows better */
+  async write(toWrite: RecordToWrite): Promise<Written> {
+    const { record, revision, token, ended } = toWrite;
+    const keys = [this.key("leader"), this.key("terms"), this.key("request")];
+    const args = [
+      String(record.term),
+      String(revision),
+      token,
+      JSON.stringify(record),
+      ended ? "1" : "0",
+      String(KEEP_MS),
+      String(KEPT_TERMS),
+      this.channel,
+    ];
+    const replies = await this.ask("writing the leader's record", WRITE_RECORD, keys, args, parseWritten);
+    if (replies.some((reply) => reply.outcome === "stale")) return { outcome: "stale", request: undefined };
+    return { outcome: "written", request: replies.find((reply) => reply.request?.term === record.term)?.request };
+  }
+
+  /** @throws QuorumSilentError */
+  async requestResign(term: number, preferred: string | undefined, keepMs: number): Promise<void> {
+    const args = [String(term), preferred ?? "", String(keepMs), this.channel];
+    await this.ask("requesting a resignation", REQUEST_RESIGN, [this.key("request")], args, () => true);
+  }
+
+  /** @throws QuorumSilentError */
+  async stand(
+    candidate: { readonly instance: string; readonly priority: number; readonly id: string },
+    keepMs: number,
+  ): Promise<void> {
+    const args = [candidate.instance, String(candidate.priority), candidate.id, String(keepMs)];
+    await this.ask("announcing a candidate", STAND, [this.key("candidates")], args, () => true);
+  }
+
+  /** Calls `listener` with news from any node, so up to once per node. */
+  listen(listener: (news: string) => void): Promise<() => void> {
+    return this.#redlock.subscribe(this.channel, (message) => listener(message));
+  }
+
+  /**
+   * Runs a script on every node; resolves with the answers as soon as a quorum has answered and `enough` is satisfied, or when all
+   * have. @throws QuorumSilentError if fewer than a quorum answered
+   */
+  async ask<Answer>(
+    what: string,
+    script: NodeScript,
+    keys: readonly string[],
+    args: readonly string[],
+    parse: (value: unknown, node: string) => Answer,
+    enough: (answers: readonly Answer[]) => boolean = () => true,
+  ): Promise<readonly Answer[]> {
+    const answersOf = (replies: readonly NodeReply[]): readonly Answer[] =>
+      replies.flatMap((reply) => (reply.ok ? [parse(reply.value, reply.node)] : []));
+    const options: RunOptions & { enough: (soFar: readonly NodeReply[]) => boolean } = {
+      enough: (soFar) => {
+        const answers = answersOf(soFar);
+        return answers.length >= this.quorum && enough(answers);
+      },
+    };
+    const replies = await this.#redlock.run(script, { keys, args }, options);
+    const answers = answersOf(replies);
+    if (answers.length >= this.quorum) return answers;
+    throw new QuorumSilentError({
+      election: this.election,
+      what,
+      answered: answers.length,
+      nodeCount: this.nodeCount,
+      needed: this.quorum,
+      causes: replies.flatMap((reply) => (reply.ok ? [] : [reply.error])),
+    });
+  }
+}
+
+function parseWritten(value: unknown): Written {
+  const [outcome, requestTerm, preferred] = Array.isArray(value) ? value.map(String) : [];
+  return outcome === "stale"
+    ? { outcome, request: undefined }
+    : { outcome: "written", request: requestOf(requestTerm, preferred) };
+}

@@ -1,0 +1,172 @@
+/** Pure: what the nodes know of an election, read by majority. */
+
+/** Who leads. Plain data. */
+export interface LeaderInfo {
+  readonly id: string;
+  /** The fencing token of the term; strictly increasing from leader to leader. */
+  readonly term: number;
+  /** What the leader proclaimed. */
+  readonly value?: string;
+  /** When it was elected, by its own wall clock. */
+  readonly acquiredAt: Date;
+  /** Milliseconds until the lease ends unless it is renewed, by the nodes' clocks. */
+  readonly expiresIn: number;
+  /** Is it this election object of this process? */
+  readonly self: boolean;
+}
+
+/** What a leader writes about its term. */
+export interface TermRecord {
+  readonly term: number;
+  readonly id: string;
+  /** Tells two objects of one id apart. */
+  readonly instance: string;
+  readonly value?: string;
+  readonly sinceMs: number;
+}
+
+export interface Standing {
+  readonly untilMs: number;
+  readonly priority: number;
+  readonly id: string;
+}
+
+/** One node's reply to read-record. */
+export interface NodeView {
+  readonly lockValue: string;
+  readonly pttlMs: number;
+  readonly term: number;
+  readonly revision: number;
+  readonly token: string;
+  readonly record: TermRecord | undefined;
+  readonly ended: boolean;
+  readonly request: ResignRequest | undefined;
+  /** Ascending. */
+  readonly terms: readonly TermRecord[];
+  readonly standings: readonly Standing[];
+}
+
+export interface ResignRequest {
+  readonly term: number;
+  readonly preferred: string | undefined;
+}
+
+export interface Held {
+  readonly record: TermRecord;
+  readonly revision: number;
+  readonly expiresInMs: number;
+}
+
+/** Parses a node's reply; throws `TypeError` if it is not one of ours. */
+export function parseView(reply: unknown): NodeView {
+  if (!Array.isArray(reply) || reply.length !== 7) throw new TypeError("unexpected reply to read-record");
+  const [lockValue, pttl, leader, request, terms, standings, nowMs] = reply as readonly unknown[];
+  const [term, revision, token, record, ended] = texts(leader);
+  const [requestTerm, preferred] = texts(request);
+  return {
+    lockValue: String(lockValue),
+    pttlMs: Number(pttl),
+    term: Number(term ?? 0),
+    revision: Number(revision ?? 0),
+    token: token ?? "",
+    record: parseRecord(record ?? ""),
+    ended: ended === "1",
+    request: requestOf(requestTerm, preferred),
+    terms: texts(terms)
+      .flatMap((each) => parseRecord(each) ?? [])
+      .toSorted((a, b) => a.term - b.term),
+    standings: texts(standings)
+      .map(parseStanding)
+      .filter((standing) => standing.untilMs >= Number(nowMs)),
+  };
+}
+
+export function requestOf(term: string | undefined, preferred: string | undefined): ResignRequest | undefined {
+  if (term === undefined || term === "") return undefined;
+  return { term: Number(term), preferred: preferred === "" ? undefined : preferred };
+}
+
+/** The leader whose lock token is on at least `quorum` nodes now, with the lease that a quorum still gives it. */
+export function heldNow(views: readonly NodeView[], quorum: number): Held | undefined {
+  const newest = newestView(views);
+  if (newest?.record === undefined || newest.ended) return undefined;
+  const leases = views
+    .filter((view) => view.lockValue !== "" && view.lockValue === newest.token && view.pttlMs > 0)
+    .map((view) => view.pttlMs)
+    .toSorted((a, b) => b - a);
+  const expiresInMs = leases[quorum - 1];
+  return expiresInMs === undefined ? undefined : { record: newest.record, revision: newest.revision, expiresInMs };
+}
+
+/** Do at least `quorum` nodes hold this lock token now? */
+export function isHeldBy(views: readonly NodeView[], token: string, quorum: number): boolean {
+  return views.filter((view) => view.lockValue === token && view.pttlMs > 0).length >= quorum;
+}
+
+/** Every term above `after` that any node knows, once each, in order. */
+export function termsAfter(views: readonly NodeView[], after: number): readonly TermRecord[] {
+  const byTerm = new Map<number, TermRecord>();
+  for (const record of views.flatMap((view) => view.terms)) if (record.term > after) byTerm.set(record.term, record);
+  return [...byTerm.values()].toSorted((a, b) => a.term - b.term);
+}
+
+/** Did the last term before `term` end with a clean resignation? True too if there was none. */
+export function endedCleanly(views: readonly NodeView[], term: number): boolean {
+  const before = views.filter((view) => view.term > 0 && view.term < term);
+  const last = Math.max(0, ...before.map((view) => view.term));
+  return last === 0 || before.some((view) => view.term === last && view.ended);
+}
+
+/** The request to resign that was made to a term, if any node knows one. */
+export function requestTo(views: readonly NodeView[], term: number): ResignRequest | undefined {
+  return views.find((view) => view.request?.term === term)?.request;
+}
+
+/**
+ * Should the winner of `term` let another go first? For the one that an operator prefers, or for a waiting candidate of higher
+ * priority. Whoever yields does so once per vacancy, so a candidate that never comes cannot keep the seat empty.
+ */
+export function yieldsTo(
+  views: readonly NodeView[],
+  self: { readonly term: number; readonly id: string; readonly priority: number },
+): string | undefined {
+  const preferred = views
+    .flatMap((view) => view.request ?? [])
+    .filter((request) => request.term < self.term)
+    .toSorted((a, b) => b.term - a.term)[0]?.preferred;
+  if (preferred !== undefined) return preferred === self.id ? undefined : preferred;
+  const rival = views
+    .flatMap((view) => view.standings)
+    .filter((standing) => standing.priority > self.priority)
+    .toSorted((a, b) => b.priority - a.priority)[0];
+  return rival?.id;
+}
+
+/** The highest term that any node knows; 0: none. */
+export function newestTerm(views: readonly NodeView[]): number {
+  return Math.max(0, ...views.map((view) => view.term));
+}
+
+function newestView(views: readonly NodeView[]): NodeView | undefined {
+  return views.toSorted((a, b) => b.term - a.term || b.revision - a.revision)[0];
+}
+
+function texts(value: unknown): readonly string[] {
+  return Array.isArray(value) ? value.map(String) : [];
+}
+
+function parseRecord(json: string): TermRecord | undefined {
+  if (json === "") return undefined;
+  try {
+    const { term, id, instance, value, sinceMs } = JSON.parse(json) as Record<string, unknown>;
+    if (typeof term !== "number" || typeof id !== "string" || typeof sinceMs !== "number") return undefined;
+    return { term, id, instance: String(instance), sinceMs, ...(typeof value === "string" ? { value } : {}) };
+  } catch {
+    return undefined;
+  }
+}
+
+function parseStanding(line: string): Standing {
+  const [until, priority, ...id] = line.split(" ");
+  return { untilMs: Number(until), priority: Number(priority), id: id.join(" ") };
+}

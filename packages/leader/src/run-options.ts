@@ -1,0 +1,58 @@
+/** Pure: how `run()` treats the task. */
+import { integer, oneOf, optionalBoolean, optionalFunction, show } from "./options.ts";
+
+export interface RunOptions {
+  /** Ends the campaign, or drains and resigns; `run()` then resolves. */
+  readonly signal?: AbortSignal;
+  /**
+   * The task rejected. `resign` (default): hand over, and stay out for a cooldown that doubles with each failure in a row, so that
+   * a poison task does not walk the fleet at full speed. `restart`: run it again in the same term after that cooldown. `hold`:
+   * keep the leadership without a task until the term ends.
+   */
+  readonly onTaskError?: "resign" | "restart" | "hold";
+  /** The task returned. `resign` (default): hand over, campaign again after the cooldown. `hold`: as above. `stop`: hand over; `run()` resolves. */
+  readonly onTaskEnd?: "resign" | "hold" | "stop";
+  /** How long a task may take to end after its signal aborted, in ms; the lease is renewed meanwhile. Default 30,000. */
+  readonly drainTimeout?: number;
+  /** The task still runs then. `false` (default): the lease is left to run out. `true`: it is released under the running task. */
+  readonly releaseOnDrainTimeout?: boolean;
+  /** The task still runs when the lease has ended. `event` (default): `overrun` is emitted. `exit`: and the process exits with code 1. */
+  readonly onOverrun?: "event" | "exit";
+  /** Awaited once before the first campaign, for instance to warm caches. If it rejects, `run()` rejects with the same. */
+  readonly prepare?: (signal: AbortSignal) => Promise<void>;
+  /** Process signals on which to call `stop()`, for instance `["SIGTERM"]`. Default: none. */
+  readonly stopOn?: readonly NodeJS.Signals[];
+}
+
+export interface ResolvedRunOptions {
+  readonly signal: AbortSignal | undefined;
+  readonly onTaskError: "resign" | "restart" | "hold";
+  readonly onTaskEnd: "resign" | "hold" | "stop";
+  readonly drainTimeout: number;
+  readonly releaseOnDrainTimeout: boolean;
+  readonly onOverrun: "event" | "exit";
+  readonly prepare: ((signal: AbortSignal) => Promise<void>) | undefined;
+  readonly stopOn: readonly NodeJS.Signals[];
+}
+
+export const DEFAULT_DRAIN_TIMEOUT_MS = 30_000;
+
+export function resolveRunOptions(given: RunOptions = {}): ResolvedRunOptions {
+  if (typeof given !== "object" || given === null) throw new TypeError(`options must be an object, got ${show(given)}`);
+  return Object.freeze({
+    signal: abortSignal(given.signal),
+    onTaskError: oneOf("onTaskError", given.onTaskError, ["resign", "restart", "hold"], "resign"),
+    onTaskEnd: oneOf("onTaskEnd", given.onTaskEnd, ["resign", "hold", "stop"], "resign"),
+    drainTimeout: integer("drainTimeout", given.drainTimeout ?? DEFAULT_DRAIN_TIMEOUT_MS, 0),
+    releaseOnDrainTimeout: optionalBoolean("releaseOnDrainTimeout", given.releaseOnDrainTimeout) ?? false,
+    onOverrun: oneOf("onOverrun", given.onOverrun, ["event", "exit"], "event"),
+    prepare: optionalFunction("prepare", given.prepare),
+    stopOn: given.stopOn ?? [],
+  });
+}
+
+export function abortSignal(given: unknown): AbortSignal | undefined {
+  if (given !== undefined && !(given instanceof AbortSignal))
+    throw new TypeError(`signal must be an AbortSignal, got ${show(given)}`);
+  return given;
+}

@@ -1,0 +1,39 @@
+import { defineScript, type NodeScript } from "@x/redlock-core";
+
+/**
+ * Writes the record of a term, fenced by the term: a node never goes back to an older one. Idempotent; the leader repeats it
+ * with each renewal, so a node that lost its data gets it again.
+ *
+ * KEYS 1 leader (hash) · 2 terms (zset: record by term) · 3 request (hash)
+ * ARGV 1 term · 2 revision · 3 lock token · 4 record (JSON, opaque here) · 5 ended: 1 = resigned cleanly · 6 keep in ms
+ *      7 records kept in `terms` · 8 channel
+ *
+ * Replies
+ *   {'stale', stored term}                a newer term was here
+ *   {'ok', request term, preferred id}    stored; the last request to resign, or two empty strings
+ */
+export const WRITE_RECORD: NodeScript = defineScript(
+  "leader-write-record",
+  /* lua */ `
+local call = redis.call
+local stored = call('HMGET', KEYS[1], 'term', 'revision', 'ended')
+local storedTerm, term = tonumber(stored[1]) or 0, tonumber(ARGV[1])
+if storedTerm > term then return {'stale', stored[1]} end
+local ended = ARGV[5]
+local same = storedTerm == term
+if same and stored[3] == '1' then ended = '1' end
+local newer = not same or tonumber(stored[2]) < tonumber(ARGV[2])
+if newer then
+  call('HSET', KEYS[1], 'term', ARGV[1], 'revision', ARGV[2], 'token', ARGV[3], 'record', ARGV[4])
+  call('ZREMRANGEBYSCORE', KEYS[2], ARGV[1], ARGV[1])
+  call('ZADD', KEYS[2], ARGV[1], ARGV[4])
+  call('ZREMRANGEBYRANK', KEYS[2], 0, -1 - tonumber(ARGV[7]))
+end
+if not same or stored[3] ~= ended then call('HSET', KEYS[1], 'ended', ended) newer = true end
+call('PEXPIRE', KEYS[1], ARGV[6])
+call('PEXPIRE', KEYS[2], ARGV[6])
+if newer then call('PUBLISH', ARGV[8], 'leader') end
+local request = call('HMGET', KEYS[3], 'term', 'preferred')
+return {'ok', request[1] or '', request[2] or ''}
+`,
+);

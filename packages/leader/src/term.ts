@@ -1,0 +1,349 @@
+/**
+ * One uninterrupted period of leadership.
+ *
+ * Guaranteed: from the deadline on (`renewDeadline` after the *start* of the last successful renewal, by the earliest of the
+ * clocks) `isCurrent()` is false, whatever the network does, and whoever asks first after a freeze finds that out by himself:
+ * no timer and no reply is needed. `signal` aborts at the latest then. Not guaranteed: that code which does not ask stops. A
+ * frozen process can wake in the middle of a function; what it writes is refused only by a store that checks `fencingToken`.
+ */
+import { dateOf } from "./date.ts";
+import { type Reading, reasonOfDeadline, remainingMs } from "./deadline.ts";
+import { LeadershipLostError, type LossReason, QuorumSilentError } from "./errors.ts";
+import type { Lease } from "./lease.ts";
+import type { Ledger } from "./ledger.ts";
+import { proclaimedValue, type ResolvedOptions } from "./options.ts";
+import type { Readings } from "./readings.ts";
+import { isHeldBy, type TermRecord } from "./record.ts";
+import { sleep } from "./signals.ts";
+
+export interface LeaderTerm extends AsyncDisposable {
+  readonly election: string;
+  readonly id: string;
+  /** Strictly increasing over all terms of this election. */
+  readonly term: number;
+  /** The same number: pass it to every store that can refuse an older one. */
+  readonly fencingToken: number;
+  readonly acquiredAt: Date;
+  /**
+   * Aborts with `LeadershipLostError` when the term ends, at the latest at its deadline, or when it is asked to end (its `reason`
+   * says which). After a freeze, timers may run before it aborts: ask `isCurrent()` before anything that matters.
+   */
+  readonly signal: AbortSignal;
+  /** Reads the clocks now. True also while the term was asked to end and its task comes to an end: the lease is still held. */
+  isCurrent(): boolean;
+  /** @throws LeadershipLostError if the term is over */
+  assertCurrent(): void;
+  /** Milliseconds until the deadline, unless a renewal moves it; 0 when the term is over. */
+  remaining(): number;
+  /**
+   * Asks the nodes: is the lock still this term's on a quorum? For rare, expensive side effects.
+   * @throws QuorumSilentError if too few nodes answer
+   */
+  verify(): Promise<boolean>;
+  /** Wraps a function so that it throws `LeadershipLostError` instead of running once the term is over. */
+  guard<Args extends unknown[], Result>(fn: (...args: Args) => Result): (...args: Args) => Result;
+  /**
+   * Changes the value that observers see.
+   * @throws LeadershipLostError, QuorumSilentError (the value may then show later, with the next renewal)
+   */
+  proclaim(value: string): Promise<void>;
+  /**
+   * Ends the term and hands the lock to the next candidate. End your work first: the signal aborts, then the lock is free. Safe to
+   * repeat. `cooldown`: how long this candidate stays out, in ms; default the election's `cooldown.initial`.
+   */
+  resign(options?: { readonly cooldown?: number }): Promise<void>;
+}
+
+/** What a term tells its election. */
+export interface TermListener {
+  renewed(facts: { readonly tookMs: number; readonly remainingMs: number }): void;
+  renewFailed(facts: { readonly error: unknown; readonly remainingMs: number }): void;
+  /** Called once; the lease is no longer renewed. */
+  over(reason: LossReason): void;
+  /** Called once, unless the term is over before: the signal aborts, the lease is still renewed. */
+  ending(reason: LossReason): void;
+  failed(error: unknown): void;
+}
+
+export interface TermParts {
+  readonly lease: Lease;
+  readonly ledger: Ledger;
+  readonly options: ResolvedOptions;
+  readonly readings: Readings;
+  readonly instance: string;
+  readonly listener: TermListener;
+  /** Asked with each renewal. */
+  readonly isEligible: () => Promise<boolean>;
+  /** Stay out for this long, after a resignation by the owner of the term. */
+  readonly cool: (ms: number | undefined) => void;
+}
+
+type Status =
+  | { readonly name: "current" }
+  | { readonly name: "ending"; readonly reason: LossReason }
+  | { readonly name: "over"; readonly reason: LossReason };
+
+export class HeldTerm implements LeaderTerm {
+  readonly election: string;
+  readonly id: string;
+  readonly term: number;
+  readonly fencingToken: number;
+  readonly acquiredAt: Date;
+  readonly signal: AbortSignal;
+  readonly startedMs: number;
+  readonly #parts: TermParts;
+  readonly #controller = new AbortController();
+  #status: Status = { name: "current" };
+  #value: string | undefined;
+  #revision = 0;
+  #isTending = false;
+  #isAnnounced = false;
+  #finishing: Promise<void> | undefined;
+  #cancelDeadline: () => void = () => undefined;
+  #stopListening: () => void = () => undefined;
+  #lastRenewalMs: number;
+
+  constructor(parts: TermParts) {
+    const { lease, options, readings } = parts;
+    this.#parts = parts;
+    this.election = options.name;
+    this.id = options.id;
+    this.term = lease.fencingToken;
+    this.fencingToken = lease.fencingToken;
+    this.signal = this.#controller.signal;
+    this.#value = options.value;
+    const now = readings.read();
+    this.startedMs = now.monotonicMs;
+    this.#lastRenewalMs = now.monotonicMs;
+    this.acquiredAt = dateOf(Math.round(now.wallMs));
+    this.#armDeadline();
+    lease.keep({
+      renewed: (tookMs) => this.#onRenewed(tookMs),
+      failed: (error) => this.#onRenewFailed(error),
+      lost: () => this.#endNow("lost-to-other"),
+    });
+  }
+
+  get reason(): LossReason | undefined {
+    return this.#status.name === "current" ? undefined : this.#status.reason;
+  }
+
+  get isEnding(): boolean {
+    return this.#status.name === "ending";
+  }
+
+  get sinceRenewalMs(): number {
+    return this.#parts.readings.clock.monotonicMs() - this.#lastRenewalMs;
+  }
+
+  isCurrent(): boolean {
+    if (this.#status.name === "over") return false;
+    const now = this.#parts.readings.read();
+    if (this.#remainingAt(now) > 0) return true;
+    this.#endNow(reasonOfDeadline(this.#parts.lease.anchor(), this.#parts.options.renewDeadline, now));
+    return false;
+  }
+
+  assertCurrent(): void {
+    if (!this.isCurrent()) throw this.#lostError();
+  }
+
+  remaining(): number {
+    return this.isCurrent() ? Math.max(0, this.#remainingAt(this.#parts.readings.read())) : 0;
+  }
+
+  async verify(): Promise<boolean> {
+    if (!this.isCurrent()) return false;
+    const { lease, ledger } = this.#parts;
+    const views = await ledger.read(this.term, (soFar) => isHeldBy(soFar, lease.token, ledger.quorum));
+    return isHeldBy(views, lease.token, ledger.quorum) && this.isCurrent();
+  }
+
+  guard<Args extends unknown[], Result>(fn: (...args: Args) => Result): (...args: Args) => Result {
+    return (...args) => {
+      this.assertCurrent();
+      return fn(...args);
+    };
+  }
+
+  async proclaim(value: string): Promise<void> {
+    const proclaimed = proclaimedValue(value);
+    this.assertCurrent();
+    this.#value = proclaimed;
+    this.#revision += 1;
+    await this.announce();
+    this.assertCurrent();
+  }
+
+  async resign(options: { readonly cooldown?: number } = {}): Promise<void> {
+    if (this.#finishing === undefined) this.#parts.cool(options.cooldown);
+    this.beginEnd("resigned");
+    await this.finish();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.resign();
+  }
+
+  /** Writes the record of this term to the nodes. @throws QuorumSilentError */
+  async announce(): Promise<void> {
+    const { ledger, lease } = this.#parts;
+    const written = await ledger.write({
+      record: this.#record(),
+      revision: this.#revision,
+      token: lease.token,
+      ended: false,
+    });
+    if (written.outcome === "stale") {
+      this.#endNow("lost-to-other");
+      return;
+    }
+    if (!this.#isAnnounced) {
+      this.#isAnnounced = true;
+      this.#listen();
+    }
+    if (written.request !== undefined) this.beginEnd("resign-requested");
+  }
+
+  /** Asks the task to end; the lease is kept meanwhile. Nothing if the term is ending or over. */
+  beginEnd(reason: LossReason): void {
+    if (this.#status.name !== "current" || !this.isCurrent()) return;
+    this.#status = { name: "ending", reason };
+    this.#parts.listener.ending(reason);
+    this.#controller.abort(this.#lostError());
+  }
+
+  /** Marks the term as cleanly ended and releases the lock. Repeated calls share one release. */
+  finish(): Promise<void> {
+    this.#finishing ??= this.#finish();
+    return this.#finishing;
+  }
+
+  /** Lets the lease run out: work may still be going on under it. The term is over at its deadline. */
+  abandon(): void {
+    this.#parts.lease.leave();
+    this.#stopListening();
+  }
+
+  async #finish(): Promise<void> {
+    const { ledger, lease, listener } = this.#parts;
+    if (this.#status.name === "over") return;
+    lease.leave();
+    if (this.#isAnnounced) {
+      try {
+        await ledger.write({ record: this.#record(), revision: this.#revision, token: lease.token, ended: true });
+      } catch (error) {
+        listener.failed(error);
+      }
+    }
+    this.#endNow(this.reason ?? "resigned");
+    await lease.release();
+  }
+
+  #remainingAt(now: Reading): number {
+    const { lease, options } = this.#parts;
+    return Math.min(remainingMs(lease.anchor(), options.renewDeadline, now), lease.remaining());
+  }
+
+  /** One timer, armed again when it finds that renewals have moved the deadline. */
+  #armDeadline(): void {
+    const afterMs = Math.max(0, this.#remainingAt(this.#parts.readings.read()));
+    this.#cancelDeadline = this.#parts.readings.clock.schedule(Math.ceil(afterMs), () => {
+      if (this.isCurrent()) this.#armDeadline();
+    });
+  }
+
+  #endNow(reason: LossReason): void {
+    if (this.#status.name === "over") return;
+    this.#status = { name: "over", reason };
+    this.#cancelDeadline();
+    this.#stopListening();
+    this.#parts.lease.leave();
+    if (!this.signal.aborted) this.#controller.abort(this.#lostError());
+    this.#parts.listener.over(reason);
+  }
+
+  #onRenewed(tookMs: number): void {
+    if (!this.isCurrent()) return;
+    this.#lastRenewalMs = this.#parts.readings.clock.monotonicMs();
+    this.#parts.listener.renewed({ tookMs, remainingMs: this.remaining() });
+    this.#tendSoon();
+  }
+
+  #onRenewFailed(error: unknown): void {
+    this.#parts.listener.renewFailed({ error, remainingMs: this.remaining() });
+    this.#tendSoon();
+  }
+
+  /** Restores the record where a node lost it, and sees requests to resign and eligibility; one at a time. */
+  #tendSoon(): void {
+    if (this.#isTending || !this.#isAnnounced || this.#status.name !== "current") return;
+    this.#isTending = true;
+    void this.#tend().finally(() => {
+      this.#isTending = false;
+    });
+  }
+
+  async #tend(): Promise<void> {
+    try {
+      await this.announce();
+      if (!(await this.#parts.isEligible())) this.beginEnd("ineligible");
+    } catch (error) {
+      if (!(error instanceof QuorumSilentError)) this.#parts.listener.failed(error);
+    }
+  }
+
+  /** A request to resign is seen at once if the message arrives, and with the next renewal if not. */
+  #listen(): void {
+    let isUnwanted = false;
+    this.#stopListening = () => {
+      isUnwanted = true;
+    };
+    this.#parts.ledger
+      .listen((news) => {
+        if (news === "resign") this.#tendSoon();
+      })
+      .then(
+        (stop) => {
+          if (isUnwanted) stop();
+          else this.#stopListening = stop;
+        },
+        (error: unknown) => this.#parts.listener.failed(error),
+      );
+  }
+
+  #record(): TermRecord {
+    return {
+      term: this.term,
+      id: this.id,
+      instance: this.#parts.instance,
+      sinceMs: this.acquiredAt.getTime(),
+      ...(this.#value === undefined ? {} : { value: this.#value }),
+    };
+  }
+
+  #lostError(): LeadershipLostError {
+    return new LeadershipLostError({
+      election: this.election,
+      term: this.term,
+      reason: this.reason ?? "lost-to-other",
+    });
+  }
+}
+
+/** Repeats `step` while too few nodes answer, as long as the term lasts. @throws what else `step` throws, or the loss of the term */
+export async function insist<T>(
+  term: HeldTerm,
+  clock: Readings["clock"],
+  pauseMs: number,
+  step: () => Promise<T>,
+): Promise<T> {
+  for (;;) {
+    try {
+      return await step();
+    } catch (error) {
+      if (!(error instanceof QuorumSilentError)) throw error;
+    }
+    await sleep(clock, pauseMs, term.signal);
+  }
+}

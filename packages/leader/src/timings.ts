@@ -1,0 +1,87 @@
+/** Pure: what a choice of durations means, in numbers. */
+
+/** The three durations of an election and what they are measured against. All in integer milliseconds. */
+export interface Durations {
+  readonly leaseDuration: number;
+  readonly renewDeadline: number;
+  readonly retryPeriod: number;
+}
+
+export interface TimingsInput {
+  /** Default 15,000. */
+  readonly leaseDuration?: number;
+  /** Default two thirds of the lease. */
+  readonly renewDeadline?: number;
+  /** Default 2/15 of the lease. */
+  readonly retryPeriod?: number;
+  /** Of the `Redlock`. Default 0.01. */
+  readonly driftFactor?: number;
+  /** Of the `Redlock`. Default 500. */
+  readonly nodeTimeout?: number;
+}
+
+/** Everything in milliseconds unless named otherwise. */
+export interface Timings extends Durations {
+  /** What clocks may drift apart over one lease: `ceil(lease × driftFactor) + 2`, as in Redlock. */
+  readonly drift: number;
+  /** A crashed leader is replaced at the latest this long after its crash, plus one round trip: the lease it had just renewed. */
+  readonly crashTakeoverMax: number;
+  /** ... and at the earliest after this long: it crashed just before its next renewal. */
+  readonly crashTakeoverMin: number;
+  /** The leader survives an outage of all nodes of this length, whenever it begins: the last renewal before was `retryPeriod` ago. */
+  readonly outageSurvived: number;
+  /** After the term ended here, nobody else can lead for this long: the time in which a task that stops late is still alone. */
+  readonly stopWindow: number;
+  /** Clock rates may differ by this factor before two terms can overlap: `leaseDuration / renewDeadline`. */
+  readonly clockRateTolerated: number;
+  /** Renewals that are started before the deadline ends a term, the first one included. */
+  readonly renewalsPerDeadline: number;
+  /** Commands a second that a leader sends to each node: one renewal and one write of its record every `retryPeriod`. */
+  readonly leaderCommandsPerSecond: number;
+  /** Commands a second that a waiting candidate sends to each node, at most: it asks once when the lease it saw would end. */
+  readonly followerCommandsPerSecond: number;
+}
+
+/** As in Kubernetes: 15 s / 10 s / 2 s. https://pkg.go.dev/k8s.io/client-go/tools/leaderelection */
+export const DEFAULT_LEASE_MS = 15_000;
+const DEADLINE_SHARE = 2 / 3;
+const RETRY_SHARE = 2 / 15;
+/** Redis expires keys with a resolution of 1 ms; Redlock takes 2 ms off for that. */
+const EXPIRY_RESOLUTION_MS = 2;
+
+export function driftMs(leaseMs: number, driftFactor: number): number {
+  return Math.ceil(leaseMs * driftFactor) + EXPIRY_RESOLUTION_MS;
+}
+
+export function defaultDurations(given: TimingsInput): Durations {
+  const leaseDuration = given.leaseDuration ?? DEFAULT_LEASE_MS;
+  return {
+    leaseDuration,
+    renewDeadline: given.renewDeadline ?? Math.floor(leaseDuration * DEADLINE_SHARE),
+    retryPeriod: given.retryPeriod ?? Math.max(1, Math.floor(leaseDuration * RETRY_SHARE)),
+  };
+}
+
+/**
+ * Figures a user wants before choosing durations. Does not check relations between them: `new LeaderElection` does.
+ *
+ * @example deriveTimings({ leaseDuration: 15_000 }).crashTakeoverMax // 15_000
+ */
+export function deriveTimings(given: TimingsInput = {}): Timings {
+  const durations = defaultDurations(given);
+  const { leaseDuration, renewDeadline, retryPeriod } = durations;
+  const drift = driftMs(leaseDuration, given.driftFactor ?? 0.01);
+  const nodeTimeout = given.nodeTimeout ?? 500;
+  return Object.freeze({
+    ...durations,
+    drift,
+    crashTakeoverMax: leaseDuration,
+    crashTakeoverMin: Math.max(0, leaseDuration - retryPeriod - nodeTimeout),
+    outageSurvived: Math.max(0, renewDeadline - retryPeriod - nodeTimeout),
+    stopWindow: leaseDuration - drift - renewDeadline,
+    clockRateTolerated: leaseDuration / renewDeadline,
+    renewalsPerDeadline: Math.floor(renewDeadline / retryPeriod),
+    leaderCommandsPerSecond: 2_000 / retryPeriod,
+    followerCommandsPerSecond: 1_000 / leaseDuration,
+  });
+}
