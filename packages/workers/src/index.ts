@@ -1,1 +1,14 @@
-export {};
+export type { WorkerMessages } from "./channels.ts";
+export type { OnFailure } from "./compose.ts";
+export {
+  ExclusiveWorkerError,
+  type ExclusiveWorkerErrorCode,
+  JobKeyError,
+  JobLockLostError,
+  UnsupportedBullMQError,
+} from "./errors.ts";
+export { type ExclusiveProcessor, ExclusiveWorker } from "./exclusive-worker.ts";
+export type { JobLock } from "./job-lock.ts";
+export type { StoredJob } from "./lane.ts";
+export type { BusyKey, Explanation, JobCounts, KeyPause, KeyPosition, Verdict } from "./operators.ts";
+export type { ExclusiveOptions, ExclusiveWorkerOptions, KeyOption } from "./options.ts";

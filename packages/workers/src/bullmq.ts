@@ -1,0 +1,215 @@
+/**
+ * The only file that knows BullMQ's internals: which of its scripts we build on, how they are called, and what they reply.
+ *
+ * What it relies on, checked when a worker is constructed:
+ * - the six script texts, by their SHA-1: an unknown text is refused, because our Lua reads and writes what they do;
+ * - `execCommand` of the worker's backend (BullMQ 6) or `scripts` (BullMQ 5), through which every command of the worker and of its
+ *   jobs goes; that jobs use the same object;
+ * - the order of the arguments, which comes with the texts.
+ */
+import { createHash } from "node:crypto";
+import { RedisConnection } from "bullmq";
+import {
+  type BullScript,
+  type BullScripts,
+  type ComposedScript,
+  type DecoratedCommand,
+  decorated,
+  type EmbeddedScript,
+  embedded,
+} from "./compose.ts";
+import { UnsupportedBullMQError } from "./errors.ts";
+
+/** First 16 digits of the SHA-1 of each text that the contract test was run against. */
+const knownTexts: Readonly<Record<EmbeddedScript, readonly string[]>> = {
+  moveToActive: [
+    "6c4c6de2bece2ad8", // 5.81
+    "8eb09338a4d68a0d", // 6.0, 6.1
+    "d96ca626f1ea141b", // 6.2 to 6.7
+  ],
+  moveToFinished: [
+    "11d69c87800ed307", // 5.81
+    "cc54ad919f8d93ce", // 6.0, 6.1
+    "665f3bc3d4869f4c", // 6.2
+    "69666e69dd5621df", // 6.3 to 6.7
+  ],
+  moveToDelayed: [
+    "50f67b9ae294f395", // 5.81
+    "f909a46b3c025966", // 6.0, 6.1
+    "d38534cd0ca4d522", // 6.2
+    "9f83944d6edafd63", // 6.3 to 6.7
+  ],
+  moveToWaitingChildren: ["bbb6163481b4e259"],
+  retryJob: [
+    "4500167f688cb8d0", // 5.81
+    "812d06de3eaf0fb7", // 6.0 to 6.7
+  ],
+  promote: [
+    "494df440a22d9222", // 5.81
+    "1d740f19fe984343", // 6.0 to 6.7
+  ],
+};
+
+/** A Redis client as BullMQ wraps it. */
+export interface BullClient {
+  defineCommand(name: string, definition: BullScript): void;
+  runCommand(name: string, args: readonly unknown[]): Promise<unknown>;
+}
+
+/** BullMQ 6: the worker's backend; BullMQ 5: its `scripts`. */
+export interface BullTarget {
+  readonly queue: { readonly client: Promise<BullClient>; toKey(type: string): string };
+  execCommand(client: BullClient, name: string, args: readonly unknown[]): Promise<unknown>;
+  getState(jobId: string): Promise<string>;
+}
+
+/** The script texts of the installed BullMQ, without a deep import: BullMQ "defines" them on a collector. */
+export function installedScripts(): Readonly<Record<string, BullScript>> {
+  const scripts: Record<string, BullScript> = {};
+  const collector = {
+    defineCommand(name: string, definition: BullScript): void {
+      scripts[name.split(":")[0] ?? name] = definition;
+    },
+  };
+  const { prototype } = RedisConnection as unknown as {
+    prototype: { loadCommands?: (this: { _client: typeof collector }, version: string) => void };
+  };
+  prototype.loadCommands?.call({ _client: collector }, "x");
+  return scripts;
+}
+
+/** @throws UnsupportedBullMQError when a script is missing or its text is not a known one. */
+export function checkScripts(scripts: Readonly<Record<string, BullScript>>): BullScripts {
+  const differences = embedded.flatMap((name) => {
+    const script = scripts[name];
+    if (script === undefined) return [`script ${name} is missing`];
+    const sha1 = createHash("sha1").update(script.lua).digest("hex").slice(0, 16);
+    return knownTexts[name].includes(sha1) ? [] : [`script ${name} has the unknown text ${sha1}`];
+  });
+  if (differences.length > 0) throw new UnsupportedBullMQError(differences);
+  return scripts as BullScripts;
+}
+
+/** What BullMQ sends its commands through, for a worker and for the jobs that it creates. */
+export function targetOf(worker: object, sampleJob: object): BullTarget {
+  const own = ownTarget(worker);
+  if (typeof own?.execCommand !== "function" || typeof own.queue?.toKey !== "function") {
+    throw new UnsupportedBullMQError(["the worker's backend is not BullMQ's Redis backend"]);
+  }
+  if (ownTarget(sampleJob) !== own) throw new UnsupportedBullMQError(["jobs do not use the worker's backend"]);
+  return own;
+}
+
+function ownTarget(owner: object): BullTarget | undefined {
+  const { backend, scripts } = owner as { backend?: BullTarget; scripts?: BullTarget };
+  return backend ?? scripts;
+}
+
+export function isDecorated(name: string): name is DecoratedCommand {
+  return (decorated as readonly string[]).includes(name);
+}
+
+/** Where a command's id, token and lock options stand behind its keys; what it is told at the end. */
+export function argumentsOf(
+  command: DecoratedCommand,
+  args: readonly unknown[],
+  keyCount: number,
+): { readonly jobId: string; readonly token: string; readonly prefix: unknown; readonly lockOptions: unknown } {
+  const argument = (index: number): unknown => args[keyCount + index - 1];
+  switch (command) {
+    case "moveToActive":
+      return { jobId: "", token: "", prefix: argument(1), lockOptions: argument(3) };
+    case "moveToFinished":
+      return { jobId: String(argument(1)), token: "", prefix: argument(7), lockOptions: argument(8) };
+    case "moveToDelayed":
+      return { jobId: String(argument(3)), token: String(argument(4)), prefix: argument(1), lockOptions: argument(9) };
+    case "moveToWaitingChildren":
+      return { jobId: String(argument(4)), token: String(argument(1)), prefix: argument(5), lockOptions: undefined };
+    case "retryJob":
+      return { jobId: String(argument(4)), token: String(argument(5)), prefix: argument(1), lockOptions: undefined };
+  }
+}
+
+const activeKeyNames = [
+  "wait",
+  "active",
+  "prioritized",
+  "events",
+  "stalled",
+  "limiter",
+  "delayed",
+  "paused",
+  "meta",
+  "pc",
+  "marker",
+];
+
+/** The arguments with which `moveToActive` goes on after another command: same lock options, new time. */
+export function fetchArguments(prefix: unknown, lockOptions: unknown, nowMs: number): unknown[] {
+  return [...activeKeyNames.map((name) => `${String(prefix)}${name}`), prefix, nowMs, lockOptions];
+}
+
+export type BullReply =
+  /** Nothing taken, or a number: as BullMQ replied. */
+  | { readonly kind: "other" }
+  | { readonly kind: "again"; readonly parked: number }
+  | { readonly kind: "ask"; readonly jobs: readonly UnknownKeyJob[] }
+  | {
+      readonly kind: "job";
+      readonly jobId: string;
+      readonly pin: string;
+      readonly parked: number;
+      readonly ahead: readonly UnknownKeyJob[];
+    };
+
+export interface UnknownKeyJob {
+  readonly id: string;
+  readonly name: string;
+  readonly data: string;
+  readonly timestamp: number;
+  readonly priority: number;
+  readonly parentKey: string | undefined;
+}
+
+export function parseReply(raw: unknown): BullReply {
+  if (!Array.isArray(raw)) return { kind: "other" };
+  const [first, second, , , pin, parked, ahead] = raw as readonly unknown[];
+  if (first === "LANE_AGAIN") return { kind: "again", parked: Number(second) };
+  if (first === "LANE_ASK") return { kind: "ask", jobs: parseJobs(second) };
+  if (!Array.isArray(first)) return { kind: "other" };
+  return {
+    kind: "job",
+    jobId: String(second),
+    pin: String(pin),
+    parked: Number(parked ?? 0),
+    ahead: ahead === undefined || ahead === null ? [] : parseJobs(ahead),
+  };
+}
+
+function parseJobs(raw: unknown): UnknownKeyJob[] {
+  return (raw as readonly (readonly (string | null)[])[]).map((job) => ({
+    id: String(job[0]),
+    name: job[1] ?? "",
+    data: job[2] ?? "",
+    timestamp: Number(job[3] ?? 0),
+    priority: Number(job[4] ?? 0),
+    parentKey: job[5] ?? undefined,
+  }));
+}
+
+const defined = new WeakMap<object, Set<string>>();
+
+/** Runs one of our scripts; the client loads it when it is first used. */
+export async function runScript(
+  client: BullClient,
+  script: ComposedScript,
+  args: readonly unknown[],
+): Promise<unknown> {
+  let names = defined.get(client);
+  if (names === undefined) defined.set(client, (names = new Set()));
+  if (!names.has(script.name)) {
+    client.defineCommand(script.name, { numberOfKeys: script.numberOfKeys, lua: script.lua });
+    names.add(script.name);
+  }
+  return await client.runCommand(script.name, args);
+}

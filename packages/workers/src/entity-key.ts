@@ -1,0 +1,73 @@
+/** Pure: entity keys. What may be a key, how a job's keys travel to and from Redis, and the path that finds them in `job.data`. */
+
+/** In bytes of UTF-8. Long enough for any id or URL-like name; each busy key is stored in every one of its jobs. */
+export const MAX_KEY_BYTES = 512;
+/** Every key of a job costs its own place in line and its own lock. */
+export const MAX_KEYS = 16;
+
+const SEPARATOR = "\u001f";
+const FAULT = "\u001e";
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+const CONTROL = /[\u0000-\u001f\u007f]/; // oxlint-disable-line eslint/no-control-regex
+
+/** What is known of a job's keys when it is taken. */
+export type Pin =
+  | { readonly kind: "none" }
+  | { readonly kind: "keys"; readonly keys: readonly string[] }
+  | { readonly kind: "fault"; readonly fault: string };
+
+const NONE: Pin = { kind: "none" };
+
+/** Reads the text in which the scripts keep a job's keys. */
+export function parsePin(text: string): Pin {
+  if (text === "") return NONE;
+  if (text.startsWith(FAULT)) return { kind: "fault", fault: text.slice(FAULT.length) };
+  return { kind: "keys", keys: text.split(SEPARATOR) };
+}
+
+export function formatPin(pin: Pin): string {
+  switch (pin.kind) {
+    case "none":
+      return "";
+    case "fault":
+      return `${FAULT}${pin.fault}`;
+    case "keys":
+      return pin.keys.join(SEPARATOR);
+  }
+}
+
+/** The pin for what a key function returned: sorted, unique keys, or what is wrong with them. The Lua library does the same for a path. */
+export function pinOfValue(value: unknown): Pin {
+  if (value === undefined || value === null) return NONE;
+  const values: readonly unknown[] = Array.isArray(value) ? value : [value];
+  if (values.length === 0)
+    return { kind: "fault", fault: "must be a string, an integer, or a non-empty array of them" };
+  if (values.length > MAX_KEYS) return { kind: "fault", fault: `has more than ${MAX_KEYS} elements` };
+  const keys = new Set<string>();
+  for (const element of values) {
+    const key = typeof element === "number" && Number.isSafeInteger(element) ? String(element) : element;
+    if (typeof key !== "string") return { kind: "fault", fault: "must be a string or an integer" };
+    const fault = keyFault(key);
+    if (fault !== undefined) return { kind: "fault", fault };
+    keys.add(key);
+  }
+  return { kind: "keys", keys: [...keys].sort(compareBytes) };
+}
+
+/** Why this text cannot be a key; undefined if it can. */
+export function keyFault(key: string): string | undefined {
+  if (key === "") return "is empty";
+  if (Buffer.byteLength(key) > MAX_KEY_BYTES) return `is longer than ${MAX_KEY_BYTES} bytes`;
+  return CONTROL.test(key) ? "has control characters" : undefined;
+}
+
+/** The fields of a path such as `account.id`, or undefined if it is none. */
+export function parsePath(path: string): readonly string[] | undefined {
+  const fields = path.split(".");
+  return fields.every((field) => field !== "" && !CONTROL.test(field)) ? fields : undefined;
+}
+
+/** As Lua's `table.sort` on strings in the C locale: so that a path and a function agree on the order of locks. */
+function compareBytes(a: string, b: string): number {
+  return Buffer.compare(Buffer.from(a), Buffer.from(b));
+}

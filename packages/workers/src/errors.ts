@@ -1,0 +1,55 @@
+/** Pure: what can go wrong, one class per decision that a caller can make, each with a stable `code` and plain data. */
+
+export type ExclusiveWorkerErrorCode = "UNSUPPORTED_BULLMQ" | "JOB_KEY" | "JOB_LOCK_LOST";
+
+/** Base of every error of this package, except `TypeError` and `RangeError` for options and the errors of `@x/redlock-core`. */
+export abstract class ExclusiveWorkerError extends Error {
+  abstract readonly code: ExclusiveWorkerErrorCode;
+
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = new.target.name;
+  }
+}
+
+/** The installed BullMQ is not one whose scripts this package knows. Thrown by the constructor, before anything is sent. */
+export class UnsupportedBullMQError extends ExclusiveWorkerError {
+  readonly code = "UNSUPPORTED_BULLMQ" as const;
+  /** What differs, e.g. the names of scripts. */
+  readonly differences: readonly string[];
+
+  constructor(differences: readonly string[]) {
+    super(
+      `this BullMQ is unknown to @x/workers (${differences.join("; ")}): install a supported version, ` +
+        "or a newer @x/workers; running with an unknown one could lose the order or the exclusion of jobs",
+    );
+    this.differences = differences;
+  }
+}
+
+/** The job's key cannot be used: the job fails before the processor is called, and is retried as its options say. */
+export class JobKeyError extends ExclusiveWorkerError {
+  readonly code = "JOB_KEY" as const;
+  readonly jobId: string;
+
+  constructor(jobId: string, fault: string) {
+    super(`job ${jobId}: its key ${fault}`);
+    this.jobId = jobId;
+  }
+}
+
+/**
+ * BullMQ's lock of this job ended or was taken: the job will run, or runs, elsewhere. The reason of the processor's `signal`;
+ * what the processor returns afterwards is not recorded.
+ */
+export class JobLockLostError extends ExclusiveWorkerError {
+  readonly code = "JOB_LOCK_LOST" as const;
+  readonly jobId: string;
+
+  constructor(jobId: string, facts: { readonly sinceRenewalMs: number; readonly lockDurationMs: number }) {
+    super(
+      `job ${jobId}: BullMQ's lock is lost, last renewed ${Math.round(facts.sinceRenewalMs)} ms ago, lockDuration ${facts.lockDurationMs}`,
+    );
+    this.jobId = jobId;
+  }
+}

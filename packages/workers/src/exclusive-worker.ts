@@ -1,0 +1,428 @@
+/**
+ * `ExclusiveWorker`: BullMQ's `Worker`, with at most one job per key at a time.
+ *
+ * Guaranteed: jobs of a key run one after the other, across workers, processes and, through the key's lock, across queues and plain
+ * code, while clocks advance at nearly the same rate and the lock's nodes keep their data (see `@x/redlock-core`). Jobs of
+ * a key start in the order in which BullMQ would have given them out. A job that was taken and not finished keeps its key and
+ * is run again before the key's other jobs. Other keys never wait for a busy one.
+ * Not guaranteed: that a paused process stops by itself: give `lock.fencingToken` to what the job writes to. That a job runs
+ * only once: BullMQ runs it at least once. The order of jobs that were retried with `onFailure: "skip"`, of priorities against
+ * a job that was already chosen, and after the lane's keys were deleted by hand.
+ */
+import { type Clock, type Lock, LockHeldError, Redlock } from "@x/redlock-core";
+import { type BackendFactory, DelayedError, type Job, type RedisQueueBackend, Worker } from "bullmq";
+import { checkScripts, installedScripts, targetOf } from "./bullmq.ts";
+import { tell } from "./channels.ts";
+import { composeScripts } from "./compose.ts";
+import { keyFault } from "./entity-key.ts";
+import { JobKeyError } from "./errors.ts";
+import { readClock } from "./instant.ts";
+import { type JobLock, keylessLock } from "./job-lock.ts";
+import { type Arrival, Lane } from "./lane.ts";
+import { mustConfirm } from "./lease.ts";
+import {
+  type BusyKey,
+  type Explanation,
+  type JobCounts,
+  type KeyList,
+  parseExplanation,
+  parseKeys,
+} from "./operators.ts";
+import { bullOptions, type ExclusiveWorkerOptions, type ResolvedExclusiveOptions, resolveOptions } from "./options.ts";
+import { Run } from "./run.ts";
+import { Wakes } from "./wakes.ts";
+import { Watchdog } from "./watchdog.ts";
+
+/** BullMQ's processor with a fourth argument. A processor with fewer parameters runs as it is. */
+export type ExclusiveProcessor<Data, Result, Name extends string> = (
+  job: Job<Data, Result, Name>,
+  token: string | undefined,
+  signal: AbortSignal,
+  lock: JobLock,
+) => Promise<Result>;
+
+/** When nobody who has the lock could be asked, a job comes back after this. */
+const UNREACHABLE_RETRY_MS = 1_000;
+const CONFIRM_ATTEMPTS = 3;
+const LIST_PAGE = 500;
+
+// oxlint-disable typescript/no-explicit-any -- the defaults of BullMQ's own Worker, so that untyped code compiles as before
+export class ExclusiveWorker<Data = any, Result = any, Name extends string = string> extends Worker<
+  Data,
+  Result,
+  Name
+> {
+  // oxlint-enable typescript/no-explicit-any
+  /** Promises that the options weaken, in words; empty for most. */
+  readonly warnings: readonly string[];
+  /** Where the keys' locks live: use it for plain code of this process that works on the same entities. */
+  readonly redlock: Redlock;
+  readonly #options: ResolvedExclusiveOptions;
+  readonly #clock: Clock;
+  readonly #lane: Lane;
+  readonly #watchdog: Watchdog;
+  readonly #wakes: Wakes;
+  readonly #isSandboxed: boolean;
+  readonly #arrivals = new WeakMap<object, Arrival>();
+  readonly #running = new Set<Promise<unknown>>();
+  #closingLocks: Promise<void> | undefined;
+
+  /**
+   * As BullMQ's constructor, with `options.key` added (see `ExclusiveOptions`). Throws `TypeError` or `RangeError` for bad options
+   * and `UnsupportedBullMQError` for a BullMQ that is not known, all before anything is sent.
+   */
+  constructor(
+    name: string,
+    processor: string | URL | null | undefined | ExclusiveProcessor<Data, Result, Name>,
+    options: ExclusiveWorkerOptions<Data, Name>,
+    backendFactory?: BackendFactory<RedisQueueBackend>,
+  ) {
+    const resolved = resolveOptions(options);
+    const scripts = composeScripts(checkScripts(installedScripts()), resolved.rules);
+    const redlock = resolved.redlock ?? ownRedlock(options, resolved.lockTtl);
+    try {
+      super(
+        name,
+        processor as string,
+        bullOptions(options, resolved),
+        ...((backendFactory === undefined ? [] : [backendFactory]) as []),
+      );
+    } catch (error) {
+      if (resolved.redlock === undefined) void redlock.close();
+      throw error;
+    }
+    this.#options = resolved;
+    this.warnings = resolved.warnings;
+    this.redlock = redlock;
+    this.#clock = redlock.clock;
+    this.#watchdog = new Watchdog(this.#clock);
+    this.#isSandboxed = typeof processor !== "function";
+    this.#lane = new Lane({
+      scripts,
+      keyOf: resolved.keyOf as (job: unknown) => unknown,
+      clock: this.#clock,
+      events: { onParked: (jobs) => tell("park", () => ({ queue: this.name, jobs })) },
+    });
+    this.#wakes = new Wakes({
+      redlock,
+      clock: this.#clock,
+      lockTtl: resolved.lockTtl,
+      wake: async (jobId) => (await this.#lane.operate("wake", jobId)) === 1,
+      onError: (error) => this.emit("error", error),
+    });
+    try {
+      this.#lane.attach(targetOf(this, this.createJob({ name: "contract", data: "{}", opts: {} } as never, "0")));
+    } catch (error) {
+      this.close(true).catch(() => {});
+      throw error;
+    }
+    this.opts.autorun = options.autorun ?? true;
+    if (this.opts.autorun && (processor ?? null) !== null)
+      this.run().catch((error: Error) => this.emit("error", error));
+  }
+
+  /**
+   * Keys that are busy, paused, or waited for: at most `limit` (default 1000) of them, in no order. Costs O(busy keys).
+   * (BullMQ's workers have a property `keys`, hence the name.)
+   */
+  async listKeys(options: { readonly limit?: number } = {}): Promise<BusyKey[]> {
+    const limit = options.limit ?? 1_000;
+    if (!Number.isInteger(limit) || limit < 1) throw new RangeError(`limit must be an integer >= 1, got ${limit}`);
+    const found = new Map<string, BusyKey>();
+    for await (const page of this.#keyPages()) {
+      for (const key of page) found.set(key.key, key);
+      if (found.size >= limit) break;
+    }
+    return [...found.values()].slice(0, limit);
+  }
+
+  /** Why a job waits, behind whom and until when; undefined if there is no such job. */
+  async explain(jobId: string): Promise<Explanation | undefined> {
+    if (typeof jobId !== "string" || jobId === "")
+      throw new TypeError(`jobId must be a non-empty string, got ${String(jobId)}`);
+    const [raw, state] = await Promise.all([this.#lane.operate("explain", jobId), this.#lane.stateOf(jobId)]);
+    return parseExplanation(jobId, state, raw);
+  }
+
+  /**
+   * No further job of this key is started, in any process, until `resumeKey`; the one that runs goes on. Resolves false if the key
+   * was paused already. Plain code is not kept out: lock the key's resource for that.
+   */
+  async pauseKey(key: string, reason = "paused by an operator"): Promise<boolean> {
+    assertKey(key);
+    const isNew = (await this.#lane.operate("pause", key, reason)) === 1;
+    tell("pause", () => ({ queue: this.name, key, reason }));
+    return isNew;
+  }
+
+  /** Ends a pause, or the halt after a failed job. Resolves false if the key was not paused. */
+  async resumeKey(key: string): Promise<boolean> {
+    assertKey(key);
+    const wasPaused = (await this.#lane.operate("resume", key)) === 1;
+    tell("resume", () => ({ queue: this.name, key }));
+    return wasPaused;
+  }
+
+  /**
+   * Jobs that a free slot would take now (`runnable`), that run (`active`), and that wait for their key (`parked`, a part of BullMQ's
+   * `delayed`). Costs O(busy keys). A parked job that was removed by hand is counted until its turn.
+   */
+  async counts(): Promise<JobCounts> {
+    let [parked, busyKeys, pausedKeys] = [0, 0, 0];
+    for await (const page of this.#keyPages()) {
+      for (const key of page) {
+        parked += key.parked;
+        if (key.holder !== undefined) busyKeys += 1;
+        if (key.paused !== undefined) pausedKeys += 1;
+      }
+    }
+    const [runnable, active] = await this.#laneLengths();
+    return { runnable, active, parked, busyKeys, pausedKeys };
+  }
+
+  /**
+   * For jobs that you fetch yourself with `getNextJob`: the lock of the job's keys. The lane is yours from the fetch to
+   * `moveToCompleted`, `moveToFailed` or another move; this takes the lock that keeps other queues and plain code out, extended
+   * until you release it. Waits up to `timeout` ms (default `lockWait`). Undefined for a job without a key.
+   */
+  async lockJob(job: Job<Data, Result, Name>, options: { readonly timeout?: number } = {}): Promise<Lock | undefined> {
+    const pin = this.#arrivalOf(job).pin;
+    if (pin.kind === "fault") throw new JobKeyError(String(job.id), pin.fault);
+    if (pin.kind === "none") return undefined;
+    const { lockTtl, lockWait, resourceOf } = this.#options;
+    const timeout = options.timeout ?? lockWait;
+    return await this.redlock.acquire(pin.keys.map(resourceOf), { ttl: lockTtl, timeout, autoExtend: true });
+  }
+
+  /** As BullMQ's. The locks of jobs that still run are released when these end; with `force` the promise does not wait for that. */
+  override async close(force = false): Promise<void> {
+    try {
+      await super.close(force);
+    } finally {
+      await this.#closeLocks(force);
+    }
+  }
+
+  override async extendJobLocks(jobIds: string[], tokens: string[], duration: number): Promise<string[]> {
+    const sent = readClock(this.#clock);
+    const failed = await super.extendJobLocks(jobIds, tokens, duration);
+    for (const [index, jobId] of jobIds.entries()) {
+      const run = this.#watchdog.find(jobId, tokens[index] ?? "");
+      if (failed.includes(jobId)) run?.loseJobLock();
+      else run?.renewed(sent, duration);
+    }
+    return failed;
+  }
+
+  protected override createJob(...args: Parameters<Worker<Data, Result, Name>["createJob"]>): Job<Data, Result, Name> {
+    const job = super.createJob(...args);
+    // The first call is the contract check of the constructor, before there is a lane.
+    const arrival = args[1] === "0" ? undefined : this.#lane.arrivalOf(args[1]);
+    if (arrival !== undefined) this.#arrivals.set(job, arrival);
+    return job;
+  }
+
+  protected override async callProcessJob(
+    job: Job<Data, Result, Name>,
+    token: string,
+    signal?: AbortSignal,
+  ): Promise<Result> {
+    const { pin, sent } = this.#arrivalOf(job);
+    const jobId = String(job.id);
+    if (pin.kind === "fault") throw new JobKeyError(jobId, pin.fault);
+    const keys = pin.kind === "none" ? [] : pin.keys;
+    const { lockDuration, resourceOf } = this.#options;
+    const run = new Run(
+      { jobId, token, keys, resources: keys.map(resourceOf), lockDurationMs: lockDuration, sent },
+      this.#clock,
+      (lost, error) => tell("lost", () => ({ ...this.#about(lost), error })),
+    );
+    const cancel = (): void => run.cancel(signal?.reason);
+    if (signal?.aborted === true) cancel();
+    signal?.addEventListener("abort", cancel, { once: true });
+    this.#watchdog.add(run);
+    const running = keys.length === 0 ? this.#runFree(run, job) : this.#runLocked(run, job);
+    this.#running.add(running);
+    try {
+      return await running;
+    } finally {
+      this.#running.delete(running);
+      this.#watchdog.delete(run);
+      signal?.removeEventListener("abort", cancel);
+    }
+  }
+
+  async #runFree(run: Run, job: Job<Data, Result, Name>): Promise<Result> {
+    await this.#confirm(run, job);
+    return await this.#process(run, job, keylessLock(run.signal));
+  }
+
+  async #runLocked(run: Run, job: Job<Data, Result, Name>): Promise<Result> {
+    const startedMs = this.#clock.monotonicMs();
+    const lock = await this.#lockKeys(run, job);
+    const lockedMs = this.#clock.monotonicMs();
+    const lose = (): void => run.lose(lock.signal.reason as Error);
+    lock.signal.addEventListener("abort", lose, { once: true });
+    try {
+      tell("lock", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, waitMs: lockedMs - startedMs }));
+      await this.#confirm(run, job);
+      // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
+      if (!lock.isHeld()) return await this.#yield(run, job, "unreachable");
+      const result = await this.#process(run, job, run.lockView(lock));
+      // What ran without its lock may have overlapped another job: it must not count as done.
+      if (run.lost === undefined) lock.assertHeld();
+      return result;
+    } finally {
+      lock.signal.removeEventListener("abort", lose);
+      const confirmed = await lock.release();
+      const heldMs = this.#clock.monotonicMs() - lockedMs;
+      tell("release", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, heldMs, confirmed }));
+    }
+  }
+
+  /** Acquires the locks of the job's keys, or sends it back to `delayed` with its keys kept, or leaves it to whoever has it now. */
+  async #lockKeys(run: Run, job: Job<Data, Result, Name>): Promise<Lock> {
+    const reserved = this.#wakes.take(run.facts.jobId);
+    if (reserved !== undefined) return reserved;
+    const { lockTtl, lockWait } = this.#options;
+    try {
+      return await this.redlock.acquire(run.facts.resources, {
+        ttl: lockTtl,
+        timeout: lockWait,
+        signal: run.signal,
+        autoExtend: true,
+      });
+    } catch (error) {
+      if (run.lost !== undefined) throw new DelayedError(run.lost.message);
+      if (run.signal.aborted) throw error;
+      if (error instanceof LockHeldError) return await this.#yield(run, job, "held");
+      this.emit("error", error as Error);
+      return await this.#yield(run, job, "unreachable");
+    }
+  }
+
+  /** BullMQ takes the DelayedError as a sign that the job was moved, and fetches the next one. */
+  async #yield(run: Run, job: Job<Data, Result, Name>, reason: "held" | "unreachable"): Promise<never> {
+    const { jobId, token, resources } = run.facts;
+    const delayMs = reason === "held" ? this.#options.recheckInterval : UNREACHABLE_RETRY_MS;
+    try {
+      const dueMs = Date.now() + delayMs;
+      await this.#lane.yielding(jobId, token, async () => await job.moveToDelayed(dueMs, token));
+    } catch (error) {
+      // Not ours any more, or Redis is gone: the job comes back as a stalled one.
+      this.emit("error", error as Error);
+      throw new DelayedError(`job ${jobId} could not be moved to delayed`);
+    }
+    tell("yield", () => ({ ...this.#about(run), reason, delayMs }));
+    if (reason === "held") this.#wakes.add(jobId, resources, () => tell("wake", () => this.#about(run)));
+    throw new DelayedError(`job ${jobId} waits for its lock`);
+  }
+
+  #process(run: Run, job: Job<Data, Result, Name>, lock: JobLock): Promise<Result> {
+    if (this.#isSandboxed) tellSandbox(job, lock);
+    const process = this.processFn as unknown as ExclusiveProcessor<Data, Result, Name>;
+    return process(job, run.facts.token, run.signal, lock);
+  }
+
+  /**
+   * A process that was frozen after the fetch would start a job that another worker has taken since. If the fetch is not recent,
+   * BullMQ's lock is renewed first; a job that is not ours any more is left alone, which costs no attempt.
+   */
+  async #confirm(run: Run, job: Job<Data, Result, Name>): Promise<void> {
+    const { jobId, token, lockDurationMs } = run.facts;
+    let { sent } = run.facts;
+    for (
+      let attempt = 0;
+      run.lost !== undefined || mustConfirm(sent, readClock(this.#clock), lockDurationMs);
+      attempt++
+    ) {
+      const ageMs = run.ageMs();
+      sent = readClock(this.#clock);
+      const isOurs =
+        attempt < CONFIRM_ATTEMPTS && run.lost === undefined && (await this.#extendLock(job, token, lockDurationMs));
+      if (!isOurs) {
+        run.loseJobLock();
+        tell("stale", () => ({ ...this.#about(run), ageMs }));
+        throw new DelayedError(`job ${jobId} was taken ${Math.round(ageMs)} ms ago and is not ours any more`);
+      }
+      run.renewed(sent, lockDurationMs);
+    }
+  }
+
+  async #extendLock(job: Job<Data, Result, Name>, token: string, durationMs: number): Promise<boolean> {
+    try {
+      return (await job.extendLock(token, durationMs)) > 0;
+    } catch (error) {
+      this.emit("error", error as Error);
+      return false;
+    }
+  }
+
+  #arrivalOf(job: object): Arrival {
+    const arrival = this.#arrivals.get(job);
+    if (arrival === undefined) {
+      throw new TypeError(
+        "a job reached this ExclusiveWorker without passing through its lane: fetch jobs with this worker",
+      );
+    }
+    return arrival;
+  }
+
+  #about(run: Run): { readonly queue: string; readonly jobId: string; readonly keys: readonly string[] } {
+    return { queue: this.name, jobId: run.facts.jobId, keys: run.facts.keys };
+  }
+
+  async *#keyPages(): AsyncGenerator<readonly BusyKey[]> {
+    let cursor = "0";
+    do {
+      const list: KeyList = parseKeys(await this.#lane.operate("list", cursor, LIST_PAGE));
+      yield list.keys;
+      cursor = list.cursor;
+    } while (cursor !== "0");
+  }
+
+  async #laneLengths(): Promise<[number, number]> {
+    const lengths = (await this.#lane.operate("lengths")) as readonly number[];
+    return [lengths[0] ?? 0, lengths[1] ?? 0];
+  }
+
+  #closeLocks(force: boolean): Promise<void> {
+    this.#closingLocks ??= (async () => {
+      this.#wakes.close();
+      const settled = Promise.allSettled(this.#running);
+      if (this.#options.redlock !== undefined) return;
+      const closed = settled.then(async () => await this.redlock.close());
+      if (force && this.#running.size > 0) closed.catch(() => {});
+      else await closed;
+    })();
+    return this.#closingLocks;
+  }
+}
+
+function ownRedlock(options: ExclusiveWorkerOptions<never, never>, lockTtl: number): Redlock {
+  const { connection } = options as { readonly connection?: unknown };
+  if (connection === undefined || connection === null) throw new TypeError("connection must be given, got none");
+  return new Redlock(lockNodeOf(connection) as string, { ttl: lockTtl, autoExtend: true });
+}
+
+/** BullMQ's connection option as a lock node: it may be a URL in an object, and `{}` is Redis on this machine. */
+function lockNodeOf(connection: unknown): unknown {
+  const { url, duplicate } = connection as { readonly url?: unknown; readonly duplicate?: unknown };
+  if (typeof duplicate === "function") return connection;
+  if (typeof url === "string") return url;
+  const isNamed = ["host", "port", "path", "sentinels"].some((name) => name in (connection as object));
+  return isNamed ? connection : { ...(connection as object), host: "127.0.0.1", port: 6379 };
+}
+
+function assertKey(key: unknown): asserts key is string {
+  if (typeof key !== "string") throw new TypeError(`key must be a string, got ${String(key)}`);
+  const fault = keyFault(key);
+  if (fault !== undefined) throw new RangeError(`key ${fault}`);
+}
+
+/** The child process gets the lock's facts as `job.lock`. */
+function tellSandbox(job: Job, lock: JobLock): void {
+  const asJSON = job.asJSONSandbox.bind(job);
+  const { keys, resources, fencingToken } = lock;
+  job.asJSONSandbox = () => Object.assign(asJSON(), { lock: { keys, resources, fencingToken } });
+}

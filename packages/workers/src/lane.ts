@@ -1,0 +1,186 @@
+/**
+ * The lane as the worker sees it: takes and leaves jobs through our scripts in place of BullMQ's, computes keys ahead, and asks
+ * the lane on behalf of operators. What it guarantees is said in scripts/lane.lua.ts.
+ */
+import type { Clock } from "@x/redlock-core";
+import {
+  argumentsOf,
+  type BullClient,
+  type BullReply,
+  type BullTarget,
+  fetchArguments,
+  isDecorated,
+  parseReply,
+  runScript,
+  type UnknownKeyJob,
+} from "./bullmq.ts";
+import type { DecoratedCommand, LaneScripts, OperatorCommand } from "./compose.ts";
+import { formatPin, type Pin, parsePin, pinOfValue } from "./entity-key.ts";
+import { type Instant, readClock } from "./instant.ts";
+
+/** A job as it is stored, for the function that finds its key. */
+export interface StoredJob<Data = unknown, Name extends string = string> {
+  readonly id: string;
+  readonly name: Name;
+  readonly data: Data;
+  /** When it was added, ms since the epoch. */
+  readonly timestamp: number;
+  readonly priority: number;
+  readonly parentKey: string | undefined;
+}
+
+export type KeyFunction = (job: StoredJob) => unknown;
+
+/** What the fetch of a job told: its keys, and when it was asked for. */
+export interface Arrival {
+  readonly pin: Pin;
+  /** When the command was sent that set BullMQ's lock. */
+  readonly sent: Instant;
+}
+
+export interface LaneEvents {
+  /** Jobs were parked while one was fetched. */
+  onParked(parked: number): void;
+}
+
+/** A fetch parks a batch or computes keys in each step, so this many mean that something is wrong; BullMQ then asks again later. */
+const maxFetchSteps = 10_000;
+
+export class Lane {
+  readonly #scripts: LaneScripts;
+  readonly #keyOf: KeyFunction | undefined;
+  readonly #clock: Clock;
+  readonly #events: LaneEvents;
+  readonly #arrivals = new Map<string, Arrival>();
+  readonly #yielding = new Set<string>();
+  #target: BullTarget | undefined;
+  #pinning: Promise<void> | undefined;
+
+  constructor(parts: {
+    readonly scripts: LaneScripts;
+    readonly keyOf: KeyFunction | undefined;
+    readonly clock: Clock;
+    readonly events: LaneEvents;
+  }) {
+    this.#scripts = parts.scripts;
+    this.#keyOf = parts.keyOf;
+    this.#clock = parts.clock;
+    this.#events = parts.events;
+  }
+
+  /** From now on, the commands of this worker that take or leave a job go through the lane. */
+  attach(target: BullTarget): void {
+    this.#target = target;
+    const original = target.execCommand;
+    target.execCommand = async (client, name, args) =>
+      isDecorated(name) ? await this.#exec(client, name, args) : await original.call(target, client, name, args);
+  }
+
+  /** What the fetch of this job told, once; undefined if it did not come through the lane. */
+  arrivalOf(jobId: string): Arrival | undefined {
+    const arrival = this.#arrivals.get(jobId);
+    this.#arrivals.delete(jobId);
+    return arrival;
+  }
+
+  /** Runs `moveToDelayed`, which must move this job back with this token, so that the job keeps its keys and nothing is counted. */
+  async yielding(jobId: string, token: string, moveToDelayed: () => Promise<void>): Promise<void> {
+    const name = `${jobId} ${token}`;
+    this.#yielding.add(name);
+    try {
+      await moveToDelayed();
+    } finally {
+      this.#yielding.delete(name);
+    }
+  }
+
+  /** BullMQ's state of a job. */
+  async stateOf(jobId: string): Promise<string> {
+    return await this.#attached().getState(jobId);
+  }
+
+  async operate(command: OperatorCommand, ...args: readonly (string | number)[]): Promise<unknown> {
+    const target = this.#attached();
+    const client = await target.queue.client;
+    const prefix = target.queue.toKey("");
+    const script = this.#scripts.operators[command];
+    return await runScript(client, script, [`${prefix}lane:holders`, prefix, this.#nowMs(), ...args]);
+  }
+
+  async #exec(client: BullClient, command: DecoratedCommand, args: readonly unknown[]): Promise<unknown> {
+    const script = this.#scripts.commands[command];
+    const { jobId, token, prefix, lockOptions } = argumentsOf(command, args, script.numberOfKeys);
+    if (command === "moveToFinished") this.#arrivals.delete(jobId);
+    const told = command === "moveToDelayed" ? [...args, this.#yielding.has(`${jobId} ${token}`) ? "yield" : ""] : args;
+    const sent = readClock(this.#clock);
+    const raw = await runScript(client, script, told);
+    const reply = parseReply(raw);
+    if (reply.kind !== "again" && reply.kind !== "ask") return this.#note(raw, reply, sent);
+    try {
+      return await this.#fetchOn(client, reply, prefix, lockOptions);
+    } catch (error) {
+      // The job was left, only the next one could not be taken: BullMQ must not leave it a second time.
+      if (command === "moveToActive") throw error;
+      return 0;
+    }
+  }
+
+  async #fetchOn(client: BullClient, first: BullReply, prefix: unknown, lockOptions: unknown): Promise<unknown> {
+    let reply = first;
+    for (let step = 0; step < maxFetchSteps; step++) {
+      if (reply.kind === "again") this.#events.onParked(reply.parked);
+      if (reply.kind === "ask") await this.#computeKeys(reply.jobs);
+      const sent = readClock(this.#clock);
+      const raw = await runScript(
+        client,
+        this.#scripts.commands.moveToActive,
+        fetchArguments(prefix, lockOptions, this.#nowMs()),
+      );
+      reply = parseReply(raw);
+      if (reply.kind !== "again" && reply.kind !== "ask") return this.#note(raw, reply, sent);
+    }
+    return [0, 0, 0, 0];
+  }
+
+  #note(raw: unknown, reply: BullReply, sent: Instant): unknown {
+    if (reply.kind !== "job") return raw;
+    this.#arrivals.set(reply.jobId, { pin: parsePin(reply.pin), sent });
+    if (reply.parked > 0) this.#events.onParked(reply.parked);
+    // Nobody waits for it: if it fails, the next fetch asks again.
+    if (reply.ahead.length > 0) this.#computeKeys(reply.ahead).catch(() => {});
+    return raw;
+  }
+
+  /** One computation at a time: whoever finds another under way waits for that one, and then asks again. */
+  async #computeKeys(jobs: readonly UnknownKeyJob[]): Promise<void> {
+    if (this.#pinning !== undefined) {
+      await this.#pinning;
+      return;
+    }
+    const pairs = jobs.flatMap((job) => [job.id, formatPin(this.#pinOf(job))]);
+    this.#pinning = this.operate("pin", ...pairs).then(() => {});
+    try {
+      await this.#pinning;
+    } finally {
+      this.#pinning = undefined;
+    }
+  }
+
+  #pinOf(job: UnknownKeyJob): Pin {
+    try {
+      return pinOfValue(this.#keyOf?.({ ...job, data: JSON.parse(job.data) }));
+    } catch (error) {
+      const message = error instanceof Error ? error.message : String(error);
+      return { kind: "fault", fault: `function threw: ${message.slice(0, 500)}` };
+    }
+  }
+
+  #attached(): BullTarget {
+    if (this.#target === undefined) throw new TypeError("the lane is not attached to a worker");
+    return this.#target;
+  }
+
+  #nowMs(): number {
+    return Math.floor(this.#clock.wallMs());
+  }
+}

@@ -1,0 +1,19 @@
+/** Pure: how long BullMQ's lock of a job can be trusted. It was set when Redis ran the command, so at the earliest when it was sent. */
+import type { Instant } from "./instant.ts";
+
+/** The larger of the two clocks' differences: the monotonic one stands still while the machine sleeps, the wall clock may be stepped back. */
+export function elapsedMs(since: Instant, now: Instant): number {
+  return Math.max(now.monotonicMs - since.monotonicMs, now.wallMs - since.wallMs);
+}
+
+export function leaseLeftMs(sent: Instant, now: Instant, lockDurationMs: number): number {
+  return lockDurationMs - elapsedMs(sent, now);
+}
+
+/**
+ * A job that was fetched long ago (the process was frozen, the lock of its entity was waited for) is confirmed before it is started:
+ * half the lease is what BullMQ's own renewal leaves at the least.
+ */
+export function mustConfirm(sent: Instant, now: Instant, lockDurationMs: number): boolean {
+  return leaseLeftMs(sent, now, lockDurationMs) < lockDurationMs / 2;
+}

@@ -1,0 +1,170 @@
+/** Pure: what the lane's scripts reply to operators, and what it means. */
+import { parsePin } from "./entity-key.ts";
+
+export interface KeyPause {
+  readonly reason: string;
+  /** ms since the epoch. */
+  readonly since: number;
+  /** The job whose failure stopped the key. */
+  readonly jobId?: string;
+}
+
+export interface BusyKey {
+  readonly key: string;
+  /** The job that has the key: it runs, was chosen to run next, or waits for its retry. */
+  readonly holder: string | undefined;
+  /** When that job was last started, ms since the epoch. */
+  readonly since: number | undefined;
+  /** False if the holder was removed; the key is then passed on when it is next asked for. */
+  readonly isHolderAlive: boolean;
+  /** How many jobs wait in line. */
+  readonly parked: number;
+  readonly paused: KeyPause | undefined;
+}
+
+export interface KeyList {
+  readonly cursor: string;
+  readonly keys: readonly BusyKey[];
+}
+
+export interface JobCounts {
+  readonly runnable: number;
+  readonly active: number;
+  readonly parked: number;
+  readonly busyKeys: number;
+  readonly pausedKeys: number;
+}
+
+export type Verdict =
+  | "finished"
+  /** Has no key: waits only for a slot. */
+  | "no-key"
+  /** The key cannot be used: the job will fail. */
+  | "unusable-key"
+  /** Not taken yet: waits for a slot, or for its delay; then its key is looked at. */
+  | "not-judged"
+  | "runs"
+  /** Has its keys, waits for a slot. */
+  | "chosen"
+  /** Has its keys, and waits in `delayed`: for its retry, or for a lock that plain code holds. */
+  | "delayed-with-keys"
+  /** Waits in line for a key. */
+  | "parked";
+
+export interface KeyPosition {
+  readonly key: string;
+  readonly holder: string | undefined;
+  readonly since: number | undefined;
+  readonly isHolderAlive: boolean;
+  /** Jobs in front of it in line, besides the holder; undefined if it stands in no line. */
+  readonly ahead: number | undefined;
+  readonly parked: number;
+  readonly paused: KeyPause | undefined;
+}
+
+export interface Explanation {
+  readonly jobId: string;
+  /** BullMQ's state of the job. */
+  readonly state: string;
+  readonly verdict: Verdict;
+  /** In words. */
+  readonly message: string;
+  readonly keys: readonly KeyPosition[];
+  /** When it leaves `delayed` at the latest, ms since the epoch. */
+  readonly dueAt: number | undefined;
+}
+
+const marks: ReadonlySet<string> = new Set(["", "!:paused", "!:next"]);
+
+export function parseKeys(raw: unknown): KeyList {
+  const [cursor, ...keys] = raw as readonly [string, ...(readonly (string | number)[])[]];
+  return {
+    cursor: String(cursor),
+    keys: keys.map(([key, holder, parked, since, isAlive, paused]) => ({
+      key: String(key),
+      ...holderOf(holder, since, isAlive),
+      parked: Number(parked),
+      paused: pauseOf(paused),
+    })),
+  };
+}
+
+/** Undefined if there is no such job. */
+export function parseExplanation(jobId: string, state: string, raw: unknown): Explanation | undefined {
+  const [pinText, isParked, due, isFinished, ...rest] = raw as readonly unknown[];
+  if (isParked === undefined) return undefined;
+  const keys = (rest as readonly (readonly (string | number)[])[]).map(parsePosition);
+  const pin = typeof pinText === "string" ? parsePin(pinText) : undefined;
+  const holdsAll = keys.length > 0 && keys.every((key) => key.holder === jobId);
+  const verdict = ((): Verdict => {
+    if (isFinished === 1) return "finished";
+    if (pin?.kind === "none") return "no-key";
+    if (pin?.kind === "fault") return "unusable-key";
+    if (state === "active") return "runs";
+    if (isParked === 1) return "parked";
+    if (!holdsAll) return "not-judged";
+    return state === "delayed" ? "delayed-with-keys" : "chosen";
+  })();
+  const fault = pin?.kind === "fault" ? pin.fault : "";
+  return {
+    jobId,
+    state,
+    verdict,
+    message: inWords(verdict, keys, fault),
+    keys,
+    dueAt: due === "" ? undefined : Number(due),
+  };
+}
+
+function parsePosition(raw: readonly (string | number)[]): KeyPosition {
+  const [key, holder, since, isAlive, rank, parked, paused] = raw;
+  return {
+    key: String(key),
+    ...holderOf(holder, since, isAlive),
+    ahead: Number(rank) < 0 ? undefined : Number(rank),
+    parked: Number(parked),
+    paused: pauseOf(paused),
+  };
+}
+
+function holderOf(
+  holder: unknown,
+  since: unknown,
+  isAlive: unknown,
+): { readonly holder: string | undefined; readonly since: number | undefined; readonly isHolderAlive: boolean } {
+  if (marks.has(String(holder))) return { holder: undefined, since: undefined, isHolderAlive: false };
+  return { holder: String(holder), since: since === "" ? undefined : Number(since), isHolderAlive: isAlive === 1 };
+}
+
+function pauseOf(text: unknown): KeyPause | undefined {
+  return text === "" || text === undefined ? undefined : (JSON.parse(String(text)) as KeyPause);
+}
+
+function inWords(verdict: Verdict, keys: readonly KeyPosition[], fault: string): string {
+  switch (verdict) {
+    case "finished":
+      return "has finished";
+    case "no-key":
+      return "has no key, and waits only for a free slot";
+    case "unusable-key":
+      return `will fail: its key ${fault}`;
+    case "not-judged":
+      return "has not been taken yet: it waits for a free slot or for its delay";
+    case "runs":
+      return "is running";
+    case "chosen":
+      return "is next on its key, and waits for a free slot";
+    case "delayed-with-keys":
+      return "has its key, and waits for its retry or for a lock that other code holds";
+    case "parked":
+      return keys.map(positionInWords).join("; ");
+  }
+}
+
+function positionInWords(position: KeyPosition): string {
+  const { key, holder, ahead, paused } = position;
+  if (paused !== undefined) return `key "${key}" is paused: ${paused.reason}`;
+  const line =
+    ahead === undefined || ahead === 0 ? "first in line" : `behind ${ahead} other ${ahead === 1 ? "job" : "jobs"}`;
+  return `key "${key}": ${line}, ${holder === undefined ? "nobody has it" : `job ${holder} has it`}`;
+}

@@ -1,0 +1,69 @@
+/**
+ * Our side of the five BullMQ commands that take or leave a job. KEYS and ARGV are BullMQ's own, of the installed version; what
+ * is added stands at the end of ARGV. Each calls BullMQ's script text, unchanged, as `bull…`, and replies what it replied,
+ * except as `fetch` in lane.lua.ts says.
+ */
+export const moveToActive: string = /* lua */ `
+at(ARGV[1], ARGV[2])
+return fetch(KEYS, ARGV)
+`;
+
+/** A negative reply means that the job is no longer the caller's: then its key is not the caller's to pass on either. */
+export const moveToFinished: string = /* lua */ `
+at(ARGV[7], ARGV[2])
+local pin = call('HGET', P .. ARGV[1], 'lk')
+local reply = bullMoveToFinished(KEYS, ARGV)
+if type(reply) == 'number' and reply < 0 then return reply end
+local chosen
+if hasKeys(pin) then
+  if HALT and ARGV[5] == 'failed' then
+    for _, key in ipairs(keysOf(pin)) do
+      if call('HGET', HOLDERS, key) == ARGV[1] then
+        call('ZADD', line(key), '-inf', PAUSED)
+        call('HSET', P .. 'lane:paused', key, cjson.encode({reason = 'failed', since = NOW, jobId = ARGV[1]}))
+      end
+    end
+  end
+  chosen = release(ARGV[1], pin)
+end
+return follow(reply, chosen, ARGV[6], {P, ARGV[2], ARGV[8]})
+`;
+
+/**
+ * ARGV[#ARGV]: 'yield' if the job goes back because its lock is held elsewhere: it keeps its keys, and nothing is counted.
+ * ARGV[6] is '1' when the processor asked for the delay, '0' for a retry's backoff.
+ */
+export const moveToDelayed: string = /* lua */ `
+at(ARGV[1], ARGV[2])
+local id, isYield = ARGV[3], ARGV[#ARGV] == 'yield'
+local reply = bullMoveToDelayed(KEYS, ARGV)
+if type(reply) == 'number' and reply < 0 then return reply end
+local chosen
+if isYield then
+  uncount(id)
+elseif SKIP or ARGV[6] == '1' then
+  local pin = call('HGET', P .. id, 'lk')
+  if hasKeys(pin) then chosen = release(id, pin) end
+end
+return follow(reply, chosen, ARGV[8], {P, ARGV[2], ARGV[9]})
+`;
+
+export const moveToWaitingChildren: string = /* lua */ `
+at(ARGV[5], ARGV[3])
+local reply = bullMoveToWaitingChildren(KEYS, ARGV)
+if reply == 0 then
+  local pin = call('HGET', P .. ARGV[4], 'lk')
+  if hasKeys(pin) then release(ARGV[4], pin) end
+end
+return reply
+`;
+
+export const retryJob: string = /* lua */ `
+at(ARGV[1], ARGV[2])
+local reply = bullRetryJob(KEYS, ARGV)
+if reply == 0 and SKIP then
+  local pin = call('HGET', P .. ARGV[4], 'lk')
+  if hasKeys(pin) then release(ARGV[4], pin) end
+end
+return reply
+`;

@@ -1,0 +1,344 @@
+/**
+ * The lane: who may run next on an entity key. A library of Lua functions; `compose.ts` puts it before BullMQ's own script texts.
+ *
+ * It runs inside BullMQ's atomic step, so a job is taken and its keys are claimed at once. It touches, with P = `<prefix>:<queue>:`,
+ *   P lane:holders          hash   key → id of the job that has it, or one of two marks: `!:paused`, `!:next` (free, but the first
+ *                                  job in line still waits for another of its keys)
+ *   P lane:parked:<key>     zset   ids of the jobs in line for the key, by order; `!:paused` at -inf while the key is paused
+ *   P lane:paused           hash   key → JSON {reason, since, jobId}, for operators only
+ *   P lane:seq              counter of arrivals in a line
+ *   P <id>                  BullMQ's job hash gets `lk` (the job's keys, fixed when it is first taken; '' for none), `ls` (its place
+ *                                  in line, there as long as it is parked), `lb` (why its key function failed)
+ * and, of BullMQ's, `wait`, `prioritized`, `delayed`, `active`, `events`, `marker`, `limiter` and `<id>:lock`.
+ *
+ * A key belongs to a job until that job is finished, not for a time: a stalled job keeps its key and is run again first. A parked
+ * job stands in `delayed`, so BullMQ itself brings it back at its time and it is judged again. Whatever happens to a holder
+ * (removed, cleaned, obliterated) or to these keys, no job waits for longer than that.
+ *
+ * `compose.ts` defines: call, PATH (list of fields, or nil: keys come from JavaScript), SKIP, HALT, NEAR, FAR, MAX_KEY,
+ * MAX_KEYS, bullPromote, bullMoveToActive.
+ */
+export const laneLibrary: string = /* lua */ `
+local P, NOW, HOLDERS
+local NONE, PAUSED, NEXT, BAD = '', '!:paused', '!:next', '\\30'
+local BATCH = 50
+
+local function at(prefix, now)
+  P, NOW, HOLDERS = prefix, tonumber(now), prefix .. 'lane:holders'
+end
+
+local function line(key) return P .. 'lane:parked:' .. key end
+
+-- Why this text cannot be a key; nil if it can.
+local function faultOf(text)
+  if #text == 0 then return 'is empty' end
+  if #text > MAX_KEY then return 'is longer than ' .. MAX_KEY .. ' bytes' end
+  if string.find(text, '%c') then return 'has control characters' end
+end
+
+local function textOf(value)
+  if type(value) == 'string' then return value end
+  if type(value) ~= 'number' then return nil, 'must be a string or an integer' end
+  if value ~= math.floor(value) or value > 9007199254740991 or value < -9007199254740991 then
+    return nil, 'is not a safe integer'
+  end
+  return value == 0 and '0' or string.format('%.0f', value)
+end
+
+-- The job's keys as one text, sorted and unique; NONE, or BAD .. why.
+local function pinOfData(data)
+  local ok, value = pcall(cjson.decode, data)
+  if not ok then return BAD .. 'the data is not JSON' end
+  for i = 1, #PATH do
+    if type(value) ~= 'table' then return NONE end
+    value = value[PATH[i]]
+  end
+  if value == nil or value == cjson.null then return NONE end
+  local values = type(value) == 'table' and value or {value}
+  if #values == 0 then return BAD .. 'must be a string, an integer, or a non-empty array of them' end
+  if #values > MAX_KEYS then return BAD .. 'has more than ' .. MAX_KEYS .. ' elements' end
+  local keys, seen = {}, {}
+  for i = 1, #values do
+    local text, fault = textOf(values[i])
+    fault = fault or faultOf(text)
+    if fault then return BAD .. fault end
+    if not seen[text] then keys[#keys + 1] = text seen[text] = true end
+  end
+  table.sort(keys)
+  return table.concat(keys, '\\31')
+end
+
+local function keysOf(pin)
+  if not string.find(pin, '\\31', 1, true) then return {pin} end
+  local keys = {}
+  for key in string.gmatch(pin, '[^\\31]+') do keys[#keys + 1] = key end
+  return keys
+end
+
+local function hasKeys(pin)
+  return pin and pin ~= NONE and string.byte(pin, 1) ~= 30
+end
+
+local function pinned(pin, key)
+  return pin == key or (pin and string.find('\\31' .. pin .. '\\31', '\\31' .. key .. '\\31', 1, true) ~= nil)
+end
+
+-- Will this job still give the key back? True of one that is active, stalled, chosen and waiting, or waiting for its retry.
+local function holds(id, key)
+  local facts = call('HMGET', P .. id, 'lk', 'finishedOn')
+  return pinned(facts[1], key) and not facts[2]
+end
+
+-- The first in line. Those that were removed, finished elsewhere, or whose id now names another job are dropped.
+local function first(key)
+  while true do
+    local head = call('ZRANGE', line(key), 0, 0, 'WITHSCORES')
+    local id = head[1]
+    if not id or id == PAUSED then return id end
+    local facts = call('HMGET', P .. id, 'lk', 'ls')
+    if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) then return id end
+    call('ZREM', line(key), id)
+  end
+end
+
+local function promoteToFront(id)
+  local keys = {P..'delayed', P..'wait', P..'paused', P..'meta', P..'prioritized', P..'active', P..'pc', P..'events', P..'marker'}
+  if bullPromote(keys, {P, id}) ~= 0 then return end
+  if call('LINDEX', keys[2], 0) == id then
+    call('LPOP', keys[2])
+    call('RPUSH', keys[2], id)
+    return
+  end
+  local score = call('ZSCORE', keys[5], id)
+  if score then call('ZADD', keys[5], math.floor(tonumber(score) / 4294967296) * 4294967296, id) end
+end
+
+local function leaveLine(id, key)
+  if call('ZREM', line(key), id) == 0 then return end
+  local following = call('ZRANGE', line(key), 0, 0)[1]
+  if following then call('ZADD', P .. 'delayed', 'XX', (NOW + NEAR) * 4096, following) end
+end
+
+local function claim(id, pin, keys)
+  for i = 1, #keys do
+    call('HSET', HOLDERS, keys[i], id)
+    leaveLine(id, keys[i])
+  end
+  call('HSET', P .. id, 'lk', pin)
+  call('HDEL', P .. id, 'ls')
+end
+
+-- Nobody runs on this key and it is not paused: is id the one to run on it?
+local function isNextOn(id, key)
+  local holder = call('HGET', HOLDERS, key)
+  if holder and holder ~= id and holder ~= NEXT and (holder == PAUSED or holds(holder, key)) then return false end
+  local head = first(key)
+  return not head or head == id
+end
+
+-- The key has no holder any more: give it to the first in line. Returns the job that may run now, if any.
+local function advance(key)
+  local id = first(key)
+  if not id then call('HDEL', HOLDERS, key) return end
+  if id == PAUSED then call('HSET', HOLDERS, key, PAUSED) return end
+  local pin = call('HGET', P .. id, 'lk')
+  local keys = keysOf(pin)
+  for i = 1, #keys do
+    if keys[i] ~= key and not isNextOn(id, keys[i]) then call('HSET', HOLDERS, key, NEXT) return end
+  end
+  claim(id, pin, keys)
+  promoteToFront(id)
+  return id
+end
+
+local function release(id, pin)
+  local chosen
+  for _, key in ipairs(keysOf(pin)) do
+    if call('HGET', HOLDERS, key) == id then chosen = advance(key) or chosen end
+  end
+  return chosen
+end
+
+-- May id run now? A key whose holder is gone is passed on first, to whoever is in front.
+local function mayRun(id, keys)
+  local free = true
+  for i = 1, #keys do
+    local key = keys[i]
+    local holder = call('HGET', HOLDERS, key)
+    if holder ~= id then
+      if holder == PAUSED or (holder and holder ~= NEXT and holds(holder, key)) then
+        free = false
+      else
+        local head = first(key)
+        if head and head ~= id then
+          advance(key)
+          free = false
+        end
+      end
+    end
+  end
+  return free
+end
+
+-- Makes id the holder of all its keys, or of none.
+local function take(id, pin, wasParked)
+  local isSingle = not string.find(pin, '\\31', 1, true)
+  if isSingle and not wasParked and call('HSETNX', HOLDERS, pin, id) == 1 then
+    call('HSET', P .. id, 'lk', pin)
+    return true
+  end
+  if isSingle and not wasParked and call('HGET', HOLDERS, pin) == id then
+    call('HSET', P .. id, 'lk', pin)
+  else
+    local keys = keysOf(pin)
+    if not mayRun(id, keys) then return false end
+    claim(id, pin, keys)
+  end
+  -- A job that was chosen has just been taken: do not wake an idle worker for an empty queue.
+  if call('EXISTS', P .. 'wait', P .. 'prioritized') == 0 then call('ZREM', P .. 'marker', '0') end
+  return true
+end
+
+local function park(id, pin)
+  local keys = keysOf(pin)
+  local facts = call('HMGET', P .. id, 'ls', 'priority')
+  local place = facts[1]
+  if not place then
+    local priority = #keys == 1 and tonumber(facts[2]) or 0
+    place = string.format('%.0f', priority * 4294967296 + call('INCR', P .. 'lane:seq') % 4294967296)
+  end
+  local rank = 0
+  for i = 1, #keys do
+    call('ZADD', line(keys[i]), place, id)
+    if #keys > 1 then call('HSETNX', HOLDERS, keys[i], NEXT) end
+    rank = math.max(rank, call('ZRANK', line(keys[i]), id))
+  end
+  local delay = math.min(NEAR * (rank + 1), FAR)
+  call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
+  call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place)
+  call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
+end
+
+-- Takes back what an activation counted: no attempt was started, no limiter token used.
+local function uncount(id)
+  if call('HINCRBY', P .. id, 'ats', -1) < 1 then call('HDEL', P .. id, 'processedOn', 'pb') end
+  if call('PTTL', P .. 'limiter') > 0 and call('HEXISTS', P .. id, 'defa') == 0 then call('DECR', P .. 'limiter') end
+end
+
+-- Takes an activation back before anybody can have seen it.
+local function undo(id)
+  call('LREM', P .. 'active', 1, id)
+  call('DEL', P .. id .. ':lock')
+  uncount(id)
+  local event = call('XREVRANGE', P .. 'events', '+', '-', 'COUNT', 1)[1]
+  if event and event[2][2] == 'active' and event[2][4] == id then call('XDEL', P .. 'events', event[1]) end
+end
+
+local function putBack(id)
+  local priority = tonumber(call('HGET', P .. id, 'priority')) or 0
+  if priority == 0 then call('RPUSH', P .. 'wait', id) else call('ZADD', P .. 'prioritized', priority * 4294967296, id) end
+end
+
+-- Jobs that will be taken soon and whose keys JavaScript has not computed yet.
+local function unknownAhead(depth, limit)
+  local ids = call('LRANGE', P .. 'wait', -depth, -1)
+  local ahead, found = {}, {}
+  for i = #ids, 1, -1 do ahead[#ahead + 1] = ids[i] end
+  if #ahead < depth then
+    local prioritized = call('ZRANGE', P .. 'prioritized', 0, depth - #ahead - 1)
+    for i = 1, #prioritized do ahead[#ahead + 1] = prioritized[i] end
+  end
+  for i = 1, #ahead do
+    if #found >= limit then break end
+    local facts = call('HMGET', P .. ahead[i], 'lk', 'lb', 'name', 'data', 'timestamp', 'priority', 'parentKey')
+    if not facts[1] and not facts[2] and facts[4] then
+      found[#found + 1] = {ahead[i], facts[3], facts[4], facts[5], facts[6], facts[7]}
+    end
+  end
+  return found
+end
+
+-- Parks the jobs at the front of the queue that may not run, before BullMQ activates them: how many, and may there be more?
+local function sift()
+  local parked = 0
+  for _ = 1, BATCH do
+    local id, isPlain = call('LINDEX', P .. 'wait', -1), true
+    if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
+    if not id or string.sub(id, 1, 2) == '0:' then return parked, false end
+    local facts = call('HMGET', P .. id, 'lk', 'data')
+    local pin = facts[1] or (PATH and facts[2] and pinOfData(facts[2]))
+    if not hasKeys(pin) or mayRun(id, keysOf(pin)) then return parked, false end
+    -- Passing a key on may have put another job in front.
+    if isPlain and call('LINDEX', P .. 'wait', -1) == id then
+      call('RPOP', P .. 'wait')
+      park(id, pin)
+      parked = parked + 1
+    elseif not isPlain and call('ZREM', P .. 'prioritized', id) == 1 then
+      park(id, pin)
+      parked = parked + 1
+    end
+  end
+  return parked, true
+end
+
+local function activeKeys()
+  return {P..'wait', P..'active', P..'prioritized', P..'events', P..'stalled', P..'limiter', P..'delayed', P..'paused', P..'meta', P..'pc', P..'marker'}
+end
+
+--[[
+  Takes the next job that may run. reply: what BullMQ took already, if anything. Returns BullMQ's own reply, and for a job
+    reply[5]  its keys, NONE, or BAD .. why
+    reply[6]  jobs parked on the way
+    reply[7]  jobs whose keys are to be computed ahead, or false
+  or {'LANE_AGAIN', parked}: more than a batch was parked, call again; {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
+]]
+local function fetch(keys, argv, reply)
+  local parked = 0
+  while true do
+    reply = reply or bullMoveToActive(keys, argv)
+    if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
+    local id, fields = reply[2], reply[1]
+    local pin, data, fault, isMark, wasParked
+    for i = 1, #fields, 2 do
+      local field = fields[i]
+      if field == 'lk' then pin = fields[i + 1]
+      elseif field == 'data' then data = fields[i + 1]
+      elseif field == 'lb' then fault = fields[i + 1]
+      elseif field == 'ls' then wasParked = true
+      elseif field == 'la' then isMark = true end
+    end
+    if fault then
+      call('HDEL', P .. id, 'lb')
+      pin = BAD .. fault
+    elseif not pin then
+      if PATH then pin = pinOfData(data or '')
+      else
+        undo(id)
+        putBack(id)
+        return {'LANE_ASK', unknownAhead(256, 256)}
+      end
+    end
+    if not hasKeys(pin) or take(id, pin, wasParked) then
+      reply[5] = pin
+      reply[6] = parked
+      reply[7] = isMark and unknownAhead(512, 256)
+      if isMark then call('HDEL', P .. id, 'la') end
+      return reply
+    end
+    undo(id)
+    park(id, pin)
+    local more, isMore = sift()
+    parked = parked + 1 + more
+    if parked >= BATCH or isMore then return {'LANE_AGAIN', parked} end
+    reply = nil
+  end
+end
+
+-- What follows a command that finished with a job: pass on its key, and take the next job if BullMQ was asked to.
+local function follow(reply, chosen, fetchNext, argv)
+  if fetchNext ~= '1' then return reply end
+  local got = type(reply) == 'table' and type(reply[1]) == 'table'
+  if got or chosen then return fetch(activeKeys(), argv, got and reply or nil) end
+  return reply
+end
+`;

@@ -1,0 +1,105 @@
+/**
+ * What operators and the worker itself ask of the lane between jobs. All take KEYS[1] = P lane:holders (for the slot),
+ * ARGV[1] = P, ARGV[2] = now in ms, and the lane library before them.
+ */
+
+/** ARGV: …, then (id, keys | BAD .. why) pairs. The job in the middle gets `la`: when it is taken, the next keys are computed. */
+export const pin: string = /* lua */ `
+at(ARGV[1], ARGV[2])
+local pairsCount = (#ARGV - 2) / 2
+for i = 1, pairsCount do
+  local id, keys = ARGV[2 * i + 1], ARGV[2 * i + 2]
+  if call('EXISTS', P .. id) == 1 then
+    if string.byte(keys, 1) == 30 then call('HSET', P .. id, 'lb', string.sub(keys, 2)) else call('HSETNX', P .. id, 'lk', keys) end
+    if i == math.floor(pairsCount / 2) then call('HSET', P .. id, 'la', 1) end
+  end
+end
+return pairsCount
+`;
+
+/** ARGV[3] = id: a job that waits in `delayed` and still has its keys is run next. Replies 1 if it was. */
+export const wake: string = /* lua */ `
+at(ARGV[1], ARGV[2])
+local id = ARGV[3]
+local pin = call('HGET', P .. id, 'lk')
+if not hasKeys(pin) or not call('ZSCORE', P .. 'delayed', id) then return 0 end
+for _, key in ipairs(keysOf(pin)) do
+  if call('HGET', HOLDERS, key) ~= id then return 0 end
+end
+promoteToFront(id)
+return 1
+`;
+
+/** ARGV[3] = key, ARGV[4] = reason. Replies 1, or 0 if the key was paused already. The job that has the key runs to its end. */
+export const pause: string = /* lua */ `
+at(ARGV[1], ARGV[2])
+local key = ARGV[3]
+local added = call('ZADD', line(key), '-inf', PAUSED)
+call('HSETNX', P .. 'lane:paused', key, cjson.encode({reason = ARGV[4], since = NOW}))
+local holder = call('HGET', HOLDERS, key)
+if not holder or holder == NEXT or (holder ~= PAUSED and not holds(holder, key)) then call('HSET', HOLDERS, key, PAUSED) end
+return added
+`;
+
+/** ARGV[3] = key. Replies 1, or 0 if the key was not paused. */
+export const resume: string = /* lua */ `
+at(ARGV[1], ARGV[2])
+local key = ARGV[3]
+local removed = call('ZREM', line(key), PAUSED)
+call('HDEL', P .. 'lane:paused', key)
+local holder = call('HGET', HOLDERS, key)
+if holder == PAUSED or (not holder and first(key)) then advance(key) end
+return removed
+`;
+
+/** ARGV[3] = cursor, ARGV[4] = count. Replies {cursor, {key, holder, parked, processedOn, isAlive, paused}, …}. */
+export const list: string = /* lua */ `
+at(ARGV[1], ARGV[2])
+local page = call('HSCAN', HOLDERS, ARGV[3], 'COUNT', ARGV[4])
+local reply = {page[1]}
+for i = 1, #page[2], 2 do
+  local key, holder = page[2][i], page[2][i + 1]
+  local parked, processedOn, isAlive = call('ZCARD', line(key)), false, 0
+  if call('ZSCORE', line(key), PAUSED) then parked = parked - 1 end
+  if holder ~= PAUSED and holder ~= NEXT then
+    processedOn = call('HGET', P .. holder, 'processedOn')
+    if holds(holder, key) then isAlive = 1 end
+  end
+  reply[#reply + 1] = {key, holder, parked, processedOn or '', isAlive, call('HGET', P .. 'lane:paused', key) or ''}
+end
+return reply
+`;
+
+/**
+ * ARGV[3] = id. Replies {} if there is no such job, else {lk | false, isParked, dueMs | '', isFinished, (key, holder | '', processedOn of
+ * the holder, isHolderAlive, rank | -1, parked, paused | '') for each key}.
+ */
+export const explain: string = /* lua */ `
+at(ARGV[1], ARGV[2])
+local id = ARGV[3]
+local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'data', 'name')
+if not facts[4] and not facts[5] then return {} end
+local pin = facts[1] or (PATH and facts[4] and pinOfData(facts[4])) or false
+local due = call('ZSCORE', P .. 'delayed', id)
+local reply = {pin, facts[2] and 1 or 0, due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', facts[3] and 1 or 0}
+if hasKeys(pin) then
+  for _, key in ipairs(keysOf(pin)) do
+    local holder = call('HGET', HOLDERS, key) or ''
+    local isReal = holder ~= '' and holder ~= PAUSED and holder ~= NEXT
+    local paused = call('ZSCORE', line(key), PAUSED)
+    local rank = call('ZRANK', line(key), id)
+    reply[#reply + 1] = {
+      key, holder, isReal and call('HGET', P .. holder, 'processedOn') or '', isReal and holds(holder, key) and 1 or 0,
+      rank and (paused and rank - 1 or rank) or -1, call('ZCARD', line(key)) - (paused and 1 or 0),
+      call('HGET', P .. 'lane:paused', key) or ''
+    }
+  end
+end
+return reply
+`;
+
+/** Replies {jobs that wait for a slot, jobs that run}. */
+export const lengths: string = /* lua */ `
+at(ARGV[1], ARGV[2])
+return {call('LLEN', P .. 'wait') + call('ZCARD', P .. 'prioritized'), call('LLEN', P .. 'active')}
+`;
