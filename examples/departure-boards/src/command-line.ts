@@ -1,0 +1,50 @@
+import { parseArgs } from "node:util";
+
+export interface CommandLine {
+  readonly naive: boolean;
+  readonly faults: boolean;
+  readonly flights: number;
+  readonly pauseMs: number;
+  readonly help: boolean;
+}
+
+export const usage = `npm start -- [options]
+
+  --naive        plain BullMQ workers without locks: what users have today
+  --no-faults    kill and freeze nothing
+  --flights <n>  replay only the first n of the 20,000 flights
+  --pause <ms>   wait between the read and the write of a board (default 3)
+  --help
+
+  REDIS_URL        use this Redis for the queue and the boards, instead of starting one
+  LOCK_REDIS_URLS  use these for the locks (separated by commas), instead of starting five`;
+
+export const flightCount = 20_000;
+
+/** @throws TypeError or RangeError that names the option, the rule and the value. */
+export function parseCommandLine(args: readonly string[]): CommandLine {
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      naive: { type: "boolean", default: false },
+      "no-faults": { type: "boolean", default: false },
+      flights: { type: "string", default: `${flightCount}` },
+      pause: { type: "string", default: "3" },
+      help: { type: "boolean", default: false },
+    },
+  });
+  return {
+    naive: values.naive,
+    faults: !values["no-faults"],
+    flights: integer("--flights", values.flights, 1, flightCount),
+    pauseMs: integer("--pause", values.pause, 0, 1_000),
+    help: values.help,
+  };
+}
+
+function integer(name: string, text: string, least: number, most: number): number {
+  const value = Number(text);
+  if (!/^\d+$/.test(text) || value < least || value > most)
+    throw new RangeError(`${name} must be an integer from ${least} to ${most}, got ${text}`);
+  return value;
+}

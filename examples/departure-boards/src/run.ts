@@ -1,0 +1,216 @@
+/** One run from the first server to the last process: starts everything, does the faults, waits, ends everything, judges. */
+import { randomBytes } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import { Redis } from "ioredis";
+import { BoardStore } from "./board-store.ts";
+import { judge, leaderTakeoverMs, openRuns, workerTakeoverMs } from "./checker.ts";
+import type { CommandLine } from "./command-line.ts";
+import { Cursor } from "./cursor.ts";
+import { type DoneFault, runFaults } from "./faults.ts";
+import { Fleet } from "./fleet.ts";
+import type { Flight } from "./flight.ts";
+import type { HistoryEvent, Leadership } from "./history.ts";
+import { Progress } from "./progress.ts";
+import type { Result, Takeover } from "./report.ts";
+import { openServers, type Servers } from "./servers.ts";
+import { readFlights, type Settings } from "./settings.ts";
+import type { View } from "./view.ts";
+
+const replicas = [1, 2, 3];
+const updateMs = 200;
+const rateWindowMs = 3_000;
+// Longer than any takeover; a run that stands still for so long does not go on.
+const silenceMs = 45_000;
+const shownAirports = 8;
+
+/** @throws the signal's reason when it is aborted; everything that was started is stopped then, too. */
+export async function runDepartureBoards(
+  commandLine: CommandLine,
+  environment: NodeJS.ProcessEnv,
+  view: View,
+  signal: AbortSignal,
+): Promise<Result> {
+  const prefix = `departure-boards:${randomBytes(4).toString("hex")}:`;
+  const flights = readFlights(commandLine.flights);
+  const servers = await openServers(environment, prefix);
+  try {
+    signal.throwIfAborted();
+    const { naive, pauseMs } = commandLine;
+    const { redisUrl, lockRedisUrls } = servers;
+    const settings: Settings = { prefix, redisUrl, lockRedisUrls, flights: flights.length, naive, pauseMs };
+    return await runFleet({ settings, flights, servers, view, faults: commandLine.faults }, signal);
+  } finally {
+    await servers.stop();
+  }
+}
+
+interface Plan {
+  readonly settings: Settings;
+  readonly flights: readonly Flight[];
+  readonly servers: Servers;
+  readonly view: View;
+  readonly faults: boolean;
+}
+
+async function runFleet({ settings, flights, servers, view, faults }: Plan, signal: AbortSignal): Promise<Result> {
+  const redis = new Redis(settings.redisUrl, { maxRetriesPerRequest: null });
+  const record = new RunRecord(redis, settings.prefix, flights);
+  const fleet = new Fleet(settings);
+  try {
+    for (const number of replicas) {
+      fleet.start("scheduler", number);
+      fleet.start("worker", number);
+    }
+    const watch = new AbortController();
+    const either = AbortSignal.any([signal, watch.signal]);
+    const watching = follow(record, view, either);
+    const stage = {
+      fleet,
+      lockNodes: servers.lockNodes,
+      share: () => record.progress.done / flights.length,
+      leader: async () => (await record.cursor.state()).leader,
+      nowMs: () => record.nowMs(),
+      history: () => record.read(),
+      tell: (text: string) => view.tell(record.seconds(), text),
+    };
+    try {
+      const done = faults ? runFaults(stage, either) : Promise.resolve([]);
+      const [isFinished, doneFaults] = await Promise.all([watching, done]);
+      const seconds = record.seconds();
+      await fleet.end();
+      return await conclude(record, { settings, fleet, seconds, doneFaults, isFinished });
+    } finally {
+      watch.abort();
+    }
+  } finally {
+    await fleet.killAll();
+    redis.disconnect();
+  }
+}
+
+/** What the store knows of a run, read as it grows. */
+class RunRecord {
+  readonly progress: Progress;
+  readonly cursor: Cursor;
+  readonly store: BoardStore;
+  readonly flights: readonly Flight[];
+  readonly #redis: Redis;
+  readonly #history: HistoryEvent[] = [];
+  readonly #startedMs = performance.now();
+  #reading: Promise<void> = Promise.resolve();
+
+  constructor(redis: Redis, prefix: string, flights: readonly Flight[]) {
+    this.#redis = redis;
+    this.flights = flights;
+    this.store = new BoardStore(redis, prefix);
+    this.cursor = new Cursor(redis, prefix);
+    this.progress = new Progress(flights);
+  }
+
+  seconds(): number {
+    return (performance.now() - this.#startedMs) / 1000;
+  }
+
+  async nowMs(): Promise<number> {
+    const [seconds, microseconds] = await this.#redis.time();
+    return Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000);
+  }
+
+  /** Everything up to now. Two readers take turns, so that no event is taken twice. */
+  async read(): Promise<readonly HistoryEvent[]> {
+    const reading = this.#reading.then(async () => {
+      const cursor = await this.cursor.state();
+      const events = await this.store.history(this.#history.length);
+      this.#history.push(...events);
+      this.progress.update(events, cursor);
+    });
+    this.#reading = reading.catch(() => {});
+    await reading;
+    return this.#history;
+  }
+}
+
+/** Shows the run until every flight is on a board: true; or nothing has happened for too long: false. */
+async function follow(record: RunRecord, view: View, signal: AbortSignal): Promise<boolean> {
+  const samples: { readonly atMs: number; readonly done: number }[] = [];
+  let leader: string | undefined;
+  let lastDone = 0;
+  let lastChangeMs = performance.now();
+  for (;;) {
+    await record.read();
+    const { progress } = record;
+    const nowMs = performance.now();
+    const cursor = await record.cursor.state();
+    if (cursor.leader !== undefined && cursor.leader !== leader)
+      view.tell(record.seconds(), `${cursor.leader} leads, term ${cursor.term}`);
+    leader = cursor.leader;
+    samples.push({ atMs: nowMs, done: progress.done });
+    while (samples.length > 2 && nowMs - (samples[0]?.atMs ?? 0) > rateWindowMs) samples.shift();
+    const [first] = samples;
+    const passedMs = first === undefined ? 0 : nowMs - first.atMs;
+    const rate = first === undefined || passedMs === 0 ? 0 : (1000 * (progress.done - first.done)) / passedMs;
+    view.update({
+      seconds: record.seconds(),
+      done: progress.done,
+      total: progress.total,
+      rate,
+      cursor,
+      busiest: progress.busiest(shownAirports),
+      staleRefused: progress.staleRefused,
+    });
+    if (progress.done === progress.total) return true;
+    if (progress.done > lastDone) [lastDone, lastChangeMs] = [progress.done, nowMs];
+    if (nowMs - lastChangeMs > silenceMs) return false;
+    await delay(updateMs, undefined, { signal });
+  }
+}
+
+interface Ending {
+  readonly settings: Settings;
+  readonly fleet: Fleet;
+  readonly seconds: number;
+  readonly doneFaults: readonly DoneFault[];
+  readonly isFinished: boolean;
+}
+
+async function conclude(
+  record: RunRecord,
+  { settings, fleet, seconds, doneFaults, isFinished }: Ending,
+): Promise<Result> {
+  const history = await record.read();
+  const airports = new Set(record.flights.map((flight) => flight.origin));
+  const findings = judge(record.flights, history, await record.store.boards(airports));
+  const leaderships = await record.cursor.leaderships();
+  return {
+    settings,
+    findings,
+    seconds,
+    leaders: leaderships.length,
+    cursorRefused: (await record.cursor.state()).refused,
+    takeovers: doneFaults.flatMap((fault) => takeover(fault, history, leaderships)),
+    errors: fleet.errors,
+    problems: [...fleet.problems, ...(isFinished ? [] : [`no flight was put on a board for ${silenceMs / 1000} s`])],
+  };
+}
+
+function takeover(
+  { kind, target, atMs }: DoneFault,
+  history: readonly HistoryEvent[],
+  leaderships: readonly Leadership[],
+): Takeover[] {
+  switch (kind) {
+    case "kill leader":
+      return [{ what: `next leader after ${target} was killed`, ms: leaderTakeoverMs(leaderships, atMs) }];
+    case "kill worker":
+    case "freeze worker": {
+      const count = openRuns(history, target, atMs).length;
+      if (count === 0) return [];
+      const verb = kind === "kill worker" ? "killed" : "frozen";
+      return [
+        { what: `${count} airports of ${target}, ${verb}, moved on`, ms: workerTakeoverMs(history, target, atMs) },
+      ];
+    }
+    default:
+      return [];
+  }
+}
