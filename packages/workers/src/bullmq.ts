@@ -200,16 +200,12 @@ function parseJobs(raw: unknown): UnknownKeyJob[] {
 const defined = new WeakMap<object, Set<string>>();
 
 /** Runs one of our scripts; the client loads it when it is first used. */
-export async function runScript(
-  client: BullClient,
-  script: ComposedScript,
-  args: readonly unknown[],
-): Promise<unknown> {
+export function runScript(client: BullClient, script: ComposedScript, args: readonly unknown[]): Promise<unknown> {
   let names = defined.get(client);
   if (names === undefined) defined.set(client, (names = new Set()));
   if (!names.has(script.name)) {
     client.defineCommand(script.name, { numberOfKeys: script.numberOfKeys, lua: script.lua });
     names.add(script.name);
   }
-  return await client.runCommand(script.name, args);
+  return client.runCommand(script.name, args);
 }

@@ -17,7 +17,7 @@ import { composeScripts } from "./compose.ts";
 import { keyFault } from "./entity-key.ts";
 import { JobKeyError } from "./errors.ts";
 import { readClock } from "./instant.ts";
-import { type JobLock, keylessLock } from "./job-lock.ts";
+import type { JobLock } from "./job-lock.ts";
 import { type Arrival, Lane } from "./lane.ts";
 import { mustConfirm } from "./lease.ts";
 import {
@@ -65,6 +65,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #isSandboxed: boolean;
   readonly #arrivals = new WeakMap<object, Arrival>();
   readonly #running = new Set<Promise<unknown>>();
+  readonly #onLost = (run: Run, error: Error): void => tell("lost", () => ({ ...this.#about(run), error }));
+  readonly #stopListening: () => void;
   #closingLocks: Promise<void> | undefined;
 
   /**
@@ -103,6 +105,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       clock: this.#clock,
       events: { onParked: (jobs) => tell("park", () => ({ queue: this.name, jobs })) },
     });
+    this.#stopListening = redlock.on("lost", (lost) => this.#watchdog.holderOf(lost)?.loseKeys());
     this.#wakes = new Wakes({
       redlock,
       clock: this.#clock,
@@ -231,17 +234,14 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     const jobId = String(job.id);
     if (pin.kind === "fault") throw new JobKeyError(jobId, pin.fault);
     const keys = pin.kind === "none" ? [] : pin.keys;
-    const { lockDuration, resourceOf } = this.#options;
-    const run = new Run(
-      { jobId, token, keys, resources: keys.map(resourceOf), lockDurationMs: lockDuration, sent },
-      this.#clock,
-      (lost, error) => tell("lost", () => ({ ...this.#about(lost), error })),
-    );
+    const { lockDuration: lockDurationMs, resourceOf } = this.#options;
+    const resources = keys.map((key) => resourceOf(key));
+    const run = new Run({ jobId, token, keys, resources, lockDurationMs, sent }, this.#clock, this.#onLost);
     const cancel = (): void => run.cancel(signal?.reason);
     if (signal?.aborted === true) cancel();
     signal?.addEventListener("abort", cancel, { once: true });
     this.#watchdog.add(run);
-    const running = keys.length === 0 ? this.#runFree(run, job) : this.#runLocked(run, job);
+    const running = keys.length === 0 ? this.#runFree(run, job) : this.#runLocked(run, job, signal);
     this.#running.add(running);
     try {
       return await running;
@@ -253,27 +253,25 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   async #runFree(run: Run, job: Job<Data, Result, Name>): Promise<Result> {
-    await this.#confirm(run, job);
-    return await this.#process(run, job, keylessLock(run.signal));
+    if (this.#mustConfirm(run)) await this.#confirm(run, job);
+    return await this.#process(run, job);
   }
 
-  async #runLocked(run: Run, job: Job<Data, Result, Name>): Promise<Result> {
+  async #runLocked(run: Run, job: Job<Data, Result, Name>, signal: AbortSignal | undefined): Promise<Result> {
     const startedMs = this.#clock.monotonicMs();
-    const lock = await this.#lockKeys(run, job);
+    const lock = await this.#lockKeys(run, job, signal);
     const lockedMs = this.#clock.monotonicMs();
-    const lose = (): void => run.lose(lock.signal.reason as Error);
-    lock.signal.addEventListener("abort", lose, { once: true });
+    run.holds(lock);
     try {
       tell("lock", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, waitMs: lockedMs - startedMs }));
-      await this.#confirm(run, job);
+      if (this.#mustConfirm(run)) await this.#confirm(run, job);
       // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
       if (!lock.isHeld()) return await this.#yield(run, job, "unreachable");
-      const result = await this.#process(run, job, run.lockView(lock));
+      const result = await this.#process(run, job);
       // What ran without its lock may have overlapped another job: it must not count as done.
       if (run.lost === undefined) lock.assertHeld();
       return result;
     } finally {
-      lock.signal.removeEventListener("abort", lose);
       const confirmed = await lock.release();
       const heldMs = this.#clock.monotonicMs() - lockedMs;
       tell("release", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, heldMs, confirmed }));
@@ -281,20 +279,20 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /** Acquires the locks of the job's keys, or sends it back to `delayed` with its keys kept, or leaves it to whoever has it now. */
-  async #lockKeys(run: Run, job: Job<Data, Result, Name>): Promise<Lock> {
-    const reserved = this.#wakes.take(run.facts.jobId);
+  async #lockKeys(run: Run, job: Job<Data, Result, Name>, signal: AbortSignal | undefined): Promise<Lock> {
+    const reserved = this.#wakes.take(run.jobId);
     if (reserved !== undefined) return reserved;
-    const { lockTtl, lockWait } = this.#options;
+    const { lockTtl: ttl, lockWait: timeout } = this.#options;
     try {
-      return await this.redlock.acquire(run.facts.resources, {
-        ttl: lockTtl,
-        timeout: lockWait,
-        signal: run.signal,
+      return await this.redlock.acquire(run.resources, {
+        ttl,
+        timeout,
         autoExtend: true,
+        ...(signal === undefined ? {} : { signal }),
       });
     } catch (error) {
       if (run.lost !== undefined) throw new DelayedError(run.lost.message);
-      if (run.signal.aborted) throw error;
+      if (signal?.aborted === true) throw error;
       if (error instanceof LockHeldError) return await this.#yield(run, job, "held");
       this.emit("error", error as Error);
       return await this.#yield(run, job, "unreachable");
@@ -303,10 +301,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 
   /** BullMQ takes the DelayedError as a sign that the job was moved, and fetches the next one. */
   async #yield(run: Run, job: Job<Data, Result, Name>, reason: "held" | "unreachable"): Promise<never> {
-    const { jobId, token, resources } = run.facts;
+    const { jobId, token, resources } = run;
     const delayMs = reason === "held" ? this.#options.recheckInterval : UNREACHABLE_RETRY_MS;
     try {
-      const dueMs = Date.now() + delayMs;
+      const dueMs = Math.floor(this.#clock.wallMs()) + delayMs;
       await this.#lane.yielding(jobId, token, async () => await job.moveToDelayed(dueMs, token));
     } catch (error) {
       // Not ours any more, or Redis is gone: the job comes back as a stalled one.
@@ -318,10 +316,16 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     throw new DelayedError(`job ${jobId} waits for its lock`);
   }
 
-  #process(run: Run, job: Job<Data, Result, Name>, lock: JobLock): Promise<Result> {
-    if (this.#isSandboxed) tellSandbox(job, lock);
+  #process(run: Run, job: Job<Data, Result, Name>): Promise<Result> {
     const process = this.processFn as unknown as ExclusiveProcessor<Data, Result, Name>;
-    return process(job, run.facts.token, run.signal, lock);
+    if (this.#isSandboxed) tellSandbox(job, run);
+    // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none.
+    const signal = process.length >= 3 || this.#isSandboxed ? run.signal : undefined;
+    return process(job, run.token, signal as AbortSignal, run);
+  }
+
+  #mustConfirm(run: Run): boolean {
+    return mustConfirm(run.sent, readClock(this.#clock), this.#options.lockDuration);
   }
 
   /**
@@ -329,23 +333,18 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * BullMQ's lock is renewed first; a job that is not ours any more is left alone, which costs no attempt.
    */
   async #confirm(run: Run, job: Job<Data, Result, Name>): Promise<void> {
-    const { jobId, token, lockDurationMs } = run.facts;
-    let { sent } = run.facts;
-    for (
-      let attempt = 0;
-      run.lost !== undefined || mustConfirm(sent, readClock(this.#clock), lockDurationMs);
-      attempt++
-    ) {
+    const { lockDuration } = this.#options;
+    for (let attempt = 1; this.#mustConfirm(run); attempt++) {
       const ageMs = run.ageMs();
-      sent = readClock(this.#clock);
+      const sent = readClock(this.#clock);
       const isOurs =
-        attempt < CONFIRM_ATTEMPTS && run.lost === undefined && (await this.#extendLock(job, token, lockDurationMs));
+        attempt <= CONFIRM_ATTEMPTS && run.lost === undefined && (await this.#extendLock(job, run.token, lockDuration));
       if (!isOurs) {
         run.loseJobLock();
         tell("stale", () => ({ ...this.#about(run), ageMs }));
-        throw new DelayedError(`job ${jobId} was taken ${Math.round(ageMs)} ms ago and is not ours any more`);
+        throw new DelayedError(`job ${run.jobId} was taken ${Math.round(ageMs)} ms ago and is not ours any more`);
       }
-      run.renewed(sent, lockDurationMs);
+      run.renewed(sent, lockDuration);
     }
   }
 
@@ -369,7 +368,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   #about(run: Run): { readonly queue: string; readonly jobId: string; readonly keys: readonly string[] } {
-    return { queue: this.name, jobId: run.facts.jobId, keys: run.facts.keys };
+    return { queue: this.name, jobId: run.jobId, keys: run.keys };
   }
 
   async *#keyPages(): AsyncGenerator<readonly BusyKey[]> {
@@ -389,9 +388,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   #closeLocks(force: boolean): Promise<void> {
     this.#closingLocks ??= (async () => {
       this.#wakes.close();
-      const settled = Promise.allSettled(this.#running);
-      if (this.#options.redlock !== undefined) return;
-      const closed = settled.then(async () => await this.redlock.close());
+      const closed = Promise.allSettled(this.#running).then(async () => {
+        this.#stopListening();
+        if (this.#options.redlock === undefined) await this.redlock.close();
+      });
       if (force && this.#running.size > 0) closed.catch(() => {});
       else await closed;
     })();

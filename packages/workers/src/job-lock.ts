@@ -14,21 +14,9 @@ export interface JobLock {
   readonly fencingToken: number;
   /** The processor's `signal`: aborts when the job is cancelled, or a lock is lost. */
   readonly signal: AbortSignal;
-  /** Milliseconds for which both the keys' lock and BullMQ's lock of the job may be trusted; Infinity for a job without a key. */
+  /** Milliseconds for which both the keys' lock and BullMQ's lock of the job may be trusted; Infinity for a job without a key that is still ours. */
   remaining(): number;
   isHeld(): boolean;
   /** Throws `LockLostError` or `JobLockLostError` unless both are held for `minRemaining` ms (default 0) more. */
   assertHeld(minRemaining?: number): void;
-}
-
-export function keylessLock(signal: AbortSignal): JobLock {
-  return {
-    keys: [],
-    resources: [],
-    fencingToken: 0,
-    signal,
-    remaining: () => Number.POSITIVE_INFINITY,
-    isHeld: () => true,
-    assertHeld: () => undefined,
-  };
 }

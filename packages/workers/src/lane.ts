@@ -72,8 +72,8 @@ export class Lane {
   attach(target: BullTarget): void {
     this.#target = target;
     const original = target.execCommand;
-    target.execCommand = async (client, name, args) =>
-      isDecorated(name) ? await this.#exec(client, name, args) : await original.call(target, client, name, args);
+    target.execCommand = (client, name, args) =>
+      isDecorated(name) ? this.#exec(client, name, args) : original.call(target, client, name, args);
   }
 
   /** What the fetch of this job told, once; undefined if it did not come through the lane. */

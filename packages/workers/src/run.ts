@@ -1,5 +1,5 @@
 /**
- * One run of a keyed job: from the moment its lane was taken to the moment its locks are released.
+ * One run of a job: from the moment its lane was taken to the moment its locks are released.
  *
  * Ends its processor's signal, at the latest when the lease of BullMQ's job lock is over by this process's own clocks, or when the
  * lock of its keys is lost. It releases only what it acquired, and only after the processor has settled: a zombie that goes on
@@ -21,17 +21,26 @@ export interface RunFacts {
   readonly sent: Instant;
 }
 
-export class Run {
-  readonly facts: RunFacts;
+export class Run implements JobLock {
+  readonly jobId: string;
+  readonly token: string;
+  readonly keys: readonly string[];
+  readonly resources: readonly string[];
   readonly #clock: Clock;
   readonly #onLost: (run: Run, error: Error) => void;
-  readonly #controller = new AbortController();
+  // Made when somebody asks for the signal: most processors never do.
+  #controller: AbortController | undefined;
+  #cancelled: { readonly reason: unknown } | undefined;
   #sent: Instant;
   #lockDurationMs: number;
+  #lock: Lock | undefined;
   #lost: Error | undefined;
 
   constructor(facts: RunFacts, clock: Clock, onLost: (run: Run, error: Error) => void) {
-    this.facts = facts;
+    this.jobId = facts.jobId;
+    this.token = facts.token;
+    this.keys = facts.keys;
+    this.resources = facts.resources;
     this.#clock = clock;
     this.#onLost = onLost;
     this.#sent = facts.sent;
@@ -39,13 +48,27 @@ export class Run {
   }
 
   get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.#cancelled !== undefined) this.#controller.abort(this.#cancelled.reason);
+      else if (this.#lost !== undefined) this.#controller.abort(this.#lost);
+    }
     return this.#controller.signal;
+  }
+
+  get fencingToken(): number {
+    return this.#lock?.fencingToken ?? 0;
   }
 
   /** Why the job is not ours any more, if it is not. */
   get lost(): Error | undefined {
     if (this.#lost === undefined && this.leaseLeftMs() <= 0) this.loseJobLock();
     return this.#lost;
+  }
+
+  /** When the command was sent that set or renewed BullMQ's lock. */
+  get sent(): Instant {
+    return this.#sent;
   }
 
   leaseLeftMs(): number {
@@ -62,49 +85,53 @@ export class Run {
     this.#lockDurationMs = lockDurationMs;
   }
 
-  loseJobLock(): void {
-    this.lose(
-      new JobLockLostError(this.facts.jobId, {
-        sinceRenewalMs: this.ageMs(),
-        lockDurationMs: this.#lockDurationMs,
-      }),
-    );
+  /** The locks of the job's keys. */
+  holds(lock: Lock): void {
+    this.#lock = lock;
   }
 
-  lose(error: Error): void {
-    if (this.#lost !== undefined) return;
-    this.#lost = error;
-    this.#controller.abort(error);
-    this.#onLost(this, error);
+  isHeldBy(lock: { readonly fencingToken: number; readonly resources: readonly string[] }): boolean {
+    return this.fencingToken === lock.fencingToken && this.resources[0] === lock.resources[0];
+  }
+
+  loseJobLock(): void {
+    this.#lose(this.#jobLockLost());
+  }
+
+  /** The locks of the keys are lost; `lock.signal` says why. */
+  loseKeys(): void {
+    if (this.#lock !== undefined) this.#lose(this.#lock.signal.reason as Error);
   }
 
   /** Cancelled by the user: not a loss. */
   cancel(reason: unknown): void {
-    this.#controller.abort(reason);
+    this.#cancelled ??= { reason };
+    this.#controller?.abort(reason);
   }
 
-  lockView(lock: Lock): JobLock {
-    const run = this;
-    const remaining = (): number => (run.lost === undefined ? Math.min(lock.remaining(), run.leaseLeftMs()) : 0);
-    return {
-      keys: this.facts.keys,
-      resources: this.facts.resources,
-      fencingToken: lock.fencingToken,
-      signal: this.signal,
-      remaining,
-      isHeld: () => remaining() > 0,
-      assertHeld(minRemaining = 0): void {
-        if (run.lost !== undefined) throw run.lost;
-        lock.assertHeld(minRemaining);
-        if (run.leaseLeftMs() < minRemaining) run.throwShort();
-      },
-    };
+  remaining(): number {
+    if (this.lost !== undefined) return 0;
+    return this.#lock === undefined ? Number.POSITIVE_INFINITY : Math.min(this.#lock.remaining(), this.leaseLeftMs());
   }
 
-  throwShort(): never {
-    throw new JobLockLostError(this.facts.jobId, {
-      sinceRenewalMs: this.ageMs(),
-      lockDurationMs: this.#lockDurationMs,
-    });
+  isHeld(): boolean {
+    return this.remaining() > 0;
+  }
+
+  assertHeld(minRemaining = 0): void {
+    if (this.lost !== undefined) throw this.lost;
+    this.#lock?.assertHeld(minRemaining);
+    if (this.#lock !== undefined && this.leaseLeftMs() < minRemaining) throw this.#jobLockLost();
+  }
+
+  #lose(error: Error): void {
+    if (this.#lost !== undefined) return;
+    this.#lost = error;
+    this.#controller?.abort(error);
+    this.#onLost(this, error);
+  }
+
+  #jobLockLost(): JobLockLostError {
+    return new JobLockLostError(this.jobId, { sinceRenewalMs: this.ageMs(), lockDurationMs: this.#lockDurationMs });
   }
 }

@@ -25,7 +25,13 @@ export class Watchdog {
   }
 
   find(jobId: string, token: string): Run | undefined {
-    for (const run of this.#runs) if (run.facts.jobId === jobId && run.facts.token === token) return run;
+    for (const run of this.#runs) if (run.jobId === jobId && run.token === token) return run;
+    return undefined;
+  }
+
+  /** The run that holds this lock. */
+  holderOf(lock: Parameters<Run["isHeldBy"]>[0]): Run | undefined {
+    for (const run of this.#runs) if (run.isHeldBy(lock)) return run;
     return undefined;
   }
 

@@ -17,7 +17,7 @@ if type(reply) == 'number' and reply < 0 then return reply end
 local chosen
 if hasKeys(pin) then
   if HALT and ARGV[5] == 'failed' then
-    for _, key in ipairs(keysOf(pin)) do
+    for _, key in ipairs(contended().keysOf(pin)) do
       if call('HGET', HOLDERS, key) == ARGV[1] then
         call('ZADD', line(key), '-inf', PAUSED)
         call('HSET', P .. 'lane:paused', key, cjson.encode({reason = 'failed', since = NOW, jobId = ARGV[1]}))
@@ -40,7 +40,7 @@ local reply = bullMoveToDelayed(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
 local chosen
 if isYield then
-  uncount(id)
+  contended().uncount(id)
 elseif SKIP or ARGV[6] == '1' then
   local pin = call('HGET', P .. id, 'lk')
   if hasKeys(pin) then chosen = release(id, pin) end

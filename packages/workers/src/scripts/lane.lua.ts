@@ -68,221 +68,287 @@ local function pinOfData(data)
   return table.concat(keys, '\\31')
 end
 
-local function keysOf(pin)
-  if not string.find(pin, '\\31', 1, true) then return {pin} end
-  local keys = {}
-  for key in string.gmatch(pin, '[^\\31]+') do keys[#keys + 1] = key end
-  return keys
-end
-
 local function hasKeys(pin)
   return pin and pin ~= NONE and string.byte(pin, 1) ~= 30
 end
 
-local function pinned(pin, key)
-  return pin == key or (pin and string.find('\\31' .. pin .. '\\31', '\\31' .. key .. '\\31', 1, true) ~= nil)
+local function isSingle(pin)
+  return not string.find(pin, '\\31', 1, true)
 end
 
--- Will this job still give the key back? True of one that is active, stalled, chosen and waiting, or waiting for its retry.
-local function holds(id, key)
-  local facts = call('HMGET', P .. id, 'lk', 'finishedOn')
-  return pinned(facts[1], key) and not facts[2]
-end
+-- Everything that only a contended key needs. A function, so that the others do not pay for making it.
+local slow
+local function contended()
+  if slow then return slow end
 
--- The first in line. Those that were removed, finished elsewhere, or whose id now names another job are dropped.
-local function first(key)
-  while true do
-    local head = call('ZRANGE', line(key), 0, 0, 'WITHSCORES')
-    local id = head[1]
-    if not id or id == PAUSED then return id end
-    local facts = call('HMGET', P .. id, 'lk', 'ls')
-    if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) then return id end
-    call('ZREM', line(key), id)
+  local function keysOf(pin)
+    if isSingle(pin) then return {pin} end
+    local keys = {}
+    for key in string.gmatch(pin, '[^\\31]+') do keys[#keys + 1] = key end
+    return keys
   end
-end
 
-local function promoteToFront(id)
-  local keys = {P..'delayed', P..'wait', P..'paused', P..'meta', P..'prioritized', P..'active', P..'pc', P..'events', P..'marker'}
-  if bullPromote(keys, {P, id}) ~= 0 then return end
-  if call('LINDEX', keys[2], 0) == id then
-    call('LPOP', keys[2])
-    call('RPUSH', keys[2], id)
-    return
+  local function pinned(pin, key)
+    return pin == key or (pin and string.find('\\31' .. pin .. '\\31', '\\31' .. key .. '\\31', 1, true) ~= nil)
   end
-  local score = call('ZSCORE', keys[5], id)
-  if score then call('ZADD', keys[5], math.floor(tonumber(score) / 4294967296) * 4294967296, id) end
-end
 
-local function leaveLine(id, key)
-  if call('ZREM', line(key), id) == 0 then return end
-  local following = call('ZRANGE', line(key), 0, 0)[1]
-  if following then call('ZADD', P .. 'delayed', 'XX', (NOW + NEAR) * 4096, following) end
-end
-
-local function claim(id, pin, keys)
-  for i = 1, #keys do
-    call('HSET', HOLDERS, keys[i], id)
-    leaveLine(id, keys[i])
+  -- Will this job still give the key back? True of one that is active, stalled, chosen and waiting, or waiting for its retry.
+  local function holds(id, key)
+    local facts = call('HMGET', P .. id, 'lk', 'finishedOn')
+    return pinned(facts[1], key) and not facts[2]
   end
-  call('HSET', P .. id, 'lk', pin)
-  call('HDEL', P .. id, 'ls')
-end
 
--- Nobody runs on this key and it is not paused: is id the one to run on it?
-local function isNextOn(id, key)
-  local holder = call('HGET', HOLDERS, key)
-  if holder and holder ~= id and holder ~= NEXT and (holder == PAUSED or holds(holder, key)) then return false end
-  local head = first(key)
-  return not head or head == id
-end
-
--- The key has no holder any more: give it to the first in line. Returns the job that may run now, if any.
-local function advance(key)
-  local id = first(key)
-  if not id then call('HDEL', HOLDERS, key) return end
-  if id == PAUSED then call('HSET', HOLDERS, key, PAUSED) return end
-  local pin = call('HGET', P .. id, 'lk')
-  local keys = keysOf(pin)
-  for i = 1, #keys do
-    if keys[i] ~= key and not isNextOn(id, keys[i]) then call('HSET', HOLDERS, key, NEXT) return end
+  -- The first in line. Those that were removed, finished elsewhere, or whose id now names another job are dropped.
+  local function first(key)
+    while true do
+      local head = call('ZRANGE', line(key), 0, 0, 'WITHSCORES')
+      local id = head[1]
+      if not id or id == PAUSED then return id end
+      local facts = call('HMGET', P .. id, 'lk', 'ls')
+      if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) then return id end
+      call('ZREM', line(key), id)
+    end
   end
-  claim(id, pin, keys)
-  promoteToFront(id)
-  return id
-end
 
-local function release(id, pin)
-  local chosen
-  for _, key in ipairs(keysOf(pin)) do
-    if call('HGET', HOLDERS, key) == id then chosen = advance(key) or chosen end
+  local function promoteToFront(id)
+    local keys = {P..'delayed', P..'wait', P..'paused', P..'meta', P..'prioritized', P..'active', P..'pc', P..'events', P..'marker'}
+    if bullPromote(keys, {P, id}) ~= 0 then return end
+    if call('LINDEX', keys[2], 0) == id then
+      call('LPOP', keys[2])
+      call('RPUSH', keys[2], id)
+      return
+    end
+    local score = call('ZSCORE', keys[5], id)
+    if score then call('ZADD', keys[5], math.floor(tonumber(score) / 4294967296) * 4294967296, id) end
   end
-  return chosen
-end
 
--- May id run now? A key whose holder is gone is passed on first, to whoever is in front.
-local function mayRun(id, keys)
-  local free = true
-  for i = 1, #keys do
-    local key = keys[i]
+  local function leaveLine(id, key)
+    if call('ZREM', line(key), id) == 0 then return end
+    local following = call('ZRANGE', line(key), 0, 0)[1]
+    if following then call('ZADD', P .. 'delayed', 'XX', (NOW + NEAR) * 4096, following) end
+  end
+
+  local function claim(id, pin, keys)
+    for i = 1, #keys do
+      call('HSET', HOLDERS, keys[i], id)
+      leaveLine(id, keys[i])
+    end
+    call('HSET', P .. id, 'lk', pin)
+    call('HDEL', P .. id, 'ls')
+  end
+
+  -- Nobody runs on this key and it is not paused: is id the one to run on it?
+  local function isNextOn(id, key)
     local holder = call('HGET', HOLDERS, key)
-    if holder ~= id then
-      if holder == PAUSED or (holder and holder ~= NEXT and holds(holder, key)) then
-        free = false
-      else
-        local head = first(key)
-        if head and head ~= id then
-          advance(key)
+    if holder and holder ~= id and holder ~= NEXT and (holder == PAUSED or holds(holder, key)) then return false end
+    local head = first(key)
+    return not head or head == id
+  end
+
+  -- The key has no holder any more: give it to the first in line. Returns the job that may run now, if any.
+  local function advance(key)
+    local id = first(key)
+    if not id then call('HDEL', HOLDERS, key) return end
+    if id == PAUSED then call('HSET', HOLDERS, key, PAUSED) return end
+    local pin = call('HGET', P .. id, 'lk')
+    local keys = keysOf(pin)
+    for i = 1, #keys do
+      if keys[i] ~= key and not isNextOn(id, keys[i]) then call('HSET', HOLDERS, key, NEXT) return end
+    end
+    claim(id, pin, keys)
+    promoteToFront(id)
+    return id
+  end
+
+  local function release(id, pin)
+    local chosen
+    for _, key in ipairs(keysOf(pin)) do
+      if call('HGET', HOLDERS, key) == id then chosen = advance(key) or chosen end
+    end
+    return chosen
+  end
+
+  -- May id run now? A key whose holder is gone is passed on first, to whoever is in front.
+  local function mayRun(id, keys)
+    local free = true
+    for i = 1, #keys do
+      local key = keys[i]
+      local holder = call('HGET', HOLDERS, key)
+      if holder ~= id then
+        if holder == PAUSED or (holder and holder ~= NEXT and holds(holder, key)) then
           free = false
+        else
+          local head = first(key)
+          if head and head ~= id then
+            advance(key)
+            free = false
+          end
         end
       end
     end
+    return free
   end
-  return free
-end
 
--- Makes id the holder of all its keys, or of none.
-local function take(id, pin, wasParked)
-  local isSingle = not string.find(pin, '\\31', 1, true)
-  if isSingle and not wasParked and call('HSETNX', HOLDERS, pin, id) == 1 then
-    call('HSET', P .. id, 'lk', pin)
+  -- Makes id the holder of all its keys, or of none.
+  local function take(id, pin, wasParked)
+    local single = isSingle(pin)
+    if single and not wasParked and call('HSETNX', HOLDERS, pin, id) == 1 then
+      call('HSET', P .. id, 'lk', pin)
+      return true
+    end
+    if single and not wasParked and call('HGET', HOLDERS, pin) == id then
+      call('HSET', P .. id, 'lk', pin)
+    else
+      local keys = keysOf(pin)
+      if not mayRun(id, keys) then return false end
+      claim(id, pin, keys)
+    end
+    -- A job that was chosen has just been taken: do not wake an idle worker for an empty queue.
+    if call('EXISTS', P .. 'wait', P .. 'prioritized') == 0 then call('ZREM', P .. 'marker', '0') end
     return true
   end
-  if isSingle and not wasParked and call('HGET', HOLDERS, pin) == id then
-    call('HSET', P .. id, 'lk', pin)
-  else
+
+  local function park(id, pin)
     local keys = keysOf(pin)
-    if not mayRun(id, keys) then return false end
-    claim(id, pin, keys)
+    local facts = call('HMGET', P .. id, 'ls', 'priority')
+    local place = facts[1]
+    if not place then
+      local priority = #keys == 1 and tonumber(facts[2]) or 0
+      place = string.format('%.0f', priority * 4294967296 + call('INCR', P .. 'lane:seq') % 4294967296)
+    end
+    local rank = 0
+    for i = 1, #keys do
+      call('ZADD', line(keys[i]), place, id)
+      if #keys > 1 then call('HSETNX', HOLDERS, keys[i], NEXT) end
+      rank = math.max(rank, call('ZRANK', line(keys[i]), id))
+    end
+    local delay = math.min(NEAR * (rank + 1), FAR)
+    call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
+    call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place)
+    call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
   end
-  -- A job that was chosen has just been taken: do not wake an idle worker for an empty queue.
-  if call('EXISTS', P .. 'wait', P .. 'prioritized') == 0 then call('ZREM', P .. 'marker', '0') end
-  return true
-end
 
-local function park(id, pin)
-  local keys = keysOf(pin)
-  local facts = call('HMGET', P .. id, 'ls', 'priority')
-  local place = facts[1]
-  if not place then
-    local priority = #keys == 1 and tonumber(facts[2]) or 0
-    place = string.format('%.0f', priority * 4294967296 + call('INCR', P .. 'lane:seq') % 4294967296)
+  -- Takes back what an activation counted: no attempt was started, no limiter token used.
+  local function uncount(id)
+    if call('HINCRBY', P .. id, 'ats', -1) < 1 then call('HDEL', P .. id, 'processedOn', 'pb') end
+    if call('PTTL', P .. 'limiter') > 0 and call('HEXISTS', P .. id, 'defa') == 0 then call('DECR', P .. 'limiter') end
   end
-  local rank = 0
-  for i = 1, #keys do
-    call('ZADD', line(keys[i]), place, id)
-    if #keys > 1 then call('HSETNX', HOLDERS, keys[i], NEXT) end
-    rank = math.max(rank, call('ZRANK', line(keys[i]), id))
+
+  -- Takes an activation back before anybody can have seen it.
+  local function undo(id)
+    call('LREM', P .. 'active', 1, id)
+    call('DEL', P .. id .. ':lock')
+    uncount(id)
+    local event = call('XREVRANGE', P .. 'events', '+', '-', 'COUNT', 1)[1]
+    if event and event[2][2] == 'active' and event[2][4] == id then call('XDEL', P .. 'events', event[1]) end
   end
-  local delay = math.min(NEAR * (rank + 1), FAR)
-  call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
-  call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place)
-  call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
-end
 
--- Takes back what an activation counted: no attempt was started, no limiter token used.
-local function uncount(id)
-  if call('HINCRBY', P .. id, 'ats', -1) < 1 then call('HDEL', P .. id, 'processedOn', 'pb') end
-  if call('PTTL', P .. 'limiter') > 0 and call('HEXISTS', P .. id, 'defa') == 0 then call('DECR', P .. 'limiter') end
-end
-
--- Takes an activation back before anybody can have seen it.
-local function undo(id)
-  call('LREM', P .. 'active', 1, id)
-  call('DEL', P .. id .. ':lock')
-  uncount(id)
-  local event = call('XREVRANGE', P .. 'events', '+', '-', 'COUNT', 1)[1]
-  if event and event[2][2] == 'active' and event[2][4] == id then call('XDEL', P .. 'events', event[1]) end
-end
-
-local function putBack(id)
-  local priority = tonumber(call('HGET', P .. id, 'priority')) or 0
-  if priority == 0 then call('RPUSH', P .. 'wait', id) else call('ZADD', P .. 'prioritized', priority * 4294967296, id) end
-end
-
--- Jobs that will be taken soon and whose keys JavaScript has not computed yet.
-local function unknownAhead(depth, limit)
-  local ids = call('LRANGE', P .. 'wait', -depth, -1)
-  local ahead, found = {}, {}
-  for i = #ids, 1, -1 do ahead[#ahead + 1] = ids[i] end
-  if #ahead < depth then
-    local prioritized = call('ZRANGE', P .. 'prioritized', 0, depth - #ahead - 1)
-    for i = 1, #prioritized do ahead[#ahead + 1] = prioritized[i] end
+  local function putBack(id)
+    local priority = tonumber(call('HGET', P .. id, 'priority')) or 0
+    if priority == 0 then call('RPUSH', P .. 'wait', id) else call('ZADD', P .. 'prioritized', priority * 4294967296, id) end
   end
-  for i = 1, #ahead do
-    if #found >= limit then break end
-    local facts = call('HMGET', P .. ahead[i], 'lk', 'lb', 'name', 'data', 'timestamp', 'priority', 'parentKey')
-    if not facts[1] and not facts[2] and facts[4] then
-      found[#found + 1] = {ahead[i], facts[3], facts[4], facts[5], facts[6], facts[7]}
+
+  -- Jobs that will be taken soon and whose keys JavaScript has not computed yet.
+  local function unknownAhead(depth, limit)
+    local ids = call('LRANGE', P .. 'wait', -depth, -1)
+    local ahead, found = {}, {}
+    for i = #ids, 1, -1 do ahead[#ahead + 1] = ids[i] end
+    if #ahead < depth then
+      local prioritized = call('ZRANGE', P .. 'prioritized', 0, depth - #ahead - 1)
+      for i = 1, #prioritized do ahead[#ahead + 1] = prioritized[i] end
+    end
+    for i = 1, #ahead do
+      if #found >= limit then break end
+      local facts = call('HMGET', P .. ahead[i], 'lk', 'lb', 'name', 'data', 'timestamp', 'priority', 'parentKey')
+      if not facts[1] and not facts[2] and facts[4] then
+        found[#found + 1] = {ahead[i], facts[3], facts[4], facts[5], facts[6], facts[7]}
+      end
+    end
+    return found
+  end
+
+  -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them: how many, and may there be more?
+  local function sift()
+    local parked = 0
+    for _ = 1, BATCH do
+      local id, isPlain = call('LINDEX', P .. 'wait', -1), true
+      if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
+      if not id or string.sub(id, 1, 2) == '0:' then return parked, false end
+      local facts = call('HMGET', P .. id, 'lk', 'data')
+      local pin = facts[1] or (PATH and facts[2] and pinOfData(facts[2]))
+      if not hasKeys(pin) or mayRun(id, keysOf(pin)) then return parked, false end
+      -- Passing a key on may have put another job in front.
+      if isPlain and call('LINDEX', P .. 'wait', -1) == id then
+        call('RPOP', P .. 'wait')
+        park(id, pin)
+        parked = parked + 1
+      elseif not isPlain and call('ZREM', P .. 'prioritized', id) == 1 then
+        park(id, pin)
+        parked = parked + 1
+      end
+    end
+    return parked, true
+  end
+
+  local function fetch(keys, argv, reply)
+    local parked = 0
+    while true do
+      reply = reply or bullMoveToActive(keys, argv)
+      if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
+      local id, fields = reply[2], reply[1]
+      local pin, data, fault, isMark, wasParked
+      for i = 1, #fields, 2 do
+        local field = fields[i]
+        if field == 'lk' then pin = fields[i + 1]
+        elseif field == 'data' then data = fields[i + 1]
+        elseif field == 'lb' then fault = fields[i + 1]
+        elseif field == 'ls' then wasParked = true
+        elseif field == 'la' then isMark = true end
+      end
+      if fault then
+        call('HDEL', P .. id, 'lb')
+        pin = BAD .. fault
+      elseif not pin then
+        if PATH then pin = pinOfData(data or '')
+        else
+          undo(id)
+          putBack(id)
+          return {'LANE_ASK', unknownAhead(256, 256)}
+        end
+      end
+      if not hasKeys(pin) or take(id, pin, wasParked) then
+        reply[5] = pin
+        reply[6] = parked
+        reply[7] = isMark and unknownAhead(512, 256)
+        if isMark then call('HDEL', P .. id, 'la') end
+        return reply
+      end
+      undo(id)
+      park(id, pin)
+      local more, isMore = sift()
+      parked = parked + 1 + more
+      if parked >= BATCH or isMore then return {'LANE_AGAIN', parked} end
+      reply = nil
     end
   end
-  return found
+
+  slow = {
+    keysOf = keysOf, holds = holds, first = first, promoteToFront = promoteToFront, advance = advance, release = release,
+    uncount = uncount, fetch = fetch
+  }
+  return slow
 end
 
--- Parks the jobs at the front of the queue that may not run, before BullMQ activates them: how many, and may there be more?
-local function sift()
-  local parked = 0
-  for _ = 1, BATCH do
-    local id, isPlain = call('LINDEX', P .. 'wait', -1), true
-    if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
-    if not id or string.sub(id, 1, 2) == '0:' then return parked, false end
-    local facts = call('HMGET', P .. id, 'lk', 'data')
-    local pin = facts[1] or (PATH and facts[2] and pinOfData(facts[2]))
-    if not hasKeys(pin) or mayRun(id, keysOf(pin)) then return parked, false end
-    -- Passing a key on may have put another job in front.
-    if isPlain and call('LINDEX', P .. 'wait', -1) == id then
-      call('RPOP', P .. 'wait')
-      park(id, pin)
-      parked = parked + 1
-    elseif not isPlain and call('ZREM', P .. 'prioritized', id) == 1 then
-      park(id, pin)
-      parked = parked + 1
+-- The job does not need its keys any more: they go to the first in line. Returns a job that may run now, if any.
+local function release(id, pin)
+  if isSingle(pin) then
+    if call('HGET', HOLDERS, pin) ~= id then return end
+    if call('EXISTS', line(pin)) == 0 then
+      call('HDEL', HOLDERS, pin)
+      return
     end
   end
-  return parked, true
-end
-
-local function activeKeys()
-  return {P..'wait', P..'active', P..'prioritized', P..'events', P..'stalled', P..'limiter', P..'delayed', P..'paused', P..'meta', P..'pc', P..'marker'}
+  return contended().release(id, pin)
 end
 
 --[[
@@ -293,45 +359,29 @@ end
   or {'LANE_AGAIN', parked}: more than a batch was parked, call again; {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
 ]]
 local function fetch(keys, argv, reply)
-  local parked = 0
-  while true do
-    reply = reply or bullMoveToActive(keys, argv)
-    if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
-    local id, fields = reply[2], reply[1]
-    local pin, data, fault, isMark, wasParked
-    for i = 1, #fields, 2 do
-      local field = fields[i]
-      if field == 'lk' then pin = fields[i + 1]
-      elseif field == 'data' then data = fields[i + 1]
-      elseif field == 'lb' then fault = fields[i + 1]
-      elseif field == 'ls' then wasParked = true
-      elseif field == 'la' then isMark = true end
-    end
-    if fault then
-      call('HDEL', P .. id, 'lb')
-      pin = BAD .. fault
-    elseif not pin then
-      if PATH then pin = pinOfData(data or '')
-      else
-        undo(id)
-        putBack(id)
-        return {'LANE_ASK', unknownAhead(256, 256)}
-      end
-    end
-    if not hasKeys(pin) or take(id, pin, wasParked) then
-      reply[5] = pin
-      reply[6] = parked
-      reply[7] = isMark and unknownAhead(512, 256)
-      if isMark then call('HDEL', P .. id, 'la') end
-      return reply
-    end
-    undo(id)
-    park(id, pin)
-    local more, isMore = sift()
-    parked = parked + 1 + more
-    if parked >= BATCH or isMore then return {'LANE_AGAIN', parked} end
-    reply = nil
+  reply = reply or bullMoveToActive(keys, argv)
+  if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
+  local id, fields = reply[2], reply[1]
+  local pin, data
+  for i = 1, #fields, 2 do
+    local field = fields[i]
+    if field == 'lk' then pin = fields[i + 1]
+    elseif field == 'data' then data = fields[i + 1]
+    elseif field == 'lb' or field == 'ls' or field == 'la' then return contended().fetch(keys, argv, reply) end
   end
+  if not pin and PATH then pin = pinOfData(data or '') end
+  if hasKeys(pin) and isSingle(pin) and call('HSETNX', HOLDERS, pin, id) == 1 then
+    call('HSET', P .. id, 'lk', pin)
+  elseif pin ~= NONE then
+    return contended().fetch(keys, argv, reply)
+  end
+  reply[5] = pin
+  reply[6] = 0
+  return reply
+end
+
+local function activeKeys()
+  return {P..'wait', P..'active', P..'prioritized', P..'events', P..'stalled', P..'limiter', P..'delayed', P..'paused', P..'meta', P..'pc', P..'marker'}
 end
 
 -- What follows a command that finished with a job: pass on its key, and take the next job if BullMQ was asked to.

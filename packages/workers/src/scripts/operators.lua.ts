@@ -23,10 +23,10 @@ at(ARGV[1], ARGV[2])
 local id = ARGV[3]
 local pin = call('HGET', P .. id, 'lk')
 if not hasKeys(pin) or not call('ZSCORE', P .. 'delayed', id) then return 0 end
-for _, key in ipairs(keysOf(pin)) do
+for _, key in ipairs(contended().keysOf(pin)) do
   if call('HGET', HOLDERS, key) ~= id then return 0 end
 end
-promoteToFront(id)
+contended().promoteToFront(id)
 return 1
 `;
 
@@ -37,7 +37,7 @@ local key = ARGV[3]
 local added = call('ZADD', line(key), '-inf', PAUSED)
 call('HSETNX', P .. 'lane:paused', key, cjson.encode({reason = ARGV[4], since = NOW}))
 local holder = call('HGET', HOLDERS, key)
-if not holder or holder == NEXT or (holder ~= PAUSED and not holds(holder, key)) then call('HSET', HOLDERS, key, PAUSED) end
+if not holder or holder == NEXT or (holder ~= PAUSED and not contended().holds(holder, key)) then call('HSET', HOLDERS, key, PAUSED) end
 return added
 `;
 
@@ -48,7 +48,7 @@ local key = ARGV[3]
 local removed = call('ZREM', line(key), PAUSED)
 call('HDEL', P .. 'lane:paused', key)
 local holder = call('HGET', HOLDERS, key)
-if holder == PAUSED or (not holder and first(key)) then advance(key) end
+if holder == PAUSED or (not holder and contended().first(key)) then contended().advance(key) end
 return removed
 `;
 
@@ -63,7 +63,7 @@ for i = 1, #page[2], 2 do
   if call('ZSCORE', line(key), PAUSED) then parked = parked - 1 end
   if holder ~= PAUSED and holder ~= NEXT then
     processedOn = call('HGET', P .. holder, 'processedOn')
-    if holds(holder, key) then isAlive = 1 end
+    if contended().holds(holder, key) then isAlive = 1 end
   end
   reply[#reply + 1] = {key, holder, parked, processedOn or '', isAlive, call('HGET', P .. 'lane:paused', key) or ''}
 end
@@ -83,13 +83,13 @@ local pin = facts[1] or (PATH and facts[4] and pinOfData(facts[4])) or false
 local due = call('ZSCORE', P .. 'delayed', id)
 local reply = {pin, facts[2] and 1 or 0, due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', facts[3] and 1 or 0}
 if hasKeys(pin) then
-  for _, key in ipairs(keysOf(pin)) do
+  for _, key in ipairs(contended().keysOf(pin)) do
     local holder = call('HGET', HOLDERS, key) or ''
     local isReal = holder ~= '' and holder ~= PAUSED and holder ~= NEXT
     local paused = call('ZSCORE', line(key), PAUSED)
     local rank = call('ZRANK', line(key), id)
     reply[#reply + 1] = {
-      key, holder, isReal and call('HGET', P .. holder, 'processedOn') or '', isReal and holds(holder, key) and 1 or 0,
+      key, holder, isReal and call('HGET', P .. holder, 'processedOn') or '', isReal and contended().holds(holder, key) and 1 or 0,
       rank and (paused and rank - 1 or rank) or -1, call('ZCARD', line(key)) - (paused and 1 or 0),
       call('HGET', P .. 'lane:paused', key) or ''
     }
