@@ -1,0 +1,239 @@
+/**
+ * Acquisition: attempts until one is granted, and in between the wait for one's turn.
+ *
+ * Guaranteed: first come first served among the waiters of all processes, as well as their clocks agree through the nodes'
+ * time; one request per node and attempt; no attempt before a hint or the end of the lease that was told. A caller that
+ * cancels gets its reason at once, and leaves neither a key nor a place in a queue behind. Not guaranteed: fairness between
+ * locks of several resources, and towards clients that do not queue.
+ */
+import { type AttemptResult, attempt, type Grant } from "./attempt.ts";
+import type { Engine } from "./engine.ts";
+import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError, type Vote } from "./errors.ts";
+import type { Hints } from "./hints.ts";
+import { Limit, type LimitReason } from "./limit.ts";
+import type { LocalQueues } from "./local-queue.ts";
+import type { ResolvedAcquireOptions } from "./options.ts";
+import type { Refusal } from "./quorum.ts";
+import { releaseEverywhere } from "./release.ts";
+import { retryDelayMs } from "./retry.ts";
+import { Waiter } from "./waiting.ts";
+
+/** Corrections of the ballot, and of a script cache that was flushed, are free; this bounds them. */
+const MAX_CORRECTIONS = 5;
+const MAX_RETRY_DELAY_MS = 1_000;
+
+export interface AcquisitionContext {
+  readonly engine: Engine;
+  readonly hints: Hints;
+  readonly queues: LocalQueues;
+  readonly closed: AbortSignal;
+  /** Resolves when this process does not hold the resource (any more); undefined if it does not hold it now. */
+  readonly untilLocallyFree: (resource: string) => Promise<void> | undefined;
+}
+
+export type AcquisitionResult =
+  | { readonly kind: "acquired"; readonly grant: Grant }
+  | { readonly kind: "held"; readonly error: LockHeldError }
+  | { readonly kind: "failed"; readonly error: unknown };
+
+export async function acquire(
+  context: AcquisitionContext,
+  resources: readonly string[],
+  options: ResolvedAcquireOptions,
+): Promise<AcquisitionResult> {
+  const acquisition = new Acquisition(context, resources, options);
+  return await acquisition.run();
+}
+
+class Acquisition {
+  readonly #context: AcquisitionContext;
+  readonly #engine: Engine;
+  readonly #resources: readonly string[];
+  readonly #keys: readonly string[];
+  readonly #slot: number;
+  readonly #options: ResolvedAcquireOptions;
+  readonly #limit: Limit;
+  readonly #startedMs: number;
+  readonly #order: number;
+  #waiter: Waiter | undefined;
+  #attempts = 0;
+  #corrections = 0;
+  #isCorrecting = false;
+  #failures = 0;
+  #votes: readonly Vote[] = [];
+  #refusal: Refusal = "held";
+
+  constructor(context: AcquisitionContext, resources: readonly string[], options: ResolvedAcquireOptions) {
+    const { engine } = context;
+    this.#context = context;
+    this.#engine = engine;
+    this.#resources = resources;
+    this.#keys = engine.keysOf(resources);
+    this.#slot = engine.slotOf(resources);
+    this.#options = options;
+    this.#startedMs = engine.clock.monotonicMs();
+    this.#order = engine.sightings.order(engine.clock.wallMs());
+    this.#limit = new Limit(engine.clock, {
+      timeoutMs: options.timeout,
+      signal: options.signal,
+      closed: context.closed,
+    });
+  }
+
+  async run(): Promise<AcquisitionResult> {
+    const only = this.#resources.length === 1 ? this.#resources[0] : undefined;
+    const waits = this.#options.timeout > 0;
+    const place = only === undefined || !waits ? undefined : this.#context.queues.enter(only);
+    try {
+      if (place?.isFirst === false) await this.#orLimit(place.untilFirst());
+      return this.#tell(await this.#attemptUntilGranted(place === undefined ? undefined : only));
+    } finally {
+      place?.leave();
+      this.#limit.dispose();
+    }
+  }
+
+  async #attemptUntilGranted(localResource: string | undefined): Promise<AcquisitionResult> {
+    for (;;) {
+      const heldHere = localResource === undefined ? undefined : this.#context.untilLocallyFree(localResource);
+      if (heldHere !== undefined) await this.#orLimit(heldHere);
+      const ended = this.#isFree ? this.#cancelled() : this.#limit.reason;
+      if (ended !== undefined) return this.#end(ended);
+      const result = await this.#attempt();
+      if (result === undefined) continue;
+      if (result.kind === "granted") {
+        this.#waiter?.close();
+        return { kind: "acquired", grant: result.grant };
+      }
+      await this.#pause(result);
+    }
+  }
+
+  /** The one attempt of a timeout of 0, and every correction, are made even when the time is over. */
+  get #isFree(): boolean {
+    return this.#isCorrecting || (this.#attempts === 0 && this.#options.timeout === 0);
+  }
+
+  #cancelled(): LimitReason | undefined {
+    const { reason } = this.#limit;
+    return reason === "timeout" ? undefined : reason;
+  }
+
+  /** One attempt; undefined if the caller cancelled while it was under way. */
+  async #attempt(): Promise<AttemptResult | undefined> {
+    const { nodeTimeout } = this.#engine.options;
+    this.#attempts += 1;
+    this.#waiter?.reset();
+    const leftMs = this.#options.timeout > 0 ? Math.max(this.#limit.leftMs, 1) : nodeTimeout;
+    const underWay = attempt(this.#engine, {
+      resources: this.#resources,
+      keys: this.#keys,
+      slot: this.#slot,
+      ttlMs: this.#options.ttl,
+      timeoutMs: Math.min(nodeTimeout, leftMs),
+      waiter: this.#waiter,
+    });
+    const isCancellable = this.#options.signal !== undefined;
+    const result = isCancellable ? await Promise.race([underWay, this.#limit.reached]) : await underWay;
+    const cancelled = isCancellable && this.#cancelled() !== undefined;
+    if (result !== undefined && !cancelled) return result;
+    if (result === undefined && !cancelled) return await underWay;
+    void underWay.then((late) => {
+      if (late.kind === "granted") void releaseEverywhere(this.#engine, late.grant);
+    });
+    return undefined;
+  }
+
+  async #pause(refused: AttemptResult & { kind: "refused" }): Promise<void> {
+    this.#votes = refused.votes;
+    this.#refusal = refused.refusal;
+    if (refused.refusal === "ballot" || refused.votes.some(isNoScript)) {
+      this.#corrections += 1;
+      this.#isCorrecting = this.#corrections <= MAX_CORRECTIONS;
+      if (this.#isCorrecting) return;
+    }
+    this.#isCorrecting = false;
+    this.#corrections = 0;
+    if (this.#limit.reason !== undefined) return;
+    this.#engine.events.tell("wait", () => ({ ...this.#facts(), votes: refused.votes }));
+    if (refused.refusal === "held") {
+      this.#failures = 0;
+      await this.#untilTurn(refused);
+      return;
+    }
+    this.#failures += 1;
+    await this.#sleep();
+  }
+
+  async #untilTurn(refused: AttemptResult & { kind: "refused" }): Promise<void> {
+    const { hints } = this.#context;
+    if (this.#waiter === undefined) {
+      if (!hints.isOpen) await this.#orLimit(hints.open());
+      this.#waiter = new Waiter(this.#engine, hints, this.#order);
+      if (hints.isOpen) return;
+    }
+    if (hints.isOpen) await this.#waiter.untilTurn(refused.freeInMs, this.#limit.reached);
+    else await this.#sleep();
+  }
+
+  async #sleep(): Promise<void> {
+    const { clock, options, random } = this.#engine;
+    const pauseMs = retryDelayMs({
+      failures: this.#failures,
+      delayMs: options.retryDelay,
+      maxDelayMs: MAX_RETRY_DELAY_MS,
+      jitterMs: options.retryJitter,
+      fraction: random.fraction(),
+    });
+    let cancel: () => void = () => undefined;
+    const slept = new Promise<void>((resolve) => {
+      cancel = clock.schedule(pauseMs, resolve, { keepAlive: true });
+    });
+    await this.#orLimit(slept);
+    cancel();
+  }
+
+  async #orLimit(wait: Promise<void>): Promise<void> {
+    await Promise.race([wait, this.#limit.reached]);
+  }
+
+  #end(reason: LimitReason): AcquisitionResult {
+    this.#waiter?.leave({ count: this.#resources.length, keys: this.#keys, slot: this.#slot });
+    if (reason === "signal") return { kind: "failed", error: this.#options.signal?.reason };
+    if (reason === "closed") return { kind: "failed", error: new RedlockClosedError(this.#resources) };
+    const facts: AttemptFacts = {
+      resources: this.#resources,
+      votes: this.#votes,
+      nodeCount: this.#engine.nodes.length,
+      quorum: this.#engine.quorum,
+      attempts: this.#attempts,
+      elapsedMs: this.#engine.clock.monotonicMs() - this.#startedMs,
+    };
+    return this.#refusal === "unreachable"
+      ? { kind: "failed", error: new QuorumUnreachableError(facts) }
+      : { kind: "held", error: new LockHeldError(facts) };
+  }
+
+  #facts(): { readonly resources: readonly string[]; readonly attempts: number; readonly waitMs: number } {
+    return {
+      resources: this.#resources,
+      attempts: this.#attempts,
+      waitMs: this.#engine.clock.monotonicMs() - this.#startedMs,
+    };
+  }
+
+  #tell(result: AcquisitionResult): AcquisitionResult {
+    this.#engine.events.tell("acquire", () => {
+      if (result.kind === "acquired")
+        return { ...this.#facts(), outcome: "acquired", fencingToken: result.grant.fencingToken };
+      if (result.kind === "held") return { ...this.#facts(), outcome: "held", votes: this.#votes };
+      const outcome = result.error instanceof QuorumUnreachableError ? "unreachable" : "cancelled";
+      return { ...this.#facts(), outcome, votes: this.#votes };
+    });
+    return result;
+  }
+}
+
+function isNoScript(vote: Vote): boolean {
+  return vote.error?.startsWith("NOSCRIPT") === true;
+}

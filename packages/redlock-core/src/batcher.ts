@@ -1,0 +1,248 @@
+/**
+ * One node's outgoing side: everything issued to the node in one turn of the event loop travels as one request, in the
+ * order of issue. A lone operation is sent at the end of the same turn, so batching adds no latency.
+ *
+ * Guaranteed: each operation is settled at most once, by the node's answer or by an error. An operation that was not yet
+ * sent when its round gave up is never sent. Not guaranteed: that an operation that was given up after sending does not
+ * execute; its release follows it on the same connection.
+ *
+ * A node that does not answer costs bounded memory: at most `MAX_IN_FLIGHT` requests are unanswered, the rest waits here
+ * until its round gives up. Releases that cannot be delivered are kept until their key has expired anyway, and sent when
+ * the node is ready again.
+ */
+import type { Clock } from "./clock.ts";
+import { NODE_KEY } from "./keys.ts";
+import type { LockNode } from "./node.ts";
+import { batchScript } from "./scripts/batch.lua.ts";
+
+/** Enough to keep a connection busy; beyond it larger batches are cheaper than more requests. */
+const MAX_IN_FLIGHT = 16;
+
+/** Keeps one request, and so one script on the node, below about a millisecond. */
+const MAX_OPERATIONS = 250;
+
+/** Releases kept for a node that cannot be reached; the oldest go first, their keys expire by themselves. */
+const MAX_UNDELIVERED = 10_000;
+
+export interface NodeReply {
+  /** What the operation's script file says, or an error. */
+  readonly value: unknown;
+  /** The node's clock in microseconds. */
+  readonly nodeTimeUs: number;
+  /** Milliseconds until the node may vote, 0: it may. */
+  readonly quarantineLeftMs: number;
+}
+
+export interface Operation {
+  /** Three keys per resource: lock, fence, waiters. */
+  readonly keys: readonly string[];
+  /** Letter, count of resources, arguments: see scripts/batch.lua.ts. */
+  readonly args: readonly string[];
+  /** In a Cluster: the slot of all keys. Operations of different slots cannot travel together. */
+  readonly slot: number;
+  readonly onReply: (reply: NodeReply) => void;
+  readonly onError: (error: Error) => void;
+  /** Set by whoever gave up; an operation that is not yet sent is then dropped. */
+  abandoned: boolean;
+  /** Set when it was handed to the connection: from then on the node may execute it, answered or not. */
+  sent: boolean;
+}
+
+/** A release that must reach the node sooner or later, until `untilMs` (monotonic) when its key has expired. */
+export interface Undelivered {
+  readonly keys: readonly string[];
+  readonly args: readonly string[];
+  readonly slot: number;
+  readonly untilMs: number;
+}
+
+export interface BatcherOptions {
+  readonly quarantineMs: number;
+  readonly fenceTtlMs: number;
+  readonly clampUs: number;
+  readonly grantTtlMs: number;
+  readonly waiterTtlMs: number;
+}
+
+export class Batcher {
+  readonly node: LockNode;
+  readonly #clock: Clock;
+  readonly #header: readonly string[];
+  readonly #quarantined: boolean;
+  readonly #stopListening: () => void;
+  #pending: Operation[] = [];
+  #abandonedCount = 0;
+  #inFlight = 0;
+  #flushScheduled = false;
+  #undelivered: Undelivered[] = [];
+
+  constructor(node: LockNode, clock: Clock, options: BatcherOptions) {
+    this.node = node;
+    this.#clock = clock;
+    this.#quarantined = options.quarantineMs > 0;
+    const countsReceivers = node.countsReceivers ?? node.isCluster !== true;
+    this.#header = [
+      String(options.quarantineMs),
+      String(options.fenceTtlMs),
+      String(options.clampUs),
+      String(options.grantTtlMs),
+      countsReceivers ? "1" : "0",
+      String(options.waiterTtlMs),
+    ];
+    this.#stopListening = node.onStateChange(() => this.#onStateChange());
+    this.#onStateChange();
+  }
+
+  submit(operation: Operation): void {
+    if (this.node.state === "down") {
+      operation.onError(downError(this.node));
+      return;
+    }
+    this.#pending.push(operation);
+    this.#scheduleFlush();
+  }
+
+  /** Tells that operations were abandoned, so that a node that never answers does not keep them for ever. */
+  abandoned(): void {
+    this.#abandonedCount += 1;
+    if (this.#abandonedCount > 100 && this.#abandonedCount * 2 > this.#pending.length) {
+      this.#pending = this.#pending.filter((operation) => !operation.abandoned);
+      this.#abandonedCount = 0;
+    }
+  }
+
+  /** Keeps a release that failed or was not answered; it is sent again when the node is ready. */
+  keepUndelivered(release: Undelivered): void {
+    this.#undelivered.push(release);
+    if (this.#undelivered.length <= MAX_UNDELIVERED) return;
+    const now = this.#clock.monotonicMs();
+    this.#undelivered = this.#undelivered.filter((kept) => kept.untilMs > now).slice(-MAX_UNDELIVERED / 2);
+  }
+
+  close(): void {
+    this.#stopListening();
+    this.#undelivered = [];
+    this.#failPending(new Error(`${this.node.name}: closed`));
+  }
+
+  #onStateChange(): void {
+    if (this.node.state === "down") {
+      this.#failPending(downError(this.node));
+      return;
+    }
+    if (this.node.state !== "ready") return;
+    this.#redeliver();
+    this.#touch();
+    this.#scheduleFlush();
+  }
+
+  #failPending(error: Error): void {
+    const failed = this.#pending;
+    this.#pending = [];
+    this.#abandonedCount = 0;
+    for (const operation of failed) if (!operation.abandoned) operation.onError(error);
+  }
+
+  /** Starts the quarantine's clock at the restart rather than at the first acquisition after it. */
+  #touch(): void {
+    if (this.#quarantined) this.#send([]);
+  }
+
+  #redeliver(): void {
+    const now = this.#clock.monotonicMs();
+    const releases = this.#undelivered;
+    this.#undelivered = [];
+    for (const release of releases) {
+      if (release.untilMs <= now) continue;
+      this.#pending.push({
+        keys: release.keys,
+        args: release.args,
+        slot: release.slot,
+        abandoned: false,
+        sent: false,
+        onReply: () => undefined,
+        onError: () => this.keepUndelivered(release),
+      });
+    }
+  }
+
+  #scheduleFlush(): void {
+    if (this.#flushScheduled || this.#pending.length === 0) return;
+    this.#flushScheduled = true;
+    this.#clock.defer(() => {
+      this.#flushScheduled = false;
+      this.#flush();
+    });
+  }
+
+  #flush(): void {
+    if (this.node.state !== "ready") return;
+    while (this.#pending.length > 0 && this.#inFlight < MAX_IN_FLIGHT) {
+      const batch = this.#nextBatch();
+      if (batch.length > 0) this.#send(batch);
+    }
+  }
+
+  #nextBatch(): readonly Operation[] {
+    const sameSlotOnly = this.node.isCluster === true;
+    const batch: Operation[] = [];
+    const rest: Operation[] = [];
+    for (const operation of this.#pending) {
+      if (operation.abandoned) continue;
+      const fits = !sameSlotOnly || batch.length === 0 || operation.slot === batch[0]?.slot;
+      if (fits && batch.length < MAX_OPERATIONS) batch.push(operation);
+      else rest.push(operation);
+    }
+    this.#pending = rest;
+    this.#abandonedCount = 0;
+    return batch;
+  }
+
+  #send(batch: readonly Operation[]): void {
+    const keys: string[] = this.#quarantined ? [NODE_KEY] : [];
+    const args: string[] = [...this.#header];
+    for (const operation of batch) {
+      operation.sent = true;
+      keys.push(...operation.keys);
+      args.push(...operation.args);
+    }
+    this.#inFlight += 1;
+    this.node.eval(batchScript, keys, args).then(
+      (reply) => this.#onAnswer(batch, reply),
+      (error: unknown) => this.#onFailure(batch, toError(error)),
+    );
+  }
+
+  #onAnswer(batch: readonly Operation[], reply: unknown): void {
+    this.#inFlight -= 1;
+    if (!Array.isArray(reply) || reply.length !== batch.length + 3) {
+      this.#settleFailed(batch, new Error(`${this.node.name}: unexpected reply ${JSON.stringify(reply)}`));
+      return;
+    }
+    const nodeTimeUs = Number(reply[0]) * 1_000_000 + Number(reply[1]);
+    const quarantineLeftMs = Number(reply[2]);
+    for (let index = 0; index < batch.length; index += 1) {
+      batch[index]?.onReply({ value: reply[index + 3], nodeTimeUs, quarantineLeftMs });
+    }
+    this.#scheduleFlush();
+  }
+
+  #onFailure(batch: readonly Operation[], error: Error): void {
+    this.#inFlight -= 1;
+    this.#settleFailed(batch, error);
+  }
+
+  #settleFailed(batch: readonly Operation[], error: Error): void {
+    for (const operation of batch) operation.onError(error);
+    this.#scheduleFlush();
+  }
+}
+
+function downError(node: LockNode): Error {
+  const cause = node.lastError;
+  return new Error(`not connected${cause === undefined ? "" : `: ${cause.message}`}`, { cause });
+}
+
+function toError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
+}

@@ -1,0 +1,174 @@
+/** `check()`: what is wrong with a deployment, before it loses a lock. */
+import { readClock } from "./clock.ts";
+import type { Engine } from "./engine.ts";
+import { NODE_KEY } from "./keys.ts";
+import { median, quorumOf } from "./quorum.ts";
+import { type NodeReply, runEverywhere } from "./run.ts";
+import { checkScript } from "./scripts/check.lua.ts";
+import { quarantineMs } from "./validity.ts";
+
+export type FindingCode =
+  | "SAME_SERVER"
+  | "REPLICA"
+  | "HAS_REPLICAS"
+  | "CLUSTER_MEMBER"
+  | "EVICTION"
+  | "EVEN_NODES"
+  | "NO_PERSISTENCE"
+  | "NODE_CLOCK"
+  | "CLIENT_CLOCK"
+  | "QUARANTINED"
+  | "UNREACHABLE"
+  | "OLD_VERSION";
+
+export interface Finding {
+  readonly code: FindingCode;
+  /** `error`: locks can be held twice or never; `warning`: worse than it could be; `info`: good to know. */
+  readonly severity: "error" | "warning" | "info";
+  readonly nodes: readonly string[];
+  readonly message: string;
+}
+
+interface Facts {
+  readonly node: string;
+  readonly info: ReadonlyMap<string, string>;
+  readonly offsetMs: number;
+  readonly quarantineLeftMs: number;
+}
+
+/** Clocks further apart than this weaken the order of fencing tokens after a loss of data, and of waiters. */
+const CLOCK_TOLERANCE_MS = 500;
+
+export async function check(engine: Engine): Promise<readonly Finding[]> {
+  const { quarantine, nodeTimeout } = engine.options;
+  const asked = readClock(engine.clock);
+  const replies = await runEverywhere(engine, checkScript, {
+    keys: quarantine ? [NODE_KEY] : [],
+    args: [],
+    timeoutMs: nodeTimeout,
+  });
+  const facts = replies.flatMap((reply) => (reply.ok ? [factsOf(engine, reply.node, reply, asked.wallMs)] : []));
+  return [
+    ...unreachable(replies),
+    ...sameServer(facts),
+    ...facts.flatMap((node) => nodeFindings(engine, node)),
+    ...clocks(facts),
+    ...evenNodes(engine),
+  ];
+}
+
+function factsOf(engine: Engine, node: string, reply: NodeReply & { ok: true }, askedWallMs: number): Facts {
+  const [text = "", seconds, micros, seenRunId, since] = (reply.value as unknown[]).map(String);
+  const info = new Map<string, string>();
+  for (const line of text.split(/\r?\n/)) {
+    const colon = line.indexOf(":");
+    if (colon > 0) info.set(line.slice(0, colon), line.slice(colon + 1));
+  }
+  const nowMs = Number(seconds) * 1_000 + Number(micros) / 1_000;
+  const wholeMs = quarantineMs(engine.options.maxTtl, engine.options.driftFactor);
+  const ageMs = seenRunId === info.get("run_id") ? nowMs - Number(since) / 1_000 : 0;
+  return {
+    node,
+    info,
+    offsetMs: nowMs - (askedWallMs + reply.ms / 2),
+    quarantineLeftMs: engine.options.quarantine ? Math.max(0, Math.ceil(wholeMs - ageMs)) : 0,
+  };
+}
+
+function unreachable(replies: readonly NodeReply[]): readonly Finding[] {
+  const failed = replies.filter((reply) => !reply.ok);
+  if (failed.length === 0) return [];
+  const reasons = failed.map((reply) => `${reply.node}: ${reply.ok ? "" : reply.error.message}`).join("; ");
+  const severity = replies.length - failed.length < quorumOf(replies.length) ? "error" : "warning";
+  return [
+    { code: "UNREACHABLE", severity, nodes: failed.map((reply) => reply.node), message: `no answer: ${reasons}` },
+  ];
+}
+
+function sameServer(facts: readonly Facts[]): readonly Finding[] {
+  const byRunId = new Map<string, string[]>();
+  for (const { node, info } of facts) {
+    const runId = info.get("run_id") ?? node;
+    byRunId.set(runId, [...(byRunId.get(runId) ?? []), node]);
+  }
+  return [...byRunId.values()]
+    .filter((nodes) => nodes.length > 1)
+    .map((nodes) => ({
+      code: "SAME_SERVER",
+      severity: "error",
+      nodes,
+      message: `${nodes.join(" and ")} are one server (one run_id): it votes more than once, so a minority makes a quorum`,
+    }));
+}
+
+function nodeFindings(engine: Engine, { node, info, quarantineLeftMs }: Facts): readonly Finding[] {
+  const findings: Finding[] = [];
+  const add = (code: FindingCode, severity: Finding["severity"], message: string): void => {
+    findings.push({ code, severity, nodes: [node], message: `${node} ${message}` });
+  };
+  const isAlone = engine.nodes.length === 1;
+  if (info.get("role") === "slave")
+    add("REPLICA", "error", "is a replica: it refuses writes, and what it has may be stale");
+  if (Number(info.get("connected_slaves") ?? 0) > 0) {
+    add(
+      "HAS_REPLICAS",
+      "warning",
+      "has replicas: a failover to one that lags forgets locks (replication is asynchronous)",
+    );
+  }
+  if (info.get("cluster_enabled") === "1" && !engine.isCluster) {
+    add("CLUSTER_MEMBER", "error", "is a member of a Redis Cluster: pass the Cluster client as the only node instead");
+  }
+  const policy = info.get("maxmemory_policy") ?? "noeviction";
+  if (Number(info.get("maxmemory") ?? 0) > 0 && policy !== "noeviction") {
+    add("EVICTION", "error", `may evict lock keys (maxmemory-policy ${policy}): set noeviction`);
+  }
+  if (info.get("aof_enabled") === "0" && !engine.options.quarantine) {
+    add(
+      "NO_PERSISTENCE",
+      "warning",
+      `forgets its locks when it restarts (no AOF), and ${isAlone ? "one node" : "this Redlock"} has no quarantine`,
+    );
+  }
+  if (Number.parseInt(info.get("redis_version") ?? "7", 10) < 6)
+    add("OLD_VERSION", "warning", `runs Redis ${info.get("redis_version")}; 6.2 or later is tested`);
+  if (quarantineLeftMs > 0) {
+    add("QUARANTINED", "warning", `restarted or lost its data: it casts no vote for ${quarantineLeftMs} ms more`);
+  }
+  return findings;
+}
+
+function clocks(facts: readonly Facts[]): readonly Finding[] {
+  if (facts.length === 0) return [];
+  const middle = median(facts.map(({ offsetMs }) => offsetMs));
+  const findings: Finding[] = facts
+    .filter(({ offsetMs }) => Math.abs(offsetMs - middle) > CLOCK_TOLERANCE_MS)
+    .map(({ node, offsetMs }) => ({
+      code: "NODE_CLOCK",
+      severity: "warning",
+      nodes: [node],
+      message: `${node}'s clock is ${Math.round(offsetMs - middle)} ms off the other nodes'`,
+    }));
+  if (Math.abs(middle) > CLOCK_TOLERANCE_MS) {
+    findings.push({
+      code: "CLIENT_CLOCK",
+      severity: "warning",
+      nodes: facts.map(({ node }) => node),
+      message: `this process's clock is ${Math.round(-middle)} ms off the nodes'`,
+    });
+  }
+  return findings;
+}
+
+function evenNodes(engine: Engine): readonly Finding[] {
+  const nodeCount = engine.nodes.length;
+  if (nodeCount % 2 === 1) return [];
+  return [
+    {
+      code: "EVEN_NODES",
+      severity: "info",
+      nodes: [],
+      message: `${nodeCount} nodes tolerate no more failures than ${nodeCount - 1}: use an odd number`,
+    },
+  ];
+}

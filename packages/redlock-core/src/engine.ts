@@ -1,0 +1,83 @@
+/** What every step of the protocol works with: the nodes, the options, time and randomness, and what was seen so far. */
+import { CLAMP_US } from "./ballot.ts";
+import { Batcher } from "./batcher.ts";
+import type { Clock } from "./clock.ts";
+import { Events } from "./events.ts";
+import { FENCE, hasStableSlot, lockKeyOf, sideKeyOf, slotOf, WAITERS } from "./keys.ts";
+import type { LockNode } from "./node.ts";
+import type { ResolvedOptions } from "./options.ts";
+import { quorumOf } from "./quorum.ts";
+import type { Random } from "./random.ts";
+import { Sightings } from "./sightings.ts";
+import { quarantineMs } from "./validity.ts";
+
+/** How long a freed lock is kept for the waiter whose turn it is. A frozen waiter costs the others this much. */
+export const GRANT_TTL_MS = 1_000;
+
+/** How long a queue of waiters outlives the last lease that it waits for. */
+const WAITER_TTL_MS = 60_000;
+
+export class Engine {
+  readonly nodes: readonly LockNode[];
+  readonly batchers: readonly Batcher[];
+  readonly quorum: number;
+  readonly options: ResolvedOptions;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly events: Events = new Events();
+  readonly sightings: Sightings;
+  readonly keyPrefix: string;
+  readonly isCluster: boolean;
+  /** Per node: attempts in a row that it left unanswered. */
+  readonly silentAttempts: number[];
+
+  constructor(nodes: readonly LockNode[], options: ResolvedOptions, clock: Clock, random: Random) {
+    this.nodes = nodes;
+    this.options = options;
+    this.clock = clock;
+    this.random = random;
+    this.quorum = quorumOf(nodes.length);
+    this.sightings = new Sightings(random);
+    this.isCluster = nodes.some((node) => node.isCluster === true);
+    this.keyPrefix = (nodes[0]?.keyPrefix ?? "") + options.keyPrefix;
+    this.silentAttempts = nodes.map(() => 0);
+    const batcherOptions = {
+      quarantineMs: options.quarantine ? quarantineMs(options.maxTtl, options.driftFactor) : 0,
+      fenceTtlMs: options.fenceTtl,
+      clampUs: CLAMP_US,
+      grantTtlMs: GRANT_TTL_MS,
+      waiterTtlMs: WAITER_TTL_MS,
+    };
+    this.batchers = nodes.map((node) => new Batcher(node, clock, batcherOptions));
+  }
+
+  /** Lock, fence and waiters of each resource, in the order that the scripts expect. */
+  keysOf(resources: readonly string[]): readonly string[] {
+    const keys: string[] = [];
+    for (const resource of resources) {
+      const key = lockKeyOf(this.keyPrefix, resource);
+      keys.push(key, sideKeyOf(key, FENCE), sideKeyOf(key, WAITERS));
+    }
+    return keys;
+  }
+
+  /** The slot that all keys share; 0 outside a Cluster. Throws before anything is sent if they do not share one. */
+  slotOf(resources: readonly string[]): number {
+    if (!this.isCluster) return 0;
+    const slots = resources.map((resource) => {
+      const key = lockKeyOf(this.keyPrefix, resource);
+      if (!hasStableSlot(key))
+        throw new RangeError(
+          `resource must not contain "}" without a hash tag in a Cluster, got ${JSON.stringify(resource)}`,
+        );
+      return slotOf(key);
+    });
+    const first = slots[0] ?? 0;
+    if (slots.some((slot) => slot !== first)) {
+      throw new RangeError(
+        `resources of one lock must share a hash slot in a Cluster: use one hash tag, got ${JSON.stringify(resources)}`,
+      );
+    }
+    return first;
+  }
+}

@@ -1,0 +1,141 @@
+/** Pure: what can go wrong, one class per decision that a caller can make, each with a stable `code` and plain data. */
+import type { VoteKind } from "./quorum.ts";
+
+/** How one node answered; plain data, safe to log or to send to another process. */
+export interface Vote {
+  /** Name of the node, e.g. `10.0.0.1:6379`. */
+  readonly node: string;
+  readonly vote: VoteKind;
+  /** Milliseconds from the request to this answer. */
+  readonly ms: number;
+  /** The resource that was held there. */
+  readonly resource?: string;
+  /** Milliseconds until the holder's key expires there; -1: it has no expiry, so no lock of ours. */
+  readonly holderPttl?: number;
+  /** Milliseconds until the node may vote again. */
+  readonly quarantineLeft?: number;
+  /** Message of the node's or the connection's error. */
+  readonly error?: string;
+}
+
+export type RedlockErrorCode = "LOCK_HELD" | "QUORUM_UNREACHABLE" | "LOCK_LOST" | "CLOSED";
+
+/** Base of every error that this package rejects with, except `TypeError`, `RangeError` and the caller's `signal.reason`. */
+export abstract class RedlockError extends Error {
+  abstract readonly code: RedlockErrorCode;
+  readonly resources: readonly string[];
+
+  constructor(message: string, resources: readonly string[], options?: ErrorOptions) {
+    super(message, options);
+    this.name = new.target.name;
+    this.resources = resources;
+  }
+}
+
+/** Somebody else had the resource until the time for waiting was over. Not a fault: try later, or skip. */
+export class LockHeldError extends RedlockError {
+  readonly code = "LOCK_HELD" as const;
+  /** Which of the resources was held. */
+  readonly resource: string;
+  readonly votes: readonly Vote[];
+  readonly attempts: number;
+
+  constructor(facts: AttemptFacts) {
+    const held = facts.votes.find((vote) => vote.vote === "held");
+    const resource = held?.resource ?? String(facts.resources[0]);
+    super(`lock "${resource}" is held by another: ${describe(facts)}`, facts.resources);
+    this.resource = resource;
+    this.votes = facts.votes;
+    this.attempts = facts.attempts;
+  }
+}
+
+/** Too few nodes answered, or may vote: nobody can have the lock now. `cause` lists the nodes' errors. */
+export class QuorumUnreachableError extends RedlockError {
+  readonly code = "QUORUM_UNREACHABLE" as const;
+  readonly votes: readonly Vote[];
+  readonly attempts: number;
+
+  constructor(facts: AttemptFacts) {
+    const causes = facts.votes.flatMap((vote) => {
+      const reason = reasonOf(vote);
+      return reason === undefined ? [] : [new Error(`${vote.node}: ${reason}`)];
+    });
+    const reasons = causes.map((cause) => cause.message).join("; ");
+    super(
+      `lock ${quoted(facts.resources)}: no quorum could be reached: ${describe(facts)}${reasons === "" ? "" : `: ${reasons}`}`,
+      facts.resources,
+      { cause: new AggregateError(causes, "nodes that gave no vote") },
+    );
+    this.votes = facts.votes;
+    this.attempts = facts.attempts;
+  }
+}
+
+export type LossReason =
+  /** The validity ended before an extension succeeded, or nobody asked for one. */
+  | "expired"
+  /** A quorum answered that the lock is not ours: deleted by hand, or data lost. */
+  | "taken"
+  /** An operator called `forceRelease`. */
+  | "forced"
+  /** The option `maxHold` ended it. */
+  | "max-hold"
+  /** The handle was released, or its `Redlock` closed. */
+  | "released";
+
+/** The lock is not, or no longer, held by this handle. The reason of `lock.signal`. */
+export class LockLostError extends RedlockError {
+  readonly code = "LOCK_LOST" as const;
+  readonly reason: LossReason;
+  readonly fencingToken: number;
+
+  constructor(facts: {
+    readonly resources: readonly string[];
+    readonly reason: LossReason;
+    readonly fencingToken: number;
+    readonly heldMs: number;
+  }) {
+    super(
+      `lock ${quoted(facts.resources)} is lost (${facts.reason}) after ${Math.round(facts.heldMs)} ms, fencing token ${facts.fencingToken}`,
+      facts.resources,
+    );
+    this.reason = facts.reason;
+    this.fencingToken = facts.fencingToken;
+  }
+}
+
+/** The `Redlock` was closed before or while the call ran. */
+export class RedlockClosedError extends RedlockError {
+  readonly code = "CLOSED" as const;
+
+  constructor(resources: readonly string[]) {
+    super(`lock ${quoted(resources)}: this Redlock is closed`, resources);
+  }
+}
+
+export interface AttemptFacts {
+  readonly resources: readonly string[];
+  readonly votes: readonly Vote[];
+  readonly nodeCount: number;
+  readonly quorum: number;
+  readonly attempts: number;
+  readonly elapsedMs: number;
+}
+
+function describe(facts: AttemptFacts): string {
+  const granted = facts.votes.filter((vote) => vote.vote === "granted").length;
+  const attempts = facts.attempts === 1 ? "1 attempt" : `${facts.attempts} attempts`;
+  return `${granted} of ${facts.nodeCount} nodes granted, ${facts.quorum} needed (${attempts}, ${Math.round(facts.elapsedMs)} ms)`;
+}
+
+function reasonOf(vote: Vote): string | undefined {
+  if (vote.vote === "quarantined") {
+    return `restarted or lost its data, may vote again in ${vote.quarantineLeft ?? 0} ms`;
+  }
+  return vote.vote === "failed" ? (vote.error ?? "no answer") : undefined;
+}
+
+function quoted(resources: readonly string[]): string {
+  return resources.map((resource) => `"${resource}"`).join(", ");
+}

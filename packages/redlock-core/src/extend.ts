@@ -1,0 +1,95 @@
+/**
+ * Extension: one round that prolongs the lease on every node.
+ *
+ * Guaranteed: it succeeds only if a quorum of nodes *still had* the token, each of which may vote, and the round ended before
+ * the current validity did. A node where the key was missing is repaired in the same round but does not count in it, so a
+ * gap in ownership is never hidden, and one restarting node after another does not wear the lock down. A node in quarantine
+ * does not count either: counting it let two holders overlap (research/protocol-model.md Q3).
+ */
+import { readClock } from "./clock.ts";
+import type { Engine } from "./engine.ts";
+import type { Vote } from "./errors.ts";
+import { outcome, quorumOf } from "./quorum.ts";
+import { startRound } from "./round.ts";
+import { type LeaseEnd, leaseEnd, remainingMs } from "./validity.ts";
+
+export interface ExtendRequest {
+  readonly resources: readonly string[];
+  readonly keys: readonly string[];
+  readonly slot: number;
+  readonly token: string;
+  readonly fencingToken: number;
+  readonly ttlMs: number;
+  /** End of the current validity: an extension that is later than this has failed. */
+  readonly end: LeaseEnd;
+}
+
+export type ExtendResult =
+  | { readonly kind: "extended"; readonly end: LeaseEnd }
+  /** Not now; the lock is still valid until its old end. */
+  | { readonly kind: "failed"; readonly votes: readonly Vote[] }
+  /** A quorum says that the lock is not ours. */
+  | { readonly kind: "lost"; readonly reason: "taken" | "forced" };
+
+export interface ExtendRound {
+  readonly result: Promise<ExtendResult>;
+  /** Per node: whether it may hold a key of ours from now on. */
+  readonly sent: (node: number) => boolean;
+}
+
+export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound {
+  const { clock, options } = engine;
+  const nodeCount = engine.nodes.length;
+  const asked = readClock(clock);
+  const end = leaseEnd(asked, request.ttlMs, options.driftFactor);
+  const tally = { yes: 0, no: 0, taken: 0, forced: 0 };
+  const votes: Vote[] = [];
+  let settle: (result: ExtendResult) => void = () => undefined;
+  const result = new Promise<ExtendResult>((resolve) => {
+    settle = resolve;
+  });
+
+  const round = startRound(
+    engine,
+    {
+      keys: request.keys,
+      slot: request.slot,
+      args: ["E", String(request.resources.length), request.token, String(request.ttlMs), String(request.fencingToken)],
+    },
+    {
+      timeoutMs: Math.min(options.nodeTimeout, Math.max(remainingMs(request.end, asked), 1)),
+      onAnswer: (node, answer) => {
+        const ms = Math.round(clock.monotonicMs() - asked.monotonicMs);
+        const name = engine.nodes[node]?.name ?? "";
+        if (answer.kind === "error") {
+          tally.no += 1;
+          votes.push({ node: name, vote: "failed", ms, error: answer.message });
+        } else if (answer.reply.quarantineLeftMs > 0) {
+          tally.no += 1;
+          votes.push({ node: name, vote: "quarantined", ms, quarantineLeft: answer.reply.quarantineLeftMs });
+        } else if (answer.reply.value === 1) {
+          tally.yes += 1;
+          votes.push({ node: name, vote: "granted", ms });
+        } else {
+          tally.no += 1;
+          votes.push({ node: name, vote: "held", ms });
+          if (Array.isArray(answer.reply.value)) {
+            tally.taken += 1;
+            if (answer.reply.value[2] === 1) tally.forced += 1;
+          }
+        }
+        if (tally.taken >= quorumOf(nodeCount)) {
+          settle({ kind: "lost", reason: tally.forced > 0 ? "forced" : "taken" });
+          return true;
+        }
+        const decided = outcome(tally, nodeCount);
+        if (decided === "open") return false;
+        if (decided === "won" && remainingMs(request.end, readClock(clock)) > 0) settle({ kind: "extended", end });
+        else if (decided === "lost" && tally.yes + tally.no < nodeCount) return false;
+        else settle({ kind: "failed", votes });
+        return true;
+      },
+    },
+  );
+  return { result, sent: round.sent };
+}

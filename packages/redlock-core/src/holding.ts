@@ -1,0 +1,218 @@
+/**
+ * The state behind a `Lock`: held, lost or released, and the one place that changes it.
+ */
+import type { Grant } from "./attempt.ts";
+import { readClock } from "./clock.ts";
+import type { Engine } from "./engine.ts";
+import { LockLostError, type LossReason, QuorumUnreachableError } from "./errors.ts";
+import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
+import { Lock, type LockKeeper } from "./lock.ts";
+import { resolveTtl } from "./options.ts";
+import { releaseEverywhere } from "./release.ts";
+import { type LeaseEnd, laterEnd, remainingMs, renewAfterMs, renewRetryMs } from "./validity.ts";
+
+type State =
+  | { readonly kind: "held"; readonly end: LeaseEnd; readonly renewAtMs: number; readonly isExtending: boolean }
+  | { readonly kind: "lost"; readonly reason: LossReason; readonly error: LockLostError }
+  | { readonly kind: "released"; readonly confirmed: Promise<boolean> };
+
+const MAX_MANUAL_TRIES = 3;
+
+export interface HoldingOptions {
+  readonly autoExtend: boolean;
+  readonly maxHold: number;
+  /** Called when `nextDueMs` may have become earlier. */
+  readonly onDue: (holding: Holding) => void;
+  /** Called once, when the lock is no longer held by us for whatever reason. */
+  readonly onEnd: (holding: Holding) => void;
+}
+
+export class Holding implements LockKeeper {
+  readonly lock: Lock;
+  readonly autoExtend: boolean;
+  readonly #engine: Engine;
+  readonly #grant: Grant;
+  readonly #maxHoldEndMs: number;
+  readonly #onDue: (holding: Holding) => void;
+  readonly #onEnd: (holding: Holding) => void;
+  /** Nodes that an extension was sent to; those of the acquisition are in the grant. */
+  readonly #extendedOn = new Set<number>();
+  #ttlMs: number;
+  #state: State;
+  #controller: AbortController | undefined;
+  #underWay: ExtendRound | undefined;
+
+  constructor(engine: Engine, grant: Grant, options: HoldingOptions) {
+    this.#engine = engine;
+    this.#grant = grant;
+    this.#ttlMs = grant.ttlMs;
+    this.autoExtend = options.autoExtend;
+    this.#maxHoldEndMs = grant.grantedMs + options.maxHold;
+    this.#onDue = options.onDue;
+    this.#onEnd = options.onEnd;
+    this.#state = {
+      kind: "held",
+      end: grant.end,
+      renewAtMs: grant.grantedMs + renewAfterMs(grant.ttlMs),
+      isExtending: false,
+    };
+    this.lock = new Lock(grant, this);
+  }
+
+  get resources(): readonly string[] {
+    return this.#grant.resources;
+  }
+
+  get ttlMs(): number {
+    return this.#ttlMs;
+  }
+
+  get signal(): AbortSignal {
+    this.#controller ??= new AbortController();
+    this.remaining();
+    if (this.#state.kind === "lost") this.#controller.abort(this.#state.error);
+    return this.#controller.signal;
+  }
+
+  get lossReason(): LossReason | undefined {
+    if (this.#state.kind === "lost") return this.#state.reason;
+    return this.#state.kind === "released" ? "released" : undefined;
+  }
+
+  remaining(): number {
+    if (this.#state.kind !== "held") return 0;
+    const now = readClock(this.#engine.clock);
+    const leftMs = Math.min(remainingMs(this.#state.end, now), this.#maxHoldEndMs - now.monotonicMs);
+    if (leftMs > 0) return leftMs;
+    this.lose(now.monotonicMs >= this.#maxHoldEndMs ? "max-hold" : "expired");
+    return 0;
+  }
+
+  /** The next moment, by the monotonic clock, at which `tick` has something to do; Infinity when it is over. */
+  nextDueMs(): number {
+    if (this.#state.kind !== "held") return Number.POSITIVE_INFINITY;
+    const { end, renewAtMs, isExtending } = this.#state;
+    const endMs = Math.min(end.monotonicMs, this.#maxHoldEndMs);
+    return this.autoExtend && !isExtending ? Math.min(renewAtMs, endMs) : endMs;
+  }
+
+  /** Notices a loss, and starts an extension that is due by `dueMs`. */
+  tick(dueMs: number): void {
+    if (this.remaining() <= 0 || this.#state.kind !== "held") return;
+    if (this.autoExtend && !this.#state.isExtending && this.#state.renewAtMs <= dueMs)
+      void this.#extendOnce(this.#ttlMs);
+  }
+
+  async extend(ttl: number | undefined): Promise<void> {
+    const ttlMs = ttl === undefined ? this.#ttlMs : resolveTtl(ttl, this.#engine.options);
+    for (let tries = 1; ; tries += 1) {
+      while (this.#underWay !== undefined) await this.#underWay.result;
+      if (this.remaining() <= 0) throw this.lostError(this.lossReason ?? "expired");
+      const result = await this.#extendOnce(ttlMs);
+      if (result.kind === "extended") return;
+      if (this.remaining() <= 0) throw this.lostError(this.lossReason ?? "expired");
+      if (result.kind === "failed" && tries >= MAX_MANUAL_TRIES) throw this.#unreachable(result, tries);
+    }
+  }
+
+  release(): Promise<boolean> {
+    if (this.#state.kind === "released") return this.#state.confirmed;
+    const wasHeld = this.remaining() > 0;
+    const heldMs = this.#heldMs();
+    const { events } = this.#engine;
+    const { resources, fencingToken } = this.#grant;
+    const confirmed = this.#releaseKeys().then((isConfirmed) => {
+      events.tell("release", () => ({ resources, fencingToken, confirmed: wasHeld && isConfirmed, heldMs }));
+      return wasHeld && isConfirmed;
+    });
+    const wasLost = this.#state.kind === "lost";
+    this.#state = { kind: "released", confirmed };
+    if (!wasLost) this.#onEnd(this);
+    return confirmed;
+  }
+
+  lose(reason: LossReason): void {
+    if (this.#state.kind !== "held") return;
+    const error = this.lostError(reason);
+    this.#state = { kind: "lost", reason, error };
+    const { resources, fencingToken } = this.#grant;
+    const heldMs = this.#heldMs();
+    void this.#releaseKeys();
+    this.#onEnd(this);
+    this.#engine.events.tell("lost", () => ({ resources, fencingToken, reason, heldMs }));
+    this.#controller?.abort(error);
+  }
+
+  lostError(reason: LossReason): LockLostError {
+    if (this.#state.kind === "lost") return this.#state.error;
+    const { resources, fencingToken } = this.#grant;
+    return new LockLostError({ resources, fencingToken, reason, heldMs: this.#heldMs() });
+  }
+
+  async #extendOnce(ttlMs: number): Promise<ExtendResult> {
+    if (this.#state.kind !== "held") return { kind: "failed", votes: [] };
+    const { end, renewAtMs } = this.#state;
+    const startedMs = this.#engine.clock.monotonicMs();
+    const round = extendRound(this.#engine, { ...this.#grant, ttlMs, end });
+    this.#state = { kind: "held", end, renewAtMs, isExtending: true };
+    this.#underWay = round;
+    const result = await round.result;
+    this.#underWay = undefined;
+    for (const node of this.#engine.nodes.keys()) if (round.sent(node)) this.#extendedOn.add(node);
+    this.#conclude(result, ttlMs, startedMs);
+    this.#onDue(this);
+    return result;
+  }
+
+  #conclude(result: ExtendResult, ttlMs: number, startedMs: number): void {
+    if (this.#state.kind !== "held") return;
+    const { end } = this.#state;
+    if (result.kind === "lost") {
+      this.lose(result.reason);
+    } else if (result.kind === "extended") {
+      this.#ttlMs = ttlMs;
+      this.#state = {
+        kind: "held",
+        end: laterEnd(end, result.end),
+        renewAtMs: startedMs + renewAfterMs(ttlMs),
+        isExtending: false,
+      };
+    } else {
+      const retryAtMs = this.#engine.clock.monotonicMs() + renewRetryMs(this.#ttlMs);
+      this.#state = { kind: "held", end, renewAtMs: retryAtMs, isExtending: false };
+    }
+    const { clock, events } = this.#engine;
+    const { resources, fencingToken } = this.#grant;
+    events.tell("extend", () => ({
+      resources,
+      fencingToken,
+      extended: result.kind === "extended",
+      ms: clock.monotonicMs() - startedMs,
+      remainingMs: this.remaining(),
+    }));
+  }
+
+  #releaseKeys(): Promise<boolean> {
+    const extending = this.#underWay;
+    return releaseEverywhere(this.#engine, {
+      ...this.#grant,
+      ttlMs: this.#ttlMs,
+      mayHold: (node) => this.#grant.mayHold(node) || this.#extendedOn.has(node) || extending?.sent(node) === true,
+    });
+  }
+
+  #unreachable(result: ExtendResult & { kind: "failed" }, attempts: number): QuorumUnreachableError {
+    return new QuorumUnreachableError({
+      resources: this.resources,
+      votes: result.votes,
+      nodeCount: this.#engine.nodes.length,
+      quorum: this.#engine.quorum,
+      attempts,
+      elapsedMs: this.#heldMs(),
+    });
+  }
+
+  #heldMs(): number {
+    return this.#engine.clock.monotonicMs() - this.#grant.grantedMs;
+  }
+}

@@ -1,0 +1,16 @@
+export type { Finding, FindingCode } from "./check.ts";
+export type { Clock } from "./clock.ts";
+export { systemClock } from "./clock.ts";
+export type { LossReason, RedlockErrorCode, Vote } from "./errors.ts";
+export { LockHeldError, LockLostError, QuorumUnreachableError, RedlockClosedError, RedlockError } from "./errors.ts";
+export type { RedlockEventName, RedlockEvents } from "./events.ts";
+export type { Inspection, NodeInspection } from "./inspect.ts";
+export { Lock } from "./lock.ts";
+export type { LockNode, NodeScript, NodeState } from "./node.ts";
+export { defineScript } from "./node.ts";
+export type { NodeSource } from "./nodes/connect.ts";
+export type { AcquireOptions, RedlockOptions, ResolvedOptions } from "./options.ts";
+export type { VoteKind } from "./quorum.ts";
+export type { Random } from "./random.ts";
+export { Redlock, type RunOptions } from "./redlock.ts";
+export type { NodeReply } from "./run.ts";

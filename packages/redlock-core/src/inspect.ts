@@ -1,0 +1,115 @@
+/** What the nodes say about a resource, and what follows from it for all of them together. */
+import type { Engine } from "./engine.ts";
+import { NODE_KEY } from "./keys.ts";
+import { quorumLargest } from "./quorum.ts";
+import { runEverywhere } from "./run.ts";
+import { inspectScript } from "./scripts/inspect.lua.ts";
+import { quarantineMs } from "./validity.ts";
+
+export interface NodeInspection {
+  readonly node: string;
+  /** Why the node could not be asked; the other fields are then absent. */
+  readonly error?: string;
+  /** `held` by a lock, `reserved` for a waiter for a moment, `free`, or a key of another type: no lock of anybody's. */
+  readonly state?: "free" | "held" | "reserved" | "not-a-lock";
+  /** Milliseconds until the key expires; -1: it never does. */
+  readonly pttl?: number;
+  /** The fencing token of the last grant, if the node remembers one. */
+  readonly fence?: number;
+  /** Waiters in the queue. */
+  readonly waiters?: number;
+  /** Milliseconds for which the node casts no vote, because it restarted or lost its data. */
+  readonly quarantineLeft?: number;
+}
+
+export interface Inspection {
+  readonly resource: string;
+  /** `held`: one holder has it on a quorum; `free`: a quorum is free; `contended`: neither; `unknown`: no quorum answered. */
+  readonly verdict: "held" | "free" | "contended" | "unknown";
+  /** Milliseconds until the holder loses its quorum unless it extends: the quorum-th largest of its keys. 0 if nobody holds it. */
+  readonly remaining: number;
+  /** The largest fencing token that any node remembers. */
+  readonly fencingToken: number | undefined;
+  readonly nodes: readonly NodeInspection[];
+}
+
+interface Reading {
+  readonly inspection: NodeInspection;
+  readonly value: string;
+}
+
+export async function inspect(engine: Engine, resource: string): Promise<Inspection> {
+  const { quarantine, nodeTimeout } = engine.options;
+  const keys = [...engine.keysOf([resource]), ...(quarantine ? [NODE_KEY] : [])];
+  const replies = await runEverywhere(engine, inspectScript, {
+    keys,
+    args: [quarantine ? "1" : "0"],
+    timeoutMs: nodeTimeout,
+  });
+  const readings = replies.map(
+    (reply): Reading =>
+      reply.ok
+        ? readingOf(engine, reply.node, reply.value)
+        : { inspection: { node: reply.node, error: reply.error.message }, value: "" },
+  );
+  return { resource, ...conclude(engine, readings), nodes: readings.map((reading) => reading.inspection) };
+}
+
+function readingOf(engine: Engine, node: string, reply: unknown): Reading {
+  const [value = "", pttl, fence, waiters, seconds, micros, runId, seenRunId, since] = (reply as unknown[]).map(String);
+  const nowUs = Number(seconds) * 1_000_000 + Number(micros);
+  const inspection: NodeInspection = {
+    node,
+    state: stateOf(value),
+    pttl: Math.max(Number(pttl), -1),
+    waiters: Number(waiters),
+    quarantineLeft: quarantineLeft(engine, { nowUs, runId, seenRunId, sinceUs: Number(since) }),
+    ...(fence === "" ? {} : { fence: Number(fence) }),
+  };
+  return { inspection, value };
+}
+
+function stateOf(value: string): "free" | "held" | "reserved" | "not-a-lock" {
+  if (value === "") return "free";
+  if (value.startsWith("type:")) return "not-a-lock";
+  return value.startsWith("reserved:") ? "reserved" : "held";
+}
+
+function quarantineLeft(
+  engine: Engine,
+  seen: {
+    readonly nowUs: number;
+    readonly runId: string | undefined;
+    readonly seenRunId: string | undefined;
+    readonly sinceUs: number;
+  },
+): number {
+  const { quarantine, maxTtl, driftFactor } = engine.options;
+  if (!quarantine) return 0;
+  const wholeMs = quarantineMs(maxTtl, driftFactor);
+  const isKnown = seen.runId === seen.seenRunId && seen.sinceUs <= seen.nowUs;
+  return isKnown ? Math.max(0, Math.ceil(wholeMs - (seen.nowUs - seen.sinceUs) / 1_000)) : wholeMs;
+}
+
+function conclude(
+  engine: Engine,
+  readings: readonly Reading[],
+): { readonly verdict: Inspection["verdict"]; readonly remaining: number; readonly fencingToken: number | undefined } {
+  const nodeCount = engine.nodes.length;
+  const fences = readings.flatMap(({ inspection }) => (inspection.fence === undefined ? [] : [inspection.fence]));
+  const fencingToken = fences.length === 0 ? undefined : Math.max(...fences);
+  const answered = readings.filter(({ inspection }) => inspection.error === undefined);
+  if (answered.length < engine.quorum) return { verdict: "unknown", remaining: 0, fencingToken };
+  const lives = new Map<string, number[]>();
+  for (const { inspection, value } of answered) {
+    if (inspection.state !== "held") continue;
+    const pttl = inspection.pttl === -1 ? Number.POSITIVE_INFINITY : (inspection.pttl ?? 0);
+    lives.set(value, [...(lives.get(value) ?? []), pttl]);
+  }
+  for (const pttls of lives.values()) {
+    if (pttls.length >= engine.quorum)
+      return { verdict: "held", remaining: quorumLargest(pttls, nodeCount), fencingToken };
+  }
+  const free = answered.filter(({ inspection }) => inspection.state === "free").length;
+  return { verdict: free >= engine.quorum ? "free" : "contended", remaining: 0, fencingToken };
+}

@@ -1,0 +1,41 @@
+/** Pure: the keys of a resource on each node, and where a Redis Cluster puts them. */
+
+/** Keeps the incarnation of a node: `run_id` and `since`, see scripts/quarantine.lua.ts. */
+export const NODE_KEY = "{x}:node";
+
+/** Names of the side keys that this package uses; siblings use other names. */
+export const FENCE = "fence";
+export const WAITERS = "waiters";
+
+/** The lock's own key: a plain string key named like the resource, as every Redlock implementation writes it. */
+export function lockKeyOf(keyPrefix: string, resource: string): string {
+  return keyPrefix + resource;
+}
+
+/** A key beside the lock's, in the same hash slot: `{k}:name`, or `k:name` when `k` carries a hash tag of its own. */
+export function sideKeyOf(lockKey: string, name: string): string {
+  return hashTagOf(lockKey) === undefined ? `{${lockKey}}:${name}` : `${lockKey}:${name}`;
+}
+
+/** True where `sideKeyOf` can keep side keys in the slot of the key: not for a stray brace without a tag. */
+export function hasStableSlot(lockKey: string): boolean {
+  return hashTagOf(lockKey) !== undefined || !lockKey.includes("}");
+}
+
+function hashTagOf(key: string): string | undefined {
+  const open = key.indexOf("{");
+  if (open === -1) return undefined;
+  const close = key.indexOf("}", open + 1);
+  return close > open + 1 ? key.slice(open + 1, close) : undefined;
+}
+
+/** CRC16 (XMODEM) of the hash tag or the whole key, modulo 16384. https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/ */
+export function slotOf(key: string): number {
+  let crc = 0;
+  for (const byte of Buffer.from(hashTagOf(key) ?? key)) {
+    crc ^= byte << 8;
+    for (let bit = 0; bit < 8; bit += 1) crc = (crc & 0x8000) === 0 ? crc << 1 : (crc << 1) ^ 0x1021;
+    crc &= 0xffff;
+  }
+  return crc % 16_384;
+}

@@ -1,0 +1,93 @@
+/**
+ * A held lock.
+ *
+ * Guaranteed: `isHeld()`, `remaining()`, `assertHeld()` and `signal` read both clocks when asked, so a blocked event loop or a
+ * frozen process is noticed by the first check after it. The holder learns of a loss at the latest when the validity
+ * ends, even if no node answers. Not guaranteed: that code which does not check stops in time. Give `fencingToken` to
+ * whatever the lock protects and let that refuse smaller ones.
+ */
+import { LockLostError, type LossReason } from "./errors.ts";
+
+/** What a handle needs of the `Redlock` that made it. */
+export interface LockKeeper {
+  remaining(): number;
+  extend(ttl: number | undefined): Promise<void>;
+  release(): Promise<boolean>;
+  readonly signal: AbortSignal;
+  readonly lossReason: LossReason | undefined;
+  lostError(reason: LossReason): LockLostError;
+}
+
+export class Lock implements AsyncDisposable {
+  /** What is locked, in the order of the call. */
+  readonly resources: readonly string[];
+  /** The random value that the lock's keys hold. A secret between this handle and the nodes. */
+  readonly token: string;
+  /**
+   * Strictly greater than that of every earlier grant of each of the resources. Send it with every write that the lock
+   * protects; let the store keep the largest it has seen and refuse smaller ones.
+   */
+  readonly fencingToken: number;
+  readonly #keeper: LockKeeper;
+
+  /** Made by `Redlock` only. */
+  constructor(
+    facts: { readonly resources: readonly string[]; readonly token: string; readonly fencingToken: number },
+    keeper: LockKeeper,
+  ) {
+    this.resources = facts.resources;
+    this.token = facts.token;
+    this.fencingToken = facts.fencingToken;
+    this.#keeper = keeper;
+  }
+
+  /**
+   * Aborts with a `LockLostError` when the lock is lost, at the latest when its validity ends. It does not abort when the
+   * holder releases it. Timers that were due before a freeze run before the abort: check `isHeld()` before a side effect.
+   */
+  get signal(): AbortSignal {
+    return this.#keeper.signal;
+  }
+
+  /** Milliseconds for which the lock may be trusted, drift already taken off; 0 when it is lost or released. */
+  remaining(): number {
+    return this.#keeper.remaining();
+  }
+
+  isHeld(): boolean {
+    return this.remaining() > 0;
+  }
+
+  /**
+   * Throws `LockLostError` unless the lock is held for at least `minRemaining` ms more (default 0, an integer ≥ 0). For use right
+   * before a side effect.
+   */
+  assertHeld(minRemaining = 0): void {
+    if (typeof minRemaining !== "number")
+      throw new TypeError(`minRemaining must be a number, got ${String(minRemaining)}`);
+    if (!(minRemaining >= 0)) throw new RangeError(`minRemaining must be >= 0, got ${minRemaining}`);
+    const remaining = this.remaining();
+    if (remaining <= 0 || remaining < minRemaining) throw this.#keeper.lostError(this.#keeper.lossReason ?? "expired");
+  }
+
+  /**
+   * Prolongs the lease of this same handle to `ttl` ms from now (default: the lease it was acquired with; at most `maxTtl`);
+   * never shortens it. Rejects with `LockLostError` if the lock is lost, with `QuorumUnreachableError` if the nodes did not
+   * answer but the old validity still runs.
+   */
+  extend(ttl?: number): Promise<void> {
+    return this.#keeper.extend(ttl);
+  }
+
+  /**
+   * Releases the lock on all nodes and hands it to the next waiter. Resolves true if a quorum confirms that it was ours
+   * until now, else false (it had expired, or the nodes did not answer). Idempotent; never rejects.
+   */
+  release(): Promise<boolean> {
+    return this.#keeper.release();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release();
+  }
+}

@@ -1,0 +1,53 @@
+/**
+ * The port behind which a Redis client stands. `nodes/` has adapters for ioredis and node-redis; anybody else writes one:
+ * an object with these members may be passed to `new Redlock([...])` in place of a client.
+ *
+ * What the protocol needs of an adapter, and what makes it unsafe or slow without:
+ * - *First in, first out.* Requests of one node reach it in the order of the calls, over one connection. A release sent after a
+ *   timed-out acquire then cleans it up.
+ * - *No queue while disconnected, no resending.* A request that cannot be written now is rejected; one whose connection broke
+ *   is rejected and never sent again. Otherwise a lock appears on the node long after its caller gave up.
+ * - *No retries, no own timeout.* Deadlines and retries are the protocol's.
+ * - *Errors only through the promise* and `onStateChange`, never as an unhandled rejection or an `error` event without listener.
+ */
+import { createHash } from "node:crypto";
+
+/** A Lua script with its SHA-1, by which EVALSHA calls it. Make one with `defineScript`. */
+export interface NodeScript {
+  readonly name: string;
+  readonly source: string;
+  readonly sha1: string;
+}
+
+export function defineScript(name: string, source: string): NodeScript {
+  return Object.freeze({ name, source, sha1: createHash("sha1").update(source).digest("hex") });
+}
+
+export type NodeState =
+  /** Not yet connected for the first time. Requests wait, up to their deadline. */
+  | "connecting"
+  | "ready"
+  /** Was or could not be connected. Requests fail at once; the adapter goes on trying. */
+  | "down";
+
+export interface LockNode {
+  /** Names the node in votes, errors and events, e.g. `10.0.0.1:6379`. */
+  readonly name: string;
+  /** Prefix that the client puts before every key; the protocol adds it itself, so the adapter must not. Default "". */
+  readonly keyPrefix?: string;
+  readonly state: NodeState;
+  /** Why the node is down, if known. */
+  readonly lastError?: Error | undefined;
+  /** True for a Redis Cluster behind one client: keys of one request then share a slot. Default false. */
+  readonly isCluster?: boolean;
+  /** True if PUBLISH inside a script counts every subscriber of the node: a waiter without one is known to be gone. Default: not in a Cluster. */
+  readonly countsReceivers?: boolean;
+  /** Runs a script. Rejects if it is not sent, not answered, or answered with an error. */
+  eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown>;
+  /** Calls `listener` for each message on `channel`; resolves when the node has confirmed. Without it waiters poll. */
+  subscribe?(channel: string, listener: (message: string) => void): Promise<() => void>;
+  /** Calls `listener` after every change of `state`. Returns a function that stops that. */
+  onStateChange(listener: () => void): () => void;
+  /** Closes the connections that the adapter opened, and only these. */
+  close(): Promise<void>;
+}

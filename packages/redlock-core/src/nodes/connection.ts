@@ -1,0 +1,65 @@
+/** What the adapters share: the state of a node with its listeners, and which scripts a connection has been told. */
+import type { NodeScript, NodeState } from "../node.ts";
+
+export class StateTeller {
+  #state: NodeState = "connecting";
+  #lastError: Error | undefined;
+  readonly #listeners = new Set<() => void>();
+
+  get state(): NodeState {
+    return this.#state;
+  }
+
+  get lastError(): Error | undefined {
+    return this.#lastError;
+  }
+
+  noteError(error: unknown): void {
+    this.#lastError = error instanceof Error ? error : new Error(String(error));
+  }
+
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  become(state: NodeState): void {
+    if (state === this.#state) return;
+    this.#state = state;
+    if (state === "ready") this.#lastError = undefined;
+    for (const listener of [...this.#listeners]) listener();
+  }
+}
+
+/**
+ * SCRIPT LOAD goes out once per connection, before the first EVALSHA on the same connection: no second round trip, and so
+ * nothing that a later release could overtake.
+ */
+export class LoadedScripts {
+  #loaded = new Set<string>();
+
+  forget(): void {
+    this.#loaded = new Set();
+  }
+
+  needsLoading(script: NodeScript): boolean {
+    if (this.#loaded.has(script.sha1)) return false;
+    this.#loaded.add(script.sha1);
+    return true;
+  }
+
+  /** The server's script cache was flushed: the next request loads again. */
+  forgetIfMissing(error: unknown): void {
+    if (error instanceof Error && error.message.startsWith("NOSCRIPT")) this.forget();
+  }
+}
+
+/** Grows from 50 ms to a second: a node that comes back is used again soon, a dead one is not hammered. */
+export function reconnectDelayMs(failures: number): number {
+  return Math.min(50 * 2 ** Math.min(failures, 10), 1_000);
+}
+
+/** A connection that leaves a request unanswered for this long is taken for dead (half-open) and replaced. */
+export function deadSocketMs(nodeTimeoutMs: number): number {
+  return Math.max(20 * nodeTimeoutMs, 15_000);
+}

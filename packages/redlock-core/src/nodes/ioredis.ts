@@ -1,0 +1,259 @@
+/**
+ * ioredis 5 and 6: `Redis` (also by sentinel) and `Cluster`. One of the two files that know a client.
+ *
+ * Each node gets a connection of its own by `duplicate()`, with `enableOfflineQueue` and `autoResendUnfulfilledCommands` both
+ * off (either alone leaves orphaned locks behind: research/locks.md §0.3) and no retries per request, so that a request
+ * is sent now or never. The connection does not keep the process alive. The caller's client is neither used nor closed.
+ */
+import type { LockNode, NodeScript, NodeState } from "../node.ts";
+import type { NodeSettings } from "./connect.ts";
+import { deadSocketMs, LoadedScripts, reconnectDelayMs, StateTeller } from "./connection.ts";
+
+/** The part of ioredis that is used; both major versions have it. */
+export interface IoredisClient {
+  readonly status: string;
+  readonly options: object;
+  readonly isCluster?: boolean;
+  duplicate(...args: never[]): unknown;
+}
+
+/** Options of `new Redis(options)`. */
+export interface IoredisConnectOptions {
+  readonly host?: string;
+  readonly port?: number;
+  readonly path?: string;
+  readonly username?: string;
+  readonly password?: string;
+  readonly db?: number;
+  readonly tls?: object;
+  readonly sentinels?: readonly object[];
+  readonly name?: string;
+  readonly keyPrefix?: string;
+}
+
+interface Connection {
+  readonly status: string;
+  readonly stream?: { unref?: () => void };
+  readonly reconnectTimeout?: { unref?: () => void } | null;
+  on(event: string, listener: (...args: never[]) => void): unknown;
+  evalsha(sha1: string, keyCount: number, ...args: string[]): Promise<unknown>;
+  script(command: "LOAD", source: string): Promise<unknown>;
+  subscribe(channel: string): Promise<unknown>;
+  unsubscribe(channel: string): Promise<unknown>;
+  disconnect(): void;
+  nodes?(role: "master"): readonly Connection[];
+}
+
+type Purpose = "requests" | "messages";
+type Opener = (purpose: Purpose) => Connection;
+
+interface Channel {
+  readonly listeners: Set<(message: string) => void>;
+  readonly confirmed: Promise<unknown>;
+}
+
+export class IoredisNode implements LockNode {
+  readonly name: string;
+  readonly keyPrefix: string;
+  readonly isCluster: boolean;
+  readonly #teller = new StateTeller();
+  readonly #scripts = new LoadedScripts();
+  readonly #opener: Promise<Opener>;
+  readonly #channels = new Map<string, Channel>();
+  #connection: Connection | undefined;
+  #subscriber: Promise<Connection> | undefined;
+  #isClosed = false;
+
+  private constructor(
+    facts: { readonly name: string; readonly keyPrefix: string; readonly isCluster: boolean },
+    opener: Promise<Opener>,
+  ) {
+    this.name = facts.name;
+    this.keyPrefix = facts.keyPrefix;
+    this.isCluster = facts.isCluster;
+    this.#opener = opener;
+    opener.then(
+      (open) => {
+        if (!this.#isClosed) this.#open(open);
+      },
+      (error: unknown) => {
+        this.#teller.noteError(error);
+        this.#teller.become("down");
+      },
+    );
+  }
+
+  /** Duplicates the caller's client, which is neither used nor closed. */
+  static of(client: IoredisClient, settings: NodeSettings): IoredisNode {
+    const options = client.options as IoredisConnectOptions & { readonly redisOptions?: IoredisConnectOptions };
+    const isCluster = client.isCluster === true;
+    const keyPrefix = options.keyPrefix ?? options.redisOptions?.keyPrefix ?? "";
+    const source = client as unknown as { duplicate(...args: unknown[]): Connection };
+    const opener: Opener = (purpose) => {
+      const overrides = overridesFor(purpose, settings);
+      if (!isCluster) return source.duplicate(overrides);
+      return source.duplicate([], {
+        ...clusterOverrides(purpose),
+        redisOptions: { ...options.redisOptions, ...overrides },
+      });
+    };
+    return new IoredisNode(
+      { name: isCluster ? "cluster" : nameOf(options), keyPrefix, isCluster },
+      Promise.resolve(opener),
+    );
+  }
+
+  /** Connects by URL or options. ioredis must be installed; otherwise the node is down, and says so. */
+  static connect(target: string | IoredisConnectOptions, settings: NodeSettings): IoredisNode {
+    const options = typeof target === "string" ? optionsOf(target) : target;
+    const { keyPrefix = "" } = options;
+    const opener = import("ioredis").then(({ Redis }): Opener => {
+      return (purpose) =>
+        new Redis({ ...options, ...overridesFor(purpose, settings) } as object) as unknown as Connection;
+    });
+    return new IoredisNode({ name: nameOf(options), keyPrefix, isCluster: false }, opener);
+  }
+
+  get state(): NodeState {
+    return this.#teller.state;
+  }
+
+  get lastError(): Error | undefined {
+    return this.#teller.lastError;
+  }
+
+  async eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
+    const connection = this.#connection;
+    if (connection === undefined || this.#teller.state !== "ready") throw new Error("not connected");
+    if (this.#scripts.needsLoading(script)) {
+      for (const master of connection.nodes?.("master") ?? [connection]) {
+        master.script("LOAD", script.source).catch(() => this.#scripts.forget());
+      }
+    }
+    try {
+      return await connection.evalsha(script.sha1, keys.length, ...keys, ...args);
+    } catch (error) {
+      this.#scripts.forgetIfMissing(error);
+      throw error;
+    }
+  }
+
+  async subscribe(channel: string, listener: (message: string) => void): Promise<() => void> {
+    this.#subscriber ??= this.#openSubscriber();
+    const connection = await this.#subscriber;
+    let entry = this.#channels.get(channel);
+    if (entry === undefined) {
+      entry = { listeners: new Set(), confirmed: connection.subscribe(channel) };
+      this.#channels.set(channel, entry);
+    }
+    const { listeners, confirmed } = entry;
+    listeners.add(listener);
+    await confirmed;
+    return () => {
+      listeners.delete(listener);
+      if (listeners.size > 0 || this.#channels.get(channel)?.listeners !== listeners) return;
+      this.#channels.delete(channel);
+      if (!this.#isClosed) connection.unsubscribe(channel).catch(() => undefined);
+    };
+  }
+
+  onStateChange(listener: () => void): () => void {
+    return this.#teller.onChange(listener);
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#connection?.disconnect();
+    this.#teller.become("down");
+    const subscriber = await this.#subscriber?.catch(() => undefined);
+    subscriber?.disconnect();
+  }
+
+  #open(open: Opener): void {
+    const connection = open("requests");
+    this.#connection = connection;
+    const isDown = (): void => this.#teller.become("down");
+    connection.on("error", (error: Error) => this.#teller.noteError(error));
+    connection.on("ready", () => {
+      this.#scripts.forget();
+      this.#teller.become("ready");
+    });
+    connection.on("close", isDown);
+    connection.on("end", isDown);
+    letProcessEnd(connection);
+  }
+
+  async #openSubscriber(): Promise<Connection> {
+    const open = await this.#opener;
+    if (this.#isClosed) throw new Error(`${this.name}: closed`);
+    const connection = open("messages");
+    connection.on("error", () => undefined);
+    connection.on("message", (channel: string, message: string) => {
+      for (const listener of this.#channels.get(channel)?.listeners ?? []) listener(message);
+    });
+    letProcessEnd(connection);
+    return connection;
+  }
+}
+
+/** Neither an idle socket nor the wait before a reconnection keeps the process alive; a call under way does, by its timer. */
+function letProcessEnd(connection: Connection): void {
+  connection.on("connect", () => connection.stream?.unref?.());
+  connection.on("reconnecting", () => connection.reconnectTimeout?.unref?.());
+}
+
+function overridesFor(purpose: Purpose, settings: NodeSettings): object {
+  const forMessages = purpose === "messages";
+  return {
+    lazyConnect: false,
+    monitor: false,
+    readOnly: false,
+    keyPrefix: "",
+    stringNumbers: false,
+    enableAutoPipelining: false,
+    enableReadyCheck: true,
+    // Messages: subscribe as soon as there is a connection, and again after each reconnection. Requests: now or never.
+    enableOfflineQueue: forMessages,
+    autoResendUnfulfilledCommands: forMessages,
+    autoResubscribe: true,
+    maxRetriesPerRequest: forMessages ? null : 0,
+    commandTimeout: undefined,
+    socketTimeout: forMessages ? undefined : deadSocketMs(settings.nodeTimeoutMs),
+    retryStrategy: reconnectDelayMs,
+    reconnectOnError: null,
+  };
+}
+
+function clusterOverrides(purpose: Purpose): object {
+  return {
+    lazyConnect: false,
+    keyPrefix: "",
+    enableAutoPipelining: false,
+    enableOfflineQueue: purpose === "messages",
+    retryDelayOnFailover: 0,
+    retryDelayOnClusterDown: 0,
+    clusterRetryStrategy: reconnectDelayMs,
+    scaleReads: "master",
+  };
+}
+
+function optionsOf(url: string): IoredisConnectOptions {
+  if (url.startsWith("/")) return { path: url };
+  const parsed = new URL(url);
+  if (parsed.protocol === "unix:") return { path: decodeURIComponent(parsed.pathname) };
+  const db = parsed.pathname.slice(1) || parsed.searchParams.get("db");
+  return {
+    host: parsed.hostname.replace(/^\[|\]$/g, ""),
+    port: parsed.port === "" ? 6379 : Number(parsed.port),
+    ...(parsed.username === "" ? {} : { username: decodeURIComponent(parsed.username) }),
+    ...(parsed.password === "" ? {} : { password: decodeURIComponent(parsed.password) }),
+    ...(db ? { db: Number(db) } : {}),
+    ...(parsed.protocol === "rediss:" ? { tls: {} } : {}),
+  };
+}
+
+function nameOf(options: IoredisConnectOptions): string {
+  if (options.path !== undefined && options.path !== null) return options.path;
+  if (options.sentinels !== undefined && options.sentinels !== null) return `sentinel:${options.name ?? ""}`;
+  return `${options.host ?? "localhost"}:${options.port ?? 6379}`;
+}

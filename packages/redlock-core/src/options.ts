@@ -1,0 +1,238 @@
+/** Pure: options, their defaults, and the rules they obey. Resolved once into a frozen, complete object. */
+import type { Clock } from "./clock.ts";
+import type { Random } from "./random.ts";
+import { driftMs } from "./validity.ts";
+
+export interface RedlockOptions {
+  /** Lease of a lock in ms. Default 30000; 50 or more, at most `maxTtl`. */
+  readonly ttl?: number;
+  /**
+   * The longest lease that any client of these nodes asks for, in ms: a node that restarted or lost its data casts no vote for
+   * that long. All clients must use the same value. Default 60000, or `ttl` if that is longer.
+   */
+  readonly maxTtl?: number;
+  /** What the clocks of a client and a node may drift apart, as a share of the lease. Default 0.01; 0 to 0.5. */
+  readonly driftFactor?: number;
+  /** How long one request may go unanswered by a node, in ms. Default 500; 1 or more. */
+  readonly nodeTimeout?: number;
+  /** How long `acquire` and `using` wait for a lock that is held, in ms. Default 10000; 0: one attempt; Infinity: for ever. */
+  readonly timeout?: number;
+  /** Put before every resource to make its key. Default "", as other Redlock libraries have it. */
+  readonly keyPrefix?: string;
+  /** Whether `acquire` and `tryAcquire` keep their locks alive until released. `using` always does. Default false. */
+  readonly autoExtend?: boolean;
+  /** End of auto-extension: no lock is held for longer than this, in ms. Default Infinity. */
+  readonly maxHold?: number;
+  /**
+   * Whether a node that restarted or lost its data casts no vote before `maxTtl` has passed. Default true for three and
+   * more nodes, false for one or two and for a Cluster. False is your claim that no node ever forgets a lock.
+   */
+  readonly quarantine?: boolean;
+  /** Pause before the next attempt when nodes failed, in ms; doubled per failure up to a second. Default 50. */
+  readonly retryDelay?: number;
+  /** Random share added to every pause, in ms. Default 50. */
+  readonly retryJitter?: number;
+  /** For how long nodes remember the last fencing token of a resource, in ms. Default 86400000 (a day); at least `maxTtl`. */
+  readonly fenceTtl?: number;
+  /** Time, for tests and simulators. Default: the process's clocks. */
+  readonly clock?: Clock;
+  /** Randomness, for tests and simulators. Default: OpenSSL and `Math.random`. */
+  readonly random?: Random;
+}
+
+/** What one call may say differently. */
+export interface AcquireOptions {
+  /** Lease in ms. Default: the option of the `Redlock`. */
+  readonly ttl?: number;
+  /** How long to wait in ms; 0: one attempt; Infinity: for ever. Default: the option of the `Redlock`. */
+  readonly timeout?: number;
+  /** Ends the wait at once; the call rejects with `signal.reason`. */
+  readonly signal?: AbortSignal;
+  readonly autoExtend?: boolean;
+  readonly maxHold?: number;
+}
+
+export interface ResolvedOptions {
+  readonly ttl: number;
+  readonly maxTtl: number;
+  readonly driftFactor: number;
+  readonly nodeTimeout: number;
+  readonly timeout: number;
+  readonly keyPrefix: string;
+  readonly autoExtend: boolean;
+  readonly maxHold: number;
+  readonly quarantine: boolean;
+  readonly retryDelay: number;
+  readonly retryJitter: number;
+  readonly fenceTtl: number;
+}
+
+export interface ResolvedAcquireOptions {
+  readonly ttl: number;
+  readonly timeout: number;
+  readonly signal: AbortSignal | undefined;
+  readonly autoExtend: boolean;
+  readonly maxHold: number;
+}
+
+/** Below this the drift margin, the round trip and the timers' resolution leave nothing to hold. */
+const MIN_TTL_MS = 50;
+const DAY_MS = 86_400_000;
+const KNOWN: ReadonlySet<string> = new Set([
+  "ttl",
+  "maxTtl",
+  "driftFactor",
+  "nodeTimeout",
+  "timeout",
+  "keyPrefix",
+  "autoExtend",
+  "maxHold",
+  "quarantine",
+  "retryDelay",
+  "retryJitter",
+  "fenceTtl",
+  "clock",
+  "random",
+]);
+
+export function resolveOptions(
+  options: RedlockOptions,
+  nodes: { readonly count: number; readonly isCluster: boolean },
+): ResolvedOptions {
+  objectOf("options", options);
+  for (const name of Object.keys(options)) {
+    if (!KNOWN.has(name)) throw new TypeError(`options must be known ones (${[...KNOWN].join(", ")}), got ${name}`);
+  }
+  const driftFactor = number("driftFactor", options.driftFactor ?? 0.01, { min: 0, max: 0.5 });
+  const ttl = integer("ttl", options.ttl ?? 30_000, { min: MIN_TTL_MS, max: DAY_MS });
+  const maxTtl = integer("maxTtl", options.maxTtl ?? Math.max(60_000, ttl), { min: MIN_TTL_MS, max: DAY_MS });
+  checkTtl("ttl", ttl, maxTtl, driftFactor);
+  const quarantine = boolean("quarantine", options.quarantine ?? (nodes.count >= 3 && !nodes.isCluster));
+  if (quarantine && nodes.isCluster) {
+    throw new RangeError("quarantine must be false for a Cluster (the node's hash lives in another slot), got true");
+  }
+  return Object.freeze({
+    ttl,
+    maxTtl,
+    driftFactor,
+    nodeTimeout: integer("nodeTimeout", options.nodeTimeout ?? 500, { min: 1, max: DAY_MS }),
+    timeout: duration("timeout", options.timeout ?? 10_000),
+    keyPrefix: string("keyPrefix", options.keyPrefix ?? ""),
+    autoExtend: boolean("autoExtend", options.autoExtend ?? false),
+    maxHold: duration("maxHold", options.maxHold ?? Number.POSITIVE_INFINITY, 1),
+    quarantine,
+    retryDelay: integer("retryDelay", options.retryDelay ?? 50, { min: 0, max: DAY_MS }),
+    retryJitter: integer("retryJitter", options.retryJitter ?? 50, { min: 0, max: DAY_MS }),
+    fenceTtl: integer("fenceTtl", options.fenceTtl ?? DAY_MS, { min: maxTtl, max: Number.MAX_SAFE_INTEGER }),
+  });
+}
+
+export function resolveAcquireOptions(
+  options: AcquireOptions | undefined,
+  defaults: ResolvedOptions,
+  autoExtendDefault: boolean,
+): ResolvedAcquireOptions {
+  if (options === undefined) {
+    return {
+      ttl: defaults.ttl,
+      timeout: defaults.timeout,
+      signal: undefined,
+      autoExtend: autoExtendDefault,
+      maxHold: defaults.maxHold,
+    };
+  }
+  objectOf("options", options);
+  if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
+    throw new TypeError(`signal must be an AbortSignal, got ${describe(options.signal)}`);
+  }
+  return {
+    ttl: resolveTtl(options.ttl, defaults),
+    timeout: duration("timeout", options.timeout ?? defaults.timeout),
+    signal: options.signal,
+    autoExtend: boolean("autoExtend", options.autoExtend ?? autoExtendDefault),
+    maxHold: duration("maxHold", options.maxHold ?? defaults.maxHold, 1),
+  };
+}
+
+export function resolveTtl(ttl: number | undefined, defaults: ResolvedOptions): number {
+  if (ttl === undefined) return defaults.ttl;
+  integer("ttl", ttl, { min: MIN_TTL_MS, max: DAY_MS });
+  checkTtl("ttl", ttl, defaults.maxTtl, defaults.driftFactor);
+  return ttl;
+}
+
+/** The resources of one lock: one name or a list of distinct names, none empty. */
+export function resolveResources(resources: string | readonly string[]): readonly string[] {
+  if (typeof resources === "string") {
+    checkResource(resources);
+    return [resources];
+  }
+  if (!Array.isArray(resources))
+    throw new TypeError(`resource must be a string or an array of strings, got ${describe(resources)}`);
+  if (resources.length === 0) throw new RangeError("resources must name at least one resource, got []");
+  for (const resource of resources) checkResource(resource);
+  const distinct = new Set<string>(resources);
+  if (distinct.size !== resources.length)
+    throw new RangeError(`resources must be distinct, got ${JSON.stringify(resources)}`);
+  return [...resources];
+}
+
+/** Ends of the names of side keys: a resource of that name would share its key with another's fence or queue. */
+const SIDE_KEY = /\}.*:(fence|fence:forced|waiters|node)$/;
+
+function checkResource(resource: unknown): void {
+  if (typeof resource !== "string") throw new TypeError(`resource must be a string, got ${describe(resource)}`);
+  if (resource === "") throw new RangeError('resource must not be empty, got ""');
+  if (SIDE_KEY.test(resource)) {
+    throw new RangeError(
+      `resource must not be the name of a side key (…}:fence, …}:waiters), got ${JSON.stringify(resource)}`,
+    );
+  }
+}
+
+function checkTtl(name: string, ttl: number, maxTtl: number, driftFactor: number): void {
+  if (ttl > maxTtl) throw new RangeError(`${name} must be <= maxTtl (${maxTtl}), got ${ttl}`);
+  const drift = driftMs(ttl, driftFactor);
+  if (ttl <= drift) throw new RangeError(`${name} must be > drift (${drift}), got ${ttl}`);
+}
+
+function objectOf(name: string, value: unknown): void {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw new TypeError(`${name} must be an object, got ${describe(value)}`);
+  }
+}
+
+function number(name: string, value: unknown, range: { readonly min: number; readonly max: number }): number {
+  if (typeof value !== "number") throw new TypeError(`${name} must be a number, got ${describe(value)}`);
+  if (!(value >= range.min && value <= range.max)) {
+    throw new RangeError(`${name} must be from ${range.min} to ${range.max}, got ${value}`);
+  }
+  return value;
+}
+
+function integer(name: string, value: unknown, range: { readonly min: number; readonly max: number }): number {
+  const checked = number(name, value, range);
+  if (!Number.isInteger(checked)) throw new RangeError(`${name} must be an integer, got ${checked}`);
+  return checked;
+}
+
+function duration(name: string, value: unknown, min = 0): number {
+  if (value === Number.POSITIVE_INFINITY) return value;
+  return integer(name, value, { min, max: Number.MAX_SAFE_INTEGER });
+}
+
+function boolean(name: string, value: unknown): boolean {
+  if (typeof value !== "boolean") throw new TypeError(`${name} must be a boolean, got ${describe(value)}`);
+  return value;
+}
+
+function string(name: string, value: unknown): string {
+  if (typeof value !== "string") throw new TypeError(`${name} must be a string, got ${describe(value)}`);
+  return value;
+}
+
+function describe(value: unknown): string {
+  if (value === null) return "null";
+  if (typeof value === "object") return Array.isArray(value) ? "an array" : "an object";
+  return typeof value === "string" ? JSON.stringify(value) : String(value as number);
+}

@@ -1,0 +1,84 @@
+/**
+ * Pure: which votes decide a round. A round asks every node once; each answers at most once.
+ */
+
+/** The smallest majority of `nodeCount` nodes: `floor(N/2) + 1`. */
+export function quorumOf(nodeCount: number): number {
+  return Math.floor(nodeCount / 2) + 1;
+}
+
+export type Outcome = "won" | "lost" | "open";
+
+/**
+ * `won` at the quorum-th yes, `lost` as soon as so many nodes said no (or failed) that the rest cannot make a quorum.
+ * Written against `nodeCount - quorum`, so that a tie of an even number of nodes is lost and never hangs.
+ */
+export function outcome(tally: { readonly yes: number; readonly no: number }, nodeCount: number): Outcome {
+  const quorum = quorumOf(nodeCount);
+  if (tally.yes >= quorum) return "won";
+  return tally.no > nodeCount - quorum ? "lost" : "open";
+}
+
+/** How one node answered the request for a lock. */
+export type VoteKind =
+  /** The key was set and the node counts. */
+  | "granted"
+  /** Another holder, or an earlier waiter, has the resource on this node. */
+  | "held"
+  /** The node stores a fencing token that is not below our ballot. */
+  | "stale"
+  /** Our ballot lies too far in the node's future. */
+  | "ahead"
+  /** The key was set, but the node restarted or lost its data so recently that it may not vote. */
+  | "quarantined"
+  /** The node did not answer in time, is not connected, or answered with an error. */
+  | "failed";
+
+export type VoteTally = Record<VoteKind, number>;
+
+export function emptyTally(): VoteTally {
+  return { granted: 0, held: 0, stale: 0, ahead: 0, quarantined: 0, failed: 0 };
+}
+
+/** The outcome of an acquisition whose votes so far are in `tally`. */
+export function acquisitionOutcome(tally: VoteTally, nodeCount: number): Outcome {
+  const no = tally.held + tally.stale + tally.ahead + tally.quarantined + tally.failed;
+  return outcome({ yes: tally.granted, no }, nodeCount);
+}
+
+export type Refusal =
+  /** Nobody holds it, only our ballot was wrong: ask again at once with a better one. */
+  | "ballot"
+  /** A quorum could be asked, and somebody else has the resource. */
+  | "held"
+  /** Too many nodes failed or may not vote: nobody could have won. */
+  | "unreachable";
+
+/** Why a lost acquisition was lost, and so what the caller does next. */
+export function refusalOf(tally: VoteTally, nodeCount: number): Refusal {
+  const quorum = quorumOf(nodeCount);
+  if (nodeCount - tally.failed - tally.quarantined < quorum) return "unreachable";
+  if (tally.stale + tally.ahead > 0 && tally.held <= nodeCount - quorum) return "ballot";
+  return "held";
+}
+
+/**
+ * After how long a quorum of nodes could be free, given per node the milliseconds until its key expires (0: free now,
+ * Infinity: unknown): the quorum-th smallest.
+ */
+export function quorumFreeMs(freeInMs: readonly number[]): number {
+  const sorted = freeInMs.toSorted((a, b) => a - b);
+  return sorted[quorumOf(freeInMs.length) - 1] ?? Number.POSITIVE_INFINITY;
+}
+
+/** The value that a quorum of nodes reaches or exceeds: the quorum-th largest, 0 when too few nodes report. */
+export function quorumLargest(values: readonly number[], nodeCount: number): number {
+  return values.toSorted((a, b) => b - a)[quorumOf(nodeCount) - 1] ?? 0;
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  const middle = sorted[Math.floor(sorted.length / 2)];
+  if (middle === undefined) throw new RangeError("median of no values");
+  return middle;
+}

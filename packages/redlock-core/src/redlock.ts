@@ -1,0 +1,341 @@
+/**
+ * `Redlock`: locks on one or several independent Redis nodes.
+ *
+ * Guaranteed, while clocks advance at nearly the same rate (`driftFactor`) and no node forgets a lock unnoticed: at most one
+ * holder of a resource at a time; fencing tokens that increase from grant to grant; no call that outlives its deadline because
+ * a node hangs; a holder that learns of a loss at the latest when its validity ends. Not guaranteed: that code which
+ * outlives its lease stops by itself. No lease can stop a paused process; a store that refuses old fencing tokens can.
+ */
+import { type AcquisitionContext, acquire } from "./acquire.ts";
+import type { Grant } from "./attempt.ts";
+import { check, type Finding } from "./check.ts";
+import { type Clock, systemClock } from "./clock.ts";
+import { Engine, GRANT_TTL_MS } from "./engine.ts";
+import { RedlockClosedError } from "./errors.ts";
+import type { RedlockEventName, RedlockEvents } from "./events.ts";
+import { Hints } from "./hints.ts";
+import { Holding } from "./holding.ts";
+import { type Inspection, inspect } from "./inspect.ts";
+import { lockKeyOf, sideKeyOf } from "./keys.ts";
+import { LocalQueues } from "./local-queue.ts";
+import type { Lock } from "./lock.ts";
+import type { NodeScript } from "./node.ts";
+import { type NodeSource, toNode } from "./nodes/connect.ts";
+import {
+  type AcquireOptions,
+  type RedlockOptions,
+  type ResolvedOptions,
+  resolveAcquireOptions,
+  resolveOptions,
+  resolveResources,
+} from "./options.ts";
+import { systemRandom } from "./random.ts";
+import { Renewal } from "./renewal.ts";
+import { type NodeReply, runEverywhere } from "./run.ts";
+import { forceReleaseScript } from "./scripts/force-release.lua.ts";
+
+/** Above this a quorum is slower than it is safe; no deployment that we know of has more than nine. */
+const MAX_NODES = 31;
+
+export interface RunOptions {
+  /** Per node: how long it may take to answer, in ms. Default: the option `nodeTimeout`. */
+  readonly timeout?: number;
+  /**
+   * Called after each node's answer with the answers so far; returning true resolves the call with these, so that a node that
+   * hangs costs nothing once the answers decide. Default: wait for all.
+   */
+  readonly enough?: (replies: readonly NodeReply[]) => boolean;
+}
+
+export class Redlock implements AsyncDisposable {
+  readonly #engine: Engine;
+  readonly #hints: Hints;
+  readonly #queues: LocalQueues = new LocalQueues();
+  readonly #renewal: Renewal;
+  readonly #closing: AbortController = new AbortController();
+  readonly #holders = new Map<string, Holding>();
+  readonly #waitingForLocal = new Map<string, (() => void)[]>();
+  readonly #context: AcquisitionContext;
+  readonly #stopListening: readonly (() => void)[];
+  #closed: Promise<void> | undefined;
+
+  /**
+   * `nodes`: independent masters, an odd number of them, all the same for every client; or one node; or one Cluster. Each is an
+   * ioredis or node-redis client (its connection is duplicated, the client itself is neither used nor closed), a
+   * `redis://` URL, ioredis options, or a `LockNode`. Throws `TypeError` and `RangeError` for bad options.
+   */
+  constructor(nodes: NodeSource | readonly NodeSource[], options: RedlockOptions = {}) {
+    const sources: readonly NodeSource[] = Array.isArray(nodes) ? nodes : [nodes as NodeSource];
+    if (sources.length === 0) throw new RangeError("nodes must name at least one node, got []");
+    if (sources.length > MAX_NODES) throw new RangeError(`nodes must be at most ${MAX_NODES}, got ${sources.length}`);
+    const isCluster = sources.some((source) => (source as { isCluster?: boolean } | undefined)?.isCluster === true);
+    const resolved = resolveOptions(options, { count: sources.length, isCluster });
+    const clock = options.clock ?? systemClock;
+    const connected = sources.map((source) => toNode(source, { nodeTimeoutMs: resolved.nodeTimeout }));
+    if (new Set(connected.map((node) => node.keyPrefix ?? "")).size > 1) {
+      for (const node of connected) void node.close();
+      throw new RangeError("nodes must have the same keyPrefix");
+    }
+    this.#engine = new Engine(connected, resolved, clock, options.random ?? systemRandom);
+    this.#hints = new Hints(this.#engine);
+    this.#renewal = new Renewal(clock);
+    this.#context = {
+      engine: this.#engine,
+      hints: this.#hints,
+      queues: this.#queues,
+      closed: this.#closing.signal,
+      untilLocallyFree: (resource) => this.#untilLocallyFree(resource),
+    };
+    this.#stopListening = connected.map((node) =>
+      node.onStateChange(() => {
+        this.#engine.events.tell("node", () => ({
+          node: node.name,
+          state: node.state,
+          ...(node.lastError === undefined ? {} : { error: node.lastError.message }),
+        }));
+      }),
+    );
+  }
+
+  /** How many nodes vote. */
+  get nodeCount(): number {
+    return this.#engine.nodes.length;
+  }
+
+  /** How many votes make a lock: `floor(nodeCount / 2) + 1`. */
+  get quorum(): number {
+    return this.#engine.quorum;
+  }
+
+  /** The options in force, complete and frozen. */
+  get options(): ResolvedOptions {
+    return this.#engine.options;
+  }
+
+  /** The clock in use; siblings of this package take their time from it. */
+  get clock(): Clock {
+    return this.#engine.clock;
+  }
+
+  /**
+   * Acquires a lock on one resource, or on all of several or none. Waits up to `timeout` while it is held, first come first
+   * served. Rejects with `LockHeldError` when it was not free in time, `QuorumUnreachableError` when too few nodes
+   * answered, and with `signal.reason` when the caller cancels. Release it, or let it go with `await using`.
+   */
+  async acquire(resources: string | readonly string[], options?: AcquireOptions): Promise<Lock> {
+    return await this.#acquire(resources, options, this.#engine.options.autoExtend);
+  }
+
+  /** One attempt, no waiting: the lock, or null when somebody else has it. Rejects when too few nodes answered. */
+  async tryAcquire(
+    resources: string | readonly string[],
+    options?: Omit<AcquireOptions, "timeout">,
+  ): Promise<Lock | null> {
+    const names = resolveResources(resources);
+    const resolved = resolveAcquireOptions(
+      { ...options, timeout: 0 },
+      this.#engine.options,
+      this.#engine.options.autoExtend,
+    );
+    this.#assertOpen(names, resolved.signal);
+    const result = await acquire(this.#context, names, resolved);
+    if (result.kind === "acquired") return this.#hold(result.grant, resolved);
+    if (result.kind === "held") return null;
+    throw result.error;
+  }
+
+  /**
+   * Acquires, calls `routine` with the lock, and releases, whatever happens. The lock is extended while the routine runs; if it is
+   * lost, `lock.signal` aborts. Settles as the routine does: a failed release never replaces its result or its error.
+   */
+  async using<Result>(
+    resources: string | readonly string[],
+    routine: (lock: Lock) => Result | PromiseLike<Result>,
+    options?: AcquireOptions,
+  ): Promise<Result> {
+    if (typeof routine !== "function") throw new TypeError(`routine must be a function, got ${typeof routine}`);
+    const lock = await this.#acquire(resources, options, true);
+    try {
+      return await routine(lock);
+    } finally {
+      await lock.release();
+    }
+  }
+
+  /** What each node says about a resource, and what follows for all together. Changes nothing. Never rejects for a node. */
+  async inspect(resource: string): Promise<Inspection> {
+    const names = resolveResources(resource);
+    this.#assertOpen(names);
+    return await inspect(this.#engine, names[0] ?? "");
+  }
+
+  /**
+   * Takes the lock away from whoever holds it, for operators. Its holder learns of it by its next extension, at the latest when
+   * its validity ends; until then it may still work. The next grant has a greater fencing token. Resolves true if a
+   * quorum of nodes took a lock away.
+   */
+  async forceRelease(resource: string): Promise<boolean> {
+    const names = resolveResources(resource);
+    this.#assertOpen(names);
+    const { options, clock, isCluster } = this.#engine;
+    const replies = await runEverywhere(this.#engine, forceReleaseScript, {
+      keys: this.#engine.keysOf(names),
+      args: [
+        String(options.fenceTtl),
+        String(GRANT_TTL_MS),
+        isCluster ? "0" : "1",
+        String(Math.floor(clock.wallMs() * 1_000)),
+      ],
+      timeoutMs: options.nodeTimeout,
+    });
+    this.#holders.get(names[0] ?? "")?.lose("forced");
+    return replies.filter((reply) => reply.ok && reply.value === 1).length >= this.#engine.quorum;
+  }
+
+  /** Looks for what is wrong with the deployment; an empty list is good news. Never rejects for a node. */
+  async check(): Promise<readonly Finding[]> {
+    this.#assertOpen([]);
+    return await check(this.#engine);
+  }
+
+  /** Calls `listener` for each event; returns a function that stops that. A listener that throws breaks nothing. */
+  on<Name extends RedlockEventName>(name: Name, listener: (message: RedlockEvents[Name]) => void): () => void {
+    return this.#engine.events.on(name, listener);
+  }
+
+  /** The lock's own key on each node. */
+  lockKey(resource: string): string {
+    return lockKeyOf(this.#engine.keyPrefix, resource);
+  }
+
+  /** A key beside the lock's, in the same hash slot, for data that belongs to it. `fence` and `waiters` are taken. */
+  sideKey(resource: string, name: string): string {
+    return sideKeyOf(this.lockKey(resource), name);
+  }
+
+  /**
+   * Runs a script on every node in parallel. Resolves when all have answered or their time is over; a node's failure is data in
+   * its reply. For majority decisions beside the lock, fenced by its token.
+   */
+  async run(
+    script: NodeScript,
+    request: { readonly keys: readonly string[]; readonly args: readonly (string | number)[] },
+    options: RunOptions = {},
+  ): Promise<readonly NodeReply[]> {
+    this.#assertOpen([]);
+    const args = request.args.map(String);
+    const timeoutMs = options.timeout ?? this.#engine.options.nodeTimeout;
+    return await runEverywhere(this.#engine, script, {
+      keys: request.keys,
+      args,
+      timeoutMs,
+      enough: options.enough,
+    });
+  }
+
+  /**
+   * Calls `listener` for each message on `channel` on each node that can; resolves, with a function that stops it, when a quorum of
+   * nodes has confirmed or after `nodeTimeout`. Messages may be lost and come once per node: use them as hints.
+   */
+  async subscribe(channel: string, listener: (message: string, node: string) => void): Promise<() => void> {
+    this.#assertOpen([]);
+    const { nodes, clock, options, quorum } = this.#engine;
+    const unsubscribes: (() => void)[] = [];
+    let isStopped = false;
+    await new Promise<void>((resolve) => {
+      const cancel = clock.schedule(options.nodeTimeout, resolve, { keepAlive: true });
+      let settled = 0;
+      const settle = (): void => {
+        settled += 1;
+        if (unsubscribes.length < quorum && settled < nodes.length) return;
+        cancel();
+        resolve();
+      };
+      for (const node of nodes) {
+        const subscribed =
+          node.subscribe?.(channel, (message) => listener(message, node.name)) ??
+          Promise.reject(new Error("no subscribe"));
+        subscribed.then((unsubscribe) => {
+          if (isStopped) unsubscribe();
+          else unsubscribes.push(unsubscribe);
+          settle();
+        }, settle);
+      }
+    });
+    return () => {
+      isStopped = true;
+      for (const unsubscribe of unsubscribes.splice(0)) unsubscribe();
+    };
+  }
+
+  /** Releases every lock that is still held, ends every wait with `RedlockClosedError`, and closes the own connections. Idempotent. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #close(): Promise<void> {
+    this.#closing.abort();
+    await Promise.all([...this.#renewal.holdings].map((holding) => holding.release()));
+    this.#hints.close();
+    for (const stop of this.#stopListening) stop();
+    for (const batcher of this.#engine.batchers) batcher.close();
+    await Promise.all(this.#engine.nodes.map((node) => node.close()));
+  }
+
+  async #acquire(
+    resources: string | readonly string[],
+    options: AcquireOptions | undefined,
+    autoExtend: boolean,
+  ): Promise<Lock> {
+    const names = resolveResources(resources);
+    const resolved = resolveAcquireOptions(options, this.#engine.options, autoExtend);
+    this.#assertOpen(names, resolved.signal);
+    const result = await acquire(this.#context, names, resolved);
+    if (result.kind === "acquired") return this.#hold(result.grant, resolved);
+    throw result.error;
+  }
+
+  #hold(grant: Grant, options: { readonly autoExtend: boolean; readonly maxHold: number }): Lock {
+    const holding = new Holding(this.#engine, grant, {
+      autoExtend: options.autoExtend,
+      maxHold: options.maxHold,
+      onDue: (due) => this.#renewal.reschedule(due),
+      onEnd: (ended) => this.#ended(ended),
+    });
+    for (const resource of holding.resources) this.#holders.set(resource, holding);
+    this.#renewal.add(holding);
+    return holding.lock;
+  }
+
+  #ended(holding: Holding): void {
+    this.#renewal.delete(holding);
+    for (const resource of holding.resources) {
+      if (this.#holders.get(resource) !== holding) continue;
+      this.#holders.delete(resource);
+      const waiting = this.#waitingForLocal.get(resource);
+      if (waiting === undefined) continue;
+      this.#waitingForLocal.delete(resource);
+      for (const wake of waiting) wake();
+    }
+  }
+
+  #untilLocallyFree(resource: string): Promise<void> | undefined {
+    const holding = this.#holders.get(resource);
+    if (holding === undefined || holding.remaining() <= 0) return undefined;
+    return new Promise((resolve) => {
+      const waiting = this.#waitingForLocal.get(resource) ?? [];
+      this.#waitingForLocal.set(resource, waiting);
+      waiting.push(resolve);
+    });
+  }
+
+  #assertOpen(resources: readonly string[], signal?: AbortSignal): void {
+    if (this.#closed !== undefined) throw new RedlockClosedError(resources);
+    signal?.throwIfAborted();
+  }
+}

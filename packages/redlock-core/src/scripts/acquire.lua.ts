@@ -1,0 +1,61 @@
+/**
+ * Defines `acquire(first, count, a)`: votes on one attempt, all resources or none.
+ *
+ * Per resource KEYS[first], +1, +2: the lock, its stored fencing token, its waiters. ARGV from `a`: token, ttl in ms,
+ * ballot, member ('' if it does not wait), order ('' if it does not wait).
+ *
+ * Replies
+ *   1                     granted: every lock key holds the token, every fence holds the ballot
+ *   {0, index, pttl}      the index-th resource is held (pttl ms left, -1: no expiry) or an earlier waiter is due; enrolled there
+ *   {2, fence}            stale: the stored fencing token is not below the ballot
+ *   {3}                   ahead: the ballot is too far above both the node's time and the stored token
+ *
+ * Numbers are stored as the decimal text that the client sent: printing a Lua number would lose digits. No expiry is ever
+ * shortened: only a missing key or a reservation is replaced.
+ */
+export const acquire: string = /* lua */ `
+local function mayTake(first, member, order)
+  local key = KEYS[first]
+  local value = call('GET', key)
+  if not value then
+    local head = call('ZRANGE', KEYS[first + 2], 0, 0, 'WITHSCORES')
+    if not head[1] then return true, false end
+    if head[1] == member or (order and order < tonumber(head[2])) then return true, true end
+    if order then enrol(first, order, member, 0) end
+    handOver(first)
+    value = call('GET', key)
+    if not value then return true, true end
+  end
+  local reservedMember, reservedOrder = reservedFor(value)
+  return reservedMember and order and (reservedMember == member or order < reservedOrder), true
+end
+
+local function deny(first, count, index, member, order)
+  local pttl = call('PTTL', KEYS[first + 3 * index])
+  if order then
+    for i = 0, count - 1 do
+      if i == index then enrol(first + 3 * i, order, member, pttl) else withdraw(first + 3 * i, member) end
+    end
+  end
+  return {0, index, pttl}
+end
+
+local function acquire(first, count, a)
+  local token, ttl, ballotText, member, order = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], tonumber(ARGV[a + 4])
+  local ballot, stored, queued = tonumber(ballotText), 0, false
+  for i = 0, count - 1 do
+    local allowed, contended = mayTake(first + 3 * i, member, order)
+    if not allowed then return deny(first, count, i, member, order) end
+    queued = queued or contended
+    stored = math.max(stored, tonumber(call('GET', KEYS[first + 3 * i + 1])) or 0)
+  end
+  if stored >= ballot then return {2, string.format('%.0f', stored)} end
+  if ballot > stored + clampUs and ballot > nowUs + clampUs then return {3} end
+  for i = 0, count - 1 do
+    call('SET', KEYS[first + 3 * i], token, 'PX', ttl)
+    call('SET', KEYS[first + 3 * i + 1], ballotText, 'PX', fenceTtl)
+    if queued and order then call('ZREM', KEYS[first + 3 * i + 2], member) end
+  end
+  return 1
+end
+`;

@@ -1,0 +1,40 @@
+/**
+ * Defines `extend(first, count, a)`: prolongs the holder's lease, all resources or none.
+ *
+ * KEYS as in acquire; ARGV from `a`: token, ttl in ms, the fencing token of the grant.
+ *
+ * Replies
+ *   1              every key still held the token; it lives for at least ttl from now
+ *   2              repaired: a key was missing and nothing newer had been granted here, so it was set again. The caller must
+ *                  not count this as a vote: the gap may have been somebody else's turn
+ *   {0, index}     the index-th resource is somebody else's, or something newer was granted
+ *   {0, index, 1}  the same, by force: an operator took the lock away (scripts/force-release.lua.ts)
+ */
+export const extend: string = /* lua */ `
+local function extend(first, count, a)
+  local token, ttl, ballotText = ARGV[a], tonumber(ARGV[a + 1]), ARGV[a + 2]
+  local ballot, missing = tonumber(ballotText), false
+  for i = 0, count - 1 do
+    local value, fenceKey = call('GET', KEYS[first + 3 * i]), KEYS[first + 3 * i + 1]
+    if value ~= token then
+      if value or (tonumber(call('GET', fenceKey)) or 0) > ballot then
+        local forced = tonumber(call('GET', fenceKey .. ':forced')) or 0
+        if forced >= ballot then return {0, i, 1} end
+        return {0, i}
+      end
+      missing = true
+    end
+  end
+  for i = 0, count - 1 do
+    local key, fenceKey = KEYS[first + 3 * i], KEYS[first + 3 * i + 1]
+    local pttl = call('PTTL', key)
+    if pttl == -2 then
+      call('SET', key, token, 'PX', ttl)
+      if (tonumber(call('GET', fenceKey)) or 0) < ballot then call('SET', fenceKey, ballotText, 'PX', fenceTtl) end
+    elseif pttl < ttl then
+      call('PEXPIRE', key, ttl)
+    end
+  end
+  return missing and 2 or 1
+end
+`;

@@ -1,0 +1,61 @@
+/**
+ * Defines what concerns waiters: `enrol`, `withdraw`, `handOver` and `handOverFreed`.
+ *
+ * `{k}:waiters` is a sorted set of members "<channel>#<id>" by order. When the resource is free, the head is taken out and
+ * told on its channel ("turn <member> <lock key>"), and the lock key is reserved for it for a short time with the value
+ * "reserved:<order>:<member>", which every Redlock implementation sees as held. A reservation only ever denies: taking it
+ * is an ordinary acquisition. A channel without a subscriber belongs to a process that has gone (PUBLISH counts
+ * receivers), so its waiter is skipped. The next in line is told ("next <member> <lock key>") to look again when the reservation
+ * ends, in case the head is frozen.
+ *
+ * What an operation frees is handed over only at the end of the whole request: a later operation of the same request may
+ * have a better claim to it.
+ */
+export const handOver: string = /* lua */ `
+local freed = {}
+
+local function reservedFor(value)
+  local order, member = string.match(value, '^reserved:([^:]+):(.+)$')
+  return member, tonumber(order)
+end
+
+local function notify(first, member, what)
+  local channel = string.match(member, '^([^#]*)#')
+  return channel and call('PUBLISH', channel, what .. ' ' .. member .. ' ' .. KEYS[first]) or 0
+end
+
+local function enrol(first, order, member, pttl)
+  local waiters = KEYS[first + 2]
+  call('ZADD', waiters, order, member)
+  local idleMs = math.max(pttl, 0) + waiterTtl
+  if call('PTTL', waiters) < idleMs then call('PEXPIRE', waiters, idleMs) end
+end
+
+local function withdraw(first, member)
+  call('ZREM', KEYS[first + 2], member)
+  local value = call('GET', KEYS[first])
+  if value and reservedFor(value) == member then
+    call('DEL', KEYS[first])
+    freed[#freed + 1] = first
+  end
+end
+
+local function handOver(first)
+  local key, waiters = KEYS[first], KEYS[first + 2]
+  if call('EXISTS', key) == 1 then return end
+  for _ = 1, 1000 do
+    local head = call('ZPOPMIN', waiters)
+    if not head[1] then return end
+    if notify(first, head[1], 'turn') > 0 or not countsReceivers then
+      call('SET', key, 'reserved:' .. head[2] .. ':' .. head[1], 'PX', grantTtl)
+      local second = call('ZRANGE', waiters, 0, 0)[1]
+      if second then notify(first, second, 'next') end
+      return
+    end
+  end
+end
+
+local function handOverFreed()
+  for _, first in ipairs(freed) do pcall(handOver, first) end
+end
+`;

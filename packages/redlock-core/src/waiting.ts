@@ -1,0 +1,95 @@
+/**
+ * Waiting for a lock that is held: a place in the queue on the nodes, and the moment to attempt again.
+ *
+ * A refused attempt enrols the waiter in the same script, so no wake-up can be lost between the two. It attempts again when
+ * a quorum of nodes says that it is its turn, shortly after the first of them says so, when the one before it did not take
+ * its turn, or when the lease that it was told of must have ended. Nobody polls faster than that.
+ */
+import type { Engine } from "./engine.ts";
+import { GRANT_TTL_MS } from "./engine.ts";
+import type { Hints } from "./hints.ts";
+import { quorumFreeMs } from "./quorum.ts";
+import { startRound } from "./round.ts";
+
+/** After the first node's hint the others' should follow within a round trip; then we ask even if they did not. */
+const GATHER_MS = 10;
+
+/** Nodes that cannot tell when they are free (a key without expiry, no answer) are asked again after this. */
+const UNKNOWN_MS = 1_000;
+
+export class Waiter {
+  readonly member: string;
+  readonly order: number;
+  readonly #engine: Engine;
+  readonly #stopListening: () => void;
+  #turns = new Set<number>();
+  #isNext = false;
+  #wake: (() => void) | undefined;
+
+  constructor(engine: Engine, hints: Hints, order: number, id?: string) {
+    this.#engine = engine;
+    this.order = order;
+    this.member = hints.memberFor(id);
+    this.#stopListening = hints.listen(this.member, {
+      onTurn: (node) => {
+        this.#turns.add(node);
+        this.#wake?.();
+      },
+      onNext: () => {
+        this.#isNext = true;
+        this.#wake?.();
+      },
+    });
+  }
+
+  /** Forgets earlier hints; called before each attempt. A hint that comes during it counts for the wait after it. */
+  reset(): void {
+    this.#turns = new Set();
+    this.#isNext = false;
+  }
+
+  /** Resolves when it is time to attempt again, or when `cancelled` does. */
+  async untilTurn(freeInMs: readonly number[], cancelled: Promise<unknown>): Promise<void> {
+    const { clock, quorum, random, options } = this.#engine;
+    const freeMs = quorumFreeMs(freeInMs);
+    const pollMs = (Number.isFinite(freeMs) ? freeMs : UNKNOWN_MS) + random.fraction() * options.retryJitter;
+    let cancelTimer: () => void = () => undefined;
+    let dueMs = clock.monotonicMs() + pollMs;
+    await new Promise<void>((resolve) => {
+      const arm = (): void => {
+        cancelTimer();
+        cancelTimer = clock.schedule(dueMs - clock.monotonicMs(), resolve, { keepAlive: true });
+      };
+      const hinted = (): void => {
+        if (this.#turns.size >= quorum) {
+          resolve();
+          return;
+        }
+        const now = clock.monotonicMs();
+        if (this.#turns.size > 0) dueMs = Math.min(dueMs, now + GATHER_MS * (1 + random.fraction()));
+        if (this.#isNext) dueMs = Math.min(dueMs, now + GRANT_TTL_MS + random.fraction() * options.retryJitter);
+        arm();
+      };
+      this.#wake = hinted;
+      void cancelled.then(() => resolve());
+      hinted();
+    });
+    this.#wake = undefined;
+    cancelTimer();
+  }
+
+  /** Stops listening; nothing is sent. */
+  close(): void {
+    this.#stopListening();
+  }
+
+  /** Takes the waiter out of the queues of all nodes, with a reservation that it may have. */
+  leave(resources: { readonly count: number; readonly keys: readonly string[]; readonly slot: number }): void {
+    this.close();
+    startRound(
+      this.#engine,
+      { keys: resources.keys, slot: resources.slot, args: ["L", String(resources.count), this.member] },
+      { timeoutMs: this.#engine.options.nodeTimeout, sendAnyway: true, onAnswer: () => false },
+    );
+  }
+}
