@@ -483,7 +483,7 @@ export class LeaderElection implements AsyncDisposable {
       unanswered.abort(new Error(`eligible() gave no answer within ${retryPeriod} ms`)),
     );
     try {
-      return (await abortable(Promise.resolve(eligible()), unanswered.signal)) === true;
+      return await abortable(Promise.resolve(eligible()), unanswered.signal);
     } catch (error) {
       this.#report(error);
       return false;

@@ -1,0 +1,63 @@
+/** Pure: when ticks are. croner answers questions about calendars here and nothing else: its timers know nothing of terms. */
+import { Cron } from "croner";
+import { dateOf } from "../date.ts";
+
+/** The first tick strictly after `after`, or null if there is none. Must not depend on the time at which it is asked. */
+export type NextTick = (after: Date) => Date | null;
+
+/** The same in milliseconds since the Unix epoch. */
+export interface Calendar {
+  next(afterMs: number): number | null;
+}
+
+/** An error of the user's calendar, with what was asked. */
+class CalendarError extends RangeError {
+  override readonly name = "CalendarError";
+}
+
+/**
+ * A cron expression: 5 fields, or 6 with seconds first, in an IANA time zone. In the hour that a zone repeats in autumn a fixed time
+ * fires once; in the hour that it skips in spring it fires when the hour would have begun.
+ * @throws at once for a bad expression or zone
+ */
+export function cronCalendar(expression: string, timezone: string): Calendar {
+  const cron = new Cron(expression, { paused: true, timezone });
+  cron.nextRun(dateOf(0));
+  let last: { readonly afterMs: number; readonly nextMs: number | null } | undefined;
+  return {
+    next(afterMs: number): number | null {
+      if (last?.afterMs !== afterMs) last = { afterMs, nextMs: cron.nextRun(dateOf(afterMs))?.getTime() ?? null };
+      return last.nextMs;
+    },
+  };
+}
+
+/** Every `ms`, counted from the Unix epoch plus `offsetMs`: a failover keeps the phase. */
+export function everyCalendar(ms: number, offsetMs: number): Calendar {
+  return { next: (afterMs) => (Math.floor((afterMs - offsetMs) / ms) + 1) * ms + offsetMs };
+}
+
+/** A calendar of the user's own; checks that it moves on. */
+export function ownCalendar(name: string, next: NextTick): Calendar {
+  return {
+    next(afterMs: number): number | null {
+      const answer = next(dateOf(afterMs));
+      if (answer === null) return null;
+      const nextMs = answer.getTime();
+      if (nextMs > afterMs) return nextMs;
+      throw new CalendarError(
+        `next tick of "${name}" must be later than ${dateOf(afterMs).toISOString()}, got ${String(answer)}`,
+      );
+    },
+  };
+}
+
+/** Only ticks from `startMs` on and before or at `endMs`. */
+export function boundedCalendar(calendar: Calendar, startMs: number, endMs: number): Calendar {
+  return {
+    next(afterMs: number): number | null {
+      const nextMs = calendar.next(Math.max(afterMs, startMs - 1));
+      return nextMs !== null && nextMs <= endMs ? nextMs : null;
+    },
+  };
+}

@@ -1,0 +1,61 @@
+/** What the scheduler knows of one schedule: its calendar, how far it is dealt with, and what runs. */
+import type { Calendar } from "./calendar.ts";
+import type { ResolvedScheduleOptions } from "./options.ts";
+import type { TickHandler } from "./tick.ts";
+
+export interface Entry {
+  readonly name: string;
+  readonly calendar: Calendar;
+  readonly handler: TickHandler;
+  readonly options: ResolvedScheduleOptions;
+}
+
+/** One run of a handler, running or waiting for its turn. */
+export interface Job {
+  readonly track: Track;
+  readonly atMs: number;
+  readonly id: string;
+  readonly isCatchup: boolean;
+  readonly attempt: number;
+  readonly delivery: "at-most-once" | "at-least-once";
+  readonly lastMs: number;
+  /** Asks the running handler to end. */
+  cancel: (reason: unknown) => void;
+}
+
+/** The state of a schedule in one term. */
+export interface Track {
+  readonly entry: Entry;
+  /** Every tick up to here is dealt with. */
+  accountedMs: number;
+  /** 0: none. */
+  lastMs: number;
+  missed: number;
+  isPaused: boolean;
+  /** Random part of the next tick's time. */
+  delayMs: number;
+  nextMs: number | null;
+  readonly running: Set<Job>;
+  readonly queue: Job[];
+}
+
+export function trackOf(entry: Entry, accountedMs: number): Track {
+  return {
+    entry,
+    accountedMs,
+    lastMs: 0,
+    missed: 0,
+    isPaused: entry.options.paused,
+    delayMs: 0,
+    nextMs: null,
+    running: new Set(),
+    queue: [],
+  };
+}
+
+/** Moves on to `accountedMs` and finds the next tick. */
+export function advance(track: Track, accountedMs: number, random: () => number): void {
+  track.accountedMs = Math.max(track.accountedMs, accountedMs);
+  track.nextMs = track.entry.calendar.next(track.accountedMs);
+  track.delayMs = Math.floor(random() * (track.entry.options.jitter + 1));
+}

@@ -1,0 +1,21 @@
+import type { Tick } from "./tick.ts";
+
+/** Events of a scheduler, in the process whose election leads. */
+export interface SchedulerEvents {
+  /** A handler is about to be called. */
+  tick: Tick;
+  /** It has ended; `took` in ms. */
+  tickDone: { readonly tick: Tick; readonly took: number };
+  /** It rejected; the tick counts as run. */
+  tickError: { readonly tick: Tick; readonly error: unknown };
+  /** Claimed or dealt with, not run. `attempts`: it brought down `maxAttempts` leaders. `term-over`: the term ended before its turn came. */
+  tickSkipped: {
+    readonly schedule: string;
+    readonly scheduledAt: Date;
+    readonly reason: "overlap" | "paused" | "attempts" | "term-over";
+  };
+  /** Ticks older than the window, or more than are caught up; counted up to 1,000 a gap. */
+  missed: { readonly schedule: string; readonly count: number };
+  /** Something failed and is tried again, or a listener threw. */
+  error: unknown;
+}

@@ -1,0 +1,103 @@
+/** Pure: options of a schedule and of the scheduler. */
+import { integer, oneOf, optionalBoolean, optionalInteger, show, text } from "../options.ts";
+import type { Overlap } from "./overlap.ts";
+import type { Catchup } from "./plan.ts";
+
+/** All durations are integer milliseconds. */
+export interface ScheduleOptions {
+  /** IANA zone of a cron expression. Default: that of the scheduler. */
+  readonly timezone?: string;
+  /**
+   * Ticks that nobody could run: no leader, or all processes down. `latest` (default): at most one, the newest. `all`: each, oldest
+   * first, one after another. `none`: only a tick that is less than a second late.
+   */
+  readonly catchup?: Catchup;
+  /** Older ticks are missed, and counted. Default 60,000. */
+  readonly catchupWindow?: number;
+  /** At most so many are caught up at once, the newest. Default 100, at most 1,000. */
+  readonly maxCatchup?: number;
+  /**
+   * A tick is due while an earlier one of this schedule runs. `skip` (default): it is left out. `bufferOne`: one waits. `cancelOther`: the
+   * running one's signal aborts, this runs when it has ended. `allowAll`: both run.
+   */
+  readonly overlap?: Overlap;
+  /**
+   * `at-most-once` (default): claimed before it runs; a crash loses it. `at-least-once`: recorded as finished after it ran; after a crash
+   * the next leader runs it again, so the handler must be repeatable (`tick.id` is the same, `tick.attempt` is higher).
+   */
+  readonly delivery?: "at-most-once" | "at-least-once";
+  /** With `at-least-once`: a tick that brought down so many leaders is given up. Default 5. */
+  readonly maxAttempts?: number;
+  /** Each tick runs up to this much later, at random. Default 0. */
+  readonly jitter?: number;
+  /** `tick.signal` aborts with a `TimeoutError` after this. Default: never. */
+  readonly timeout?: number;
+  /** No tick before. */
+  readonly startAt?: Date;
+  /** No tick after. */
+  readonly endAt?: Date;
+  /** Is a schedule paused that nobody has paused or resumed yet? Default false. */
+  readonly paused?: boolean;
+}
+
+export interface ResolvedScheduleOptions {
+  readonly timezone: string;
+  readonly catchup: Catchup;
+  readonly catchupWindow: number;
+  readonly maxCatchup: number;
+  readonly overlap: Overlap;
+  readonly delivery: "at-most-once" | "at-least-once";
+  readonly maxAttempts: number;
+  readonly jitter: number;
+  readonly timeout: number | undefined;
+  readonly startMs: number;
+  readonly endMs: number;
+  readonly paused: boolean;
+}
+
+const LONGEST_NAME = 200;
+
+export function resolveScheduleOptions(given: ScheduleOptions, timezone: string): ResolvedScheduleOptions {
+  if (typeof given !== "object" || given === null) throw new TypeError(`options must be an object, got ${show(given)}`);
+  const startMs = moment("startAt", given.startAt) ?? Number.NEGATIVE_INFINITY;
+  const endMs = moment("endAt", given.endAt) ?? Number.POSITIVE_INFINITY;
+  if (endMs < startMs) throw new RangeError(`endAt must not be before startAt, got ${String(given.endAt)}`);
+  return Object.freeze({
+    timezone: given.timezone === undefined ? timezone : text("timezone", given.timezone),
+    catchup: oneOf("catchup", given.catchup, ["none", "latest", "all"], "latest"),
+    catchupWindow: optionalInteger("catchupWindow", given.catchupWindow, 0) ?? 60_000,
+    maxCatchup: optionalInteger("maxCatchup", given.maxCatchup, 1, 1_000) ?? 100,
+    overlap: oneOf("overlap", given.overlap, ["skip", "bufferOne", "cancelOther", "allowAll"], "skip"),
+    delivery: oneOf("delivery", given.delivery, ["at-most-once", "at-least-once"], "at-most-once"),
+    maxAttempts: optionalInteger("maxAttempts", given.maxAttempts, 1) ?? 5,
+    jitter: optionalInteger("jitter", given.jitter, 0) ?? 0,
+    timeout: optionalInteger("timeout", given.timeout, 1),
+    startMs,
+    endMs,
+    paused: optionalBoolean("paused", given.paused) ?? false,
+  });
+}
+
+/** A name becomes part of `tick.id`, which BullMQ takes as a job id only without ":". */
+export function scheduleName(given: unknown): string {
+  const name = text("name", given);
+  if (name.length > LONGEST_NAME)
+    throw new RangeError(`name must have at most ${LONGEST_NAME} characters, got ${name.length}`);
+  if (name.includes(":")) throw new RangeError(`name must not contain ":" (BullMQ job ids may not), got ${show(name)}`);
+  return name;
+}
+
+export function period(given: unknown): number {
+  return integer("ms", given, 1);
+}
+
+function moment(option: string, given: unknown): number | undefined {
+  if (given === undefined) return undefined;
+  const ms: unknown =
+    typeof given === "object" && given !== null && "getTime" in given
+      ? (given as { getTime(): unknown }).getTime()
+      : undefined;
+  if (typeof ms !== "number") throw new TypeError(`${option} must be a Date, got ${show(given)}`);
+  if (Number.isNaN(ms)) throw new RangeError(`${option} must be a valid Date, got an invalid one`);
+  return ms;
+}

@@ -1,0 +1,81 @@
+/** Pure: which ticks are due, which of them run, and which are missed. */
+import type { Calendar } from "./calendar.ts";
+
+/** What to do about ticks that passed while nobody could run them. */
+export type Catchup = "none" | "latest" | "all";
+
+export interface PlanInput {
+  readonly calendar: Calendar;
+  /** Every tick up to here has been dealt with. */
+  readonly accountedMs: number;
+  readonly nowMs: number;
+  readonly catchup: Catchup;
+  /** Older ticks are missed. */
+  readonly windowMs: number;
+  /** At most so many run, the newest. */
+  readonly maxCatchup: number;
+}
+
+export interface PlannedTick {
+  readonly atMs: number;
+  /** Later than `ON_TIME_MS`. */
+  readonly isCatchup: boolean;
+}
+
+export interface Plan {
+  /** Ascending. */
+  readonly fire: readonly PlannedTick[];
+  /** How many ticks are given up; a lower bound after a long gap of a dense schedule. */
+  readonly missed: number;
+  /** The last tick that is dealt with once `fire` is claimed; `accountedMs` if none was due. */
+  readonly accountedMs: number;
+}
+
+/** A tick that is no later than this is on time: timers, round trips and a hand-over take some of it. */
+export const ON_TIME_MS = 1_000;
+/** croner needs about 0.1 ms a tick: a plan never takes more than a fraction of a second of the event loop. */
+const MOST_ENUMERATED = 1_000;
+
+export function planTicks(input: PlanInput): Plan {
+  const { calendar, accountedMs, nowMs } = input;
+  const firstMs = calendar.next(accountedMs);
+  if (firstMs === null || firstMs > nowMs) return { fire: [], missed: 0, accountedMs };
+  const windowMs = input.catchup === "none" ? ON_TIME_MS : Math.max(input.windowMs, ON_TIME_MS);
+  const recent = newestTicks(calendar, Math.max(accountedMs, nowMs - windowMs - 1), nowMs);
+  const most = input.catchup === "all" ? input.maxCatchup : 1;
+  const fire = recent.ticks.slice(-most).map((atMs) => ({ atMs, isCatchup: nowMs - atMs > ON_TIME_MS }));
+  const olderCount = countTicks(calendar, accountedMs, recent.fromMs);
+  return {
+    fire,
+    missed: olderCount + recent.ticks.length - fire.length,
+    accountedMs: recent.ticks.at(-1) ?? Math.max(accountedMs, Math.min(recent.fromMs, nowMs)),
+  };
+}
+
+/** The ticks in (fromMs, toMs]; from a later moment if there are too many of them. */
+function newestTicks(
+  calendar: Calendar,
+  fromMs: number,
+  toMs: number,
+): { readonly ticks: readonly number[]; readonly fromMs: number } {
+  for (let start = fromMs; ; start = toMs - Math.floor((toMs - start) / 8)) {
+    const ticks: number[] = [];
+    let next = calendar.next(start);
+    while (next !== null && next <= toMs && ticks.length <= MOST_ENUMERATED) {
+      ticks.push(next);
+      next = calendar.next(next);
+    }
+    if (ticks.length <= MOST_ENUMERATED) return { ticks, fromMs: start };
+  }
+}
+
+/** Ticks in (fromMs, toMs], counted up to `MOST_ENUMERATED`. */
+function countTicks(calendar: Calendar, fromMs: number, toMs: number): number {
+  let count = 0;
+  let next = calendar.next(fromMs);
+  while (next !== null && next <= toMs && count < MOST_ENUMERATED) {
+    count += 1;
+    next = calendar.next(next);
+  }
+  return count;
+}

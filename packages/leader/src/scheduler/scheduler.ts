@@ -1,0 +1,272 @@
+/**
+ * Schedules whose ticks run on the leader only, once each, across failovers.
+ *
+ * Guaranteed: with `at-most-once` a tick's handler is called at most once, whatever crashes, as long as the lock nodes keep their data;
+ * with `at-least-once` a tick that a leader started is run again by the next one until it is recorded as finished. A tick
+ * that nobody could run is caught up by the next leader as `catchup` says. Not guaranteed: that a tick runs at its very moment;
+ * that the effects of a handler happen once: give `tick.id` or `tick.fencingToken` to whatever it writes to.
+ */
+import { dateOf } from "../date.ts";
+import type { LeaderElection } from "../election.ts";
+import { Emitter, type Unsubscribe } from "../emitter.ts";
+import { ElectionStoppedError, UnknownScheduleError } from "../errors.ts";
+import { Ledger } from "../ledger.ts";
+import { integer, show, text } from "../options.ts";
+import { systemRandom } from "../random.ts";
+import type { LeaderInfo } from "../record.ts";
+import { DEFAULT_DRAIN_TIMEOUT_MS } from "../run-options.ts";
+import type { LeaderTerm } from "../term.ts";
+import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
+import type { Entry } from "./entry.ts";
+import type { SchedulerEvents } from "./events.ts";
+import { period, resolveScheduleOptions, type ScheduleOptions, scheduleName } from "./options.ts";
+import { Session } from "./session.ts";
+import { TickStore } from "./store.ts";
+import type { TickHandler } from "./tick.ts";
+
+export interface SchedulerOptions {
+  /** Whose leader runs the ticks. */
+  readonly election: LeaderElection;
+  /** Tells several schedulers of one election apart. Default "". */
+  readonly keyPrefix?: string;
+  /** IANA zone of cron expressions. Default "UTC". */
+  readonly timezone?: string;
+  /** Handlers that run at once, over all schedules of this process. Default 100. */
+  readonly concurrency?: number;
+  /** How long handlers may take to end after the term was asked to, in ms; the lease is renewed meanwhile. Default 30,000. */
+  readonly drainTimeout?: number;
+  /** A number in [0, 1), for jitter. Default `Math.random`. */
+  readonly random?: () => number;
+}
+
+/** A schedule that was added. */
+export interface Schedule {
+  readonly name: string;
+  /** The first tick after `after`, or null. */
+  next(after: Date): Date | null;
+  /** Takes it out of this scheduler; what runs goes on. What is stored of it stays, in case it is added again. */
+  remove(): void;
+}
+
+export interface ScheduleInfo {
+  readonly name: string;
+  readonly next: Date | null;
+  /** The last tick that ran, or was about to. */
+  readonly last: Date | null;
+  /** Ticks given up so far. */
+  readonly missed: number;
+  readonly paused: boolean;
+  /** Runs under way: of this process if it leads; else those with `at-least-once`, which are recorded on the nodes. */
+  readonly running: number;
+  /** Who runs the ticks now. */
+  readonly owner: LeaderInfo | null;
+}
+
+const DAY_MS = 86_400_000;
+
+export class LeaderScheduler implements AsyncDisposable {
+  readonly #election: LeaderElection;
+  readonly #ledger: Ledger;
+  readonly #keyPrefix: string;
+  readonly #timezone: string;
+  readonly #concurrency: number;
+  readonly #drainTimeout: number;
+  readonly #random: () => number;
+  readonly #entries = new Map<string, Entry>();
+  readonly #crons = new Map<string, Calendar>();
+  readonly #events: Emitter<SchedulerEvents>;
+  readonly #stop = new AbortController();
+  #session: Session | undefined;
+  #running: Promise<void> | undefined;
+  #requestCount = 0;
+  #isReporting = false;
+
+  /** @throws TypeError, RangeError naming option, rule and value */
+  constructor(options: SchedulerOptions) {
+    if (typeof options !== "object" || options === null)
+      throw new TypeError(`options must be an object, got ${show(options)}`);
+    const { election } = options;
+    if (typeof election !== "object" || election === null)
+      throw new TypeError(`election must be a LeaderElection, got ${show(election)}`);
+    this.#election = election;
+    this.#keyPrefix = options.keyPrefix === undefined ? "" : `${text("keyPrefix", options.keyPrefix)}:`;
+    this.#timezone = options.timezone === undefined ? "UTC" : text("timezone", options.timezone);
+    cronCalendar("0 0 * * *", this.#timezone);
+    this.#concurrency = integer("concurrency", options.concurrency ?? 100, 1);
+    this.#drainTimeout = integer("drainTimeout", options.drainTimeout ?? DEFAULT_DRAIN_TIMEOUT_MS, 0);
+    this.#random = options.random ?? systemRandom;
+    this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
+    this.#events = new Emitter<SchedulerEvents>((error) => this.#report(error));
+  }
+
+  /**
+   * Runs `handler` at each time of a cron expression: 5 fields, or 6 with seconds first, in `timezone`.
+   * @throws at once for a bad expression, zone, option, or a name that is taken
+   */
+  cron(name: string, expression: string, handler: TickHandler, options: ScheduleOptions = {}): Schedule {
+    const timezone = options.timezone ?? this.#timezone;
+    const key = `${text("expression", expression)} ${timezone}`;
+    const calendar = this.#crons.get(key) ?? cronCalendar(expression, timezone);
+    this.#crons.set(key, calendar);
+    return this.#add(name, calendar, handler, options);
+  }
+
+  /** Runs `handler` every `ms`, counted from the Unix epoch plus `offset`: a failover keeps the phase. */
+  every(
+    name: string,
+    ms: number,
+    handler: TickHandler,
+    options: ScheduleOptions & { readonly offset?: number } = {},
+  ): Schedule {
+    const offset = integer("offset", options.offset ?? 0, 0);
+    return this.#add(name, everyCalendar(period(ms), offset), handler, options);
+  }
+
+  /** Runs `handler` by a calendar of your own. */
+  add(name: string, next: NextTick, handler: TickHandler, options: ScheduleOptions = {}): Schedule {
+    if (typeof next !== "function") throw new TypeError(`next must be a function, got ${show(next)}`);
+    return this.#add(name, ownCalendar(name, next), handler, options);
+  }
+
+  /** Has the leader run a schedule now, also a paused one; the tick's id is its own. @throws UnknownScheduleError, QuorumSilentError */
+  async trigger(name: string): Promise<void> {
+    this.#entry(name);
+    const atMs = Math.floor(this.#election.redlock.clock.wallMs());
+    this.#requestCount += 1;
+    const id = `${Math.floor(this.#random() * 2 ** 40).toString(36)}${this.#requestCount.toString(36)}`;
+    await this.#store().request(id, name, atMs);
+  }
+
+  /** No tick of this schedule runs, on any leader, until it is resumed; they are not caught up. @throws as `trigger` */
+  async pause(name: string): Promise<void> {
+    await this.#setPaused(name, true);
+  }
+
+  /** @throws as `trigger` */
+  async resume(name: string): Promise<void> {
+    await this.#setPaused(name, false);
+  }
+
+  /** The schedules of this scheduler as the nodes know them, from any process. @throws QuorumSilentError */
+  async list(): Promise<readonly ScheduleInfo[]> {
+    const [state, owner] = await Promise.all([this.#store().read(undefined, true), this.#election.leader()]);
+    const nowMs = this.#election.redlock.clock.wallMs();
+    return [...this.#entries.values()].map((entry) => {
+      const stored = state.schedules.get(entry.name);
+      const nextMs = entry.calendar.next(Math.max(nowMs, stored?.accountedMs ?? 0));
+      return {
+        name: entry.name,
+        next: nextMs === null ? null : dateOf(nextMs),
+        last: stored === undefined || stored.lastMs === 0 ? null : dateOf(stored.lastMs),
+        missed: stored?.missed ?? 0,
+        paused: state.paused.get(entry.name) ?? entry.options.paused,
+        running: this.#session?.runningOf(entry.name) ?? state.running.get(entry.name) ?? 0,
+        owner,
+      };
+    });
+  }
+
+  /** Takes part in the election from now on, with `election.run()`. Use `lead` instead if the election runs a task of yours. */
+  start(): void {
+    if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.#election.name);
+    this.#running ??= this.#election
+      .run((term) => this.lead(term), { signal: this.#stop.signal, drainTimeout: this.#drainTimeout })
+      .catch((error: unknown) => this.#report(error));
+  }
+
+  /** Runs ticks for as long as `term` lasts: `election.run((term) => scheduler.lead(term))`. Resolves when no handler runs any more. */
+  async lead(term: LeaderTerm): Promise<void> {
+    if (term.election !== this.#election.name)
+      throw new RangeError(`term must be of election "${this.#election.name}", got "${term.election}"`);
+    if (this.#session !== undefined)
+      throw new RangeError("term must be the only one that this scheduler leads, got a second one");
+    const session = new Session({
+      term,
+      store: this.#store(),
+      clock: this.#election.redlock.clock,
+      random: this.#random,
+      entries: this.#entries,
+      concurrency: this.#concurrency,
+      events: this.#events,
+    });
+    this.#session = session;
+    let stopListening: (() => void) | undefined;
+    const listening = this.#ledger
+      .listen((news) => {
+        if (news === "schedules") session.nudge(true);
+      })
+      .then(
+        (stop) => {
+          stopListening = stop;
+        },
+        (error: unknown) => this.#report(error),
+      );
+    try {
+      await session.run();
+    } finally {
+      this.#session = undefined;
+      await listening;
+      stopListening?.();
+    }
+  }
+
+  /** No more ticks here; resolves when the handlers have ended or `drainTimeout` has passed, and the lock is released. Never rejects. */
+  async stop(): Promise<void> {
+    this.#stop.abort(new ElectionStoppedError(this.#election.name));
+    await this.#running;
+  }
+
+  on<Name extends keyof SchedulerEvents>(name: Name, listener: (payload: SchedulerEvents[Name]) => void): Unsubscribe {
+    return this.#events.on(name, listener);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  #add(name: string, calendar: Calendar, handler: TickHandler, options: ScheduleOptions): Schedule {
+    const checked = scheduleName(name);
+    if (typeof handler !== "function") throw new TypeError(`handler must be a function, got ${show(handler)}`);
+    if (this.#entries.has(checked)) throw new RangeError(`name must be new to this scheduler, got ${show(checked)}`);
+    const resolved = resolveScheduleOptions(options, this.#timezone);
+    const bounded = boundedCalendar(calendar, resolved.startMs, resolved.endMs);
+    const entry: Entry = { name: checked, calendar: bounded, handler, options: resolved };
+    this.#entries.set(checked, entry);
+    this.#session?.nudge(false);
+    return {
+      name: checked,
+      next: (after) => {
+        const nextMs = bounded.next(after.getTime());
+        return nextMs === null ? null : dateOf(nextMs);
+      },
+      remove: () => {
+        if (this.#entries.get(checked) === entry) this.#entries.delete(checked);
+        this.#session?.nudge(false);
+      },
+    };
+  }
+
+  async #setPaused(name: string, isPaused: boolean): Promise<void> {
+    this.#entry(name);
+    await this.#store().setPaused(name, isPaused, Math.floor(this.#election.redlock.clock.wallMs()));
+  }
+
+  #entry(name: string): Entry {
+    const entry = this.#entries.get(name);
+    if (entry === undefined) throw new UnknownScheduleError(this.#election.name, name);
+    return entry;
+  }
+
+  /** State is kept for longer than the longest window, so that it is there when it is needed. */
+  #store(): TickStore {
+    const longestWindowMs = Math.max(0, ...[...this.#entries.values()].map((entry) => entry.options.catchupWindow));
+    return new TickStore(this.#ledger, this.#keyPrefix, 30 * DAY_MS + 2 * longestWindowMs);
+  }
+
+  #report(error: unknown): void {
+    if (this.#isReporting) return;
+    this.#isReporting = true;
+    this.#events.emit("error", error);
+    this.#isReporting = false;
+  }
+}

@@ -1,0 +1,511 @@
+/**
+ * The scheduler in one term: one timer for all schedules; what is due is claimed in one request per node, then run.
+ *
+ * Guaranteed: a handler is called only for a tick that this term has claimed on a quorum, and only while the term is current by the
+ * clock; the session ends when the term does, after its handlers have. A tick that could not be claimed is claimed again, as
+ * long as it lies in the window. Not guaranteed: that a handler which ignores its signal ends with the term.
+ */
+import type { Clock } from "@x/redlock-core";
+import { dateOf } from "../date.ts";
+import { publish } from "../diagnostics.ts";
+import type { Emitter } from "../emitter.ts";
+import { UnknownScheduleError } from "../errors.ts";
+import { linkSignals, onAbort, sleep } from "../signals.ts";
+import type { LeaderTerm } from "../term.ts";
+import { advance, type Entry, type Job, type Track, trackOf } from "./entry.ts";
+import type { SchedulerEvents } from "./events.ts";
+import { decideOverlap, type OverlapDecision } from "./overlap.ts";
+import { type Plan, planTicks } from "./plan.ts";
+import type { Claim, Request, StoredState, TickStore } from "./store.ts";
+import { type Tick, tickId } from "./tick.ts";
+
+export interface SessionParts {
+  readonly term: LeaderTerm;
+  readonly store: TickStore;
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly entries: ReadonlyMap<string, Entry>;
+  readonly concurrency: number;
+  readonly events: Emitter<SchedulerEvents>;
+}
+
+/** How often pauses, requests and lost node states are looked for if no message tells of them. */
+const POLL_MS = 5_000;
+/** Before the next try after too few nodes answered. */
+const RETRY_MS = 100;
+/** A wall clock that was stepped is noticed this late. */
+const LONGEST_SLEEP_MS = 30_000;
+
+interface Intention {
+  readonly track: Track;
+  readonly plan: Plan;
+  readonly claims: readonly Claim[];
+  readonly decisions: readonly OverlapDecision[];
+}
+
+export class Session {
+  readonly #parts: SessionParts;
+  readonly #tracks = new Map<string, Track>();
+  readonly #active = new Set<Promise<void>>();
+  /** Started, and waiting for one of `concurrency` places. */
+  readonly #waiting: Job[] = [];
+  #places: number;
+  readonly #finished: { readonly name: string; readonly atMs: number }[] = [];
+  #flushing: Promise<void> | undefined;
+  readonly #requests = new Map<string, Request>();
+  readonly #taken = new Set<string>();
+  #nextPollMs = 0;
+  #mustRestore = false;
+  #isNudged = false;
+  #wake: () => void = () => undefined;
+
+  constructor(parts: SessionParts) {
+    this.#parts = parts;
+    this.#places = parts.concurrency;
+  }
+
+  /** Looks at schedules, pauses and requests again, now. */
+  nudge(isNews: boolean): void {
+    if (isNews) this.#nextPollMs = 0;
+    this.#isNudged = true;
+    this.#wake();
+  }
+
+  runningOf(name: string): number {
+    const track = this.#tracks.get(name);
+    return track === undefined ? 0 : track.running.size;
+  }
+
+  /** Resolves when the term is over, or asked to end, and no handler runs any more. Never rejects. */
+  async run(): Promise<void> {
+    const { term } = this.#parts;
+    while (!term.signal.aborted && term.isCurrent()) {
+      this.#isNudged = false;
+      let waitMs = RETRY_MS;
+      try {
+        waitMs = await this.#step();
+      } catch (error) {
+        this.#parts.events.emit("error", error);
+      }
+      await this.#pause(waitMs);
+    }
+    while (this.#active.size > 0) await Promise.allSettled(this.#active);
+    if (term.isCurrent()) await this.#flush();
+  }
+
+  /** Returns the milliseconds until the next one. */
+  async #step(): Promise<number> {
+    const { entries, term, clock } = this.#parts;
+    for (const name of this.#tracks.keys())
+      if (entries.get(name) !== this.#tracks.get(name)?.entry) this.#tracks.delete(name);
+    if ([...entries.keys()].some((name) => !this.#tracks.has(name))) await this.#load();
+    if (clock.monotonicMs() >= this.#nextPollMs) await this.#poll();
+    if (this.#mustRestore) await this.#restore();
+    if (this.#requests.size > 0) await this.#takeRequests();
+    const isComplete = await this.#claimDue();
+    if (this.#finished.length > 0) await this.#flush();
+    if (!isComplete || !term.isCurrent()) return RETRY_MS;
+    const now = clock.wallMs();
+    let waitMs = Math.min(LONGEST_SLEEP_MS, this.#nextPollMs - clock.monotonicMs());
+    for (const track of this.#tracks.values()) {
+      if (track.nextMs !== null) waitMs = Math.min(waitMs, track.nextMs + track.delayMs - now);
+    }
+    return Math.max(0, Math.ceil(waitMs));
+  }
+
+  /** Finds out how far each schedule is dealt with, and what an earlier leader left unfinished. */
+  async #load(): Promise<void> {
+    const { entries, term, store, clock, random } = this.#parts;
+    const state = await store.read(term.term, true);
+    if (state.isStale) return this.#untilOver();
+    const nowMs = Math.floor(clock.wallMs());
+    const fresh = [...entries.values()].filter((entry) => !this.#tracks.has(entry.name));
+    const unknown = fresh.filter((entry) => !state.schedules.has(entry.name));
+    const seeded = await store.claim(
+      term.term,
+      unknown.map((entry) => ({ name: entry.name, atMs: nowMs, lastMs: 0, missed: 0, mode: "skip", attempt: 1 })),
+    );
+    if (seeded.isStale) return this.#untilOver();
+    if (seeded.outcomes.some((outcome) => outcome.kind === "open")) return;
+    for (const entry of fresh) {
+      const stored = state.schedules.get(entry.name);
+      const track = trackOf(entry, stored?.accountedMs ?? nowMs);
+      track.lastMs = stored?.lastMs ?? 0;
+      track.missed = stored?.missed ?? 0;
+      track.isPaused = state.paused.get(entry.name) ?? entry.options.paused;
+      advance(track, track.accountedMs, random);
+      this.#tracks.set(entry.name, track);
+    }
+    this.#mustRestore ||= state.sawBlank;
+    await this.#takeOver(state, new Set(fresh.map((entry) => entry.name)));
+  }
+
+  /** Ticks that an earlier leader started and did not finish are held on the nodes under this term, then run again. */
+  async #takeOver(state: StoredState, names: ReadonlySet<string>): Promise<void> {
+    const { term, store, events } = this.#parts;
+    const pending = state.pending.filter((tick) => names.has(tick.name));
+    const again = pending.filter((tick) => {
+      const options = this.#tracks.get(tick.name)?.entry.options;
+      return options?.delivery === "at-least-once" && tick.attempt < options.maxAttempts;
+    });
+    for (const tick of pending) {
+      if (again.includes(tick)) continue;
+      this.#finished.push(tick);
+      events.emit("tickSkipped", { schedule: tick.name, scheduledAt: dateOf(tick.atMs), reason: "attempts" });
+    }
+    if (again.length === 0) return;
+    const held = await store.claim(
+      term.term,
+      again.map((tick) => ({ ...tick, attempt: tick.attempt + 1, lastMs: 0, missed: 0, mode: "hold" })),
+    );
+    for (const [index, tick] of again.entries()) {
+      const track = this.#tracks.get(tick.name);
+      if (track === undefined || held.outcomes[index]?.kind !== "claimed") continue;
+      this.#launch(this.#job(track, { atMs: tick.atMs, isCatchup: true, attempt: tick.attempt + 1 }), "queue");
+    }
+  }
+
+  async #poll(): Promise<void> {
+    const { term, store, clock } = this.#parts;
+    const startedMs = clock.monotonicMs();
+    this.#nextPollMs = startedMs + POLL_MS;
+    const state = await store.read(term.term, false);
+    if (state.isStale) return this.#untilOver();
+    for (const track of this.#tracks.values())
+      track.isPaused = state.paused.get(track.entry.name) ?? track.entry.options.paused;
+    for (const request of state.requests) if (!this.#taken.has(request.id)) this.#requests.set(request.id, request);
+    this.#mustRestore ||= state.sawBlank;
+  }
+
+  /** A node that lost its state gets it again; the others keep theirs. */
+  async #restore(): Promise<void> {
+    const { term, store } = this.#parts;
+    const claims: Claim[] = [];
+    for (const track of this.#tracks.values()) {
+      const { name } = track.entry;
+      claims.push({
+        name,
+        atMs: track.accountedMs,
+        lastMs: track.lastMs,
+        missed: track.missed,
+        mode: "skip",
+        attempt: 1,
+      });
+      for (const job of [...track.running, ...track.queue]) {
+        if (job.delivery !== "at-least-once") continue;
+        claims.push({ name, atMs: job.atMs, lastMs: 0, missed: 0, mode: "hold", attempt: job.attempt });
+      }
+    }
+    const restored = await store.claim(term.term, claims);
+    if (restored.isStale) return this.#untilOver();
+    this.#mustRestore = false;
+  }
+
+  async #takeRequests(): Promise<void> {
+    const { term, store, events } = this.#parts;
+    const requests = [...this.#requests.values()];
+    if (!(await store.take(term.term, requests))) return this.#untilOver();
+    for (const request of requests) {
+      this.#requests.delete(request.id);
+      this.#taken.add(request.id);
+      const track = this.#tracks.get(request.name);
+      if (track === undefined) events.emit("error", new UnknownScheduleError(term.election, request.name));
+      else
+        this.#launch(
+          {
+            ...this.#job(track, { atMs: request.atMs, isCatchup: false, attempt: 1 }, request.id),
+            delivery: "at-most-once",
+          },
+          "queue",
+        );
+    }
+  }
+
+  /** Claims and launches what is due; false if some of it has to be claimed again. */
+  async #claimDue(): Promise<boolean> {
+    const { term, store, clock, random } = this.#parts;
+    const nowMs = clock.wallMs();
+    const intentions: Intention[] = [];
+    for (const track of this.#tracks.values()) {
+      if (track.nextMs !== null && track.nextMs + track.delayMs <= nowMs)
+        intentions.push(this.#intend(track, nowMs - track.delayMs));
+    }
+    if (intentions.length === 0) return true;
+    const claims = intentions.flatMap((intention) => intention.claims);
+    const claimed = await store.claim(term.term, claims);
+    if (claimed.isStale) {
+      await this.#untilOver();
+      return true;
+    }
+    this.#mustRestore ||= claimed.sawBlank;
+    let offset = 0;
+    let isComplete = true;
+    for (const { track, plan, claims: own, decisions } of intentions) {
+      const outcomes = claimed.outcomes.slice(offset, offset + own.length);
+      offset += own.length;
+      const openAt = outcomes.findIndex((outcome) => outcome.kind === "open");
+      isComplete &&= openAt === -1;
+      if (openAt !== 0) this.#countMissed(track, plan.missed);
+      for (const [index, claim] of own.entries()) {
+        const outcome = outcomes[index];
+        if (outcome === undefined || outcome.kind === "open") break;
+        const tick = plan.fire[index];
+        if (outcome.kind === "taken") track.accountedMs = Math.max(track.accountedMs, outcome.accountedMs);
+        else if (tick !== undefined) this.#afterClaim(track, tick, outcome.kind, decisions[index] ?? "run");
+        advance(track, claim.atMs, random);
+      }
+    }
+    return isComplete;
+  }
+
+  #intend(track: Track, nowMs: number): Intention {
+    const { calendar, options, name } = track.entry;
+    const plan = planTicks({
+      calendar,
+      accountedMs: track.accountedMs,
+      nowMs,
+      catchup: options.catchup,
+      windowMs: options.catchupWindow,
+      maxCatchup: options.maxCatchup,
+    });
+    const occupancy = { running: track.running.size, queued: track.queue.length };
+    const isBacklog = options.catchup === "all" && (plan.fire.length > 1 || track.queue.length > 0);
+    const missed = track.missed + plan.missed;
+    const decisions: OverlapDecision[] = [];
+    const claims = plan.fire.map((tick): Claim => {
+      const decision = track.isPaused
+        ? "skip"
+        : decideOverlap(options.overlap, occupancy, isBacklog || (options.catchup === "all" && tick.isCatchup));
+      decisions.push(decision);
+      if (decision === "run") occupancy.running += 1;
+      else if (decision !== "skip") occupancy.queued += 1;
+      const mode = decision === "skip" ? "skip" : options.delivery === "at-least-once" ? "least" : "once";
+      return {
+        name,
+        atMs: tick.atMs,
+        lastMs: decision === "skip" ? track.lastMs : tick.atMs,
+        missed,
+        mode,
+        attempt: 1,
+      };
+    });
+    if (claims.length === 0)
+      claims.push({ name, atMs: plan.accountedMs, lastMs: track.lastMs, missed, mode: "skip", attempt: 1 });
+    return { track, plan, claims, decisions };
+  }
+
+  #afterClaim(
+    track: Track,
+    tick: { readonly atMs: number; readonly isCatchup: boolean },
+    kind: "claimed" | "paused",
+    decision: OverlapDecision,
+  ): void {
+    if (kind === "claimed" && decision !== "skip") {
+      const job = this.#job(track, { ...tick, attempt: 1 });
+      track.lastMs = tick.atMs;
+      this.#launch(job, decision);
+      return;
+    }
+    const isPaused = kind === "paused" || track.isPaused;
+    track.isPaused ||= kind === "paused";
+    this.#skipped(track, tick.atMs, isPaused ? "paused" : "overlap");
+  }
+
+  #job(
+    track: Track,
+    tick: { readonly atMs: number; readonly isCatchup: boolean; readonly attempt: number },
+    suffix = "",
+  ): Job {
+    return {
+      track,
+      ...tick,
+      id: tickId(track.entry.name, tick.atMs, suffix),
+      delivery: track.entry.options.delivery,
+      lastMs: track.lastMs,
+      cancel: () => undefined,
+    };
+  }
+
+  #launch(job: Job, decision: OverlapDecision): void {
+    const { track } = job;
+    if (decision === "replace") {
+      for (const dropped of track.queue.splice(0)) this.#drop(dropped);
+      for (const running of track.running)
+        running.cancel(new DOMException(`a later tick of "${track.entry.name}" is due`, "AbortError"));
+    }
+    if (decision === "run" || track.running.size === 0) this.#start(job);
+    else track.queue.push(job);
+  }
+
+  #drop(job: Job): void {
+    this.#skipped(job.track, job.atMs, "overlap");
+    if (job.delivery === "at-least-once") this.#finished.push({ name: job.track.entry.name, atMs: job.atMs });
+  }
+
+  #start(job: Job): void {
+    job.track.running.add(job);
+    if (this.#places === 0) {
+      this.#waiting.push(job);
+      return;
+    }
+    this.#places -= 1;
+    const active = this.#execute(job);
+    this.#active.add(active);
+    void active.finally(() => {
+      this.#active.delete(active);
+    });
+  }
+
+  /** Never rejects. The handler is called before this returns, so between the check of the clock and the call nothing else runs. */
+  async #execute(job: Job): Promise<void> {
+    const { term } = this.#parts;
+    const canWait = job.delivery === "at-least-once" && term.signal.aborted;
+    if (!term.isCurrent()) this.#skipped(job.track, job.atMs, "term-over");
+    else if (!canWait) await this.#callHandler(job);
+    job.track.running.delete(job);
+    this.#places += 1;
+    const waiting = this.#waiting.shift();
+    if (waiting !== undefined) {
+      waiting.track.running.delete(waiting);
+      this.#start(waiting);
+    }
+    const next = job.track.running.size === 0 ? job.track.queue.shift() : undefined;
+    if (next !== undefined) this.#start(next);
+  }
+
+  async #callHandler(job: Job): Promise<void> {
+    const { term, clock, events } = this.#parts;
+    const { entry } = job.track;
+    const linked = linkSignals(term.signal);
+    job.cancel = (reason) => linked.abort(reason);
+    const cancelTimeout =
+      entry.options.timeout === undefined
+        ? (): void => undefined
+        : clock.schedule(entry.options.timeout, () =>
+            linked.abort(
+              new DOMException(`tick ${job.id} took longer than ${entry.options.timeout} ms`, "TimeoutError"),
+            ),
+          );
+    const tick = this.#tick(job, linked.signal);
+    const startedMs = clock.monotonicMs();
+    events.emit("tick", tick);
+    try {
+      await entry.handler(tick);
+      this.#ended(job, clock.monotonicMs() - startedMs, "run");
+      events.emit("tickDone", { tick, took: clock.monotonicMs() - startedMs });
+    } catch (error) {
+      if (term.signal.aborted && linked.signal.reason === term.signal.reason) {
+        events.emit("tickError", { tick, error });
+      } else {
+        this.#ended(job, clock.monotonicMs() - startedMs, "failed");
+        events.emit("tickError", { tick, error });
+      }
+    } finally {
+      cancelTimeout();
+      linked.unlink();
+    }
+  }
+
+  #tick(job: Job, signal: AbortSignal): Tick {
+    const { term, clock } = this.#parts;
+    return Object.freeze({
+      schedule: job.track.entry.name,
+      scheduledAt: dateOf(job.atMs),
+      firedAt: dateOf(Math.floor(clock.wallMs())),
+      id: job.id,
+      catchup: job.isCatchup,
+      attempt: job.attempt,
+      ...(job.lastMs === 0 ? {} : { lastRunAt: dateOf(job.lastMs) }),
+      term,
+      fencingToken: term.fencingToken,
+      signal,
+    });
+  }
+
+  #ended(job: Job, tookMs: number, outcome: "run" | "failed"): void {
+    const { term, clock } = this.#parts;
+    publish("x.leader.tick", () => ({
+      election: term.election,
+      schedule: job.track.entry.name,
+      scheduledAt: job.atMs,
+      term: term.term,
+      outcome,
+      took: tookMs,
+      late: clock.wallMs() - tookMs - job.atMs,
+      count: 1,
+    }));
+    if (job.delivery !== "at-least-once") return;
+    this.#finished.push({ name: job.track.entry.name, atMs: job.atMs });
+    clock.defer(() => void this.#flush().catch((error: unknown) => this.#parts.events.emit("error", error)));
+  }
+
+  /** Records finished ticks, those of one moment together; one request at a time. What fails is tried again with the next step. */
+  async #flush(): Promise<void> {
+    while (this.#flushing !== undefined) await this.#flushing;
+    const batch = this.#finished.splice(0);
+    if (batch.length === 0) return;
+    const { term, store } = this.#parts;
+    const flushing = store.finish(term.term, batch).then(() => undefined);
+    this.#flushing = flushing.catch(() => undefined);
+    try {
+      await flushing;
+    } catch (error) {
+      this.#finished.push(...batch);
+      throw error;
+    } finally {
+      this.#flushing = undefined;
+    }
+  }
+
+  #skipped(track: Track, atMs: number, reason: "overlap" | "paused" | "term-over"): void {
+    const { term, events } = this.#parts;
+    const schedule = track.entry.name;
+    publish("x.leader.tick", () => ({
+      election: term.election,
+      schedule,
+      scheduledAt: atMs,
+      term: term.term,
+      outcome: "skipped",
+      took: undefined,
+      late: undefined,
+      count: 1,
+    }));
+    events.emit("tickSkipped", { schedule, scheduledAt: dateOf(atMs), reason });
+  }
+
+  #countMissed(track: Track, count: number): void {
+    if (count === 0) return;
+    track.missed += count;
+    const { term, events } = this.#parts;
+    const schedule = track.entry.name;
+    publish("x.leader.tick", () => ({
+      election: term.election,
+      schedule,
+      scheduledAt: track.accountedMs,
+      term: term.term,
+      outcome: "missed",
+      took: undefined,
+      late: undefined,
+      count,
+    }));
+    events.emit("missed", { schedule, count });
+  }
+
+  /** A newer term was seen: the deadline ends this one at the latest. */
+  async #untilOver(): Promise<void> {
+    const { signal } = this.#parts.term;
+    if (signal.aborted) return;
+    await new Promise<void>((resolve) => onAbort(signal, resolve));
+  }
+
+  /** Until a nudge, the end of the term, or `ms`. */
+  async #pause(ms: number): Promise<void> {
+    const { signal } = this.#parts.term;
+    if (this.#isNudged || signal.aborted || ms <= 0) return;
+    const woken = linkSignals(signal);
+    this.#wake = () => woken.abort(undefined);
+    await sleep(this.#parts.clock, ms, woken.signal).catch(() => undefined);
+    this.#wake = () => undefined;
+    woken.unlink();
+  }
+}

@@ -1,0 +1,330 @@
+/**
+ * The state of the schedules, on the lock nodes and by majority; fenced by the term wherever the leader writes.
+ *
+ * Guaranteed: a tick whose claim resolves `claimed` is on a quorum, so every later leader that reads a quorum takes it as dealt
+ * with. Not guaranteed: that it has run.
+ */
+import { QuorumSilentError } from "../errors.ts";
+import type { Ledger } from "../ledger.ts";
+import { CLAIM_TICKS } from "./scripts/claim-ticks.lua.ts";
+import { ORDER } from "./scripts/order.lua.ts";
+import { READ_TICKS } from "./scripts/read-ticks.lua.ts";
+import { SETTLE_ENTRIES } from "./scripts/settle-entries.lua.ts";
+import { type ClaimAnswer, type ClaimOutcome, claimOutcome, highestStored, mayBeStored } from "./settle.ts";
+
+export interface Claim {
+  readonly name: string;
+  readonly atMs: number;
+  /** The last tick that ran or is about to; 0: none. */
+  readonly lastMs: number;
+  readonly missed: number;
+  readonly mode: "once" | "least" | "skip" | "hold";
+  readonly attempt: number;
+}
+
+export interface Claimed {
+  readonly outcomes: readonly ClaimOutcome[];
+  /** A newer term was seen: ours is over. */
+  readonly isStale: boolean;
+  /** A node had no state: it is new, or lost it. */
+  readonly sawBlank: boolean;
+}
+
+export interface ScheduleState {
+  readonly accountedMs: number;
+  readonly lastMs: number;
+  readonly missed: number;
+}
+
+export interface PendingTick {
+  readonly name: string;
+  readonly atMs: number;
+  readonly attempt: number;
+}
+
+export interface Request {
+  readonly id: string;
+  readonly name: string;
+  readonly atMs: number;
+}
+
+export interface StoredState {
+  readonly schedules: ReadonlyMap<string, ScheduleState>;
+  /** Started under an earlier term, at-least-once, and not recorded as finished. */
+  readonly pending: readonly PendingTick[];
+  readonly running: ReadonlyMap<string, number>;
+  readonly paused: ReadonlyMap<string, boolean>;
+  readonly requests: readonly Request[];
+  readonly sawBlank: boolean;
+  readonly isStale: boolean;
+}
+
+interface NodeState {
+  readonly term: number;
+  readonly isBlank: boolean;
+  readonly ticks: ReadonlyMap<string, string>;
+  readonly paused: ReadonlyMap<string, string>;
+  readonly running: ReadonlyMap<string, string>;
+  readonly requests: ReadonlyMap<string, string>;
+}
+
+/** Entries of one request to a node; a script blocks the node for about 5 µs an entry. */
+const CLAIMS_PER_REQUEST = 500;
+
+export class TickStore {
+  readonly #ledger: Ledger;
+  readonly #prefix: string;
+  readonly #keepMs: number;
+
+  constructor(ledger: Ledger, prefix: string, keepMs: number) {
+    this.#ledger = ledger;
+    this.#prefix = prefix;
+    this.#keepMs = keepMs;
+  }
+
+  /** @throws QuorumSilentError if fewer than a quorum answered at all */
+  async claim(term: number, claims: readonly Claim[]): Promise<Claimed> {
+    const outcomes: ClaimOutcome[] = [];
+    let sawBlank = false;
+    for (let start = 0; start < claims.length; start += CLAIMS_PER_REQUEST) {
+      const part = await this.#claimPart(term, claims.slice(start, start + CLAIMS_PER_REQUEST));
+      if (part.isStale) return part;
+      outcomes.push(...part.outcomes);
+      sawBlank ||= part.sawBlank;
+    }
+    return { outcomes, isStale: false, sawBlank };
+  }
+
+  /** `term`: of the leader who asks; undefined for a bystander. `everything` false: only pauses and requests. @throws QuorumSilentError */
+  async read(term: number | undefined, everything: boolean): Promise<StoredState> {
+    const keys = [
+      this.#ledger.key("leader"),
+      this.#key("ticks"),
+      this.#key("paused"),
+      this.#key("running"),
+      this.#key("requests"),
+    ];
+    // A new leader waits for every node that answers in time: a tick claimed on a minority only is then known not to have run.
+    const wanted = everything ? this.#ledger.nodeCount : this.#ledger.quorum;
+    const enough = (nodes: readonly NodeState[]): boolean =>
+      term === undefined || nodes.filter((node) => node.term === term).length >= wanted;
+    const answers = await this.#ledger.ask(
+      "reading schedules",
+      READ_TICKS,
+      keys,
+      [everything ? "1" : "0"],
+      parseState,
+      enough,
+    );
+    if (term === undefined) return this.#merge(answers, Number.POSITIVE_INFINITY);
+    if (answers.some((node) => node.term > term)) return { ...EMPTY, isStale: true };
+    const fenced = answers.filter((node) => node.term === term);
+    if (fenced.length >= this.#ledger.quorum) return this.#merge(fenced, term);
+    throw new QuorumSilentError({
+      election: this.#ledger.election,
+      what: "reading schedules behind the fence of the term",
+      answered: fenced.length,
+      nodeCount: this.#ledger.nodeCount,
+      needed: this.#ledger.quorum,
+      causes: [],
+    });
+  }
+
+  /** Notes ticks as ended; false if the term is stale. @throws QuorumSilentError */
+  async finish(term: number, ticks: readonly { readonly name: string; readonly atMs: number }[]): Promise<boolean> {
+    return this.#settle(
+      "running",
+      term,
+      ticks.map((tick) => `${tick.name}@${tick.atMs}`),
+    );
+  }
+
+  /** Takes requests as dealt with; false if the term is stale. @throws QuorumSilentError */
+  async take(term: number, requests: readonly Request[]): Promise<boolean> {
+    return this.#settle(
+      "requests",
+      term,
+      requests.map((request) => request.id),
+    );
+  }
+
+  /** @throws QuorumSilentError */
+  async setPaused(name: string, isPaused: boolean, version: number): Promise<void> {
+    await this.#order("paused", name, `${version} ${isPaused ? 1 : 0}`);
+  }
+
+  /** @throws QuorumSilentError */
+  async request(id: string, name: string, atMs: number): Promise<void> {
+    await this.#order("requests", id, `${atMs} ${name}`);
+  }
+
+  async #claimPart(term: number, claims: readonly Claim[]): Promise<Claimed> {
+    const keys = [this.#ledger.key("leader"), this.#key("ticks"), this.#key("paused"), this.#key("running")];
+    const args = [String(term), String(this.#keepMs)];
+    for (const claim of claims) {
+      args.push(
+        claim.name,
+        String(claim.atMs),
+        String(claim.lastMs),
+        String(claim.missed),
+        claim.mode,
+        String(claim.attempt),
+      );
+    }
+    const outcomesOf = (nodes: readonly NodeClaim[]): readonly ClaimOutcome[] =>
+      claims.map((_, index) =>
+        claimOutcome(
+          nodes.flatMap((node) => node.answers[index] ?? []),
+          this.#ledger,
+        ),
+      );
+    const answers = await this.#ledger.ask("claiming ticks", CLAIM_TICKS, keys, args, parseClaim, (nodes) =>
+      outcomesOf(nodes).every((outcome) => outcome.kind !== "open"),
+    );
+    return {
+      outcomes: outcomesOf(answers),
+      isStale: answers.some((node) => node.isStale),
+      sawBlank: answers.some((node) => node.wasBlank),
+    };
+  }
+
+  async #settle(hash: string, term: number, fields: readonly string[]): Promise<boolean> {
+    if (fields.length === 0) return true;
+    const keys = [this.#ledger.key("leader"), this.#key(hash)];
+    const answers = await this.#ledger.ask(`settling ${hash}`, SETTLE_ENTRIES, keys, [String(term), ...fields], String);
+    return !answers.includes("stale");
+  }
+
+  async #order(hash: string, field: string, value: string): Promise<void> {
+    const args = [field, value, String(this.#keepMs), this.#ledger.channel];
+    await this.#ledger.ask("ordering", ORDER, [this.#key(hash)], args, () => true);
+  }
+
+  #key(name: string): string {
+    return this.#ledger.key(`${this.#prefix}${name}`);
+  }
+
+  #merge(nodes: readonly NodeState[], term: number): StoredState {
+    const { quorum, nodeCount } = this.#ledger;
+    const informed = nodes.filter((node) => !node.isBlank);
+    const unknown = nodeCount - informed.length;
+    const schedules = new Map<string, ScheduleState>();
+    for (const name of fieldsOf(informed.map((node) => node.ticks))) {
+      if (name === "") continue;
+      const states = informed.flatMap((node) => parseSchedule(node.ticks.get(name)) ?? []);
+      const accountedMs = highestStored(
+        states.map((state) => state.accountedMs),
+        unknown,
+        quorum,
+      );
+      const stored = states.filter((state) => state.accountedMs === accountedMs);
+      if (accountedMs === undefined || stored[0] === undefined) continue;
+      schedules.set(name, {
+        accountedMs,
+        lastMs: Math.max(...stored.map((state) => state.lastMs)),
+        missed: Math.max(...stored.map((state) => state.missed)),
+      });
+    }
+    const pending: PendingTick[] = [];
+    const running = new Map<string, number>();
+    for (const field of fieldsOf(informed.map((node) => node.running))) {
+      const lines = informed.flatMap((node) => node.running.get(field) ?? []);
+      const newest = lines.map(parseRunning).toSorted((a, b) => b.term - a.term)[0];
+      if (newest === undefined || !mayBeStored(lines.length, unknown, quorum)) continue;
+      const split = field.lastIndexOf("@");
+      const name = field.slice(0, split);
+      running.set(name, (running.get(name) ?? 0) + 1);
+      if (newest.term < term) pending.push({ name, atMs: Number(field.slice(split + 1)), attempt: newest.attempt });
+    }
+    const paused = new Map<string, boolean>();
+    for (const name of fieldsOf(nodes.map((node) => node.paused))) {
+      const newest = nodes
+        .flatMap((node) => parsePause(node.paused.get(name)) ?? [])
+        .toSorted((a, b) => b.version - a.version)[0];
+      paused.set(name, newest?.isPaused === true);
+    }
+    const requests: Request[] = [];
+    for (const id of fieldsOf(nodes.map((node) => node.requests))) {
+      const lines = nodes.flatMap((node) => node.requests.get(id) ?? []);
+      const [at, ...name] = (lines[0] ?? "").split(" ");
+      if (mayBeStored(lines.length, nodeCount - nodes.length, quorum))
+        requests.push({ id, name: name.join(" "), atMs: Number(at) });
+    }
+    return {
+      schedules,
+      pending: pending.toSorted((a, b) => a.atMs - b.atMs),
+      running,
+      paused,
+      requests: requests.toSorted((a, b) => a.atMs - b.atMs),
+      sawBlank: nodes.some((node) => node.isBlank),
+      isStale: false,
+    };
+  }
+}
+
+const EMPTY: StoredState = {
+  schedules: new Map(),
+  pending: [],
+  running: new Map(),
+  paused: new Map(),
+  requests: [],
+  sawBlank: false,
+  isStale: false,
+};
+
+interface NodeClaim {
+  readonly isStale: boolean;
+  readonly wasBlank: boolean;
+  readonly answers: readonly ClaimAnswer[];
+}
+
+function parseClaim(value: unknown): NodeClaim {
+  const [first, answers] = Array.isArray(value) ? (value as readonly unknown[]) : [];
+  if (first === "stale" || !Array.isArray(answers)) return { isStale: true, wasBlank: false, answers: [] };
+  return {
+    isStale: false,
+    wasBlank: Number(first) === 0,
+    answers: answers.map((answer) => (answer === 1 ? "ok" : answer === 2 ? "paused" : { taken: Number(answer) })),
+  };
+}
+
+function parseState(value: unknown): NodeState {
+  if (!Array.isArray(value) || value.length !== 6) throw new TypeError("unexpected reply to read-ticks");
+  const [term, known, ticks, paused, running, requests] = value as readonly unknown[];
+  return {
+    term: Number(term),
+    isBlank: Number(known) === 0,
+    ticks: pairs(ticks),
+    paused: pairs(paused),
+    running: pairs(running),
+    requests: pairs(requests),
+  };
+}
+
+function pairs(list: unknown): ReadonlyMap<string, string> {
+  const map = new Map<string, string>();
+  if (!Array.isArray(list)) return map;
+  for (let index = 0; index < list.length; index += 2) map.set(String(list[index]), String(list[index + 1]));
+  return map;
+}
+
+function parseSchedule(line: string | undefined): ScheduleState | undefined {
+  const [accountedMs, , lastMs, missed] = (line ?? "").split(" ").map(Number);
+  return accountedMs === undefined || lastMs === undefined || missed === undefined
+    ? undefined
+    : { accountedMs, lastMs, missed };
+}
+
+function parsePause(line: string | undefined): { readonly version: number; readonly isPaused: boolean } | undefined {
+  const [version, isPaused] = (line ?? "").split(" ");
+  return isPaused === undefined ? undefined : { version: Number(version), isPaused: isPaused === "1" };
+}
+
+function parseRunning(line: string): { readonly term: number; readonly attempt: number } {
+  const [term, attempt] = line.split(" ").map(Number);
+  return { term: term ?? 0, attempt: attempt ?? 1 };
+}
+
+function fieldsOf(maps: readonly ReadonlyMap<string, string>[]): ReadonlySet<string> {
+  return new Set(maps.flatMap((map) => [...map.keys()]));
+}

@@ -1,0 +1,33 @@
+import { dateOf } from "../date.ts";
+import type { LeaderTerm } from "../term.ts";
+
+/** One firing of a schedule. */
+export interface Tick {
+  readonly schedule: string;
+  /** When it was due. */
+  readonly scheduledAt: Date;
+  /** When its handler was called, by this process's wall clock. */
+  readonly firedAt: Date;
+  /**
+   * The same for this tick in every process and after every failover, and fit to be a BullMQ `jobId`: with it a tick that runs twice
+   * still adds one job.
+   */
+  readonly id: string;
+  /** More than a second late: nobody could run it when it was due. */
+  readonly catchup: boolean;
+  /** 1, or more if an earlier leader started it and did not finish (`at-least-once`). */
+  readonly attempt: number;
+  /** The tick before this one that ran, if that is known. */
+  readonly lastRunAt?: Date;
+  readonly term: LeaderTerm;
+  readonly fencingToken: number;
+  /** Aborts when the term ends or is asked to, after `timeout`, or by `overlap: "cancelOther"`. */
+  readonly signal: AbortSignal;
+}
+
+export type TickHandler = (tick: Tick) => unknown;
+
+/** `nightly@20261121T030000.000Z` */
+export function tickId(schedule: string, atMs: number, suffix = ""): string {
+  return `${schedule}@${dateOf(atMs).toISOString().replaceAll(/[-:]/g, "")}${suffix === "" ? "" : `-${suffix}`}`;
+}

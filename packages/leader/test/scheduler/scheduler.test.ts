@@ -1,0 +1,139 @@
+import { LeaderElection } from "@x/leader";
+import { LeaderScheduler, type ScheduleOptions, type Tick, type TickHandler } from "@x/leader/scheduler";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { LEASE, type Nodes, startNodes } from "../support/redis.ts";
+
+interface Replica extends AsyncDisposable {
+  readonly election: LeaderElection;
+  readonly scheduler: LeaderScheduler;
+}
+
+describe("LeaderScheduler", () => {
+  let nodes: Nodes;
+  beforeAll(async () => {
+    nodes = await startNodes(3);
+  });
+  afterAll(async () => {
+    await nodes[Symbol.asyncDispose]();
+  });
+
+  function replica(name: string, id: string, drainTimeout?: number): Replica {
+    const election = new LeaderElection(nodes.redlock(), { name, id, ...LEASE, cooldown: { initial: 10 } });
+    const scheduler = new LeaderScheduler({ election, ...(drainTimeout === undefined ? {} : { drainTimeout }) });
+    return {
+      election,
+      scheduler,
+      async [Symbol.asyncDispose](): Promise<void> {
+        await scheduler.stop();
+        await election.stop();
+      },
+    };
+  }
+
+  async function until(ticks: readonly Tick[], count: number): Promise<void> {
+    await expect.poll(() => ticks.length, { timeout: 20_000 }).toBeGreaterThanOrEqual(count);
+  }
+
+  it("runs each tick on one of two replicas, and goes on after a hand-over", async () => {
+    await using a = replica("handover", "a");
+    await using b = replica("handover", "b");
+    const ticks: { by: string; tick: Tick }[] = [];
+    for (const each of [a, b]) {
+      each.scheduler.every("fast", 100, (tick) => ticks.push({ by: each.election.id, tick }), {
+        catchup: "all",
+        overlap: "allowAll",
+      });
+      each.scheduler.start();
+    }
+    await expect.poll(() => ticks.length).toBeGreaterThan(5);
+    const leader = a.election.isLeader() ? a : b;
+    await leader.scheduler.stop();
+    const before = ticks.length;
+    await expect.poll(() => ticks.length).toBeGreaterThan(before + 5);
+    const ids = ticks.map(({ tick }) => tick.id);
+    expect(new Set(ids).size).toBe(ids.length);
+    const times = ticks.map(({ tick }) => tick.scheduledAt.getTime());
+    expect(times).toEqual(times.map((_, index) => (times[0] ?? 0) + 100 * index));
+    expect(new Set(ticks.map(({ by }) => by)).size).toBe(2);
+  });
+
+  it("catches up what passed while nobody led", async () => {
+    const ticks: Tick[] = [];
+    const options: ScheduleOptions = { catchup: "all", catchupWindow: 60_000 };
+    {
+      await using first = replica("gap", "a");
+      first.scheduler.every("fast", 200, (tick) => ticks.push(tick), options);
+      first.scheduler.start();
+      await until(ticks, 3);
+    }
+    const gapEnds = Date.now() + 2_500;
+    await expect.poll(() => Date.now(), { timeout: 10_000 }).toBeGreaterThan(gapEnds);
+    const before = ticks.length;
+    await using second = replica("gap", "b");
+    second.scheduler.every("fast", 200, (tick) => ticks.push(tick), options);
+    second.scheduler.start();
+    await until(ticks, before + 15);
+    const times = ticks.map((tick) => tick.scheduledAt.getTime());
+    expect(times).toEqual(times.map((_, index) => (times[0] ?? 0) + 200 * index));
+    expect(ticks[before]?.catchup).toBe(true);
+    expect(ticks[before]?.lastRunAt?.getTime()).toBe(times[before - 1]);
+  });
+
+  it("runs only the newest missed tick by default, and counts the others", async () => {
+    const ticks: Tick[] = [];
+    {
+      await using first = replica("latest", "a");
+      first.scheduler.every("fast", 200, (tick) => ticks.push(tick));
+      first.scheduler.start();
+      await until(ticks, 2);
+    }
+    const gapEnds = Date.now() + 2_500;
+    await expect.poll(() => Date.now(), { timeout: 10_000 }).toBeGreaterThan(gapEnds);
+    const before = ticks.length;
+    await using second = replica("latest", "b");
+    second.scheduler.every("fast", 200, (tick) => ticks.push(tick));
+    second.scheduler.start();
+    await until(ticks, before + 3);
+    const missed = (await second.scheduler.list())[0]?.missed ?? 0;
+    expect(missed).toBeGreaterThan(8);
+    const gap = (ticks[before]?.scheduledAt.getTime() ?? 0) - (ticks[before - 1]?.scheduledAt.getTime() ?? 0);
+    expect(gap / 200 - 1).toBeLessThanOrEqual(missed);
+  });
+
+  it("pauses, resumes and triggers from another process than the leader's", async () => {
+    await using leader = replica("orders", "a");
+    await using operator = replica("orders", "b");
+    const ticks: Tick[] = [];
+    const handler: TickHandler = (tick) => ticks.push(tick);
+    leader.scheduler.every("fast", 100, handler);
+    operator.scheduler.every("fast", 100, handler);
+    leader.scheduler.start();
+    await until(ticks, 2);
+    const skipped: string[] = [];
+    leader.scheduler.on("tickSkipped", ({ reason }) => skipped.push(reason));
+    await operator.scheduler.pause("fast");
+    await expect.poll(() => skipped.filter((reason) => reason === "paused").length).toBeGreaterThan(3);
+    const paused = ticks.length;
+    expect((await operator.scheduler.list())[0]).toMatchObject({ name: "fast", paused: true, owner: { id: "a" } });
+    await operator.scheduler.trigger("fast");
+    await until(ticks, paused + 1);
+    expect(ticks.length).toBe(paused + 1);
+    await operator.scheduler.resume("fast");
+    await until(ticks, paused + 4);
+    expect(new Set(ticks.map((tick) => tick.id)).size).toBe(ticks.length);
+  });
+
+  it("refuses bad expressions, zones, names and options at once", async () => {
+    await using one = replica("bad", "a");
+    const { scheduler } = one;
+    const nothing: TickHandler = () => undefined;
+    expect(() => scheduler.cron("a", "99 * * * *", nothing)).toThrow(/99/);
+    expect(() => scheduler.cron("a", "* * * * *", nothing, { timezone: "Mars/Base" })).toThrow(/Mars\/Base/);
+    expect(() => scheduler.cron("a:b", "* * * * *", nothing)).toThrow(/name must not contain ":"/);
+    expect(() => scheduler.every("a", 0, nothing)).toThrow(/ms must be an integer >= 1, got 0/);
+    expect(() => scheduler.every("a", 1, nothing, { catchup: "some" as "all" })).toThrow(/catchup must be one of/);
+    scheduler.every("a", 1_000, nothing);
+    expect(() => scheduler.every("a", 1_000, nothing)).toThrow(/name must be new/);
+    await expect(scheduler.pause("b")).rejects.toMatchObject({ code: "UNKNOWN_SCHEDULE", schedule: "b" });
+  });
+});
