@@ -13,7 +13,7 @@ export const usage = `npm start -- [options]
   --naive        plain BullMQ workers without locks: what users have today
   --no-faults    kill and freeze nothing
   --flights <n>  replay only the first n of the 20,000 flights
-  --pause <ms>   wait between the read and the write of a board (default 3)
+  --pause <ms>   wait between the read and the write of a board (default 10)
   --help
 
   REDIS_URL        use this Redis for the queue and the boards, instead of starting one
@@ -29,7 +29,7 @@ export function parseCommandLine(args: readonly string[]): CommandLine {
       naive: { type: "boolean", default: false },
       "no-faults": { type: "boolean", default: false },
       flights: { type: "string", default: `${flightCount}` },
-      pause: { type: "string", default: "3" },
+      pause: { type: "string", default: "10" },
       help: { type: "boolean", default: false },
     },
   });

@@ -91,13 +91,16 @@ async function doFault(stage: Stage, kind: FaultKind, signal: AbortSignal): Prom
     }
     case "kill worker": {
       const worker = "worker-2";
+      const killedAtMs = await freezeAtWork(stage, worker, signal);
+      if (killedAtMs === undefined) return undefined;
       await stage.fleet.kill(worker);
       stage.tell(`${worker} killed`);
-      return { kind, target: worker, atMs };
+      return { kind, target: worker, atMs: killedAtMs };
     }
     case "freeze worker": {
       const worker = "worker-3";
       const frozenAtMs = await freezeAtWork(stage, worker, signal);
+      if (frozenAtMs === undefined) return undefined;
       stage.tell(`${worker} frozen`);
       const isOvertaken = await overtaken(stage, worker, frozenAtMs, signal);
       stage.fleet.thaw(worker);
@@ -110,15 +113,16 @@ async function doFault(stage: Stage, kind: FaultKind, signal: AbortSignal): Prom
   }
 }
 
-/** Freezes a worker between a read and a write; returns when, by the store's clock. */
-async function freezeAtWork(stage: Stage, worker: string, signal: AbortSignal): Promise<number> {
+/** Freezes a worker between a read and a write; returns when, by the store's clock, or undefined when there is no work any more. */
+async function freezeAtWork(stage: Stage, worker: string, signal: AbortSignal): Promise<number | undefined> {
   for (;;) {
     stage.fleet.freeze(worker);
     // What it had sent before is with the store by then.
     await delay(pollMs, undefined, { signal });
     const nowMs = await stage.nowMs();
-    if (openRuns(await stage.history(), worker, nowMs).length > 0 || stage.share() === 1) return nowMs;
+    if (openRuns(await stage.history(), worker, nowMs).length > 0) return nowMs;
     stage.fleet.thaw(worker);
+    if (stage.share() === 1) return undefined;
     await delay(pollMs, undefined, { signal });
   }
 }

@@ -30,7 +30,7 @@ export class Fleet {
     this.#children.set(name, child);
     void child.exited.then(({ code, signal }) => {
       if (this.#expectedEnds.has(child)) return;
-      this.problems.push(`${name} ended by itself (${signal ?? `code ${code}`}): ${child.output.trim()}`);
+      this.problems.push(`${name} ended by itself (${signal ?? `code ${code}`}): ${errorOf(child.output)}`);
     });
   }
 
@@ -61,7 +61,8 @@ export class Fleet {
         }, endTimeoutMs);
         const { code } = await child.kill("SIGTERM");
         clearTimeout(timer);
-        if (code !== 0 && code !== null) this.problems.push(`${name} ended with code ${code}: ${child.output.trim()}`);
+        if (code !== 0 && code !== null)
+          this.problems.push(`${name} ended with code ${code}: ${errorOf(child.output)}`);
       }),
     );
   }
@@ -76,4 +77,10 @@ export class Fleet {
     if (child === undefined) throw new Error(`no process ${name}`);
     return child;
   }
+}
+
+/** The line of an uncaught error's output that says what it was. */
+function errorOf(output: string): string {
+  const lines = output.trim().split("\n");
+  return lines.find((line) => /^\w*Error\b/.test(line)) ?? lines.at(-1) ?? "";
 }

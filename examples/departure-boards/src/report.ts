@@ -42,6 +42,7 @@ export function reportLines({
 }: Result): ReportLine[] {
   const { lost, duplicated, overlaps, outOfOrder, wrongBoards } = findings;
   const right = findings.airports - wrongBoards.length;
+  const missing = wrongBoards.reduce((sum, { expected, actual }) => sum + expected.flights - (actual?.flights ?? 0), 0);
   return [
     line(
       "flights processed",
@@ -52,7 +53,11 @@ export function reportLines({
     line("duplicates", count(duplicated.length), duplicated.length > 0),
     line("overlaps per airport", perAirport(overlaps), overlaps.size > 0),
     line("out of order per airport", perAirport(outOfOrder), outOfOrder.size > 0),
-    line("boards as a sequential pass", `${count(right)} of ${count(findings.airports)}`, wrongBoards.length > 0),
+    line(
+      "boards as a sequential pass",
+      `${count(right)} of ${count(findings.airports)}${missing === 0 ? "" : `, ${count(missing)} flights are missing on the others`}`,
+      wrongBoards.length > 0,
+    ),
     ...wrongBoards
       .slice(0, shownAirports)
       .map(({ airport, expected, actual }) =>

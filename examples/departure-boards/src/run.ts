@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { Redis } from "ioredis";
 import { BoardStore } from "./board-store.ts";
-import { judge, leaderTakeoverMs, openRuns, workerTakeoverMs } from "./checker.ts";
+import { type Findings, judge, leaderTakeoverMs, openRuns, workerTakeoverMs } from "./checker.ts";
 import type { CommandLine } from "./command-line.ts";
 import { Cursor } from "./cursor.ts";
 import { type DoneFault, runFaults } from "./faults.ts";
@@ -13,7 +13,7 @@ import type { HistoryEvent, Leadership } from "./history.ts";
 import { Progress } from "./progress.ts";
 import type { Result, Takeover } from "./report.ts";
 import { openServers, type Servers } from "./servers.ts";
-import { readFlights, type Settings } from "./settings.ts";
+import { leaseMs, readFlights, type Settings } from "./settings.ts";
 import type { View } from "./view.ts";
 
 const replicas = [1, 2, 3];
@@ -61,9 +61,11 @@ async function runFleet({ settings, flights, servers, view, faults }: Plan, sign
       fleet.start("scheduler", number);
       fleet.start("worker", number);
     }
+    if (servers.lockNodes.length > 0)
+      view.tell(0, `new lock nodes cast no vote for ${leaseMs / 1000} s, as they might have forgotten locks`);
     const watch = new AbortController();
     const either = AbortSignal.any([signal, watch.signal]);
-    const watching = follow(record, view, either);
+    const watching = follow(record, fleet, view, either);
     const stage = {
       fleet,
       lockNodes: servers.lockNodes,
@@ -74,11 +76,15 @@ async function runFleet({ settings, flights, servers, view, faults }: Plan, sign
       tell: (text: string) => view.tell(record.seconds(), text),
     };
     try {
-      const done = faults ? runFaults(stage, either) : Promise.resolve([]);
-      const [isFinished, doneFaults] = await Promise.all([watching, done]);
+      const [, doneFaults] = await Promise.all([
+        watching.then((isFinished) => {
+          if (!isFinished) watch.abort();
+        }),
+        faults ? runFaults(stage, either).catch((error: unknown) => noFaultsIf(watch.signal.aborted, error)) : [],
+      ]);
       const seconds = record.seconds();
       await fleet.end();
-      return await conclude(record, { settings, fleet, seconds, doneFaults, isFinished });
+      return await conclude(record, { settings, fleet, seconds, doneFaults });
     } finally {
       watch.abort();
     }
@@ -86,6 +92,12 @@ async function runFleet({ settings, flights, servers, view, faults }: Plan, sign
     await fleet.killAll();
     redis.disconnect();
   }
+}
+
+// A run that failed has no use for the faults that were still to come.
+function noFaultsIf(hasFailed: boolean, error: unknown): DoneFault[] {
+  if (!hasFailed) throw error;
+  return [];
 }
 
 /** What the store knows of a run, read as it grows. */
@@ -130,8 +142,8 @@ class RunRecord {
   }
 }
 
-/** Shows the run until every flight is on a board: true; or nothing has happened for too long: false. */
-async function follow(record: RunRecord, view: View, signal: AbortSignal): Promise<boolean> {
+/** Shows the run until every flight is on a board: true; or until it has failed, with the problem noted: false. */
+async function follow(record: RunRecord, fleet: Fleet, view: View, signal: AbortSignal): Promise<boolean> {
   const samples: { readonly atMs: number; readonly done: number }[] = [];
   let leader: string | undefined;
   let lastDone = 0;
@@ -159,8 +171,12 @@ async function follow(record: RunRecord, view: View, signal: AbortSignal): Promi
       staleRefused: progress.staleRefused,
     });
     if (progress.done === progress.total) return true;
+    if (fleet.problems.length > 0) return false;
     if (progress.done > lastDone) [lastDone, lastChangeMs] = [progress.done, nowMs];
-    if (nowMs - lastChangeMs > silenceMs) return false;
+    if (nowMs - lastChangeMs > silenceMs) {
+      fleet.problems.push(`no flight was put on a board for ${silenceMs / 1000} s`);
+      return false;
+    }
     await delay(updateMs, undefined, { signal });
   }
 }
@@ -170,13 +186,9 @@ interface Ending {
   readonly fleet: Fleet;
   readonly seconds: number;
   readonly doneFaults: readonly DoneFault[];
-  readonly isFinished: boolean;
 }
 
-async function conclude(
-  record: RunRecord,
-  { settings, fleet, seconds, doneFaults, isFinished }: Ending,
-): Promise<Result> {
+async function conclude(record: RunRecord, { settings, fleet, seconds, doneFaults }: Ending): Promise<Result> {
   const history = await record.read();
   const airports = new Set(record.flights.map((flight) => flight.origin));
   const findings = judge(record.flights, history, await record.store.boards(airports));
@@ -189,8 +201,16 @@ async function conclude(
     cursorRefused: (await record.cursor.state()).refused,
     takeovers: doneFaults.flatMap((fault) => takeover(fault, history, leaderships)),
     errors: fleet.errors,
-    problems: [...fleet.problems, ...(isFinished ? [] : [`no flight was put on a board for ${silenceMs / 1000} s`])],
+    problems: [...fleet.problems, ...untestedFence(settings, doneFaults, findings)],
   };
+}
+
+// A frozen worker had boards in its hands: its late writes must have come, and must have been refused.
+function untestedFence({ naive }: Settings, doneFaults: readonly DoneFault[], { staleRefused }: Findings): string[] {
+  const wasFrozen = doneFaults.some(({ kind }) => kind === "freeze worker");
+  return wasFrozen && !naive && staleRefused === 0
+    ? ["a worker was frozen, and none of its late writes was refused"]
+    : [];
 }
 
 function takeover(

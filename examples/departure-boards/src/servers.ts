@@ -45,13 +45,14 @@ function splitUrls(text: string): string[] {
   return urls;
 }
 
+// Locks put braces around theirs: the prefix may stand anywhere, and is random enough.
 async function removeKeys(url: string, prefix: string): Promise<void> {
   const redis = new Redis(url, { lazyConnect: true, retryStrategy: () => null });
   // The rejected command tells.
   redis.on("error", () => {});
   try {
     await redis.connect();
-    for await (const keys of redis.scanStream({ match: `${prefix}*`, count: 1_000 }) as AsyncIterable<string[]>) {
+    for await (const keys of redis.scanStream({ match: `*${prefix}*`, count: 1_000 }) as AsyncIterable<string[]>) {
       if (keys.length > 0) await redis.unlink(...keys);
     }
   } finally {

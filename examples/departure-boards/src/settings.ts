@@ -19,9 +19,8 @@ export interface Settings {
 
 export const queueName = "departures";
 
-/** Lease of the locks of airports and leaders, and BullMQ's own lock on a job, in ms: short, so that the takeovers can be watched. */
-export const leaseMs = 3_000;
-export const jobLockMs = 4_000;
+/** Lease of the locks of airports and leaders, and of BullMQ's own lock on a job, in ms: short, so that takeovers can be watched. */
+export const leaseMs = 4_000;
 export const stalledIntervalMs = 1_000;
 
 const variable = "DEPARTURE_BOARDS_SETTINGS";

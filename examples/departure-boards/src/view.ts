@@ -1,4 +1,4 @@
-import { Format } from "cli-progress";
+import cliProgress from "cli-progress";
 import Table from "cli-table3";
 import { createLogUpdate } from "log-update";
 import pico from "picocolors";
@@ -82,7 +82,7 @@ function plainView(stream: NodeJS.WriteStream, headline: string): View {
 }
 
 function progressLine({ done, total, rate }: Snapshot): string {
-  const bar = Format.BarFormat(done / total, {
+  const bar = cliProgress.Format.BarFormat(done / total, {
     barsize: barWidth,
     barCompleteString: "█".repeat(barWidth),
     barIncompleteString: "░".repeat(barWidth),

@@ -8,7 +8,7 @@ import { depart } from "./board.ts";
 import { BoardStore } from "./board-store.ts";
 import type { Flight } from "./flight.ts";
 import type { EventKind } from "./history.ts";
-import { fromEnvironment, jobLockMs, leaseMs, queueName, stalledIntervalMs } from "./settings.ts";
+import { fromEnvironment, leaseMs, queueName, stalledIntervalMs } from "./settings.ts";
 
 const concurrency = 20;
 
@@ -21,7 +21,7 @@ const options = {
   connection: { url: settings.redisUrl, maxRetriesPerRequest: null },
   prefix: `${settings.prefix}bull`,
   concurrency,
-  lockDuration: jobLockMs,
+  lockDuration: leaseMs,
   stalledInterval: stalledIntervalMs,
   // A job may lose its worker to a SIGKILL and the next one to a SIGSTOP.
   maxStalledCount: 5,

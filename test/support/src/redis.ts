@@ -85,7 +85,7 @@ export class RedisServer implements AsyncDisposable {
     this.#args = [
       ...["--bind", this.host, "--port", `${port}`, "--unixsocket", this.path, "--dir", folder],
       ...["--save", "", "--appendonly", options.persistence === true ? "yes" : "no", "--appendfsync", "always"],
-      ...["--daemonize", "no", "--logfile", "", "--loglevel", "notice"],
+      ...["--daemonize", "no", "--set-proc-title", "no", "--logfile", "", "--loglevel", "notice"],
       ...(options.args ?? []),
     ];
   }

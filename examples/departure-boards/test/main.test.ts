@@ -1,0 +1,95 @@
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { type Child, spawnChild, startRedis, startRedisNodes, temporaryFolder } from "@x/test-support";
+import { expect, it } from "vitest";
+
+const main = new URL("../src/main.ts", import.meta.url);
+
+function start(...args: string[]): Child {
+  return spawnChild(main, { args });
+}
+
+/** Starts the run with a temporary folder of its own; `leftovers` are the servers and folders that are still in it. */
+function startApart(...args: string[]): { run: Child; leftovers: () => string[] } {
+  const folder = mkdtempSync(join(temporaryFolder(), "run-"));
+  const run = spawnChild(main, { args, env: { TMPDIR: folder } });
+  const servers = (): string[] =>
+    execFileSync("ps", ["-eo", "args"], { encoding: "utf8" })
+      .split("\n")
+      .filter((line) => line.includes(folder) && line.includes("redis"));
+  return { run, leftovers: () => [...readdirSync(folder).filter((name) => name.startsWith("x-redis")), ...servers()] };
+}
+
+/** The report's lines by their label. */
+function report(output: string): Map<string, string> {
+  const lines = output.split("\n").map((line) => /^(\S.*?) {2,}(.*)$/.exec(line));
+  return new Map(
+    lines.flatMap((match) => (match?.[1] === undefined || match[2] === undefined ? [] : [[match[1], match[2]]])),
+  );
+}
+
+it("arrives at the boards of a sequential pass through every fault, and ends with code 0", {
+  timeout: 180_000,
+}, async () => {
+  const { run, leftovers } = startApart("--flights", "2000");
+  await using _ = run;
+  expect(await run.exited, run.output).toEqual({ code: 0, signal: null });
+  const lines = report(run.output);
+  expect(lines.get("flights processed")).toMatch(/^2,000 of 2,000 in /);
+  for (const label of ["lost", "duplicates", "overlaps per airport", "out of order per airport"])
+    expect(lines.get(label), label).toBe("0");
+  expect(lines.get("boards as a sequential pass")).toBe("58 of 58");
+  expect(Number(lines.get("stale writes refused"))).toBeGreaterThan(0);
+  expect(run.output).toMatch(/next leader after scheduler-\d was killed +\d+\.\d s\n/);
+  expect(run.output).toMatch(/airports of worker-2, killed, moved on +\d+\.\d s\n/);
+  expect(run.output).toMatch(/airports of worker-3, frozen, moved on +\d+\.\d s\n/);
+  expect(run.output).toMatch(/\ncorrect +every board is what a sequential pass over the log gives\n$/);
+  await expect.poll(leftovers).toEqual([]);
+});
+
+it("shows wrong totals with plain workers, and ends with code 1", { timeout: 120_000 }, async () => {
+  await using run = start("--naive", "--no-faults", "--flights", "2000");
+  expect(await run.exited, run.output).toEqual({ code: 1, signal: null });
+  const lines = report(run.output);
+  expect(lines.get("overlaps per airport")).toMatch(/^[\d,]+ at \d+ airports/);
+  expect(lines.get("boards as a sequential pass")).toMatch(/^\d+ of 58, [\d,]+ flights are missing on the others$/);
+  expect(run.output).toMatch(/\nWRONG +\d+ of the lines above\n$/);
+});
+
+it("uses the servers that the environment names, kills none of them, and leaves no key on them", {
+  timeout: 120_000,
+}, async () => {
+  await using queueNode = await startRedis();
+  const lockNodes = await startRedisNodes(3);
+  try {
+    await using run = spawnChild(main, {
+      args: ["--flights", "500"],
+      env: { REDIS_URL: queueNode.url, LOCK_REDIS_URLS: lockNodes.map((node) => node.url).join(", ") },
+    });
+    expect(await run.exited, run.output).toEqual({ code: 0, signal: null });
+    expect(run.output).not.toContain("lock node");
+    for (const node of [queueNode, ...lockNodes]) expect(await node.call("KEYS", "*departure-boards*")).toEqual([]);
+  } finally {
+    await Promise.all(lockNodes.map((node) => node.stop()));
+  }
+});
+
+it.each([
+  ["SIGINT", 130],
+  ["SIGTERM", 143],
+] as const)("cleans up on %s", { timeout: 60_000 }, async (signal, code) => {
+  const { run, leftovers } = startApart("--flights", "2000");
+  await using _ = run;
+  await expect.poll(() => run.output, { timeout: 40_000 }).toContain("leads, term");
+  expect(leftovers().length).toBeGreaterThan(6);
+  expect(await run.kill(signal)).toEqual({ code, signal: null });
+  expect(run.output).toContain(`stopped by ${signal}`);
+  await expect.poll(leftovers).toEqual([]);
+});
+
+it("ends with one line for a wrong option", { timeout: 30_000 }, async () => {
+  await using run = start("--flights", "none");
+  expect(await run.exited).toEqual({ code: 1, signal: null });
+  expect(run.output).toBe("--flights must be an integer from 1 to 20000, got none\n");
+});
