@@ -1,0 +1,90 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { endedCleanly, heldNow, isHeldBy, type NodeView, parseView, termsAfter, yieldsTo } from "../src/record.ts";
+
+function view(given: Partial<NodeView>): NodeView {
+  return {
+    lockValue: "",
+    pttlMs: -2,
+    term: 0,
+    revision: 0,
+    token: "",
+    record: undefined,
+    ended: false,
+    request: undefined,
+    terms: [],
+    standings: [],
+    ...given,
+  };
+}
+
+function leads(term: number, pttlMs = 900): NodeView {
+  const record = { term, id: `id${term}`, instance: `id${term}#1`, sinceMs: 1 };
+  return view({ lockValue: `token${term}`, pttlMs, term, revision: 0, token: `token${term}`, record, terms: [record] });
+}
+
+describe("record", () => {
+  it("sees a leader exactly where a quorum has its token", () => {
+    fc.assert(
+      fc.property(fc.array(fc.boolean(), { minLength: 3, maxLength: 5 }), (masks) => {
+        const quorum = Math.floor(masks.length / 2) + 1;
+        const views = masks.map((has) => (has ? leads(5) : view({})));
+        expect(heldNow(views, quorum)?.record.term).toBe(masks.filter(Boolean).length >= quorum ? 5 : undefined);
+      }),
+    );
+  });
+
+  it("does not take the record of an older term for the leader of a newer lock", () => {
+    const taken = { ...leads(5), lockValue: "token6" };
+    expect(heldNow([taken, taken, taken], 2)).toBeUndefined();
+    expect(isHeldBy([taken, taken, taken], "token6", 2)).toBe(true);
+  });
+
+  it("gives the lease that a quorum still has", () => {
+    expect(heldNow([leads(5, 900), leads(5, 500), leads(5, 100)], 2)?.expiresInMs).toBe(500);
+  });
+
+  it("merges what the nodes remember of terms, once each and in order", () => {
+    const record = (term: number): NodeView["terms"][number] => ({ term, id: "a", instance: "a#1", sinceMs: term });
+    fc.assert(
+      fc.property(
+        fc.array(fc.array(fc.integer({ min: 1, max: 20 })), { minLength: 1, maxLength: 5 }),
+        fc.nat({ max: 10 }),
+        (known, after) => {
+          const terms = termsAfter(
+            known.map((each) => view({ terms: each.map(record) })),
+            after,
+          ).map((each) => each.term);
+          expect(terms).toEqual([...new Set(known.flat())].filter((term) => term > after).toSorted((a, b) => a - b));
+        },
+      ),
+    );
+  });
+
+  it("knows a clean end from a crash", () => {
+    const clean = { ...leads(5), ended: true };
+    expect(endedCleanly([view({}), view({})], 6)).toBe(true);
+    expect(endedCleanly([clean, view({})], 6)).toBe(true);
+    expect(endedCleanly([leads(5), leads(5)], 6)).toBe(false);
+    expect(endedCleanly([clean, leads(7)], 8)).toBe(false);
+  });
+
+  it("yields to the preferred candidate, else to the highest waiting one above its own priority", () => {
+    const self = { term: 9, id: "me", priority: 1 };
+    const standings = [
+      { untilMs: 1, priority: 5, id: "high" },
+      { untilMs: 1, priority: 3, id: "middle" },
+    ];
+    expect(yieldsTo([view({ standings })], self)).toBe("high");
+    expect(yieldsTo([view({ standings })], { ...self, priority: 5 })).toBeUndefined();
+    expect(yieldsTo([view({ request: { term: 8, preferred: "other" } })], self)).toBe("other");
+    expect(yieldsTo([view({ standings, request: { term: 8, preferred: "me" } })], self)).toBeUndefined();
+    expect(yieldsTo([view({ request: { term: 9, preferred: "other" } })], self)).toBeUndefined();
+  });
+
+  it("survives a record that somebody else has written", () => {
+    const reply = ["tok", 100, ["3", "0", "tok", "{not json", "0"], ["", ""], ["null", '{"term":"x"}'], ["junk"], 5];
+    expect(parseView(reply)).toMatchObject({ record: undefined, terms: [], standings: [] });
+    expect(() => parseView("PONG")).toThrow(TypeError);
+  });
+});
