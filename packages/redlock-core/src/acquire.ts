@@ -72,7 +72,7 @@ class Acquisition {
     this.#slot = engine.slotOf(resources);
     this.#options = options;
     this.#startedMs = engine.clock.monotonicMs();
-    this.#order = engine.sightings.order(engine.clock.wallMs());
+    this.#order = options.order ?? engine.sightings.order(engine.clock.wallMs());
     this.#limit = new Limit(engine.clock, {
       timeoutMs: options.timeout,
       signal: options.signal,

@@ -71,7 +71,7 @@ export class Events {
 
   /** Adds a listener; returns a function that takes it out. */
   on<Name extends RedlockEventName>(name: Name, listener: (message: RedlockEvents[Name]) => void): () => void {
-    if (!NAMES.includes(name)) throw new TypeError(`event must be one of ${NAMES.join(", ")}, got ${String(name)}`);
+    if (!NAMES.includes(name)) throw new TypeError(`event must be one of ${NAMES.join(", ")}, got ${name}`);
     if (typeof listener !== "function") throw new TypeError(`listener must be a function, got ${typeof listener}`);
     const listeners = this.#listeners.get(name) ?? new Set<Listener>();
     this.#listeners.set(name, listeners);

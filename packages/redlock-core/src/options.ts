@@ -48,8 +48,15 @@ export interface AcquireOptions {
   readonly timeout?: number;
   /** Ends the wait at once; the call rejects with `signal.reason`. */
   readonly signal?: AbortSignal;
+  /** Keeps the lock alive until released. Default: the option of the `Redlock`; always with `using`. */
   readonly autoExtend?: boolean;
+  /** No auto-extension beyond this, in ms. Default: the option of the `Redlock`. */
   readonly maxHold?: number;
+  /**
+   * The place in the queue, in microseconds since the epoch; the smallest is first. Default: now. Whoever was told by `untilTurn`
+   * that it is its turn claims it with the same order, in whatever process.
+   */
+  readonly order?: number;
 }
 
 export interface ResolvedOptions {
@@ -73,6 +80,7 @@ export interface ResolvedAcquireOptions {
   readonly signal: AbortSignal | undefined;
   readonly autoExtend: boolean;
   readonly maxHold: number;
+  readonly order: number | undefined;
 }
 
 /** Below this the drift margin, the round trip and the timers' resolution leave nothing to hold. */
@@ -139,6 +147,7 @@ export function resolveAcquireOptions(
       signal: undefined,
       autoExtend: autoExtendDefault,
       maxHold: defaults.maxHold,
+      order: undefined,
     };
   }
   objectOf("options", options);
@@ -151,6 +160,7 @@ export function resolveAcquireOptions(
     signal: options.signal,
     autoExtend: boolean("autoExtend", options.autoExtend ?? autoExtendDefault),
     maxHold: duration("maxHold", options.maxHold ?? defaults.maxHold, 1),
+    order: options.order === undefined ? undefined : resolveOrder(options.order),
   };
 }
 
@@ -159,6 +169,10 @@ export function resolveTtl(ttl: number | undefined, defaults: ResolvedOptions): 
   integer("ttl", ttl, { min: MIN_TTL_MS, max: DAY_MS });
   checkTtl("ttl", ttl, defaults.maxTtl, defaults.driftFactor);
   return ttl;
+}
+
+export function resolveOrder(order: number): number {
+  return integer("order", order, { min: 0, max: Number.MAX_SAFE_INTEGER });
 }
 
 /** The resources of one lock: one name or a list of distinct names, none empty. */
@@ -234,5 +248,5 @@ function string(name: string, value: unknown): string {
 function describe(value: unknown): string {
   if (value === null) return "null";
   if (typeof value === "object") return Array.isArray(value) ? "an array" : "an object";
-  return typeof value === "string" ? JSON.stringify(value) : String(value as number);
+  return typeof value === "string" ? JSON.stringify(value) : `${value as number}`;
 }

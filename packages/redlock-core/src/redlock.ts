@@ -17,6 +17,7 @@ import { Hints } from "./hints.ts";
 import { Holding } from "./holding.ts";
 import { type Inspection, inspect } from "./inspect.ts";
 import { lockKeyOf, sideKeyOf } from "./keys.ts";
+import { Limit } from "./limit.ts";
 import { LocalQueues } from "./local-queue.ts";
 import type { Lock } from "./lock.ts";
 import type { NodeScript } from "./node.ts";
@@ -33,6 +34,7 @@ import { systemRandom } from "./random.ts";
 import { Renewal } from "./renewal.ts";
 import { type NodeReply, runEverywhere } from "./run.ts";
 import { forceReleaseScript } from "./scripts/force-release.lua.ts";
+import { untilTurn } from "./turn.ts";
 
 /** Above this a quorum is slower than it is safe; no deployment that we know of has more than nine. */
 const MAX_NODES = 31;
@@ -160,6 +162,34 @@ export class Redlock implements AsyncDisposable {
     } finally {
       await lock.release();
     }
+  }
+
+  /**
+   * Stands in the queue for a lock without acquiring it, and resolves when it is this caller's turn: the lock is then
+   * reserved for its `order` for about a second, for `acquire(resource, { order })` in this or any other process. Resolves also
+   * when the holder's lease must have ended. Rejects with `signal.reason` when the caller cancels, with
+   * `RedlockClosedError` when this `Redlock` is closed.
+   */
+  async untilTurn(
+    resource: string,
+    options: { readonly order?: number; readonly signal?: AbortSignal } = {},
+  ): Promise<void> {
+    const names = resolveResources(resource);
+    const { signal, order } = resolveAcquireOptions(options, this.#engine.options, false);
+    this.#assertOpen(names, signal);
+    const limit = new Limit(this.#engine.clock, {
+      timeoutMs: Number.POSITIVE_INFINITY,
+      signal,
+      closed: this.#closing.signal,
+    });
+    try {
+      const outcome = await untilTurn(this.#engine, this.#hints, { resource, order, limit });
+      if (outcome === "turn") return;
+    } finally {
+      limit.dispose();
+    }
+    signal?.throwIfAborted();
+    throw new RedlockClosedError(names);
   }
 
   /** What each node says about a resource, and what follows for all together. Changes nothing. Never rejects for a node. */

@@ -20,14 +20,14 @@ local function mayTake(first, member, order)
   if not value then
     local head = call('ZRANGE', KEYS[first + 2], 0, 0, 'WITHSCORES')
     if not head[1] then return true, false end
-    if head[1] == member or (order and order < tonumber(head[2])) then return true, true end
+    if head[1] == member or (order and order <= tonumber(head[2])) then return true, true end
     if order then enrol(first, order, member, 0) end
     handOver(first)
     value = call('GET', key)
     if not value then return true, true end
   end
   local reservedMember, reservedOrder = reservedFor(value)
-  return reservedMember and order and (reservedMember == member or order < reservedOrder), true
+  return reservedMember and order and (reservedMember == member or order <= reservedOrder), true
 end
 
 local function deny(first, count, index, member, order)

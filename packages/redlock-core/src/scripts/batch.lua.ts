@@ -5,7 +5,7 @@
  * KEYS  the node's hash if ARGV[1] > 0, then three per resource and operation: lock, fence, waiters
  * ARGV  1 quarantine in ms, or 0   2 life of a stored fencing token in ms   3 clamp in µs   4 life of a reservation in ms
  *       5 '1' where PUBLISH counts every subscriber of the node   6 life of an idle queue of waiters in ms
- *       then per operation: its letter (A acquire, E extend, R release, L leave), its count of resources, its arguments
+ *       then per operation: its letter (A acquire, E extend, R release, L leave, W wait), its count of resources, its arguments
  *
  * Replies {seconds, microseconds, quarantineLeftMs, reply of operation 1, 2, …}: the node's time, and per operation what its
  * file says, or {-1, message} for an error.
@@ -23,7 +23,7 @@ local fenceTtl, clampUs, grantTtl, countsReceivers, waiterTtl = ARGV[2], tonumbe
 `;
 
 const dispatch = /* lua */ `
-local operations = {A = {acquire, 5}, E = {extend, 3}, R = {release, 1}, L = {leave, 1}}
+local operations = {A = {acquire, 5}, E = {extend, 3}, R = {release, 1}, L = {leave, 1}, W = {wait, 2}}
 local replies = {time[1], time[2], quarantineLeftMs}
 local first, a = quarantineMs > 0 and 2 or 1, 7
 while ARGV[a] do

@@ -1,8 +1,9 @@
 /**
- * Defines `release(first, count, a)` and `leave(first, count, a)`.
+ * Defines `release(first, count, a)`, `leave(first, count, a)` and `wait(first, count, a)`.
  *
  * release: ARGV a: token. Deletes the lock keys that hold the token; replies how many did.
  * leave:   ARGV a: member. Takes a waiter out, with the reservation that it may have; replies 1.
+ * wait:    ARGV a: member, order. Enrols a waiter that attempts nothing itself; replies the pttl of the first resource's key.
  */
 export const release: string = /* lua */ `
 local function release(first, count, a)
@@ -14,6 +15,14 @@ local function release(first, count, a)
     end
   end
   return deleted
+end
+
+local function wait(first, count, a)
+  for i = 0, count - 1 do
+    enrol(first + 3 * i, tonumber(ARGV[a + 1]), ARGV[a], call('PTTL', KEYS[first + 3 * i]))
+    freed[#freed + 1] = first + 3 * i
+  end
+  return call('PTTL', KEYS[first])
 end
 
 local function leave(first, count, a)
