@@ -10,7 +10,7 @@
  * a job that was already chosen, and after the lane's keys were deleted by hand.
  */
 import { type Clock, type Lock, LockHeldError, Redlock } from "@x/redlock-core";
-import { type BackendFactory, DelayedError, type Job, type RedisQueueBackend, Worker } from "bullmq";
+import { type BackendFactory, DelayedError, Job, type RedisQueueBackend, Worker } from "bullmq";
 import { checkScripts, installedScripts, targetOf } from "./bullmq.ts";
 import { tell } from "./channels.ts";
 import { composeScripts } from "./compose.ts";
@@ -114,7 +114,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       onError: (error) => this.emit("error", error),
     });
     try {
-      this.#lane.attach(targetOf(this, this.createJob({ name: "contract", data: "{}", opts: {} } as never, "0")));
+      this.#lane.attach(targetOf(this, new Job(this as never, "contract", {})));
     } catch (error) {
       this.close(true).catch(() => {});
       throw error;
@@ -219,8 +219,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 
   protected override createJob(...args: Parameters<Worker<Data, Result, Name>["createJob"]>): Job<Data, Result, Name> {
     const job = super.createJob(...args);
-    // The first call is the contract check of the constructor, before there is a lane.
-    const arrival = args[1] === "0" ? undefined : this.#lane.arrivalOf(args[1]);
+    const arrival = this.#lane.arrivalOf(args[1]);
     if (arrival !== undefined) this.#arrivals.set(job, arrival);
     return job;
   }

@@ -1,0 +1,3 @@
+import { behavesLikeBullMQ } from "./support/behaviour.ts";
+
+behavesLikeBullMQ();

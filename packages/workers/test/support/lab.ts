@@ -1,0 +1,153 @@
+/** A queue on a server of its own, workers on it, and a record of what ran when; all closed together. */
+import { setTimeout as delay } from "node:timers/promises";
+import { type RedisServer, type RedisServerOptions, startRedis } from "@x/test-support";
+import { ExclusiveWorker, type ExclusiveWorkerOptions, type JobLock } from "@x/workers";
+import { type Job, Queue, type QueueOptions } from "bullmq";
+import { Redis } from "ioredis";
+import { expect } from "vitest";
+
+export interface Data {
+  readonly k?: unknown;
+  readonly i: number;
+  readonly ms?: number;
+}
+
+export interface Ran {
+  readonly jobId: string;
+  readonly key: string;
+  readonly i: number;
+  readonly fencingToken: number;
+  readonly startedMs: number;
+  endedMs: number | undefined;
+}
+
+type Body = (job: Job<Data>, signal: AbortSignal, lock: JobLock) => unknown;
+
+export class Lab implements AsyncDisposable {
+  readonly server: RedisServer;
+  readonly ran: Ran[] = [];
+  readonly errors: Error[] = [];
+  readonly redis: Redis;
+  readonly #closers: (() => Promise<unknown>)[] = [];
+
+  private constructor(server: RedisServer) {
+    this.server = server;
+    this.redis = new Redis({ path: server.path, maxRetriesPerRequest: null, retryStrategy: () => 50 });
+    this.redis.on("error", () => {});
+  }
+
+  static async start(options: RedisServerOptions = {}): Promise<Lab> {
+    return new Lab(await startRedis(options));
+  }
+
+  get connection(): { readonly path: string; readonly maxRetriesPerRequest: null } {
+    return { path: this.server.path, maxRetriesPerRequest: null };
+  }
+
+  queue(name = "q", options: Partial<QueueOptions> = {}): Queue<Data> {
+    const queue = new Queue<Data>(name, { connection: this.connection, ...options });
+    queue.on("error", () => {});
+    this.defer(async () => await queue.close());
+    return queue;
+  }
+
+  /** A worker whose jobs are recorded; by default they take `data.ms` (2) milliseconds. */
+  worker(
+    body: Body = () => undefined,
+    options: Partial<ExclusiveWorkerOptions<Data>> = {},
+    name = "q",
+  ): ExclusiveWorker<Data> {
+    const worker = new ExclusiveWorker<Data>(
+      name,
+      async (job, _token, signal, lock) => {
+        const record: Ran = {
+          jobId: `${name}:${job.id}`,
+          key: String(job.data.k),
+          i: job.data.i,
+          fencingToken: lock.fencingToken,
+          startedMs: performance.now(),
+          endedMs: undefined,
+        };
+        this.ran.push(record);
+        try {
+          await delay(job.data.ms ?? 2);
+          return await body(job, signal, lock);
+        } finally {
+          record.endedMs = performance.now();
+        }
+      },
+      { connection: this.connection, concurrency: 20, key: "k", ...options },
+    );
+    return this.adopt(worker);
+  }
+
+  adopt<W extends ExclusiveWorker<Data>>(worker: W): W {
+    worker.on("error", (error) => this.errors.push(error));
+    this.defer(async () => await worker.close());
+    return worker;
+  }
+
+  defer(close: () => Promise<unknown>): void {
+    this.#closers.push(close);
+  }
+
+  /** Pairs of runs of one key that overlapped in time. */
+  overlaps(): string[] {
+    const found: string[] = [];
+    const last = new Map<string, Ran>();
+    for (const run of this.ran.filter((each) => each.key !== "undefined")) {
+      const before = last.get(run.key);
+      if (before !== undefined && (before.endedMs ?? Number.POSITIVE_INFINITY) > run.startedMs) {
+        found.push(`${before.jobId} and ${run.jobId}`);
+      }
+      last.set(run.key, run);
+    }
+    return found;
+  }
+
+  /** Places where a key's jobs did not start in the order of `i`. */
+  inversions(): string[] {
+    const found: string[] = [];
+    const last = new Map<string, Ran>();
+    for (const run of this.ran) {
+      const before = last.get(run.key);
+      if (before !== undefined && before.i > run.i) found.push(`${before.i} before ${run.i} of ${run.key}`);
+      last.set(run.key, run);
+    }
+    return found;
+  }
+
+  /** What the lane still holds of any key. */
+  async leftovers(queue = "q"): Promise<string[]> {
+    const keys = await this.redis.keys(`*:${queue}:lane:*`);
+    return keys.filter((key) => !key.endsWith("lane:seq"));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const close of this.#closers.reverse()) await close();
+    this.redis.disconnect();
+    await this.server.stop();
+  }
+}
+
+export function jobs(count: number, keyOf: (i: number) => unknown, ms?: number): { name: string; data: Data }[] {
+  return Array.from({ length: count }, (_, i) => ({
+    name: "job",
+    data: { k: keyOf(i), i, ...(ms === undefined ? {} : { ms }) },
+  }));
+}
+
+export async function until(condition: () => boolean | Promise<boolean>, timeout = 20_000): Promise<void> {
+  await expect.poll(condition, { timeout, interval: 10 }).toBe(true);
+}
+
+export async function finished(queue: Queue, count: number, timeout = 20_000): Promise<void> {
+  await until(async () => (await queue.getJobCountByTypes("completed", "failed")) === count, timeout);
+}
+
+/** A promise that somebody else settles. */
+export function gate(): { readonly passed: Promise<void>; open(): void } {
+  let open = (): void => {};
+  const passed = new Promise<void>((resolve) => (open = resolve));
+  return { passed, open };
+}
