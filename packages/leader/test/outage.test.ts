@@ -1,0 +1,199 @@
+/** What happens to a term when the lock nodes fail. */
+import { LeaderElection, type LeaderElectionOptions, type LeaderInfo, type LossReason } from "@x/leader";
+import { Redlock } from "@x/redlock-core";
+import { startProxy } from "@x/test-support";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
+
+describe("outages of lock nodes", () => {
+  let nodes: Nodes;
+  let elections: LeaderElection[];
+  beforeEach(() => {
+    elections = [];
+  });
+  afterEach(async () => {
+    await Promise.all(elections.map((election) => election.stop({ drainTimeout: 0 })));
+    await nodes[Symbol.asyncDispose]();
+  });
+
+  function candidate(id: string, options: Partial<LeaderElectionOptions> = {}): LeaderElection {
+    const election = new LeaderElection(nodes.redlock(), {
+      name: "jobs",
+      id,
+      ...LEASE,
+      cooldown: { initial: 10 },
+      ...options,
+    });
+    elections.push(election);
+    return election;
+  }
+
+  const untilAborted = async (term: { signal: AbortSignal }): Promise<void> => {
+    if (!term.signal.aborted)
+      await new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+  };
+
+  it("loses the term at its deadline when Redis is down for longer, and is elected again afterwards", async () => {
+    nodes = await startNodes(1);
+    const election = candidate("a");
+    const losses: LossReason[] = [];
+    const terms: number[] = [];
+    election.on("lost", ({ reason }) => losses.push(reason));
+    election.on("elected", ({ term }) => terms.push(term));
+    const running = election.run(untilAborted);
+    await expect.poll(() => terms.length).toBe(1);
+    await nodes.servers[0]?.kill();
+    await expect.poll(() => losses, { timeout: 10_000 }).toEqual(["renew-deadline"]);
+    expect(election.isLeader()).toBe(false);
+    expect(election.health()).toMatchObject({ healthy: true, running: true });
+    await nodes.servers[0]?.start();
+    await expect.poll(() => terms.length, { timeout: 20_000 }).toBe(2);
+    expect(terms[1]).toBeGreaterThan(terms[0] ?? 0);
+    await election.stop();
+    await running;
+  });
+
+  it("does not notice a minority of nodes that are down or hang", async () => {
+    nodes = await startNodes(5);
+    const election = candidate("a");
+    let renewals = 0;
+    const losses: LossReason[] = [];
+    election.on("lost", ({ reason }) => losses.push(reason));
+    election.on("renewed", () => {
+      renewals += 1;
+    });
+    await using term = await election.campaign();
+    await nodes.servers[0]?.kill();
+    nodes.servers[1]?.freeze();
+    const before = renewals;
+    await expect.poll(() => renewals, { timeout: 20_000 }).toBeGreaterThan(before + 15);
+    expect(losses).toEqual([]);
+    expect(term.isCurrent()).toBe(true);
+    expect(await term.verify()).toBe(true);
+    expect(await election.leader()).toMatchObject({ term: term.term, self: true });
+    nodes.servers[1]?.thaw();
+  });
+
+  it("hands over although a minority of nodes hangs", async () => {
+    nodes = await startNodes(3);
+    const first = candidate("a");
+    const second = candidate("b");
+    const term = await first.campaign();
+    const waiting = second.campaign();
+    await expect.poll(() => second.state).toBe("follower");
+    nodes.servers[2]?.freeze();
+    await term.resign();
+    await using next = await waiting;
+    expect(next.term).toBeGreaterThan(term.term);
+    nodes.servers[2]?.thaw();
+  });
+
+  it("keeps the leadership and its record through a restart of every node, one after another, without persistence", async () => {
+    nodes = await startNodes(5);
+    const redlock = nodes.redlock({ quarantine: true });
+    const election = new LeaderElection(redlock, { name: "jobs", id: "a", ...LEASE, value: "here" });
+    elections.push(election);
+    const losses: LossReason[] = [];
+    election.on("lost", ({ reason }) => losses.push(reason));
+    let renewals = 0;
+    election.on("renewed", () => {
+      renewals += 1;
+    });
+    await using term = await election.campaign();
+    for (const server of nodes.servers) {
+      await server.restart();
+      const restarted = Date.now();
+      const before = renewals;
+      await expect.poll(() => renewals, { timeout: 20_000 }).toBeGreaterThan(before + 3);
+      await expect.poll(() => Date.now(), { timeout: 20_000 }).toBeGreaterThan(restarted + MAX_TTL + 700);
+    }
+    expect(losses).toEqual([]);
+    expect(term.isCurrent()).toBe(true);
+    await expect.poll(async () => (await election.leader())?.value, { timeout: 10_000 }).toBe("here");
+    for (const server of nodes.servers) {
+      await expect.poll(() => server.call("HGET", "{leader:jobs}:leader", "term")).toBe(String(term.term));
+    }
+  }, 60_000);
+
+  it("ends a term when an operator forces the lock free, and elects the next in order", async () => {
+    nodes = await startNodes(3);
+    const order: string[] = [];
+    const first = candidate("a");
+    const second = candidate("b");
+    for (const election of [first, second]) {
+      election.on("elected", () => order.push(`${election.id} elected`));
+      election.on("lost", ({ reason }) => order.push(`${election.id} lost: ${reason}`));
+    }
+    const firstRuns = first.run(untilAborted);
+    await expect.poll(() => order).toEqual(["a elected"]);
+    const secondRuns = second.run(untilAborted);
+    await expect.poll(() => second.state).toBe("follower");
+    await nodes.redlock().forceRelease("leader:jobs");
+    await expect.poll(() => order.length, { timeout: 15_000 }).toBeGreaterThanOrEqual(3);
+    expect(order.toSorted().slice(0, 3)).toEqual(["a elected", "a lost: lost-to-other", "b elected"]);
+    await Promise.all([first.stop(), second.stop()]);
+    await Promise.all([firstRuns, secondRuns]);
+  });
+
+  it("never has two leaders when the key is deleted by hand", async () => {
+    nodes = await startNodes(1);
+    const first = candidate("a");
+    const second = candidate("b");
+    const firstRuns = first.run(untilAborted);
+    await expect.poll(() => first.isLeader()).toBe(true);
+    const secondRuns = second.run(untilAborted);
+    await expect.poll(() => second.state).toBe("follower");
+    let elections2 = 0;
+    second.on("elected", () => {
+      elections2 += 1;
+    });
+    for (let time = 0; time < 5; time += 1) {
+      await nodes.servers[0]?.call("DEL", "leader:jobs");
+      const until = Date.now() + 400;
+      await expect
+        .poll(() => {
+          expect(first.isLeader() && second.isLeader()).toBe(false);
+          return Date.now();
+        })
+        .toBeGreaterThan(until);
+    }
+    await expect.poll(() => first.isLeader() !== second.isLeader(), { timeout: 10_000 }).toBe(true);
+    expect(elections2).toBeLessThanOrEqual(5);
+    await Promise.all([first.stop(), second.stop()]);
+    await Promise.all([firstRuns, secondRuns]);
+  });
+
+  it("shows an observer every term once and in order, also those that it could not see", async () => {
+    nodes = await startNodes(1);
+    const server = nodes.servers[0];
+    if (server === undefined) throw new Error("no server");
+    await using proxy = await startProxy({ host: server.host, port: server.port });
+    const far = new Redlock([proxy.url], { ttl: MAX_TTL, maxTtl: MAX_TTL, nodeTimeout: 300 });
+    const observer = new LeaderElection(far, { name: "jobs", id: "observer", ...LEASE });
+    elections.push(observer);
+    const seen: (LeaderInfo | null)[] = [];
+    const watching = (async (): Promise<void> => {
+      for await (const info of observer.observe()) seen.push(info);
+    })();
+    await expect.poll(() => seen).toEqual([null]);
+    const terms: number[] = [];
+    const election = candidate("a");
+    const lead = async (): Promise<void> => {
+      const term = await election.campaign();
+      terms.push(term.term);
+      await term.resign({ cooldown: 0 });
+    };
+    for (let time = 0; time < 3; time += 1) await lead();
+    proxy.refuse();
+    proxy.drop();
+    for (let time = 0; time < 3; time += 1) await lead();
+    proxy.heal();
+    for (let time = 0; time < 2; time += 1) await lead();
+    const seenTerms = (): number[] => seen.flatMap((info) => info?.term ?? []);
+    await expect.poll(() => seenTerms().at(-1), { timeout: 20_000 }).toBe(terms.at(-1));
+    expect(seenTerms()).toEqual(terms);
+    await observer.stop();
+    await watching;
+    await far.close();
+  });
+});

@@ -1,0 +1,56 @@
+/** A candidate in a process of its own: campaigns for ever and tells its parent of each term. Argument: JSON of `CandidateArgs`. */
+import { LeaderElection, type LeaderTerm } from "@x/leader";
+import { Redlock } from "@x/redlock-core";
+import type { CandidateArgs, CandidateMessage, CandidateOrder } from "./messages.ts";
+
+const args = JSON.parse(process.argv[2] ?? "{}") as CandidateArgs;
+const tell = (message: CandidateMessage): void => void process.send?.(message);
+
+const redlock = new Redlock(
+  args.paths.map((path) => ({ path })),
+  { ttl: args.maxTtl, maxTtl: args.maxTtl, nodeTimeout: 300, quarantine: args.quarantine ?? false },
+);
+const election = new LeaderElection(redlock, {
+  name: args.name,
+  id: args.id,
+  leaseDuration: args.leaseDuration,
+  renewDeadline: args.renewDeadline,
+  retryPeriod: args.retryPeriod,
+  cooldown: { initial: 50 },
+  ...(args.worker === undefined ? {} : { renewal: { worker: args.worker } }),
+});
+let current: LeaderTerm | undefined;
+election.on("elected", (term) => tell({ type: "elected", term: term.term, at: Date.now() }));
+election.on("lost", ({ term, reason }) => tell({ type: "lost", term, reason, at: Date.now() }));
+
+/** Counts guarded calls that were made though the term was over by the clock of this process. */
+const running = election.run(
+  async (term) => {
+    current = term;
+    const work = term.guard(() => tell({ type: "worked", term: term.term, at: Date.now() }));
+    const timer = setInterval(() => {
+      try {
+        work();
+      } catch {
+        clearInterval(timer);
+      }
+    }, args.workEveryMs ?? 20);
+    await new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+    clearInterval(timer);
+    current = undefined;
+  },
+  { stopOn: ["SIGTERM"] },
+);
+
+process.on("message", (order: CandidateOrder) => {
+  if (order.type === "block") {
+    const until = performance.now() + order.ms;
+    while (performance.now() < until);
+    tell({ type: "unblocked", isCurrent: current?.isCurrent() ?? false, at: Date.now() });
+  } else void election.stop();
+});
+tell({ type: "ready" });
+await running;
+await redlock.close();
+tell({ type: "done", at: Date.now() });
+process.disconnect();

@@ -1,0 +1,51 @@
+import { type Child, spawnChild } from "@x/test-support";
+
+export interface CandidateArgs {
+  readonly paths: readonly string[];
+  readonly name: string;
+  readonly id: string;
+  readonly maxTtl: number;
+  readonly leaseDuration: number;
+  readonly renewDeadline: number;
+  readonly retryPeriod: number;
+  readonly quarantine?: boolean;
+  readonly workEveryMs?: number;
+  readonly worker?: { readonly redlock: string; readonly maxBlock: number };
+}
+
+export type CandidateMessage =
+  | { readonly type: "ready" }
+  | { readonly type: "elected"; readonly term: number; readonly at: number }
+  | { readonly type: "lost"; readonly term: number; readonly reason: string; readonly at: number }
+  | { readonly type: "worked"; readonly term: number; readonly at: number }
+  | { readonly type: "unblocked"; readonly isCurrent: boolean; readonly at: number }
+  | { readonly type: "done"; readonly at: number };
+
+export type CandidateOrder = { readonly type: "block"; readonly ms: number } | { readonly type: "stop" };
+
+type Of<Type extends CandidateMessage["type"]> = CandidateMessage & { readonly type: Type };
+
+/** A candidate process, and what it told. */
+export class Candidate implements AsyncDisposable {
+  readonly child: Child;
+
+  constructor(args: CandidateArgs) {
+    this.child = spawnChild(new URL("candidate.ts", import.meta.url), { name: args.id, args: [JSON.stringify(args)] });
+  }
+
+  all<Type extends CandidateMessage["type"]>(type: Type): readonly Of<Type>[] {
+    return this.child.messages.filter((message): message is Of<Type> => (message as CandidateMessage).type === type);
+  }
+
+  next<Type extends CandidateMessage["type"]>(type: Type): Promise<Of<Type>> {
+    return this.child.message((message): message is Of<Type> => (message as CandidateMessage).type === type);
+  }
+
+  order(order: CandidateOrder): void {
+    this.child.send({ ...order });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.child[Symbol.asyncDispose]();
+  }
+}
