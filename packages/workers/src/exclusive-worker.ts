@@ -267,8 +267,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
       if (!lock.isHeld()) return await this.#yield(run, job, "unreachable");
       const result = await this.#process(run, job);
-      // What ran without its lock may have overlapped another job: it must not count as done.
-      if (run.lost === undefined) lock.assertHeld();
+      // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is lost,
+      // BullMQ itself refuses the result.
+      lock.assertHeld();
       return result;
     } finally {
       const confirmed = await lock.release();

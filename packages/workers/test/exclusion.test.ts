@@ -1,0 +1,402 @@
+/** The lock of a key: other queues, plain code, several lock nodes, and what happens when it is held or lost. */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { setTimeout as delay } from "node:timers/promises";
+import { LockLostError, Redlock } from "@x/redlock-core";
+import { startRedis, startRedisNodes } from "@x/test-support";
+import { ExclusiveWorker, JobLockLostError } from "@x/workers";
+import type { Job } from "bullmq";
+import { describe, expect, it } from "vitest";
+import { type Data, finished, gate, jobs, Lab, until } from "./support/lab.ts";
+
+function redlockOn(lab: Lab, nodes: ConstructorParameters<typeof Redlock>[0], options = {}): Redlock {
+  const redlock = new Redlock(nodes, { ttl: 5_000, autoExtend: true, ...options });
+  lab.defer(async () => await redlock.close());
+  return redlock;
+}
+
+/** Messages of a diagnostics channel while the lab is open. */
+function listen<Message>(lab: Lab, name: string): Message[] {
+  const messages: Message[] = [];
+  const listener = (message: unknown): void => void messages.push(message as Message);
+  subscribe(name, listener);
+  lab.defer(async () => void unsubscribe(name, listener));
+  return messages;
+}
+
+describe("with plain code and other queues", () => {
+  it("excludes jobs of two queues and plain code from one another, with increasing fencing tokens", async () => {
+    await using lab = await Lab.start();
+    const [first, second] = [lab.queue("first"), lab.queue("second")];
+    const plain = redlockOn(lab, lab.connection);
+    const tokens = new Map<string, number[]>();
+    const inside = new Set<string>();
+    const clashes: string[] = [];
+    const work = async (key: string, fencingToken: number): Promise<void> => {
+      if (inside.has(key)) clashes.push(key);
+      inside.add(key);
+      tokens.set(key, [...(tokens.get(key) ?? []), fencingToken]);
+      await delay(1);
+      inside.delete(key);
+    };
+    const body = async (job: Job<Data>, _signal: AbortSignal, lock: { fencingToken: number }): Promise<void> =>
+      await work(String(job.data.k), lock.fencingToken);
+    for (const name of ["first", "second"]) lab.worker(body, { lockWait: 2_000 }, name);
+    await Promise.all([
+      first.addBulk(jobs(40, (i) => `k${i % 3}`)),
+      second.addBulk(jobs(40, (i) => `k${i % 3}`)),
+      ...jobs(30, (i) => `k${i % 3}`).map(async ({ data }) => {
+        await plain.using(String(data.k), async (lock) => await work(String(data.k), lock.fencingToken));
+      }),
+    ]);
+    await finished(first, 40);
+    await finished(second, 40);
+    expect(clashes).toEqual([]);
+    expect([...tokens.values()].flat()).toHaveLength(110);
+    for (const each of tokens.values()) expect(each).toEqual([...each].sort((a, b) => a - b));
+    expect(lab.inversions().length).toBeGreaterThanOrEqual(0);
+    expect(lab.errors).toEqual([]);
+  });
+
+  it("sends a job whose lock is held back to delayed with its key, and runs it when the lock is released", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const plain = redlockOn(lab, lab.connection);
+    const yields = listen<{ jobId: string; reason: string }>(lab, "x.workers.yield");
+    const wakes = listen<{ jobId: string }>(lab, "x.workers.wake");
+    const held = await plain.acquire("a");
+    const worker = lab.worker(undefined, { concurrency: 1, lockWait: 20, recheckInterval: 60_000 });
+    const [job] = await queue.addBulk([...jobs(2, () => "a"), { name: "job", data: { k: "b", i: 5 } }]);
+    // One slot: b runs because a does not wait in it; the second job of a does not overtake the first.
+    await until(() => lab.ran.length === 1);
+    expect(lab.ran[0]?.key).toBe("b");
+    await until(async () => (await queue.getDelayedCount()) === 2);
+    expect(await worker.explain("1")).toMatchObject({ verdict: "delayed-with-keys", state: "delayed" });
+    expect(await worker.explain("2")).toMatchObject({ verdict: "parked", keys: [{ holder: "1", ahead: 0 }] });
+    expect((await queue.getJob("1"))?.attemptsStarted).toBe(0);
+    await held.release();
+    await finished(queue, 3);
+    expect(lab.ran.map((run) => run.i)).toEqual([5, 0, 1]);
+    expect(yields).toEqual([expect.objectContaining({ jobId: "1", reason: "held" })]);
+    expect(wakes).toEqual([expect.objectContaining({ jobId: "1", keys: ["a"] })]);
+    expect((await queue.getJob(job?.id ?? ""))?.attemptsMade).toBe(1);
+    expect(lab.errors).toEqual([]);
+  });
+
+  it("brings such a job back by itself when the process that would wake it is gone", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const plain = redlockOn(lab, lab.connection);
+    const held = await plain.acquire("a");
+    const first = lab.worker(undefined, { lockWait: 10, recheckInterval: 600, drainDelay: 1 });
+    await queue.addBulk(jobs(1, () => "a"));
+    await until(async () => (await queue.getDelayedCount()) === 1);
+    await first.close();
+    await held.release();
+    lab.worker(undefined, { lockWait: 10, recheckInterval: 600, drainDelay: 1 });
+    await finished(queue, 1);
+  });
+
+  it("names locks as told, so that keys of two kinds of entity do not clash", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const plain = redlockOn(lab, lab.connection);
+    await using _other = await plain.acquire("7");
+    const seen: unknown[] = [];
+    lab.worker(
+      async (_job, _signal, lock) => void seen.push(lock.keys, lock.resources, await plain.tryAcquire("account:7")),
+      {
+        resource: (key) => `account:${key}`,
+      },
+    );
+    await queue.addBulk(jobs(1, () => 7));
+    await finished(queue, 1);
+    expect(seen).toEqual([["7"], ["account:7"], null]);
+  });
+});
+
+describe("on lock nodes of their own", () => {
+  it("goes on while a minority of nodes is down", async () => {
+    const nodes = await startRedisNodes(3);
+    try {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const redlock = redlockOn(
+        lab,
+        nodes.map((node) => ({ path: node.path })),
+        { quarantine: false },
+      );
+      lab.worker(undefined, { redlock, lockTtl: 2_000, lockWait: 2_000 });
+      await queue.addBulk(jobs(60, (i) => `k${i % 5}`));
+      await until(() => lab.ran.length > 10);
+      await nodes[0]?.kill();
+      await finished(queue, 60);
+      expect(await queue.getFailedCount()).toBe(0);
+      expect(lab.overlaps()).toEqual([]);
+      expect(lab.inversions()).toEqual([]);
+      expect(lab.ran.every((run) => run.fencingToken > 0)).toBe(true);
+    } finally {
+      await Promise.all(nodes.map((node) => node.stop()));
+    }
+  });
+
+  it("runs nothing while the lock nodes are down, and fails no job for it", async () => {
+    await using locks = await startRedis();
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const redlock = redlockOn(lab, { path: locks.path });
+    lab.worker(undefined, { redlock, lockTtl: 2_000 });
+    await queue.addBulk(jobs(2, () => "a"));
+    await finished(queue, 2);
+    await locks.kill();
+    await queue.addBulk(jobs(3, () => "a"));
+    await until(() => lab.errors.length > 0);
+    expect(lab.ran).toHaveLength(2);
+    await locks.start();
+    await finished(queue, 5);
+    expect(await queue.getFailedCount()).toBe(0);
+    expect((await queue.getCompleted()).map((job) => job.attemptsStarted)).toEqual([1, 1, 1, 1, 1]);
+    expect(lab.inversions().slice(1)).toEqual([]);
+  });
+});
+
+describe("when a lock is lost", () => {
+  it("aborts the signal when the key's lock is taken away, and does not count the job as done", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const lost = listen<{ error: Error }>(lab, "x.workers.lost");
+    const seen: unknown[] = [];
+    const worker = lab.worker(
+      async (_job, signal, lock) => {
+        await worker.redlock.forceRelease("a");
+        await until(() => signal.aborted);
+        seen.push(signal.reason, lock.isHeld(), lock.remaining());
+        try {
+          lock.assertHeld();
+        } catch (error) {
+          seen.push(error);
+        }
+      },
+      { lockTtl: 1_000 },
+    );
+    await queue.addBulk(jobs(1, () => "a"));
+    await finished(queue, 1);
+    expect(seen).toEqual([expect.any(LockLostError), false, 0, expect.any(LockLostError)]);
+    expect((await queue.getFailed())[0]?.failedReason).toMatch(/is lost \(forced\)/);
+    expect(lost).toHaveLength(1);
+    expect(await lab.leftovers()).toEqual([]);
+  });
+
+  it("aborts the signal when BullMQ's lock of the job is lost, and keeps others out until the old run has ended", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const reasons: unknown[] = [];
+    const ending = gate();
+    const tuned = {
+      lockDuration: 1_000,
+      stalledInterval: 300,
+      concurrency: 4,
+      lockWait: 20,
+      recheckInterval: 300,
+      drainDelay: 1,
+    };
+    for (let n = 0; n < 2; n++) {
+      lab.worker(async (job, signal) => {
+        if (job.data.i > 0 || reasons.length > 0) return;
+        await lab.redis.del(`bull:q:${job.id}:lock`);
+        await until(() => signal.aborted);
+        reasons.push(signal.reason);
+        // A processor that ignores its signal: the job is stalled, and taken again, but must not run beside this one.
+        await ending.passed;
+      }, tuned);
+    }
+    await queue.addBulk(jobs(3, () => "a"));
+    await until(() => reasons.length === 1);
+    await until(async () => (await queue.getJob("1"))?.stalledCounter === 1);
+    await delay(500);
+    expect(lab.ran).toHaveLength(1);
+    ending.open();
+    await finished(queue, 3);
+    expect(reasons).toEqual([expect.any(JobLockLostError)]);
+    expect(lab.ran.map((run) => run.i)).toEqual([0, 0, 1, 2]);
+    expect(lab.overlaps()).toEqual([]);
+    expect(lab.ran.map((run) => run.fencingToken)).toEqual(
+      lab.ran.map((run) => run.fencingToken).sort((a, b) => a - b),
+    );
+    expect(await queue.getFailedCount()).toBe(0);
+  });
+
+  it("aborts by its own clock when the queue's Redis does not answer any more", async () => {
+    await using locks = await startRedis();
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const redlock = redlockOn(lab, { path: locks.path });
+    const aborted = gate();
+    lab.worker(
+      async (_job, signal) => {
+        if (lab.ran.length > 1) return;
+        lab.server.freeze();
+        await until(() => signal.aborted);
+        expect(signal.reason).toBeInstanceOf(JobLockLostError);
+        lab.server.thaw();
+        aborted.open();
+      },
+      { redlock, lockDuration: 800, lockTtl: 800, stalledInterval: 300 },
+    );
+    await queue.addBulk(jobs(1, () => "a"));
+    await aborted.passed;
+    await finished(queue, 1);
+    expect(lab.overlaps()).toEqual([]);
+  });
+
+  it("does not start a job that was fetched too long ago and is somebody else's by now", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const stale = listen<{ jobId: string; ageMs: number }>(lab, "x.workers.stale");
+    const held = await redlockOn(lab, lab.connection).acquire("a");
+    // Waits in its slot for longer than the lease, while its lock is taken away as if it had ended in a freeze.
+    lab.worker(undefined, {
+      lockDuration: 1_000,
+      lockTtl: 1_000,
+      stalledInterval: 60_000,
+      lockWait: 5_000,
+      skipLockRenewal: true,
+    });
+    await queue.addBulk(jobs(1, () => "a"));
+    await until(async () => (await queue.getActiveCount()) === 1);
+    await lab.redis.del("bull:q:1:lock");
+    await delay(700);
+    await held.release();
+    await until(() => stale.length === 1);
+    expect(stale[0]).toMatchObject({ jobId: "1" });
+    expect(lab.ran).toEqual([]);
+    expect((await queue.getJob("1"))?.attemptsMade).toBe(0);
+  });
+
+  it("confirms a job that was fetched long ago and is still ours, and runs it", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const held = await redlockOn(lab, lab.connection).acquire("a");
+    lab.worker(undefined, { lockDuration: 2_000, lockTtl: 1_000, lockWait: 5_000 });
+    await queue.addBulk(jobs(1, () => "a"));
+    await until(async () => (await queue.getActiveCount()) === 1);
+    await delay(1_200);
+    await held.release();
+    await finished(queue, 1);
+    expect(await queue.getCompletedCount()).toBe(1);
+  });
+});
+
+describe("drop-in", () => {
+  it("aborts the signal of a job that the user cancels", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const reasons: unknown[] = [];
+    const worker = lab.worker(async (job, signal) => {
+      setTimeout(() => worker.cancelJob(String(job.id), "changed my mind"), 5);
+      await until(() => signal.aborted);
+      reasons.push(signal.reason);
+    });
+    await queue.addBulk(jobs(1, () => "a"));
+    await finished(queue, 1);
+    expect(reasons).toEqual(["changed my mind"]);
+  });
+
+  it("runs processors with any number of parameters, as BullMQ does", async () => {
+    await using lab = await Lab.start();
+    const seen: unknown[] = [];
+    const queue = lab.queue("many");
+    const processors = [
+      async (job: Job<Data>) => void seen.push(["one", job.data.i]),
+      async (job: Job<Data>, token?: string) => void seen.push(["two", job.data.i, typeof token]),
+      async (job: Job<Data>, _token?: string, signal?: AbortSignal) =>
+        void seen.push(["three", job.data.i, signal?.aborted]),
+    ];
+    for (const [n, processor] of processors.entries()) {
+      await queue.add("job", { k: "a", i: n });
+      const worker = lab.adopt(new ExclusiveWorker<Data>("many", processor, { connection: lab.connection, key: "k" }));
+      await finished(queue, n + 1);
+      await worker.close();
+    }
+    expect(seen).toEqual([
+      ["one", 0],
+      ["two", 1, "string"],
+      ["three", 2, false],
+    ]);
+  });
+
+  it.each([false, true])(
+    "runs sandboxed processors (worker threads: %s), which learn of their lock",
+    async (useWorkerThreads) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const file = new URL("./processors/report.cjs", import.meta.url);
+      const worker = lab.adopt(
+        new ExclusiveWorker<Data>("q", file, {
+          connection: lab.connection,
+          concurrency: 3,
+          key: "k",
+          useWorkerThreads,
+        }),
+      );
+      await queue.addBulk(jobs(4, () => "a", 0));
+      await finished(queue, 4);
+      const results = (await queue.getCompleted())
+        .sort((a, b) => Number(a.id) - Number(b.id))
+        .map((job) => job.returnvalue.lock);
+      const tokens = results.map((lock) => lock.fencingToken as number);
+      expect(results.map((lock) => [lock.keys, lock.resources])).toEqual(results.map(() => [["a"], ["a"]]));
+      expect(tokens).toEqual([...tokens].sort((a, b) => a - b));
+      expect(new Set(tokens).size).toBe(4);
+      await queue.add("job", { k: "a", i: 9, ms: 20_000 });
+      await until(async () => (await queue.getActiveCount()) === 1);
+      await until(() => worker.cancelJob("5", "stop"));
+      await finished(queue, 5);
+      expect((await queue.getJob("5"))?.returnvalue.aborted).toBe(true);
+    },
+  );
+
+  it("works with jobs that are fetched by hand", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.adopt(new ExclusiveWorker<Data>("q", null, { connection: lab.connection, key: "k" }));
+    await queue.addBulk([...jobs(2, () => "a"), { name: "job", data: { i: 7 } }]);
+    const first = await worker.getNextJob("t1", { block: false });
+    const keyless = await worker.getNextJob("t2", { block: false });
+    expect([first?.data.i, keyless?.data.i]).toEqual([0, 7]);
+    if (first === undefined || keyless === undefined) return;
+    const lock = await worker.lockJob(first);
+    expect(lock?.fencingToken).toBeGreaterThan(0);
+    expect(await worker.lockJob(keyless)).toBeUndefined();
+    expect(await worker.getNextJob("t3", { block: false })).toBeUndefined();
+    await lock?.release();
+    await first.moveToCompleted("done", "t1", false);
+    expect((await worker.getNextJob("t4", { block: false }))?.data.i).toBe(1);
+  });
+
+  it("does not let a job of another worker in, which no lane was asked for", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, { autorun: false });
+    const job = await queue.add("job", { k: "a", i: 0 });
+    await expect(worker.lockJob(job)).rejects.toThrow(/without passing through its lane/);
+  });
+
+  it("keeps counting after its key function threw", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    let isBroken = true;
+    lab.worker(undefined, {
+      key: (job) => {
+        if (isBroken && job.data.i === 1) throw new Error("boom");
+        return String(job.data.k);
+      },
+    });
+    const added = await queue.addBulk(jobs(3, () => "a"));
+    await finished(queue, 3);
+    expect((await queue.getFailed()).map((job) => job.failedReason)).toEqual(["job 2: its key function threw: boom"]);
+    isBroken = false;
+    await added[1]?.retry();
+    await until(async () => (await queue.getCompletedCount()) === 3);
+    expect(lab.ran.map((run) => run.i)).toEqual([0, 2, 1]);
+  });
+});
