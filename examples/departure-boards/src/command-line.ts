@@ -5,6 +5,7 @@ export interface CommandLine {
   readonly faults: boolean;
   readonly flights: number;
   readonly pauseMs: number;
+  readonly attach: boolean;
   readonly help: boolean;
 }
 
@@ -14,6 +15,7 @@ export const usage = `npm start -- [options]
   --no-faults    kill and freeze nothing
   --flights <n>  replay only the first n of the 20,000 flights
   --pause <ms>   wait between the read and the write of a board (default 10)
+  --attach       start nothing: watch and judge the processes that docker-compose.yml starts
   --help
 
   REDIS_URL        use this Redis for the queue and the boards, instead of starting one
@@ -30,6 +32,7 @@ export function parseCommandLine(args: readonly string[]): CommandLine {
       "no-faults": { type: "boolean", default: false },
       flights: { type: "string", default: `${flightCount}` },
       pause: { type: "string", default: "10" },
+      attach: { type: "boolean", default: false },
       help: { type: "boolean", default: false },
     },
   });
@@ -38,6 +41,7 @@ export function parseCommandLine(args: readonly string[]): CommandLine {
     faults: !values["no-faults"],
     flights: integer("--flights", values.flights, 1, flightCount),
     pauseMs: integer("--pause", values.pause, 0, 1_000),
+    attach: values.attach,
     help: values.help,
   };
 }

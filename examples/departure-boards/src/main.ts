@@ -1,6 +1,6 @@
 import { constants } from "node:os";
 import pico from "picocolors";
-import { parseCommandLine, usage } from "./command-line.ts";
+import { type CommandLine, parseCommandLine, usage } from "./command-line.ts";
 import { type ReportLine, reportLines, verdict } from "./report.ts";
 import { runDepartureBoards } from "./run.ts";
 import { openView } from "./view.ts";
@@ -25,11 +25,7 @@ async function main(): Promise<number> {
       process.stdout.write(`${usage}\n`);
       return 0;
     }
-    const workers = commandLine.naive ? "plain workers without locks" : "exclusive workers";
-    const view = openView(
-      process.stdout,
-      `departure boards: ${commandLine.flights.toLocaleString("en-US")} flights, 3 schedulers, 3 ${workers}`,
-    );
+    const view = openView(process.stdout, headline(commandLine));
     try {
       const result = await runDepartureBoards(commandLine, process.env, view, stop.signal);
       view.close();
@@ -46,6 +42,12 @@ async function main(): Promise<number> {
     process.stderr.write(`${pico.red(reason instanceof Error ? reason.message : String(reason))}\n`);
     return reason instanceof Interrupted ? 128 + constants.signals[reason.signal] : 1;
   }
+}
+
+function headline({ attach, flights, naive }: CommandLine): string {
+  if (attach) return "departure boards: replicas that run elsewhere";
+  const workers = naive ? "plain workers without locks" : "exclusive workers";
+  return `departure boards: ${flights.toLocaleString("en-US")} flights, 3 schedulers, 3 ${workers}`;
 }
 
 function format({ label, text, isWrong }: ReportLine): string {

@@ -1,6 +1,7 @@
 /** One run from the first server to the last process: starts everything, does the faults, waits, ends everything, judges. */
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import type { RedisServer } from "@x/test-support";
 import { Redis } from "ioredis";
 import { BoardStore } from "./board-store.ts";
 import { type Findings, judge, leaderTakeoverMs, openRuns, workerTakeoverMs } from "./checker.ts";
@@ -12,8 +13,8 @@ import type { Flight } from "./flight.ts";
 import type { HistoryEvent, Leadership } from "./history.ts";
 import { Progress } from "./progress.ts";
 import type { Result, Takeover } from "./report.ts";
-import { openServers, type Servers } from "./servers.ts";
-import { leaseMs, readFlights, type Settings } from "./settings.ts";
+import { openServers } from "./servers.ts";
+import { leaseMs, readFlights, type Settings, settingsFrom } from "./settings.ts";
 import type { View } from "./view.ts";
 
 const replicas = [1, 2, 3];
@@ -30,15 +31,16 @@ export async function runDepartureBoards(
   view: View,
   signal: AbortSignal,
 ): Promise<Result> {
+  const { naive, pauseMs, faults, attach } = commandLine;
+  if (attach)
+    return await runFleet({ settings: settingsFrom(environment), lockNodes: [], view, faults: false, attach }, signal);
   const prefix = `departure-boards:${randomBytes(4).toString("hex")}:`;
-  const flights = readFlights(commandLine.flights);
   const servers = await openServers(environment, prefix);
   try {
     signal.throwIfAborted();
-    const { naive, pauseMs } = commandLine;
-    const { redisUrl, lockRedisUrls } = servers;
-    const settings: Settings = { prefix, redisUrl, lockRedisUrls, flights: flights.length, naive, pauseMs };
-    return await runFleet({ settings, flights, servers, view, faults: commandLine.faults }, signal);
+    const { redisUrl, lockRedisUrls, lockNodes } = servers;
+    const settings: Settings = { prefix, redisUrl, lockRedisUrls, flights: commandLine.flights, naive, pauseMs };
+    return await runFleet({ settings, lockNodes, view, faults, attach }, signal);
   } finally {
     await servers.stop();
   }
@@ -46,29 +48,32 @@ export async function runDepartureBoards(
 
 interface Plan {
   readonly settings: Settings;
-  readonly flights: readonly Flight[];
-  readonly servers: Servers;
+  /** Those that faults may be done to. */
+  readonly lockNodes: readonly RedisServer[];
   readonly view: View;
   readonly faults: boolean;
+  /** The processes run elsewhere already. */
+  readonly attach: boolean;
 }
 
-async function runFleet({ settings, flights, servers, view, faults }: Plan, signal: AbortSignal): Promise<Result> {
+async function runFleet({ settings, lockNodes, view, faults, attach }: Plan, signal: AbortSignal): Promise<Result> {
+  const flights = readFlights(settings.flights);
   const redis = new Redis(settings.redisUrl, { maxRetriesPerRequest: null });
   const record = new RunRecord(redis, settings.prefix, flights);
   const fleet = new Fleet(settings);
   try {
-    for (const number of replicas) {
+    for (const number of attach ? [] : replicas) {
       fleet.start("scheduler", number);
       fleet.start("worker", number);
     }
-    if (servers.lockNodes.length > 0)
+    if (lockNodes.length > 0)
       view.tell(0, `new lock nodes cast no vote for ${leaseMs / 1000} s, as they might have forgotten locks`);
     const watch = new AbortController();
     const either = AbortSignal.any([signal, watch.signal]);
     const watching = follow(record, fleet, view, either);
     const stage = {
       fleet,
-      lockNodes: servers.lockNodes,
+      lockNodes,
       share: () => record.progress.done / flights.length,
       leader: async () => (await record.cursor.state()).leader,
       nowMs: () => record.nowMs(),

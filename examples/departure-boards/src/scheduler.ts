@@ -1,4 +1,4 @@
-/** One of three replicas that campaign; the leader replays the log into the queue, in chunks. Started by main.ts. */
+/** One of three replicas that campaign; the leader replays the log into the queue, in chunks. Started by main.ts, or as a container. */
 import { setTimeout as delay } from "node:timers/promises";
 import { LeaderElection, type LeaderTerm } from "@x/leader";
 import { Redlock } from "@x/redlock-core";
@@ -6,14 +6,15 @@ import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { Cursor, DeposedError } from "./cursor.ts";
 import type { Flight } from "./flight.ts";
-import { fromEnvironment, leaseMs, queueName, readFlights } from "./settings.ts";
+import { leaseMs, nameFrom, queueName, readFlights, settingsFrom } from "./settings.ts";
 
 const chunkSize = 250;
 // Enough for sixty job slots, and little enough that the leader is at work during most of the run.
 const fullBacklog = 1_500;
 const backlogCheckMs = 50;
 
-const { settings, name } = fromEnvironment();
+const settings = settingsFrom(process.env);
+const name = nameFrom(process.env, "scheduler");
 const flights = readFlights(settings.flights);
 const redis = new Redis(settings.redisUrl, { maxRetriesPerRequest: null });
 const queue = new Queue<Flight>(queueName, { connection: redis, prefix: `${settings.prefix}bull` });
@@ -28,7 +29,7 @@ process.once("SIGTERM", () => stop.abort());
 await election.run(replay, { signal: stop.signal, onTaskEnd: "hold" });
 await Promise.all([redlock.close(), queue.close()]);
 redis.disconnect();
-process.disconnect();
+process.disconnect?.();
 
 /** Enqueues what is left of the log; a chunk that a predecessor sent already is ignored, because its jobs' ids exist. */
 async function replay(term: LeaderTerm): Promise<void> {

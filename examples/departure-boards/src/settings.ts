@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { hostname } from "node:os";
 import type { Flight } from "./flight.ts";
 import { parseFlights } from "./flight.ts";
 
@@ -25,15 +26,23 @@ export const stalledIntervalMs = 1_000;
 
 const variable = "DEPARTURE_BOARDS_SETTINGS";
 
-/** The environment by which a child process gets the settings and its own name. */
+const nameVariable = "DEPARTURE_BOARDS_NAME";
+
+/** The environment by which a process gets the settings and its own name. */
 export function toEnvironment(settings: Settings, name: string): Record<string, string> {
-  return { [variable]: JSON.stringify({ settings, name }) };
+  return { [variable]: JSON.stringify(settings), [nameVariable]: name };
 }
 
-export function fromEnvironment(): { readonly settings: Settings; readonly name: string } {
-  const text = process.env[variable];
-  if (text === undefined) throw new Error(`${variable} is not set: main.ts starts this process`);
-  return JSON.parse(text) as { settings: Settings; name: string };
+/** @throws Error when the process was started without settings. */
+export function settingsFrom(environment: NodeJS.ProcessEnv): Settings {
+  const text = environment[variable];
+  if (text === undefined) throw new Error(`${variable} is not set: main.ts and docker-compose.yml set it`);
+  return JSON.parse(text) as Settings;
+}
+
+/** This process's name; by default one that tells replicas in containers apart. */
+export function nameFrom(environment: NodeJS.ProcessEnv, role: string): string {
+  return environment[nameVariable] ?? `${role}-${hostname()}`;
 }
 
 /** The first `count` flights of the log. */

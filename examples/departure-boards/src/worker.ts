@@ -1,4 +1,4 @@
-/** One of three worker processes: puts each flight on its airport's board. Started by main.ts. */
+/** One of three worker processes: puts each flight on its airport's board. Started by main.ts, or as a container. */
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock } from "@x/redlock-core";
 import { ExclusiveWorker } from "@x/workers";
@@ -8,11 +8,12 @@ import { depart } from "./board.ts";
 import { BoardStore } from "./board-store.ts";
 import type { Flight } from "./flight.ts";
 import type { EventKind } from "./history.ts";
-import { fromEnvironment, leaseMs, queueName, stalledIntervalMs } from "./settings.ts";
+import { leaseMs, nameFrom, queueName, settingsFrom, stalledIntervalMs } from "./settings.ts";
 
 const concurrency = 20;
 
-const { settings, name } = fromEnvironment();
+const settings = settingsFrom(process.env);
+const name = nameFrom(process.env, "worker");
 const redis = new Redis(settings.redisUrl, { maxRetriesPerRequest: null });
 const store = new BoardStore(redis, settings.prefix);
 let runCount = 0;
@@ -60,5 +61,5 @@ async function end(): Promise<void> {
   await worker.close();
   await redlock.close();
   redis.disconnect();
-  process.disconnect();
+  process.disconnect?.();
 }

@@ -2,17 +2,27 @@ import { expect, it } from "vitest";
 import { parseCommandLine } from "../src/command-line.ts";
 
 it("replays everything, with locks and faults, by default", () => {
-  expect(parseCommandLine([])).toEqual({ naive: false, faults: true, flights: 20_000, pauseMs: 10, help: false });
+  expect(parseCommandLine([])).toEqual({
+    naive: false,
+    faults: true,
+    flights: 20_000,
+    pauseMs: 10,
+    attach: false,
+    help: false,
+  });
 });
 
 it("reads every option", () => {
-  expect(parseCommandLine(["--naive", "--no-faults", "--flights", "10", "--pause", "0", "--help"])).toEqual({
-    naive: true,
-    faults: false,
-    flights: 10,
-    pauseMs: 0,
-    help: true,
-  });
+  expect(parseCommandLine(["--naive", "--no-faults", "--flights", "10", "--pause", "0", "--attach", "--help"])).toEqual(
+    {
+      naive: true,
+      faults: false,
+      flights: 10,
+      pauseMs: 0,
+      attach: true,
+      help: true,
+    },
+  );
 });
 
 it.each([

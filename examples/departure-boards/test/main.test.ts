@@ -3,6 +3,7 @@ import { mkdtempSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { type Child, spawnChild, startRedis, startRedisNodes, temporaryFolder } from "@x/test-support";
 import { expect, it } from "vitest";
+import { toEnvironment } from "../src/settings.ts";
 
 const main = new URL("../src/main.ts", import.meta.url);
 
@@ -73,6 +74,26 @@ it("uses the servers that the environment names, kills none of them, and leaves 
   } finally {
     await Promise.all(lockNodes.map((node) => node.stop()));
   }
+});
+
+it("watches and judges replicas that run elsewhere", { timeout: 60_000 }, async () => {
+  await using node = await startRedis();
+  const settings = {
+    prefix: "elsewhere:",
+    redisUrl: node.url,
+    lockRedisUrls: [node.url],
+    flights: 300,
+    naive: false,
+    pauseMs: 1,
+  };
+  const replicas = ["scheduler", "worker", "worker"].map((role, index) =>
+    spawnChild(new URL(`../src/${role}.ts`, import.meta.url), { env: toEnvironment(settings, `${role}-${index}`) }),
+  );
+  await using run = spawnChild(main, { args: ["--attach"], env: toEnvironment(settings, "boards") });
+  expect(await run.exited, run.output).toEqual({ code: 0, signal: null });
+  expect(report(run.output).get("flights processed")).toMatch(/^300 of 300 in /);
+  for (const replica of replicas)
+    expect(await replica.kill("SIGTERM"), replica.output).toEqual({ code: 0, signal: null });
 });
 
 it.each([
