@@ -1,0 +1,107 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { checkScripts, installedScripts } from "../src/bullmq.ts";
+import { composeScripts } from "../src/compose.ts";
+import { formatPin, keyFault, parsePath, parsePin, pinOfValue } from "../src/entity-key.ts";
+import { Lab } from "./support/lab.ts";
+
+const key = fc.string({ unit: "grapheme", minLength: 1, maxLength: 40 }).filter((text) => keyFault(text) === undefined);
+
+describe("pins", () => {
+  it("come back from Redis as they went", () => {
+    fc.assert(
+      fc.property(fc.array(key, { minLength: 1, maxLength: 16 }), (keys) => {
+        const pin = pinOfValue(keys);
+        expect(parsePin(formatPin(pin))).toEqual(pin);
+        expect(pin).toMatchObject({ kind: "keys" });
+      }),
+    );
+    for (const text of ["", "\u001eis empty"]) expect(formatPin(parsePin(text))).toBe(text);
+  });
+
+  it("do not depend on the order or number of equal keys", () => {
+    fc.assert(
+      fc.property(fc.array(key, { minLength: 1, maxLength: 8 }), (keys) => {
+        expect(pinOfValue([...keys, ...keys].reverse())).toEqual(pinOfValue(keys));
+      }),
+    );
+  });
+
+  it.each([undefined, null])("are none for %s, and only for that", (value) => {
+    expect(pinOfValue(value)).toEqual({ kind: "none" });
+  });
+
+  it.each([
+    [""],
+    [[]],
+    [{}],
+    [true],
+    [1.5],
+    [Number.NaN],
+    [2 ** 53],
+    [["a", ""]],
+    [["a", null]],
+    ["\n"],
+    ["x".repeat(513)],
+  ])("are a fault for %j", (value) => {
+    expect(pinOfValue(value).kind).toBe("fault");
+  });
+
+  it("count bytes, not characters", () => {
+    expect(keyFault("é".repeat(256))).toBeUndefined();
+    expect(keyFault("é".repeat(257))).toBe("is longer than 512 bytes");
+  });
+});
+
+describe("paths", () => {
+  it.each([
+    ["a", ["a"]],
+    ["account.id", ["account", "id"]],
+    ["", undefined],
+    ["a..b", undefined],
+    [".a", undefined],
+  ])("%j is %j", (path, fields) => {
+    expect(parsePath(path)).toEqual(fields);
+  });
+
+  it("find in Lua what a function finds in JavaScript", async () => {
+    await using lab = await Lab.start();
+    const rules = { onFailure: "skip", nearMs: 1, farMs: 1 } as const;
+    const { lua } = composeScripts(checkScripts(installedScripts()), { ...rules, path: ["a b", 'q"\\'] }).operators
+      .lengths;
+    const probe = `${lua.slice(0, lua.lastIndexOf("at(ARGV[1]"))}\nreturn pinOfData(ARGV[1])`;
+    const anything = fc.oneof(
+      key,
+      fc.integer(),
+      fc.double(),
+      fc.boolean(),
+      fc.constant(null),
+      fc.array(fc.oneof(key, fc.integer()), { maxLength: 18 }),
+    );
+    await fc.assert(
+      fc.asyncProperty(anything, async (value) => {
+        const json = JSON.stringify({ "a b": { 'q"\\': value } });
+        const found = JSON.parse(json)["a b"]['q"\\'] as unknown;
+        const inLua = parsePin(String(await lab.redis.eval(probe, 0, json)));
+        const inJavaScript = pinOfValue(found);
+        expect(inLua.kind).toBe(inJavaScript.kind);
+        if (inLua.kind === "keys") expect(inLua).toEqual(inJavaScript);
+      }),
+      { numRuns: 300 },
+    );
+    for (const [json, pin] of [
+      ["{", { kind: "fault", fault: "the data is not JSON" }],
+      ["{}", { kind: "none" }],
+      ["[]", { kind: "none" }],
+      ['"text"', { kind: "none" }],
+      ['{"a b":3}', { kind: "none" }],
+      ['{"a b":{"q\\"\\\\":-0}}', { kind: "keys", keys: ["0"] }],
+      [
+        '{"a b":{"q\\"\\\\":{"x":1}}}',
+        { kind: "fault", fault: "must be a string, an integer, or a non-empty array of them" },
+      ],
+    ] as const) {
+      expect(parsePin(String(await lab.redis.eval(probe, 0, json)))).toEqual(pin);
+    }
+  });
+});

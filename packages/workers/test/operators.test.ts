@@ -1,0 +1,135 @@
+/** What operators see and do: pure meaning of the lane's replies, and the real thing. */
+import { describe, expect, it } from "vitest";
+import { parseExplanation, parseKeys } from "../src/operators.ts";
+import { finished, gate, jobs, Lab, until } from "./support/lab.ts";
+
+describe("the meaning of a reply", () => {
+  const position = (holder: string, rank: number, paused = ""): unknown[] => ["a", holder, "", 1, rank, 3, paused];
+
+  it.each([
+    ["completed", ["a", 0, "", 1, position("", -1)], "finished"],
+    ["waiting", ["", 0, "", 0], "no-key"],
+    ["waiting", ["\u001eis empty", 0, "", 0], "unusable-key"],
+    ["waiting", [null, 0, "", 0], "not-judged"],
+    ["waiting", ["a", 0, "", 0, position("3", -1)], "not-judged"],
+    ["active", ["a", 0, "", 0, position("7", -1)], "runs"],
+    ["waiting", ["a", 0, "", 0, position("7", -1)], "chosen"],
+    ["delayed", ["a", 0, "5000", 0, position("7", -1)], "delayed-with-keys"],
+    ["delayed", ["a", 1, "5000", 0, position("3", 1)], "parked"],
+  ] as const)("job 7, %s, %j is %s", (state, raw, verdict) => {
+    expect(parseExplanation("7", state, raw)?.verdict).toBe(verdict);
+  });
+
+  it("says in words behind whom a job stands, and why nothing moves", () => {
+    const words = (...positions: readonly unknown[]): string | undefined =>
+      parseExplanation("7", "delayed", ["a", 1, "5000", 0, ...positions])?.message;
+    expect(words(position("3", 2))).toBe('key "a": behind 2 other jobs, job 3 has it');
+    expect(words(position("3", 1))).toBe('key "a": behind 1 other job, job 3 has it');
+    expect(words(position("!:next", 0))).toBe('key "a": first in line, nobody has it');
+    expect(words(position("!:paused", 0, '{"reason":"migration","since":1}'))).toBe('key "a" is paused: migration');
+  });
+
+  it("knows no job without facts", () => {
+    expect(parseExplanation("7", "unknown", [])).toBeUndefined();
+  });
+
+  it("does not take the lane's marks for jobs", () => {
+    const { keys } = parseKeys([
+      "0",
+      ["a", "!:paused", 2, "", 0, '{"reason":"r","since":5}'],
+      ["b", "!:next", 1, "", 0, ""],
+    ]);
+    expect(keys.map((key) => [key.key, key.holder, key.paused?.reason])).toEqual([
+      ["a", undefined, "r"],
+      ["b", undefined, undefined],
+    ]);
+  });
+});
+
+describe("a running queue", () => {
+  it("lists keys, counts jobs and explains why one waits", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const running = gate();
+    const worker = lab.worker(async (job) => (job.data.i === 0 ? await running.passed : undefined), { concurrency: 2 });
+    await queue.addBulk([...jobs(4, () => "a"), ...jobs(1, () => "b")]);
+    await until(async () => (await queue.getDelayedCount()) === 3 && (await queue.getActiveCount()) === 2);
+    await queue.add("job", { k: "c", i: 5 });
+    const keys = (await worker.listKeys()).sort((x, y) => x.key.localeCompare(y.key));
+    expect(keys.map(({ since, ...key }) => ({ ...key, isRunning: since !== undefined }))).toEqual([
+      { key: "a", holder: "1", parked: 3, isHolderAlive: true, isRunning: true, paused: undefined },
+      { key: "b", holder: "5", parked: 0, isHolderAlive: true, isRunning: true, paused: undefined },
+    ]);
+    expect(await worker.counts()).toEqual({ runnable: 1, active: 2, parked: 3, busyKeys: 2, pausedKeys: 0 });
+    expect(await worker.explain("1")).toMatchObject({ verdict: "runs", state: "active" });
+    expect(await worker.explain("6")).toMatchObject({
+      verdict: "not-judged",
+      message: expect.stringContaining("free slot"),
+    });
+    const third = await worker.explain("3");
+    expect(third).toMatchObject({ verdict: "parked", message: 'key "a": behind 1 other job, job 1 has it' });
+    expect(third?.dueAt).toBeGreaterThan(Date.now());
+    expect(await worker.explain("99")).toBeUndefined();
+    running.open();
+    await finished(queue, 6);
+    expect(await worker.explain("3")).toMatchObject({ verdict: "finished" });
+    expect(await worker.listKeys()).toEqual([]);
+  });
+
+  it("pauses a key: the running job ends, no other starts, other keys go on", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const running = gate();
+    const worker = lab.worker(async (job) => (job.data.i === 0 ? await running.passed : undefined));
+    await queue.addBulk(jobs(3, () => "a"));
+    await until(() => lab.ran.length === 1);
+    expect(await worker.pauseKey("a", "migration")).toBe(true);
+    expect(await worker.pauseKey("a")).toBe(false);
+    running.open();
+    await finished(queue, 1);
+    await queue.addBulk([...jobs(2, () => "a"), ...jobs(3, () => "b")]);
+    await finished(queue, 4);
+    expect(lab.ran.filter((run) => run.key === "a")).toHaveLength(1);
+    expect(await worker.counts()).toMatchObject({ parked: 4, busyKeys: 0, pausedKeys: 1 });
+    expect(await worker.explain("2")).toMatchObject({ message: 'key "a" is paused: migration' });
+    expect(await worker.resumeKey("a")).toBe(true);
+    expect(await worker.resumeKey("a")).toBe(false);
+    await finished(queue, 8);
+    expect(lab.ran.filter((run) => run.key === "a").map((run) => run.i)).toEqual([0, 1, 2, 0, 1]);
+    expect(await worker.listKeys()).toEqual([]);
+  });
+
+  it("pauses a key that is free, and one of several keys", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker();
+    await worker.pauseKey("a");
+    await queue.addBulk([...jobs(1, () => ["a", "b"]), ...jobs(1, () => "b"), ...jobs(1, () => "c")]);
+    await finished(queue, 1);
+    // The job of a and b waits for a, and keeps its place in line for b.
+    expect(await worker.explain("2")).toMatchObject({
+      verdict: "parked",
+      keys: [{ key: "b", ahead: 1, holder: undefined }],
+    });
+    await worker.resumeKey("a");
+    await finished(queue, 3);
+    expect(lab.ran.map((run) => run.jobId)).toEqual(["q:3", "q:1", "q:2"]);
+    expect(await lab.leftovers()).toEqual([]);
+  });
+
+  it("limits the list, and refuses what is no key", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const running = gate();
+    const worker = lab.worker(async () => await running.passed);
+    await queue.addBulk(jobs(10, (i) => `k${i}`));
+    await until(() => lab.ran.length === 10);
+    expect(await worker.listKeys({ limit: 3 })).toHaveLength(3);
+    await expect(worker.listKeys({ limit: 0 })).rejects.toThrow(RangeError);
+    await expect(worker.pauseKey("")).rejects.toThrow("key is empty");
+    await expect(worker.pauseKey(7 as never)).rejects.toThrow(TypeError);
+    await expect(worker.explain(7 as never)).rejects.toThrow(TypeError);
+    running.open();
+    await finished(queue, 10);
+  });
+});

@@ -1,0 +1,95 @@
+import { Redlock } from "@x/redlock-core";
+import { ExclusiveWorker, UnsupportedBullMQError } from "@x/workers";
+import { describe, expect, it } from "vitest";
+import { checkScripts, installedScripts, targetOf } from "../src/bullmq.ts";
+import { bullOptions, type ExclusiveWorkerOptions, resolveOptions } from "../src/options.ts";
+
+const connection = { host: "127.0.0.1", port: 1 };
+const resolve = (options: object): ReturnType<typeof resolveOptions> =>
+  resolveOptions({ connection, key: "k", ...options } as ExclusiveWorkerOptions);
+
+describe("options", () => {
+  it("recover a killed worker's keys within 20 s by default", () => {
+    const { lockDuration, stalledInterval, lockTtl, warnings } = resolve({});
+    expect(lockDuration + stalledInterval).toBeLessThanOrEqual(20_000);
+    expect(lockTtl).toBe(lockDuration);
+    expect(warnings).toEqual([]);
+  });
+
+  it("go on to BullMQ without ours, and without starting the worker", () => {
+    const options = { connection, key: "k", concurrency: 7, lockWait: 5, onFailure: "block" } as const;
+    expect(bullOptions(options, resolveOptions(options))).toEqual({
+      connection,
+      concurrency: 7,
+      lockDuration: 10_000,
+      stalledInterval: 5_000,
+      autorun: false,
+    });
+  });
+
+  it.each([
+    [{ key: undefined }, TypeError, "key must be a path or a function, got undefined"],
+    [{ key: "a..b" }, RangeError, 'key must be a path of fields such as "account.id", got "a..b"'],
+    [{ onFailure: "stop" }, RangeError, 'onFailure must be "skip", "block" or "halt", got "stop"'],
+    [{ lockTtl: 20_000 }, RangeError, "lockTtl must be <= lockDuration (10000), got 20000: a killed worker's key"],
+    [{ lockTtl: 10 }, RangeError, "lockTtl must be an integer from 50"],
+    [{ lockTtl: "1" }, TypeError, 'lockTtl must be a number, got "1"'],
+    [{ lockWait: -1 }, RangeError, "lockWait must be an integer from 0"],
+    [{ lockDuration: 1.5 }, RangeError, "lockDuration must be an integer"],
+    [{ lockRenewTime: 9_000 }, RangeError, "lockRenewTime must be <= lockDuration / 2 (5000), got 9000"],
+    [{ recheckInterval: 5 }, RangeError, "recheckInterval must be an integer from 100"],
+    [{ resource: "x" }, TypeError, 'resource must be a function, got "x"'],
+    [{ redlock: {} }, TypeError, "redlock must be a Redlock of @x/redlock-core, got object"],
+  ])("refuse %o", (options, type, message) => {
+    expect(() => resolve(options)).toThrow(type);
+    expect(() => resolve(options)).toThrow(message);
+  });
+
+  it("refuse a lease that the given Redlock does not allow", async () => {
+    await using redlock = new Redlock(connection, { ttl: 1_000, maxTtl: 2_000 });
+    expect(() => resolve({ redlock })).toThrow("lockTtl must be <= maxTtl of redlock (2000), got 10000");
+  });
+
+  it.each([[{ skipStalledCheck: true }], [{ skipLockRenewal: true }], [{ maxStalledCount: 0 }]])(
+    "warn, with the reason, of %o",
+    (options) => {
+      const { warnings } = resolve(options);
+      expect(warnings).toHaveLength(1);
+      expect(warnings[0]).toContain(Object.keys(options)[0]);
+    },
+  );
+
+  it("refuse a resource name that is no string, when it is made", () => {
+    expect(() => resolve({ resource: () => 7 }).resourceOf("a")).toThrow("resource must return a string, got 7");
+    expect(() => resolve({ resource: () => "" }).resourceOf("a")).toThrow("is empty");
+  });
+
+  it("leave no connection behind when the constructor throws", () => {
+    expect(() => new ExclusiveWorker("q:bad", null, { connection, key: "k" })).toThrow("Queue name cannot contain :");
+    expect(() => new ExclusiveWorker("q", null, { key: "k" } as never)).toThrow(TypeError);
+  });
+});
+
+describe("the contract with BullMQ", () => {
+  const scripts = installedScripts();
+
+  it("holds for the installed version", () => {
+    expect(Object.keys(checkScripts(scripts))).toContain("moveToActive");
+  });
+
+  it("refuses a script that it does not know, and one that is missing, by name", () => {
+    const changed = { ...scripts, moveToFinished: { lua: `${scripts["moveToFinished"]?.lua} `, numberOfKeys: 14 } };
+    expect(() => checkScripts(changed)).toThrow(UnsupportedBullMQError);
+    expect(() => checkScripts(changed)).toThrow(/script moveToFinished has the unknown text [0-9a-f]{16}/);
+    const { promote: _promote, ...others } = scripts;
+    expect(() => checkScripts(others)).toThrow("script promote is missing");
+  });
+
+  it("refuses another backend, and jobs that would bypass the worker's", () => {
+    const backend = { queue: { toKey: () => "" }, execCommand: () => undefined };
+    expect(() => targetOf({ backend: {} }, { backend: {} })).toThrow("not BullMQ's Redis backend");
+    expect(() => targetOf({ backend }, { backend: { ...backend } })).toThrow("jobs do not use the worker's backend");
+    expect(targetOf({ backend }, { backend })).toBe(backend);
+    expect(targetOf({ scripts: backend }, { scripts: backend })).toBe(backend);
+  });
+});
