@@ -11,7 +11,7 @@ import type { Engine } from "./engine.ts";
 import type { Vote } from "./errors.ts";
 import { acquisitionOutcome, emptyTally, type Refusal, refusalOf, type VoteKind } from "./quorum.ts";
 import { releaseEverywhere } from "./release.ts";
-import { type Answer, startRound } from "./round.ts";
+import { type Answer, type Observer, startRound } from "./round.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "./validity.ts";
 
 export interface Grant {
@@ -46,6 +46,7 @@ export interface AttemptRequest {
   readonly timeoutMs: number;
   /** Stands in the queue of waiters while refused. */
   readonly waiter?: { readonly member: string; readonly order: number } | undefined;
+  readonly observe?: Observer | undefined;
 }
 
 /** A node that left so many attempts in a row unanswered counts as a no, as long as it is silent. */
@@ -118,7 +119,7 @@ export function attempt(engine: Engine, request: AttemptRequest): Promise<Attemp
           request.waiter === undefined ? "" : String(request.waiter.order),
         ],
       },
-      { timeoutMs: Math.min(request.timeoutMs, request.ttlMs), onAnswer },
+      { timeoutMs: Math.min(request.timeoutMs, request.ttlMs), onAnswer, observe: request.observe },
     );
   });
 }

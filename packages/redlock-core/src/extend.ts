@@ -10,7 +10,7 @@ import { readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
 import type { Vote } from "./errors.ts";
 import { outcome, quorumOf } from "./quorum.ts";
-import { startRound } from "./round.ts";
+import { type Observer, startRound } from "./round.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "./validity.ts";
 
 export interface ExtendRequest {
@@ -22,6 +22,7 @@ export interface ExtendRequest {
   readonly ttlMs: number;
   /** End of the current validity: an extension that is later than this has failed. */
   readonly end: LeaseEnd;
+  readonly observe?: Observer | undefined;
 }
 
 export type ExtendResult =
@@ -58,6 +59,7 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
     },
     {
       timeoutMs: Math.min(options.nodeTimeout, Math.max(remainingMs(request.end, asked), 1)),
+      observe: request.observe,
       onAnswer: (node, answer) => {
         const ms = Math.round(clock.monotonicMs() - asked.monotonicMs);
         const name = engine.nodes[node]?.name ?? "";

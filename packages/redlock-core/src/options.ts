@@ -111,11 +111,11 @@ export function resolveOptions(
   for (const name of Object.keys(options)) {
     if (!KNOWN.has(name)) throw new TypeError(`options must be known ones (${[...KNOWN].join(", ")}), got ${name}`);
   }
-  const driftFactor = number("driftFactor", options.driftFactor ?? 0.01, { min: 0, max: 0.5 });
-  const ttl = integer("ttl", options.ttl ?? 30_000, { min: MIN_TTL_MS, max: DAY_MS });
-  const maxTtl = integer("maxTtl", options.maxTtl ?? Math.max(60_000, ttl), { min: MIN_TTL_MS, max: DAY_MS });
+  const driftFactor = number("driftFactor", or(options.driftFactor, 0.01), { min: 0, max: 0.5 });
+  const ttl = integer("ttl", or(options.ttl, 30_000), { min: MIN_TTL_MS, max: DAY_MS });
+  const maxTtl = integer("maxTtl", or(options.maxTtl, Math.max(60_000, ttl)), { min: MIN_TTL_MS, max: DAY_MS });
   checkTtl("ttl", ttl, maxTtl, driftFactor);
-  const quarantine = boolean("quarantine", options.quarantine ?? (nodes.count >= 3 && !nodes.isCluster));
+  const quarantine = boolean("quarantine", or(options.quarantine, nodes.count >= 3 && !nodes.isCluster));
   if (quarantine && nodes.isCluster) {
     throw new RangeError("quarantine must be false for a Cluster (the node's hash lives in another slot), got true");
   }
@@ -123,15 +123,15 @@ export function resolveOptions(
     ttl,
     maxTtl,
     driftFactor,
-    nodeTimeout: integer("nodeTimeout", options.nodeTimeout ?? 500, { min: 1, max: DAY_MS }),
-    timeout: duration("timeout", options.timeout ?? 10_000),
-    keyPrefix: string("keyPrefix", options.keyPrefix ?? ""),
-    autoExtend: boolean("autoExtend", options.autoExtend ?? false),
-    maxHold: duration("maxHold", options.maxHold ?? Number.POSITIVE_INFINITY, 1),
+    nodeTimeout: integer("nodeTimeout", or(options.nodeTimeout, 500), { min: 1, max: DAY_MS }),
+    timeout: duration("timeout", or(options.timeout, 10_000)),
+    keyPrefix: string("keyPrefix", or(options.keyPrefix, "")),
+    autoExtend: boolean("autoExtend", or(options.autoExtend, false)),
+    maxHold: duration("maxHold", or(options.maxHold, Number.POSITIVE_INFINITY), 1),
     quarantine,
-    retryDelay: integer("retryDelay", options.retryDelay ?? 50, { min: 0, max: DAY_MS }),
-    retryJitter: integer("retryJitter", options.retryJitter ?? 50, { min: 0, max: DAY_MS }),
-    fenceTtl: integer("fenceTtl", options.fenceTtl ?? DAY_MS, { min: maxTtl, max: Number.MAX_SAFE_INTEGER }),
+    retryDelay: integer("retryDelay", or(options.retryDelay, 50), { min: 0, max: DAY_MS }),
+    retryJitter: integer("retryJitter", or(options.retryJitter, 50), { min: 0, max: DAY_MS }),
+    fenceTtl: integer("fenceTtl", or(options.fenceTtl, DAY_MS), { min: maxTtl, max: Number.MAX_SAFE_INTEGER }),
   });
 }
 
@@ -156,10 +156,10 @@ export function resolveAcquireOptions(
   }
   return {
     ttl: resolveTtl(options.ttl, defaults),
-    timeout: duration("timeout", options.timeout ?? defaults.timeout),
+    timeout: duration("timeout", or(options.timeout, defaults.timeout)),
     signal: options.signal,
-    autoExtend: boolean("autoExtend", options.autoExtend ?? autoExtendDefault),
-    maxHold: duration("maxHold", options.maxHold ?? defaults.maxHold, 1),
+    autoExtend: boolean("autoExtend", or(options.autoExtend, autoExtendDefault)),
+    maxHold: duration("maxHold", or(options.maxHold, defaults.maxHold), 1),
     order: options.order === undefined ? undefined : resolveOrder(options.order),
   };
 }
@@ -208,6 +208,11 @@ function checkTtl(name: string, ttl: number, maxTtl: number, driftFactor: number
   if (ttl > maxTtl) throw new RangeError(`${name} must be <= maxTtl (${maxTtl}), got ${ttl}`);
   const drift = driftMs(ttl, driftFactor);
   if (ttl <= drift) throw new RangeError(`${name} must be > drift (${drift}), got ${ttl}`);
+}
+
+/** Only what is left out takes its default: null is a mistake. */
+function or<Value>(value: Value | undefined, fallback: Value): Value {
+  return value === undefined ? fallback : value;
 }
 
 function objectOf(name: string, value: unknown): void {

@@ -6,7 +6,7 @@
  */
 import type { Engine } from "./engine.ts";
 import { outcome } from "./quorum.ts";
-import { startRound } from "./round.ts";
+import { type Observer, startRound } from "./round.ts";
 
 export interface ReleaseRequest {
   readonly resources: readonly string[];
@@ -16,6 +16,7 @@ export interface ReleaseRequest {
   readonly ttlMs: number;
   /** Per node: whether it may hold a key of ours; the others are not asked. */
   readonly mayHold: (node: number) => boolean;
+  readonly observe?: Observer | undefined;
 }
 
 /** Resolves true as soon as a quorum of nodes confirms that every key held the token until now, else false. */
@@ -37,6 +38,7 @@ export function releaseEverywhere(engine: Engine, request: ReleaseRequest): Prom
         sendAnyway: true,
         only: (node) => asked[node] === true,
         onUndelivered: (node) => engine.batchers[node]?.keepUndelivered({ keys, args, slot, untilMs }),
+        observe: request.observe,
         onAnswer: (_node, answer) => {
           if (answer.kind === "reply" && answer.reply.value === request.resources.length) tally.yes += 1;
           else tally.no += 1;

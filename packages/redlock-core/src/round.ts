@@ -17,6 +17,9 @@ export type Answer =
   | { readonly kind: "reply"; readonly reply: NodeReply }
   | { readonly kind: "error"; readonly message: string; readonly timedOut: boolean };
 
+/** Told exactly once for each node that is asked: its answer, also one that came after the decision, or why there is none. */
+export type Observer = (node: number, answer: Answer) => void;
+
 export interface Round {
   /** Per node: whether the request was handed to the connection, so that the node may execute it. */
   readonly sent: (node: number) => boolean;
@@ -34,26 +37,35 @@ export function startRound(
     readonly onUndelivered?: (node: number) => void;
     /** Returns true when the round is decided: no further answer is then reported. May be called before `startRound` returns. */
     readonly onAnswer: (node: number, answer: Answer) => boolean;
+    readonly observe?: Observer | undefined;
   },
 ): Round {
   const operations: (Operation | undefined)[] = [];
   const answered: boolean[] = [];
   let ended = false;
+  let unobserved = handlers.observe === undefined ? 0 : engine.batchers.length;
 
   const answer = (node: number, given: Answer): void => {
-    if (ended || answered[node] === true) return;
+    if (answered[node] === true || (ended && unobserved === 0)) return;
     answered[node] = true;
-    if (handlers.onAnswer(node, given)) end();
+    if (unobserved > 0) observed(node, given);
+    if (!ended && handlers.onAnswer(node, given)) end();
+  };
+  const observed = (node: number, given: Answer): void => {
+    unobserved -= 1;
+    handlers.observe?.(node, given);
+    if (ended && unobserved === 0) cancelDeadline();
   };
   const end = (): void => {
     if (ended) return;
     ended = true;
-    cancelDeadline();
+    if (unobserved === 0) cancelDeadline();
     if (handlers.sendAnyway === true) return;
     for (const [node, operation] of operations.entries()) {
       if (operation === undefined || operation.sent) continue;
       operation.abandoned = true;
       engine.batchers[node]?.abandoned();
+      answer(node, { kind: "error", message: "not asked: decided before", timedOut: false });
     }
   };
   const cancelDeadline = engine.clock.schedule(
@@ -75,6 +87,8 @@ export function startRound(
   for (const [node, batcher] of engine.batchers.entries()) {
     if (handlers.only !== undefined && !handlers.only(node)) {
       operations.push(undefined);
+      answered[node] = true;
+      if (unobserved > 0) unobserved -= 1;
       continue;
     }
     const operation: Operation = {
@@ -91,7 +105,7 @@ export function startRound(
     };
     operations.push(operation);
     batcher.submit(operation);
-    if (ended) break;
+    if (ended && unobserved === 0) break;
   }
   return { sent: (node) => operations[node]?.sent === true };
 }

@@ -1,0 +1,51 @@
+import calculateSlot from "cluster-key-slot";
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { hasStableSlot, lockKeyOf, sideKeyOf, slotOf } from "../src/keys.ts";
+
+describe("slotOf", () => {
+  it("agrees with ioredis' implementation for any key without an empty tag, of which that makes something else than Redis", () => {
+    const part = fc.string({ unit: "binary" });
+    fc.assert(
+      fc.property(part, part, part, (before, tag, after) => {
+        const key = `${before}{${tag}}${after}`;
+        fc.pre(!key.includes("{}"));
+        expect(slotOf(key)).toBe(calculateSlot(key));
+        expect(slotOf(`key ${before}`.replaceAll("{", ""))).toBe(calculateSlot(`key ${before}`.replaceAll("{", "")));
+      }),
+    );
+  });
+
+  it("hashes the whole key when the tag is empty, as the cluster specification says", () => {
+    expect(slotOf("foo{}{bar}")).toBe(8_363);
+  });
+});
+
+describe("sideKeyOf", () => {
+  it("puts side keys into the slot of the lock key", () => {
+    fc.assert(
+      fc.property(fc.string({ minLength: 1 }), (key) => {
+        fc.pre(hasStableSlot(key));
+        expect(slotOf(sideKeyOf(key, "fence"))).toBe(slotOf(key));
+      }),
+    );
+  });
+
+  it("uses the resource's own hash tag where it has one", () => {
+    expect(sideKeyOf("{user:1}:cart", "fence")).toBe("{user:1}:cart:fence");
+    expect(sideKeyOf("cart", "fence")).toBe("{cart}:fence");
+  });
+
+  it("knows the names for which no tag can do that", () => {
+    expect(hasStableSlot("a}b")).toBe(false);
+    expect(hasStableSlot("a{}b}")).toBe(false);
+    expect(hasStableSlot("{a}b}")).toBe(true);
+  });
+});
+
+describe("lockKeyOf", () => {
+  it("is the resource itself without a prefix, as other Redlock libraries have it", () => {
+    expect(lockKeyOf("", "orders:7")).toBe("orders:7");
+    expect(lockKeyOf("app:", "orders:7")).toBe("app:orders:7");
+  });
+});

@@ -1,0 +1,119 @@
+import { describe, expect, it } from "vitest";
+import { resolveAcquireOptions, resolveOptions, resolveResources, resolveTtl } from "../src/options.ts";
+
+const one = { count: 1, isCluster: false };
+const three = { count: 3, isCluster: false };
+const bad = (value: unknown): never => value as never;
+
+describe("resolveOptions", () => {
+  it("is complete, frozen, and has the documented defaults", () => {
+    const options = resolveOptions({}, three);
+    expect(options).toEqual({
+      ttl: 30_000,
+      maxTtl: 60_000,
+      driftFactor: 0.01,
+      nodeTimeout: 500,
+      timeout: 10_000,
+      keyPrefix: "",
+      autoExtend: false,
+      maxHold: Number.POSITIVE_INFINITY,
+      quarantine: true,
+      retryDelay: 50,
+      retryJitter: 50,
+      fenceTtl: 86_400_000,
+    });
+    expect(Object.isFrozen(options)).toBe(true);
+  });
+
+  it("puts restarted nodes into quarantine only where a quorum can do without them", () => {
+    expect(resolveOptions({}, one).quarantine).toBe(false);
+    expect(resolveOptions({}, { count: 2, isCluster: false }).quarantine).toBe(false);
+    expect(resolveOptions({}, { count: 1, isCluster: true }).quarantine).toBe(false);
+    expect(() => resolveOptions({ quarantine: true }, { count: 1, isCluster: true })).toThrow(RangeError);
+  });
+
+  it("raises the default of maxTtl to a longer ttl", () => {
+    expect(resolveOptions({ ttl: 120_000 }, one).maxTtl).toBe(120_000);
+  });
+
+  it.each([
+    [{ ttl: 10 }, RangeError, "ttl must be from 50 to 86400000, got 10"],
+    [{ ttl: 100.5 }, RangeError, "ttl must be an integer, got 100.5"],
+    [{ ttl: Number.NaN }, RangeError, "ttl must be from 50 to 86400000, got NaN"],
+    [{ ttl: bad("5s") }, TypeError, 'ttl must be a number, got "5s"'],
+    [{ ttl: bad(null) }, TypeError, undefined],
+    [{ ttl: 5_000, maxTtl: 4_000 }, RangeError, "ttl must be <= maxTtl (4000), got 5000"],
+    [{ driftFactor: -1 }, RangeError, "driftFactor must be from 0 to 0.5, got -1"],
+    [{ driftFactor: 0.6 }, RangeError, "driftFactor must be from 0 to 0.5, got 0.6"],
+    [{ nodeTimeout: 0 }, RangeError, "nodeTimeout must be from 1 to 86400000, got 0"],
+    [{ timeout: -1 }, RangeError, undefined],
+    [{ timeout: bad("1") }, TypeError, undefined],
+    [{ keyPrefix: bad(1) }, TypeError, "keyPrefix must be a string, got 1"],
+    [{ autoExtend: bad("yes") }, TypeError, 'autoExtend must be a boolean, got "yes"'],
+    [{ maxHold: 0 }, RangeError, undefined],
+    [{ quarantine: bad(1) }, TypeError, "quarantine must be a boolean, got 1"],
+    [{ retryDelay: -5 }, RangeError, undefined],
+    [{ fenceTtl: 1_000 }, RangeError, "fenceTtl must be from 60000 to 9007199254740991, got 1000"],
+    [bad([]), TypeError, "options must be an object, got an array"],
+    [bad({ ttls: 1 }), TypeError, undefined],
+  ])("refuses %j", (options, kind, message) => {
+    const attempt = (): unknown => resolveOptions(options, one);
+    expect(attempt).toThrow(kind);
+    if (message !== undefined) expect(attempt).toThrow(message);
+  });
+});
+
+describe("resolveAcquireOptions", () => {
+  const defaults = resolveOptions({ ttl: 2_000, maxTtl: 4_000 }, one);
+
+  it("falls back to the options of the Redlock", () => {
+    expect(resolveAcquireOptions(undefined, defaults, true)).toMatchObject({
+      ttl: 2_000,
+      timeout: 10_000,
+      autoExtend: true,
+    });
+    expect(resolveAcquireOptions({ ttl: 3_000 }, defaults, false)).toMatchObject({ ttl: 3_000, autoExtend: false });
+  });
+
+  it.each([
+    [{ ttl: 4_001 }, RangeError],
+    [{ timeout: 0.5 }, RangeError],
+    [{ signal: bad({ aborted: false }) }, TypeError],
+    [{ order: -1 }, RangeError],
+    [{ order: bad("1") }, TypeError],
+    [bad("1000"), TypeError],
+  ])("refuses %j", (options, kind) => {
+    expect(() => resolveAcquireOptions(options, defaults, false)).toThrow(kind);
+  });
+});
+
+describe("resolveTtl", () => {
+  it("refuses what leaves nothing after the drift", () => {
+    const defaults = resolveOptions({ driftFactor: 0.5 }, one);
+    expect(resolveTtl(50, defaults)).toBe(50);
+    expect(() => resolveTtl(49, defaults)).toThrow(RangeError);
+  });
+});
+
+describe("resolveResources", () => {
+  it("takes one name or several distinct ones", () => {
+    expect(resolveResources("a")).toEqual(["a"]);
+    expect(resolveResources(["a", "b"])).toEqual(["a", "b"]);
+  });
+
+  it.each([
+    ["", RangeError],
+    [[], RangeError],
+    [["a", "a"], RangeError],
+    [["a", ""], RangeError],
+    [bad(7), TypeError],
+    [bad(["a", 7]), TypeError],
+    [bad(undefined), TypeError],
+    ["{a}:fence", RangeError],
+    ["{a}:waiters", RangeError],
+    ["{x}:node", RangeError],
+    ["{a}b:fence:forced", RangeError],
+  ])("refuses %j", (resources, kind) => {
+    expect(() => resolveResources(resources)).toThrow(kind);
+  });
+});

@@ -1,0 +1,307 @@
+import { setTimeout as delay } from "node:timers/promises";
+import type { RedisServer } from "@x/test-support";
+import { startRedisNodes } from "@x/test-support";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import {
+  LockHeldError,
+  LockLostError,
+  QuorumUnreachableError,
+  Redlock,
+  RedlockClosedError,
+  type RedlockEvents,
+} from "../src/index.ts";
+import { errorOf, openRedlock, shortTtl } from "./support/nodes.ts";
+
+describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
+  let servers: RedisServer[];
+  beforeAll(async () => {
+    servers = await startRedisNodes(count);
+  });
+  afterAll(async () => {
+    await Promise.all(servers.map((server) => server.stop()));
+  });
+
+  it("excludes a second holder, in the same and in another client, until the release", async () => {
+    const [a, b] = [openRedlock(servers), openRedlock(servers)];
+    const lock = await a.acquire("r");
+    expect(await a.tryAcquire("r")).toBeNull();
+    expect(await b.tryAcquire("r")).toBeNull();
+    expect(await lock.release()).toBe(true);
+    const next = await b.tryAcquire("r");
+    expect(next?.isHeld()).toBe(true);
+    await next?.release();
+  });
+
+  it("writes plain string keys named like the resource, holding the token, on a quorum at least", async () => {
+    const redlock = openRedlock(servers);
+    const lock = await redlock.acquire("plain");
+    const values = await Promise.all(servers.map((server) => server.call("GET", "plain")));
+    expect(values.filter((value) => value === lock.token).length).toBeGreaterThanOrEqual(redlock.quorum);
+    const fences = await Promise.all(servers.map((server) => server.call("GET", "{plain}:fence")));
+    expect(fences.filter((fence) => fence === String(lock.fencingToken)).length).toBeGreaterThanOrEqual(redlock.quorum);
+    await lock.release();
+    await expect
+      .poll(() => Promise.all(servers.map((server) => server.call("EXISTS", "plain"))))
+      .toEqual(servers.map(() => 0));
+  });
+
+  it("gives fencing tokens that increase from grant to grant, whoever gets them", async () => {
+    const clients = [openRedlock(servers), openRedlock(servers), openRedlock(servers)];
+    let last = 0;
+    for (let round = 0; round < 30; round += 1) {
+      const lock = await clients[round % 3]?.acquire("tokens");
+      expect(lock?.fencingToken).toBeGreaterThan(last);
+      last = lock?.fencingToken ?? 0;
+      await lock?.release();
+    }
+  });
+
+  it("trusts a lock for less than its lease", async () => {
+    const lock = await openRedlock(servers).acquire("validity", { ttl: 1_000 });
+    expect(lock.remaining()).toBeLessThanOrEqual(988);
+    expect(lock.remaining()).toBeGreaterThan(0);
+    await lock.release();
+  });
+
+  it("acquires several resources or none, and says which one was held", async () => {
+    const redlock = openRedlock(servers);
+    const b = await redlock.acquire("b");
+    const error = await errorOf(redlock.acquire(["a", "b", "c"], { timeout: 0 }));
+    expect(error).toBeInstanceOf(LockHeldError);
+    expect((error as LockHeldError).resource).toBe("b");
+    expect((error as LockHeldError).resources).toEqual(["a", "b", "c"]);
+    expect((await redlock.tryAcquire("a"))?.isHeld()).toBe(true);
+    expect((await redlock.tryAcquire("c"))?.isHeld()).toBe(true);
+    await b.release();
+  });
+
+  it("hands all of several resources over when the last of them is free", async () => {
+    const [one, two] = [openRedlock(servers), openRedlock(servers)];
+    const [x, y] = [await one.acquire("x"), await one.acquire("y")];
+    const both = two.acquire(["x", "y"]);
+    await delay(50);
+    await x.release();
+    await delay(50);
+    await y.release();
+    const lock = await both;
+    expect(await one.tryAcquire("x")).toBeNull();
+    expect(await one.tryAcquire("y")).toBeNull();
+    expect(await lock.release()).toBe(true);
+  });
+
+  it("extends the same handle and keeps its fencing token", async () => {
+    const redlock = openRedlock(servers);
+    const lock = await redlock.acquire("extended", { ttl: 300 });
+    const token = lock.fencingToken;
+    await lock.extend(5_000);
+    expect(lock.remaining()).toBeGreaterThan(1_000);
+    expect(lock.fencingToken).toBe(token);
+    await delay(400);
+    expect(await redlock.tryAcquire("extended")).toBeNull();
+    expect(await lock.release()).toBe(true);
+  });
+
+  it("never shortens the lease by an extension", async () => {
+    const redlock = openRedlock(servers);
+    const lock = await redlock.acquire("long", { ttl: 20_000 });
+    await lock.extend(500);
+    expect(lock.remaining()).toBeGreaterThan(10_000);
+    expect((await redlock.inspect("long")).remaining).toBeGreaterThan(10_000);
+    await lock.release();
+  });
+
+  it("keeps a lock alive over several leases while the routine runs, and returns its result", async () => {
+    const [redlock, other] = [openRedlock(servers), openRedlock(servers)];
+    const result = await redlock.using(
+      "kept",
+      async (lock) => {
+        await delay(1_000);
+        expect(await other.tryAcquire("kept")).toBeNull();
+        expect(lock.signal.aborted).toBe(false);
+        return lock.isHeld();
+      },
+      { ttl: 300 },
+    );
+    expect(result).toBe(true);
+    expect((await other.tryAcquire("kept"))?.isHeld()).toBe(true);
+  });
+
+  it("settles as the routine does and releases, when it rejects and when the lock was lost", async () => {
+    const redlock = openRedlock(servers);
+    const thrown = new Error("the routine's own");
+    expect(await errorOf(redlock.using("own", () => Promise.reject(thrown)))).toBe(thrown);
+    const result = await redlock.using("own", async (lock) => {
+      await Promise.all(servers.map((server) => server.call("DEL", "own")));
+      return lock.fencingToken;
+    });
+    expect(result).toBeGreaterThan(0);
+  });
+
+  it("tells the holder when the lease ends that nobody extends", async () => {
+    const redlock = openRedlock(servers);
+    const lost: RedlockEvents["lost"][] = [];
+    redlock.on("lost", (message) => lost.push(message));
+    const lock = await redlock.acquire("expires", { ttl: 100 });
+    const { signal } = lock;
+    await expect.poll(() => signal.aborted).toBe(true);
+    expect(signal.reason).toBeInstanceOf(LockLostError);
+    expect(signal.reason).toMatchObject({ code: "LOCK_LOST", reason: "expired", fencingToken: lock.fencingToken });
+    expect(lost).toMatchObject([{ resources: ["expires"], reason: "expired" }]);
+    expect(lock.isHeld()).toBe(false);
+    expect(() => lock.assertHeld()).toThrow(LockLostError);
+    expect(await errorOf(lock.extend())).toBe(signal.reason);
+    expect(await lock.release()).toBe(false);
+  });
+
+  it("notices a lost lease in the first check after a blocked event loop, before any timer ran", async () => {
+    const lock = await openRedlock(servers).acquire("blocked", { ttl: 100 });
+    const { signal } = lock;
+    const end = performance.now() + 200;
+    while (performance.now() < end);
+    expect(signal.aborted).toBe(false);
+    expect(lock.isHeld()).toBe(false);
+    expect(signal.aborted).toBe(true);
+  });
+
+  it("ends an auto-extended lock at maxHold", async () => {
+    const redlock = openRedlock(servers);
+    const lock = await redlock.acquire("capped", { ttl: 200, autoExtend: true, maxHold: 500 });
+    const { signal } = lock;
+    await delay(300);
+    expect(lock.isHeld()).toBe(true);
+    await expect.poll(() => signal.aborted).toBe(true);
+    expect(signal.reason).toMatchObject({ reason: "max-hold" });
+    await expect.poll(async () => (await redlock.tryAcquire("capped"))?.isHeld()).toBe(true);
+  });
+
+  it("loses an auto-extended lock that an operator takes away, and gives it to the next with a greater token", async () => {
+    const [holder, operator] = [openRedlock(servers), openRedlock(servers)];
+    const lock = await holder.acquire("forced", { ttl: 600, autoExtend: true });
+    expect(await operator.forceRelease("forced")).toBe(true);
+    const next = await operator.acquire("forced");
+    expect(next.fencingToken).toBeGreaterThan(lock.fencingToken);
+    const { signal } = lock;
+    await expect.poll(() => signal.aborted).toBe(true);
+    expect(signal.reason).toMatchObject({ reason: "forced" });
+    expect(next.isHeld()).toBe(true);
+    expect(await operator.forceRelease("nobody's")).toBe(false);
+  });
+
+  it("repairs a key that was deleted by hand, within the lease", async () => {
+    const [holder, other] = [openRedlock(servers), openRedlock(servers)];
+    const lock = await holder.acquire("repaired", { ttl: 900, autoExtend: true });
+    await servers[0]?.call("DEL", "repaired");
+    await expect.poll(() => servers[0]?.call("GET", "repaired")).toBe(lock.token);
+    expect(await other.tryAcquire("repaired")).toBeNull();
+    expect(lock.isHeld()).toBe(true);
+    expect(await lock.release()).toBe(true);
+  });
+
+  it("is released at the end of its block by await using", async () => {
+    const redlock = openRedlock(servers);
+    {
+      await using lock = await redlock.acquire("scoped");
+      expect(lock.isHeld()).toBe(true);
+    }
+    expect((await redlock.tryAcquire("scoped"))?.isHeld()).toBe(true);
+  });
+
+  it("does not abort the signal by a release, and answers every later call honestly", async () => {
+    const lock = await openRedlock(servers).acquire("released");
+    const { signal } = lock;
+    const [first, second] = await Promise.all([lock.release(), lock.release()]);
+    expect([first, second]).toEqual([true, true]);
+    expect(signal.aborted).toBe(false);
+    expect(lock.remaining()).toBe(0);
+    expect(() => lock.assertHeld()).toThrow(/released/);
+    expect(await errorOf(lock.extend())).toMatchObject({ code: "LOCK_LOST", reason: "released" });
+  });
+
+  it("asserts the time that a side effect needs", async () => {
+    const lock = await openRedlock(servers).acquire("needs", { ttl: 1_000 });
+    expect(() => lock.assertHeld(500)).not.toThrow();
+    expect(() => lock.assertHeld(1_000)).toThrow(LockLostError);
+    expect(() => lock.assertHeld(-1)).toThrow(RangeError);
+    expect(() => lock.assertHeld("1" as never)).toThrow(TypeError);
+    await lock.release();
+  });
+
+  it("refuses a key of another type with the reason, and leaves it alone", async () => {
+    await Promise.all(servers.map((server) => server.call("RPUSH", "data", "x")));
+    const redlock = openRedlock(servers);
+    const error = await errorOf(redlock.tryAcquire("data"));
+    expect(error).toBeInstanceOf(QuorumUnreachableError);
+    expect((error as Error).message).toContain("WRONGTYPE");
+    expect(await redlock.inspect("data")).toMatchObject({ verdict: "contended" });
+    expect(await servers[0]?.call("LLEN", "data")).toBe(1);
+    await redlock.close();
+  });
+
+  it("takes its locks and its waiters with it when it is closed", async () => {
+    const [closing, other] = [openRedlock(servers), openRedlock(servers)];
+    const lock = await closing.acquire("closing");
+    const foreign = await other.acquire("theirs");
+    const waiting = errorOf(closing.acquire("theirs"));
+    await delay(50);
+    await closing.close();
+    expect(lock.isHeld()).toBe(false);
+    expect(await waiting).toBeInstanceOf(RedlockClosedError);
+    expect(await errorOf(closing.acquire("closing"))).toBeInstanceOf(RedlockClosedError);
+    expect((await other.tryAcquire("closing"))?.isHeld()).toBe(true);
+    await foreign.release();
+    await expect.poll(async () => (await other.tryAcquire("theirs"))?.isHeld()).toBe(true);
+  });
+
+  it("does not fail its neighbours in the same request when one operation fails", async () => {
+    await Promise.all(servers.map((server) => server.call("RPUSH", "list", "x")));
+    const redlock = openRedlock(servers);
+    const [bad, good] = await Promise.allSettled([redlock.tryAcquire("list"), redlock.tryAcquire("good")]);
+    expect(bad.status).toBe("rejected");
+    expect(good).toMatchObject({ status: "fulfilled" });
+  });
+
+  it("reads the whole state of a resource", async () => {
+    const [a, b] = [openRedlock(servers), openRedlock(servers)];
+    expect(await a.inspect("seen")).toMatchObject({ verdict: "free", remaining: 0, fencingToken: undefined });
+    const lock = await a.acquire("seen", { ttl: 5_000 });
+    const waiting = b.acquire("seen");
+    await expect
+      .poll(async () => (await a.inspect("seen")).nodes.filter((node) => node.waiters === 1).length)
+      .toBe(count);
+    const seen = await a.inspect("seen");
+    expect(seen).toMatchObject({ resource: "seen", verdict: "held", fencingToken: lock.fencingToken });
+    expect(seen.remaining).toBeGreaterThan(3_000);
+    await lock.release();
+    await (await waiting).release();
+  });
+});
+
+describe("Redlock", () => {
+  it.each([
+    [[], RangeError],
+    [[undefined], TypeError],
+    [["not a url"], TypeError],
+    [[{}], TypeError],
+    [[7], TypeError],
+  ])("refuses nodes %j before anything is connected", (nodes, kind) => {
+    expect(() => new Redlock(nodes as never)).toThrow(kind);
+  });
+
+  it("refuses bad arguments before anything is sent", async () => {
+    const redlock = openRedlock(["redis://127.0.0.1:1"], shortTtl);
+    expect(await errorOf(redlock.acquire(""))).toBeInstanceOf(RangeError);
+    expect(await errorOf(redlock.acquire(["a", "a"]))).toBeInstanceOf(RangeError);
+    expect(await errorOf(redlock.acquire(7 as never))).toBeInstanceOf(TypeError);
+    expect(await errorOf(redlock.acquire("a", { ttl: 9_999 }))).toBeInstanceOf(RangeError);
+    expect(await errorOf(redlock.tryAcquire("a", { ttl: "1" as never }))).toBeInstanceOf(TypeError);
+    expect(await errorOf(redlock.using("a", "no function" as never))).toBeInstanceOf(TypeError);
+    expect(() => redlock.on("nothing" as never, () => undefined)).toThrow(TypeError);
+    expect(() => redlock.on("lost", 7 as never)).toThrow(TypeError);
+  });
+
+  it("rejects with the caller's own reason when its signal is already aborted", async () => {
+    const redlock = openRedlock(["redis://127.0.0.1:1"]);
+    const reason = new Error("changed my mind");
+    expect(await errorOf(redlock.acquire("a", { signal: AbortSignal.abort(reason) }))).toBe(reason);
+  });
+});

@@ -1,0 +1,40 @@
+/** Real nodes and clients for one test file, ended with it. */
+import { type RedisServer, type RedisServerOptions, startRedisNodes } from "@x/test-support";
+import { onTestFinished } from "vitest";
+import { type NodeSource, Redlock, type RedlockOptions } from "../../src/index.ts";
+
+/** Short leases, so that expiry and quarantine pass within a test. */
+export const shortTtl = { ttl: 1_500, maxTtl: 1_500 } as const;
+
+/** Starts servers that end with the test. */
+export async function startNodes(count: number, options?: RedisServerOptions): Promise<RedisServer[]> {
+  const servers = await startRedisNodes(count, options);
+  onTestFinished(async () => {
+    await Promise.all(servers.map((server) => server.stop()));
+  });
+  return servers;
+}
+
+/** A `Redlock` that is closed with the test. Without quarantine, unless asked for: the nodes are new. */
+export function openRedlock(nodes: readonly (RedisServer | NodeSource)[], options: RedlockOptions = {}): Redlock {
+  const sources = nodes.map((node) => (isServer(node) ? { path: node.path } : node));
+  const redlock = new Redlock(sources, { quarantine: false, ...options });
+  onTestFinished(async () => {
+    await redlock.close();
+  });
+  return redlock;
+}
+
+function isServer(node: RedisServer | NodeSource): node is RedisServer {
+  return typeof node === "object" && "freeze" in node;
+}
+
+/** Rejects nothing: the error of a promise that must reject. */
+export async function errorOf(promise: Promise<unknown>): Promise<unknown> {
+  return await promise.then(
+    (value) => {
+      throw new Error(`expected a rejection, got ${JSON.stringify(value)}`);
+    },
+    (error: unknown) => error,
+  );
+}

@@ -1,0 +1,68 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { driftMs, laterEnd, leaseEnd, quarantineMs, remainingMs, renewAfterMs, renewRetryMs } from "../src/validity.ts";
+
+const ttl = fc.integer({ min: 50, max: 86_400_000 });
+const factor = fc.double({ min: 0, max: 0.4, noNaN: true });
+const asked = { monotonicMs: 1_000, wallMs: 1_700_000_000_000 };
+
+describe("driftMs", () => {
+  it("is the drift over one lease plus two milliseconds, rounded up", () => {
+    expect(driftMs(10_000, 0.01)).toBe(102);
+    expect(driftMs(50, 0)).toBe(2);
+    expect(driftMs(50, 0.01)).toBe(3);
+  });
+});
+
+describe("leaseEnd and remainingMs", () => {
+  it("trust less than the lease, and less the longer the answer took", () => {
+    fc.assert(
+      fc.property(ttl, factor, fc.nat(100_000), (ttlMs, driftFactor, elapsedMs) => {
+        const end = leaseEnd(asked, ttlMs, driftFactor);
+        const left = remainingMs(end, {
+          monotonicMs: asked.monotonicMs + elapsedMs,
+          wallMs: asked.wallMs + elapsedMs,
+        });
+        expect(left).toBe(ttlMs - elapsedMs - driftMs(ttlMs, driftFactor));
+      }),
+    );
+  });
+
+  it("end by the wall clock when the machine was suspended and the monotonic clock stood still", () => {
+    const end = leaseEnd(asked, 10_000, 0.01);
+    expect(remainingMs(end, { monotonicMs: asked.monotonicMs, wallMs: asked.wallMs + 20_000 })).toBeLessThan(0);
+  });
+
+  it("end by the monotonic clock when the wall clock was set back", () => {
+    const end = leaseEnd(asked, 10_000, 0.01);
+    expect(
+      remainingMs(end, { monotonicMs: asked.monotonicMs + 20_000, wallMs: asked.wallMs - 3_600_000 }),
+    ).toBeLessThan(0);
+  });
+});
+
+describe("laterEnd", () => {
+  it("never shortens by either clock", () => {
+    expect(laterEnd({ monotonicMs: 5, wallMs: 9 }, { monotonicMs: 7, wallMs: 3 })).toEqual({
+      monotonicMs: 7,
+      wallMs: 9,
+    });
+  });
+});
+
+describe("renewal", () => {
+  it("leaves room for at least three tries within one validity", () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 100, max: 86_400_000 }), (ttlMs) => {
+        const third = renewAfterMs(ttlMs) + 2 * renewRetryMs(ttlMs);
+        expect(third).toBeLessThan(ttlMs - driftMs(ttlMs, 0.01));
+      }),
+    );
+  });
+});
+
+describe("quarantineMs", () => {
+  it("outlasts every lease by the drift and the slack", () => {
+    fc.assert(fc.property(ttl, factor, (ttlMs, drift) => quarantineMs(ttlMs, drift) >= ttlMs * (1 + drift) + 300));
+  });
+});
