@@ -353,13 +353,14 @@ export class LeaderElection implements AsyncDisposable {
 
   /** From the lock to the leadership; undefined if the seat was lost or given to another meanwhile. */
   async #takeOffice(lease: Lease, signal: AbortSignal, startedMs: number): Promise<HeldTerm | undefined> {
+    const office = { isTaken: false };
     const term = new HeldTerm({
       lease,
       ledger: this.#ledger,
       options: this.#options,
       readings: this.#readings,
       instance: this.#instance,
-      listener: this.#termListener(lease.fencingToken),
+      listener: this.#termListener(lease.fencingToken, office),
       isEligible: () => this.#isEligible(),
       cool: (ms) => this.#cool(ms ?? cooldownMs(this.#options.cooldown, 0)),
     });
@@ -395,6 +396,7 @@ export class LeaderElection implements AsyncDisposable {
       untie();
     }
     this.#hasYielded = false;
+    office.isTaken = true;
     this.#move({ type: "led" });
     const waited = clock.monotonicMs() - startedMs;
     publish("x.leader.elected", () => ({
@@ -408,7 +410,7 @@ export class LeaderElection implements AsyncDisposable {
     return term;
   }
 
-  #termListener(number: number): TermListener {
+  #termListener(number: number, office: { readonly isTaken: boolean }): TermListener {
     let endingSinceMs: number | undefined;
     const nowMs = (): number => this.#readings.clock.monotonicMs();
     const startedMs = nowMs();
@@ -440,13 +442,12 @@ export class LeaderElection implements AsyncDisposable {
         this.#move({ type: "drain", reason });
       },
       over: (reason) => {
-        const hadLed = this.#state.name === "leader" || this.#state.name === "draining";
         const heldFor = nowMs() - startedMs;
         const drained = endingSinceMs === undefined ? undefined : nowMs() - endingSinceMs;
         this.#term = undefined;
         this.#renewFailures = 0;
         this.#move({ type: "ended" });
-        if (!hadLed) return;
+        if (!office.isTaken) return;
         publish("x.leader.lost", () => ({ election: this.name, id: this.id, term: number, reason, heldFor, drained }));
         this.#events.emit("lost", { term: number, reason, heldFor });
       },

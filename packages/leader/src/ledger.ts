@@ -131,7 +131,7 @@ export class Ledger {
   ): Promise<readonly Answer[]> {
     const answersOf = (replies: readonly NodeReply[]): readonly Answer[] =>
       replies.flatMap((reply) => (reply.ok ? [parse(reply.value, reply.node)] : []));
-    const options: RunOptions & { enough: (soFar: readonly NodeReply[]) => boolean } = {
+    const options: RunOptions = {
       enough: (soFar) => {
         const answers = answersOf(soFar);
         return answers.length >= this.quorum && enough(answers);
