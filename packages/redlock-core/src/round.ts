@@ -25,6 +25,8 @@ export interface Round {
   readonly sent: (node: number) => boolean;
 }
 
+const NOT_ASKED: Answer = { kind: "error", message: "not asked: decided before", timedOut: false };
+
 /** `sendAnyway`: what is not yet sent when the round ends is still sent (a release must reach the node). */
 export function startRound(
   engine: Engine,
@@ -65,7 +67,7 @@ export function startRound(
       if (operation === undefined || operation.sent) continue;
       operation.abandoned = true;
       engine.batchers[node]?.abandoned();
-      answer(node, { kind: "error", message: "not asked: decided before", timedOut: false });
+      answer(node, NOT_ASKED);
     }
   };
   const cancelDeadline = engine.clock.schedule(
@@ -91,6 +93,11 @@ export function startRound(
       if (unobserved > 0) unobserved -= 1;
       continue;
     }
+    if (ended && handlers.sendAnyway !== true) {
+      operations.push(undefined);
+      answer(node, NOT_ASKED);
+      continue;
+    }
     const operation: Operation = {
       keys: request.keys,
       args: request.args,
@@ -105,7 +112,6 @@ export function startRound(
     };
     operations.push(operation);
     batcher.submit(operation);
-    if (ended && unobserved === 0) break;
   }
   return { sent: (node) => operations[node]?.sent === true };
 }
