@@ -1,0 +1,26 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { expect, it } from "vitest";
+
+const root = new URL("../../", import.meta.url);
+
+function sources(folder: string): string[] {
+  return readdirSync(fileURLToPath(new URL(folder, root))).flatMap((name) =>
+    readdirSync(fileURLToPath(new URL(`${folder}/${name}/src`, root)), { recursive: true, encoding: "utf8" })
+      .filter((file) => file.endsWith(".ts"))
+      .map((file) => `${folder}/${name}/src/${file}`),
+  );
+}
+
+interface Override {
+  readonly files: readonly string[];
+  readonly rules: Readonly<Record<string, unknown>>;
+}
+
+it("holds every file that says it is pure to it", () => {
+  const isPure = (file: string): boolean => readFileSync(new URL(file, root), "utf8").startsWith("/** Pure");
+  const pure = [...sources("packages"), ...sources("examples")].filter(isPure);
+  const config = JSON.parse(readFileSync(new URL(".oxlintrc.json", root), "utf8")) as { overrides: Override[] };
+  const listed = config.overrides.find((override) => "oxc/no-async-await" in override.rules)?.files ?? [];
+  expect([...listed].sort()).toEqual(pure.sort());
+});
