@@ -82,7 +82,7 @@ class Acquisition {
 
   async run(): Promise<AcquisitionResult> {
     const only = this.#resources.length === 1 ? this.#resources[0] : undefined;
-    const waits = this.#options.timeout > 0;
+    const waits = this.#options.timeout > 0 && this.#options.order === undefined;
     const place = only === undefined || !waits ? undefined : this.#context.queues.enter(only);
     try {
       if (place?.isFirst === false) await this.#orLimit(place.untilFirst());
@@ -131,7 +131,8 @@ class Acquisition {
       slot: this.#slot,
       ttlMs: this.#options.ttl,
       timeoutMs: Math.min(nodeTimeout, leftMs),
-      waiter: this.#waiter,
+      order: this.#order,
+      member: this.#waiter?.member,
     });
     const isCancellable = this.#options.signal !== undefined;
     const result = isCancellable ? await Promise.race([underWay, this.#limit.reached]) : await underWay;

@@ -44,8 +44,10 @@ export interface AttemptRequest {
   readonly ttlMs: number;
   /** How long a node may take to answer. */
   readonly timeoutMs: number;
-  /** Stands in the queue of waiters while refused. */
-  readonly waiter?: { readonly member: string; readonly order: number } | undefined;
+  /** The place in the queue; waiters with a greater one are overtaken. */
+  readonly order: number;
+  /** Name under which a refused attempt is enrolled in the queue; undefined: it is not. */
+  readonly member?: string | undefined;
   readonly observe?: Observer | undefined;
 }
 
@@ -115,8 +117,8 @@ export function attempt(engine: Engine, request: AttemptRequest): Promise<Attemp
           token,
           String(request.ttlMs),
           String(ballot),
-          request.waiter?.member ?? "",
-          request.waiter === undefined ? "" : String(request.waiter.order),
+          request.member ?? "",
+          String(request.order),
         ],
       },
       { timeoutMs: Math.min(request.timeoutMs, request.ttlMs), onAnswer, observe: request.observe },

@@ -4,15 +4,14 @@
  * They are hints and nothing more: a lost one costs a waiter at most the time until the lease that it was told ends, a
  * false one costs one attempt.
  */
-import { randomUUID } from "node:crypto";
 import type { Engine } from "./engine.ts";
 import { FENCE, sideKeyOf, slotOf, WAITERS } from "./keys.ts";
 
 export interface HintListener {
   /** The resource is free on this node, and reserved for us. */
   readonly onTurn: (node: number) => void;
-  /** We are next; the one before us has the reservation for a moment. */
-  readonly onNext: (node: number) => void;
+  /** We are the `place`-th behind the one that has the reservation for a moment. */
+  readonly onNext: (place: number) => void;
 }
 
 export class Hints {
@@ -25,7 +24,7 @@ export class Hints {
   #count = 0;
   #isClosed = false;
 
-  constructor(engine: Engine, id: string = randomUUID()) {
+  constructor(engine: Engine, id: string = engine.random.token()) {
     this.#engine = engine;
     this.#channel = `x:redlock:${id}`;
     this.#active = engine.nodes.map(() => false);
@@ -92,7 +91,7 @@ export class Hints {
     const [what, member, ...rest] = message.split(" ");
     if (what === undefined || member === undefined) return;
     const listener = this.#listeners.get(member);
-    if (what === "next") listener?.onNext(node);
+    if (what.startsWith("next")) listener?.onNext(Number(what.slice("next".length)));
     else if (listener !== undefined) listener.onTurn(node);
     else if (!this.#isClosed) this.#passOn(node, member, rest.join(" "));
   }

@@ -1,4 +1,5 @@
 /** How long a call may take: a timeout, the caller's signal and the closing of the `Redlock`, as one thing to wait for. */
+import { onAbort } from "./abort.ts";
 import type { Clock } from "./clock.ts";
 
 export type LimitReason = "timeout" | "signal" | "closed";
@@ -6,10 +7,10 @@ export type LimitReason = "timeout" | "signal" | "closed";
 export class Limit {
   readonly #clock: Clock;
   readonly #endMs: number;
-  readonly #signals: readonly (readonly [AbortSignal | undefined, LimitReason])[];
-  #reason: LimitReason | undefined;
+  readonly #signal: AbortSignal | undefined;
+  readonly #closed: AbortSignal;
   #reached: Promise<void> | undefined;
-  #dispose: () => void = () => undefined;
+  #dispose: (() => void)[] = [];
 
   constructor(
     clock: Clock,
@@ -17,19 +18,15 @@ export class Limit {
   ) {
     this.#clock = clock;
     this.#endMs = clock.monotonicMs() + limits.timeoutMs;
-    this.#signals = [
-      [limits.signal, "signal"],
-      [limits.closed, "closed"],
-    ];
+    this.#signal = limits.signal;
+    this.#closed = limits.closed;
   }
 
   /** Why the call must end, or undefined while it may go on; reads the clock. */
   get reason(): LimitReason | undefined {
-    if (this.#reason !== undefined) return this.#reason;
-    const aborted = this.#signals.find(([signal]) => signal?.aborted === true);
-    if (aborted !== undefined) this.#reason = aborted[1];
-    else if (this.leftMs <= 0) this.#reason = "timeout";
-    return this.#reason;
+    if (this.#signal?.aborted === true) return "signal";
+    if (this.#closed.aborted) return "closed";
+    return this.leftMs <= 0 ? "timeout" : undefined;
   }
 
   get leftMs(): number {
@@ -39,38 +36,28 @@ export class Limit {
   /** Resolves when the limit is reached. Timers and listeners exist from the first call until `dispose`. */
   get reached(): Promise<void> {
     this.#reached ??= new Promise((resolve) => {
-      const cancels: (() => void)[] = [];
-      this.#dispose = () => {
-        for (const cancel of cancels.splice(0)) cancel();
-      };
       if (this.reason !== undefined) {
         resolve();
         return;
       }
-      const arm = (): void => {
-        if (Number.isFinite(this.#endMs)) {
-          cancels.push(
-            this.#clock.schedule(this.leftMs, () => (this.reason === undefined ? arm() : resolve()), {
-              keepAlive: true,
-            }),
-          );
-        }
-      };
-      arm();
-      for (const [signal, reason] of this.#signals) {
-        if (signal === undefined) continue;
-        const onAbort = (): void => {
-          this.#reason ??= reason;
-          resolve();
-        };
-        signal.addEventListener("abort", onAbort, { once: true });
-        cancels.push(() => signal.removeEventListener("abort", onAbort));
-      }
+      this.#arm(resolve);
+      this.#dispose.push(onAbort(this.#closed, resolve));
+      if (this.#signal !== undefined) this.#dispose.push(onAbort(this.#signal, resolve));
     });
     return this.#reached;
   }
 
   dispose(): void {
-    this.#dispose();
+    for (const dispose of this.#dispose.splice(0)) dispose();
+  }
+
+  /** A timer may fire early, and its delay has a maximum: only the clock decides. */
+  #arm(resolve: () => void): void {
+    if (!Number.isFinite(this.#endMs)) return;
+    const onTimer = (): void => {
+      if (this.leftMs <= 0) resolve();
+      else this.#arm(resolve);
+    };
+    this.#dispose.push(this.#clock.schedule(this.leftMs, onTimer, { keepAlive: true }));
   }
 }

@@ -23,7 +23,7 @@ export class Waiter {
   readonly #engine: Engine;
   readonly #stopListening: () => void;
   #turns = new Set<number>();
-  #isNext = false;
+  #place: number | undefined;
   #wake: (() => void) | undefined;
 
   constructor(engine: Engine, hints: Hints, order: number, id?: string) {
@@ -35,8 +35,8 @@ export class Waiter {
         this.#turns.add(node);
         this.#wake?.();
       },
-      onNext: () => {
-        this.#isNext = true;
+      onNext: (place) => {
+        this.#place = place;
         this.#wake?.();
       },
     });
@@ -45,7 +45,7 @@ export class Waiter {
   /** Forgets earlier hints; called before each attempt. A hint that comes during it counts for the wait after it. */
   reset(): void {
     this.#turns = new Set();
-    this.#isNext = false;
+    this.#place = undefined;
   }
 
   /** Resolves when it is time to attempt again, or when `cancelled` does. */
@@ -54,7 +54,8 @@ export class Waiter {
     const freeMs = quorumFreeMs(freeInMs);
     const pollMs = (Number.isFinite(freeMs) ? freeMs : UNKNOWN_MS) + random.fraction() * options.retryJitter;
     let cancelTimer: () => void = () => undefined;
-    let dueMs = clock.monotonicMs() + pollMs;
+    const pollDueMs = clock.monotonicMs() + pollMs;
+    let dueMs = pollDueMs;
     await new Promise<void>((resolve) => {
       const arm = (): void => {
         cancelTimer();
@@ -67,7 +68,9 @@ export class Waiter {
         }
         const now = clock.monotonicMs();
         if (this.#turns.size > 0) dueMs = Math.min(dueMs, now + GATHER_MS * (1 + random.fraction()));
-        if (this.#isNext) dueMs = Math.min(dueMs, now + GRANT_TTL_MS + random.fraction() * options.retryJitter);
+        else if (this.#place !== undefined) {
+          dueMs = Math.min(pollDueMs, now + this.#place * GRANT_TTL_MS + random.fraction() * options.retryJitter);
+        }
         arm();
       };
       this.#wake = hinted;

@@ -2,7 +2,7 @@
  * Defines `acquire(first, count, a)`: votes on one attempt, all resources or none.
  *
  * Per resource KEYS[first], +1, +2: the lock, its stored fencing token, its waiters. ARGV from `a`: token, ttl in ms,
- * ballot, member ('' if it does not wait), order ('' if it does not wait).
+ * ballot, member ('' if it does not wait here), order.
  *
  * Replies
  *   1                     granted: every lock key holds the token, every fence holds the ballot
@@ -20,19 +20,19 @@ local function mayTake(first, member, order)
   if not value then
     local head = call('ZRANGE', KEYS[first + 2], 0, 0, 'WITHSCORES')
     if not head[1] then return true, false end
-    if head[1] == member or (order and order <= tonumber(head[2])) then return true, true end
-    if order then enrol(first, order, member, 0) end
+    if head[1] == member or order <= tonumber(head[2]) then return true, true end
+    if member ~= '' then enrol(first, order, member, 0) end
     handOver(first)
     value = call('GET', key)
     if not value then return true, true end
   end
   local reservedMember, reservedOrder = reservedFor(value)
-  return reservedMember and order and (reservedMember == member or order <= reservedOrder), true
+  return reservedMember and (reservedMember == member or order <= reservedOrder), true
 end
 
 local function deny(first, count, index, member, order)
   local pttl = call('PTTL', KEYS[first + 3 * index])
-  if order then
+  if member ~= '' then
     for i = 0, count - 1 do
       if i == index then enrol(first + 3 * i, order, member, pttl) else withdraw(first + 3 * i, member) end
     end
@@ -54,7 +54,7 @@ local function acquire(first, count, a)
   for i = 0, count - 1 do
     call('SET', KEYS[first + 3 * i], token, 'PX', ttl)
     call('SET', KEYS[first + 3 * i + 1], ballotText, 'PX', fenceTtl)
-    if queued and order then call('ZREM', KEYS[first + 3 * i + 2], member) end
+    if queued and member ~= '' then call('ZREM', KEYS[first + 3 * i + 2], member) end
   end
   return 1
 end

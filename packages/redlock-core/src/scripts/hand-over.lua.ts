@@ -5,8 +5,8 @@
  * told on its channel ("turn <member> <lock key>"), and the lock key is reserved for it for a short time with the value
  * "reserved:<order>:<member>", which every Redlock implementation sees as held. A reservation only ever denies: taking it
  * is an ordinary acquisition. A channel without a subscriber belongs to a process that has gone (PUBLISH counts
- * receivers), so its waiter is skipped. The next in line is told ("next <member> <lock key>") to look again when the reservation
- * ends, in case the head is frozen.
+ * receivers), so its waiter is skipped. The next three in line are told their place ("next<place> <member> <lock key>"), to
+ * look again after as many reservations, in case those before them are frozen.
  *
  * What an operation frees is handed over only at the end of the whole request: a later operation of the same request may
  * have a better claim to it.
@@ -48,8 +48,7 @@ local function handOver(first)
     if not head[1] then return end
     if notify(first, head[1], 'turn') > 0 or not countsReceivers then
       call('SET', key, 'reserved:' .. head[2] .. ':' .. head[1], 'PX', grantTtl)
-      local second = call('ZRANGE', waiters, 0, 0)[1]
-      if second then notify(first, second, 'next') end
+      for place, member in ipairs(call('ZRANGE', waiters, 0, 2)) do notify(first, member, 'next' .. place) end
       return
     end
   end

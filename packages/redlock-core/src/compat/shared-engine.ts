@@ -1,0 +1,119 @@
+/**
+ * One engine, and so one connection per client, for all `Redlock`s with the same clients: node-redlock opens no connection of its
+ * own, and code written for it makes a `Redlock` per request and never closes it.
+ *
+ * The own connection of a client ends with the client (`client.quit()`, `client.disconnect()`).
+ */
+import { systemClock } from "../clock.ts";
+import { Engine } from "../engine.ts";
+import { Hints } from "../hints.ts";
+import type { LockNode } from "../node.ts";
+import { toNode } from "../nodes/connect.ts";
+import { resolveOptions } from "../options.ts";
+import { systemRandom } from "../random.ts";
+import type { Client, EngineSettings, Settings } from "./types.ts";
+
+export type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
+
+/** A lock without `maxTtl` may be longer than any option of the core allows; only the default duration is checked against it. */
+const DEFAULT_TTL_MS = 30_000;
+
+const known = new WeakMap<Client, Set<SharedEngine>>();
+
+/** `clients` must not be empty. */
+export function sharedEngine(clients: readonly Client[], settings: SharedSettings): SharedEngine {
+  const [first] = clients;
+  if (first === undefined) throw new RangeError("clients must name at least one client, got []");
+  const engines = known.get(first) ?? new Set();
+  known.set(first, engines);
+  for (const engine of engines) {
+    if (!engine.serves(clients, settings)) continue;
+    if (engine.isUsable) return engine;
+    engine.close();
+    engines.delete(engine);
+  }
+  const engine = new SharedEngine(clients, settings);
+  engines.add(engine);
+  return engine;
+}
+
+/** Closes the connections that were opened for these clients. */
+export function closeSharedEngines(clients: readonly Client[]): void {
+  for (const client of clients) {
+    for (const engine of known.get(client) ?? []) engine.close();
+    known.delete(client);
+  }
+}
+
+export class SharedEngine {
+  readonly engine: Engine;
+  readonly hints: Hints;
+  readonly clients: readonly Client[];
+  readonly #settings: SharedSettings;
+  readonly #ended = new Set<Client>();
+  readonly #stopListening: (() => void)[] = [];
+  #isClosed = false;
+
+  constructor(clients: readonly Client[], settings: SharedSettings) {
+    const { driftFactor, nodeTimeout, maxTtl } = settings;
+    const isCluster = clients.some((client) => client.isCluster === true);
+    const options = resolveOptions(
+      {
+        driftFactor,
+        ...(nodeTimeout === undefined ? {} : { nodeTimeout }),
+        ...(maxTtl === undefined ? { quarantine: false } : { maxTtl, ttl: Math.min(DEFAULT_TTL_MS, maxTtl) }),
+      },
+      { count: clients.length, isCluster },
+    );
+    const nodes = clients.map((client) => toNode(client, { nodeTimeoutMs: options.nodeTimeout }));
+    this.clients = clients;
+    this.#settings = settings;
+    this.engine = new Engine(nodes, options, systemClock, systemRandom);
+    this.hints = new Hints(this.engine);
+    for (const [index, node] of nodes.entries()) this.#endWith(clients[index], node);
+  }
+
+  /** False when it was closed, or when a client that had ended is connected again. */
+  get isUsable(): boolean {
+    return !this.#isClosed && [...this.#ended].every((client) => client.status === "end");
+  }
+
+  serves(clients: readonly Client[], settings: SharedSettings): boolean {
+    return (
+      clients.length === this.clients.length &&
+      clients.every((client, index) => client === this.clients[index]) &&
+      settings.driftFactor === this.#settings.driftFactor &&
+      settings.nodeTimeout === this.#settings.nodeTimeout &&
+      settings.maxTtl === this.#settings.maxTtl
+    );
+  }
+
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.hints.close();
+    for (const stop of this.#stopListening) stop();
+    for (const batcher of this.engine.batchers) batcher.close();
+    for (const node of this.engine.nodes) closeQuietly(node);
+  }
+
+  #endWith(client: Client | undefined, node: LockNode): void {
+    if (client === undefined) return;
+    const onEnd = (): void => {
+      this.#ended.add(client);
+      closeQuietly(node);
+    };
+    if (client.status === "end") {
+      onEnd();
+      return;
+    }
+    client.once("end", onEnd);
+    this.#stopListening.push(() => client.removeListener("end", onEnd));
+  }
+}
+
+function closeQuietly(node: LockNode): void {
+  node.close().catch((error: unknown) => {
+    process.emitWarning(error instanceof Error ? error : String(error), { code: "X_REDLOCK_CLOSE" });
+  });
+}

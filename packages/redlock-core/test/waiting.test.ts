@@ -1,0 +1,213 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type RedisServer, spawnChild, startRedisNodes } from "@x/test-support";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { LockHeldError, type RedlockEvents } from "../src/index.ts";
+import { errorOf, openRedlock } from "./support/nodes.ts";
+
+/** Commands that clients sent to the server, without those that scripts call. */
+async function requests(server: RedisServer): Promise<number> {
+  const stats = String(await server.call("INFO", "commandstats"));
+  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0);
+}
+
+describe.each([1, 3])("waiting on %i nodes", (count) => {
+  let servers: RedisServer[];
+  beforeAll(async () => {
+    servers = await startRedisNodes(count);
+  });
+  afterAll(async () => {
+    await Promise.all(servers.map((server) => server.stop()));
+  });
+
+  it("serves waiters of several clients in the order in which they came", async () => {
+    const clients = [openRedlock(servers), openRedlock(servers), openRedlock(servers)];
+    const holder = await clients[0]?.acquire("order", { ttl: 20_000 });
+    const served: number[] = [];
+    const waiters: Promise<void>[] = [];
+    for (let index = 0; index < 12; index += 1) {
+      const waiting = clients[index % 3]?.acquire("order", { timeout: 20_000, ttl: 20_000 });
+      waiters.push(
+        (async () => {
+          const lock = await waiting;
+          served.push(index);
+          await lock?.release();
+        })(),
+      );
+      await delay(20);
+    }
+    await holder?.release();
+    await Promise.all(waiters);
+    expect(served).toEqual(Array.from({ length: 12 }, (_, index) => index));
+  });
+
+  it("hands over in a constant number of requests, however many wait", async () => {
+    const clients = [openRedlock(servers), openRedlock(servers)];
+    const holder = await clients[0]?.acquire("cost", { ttl: 30_000 });
+    const waiters = Array.from({ length: 40 }, async (_, index) => {
+      const lock = await clients[index % 2]?.acquire("cost", { timeout: 30_000, ttl: 30_000 });
+      await lock?.release();
+    });
+    await delay(300);
+    const before = await requests(servers[0] as RedisServer);
+    await holder?.release();
+    await Promise.all(waiters);
+    const spent = (await requests(servers[0] as RedisServer)) - before;
+    expect(spent / 40).toBeLessThanOrEqual(3);
+  });
+
+  it("sends nothing while it waits", async () => {
+    const [holding, waiting] = [openRedlock(servers), openRedlock(servers)];
+    const lock = await holding.acquire("quiet", { ttl: 30_000 });
+    const next = waiting.acquire("quiet", { timeout: 20_000 });
+    await delay(300);
+    const before = await requests(servers[0] as RedisServer);
+    await delay(1_000);
+    expect(await requests(servers[0] as RedisServer)).toBe(before);
+    await lock.release();
+    await (await next).release();
+  });
+
+  it("wakes a waiter by the release, long before the lease would end", async () => {
+    const [holding, waiting] = [openRedlock(servers), openRedlock(servers)];
+    const lock = await holding.acquire("woken", { ttl: 60_000 });
+    const next = waiting.acquire("woken", { timeout: 30_000 });
+    await delay(200);
+    await lock.release();
+    expect((await next).isHeld()).toBe(true);
+  });
+
+  it("ends a wait at its timeout with the votes, and takes the waiter out", async () => {
+    const [holding, waiting] = [openRedlock(servers), openRedlock(servers)];
+    const lock = await holding.acquire("timeout", { ttl: 30_000 });
+    const error = await errorOf(waiting.acquire("timeout", { timeout: 300 }));
+    expect(error).toBeInstanceOf(LockHeldError);
+    const { votes, resource, code } = error as LockHeldError;
+    expect({ resource, code }).toEqual({ resource: "timeout", code: "LOCK_HELD" });
+    expect(votes.length).toBeGreaterThanOrEqual(holding.quorum);
+    expect(votes[0]).toMatchObject({ vote: "held", resource: "timeout" });
+    expect(votes[0]?.holderPttl).toBeGreaterThan(10_000);
+    expect(structuredClone(votes)).toEqual(votes);
+    await expect
+      .poll(async () => (await holding.inspect("timeout")).nodes.every((node) => node.waiters === 0))
+      .toBe(true);
+    await lock.release();
+  });
+
+  it("ends a wait at once when the caller cancels, and leaves neither key nor place", async () => {
+    const [holding, waiting] = [openRedlock(servers), openRedlock(servers)];
+    const lock = await holding.acquire("cancelled", { ttl: 30_000 });
+    const controller = new AbortController();
+    const cancelled = errorOf(waiting.acquire("cancelled", { signal: controller.signal, timeout: 20_000 }));
+    await delay(100);
+    const reason = new Error("no longer needed");
+    controller.abort(reason);
+    expect(await cancelled).toBe(reason);
+    await lock.release();
+    await expect.poll(async () => (await holding.inspect("cancelled")).verdict).toBe("free");
+    const seen = await holding.inspect("cancelled");
+    expect(seen.nodes.map((node) => node.waiters)).toEqual(servers.map(() => 0));
+  });
+
+  it("leaves no key behind when the caller cancels in the very moment of the grant", async () => {
+    const redlock = openRedlock(servers);
+    for (let round = 0; round < 50; round += 1) {
+      const controller = new AbortController();
+      const outcome = redlock.acquire("moment", { signal: controller.signal, ttl: 30_000 }).then(
+        async (lock) => await lock.release(),
+        () => undefined,
+      );
+      if (round % 2 === 0) setImmediate(() => controller.abort());
+      else queueMicrotask(() => controller.abort());
+      await outcome;
+    }
+    await expect.poll(async () => (await redlock.inspect("moment")).verdict).toBe("free");
+  });
+
+  it("does not let newcomers overtake a waiter, nor attempts that do not wait", async () => {
+    const [holding, waiting, newcomer] = [openRedlock(servers), openRedlock(servers), openRedlock(servers)];
+    for (let round = 0; round < 10; round += 1) {
+      const lock = await holding.acquire("queue", { ttl: 20_000 });
+      const next = waiting.acquire("queue", { timeout: 20_000, ttl: 20_000 });
+      await expect
+        .poll(async () => (await holding.inspect("queue")).nodes.filter((node) => node.waiters === 1).length)
+        .toBeGreaterThanOrEqual(holding.quorum);
+      await lock.release();
+      expect(await newcomer.tryAcquire("queue")).toBeNull();
+      await (await next).release();
+    }
+  });
+
+  it("skips waiters whose process was killed", async () => {
+    const redlock = openRedlock(servers);
+    const lock = await redlock.acquire("dead", { ttl: 60_000 });
+    await using child = spawnChild(new URL("./support/waiter.ts", import.meta.url), {
+      args: ["dead", ...servers.map((server) => server.path)],
+    });
+    await expect
+      .poll(async () => (await redlock.inspect("dead")).nodes.filter((node) => node.waiters === 3).length, {
+        timeout: 20_000,
+      })
+      .toBeGreaterThanOrEqual(redlock.quorum);
+    const behind = redlock.acquire("dead", { timeout: 30_000 });
+    await child.kill();
+    const events: RedlockEvents["acquire"][] = [];
+    redlock.on("acquire", (message) => events.push(message));
+    await lock.release();
+    expect((await behind).isHeld()).toBe(true);
+    expect(events).toHaveLength(1);
+  });
+
+  it("passes a frozen waiter by after the life of its reservation", async () => {
+    const redlock = openRedlock(servers);
+    const other = openRedlock(servers);
+    const lock = await redlock.acquire("frozen", { ttl: 60_000 });
+    await using child = spawnChild(new URL("./support/waiter.ts", import.meta.url), {
+      args: ["frozen", ...servers.map((server) => server.path)],
+    });
+    await expect
+      .poll(async () => (await redlock.inspect("frozen")).nodes.filter((node) => node.waiters === 3).length, {
+        timeout: 20_000,
+      })
+      .toBeGreaterThanOrEqual(redlock.quorum);
+    const behind = other.acquire("frozen", { timeout: 30_000 });
+    await expect
+      .poll(async () => (await redlock.inspect("frozen")).nodes.filter((node) => node.waiters === 4).length, {
+        timeout: 20_000,
+      })
+      .toBeGreaterThanOrEqual(redlock.quorum);
+    child.freeze();
+    await lock.release();
+    expect((await behind).isHeld()).toBe(true);
+  });
+
+  it("tells whoever stands in the queue without an acquisition when it is its turn, and reserves the lock for it", async () => {
+    const [holding, queued, claiming] = [openRedlock(servers), openRedlock(servers), openRedlock(servers)];
+    const lock = await holding.acquire("turn", { ttl: 30_000 });
+    const order = Date.now() * 1_000 - 5_000_000;
+    const turn = queued.untilTurn("turn", { order });
+    const later = claiming.acquire("turn", { timeout: 20_000, ttl: 20_000 });
+    await expect
+      .poll(async () => (await holding.inspect("turn")).nodes.filter((node) => node.waiters === 2).length)
+      .toBeGreaterThanOrEqual(holding.quorum);
+    await lock.release();
+    await turn;
+    const claimed = await claiming.acquire(["turn", "beside"].slice(0, 1), { order, timeout: 5_000 });
+    expect(claimed.isHeld()).toBe(true);
+    await claimed.release();
+    await (await later).release();
+  });
+
+  it("ends the wait for a turn when the caller cancels, and takes it out of the queue", async () => {
+    const redlock = openRedlock(servers);
+    const lock = await redlock.acquire("no turn", { ttl: 30_000 });
+    const controller = new AbortController();
+    const turn = errorOf(redlock.untilTurn("no turn", { signal: controller.signal }));
+    await expect.poll(async () => (await redlock.inspect("no turn")).nodes[0]?.waiters).toBe(1);
+    controller.abort("enough");
+    expect(await turn).toBe("enough");
+    await expect
+      .poll(async () => (await redlock.inspect("no turn")).nodes.every((node) => node.waiters === 0))
+      .toBe(true);
+    await lock.release();
+  });
+});
