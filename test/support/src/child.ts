@@ -11,6 +11,8 @@ export interface ChildOptions {
   /** For messages and lists of running processes. Default: the file's name. */
   readonly name?: string;
   readonly args?: readonly string[];
+  /** More options of Node itself, after those that run TypeScript: `["--import", "…"]`. */
+  readonly execArgv?: readonly string[];
   /** Added to this process's environment. */
   readonly env?: Readonly<Record<string, string>>;
   /** Called for each message that the child sends with `process.send`. */
@@ -40,7 +42,12 @@ export class Child implements AsyncDisposable {
     const fromSource = file.endsWith(".ts");
     this.#process = spawn(
       process.execPath,
-      [...(fromSource ? ["--import", import.meta.resolve("tsx")] : []), file, ...(options.args ?? [])],
+      [
+        ...(fromSource ? ["--import", import.meta.resolve("tsx")] : []),
+        ...(options.execArgv ?? []),
+        file,
+        ...(options.args ?? []),
+      ],
       {
         // Of its own, so that Ctrl-C reaches it through the process that started it, in that one's order.
         detached: true,
