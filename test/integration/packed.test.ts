@@ -1,0 +1,134 @@
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { type RedisServer, startRedis, temporaryFolder } from "@x/test-support";
+import { afterAll, beforeAll, expect, it } from "vitest";
+
+const root = fileURLToPath(new URL("../../", import.meta.url));
+
+interface Manifest {
+  readonly dependencies?: Readonly<Record<string, string>>;
+  readonly peerDependencies?: Readonly<Record<string, string>>;
+}
+
+let server: RedisServer;
+
+beforeAll(async () => {
+  server = await startRedis();
+});
+
+afterAll(async () => {
+  await server.stop();
+});
+
+const manifestOf = (name: string): Manifest =>
+  JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8")) as Manifest;
+
+/**
+ * A folder in whose node_modules is what npm would install for these packages, as they are packed, and nothing else: their
+ * dependencies, and those of the peers that are asked for.
+ */
+function install(names: readonly string[], clients: readonly string[]): string {
+  const folder = mkdtempSync(join(temporaryFolder(), "packed-"));
+  const modules = join(folder, "node_modules");
+  for (const name of names) {
+    const source = join(root, "packages", name);
+    if (!existsSync(join(source, "dist", "index.js"))) throw new Error(`${name} is not built: npm run build`);
+    const target = join(modules, "@x", name);
+    mkdirSync(target, { recursive: true });
+    execFileSync("npm", ["pack", source, "--pack-destination", folder, "--silent"], { cwd: folder });
+    execFileSync("tar", ["-xzf", join(folder, `x-${name}-0.1.0.tgz`), "-C", target, "--strip-components", "1"]);
+  }
+  const dependencies = names
+    .flatMap((name) => Object.keys(manifestOf(name).dependencies ?? {}))
+    .filter((name) => !name.startsWith("@x/"));
+  for (const name of new Set([...dependencies, ...clients])) {
+    mkdirSync(dirname(join(modules, name)), { recursive: true });
+    symlinkSync(join(root, "node_modules", name), join(modules, name));
+  }
+  return folder;
+}
+
+function run(folder: string, script: string): string {
+  writeFileSync(join(folder, "script.mjs"), script);
+  return execFileSync(process.execPath, ["script.mjs"], {
+    cwd: folder,
+    encoding: "utf8",
+    env: { PATH: process.env["PATH"], REDIS_URL: server.url },
+  });
+}
+
+it("@x/redlock-core can be imported without any Redis client", { timeout: 60_000 }, () => {
+  const folder = install(["redlock-core"], []);
+  expect(run(folder, `const { Redlock } = await import("@x/redlock-core"); console.log(typeof Redlock);`)).toBe(
+    "function\n",
+  );
+});
+
+it("@x/redlock-core locks with ioredis beside it", { timeout: 60_000 }, () => {
+  const folder = install(["redlock-core"], ["ioredis"]);
+  const script = `
+    import { Redlock } from "@x/redlock-core";
+    const redlock = new Redlock(process.env.REDIS_URL);
+    const lock = await redlock.acquire("a");
+    console.log(await redlock.tryAcquire("a"), lock.fencingToken > 0, await lock.release());
+    await redlock.close();
+  `;
+  expect(run(folder, script)).toBe("null true true\n");
+});
+
+it("@x/leader leads with its own dependencies alone", { timeout: 60_000 }, () => {
+  const folder = install(["redlock-core", "leader"], ["ioredis"]);
+  const script = `
+    import { LeaderElection } from "@x/leader";
+    import "@x/leader/scheduler";
+    import { Redlock } from "@x/redlock-core";
+    const redlock = new Redlock(process.env.REDIS_URL);
+    const election = new LeaderElection(redlock, { name: "packed" });
+    const term = await election.campaign();
+    console.log(term.isCurrent());
+    await term.resign();
+    await election.stop();
+    await redlock.close();
+  `;
+  expect(run(folder, script)).toBe("true\n");
+});
+
+it("@x/workers works with its own dependencies and BullMQ alone", { timeout: 60_000 }, () => {
+  const folder = install(["redlock-core", "workers"], ["ioredis", "bullmq"]);
+  const script = `
+    import { ExclusiveWorker } from "@x/workers";
+    import { Queue } from "bullmq";
+    const connection = { url: process.env.REDIS_URL };
+    const queue = new Queue("packed", { connection });
+    await queue.add("job", { account: "a" });
+    const worker = new ExclusiveWorker("packed", async (job, _token, _signal, lock) => lock.fencingToken > 0, { connection, key: "account" });
+    const [, result] = await new Promise((resolve) => worker.once("completed", (...args) => resolve(args)));
+    console.log(result);
+    await worker.close();
+    await queue.close();
+  `;
+  expect(run(folder, script)).toBe("true\n");
+});
+
+it.each(["redlock-core", "leader", "workers"])(
+  "@x/%s imports all that it declares, and packs nothing but its build and README",
+  { timeout: 60_000 },
+  (name) => {
+    const folder = join(install([name], []), "node_modules", "@x", name);
+    const files = readdirSync(folder, { recursive: true, encoding: "utf8" });
+    const isExpected = (file: string): boolean =>
+      /^(README\.md|LICENSE|package\.json|dist|dist\/[^.]+|dist\/.+\.(js|d\.ts))$/.test(file);
+    const foreign = files.filter((file) => !isExpected(file));
+    expect(foreign).toEqual([]);
+    const code = files
+      .filter((file) => file.endsWith(".js"))
+      .map((file) => readFileSync(join(folder, file), "utf8"))
+      .join("\n");
+    const unused = Object.keys(manifestOf(name).dependencies ?? {}).filter(
+      (dependency) => !code.includes(`from "${dependency}"`) && !code.includes(`import("${dependency}")`),
+    );
+    expect(unused).toEqual([]);
+  },
+);
