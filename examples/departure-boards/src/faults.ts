@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { RedisServer } from "@x/test-support";
 import { openRuns } from "./checker.ts";
-import type { Fleet } from "./fleet.ts";
+import type { Fleet, Role } from "./fleet.ts";
 import type { HistoryEvent } from "./history.ts";
 import { leaseMs } from "./settings.ts";
 
@@ -48,18 +48,22 @@ const longestFreezeMs = 30_000;
 export async function runFaults(stage: Stage, signal: AbortSignal): Promise<DoneFault[]> {
   const done: DoneFault[] = [];
   const respawns: Promise<void>[] = [];
-  const respawn = async (role: "scheduler" | "worker", name: string): Promise<void> => {
-    await delay(respawnAfterMs, undefined, { signal });
-    stage.fleet.start(role, Number(name.slice(name.indexOf("-") + 1)));
-    stage.tell(`${name} started again`);
+  const respawn = (role: Role, name: string): void => {
+    const respawning = delay(respawnAfterMs, undefined, { signal }).then(() => {
+      stage.fleet.start(role, Number(name.slice(name.indexOf("-") + 1)));
+      stage.tell(`${name} started again`);
+    });
+    // It is awaited at the end; when the run is aborted before, there is nobody to tell.
+    void respawning.catch(() => {});
+    respawns.push(respawning);
   };
   for (const { share, kind } of faultPlan) {
     while (stage.share() < share) await delay(pollMs, undefined, { signal });
     const fault = await doFault(stage, kind, signal);
     if (fault === undefined) continue;
     done.push(fault);
-    if (kind === "kill leader") respawns.push(respawn("scheduler", fault.target));
-    if (kind === "kill worker") respawns.push(respawn("worker", fault.target));
+    if (kind === "kill leader") respawn("scheduler", fault.target);
+    if (kind === "kill worker") respawn("worker", fault.target);
   }
   await Promise.all(respawns);
   return done;

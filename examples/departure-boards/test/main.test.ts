@@ -97,15 +97,15 @@ it("watches and judges replicas that run elsewhere", { timeout: 60_000 }, async 
 });
 
 it.each([
-  ["SIGINT", 130],
-  ["SIGTERM", 143],
-] as const)("cleans up on %s", { timeout: 60_000 }, async (signal, code) => {
+  ["SIGINT", 130, "leads, term"],
+  ["SIGTERM", 143, "worker-2 killed"],
+] as const)("cleans up on %s, with code %d", { timeout: 60_000 }, async (signal, code, moment) => {
   const { run, leftovers } = startApart("--flights", "2000");
   await using _ = run;
-  await expect.poll(() => run.output, { timeout: 40_000 }).toContain("leads, term");
+  await expect.poll(() => run.output, { timeout: 40_000 }).toContain(moment);
   expect(leftovers().length).toBeGreaterThan(6);
   expect(await run.kill(signal)).toEqual({ code, signal: null });
-  expect(run.output).toContain(`stopped by ${signal}`);
+  expect(run.output).toMatch(new RegExp(`\nstopped by ${signal}\n$`));
   await expect.poll(leftovers).toEqual([]);
 });
 
