@@ -160,6 +160,7 @@ export type BullReply =
       readonly pin: string;
       readonly parked: number;
       readonly ahead: readonly UnknownKeyJob[];
+      readonly order: number | undefined;
     };
 
 export interface UnknownKeyJob {
@@ -173,7 +174,7 @@ export interface UnknownKeyJob {
 
 export function parseReply(raw: unknown): BullReply {
   if (!Array.isArray(raw)) return { kind: "other" };
-  const [first, second, , , pin, parked, ahead] = raw as readonly unknown[];
+  const [first, second, , , pin, parked, ahead, order] = raw as readonly unknown[];
   if (first === "LANE_AGAIN") return { kind: "again", parked: Number(second) };
   if (first === "LANE_ASK") return { kind: "ask", jobs: parseJobs(second) };
   if (!Array.isArray(first)) return { kind: "other" };
@@ -183,6 +184,7 @@ export function parseReply(raw: unknown): BullReply {
     pin: String(pin),
     parked: Number(parked ?? 0),
     ahead: ahead === undefined || ahead === null ? [] : parseJobs(ahead),
+    order: typeof order === "string" ? Number(order) : undefined,
   };
 }
 

@@ -9,7 +9,7 @@
  * only once: BullMQ runs it at least once. The order of jobs that were retried with `onFailure: "skip"`, of priorities against
  * a job that was already chosen, and after the lane's keys were deleted by hand.
  */
-import { type Clock, type Lock, LockHeldError, Redlock } from "@x/redlock-core";
+import { type Clock, type Lock, LockHeldError, QuorumUnreachableError, Redlock } from "@x/redlock-core";
 import { type BackendFactory, DelayedError, Job, type RedisQueueBackend, Worker } from "bullmq";
 import { checkScripts, installedScripts, targetOf } from "./bullmq.ts";
 import { tell } from "./channels.ts";
@@ -43,6 +43,8 @@ export type ExclusiveProcessor<Data, Result, Name extends string> = (
 
 /** When nobody who has the lock could be asked, a job comes back after this. */
 const UNREACHABLE_RETRY_MS = 1_000;
+/** The first lock may have to wait for the connections to its nodes, in its slot. */
+const CONNECT_WAIT_MS = 2_000;
 const CONFIRM_ATTEMPTS = 3;
 const LIST_PAGE = 500;
 
@@ -67,6 +69,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #running = new Set<Promise<unknown>>();
   readonly #onLost = (run: Run, error: Error): void => tell("lost", () => ({ ...this.#about(run), error }));
   readonly #stopListening: () => void;
+  #isConnected = false;
   #closingLocks: Promise<void> | undefined;
 
   /**
@@ -108,8 +111,6 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     this.#stopListening = redlock.on("lost", (lost) => this.#watchdog.holderOf(lost)?.loseKeys());
     this.#wakes = new Wakes({
       redlock,
-      clock: this.#clock,
-      lockTtl: resolved.lockTtl,
       wake: async (jobId) => (await this.#lane.operate("wake", jobId)) === 1,
       onError: (error) => this.emit("error", error),
     });
@@ -229,13 +230,17 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     token: string,
     signal?: AbortSignal,
   ): Promise<Result> {
-    const { pin, sent } = this.#arrivalOf(job);
+    const { pin, sent, order } = this.#arrivalOf(job);
     const jobId = String(job.id);
     if (pin.kind === "fault") throw new JobKeyError(jobId, pin.fault);
     const keys = pin.kind === "none" ? [] : pin.keys;
     const { lockDuration: lockDurationMs, resourceOf } = this.#options;
     const resources = keys.map((key) => resourceOf(key));
-    const run = new Run({ jobId, token, keys, resources, lockDurationMs, sent }, this.#clock, this.#onLost);
+    const run = new Run(
+      { jobId, token, keys, resources, order: order ?? Math.floor(sent.wallMs * 1_000), lockDurationMs, sent },
+      this.#clock,
+      this.#onLost,
+    );
     const cancel = (): void => run.cancel(signal?.reason);
     if (signal?.aborted === true) cancel();
     signal?.addEventListener("abort", cancel, { once: true });
@@ -265,7 +270,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       tell("lock", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, waitMs: lockedMs - startedMs }));
       if (this.#mustConfirm(run)) await this.#confirm(run, job);
       // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
-      if (!lock.isHeld()) return await this.#yield(run, job, "unreachable");
+      if (!lock.isHeld()) return await this.#yield(run, job);
       const result = await this.#process(run, job);
       // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is lost,
       // BullMQ itself refuses the result.
@@ -280,39 +285,61 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 
   /** Acquires the locks of the job's keys, or sends it back to `delayed` with its keys kept, or leaves it to whoever has it now. */
   async #lockKeys(run: Run, job: Job<Data, Result, Name>, signal: AbortSignal | undefined): Promise<Lock> {
-    const reserved = this.#wakes.take(run.jobId);
-    if (reserved !== undefined) return reserved;
-    const { lockTtl: ttl, lockWait: timeout } = this.#options;
+    this.#wakes.delete(run.jobId);
     try {
-      return await this.redlock.acquire(run.resources, {
-        ttl,
-        timeout,
-        autoExtend: true,
-        ...(signal === undefined ? {} : { signal }),
-      });
+      return await this.#acquire(run, signal);
     } catch (error) {
       if (run.lost !== undefined) throw new DelayedError(run.lost.message);
       if (signal?.aborted === true) throw error;
-      if (error instanceof LockHeldError) return await this.#yield(run, job, "held");
+      if (error instanceof LockHeldError) return await this.#yield(run, job, error.resource);
       this.emit("error", error as Error);
-      return await this.#yield(run, job, "unreachable");
+      return await this.#yield(run, job);
     }
   }
 
-  /** BullMQ takes the DelayedError as a sign that the job was moved, and fetches the next one. */
-  async #yield(run: Run, job: Job<Data, Result, Name>, reason: "held" | "unreachable"): Promise<never> {
-    const { jobId, token, resources } = run;
-    const delayMs = reason === "held" ? this.#options.recheckInterval : UNREACHABLE_RETRY_MS;
+  async #acquire(run: Run, signal: AbortSignal | undefined): Promise<Lock> {
+    const { lockTtl: ttl, lockWait } = this.#options;
+    const options = {
+      ttl,
+      order: run.order,
+      autoExtend: true,
+      ...(signal === undefined ? {} : { signal }),
+    };
+    const startedMs = this.#clock.monotonicMs();
+    for (;;) {
+      try {
+        const timeout = this.#isConnected ? lockWait : Math.max(lockWait, CONNECT_WAIT_MS / 20);
+        const lock = await this.redlock.acquire(run.resources, { ...options, timeout });
+        this.#isConnected = true;
+        return lock;
+      } catch (error) {
+        this.#isConnected ||= error instanceof LockHeldError;
+        const isConnecting = error instanceof QuorumUnreachableError && !this.#isConnected;
+        if (!isConnecting || this.#clock.monotonicMs() - startedMs > CONNECT_WAIT_MS) throw error;
+      }
+    }
+  }
+
+  /**
+   * Back to `delayed`, until the lock that is `held` is free, or for a moment if the lock nodes do not answer. BullMQ takes the
+   * DelayedError as a sign that the job was moved, and fetches the next one.
+   */
+  async #yield(run: Run, job: Job<Data, Result, Name>, held?: string): Promise<never> {
+    const { jobId, token, order } = run;
+    const delayMs = held === undefined ? UNREACHABLE_RETRY_MS : this.#options.recheckInterval;
     try {
       const dueMs = Math.floor(this.#clock.wallMs()) + delayMs;
-      await this.#lane.yielding(jobId, token, async () => await job.moveToDelayed(dueMs, token));
+      await this.#lane.yielding({ jobId, token, order }, async () => await job.moveToDelayed(dueMs, token));
     } catch (error) {
       // Not ours any more, or Redis is gone: the job comes back as a stalled one.
       this.emit("error", error as Error);
       throw new DelayedError(`job ${jobId} could not be moved to delayed`);
     }
+    const reason = held === undefined ? "unreachable" : "held";
     tell("yield", () => ({ ...this.#about(run), reason, delayMs }));
-    if (reason === "held") this.#wakes.add(jobId, resources, () => tell("wake", () => this.#about(run)));
+    if (held !== undefined) {
+      this.#wakes.add({ jobId, resource: held, order }, () => tell("wake", () => this.#about(run)));
+    }
     throw new DelayedError(`job ${jobId} waits for its lock`);
   }
 

@@ -36,6 +36,8 @@ export interface Arrival {
   readonly pin: Pin;
   /** When the command was sent that set BullMQ's lock. */
   readonly sent: Instant;
+  /** Its place in line for its locks, if it waited for them before. */
+  readonly order: number | undefined;
 }
 
 export interface LaneEvents {
@@ -52,7 +54,7 @@ export class Lane {
   readonly #clock: Clock;
   readonly #events: LaneEvents;
   readonly #arrivals = new Map<string, Arrival>();
-  readonly #yielding = new Set<string>();
+  readonly #yielding = new Map<string, number>();
   #target: BullTarget | undefined;
   #pinning: Promise<void> | undefined;
 
@@ -84,9 +86,12 @@ export class Lane {
   }
 
   /** Runs `moveToDelayed`, which must move this job back with this token, so that the job keeps its keys and nothing is counted. */
-  async yielding(jobId: string, token: string, moveToDelayed: () => Promise<void>): Promise<void> {
-    const name = `${jobId} ${token}`;
-    this.#yielding.add(name);
+  async yielding(
+    run: { readonly jobId: string; readonly token: string; readonly order: number },
+    moveToDelayed: () => Promise<void>,
+  ): Promise<void> {
+    const name = `${run.jobId} ${run.token}`;
+    this.#yielding.set(name, run.order);
     try {
       await moveToDelayed();
     } finally {
@@ -111,7 +116,7 @@ export class Lane {
     const script = this.#scripts.commands[command];
     const { jobId, token, prefix, lockOptions } = argumentsOf(command, args, script.numberOfKeys);
     if (command === "moveToFinished") this.#arrivals.delete(jobId);
-    const told = command === "moveToDelayed" ? [...args, this.#yielding.has(`${jobId} ${token}`) ? "yield" : ""] : args;
+    const told = command === "moveToDelayed" ? [...args, this.#yielding.get(`${jobId} ${token}`) ?? ""] : args;
     const sent = readClock(this.#clock);
     const raw = await runScript(client, script, told);
     const reply = parseReply(raw);
@@ -144,7 +149,7 @@ export class Lane {
 
   #note(raw: unknown, reply: BullReply, sent: Instant): unknown {
     if (reply.kind !== "job") return raw;
-    this.#arrivals.set(reply.jobId, { pin: parsePin(reply.pin), sent });
+    this.#arrivals.set(reply.jobId, { pin: parsePin(reply.pin), sent, order: reply.order });
     if (reply.parked > 0) this.#events.onParked(reply.parked);
     // Nobody waits for it: if it fails, the next fetch asks again.
     if (reply.ahead.length > 0) this.#computeKeys(reply.ahead).catch(() => {});

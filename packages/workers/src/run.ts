@@ -16,6 +16,8 @@ export interface RunFacts {
   readonly token: string;
   readonly keys: readonly string[];
   readonly resources: readonly string[];
+  /** Its place in line for the locks: when it first wanted them, in microseconds since the epoch. */
+  readonly order: number;
   readonly lockDurationMs: number;
   /** When the command was sent that set BullMQ's lock of the job. */
   readonly sent: Instant;
@@ -26,6 +28,7 @@ export class Run implements JobLock {
   readonly token: string;
   readonly keys: readonly string[];
   readonly resources: readonly string[];
+  readonly order: number;
   readonly #clock: Clock;
   readonly #onLost: (run: Run, error: Error) => void;
   // Made when somebody asks for the signal: most processors never do.
@@ -41,6 +44,7 @@ export class Run implements JobLock {
     this.token = facts.token;
     this.keys = facts.keys;
     this.resources = facts.resources;
+    this.order = facts.order;
     this.#clock = clock;
     this.#onLost = onLost;
     this.#sent = facts.sent;

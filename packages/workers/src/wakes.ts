@@ -1,90 +1,67 @@
 /**
- * Jobs of this process that wait in `delayed` for a lock that plain code holds. Each stands in line for the lock like anybody else;
- * when it gets it, the job is run next and finds the lock reserved for a moment.
+ * Jobs of this process that wait in `delayed` for a lock that plain code holds. Each stands in line for the lock like anybody else,
+ * without holding a slot; when it is its turn, the job is run next, in whatever process, and claims the lock with its order.
  *
- * Only hints: a job whose waiter is lost with its process comes back from `delayed` at its time.
+ * Only hints: a job whose place in line is lost with this process comes back from `delayed` at its time.
  */
-import type { Clock, Lock, Redlock } from "@x/redlock-core";
-
-/** A free slot takes the job at once; if none does, others should not wait for it any longer. */
-const RESERVED_MS = 250;
+import type { Redlock } from "@x/redlock-core";
 
 export interface WakesParts {
   readonly redlock: Redlock;
-  readonly clock: Clock;
-  readonly lockTtl: number;
   /** Brings the job back; false if it is not in `delayed` any more. */
   readonly wake: (jobId: string) => Promise<boolean>;
   readonly onError: (error: Error) => void;
 }
 
-type Waiting =
-  | { readonly state: "waiting"; readonly cancel: AbortController }
-  | { readonly state: "reserved"; readonly lock: Lock; readonly cancelTimer: () => void };
+export interface LockWish {
+  readonly jobId: string;
+  /** The lock that was held. */
+  readonly resource: string;
+  readonly order: number;
+}
 
 export class Wakes {
   readonly #parts: WakesParts;
-  readonly #waiting = new Map<string, Waiting>();
+  readonly #waiting = new Map<string, AbortController>();
   #isClosed = false;
 
   constructor(parts: WakesParts) {
     this.#parts = parts;
   }
 
-  /** Waits for the locks on behalf of the job; `onWoken` is called when it was brought back. */
-  add(jobId: string, resources: readonly string[], onWoken: () => void): void {
-    if (this.#isClosed || this.#waiting.has(jobId)) return;
+  /** Waits for the lock on behalf of the job; `onWoken` is called when the job was brought back. */
+  add(wish: LockWish, onWoken: () => void): void {
+    if (this.#isClosed || this.#waiting.has(wish.jobId)) return;
     const cancel = new AbortController();
-    this.#waiting.set(jobId, { state: "waiting", cancel });
-    this.#waitFor(jobId, resources, cancel.signal, onWoken).catch((error: Error) => {
-      this.#waiting.delete(jobId);
-      if (!cancel.signal.aborted && !this.#isClosed) this.#parts.onError(error);
-    });
+    this.#waiting.set(wish.jobId, cancel);
+    this.#waitFor(wish, cancel.signal, onWoken)
+      .catch((error: Error) => {
+        if (!cancel.signal.aborted) this.#parts.onError(error);
+      })
+      .finally(() => {
+        if (this.#waiting.get(wish.jobId) === cancel) this.#waiting.delete(wish.jobId);
+      });
   }
 
-  /** The job has come: the locks reserved for it, if they are; it does not wait here any more. */
-  take(jobId: string): Lock | undefined {
-    const waiting = this.#waiting.get(jobId);
-    if (waiting === undefined) return undefined;
+  /** The job has come, or is not waited for any more. */
+  delete(jobId: string): void {
+    this.#waiting.get(jobId)?.abort();
     this.#waiting.delete(jobId);
-    if (waiting.state === "waiting") {
-      waiting.cancel.abort();
-      return undefined;
-    }
-    waiting.cancelTimer();
-    if (waiting.lock.isHeld()) return waiting.lock;
-    void waiting.lock.release();
-    return undefined;
   }
 
   close(): void {
     this.#isClosed = true;
-    for (const jobId of this.#waiting.keys()) void this.take(jobId)?.release();
+    for (const jobId of this.#waiting.keys()) this.delete(jobId);
   }
 
-  async #waitFor(jobId: string, resources: readonly string[], signal: AbortSignal, onWoken: () => void): Promise<void> {
-    const { redlock, clock, lockTtl, wake } = this.#parts;
-    const lock = await redlock.acquire(resources, {
-      ttl: lockTtl,
-      timeout: Number.POSITIVE_INFINITY,
-      signal,
-      autoExtend: true,
-    });
-    if (signal.aborted) {
-      await lock.release();
+  async #waitFor({ jobId, resource, order }: LockWish, signal: AbortSignal, onWoken: () => void): Promise<void> {
+    const { redlock, wake } = this.#parts;
+    await redlock.untilTurn(resource, { order, signal });
+    if (await wake(jobId)) {
+      onWoken();
       return;
     }
-    const giveUp = (): void => {
-      this.#waiting.delete(jobId);
-      void lock.release();
-    };
-    // Before the job is brought back, so that it finds the lock however fast it comes.
-    this.#waiting.set(jobId, { state: "reserved", lock, cancelTimer: clock.schedule(RESERVED_MS, giveUp) });
-    const isBack = await wake(jobId).catch((error: Error) => {
-      this.#parts.onError(error);
-      return false;
-    });
-    if (isBack) onWoken();
-    else void this.take(jobId)?.release();
+    // The job is done, gone, or running elsewhere: pass the turn on, or the next one would wait for it to lapse.
+    if (!signal.aborted) await (await redlock.tryAcquire(resource, { order, autoExtend: false }))?.release();
   }
 }

@@ -82,6 +82,24 @@ describe("with plain code and other queues", () => {
     expect(lab.errors).toEqual([]);
   });
 
+  it("keeps such a job's place in line for the lock, whichever process it comes back in", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const plain = redlockOn(lab, lab.connection);
+    const held = await plain.acquire("a");
+    const order: string[] = [];
+    const first = lab.worker(() => void order.push("job in the first"), { lockWait: 10, recheckInterval: 60_000 });
+    await queue.addBulk(jobs(1, () => "a"));
+    await until(async () => (await queue.getDelayedCount()) === 1);
+    await first.pause();
+    const other = plain.using("a", () => void order.push("plain code that came later"));
+    lab.worker(() => void order.push("job in the second"), { lockWait: 10, recheckInterval: 60_000 });
+    await held.release();
+    await finished(queue, 1);
+    await other;
+    expect(order).toEqual(["job in the second", "plain code that came later"]);
+  });
+
   it("brings such a job back by itself when the process that would wake it is gone", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();

@@ -30,17 +30,19 @@ return follow(reply, chosen, ARGV[6], {P, ARGV[2], ARGV[8]})
 `;
 
 /**
- * ARGV[#ARGV]: 'yield' if the job goes back because its lock is held elsewhere: it keeps its keys, and nothing is counted.
+ * ARGV[#ARGV]: '' or, if the job goes back because its lock is held elsewhere, its place in line for that lock: then it keeps its
+ * keys, and nothing is counted.
  * ARGV[6] is '1' when the processor asked for the delay, '0' for a retry's backoff.
  */
 export const moveToDelayed: string = /* lua */ `
 at(ARGV[1], ARGV[2])
-local id, isYield = ARGV[3], ARGV[#ARGV] == 'yield'
+local id, order = ARGV[3], ARGV[#ARGV]
 local reply = bullMoveToDelayed(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
 local chosen
-if isYield then
+if order ~= '' then
   contended().uncount(id)
+  call('HSET', P .. id, 'lo', order)
 elseif SKIP or ARGV[6] == '1' then
   local pin = call('HGET', P .. id, 'lk')
   if hasKeys(pin) then chosen = release(id, pin) end

@@ -8,7 +8,8 @@
  *   P lane:paused           hash   key → JSON {reason, since, jobId}, for operators only
  *   P lane:seq              counter of arrivals in a line
  *   P <id>                  BullMQ's job hash gets `lk` (the job's keys, fixed when it is first taken; '' for none), `ls` (its place
- *                                  in line, there as long as it is parked), `lb` (why its key function failed)
+ *                                  in line, there as long as it is parked), `lb` (why its key function failed),
+ *                                  `la` (when it is taken, more keys are computed), `lo` (its place in line for its locks)
  * and, of BullMQ's, `wait`, `prioritized`, `delayed`, `active`, `events`, `marker`, `limiter` and `<id>:lock`.
  *
  * A key belongs to a job until that job is finished, not for a time: a stalled job keeps its key and is run again first. A parked
@@ -296,13 +297,14 @@ local function contended()
       reply = reply or bullMoveToActive(keys, argv)
       if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
       local id, fields = reply[2], reply[1]
-      local pin, data, fault, isMark, wasParked
+      local pin, data, fault, isMark, wasParked, order
       for i = 1, #fields, 2 do
         local field = fields[i]
         if field == 'lk' then pin = fields[i + 1]
         elseif field == 'data' then data = fields[i + 1]
         elseif field == 'lb' then fault = fields[i + 1]
         elseif field == 'ls' then wasParked = true
+        elseif field == 'lo' then order = fields[i + 1]
         elseif field == 'la' then isMark = true end
       end
       if fault then
@@ -319,8 +321,9 @@ local function contended()
       if not hasKeys(pin) or take(id, pin, wasParked) then
         reply[5] = pin
         reply[6] = parked
-        reply[7] = isMark and unknownAhead(512, 256)
-        if isMark then call('HDEL', P .. id, 'la') end
+        reply[7] = isMark and unknownAhead(512, 256) or false
+        reply[8] = order or false
+        if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
         return reply
       end
       undo(id)
@@ -356,6 +359,7 @@ end
     reply[5]  its keys, NONE, or BAD .. why
     reply[6]  jobs parked on the way
     reply[7]  jobs whose keys are to be computed ahead, or false
+    reply[8]  its place in line for its locks, if it waited for them before, or false
   or {'LANE_AGAIN', parked}: more than a batch was parked, call again; {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
 ]]
 local function fetch(keys, argv, reply)
@@ -367,7 +371,7 @@ local function fetch(keys, argv, reply)
     local field = fields[i]
     if field == 'lk' then pin = fields[i + 1]
     elseif field == 'data' then data = fields[i + 1]
-    elseif field == 'lb' or field == 'ls' or field == 'la' then return contended().fetch(keys, argv, reply) end
+    elseif field == 'lb' or field == 'ls' or field == 'la' or field == 'lo' then return contended().fetch(keys, argv, reply) end
   end
   if not pin and PATH then pin = pinOfData(data or '') end
   if hasKeys(pin) and isSingle(pin) and call('HSETNX', HOLDERS, pin, id) == 1 then

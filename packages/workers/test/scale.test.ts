@@ -1,0 +1,162 @@
+/** Costs, in requests and commands, never in time: per job, on free and on contended keys, and however many wait. */
+import { Redlock } from "@x/redlock-core";
+import { startCluster, startRedis } from "@x/test-support";
+import { ExclusiveWorker } from "@x/workers";
+import { Queue } from "bullmq";
+import { Cluster } from "ioredis";
+import { expect, it } from "vitest";
+import { type Data, finished, gate, jobs, Lab, until } from "./support/lab.ts";
+
+interface Costs {
+  readonly requests: number;
+  readonly commands: number;
+}
+
+/** What the queue's Redis was asked for: scripts, and the commands inside them. */
+async function costs(lab: Lab): Promise<Costs> {
+  const stats = await lab.redis.info("commandstats");
+  const calls = [...stats.matchAll(/cmdstat_(\w+):calls=(\d+)/g)].map(
+    ([, name, count]) => [name, Number(count)] as const,
+  );
+  const sum = (names: (name: string | undefined) => boolean): number =>
+    calls.filter(([name]) => names(name)).reduce((total, [, count]) => total + count, 0);
+  return {
+    requests: sum((name) => name === "evalsha" || name === "eval"),
+    commands: sum((name) => name !== "evalsha" && name !== "eval" && name !== "info" && name !== "config"),
+  };
+}
+
+async function add(queue: Queue<Data>, count: number, keyOf: (i: number) => unknown, ms = 0): Promise<void> {
+  for (let i = 0; i < count; i += 5_000) {
+    await queue.addBulk(
+      Array.from({ length: Math.min(5_000, count - i) }, (_, n) => ({
+        name: "job",
+        data: { k: keyOf(i + n), i: i + n, ms },
+      })),
+    );
+  }
+}
+
+it.each([
+  ["free keys", 2_000, (i: number) => `k${i}`],
+  ["contended keys", 2_000, (i: number) => `k${i % 20}`],
+] as const)("sends about one request per job to the queue's Redis: %s", async (_name, count, keyOf) => {
+  await using locks = await startRedis();
+  await using lab = await Lab.start();
+  const redlock = new Redlock({ path: locks.path }, { ttl: 10_000 });
+  lab.defer(async () => await redlock.close());
+  const queue = lab.queue();
+  await add(queue, count, keyOf);
+  await lab.redis.config("RESETSTAT");
+  const done = gate();
+  const worker = lab.worker(undefined, { redlock, concurrency: 50 });
+  worker.on("completed", () => {
+    if (lab.ran.length === count && lab.ran.every((run) => run.endedMs !== undefined)) done.open();
+  });
+  await done.passed;
+  const { requests } = await costs(lab);
+  expect(requests / count).toBeLessThan(1.15);
+  expect(lab.overlaps()).toEqual([]);
+  expect(lab.inversions()).toEqual([]);
+});
+
+it("does not let 5,000 jobs of a hot key hold up 1,000 jobs of other keys", { timeout: 60_000 }, async () => {
+  await using lab = await Lab.start();
+  const queue = lab.queue();
+  await add(queue, 5_000, () => "hot", 1);
+  await add(queue, 1_000, (i) => `cold${i}`, 1);
+  const othersDone = gate();
+  let [hot, cold, hotWhenOthersWereDone] = [0, 0, 0];
+  const worker = lab.worker(
+    (job) => {
+      if (job.data.k === "hot") hot += 1;
+      else cold += 1;
+      if (cold < 1_000) return;
+      hotWhenOthersWereDone ||= hot;
+      othersDone.open();
+    },
+    { concurrency: 10 },
+  );
+  await othersDone.passed;
+  expect(hotWhenOthersWereDone).toBeLessThan(2_500);
+  expect(lab.overlaps()).toEqual([]);
+  expect(lab.inversions()).toEqual([]);
+  await worker.close(true);
+});
+
+it("costs the same per job with 100 and with 100,000 jobs in line", { timeout: 120_000 }, async () => {
+  const perJob: Costs[] = [];
+  for (const backlog of [100, 100_000]) {
+    await using locks = await startRedis();
+    await using lab = await Lab.start();
+    const redlock = new Redlock({ path: locks.path }, { ttl: 10_000 });
+    lab.defer(async () => await redlock.close());
+    const queue = lab.queue();
+    await add(queue, backlog + 200, () => "a");
+    const start = gate();
+    const measured = gate();
+    let counted: Costs = { requests: 0, commands: 0 };
+    const worker = lab.worker(
+      async (job) => {
+        if (job.data.i === 0) await start.passed;
+        if (job.data.i === 80) measured.open();
+        if (job.data.i >= 80) await new Promise(() => {});
+      },
+      { redlock, concurrency: 2, recheckInterval: 600_000 },
+    );
+    await until(async () => (await queue.getDelayedCount()) === backlog + 199, 60_000);
+    await lab.redis.config("RESETSTAT");
+    start.open();
+    await measured.passed;
+    counted = await costs(lab);
+    perJob.push({ requests: counted.requests / 80, commands: counted.commands / 80 });
+    expect(lab.inversions()).toEqual([]);
+    await worker.close(true);
+  }
+  const [small, large] = perJob;
+  if (small === undefined || large === undefined) throw new Error("two runs were made");
+  expect(large.requests).toBeLessThan(small.requests * 1.3);
+  expect(large.commands).toBeLessThan(small.commands * 1.3);
+});
+
+it("runs on a Redis Cluster with a hash-tagged prefix", { timeout: 60_000 }, async () => {
+  await using cluster = await startCluster();
+  await using lab = await Lab.start();
+  const connect = (): Cluster =>
+    new Cluster(
+      cluster.nodes.map(({ host, port }) => ({ host, port })),
+      { redisOptions: { maxRetriesPerRequest: null } },
+    );
+  const [forQueue, forWorkers] = [connect(), connect()];
+  const queue = new Queue<Data>("q", { connection: forQueue, prefix: "{bull}" });
+  const running = new Set<string>();
+  const clashes: string[] = [];
+  const starts = new Map<string, number[]>();
+  const workers = [1, 2].map(() => {
+    const worker = new ExclusiveWorker<Data>(
+      "q",
+      async (job) => {
+        const key = String(job.data.k);
+        if (running.has(key)) clashes.push(key);
+        running.add(key);
+        starts.set(key, [...(starts.get(key) ?? []), job.data.i]);
+        await new Promise((resolve) => setTimeout(resolve, 1));
+        running.delete(key);
+      },
+      { connection: forWorkers, prefix: "{bull}", key: "k", concurrency: 10 },
+    );
+    worker.on("error", (error) => lab.errors.push(error));
+    return worker;
+  });
+  try {
+    await queue.addBulk(jobs(200, (i) => `k${i % 6}`));
+    await finished(queue, 200, 30_000);
+    expect(clashes).toEqual([]);
+    for (const each of starts.values()) expect(each).toEqual([...each].sort((a, b) => a - b));
+    expect(lab.errors).toEqual([]);
+  } finally {
+    await Promise.all(workers.map(async (worker) => await worker.close()));
+    await queue.close();
+    await Promise.all([forQueue.quit(), forWorkers.quit()]);
+  }
+});
