@@ -30,6 +30,7 @@ import {
 import { abortable, deferred, linkSignals, onAbort, sleep } from "./signals.ts";
 import { type ElectionEvent, type ElectionState, hasTerm, IDLE, nextState } from "./state.ts";
 import { HeldTerm, insist, type LeaderTerm, type TermListener } from "./term.ts";
+import { workerLeases } from "./worker/worker-lease.ts";
 
 /** All durations in ms. */
 export interface LeaderEvents {
@@ -109,7 +110,11 @@ export class LeaderElection implements AsyncDisposable {
     this.#instance = `${this.id}#${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
     this.#events = new Emitter<LeaderEvents>((error) => this.#report(error));
     this.#ledger = new Ledger(redlock, this.name, this.#options.resource);
-    this.#leases = localLeases(redlock, this.#options, this.#readings);
+    const { worker } = this.#options;
+    this.#leases =
+      worker === undefined
+        ? localLeases(redlock, this.#options, this.#readings)
+        : workerLeases(this.#options, worker, this.#readings);
     this.#observer = new Observer({
       ledger: this.#ledger,
       readings: this.#readings,

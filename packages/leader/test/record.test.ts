@@ -1,4 +1,4 @@
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { endedCleanly, heldNow, isHeldBy, type NodeView, parseView, termsAfter, yieldsTo } from "../src/record.ts";
 

@@ -1,5 +1,5 @@
 import { deriveTimings } from "@x/leader";
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { cooldownMs, hasRecovered, jitteredMs } from "../src/cooldown.ts";
 import { type LeaderElectionOptions, resolveOptions } from "../src/options.ts";

@@ -1,4 +1,4 @@
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { cronCalendar, everyCalendar, ownCalendar } from "../../src/scheduler/calendar.ts";
 import { type Catchup, ON_TIME_MS, planTicks } from "../../src/scheduler/plan.ts";

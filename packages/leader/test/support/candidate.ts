@@ -20,10 +20,10 @@ const election = new LeaderElection(redlock, {
   ...(args.worker === undefined ? {} : { renewal: { worker: args.worker } }),
 });
 let current: LeaderTerm | undefined;
+election.on("error", (error) => process.stderr.write(`${String(error)}\n`));
 election.on("elected", (term) => tell({ type: "elected", term: term.term, at: Date.now() }));
 election.on("lost", ({ term, reason }) => tell({ type: "lost", term, reason, at: Date.now() }));
 
-/** Counts guarded calls that were made though the term was over by the clock of this process. */
 const running = election.run(
   async (term) => {
     current = term;

@@ -1,4 +1,4 @@
-import { type Child, spawnChild } from "@x/test-support";
+import { type Child, type ChildOptions, spawnChild } from "@x/test-support";
 
 export interface CandidateArgs {
   readonly paths: readonly string[];
@@ -29,8 +29,9 @@ type Of<Type extends CandidateMessage["type"]> = CandidateMessage & { readonly t
 export class Candidate implements AsyncDisposable {
   readonly child: Child;
 
-  constructor(args: CandidateArgs) {
-    this.child = spawnChild(new URL("candidate.ts", import.meta.url), { name: args.id, args: [JSON.stringify(args)] });
+  constructor(args: CandidateArgs, options: ChildOptions = {}) {
+    const own = { name: args.id, args: [JSON.stringify(args)] };
+    this.child = spawnChild(new URL("candidate.ts", import.meta.url), { ...own, ...options });
   }
 
   all<Type extends CandidateMessage["type"]>(type: Type): readonly Of<Type>[] {

@@ -1,0 +1,150 @@
+/**
+ * The renewal thread: acquires the lock and renews it, also while the event loop of the process is blocked; but not for longer than
+ * `maxBlock`, so that a process which hangs for ever does not lead for ever. Runs as the entry of a worker thread.
+ */
+import { parentPort, workerData } from "node:worker_threads";
+import { type Lock, LockHeldError, LockLostError, type Redlock, systemClock } from "@x/redlock-core";
+import type { Reading } from "../deadline.ts";
+import { readingsOf } from "../readings.ts";
+import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData } from "./shared.ts";
+
+const data = workerData as ThreadData;
+const shared = new SharedState(data.memory);
+const readings = readingsOf(systemClock, undefined);
+const tell = (report: Report): void => parentPort?.postMessage(report);
+
+const module = (await import(data.redlock)) as { default: () => Redlock | Promise<Redlock> };
+const redlock = await module.default();
+
+interface Acquisition {
+  readonly id: number;
+  readonly cancel: AbortController;
+  lock: Lock | undefined;
+  isKept: boolean;
+}
+
+let current: Acquisition | undefined;
+/** From this thread's monotonic clock to the event loop's; too small by the message's way, so what is converted looks older. */
+let toLoopMs = 0;
+let beats = shared.beats;
+let beatSeenMs = systemClock.monotonicMs();
+
+function watchBeats(): void {
+  if (shared.beats !== beats) {
+    beats = shared.beats;
+    beatSeenMs = systemClock.monotonicMs();
+  }
+  systemClock.schedule(beatPeriodMs(data.maxBlock), watchBeats, { keepAlive: true });
+}
+
+function isBlocked(): boolean {
+  return shared.beats === beats && systemClock.monotonicMs() - beatSeenMs > data.maxBlock;
+}
+
+async function acquire(id: number, waits: boolean): Promise<void> {
+  const own: Acquisition = { id, cancel: new AbortController(), lock: undefined, isKept: false };
+  current = own;
+  const options = { ttl: data.leaseDuration, autoExtend: false, signal: own.cancel.signal };
+  try {
+    const lock = waits
+      ? await redlock.acquire(data.resource, { ...options, timeout: Number.POSITIVE_INFINITY })
+      : await redlock.tryAcquire(data.resource, options);
+    if (lock === null) tell({ type: "held", id });
+    else if (current !== own) await lock.release();
+    else hold(own, lock);
+  } catch (error) {
+    tell(error instanceof LockHeldError ? { type: "held", id } : { type: "failed", id, error: asError(error) });
+  }
+}
+
+function hold(own: Acquisition, lock: Lock): void {
+  const now = readings.read();
+  const { driftFactor } = redlock.options;
+  const trustedMs = data.leaseDuration - Math.ceil(data.leaseDuration * driftFactor) - 2;
+  setAnchor(now, Math.max(0, trustedMs - lock.remaining()));
+  own.lock = lock;
+  own.isKept = true;
+  beatSeenMs = now.monotonicMs;
+  lock.signal.addEventListener(
+    "abort",
+    () => {
+      const reason: unknown = lock.signal.reason;
+      if (own.isKept && !(reason instanceof LockLostError && reason.reason === "expired"))
+        tell({ type: "lost", id: own.id });
+      own.isKept = false;
+    },
+    { once: true },
+  );
+  tell({ type: "granted", id: own.id, fencingToken: lock.fencingToken, token: lock.token });
+  renewLater(own, lock);
+}
+
+function renewLater(own: Acquisition, lock: Lock): void {
+  systemClock.schedule(data.retryPeriod, () => void renew(own, lock), { keepAlive: true });
+}
+
+/** Never rejects. */
+async function renew(own: Acquisition, lock: Lock): Promise<void> {
+  if (!own.isKept) return;
+  if (!isBlocked()) {
+    const asked = readings.read();
+    try {
+      await lock.extend(data.leaseDuration);
+      setAnchor(asked, 0);
+      tell({ type: "renewed", id: own.id, tookMs: systemClock.monotonicMs() - asked.monotonicMs });
+    } catch (error) {
+      tell({ type: "renew-failed", id: own.id, error: asError(error) });
+    }
+  }
+  if (own.isKept) renewLater(own, lock);
+}
+
+function setAnchor(reading: Reading, olderByMs: number): void {
+  shared.anchor = {
+    monotonicMs: reading.monotonicMs + toLoopMs - olderByMs,
+    wallMs: reading.wallMs - olderByMs,
+    uptimeMs: reading.uptimeMs - olderByMs,
+  };
+}
+
+async function release(id: number): Promise<void> {
+  if (current?.id !== id || current.lock === undefined) {
+    tell({ type: "released", id, confirmed: false });
+    return;
+  }
+  current.isKept = false;
+  tell({ type: "released", id, confirmed: await current.lock.release() });
+}
+
+function obey(order: Order): void {
+  switch (order.type) {
+    case "acquire":
+      toLoopMs = order.monotonicMs - systemClock.monotonicMs();
+      void acquire(order.id, order.waits);
+      break;
+    case "cancel":
+      if (current?.id === order.id) {
+        current.cancel.abort();
+        void release(order.id);
+        current = undefined;
+      }
+      break;
+    case "leave":
+      if (current?.id === order.id) current.isKept = false;
+      break;
+    case "release":
+      void release(order.id);
+      break;
+    case "close":
+      void redlock.close().finally(() => parentPort?.close());
+      break;
+  }
+}
+
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
+}
+
+watchBeats();
+parentPort?.on("message", (order: Order) => obey(order));
+tell({ type: "ready", id: 0 });

@@ -1,0 +1,77 @@
+/**
+ * What the event loop and the renewal thread tell each other: messages, and memory that both read without waiting.
+ *
+ * The memory holds the clocks' reading from before the last successful renewal, so that an event loop which was blocked knows its
+ * deadline the moment it runs again, and a beat that the event loop changes, so that the thread knows when it is blocked. Each
+ * cell only grows; a reader that sees an old one beside a new one believes less, never more.
+ */
+import type { Reading } from "../deadline.ts";
+
+export interface ThreadData {
+  readonly memory: SharedArrayBuffer;
+  /** URL of the module that makes the `Redlock`. */
+  readonly redlock: string;
+  readonly resource: string;
+  readonly leaseDuration: number;
+  readonly retryPeriod: number;
+  readonly maxBlock: number;
+}
+
+/** `id`: of the acquisition that this is about. */
+export type Order =
+  /** `monotonicMs`: of the event loop, when it sent this. */
+  | { readonly type: "acquire"; readonly id: number; readonly waits: boolean; readonly monotonicMs: number }
+  | { readonly type: "cancel"; readonly id: number }
+  | { readonly type: "leave"; readonly id: number }
+  | { readonly type: "release"; readonly id: number }
+  | { readonly type: "close" };
+
+export type Report =
+  /** The thread takes orders. */
+  | { readonly type: "ready"; readonly id: 0 }
+  | { readonly type: "granted"; readonly id: number; readonly fencingToken: number; readonly token: string }
+  | { readonly type: "held"; readonly id: number }
+  | { readonly type: "failed"; readonly id: number; readonly error: Error }
+  | { readonly type: "renewed"; readonly id: number; readonly tookMs: number }
+  | { readonly type: "renew-failed"; readonly id: number; readonly error: Error }
+  | { readonly type: "lost"; readonly id: number }
+  | { readonly type: "released"; readonly id: number; readonly confirmed: boolean };
+
+const CELLS = { beat: 0, monotonicUs: 1, wallUs: 2, uptimeUs: 3 } as const;
+
+export class SharedState {
+  readonly memory: SharedArrayBuffer;
+  readonly #cells: BigInt64Array;
+
+  constructor(memory: SharedArrayBuffer = new SharedArrayBuffer(8 * Object.keys(CELLS).length)) {
+    this.memory = memory;
+    this.#cells = new BigInt64Array(memory);
+  }
+
+  get beats(): bigint {
+    return Atomics.load(this.#cells, CELLS.beat);
+  }
+
+  beat(): void {
+    Atomics.add(this.#cells, CELLS.beat, 1n);
+  }
+
+  /** In the event loop's clocks. */
+  get anchor(): Reading {
+    const ms = (cell: number): number => Number(Atomics.load(this.#cells, cell)) / 1_000;
+    return { monotonicMs: ms(CELLS.monotonicUs), wallMs: ms(CELLS.wallUs), uptimeMs: ms(CELLS.uptimeUs) };
+  }
+
+  set anchor(reading: Reading) {
+    const store = (cell: number, ms: number): void =>
+      void Atomics.store(this.#cells, cell, BigInt(Math.floor(ms * 1_000)));
+    store(CELLS.monotonicUs, reading.monotonicMs);
+    store(CELLS.wallUs, reading.wallMs);
+    store(CELLS.uptimeUs, reading.uptimeMs);
+  }
+}
+
+/** The event loop beats, and the thread looks, this often. */
+export function beatPeriodMs(maxBlock: number): number {
+  return Math.max(5, Math.floor(maxBlock / 10));
+}

@@ -1,0 +1,96 @@
+/** Renewal from a worker thread, in processes whose event loop is blocked. */
+import { LeaderElection } from "@x/leader";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { SharedState } from "../src/worker/shared.ts";
+import { Candidate } from "./support/messages.ts";
+import { LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
+
+describe("renewal from a worker thread", () => {
+  let nodes: Nodes;
+  let candidates: Candidate[];
+  beforeEach(async () => {
+    nodes = await startNodes(1);
+    candidates = [];
+  });
+  afterEach(async () => {
+    await Promise.all(candidates.map((candidate) => candidate[Symbol.asyncDispose]()));
+    await nodes[Symbol.asyncDispose]();
+  });
+
+  function start(id: string, maxBlock?: number): Candidate {
+    const worker =
+      maxBlock === undefined
+        ? {}
+        : { worker: { redlock: new URL("support/thread-redlock.ts", import.meta.url).href, maxBlock } };
+    const threads = new URL("support/threads.mjs", import.meta.url).href;
+    const candidate = new Candidate(
+      { paths: nodes.paths, name: "jobs", id, maxTtl: MAX_TTL, ...LEASE, ...worker },
+      { env: { LOCK_PATHS: nodes.paths.join(",") }, execArgv: ["--import", threads] },
+    );
+    candidates.push(candidate);
+    return candidate;
+  }
+
+  it("keeps the lease through a block of several leases", async () => {
+    const a = start("a", 60_000);
+    const { term } = await a.next("elected");
+    const b = start("b");
+    await b.next("ready");
+    a.order({ type: "block", ms: 4 * LEASE.leaseDuration });
+    expect(await a.next("unblocked")).toMatchObject({ isCurrent: true });
+    await expect.poll(() => a.all("worked").length).toBeGreaterThan(0);
+    expect([a.all("lost"), b.all("elected")]).toEqual([[], []]);
+    a.order({ type: "stop" });
+    await a.next("done");
+    expect((await b.next("elected")).term).toBeGreaterThan(term);
+  });
+
+  it("lets the lease go when the event loop is blocked for longer than maxBlock", async () => {
+    const a = start("a", 1_000);
+    const { term } = await a.next("elected");
+    const b = start("b");
+    await b.next("ready");
+    a.order({ type: "block", ms: 6_000 });
+    expect((await b.next("elected")).term).toBeGreaterThan(term);
+    expect(a.all("unblocked")).toEqual([]);
+    expect(await a.next("unblocked")).toMatchObject({ isCurrent: false });
+    expect(await a.next("lost")).toMatchObject({ term });
+    expect(a.all("worked").filter((call) => call.term === term && call.at >= (a.all("unblocked")[0]?.at ?? 0))).toEqual(
+      [],
+    );
+  });
+
+  it("renews while the event loop is idle, and ends with its process", async () => {
+    const a = start("a", 1_000);
+    await a.next("elected");
+    await expect
+      .poll(() => a.all("worked").length, { timeout: 20_000 })
+      .toBeGreaterThan((3 * LEASE.leaseDuration) / 20 / 2);
+    expect(a.all("lost")).toEqual([]);
+    const end = await a.child.kill("SIGTERM");
+    expect(end).toMatchObject({ code: 0 });
+    const b = start("b");
+    await b.next("elected");
+  });
+
+  it("reports a module that cannot be loaded and goes on trying", async () => {
+    const renewal = { worker: { redlock: new URL("support/no-such-module.js", import.meta.url), maxBlock: 1_000 } };
+    await using election = new LeaderElection(nodes.redlock(), { name: "broken", ...LEASE, renewal });
+    const errors: unknown[] = [];
+    election.on("error", (error) => errors.push(error));
+    const waiting = election.campaign();
+    await expect.poll(() => errors.length, { timeout: 15_000 }).toBeGreaterThan(1);
+    expect(String(errors[0])).toMatch(/no-such-module|unknown file extension/i);
+    await election.stop();
+    await expect(waiting).rejects.toMatchObject({ code: "ELECTION_STOPPED" });
+  });
+
+  it("shares a reading of the clocks that is never later than the one it was given", () => {
+    const shared = new SharedState();
+    shared.anchor = { monotonicMs: 1.9999, wallMs: 1_764_000_000_000.25, uptimeMs: 12_340 };
+    const read = new SharedState(shared.memory).anchor;
+    expect(read.monotonicMs).toBeLessThanOrEqual(1.9999);
+    expect(read.wallMs).toBeLessThanOrEqual(1_764_000_000_000.25);
+    expect(read.uptimeMs).toBe(12_340);
+  });
+});
