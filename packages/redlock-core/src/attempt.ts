@@ -9,7 +9,7 @@
 import { readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
 import type { Vote } from "./errors.ts";
-import { acquisitionOutcome, emptyTally, type Refusal, refusalOf, type VoteKind } from "./quorum.ts";
+import { acquisitionOutcome, emptyTally, type Refusal, refusalOf, type VoteKind, type VoteTally } from "./quorum.ts";
 import { releaseEverywhere } from "./release.ts";
 import { type Answer, type Observer, startRound } from "./round.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "./validity.ts";
@@ -51,9 +51,6 @@ export interface AttemptRequest {
   readonly observe?: Observer | undefined;
 }
 
-/** A node that left so many attempts in a row unanswered counts as a no, as long as it is silent. */
-const SILENT_ATTEMPTS = 2;
-
 interface Ballot {
   readonly vote: VoteKind;
   readonly ms: number;
@@ -69,7 +66,6 @@ export function attempt(engine: Engine, request: AttemptRequest): Promise<Attemp
   const end = leaseEnd(asked, request.ttlMs, options.driftFactor);
   const tally = emptyTally();
   const ballots: (Ballot | undefined)[] = [];
-  let expectedSilent = engine.silentAttempts.filter((silent) => silent >= SILENT_ATTEMPTS).length;
 
   return new Promise((resolve) => {
     const onAnswer = (node: number, answer: Answer): boolean => {
@@ -77,9 +73,8 @@ export function attempt(engine: Engine, request: AttemptRequest): Promise<Attemp
       const vote = voteOf(answer);
       ballots[node] = { vote, ms: now.monotonicMs - asked.monotonicMs, answer };
       tally[vote] += 1;
-      if ((engine.silentAttempts[node] ?? 0) >= SILENT_ATTEMPTS) expectedSilent -= 1;
-      noteSilence(engine, node, answer);
-      const outcome = acquisitionOutcome({ ...tally, failed: tally.failed + expectedSilent }, nodeCount);
+      if (acquisitionOutcome(tally, nodeCount) === "open") giveUpOnSilent(engine, ballots, tally);
+      const outcome = acquisitionOutcome(tally, nodeCount);
       if (outcome === "open") return false;
       // The round object exists by then, except when a node refuses while the request is still being sent out.
       queueMicrotask(() => {
@@ -143,9 +138,24 @@ function provesNoKey(ballot: Ballot | undefined): boolean {
   return ballot?.answer.kind === "reply" && ballot.answer.reply.value !== 1;
 }
 
-function noteSilence(engine: Engine, node: number, answer: Answer): void {
-  const isSilent = answer.kind === "error" && answer.timedOut;
-  engine.silentAttempts[node] = isSilent ? (engine.silentAttempts[node] ?? 0) + 1 : 0;
+/**
+ * When only nodes are left that owe answers to older requests for longer than `nodeTimeout`, they count as failed: a hung
+ * node makes one attempt wait, not each. Only ever for failing early; a node that answers is asked like any other.
+ */
+function giveUpOnSilent(engine: Engine, ballots: (Ballot | undefined)[], tally: VoteTally): void {
+  const { nodeTimeout } = engine.options;
+  const silent: (readonly [node: number, ms: number])[] = [];
+  for (const [node, batcher] of engine.batchers.entries()) {
+    if (ballots[node] !== undefined) continue;
+    const ms = batcher.silentMs();
+    if (ms < nodeTimeout) return;
+    silent.push([node, ms]);
+  }
+  for (const [node, ms] of silent) {
+    const message = `has not answered for ${Math.round(ms)} ms`;
+    ballots[node] = { vote: "failed", ms: 0, answer: { kind: "error", message, timedOut: true } };
+    tally.failed += 1;
+  }
 }
 
 /** Learns from refusals what makes the next ballot better: the stored tokens, and the nodes' clocks if a quorum answered. */

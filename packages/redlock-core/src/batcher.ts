@@ -72,7 +72,8 @@ export class Batcher {
   readonly #stopListening: () => void;
   #pending: Operation[] = [];
   #abandonedCount = 0;
-  #inFlight = 0;
+  /** When each unanswered request was sent, in order. */
+  #inFlightSinceMs: number[] = [];
   #flushScheduled = false;
   #undelivered: Undelivered[] = [];
 
@@ -109,6 +110,12 @@ export class Batcher {
       this.#pending = this.#pending.filter((operation) => !operation.abandoned);
       this.#abandonedCount = 0;
     }
+  }
+
+  /** For how long the node has owed an answer, 0 if it owes none. */
+  silentMs(): number {
+    const sinceMs = this.#inFlightSinceMs[0];
+    return sinceMs === undefined ? 0 : this.#clock.monotonicMs() - sinceMs;
   }
 
   /** Keeps a release that failed or was not answered; it is sent again when the node is ready. */
@@ -177,7 +184,7 @@ export class Batcher {
 
   #flush(): void {
     if (this.node.state !== "ready") return;
-    while (this.#pending.length > 0 && this.#inFlight < MAX_IN_FLIGHT) {
+    while (this.#pending.length > 0 && this.#inFlightSinceMs.length < MAX_IN_FLIGHT) {
       const batch = this.#nextBatch();
       if (batch.length > 0) this.#send(batch);
     }
@@ -206,7 +213,7 @@ export class Batcher {
       keys.push(...operation.keys);
       args.push(...operation.args);
     }
-    this.#inFlight += 1;
+    this.#inFlightSinceMs.push(this.#clock.monotonicMs());
     this.node.eval(batchScript, keys, args).then(
       (reply) => this.#onAnswer(batch, reply),
       (error: unknown) => this.#onFailure(batch, toError(error)),
@@ -214,7 +221,7 @@ export class Batcher {
   }
 
   #onAnswer(batch: readonly Operation[], reply: unknown): void {
-    this.#inFlight -= 1;
+    this.#inFlightSinceMs.shift();
     if (!Array.isArray(reply) || reply.length !== batch.length + 3) {
       this.#settleFailed(batch, new Error(`${this.node.name}: unexpected reply ${JSON.stringify(reply)}`));
       return;
@@ -228,7 +235,7 @@ export class Batcher {
   }
 
   #onFailure(batch: readonly Operation[], error: Error): void {
-    this.#inFlight -= 1;
+    this.#inFlightSinceMs.shift();
     this.#settleFailed(batch, error);
   }
 

@@ -28,8 +28,6 @@ export class Engine {
   readonly sightings: Sightings;
   readonly keyPrefix: string;
   readonly isCluster: boolean;
-  /** Per node: attempts in a row that it left unanswered. */
-  readonly silentAttempts: number[];
 
   constructor(nodes: readonly LockNode[], options: ResolvedOptions, clock: Clock, random: Random) {
     this.nodes = nodes;
@@ -40,7 +38,6 @@ export class Engine {
     this.sightings = new Sightings(random);
     this.isCluster = nodes.some((node) => node.isCluster === true);
     this.keyPrefix = (nodes[0]?.keyPrefix ?? "") + options.keyPrefix;
-    this.silentAttempts = nodes.map(() => 0);
     const batcherOptions = {
       quarantineMs: options.quarantine ? quarantineMs(options.maxTtl, options.driftFactor) : 0,
       fenceTtlMs: options.fenceTtl,

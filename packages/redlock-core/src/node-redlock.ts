@@ -1,1 +1,25 @@
-export {};
+/**
+ * node-redlock 5 on this package's engine: the class, methods, option names, defaults and error classes of `redlock` 5.0.0-beta.2.
+ * A migration is one changed import:
+ *
+ * ```ts
+ * import Redlock, { ExecutionError, ResourceLockedError } from "@x/redlock-core/node-redlock";
+ * ```
+ *
+ * Locks exclude, and are excluded by, those of node-redlock 4 and 5 and of the core on the same keys. What differs: a tie or a hung client
+ * never hangs a call; a failed attempt leaves nothing behind; an expired lock is never handed out; `using` settles as its
+ * routine does; a lock that is released is handed over at once; `error` is not emitted for contention; releasing a lock
+ * that is gone rejects at once; custom scripts are refused.
+ */
+export { type CustomScripts, Lock, Redlock, Redlock as default } from "./compat/redlock.ts";
+export {
+  type Client,
+  type ClientExecutionResult,
+  type EngineSettings,
+  ExecutionError,
+  type ExecutionResult,
+  type ExecutionStats,
+  type RedlockAbortSignal,
+  ResourceLockedError,
+  type Settings,
+} from "./compat/types.ts";

@@ -49,6 +49,8 @@ export class SharedEngine {
   readonly engine: Engine;
   readonly hints: Hints;
   readonly clients: readonly Client[];
+  /** Clients that are not worth waiting for: see vote-count.ts. */
+  readonly slow: Set<number> = new Set();
   readonly #settings: SharedSettings;
   readonly #ended = new Set<Client>();
   readonly #stopListening: (() => void)[] = [];

@@ -1,0 +1,195 @@
+/**
+ * An acquisition by node-redlock's rules: `retryCount` attempts after the first, with a pause between them; a fresh token per
+ * attempt, and nothing left behind by an attempt that failed.
+ *
+ * During the pauses it stands in the queue of waiters, so that a lock that is released is handed over at once, first come
+ * first served. What is asked because of a hint is not one of the `retryCount` attempts.
+ */
+import { type AttemptResult, attempt, type Grant } from "../attempt.ts";
+import { type Clock, readClock } from "../clock.ts";
+import { releaseEverywhere } from "../release.ts";
+import { type LeaseEnd, leaseEnd, remainingMs } from "../validity.ts";
+import { Waiter } from "../waiting.ts";
+import type { SharedEngine } from "./shared-engine.ts";
+import { ExecutionError, type ExecutionStats, type Settings } from "./types.ts";
+import { VoteCount } from "./vote-count.ts";
+
+/** With `retryCount: -1` the list of attempts would grow for ever. */
+const MAX_ATTEMPTS_KEPT = 1_000;
+
+/** Corrections of the ballot, and of a script cache that was flushed, follow at once and are not attempts. */
+const MAX_CORRECTIONS = 5;
+
+export const NO_QUORUM = "The operation was unable to achieve a quorum during its retry window.";
+
+export interface Acquired {
+  readonly grant: Grant;
+  readonly end: LeaseEnd;
+  readonly attempts: readonly Promise<ExecutionStats>[];
+}
+
+type Refused = AttemptResult & { readonly kind: "refused" };
+type Asked =
+  | { readonly kind: "granted"; readonly grant: Grant; readonly end: LeaseEnd; readonly stats: Promise<ExecutionStats> }
+  | { readonly kind: "refused"; readonly refused: Refused; readonly stats: Promise<ExecutionStats> };
+
+export class Acquisition {
+  readonly #shared: SharedEngine;
+  readonly #resources: readonly string[];
+  readonly #keys: readonly string[];
+  readonly #slot: number;
+  readonly #duration: number;
+  readonly #settings: Settings;
+  readonly #onError: (error: Error) => void;
+  readonly #order: number;
+  #waiter: Waiter | undefined;
+
+  constructor(
+    shared: SharedEngine,
+    request: {
+      readonly resources: readonly string[];
+      readonly duration: number;
+      readonly settings: Settings;
+      readonly onError: (error: Error) => void;
+    },
+  ) {
+    const { engine } = shared;
+    this.#shared = shared;
+    this.#resources = request.resources;
+    this.#keys = engine.keysOf(request.resources);
+    this.#slot = engine.slotOf(request.resources);
+    this.#duration = request.duration;
+    this.#settings = request.settings;
+    this.#onError = request.onError;
+    this.#order = engine.sightings.order(engine.clock.wallMs());
+  }
+
+  /** Rejects with `ExecutionError` when all attempts have failed. */
+  async run(): Promise<Acquired> {
+    const { retryCount } = this.#settings;
+    const attempts: Promise<ExecutionStats>[] = [];
+    for (let retries = 0; ; retries += 1) {
+      const asked = await this.#ask();
+      remember(attempts, asked.stats);
+      if (asked.kind === "granted") return this.#acquired(asked, attempts);
+      if (retryCount !== -1 && retries >= retryCount) {
+        this.#waiter?.leave({ count: this.#resources.length, keys: this.#keys, slot: this.#slot });
+        throw new ExecutionError(NO_QUORUM, attempts);
+      }
+      const early = await this.#pause(asked.refused);
+      if (early === undefined) continue;
+      remember(attempts, early.stats);
+      return this.#acquired(early, attempts);
+    }
+  }
+
+  #acquired(asked: Asked & { kind: "granted" }, attempts: readonly Promise<ExecutionStats>[]): Acquired {
+    this.#waiter?.close();
+    return { grant: asked.grant, end: asked.end, attempts };
+  }
+
+  /** Waits for the next attempt's time; a grant that a hint led to ends it early. */
+  async #pause(refused: Refused): Promise<(Asked & { kind: "granted" }) | undefined> {
+    const { engine, hints } = this.#shared;
+    const pause = new Pause(engine.clock, pauseMs(this.#settings, engine.random.fraction()));
+    try {
+      if (refused.refusal !== "held") {
+        await pause.over;
+        return undefined;
+      }
+      let last = refused;
+      if (this.#waiter === undefined) {
+        if (!hints.isOpen) await Promise.race([hints.open(), pause.over]);
+        this.#waiter = new Waiter(engine, hints, this.#order);
+        const asked = await this.#ask();
+        if (asked.kind === "granted") return asked;
+        last = asked.refused;
+      }
+      while (!pause.isOver) {
+        if (hints.isOpen) await this.#waiter.untilTurn(last.freeInMs, pause.over);
+        else await pause.over;
+        if (pause.isOver) break;
+        const asked = await this.#ask();
+        if (asked.kind === "granted") return asked;
+        last = asked.refused;
+      }
+      return undefined;
+    } finally {
+      pause.cancel();
+    }
+  }
+
+  async #ask(): Promise<Asked> {
+    const { engine } = this.#shared;
+    for (let corrections = 0; ; corrections += 1) {
+      const votes = new VoteCount(this.#shared, {
+        resourceCount: this.#resources.length,
+        applied: (value) => (value === 1 ? this.#resources.length : 0),
+        onError: this.#onError,
+      });
+      this.#waiter?.reset();
+      const end = leaseEnd(readClock(engine.clock), this.#duration, this.#settings.driftFactor);
+      const result = await attempt(engine, {
+        resources: this.#resources,
+        keys: this.#keys,
+        slot: this.#slot,
+        ttlMs: this.#duration,
+        timeoutMs: engine.options.nodeTimeout,
+        order: this.#order,
+        member: this.#waiter?.member,
+        observe: votes.observe,
+      });
+      await votes.settle();
+      const { stats } = votes;
+      if (result.kind === "granted") {
+        if (remainingMs(end, readClock(engine.clock)) > 0) return { kind: "granted", grant: result.grant, end, stats };
+        void releaseEverywhere(engine, result.grant);
+        return { kind: "refused", refused: TOO_LATE, stats };
+      }
+      const isCorrectable = result.refusal === "ballot" || result.votes.some(isNoScript);
+      if (!isCorrectable || corrections === MAX_CORRECTIONS) return { kind: "refused", refused: result, stats };
+    }
+  }
+}
+
+const TOO_LATE: Refused = { kind: "refused", refusal: "unreachable", votes: [], freeInMs: [] };
+
+function isNoScript(vote: { readonly error?: string }): boolean {
+  return vote.error?.startsWith("NOSCRIPT") === true;
+}
+
+/** Adds an attempt to a list that is bounded. */
+export function remember(attempts: Promise<ExecutionStats>[], stats: Promise<ExecutionStats>): void {
+  attempts.push(stats);
+  if (attempts.length > MAX_ATTEMPTS_KEPT) void attempts.shift();
+}
+
+/** `fraction` in [0, 1). */
+export function pauseMs(settings: Pick<Settings, "retryDelay" | "retryJitter">, fraction: number): number {
+  return Math.max(0, settings.retryDelay + Math.floor((fraction * 2 - 1) * settings.retryJitter));
+}
+
+export class Pause {
+  readonly over: Promise<void>;
+  readonly cancel: () => void;
+  #isOver = false;
+
+  constructor(clock: Clock, ms: number) {
+    let cancel: () => void = () => undefined;
+    this.over = new Promise((resolve) => {
+      cancel = clock.schedule(
+        ms,
+        () => {
+          this.#isOver = true;
+          resolve();
+        },
+        { keepAlive: true },
+      );
+    });
+    this.cancel = cancel;
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+}

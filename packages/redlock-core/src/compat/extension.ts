@@ -1,0 +1,85 @@
+/**
+ * What `using` does while the routine runs: extends the lock when its time comes, and aborts the signal when it is lost.
+ *
+ * Guaranteed: the signal aborts at the latest when the validity ends, even if no client answers; it never aborts after the
+ * routine has ended; no timer outlives `stop()`.
+ */
+import type { Clock } from "../clock.ts";
+
+export interface Lease {
+  /** Milliseconds for which the lock may be trusted. */
+  remaining(): number;
+  /** One try. `lost`: trying again is pointless. */
+  extend(): Promise<{ readonly kind: "extended" } | { readonly kind: "failed" | "lost"; readonly error: Error }>;
+  /** What is told when time ran out without an answer. */
+  expiredError(): Error;
+}
+
+/** Tries that failed are repeated after a share of the time that is left, so that there are several before the end. */
+const RETRY_SHARE = 1 / 8;
+const MIN_RETRY_MS = 10;
+
+export class AutoExtension {
+  readonly #clock: Clock;
+  readonly #lease: Lease;
+  readonly #thresholdMs: number;
+  readonly #onLost: (error: Error) => void;
+  #cancelEnd: () => void = () => undefined;
+  #cancelExtension: () => void = () => undefined;
+  #isStopped = false;
+  #lastError: Error | undefined;
+
+  constructor(clock: Clock, lease: Lease, thresholdMs: number, onLost: (error: Error) => void) {
+    this.#clock = clock;
+    this.#lease = lease;
+    this.#thresholdMs = thresholdMs;
+    this.#onLost = onLost;
+    this.#armEnd();
+    this.#armExtension(lease.remaining() - thresholdMs);
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+    this.#cancelEnd();
+    this.#cancelExtension();
+  }
+
+  #armEnd(): void {
+    this.#cancelEnd();
+    this.#cancelEnd = this.#clock.schedule(
+      this.#lease.remaining(),
+      () => {
+        if (this.#isStopped) return;
+        if (this.#lease.remaining() > 0) this.#armEnd();
+        else this.#lose(this.#lastError ?? this.#lease.expiredError());
+      },
+      { keepAlive: true },
+    );
+  }
+
+  #armExtension(afterMs: number): void {
+    this.#cancelExtension = this.#clock.schedule(afterMs, () => void this.#extend(), { keepAlive: true });
+  }
+
+  async #extend(): Promise<void> {
+    const result = await this.#lease.extend();
+    if (this.#isStopped) return;
+    if (result.kind === "lost") {
+      this.#lose(result.error);
+      return;
+    }
+    if (result.kind === "extended") {
+      this.#lastError = undefined;
+      this.#armEnd();
+      this.#armExtension(this.#lease.remaining() - this.#thresholdMs);
+      return;
+    }
+    this.#lastError = result.error;
+    this.#armExtension(Math.max(this.#lease.remaining() * RETRY_SHARE, MIN_RETRY_MS));
+  }
+
+  #lose(error: Error): void {
+    this.stop();
+    this.#onLost(error);
+  }
+}

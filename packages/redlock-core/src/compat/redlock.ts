@@ -1,0 +1,406 @@
+import { createHash } from "node:crypto";
+import { EventEmitter } from "node:events";
+import { readClock } from "../clock.ts";
+import { type ExtendResult, extendRound } from "../extend.ts";
+import { resolveResources } from "../options.ts";
+import { releaseEverywhere } from "../release.ts";
+import { batchScript } from "../scripts/batch.lua.ts";
+import { driftMs, type LeaseEnd, leaseEnd, remainingMs } from "../validity.ts";
+import { Acquisition, NO_QUORUM, Pause, pauseMs, remember } from "./acquisition.ts";
+import { AutoExtension } from "./extension.ts";
+import { closeSharedEngines, type SharedEngine, sharedEngine } from "./shared-engine.ts";
+import {
+  type Client,
+  type EngineSettings,
+  ExecutionError,
+  type ExecutionResult,
+  type ExecutionStats,
+  type RedlockAbortSignal,
+  type Settings,
+} from "./types.ts";
+import { VoteCount } from "./vote-count.ts";
+
+const defaultSettings: Settings = Object.freeze({
+  driftFactor: 0.01,
+  retryCount: 10,
+  retryDelay: 200,
+  retryJitter: 100,
+  automaticExtensionThreshold: 500,
+});
+
+/** The lock was made by hand and no fencing token is known: an extension of it then repairs no client. */
+const NO_FENCING_TOKEN = -1;
+
+/** Ends of the locks by both clocks; `expiration` has the wall clock only. */
+const ends = new WeakMap<Lock, LeaseEnd>();
+
+/** A lock that was acquired or extended. */
+export class Lock {
+  readonly redlock: Redlock;
+  readonly resources: string[];
+  readonly value: string;
+  readonly attempts: readonly Promise<ExecutionStats>[];
+  /** Until when the lock may be trusted, in ms since the epoch; 0 when it was released or replaced by an extension. */
+  expiration: number;
+  /**
+   * Strictly greater than that of every earlier grant of each of the resources (see `Lock.fencingToken` of the core). Absent if
+   * the lock was made by hand.
+   */
+  readonly fencingToken: number | undefined;
+
+  constructor(
+    redlock: Redlock,
+    resources: string[],
+    value: string,
+    attempts: readonly Promise<ExecutionStats>[],
+    expiration: number,
+    fencingToken?: number,
+  ) {
+    this.redlock = redlock;
+    this.resources = resources;
+    this.value = value;
+    this.attempts = attempts;
+    this.expiration = expiration;
+    this.fencingToken = fencingToken;
+  }
+
+  /** See `Redlock.release`. */
+  async release(): Promise<ExecutionResult> {
+    return await this.redlock.release(this);
+  }
+
+  /** See `Redlock.extend`. */
+  async extend(duration: number): Promise<Lock> {
+    return await this.redlock.extend(this, duration);
+  }
+}
+
+export interface CustomScripts {
+  readonly acquireScript?: string | ((script: string) => string);
+  readonly extendScript?: string | ((script: string) => string);
+  readonly releaseScript?: string | ((script: string) => string);
+}
+
+interface ScriptText {
+  readonly value: string;
+  readonly hash: string;
+}
+
+type Routine<Result> = (signal: RedlockAbortSignal) => Promise<Result>;
+
+/** `for`, `against`: another attempt may help; `never`: a quorum says that the lock is not ours. */
+interface Voted {
+  readonly decision: "for" | "against" | "never";
+  readonly stats: Promise<ExecutionStats>;
+}
+
+/**
+ * node-redlock 5's class on this package's engine. Emits `error` for each client that failed, also if a quorum was reached all
+ * the same; not for contention. Without a listener nothing happens.
+ */
+export class Redlock extends EventEmitter {
+  readonly clients: Set<Client>;
+  readonly settings: Settings;
+  /** The one script of the engine, which does all three. */
+  readonly scripts: {
+    readonly acquireScript: ScriptText;
+    readonly extendScript: ScriptText;
+    readonly releaseScript: ScriptText;
+  };
+  readonly #engineSettings: EngineSettings;
+
+  /**
+   * `clients`: one per independent Redis node or Cluster. Throws `TypeError` for custom scripts: the engine's own script is what
+   * keeps its promises.
+   */
+  constructor(
+    clients: Iterable<Client>,
+    settings: Partial<Settings> & EngineSettings = {},
+    scripts: CustomScripts = {},
+  ) {
+    super();
+    // Without a listener an `error` event would end the process.
+    this.on("error", () => undefined);
+    this.clients = new Set(clients);
+    if (this.clients.size === 0) throw new Error("Redlock must be instantiated with at least one redis client.");
+    for (const name of Object.keys(scripts)) {
+      throw new TypeError(`scripts must not replace the engine's own script, got ${name}`);
+    }
+    this.settings = {
+      driftFactor: numberOr(settings.driftFactor, defaultSettings.driftFactor),
+      retryCount: numberOr(settings.retryCount, defaultSettings.retryCount),
+      retryDelay: numberOr(settings.retryDelay, defaultSettings.retryDelay),
+      retryJitter: numberOr(settings.retryJitter, defaultSettings.retryJitter),
+      automaticExtensionThreshold: numberOr(
+        settings.automaticExtensionThreshold,
+        defaultSettings.automaticExtensionThreshold,
+      ),
+    };
+    const { nodeTimeout, maxTtl } = settings;
+    this.#engineSettings = {
+      ...(nodeTimeout === undefined ? {} : { nodeTimeout }),
+      ...(maxTtl === undefined ? {} : { maxTtl }),
+    };
+    const text = { value: batchScript.source, hash: createHash("sha1").update(batchScript.source).digest("hex") };
+    this.scripts = { acquireScript: text, extendScript: text, releaseScript: text };
+    this.#shared();
+  }
+
+  /** Runs `quit()` on all clients, and closes the connections that were opened beside them. */
+  async quit(): Promise<void> {
+    closeSharedEngines([...this.clients]);
+    await Promise.all([...this.clients].map((client) => client.quit()));
+  }
+
+  /**
+   * Acquires a lock on all of the resources or none, for `duration` ms. Rejects with `ExecutionError` when no attempt of
+   * `settings.retryCount + 1` found a quorum. A lock that it resolves with is valid at that moment.
+   */
+  async acquire(resources: string[], duration: number, settings?: Partial<Settings>): Promise<Lock> {
+    const merged = { ...this.settings, ...settings };
+    checkDuration(duration, merged.driftFactor, this.#engineSettings.maxTtl);
+    const acquisition = new Acquisition(this.#shared(), {
+      resources: namesOf(resources),
+      duration,
+      settings: merged,
+      onError: (error) => this.#tell(error),
+    });
+    const { grant, end, attempts } = await acquisition.run();
+    return this.#lock(resources, { value: grant.token, fencingToken: grant.fencingToken, attempts, end });
+  }
+
+  /**
+   * Releases the lock on all clients. Rejects with `ExecutionError` if it was not ours any more on a quorum (at once), or if no
+   * quorum answered (after the retries, at the latest when the lock has expired). The error may be ignored: clients that
+   * could not be reached are released when they are back, and the lock expires by itself.
+   */
+  async release(lock: Lock, settings?: Partial<Settings>): Promise<ExecutionResult> {
+    const end = endOf(lock, this.#shared());
+    lock.expiration = 0;
+    return await this.#retry({ ...this.settings, ...settings }, end, () => this.#releaseOnce(lock));
+  }
+
+  /**
+   * Extends a valid lock to `duration` ms from now and resolves with the lock that replaces it. Never shortens it on the
+   * clients. Rejects with `ExecutionError` if it is not valid any more, or no quorum extended it while it was.
+   */
+  async extend(existing: Lock, duration: number, settings?: Partial<Settings>): Promise<Lock> {
+    const merged = { ...this.settings, ...settings };
+    checkDuration(duration, merged.driftFactor, this.#engineSettings.maxTtl);
+    const shared = this.#shared();
+    const { clock } = shared.engine;
+    const end = endOf(existing, shared);
+    if (remainingMs(end, readClock(clock)) <= 0) throw new ExecutionError("Cannot extend an already-expired lock.", []);
+    let asked = readClock(clock);
+    const { attempts } = await this.#retry(merged, end, async () => {
+      asked = readClock(clock);
+      return await this.#extendOnce(existing, { duration, end });
+    });
+    existing.expiration = 0;
+    return this.#lock(existing.resources, {
+      value: existing.value,
+      fencingToken: existing.fencingToken,
+      attempts,
+      end: leaseEnd(asked, duration, merged.driftFactor),
+    });
+  }
+
+  /**
+   * Acquires, calls `routine` with a signal, and releases, whatever happens. The lock is extended while the routine runs; if it is
+   * lost, the signal aborts with `signal.error` set, at the latest when the validity ends. Settles as the routine
+   * does: a failed release never replaces its result or its error.
+   */
+  async using<Result>(
+    resources: string[],
+    duration: number,
+    settings: Partial<Settings>,
+    routine?: Routine<Result>,
+  ): Promise<Result>;
+  async using<Result>(resources: string[], duration: number, routine: Routine<Result>): Promise<Result>;
+  async using<Result>(
+    resources: string[],
+    duration: number,
+    settingsOrRoutine: Partial<Settings> | Routine<Result> | undefined,
+    optionalRoutine?: Routine<Result>,
+  ): Promise<Result> {
+    const given = typeof settingsOrRoutine === "function" ? {} : settingsOrRoutine;
+    const settings = { ...this.settings, ...given };
+    const routine = optionalRoutine ?? settingsOrRoutine;
+    checkDuration(duration, settings.driftFactor, this.#engineSettings.maxTtl);
+    if (typeof routine !== "function") throw new TypeError("INVARIANT: routine is not a function.");
+    if (settings.automaticExtensionThreshold > duration - 100) {
+      throw new RangeError(
+        "A lock `duration` must be at least 100ms greater than the `automaticExtensionThreshold` setting.",
+      );
+    }
+    const lock = await this.acquire(resources, duration, settings);
+    const controller = new AbortController();
+    const signal: RedlockAbortSignal = controller.signal;
+    const extension = this.#autoExtend(lock, { duration, settings }, (error) => {
+      signal.error = error;
+      controller.abort(error);
+    });
+    try {
+      return await routine(signal);
+    } finally {
+      extension.stop();
+      lock.expiration = 0;
+      await this.#releaseOnce(lock);
+    }
+  }
+
+  #shared(): SharedEngine {
+    return sharedEngine([...this.clients], { ...this.#engineSettings, driftFactor: this.settings.driftFactor });
+  }
+
+  #lock(
+    resources: readonly string[],
+    facts: {
+      readonly value: string;
+      readonly fencingToken: number | undefined;
+      readonly attempts: readonly Promise<ExecutionStats>[];
+      readonly end: LeaseEnd;
+    },
+  ): Lock {
+    const expiration = Math.floor(facts.end.wallMs);
+    const lock = new Lock(this, [...resources], facts.value, facts.attempts, expiration, facts.fencingToken);
+    ends.set(lock, { monotonicMs: facts.end.monotonicMs, wallMs: expiration });
+    return lock;
+  }
+
+  #autoExtend(
+    lock: Lock,
+    options: { readonly duration: number; readonly settings: Settings },
+    onLost: (error: Error) => void,
+  ): AutoExtension {
+    const { clock } = this.#shared().engine;
+    const { duration, settings } = options;
+    let end = endOf(lock, this.#shared());
+    return new AutoExtension(
+      clock,
+      {
+        remaining: () => remainingMs(end, readClock(clock)),
+        expiredError: () => new ExecutionError("The lock expired before it could be extended.", []),
+        extend: async () => {
+          const asked = readClock(clock);
+          const { decision, stats } = await this.#extendOnce(lock, { duration, end });
+          if (decision === "for") {
+            end = leaseEnd(asked, duration, settings.driftFactor);
+            lock.expiration = Math.floor(end.wallMs);
+            return { kind: "extended" };
+          }
+          return { kind: decision === "never" ? "lost" : "failed", error: new ExecutionError(NO_QUORUM, [stats]) };
+        },
+      },
+      settings.automaticExtensionThreshold,
+      onLost,
+    );
+  }
+
+  /** Repeats an operation until it succeeds, cannot succeed any more, or its retries or the lock's time are used up. */
+  async #retry(settings: Settings, end: LeaseEnd, operation: () => Promise<Voted>): Promise<ExecutionResult> {
+    const { clock, random } = this.#shared().engine;
+    const attempts: Promise<ExecutionStats>[] = [];
+    for (let retries = 0; ; retries += 1) {
+      const { decision, stats } = await operation();
+      remember(attempts, stats);
+      if (decision === "for") return { attempts };
+      const isLast = settings.retryCount !== -1 && retries >= settings.retryCount;
+      const pause = pauseMs(settings, random.fraction());
+      if (decision === "never" || isLast || remainingMs(end, readClock(clock)) <= pause) {
+        throw new ExecutionError(NO_QUORUM, attempts);
+      }
+      await new Pause(clock, pause).over;
+    }
+  }
+
+  async #releaseOnce(lock: Lock): Promise<Voted> {
+    const shared = this.#shared();
+    const { engine } = shared;
+    const request = requestOf(lock, shared);
+    const votes = this.#countVotes(shared, request.resources.length, Number);
+    const end = ends.get(lock);
+    const ttlMs = end === undefined ? engine.options.maxTtl : Math.max(1, remainingMs(end, readClock(engine.clock)));
+    const isReleased = await releaseEverywhere(engine, {
+      ...request,
+      ttlMs,
+      mayHold: () => true,
+      observe: votes.observe,
+    });
+    const isPointless = votes.refusals > engine.nodes.length - engine.quorum;
+    return { decision: isReleased ? "for" : isPointless ? "never" : "against", stats: votes.stats };
+  }
+
+  async #extendOnce(lock: Lock, options: { readonly duration: number; readonly end: LeaseEnd }): Promise<Voted> {
+    const shared = this.#shared();
+    const request = requestOf(lock, shared);
+    const count = request.resources.length;
+    const votes = this.#countVotes(shared, count, (value) => (value === 1 ? count : 0));
+    const round = extendRound(shared.engine, {
+      ...request,
+      fencingToken: lock.fencingToken ?? NO_FENCING_TOKEN,
+      ttlMs: options.duration,
+      end: options.end,
+      observe: votes.observe,
+    });
+    const result = await round.result;
+    await votes.settle();
+    return { decision: decisionOf(result), stats: votes.stats };
+  }
+
+  #countVotes(shared: SharedEngine, resourceCount: number, applied: (value: unknown) => number): VoteCount {
+    return new VoteCount(shared, { resourceCount, applied, onError: (error) => this.#tell(error) });
+  }
+
+  /** A listener that throws breaks nothing. */
+  #tell(error: Error): void {
+    try {
+      this.emit("error", error);
+    } catch (thrown) {
+      process.emitWarning(thrown instanceof Error ? thrown : String(thrown), { code: "X_REDLOCK_LISTENER" });
+    }
+  }
+}
+
+function decisionOf(result: ExtendResult): Voted["decision"] {
+  if (result.kind === "extended") return "for";
+  return result.kind === "lost" ? "never" : "against";
+}
+
+function requestOf(
+  lock: Lock,
+  { engine }: SharedEngine,
+): {
+  readonly resources: readonly string[];
+  readonly keys: readonly string[];
+  readonly slot: number;
+  readonly token: string;
+} {
+  const resources = namesOf(lock.resources);
+  return { resources, keys: engine.keysOf(resources), slot: engine.slotOf(resources), token: lock.value };
+}
+
+/** `expiration` may have been set by hand, to 0 above all. */
+function endOf(lock: Lock, { engine }: SharedEngine): LeaseEnd {
+  const known = ends.get(lock);
+  if (known?.wallMs === lock.expiration) return known;
+  const now = readClock(engine.clock);
+  return { wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
+}
+
+function namesOf(resources: readonly string[]): readonly string[] {
+  return resolveResources(Array.isArray(resources) ? [...new Set<string>(resources)] : resources);
+}
+
+function checkDuration(duration: number, driftFactor: number, maxTtl: number | undefined): void {
+  if (!Number.isInteger(duration)) throw new RangeError("Duration must be an integer value in milliseconds.");
+  const drift = driftMs(duration, driftFactor);
+  if (duration <= drift) throw new RangeError(`Duration must be > drift (${drift}), got ${duration}`);
+  if (maxTtl !== undefined && duration > maxTtl) {
+    throw new RangeError(`Duration must be <= maxTtl (${maxTtl}), got ${duration}`);
+  }
+}
+
+function numberOr(value: unknown, otherwise: number): number {
+  return typeof value === "number" ? value : otherwise;
+}

@@ -1,0 +1,42 @@
+import { startProxy } from "@x/test-support";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { QuorumUnreachableError } from "../src/index.ts";
+import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+
+describe("attempt", () => {
+  it("fails early for nodes that have been silent, and counts them again as soon as they answer", async () => {
+    const servers = await startNodes(3);
+    const redlock = openRedlock(servers, { nodeTimeout: 300 });
+    await (await redlock.acquire("r")).release();
+    servers[0]?.freeze();
+    servers[1]?.freeze();
+    onTestFinished(() => {
+      servers[0]?.thaw();
+      servers[1]?.thaw();
+    });
+    const first = await errorOf(redlock.tryAcquire("r"));
+    expect(first).toBeInstanceOf(QuorumUnreachableError);
+    const second = (await errorOf(redlock.tryAcquire("r"))) as QuorumUnreachableError;
+    expect(second).toBeInstanceOf(QuorumUnreachableError);
+    expect(second.votes.filter((vote) => vote.error?.startsWith("has not answered for")).length).toBe(2);
+    servers[0]?.thaw();
+    await expect
+      .poll(async () => (await redlock.tryAcquire("r").catch(() => null))?.isHeld(), { timeout: 5_000 })
+      .toBe(true);
+  });
+
+  it("never gives up on a node that answers while another one is down", async () => {
+    const servers = await startNodes(3);
+    const proxy = await startProxy({ path: servers[1]?.path ?? "" });
+    onTestFinished(() => proxy.stop());
+    const redlock = openRedlock([servers[0] ?? "", proxy.url, servers[2] ?? ""], { nodeTimeout: 300 });
+    await (await redlock.acquire("r")).release();
+    proxy.delay(400, "down");
+    for (let round = 0; round < 3; round += 1) await (await redlock.tryAcquire("r"))?.release();
+    proxy.delay(0);
+    await servers[0]?.kill();
+    await expect
+      .poll(async () => (await redlock.tryAcquire("r").catch(() => null))?.isHeld(), { timeout: 5_000 })
+      .toBe(true);
+  });
+});

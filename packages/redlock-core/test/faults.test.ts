@@ -1,0 +1,240 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type FaultyProxy, startProxy } from "@x/test-support";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { LockLostError, QuorumUnreachableError, type Redlock } from "../src/index.ts";
+import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
+
+/** Leases that survive a stall of a loaded machine. */
+const lease = { ttl: 3_000, maxTtl: 3_000 } as const;
+
+async function ready(redlock: Redlock): Promise<void> {
+  await (await redlock.acquire("ready")).release();
+}
+
+describe("five nodes", () => {
+  it.each([1, 2])("lock, wait, extend and release with %i of them killed", async (killed) => {
+    const servers = await startNodes(5);
+    const [a, b] = [openRedlock(servers, lease), openRedlock(servers, lease)];
+    await ready(a);
+    await Promise.all(servers.slice(0, killed).map((server) => server.kill()));
+    const lock = await a.acquire("r", { autoExtend: true });
+    const waiting = b.acquire("r", { timeout: 20_000 });
+    await delay(3_500);
+    expect(lock.isHeld()).toBe(true);
+    expect(await b.tryAcquire("r")).toBeNull();
+    expect(await lock.release()).toBe(true);
+    const next = await waiting;
+    expect(next.fencingToken).toBeGreaterThan(lock.fencingToken);
+    expect(await next.release()).toBe(true);
+  });
+
+  it("keep a held lock when two of them are killed under it, and tell when a third is", async () => {
+    const servers = await startNodes(5);
+    const redlock = openRedlock(servers, lease);
+    const lock = await redlock.acquire("under", { autoExtend: true });
+    const { signal } = lock;
+    await Promise.all(servers.slice(0, 2).map((server) => server.kill()));
+    await delay(3_500);
+    expect(lock.isHeld()).toBe(true);
+    await servers[2]?.kill();
+    await expect.poll(() => signal.aborted, { timeout: 15_000 }).toBe(true);
+    expect(signal.reason).toMatchObject({ reason: "expired" });
+    expect(await lock.release()).toBe(false);
+  });
+
+  it("say which nodes failed and why when there is no quorum", async () => {
+    const servers = await startNodes(5);
+    const redlock = openRedlock(servers, { ...lease, nodeTimeout: 200 });
+    await ready(redlock);
+    await Promise.all(servers.slice(0, 2).map((server) => server.kill()));
+    servers[2]?.freeze();
+    onTestFinished(() => servers[2]?.thaw());
+    const error = await errorOf(redlock.acquire("none", { timeout: 600 }));
+    expect(error).toBeInstanceOf(QuorumUnreachableError);
+    const { votes, message, code, cause } = error as QuorumUnreachableError;
+    expect(code).toBe("QUORUM_UNREACHABLE");
+    expect(message).toMatch(/lock "none": no quorum could be reached: \d of 5 nodes granted, 3 needed/);
+    expect(votes.filter((vote) => vote.vote === "failed").length).toBeGreaterThanOrEqual(3);
+    for (const vote of votes) if (vote.vote === "failed") expect(vote.error).not.toBe("");
+    expect(cause).toBeInstanceOf(AggregateError);
+    expect(structuredClone(votes)).toEqual(votes);
+    // What the two living nodes granted in vain is gone.
+    for (const server of servers.slice(3)) await expect.poll(() => server.call("EXISTS", "none")).toBe(0);
+  });
+
+  it("answer with a quorum while two of them hang, and never wait for these", async () => {
+    const servers = await startNodes(5);
+    const redlock = openRedlock(servers, { ttl: 30_000, nodeTimeout: 20_000 });
+    await ready(redlock);
+    for (const server of servers.slice(0, 2)) server.freeze();
+    onTestFinished(() => {
+      for (const server of servers.slice(0, 2)) server.thaw();
+    });
+    // nodeTimeout is longer than the test: a single wait for a hung node would fail it.
+    for (let round = 0; round < 50; round += 1) {
+      const lock = await redlock.acquire("hung", { timeout: 5_000 });
+      await lock.extend();
+      expect(await lock.release()).toBe(true);
+    }
+  }, 15_000);
+
+  it("leave no orphan on a node that hung while locks came and went", async () => {
+    const servers = await startNodes(3);
+    const redlock = openRedlock(servers, { ttl: 30_000, nodeTimeout: 300 });
+    await ready(redlock);
+    servers[0]?.freeze();
+    const resources = Array.from({ length: 20 }, (_, index) => `orphan:${index}`);
+    for (const resource of resources) await redlock.using(resource, () => undefined);
+    servers[0]?.thaw();
+    await expect.poll(() => servers[0]?.call("EXISTS", ...resources), { timeout: 10_000 }).toBe(0);
+  });
+
+  it("release what a killed node kept on its disk when it is back", async () => {
+    const servers = await startNodes(3, { persistence: true });
+    const redlock = openRedlock(servers, { ttl: 30_000 });
+    const lock = await redlock.acquire("kept");
+    await expect.poll(() => servers[0]?.call("EXISTS", "kept")).toBe(1);
+    await servers[0]?.kill();
+    expect(await lock.release()).toBe(true);
+    await servers[0]?.start();
+    await expect.poll(() => servers[0]?.call("EXISTS", "kept"), { timeout: 10_000 }).toBe(0);
+  });
+});
+
+describe("nodes that forget", () => {
+  it("cast no vote for maxTtl after a restart without persistence, a flush, and when they are new", async () => {
+    const servers = await startNodes(3);
+    const redlock = openRedlock(servers, { ...shortTtl, quarantine: true });
+    const early = await errorOf(redlock.acquire("young", { timeout: 0 }));
+    expect(early).toBeInstanceOf(QuorumUnreachableError);
+    const votes = (early as QuorumUnreachableError).votes.filter((vote) => vote.vote === "quarantined");
+    expect(votes.length).toBeGreaterThanOrEqual(2);
+    expect(votes[0]?.quarantineLeft).toBeGreaterThan(0);
+    await (await redlock.acquire("young", { timeout: 10_000 })).release();
+
+    await Promise.all([servers[0]?.restart(), servers[1]?.flush()]);
+    await expect
+      .poll(async () => (await redlock.inspect("young")).nodes.filter((node) => (node.quarantineLeft ?? 0) > 0).length)
+      .toBe(2);
+    expect(await errorOf(redlock.tryAcquire("young"))).toBeInstanceOf(QuorumUnreachableError);
+    const lock = await redlock.acquire("young", { timeout: 10_000 });
+    expect(lock.isHeld()).toBe(true);
+    await lock.release();
+  });
+
+  it("never let two holders in, whichever node of three is restarted under the first", async () => {
+    const servers = await startNodes(3);
+    const [a, b] = [
+      openRedlock(servers, { ...shortTtl, quarantine: true }),
+      openRedlock(servers, { ...shortTtl, quarantine: true }),
+    ];
+    await (await a.acquire("warm", { timeout: 10_000 })).release();
+    const votes = await b.tryAcquire("warm");
+    await votes?.release();
+    // The holder has a quorum of exactly two, one of which forgets.
+    await servers[2]?.kill();
+    const lock = await a.acquire("forgotten");
+    await servers[1]?.restart();
+    await servers[2]?.start();
+    while (lock.isHeld()) {
+      const second = await b.tryAcquire("forgotten").catch(() => null);
+      if (second !== null) expect(lock.isHeld()).toBe(false);
+      await delay(20);
+    }
+  });
+
+  it("do vote at once where the user says that they never forget", async () => {
+    const servers = await startNodes(3);
+    const redlock = openRedlock(servers, { ...shortTtl, quarantine: false });
+    expect((await redlock.tryAcquire("trusted"))?.isHeld()).toBe(true);
+  });
+
+  it("do not lose a held lock when all are restarted one after another", async () => {
+    const servers = await startNodes(3);
+    const options = { ttl: 3_000, maxTtl: 3_000, quarantine: true };
+    const [holder, other] = [openRedlock(servers, options), openRedlock(servers, options)];
+    const lock = await holder.acquire("rolling", { autoExtend: true, timeout: 15_000 });
+    for (const server of servers) {
+      await server.restart();
+      await delay(4_000);
+      expect(lock.isHeld()).toBe(true);
+      expect(await other.tryAcquire("rolling").catch(() => null)).toBeNull();
+    }
+    const values = await Promise.all(servers.map((server) => server.call("GET", "rolling")));
+    expect(values).toEqual(servers.map(() => lock.token));
+    expect(await lock.release()).toBe(true);
+  }, 60_000);
+
+  it("are not counted in the round that repairs them", async () => {
+    const servers = await startNodes(3);
+    const redlock = openRedlock(servers, { ...lease, quarantine: false });
+    const lock = await redlock.acquire("gap");
+    await Promise.all(servers.slice(0, 2).map((server) => server.call("DEL", "gap")));
+    await servers[2]?.kill();
+    const error = await errorOf(
+      (async () => {
+        // The first round repairs two nodes and counts neither; only a later one may succeed.
+        const events: boolean[] = [];
+        redlock.on("extend", (message) => events.push(message.extended));
+        await lock.extend();
+        throw Object.assign(new Error("rounds"), { events });
+      })(),
+    );
+    expect(error).toMatchObject({ events: [false, true] });
+  });
+});
+
+describe("a network that is not honest", () => {
+  async function proxied(count: number): Promise<{ proxies: FaultyProxy[]; redlock: Redlock }> {
+    const servers = await startNodes(count);
+    const proxies = await Promise.all(servers.map((server) => startProxy({ path: server.path })));
+    onTestFinished(async () => {
+      await Promise.all(proxies.map((proxy) => proxy[Symbol.asyncDispose]()));
+    });
+    const redlock = openRedlock(
+      proxies.map((proxy) => proxy.url),
+      { ...lease, nodeTimeout: 300 },
+    );
+    await ready(redlock);
+    return { proxies, redlock };
+  }
+
+  it("that delays one node of three costs nothing", async () => {
+    const { proxies, redlock } = await proxied(3);
+    proxies[0]?.delay(60_000);
+    for (let round = 0; round < 20; round += 1) {
+      const lock = await redlock.acquire("slow", { timeout: 0 });
+      expect(await lock.release()).toBe(true);
+    }
+  });
+
+  it("that delays every answer beyond the lease never yields a lock", async () => {
+    const { proxies, redlock } = await proxied(1);
+    proxies[0]?.delay(400);
+    const error = await errorOf(redlock.acquire("late", { ttl: 300, timeout: 0 }));
+    expect(error).toBeInstanceOf(QuorumUnreachableError);
+    proxies[0]?.delay(0);
+    await expect.poll(async () => (await redlock.inspect("late")).verdict, { timeout: 10_000 }).toBe("free");
+  });
+
+  it("that swallows everything ends a held lock on time, with no answer from anybody", async () => {
+    const { proxies, redlock } = await proxied(3);
+    const lock = await redlock.acquire("alone", { ttl: 1_000, autoExtend: true });
+    const { signal } = lock;
+    for (const proxy of proxies) proxy.blackhole();
+    await expect.poll(() => signal.aborted, { timeout: 10_000 }).toBe(true);
+    expect(signal.reason).toBeInstanceOf(LockLostError);
+    expect(signal.reason).toMatchObject({ reason: "expired" });
+    expect(await lock.release()).toBe(false);
+  });
+
+  it("that resets connections is survived, and locks are had again", async () => {
+    const { proxies, redlock } = await proxied(3);
+    for (let round = 0; round < 5; round += 1) {
+      for (const proxy of proxies) proxy.drop();
+      const lock = await redlock.acquire("resets", { timeout: 15_000 });
+      expect(lock.isHeld()).toBe(true);
+      await lock.release();
+    }
+  });
+});
