@@ -87,7 +87,7 @@ export function checkScripts(scripts: Readonly<Record<string, BullScript>>): Bul
     return knownTexts[name].includes(sha1) ? [] : [`script ${name} has the unknown text ${sha1}`];
   });
   if (differences.length > 0) throw new UnsupportedBullMQError(differences);
-  return scripts as BullScripts;
+  return scripts;
 }
 
 /** What BullMQ sends its commands through, for a worker and for the jobs that it creates. */

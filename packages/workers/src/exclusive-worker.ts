@@ -28,7 +28,13 @@ import {
   parseExplanation,
   parseKeys,
 } from "./operators.ts";
-import { bullOptions, type ExclusiveWorkerOptions, type ResolvedExclusiveOptions, resolveOptions } from "./options.ts";
+import {
+  bullOptions,
+  describe,
+  type ExclusiveWorkerOptions,
+  type ResolvedExclusiveOptions,
+  resolveOptions,
+} from "./options.ts";
 import { Run } from "./run.ts";
 import { Wakes } from "./wakes.ts";
 import { Watchdog } from "./watchdog.ts";
@@ -115,7 +121,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       onError: (error) => this.emit("error", error),
     });
     try {
-      this.#lane.attach(targetOf(this, new Job(this as never, "contract", {})));
+      this.#lane.attach(targetOf(this, new Job(this, "contract", {})));
     } catch (error) {
       this.close(true).catch(() => {});
       throw error;
@@ -143,7 +149,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   /** Why a job waits, behind whom and until when; undefined if there is no such job. */
   async explain(jobId: string): Promise<Explanation | undefined> {
     if (typeof jobId !== "string" || jobId === "")
-      throw new TypeError(`jobId must be a non-empty string, got ${String(jobId)}`);
+      throw new TypeError(`jobId must be a non-empty string, got ${describe(jobId)}`);
     const [raw, state] = await Promise.all([this.#lane.operate("explain", jobId), this.#lane.stateOf(jobId)]);
     return parseExplanation(jobId, state, raw);
   }
@@ -442,7 +448,7 @@ function lockNodeOf(connection: unknown): unknown {
 }
 
 function assertKey(key: unknown): asserts key is string {
-  if (typeof key !== "string") throw new TypeError(`key must be a string, got ${String(key)}`);
+  if (typeof key !== "string") throw new TypeError(`key must be a string, got ${describe(key)}`);
   const fault = keyFault(key);
   if (fault !== undefined) throw new RangeError(`key ${fault}`);
 }

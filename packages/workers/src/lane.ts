@@ -73,9 +73,9 @@ export class Lane {
   /** From now on, the commands of this worker that take or leave a job go through the lane. */
   attach(target: BullTarget): void {
     this.#target = target;
-    const original = target.execCommand;
+    const original = target.execCommand.bind(target);
     target.execCommand = (client, name, args) =>
-      isDecorated(name) ? this.#exec(client, name, args) : original.call(target, client, name, args);
+      isDecorated(name) ? this.#exec(client, name, args) : original(client, name, args);
   }
 
   /** What the fetch of this job told, once; undefined if it did not come through the lane. */

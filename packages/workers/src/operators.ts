@@ -77,7 +77,7 @@ export interface Explanation {
 const marks: ReadonlySet<string> = new Set(["", "!:paused", "!:next"]);
 
 export function parseKeys(raw: unknown): KeyList {
-  const [cursor, ...keys] = raw as readonly [string, ...(readonly (string | number)[])[]];
+  const [cursor, ...keys] = raw as readonly [unknown, ...(readonly (string | number)[])[]];
   return {
     cursor: String(cursor),
     keys: keys.map(([key, holder, parked, since, isAlive, paused]) => ({
@@ -136,7 +136,7 @@ function holderOf(
   return { holder: String(holder), since: since === "" ? undefined : Number(since), isHolderAlive: isAlive === 1 };
 }
 
-function pauseOf(text: unknown): KeyPause | undefined {
+function pauseOf(text: string | number | undefined): KeyPause | undefined {
   return text === "" || text === undefined ? undefined : (JSON.parse(String(text)) as KeyPause);
 }
 

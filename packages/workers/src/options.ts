@@ -176,7 +176,7 @@ function integer(name: string, value: unknown, min: number): number {
   return value;
 }
 
-function describe(value: unknown): string {
+export function describe(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value);
   if (value === null || value === undefined || typeof value === "number" || typeof value === "boolean")
     return String(value);

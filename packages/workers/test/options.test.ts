@@ -2,11 +2,11 @@ import { Redlock } from "@x/redlock-core";
 import { ExclusiveWorker, UnsupportedBullMQError } from "@x/workers";
 import { describe, expect, it } from "vitest";
 import { checkScripts, installedScripts, targetOf } from "../src/bullmq.ts";
-import { bullOptions, type ExclusiveWorkerOptions, resolveOptions } from "../src/options.ts";
+import { bullOptions, resolveOptions } from "../src/options.ts";
 
 const connection = { host: "127.0.0.1", port: 1 };
 const resolve = (options: object): ReturnType<typeof resolveOptions> =>
-  resolveOptions({ connection, key: "k", ...options } as ExclusiveWorkerOptions);
+  resolveOptions({ connection, key: "k", ...options });
 
 describe("options", () => {
   it("recover a killed worker's keys within 20 s by default", () => {
