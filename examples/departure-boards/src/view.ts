@@ -29,7 +29,9 @@ const plainIntervalSeconds = 5;
 
 /** A live picture on a terminal, lines elsewhere. */
 export function openView(stream: NodeJS.WriteStream, headline: string): View {
-  return stream.isTTY ? liveView(stream, headline) : plainView(stream, headline);
+  // A terminal that does not know its size cannot be drawn on.
+  const isDrawable = stream.isTTY && stream.columns > 0 && stream.rows > 0;
+  return isDrawable ? liveView(stream, headline) : plainView(stream, headline);
 }
 
 function liveView(stream: NodeJS.WriteStream, headline: string): View {
