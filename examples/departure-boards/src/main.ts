@@ -18,7 +18,10 @@ process.exitCode = await main();
 
 async function main(): Promise<number> {
   const stop = new AbortController();
-  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.abort(new Interrupted(signal)));
+  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    // Not `once`: the terminal library restores the cursor on a signal, and ends the process at once when it is the only listener left.
+    process.on(signal, () => stop.abort(new Interrupted(signal)));
+  }
   try {
     const commandLine = parseCommandLine(process.argv.slice(2));
     if (commandLine.help) {
