@@ -24,6 +24,9 @@ const MAX_OPERATIONS = 250;
 /** Releases kept for a node that cannot be reached; the oldest go first, their keys expire by themselves. */
 const MAX_UNDELIVERED = 10_000;
 
+/** Pause before a release that a connected node refused is sent again. */
+const REDELIVERY_MS = 250;
+
 export interface NodeReply {
   /** What the operation's script file says, or an error. */
   readonly value: unknown;
@@ -76,6 +79,8 @@ export class Batcher {
   #inFlightSinceMs: number[] = [];
   #flushScheduled = false;
   #undelivered: Undelivered[] = [];
+  #cancelRedelivery: (() => void) | undefined;
+  #isClosed = false;
 
   constructor(node: LockNode, clock: Clock, options: BatcherOptions) {
     this.node = node;
@@ -95,7 +100,7 @@ export class Batcher {
   }
 
   submit(operation: Operation): void {
-    if (this.node.state === "down") {
+    if (this.#isClosed || this.node.state === "down") {
       operation.onError(downError(this.node));
       return;
     }
@@ -118,16 +123,29 @@ export class Batcher {
     return sinceMs === undefined ? 0 : this.#clock.monotonicMs() - sinceMs;
   }
 
-  /** Keeps a release that failed or was not answered; it is sent again when the node is ready. */
+  /**
+   * Keeps a release that failed; it is sent again when the node is ready, or after a moment if it is (a script cache that was
+   * flushed, a busy script, a write that the node refused).
+   */
   keepUndelivered(release: Undelivered): void {
+    if (this.#isClosed) return;
     this.#undelivered.push(release);
+    if (this.node.state === "ready") {
+      this.#cancelRedelivery ??= this.#clock.schedule(REDELIVERY_MS, () => {
+        this.#cancelRedelivery = undefined;
+        this.#redeliver();
+        this.#scheduleFlush();
+      });
+    }
     if (this.#undelivered.length <= MAX_UNDELIVERED) return;
     const now = this.#clock.monotonicMs();
     this.#undelivered = this.#undelivered.filter((kept) => kept.untilMs > now).slice(-MAX_UNDELIVERED / 2);
   }
 
   close(): void {
+    this.#isClosed = true;
     this.#stopListening();
+    this.#cancelRedelivery?.();
     this.#undelivered = [];
     this.#failPending(new Error(`${this.node.name}: closed`));
   }

@@ -8,6 +8,7 @@
 import { type AttemptResult, attempt, type Grant } from "../attempt.ts";
 import { type Clock, readClock } from "../clock.ts";
 import { releaseEverywhere } from "../release.ts";
+import { startRound } from "../round.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../validity.ts";
 import { Waiter } from "../waiting.ts";
 import type { SharedEngine } from "./shared-engine.ts";
@@ -68,12 +69,13 @@ export class Acquisition {
   async run(): Promise<Acquired> {
     const { retryCount } = this.#settings;
     const attempts: Promise<ExecutionStats>[] = [];
+    await this.#shared.connected;
     for (let retries = 0; ; retries += 1) {
       const asked = await this.#ask();
       remember(attempts, asked.stats);
       if (asked.kind === "granted") return this.#acquired(asked, attempts);
       if (retryCount !== -1 && retries >= retryCount) {
-        this.#waiter?.leave({ count: this.#resources.length, keys: this.#keys, slot: this.#slot });
+        await this.#leave();
         throw new ExecutionError(NO_QUORUM, attempts);
       }
       const early = await this.#pause(asked.refused);
@@ -81,6 +83,31 @@ export class Acquisition {
       remember(attempts, early.stats);
       return this.#acquired(early, attempts);
     }
+  }
+
+  /** Leaves the queue. The answers follow those of the releases, so nothing of ours is left on a client that answers. */
+  async #leave(): Promise<void> {
+    const { engine } = this.#shared;
+    this.#waiter?.close();
+    const votes = this.#countVotes();
+    startRound(
+      engine,
+      {
+        keys: this.#keys,
+        slot: this.#slot,
+        args: ["L", String(this.#resources.length), this.#waiter?.member ?? ""],
+      },
+      { timeoutMs: engine.options.nodeTimeout, sendAnyway: true, observe: votes.observe, onAnswer: () => true },
+    );
+    await votes.settle();
+  }
+
+  #countVotes(): VoteCount {
+    return new VoteCount(this.#shared, {
+      resourceCount: this.#resources.length,
+      applied: (value) => (value === 1 ? this.#resources.length : 0),
+      onError: this.#onError,
+    });
   }
 
   #acquired(asked: Asked & { kind: "granted" }, attempts: readonly Promise<ExecutionStats>[]): Acquired {
@@ -122,11 +149,7 @@ export class Acquisition {
   async #ask(): Promise<Asked> {
     const { engine } = this.#shared;
     for (let corrections = 0; ; corrections += 1) {
-      const votes = new VoteCount(this.#shared, {
-        resourceCount: this.#resources.length,
-        applied: (value) => (value === 1 ? this.#resources.length : 0),
-        onError: this.#onError,
-      });
+      const votes = this.#countVotes();
       this.#waiter?.reset();
       const end = leaseEnd(readClock(engine.clock), this.#duration, this.#settings.driftFactor);
       const result = await attempt(engine, {

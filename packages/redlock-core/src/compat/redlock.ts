@@ -327,6 +327,7 @@ export class Redlock extends EventEmitter {
       mayHold: () => true,
       observe: votes.observe,
     });
+    await votes.settle();
     const isPointless = votes.refusals > engine.nodes.length - engine.quorum;
     return { decision: isReleased ? "for" : isPointless ? "never" : "against", stats: votes.stats };
   }

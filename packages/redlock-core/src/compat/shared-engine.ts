@@ -49,6 +49,8 @@ export class SharedEngine {
   readonly engine: Engine;
   readonly hints: Hints;
   readonly clients: readonly Client[];
+  /** Resolves when each connection is open or known to be down, at the latest after `nodeTimeout`. Never rejects. */
+  readonly connected: Promise<void>;
   /** Clients that are not worth waiting for: see vote-count.ts. */
   readonly slow: Set<number> = new Set();
   readonly #settings: SharedSettings;
@@ -73,6 +75,7 @@ export class SharedEngine {
     this.engine = new Engine(nodes, options, systemClock, systemRandom);
     this.hints = new Hints(this.engine);
     for (const [index, node] of nodes.entries()) this.#endWith(clients[index], node);
+    this.connected = untilConnected(this.engine);
   }
 
   /** False when it was closed, or when a client that had ended is connected again. */
@@ -112,6 +115,19 @@ export class SharedEngine {
     client.once("end", onEnd);
     this.#stopListening.push(() => client.removeListener("end", onEnd));
   }
+}
+
+async function untilConnected({ nodes, clock, options }: Engine): Promise<void> {
+  const stops: (() => void)[] = [];
+  await new Promise<void>((resolve) => {
+    const check = (): void => {
+      if (nodes.every((node) => node.state !== "connecting")) resolve();
+    };
+    for (const node of nodes) stops.push(node.onStateChange(check));
+    stops.push(clock.schedule(options.nodeTimeout, resolve));
+    check();
+  });
+  for (const stop of stops) stop();
 }
 
 function closeQuietly(node: LockNode): void {

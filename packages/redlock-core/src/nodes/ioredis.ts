@@ -172,9 +172,14 @@ export class IoredisNode implements LockNode {
   #open(open: Opener): void {
     const connection = open("requests");
     this.#connection = connection;
-    const isDown = (): void => this.#teller.become("down");
+    let wasReady = false;
+    // A Cluster may close and open again before it is ready for the first time; that is still the first connection.
+    const isDown = (): void => {
+      if (wasReady || !this.isCluster) this.#teller.become("down");
+    };
     connection.on("error", (error: Error) => this.#teller.noteError(error));
     connection.on("ready", () => {
+      wasReady = true;
       this.#scripts.forget();
       this.#teller.become("ready");
     });

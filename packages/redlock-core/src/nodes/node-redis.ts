@@ -83,7 +83,6 @@ export class NodeRedisNode implements LockNode {
             reconnectStrategy: reconnectDelayMs,
             ...(forMessages ? {} : { socketTimeout: deadSocketMs(settings.nodeTimeoutMs) }),
           },
-          RESP: 2,
           commandOptions: {},
         }),
     );

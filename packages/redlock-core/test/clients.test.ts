@@ -1,0 +1,153 @@
+import { type RedisCluster, type RedisServer, startCluster, startRedis } from "@x/test-support";
+import { Cluster, Redis } from "ioredis";
+import { Redis as Redis5 } from "ioredis5";
+import { createClient } from "redis";
+import { createClient as createClient5 } from "redis5";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { type NodeSource, Redlock } from "../src/index.ts";
+import { hasStableSlot, slotOf } from "../src/keys.ts";
+import { errorOf, openRedlock } from "./support/nodes.ts";
+
+/** What every client must do: exclude, wait, extend, hand over, survive a restart of the server. */
+async function exercise(server: RedisServer, sources: () => NodeSource): Promise<void> {
+  const [a, b] = [openRedlock([sources()], { timeout: 15_000 }), openRedlock([sources()], { timeout: 15_000 })];
+  const lock = await a.acquire("r", { ttl: 20_000 });
+  expect(await server.call("GET", "r")).toBe(lock.token);
+  expect(await b.tryAcquire("r")).toBeNull();
+  const waiting = b.acquire("r", { ttl: 20_000 });
+  await expect.poll(() => server.call("ZCARD", "{r}:waiters")).toBe(1);
+  await lock.extend();
+  expect(await lock.release()).toBe(true);
+  const next = await waiting;
+  expect(next.fencingToken).toBeGreaterThan(lock.fencingToken);
+  expect((await a.inspect("r")).verdict).toBe("held");
+  expect(await a.check()).toContainEqual(expect.objectContaining({ code: "NO_PERSISTENCE" }));
+  expect(await next.release()).toBe(true);
+  await server.restart();
+  const after = await a.acquire("r");
+  expect(after.isHeld()).toBe(true);
+  const behind = b.acquire("r", { timeout: 15_000 });
+  await expect.poll(() => server.call("ZCARD", "{r}:waiters"), { timeout: 10_000 }).toBe(1);
+  await after.release();
+  expect(await (await behind).release()).toBe(true);
+}
+
+describe("clients of one server", () => {
+  let server: RedisServer;
+  beforeAll(async () => {
+    server = await startRedis();
+  });
+  afterAll(() => server.stop());
+
+  it("ioredis 6", () => {
+    const client = new Redis({ path: server.path });
+    client.on("error", () => undefined);
+    onTestFinished(() => client.disconnect());
+    return exercise(server, () => client);
+  });
+
+  it("ioredis 5", () => {
+    const client = new Redis5({ path: server.path });
+    client.on("error", () => undefined);
+    onTestFinished(() => client.disconnect());
+    return exercise(server, () => client);
+  });
+
+  it.each([
+    ["node-redis 6", createClient],
+    ["node-redis 5", createClient5],
+  ] as const)("%s", async (_name, create) => {
+    const client = (create as typeof createClient)({ url: server.url });
+    client.on("error", () => undefined);
+    await client.connect();
+    onTestFinished(() => client.destroy());
+    await exercise(server, () => client as unknown as NodeSource);
+  });
+
+  it("a URL of a port, a URL of a socket, a path, and options", async () => {
+    await exercise(server, () => server.url);
+    await exercise(server, () => `unix://${server.path}`);
+    await exercise(server, () => server.path);
+    await exercise(server, () => ({ host: server.host, port: server.port }));
+  });
+
+  it("names its nodes so that an operator finds them", async () => {
+    const names = async (source: NodeSource): Promise<readonly string[]> =>
+      (await openRedlock([source]).inspect("name")).nodes.map((node) => node.node);
+    expect(await names(server.url)).toEqual([`127.0.0.1:${server.port}`]);
+    expect(await names({ path: server.path })).toEqual([server.path]);
+  });
+});
+
+describe("a Redis Cluster behind one client", () => {
+  let cluster: RedisCluster;
+  let client: Cluster;
+  beforeAll(async () => {
+    cluster = await startCluster();
+    client = new Cluster(cluster.nodes.map((node) => ({ host: node.host, port: node.port })));
+    client.on("error", () => undefined);
+  }, 60_000);
+  afterAll(async () => {
+    client.disconnect();
+    await cluster.stop();
+  });
+
+  it("locks resources of any slot, many at once, and hands them over", async () => {
+    const [a, b] = [openRedlock([client], { timeout: 20_000 }), openRedlock([client], { timeout: 20_000 })];
+    const resources = Array.from({ length: 60 }, (_, index) => `slot:${index}`);
+    const locks = await Promise.all(resources.map((resource) => a.acquire(resource)));
+    expect(await b.tryAcquire("slot:7")).toBeNull();
+    const waiting = resources.map((resource) => b.acquire(resource));
+    await expect
+      .poll(
+        async () =>
+          (await Promise.all(resources.map(async (resource) => await a.inspect(resource)))).every(
+            (seen) => seen.nodes[0]?.waiters === 1,
+          ),
+        {
+          timeout: 10_000,
+        },
+      )
+      .toBe(true);
+    expect(await Promise.all(locks.map((lock) => lock.release()))).toEqual(resources.map(() => true));
+    const next = await Promise.all(waiting);
+    for (const [index, lock] of next.entries())
+      expect(lock.fencingToken).toBeGreaterThan(locks[index]?.fencingToken ?? 0);
+  });
+
+  it("keeps all keys of a resource in one slot, by Redis' own count", async () => {
+    const redlock = openRedlock([client]);
+    for (const resource of ["plain", "{tag}:r", "a{tag}b", "ünï", "a{b", "x y"]) {
+      expect(hasStableSlot(resource)).toBe(true);
+      const slots = await Promise.all(
+        [resource, redlock.sideKey(resource, "fence"), redlock.sideKey(resource, "waiters")].map((key) =>
+          cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", key),
+        ),
+      );
+      expect(new Set(slots)).toEqual(new Set([slotOf(resource)]));
+      await (await redlock.acquire(resource)).release();
+    }
+  });
+
+  it("locks several resources that share a tag, and refuses others before anything is sent", async () => {
+    const redlock = openRedlock([client]);
+    await (await redlock.acquire(["{user}:a", "{user}:b"])).release();
+    const error = await errorOf(redlock.acquire(["a", "b"]));
+    expect(error).toBeInstanceOf(RangeError);
+    expect((error as Error).message).toContain("share a hash slot");
+    expect(await errorOf(redlock.acquire("a}b"))).toBeInstanceOf(RangeError);
+  });
+
+  it("is one node without quarantine, and says so when asked for it", () => {
+    expect(() => new Redlock([client], { quarantine: true })).toThrow(RangeError);
+    const redlock = openRedlock([client]);
+    expect(redlock.nodeCount).toBe(1);
+    expect(redlock.options.quarantine).toBe(false);
+  });
+
+  it("is named as a mistake by check() when its members are passed as independent nodes", async () => {
+    const redlock = openRedlock(cluster.nodes, { nodeTimeout: 2_000 });
+    const codes = (await redlock.check()).map((finding) => finding.code);
+    expect(codes.filter((code) => code === "CLUSTER_MEMBER")).toHaveLength(3);
+  });
+});

@@ -1,0 +1,222 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type RedisServer, spawnChild, watchForLeaks } from "@x/test-support";
+import { Redis } from "ioredis";
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from "vitest";
+import { type LockNode, QuorumUnreachableError, Redlock } from "../src/index.ts";
+import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+
+const rejections: unknown[] = [];
+const onRejection = (reason: unknown): void => {
+  rejections.push(reason);
+};
+beforeEach(() => {
+  rejections.length = 0;
+  process.on("unhandledRejection", onRejection);
+});
+afterEach(() => {
+  process.off("unhandledRejection", onRejection);
+  expect(rejections).toEqual([]);
+});
+
+async function messageOf(redlock: Redlock): Promise<string> {
+  const error = await errorOf(redlock.tryAcquire("refused"));
+  expect(error).toBeInstanceOf(QuorumUnreachableError);
+  return (error as Error).message;
+}
+
+describe("a node that refuses", () => {
+  it("for want of a password names the reason", async () => {
+    const [server] = await startNodes(1, { args: ["--requirepass", "secret"] });
+    const redlock = openRedlock([{ path: server?.path ?? "" }], { nodeTimeout: 1_000 });
+    expect(await messageOf(redlock)).toMatch(/NOAUTH|not connected/);
+  });
+
+  it("because it is a replica names the reason, and so does check()", async () => {
+    const [master, replica] = await startNodes(2);
+    await replica?.call("REPLICAOF", "127.0.0.1", master?.port ?? 0);
+    await expect.poll(() => replica?.call("INFO", "replication"), { timeout: 20_000 }).toMatch(/master_link_status:up/);
+    const redlock = openRedlock([replica as RedisServer]);
+    expect(await messageOf(redlock)).toContain("READONLY");
+    expect((await redlock.check()).map((finding) => finding.code)).toContain("REPLICA");
+  });
+
+  it("because it is out of memory names the reason, and still releases", async () => {
+    const [server] = await startNodes(1);
+    const redlock = openRedlock([server as RedisServer]);
+    const held = await redlock.acquire("held", { ttl: 20_000 });
+    await server?.call("CONFIG", "SET", "maxmemory", "1mb");
+    expect(await messageOf(redlock)).toContain("OOM");
+    await held.extend();
+    expect(await held.release()).toBe(true);
+  });
+
+  it("because a script keeps it busy names the reason", async () => {
+    const [server] = await startNodes(1, { args: ["--busy-reply-threshold", "100"] });
+    const redlock = openRedlock([server as RedisServer], { nodeTimeout: 5_000 });
+    await (await redlock.acquire("warm")).release();
+    const busy = server?.call("EVAL", "while true do end", 0).catch(() => undefined);
+    await delay(300);
+    expect(await messageOf(redlock)).toContain("BUSY");
+    await server?.call("SCRIPT", "KILL");
+    await busy;
+    expect((await redlock.tryAcquire("refused"))?.isHeld()).toBe(true);
+  });
+
+  it("because its script cache was flushed is asked again at once", async () => {
+    const [server] = await startNodes(1);
+    const redlock = openRedlock([server as RedisServer]);
+    for (let round = 0; round < 3; round += 1) {
+      const lock = await redlock.tryAcquire("flushed");
+      await server?.call("SCRIPT", "FLUSH");
+      await lock?.extend();
+      await server?.call("SCRIPT", "FLUSH");
+      await lock?.release();
+      await expect.poll(() => server?.call("EXISTS", "flushed")).toBe(0);
+    }
+  });
+
+  it("because it is still loading its data is used when it is ready", async () => {
+    const [server] = await startNodes(1, { persistence: true, args: ["--enable-debug-command", "yes"] });
+    await server?.call("DEBUG", "POPULATE", 200_000);
+    await server?.call("CONFIG", "SET", "key-load-delay", "10");
+    await server?.call("BGREWRITEAOF");
+    const redlock = openRedlock([server as RedisServer], { timeout: 25_000 });
+    await expect.poll(() => server?.call("INFO", "persistence")).toMatch(/aof_rewrite_in_progress:0/);
+    await server?.restart();
+    expect((await redlock.acquire("loading")).isHeld()).toBe(true);
+  });
+});
+
+describe("a connection", () => {
+  it("is made before the first request, which waits for it", async () => {
+    const servers = await startNodes(3);
+    expect((await openRedlock(servers).tryAcquire("first"))?.isHeld()).toBe(true);
+  });
+
+  it("that is lost is made again, however often", async () => {
+    const [server] = await startNodes(1);
+    const redlock = openRedlock([server as RedisServer], { timeout: 15_000 });
+    for (let round = 0; round < 5; round += 1) {
+      await (await redlock.acquire("again")).release();
+      await server?.restart();
+    }
+    expect((await redlock.acquire("again")).isHeld()).toBe(true);
+  });
+
+  it("to nobody fails the call in time, and says so", async () => {
+    const redlock = openRedlock(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]);
+    const error = await errorOf(redlock.acquire("nobody", { timeout: 300 }));
+    expect(error).toBeInstanceOf(QuorumUnreachableError);
+    expect((error as Error).message).toContain("ECONNREFUSED");
+  });
+
+  it("is the library's own: the caller's client is neither used nor closed", async () => {
+    const [server] = await startNodes(1);
+    const client = new Redis({ path: server?.path ?? "" });
+    onTestFinished(() => client.disconnect());
+    const redlock = new Redlock([client]);
+    await redlock.using("own", () => undefined);
+    await redlock.close();
+    expect(await client.ping()).toBe("PONG");
+  });
+
+  it("uses the key prefix of the caller's client, for every key", async () => {
+    const [server] = await startNodes(1);
+    const client = new Redis({ path: server?.path ?? "", keyPrefix: "app:" });
+    onTestFinished(() => client.disconnect());
+    const redlock = openRedlock([client], { keyPrefix: "lock:" });
+    const lock = await redlock.acquire("r");
+    expect(await server?.call("GET", "app:lock:r")).toBe(lock.token);
+    expect(await server?.call("GET", "{app:lock:r}:fence")).toBe(String(lock.fencingToken));
+  });
+
+  it("leaves nothing open after close, after locks, waits, losses and failures", async () => {
+    const servers = await startNodes(3);
+    const noLeak = watchForLeaks();
+    const redlock = new Redlock(
+      servers.map((server) => ({ path: server.path })),
+      { quarantine: false },
+    );
+    const lock = await redlock.acquire("a", { autoExtend: true });
+    void lock.signal;
+    await errorOf(redlock.acquire("a", { timeout: 100 }));
+    await redlock.acquire("b", { ttl: 60 });
+    await redlock.untilTurn("c");
+    await redlock.close();
+    await redlock.close();
+    await noLeak();
+  });
+
+  it("does not keep the process alive when the caller forgets to close it", async () => {
+    const servers = await startNodes(1);
+    await using child = spawnChild(new URL("./support/forgetful.ts", import.meta.url), {
+      args: servers.map((server) => server.path),
+    });
+    expect(await child.exited).toMatchObject({ code: 0 });
+    expect(child.output).toContain("done");
+  });
+});
+
+describe("a LockNode of the user's own", () => {
+  it("works with nothing but eval and a state, by polling", async () => {
+    const [server] = await startNodes(1);
+    const client = new Redis({ path: server?.path ?? "" });
+    onTestFinished(() => client.disconnect());
+    const node = (): LockNode => ({
+      name: "mine",
+      state: "ready",
+      eval: (script, keys, args) => client.eval(script.source, keys.length, ...keys, ...args),
+      onStateChange: () => () => undefined,
+      close: () => Promise.resolve(),
+    });
+    const [a, b] = [openRedlock([node()]), openRedlock([node()])];
+    const lock = await a.acquire("mine");
+    const waiting = b.acquire("mine", { timeout: 10_000 });
+    await delay(200);
+    await lock.release();
+    expect((await waiting).isHeld()).toBe(true);
+  });
+});
+
+describe("requests of one turn", () => {
+  async function evalshas(server: RedisServer | undefined): Promise<number> {
+    return Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(await server?.call("INFO", "commandstats")))?.[1] ?? 0);
+  }
+
+  it("travel together: a hundred acquisitions are one request, and so are their releases", async () => {
+    const [server] = await startNodes(1);
+    const redlock = openRedlock([server as RedisServer]);
+    await (await redlock.acquire("warm")).release();
+    const before = await evalshas(server);
+    const locks = await Promise.all(Array.from({ length: 100 }, (_, index) => redlock.acquire(`turn:${index}`)));
+    expect((await evalshas(server)) - before).toBe(1);
+    await Promise.all(locks.map((lock) => lock.release()));
+    expect((await evalshas(server)) - before).toBe(2);
+  });
+
+  it("keep a thousand held locks alive with a handful of requests per lease", async () => {
+    const [server] = await startNodes(1);
+    const redlock = openRedlock([server as RedisServer]);
+    const locks = await Promise.all(
+      Array.from({ length: 1_000 }, (_, index) => redlock.acquire(`held:${index}`, { ttl: 6_000, autoExtend: true })),
+    );
+    const before = await evalshas(server);
+    await delay(7_000);
+    expect(locks.every((lock) => lock.isHeld())).toBe(true);
+    // Three or four extensions of a lease, 250 operations a request.
+    expect((await evalshas(server)) - before).toBeLessThanOrEqual(40);
+  });
+
+  it("keep the order of issue, so that a release and the next acquisition of the same lock fit into one request", async () => {
+    const [server] = await startNodes(1);
+    const redlock = openRedlock([server as RedisServer]);
+    let lock = await redlock.acquire("order");
+    const before = await evalshas(server);
+    for (let round = 0; round < 20; round += 1) {
+      const released = lock.release();
+      lock = await redlock.acquire("order", { timeout: 0 });
+      expect(await released).toBe(true);
+    }
+    expect((await evalshas(server)) - before).toBe(20);
+  });
+});
