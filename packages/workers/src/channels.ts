@@ -1,6 +1,7 @@
 /**
  * What happens, as messages on `node:diagnostics_channel`: `x.workers.park`, `.lock`, `.yield`, `.wake`, `.release`, `.lost`,
- * `.stale`, `.pause`, `.resume`. Messages are built only if somebody listens; a listener that throws breaks nothing (Node reports it).
+ * `.stale`, `.pause`, `.resume`. Messages are built only if somebody listens. An error of a listener is its own: Node throws it as
+ * an uncaught exception, in a turn of its own.
  */
 import { type Channel, channel } from "node:diagnostics_channel";
 

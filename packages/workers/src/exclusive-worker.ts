@@ -10,7 +10,7 @@
  * a job that was already chosen, and after the lane's keys were deleted by hand.
  */
 import { type Clock, type Lock, LockHeldError, QuorumUnreachableError, Redlock } from "@x/redlock-core";
-import { type BackendFactory, DelayedError, Job, type RedisQueueBackend, Worker } from "bullmq";
+import { DelayedError, Job, Worker } from "bullmq";
 import { checkScripts, installedScripts, targetOf } from "./bullmq.ts";
 import { tell } from "./channels.ts";
 import { composeScripts } from "./compose.ts";
@@ -79,14 +79,15 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   #closingLocks: Promise<void> | undefined;
 
   /**
-   * As BullMQ's constructor, with `options.key` added (see `ExclusiveOptions`). Throws `TypeError` or `RangeError` for bad options
+   * As BullMQ's constructor, with `options.key` added (see `ExclusiveOptions`). `backendFactory`, where BullMQ takes one, must make
+   * BullMQ's own Redis backend. Throws `TypeError` or `RangeError` for bad options
    * and `UnsupportedBullMQError` for a BullMQ that is not known, all before anything is sent.
    */
   constructor(
     name: string,
     processor: string | URL | null | undefined | ExclusiveProcessor<Data, Result, Name>,
     options: ExclusiveWorkerOptions<Data, Name>,
-    backendFactory?: BackendFactory<RedisQueueBackend>,
+    backendFactory?: object,
   ) {
     const resolved = resolveOptions(options);
     const scripts = composeScripts(checkScripts(installedScripts()), resolved.rules);
@@ -96,7 +97,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
         name,
         processor as string,
         bullOptions(options, resolved),
-        ...((backendFactory === undefined ? [] : [backendFactory]) as []),
+        ...((backendFactory === undefined ? [] : [backendFactory]) as unknown as []),
       );
     } catch (error) {
       if (resolved.redlock === undefined) void redlock.close();
@@ -216,9 +217,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   override async extendJobLocks(jobIds: string[], tokens: string[], duration: number): Promise<string[]> {
     const sent = readClock(this.#clock);
     const failed = await super.extendJobLocks(jobIds, tokens, duration);
+    const failedIds = new Set(failed);
     for (const [index, jobId] of jobIds.entries()) {
       const run = this.#watchdog.find(jobId, tokens[index] ?? "");
-      if (failed.includes(jobId)) run?.loseJobLock();
+      if (failedIds.has(jobId)) run?.loseJobLock();
       else run?.renewed(sent, duration);
     }
     return failed;
@@ -435,7 +437,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 function ownRedlock(options: ExclusiveWorkerOptions<never, never>, lockTtl: number): Redlock {
   const { connection } = options as { readonly connection?: unknown };
   if (connection === undefined || connection === null) throw new TypeError("connection must be given, got none");
-  return new Redlock(lockNodeOf(connection) as string, { ttl: lockTtl, autoExtend: true });
+  try {
+    return new Redlock(lockNodeOf(connection) as string, { ttl: lockTtl, autoExtend: true });
+  } catch (error) {
+    throw new TypeError("connection cannot be used for locks: give the option redlock", { cause: error });
+  }
 }
 
 /** BullMQ's connection option as a lock node: it may be a URL in an object, and `{}` is Redis on this machine. */

@@ -41,8 +41,10 @@ export type Verdict =
   | "no-key"
   /** The key cannot be used: the job will fail. */
   | "unusable-key"
-  /** Not taken yet: waits for a slot, or for its delay; then its key is looked at. */
+  /** In no line: waits for a slot, its delay or its retry; then its key is looked at. */
   | "not-judged"
+  /** Waits for its children, without a key. */
+  | "waits-for-children"
   | "runs"
   /** Has its keys, waits for a slot. */
   | "chosen"
@@ -101,6 +103,7 @@ export function parseExplanation(jobId: string, state: string, raw: unknown): Ex
     if (pin?.kind === "none") return "no-key";
     if (pin?.kind === "fault") return "unusable-key";
     if (state === "active") return "runs";
+    if (state === "waiting-children") return "waits-for-children";
     if (isParked === 1) return "parked";
     if (!holdsAll) return "not-judged";
     return state === "delayed" ? "delayed-with-keys" : "chosen";
@@ -149,7 +152,9 @@ function inWords(verdict: Verdict, keys: readonly KeyPosition[], fault: string):
     case "unusable-key":
       return `will fail: its key ${fault}`;
     case "not-judged":
-      return "has not been taken yet: it waits for a free slot or for its delay";
+      return "stands in no line: it waits for a free slot, its delay or its retry";
+    case "waits-for-children":
+      return "waits for its children, and has no key meanwhile";
     case "runs":
       return "is running";
     case "chosen":

@@ -4,7 +4,7 @@ import type { Run } from "./run.ts";
 
 export class Watchdog {
   readonly #clock: Clock;
-  readonly #runs = new Set<Run>();
+  readonly #runs = new Map<string, Run>();
   #cancel: (() => void) | undefined;
 
   constructor(clock: Clock) {
@@ -12,26 +12,25 @@ export class Watchdog {
   }
 
   add(run: Run): void {
-    this.#runs.add(run);
+    this.#runs.set(nameOf(run), run);
     // A lease that begins later ends later, unless it was renewed: the timer looks again when it fires.
     if (this.#cancel === undefined) this.#arm(run.leaseLeftMs());
   }
 
   delete(run: Run): void {
-    this.#runs.delete(run);
+    this.#runs.delete(nameOf(run));
     if (this.#runs.size > 0) return;
     this.#cancel?.();
     this.#cancel = undefined;
   }
 
   find(jobId: string, token: string): Run | undefined {
-    for (const run of this.#runs) if (run.jobId === jobId && run.token === token) return run;
-    return undefined;
+    return this.#runs.get(nameOf({ jobId, token }));
   }
 
   /** The run that holds this lock. */
   holderOf(lock: Parameters<Run["isHeldBy"]>[0]): Run | undefined {
-    for (const run of this.#runs) if (run.isHeldBy(lock)) return run;
+    for (const run of this.#runs.values()) if (run.isHeldBy(lock)) return run;
     return undefined;
   }
 
@@ -42,7 +41,13 @@ export class Watchdog {
   #check(): void {
     this.#cancel = undefined;
     let earliestMs = Number.POSITIVE_INFINITY;
-    for (const run of this.#runs) if (run.lost === undefined) earliestMs = Math.min(earliestMs, run.leaseLeftMs());
+    for (const run of this.#runs.values())
+      if (run.lost === undefined) earliestMs = Math.min(earliestMs, run.leaseLeftMs());
     if (Number.isFinite(earliestMs)) this.#arm(earliestMs);
   }
+}
+
+/** A job has one run per token; the same job may run twice in a worker that lost it and took it again. */
+function nameOf(run: { readonly jobId: string; readonly token: string }): string {
+  return `${run.jobId} ${run.token}`;
 }

@@ -13,6 +13,7 @@ describe("the meaning of a reply", () => {
     ["waiting", [null, 0, "", 0], "not-judged"],
     ["waiting", ["a", 0, "", 0, position("3", -1)], "not-judged"],
     ["active", ["a", 0, "", 0, position("7", -1)], "runs"],
+    ["waiting-children", ["a", 0, "", 0, position("3", -1)], "waits-for-children"],
     ["waiting", ["a", 0, "", 0, position("7", -1)], "chosen"],
     ["delayed", ["a", 0, "5000", 0, position("7", -1)], "delayed-with-keys"],
     ["delayed", ["a", 1, "5000", 0, position("3", 1)], "parked"],

@@ -66,7 +66,9 @@ describe("options", () => {
 
   it("leave no connection behind when the constructor throws", () => {
     expect(() => new ExclusiveWorker("q:bad", null, { connection, key: "k" })).toThrow("Queue name cannot contain :");
-    expect(() => new ExclusiveWorker("q", null, { key: "k" } as never)).toThrow(TypeError);
+    expect(() => new ExclusiveWorker("q", null, { key: "k" } as never)).toThrow("connection must be given");
+    const unusable = { duplicate: () => ({}), isValkey: true };
+    expect(() => new ExclusiveWorker("q", null, { key: "k", connection: unusable })).toThrow("give the option redlock");
   });
 });
 

@@ -9,7 +9,8 @@
  *   P lane:seq              counter of arrivals in a line
  *   P <id>                  BullMQ's job hash gets `lk` (the job's keys, fixed when it is first taken; '' for none), `ls` (its place
  *                                  in line, there as long as it is parked), `lb` (why its key function failed),
- *                                  `la` (when it is taken, more keys are computed), `lo` (its place in line for its locks)
+ *                                  `la` (when it is taken, more keys are computed), `lo` (its place in line for its locks);
+ *                                  while it is parked, BullMQ's `pb` (processedBy, which dashboards show) says so
  * and, of BullMQ's, `wait`, `prioritized`, `delayed`, `active`, `events`, `marker`, `limiter` and `<id>:lock`.
  *
  * A key belongs to a job until that job is finished, not for a time: a stalled job keeps its key and is run again first. A parked
@@ -135,7 +136,7 @@ local function contended()
       leaveLine(id, keys[i])
     end
     call('HSET', P .. id, 'lk', pin)
-    call('HDEL', P .. id, 'ls')
+    call('HDEL', P .. id, 'ls', 'pb')
   end
 
   -- Nobody runs on this key and it is not paused: is id the one to run on it?
@@ -225,7 +226,7 @@ local function contended()
     end
     local delay = math.min(NEAR * (rank + 1), FAR)
     call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
-    call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place)
+    call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', 'nobody yet: waits for key ' .. table.concat(keys, ', '))
     call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
   end
 

@@ -66,12 +66,16 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
         "delayed",
         "delayed",
       ]);
-      expect((await queue.getDelayed()).map((job) => job.attemptsStarted)).toEqual([0, 0, 0]);
+      const parked = await queue.getDelayed();
+      expect(parked.map((job) => job.attemptsStarted)).toEqual([0, 0, 0]);
+      expect(parked.map((job) => job.processedBy)).toEqual(parked.map(() => "nobody yet: waits for key a"));
       expect(activated).toEqual(["1"]);
       running.open();
       await finished(queue, 4);
       const done = await queue.getCompleted();
-      expect(done.map((job) => [job.attemptsMade, job.attemptsStarted])).toEqual(done.map(() => [1, 1]));
+      expect(done.map((job) => [job.attemptsMade, job.attemptsStarted, job.processedBy])).toEqual(
+        done.map(() => [1, 1, undefined]),
+      );
       await until(() => activated.length === 4);
       expect(activated).toEqual(["1", "2", "3", "4"]);
       expect(lab.inversions()).toEqual([]);
