@@ -12,6 +12,7 @@ import { cooldownMs, jitteredMs } from "./cooldown.ts";
 import { publish } from "./diagnostics.ts";
 import { Emitter, type Unsubscribe } from "./emitter.ts";
 import { ElectionBusyError, ElectionStoppedError, LeadershipLostError, type LossReason } from "./errors.ts";
+import { keepAlive } from "./keep-alive.ts";
 import { type LeaderTask, lead } from "./lead.ts";
 import { type Lease, type LeaseSource, localLeases } from "./lease.ts";
 import { Ledger } from "./ledger.ts";
@@ -147,15 +148,17 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Waits until elected. The caller owns the term: `await using term = await election.campaign()`, or `term.resign()`.
+   * Waits until elected; the process stays alive meanwhile. The caller owns the term: `await using term = await election.campaign()`, or `term.resign()`.
    * @throws the signal's reason, ElectionStoppedError, ElectionBusyError
    */
   async campaign(options: { readonly signal?: AbortSignal } = {}): Promise<LeaderTerm> {
     this.#occupy();
     const linked = linkSignals(abortSignal(options.signal), this.#stop.signal);
+    const letGo = keepAlive(this.#readings.clock);
     try {
       return await this.#campaign(linked.signal);
     } finally {
+      letGo();
       linked.unlink();
       this.#vacate();
     }
@@ -182,7 +185,7 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Campaigns for ever and runs `task` in each term; never two runs of it at once. Resolves after `stop()`, after `signal` aborted, or by
+   * Campaigns for ever and runs `task` in each term; never two runs of it at once. The process stays alive until it resolves: after `stop()`, after `signal` aborted, or by
    * `onTaskEnd: "stop"`; in each case after the task has ended, unless it outlasted `drainTimeout`.
    * @throws what `prepare` rejected with, ElectionStoppedError, ElectionBusyError, TypeError, RangeError
    */
@@ -190,11 +193,13 @@ export class LeaderElection implements AsyncDisposable {
     if (typeof task !== "function") throw new TypeError(`task must be a function, got ${typeof task}`);
     const resolved = resolveRunOptions(options);
     this.#occupy();
+    const letGo = keepAlive(this.#readings.clock);
     const running = this.#run(task, resolved);
     this.#running = running.catch(() => undefined);
     try {
       await running;
     } finally {
+      letGo();
       this.#running = undefined;
       this.#vacate();
     }

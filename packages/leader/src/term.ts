@@ -6,6 +6,7 @@
  * no timer and no reply is needed. `signal` aborts at the latest then. Not guaranteed: that code which does not ask stops. A
  * frozen process can wake in the middle of a function; what it writes is refused only by a store that checks `fencingToken`.
  */
+import { setMaxListeners } from "node:events";
 import { dateOf } from "./date.ts";
 import { type Reading, reasonOfDeadline, remainingMs } from "./deadline.ts";
 import { LeadershipLostError, type LossReason, QuorumSilentError } from "./errors.ts";
@@ -111,6 +112,8 @@ export class HeldTerm implements LeaderTerm {
     this.term = lease.fencingToken;
     this.fencingToken = lease.fencingToken;
     this.signal = this.#controller.signal;
+    // Every tick that runs listens to it; a hundred of them are no leak.
+    setMaxListeners(0, this.signal);
     this.#value = options.value;
     const now = readings.read();
     this.startedMs = now.monotonicMs;
