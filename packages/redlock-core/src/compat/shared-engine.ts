@@ -18,6 +18,9 @@ export type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
 /** A lock without `maxTtl` may be longer than any option of the core allows; only the default duration is checked against it. */
 const DEFAULT_TTL_MS = 30_000;
 
+/** How long the first call waits for connections that are being opened; a Cluster's takes some hundred milliseconds. */
+const CONNECT_MS = 2_000;
+
 const known = new WeakMap<Client, Set<SharedEngine>>();
 
 /** `clients` must not be empty. */
@@ -49,7 +52,7 @@ export class SharedEngine {
   readonly engine: Engine;
   readonly hints: Hints;
   readonly clients: readonly Client[];
-  /** Resolves when each connection is open or known to be down, at the latest after `nodeTimeout`. Never rejects. */
+  /** Resolves when each connection is open or known to be down, at the latest after `CONNECT_MS`. Never rejects. */
   readonly connected: Promise<void>;
   /** Clients that are not worth waiting for: see vote-count.ts. */
   readonly slow: Set<number> = new Set();
@@ -117,14 +120,14 @@ export class SharedEngine {
   }
 }
 
-async function untilConnected({ nodes, clock, options }: Engine): Promise<void> {
+async function untilConnected({ nodes, clock }: Engine): Promise<void> {
   const stops: (() => void)[] = [];
   await new Promise<void>((resolve) => {
     const check = (): void => {
       if (nodes.every((node) => node.state !== "connecting")) resolve();
     };
     for (const node of nodes) stops.push(node.onStateChange(check));
-    stops.push(clock.schedule(options.nodeTimeout, resolve));
+    stops.push(clock.schedule(CONNECT_MS, resolve, { keepAlive: true }));
     check();
   });
   for (const stop of stops) stop();
