@@ -1,0 +1,223 @@
+/** Overlap, timeouts, places, and what many schedules cost. */
+import { LeaderElection } from "@x/leader";
+import { LeaderScheduler, type Schedule, type SchedulerOptions, type Tick } from "@x/leader/scheduler";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { LEASE, type Nodes, startNodes } from "../support/redis.ts";
+
+describe("schedules", () => {
+  let nodes: Nodes;
+  const ends: (() => Promise<void>)[] = [];
+  beforeAll(async () => {
+    nodes = await startNodes(3);
+  });
+  afterEach(async () => {
+    await Promise.all(ends.splice(0).map((end) => end()));
+  });
+  afterAll(async () => {
+    await nodes[Symbol.asyncDispose]();
+  });
+
+  function scheduler(name: string, options: Partial<SchedulerOptions> = {}): LeaderScheduler {
+    const election = new LeaderElection(nodes.redlock(), { name, ...LEASE });
+    const own = new LeaderScheduler({ election, drainTimeout: 2_000, ...options });
+    ends.push(async () => {
+      await own.stop();
+      await election.stop({ drainTimeout: 0 });
+    });
+    return own;
+  }
+
+  /** A handler that ends when told, or when its signal aborts, and keeps count of itself. */
+  function slow(): {
+    handler: (tick: Tick) => Promise<void>;
+    ticks: Tick[];
+    most: () => number;
+    release: () => void;
+    aborted: unknown[];
+  } {
+    const ticks: Tick[] = [];
+    const aborted: unknown[] = [];
+    const waiting = new Set<() => void>();
+    let running = 0;
+    let most = 0;
+    return {
+      ticks,
+      aborted,
+      most: () => most,
+      release: () => {
+        for (const end of waiting) end();
+      },
+      async handler(tick) {
+        ticks.push(tick);
+        running += 1;
+        most = Math.max(most, running);
+        await new Promise<void>((resolve) => {
+          waiting.add(resolve);
+          tick.signal.addEventListener("abort", () => {
+            aborted.push(tick.signal.reason);
+            resolve();
+          });
+        });
+        running -= 1;
+      },
+    };
+  }
+
+  it("leave ticks out while one runs, with overlap skip", async () => {
+    const own = scheduler("skip");
+    const { handler, ticks, release } = slow();
+    const skipped: string[] = [];
+    own.on("tickSkipped", ({ reason }) => skipped.push(reason));
+    own.every("s", 100, handler);
+    own.start();
+    await expect.poll(() => skipped.length).toBeGreaterThan(3);
+    expect([ticks.length, new Set(skipped)]).toEqual([1, new Set(["overlap"])]);
+    release();
+    await expect.poll(() => ticks.length).toBe(2);
+    release();
+  });
+
+  it("keep one waiting, with overlap bufferOne", async () => {
+    const own = scheduler("buffer");
+    const { handler, ticks, release, most } = slow();
+    let skipped = 0;
+    own.on("tickSkipped", () => (skipped += 1));
+    own.every("s", 100, handler, { overlap: "bufferOne" });
+    own.start();
+    await expect.poll(() => skipped).toBeGreaterThan(3);
+    const [first] = ticks;
+    expect(ticks.length).toBe(1);
+    release();
+    await expect.poll(() => ticks.length).toBe(2);
+    expect((ticks[1]?.scheduledAt.getTime() ?? 0) - (first?.scheduledAt.getTime() ?? 0)).toBe(100);
+    expect(most()).toBe(1);
+    release();
+  });
+
+  it("ask the running one to end, with overlap cancelOther", async () => {
+    const own = scheduler("cancel");
+    const { handler, ticks, aborted, most } = slow();
+    own.every("s", 150, handler, { overlap: "cancelOther" });
+    own.start();
+    await expect.poll(() => ticks.length).toBeGreaterThan(3);
+    expect(most()).toBe(1);
+    expect(aborted[0]).toMatchObject({ name: "AbortError", message: 'a later tick of "s" is due' });
+  });
+
+  it("run side by side, with overlap allowAll, as many as there are places", async () => {
+    const own = scheduler("places", { concurrency: 3 });
+    const { handler, ticks, most, release } = slow();
+    own.every("s", 50, handler, { overlap: "allowAll" });
+    own.start();
+    await expect.poll(() => ticks.length).toBe(3);
+    const before = ticks.length;
+    const timer = setInterval(release, 50);
+    await expect.poll(() => ticks.length).toBeGreaterThan(before + 8);
+    clearInterval(timer);
+    expect(most()).toBe(3);
+    expect(ticks.map((tick) => tick.scheduledAt.getTime())).toEqual(
+      ticks.map((_, index) => (ticks[0]?.scheduledAt.getTime() ?? 0) + 50 * index),
+    );
+    release();
+  });
+
+  it("abort a tick after its timeout, and report what it rejects with", async () => {
+    const own = scheduler("timeout");
+    const errors: unknown[] = [];
+    own.on("tickError", ({ error }) => errors.push(error));
+    own.every(
+      "s",
+      100,
+      (tick) =>
+        new Promise((_, reject) => {
+          tick.signal.addEventListener("abort", () => reject(tick.signal.reason as Error));
+        }),
+      { timeout: 50 },
+    );
+    own.start();
+    await expect.poll(() => errors.length).toBeGreaterThan(1);
+    expect(errors[0]).toMatchObject({ name: "TimeoutError" });
+  });
+
+  it("go on when a handler throws, and start and end when they should", async () => {
+    const own = scheduler("bounds");
+    const from = Math.ceil(Date.now() / 100) * 100 + 500;
+    const ticks: Tick[] = [];
+    const errors: unknown[] = [];
+    own.on("tickError", ({ error }) => errors.push(error));
+    own.every(
+      "s",
+      100,
+      (tick) => {
+        ticks.push(tick);
+        throw new Error("no");
+      },
+      { startAt: new Date(from), endAt: new Date(from + 300), catchup: "all" },
+    );
+    own.start();
+    await expect.poll(() => errors.length).toBe(4);
+    expect(ticks.map((tick) => tick.scheduledAt.getTime() - from)).toEqual([0, 100, 200, 300]);
+    expect((await own.list())[0]).toMatchObject({ next: null, last: new Date(from + 300) });
+  });
+
+  it("may be added and removed while they run", async () => {
+    const own = scheduler("change");
+    const ticks: string[] = [];
+    own.start();
+    const a = own.every("a", 50, () => ticks.push("a"));
+    await expect.poll(() => ticks.filter((each) => each === "a").length).toBeGreaterThan(2);
+    own.every("b", 50, () => ticks.push("b"));
+    await expect.poll(() => ticks.filter((each) => each === "b").length).toBeGreaterThan(2);
+    a.remove();
+    const before = ticks.filter((each) => each === "a").length;
+    await expect.poll(() => ticks.filter((each) => each === "b").length).toBeGreaterThan(10);
+    expect(ticks.filter((each) => each === "a").length - before).toBeLessThanOrEqual(1);
+  });
+
+  it("are restored on nodes that lost their data one after another", async () => {
+    const own = scheduler("restore");
+    let ticks = 0;
+    own.every("daily", 86_400_000, () => undefined);
+    own.every("s", 100, () => (ticks += 1));
+    own.start();
+    await expect.poll(() => ticks).toBeGreaterThan(2);
+    for (const server of nodes.servers) {
+      await server.call("DEL", "{leader:restore}:ticks");
+      await expect.poll(() => server.call("HEXISTS", "{leader:restore}:ticks", "daily"), { timeout: 15_000 }).toBe(1);
+    }
+  });
+
+  it("of the thousand cost one request per node for all that are due together", async () => {
+    const [server] = nodes.servers;
+    if (server === undefined) throw new Error("no server");
+    const own = scheduler("thousand");
+    const ticks = new Map<number, number>();
+    const schedules: Schedule[] = Array.from({ length: 1_000 }, (_, index) =>
+      own.cron(
+        `s${index}`,
+        "* * * * * *",
+        (tick) => {
+          const at = tick.scheduledAt.getTime();
+          ticks.set(at, (ticks.get(at) ?? 0) + 1);
+        },
+        { catchup: "all" },
+      ),
+    );
+    expect(schedules.length).toBe(1_000);
+    own.start();
+    await expect.poll(() => ticks.size, { timeout: 20_000 }).toBeGreaterThan(1);
+    await server.call("CONFIG", "RESETSTAT");
+    const from = ticks.size;
+    await expect.poll(() => ticks.size, { timeout: 20_000 }).toBeGreaterThan(from + 3);
+    const stats = String(await server.call("INFO", "commandstats"));
+    const evals =
+      Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0) +
+      Number(/cmdstat_eval:calls=(\d+)/.exec(stats)?.[1] ?? 0);
+    const seconds = ticks.size - from;
+    await expect
+      .poll(() => [...ticks.values()].slice(0, from + 3).every((count) => count === 1_000), { timeout: 10_000 })
+      .toBe(true);
+    // Two claims of 500 a second, five renewals with a record each, a poll, and a little for what other candidates ask.
+    expect(evals / seconds).toBeLessThan(40);
+  });
+});
