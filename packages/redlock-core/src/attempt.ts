@@ -172,7 +172,7 @@ function noteRefusals(
     nodeTimesUs.push(nodeTimeUs);
     if (Array.isArray(value) && value[0] === 2) engine.sightings.see(resources, Number(value[1]));
   }
-  if (nodeTimesUs.length >= engine.quorum) engine.sightings.seeNodeTimes(nodeTimesUs, wallMs);
+  if (nodeTimesUs.length > engine.nodes.length - engine.quorum) engine.sightings.seeNodeTimes(nodeTimesUs, wallMs);
 }
 
 function votesOf(

@@ -61,7 +61,7 @@ describe("clients of one server", () => {
     client.on("error", () => undefined);
     await client.connect();
     onTestFinished(() => client.destroy());
-    await exercise(server, () => client as unknown as NodeSource);
+    await exercise(server, () => client);
   });
 
   it("a URL of a port, a URL of a socket, a path, and options", async () => {
@@ -120,8 +120,8 @@ describe("a Redis Cluster behind one client", () => {
     for (const resource of ["plain", "{tag}:r", "a{tag}b", "ünï", "a{b", "x y"]) {
       expect(hasStableSlot(resource)).toBe(true);
       const slots = await Promise.all(
-        [resource, redlock.sideKey(resource, "fence"), redlock.sideKey(resource, "waiters")].map((key) =>
-          cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", key),
+        [resource, redlock.sideKey(resource, "fence"), redlock.sideKey(resource, "waiters")].map(
+          async (key) => await cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", key),
         ),
       );
       expect(new Set(slots)).toEqual(new Set([slotOf(resource)]));

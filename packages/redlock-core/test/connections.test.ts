@@ -15,7 +15,7 @@ beforeEach(() => {
 });
 afterEach(() => {
   process.off("unhandledRejection", onRejection);
-  expect(rejections).toEqual([]);
+  if (rejections.length > 0) throw new AggregateError(rejections, "unhandled rejections");
 });
 
 async function messageOf(redlock: Redlock): Promise<string> {

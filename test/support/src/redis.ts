@@ -3,7 +3,7 @@
  * They end with `stop()`, at the latest with the process that started them, whatever ends it (see watchdog.ts).
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdirSync, rmSync } from "node:fs";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
@@ -17,6 +17,8 @@ export interface RedisServerOptions {
   readonly args?: readonly string[];
   /** Keep data over `kill()` and `restart()`: an append-only file, synced on every write. Default: false. */
   readonly persistence?: boolean;
+  /** A sentinel instead of a server of data. Default: false. */
+  readonly sentinel?: boolean;
 }
 
 // Below the range from which Linux (32768) and macOS (49152) take the ports of outgoing connections, so that nobody takes a
@@ -82,9 +84,14 @@ export class RedisServer implements AsyncDisposable {
     this.path = join(folder, "redis.sock");
     this.url = `redis://${this.host}:${port}`;
     this.#folder = folder;
+    const configFile = join(folder, "sentinel.conf");
+    if (options.sentinel === true) writeFileSync(configFile, "");
     this.#args = [
+      ...(options.sentinel === true ? [configFile, "--sentinel"] : []),
       ...["--bind", this.host, "--port", `${port}`, "--unixsocket", this.path, "--dir", folder],
-      ...["--save", "", "--appendonly", options.persistence === true ? "yes" : "no", "--appendfsync", "always"],
+      ...(options.sentinel === true
+        ? []
+        : ["--save", "", "--appendonly", options.persistence === true ? "yes" : "no", "--appendfsync", "always"]),
       ...["--daemonize", "no", "--set-proc-title", "no", "--logfile", "", "--loglevel", "notice"],
       ...(options.args ?? []),
     ];
@@ -204,7 +211,7 @@ export class RedisServer implements AsyncDisposable {
         createInterface({ input: stream }).on("line", (line) => {
           this.#log.push(line);
           if (this.#log.length > 50) this.#log.shift();
-          if (line.includes("Ready to accept connections")) resolve("ready");
+          if (/Ready to accept connections|Sentinel ID is/.test(line)) resolve("ready");
         });
       }
     });

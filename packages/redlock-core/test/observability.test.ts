@@ -1,0 +1,70 @@
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { describe, expect, it, onTestFinished } from "vitest";
+import type { RedlockEventName, RedlockEvents } from "../src/index.ts";
+import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+
+describe("events and diagnostics channels", () => {
+  it("tell of acquisitions, waits, extensions, releases and nodes, on the channels and as events alike", async () => {
+    const servers = await startNodes(3);
+    const redlock = openRedlock(servers, { nodeTimeout: 1_000 });
+    const names: readonly RedlockEventName[] = ["acquire", "wait", "extend", "release", "lost", "node"];
+    const events: [RedlockEventName, unknown][] = [];
+    const messages: [string, unknown][] = [];
+    for (const name of names) {
+      redlock.on(name, (message) => events.push([name, message]));
+      const onMessage = (message: unknown): void => {
+        messages.push([name, message]);
+      };
+      subscribe(`x.redlock.${name}`, onMessage);
+      onTestFinished(() => {
+        unsubscribe(`x.redlock.${name}`, onMessage);
+      });
+    }
+    const lock = await redlock.acquire("seen");
+    await errorOf(redlock.acquire(["seen", "other"], { timeout: 100 }));
+    await lock.extend();
+    await lock.release();
+    await servers[0]?.kill();
+    await expect
+      .poll(() =>
+        events.some(([name, message]) => name === "node" && (message as RedlockEvents["node"]).state === "down"),
+      )
+      .toBe(true);
+
+    expect(messages).toEqual(events);
+    const of = (name: RedlockEventName): unknown[] =>
+      events.filter(([each]) => each === name).map(([, message]) => message);
+    expect(of("acquire")).toMatchObject([
+      { resources: ["seen"], outcome: "acquired", attempts: 1, fencingToken: lock.fencingToken },
+      { resources: ["seen", "other"], outcome: "held" },
+    ]);
+    expect(of("wait")[0]).toMatchObject({ resources: ["seen", "other"], attempts: 1 });
+    expect(of("extend")).toMatchObject([{ resources: ["seen"], extended: true, fencingToken: lock.fencingToken }]);
+    expect(of("release")).toMatchObject([{ resources: ["seen"], confirmed: true, fencingToken: lock.fencingToken }]);
+    for (const message of [...of("acquire"), ...of("release")]) expect(structuredClone(message)).toEqual(message);
+  });
+
+  it("stop when told, and a listener that throws breaks nothing", async () => {
+    const redlock = openRedlock(await startNodes(1));
+    let heard = 0;
+    const warnings: string[] = [];
+    const onWarning = (warning: Error): void => {
+      warnings.push(warning.message);
+    };
+    process.on("warning", onWarning);
+    onTestFinished(() => {
+      process.off("warning", onWarning);
+    });
+    redlock.on("acquire", () => {
+      throw new Error("listener's own mistake");
+    });
+    const stop = redlock.on("acquire", () => {
+      heard += 1;
+    });
+    await (await redlock.acquire("one")).release();
+    stop();
+    await (await redlock.acquire("two")).release();
+    expect(heard).toBe(1);
+    await expect.poll(() => warnings).toContain("listener's own mistake");
+  });
+});

@@ -1,0 +1,29 @@
+import { startRedisNodes } from "@x/test-support";
+import { Redis } from "ioredis";
+import { expect, it, onTestFinished } from "vitest";
+import { openRedlock, startNodes } from "./support/nodes.ts";
+
+it("follows a master that a sentinel promotes, and the promoted node waits out its quarantine", async () => {
+  const [master, replica] = await startNodes(2);
+  await replica?.call("REPLICAOF", "127.0.0.1", master?.port ?? 0);
+  await expect.poll(() => replica?.call("INFO", "replication"), { timeout: 20_000 }).toMatch(/master_link_status:up/);
+  const [sentinel] = await startRedisNodes(1, { sentinel: true });
+  onTestFinished(() => sentinel?.stop());
+  await sentinel?.call("SENTINEL", "MONITOR", "lock", "127.0.0.1", master?.port ?? 0, 1);
+  await sentinel?.call("SENTINEL", "SET", "lock", "down-after-milliseconds", 500);
+  await expect
+    .poll(async () => String(await sentinel?.call("SENTINEL", "REPLICAS", "lock")), { timeout: 20_000 })
+    .toContain(String(replica?.port));
+  const client = new Redis({ sentinels: [{ host: "127.0.0.1", port: sentinel?.port ?? 0 }], name: "lock" });
+  client.on("error", () => undefined);
+  onTestFinished(() => client.disconnect());
+  const redlock = openRedlock([client], { ttl: 2_000, maxTtl: 2_000, quarantine: true, timeout: 25_000 });
+  const lock = await redlock.acquire("r");
+  await lock.release();
+  await master?.kill();
+  await sentinel?.call("SENTINEL", "FAILOVER", "lock").catch(() => undefined);
+  const next = await redlock.acquire("r");
+  expect(next.fencingToken).toBeGreaterThan(lock.fencingToken);
+  expect(String(await replica?.call("ROLE"))).toContain("master");
+  expect(await replica?.call("GET", "r")).toBe(next.token);
+}, 60_000);

@@ -1,0 +1,47 @@
+/** Fencing tokens under everything at once: the order of grants is judged by a register that every holder writes to. */
+import { setTimeout as delay } from "node:timers/promises";
+import { spawnChild } from "@x/test-support";
+import { expect, it } from "vitest";
+import { startNodes } from "./support/nodes.ts";
+
+interface Tally {
+  readonly grants: number;
+  readonly stale: number;
+  readonly errors: readonly string[];
+}
+
+const grants = 100_000;
+const isTally = (message: unknown): message is Tally =>
+  typeof message === "object" && message !== null && "grants" in message;
+
+it("increase strictly over 100,000 grants of 4 processes with wrong clocks, while nodes die and come back", async () => {
+  const servers = await startNodes(5);
+  const register = await startNodes(1);
+  const skewsMs = [0, 240_000, -240_000, 60_000];
+  const children = skewsMs.map((skewMs, index) =>
+    spawnChild(new URL("./support/granted.ts", import.meta.url), {
+      name: `granted ${index}`,
+      args: [String(grants / 4), String(skewMs), register[0]?.path ?? "", ...servers.map((server) => server.path)],
+    }),
+  );
+  let isOver = false;
+  const faults = (async () => {
+    for (let round = 0; !isOver; round += 1) {
+      const server = servers[round % servers.length];
+      await server?.kill();
+      await delay(400);
+      await server?.start();
+      await delay(1_600);
+    }
+  })();
+  try {
+    const tallies = await Promise.all(children.map((child) => child.message(isTally, { timeout: 240_000 })));
+    expect(tallies.flatMap((tally) => tally.errors)).toEqual([]);
+    expect(tallies.map((tally) => tally.stale)).toEqual([0, 0, 0, 0]);
+    expect(tallies.reduce((sum, tally) => sum + tally.grants, 0)).toBe(grants);
+  } finally {
+    isOver = true;
+    await faults;
+    await Promise.all(children.map((child) => child.kill()));
+  }
+}, 300_000);
