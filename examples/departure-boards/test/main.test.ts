@@ -7,14 +7,16 @@ import { toEnvironment } from "../src/settings.ts";
 
 const main = new URL("../src/main.ts", import.meta.url);
 
+const plain = { NO_COLOR: "1" };
+
 function start(...args: string[]): Child {
-  return spawnChild(main, { args });
+  return spawnChild(main, { args, env: plain });
 }
 
 /** Starts the run with a temporary folder of its own; `leftovers` are the servers and folders that are still in it. */
 function startApart(...args: string[]): { run: Child; leftovers: () => string[] } {
   const folder = mkdtempSync(join(temporaryFolder(), "run-"));
-  const run = spawnChild(main, { args, env: { TMPDIR: folder } });
+  const run = spawnChild(main, { args, env: { ...plain, TMPDIR: folder } });
   const servers = (): string[] =>
     execFileSync("ps", ["-eo", "args"], { encoding: "utf8" })
       .split("\n")
@@ -66,7 +68,7 @@ it("uses the servers that the environment names, kills none of them, and leaves 
   try {
     await using run = spawnChild(main, {
       args: ["--flights", "500"],
-      env: { REDIS_URL: queueNode.url, LOCK_REDIS_URLS: lockNodes.map((node) => node.url).join(", ") },
+      env: { ...plain, REDIS_URL: queueNode.url, LOCK_REDIS_URLS: lockNodes.map((node) => node.url).join(", ") },
     });
     expect(await run.exited, run.output).toEqual({ code: 0, signal: null });
     expect(run.output).not.toContain("lock node");
@@ -89,7 +91,7 @@ it("watches and judges replicas that run elsewhere", { timeout: 60_000 }, async 
   const replicas = ["scheduler", "worker", "worker"].map((role, index) =>
     spawnChild(new URL(`../src/${role}.ts`, import.meta.url), { env: toEnvironment(settings, `${role}-${index}`) }),
   );
-  await using run = spawnChild(main, { args: ["--attach"], env: toEnvironment(settings, "boards") });
+  await using run = spawnChild(main, { args: ["--attach"], env: { ...plain, ...toEnvironment(settings, "boards") } });
   expect(await run.exited, run.output).toEqual({ code: 0, signal: null });
   expect(report(run.output).get("flights processed")).toMatch(/^300 of 300 in /);
   for (const replica of replicas)
