@@ -12,7 +12,7 @@ ensureRedis();
 ensureBuilt();
 
 const checks = [
-  { name: "types", check: () => run(bin("tsc"), ["-b", "tsconfig.json", "tsconfig.check.json"]) },
+  { name: "types", check: () => run(bin("tsc"), ["-b"]) },
   { name: "lint", check: () => run(bin("oxlint"), ["--type-aware", "--deny-warnings"]) },
   { name: "format", check: () => run(bin("biome"), ["ci"]) },
   ...packages.flatMap((folder) => [
