@@ -159,7 +159,7 @@ export class LeaderScheduler implements AsyncDisposable {
         next: nextMs === null ? null : dateOf(nextMs),
         last: stored === undefined || stored.lastMs === 0 ? null : dateOf(stored.lastMs),
         missed: stored?.missed ?? 0,
-        paused: state.paused.get(entry.name) ?? entry.options.paused,
+        paused: state.paused.get(entry.name)?.isPaused ?? entry.options.paused,
         running: this.#session?.runningOf(entry.name) ?? state.running.get(entry.name) ?? 0,
         owner,
       };
@@ -248,7 +248,8 @@ export class LeaderScheduler implements AsyncDisposable {
 
   async #setPaused(name: string, isPaused: boolean): Promise<void> {
     this.#entry(name);
-    await this.#store().setPaused(name, isPaused, Math.floor(this.#election.redlock.clock.wallMs()));
+    const version = Math.floor(this.#election.redlock.clock.wallMs());
+    await this.#store().setPaused(name, { version, isPaused });
   }
 
   #entry(name: string): Entry {

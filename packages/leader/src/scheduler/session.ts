@@ -16,7 +16,7 @@ import { advance, type Entry, type Job, type Track, trackOf } from "./entry.ts";
 import type { SchedulerEvents } from "./events.ts";
 import { decideOverlap, type OverlapDecision } from "./overlap.ts";
 import { type Plan, planTicks } from "./plan.ts";
-import type { Claim, Request, StoredState, TickStore } from "./store.ts";
+import type { Claim, Pause, Request, StoredState, TickStore } from "./store.ts";
 import { type Tick, tickId } from "./tick.ts";
 
 export interface SessionParts {
@@ -54,7 +54,9 @@ export class Session {
   #flushing: Promise<void> | undefined;
   readonly #requests = new Map<string, Request>();
   readonly #taken = new Set<string>();
+  readonly #pauses = new Map<string, Pause>();
   #nextPollMs = 0;
+  #polling: Promise<void> | undefined;
   #mustRestore = false;
   #isNudged = false;
   #wake: () => void = () => undefined;
@@ -90,6 +92,7 @@ export class Session {
       await this.#pause(waitMs);
     }
     while (this.#active.size > 0) await Promise.allSettled(this.#active);
+    await this.#polling;
     if (term.isCurrent()) await this.#flush();
   }
 
@@ -99,14 +102,17 @@ export class Session {
     for (const name of this.#tracks.keys())
       if (entries.get(name) !== this.#tracks.get(name)?.entry) this.#tracks.delete(name);
     if ([...entries.keys()].some((name) => !this.#tracks.has(name))) await this.#load();
-    if (clock.monotonicMs() >= this.#nextPollMs) await this.#poll();
+    if (clock.monotonicMs() >= this.#nextPollMs && this.#polling === undefined) this.#pollBeside();
     if (this.#mustRestore) await this.#restore();
     if (this.#requests.size > 0) await this.#takeRequests();
     const isComplete = await this.#claimDue();
     if (this.#finished.length > 0) await this.#flush();
     if (!isComplete || !term.isCurrent()) return RETRY_MS;
     const now = clock.wallMs();
-    let waitMs = Math.min(LONGEST_SLEEP_MS, this.#nextPollMs - clock.monotonicMs());
+    let waitMs =
+      this.#polling === undefined
+        ? Math.min(LONGEST_SLEEP_MS, this.#nextPollMs - clock.monotonicMs())
+        : LONGEST_SLEEP_MS;
     for (const track of this.#tracks.values()) {
       if (track.nextMs !== null) waitMs = Math.min(waitMs, track.nextMs + track.delayMs - now);
     }
@@ -132,10 +138,10 @@ export class Session {
       const track = trackOf(entry, stored?.accountedMs ?? nowMs);
       track.lastMs = stored?.lastMs ?? 0;
       track.missed = stored?.missed ?? 0;
-      track.isPaused = state.paused.get(entry.name) ?? entry.options.paused;
       advance(track, track.accountedMs, random);
       this.#tracks.set(entry.name, track);
     }
+    this.#setPauses(state);
     this.#mustRestore ||= state.sawBlank;
     await this.#takeOver(state, new Set(fresh.map((entry) => entry.name)));
   }
@@ -165,16 +171,35 @@ export class Session {
     }
   }
 
+  /** Waits for every node, also a slow one, and so beside the ticks; wakes the session when it knows. Never rejects. */
+  #pollBeside(): void {
+    this.#nextPollMs = this.#parts.clock.monotonicMs() + POLL_MS;
+    this.#polling = this.#poll()
+      .catch((error: unknown) => this.#parts.events.emit("error", error))
+      .finally(() => {
+        this.#polling = undefined;
+        this.nudge(false);
+      });
+  }
+
   async #poll(): Promise<void> {
-    const { term, store, clock } = this.#parts;
-    const startedMs = clock.monotonicMs();
-    this.#nextPollMs = startedMs + POLL_MS;
+    const { term, store } = this.#parts;
     const state = await store.read(term.term, false);
-    if (state.isStale) return this.#untilOver();
-    for (const track of this.#tracks.values())
-      track.isPaused = state.paused.get(track.entry.name) ?? track.entry.options.paused;
+    if (state.isStale) return;
+    this.#setPauses(state);
     for (const request of state.requests) if (!this.#taken.has(request.id)) this.#requests.set(request.id, request);
     this.#mustRestore ||= state.sawBlank;
+  }
+
+  #setPauses(state: StoredState): void {
+    for (const [name, pause] of state.paused) {
+      if (pause.version >= (this.#pauses.get(name)?.version ?? 0)) this.#pauses.set(name, pause);
+    }
+    for (const track of this.#tracks.values()) this.#setPause(track);
+  }
+
+  #setPause(track: Track): void {
+    track.isPaused = this.#pauses.get(track.entry.name)?.isPaused ?? track.entry.options.paused;
   }
 
   /** A node that lost its state gets it again; the others keep theirs. */
@@ -196,9 +221,10 @@ export class Session {
         claims.push({ name, atMs: job.atMs, lastMs: 0, missed: 0, mode: "hold", attempt: job.attempt });
       }
     }
-    const restored = await store.claim(term.term, claims);
-    if (restored.isStale) return this.#untilOver();
     this.#mustRestore = false;
+    const restored = await store.claim(term.term, claims, true);
+    if (restored.isStale) return this.#untilOver();
+    await Promise.all([...this.#pauses].map(([name, pause]) => store.setPaused(name, pause)));
   }
 
   async #takeRequests(): Promise<void> {

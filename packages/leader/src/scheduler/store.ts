@@ -42,6 +42,11 @@ export interface PendingTick {
   readonly attempt: number;
 }
 
+export interface Pause {
+  readonly version: number;
+  readonly isPaused: boolean;
+}
+
 export interface Request {
   readonly id: string;
   readonly name: string;
@@ -53,7 +58,7 @@ export interface StoredState {
   /** Started under an earlier term, at-least-once, and not recorded as finished. */
   readonly pending: readonly PendingTick[];
   readonly running: ReadonlyMap<string, number>;
-  readonly paused: ReadonlyMap<string, boolean>;
+  readonly paused: ReadonlyMap<string, Pause>;
   readonly requests: readonly Request[];
   readonly sawBlank: boolean;
   readonly isStale: boolean;
@@ -82,12 +87,13 @@ export class TickStore {
     this.#keepMs = keepMs;
   }
 
-  /** @throws QuorumSilentError if fewer than a quorum answered at all */
-  async claim(term: number, claims: readonly Claim[]): Promise<Claimed> {
+  /** `isWhole`: the claims are the state of every schedule. @throws QuorumSilentError if fewer than a quorum answered at all */
+  async claim(term: number, claims: readonly Claim[], isWhole = false): Promise<Claimed> {
     const outcomes: ClaimOutcome[] = [];
     let sawBlank = false;
     for (let start = 0; start < claims.length; start += CLAIMS_PER_REQUEST) {
-      const part = await this.#claimPart(term, claims.slice(start, start + CLAIMS_PER_REQUEST));
+      const end = start + CLAIMS_PER_REQUEST;
+      const part = await this.#claimPart(term, claims.slice(start, end), isWhole && end >= claims.length);
       if (part.isStale) return part;
       outcomes.push(...part.outcomes);
       sawBlank ||= part.sawBlank;
@@ -104,10 +110,10 @@ export class TickStore {
       this.#key("running"),
       this.#key("requests"),
     ];
-    // A new leader waits for every node that answers in time: a tick claimed on a minority only is then known not to have run.
-    const wanted = everything ? this.#ledger.nodeCount : this.#ledger.quorum;
+    // The leader waits for every node that answers in time: a tick that was claimed on a minority only is then known not to have
+    // run, and a node that lost its state is found.
     const enough = (nodes: readonly NodeState[]): boolean =>
-      term === undefined || nodes.filter((node) => node.term === term).length >= wanted;
+      term === undefined || nodes.length === this.#ledger.nodeCount;
     const answers = await this.#ledger.ask(
       "reading schedules",
       READ_TICKS,
@@ -148,9 +154,9 @@ export class TickStore {
     );
   }
 
-  /** @throws QuorumSilentError */
-  async setPaused(name: string, isPaused: boolean, version: number): Promise<void> {
-    await this.#order("paused", name, `${version} ${isPaused ? 1 : 0}`);
+  /** The highest version wins. @throws QuorumSilentError */
+  async setPaused(name: string, pause: Pause): Promise<void> {
+    await this.#order("paused", name, `${pause.version} ${pause.isPaused ? 1 : 0}`);
   }
 
   /** @throws QuorumSilentError */
@@ -158,9 +164,9 @@ export class TickStore {
     await this.#order("requests", id, `${atMs} ${name}`);
   }
 
-  async #claimPart(term: number, claims: readonly Claim[]): Promise<Claimed> {
+  async #claimPart(term: number, claims: readonly Claim[], completes: boolean): Promise<Claimed> {
     const keys = [this.#ledger.key("leader"), this.#key("ticks"), this.#key("paused"), this.#key("running")];
-    const args = [String(term), String(this.#keepMs)];
+    const args = [String(term), String(this.#keepMs), completes ? "1" : "0"];
     for (const claim of claims) {
       args.push(
         claim.name,
@@ -236,12 +242,12 @@ export class TickStore {
       running.set(name, (running.get(name) ?? 0) + 1);
       if (newest.term < term) pending.push({ name, atMs: Number(field.slice(split + 1)), attempt: newest.attempt });
     }
-    const paused = new Map<string, boolean>();
+    const paused = new Map<string, Pause>();
     for (const name of fieldsOf(nodes.map((node) => node.paused))) {
       const newest = nodes
         .flatMap((node) => parsePause(node.paused.get(name)) ?? [])
         .toSorted((a, b) => b.version - a.version)[0];
-      paused.set(name, newest?.isPaused === true);
+      if (newest !== undefined) paused.set(name, newest);
     }
     const requests: Request[] = [];
     for (const id of fieldsOf(nodes.map((node) => node.requests))) {
@@ -315,7 +321,7 @@ function parseSchedule(line: string | undefined): ScheduleState | undefined {
     : { accountedMs, lastMs, missed };
 }
 
-function parsePause(line: string | undefined): { readonly version: number; readonly isPaused: boolean } | undefined {
+function parsePause(line: string | undefined): Pause | undefined {
   const [version, isPaused] = (line ?? "").split(" ");
   return isPaused === undefined ? undefined : { version: Number(version), isPaused: isPaused === "1" };
 }

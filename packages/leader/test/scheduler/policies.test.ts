@@ -174,17 +174,30 @@ describe("schedules", () => {
     expect(ticks.filter((each) => each === "a").length - before).toBeLessThanOrEqual(1);
   });
 
-  it("are restored on nodes that lost their data one after another", async () => {
+  it("are restored on nodes that lost their data one after another, with what is paused", async () => {
     const own = scheduler("restore");
     let ticks = 0;
     own.every("daily", 86_400_000, () => undefined);
     own.every("s", 100, () => (ticks += 1));
     own.start();
     await expect.poll(() => ticks).toBeGreaterThan(2);
+    await own.pause("daily");
     for (const server of nodes.servers) {
-      await server.call("DEL", "{leader:restore}:ticks");
+      await server.call("DEL", "{leader:restore}:ticks", "{leader:restore}:paused");
       await expect.poll(() => server.call("HEXISTS", "{leader:restore}:ticks", "daily"), { timeout: 15_000 }).toBe(1);
+      await expect.poll(() => server.call("HGET", "{leader:restore}:paused", "daily")).toMatch(/ 1$/);
     }
+  });
+
+  it("that are due rarely are restored, too", async () => {
+    const own = scheduler("rare");
+    own.every("daily", 86_400_000, () => undefined);
+    own.start();
+    await expect.poll(async () => nodes.servers[1]?.call("HEXISTS", "{leader:rare}:ticks", "daily")).toBe(1);
+    await nodes.servers[1]?.call("DEL", "{leader:rare}:ticks");
+    await expect
+      .poll(async () => nodes.servers[1]?.call("HEXISTS", "{leader:rare}:ticks", "daily"), { timeout: 15_000 })
+      .toBe(1);
   });
 
   it("of the thousand cost one request per node for all that are due together", async () => {

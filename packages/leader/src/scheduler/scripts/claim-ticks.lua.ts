@@ -4,7 +4,7 @@ import { defineScript, type NodeScript } from "@x/redlock-core";
  * Stores ticks as dealt with, fenced by the term: a node that saw a newer term refuses. Idempotent for one term and tick.
  *
  * KEYS 1 leader (hash) · 2 ticks (hash: name → "accounted term last missed") · 3 paused (hash: name → "version 0|1") · 4 running (hash)
- * ARGV 1 term · 2 keep in ms · then per entry: name, tick in ms, last run tick in ms, missed, mode, attempt
+ * ARGV 1 term · 2 keep in ms · 3 1: these entries are the whole state, a node that had none has it now · then per entry: name, tick in ms, last run tick in ms, missed, mode, attempt
  *      A term may claim a tick that is older than one of its own: its claims are retried one by one. It knows what it ran.
  *      mode: once = at-most-once · least = at-least-once, also noted as running · skip = dealt with, will not run
  *            hold = only note it as running
@@ -19,9 +19,10 @@ export const CLAIM_TICKS: NodeScript = defineScript(
 local call = redis.call
 local stored = call('HGET', KEYS[1], 'term')
 if stored and tonumber(stored) > tonumber(ARGV[1]) then return {'stale', stored} end
-local known = call('HSETNX', KEYS[2], '', '1') == 0 and 1 or 0
+local known = call('HEXISTS', KEYS[2], '')
+if ARGV[3] == '1' then call('HSET', KEYS[2], '', '1') end
 local answers = {}
-for i = 3, #ARGV, 6 do
+for i = 4, #ARGV, 6 do
   local name, tick, mode = ARGV[i], ARGV[i + 1], ARGV[i + 4]
   local accounted, by = string.match(call('HGET', KEYS[2], name) or '', '^(%-?%d+) (%d+)')
   local later = accounted and tonumber(accounted) > tonumber(tick)
