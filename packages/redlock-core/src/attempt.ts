@@ -172,6 +172,7 @@ function noteRefusals(
     nodeTimesUs.push(nodeTimeUs);
     if (Array.isArray(value) && value[0] === 2) engine.sightings.see(resources, Number(value[1]));
   }
+  // As many refusals as end an attempt: of an even number of nodes that is less than a quorum.
   if (nodeTimesUs.length > engine.nodes.length - engine.quorum) engine.sightings.seeNodeTimes(nodeTimesUs, wallMs);
 }
 

@@ -76,9 +76,10 @@ export function quorumLargest(values: readonly number[], nodeCount: number): num
   return values.toSorted((a, b) => b - a)[quorumOf(nodeCount) - 1] ?? 0;
 }
 
+/** The middle value; of two, the smaller: a ballot that is too small costs a round trip, one that is too large is refused. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
-  const middle = sorted[Math.floor(sorted.length / 2)];
+  const middle = sorted[Math.floor((sorted.length - 1) / 2)];
   if (middle === undefined) throw new RangeError("median of no values");
   return middle;
 }

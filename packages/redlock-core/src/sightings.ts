@@ -41,7 +41,7 @@ export class Sightings {
     }
   }
 
-  /** Corrects the clock's offset by what a quorum of nodes reported; one wrong node cannot move the median. */
+  /** Corrects the clock's offset by what enough nodes reported to end an attempt. */
   seeNodeTimes(nodeTimesUs: readonly number[], wallMs: number): void {
     if (nodeTimesUs.length > 0) this.#offsetUs = median(nodeTimesUs) - wallMs * 1_000;
   }

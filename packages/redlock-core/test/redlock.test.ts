@@ -9,8 +9,9 @@ import {
   Redlock,
   RedlockClosedError,
   type RedlockEvents,
+  systemClock,
 } from "../src/index.ts";
-import { errorOf, openRedlock, shortTtl } from "./support/nodes.ts";
+import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
   let servers: RedisServer[];
@@ -271,6 +272,23 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(seen.remaining).toBeGreaterThan(3_000);
     await lock.release();
     await (await waiting).release();
+  });
+});
+
+describe("a client whose clock is wrong", () => {
+  it.each([1, 2, 3, 4, 5])("gets locks of %i nodes at once, fast or slow, with increasing tokens", async (count) => {
+    const servers = await startNodes(count);
+    const clients = [0, 600_000, -600_000].map((skewMs) =>
+      openRedlock(servers, { clock: { ...systemClock, wallMs: () => systemClock.wallMs() + skewMs } }),
+    );
+    let last = 0;
+    for (let round = 0; round < 9; round += 1) {
+      const lock = await clients[round % 3]?.tryAcquire("skewed");
+      expect(lock?.fencingToken).toBeGreaterThan(last);
+      last = lock?.fencingToken ?? 0;
+      expect(Math.abs(last / 1_000 - Date.now())).toBeLessThan(300_000);
+      await lock?.release();
+    }
   });
 });
 
