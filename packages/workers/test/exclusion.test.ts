@@ -243,6 +243,23 @@ describe("when a lock is lost", () => {
     expect(await queue.getFailedCount()).toBe(0);
   });
 
+  it("aborts the signal at the first renewal that is refused, long before the lease is over", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const reasons: unknown[] = [];
+    lab.worker(
+      async (job, signal) => {
+        await lab.redis.del(`bull:q:${job.id}:lock`);
+        await until(() => signal.aborted);
+        reasons.push(signal.reason);
+      },
+      { lockDuration: 60_000, lockRenewTime: 200, stalledInterval: 60_000 },
+    );
+    await queue.addBulk(jobs(1, () => "a"));
+    await until(() => reasons.length === 1);
+    expect(reasons).toEqual([expect.any(JobLockLostError)]);
+  });
+
   it("aborts by its own clock when the queue's Redis does not answer any more", async () => {
     await using locks = await startRedis();
     await using lab = await Lab.start();

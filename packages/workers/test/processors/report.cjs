@@ -3,10 +3,12 @@ module.exports = async function report(job, _token, signal) {
   if (job.data.ms > 0) {
     await new Promise((resolve) => {
       const timer = setTimeout(resolve, job.data.ms);
-      signal?.addEventListener("abort", () => {
+      const stop = () => {
         clearTimeout(timer);
         resolve();
-      });
+      };
+      if (signal?.aborted === true) stop();
+      signal?.addEventListener("abort", stop);
     });
   }
   return { lock: job.lock, aborted: signal?.aborted === true };

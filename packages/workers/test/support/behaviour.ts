@@ -48,6 +48,37 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       expect(lab.overlaps()).toEqual([]);
     });
 
+    it("puts the next job of a key in front of the queue when the key is free", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const fourth = gate();
+      lab.worker(
+        async (job) => {
+          if (job.data.k === "c3") fourth.open();
+          if (job.data.i === 0 && job.data.k === "hot") await fourth.passed;
+        },
+        { key, concurrency: 2 },
+      );
+      await queue.addBulk([...jobs(2, () => "hot"), ...jobs(60, (i) => `c${i}`)]);
+      await finished(queue, 62);
+      const place = lab.ran.findIndex((run) => run.key === "hot" && run.i === 1);
+      expect(place).toBeGreaterThan(4);
+      expect(place).toBeLessThan(12);
+    });
+
+    it("heals a key whose job was finished by somebody who knows no keys", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      await queue.addBulk(jobs(3, () => "a"));
+      const worker = lab.worker(undefined, { ...soon, autorun: false });
+      await worker.getNextJob("token", { block: false });
+      void worker.run();
+      await until(async () => (await queue.getDelayedCount()) === 2);
+      await (await queue.getJob("1"))?.moveToCompleted("done elsewhere", "token", false);
+      await finished(queue, 3);
+      expect(lab.ran.map((run) => run.i)).toEqual([1, 2]);
+    });
+
     it("shows parked jobs as delayed, and counts no attempt, start or event for them", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -182,7 +213,7 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       expect(lab.ran.map((run) => run.i)).toEqual([2, 1, 0]);
     });
 
-    it("retries with backoff: skip lets the key move on", async () => {
+    it.each([{ backoff: 60 }, { backoff: 0 }])("retries: skip lets the key move on (%o)", async (retry) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       lab.worker(
@@ -191,7 +222,7 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
         },
         { key },
       );
-      await queue.addBulk(jobs(5, () => "a").map((job) => ({ ...job, opts: { attempts: 3, backoff: 60 } })));
+      await queue.addBulk(jobs(5, () => "a").map((job) => ({ ...job, opts: { attempts: 3, ...retry } })));
       await finished(queue, 5);
       expect(await queue.getFailedCount()).toBe(0);
       expect(lab.ran.map((run) => run.i).slice(0, 5)).toEqual([0, 1, 2, 3, 4]);
