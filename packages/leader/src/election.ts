@@ -553,12 +553,14 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   async #stopAll(): Promise<void> {
+    const letGo = keepAlive(this.#readings.clock);
     this.#stop.abort(new ElectionStoppedError(this.name));
     if (this.#running !== undefined) await this.#running;
     else await this.#drainOwnedTerm();
     this.#observer.close();
     this.#move({ type: "stop" });
     await this.#leases.close().catch((error: unknown) => this.#report(error));
+    letGo();
   }
 
   /** A term from `campaign()` is drained by its owner, who resigns. */

@@ -52,6 +52,7 @@ class RenewalThread {
   #acquiring: { readonly id: number; readonly answer: Deferred<Report | Error> } | undefined;
   #lease: WorkerLease | undefined;
   #isDead = false;
+  #attended = 0;
   #cancelBeat: () => void = () => undefined;
 
   constructor(
@@ -87,7 +88,23 @@ class RenewalThread {
     return this.#isDead;
   }
 
-  async acquire(waits: boolean, signal: AbortSignal): Promise<WorkerLease | undefined> {
+  /** While its answer is awaited, the thread keeps the process alive. */
+  async attend<T>(answer: Promise<T>): Promise<T> {
+    this.#attended += 1;
+    this.#worker.ref();
+    try {
+      return await answer;
+    } finally {
+      this.#attended -= 1;
+      if (this.#attended === 0) this.#worker.unref();
+    }
+  }
+
+  acquire(waits: boolean, signal: AbortSignal): Promise<WorkerLease | undefined> {
+    return this.attend(this.#acquire(waits, signal));
+  }
+
+  async #acquire(waits: boolean, signal: AbortSignal): Promise<WorkerLease | undefined> {
     const failure = await abortable(this.#ready.promise, signal);
     if (failure !== undefined) throw failure;
     this.#count += 1;
@@ -119,7 +136,7 @@ class RenewalThread {
     this.order({ type: "close" });
     const late = deferred<void>();
     const cancel = this.#readings.clock.schedule(this.#options.leaseDuration, () => late.resolve());
-    await Promise.race([this.#exited, late.promise]);
+    await this.attend(Promise.race([this.#exited, late.promise]));
     cancel();
     await this.#worker.terminate();
   }
@@ -199,7 +216,7 @@ class WorkerLease implements Lease {
     this.leave();
     if (this.#thread.isDead) return false;
     this.#thread.order({ type: "release", id: this.id });
-    return this.#released.promise;
+    return this.#thread.attend(this.#released.promise);
   }
 
   receive(report: Report): void {

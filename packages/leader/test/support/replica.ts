@@ -58,8 +58,8 @@ process.once("SIGTERM", () => {
     .then(() => redlock.close())
     .then(() => process.disconnect());
 });
-for (const emitter of [election, scheduler]) {
-  emitter.on("error", (error) => process.stderr.write(`${error instanceof Error ? error.stack : String(error)}\n`));
-}
+const report = (error: unknown): void => void process.stderr.write(`${String(error)}\n`);
+election.on("error", report);
+scheduler.on("error", report);
 scheduler.start();
 process.send?.({ type: "ready" });

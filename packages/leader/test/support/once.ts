@@ -1,0 +1,22 @@
+/** Leads once, with nothing else that keeps the process alive, and ends by itself. Arguments: path of a node, "main" or "worker". */
+import { writeSync } from "node:fs";
+import { LeaderElection } from "@x/leader";
+import { connect, LEASE } from "./redis.ts";
+
+const [path = "", renewal] = process.argv.slice(2);
+const redlock = connect([path]);
+const worker = { redlock: new URL("thread-redlock.ts", import.meta.url), maxBlock: 5_000 };
+const election = new LeaderElection(redlock, {
+  name: "once",
+  ...LEASE,
+  ...(renewal === "worker" ? { renewal: { worker } } : {}),
+});
+const term = await election.campaign();
+await election.leader();
+await term.resign();
+const next = await election.tryCampaign();
+await next?.resign();
+await election.stop();
+await redlock.close();
+writeSync(1, `led ${next !== undefined && next.term > term.term}\n`);
+process.disconnect();
