@@ -383,8 +383,8 @@ describe("drop-in", () => {
       expect(tokens).toEqual([...tokens].sort((a, b) => a - b));
       expect(new Set(tokens).size).toBe(4);
       await queue.add("job", { k: "a", i: 9, ms: 20_000 });
-      await until(async () => (await queue.getActiveCount()) === 1);
-      await until(() => worker.cancelJob("5", "stop"));
+      await until(async () => (await queue.getJob("5"))?.progress === 1);
+      expect(worker.cancelJob("5", "stop")).toBe(true);
       await finished(queue, 5);
       expect((await queue.getJob("5"))?.returnvalue.aborted).toBe(true);
     },

@@ -105,7 +105,9 @@ describe("a running queue", () => {
     const queue = lab.queue();
     const worker = lab.worker();
     await worker.pauseKey("a");
-    await queue.addBulk([...jobs(1, () => ["a", "b"]), ...jobs(1, () => "b"), ...jobs(1, () => "c")]);
+    await queue.addBulk(jobs(1, () => ["a", "b"]));
+    await until(async () => (await queue.getDelayedCount()) === 1);
+    await queue.addBulk([...jobs(1, () => "b"), ...jobs(1, () => "c")]);
     await finished(queue, 1);
     // The job of a and b waits for a, and keeps its place in line for b.
     expect(await worker.explain("2")).toMatchObject({
