@@ -1,0 +1,108 @@
+/** What the holder of a term believes when clocks jump. */
+import { LeaderElection, type LossReason } from "@x/leader";
+import { type Clock, systemClock } from "@x/redlock-core";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { LEASE, type Nodes, startNodes } from "./support/redis.ts";
+
+interface Skewed {
+  readonly clock: Clock;
+  wallMs: number;
+  uptimeMs: number;
+}
+
+/** The process's clocks, of which two can be moved. */
+function skewed(): Skewed {
+  const own: Skewed = {
+    wallMs: 0,
+    uptimeMs: 0,
+    clock: { ...systemClock, wallMs: () => systemClock.wallMs() + own.wallMs },
+  };
+  return own;
+}
+
+describe("a term", () => {
+  let nodes: Nodes;
+  beforeAll(async () => {
+    nodes = await startNodes(1);
+  });
+  afterAll(async () => {
+    await nodes[Symbol.asyncDispose]();
+  });
+
+  function candidate(name: string, own: Skewed): { election: LeaderElection; losses: LossReason[] } {
+    const election = new LeaderElection(nodes.redlock({ clock: own.clock }), {
+      name,
+      ...LEASE,
+      uptime: () => systemClock.monotonicMs() + own.uptimeMs,
+    });
+    const losses: LossReason[] = [];
+    election.on("lost", ({ reason }) => losses.push(reason));
+    return { election, losses };
+  }
+
+  it.each(["wallMs", "uptimeMs"] as const)(
+    "is over at once when %s shows that the machine slept, before any timer has run",
+    async (which) => {
+      const own = skewed();
+      const { election, losses } = candidate(`slept-${which}`, own);
+      const term = await election.campaign();
+      const work = term.guard(() => "worked");
+      expect(work()).toBe("worked");
+      own[which] += LEASE.renewDeadline;
+      expect(work).toThrow(/is over \(suspended\)/);
+      expect([losses, term.signal.aborted, election.isLeader(), term.remaining()]).toEqual([
+        ["suspended"],
+        true,
+        false,
+        0,
+      ]);
+      await election.stop();
+    },
+  );
+
+  it("outlives a wall clock that is stepped back by an hour", async () => {
+    const own = skewed();
+    const { election, losses } = candidate("back", own);
+    const term = await election.campaign();
+    own.wallMs -= 3_600_000;
+    let renewals = 0;
+    election.on("renewed", () => (renewals += 1));
+    await expect.poll(() => renewals, { timeout: 10_000 }).toBeGreaterThan(8);
+    expect([losses, term.isCurrent()]).toEqual([[], true]);
+    await term.resign();
+    await election.stop();
+  });
+
+  it("is lost by a wall clock that is stepped forward by an hour, and the next one is higher", async () => {
+    const own = skewed();
+    const { election, losses } = candidate("forward", own);
+    const terms: number[] = [];
+    const running = election.run(async (term) => {
+      terms.push(term.term);
+      if (!term.signal.aborted)
+        await new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+    });
+    await expect.poll(() => terms.length).toBe(1);
+    own.wallMs += 3_600_000;
+    await expect.poll(() => terms.length, { timeout: 15_000 }).toBe(2);
+    expect(losses).toEqual(["suspended"]);
+    expect(terms[1]).toBeGreaterThan(terms[0] ?? 0);
+    await election.stop();
+    await running;
+  });
+
+  it("is over at its deadline when renewals only fail, though the lock would still be valid", async () => {
+    const own = skewed();
+    const { election, losses } = candidate("deadline", own);
+    const term = await election.campaign();
+    const [server] = nodes.servers;
+    const failures: number[] = [];
+    election.on("renewFailed", ({ remaining }) => failures.push(remaining));
+    server?.freeze();
+    await expect.poll(() => losses, { timeout: 10_000 }).toEqual(["renew-deadline"]);
+    server?.thaw();
+    expect(term.isCurrent()).toBe(false);
+    expect(failures.every((remaining) => remaining <= LEASE.renewDeadline)).toBe(true);
+    await election.stop();
+  });
+});
