@@ -1,5 +1,5 @@
 // npm test: everything that must hold. `npm test -- <vitest arguments>` runs only the tests that they select.
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { bin, ensureBuilt, ensureInstalled, ensureRedis, run } from "./bootstrap.mjs";
@@ -9,6 +9,18 @@ const selection = process.argv.slice(2);
 
 ensureInstalled();
 ensureRedis();
+
+// What the tools and the tests put into the temporary folder (packed packages, caches) goes with it.
+const folder = mkdtempSync(join(tmpdir(), "x-test-"));
+process.env.TMPDIR = folder;
+process.on("exit", () => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }));
+for (const [signal, number] of [
+  ["SIGINT", 2],
+  ["SIGTERM", 15],
+]) {
+  process.on(signal, () => process.exit(128 + number));
+}
+
 ensureBuilt();
 
 const checks = [
@@ -42,30 +54,23 @@ process.exitCode = failed === 0 ? 0 : 1;
 
 /** Runs vitest and counts what it reports; a file that does not load and an unhandled error count as failed, too. */
 function runTests() {
-  const folder = mkdtempSync(join(tmpdir(), "x-test-"));
   const file = join(folder, "result.json");
-  try {
-    const succeeded = run(bin("vitest"), [
-      "run",
-      "--reporter=default",
-      "--reporter=json",
-      `--outputFile.json=${file}`,
-      ...selection,
-    ]);
-    const result = JSON.parse(readFileSync(file, "utf8"));
-    const unloaded = result.testResults.filter(
-      (each) => each.status === "failed" && each.assertionResults.length === 0,
-    ).length;
-    const failed = result.numFailedTests + unloaded;
-    return {
-      passed: result.numPassedTests,
-      failed: failed === 0 && !succeeded ? 1 : failed,
-      skipped: result.numPendingTests + result.numTodoTests,
-    };
-  } catch (error) {
-    process.stderr.write(`vitest left no result: ${error.message}\n`);
-    return { passed: 0, failed: 1, skipped: 0 };
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+  const succeeded = run(bin("vitest"), [
+    "run",
+    "--reporter=default",
+    "--reporter=json",
+    `--outputFile.json=${file}`,
+    ...selection,
+  ]);
+  if (!existsSync(file)) return { passed: 0, failed: 1, skipped: 0 };
+  const result = JSON.parse(readFileSync(file, "utf8"));
+  const unloaded = result.testResults.filter(
+    (each) => each.status === "failed" && each.assertionResults.length === 0,
+  ).length;
+  const failed = result.numFailedTests + unloaded;
+  return {
+    passed: result.numPassedTests,
+    failed: failed === 0 && !succeeded ? 1 : failed,
+    skipped: result.numPendingTests + result.numTodoTests,
+  };
 }

@@ -1,8 +1,9 @@
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readdirSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type Child, spawnChild, startRedis, startRedisNodes, temporaryFolder } from "@x/test-support";
-import { expect, it } from "vitest";
+import { type Child, spawnChild, startRedis, startRedisNodes } from "@x/test-support";
+import { expect, it, onTestFinished } from "vitest";
 import { toEnvironment } from "../src/settings.ts";
 
 const main = new URL("../src/main.ts", import.meta.url);
@@ -15,7 +16,8 @@ function start(...args: string[]): Child {
 
 /** Starts the run with a temporary folder of its own; `leftovers` are the servers and folders that are still in it. */
 function startApart(...args: string[]): { run: Child; leftovers: () => string[] } {
-  const folder = mkdtempSync(join(temporaryFolder(), "run-"));
+  const folder = mkdtempSync(join(tmpdir(), "run-"));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   const run = spawnChild(main, { args, env: { ...plain, TMPDIR: folder } });
   const servers = (): string[] =>
     execFileSync("ps", ["-eo", "args"], { encoding: "utf8" })

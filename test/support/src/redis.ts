@@ -81,7 +81,7 @@ export class RedisServer implements AsyncDisposable {
   /** Use `startRedis`. */
   constructor(folder: string, port: number, options: RedisServerOptions) {
     this.port = port;
-    this.path = join(folder, "redis.sock");
+    this.path = join(folder, "sock");
     this.url = `redis://${this.host}:${port}`;
     this.#folder = folder;
     const configFile = join(folder, "sentinel.conf");
