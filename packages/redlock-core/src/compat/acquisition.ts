@@ -6,7 +6,8 @@
  * first served. What is asked because of a hint is not one of the `retryCount` attempts.
  */
 import { type AttemptResult, attempt, type Grant } from "../attempt.ts";
-import { type Clock, readClock } from "../clock.ts";
+import { readClock } from "../clock.ts";
+import { Limit } from "../limit.ts";
 import { releaseEverywhere } from "../release.ts";
 import { startRound } from "../round.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../validity.ts";
@@ -74,7 +75,7 @@ export class Acquisition {
       const asked = await this.#ask();
       remember(attempts, asked.stats);
       if (asked.kind === "granted") return this.#acquired(asked, attempts);
-      if (retryCount !== -1 && retries >= retryCount) {
+      if ((retryCount !== -1 && retries >= retryCount) || this.#shared.closed.aborted) {
         await this.#leave();
         throw new ExecutionError(NO_QUORUM, attempts);
       }
@@ -118,31 +119,31 @@ export class Acquisition {
   /** Waits for the next attempt's time; a grant that a hint led to ends it early. */
   async #pause(refused: Refused): Promise<(Asked & { kind: "granted" }) | undefined> {
     const { engine, hints } = this.#shared;
-    const pause = new Pause(engine.clock, pauseMs(this.#settings, engine.random.fraction()));
+    const pause = startPause(this.#shared, this.#settings);
     try {
       if (refused.refusal !== "held") {
-        await pause.over;
+        await untilOver(pause);
         return undefined;
       }
       let last = refused;
       if (this.#waiter === undefined) {
-        if (!hints.isOpen) await Promise.race([hints.open(), pause.over]);
+        if (!hints.isOpen) await pause.until(hints.open());
         this.#waiter = new Waiter(engine, hints, this.#order);
         const asked = await this.#ask();
         if (asked.kind === "granted") return asked;
         last = asked.refused;
       }
-      while (!pause.isOver) {
-        if (hints.isOpen) await this.#waiter.untilTurn(last.freeInMs, pause.over);
-        else await pause.over;
-        if (pause.isOver) break;
+      while (pause.reason === undefined) {
+        if (hints.isOpen) await this.#waiter.untilTurn(last.freeInMs, pause);
+        else await untilOver(pause);
+        if (pause.reason !== undefined) break;
         const asked = await this.#ask();
         if (asked.kind === "granted") return asked;
         last = asked.refused;
       }
       return undefined;
     } finally {
-      pause.cancel();
+      pause.dispose();
     }
   }
 
@@ -187,32 +188,17 @@ export function remember(attempts: Promise<ExecutionStats>[], stats: Promise<Exe
   if (attempts.length > MAX_ATTEMPTS_KEPT) void attempts.shift();
 }
 
-/** `fraction` in [0, 1). */
-export function pauseMs(settings: Pick<Settings, "retryDelay" | "retryJitter">, fraction: number): number {
-  return Math.max(0, settings.retryDelay + Math.floor((fraction * 2 - 1) * settings.retryJitter));
+/** The time between two attempts, which closing the clients ends. Dispose it. */
+export function startPause(
+  { engine, closed }: SharedEngine,
+  settings: Pick<Settings, "retryDelay" | "retryJitter">,
+): Limit {
+  const { clock, random } = engine;
+  const jitterMs = Math.floor((random.fraction() * 2 - 1) * settings.retryJitter);
+  const timeoutMs = Math.max(0, settings.retryDelay + jitterMs);
+  return new Limit(clock, { timeoutMs, signal: undefined, closed });
 }
 
-export class Pause {
-  readonly over: Promise<void>;
-  readonly cancel: () => void;
-  #isOver = false;
-
-  constructor(clock: Clock, ms: number) {
-    let cancel: () => void = () => undefined;
-    this.over = new Promise((resolve) => {
-      cancel = clock.schedule(
-        ms,
-        () => {
-          this.#isOver = true;
-          resolve();
-        },
-        { keepAlive: true },
-      );
-    });
-    this.cancel = cancel;
-  }
-
-  get isOver(): boolean {
-    return this.#isOver;
-  }
+export async function untilOver(pause: Limit): Promise<void> {
+  await pause.until(new Promise<never>(() => undefined));
 }

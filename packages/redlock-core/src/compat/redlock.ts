@@ -6,7 +6,7 @@ import { resolveResources } from "../options.ts";
 import { releaseEverywhere } from "../release.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
 import { driftMs, type LeaseEnd, leaseEnd, remainingMs } from "../validity.ts";
-import { Acquisition, NO_QUORUM, Pause, pauseMs, remember } from "./acquisition.ts";
+import { Acquisition, NO_QUORUM, remember, startPause, untilOver } from "./acquisition.ts";
 import { AutoExtension } from "./extension.ts";
 import { closeSharedEngines, type SharedEngine, sharedEngine } from "./shared-engine.ts";
 import {
@@ -299,18 +299,19 @@ export class Redlock extends EventEmitter {
 
   /** Repeats an operation until it succeeds, cannot succeed any more, or its retries or the lock's time are used up. */
   async #retry(settings: Settings, end: LeaseEnd, operation: () => Promise<Voted>): Promise<ExecutionResult> {
-    const { clock, random } = this.#shared().engine;
+    const shared = this.#shared();
     const attempts: Promise<ExecutionStats>[] = [];
     for (let retries = 0; ; retries += 1) {
       const { decision, stats } = await operation();
       remember(attempts, stats);
       if (decision === "for") return { attempts };
-      const isLast = settings.retryCount !== -1 && retries >= settings.retryCount;
-      const pause = pauseMs(settings, random.fraction());
-      if (decision === "never" || isLast || remainingMs(end, readClock(clock)) <= pause) {
+      const isLast = (settings.retryCount !== -1 && retries >= settings.retryCount) || shared.closed.aborted;
+      const pause = startPause(shared, settings);
+      if (decision === "never" || isLast || remainingMs(end, readClock(shared.engine.clock)) <= pause.leftMs) {
         throw new ExecutionError(NO_QUORUM, attempts);
       }
-      await new Pause(clock, pause).over;
+      await untilOver(pause);
+      pause.dispose();
     }
   }
 
@@ -341,6 +342,7 @@ export class Redlock extends EventEmitter {
       ...request,
       fencingToken: lock.fencingToken ?? NO_FENCING_TOKEN,
       ttlMs: options.duration,
+      timeoutMs: shared.engine.options.nodeTimeout,
       end: options.end,
       observe: votes.observe,
     });

@@ -56,10 +56,12 @@ export class SharedEngine {
   readonly connected: Promise<void>;
   /** Clients that are not worth waiting for: see vote-count.ts. */
   readonly slow: Set<number> = new Set();
+  /** Aborted by `close`. */
+  readonly closed: AbortSignal;
+  readonly #closing: AbortController = new AbortController();
   readonly #settings: SharedSettings;
   readonly #ended = new Set<Client>();
   readonly #stopListening: (() => void)[] = [];
-  #isClosed = false;
 
   constructor(clients: readonly Client[], settings: SharedSettings) {
     const { driftFactor, nodeTimeout, maxTtl } = settings;
@@ -74,6 +76,7 @@ export class SharedEngine {
     );
     const nodes = clients.map((client) => toNode(client, { nodeTimeoutMs: options.nodeTimeout }));
     this.clients = clients;
+    this.closed = this.#closing.signal;
     this.#settings = settings;
     this.engine = new Engine(nodes, options, systemClock, systemRandom);
     this.hints = new Hints(this.engine);
@@ -83,7 +86,7 @@ export class SharedEngine {
 
   /** False when it was closed, or when a client that had ended is connected again. */
   get isUsable(): boolean {
-    return !this.#isClosed && [...this.#ended].every((client) => client.status === "end");
+    return !this.closed.aborted && [...this.#ended].every((client) => client.status === "end");
   }
 
   serves(clients: readonly Client[], settings: SharedSettings): boolean {
@@ -97,8 +100,8 @@ export class SharedEngine {
   }
 
   close(): void {
-    if (this.#isClosed) return;
-    this.#isClosed = true;
+    if (this.closed.aborted) return;
+    this.#closing.abort();
     this.hints.close();
     for (const stop of this.#stopListening) stop();
     for (const batcher of this.engine.batchers) batcher.close();
