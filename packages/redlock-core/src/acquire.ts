@@ -27,8 +27,10 @@ export interface AcquisitionContext {
   readonly hints: Hints;
   readonly queues: LocalQueues;
   readonly closed: AbortSignal;
-  /** Resolves when this process does not hold the resource (any more); undefined if it does not hold it now. */
-  readonly untilLocallyFree: (resource: string) => Promise<void> | undefined;
+  /** Whether a lock of this `Redlock` holds the resource. */
+  readonly isHeldLocally: (resource: string) => boolean;
+  /** Calls `run` when it does not any more; returns a function that stops that. */
+  readonly onLocallyFree: (resource: string, run: () => void) => () => void;
 }
 
 export type AcquisitionResult =
@@ -85,7 +87,7 @@ class Acquisition {
     const waits = this.#options.timeout > 0 && this.#options.order === undefined;
     const place = only === undefined || !waits ? undefined : this.#context.queues.enter(only);
     try {
-      if (place?.isFirst === false) await this.#orLimit(place.untilFirst());
+      if (place?.isFirst === false) await this.#limit.until(place.untilFirst());
       return this.#tell(await this.#attemptUntilGranted(place === undefined ? undefined : only));
     } finally {
       place?.leave();
@@ -95,8 +97,9 @@ class Acquisition {
 
   async #attemptUntilGranted(localResource: string | undefined): Promise<AcquisitionResult> {
     for (;;) {
-      const heldHere = localResource === undefined ? undefined : this.#context.untilLocallyFree(localResource);
-      if (heldHere !== undefined) await this.#orLimit(heldHere);
+      if (localResource !== undefined && this.#context.isHeldLocally(localResource)) {
+        await this.#untilLocallyFree(localResource);
+      }
       const ended = this.#isFree ? this.#cancelled() : this.#limit.reason;
       if (ended !== undefined) return this.#end(ended);
       const result = await this.#attempt();
@@ -135,7 +138,7 @@ class Acquisition {
       member: this.#waiter?.member,
     });
     const isCancellable = this.#options.signal !== undefined;
-    const result = isCancellable ? await Promise.race([underWay, this.#limit.reached]) : await underWay;
+    const result = isCancellable ? await this.#limit.until(underWay) : await underWay;
     const cancelled = isCancellable && this.#cancelled() !== undefined;
     if (result !== undefined && !cancelled) return result;
     if (result === undefined && !cancelled) return await underWay;
@@ -169,11 +172,11 @@ class Acquisition {
   async #untilTurn(refused: AttemptResult & { kind: "refused" }): Promise<void> {
     const { hints } = this.#context;
     if (this.#waiter === undefined) {
-      if (!hints.isOpen) await this.#orLimit(hints.open());
+      if (!hints.isOpen) await this.#limit.until(hints.open());
       this.#waiter = new Waiter(this.#engine, hints, this.#order);
       if (hints.isOpen) return;
     }
-    if (hints.isOpen) await this.#waiter.untilTurn(refused.freeInMs, this.#limit.reached);
+    if (hints.isOpen) await this.#waiter.untilTurn(refused.freeInMs, this.#limit);
     else await this.#sleep();
   }
 
@@ -190,12 +193,17 @@ class Acquisition {
     const slept = new Promise<void>((resolve) => {
       cancel = clock.schedule(pauseMs, resolve, { keepAlive: true });
     });
-    await this.#orLimit(slept);
+    await this.#limit.until(slept);
     cancel();
   }
 
-  async #orLimit(wait: Promise<void>): Promise<void> {
-    await Promise.race([wait, this.#limit.reached]);
+  async #untilLocallyFree(resource: string): Promise<void> {
+    let stop: () => void = () => undefined;
+    const free = new Promise<void>((resolve) => {
+      stop = this.#context.onLocallyFree(resource, resolve);
+    });
+    await this.#limit.until(free);
+    stop();
   }
 
   #end(reason: LimitReason): AcquisitionResult {

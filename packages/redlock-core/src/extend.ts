@@ -20,6 +20,8 @@ export interface ExtendRequest {
   readonly token: string;
   readonly fencingToken: number;
   readonly ttlMs: number;
+  /** How long a node may take to answer. */
+  readonly timeoutMs: number;
   /** End of the current validity: an extension that is later than this has failed. */
   readonly end: LeaseEnd;
   readonly observe?: Observer | undefined;
@@ -58,7 +60,7 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
       args: ["E", String(request.resources.length), request.token, String(request.ttlMs), String(request.fencingToken)],
     },
     {
-      timeoutMs: Math.min(options.nodeTimeout, Math.max(remainingMs(request.end, asked), 1)),
+      timeoutMs: Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1)),
       observe: request.observe,
       onAnswer: (node, answer) => {
         const ms = Math.round(clock.monotonicMs() - asked.monotonicMs);

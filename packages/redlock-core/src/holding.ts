@@ -9,7 +9,7 @@ import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
 import { Lock, type LockKeeper } from "./lock.ts";
 import { resolveTtl } from "./options.ts";
 import { releaseEverywhere } from "./release.ts";
-import { type LeaseEnd, laterEnd, remainingMs, renewAfterMs, renewRetryMs } from "./validity.ts";
+import { type LeaseEnd, laterEnd, remainingMs, renewAfterMs, renewRetryMs, renewTimeoutMs } from "./validity.ts";
 
 type State =
   | { readonly kind: "held"; readonly end: LeaseEnd; readonly renewAtMs: number; readonly isExtending: boolean }
@@ -99,8 +99,9 @@ export class Holding implements LockKeeper {
   /** Notices a loss, and starts an extension that is due by `dueMs`. */
   tick(dueMs: number): void {
     if (this.remaining() <= 0 || this.#state.kind !== "held") return;
-    if (this.autoExtend && !this.#state.isExtending && this.#state.renewAtMs <= dueMs)
-      void this.#extendOnce(this.#ttlMs);
+    if (this.autoExtend && !this.#state.isExtending && this.#state.renewAtMs <= dueMs) {
+      void this.#extendOnce(this.#ttlMs, Math.min(this.#engine.options.nodeTimeout, renewTimeoutMs(this.#ttlMs)));
+    }
   }
 
   async extend(ttl: number | undefined): Promise<void> {
@@ -108,7 +109,7 @@ export class Holding implements LockKeeper {
     for (let tries = 1; ; tries += 1) {
       while (this.#underWay !== undefined) await this.#underWay.result;
       if (this.remaining() <= 0) throw this.lostError(this.lossReason ?? "expired");
-      const result = await this.#extendOnce(ttlMs);
+      const result = await this.#extendOnce(ttlMs, this.#engine.options.nodeTimeout);
       if (result.kind === "extended") return;
       if (this.remaining() <= 0) throw this.lostError(this.lossReason ?? "expired");
       if (result.kind === "failed" && tries >= MAX_MANUAL_TRIES) throw this.#unreachable(result, tries);
@@ -149,11 +150,11 @@ export class Holding implements LockKeeper {
     return new LockLostError({ resources, fencingToken, reason, heldMs: this.#heldMs() });
   }
 
-  async #extendOnce(ttlMs: number): Promise<ExtendResult> {
+  async #extendOnce(ttlMs: number, timeoutMs: number): Promise<ExtendResult> {
     if (this.#state.kind !== "held") return { kind: "failed", votes: [] };
     const { end, renewAtMs } = this.#state;
     const startedMs = this.#engine.clock.monotonicMs();
-    const round = extendRound(this.#engine, { ...this.#grant, ttlMs, end });
+    const round = extendRound(this.#engine, { ...this.#grant, ttlMs, timeoutMs, end });
     this.#state = { kind: "held", end, renewAtMs, isExtending: true };
     this.#underWay = round;
     const result = await round.result;

@@ -9,8 +9,8 @@ export class Limit {
   readonly #endMs: number;
   readonly #signal: AbortSignal | undefined;
   readonly #closed: AbortSignal;
-  #reached: Promise<void> | undefined;
-  #dispose: (() => void)[] = [];
+  readonly #waiting = new Set<() => void>();
+  #disarm: (() => void)[] | undefined;
 
   constructor(
     clock: Clock,
@@ -33,31 +33,56 @@ export class Limit {
     return this.#endMs - this.#clock.monotonicMs();
   }
 
-  /** Resolves when the limit is reached. Timers and listeners exist from the first call until `dispose`. */
-  get reached(): Promise<void> {
-    this.#reached ??= new Promise((resolve) => {
-      if (this.reason !== undefined) {
-        resolve();
-        return;
-      }
-      this.#arm(resolve);
-      this.#dispose.push(onAbort(this.#closed, resolve));
-      if (this.#signal !== undefined) this.#dispose.push(onAbort(this.#signal, resolve));
-    });
-    return this.#reached;
+  /**
+   * Resolves when `wait` does, or when the limit is reached. Nothing of it stays behind in the limit afterwards, however many
+   * waits there are.
+   */
+  async until<Result>(wait: Promise<Result>): Promise<Result | undefined> {
+    let stop: () => void = () => undefined;
+    try {
+      return await new Promise<Result | undefined>((resolve, reject) => {
+        stop = this.onReached(() => resolve(undefined));
+        wait.then(resolve, reject);
+      });
+    } finally {
+      stop();
+    }
+  }
+
+  /** Calls `run` when the limit is reached, at once if it is; returns a function that stops that. */
+  onReached(run: () => void): () => void {
+    if (this.reason !== undefined) {
+      run();
+      return () => undefined;
+    }
+    this.#waiting.add(run);
+    if (this.#disarm === undefined) this.#arm();
+    return () => this.#waiting.delete(run);
   }
 
   dispose(): void {
-    for (const dispose of this.#dispose.splice(0)) dispose();
+    for (const disarm of this.#disarm ?? []) disarm();
+    this.#disarm = undefined;
+    this.#waiting.clear();
+  }
+
+  /** Timers and listeners exist from the first wait until `dispose`. */
+  #arm(): void {
+    const reach = (): void => {
+      for (const run of [...this.#waiting]) run();
+    };
+    this.#disarm = [onAbort(this.#closed, reach)];
+    if (this.#signal !== undefined) this.#disarm.push(onAbort(this.#signal, reach));
+    this.#armTimer(reach);
   }
 
   /** A timer may fire early, and its delay has a maximum: only the clock decides. */
-  #arm(resolve: () => void): void {
+  #armTimer(reach: () => void): void {
     if (!Number.isFinite(this.#endMs)) return;
     const onTimer = (): void => {
-      if (this.leftMs <= 0) resolve();
-      else this.#arm(resolve);
+      if (this.leftMs <= 0) reach();
+      else this.#armTimer(reach);
     };
-    this.#dispose.push(this.#clock.schedule(this.leftMs, onTimer, { keepAlive: true }));
+    this.#disarm?.push(this.#clock.schedule(this.leftMs, onTimer, { keepAlive: true }));
   }
 }

@@ -56,7 +56,7 @@ export class Redlock implements AsyncDisposable {
   readonly #renewal: Renewal;
   readonly #closing: AbortController = new AbortController();
   readonly #holders = new Map<string, Holding>();
-  readonly #waitingForLocal = new Map<string, (() => void)[]>();
+  readonly #waitingForLocal = new Map<string, Set<() => void>>();
   readonly #context: AcquisitionContext;
   readonly #stopListening: readonly (() => void)[];
   #closed: Promise<void> | undefined;
@@ -86,7 +86,8 @@ export class Redlock implements AsyncDisposable {
       hints: this.#hints,
       queues: this.#queues,
       closed: this.#closing.signal,
-      untilLocallyFree: (resource) => this.#untilLocallyFree(resource),
+      isHeldLocally: (resource) => (this.#holders.get(resource)?.remaining() ?? 0) > 0,
+      onLocallyFree: (resource, run) => this.#onLocallyFree(resource, run),
     };
     this.#stopListening = connected.map((node) =>
       node.onStateChange(() => {
@@ -354,14 +355,14 @@ export class Redlock implements AsyncDisposable {
     }
   }
 
-  #untilLocallyFree(resource: string): Promise<void> | undefined {
-    const holding = this.#holders.get(resource);
-    if (holding === undefined || holding.remaining() <= 0) return undefined;
-    return new Promise((resolve) => {
-      const waiting = this.#waitingForLocal.get(resource) ?? [];
-      this.#waitingForLocal.set(resource, waiting);
-      waiting.push(resolve);
-    });
+  #onLocallyFree(resource: string, run: () => void): () => void {
+    const waiting = this.#waitingForLocal.get(resource) ?? new Set();
+    this.#waitingForLocal.set(resource, waiting);
+    waiting.add(run);
+    return () => {
+      waiting.delete(run);
+      if (waiting.size === 0 && this.#waitingForLocal.get(resource) === waiting) this.#waitingForLocal.delete(resource);
+    };
   }
 
   #assertOpen(resources: readonly string[], signal?: AbortSignal): void {

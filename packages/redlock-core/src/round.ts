@@ -45,13 +45,15 @@ export function startRound(
   const operations: (Operation | undefined)[] = [];
   const answered: boolean[] = [];
   let ended = false;
+  let open = engine.batchers.length;
   let unobserved = handlers.observe === undefined ? 0 : engine.batchers.length;
 
   const answer = (node: number, given: Answer): void => {
     if (answered[node] === true || (ended && unobserved === 0)) return;
     answered[node] = true;
     if (unobserved > 0) observed(node, given);
-    if (!ended && handlers.onAnswer(node, given)) end();
+    open -= 1;
+    if (!ended && (handlers.onAnswer(node, given) || open === 0)) end();
   };
   const observed = (node: number, given: Answer): void => {
     unobserved -= 1;
@@ -90,6 +92,7 @@ export function startRound(
     if (handlers.only !== undefined && !handlers.only(node)) {
       operations.push(undefined);
       answered[node] = true;
+      open -= 1;
       if (unobserved > 0) unobserved -= 1;
       continue;
     }

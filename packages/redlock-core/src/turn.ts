@@ -19,10 +19,10 @@ export async function untilTurn(
   const { limit } = request;
   const keys = engine.keysOf([request.resource]);
   const slot = engine.slotOf([request.resource]);
-  await Promise.race([hints.open(), limit.reached]);
+  await limit.until(hints.open());
   const waiter = new Waiter(engine, hints, request.order ?? engine.sightings.order(engine.clock.wallMs()));
-  const freeInMs = await Promise.race([enrol(engine, waiter, { keys, slot }), limit.reached]);
-  if (freeInMs !== undefined) await waiter.untilTurn(freeInMs, limit.reached);
+  const freeInMs = await limit.until(enrol(engine, waiter, { keys, slot }));
+  if (freeInMs !== undefined) await waiter.untilTurn(freeInMs, limit);
   if (limit.reason !== undefined) {
     waiter.leave({ count: 1, keys, slot });
     return "cancelled";

@@ -47,6 +47,11 @@ export function renewRetryMs(ttlMs: number): number {
   return Math.max(ttlMs / 9, 10);
 }
 
+/** How long one try may take, so that a hung quorum does not eat the time of the next two. */
+export function renewTimeoutMs(ttlMs: number): number {
+  return ttlMs / 6;
+}
+
 /** Renewals due within this window travel together, so that many locks cost a handful of commands per interval. */
 export function renewWindowMs(ttlMs: number): number {
   return ttlMs / 12;

@@ -8,6 +8,7 @@
 import type { Engine } from "./engine.ts";
 import { GRANT_TTL_MS } from "./engine.ts";
 import type { Hints } from "./hints.ts";
+import type { Limit } from "./limit.ts";
 import { quorumFreeMs } from "./quorum.ts";
 import { startRound } from "./round.ts";
 
@@ -48,15 +49,15 @@ export class Waiter {
     this.#place = undefined;
   }
 
-  /** Resolves when it is time to attempt again, or when `cancelled` does. */
-  async untilTurn(freeInMs: readonly number[], cancelled: Promise<unknown>): Promise<void> {
+  /** Resolves when it is time to attempt again, or when the limit is reached. */
+  async untilTurn(freeInMs: readonly number[], limit: Limit): Promise<void> {
     const { clock, quorum, random, options } = this.#engine;
     const freeMs = quorumFreeMs(freeInMs);
     const pollMs = (Number.isFinite(freeMs) ? freeMs : UNKNOWN_MS) + random.fraction() * options.retryJitter;
     let cancelTimer: () => void = () => undefined;
     const pollDueMs = clock.monotonicMs() + pollMs;
     let dueMs = pollDueMs;
-    await new Promise<void>((resolve) => {
+    const turn = new Promise<void>((resolve) => {
       const arm = (): void => {
         cancelTimer();
         cancelTimer = clock.schedule(dueMs - clock.monotonicMs(), resolve, { keepAlive: true });
@@ -74,9 +75,9 @@ export class Waiter {
         arm();
       };
       this.#wake = hinted;
-      void cancelled.then(() => resolve());
       hinted();
     });
+    await limit.until(turn);
     this.#wake = undefined;
     cancelTimer();
   }
@@ -86,13 +87,16 @@ export class Waiter {
     this.#stopListening();
   }
 
-  /** Takes the waiter out of the queues of all nodes, with a reservation that it may have. */
+  /**
+   * Takes the waiter out of the queues of all nodes, with a reservation that it may have. Where that does not arrive, its turn
+   * comes to nobody, and is passed on then (hints.ts).
+   */
   leave(resources: { readonly count: number; readonly keys: readonly string[]; readonly slot: number }): void {
     this.close();
     startRound(
       this.#engine,
       { keys: resources.keys, slot: resources.slot, args: ["L", String(resources.count), this.member] },
-      { timeoutMs: this.#engine.options.nodeTimeout, sendAnyway: true, onAnswer: () => false },
+      { timeoutMs: this.#engine.options.nodeTimeout, onAnswer: () => false },
     );
   }
 }

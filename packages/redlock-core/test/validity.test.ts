@@ -1,6 +1,15 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { driftMs, laterEnd, leaseEnd, quarantineMs, remainingMs, renewAfterMs, renewRetryMs } from "../src/validity.ts";
+import {
+  driftMs,
+  laterEnd,
+  leaseEnd,
+  quarantineMs,
+  remainingMs,
+  renewAfterMs,
+  renewRetryMs,
+  renewTimeoutMs,
+} from "../src/validity.ts";
 
 const ttl = fc.integer({ min: 50, max: 86_400_000 });
 const factor = fc.double({ min: 0, max: 0.4, noNaN: true });
@@ -54,7 +63,7 @@ describe("renewal", () => {
   it("leaves room for at least three tries within one validity", () => {
     fc.assert(
       fc.property(fc.integer({ min: 100, max: 86_400_000 }), (ttlMs) => {
-        const third = renewAfterMs(ttlMs) + 2 * renewRetryMs(ttlMs);
+        const third = renewAfterMs(ttlMs) + 2 * (renewTimeoutMs(ttlMs) + renewRetryMs(ttlMs));
         expect(third).toBeLessThan(ttlMs - driftMs(ttlMs, 0.01));
       }),
     );
