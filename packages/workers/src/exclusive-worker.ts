@@ -49,8 +49,9 @@ export type ExclusiveProcessor<Data, Result, Name extends string> = (
 
 /** When nobody who has the lock could be asked, a job comes back after this. */
 const UNREACHABLE_RETRY_MS = 1_000;
-/** The first lock may have to wait for the connections to its nodes, in its slot. */
-const CONNECT_WAIT_MS = 2_000;
+/** How long a job waits in its slot for lock nodes that do not answer, and how often it asks: connections may not be up yet. */
+const UNREACHABLE_WAIT_MS = 2_000;
+const UNREACHABLE_PAUSE_MS = 50;
 const CONFIRM_ATTEMPTS = 3;
 const LIST_PAGE = 500;
 
@@ -75,7 +76,6 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #running = new Set<Promise<unknown>>();
   readonly #onLost = (run: Run, error: Error): void => tell("lost", () => ({ ...this.#about(run), error }));
   readonly #stopListening: () => void;
-  #isConnected = false;
   #closingLocks: Promise<void> | undefined;
 
   /**
@@ -305,27 +305,30 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     }
   }
 
+  /**
+   * One attempt, which is all that a free lock needs; then a short wait in the slot for one that is held. Nodes that do not answer
+   * are asked again for a while: a stall is not a reason to send jobs back.
+   */
   async #acquire(run: Run, signal: AbortSignal | undefined): Promise<Lock> {
-    const { lockTtl: ttl, lockWait } = this.#options;
-    const options = {
-      ttl,
-      order: run.order,
-      autoExtend: true,
-      ...(signal === undefined ? {} : { signal }),
-    };
+    const { lockTtl: ttl, lockWait: timeout } = this.#options;
+    const options = { ttl, order: run.order, autoExtend: true, ...(signal === undefined ? {} : { signal }) };
     const startedMs = this.#clock.monotonicMs();
     for (;;) {
       try {
-        const timeout = this.#isConnected ? lockWait : Math.max(lockWait, CONNECT_WAIT_MS / 20);
-        const lock = await this.redlock.acquire(run.resources, { ...options, timeout });
-        this.#isConnected = true;
-        return lock;
+        const lock = await this.redlock.tryAcquire(run.resources, options);
+        return lock ?? (await this.redlock.acquire(run.resources, { ...options, timeout }));
       } catch (error) {
-        this.#isConnected ||= error instanceof LockHeldError;
-        const isConnecting = error instanceof QuorumUnreachableError && !this.#isConnected;
-        if (!isConnecting || this.#clock.monotonicMs() - startedMs > CONNECT_WAIT_MS) throw error;
+        const isLate = this.#clock.monotonicMs() - startedMs > UNREACHABLE_WAIT_MS;
+        if (!(error instanceof QuorumUnreachableError) || isLate) throw error;
+        await this.#pause(UNREACHABLE_PAUSE_MS);
       }
     }
+  }
+
+  #pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.#clock.schedule(ms, resolve, { keepAlive: true });
+    });
   }
 
   /**
