@@ -1,0 +1,238 @@
+/** One term of the scheduler, against a store that the test answers for. */
+import { systemClock } from "@x/redlock-core";
+import { beforeEach, describe, expect, it } from "vitest";
+import { Emitter } from "../../src/emitter.ts";
+import { LeadershipLostError } from "../../src/errors.ts";
+import { everyCalendar } from "../../src/scheduler/calendar.ts";
+import type { Entry } from "../../src/scheduler/entry.ts";
+import type { SchedulerEvents } from "../../src/scheduler/events.ts";
+import { resolveScheduleOptions, type ScheduleOptions } from "../../src/scheduler/options.ts";
+import { Session } from "../../src/scheduler/session.ts";
+import type { Claim, Claimed, StoredState, TickStore } from "../../src/scheduler/store.ts";
+import type { Tick } from "../../src/scheduler/tick.ts";
+import type { LeaderTerm } from "../../src/term.ts";
+
+const EMPTY: StoredState = {
+  schedules: new Map(),
+  pending: [],
+  running: new Map(),
+  paused: new Map(),
+  requests: [],
+  sawBlank: false,
+  isStale: false,
+};
+const claimedAll = (claims: readonly Claim[]): Claimed => ({
+  outcomes: claims.map(() => ({ kind: "claimed" })),
+  isStale: false,
+  sawBlank: false,
+});
+
+describe("a session", () => {
+  let controller: AbortController;
+  let isCurrent: boolean;
+  let events: Emitter<SchedulerEvents>;
+  let ticks: Tick[];
+  let log: string[];
+  beforeEach(() => {
+    controller = new AbortController();
+    isCurrent = true;
+    events = new Emitter<SchedulerEvents>(() => undefined);
+    ticks = [];
+    log = [];
+    events.on("tickSkipped", ({ reason }) => log.push(`skipped: ${reason}`));
+    events.on("error", (error) => log.push(String(error)));
+  });
+
+  const lose = (): void => {
+    isCurrent = false;
+    controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "renew-deadline" }));
+  };
+
+  function session(
+    store: Partial<TickStore>,
+    options: ScheduleOptions = {},
+    handler?: (tick: Tick) => unknown,
+  ): Session {
+    const term = {
+      election: "x",
+      term: 5,
+      fencingToken: 5,
+      signal: controller.signal,
+      isCurrent: () => isCurrent,
+    } as unknown as LeaderTerm;
+    const entry: Entry = {
+      name: "s",
+      calendar: everyCalendar(20, 0),
+      handler: (tick) => {
+        ticks.push(tick);
+        return handler?.(tick);
+      },
+      options: resolveScheduleOptions(options, "UTC"),
+    };
+    const whole = {
+      read: () => Promise.resolve(EMPTY),
+      claim: (_: number, claims: readonly Claim[]) => Promise.resolve(claimedAll(claims)),
+      finish: () => Promise.resolve(true),
+      take: () => Promise.resolve(true),
+      ...store,
+    } as unknown as TickStore;
+    return new Session({
+      term,
+      store: whole,
+      clock: systemClock,
+      random: () => 0,
+      entries: new Map([["s", entry]]),
+      concurrency: 100,
+      events,
+    });
+  }
+
+  it("does not call the handler of a tick whose claim was answered after the term was over", async () => {
+    const claims: Claim[] = [];
+    await session({
+      claim: (_, asked) => {
+        claims.push(...asked);
+        if (asked[0]?.mode === "once") isCurrent = false;
+        return Promise.resolve(claimedAll(asked));
+      },
+    }).run();
+    expect(claims.map((claim) => claim.mode)).toEqual(["skip", "once"]);
+    expect([ticks, log]).toEqual([[], ["skipped: term-over"]]);
+  });
+
+  it("claims a tick again that too few nodes answered for, and runs it once", async () => {
+    let tries = 0;
+    const asked: number[] = [];
+    const running = session(
+      {
+        claim: (_, claims) => {
+          const [first] = claims;
+          if (first?.mode !== "once") return Promise.resolve(claimedAll(claims));
+          tries += 1;
+          asked.push(first.atMs);
+          if (tries === 1) return Promise.reject(new Error("silent"));
+          if (tries === 2)
+            return Promise.resolve({ ...claimedAll(claims), outcomes: claims.map(() => ({ kind: "open" as const })) });
+          return Promise.resolve(claimedAll(claims));
+        },
+      },
+      { catchup: "all" },
+    ).run();
+    await expect.poll(() => ticks.length).toBeGreaterThan(12);
+    lose();
+    await running;
+    expect(asked.slice(0, 3)).toEqual([asked[0], asked[0], asked[0]]);
+    const times = ticks.map((tick) => tick.scheduledAt.getTime());
+    expect(times).toEqual(times.map((_, index) => (asked[0] ?? 0) + 20 * index));
+    expect(log[0]).toBe("Error: silent");
+  });
+
+  it("runs nothing more once a newer term was seen, though its own has not ended yet", async () => {
+    let claims = 0;
+    const running = session({
+      claim: (_, asked) => {
+        if (asked[0]?.mode !== "once") return Promise.resolve(claimedAll(asked));
+        claims += 1;
+        return Promise.resolve({ outcomes: [], isStale: true, sawBlank: false });
+      },
+    }).run();
+    await expect.poll(() => claims).toBe(1);
+    await new Promise((resolve) => setTimeout(resolve, 150));
+    expect([claims, ticks]).toEqual([1, []]);
+    lose();
+    await running;
+  });
+
+  it("skips what another has dealt with", async () => {
+    const until = Math.ceil(Date.now() / 20) * 20 + 200;
+    const running = session({
+      claim: (_, asked) =>
+        Promise.resolve({
+          isStale: false,
+          sawBlank: false,
+          outcomes: asked.map((claim) =>
+            claim.mode !== "skip" && claim.atMs <= until
+              ? { kind: "taken" as const, accountedMs: until }
+              : { kind: "claimed" as const },
+          ),
+        }),
+    }).run();
+    await expect.poll(() => ticks.length).toBeGreaterThan(1);
+    lose();
+    await running;
+    expect(ticks[0]?.scheduledAt.getTime()).toBe(until + 20);
+  });
+
+  it("waits for its handlers and records what they have finished before it ends", async () => {
+    const order: string[] = [];
+    let end: () => void = () => undefined;
+    const running = session(
+      {
+        finish: (_, done) => {
+          order.push(`finished ${done.length}`);
+          return Promise.resolve(true);
+        },
+      },
+      { delivery: "at-least-once" },
+      () =>
+        new Promise<void>((resolve) => {
+          end = () => {
+            order.push("handler ends");
+            resolve();
+          };
+        }),
+    ).run();
+    await expect.poll(() => ticks.length).toBe(1);
+    controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "stopping" }));
+    setTimeout(() => end(), 50);
+    await running;
+    expect(order).toEqual(["handler ends", "finished 1"]);
+  });
+
+  it("does not record a tick as finished whose handler ended after the term, or gave up because of its end", async () => {
+    const finished: unknown[] = [];
+    const running = session(
+      {
+        finish: (_, done) => {
+          finished.push(...done);
+          return Promise.resolve(true);
+        },
+      },
+      { delivery: "at-least-once" },
+      (tick) =>
+        new Promise((_, reject) => {
+          tick.signal.addEventListener("abort", () => reject(tick.signal.reason as Error));
+        }),
+    ).run();
+    await expect.poll(() => ticks.length).toBe(1);
+    controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "stopping" }));
+    await running;
+    expect(finished).toEqual([]);
+  });
+
+  it("runs a tick again that an earlier leader began, and gives it up after maxAttempts", async () => {
+    const pending = (attempt: number): StoredState => ({ ...EMPTY, pending: [{ name: "s", atMs: 1_000, attempt }] });
+    for (const [attempt, expected] of [
+      [4, { attempt: 5, log: [] }],
+      [5, { attempt: undefined, log: ["skipped: attempts"] }],
+    ] as const) {
+      controller = new AbortController();
+      isCurrent = true;
+      ticks = [];
+      log = [];
+      const running = session(
+        { read: (_, everything) => Promise.resolve(everything ? pending(attempt) : EMPTY) },
+        { delivery: "at-least-once", maxAttempts: 5 },
+      ).run();
+      await expect.poll(() => ticks.some((tick) => tick.scheduledAt.getTime() !== 1_000)).toBe(true);
+      lose();
+      await running;
+      const again = ticks.find((tick) => tick.scheduledAt.getTime() === 1_000);
+      expect([again?.attempt, again?.id, log]).toEqual([
+        expected.attempt,
+        again === undefined ? undefined : "s@19700101T000001.000Z",
+        expected.log,
+      ]);
+    }
+  });
+});
