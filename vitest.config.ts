@@ -20,6 +20,8 @@ export default defineConfig({
     setupFiles: [source("test/support/vitest-setup.ts")],
     pool: "forks",
     testTimeout: 30_000,
+    // A loaded machine is slow, not wrong.
+    expect: { poll: { timeout: 10_000 } },
     hookTimeout: 30_000,
     dangerouslyIgnoreUnhandledErrors: false,
   },
