@@ -42,7 +42,7 @@ end
 
 local function handOver(first)
   local key, waiters = KEYS[first], KEYS[first + 2]
-  if call('EXISTS', key) == 1 then return end
+  if call('EXISTS', waiters) == 0 or call('EXISTS', key) == 1 then return end
   for _ = 1, 1000 do
     local head = call('ZPOPMIN', waiters)
     if not head[1] then return end
