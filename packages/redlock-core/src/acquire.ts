@@ -38,13 +38,12 @@ export type AcquisitionResult =
   | { readonly kind: "held"; readonly error: LockHeldError }
   | { readonly kind: "failed"; readonly error: unknown };
 
-export async function acquire(
+export function acquire(
   context: AcquisitionContext,
   resources: readonly string[],
   options: ResolvedAcquireOptions,
 ): Promise<AcquisitionResult> {
-  const acquisition = new Acquisition(context, resources, options);
-  return await acquisition.run();
+  return new Acquisition(context, resources, options).run();
 }
 
 class Acquisition {
@@ -123,7 +122,7 @@ class Acquisition {
   }
 
   /** One attempt; undefined if the caller cancelled while it was under way. */
-  async #attempt(): Promise<AttemptResult | undefined> {
+  #attempt(): Promise<AttemptResult | undefined> {
     const { nodeTimeout } = this.#engine.options;
     this.#attempts += 1;
     this.#waiter?.reset();
@@ -137,9 +136,12 @@ class Acquisition {
       order: this.#order,
       member: this.#waiter?.member,
     });
-    const isCancellable = this.#options.signal !== undefined;
-    const result = isCancellable ? await this.#limit.until(underWay) : await underWay;
-    const cancelled = isCancellable && this.#cancelled() !== undefined;
+    return this.#options.signal === undefined ? underWay : this.#unlessCancelled(underWay);
+  }
+
+  async #unlessCancelled(underWay: Promise<AttemptResult>): Promise<AttemptResult | undefined> {
+    const result = await this.#limit.until(underWay);
+    const cancelled = this.#cancelled() !== undefined;
     if (result !== undefined && !cancelled) return result;
     if (result === undefined && !cancelled) return await underWay;
     void underWay.then((late) => {

@@ -6,12 +6,20 @@
  * quorum-th grant. Whatever else happens, the keys that the attempt may have set are released on every node that may have
  * set one, before the caller hears of it.
  */
-import { readClock } from "./clock.ts";
+import { type Instant, readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
 import type { Vote } from "./errors.ts";
-import { acquisitionOutcome, emptyTally, type Refusal, refusalOf, type VoteKind, type VoteTally } from "./quorum.ts";
+import {
+  acquisitionOutcome,
+  emptyTally,
+  type Outcome,
+  type Refusal,
+  refusalOf,
+  type VoteKind,
+  type VoteTally,
+} from "./quorum.ts";
 import { releaseEverywhere } from "./release.ts";
-import { type Answer, type Observer, startRound } from "./round.ts";
+import { type Answer, type Observer, type Round, type RoundHandlers, startRound } from "./round.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "./validity.ts";
 
 export interface Grant {
@@ -58,67 +66,103 @@ interface Ballot {
 }
 
 export function attempt(engine: Engine, request: AttemptRequest): Promise<AttemptResult> {
-  const { clock, options, sightings } = engine;
-  const nodeCount = engine.nodes.length;
-  const asked = readClock(clock);
-  const token = engine.random.token();
-  const ballot = sightings.ballot(request.resources, asked.wallMs);
-  const end = leaseEnd(asked, request.ttlMs, options.driftFactor);
-  const tally = emptyTally();
-  const ballots: (Ballot | undefined)[] = [];
-
   return new Promise((resolve) => {
-    const onAnswer = (node: number, answer: Answer): boolean => {
-      const now = readClock(clock);
-      const vote = voteOf(answer);
-      ballots[node] = { vote, ms: now.monotonicMs - asked.monotonicMs, answer };
-      tally[vote] += 1;
-      if (acquisitionOutcome(tally, nodeCount) === "open") giveUpOnSilent(engine, ballots, tally);
-      const outcome = acquisitionOutcome(tally, nodeCount);
-      if (outcome === "open") return false;
-      // The round object exists by then, except when a node refuses while the request is still being sent out.
-      queueMicrotask(() => {
-        if (outcome === "won" && remainingMs(end, readClock(clock)) > 0)
-          resolve({ kind: "granted", grant: grant(now.monotonicMs) });
-        else resolve(refuse(outcome === "won"));
-      });
-      return true;
-    };
-
-    const mayHold = (node: number): boolean => round.sent(node) && !provesNoKey(ballots[node]);
-    const grant = (grantedMs: number): Grant => {
-      sightings.see(request.resources, ballot);
-      return { ...request, token, fencingToken: ballot, end, grantedMs, mayHold };
-    };
-    const refuse = (tooLate: boolean): AttemptResult => {
-      void releaseEverywhere(engine, { ...request, token, mayHold });
-      noteRefusals(engine, request.resources, ballots, clock.wallMs());
-      return {
-        kind: "refused",
-        refusal: tooLate ? "unreachable" : refusalOf(tally, nodeCount),
-        votes: votesOf(engine, request.resources, ballots),
-        freeInMs: engine.nodes.map((_, node) => freeInMs(ballots[node])),
-      };
-    };
-
-    const round = startRound(
-      engine,
-      {
-        keys: request.keys,
-        slot: request.slot,
-        args: [
-          "A",
-          String(request.resources.length),
-          token,
-          String(request.ttlMs),
-          String(ballot),
-          request.member ?? "",
-          String(request.order),
-        ],
-      },
-      { timeoutMs: Math.min(request.timeoutMs, request.ttlMs), onAnswer, observe: request.observe },
-    );
+    new Attempt(engine, request, resolve).start();
   });
+}
+
+class Attempt implements RoundHandlers {
+  readonly timeoutMs: number;
+  readonly observe: Observer | undefined;
+  readonly #engine: Engine;
+  readonly #request: AttemptRequest;
+  readonly #resolve: (result: AttemptResult) => void;
+  readonly #asked: Instant;
+  readonly #token: string;
+  readonly #ballot: number;
+  readonly #tally: VoteTally = emptyTally();
+  readonly #ballots: (Ballot | undefined)[] = [];
+  #round: Round | undefined;
+
+  constructor(engine: Engine, request: AttemptRequest, resolve: (result: AttemptResult) => void) {
+    this.timeoutMs = Math.min(request.timeoutMs, request.ttlMs);
+    this.observe = request.observe;
+    this.#engine = engine;
+    this.#request = request;
+    this.#resolve = resolve;
+    this.#asked = readClock(engine.clock);
+    this.#token = engine.random.token();
+    this.#ballot = engine.sightings.ballot(request.resources, this.#asked.wallMs);
+  }
+
+  start(): void {
+    const { resources, keys, slot, ttlMs, member, order } = this.#request;
+    const args = [
+      "A",
+      String(resources.length),
+      this.#token,
+      String(ttlMs),
+      String(this.#ballot),
+      member ?? "",
+      String(order),
+    ];
+    this.#round = startRound(this.#engine, { keys, slot, args }, this);
+  }
+
+  onAnswer(node: number, answer: Answer): boolean {
+    const { clock, nodes } = this.#engine;
+    const nowMs = clock.monotonicMs();
+    const vote = voteOf(answer);
+    this.#ballots[node] = { vote, ms: nowMs - this.#asked.monotonicMs, answer };
+    this.#tally[vote] += 1;
+    let outcome = acquisitionOutcome(this.#tally, nodes.length);
+    if (outcome === "open") {
+      giveUpOnSilent(this.#engine, this.#ballots, this.#tally);
+      outcome = acquisitionOutcome(this.#tally, nodes.length);
+    }
+    if (outcome === "open") return false;
+    // A node may refuse while the request is still being sent out: then only the round knows what else was sent.
+    if (this.#round === undefined) queueMicrotask(() => this.#decide(outcome, nowMs));
+    else this.#decide(outcome, nowMs);
+    return true;
+  }
+
+  mayHold(node: number): boolean {
+    return this.#round?.sent(node) === true && !provesNoKey(this.#ballots[node]);
+  }
+
+  #decide(outcome: Outcome, grantedMs: number): void {
+    const { clock, options } = this.#engine;
+    const end = leaseEnd(this.#asked, this.#request.ttlMs, options.driftFactor);
+    if (outcome === "won" && remainingMs(end, readClock(clock)) > 0) this.#resolve(this.#granted(end, grantedMs));
+    else this.#resolve(this.#refused(outcome === "won"));
+  }
+
+  #granted(end: LeaseEnd, grantedMs: number): AttemptResult {
+    const { resources, keys, slot, ttlMs } = this.#request;
+    const ballot = this.#ballot;
+    this.#engine.sightings.see(resources, ballot);
+    const mayHold = (node: number): boolean => this.mayHold(node);
+    const token = this.#token;
+    return {
+      kind: "granted",
+      grant: { resources, keys, slot, token, ttlMs, mayHold, fencingToken: ballot, end, grantedMs },
+    };
+  }
+
+  #refused(isTooLate: boolean): AttemptResult {
+    const engine = this.#engine;
+    const { resources, keys, slot, ttlMs } = this.#request;
+    const mayHold = (node: number): boolean => this.mayHold(node);
+    void releaseEverywhere(engine, { resources, keys, slot, ttlMs, token: this.#token, mayHold });
+    noteRefusals(engine, resources, this.#ballots, engine.clock.wallMs());
+    return {
+      kind: "refused",
+      refusal: isTooLate ? "unreachable" : refusalOf(this.#tally, engine.nodes.length),
+      votes: votesOf(engine, resources, this.#ballots),
+      freeInMs: engine.nodes.map((_, node) => freeInMs(this.#ballots[node])),
+    };
+  }
 }
 
 function voteOf(answer: Answer): VoteKind {

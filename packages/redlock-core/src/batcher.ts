@@ -43,8 +43,8 @@ export interface Operation {
   readonly args: readonly string[];
   /** In a Cluster: the slot of all keys. Operations of different slots cannot travel together. */
   readonly slot: number;
-  readonly onReply: (reply: NodeReply) => void;
-  readonly onError: (error: Error) => void;
+  onReply(reply: NodeReply): void;
+  onError(error: Error): void;
   /** Set by whoever gave up; an operation that is not yet sent is then dropped. */
   abandoned: boolean;
   /** Set when it was handed to the connection: from then on the node may execute it, answered or not. */

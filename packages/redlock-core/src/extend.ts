@@ -95,5 +95,5 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
       },
     },
   );
-  return { result, sent: round.sent };
+  return { result, sent: (node) => round.sent(node) };
 }

@@ -36,7 +36,7 @@ export class Holding implements LockKeeper {
   readonly #onDue: (holding: Holding) => void;
   readonly #onEnd: (holding: Holding) => void;
   /** Nodes that an extension was sent to; those of the acquisition are in the grant. */
-  readonly #extendedOn = new Set<number>();
+  #extendedOn: Set<number> | undefined;
   #ttlMs: number;
   #state: State;
   #controller: AbortController | undefined;
@@ -159,6 +159,7 @@ export class Holding implements LockKeeper {
     this.#underWay = round;
     const result = await round.result;
     this.#underWay = undefined;
+    this.#extendedOn ??= new Set();
     for (const node of this.#engine.nodes.keys()) if (round.sent(node)) this.#extendedOn.add(node);
     this.#conclude(result, ttlMs, startedMs);
     this.#onDue(this);
@@ -194,11 +195,19 @@ export class Holding implements LockKeeper {
   }
 
   #releaseKeys(): Promise<boolean> {
+    const { resources, keys, slot, token, mayHold } = this.#grant;
     const extending = this.#underWay;
+    const extendedOn = this.#extendedOn;
+    const wasExtended = extending !== undefined || extendedOn !== undefined;
     return releaseEverywhere(this.#engine, {
-      ...this.#grant,
+      resources,
+      keys,
+      slot,
+      token,
       ttlMs: this.#ttlMs,
-      mayHold: (node) => this.#grant.mayHold(node) || this.#extendedOn.has(node) || extending?.sent(node) === true,
+      mayHold: wasExtended
+        ? (node) => mayHold(node) || extendedOn?.has(node) === true || extending?.sent(node) === true
+        : mayHold,
     });
   }
 

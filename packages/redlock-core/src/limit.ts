@@ -9,7 +9,8 @@ export class Limit {
   readonly #endMs: number;
   readonly #signal: AbortSignal | undefined;
   readonly #closed: AbortSignal;
-  readonly #waiting = new Set<() => void>();
+  /** Made by the first wait: most calls never wait. */
+  #waiting: Set<() => void> | undefined;
   #disarm: (() => void)[] | undefined;
 
   constructor(
@@ -55,21 +56,22 @@ export class Limit {
       run();
       return () => undefined;
     }
+    this.#waiting ??= new Set();
     this.#waiting.add(run);
     if (this.#disarm === undefined) this.#arm();
-    return () => this.#waiting.delete(run);
+    return () => this.#waiting?.delete(run);
   }
 
   dispose(): void {
     for (const disarm of this.#disarm ?? []) disarm();
     this.#disarm = undefined;
-    this.#waiting.clear();
+    this.#waiting?.clear();
   }
 
   /** Timers and listeners exist from the first wait until `dispose`. */
   #arm(): void {
     const reach = (): void => {
-      for (const run of [...this.#waiting]) run();
+      for (const run of [...(this.#waiting ?? [])]) run();
     };
     this.#disarm = [onAbort(this.#closed, reach)];
     if (this.#signal !== undefined) this.#disarm.push(onAbort(this.#signal, reach));

@@ -125,8 +125,8 @@ export class Redlock implements AsyncDisposable {
    * served. Rejects with `LockHeldError` when it was not free in time, `QuorumUnreachableError` when too few nodes
    * answered, and with `signal.reason` when the caller cancels. Release it, or let it go with `await using`.
    */
-  async acquire(resources: string | readonly string[], options?: AcquireOptions): Promise<Lock> {
-    return await this.#acquire(resources, options, this.#engine.options.autoExtend);
+  acquire(resources: string | readonly string[], options?: AcquireOptions): Promise<Lock> {
+    return this.#acquire(resources, options, this.#engine.options.autoExtend);
   }
 
   /** One attempt, no waiting: the lock, or null when somebody else has it. Rejects when too few nodes answered. */

@@ -6,7 +6,7 @@
  */
 import type { Engine } from "./engine.ts";
 import { outcome } from "./quorum.ts";
-import { type Observer, startRound } from "./round.ts";
+import { type Answer, type Observer, type RoundHandlers, startRound } from "./round.ts";
 
 export interface ReleaseRequest {
   readonly resources: readonly string[];
@@ -21,33 +21,60 @@ export interface ReleaseRequest {
 
 /** Resolves true as soon as a quorum of nodes confirms that every key held the token until now, else false. */
 export function releaseEverywhere(engine: Engine, request: ReleaseRequest): Promise<boolean> {
-  const nodeCount = engine.nodes.length;
-  const { keys, slot } = request;
-  const args = ["R", String(request.resources.length), request.token];
-  const asked = engine.nodes.map((_, node) => request.mayHold(node));
-  const tally = { yes: 0, no: asked.filter((isAsked) => !isAsked).length };
-  const untilMs = engine.clock.monotonicMs() + request.ttlMs;
-  if (tally.no === nodeCount) return Promise.resolve(false);
-
   return new Promise((resolve) => {
-    startRound(
-      engine,
-      { keys, args, slot },
-      {
-        timeoutMs: engine.options.nodeTimeout,
-        sendAnyway: true,
-        only: (node) => asked[node] === true,
-        onUndelivered: (node) => engine.batchers[node]?.keepUndelivered({ keys, args, slot, untilMs }),
-        observe: request.observe,
-        onAnswer: (_node, answer) => {
-          if (answer.kind === "reply" && answer.reply.value === request.resources.length) tally.yes += 1;
-          else tally.no += 1;
-          const decided = outcome(tally, nodeCount);
-          if (decided === "open") return false;
-          resolve(decided === "won");
-          return true;
-        },
-      },
-    );
+    new Release(engine, request, resolve).start();
   });
+}
+
+class Release implements RoundHandlers {
+  readonly timeoutMs: number;
+  readonly sendAnyway = true;
+  readonly observe: Observer | undefined;
+  readonly #engine: Engine;
+  readonly #request: ReleaseRequest;
+  readonly #resolve: (isConfirmed: boolean) => void;
+  readonly #untilMs: number;
+  readonly #args: readonly string[];
+  readonly #asked: readonly boolean[];
+  #yes = 0;
+  #no = 0;
+
+  constructor(engine: Engine, request: ReleaseRequest, resolve: (isConfirmed: boolean) => void) {
+    this.timeoutMs = engine.options.nodeTimeout;
+    this.observe = request.observe;
+    this.#engine = engine;
+    this.#request = request;
+    this.#resolve = resolve;
+    this.#untilMs = engine.clock.monotonicMs() + request.ttlMs;
+    this.#args = ["R", String(request.resources.length), request.token];
+    this.#asked = engine.nodes.map((_, node) => request.mayHold(node));
+  }
+
+  start(): void {
+    for (const isAsked of this.#asked) if (!isAsked) this.#no += 1;
+    if (this.#no === this.#asked.length) {
+      this.#resolve(false);
+      return;
+    }
+    const { keys, slot } = this.#request;
+    startRound(this.#engine, { keys, args: this.#args, slot }, this);
+  }
+
+  only(node: number): boolean {
+    return this.#asked[node] === true;
+  }
+
+  onUndelivered(node: number): void {
+    const { keys, slot } = this.#request;
+    this.#engine.batchers[node]?.keepUndelivered({ keys, args: this.#args, slot, untilMs: this.#untilMs });
+  }
+
+  onAnswer(_node: number, answer: Answer): boolean {
+    if (answer.kind === "reply" && answer.reply.value === this.#request.resources.length) this.#yes += 1;
+    else this.#no += 1;
+    const decided = outcome({ yes: this.#yes, no: this.#no }, this.#asked.length);
+    if (decided === "open") return false;
+    this.#resolve(decided === "won");
+    return true;
+  }
 }

@@ -76,6 +76,12 @@ async function votesAgainst({ attempts }: ExecutionError): Promise<Error[]> {
   return errors;
 }
 
+/** Resolves when the signal is, or was already, aborted. */
+async function abortOf(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+}
+
 async function executionErrorOf(promise: Promise<unknown>): Promise<ExecutionError> {
   const error = await errorOf(promise);
   expect(error).toBeInstanceOf(ExecutionError);
@@ -426,7 +432,7 @@ describe("node-redlock's defects are gone", () => {
     const error = await redlock.using(["b6"], 800, { automaticExtensionThreshold: 400 }, async (signal) => {
       servers[0]?.freeze();
       try {
-        await new Promise((resolve) => signal.addEventListener("abort", resolve));
+        await abortOf(signal);
         return signal.error;
       } finally {
         servers[0]?.thaw();
@@ -442,7 +448,7 @@ describe("node-redlock's defects are gone", () => {
     redlock.on("error", (error: Error) => errors.push(error));
     await redlock.using(["b6b"], 1_000, { automaticExtensionThreshold: 800 }, async (signal) => {
       await servers[0]?.kill();
-      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      await abortOf(signal);
       expect(signal.reason).toBe(signal.error);
       expect(signal.error).toBeInstanceOf(ExecutionError);
     });
@@ -455,7 +461,7 @@ describe("node-redlock's defects are gone", () => {
     const redlock = open(clients);
     const aborted = await redlock.using(["b6c"], 60_000, { automaticExtensionThreshold: 59_800 }, async (signal) => {
       await clients[0]?.set("b6c", "another's");
-      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      await abortOf(signal);
       return signal.aborted;
     });
     expect(aborted).toBe(true);
