@@ -1,0 +1,226 @@
+/**
+ * The invariants of the locks, checked against true time after every turn of every client.
+ *
+ * Whoever has a `Lock` believes to hold it while the production code's own `remaining()` would say so: the checker reads the end of the validity
+ * through it, without side effects, and compares it with the machine's clocks as they stand.
+ */
+import type { Lock } from "@x/redlock-core";
+import type { Machine } from "./world/machine.ts";
+import type { World } from "./world/world.ts";
+
+export const INVARIANTS = {
+  exclusion: "exclusion",
+  tokenOrder: "token order",
+  fencedRegister: "fenced register",
+  validRejected: "valid holder rejected",
+  continuity: "continuity",
+  expiry: "keys expire",
+  leftBehind: "no key left behind",
+  recovery: "bounded recovery",
+  answers: "bounded answers",
+  honestEnd: "honest end",
+} as const;
+
+export interface Hold {
+  readonly id: number;
+  readonly machine: Machine;
+  readonly lock: Lock;
+  readonly resources: readonly string[];
+  readonly fencingToken: number;
+  /** Position among all grants of the run. */
+  readonly order: number;
+  readonly grantedMs: number;
+  /** By the holder's own clocks. */
+  end: ValidityEnd | undefined;
+  /** When its validity was first seen to be over, whether the holder has noticed or not. */
+  doubtedMs: number | undefined;
+  /** The monotonic clock was seen behind the end: no extension can be in time any more. */
+  isOver: boolean;
+  /** When the handle ended: released, lost, or its process killed. */
+  endedMs: number | undefined;
+  isReleased: boolean;
+}
+
+interface ValidityEnd {
+  readonly monotonicMs: number;
+  readonly wallMs: number;
+}
+
+/** One bar of the picture: a belief to hold, in true time. */
+export interface Interval {
+  readonly machine: string;
+  readonly resource: string;
+  readonly fromMs: number;
+  readonly toMs: number;
+  readonly fencingToken: number;
+}
+
+const FAR_MS = 2 ** 42;
+
+export class LockChecker {
+  readonly #world: World;
+  readonly #holds = new Set<Hold>();
+  readonly #all: Hold[] = [];
+  readonly #lastToken = new Map<string, number>();
+  readonly #registers = new Map<string, { token: number; order: number }>();
+  grantCount = 0;
+
+  constructor(world: World) {
+    this.#world = world;
+  }
+
+  /** A call for a lock was answered with one. */
+  granted(machine: Machine, lock: Lock): Hold {
+    const hold: Hold = {
+      id: this.grantCount,
+      machine,
+      lock,
+      resources: lock.resources,
+      fencingToken: lock.fencingToken,
+      order: this.grantCount,
+      grantedMs: this.#world.nowMs,
+      end: validityEnd(lock, machine),
+      doubtedMs: undefined,
+      isOver: false,
+      endedMs: undefined,
+      isReleased: false,
+    };
+    this.grantCount += 1;
+    this.#holds.add(hold);
+    this.#all.push(hold);
+    for (const resource of lock.resources) {
+      const last = this.#lastToken.get(resource) ?? 0;
+      if (lock.fencingToken <= last) {
+        this.#world.violate(
+          INVARIANTS.tokenOrder,
+          `${machine.name} was granted ${resource} with fencing token ${lock.fencingToken}, after one with ${last}`,
+        );
+      }
+      this.#lastToken.set(resource, Math.max(last, lock.fencingToken));
+    }
+    return hold;
+  }
+
+  released(hold: Hold): void {
+    hold.isReleased = true;
+    this.#end(hold);
+  }
+
+  /** The process is gone, and believes nothing any more. */
+  killed(machine: Machine): void {
+    for (const hold of this.#holds) if (hold.machine === machine) this.#end(hold);
+  }
+
+  /** After each turn. */
+  check(): void {
+    if (this.#holds.size === 0) return;
+    for (const hold of this.#holds) this.#refresh(hold);
+    if (this.#holds.size < 2) return;
+    const holders = new Map<string, Hold>();
+    for (const hold of this.#holds) {
+      for (const resource of hold.resources) {
+        const other = holders.get(resource);
+        holders.set(resource, hold);
+        if (other !== undefined) this.#overlap(resource, other, hold);
+      }
+    }
+  }
+
+  /** A write with a fencing token reaches the store that the lock protects. */
+  write(hold: Hold, resource: string): void {
+    const register = this.#registers.get(resource) ?? { token: 0, order: -1 };
+    this.#registers.set(resource, register);
+    if (hold.fencingToken >= register.token) {
+      if (hold.order < register.order) {
+        this.#world.violate(
+          INVARIANTS.fencedRegister,
+          `a write of ${hold.machine.name} (${hold.fencingToken}) was accepted after one of a later holder`,
+        );
+      }
+      register.token = hold.fencingToken;
+      register.order = Math.max(register.order, hold.order);
+    } else if (this.believes(hold)) {
+      this.#world.violate(
+        INVARIANTS.validRejected,
+        `${hold.machine.name} holds ${resource} with ${hold.fencingToken}, but ${register.token} was written before`,
+      );
+    }
+  }
+
+  believes(hold: Hold): boolean {
+    const { end, machine } = hold;
+    if (end === undefined || hold.endedMs !== undefined) return false;
+    return machine.monotonicMs() < end.monotonicMs && Math.floor(machine.wallMs()) < end.wallMs;
+  }
+
+  get intervals(): readonly Interval[] {
+    return this.#all.flatMap((hold) =>
+      hold.resources.map((resource) => ({
+        machine: hold.machine.name,
+        resource,
+        fromMs: hold.grantedMs,
+        toMs: hold.doubtedMs ?? hold.endedMs ?? this.#world.nowMs,
+        fencingToken: hold.fencingToken,
+      })),
+    );
+  }
+
+  #refresh(hold: Hold): void {
+    if (!hold.isReleased) {
+      const before = hold.end;
+      hold.end = validityEnd(hold.lock, hold.machine);
+      if (before !== undefined && hold.end !== undefined && hold.end.monotonicMs > before.monotonicMs) {
+        this.#extended(hold);
+      }
+    }
+    if (hold.end === undefined) {
+      this.#end(hold);
+      return;
+    }
+    if (hold.machine.monotonicMs() >= hold.end.monotonicMs) hold.isOver = true;
+    if (hold.doubtedMs === undefined && !this.believes(hold)) hold.doubtedMs = this.#world.nowMs;
+  }
+
+  #extended(hold: Hold): void {
+    this.#world.tell(hold.machine.name, "call", () => `extended ${hold.resources.join(", ")} (${hold.fencingToken})`);
+    if (hold.isOver) {
+      this.#world.violate(
+        INVARIANTS.continuity,
+        `${hold.machine.name} extended ${hold.resources.join(", ")} (${hold.fencingToken}) after its validity had ended`,
+      );
+    }
+    const later = this.#all.findLast(
+      (other) => other.order > hold.order && other.resources.some((resource) => hold.resources.includes(resource)),
+    );
+    if (later === undefined) return;
+    this.#world.violate(
+      INVARIANTS.continuity,
+      `${hold.machine.name} extended ${hold.resources.join(", ")} (${hold.fencingToken}) though ${later.machine.name} has had it since (${later.fencingToken})`,
+    );
+  }
+
+  #overlap(resource: string, a: Hold, b: Hold): void {
+    if (!this.believes(a) || !this.believes(b)) return;
+    this.#world.violate(
+      INVARIANTS.exclusion,
+      `${a.machine.name} (${a.fencingToken}) and ${b.machine.name} (${b.fencingToken}) both hold ${resource}`,
+    );
+  }
+
+  #end(hold: Hold): void {
+    if (hold.endedMs !== undefined) return;
+    hold.endedMs = this.#world.nowMs;
+    hold.end = undefined;
+    this.#holds.delete(hold);
+  }
+}
+
+/** Where the validity ends by either clock, as the production code has it; undefined when the lock is lost or released. */
+function validityEnd(lock: Lock, machine: Machine): ValidityEnd | undefined {
+  const byMonotonic = { monotonicMs: -FAR_MS, wallMs: -FAR_MS * 1_024 };
+  const monotonicLeftMs = machine.withClock(byMonotonic, () => lock.remaining());
+  if (monotonicLeftMs === 0) return undefined;
+  const byWall = { monotonicMs: -FAR_MS * 1_024, wallMs: -FAR_MS };
+  const wallLeftMs = machine.withClock(byWall, () => lock.remaining());
+  return { monotonicMs: monotonicLeftMs - FAR_MS, wallMs: wallLeftMs - FAR_MS };
+}

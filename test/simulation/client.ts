@@ -1,0 +1,258 @@
+/** A client process of the simulation: a real `Redlock` on simulated nodes, and tasks that use it as an application would. */
+import type { Lock, Redlock } from "@x/redlock-core";
+import { type Hold, INVARIANTS, type LockChecker } from "./checker.ts";
+import type { Engine } from "./engine.ts";
+import type { Faults, Victim } from "./faults.ts";
+import type { Setting } from "./setting.ts";
+import { Link } from "./world/link.ts";
+import { Machine } from "./world/machine.ts";
+import type { Server } from "./world/server.ts";
+import type { World } from "./world/world.ts";
+
+export interface ClientParts {
+  readonly world: World;
+  readonly setting: Setting;
+  readonly servers: readonly Server[];
+  readonly checker: LockChecker;
+  readonly engine: Engine;
+  readonly faults: () => Faults;
+  readonly onKilled: () => void;
+}
+
+interface Call {
+  readonly what: string;
+  readonly startedMs: number;
+  readonly frozenMs: number;
+  readonly limitMs: number;
+}
+
+/** Corrections of a ballot are made even when the time is over; each takes at most a node's timeout. */
+const FREE_ATTEMPTS = 6;
+
+export class Client implements Victim {
+  readonly machine: Machine;
+  readonly links: readonly Link[];
+  readonly redlock: Redlock;
+  readonly #parts: ClientParts;
+  readonly #calls = new Set<Call>();
+
+  constructor(parts: ClientParts, name: string) {
+    const { world, setting, servers, engine } = parts;
+    const { random } = world;
+    this.#parts = parts;
+    this.machine = new Machine(world, {
+      name,
+      rate: 1 + random.pick([-0.49, 0, 0.49]) * setting.driftFactor,
+      wallOffsetMs: random.between(-1, 1) * setting.skewMs,
+      stallChance: setting.faults.has("client stall") ? 0.002 : 0,
+      longestStallMs: 0.7 * setting.maxTtl,
+    });
+    this.links = servers.map((server) => new Link(this.machine, server, setting.network));
+    this.redlock = new engine.core.Redlock(this.links, {
+      ttl: setting.maxTtl,
+      maxTtl: setting.maxTtl,
+      driftFactor: setting.driftFactor,
+      nodeTimeout: setting.nodeTimeout,
+      retryJitter: setting.retryJitter,
+      retryDelay: 20,
+      clock: this.machine.clock,
+      random: { token: () => random.hex(40), fraction: () => random.fraction() },
+    });
+  }
+
+  /** Starts tasks that take and release locks until the world is quiet. */
+  start(): void {
+    for (let task = 0; task < this.#parts.setting.tasksPerMachine; task += 1) {
+      this.machine.deliver("timer", () => void this.#task());
+    }
+  }
+
+  kill(): void {
+    this.machine.kill();
+    this.#calls.clear();
+    this.#parts.checker.killed(this.machine);
+    for (const link of this.links) link.abandon();
+    this.#parts.onKilled();
+  }
+
+  /** Calls that should have been answered by now. */
+  overdue(): readonly string[] {
+    return [...this.#calls].filter((call) => this.#isOverdue(call)).map(({ what }) => what);
+  }
+
+  /** Acquires within `timeout` once faults have stopped; else the world did not recover. */
+  async recover(resource: string, timeout: number): Promise<void> {
+    try {
+      const lock = await this.#answered(`acquire ${resource}`, timeout, () =>
+        this.redlock.acquire(resource, { timeout, ttl: this.#parts.setting.maxTtl }),
+      );
+      const hold = this.#granted(lock);
+      this.#parts.checker.released(hold);
+      void lock.release();
+    } catch (error) {
+      if (this.machine.isAlive) {
+        this.#parts.world.violate(
+          INVARIANTS.recovery,
+          `${this.machine.name} got no lock after the faults: ${String(error)}`,
+        );
+      }
+    }
+  }
+
+  /** One attempt while a node answers too late, with all locks given back at once; who looks later must find no key. */
+  async passBy(resource: string): Promise<void> {
+    const lock = await this.redlock.tryAcquire(resource, { ttl: this.#parts.setting.maxTtl }).catch(() => null);
+    await lock?.release();
+  }
+
+  async #task(): Promise<void> {
+    const { world } = this.#parts;
+    while (!world.isQuiet && this.machine.isAlive) {
+      await this.sleep(world.random.between(0, 0.3) * this.#parts.setting.maxTtl * world.random.fraction());
+      if (world.isQuiet) return;
+      const lock = await this.#acquire();
+      if (lock !== undefined) await this.#hold(this.#granted(lock));
+    }
+  }
+
+  async #acquire(): Promise<Lock | undefined> {
+    const { world, setting } = this.#parts;
+    const { random } = world;
+    const resources =
+      setting.resources.length > 1 && random.chance(0.2) ? setting.resources : random.pick(setting.resources);
+    const ttl = Math.max(60, Math.round(setting.maxTtl * (random.chance(0.5) ? random.between(0.1, 1) : 1)));
+    const options = { ttl, autoExtend: random.chance(0.25) };
+    if (random.chance(0.25)) await this.#untilExpiry(resources);
+    try {
+      if (random.chance(0.3)) {
+        const attempt = (): Promise<Lock | null> => this.redlock.tryAcquire(resources, options);
+        return (await this.#answered(`tryAcquire ${String(resources)}`, 0, attempt)) ?? undefined;
+      }
+      const timeout = Math.round(random.between(0.05, 1.5) * setting.maxTtl);
+      return await this.#answered(`acquire ${String(resources)}`, timeout, () =>
+        this.redlock.acquire(resources, { ...options, timeout }),
+      );
+    } catch (error) {
+      if (error instanceof this.#parts.engine.core.RedlockError) return undefined;
+      throw error;
+    }
+  }
+
+  /** As an adversary would: comes just when the keys expire, if that is soon. */
+  async #untilExpiry(resources: string | readonly string[]): Promise<void> {
+    const { servers, setting, world } = this.#parts;
+    const [resource = ""] = [resources].flat();
+    const leftMs = servers
+      .map((server) => (server.store.peek(resource)?.expiresMs ?? 0) - server.nowUs() / 1_000)
+      .toSorted((a, b) => a - b)[Math.floor(setting.nodeCount / 2)];
+    if (leftMs === undefined || leftMs <= 0 || leftMs > setting.maxTtl) return;
+    await this.sleep(Math.max(0, leftMs - world.random.between(0, 2 * setting.network.delayMs)));
+  }
+
+  #granted(lock: Lock): Hold {
+    const { world, checker } = this.#parts;
+    const hold = checker.granted(this.machine, lock);
+    world.tell(this.machine.name, "grant", () => `holds ${lock.resources.join(", ")} (${lock.fencingToken})`);
+    this.#parts.faults().provoke({ machine: this.machine });
+    return hold;
+  }
+
+  /** Works under the lock: writes, extends, and lets go, or forgets to. */
+  async #hold(hold: Hold): Promise<void> {
+    const { world, setting, checker } = this.#parts;
+    const { random } = world;
+    const { lock } = hold;
+    const { signal } = lock;
+    const steps = random.integer(0, 4);
+    for (let step = 0; step < steps; step += 1) {
+      await this.sleep(random.between(0, 0.5) * setting.maxTtl * random.fraction());
+      if (random.chance(0.6)) this.#write(hold);
+      if (random.chance(0.4)) await this.#extend(lock);
+    }
+    if (random.chance(0.7)) {
+      checker.released(hold);
+      world.tell(this.machine.name, "end", () => `releases ${lock.resources.join(", ")} (${lock.fencingToken})`);
+      await this.#answered("release", 0, () => lock.release());
+      this.#parts.faults().provoke({ machine: this.machine });
+      return;
+    }
+    await this.#untilOver(hold, signal);
+    this.#write(hold);
+  }
+
+  async #extend(lock: Lock): Promise<void> {
+    const { random } = this.#parts.world;
+    const { maxTtl } = this.#parts.setting;
+    const ttl = random.chance(0.5) ? undefined : Math.max(60, Math.round(random.between(0.1, 1) * maxTtl));
+    try {
+      await this.#answered("extend", maxTtl, () => lock.extend(ttl));
+    } catch (error) {
+      if (!(error instanceof this.#parts.engine.core.RedlockError)) throw error;
+    }
+  }
+
+  /** Never looks at the lock: the signal must abort by itself, as far as a timer can (none sees a suspend or a clock that is set). */
+  async #untilOver(hold: Hold, signal: AbortSignal): Promise<void> {
+    const { world, checker } = this.#parts;
+    const { machine, lock } = hold;
+    while (checker.believes(hold) && !signal.aborted) {
+      if (world.isQuiet) await lock.release();
+      await this.sleep(20);
+    }
+    if (hold.end === undefined) return;
+    const dueMs = hold.end.monotonicMs + 20;
+    await this.sleep(Math.max(dueMs - machine.monotonicMs(), 0));
+    const frozenMs = machine.frozenMs;
+    await this.sleep(50);
+    if (signal.aborted || !machine.isAlive || machine.frozenMs > frozenMs || checker.believes(hold)) return;
+    world.violate(
+      INVARIANTS.honestEnd,
+      `the signal of ${machine.name} (${lock.fencingToken}) did not abort when its validity ended`,
+    );
+  }
+
+  /** A write of the application: on its way for a while, and sent whether the lock is still held or not. */
+  #write(hold: Hold): void {
+    const { world, checker } = this.#parts;
+    const arrivesMs = world.nowMs + world.random.between(0, 30);
+    world.at(arrivesMs, () => {
+      for (const resource of hold.resources) checker.write(hold, resource);
+    });
+  }
+
+  async #answered<Result>(what: string, timeoutMs: number, run: () => Promise<Result>): Promise<Result> {
+    const { nodeTimeout } = this.#parts.setting;
+    const call: Call = {
+      what,
+      startedMs: this.#parts.world.nowMs,
+      frozenMs: this.machine.frozenMs,
+      limitMs: 1.02 * (timeoutMs + FREE_ATTEMPTS * nodeTimeout) + 200,
+    };
+    this.#calls.add(call);
+    try {
+      return await run();
+    } finally {
+      if (this.#isOverdue(call)) this.#tellOverdue(call);
+      this.#calls.delete(call);
+    }
+  }
+
+  #isOverdue(call: Call): boolean {
+    const frozenMs = this.machine.frozenMs - call.frozenMs;
+    return this.machine.isAlive && this.#parts.world.nowMs - call.startedMs - frozenMs > call.limitMs;
+  }
+
+  #tellOverdue(call: Call): void {
+    const tookMs = this.#parts.world.nowMs - call.startedMs;
+    this.#parts.world.violate(
+      INVARIANTS.answers,
+      `${call.what} of ${this.machine.name} took ${tookMs.toFixed(0)} ms, at most ${call.limitMs.toFixed(0)} allowed`,
+    );
+  }
+
+  sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.machine.clock.schedule(ms, resolve);
+    });
+  }
+}

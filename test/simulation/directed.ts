@@ -1,0 +1,263 @@
+/**
+ * Schedules that random search rarely hits: each tells one story, step by step, in which a protection is all that keeps an invariant.
+ */
+import type { Lock, Redlock, RedlockOptions } from "@x/redlock-core";
+import { type Hold, LockChecker } from "./checker.ts";
+import type { Engine } from "./engine.ts";
+import type { ScheduleResult } from "./schedule.ts";
+import { Link } from "./world/link.ts";
+import { Machine } from "./world/machine.ts";
+import { Server } from "./world/server.ts";
+import { World } from "./world/world.ts";
+
+const RESOURCE = "orders";
+const TTL_MS = 1_000;
+
+interface Actor {
+  readonly machine: Machine;
+  readonly links: readonly Link[];
+  readonly redlock: Redlock;
+}
+
+class Stage {
+  readonly world: World;
+  readonly checker: LockChecker;
+  readonly servers: readonly Server[];
+  readonly #engine: Engine;
+
+  constructor(engine: Engine, name: string, nodeCount: number) {
+    this.#engine = engine;
+    this.world = new World(name, { record: true });
+    this.checker = new LockChecker(this.world);
+    this.servers = Array.from(
+      { length: nodeCount },
+      (_, index) => new Server(this.world, { name: `node ${index + 1}`, rate: 1, clockOffsetMs: 0 }),
+    );
+    for (const server of this.servers) {
+      server.beSettled();
+      server.onExecuted = (at, args, reply) => {
+        if (args.length <= 6) return;
+        this.world.tell(at.name, "node", () => `${args.slice(6).join(" ")} -> ${JSON.stringify(reply)}`);
+      };
+    }
+  }
+
+  actor(name: string, options: RedlockOptions, rate = 1): Actor {
+    const { random } = this.world;
+    const machine = new Machine(this.world, { name, rate, wallOffsetMs: 0, stallChance: 0, longestStallMs: 0 });
+    const network = { delayMs: 1, jitterMs: 0, slowChance: 0, slowMs: 0 };
+    const links = this.servers.map((server) => new Link(machine, server, network));
+    const redlock = new this.#engine.core.Redlock(links, {
+      ttl: TTL_MS,
+      maxTtl: TTL_MS,
+      retryJitter: 0,
+      clock: machine.clock,
+      random: { token: () => random.hex(40), fraction: () => random.fraction() },
+      ...options,
+    });
+    return { machine, links, redlock };
+  }
+
+  async until(ms: number): Promise<void> {
+    await this.world.run(ms, () => this.checker.check());
+  }
+
+  /** The first node loses its data; connections stay. */
+  flush(): void {
+    this.servers[0]?.flush();
+    this.tell("FLUSHALL on node 1");
+  }
+
+  tell(text: string): void {
+    this.world.tell("world", "fault", () => text);
+  }
+
+  /** Starts one attempt; the hold appears in the list when it is granted. */
+  tryAcquire(actor: Actor): Hold[] {
+    return this.#hold(actor, () => actor.redlock.tryAcquire(RESOURCE));
+  }
+
+  /** Attempts again and again for half a second. */
+  acquire(actor: Actor): Hold[] {
+    return this.#hold(actor, () => actor.redlock.acquire(RESOURCE, { timeout: 500 }));
+  }
+
+  #hold(actor: Actor, ask: () => Promise<Lock | null>): Hold[] {
+    const holds: Hold[] = [];
+    actor.machine.deliver("timer", () => {
+      void ask().then(
+        (lock) => {
+          if (lock !== null) holds.push(this.#granted(actor, lock));
+        },
+        () => undefined,
+      );
+    });
+    return holds;
+  }
+
+  extend(actor: Actor, hold: Hold | undefined): void {
+    if (hold === undefined) throw new Error(`${actor.machine.name} has nothing to extend`);
+    actor.machine.deliver("timer", () => {
+      void hold.lock.extend().catch(() => undefined);
+    });
+  }
+
+  #granted(actor: Actor, lock: Lock): Hold {
+    this.world.tell(actor.machine.name, "grant", () => `holds ${RESOURCE} (${lock.fencingToken})`);
+    return this.checker.granted(actor.machine, lock);
+  }
+}
+
+const STORIES: Readonly<
+  Record<string, { readonly nodeCount: number; readonly about: string; readonly play: (stage: Stage) => Promise<void> }>
+> = {
+  "late extension": {
+    nodeCount: 3,
+    about:
+      "A is frozen while the answers to its extension wait in its sockets, and wakes after its validity has ended.",
+    async play(stage) {
+      await stage.until(2_000);
+      const a = stage.actor("A", { nodeTimeout: 500 });
+      const b = stage.actor("B", {});
+      await stage.until(2_100);
+      const holds = stage.tryAcquire(a);
+      await stage.until(2_950);
+      stage.extend(a, holds[0]);
+      await stage.until(2_951.5);
+      stage.tell("A is frozen for 200 ms");
+      a.machine.freeze(200, "message");
+      await stage.until(2_960);
+      stage.tryAcquire(b);
+      await stage.until(3_095);
+      stage.tryAcquire(b);
+      await stage.until(4_000);
+    },
+  },
+  "hidden gap": {
+    nodeCount: 3,
+    about:
+      "Node 1 loses its data twice; B's vote there is from in between. A's extension must not count the key that it puts back.",
+    async play(stage) {
+      const a = stage.actor("A", { nodeTimeout: 250, quarantine: false });
+      const b = stage.actor("B", { nodeTimeout: 250, quarantine: false });
+      await stage.until(1_000);
+      const holds = stage.tryAcquire(a);
+      await stage.until(1_500);
+      stage.flush();
+      await stage.until(1_850);
+      b.links[2]?.stall("up", 170);
+      stage.tryAcquire(b);
+      await stage.until(1_860);
+      stage.flush();
+      await stage.until(1_975);
+      a.links[2]?.stall("up", 200);
+      stage.extend(a, holds[0]);
+      await stage.until(3_000);
+    },
+  },
+  "slow clock": {
+    nodeCount: 3,
+    about: "A's clock loses 0.9 % against the nodes'. B asks as soon as the keys have expired there.",
+    async play(stage) {
+      const a = stage.actor("A", { nodeTimeout: 20 }, 0.991);
+      const b = stage.actor("B", { nodeTimeout: 20 });
+      await stage.until(1_000);
+      stage.tryAcquire(a);
+      await stage.until(2_001.5);
+      stage.tryAcquire(b);
+      await stage.until(3_000);
+    },
+  },
+  "slow answer": {
+    nodeCount: 3,
+    about: "The grants reach A 150 ms late. B asks as soon as the keys have expired.",
+    async play(stage) {
+      const a = stage.actor("A", { nodeTimeout: 300 });
+      const b = stage.actor("B", { nodeTimeout: 20 });
+      await stage.until(1_000);
+      for (const link of a.links) link.stall("down", 150);
+      stage.tryAcquire(a);
+      await stage.until(2_003);
+      stage.tryAcquire(b);
+      await stage.until(3_000);
+    },
+  },
+  "grants after the end": {
+    nodeCount: 3,
+    about:
+      "A is frozen while the grants wait in its sockets, for longer than the lease. B has had its turn when A wakes.",
+    async play(stage) {
+      const a = stage.actor("A", { nodeTimeout: 2_000 });
+      const b = stage.actor("B", { nodeTimeout: 20 });
+      await stage.until(1_000);
+      stage.tryAcquire(a);
+      await stage.until(1_001.5);
+      stage.tell("A is frozen for 1,100 ms");
+      a.machine.freeze(1_100, "message");
+      await stage.until(2_010);
+      stage.tryAcquire(b);
+      await stage.until(3_000);
+    },
+  },
+  "late release": {
+    nodeCount: 1,
+    about:
+      "A's first attempt and its release are stuck in a connection that breaks; they arrive after its second attempt was granted.",
+    async play(stage) {
+      const a = stage.actor("A", { nodeTimeout: 20 });
+      const b = stage.actor("B", { nodeTimeout: 20 });
+      await stage.until(1_000);
+      a.links[0]?.stall("up", 400);
+      stage.acquire(a);
+      await stage.until(1_030);
+      a.links[0]?.reset(1_000);
+      a.links[0]?.heal();
+      await stage.until(1_450);
+      stage.tryAcquire(b);
+      await stage.until(3_000);
+    },
+  },
+  "quarantined extension": {
+    nodeCount: 3,
+    about:
+      "Node 1 votes for B, then loses its data. A's extension puts its key back there, and must not count the node in its second try.",
+    async play(stage) {
+      await stage.until(2_000);
+      const a = stage.actor("A", { nodeTimeout: 20 });
+      const b = stage.actor("B", { nodeTimeout: 300 });
+      await stage.until(2_100);
+      a.links[0]?.stall("up", 100);
+      const holds = stage.tryAcquire(a);
+      await stage.until(2_110);
+      a.links[0]?.reset(0);
+      await stage.until(2_900);
+      b.links[2]?.stall("up", 220);
+      stage.tryAcquire(b);
+      await stage.until(2_910);
+      stage.flush();
+      await stage.until(3_020);
+      a.links[2]?.stall("up", 200);
+      stage.extend(a, holds[0]);
+      await stage.until(4_000);
+    },
+  },
+};
+
+export const DIRECTED: readonly string[] = Object.keys(STORIES);
+
+export async function runDirected(engine: Engine, name: string): Promise<ScheduleResult> {
+  const story = STORIES[name];
+  if (story === undefined) throw new RangeError(`there is no directed schedule ${name}`);
+  const stage = new Stage(engine, name, story.nodeCount);
+  await story.play(stage);
+  return {
+    seed: name,
+    about: [story.about],
+    violation: stage.world.violation,
+    grants: stage.checker.grantCount,
+    events: stage.world.eventCount,
+    endMs: stage.world.nowMs,
+    happenings: stage.world.happenings,
+    intervals: stage.checker.intervals,
+  };
+}

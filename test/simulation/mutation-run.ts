@@ -1,0 +1,41 @@
+/** Takes one protection away and looks for the invariant that breaks. */
+import { runDirected } from "./directed.ts";
+import { loadEngine } from "./engine.ts";
+import type { Mutation } from "./mutations.ts";
+import type { ScheduleResult } from "./schedule.ts";
+import { search } from "./search.ts";
+
+export interface MutationResult {
+  readonly mutation: Mutation;
+  /** Random schedules until the first violation; undefined: none in the budget. */
+  readonly random: { readonly runs: number; readonly invariant: string } | undefined;
+  /** What the directed schedule, if there is one, found. */
+  readonly directed: { readonly name: string; readonly invariant: string | undefined } | undefined;
+  readonly example: ScheduleResult | undefined;
+}
+
+/** `budget`: random schedules at most; they are left out where a directed schedule has found it and `quick` is set. */
+export async function runMutation(
+  mutation: Mutation,
+  options: { readonly seed: string; readonly budget: number; readonly quick: boolean },
+): Promise<MutationResult> {
+  const engine = await loadEngine(mutation.patches);
+  const story = mutation.directed === undefined ? undefined : await runDirected(engine, mutation.directed);
+  const isFound = story?.violation !== undefined;
+  const found =
+    options.quick && isFound ? undefined : await search(engine, { seed: options.seed, runs: options.budget });
+  const first = found?.violations[0];
+  return {
+    mutation,
+    random:
+      first?.result.violation === undefined
+        ? undefined
+        : { runs: first.run, invariant: first.result.violation.invariant },
+    directed: story === undefined ? undefined : { name: story.seed, invariant: story.violation?.invariant },
+    example: first?.result ?? story,
+  };
+}
+
+export function isCaught(result: MutationResult): boolean {
+  return result.random !== undefined || result.directed?.invariant !== undefined;
+}

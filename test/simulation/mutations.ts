@@ -1,0 +1,159 @@
+/**
+ * Every protection of the protocol, and how to take it away: a piece of the real source is replaced while it is loaded (engine.ts). Without it
+ * some invariant must break, by random search or in a directed schedule; otherwise it is untested, or not needed.
+ */
+import type { SourcePatch } from "./engine.ts";
+
+export interface Mutation {
+  readonly protection: string;
+  /** What is done instead. */
+  readonly without: string;
+  readonly patches: readonly SourcePatch[];
+  /** Name of the schedule in directed.ts that shows it, where random search rarely gets there. */
+  readonly directed?: string;
+}
+
+const core = (file: string, find: string, replace: string): SourcePatch => ({
+  file: `redlock-core/src/${file}`,
+  find,
+  replace,
+});
+
+export const MUTATIONS: readonly Mutation[] = [
+  {
+    protection: "drift margin",
+    without: "the whole ttl is trusted",
+    patches: [
+      core(
+        "validity.ts",
+        "return Math.ceil(ttlMs * driftFactor) + EXPIRY_RESOLUTION_MS;",
+        "return 0 * driftFactor * EXPIRY_RESOLUTION_MS;",
+      ),
+    ],
+    directed: "slow clock",
+  },
+  {
+    protection: "elapsed subtraction",
+    without: "the lease counts from the last answer",
+    patches: [
+      core(
+        "attempt.ts",
+        "fencingToken: ballot, end, grantedMs }",
+        "fencingToken: ballot, end: leaseEnd(readClock(this.#engine.clock), ttlMs, this.#engine.options.driftFactor), grantedMs }",
+      ),
+    ],
+    directed: "slow answer",
+  },
+  {
+    protection: "validity check",
+    without: "a quorum is enough, however late",
+    patches: [
+      core(
+        "attempt.ts",
+        'outcome === "won" && remainingMs(end, readClock(clock)) > 0',
+        'outcome === "won" && remainingMs(end, readClock(clock)) > -Infinity',
+      ),
+    ],
+    directed: "grants after the end",
+  },
+  {
+    protection: "both clocks",
+    without: "only the monotonic clock ends a lease",
+    patches: [
+      core(
+        "validity.ts",
+        "return Math.min(end.monotonicMs - now.monotonicMs, end.wallMs - now.wallMs);",
+        "return end.monotonicMs - now.monotonicMs;",
+      ),
+    ],
+  },
+  {
+    protection: "quarantine",
+    without: "a node that lost its data votes at once",
+    patches: [
+      core(
+        "scripts/quarantine.lua.ts",
+        "quarantineLeftMs = math.max(0, math.ceil(quarantineMs - (nowUs - since) / 1000))",
+        "quarantineLeftMs = 0",
+      ),
+    ],
+  },
+  {
+    protection: "quarantine: run_id",
+    without: "only a missing hash is noticed",
+    patches: [core("scripts/quarantine.lua.ts", "if seen[1] ~= runId or not since", "if not since")],
+  },
+  {
+    protection: "token compare",
+    without: "a release deletes whatever is there",
+    patches: [
+      core(
+        "scripts/release.lua.ts",
+        "if call('GET', KEYS[first + 3 * i]) == ARGV[a] then",
+        "if call('EXISTS', KEYS[first + 3 * i]) == 1 then",
+      ),
+    ],
+  },
+  {
+    protection: "lock check",
+    without: "a held key is overwritten",
+    patches: [core("scripts/acquire.lua.ts", "if not allowed then return deny", "if false then return deny")],
+  },
+  {
+    protection: "ballot check",
+    without: "any fencing token is granted",
+    patches: [core("scripts/acquire.lua.ts", "if stored >= ballot then", "if false then")],
+  },
+  {
+    protection: "fresh token per attempt",
+    without: "one token per call",
+    patches: [
+      core(
+        "attempt.ts",
+        "this.#token = engine.random.token();",
+        "this.#token = (request.resources as { token?: string }).token ??= engine.random.token();",
+      ),
+    ],
+    directed: "late release",
+  },
+  {
+    protection: "release to all",
+    without: "only nodes that answered are released",
+    patches: [core("attempt.ts", "this.#round?.sent(node) === true", 'this.#ballots[node]?.answer.kind === "reply"')],
+  },
+  {
+    protection: "per-node timeout",
+    without: "an answer is awaited for an hour",
+    patches: [core("round.ts", "schedule(handlers.timeoutMs,", "schedule(handlers.timeoutMs + 3_600_000,")],
+  },
+  {
+    protection: "never shorten an expiry",
+    without: "an extension sets whatever ttl it asks for",
+    patches: [core("scripts/extend.lua.ts", "elseif pttl < ttl then", "else")],
+  },
+  {
+    protection: "extension inside validity",
+    without: "an extension may end after the lease",
+    patches: [
+      core("extend.ts", 'decided === "won" && remainingMs(request.end, readClock(clock)) > 0', 'decided === "won"'),
+    ],
+    directed: "late extension",
+  },
+  {
+    protection: "repair does not count",
+    without: "a node that lost the key counts when it gets it back",
+    patches: [core("scripts/extend.lua.ts", "return missing and 2 or 1", "return 1")],
+    directed: "hidden gap",
+  },
+  {
+    protection: "quarantined nodes do not count in an extension",
+    without: "they count",
+    patches: [core("extend.ts", "answer.reply.quarantineLeftMs > 0", "answer.reply.quarantineLeftMs < 0")],
+    directed: "quarantined extension",
+  },
+  {
+    protection: "expiry",
+    without: "a lock key lives for ever",
+    patches: [core("scripts/acquire.lua.ts", "token, 'PX', ttl)", "token)")],
+  },
+];

@@ -1,0 +1,308 @@
+/**
+ * The simulated Redis against a real one: the same random sequences of the production scripts, every reply, every message and every key's type,
+ * content and expiry compared. Expiries are long, so that nothing expires between the two; a key's end is played by deleting it.
+ */
+import { type RedisServer, startRedis } from "@x/test-support";
+import { Redis } from "ioredis";
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { SeededRandom } from "../world/random.ts";
+import { evaluate } from "./scripts.ts";
+import { SCRIPTS } from "./scripts-under-test.ts";
+import { byName, type KeyFacts, ReplyError, Store } from "./store.ts";
+
+const { batch, forceRelease, inspect, leader } = SCRIPTS;
+/** Between the two executions of a script, and between TIME and the server's cached clock. */
+const CLOCK_TOLERANCE_MS = 50;
+const RESOURCES = ["a", "b", "{t}c"];
+
+let server: RedisServer;
+let client: Redis;
+let subscriber: Redis;
+
+beforeAll(async () => {
+  server = await startRedis();
+  client = new Redis({ path: server.path });
+  subscriber = new Redis({ path: server.path });
+});
+
+afterAll(async () => {
+  client?.disconnect();
+  subscriber?.disconnect();
+  await server?.stop();
+});
+
+beforeEach(async () => {
+  await client.flushall();
+});
+
+interface Request {
+  readonly source: string;
+  readonly keys: readonly string[];
+  readonly args: readonly string[];
+}
+
+class Pair {
+  readonly sent: string[] = [];
+  #nowUs = 0;
+  readonly store: Store;
+
+  constructor(runId: string, channels: ReadonlySet<string>) {
+    this.store = new Store({
+      nowUs: () => this.#nowUs,
+      info: () => `run_id:${runId}\r\n`,
+      publish: (channel, message) => {
+        if (!channels.has(channel)) return 0;
+        this.sent.push(`${channel} ${message}`);
+        return 1;
+      },
+    });
+  }
+
+  /** Runs a request on both: what each replied, and the keys of each afterwards. */
+  async run(request: Request): Promise<{ readonly simulated: unknown; readonly real: unknown }> {
+    const [seconds = 0, micros = 0] = (await client.time()).map(Number);
+    this.#nowUs = seconds * 1_000_000 + micros;
+    const real = await client
+      .eval(request.source, request.keys.length, ...request.keys, ...request.args)
+      .catch((error: unknown) => `error: ${String(error).slice(0, 40)}`);
+    let simulated: unknown;
+    try {
+      simulated = evaluate(this.store, request.source, request.keys, request.args);
+    } catch (error) {
+      if (!(error instanceof ReplyError)) throw error;
+      simulated = `error: Reply${String(error).slice(0, 35)}`;
+    }
+    const realKeys = await Promise.all((await client.keys("*")).toSorted().map((key) => realFacts(key)));
+    const realExpiries = new Map(realKeys.map(({ key, expiresMs }) => [key, expiresMs]));
+    const simulatedKeys = this.store.dump().map((facts) => {
+      const { expiresMs } = facts;
+      const realMs = realExpiries.get(facts.key);
+      const isClose = expiresMs !== undefined && Math.abs(expiresMs - (realMs ?? 0)) < CLOCK_TOLERANCE_MS;
+      return { ...facts, expiresMs: isClose ? realMs : expiresMs };
+    });
+    return {
+      simulated: { request, reply: comparable(simulated), keys: simulatedKeys.map(withoutTimes) },
+      real: { request, reply: comparable(real), keys: realKeys.map(withoutTimes) },
+    };
+  }
+
+  delete(key: string): Promise<unknown> {
+    this.store.call("DEL", [key]);
+    return client.del(key);
+  }
+
+  async set(key: string, value: string, ttlMs: number): Promise<void> {
+    this.store.call("SET", [key, value, "PX", String(ttlMs)]);
+    await client.set(key, value, "PX", ttlMs);
+  }
+}
+
+async function realFacts(key: string): Promise<KeyFacts> {
+  const type = await client.type(key);
+  const expiresMs = Number(await client.call("PEXPIRETIME", key));
+  let content: unknown;
+  if (type === "string") content = await client.get(key);
+  if (type === "hash") content = Object.entries(await client.hgetall(key)).toSorted(byName);
+  if (type === "zset") {
+    const flat = await client.zrange(key, 0, -1, "WITHSCORES");
+    const pairs = flat.map((member, index): [string, number] => [member, Number(flat[index + 1])]);
+    content = pairs.filter((_pair, index) => index % 2 === 0).toSorted(byName);
+  }
+  return { key, type, content, expiresMs: expiresMs < 0 ? undefined : expiresMs };
+}
+
+/** Times of the two executions differ: seconds, microseconds, and what is left of an expiry. */
+function comparable(reply: unknown): unknown {
+  if (Array.isArray(reply)) return reply.map(comparable);
+  if (typeof reply === "number" && reply > 5_000) return "about a ttl";
+  if (typeof reply !== "string") return reply;
+  if (/^\d{10}$/.test(reply)) return "seconds";
+  if (/^\d{1,6}$/.test(reply)) return "number";
+  return reply.replace(/^user_script:\d+: /, "").replace(/\b(\d{9})\d{4,7}\b/, "$1…");
+}
+
+function withoutTimes(facts: KeyFacts): KeyFacts {
+  if (!Array.isArray(facts.content)) return facts;
+  const pairs = facts.content as readonly (readonly [string, unknown])[];
+  const content = pairs.map(([name, value]) => [name, /^(since|at|c\d)/.test(name) ? "a time" : value]);
+  return { ...facts, content };
+}
+
+async function runIdOf(): Promise<string> {
+  return /run_id:(\w+)/.exec(await client.info("server"))?.[1] ?? "";
+}
+
+describe("the simulated Redis", () => {
+  it("answers sequences of the lock's scripts as a real one does", { timeout: 60_000 }, async () => {
+    const random = new SeededRandom("conformance");
+    const channels = new Set(["x:redlock:p", "x:redlock:q"]);
+    const received: string[] = [];
+    subscriber.on("message", (channel: string, message: string) => received.push(`${channel} ${message}`));
+    await subscriber.subscribe(...channels);
+    const pair = new Pair(await runIdOf(), channels);
+    const baseUs = Date.now() * 1_000;
+    const tokens = ["t1", "t2", "t3"].map((name) => name.padEnd(40, "0"));
+    const ballot = (): string => String(baseUs + random.integer(-50, 50) * 20_000);
+    const ttl = (): string => String(random.integer(20_000, 90_000));
+    const operation = (): { keys: string[]; args: string[] } => {
+      const resources = random.chance(0.8) ? [random.pick(RESOURCES)] : ["a", "b"];
+      const keys = resources.flatMap(keysOf);
+      const count = String(resources.length);
+      const member = `x:redlock:${random.pick(["p", "q", "gone"])}#${random.integer(1, 3)}`;
+      const token = random.pick(tokens);
+      switch (random.pick(["A", "A", "A", "E", "E", "R", "R", "L"])) {
+        case "A": {
+          const waits = random.chance(0.6);
+          const order = String(baseUs + random.integer(0, 9));
+          return { keys, args: ["A", count, token, ttl(), ballot(), waits ? member : "", order] };
+        }
+        case "E":
+          return { keys, args: ["E", count, token, ttl(), ballot()] };
+        case "R":
+          return { keys, args: ["R", count, token] };
+        default:
+          return { keys, args: ["L", count, member] };
+      }
+    };
+    const same = async (request: Request): Promise<void> => {
+      const { simulated, real } = await pair.run(request);
+      expect(simulated).toEqual(real);
+    };
+    for (let step = 0; step < 700; step += 1) {
+      if (random.chance(0.05)) await pair.delete(random.pick(RESOURCES.flatMap(keysOf)));
+      if (random.chance(0.01)) await pair.delete("{x}:node");
+      if (random.chance(0.02)) await pair.set(random.pick(RESOURCES), "reserved:not a number", 60_000);
+      if (random.chance(0.03)) {
+        const keys = keysOf(random.pick(RESOURCES));
+        await same({ source: forceRelease, keys, args: ["86400000", "30000", "1", String(baseUs)] });
+        continue;
+      }
+      if (random.chance(0.05)) {
+        await same({ source: inspect, keys: [...keysOf(random.pick(RESOURCES)), "{x}:node"], args: ["1"] });
+        continue;
+      }
+      const quarantine = random.chance(0.5) ? "60000" : "0";
+      const operations = Array.from({ length: random.integer(0, 4) }, operation);
+      await same({
+        source: batch,
+        keys: [...(quarantine === "0" ? [] : ["{x}:node"]), ...operations.flatMap(({ keys }) => keys)],
+        args: [
+          quarantine,
+          "86400000",
+          "500000",
+          "30000",
+          random.pick(["0", "1"]),
+          "60000",
+          ...operations.flatMap(({ args }) => args),
+        ],
+      });
+    }
+    await expect.poll(() => received).toEqual(pair.sent);
+    expect(pair.sent.length).toBeGreaterThan(20);
+  });
+
+  it.each([
+    [
+      "SET k v NX PX 20000",
+      "return {redis.call('SET', KEYS[1], 'a', 'NX', 'PX', 20000), redis.call('SET', KEYS[1], 'b', 'PX', 20000, 'NX')}",
+    ],
+    ["a hash as a string", "redis.call('HSET', KEYS[1], 'f', '1') return redis.call('GET', KEYS[1])"],
+    ["a ttl of nothing", "return redis.call('SET', KEYS[1], 'a', 'PX', 0)"],
+    ["a ttl that is no number", "return redis.pcall('SET', KEYS[1], 'a', 'PX', 'x').err"],
+    [
+      "PEXPIRE in the past",
+      "redis.call('SET', KEYS[1], 'a') return {redis.call('PEXPIRE', KEYS[1], -1), redis.call('PTTL', KEYS[1])}",
+    ],
+    [
+      "a key that never expires",
+      "redis.call('SET', KEYS[1], 'a') return {redis.call('PTTL', KEYS[1]), redis.call('TYPE', KEYS[1]).ok}",
+    ],
+  ])("treats %s as a real one does", async (_name, source) => {
+    const pair = new Pair(await runIdOf(), new Set());
+    const { simulated, real } = await pair.run({ source, keys: ["k"], args: [] });
+    expect(simulated).toEqual(real);
+  });
+
+  it("answers sequences of the leader's scripts as a real one does", { timeout: 60_000 }, async () => {
+    const random = new SeededRandom("leader");
+    const pair = new Pair(await runIdOf(), new Set());
+    const term = (): string => String(random.integer(1, 6));
+    const keys = [
+      "k",
+      "{k}:leader",
+      "{k}:terms",
+      "{k}:request",
+      "{k}:candidates",
+      "{k}:ticks",
+      "{k}:paused",
+      "{k}:running",
+      "{k}:requests",
+    ];
+    const [
+      k = "",
+      record = "",
+      terms = "",
+      request = "",
+      candidates = "",
+      ticks = "",
+      paused = "",
+      running = "",
+      requests = "",
+    ] = keys;
+    const requestOf: Record<string, () => Request> = {
+      read: () => ({ source: leader.read, keys: [k, record, terms, request, candidates], args: [term(), "5"] }),
+      write: () => ({
+        source: leader.write,
+        keys: [record, terms, request],
+        args: [term(), term(), `token${term()}`, `record${term()}`, random.pick(["", "e"]), "86400000", "3", "ch"],
+      }),
+      resign: () => ({ source: leader.resign, keys: [request], args: [term(), "x", "60000", "ch"] }),
+      stand: () => ({
+        source: leader.stand,
+        keys: [candidates],
+        args: [`c${term()}`, term(), "v", random.pick(["0", "60000"])],
+      }),
+      claim: () => ({
+        source: leader.claim,
+        keys: [record, ticks, paused, running],
+        args: [
+          term(),
+          "86400000",
+          ...Array.from({ length: random.integer(1, 3) }, () => [
+            `s${term()}`,
+            term(),
+            term(),
+            "0",
+            random.pick(["once", "least", "skip", "hold"]),
+            "1",
+          ]).flat(),
+        ],
+      }),
+      order: () => ({
+        source: leader.order,
+        keys: [random.pick([paused, requests])],
+        args: [`s${term()}`, `${term()} ${random.pick(["0", "1"])}`, "60000", "ch"],
+      }),
+      ticks: () => ({
+        source: leader.ticks,
+        keys: [record, ticks, paused, running, requests],
+        args: [random.pick(["0", "1"])],
+      }),
+      settle: () => ({ source: leader.settle, keys: [record, running], args: [term(), `s${term()}@${term()}`] }),
+    };
+    const kinds = Object.keys(requestOf);
+    for (let step = 0; step < 500; step += 1) {
+      if (random.chance(0.03)) await pair.delete(random.pick(keys));
+      const made = requestOf[random.pick(kinds)]?.();
+      if (made === undefined) throw new Error("no request");
+      const { simulated, real } = await pair.run(made);
+      expect(simulated).toEqual(real);
+    }
+    expect(pair.store.dump().length).toBeGreaterThan(3);
+  });
+});
+
+function keysOf(resource: string): string[] {
+  const base = resource.startsWith("{") ? resource : `{${resource}}`;
+  return [resource, `${base}:fence`, `${base}:waiters`];
+}

@@ -1,0 +1,89 @@
+/** Runs a script's real source on a simulated store, with Redis' conversions between replies and Lua values. */
+import { type CompiledScript, compileLua } from "../lua/compile.ts";
+import { LuaError, type LuaFunction, LuaTable, type LuaValue } from "../lua/runtime.ts";
+import { type Reply, ReplyError, Status, type Store } from "./store.ts";
+
+/** A reply as a client gets it. */
+export type ClientReply = null | number | string | ClientReply[];
+
+const compiled = new Map<string, CompiledScript>();
+
+/** @throws ReplyError, as EVALSHA answers with an error */
+export function evaluate(store: Store, source: string, keys: readonly string[], args: readonly string[]): ClientReply {
+  let script = compiled.get(source);
+  if (script === undefined) {
+    script = compileLua(source);
+    compiled.set(source, script);
+  }
+  const redis = new LuaTable();
+  redis.set("call", callOn(store));
+  redis.set("pcall", protectedCallOn(store));
+  try {
+    const values = script({ KEYS: LuaTable.of(keys), ARGV: LuaTable.of(args), redis });
+    return toClient(values[0]);
+  } catch (error) {
+    if (error instanceof LuaError) throw new ReplyError(error.message);
+    throw error;
+  }
+}
+
+function callOn(store: Store): LuaFunction {
+  return (name, ...args) => {
+    try {
+      return [toLua(store.call(argument(name), args.map(argument)))];
+    } catch (error) {
+      if (error instanceof ReplyError) throw new LuaError(errorTable(error));
+      throw error;
+    }
+  };
+}
+
+function protectedCallOn(store: Store): LuaFunction {
+  const call = callOn(store);
+  return (...args) => {
+    try {
+      return call(...args);
+    } catch (error) {
+      if (error instanceof LuaError) return [error.value];
+      throw error;
+    }
+  };
+}
+
+function errorTable(error: ReplyError): LuaTable {
+  const table = new LuaTable();
+  table.set("err", error.message);
+  return table;
+}
+
+/** Redis prints a number argument with `%.17g`: an integer as its digits. */
+function argument(value: LuaValue): string {
+  if (typeof value === "string") return value;
+  if (typeof value === "number") return String(value);
+  throw new LuaError("Lua redis lib command arguments must be strings or integers");
+}
+
+function toLua(reply: Reply): Exclude<LuaValue, undefined> {
+  if (reply === null) return false;
+  if (typeof reply === "string" || typeof reply === "number") return reply;
+  if (reply instanceof Status) {
+    const table = new LuaTable();
+    table.set("ok", reply.text);
+    return table;
+  }
+  return LuaTable.of(reply.map(toLua));
+}
+
+function toClient(value: LuaValue): ClientReply {
+  if (value === undefined || value === false) return null;
+  if (value === true) return 1;
+  if (typeof value === "number") return Math.trunc(value);
+  if (typeof value === "string") return value;
+  if (!(value instanceof LuaTable)) return null;
+  const [error, status] = [value.get("err"), value.get("ok")];
+  if (typeof error === "string") throw new ReplyError(error);
+  if (typeof status === "string") return status;
+  const list: ClientReply[] = [];
+  for (let index = 1; value.get(index) !== undefined; index += 1) list.push(toClient(value.get(index)));
+  return list;
+}

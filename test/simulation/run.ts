@@ -1,0 +1,126 @@
+/** `npm run simulate`: see `--help`. */
+import { mkdirSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { DIRECTED, runDirected } from "./directed.ts";
+import { type Engine, loadEngine } from "./engine.ts";
+import { isCaught, type MutationResult, runMutation } from "./mutation-run.ts";
+import { MUTATIONS } from "./mutations.ts";
+import { timelinePage } from "./report/svg.ts";
+import { mutationTable } from "./report/table.ts";
+import { timelineText } from "./report/text.ts";
+import { runSchedule, type ScheduleResult } from "./schedule.ts";
+import { search } from "./search.ts";
+
+const HELP = `npm run simulate -- [options]
+
+Runs the real lock code in a seeded virtual world full of faults and checks every invariant after every step.
+
+  --seed S       seeds are S/1, S/2, …; a seed with a slash replays that one schedule, with its timeline (default: drawn)
+  --runs N       schedules (default 2000)
+  --nodes N      nodes of every schedule (default: 1 to 5, drawn)
+  --minutes M    simulated minutes of faults per schedule (default: a few leases)
+  --mutations    takes each protection away instead and shows which invariant breaks
+  --only TEXT    with --mutations: only protections whose name contains TEXT
+  --out FOLDER   where pictures of violations go (default: a temporary folder)
+`;
+
+const { values } = parseArgs({
+  options: {
+    seed: { type: "string" },
+    runs: { type: "string" },
+    nodes: { type: "string" },
+    minutes: { type: "string" },
+    mutations: { type: "boolean", default: false },
+    only: { type: "string", default: "" },
+    out: { type: "string", default: join(tmpdir(), "x-simulation") },
+    help: { type: "boolean", default: false },
+  },
+});
+
+function print(text: string): void {
+  process.stdout.write(`${text}\n`);
+}
+
+function showProgress(text: string): void {
+  if (process.stderr.isTTY) process.stderr.write(`\r\u001b[2K${text}`);
+}
+
+function numberOf(name: string, text: string | undefined, least: number): number | undefined {
+  if (text === undefined) return undefined;
+  const number = Number(text);
+  if (!(number >= least)) throw new RangeError(`--${name} must be a number >= ${least}, got ${text}`);
+  return number;
+}
+
+const seed = values.seed ?? Math.floor(Math.random() * 2 ** 32).toString(36);
+const world = { nodeCount: numberOf("nodes", values.nodes, 1), minutes: numberOf("minutes", values.minutes, 0) };
+
+function draw(result: ScheduleResult): string {
+  mkdirSync(values.out, { recursive: true });
+  const file = join(values.out, `${result.seed.replaceAll(/[^\w-]+/g, "-")}.html`);
+  writeFileSync(file, timelinePage(result));
+  return file;
+}
+
+function explain(result: ScheduleResult): void {
+  print(timelineText({ ...result, happenings: result.happenings.slice(-200) }));
+  print(`picture: ${draw(result)}`);
+}
+
+async function simulate(engine: Engine): Promise<boolean> {
+  for (const name of DIRECTED) {
+    const result = await runDirected(engine, name);
+    if (result.violation === undefined) continue;
+    explain(result);
+    return false;
+  }
+  if (seed.includes("/")) {
+    const result = await runSchedule(engine, seed, { ...world, record: true });
+    explain(result);
+    return result.violation === undefined;
+  }
+  const startedMs = performance.now();
+  const found = await search(engine, {
+    seed,
+    runs: numberOf("runs", values.runs, 1) ?? 2_000,
+    ...world,
+    onResult: (_result, done) => {
+      const seconds = (performance.now() - startedMs) / 1_000;
+      showProgress(`${done} schedules, ${(done / seconds).toFixed(0)} a second`);
+    },
+  });
+  showProgress("");
+  const { runs, events, grants, seconds } = found;
+  print(
+    `seed ${seed}: ${runs} schedules (${grants} grants, ${events} events) in ${seconds.toFixed(1)} s: ` +
+      `${(runs / seconds).toFixed(0)} schedules a second, and ${DIRECTED.length} directed ones`,
+  );
+  const first = found.violations[0];
+  if (first === undefined) {
+    print("no invariant broke");
+    return true;
+  }
+  print(`replay with: npm run simulate -- --seed ${first.result.seed}\n`);
+  explain(await runSchedule(engine, first.result.seed, { ...world, record: true }));
+  return false;
+}
+
+async function mutate(): Promise<boolean> {
+  const results: MutationResult[] = [];
+  const budget = numberOf("runs", values.runs, 1) ?? 2_000;
+  for (const mutation of MUTATIONS.filter(({ protection }) => protection.includes(values.only))) {
+    showProgress(`${mutation.protection} …`);
+    results.push(await runMutation(mutation, { seed, budget, quick: false }));
+  }
+  showProgress("");
+  print(`seed ${seed}, at most ${budget} random schedules each\n`);
+  print(mutationTable(results));
+  const caught = results.filter(isCaught);
+  print(`\n${caught.length} of ${results.length} caught`);
+  return caught.length === results.length;
+}
+
+if (values.help) print(HELP);
+else process.exitCode = (values.mutations ? await mutate() : await simulate(await loadEngine())) ? 0 : 1;

@@ -1,0 +1,221 @@
+/**
+ * One schedule: everything that happens in a world with this seed. First faults strike while clients take and release locks; then the world is
+ * quiet, and everybody must get a lock within a bound, give it back, and leave nothing behind.
+ */
+import { INVARIANTS, type Interval, LockChecker } from "./checker.ts";
+import { Client } from "./client.ts";
+import type { Engine } from "./engine.ts";
+import { Faults } from "./faults.ts";
+import type { ClientReply } from "./redis/scripts.ts";
+import { describeSetting, drawSetting, type Setting, type SettingOptions } from "./setting.ts";
+import { Server } from "./world/server.ts";
+import { type Happening, type Violation, World } from "./world/world.ts";
+
+export interface ScheduleOptions extends SettingOptions {
+  readonly record?: boolean;
+}
+
+export interface ScheduleResult {
+  readonly seed: string;
+  /** What was drawn from the seed, in words. */
+  readonly about: readonly string[];
+  readonly violation: Violation | undefined;
+  readonly grants: number;
+  readonly events: number;
+  readonly endMs: number;
+  /** Empty unless recorded. */
+  readonly happenings: readonly Happening[];
+  readonly intervals: readonly Interval[];
+}
+
+export async function runSchedule(
+  engine: Engine,
+  seed: string,
+  options: ScheduleOptions = {},
+): Promise<ScheduleResult> {
+  const world = new World(seed, { record: options.record === true });
+  const setting = drawSetting(world.random, options);
+  const schedule = new Schedule(engine, world, setting);
+  await schedule.run();
+  return {
+    seed,
+    about: describeSetting(setting),
+    violation: world.violation,
+    grants: schedule.checker.grantCount,
+    events: world.eventCount,
+    endMs: world.nowMs,
+    happenings: world.happenings,
+    intervals: schedule.checker.intervals,
+  };
+}
+
+class Schedule {
+  readonly checker: LockChecker;
+  readonly #engine: Engine;
+  readonly #world: World;
+  readonly #setting: Setting;
+  readonly #servers: readonly Server[];
+  readonly #faults: Faults;
+  #clients: Client[] = [];
+  #clientCount = 0;
+
+  constructor(engine: Engine, world: World, setting: Setting) {
+    this.#engine = engine;
+    this.#world = world;
+    this.#setting = setting;
+    this.checker = new LockChecker(world);
+    const { random } = world;
+    this.#servers = Array.from({ length: setting.nodeCount }, (_, index) => {
+      return new Server(world, {
+        name: `node ${index + 1}`,
+        rate: 1 + random.pick([-0.49, 0, 0.49]) * setting.driftFactor,
+        clockOffsetMs: random.between(-20, 20),
+      });
+    });
+    for (const server of this.#servers) server.onExecuted = (at, args, reply) => this.#executed(at, args, reply);
+    this.#faults = new Faults(world, setting, this.#servers, () => this.#clients);
+  }
+
+  async run(): Promise<void> {
+    const { setting } = this;
+    for (const server of this.#servers) server.beSettled();
+    for (let count = 0; count < setting.machineCount; count += 1) this.#addClient();
+    this.#faults.start();
+    await this.#pass(setting.faultyMs);
+    await this.#recover();
+    await this.#leaveNothing();
+    await this.#close();
+  }
+
+  get setting(): Setting {
+    return this.#setting;
+  }
+
+  get #quarantineMs(): number {
+    return Math.ceil(this.#setting.maxTtl * (1 + this.#setting.driftFactor)) + 310;
+  }
+
+  async #pass(ms: number): Promise<void> {
+    await this.#world.run(this.#world.nowMs + ms, () => this.checker.check());
+  }
+
+  #addClient(): void {
+    const { random } = this.#world;
+    this.#clientCount += 1;
+    const client = new Client(
+      {
+        world: this.#world,
+        setting: this.#setting,
+        servers: this.#servers,
+        checker: this.checker,
+        engine: this.#engine,
+        faults: () => this.#faults,
+        onKilled: () => {
+          this.#clients = this.#clients.filter((each) => each !== client);
+          this.#world.at(this.#world.nowMs + random.between(5, 200), () => this.#addClient());
+        },
+      },
+      `client ${this.#clientCount}`,
+    );
+    this.#clients.push(client);
+    client.start();
+  }
+
+  /** The faults stop: whatever is broken has been repaired a moment later. */
+  async #recover(): Promise<void> {
+    const { maxTtl, nodeTimeout } = this.#setting;
+    this.#world.becomeQuiet();
+    this.#world.tell("world", "fault", () => "no faults from here on");
+    for (const client of this.#clients) for (const link of client.links) link.heal();
+    await this.#pass(1.4 * maxTtl + 250);
+    const boundMs = Math.ceil(this.#quarantineMs + maxTtl + 20 * nodeTimeout + 6_000);
+    for (const client of this.#clients) {
+      for (const resource of this.#setting.resources) {
+        client.machine.deliver("timer", () => void client.recover(resource, boundMs));
+      }
+    }
+    await this.#pass(1.05 * boundMs + 1_000);
+    this.#checkAnswers();
+  }
+
+  /** A node that answers late leaves no key of a lock that everybody has let go. */
+  async #leaveNothing(): Promise<void> {
+    const { nodeTimeout, resources, maxTtl } = this.#setting;
+    const [resource = ""] = resources;
+    await this.#pass(2 * maxTtl);
+    for (const client of this.#clients) {
+      this.#world.random.pick(client.links).stall("both", 1.5 * nodeTimeout);
+      client.machine.deliver("timer", () => void client.passBy(resource));
+      await this.#pass(3 * nodeTimeout + 60);
+      const left = this.#servers.filter((server) => {
+        const text = server.store.peek(resource)?.text;
+        return text !== undefined && !text.startsWith("reserved:");
+      });
+      if (left.length === 0 || maxTtl < 4 * nodeTimeout + 100) continue;
+      this.#world.violate(
+        INVARIANTS.leftBehind,
+        `${left.map(({ name }) => name).join(", ")} still has the key of ${resource}`,
+      );
+    }
+  }
+
+  async #close(): Promise<void> {
+    const closing = this.#clients.map((client) => {
+      const state = { isClosed: false, name: client.machine.name };
+      client.machine.deliver("timer", () => {
+        void client.redlock.close().then(() => {
+          state.isClosed = true;
+        });
+      });
+      return state;
+    });
+    await this.#pass(20 * this.#setting.nodeTimeout + 1_000);
+    this.#checkAnswers();
+    const open = closing.find(({ isClosed }) => !isClosed);
+    if (open !== undefined) this.#world.violate(INVARIANTS.answers, `close() of ${open.name} does not end`);
+  }
+
+  #checkAnswers(): void {
+    for (const client of this.#clients) {
+      for (const what of client.overdue()) {
+        this.#world.violate(INVARIANTS.answers, `${what} of ${client.machine.name} has not been answered`);
+      }
+    }
+  }
+
+  #executed(server: Server, args: readonly string[], reply: ClientReply): void {
+    if (this.#world.isRecording) this.#tellExecuted(server, args, reply);
+    this.#checkExpiries(server);
+    if (args[6] === "A" || args[6] === "E" || args[6] === "R") this.#faults.provoke({ server });
+  }
+
+  #tellExecuted(server: Server, args: readonly string[], reply: ClientReply): void {
+    if (!Array.isArray(reply) || args[6] === undefined) return;
+    this.#world.tell(server.name, "node", () => `${describeOperations(args)} -> ${JSON.stringify(reply.slice(2))}`);
+  }
+
+  #checkExpiries(server: Server): void {
+    for (const resource of this.#setting.resources) {
+      const key = server.store.peek(resource);
+      if (key === undefined) continue;
+      const leftMs = (key.expiresMs ?? Number.POSITIVE_INFINITY) - server.nowUs() / 1_000;
+      const mostMs = Math.max(this.#setting.maxTtl, 1_000) + 1;
+      if (leftMs > mostMs) {
+        this.#world.violate(
+          INVARIANTS.expiry,
+          `${resource} on ${server.name} lives for ${leftMs} ms, maxTtl is ${this.#setting.maxTtl}`,
+        );
+      }
+    }
+  }
+}
+
+/** The operations of a batch, tokens cut short. */
+function describeOperations(args: readonly string[]): string {
+  return args
+    .slice(6)
+    .map((argument) =>
+      /^[0-9a-f]{40}$/.test(argument) ? argument.slice(0, 6) : argument.replace(/^x:redlock:(.{4}).*#/, "$1#"),
+    )
+    .join(" ");
+}

@@ -1,0 +1,57 @@
+/** Runs many schedules side by side, in the order of their seeds, until enough of them break an invariant. */
+import type { Engine } from "./engine.ts";
+import { runSchedule, type ScheduleResult } from "./schedule.ts";
+import type { SettingOptions } from "./setting.ts";
+
+/** Worlds that share a turn of the real event loop. */
+const SIDE_BY_SIDE = 16;
+
+export interface SearchOptions extends SettingOptions {
+  /** Seeds are `<seed>` followed by `/1`, `/2`, … */
+  readonly seed: string;
+  readonly runs: number;
+  /** Ends the search early. Default: 1. */
+  readonly violations?: number;
+  readonly onResult?: (result: ScheduleResult, done: number) => void;
+}
+
+export interface SearchResult {
+  readonly runs: number;
+  readonly events: number;
+  readonly grants: number;
+  readonly seconds: number;
+  /** The first ones, in the order of their seeds, with the number of the schedule. */
+  readonly violations: readonly { readonly run: number; readonly result: ScheduleResult }[];
+}
+
+export async function search(engine: Engine, options: SearchOptions): Promise<SearchResult> {
+  const startedMs = performance.now();
+  const wanted = options.violations ?? 1;
+  const found: { readonly run: number; readonly result: ScheduleResult }[] = [];
+  let [next, done, events, grants] = [1, 0, 0, 0];
+  const worker = async (): Promise<void> => {
+    while (next <= options.runs && found.length < wanted) {
+      const run = next;
+      next += 1;
+      const result = await runSchedule(engine, seedOf(options.seed, run), options);
+      done += 1;
+      events += result.events;
+      grants += result.grants;
+      if (result.violation !== undefined) found.push({ run, result });
+      options.onResult?.(result, done);
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(SIDE_BY_SIDE, options.runs) }, worker));
+  return {
+    runs: done,
+    events,
+    grants,
+    seconds: (performance.now() - startedMs) / 1_000,
+    violations: found.toSorted((a, b) => a.run - b.run),
+  };
+}
+
+/** A full seed, with a slash, is taken as it is: it replays one schedule. */
+function seedOf(seed: string, run: number): string {
+  return seed.includes("/") ? seed : `${seed}/${run}`;
+}

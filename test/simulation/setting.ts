@@ -1,0 +1,88 @@
+/** What is drawn from the seed before a run: its size, its clocks, its network, and which classes of faults strike (a swarm: few at a time). */
+
+import type { NetworkOptions } from "./world/link.ts";
+import type { SeededRandom } from "./world/random.ts";
+
+export const FAULTS = [
+  "slow",
+  "stall",
+  "partition",
+  "reset",
+  "server freeze",
+  "crash",
+  "failover",
+  "flush",
+  "client freeze",
+  "client stall",
+  "suspend",
+  "client kill",
+  "wall clock step",
+] as const;
+
+export type FaultClass = (typeof FAULTS)[number];
+
+export interface Setting {
+  readonly nodeCount: number;
+  readonly machineCount: number;
+  readonly tasksPerMachine: number;
+  readonly resources: readonly string[];
+  /** How long faults strike, in ms. */
+  readonly faultyMs: number;
+  readonly maxTtl: number;
+  readonly nodeTimeout: number;
+  readonly driftFactor: number;
+  readonly retryJitter: number;
+  /** How far a client's wall clock may be off, in ms. */
+  readonly skewMs: number;
+  readonly network: NetworkOptions;
+  readonly faults: ReadonlySet<FaultClass>;
+  /** Mean pause between two faults, in ms. */
+  readonly faultPauseMs: number;
+  /** Chance that something that just happened (a grant, a release) provokes a fault. */
+  readonly provoked: number;
+}
+
+export interface SettingOptions {
+  readonly nodeCount?: number | undefined;
+  readonly minutes?: number | undefined;
+}
+
+const LOSES_DATA: readonly FaultClass[] = ["crash", "failover", "flush"];
+
+export function drawSetting(random: SeededRandom, options: SettingOptions): Setting {
+  const faults = new Set(FAULTS.filter(() => random.chance(0.35)));
+  // A suspended machine whose wall clock is set back meanwhile believes too long: an assumption, not a promise.
+  if (faults.has("suspend")) faults.delete("wall clock step");
+  const losesData = LOSES_DATA.some((fault) => faults.has(fault));
+  const maxTtl = random.pick([600, 1_500, 4_000]);
+  return {
+    nodeCount: options.nodeCount ?? random.pick(losesData ? [3, 3, 5] : [1, 2, 3, 3, 4, 5]),
+    machineCount: random.integer(2, 4),
+    tasksPerMachine: random.integer(1, 2),
+    resources: random.chance(0.7) ? ["orders"] : ["orders", "stock"],
+    faultyMs: options.minutes === undefined ? random.between(1.5, 4) * maxTtl : options.minutes * 60_000,
+    maxTtl,
+    nodeTimeout: random.integer(20, 150),
+    driftFactor: random.pick([0.01, 0.05]),
+    retryJitter: random.pick([0, 0, 10, 50]),
+    // Tokens keep their order over a loss of data only while clocks agree better than maxTtl (design §2).
+    skewMs: losesData ? 40 : random.pick([0, 50, 2_000, 100_000]),
+    network: {
+      delayMs: random.between(0.1, 3),
+      jitterMs: random.between(0.1, 5),
+      slowChance: faults.has("slow") ? random.between(0.02, 0.3) : 0,
+      slowMs: random.between(10, 400),
+    },
+    faults,
+    faultPauseMs: random.between(30, 500),
+    provoked: random.pick([0, 0.1, 0.3]),
+  };
+}
+
+export function describeSetting(setting: Setting): readonly string[] {
+  return [
+    `${setting.nodeCount} nodes, ${setting.machineCount} clients, ${setting.tasksPerMachine} tasks each, on ${setting.resources.join(" and ")}`,
+    `maxTtl ${setting.maxTtl} ms, nodeTimeout ${setting.nodeTimeout} ms, driftFactor ${setting.driftFactor}, clocks off by up to ${setting.skewMs} ms`,
+    `faults: ${[...setting.faults].join(", ") || "none"}`,
+  ];
+}

@@ -1,0 +1,61 @@
+import { describe, expect, it } from "vitest";
+import { DIRECTED, runDirected } from "./directed.ts";
+import { loadEngine } from "./engine.ts";
+import { isCaught, runMutation } from "./mutation-run.ts";
+import { MUTATIONS } from "./mutations.ts";
+import { timelineSvg } from "./report/svg.ts";
+import { timelineText } from "./report/text.ts";
+import { runSchedule } from "./schedule.ts";
+import { search } from "./search.ts";
+
+const SEED = process.env["SIMULATION_SEED"] ?? "ci";
+const engine = await loadEngine();
+
+describe("simulation", () => {
+  it("keeps every invariant in random schedules full of faults", { timeout: 120_000 }, async () => {
+    const found = await search(engine, { seed: SEED, runs: 500 });
+    expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
+    expect(found.grants).toBeGreaterThan(found.runs);
+  });
+
+  it.each(DIRECTED)("keeps every invariant in the directed schedule: %s", async (name) => {
+    const result = await runDirected(engine, name);
+    expect(result.violation).toBeUndefined();
+    expect(result.grants).toBeGreaterThan(0);
+  });
+
+  it("replays a run from its seed", async () => {
+    const runs = [1, 2].map(() => runSchedule(engine, "replay/1", { record: true }));
+    const [first, second] = await Promise.all(runs);
+    expect(second?.happenings).toEqual(first?.happenings);
+    expect(first?.happenings.length).toBeGreaterThan(100);
+  });
+
+  it("tells a violation as a timeline and a picture", async () => {
+    const [mutation] = MUTATIONS.filter(({ protection }) => protection === "token compare");
+    const broken = await loadEngine(mutation?.patches);
+    const found = await search(broken, { seed: SEED, runs: 200 });
+    const seed = found.violations[0]?.result.seed ?? "";
+    const result = await runSchedule(broken, seed, { record: true });
+    expect(result.violation).toEqual(found.violations[0]?.result.violation);
+    expect(timelineText(result)).toContain("exclusion broke at");
+    expect(timelineSvg(result)).toMatch(/^<svg .*exclusion<\/text>.*<\/svg>$/s);
+  });
+});
+
+describe("mutations", () => {
+  it.each(MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(
+    "breaks an invariant without: %s",
+    { timeout: 120_000 },
+    async (_protection, mutation) => {
+      const result = await runMutation(mutation, { seed: SEED, budget: 600, quick: true });
+      expect(isCaught(result)).toBe(true);
+    },
+  );
+
+  it("fails loudly when the text to replace is not there once", async () => {
+    const patch = { file: "redlock-core/src/quorum.ts", find: "tally", replace: "count" };
+    await expect(loadEngine([patch])).rejects.toThrow('must contain "tally" once');
+    await expect(loadEngine([{ ...patch, file: "redlock-core/src/none.ts" }])).rejects.toThrow("no source was loaded");
+  });
+});

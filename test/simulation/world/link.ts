@@ -1,0 +1,298 @@
+/**
+ * A client's view of one server: the `LockNode` that the production code gets, and the TCP connections under it.
+ *
+ * First in, first out per connection; delays, stalls (packets lost and sent again later), resets. What was sent on a connection that
+ * is reset may still be executed, in part: the bytes that were already on their way. The adapter's promises hold: nothing is
+ * queued while disconnected, nothing is sent twice.
+ */
+import type { LockNode, NodeScript, NodeState } from "@x/redlock-core";
+import type { ClientReply } from "../redis/scripts.ts";
+import { ReplyError } from "../redis/store.ts";
+import type { Machine } from "./machine.ts";
+import type { Server } from "./server.ts";
+import type { World } from "./world.ts";
+
+export interface NetworkOptions {
+  readonly delayMs: number;
+  readonly jitterMs: number;
+  /** Share of messages that take up to `slowMs`. */
+  readonly slowChance: number;
+  readonly slowMs: number;
+}
+
+type Settle = { readonly resolve: (reply: unknown) => void; readonly reject: (error: Error) => void };
+
+/** One direction of a connection. */
+class Lane {
+  #lastMs = 0;
+
+  arrival(atMs: number): number {
+    this.#lastMs = Math.max(this.#lastMs, atMs);
+    return this.#lastMs;
+  }
+}
+
+interface Connection {
+  readonly incarnation: number;
+  readonly up: Lane;
+  readonly down: Lane;
+  readonly pending: Set<Settle>;
+  /** The client's end is closed: no reply reaches it. */
+  isClosed: boolean;
+  /** Requests that arrive after this true time are lost with the connection. */
+  lostFromMs: number;
+}
+
+interface Subscription {
+  readonly channel: string;
+  readonly listener: (message: string) => void;
+  leave: () => void;
+  isStopped: boolean;
+}
+
+export class Link implements LockNode {
+  readonly name: string;
+  readonly machine: Machine;
+  readonly server: Server;
+  readonly #world: World;
+  readonly #network: NetworkOptions;
+  readonly #listeners = new Set<() => void>();
+  readonly #subscriptions = new Set<Subscription>();
+  readonly #stopWatching: () => void;
+  #messages = new Lane();
+  #state: NodeState = "connecting";
+  #connection: Connection | undefined;
+  #isClosed = false;
+  #failures = 0;
+  #stalledUntilMs: { up: number; down: number } = { up: 0, down: 0 };
+  lastError: Error | undefined;
+
+  constructor(machine: Machine, server: Server, network: NetworkOptions) {
+    this.machine = machine;
+    this.server = server;
+    this.#world = machine.world;
+    this.#network = network;
+    this.name = server.name;
+    this.#stopWatching = server.onCrash(() => this.#onCrash());
+    this.#connectAfter(this.#delayMs());
+  }
+
+  get state(): NodeState {
+    return this.#state;
+  }
+
+  eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
+    const connection = this.#connection;
+    if (this.#isClosed || this.#state !== "ready" || connection === undefined) {
+      return Promise.reject(new Error("not connected"));
+    }
+    return new Promise((resolve, reject) => {
+      const settle: Settle = { resolve, reject };
+      connection.pending.add(settle);
+      const arrivesMs = connection.up.arrival(this.#arrival("up"));
+      this.#world.at(arrivesMs, () => {
+        if (arrivesMs >= connection.lostFromMs || connection.incarnation !== this.server.incarnation) return;
+        this.server.receive(() => this.#execute(connection, settle, { source: script.source, keys, args }));
+      });
+    });
+  }
+
+  subscribe(channel: string, listener: (message: string) => void): Promise<() => void> {
+    const subscription: Subscription = { channel, listener, leave: () => undefined, isStopped: false };
+    this.#subscriptions.add(subscription);
+    return new Promise((resolve) => {
+      this.#enrol(subscription, () =>
+        resolve(() => {
+          subscription.isStopped = true;
+          this.#subscriptions.delete(subscription);
+          this.#world.at(this.#arrival("up"), () => subscription.leave());
+        }),
+      );
+    });
+  }
+
+  onStateChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  close(): Promise<void> {
+    this.#isClosed = true;
+    this.#stopWatching();
+    this.#cut("connection closed", 0);
+    for (const subscription of this.#subscriptions) subscription.leave();
+    this.#subscriptions.clear();
+    return Promise.resolve();
+  }
+
+  /** The process behind this end is gone; the server hears of it later. */
+  abandon(): void {
+    this.#isClosed = true;
+    this.#stopWatching();
+    const closesMs = this.#world.nowMs + this.#world.random.between(0, 50);
+    if (this.#connection !== undefined) this.#connection.lostFromMs = closesMs;
+    this.#world.at(closesMs, () => {
+      for (const subscription of this.#subscriptions) subscription.leave();
+    });
+  }
+
+  /** Nothing gets through in these directions for `ms`; what is sent meanwhile arrives afterwards. */
+  stall(directions: "up" | "down" | "both", ms: number): void {
+    const untilMs = this.#world.nowMs + ms;
+    if (directions !== "down") this.#stalledUntilMs.up = Math.max(this.#stalledUntilMs.up, untilMs);
+    if (directions !== "up") this.#stalledUntilMs.down = Math.max(this.#stalledUntilMs.down, untilMs);
+  }
+
+  heal(): void {
+    this.#stalledUntilMs = { up: 0, down: 0 };
+  }
+
+  /** The connection breaks. What is under way to the server still arrives for up to `lateMs`. */
+  reset(lateMs: number): void {
+    this.#cut("read ECONNRESET", lateMs);
+    for (const subscription of this.#subscriptions) {
+      subscription.leave();
+      this.#world.at(this.#world.nowMs + this.#world.random.between(20, 200), () => this.#enrol(subscription));
+    }
+  }
+
+  #execute(
+    connection: Connection,
+    settle: Settle,
+    request: { readonly source: string; readonly keys: readonly string[]; readonly args: readonly string[] },
+  ): void {
+    let reply: ClientReply;
+    let error: Error | undefined;
+    try {
+      reply = this.server.execute(request.source, request.keys, request.args);
+    } catch (thrown) {
+      if (!(thrown instanceof ReplyError)) throw thrown;
+      error = thrown;
+    }
+    this.#world.at(connection.down.arrival(this.#arrival("down")), () => {
+      if (connection.isClosed) return;
+      this.machine.deliver("message", () => {
+        if (!connection.pending.delete(settle)) return;
+        if (error === undefined) settle.resolve(reply);
+        else settle.reject(error);
+      });
+    });
+  }
+
+  #delayMs(): number {
+    const { delayMs, jitterMs, slowChance, slowMs } = this.#network;
+    const { random } = this.#world;
+    const slow = !this.#world.isQuiet && random.fraction() < slowChance ? random.fraction() * slowMs : 0;
+    return delayMs + random.fraction() * jitterMs + slow;
+  }
+
+  #arrival(direction: "up" | "down"): number {
+    return Math.max(this.#world.nowMs, this.#stalledUntilMs[direction]) + this.#delayMs();
+  }
+
+  #become(state: NodeState): void {
+    if (state === this.#state) return;
+    this.#state = state;
+    for (const listener of [...this.#listeners]) listener();
+  }
+
+  #onCrash(): void {
+    for (const subscription of this.#subscriptions) subscription.leave();
+    const { random } = this.#world;
+    const noticedAfterMs = random.chance(0.7) ? this.#delayMs() : random.between(50, 1_500);
+    const connection = this.#connection;
+    this.#world.at(this.#world.nowMs + noticedAfterMs, () => {
+      if (this.#isClosed) return;
+      if (this.#connection === connection) this.#cut("connection closed by the server", 0);
+      for (const subscription of this.#subscriptions) this.#enrol(subscription);
+    });
+  }
+
+  /** The client's end is told now (or when its machine runs again); then it reconnects. */
+  #cut(message: string, lateMs: number): void {
+    const connection = this.#connection;
+    if (connection === undefined) return;
+    this.#connection = undefined;
+    connection.isClosed = true;
+    connection.lostFromMs = this.#world.nowMs + lateMs;
+    const fail = (): void => {
+      const error = new Error(message);
+      this.lastError = error;
+      const pending = [...connection.pending];
+      connection.pending.clear();
+      for (const { reject } of pending) reject(error);
+      this.#become("down");
+    };
+    if (this.#isClosed) {
+      fail();
+      return;
+    }
+    // Until it is told, its requests go into a connection that is no more.
+    this.#connection = { ...connection, pending: connection.pending, isClosed: true, lostFromMs: 0 };
+    const told = this.#connection;
+    this.machine.deliver("message", () => {
+      if (this.#connection === told) this.#connection = undefined;
+      fail();
+      if (!this.#isClosed) this.#connectAfter(this.#reconnectDelayMs());
+    });
+  }
+
+  #reconnectDelayMs(): number {
+    this.#failures += 1;
+    return Math.min(50 * 2 ** this.#failures, 1_000) * this.#world.random.between(0.3, 1);
+  }
+
+  #connectAfter(ms: number): void {
+    this.#world.at(this.#world.nowMs + ms, () => {
+      if (this.#isClosed || !this.machine.isAlive || this.#connection !== undefined) return;
+      const readyMs = Math.max(this.#arrival("up"), this.#arrival("down")) + this.#delayMs();
+      this.#world.at(readyMs, () => {
+        if (this.#isClosed || this.#connection !== undefined) return;
+        if (!this.server.isUp || this.server.isFrozen) {
+          this.#connectAfter(this.#reconnectDelayMs());
+          return;
+        }
+        const { incarnation } = this.server;
+        this.machine.deliver("message", () => {
+          if (this.#isClosed || this.#connection !== undefined) return;
+          if (incarnation !== this.server.incarnation) {
+            this.#connectAfter(this.#reconnectDelayMs());
+            return;
+          }
+          this.#failures = 0;
+          this.#connection = {
+            incarnation,
+            up: new Lane(),
+            down: new Lane(),
+            pending: new Set(),
+            isClosed: false,
+            lostFromMs: Number.POSITIVE_INFINITY,
+          };
+          this.#become("ready");
+        });
+      });
+    });
+  }
+
+  /** Subscribes as soon as the server can be reached; as an adapter does after each reconnection. */
+  #enrol(subscription: Subscription, confirmed: () => void = () => undefined): void {
+    this.#world.at(this.#arrival("up"), () => {
+      if (subscription.isStopped || this.#isClosed) return;
+      if (!this.server.isUp || this.server.isFrozen) {
+        this.#world.at(this.#world.nowMs + 100, () => this.#enrol(subscription, confirmed));
+        return;
+      }
+      subscription.leave();
+      subscription.leave = this.server.subscribe(subscription.channel, {
+        receive: (message) => {
+          this.#world.at(this.#messages.arrival(this.#arrival("down")), () => {
+            if (!this.#isClosed && !subscription.isStopped) {
+              this.machine.deliver("message", () => subscription.listener(message));
+            }
+          });
+        },
+      });
+      this.#world.at(this.#arrival("down"), () => this.machine.deliver("message", confirmed));
+    });
+  }
+}

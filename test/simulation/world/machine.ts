@@ -1,0 +1,169 @@
+/**
+ * A machine with one client process: its clocks, its timers, and whether it runs, is frozen (SIGSTOP: clocks run, nothing happens), suspended
+ * (the monotonic clock stands still as well) or killed.
+ */
+import type { Clock } from "@x/redlock-core";
+import { EPOCH_MS, type World } from "./world.ts";
+
+export interface MachineOptions {
+  readonly name: string;
+  /** Milliseconds of its clocks per true millisecond. */
+  readonly rate: number;
+  readonly wallOffsetMs: number;
+  /** Chance, per reading of a clock, that the process is frozen right there. */
+  readonly stallChance: number;
+  readonly longestStallMs: number;
+}
+
+/** What was due while the machine did not run. */
+interface Waiting {
+  readonly kind: "timer" | "message";
+  readonly run: () => void;
+}
+
+export class Machine {
+  readonly name: string;
+  readonly world: World;
+  readonly clock: Clock;
+  readonly #options: MachineOptions;
+  readonly #monotonicBaseMs: number;
+  #wallStepMs = 0;
+  #suspendedMs = 0;
+  #suspendedSinceMs: number | undefined;
+  #frozenCount = 0;
+  #inbox: Waiting[] = [];
+  #isAlive = true;
+  #frozenMs = 0;
+  #probe: { readonly monotonicMs: number; readonly wallMs: number } | undefined;
+
+  constructor(world: World, options: MachineOptions) {
+    this.world = world;
+    this.name = options.name;
+    this.#options = options;
+    this.#monotonicBaseMs = world.random.between(1_000, 1_000_000);
+    this.clock = {
+      monotonicMs: () => this.#read()?.monotonicMs ?? this.monotonicMs(),
+      wallMs: () => this.#probe?.wallMs ?? Math.floor(this.wallMs()),
+      schedule: (afterMs, run) => this.#schedule(afterMs, run),
+      defer: (run) => process.nextTick(run),
+    };
+  }
+
+  get isAlive(): boolean {
+    return this.#isAlive;
+  }
+
+  get isRunning(): boolean {
+    return this.#isAlive && this.#frozenCount === 0;
+  }
+
+  /** For how long the process has been kept from running, in true ms. */
+  get frozenMs(): number {
+    return this.#frozenMs + this.world.stalledMs;
+  }
+
+  /** The clock's reading now; nothing passes. */
+  monotonicMs(): number {
+    const { nowMs } = this.world;
+    const standingMs = this.#suspendedSinceMs === undefined ? 0 : nowMs - this.#suspendedSinceMs;
+    return this.#monotonicBaseMs + this.#options.rate * (nowMs - this.#suspendedMs - standingMs);
+  }
+
+  wallMs(): number {
+    return EPOCH_MS + this.#options.wallOffsetMs + this.#wallStepMs + this.#options.rate * this.world.nowMs;
+  }
+
+  /** Reads something through the production code as if its clock stood there; whatever it computes must not have effects. */
+  withClock<Result>(at: { readonly monotonicMs: number; readonly wallMs: number }, read: () => Result): Result {
+    this.#probe = at;
+    try {
+      return read();
+    } finally {
+      this.#probe = undefined;
+    }
+  }
+
+  /** Runs code of the client now, or when the machine runs again. */
+  deliver(kind: Waiting["kind"], run: () => void): void {
+    if (!this.#isAlive) return;
+    if (this.#frozenCount > 0) {
+      this.#inbox.push({ kind, run });
+      return;
+    }
+    this.world.noteClientCode();
+    run();
+  }
+
+  stepWallClock(byMs: number): void {
+    this.#wallStepMs += byMs;
+  }
+
+  /** Freezes the process for `ms`; freezes may overlap. `first`: what runs first afterwards, as the event loop may have it either way. */
+  freeze(ms: number, first?: Waiting["kind"]): void {
+    this.#frozenCount += 1;
+    this.#frozenMs += ms;
+    this.world.at(this.world.nowMs + ms, () => this.#thaw(first));
+  }
+
+  /** Suspends the machine: the monotonic clock stands still. */
+  suspend(ms: number): void {
+    if (this.#suspendedSinceMs !== undefined) return;
+    this.#suspendedSinceMs = this.world.nowMs;
+    this.#frozenCount += 1;
+    this.#frozenMs += ms;
+    this.world.at(this.world.nowMs + ms, () => {
+      this.#suspendedMs += this.world.nowMs - (this.#suspendedSinceMs ?? this.world.nowMs);
+      this.#suspendedSinceMs = undefined;
+      this.#thaw();
+    });
+  }
+
+  kill(): void {
+    this.#isAlive = false;
+    this.#inbox = [];
+  }
+
+  #read(): { readonly monotonicMs: number } | undefined {
+    if (this.#probe !== undefined) return this.#probe;
+    const { random } = this.world;
+    this.world.pass(random.fraction() * 0.004);
+    if (!this.world.isQuiet && random.fraction() < this.#options.stallChance) {
+      const stallMs = random.between(1, this.#options.longestStallMs);
+      this.world.stall(stallMs);
+      this.world.tell(this.name, "fault", () => `frozen for ${stallMs.toFixed(1)} ms in the middle of a step`);
+    }
+    return undefined;
+  }
+
+  #schedule(afterMs: number, run: () => void): () => void {
+    const dueMs = this.monotonicMs() + Math.max(afterMs, 1);
+    let isCancelled = false;
+    const arm = (): void => {
+      const leftMs = Math.max(dueMs - this.monotonicMs(), 0) / this.#options.rate;
+      const lateMs = this.world.random.fraction() * 1.5;
+      this.world.at(this.world.nowMs + leftMs + lateMs, fire);
+    };
+    const fire = (): void => {
+      if (isCancelled || !this.#isAlive) return;
+      this.deliver("timer", () => {
+        if (isCancelled) return;
+        if (this.monotonicMs() < dueMs) arm();
+        else run();
+      });
+    };
+    arm();
+    return () => {
+      isCancelled = true;
+    };
+  }
+
+  #thaw(kind: Waiting["kind"] = this.world.random.chance(0.5) ? "timer" : "message"): void {
+    this.#frozenCount -= 1;
+    if (this.#frozenCount > 0 || !this.#isAlive) return;
+    const waiting = this.#inbox;
+    this.#inbox = [];
+    const first = waiting.filter((each) => each.kind === kind);
+    const then = waiting.filter((each) => each.kind !== kind);
+    for (const { kind, run } of [...first, ...then]) this.world.at(this.world.nowMs, () => this.deliver(kind, run));
+  }
+}
