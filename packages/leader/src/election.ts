@@ -7,7 +7,7 @@
  * released after the task has ended, not before. Not guaranteed: that work under way stops in time: pass `term.fencingToken` on.
  */
 import { hostname } from "node:os";
-import type { Redlock } from "@x/redlock-core";
+import { type Redlock, RedlockClosedError } from "@x/redlock-core";
 import { cooldownMs, jitteredMs } from "./cooldown.ts";
 import { publish } from "./diagnostics.ts";
 import { Emitter, type Unsubscribe } from "./emitter.ts";
@@ -90,6 +90,7 @@ export class LeaderElection implements AsyncDisposable {
   #isBusy = false;
   #term: HeldTerm | undefined;
   #running: Promise<void> | undefined;
+  #campaigning: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
   #stopDrainTimeoutMs: number | undefined;
   #coolUntilMs = 0;
@@ -149,15 +150,21 @@ export class LeaderElection implements AsyncDisposable {
 
   /**
    * Waits until elected; the process stays alive meanwhile. The caller owns the term: `await using term = await election.campaign()`, or `term.resign()`.
-   * @throws the signal's reason, ElectionStoppedError, ElectionBusyError
+   * @throws the signal's reason, ElectionStoppedError, ElectionBusyError, RedlockClosedError
    */
   async campaign(options: { readonly signal?: AbortSignal } = {}): Promise<LeaderTerm> {
     this.#occupy();
     const linked = linkSignals(abortSignal(options.signal), this.#stop.signal);
     const letGo = keepAlive(this.#readings.clock);
+    const campaigning = this.#campaign(linked.signal);
+    this.#campaigning = campaigning.then(
+      () => undefined,
+      () => undefined,
+    );
     try {
-      return await this.#campaign(linked.signal);
+      return await campaigning;
     } finally {
+      this.#campaigning = undefined;
       letGo();
       linked.unlink();
       this.#vacate();
@@ -187,7 +194,7 @@ export class LeaderElection implements AsyncDisposable {
   /**
    * Campaigns for ever and runs `task` in each term; never two runs of it at once. The process stays alive until it resolves: after `stop()`, after `signal` aborted, or by
    * `onTaskEnd: "stop"`; in each case after the task has ended, unless it outlasted `drainTimeout`.
-   * @throws what `prepare` rejected with, ElectionStoppedError, ElectionBusyError, TypeError, RangeError
+   * @throws what `prepare` rejected with, ElectionStoppedError, ElectionBusyError, RedlockClosedError, TypeError, RangeError
    */
   async run(task: LeaderTask, options?: RunOptions): Promise<void> {
     if (typeof task !== "function") throw new TypeError(`task must be a function, got ${typeof task}`);
@@ -304,11 +311,7 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   #lead(term: HeldTerm, task: LeaderTask, run: ResolvedRunOptions, stop: AbortSignal): Promise<"again" | "stop"> {
-    let runs = false;
-    const overran = (): void => this.#beginOverrun(term.term, run);
-    const stopListening = this.#events.on("lost", () => {
-      if (runs && !term.isCurrent()) overran();
-    });
+    let stopListening: Unsubscribe = () => undefined;
     return lead({
       term,
       task,
@@ -320,10 +323,11 @@ export class LeaderElection implements AsyncDisposable {
       failures: this.#failures,
       listener: {
         taskStarted: () => {
-          runs = true;
+          stopListening = this.#events.on("lost", (lost) => {
+            if (lost.term === term.term) this.#beginOverrun(term.term, run);
+          });
         },
         taskEnded: () => {
-          runs = false;
           stopListening();
           this.#endOverrun(term.term);
         },
@@ -334,7 +338,7 @@ export class LeaderElection implements AsyncDisposable {
     });
   }
 
-  /** Rejects only with the reason of `signal`. */
+  /** Rejects only with the reason of `signal`, or because the `Redlock` was closed. */
   async #campaign(signal: AbortSignal): Promise<HeldTerm> {
     for (let failures = 0; ; ) {
       await this.#untilAllowed(signal);
@@ -349,6 +353,7 @@ export class LeaderElection implements AsyncDisposable {
         if (term !== undefined) return term;
       } catch (error) {
         signal.throwIfAborted();
+        if (error instanceof RedlockClosedError) throw error;
         failures += 1;
         this.#report(error);
         await this.#sleep(
@@ -555,6 +560,7 @@ export class LeaderElection implements AsyncDisposable {
   async #stopAll(): Promise<void> {
     const letGo = keepAlive(this.#readings.clock);
     this.#stop.abort(new ElectionStoppedError(this.name));
+    await this.#campaigning;
     if (this.#running !== undefined) await this.#running;
     else await this.#drainOwnedTerm();
     this.#observer.close();

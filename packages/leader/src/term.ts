@@ -141,9 +141,11 @@ export class HeldTerm implements LeaderTerm {
 
   isCurrent(): boolean {
     if (this.#status.name === "over") return false;
-    const now = this.#parts.readings.read();
+    const { lease, options, readings } = this.#parts;
+    const now = readings.read();
     if (this.#remainingAt(now) > 0) return true;
-    this.#endNow(reasonOfDeadline(this.#parts.lease.anchor(), this.#parts.options.renewDeadline, now));
+    const isLate = remainingMs(lease.anchor(), options.renewDeadline, now) <= 0;
+    this.#endNow(isLate ? reasonOfDeadline(lease.anchor(), options.renewDeadline, now) : "lost-to-other");
     return false;
   }
 

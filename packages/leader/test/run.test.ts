@@ -149,6 +149,31 @@ describe("the task of run()", () => {
     end();
   });
 
+  it("that ignores a request to resign is not begun again before it has ended, though its term has", async () => {
+    const election = candidate("ignores", { cooldown: { initial: 0 } });
+    let begun = 0;
+    let end: () => void = () => undefined;
+    const reasons: LossReason[] = [];
+    election.on("lost", ({ reason }) => reasons.push(reason));
+    const runs = election.run(
+      async (term) => {
+        begun += 1;
+        if (begun === 1) await new Promise<void>((resolve) => (end = resolve));
+        else await untilAborted(term);
+      },
+      { drainTimeout: 50 },
+    );
+    await expect.poll(() => begun).toBe(1);
+    await election.requestResign();
+    await expect.poll(() => reasons, { timeout: 10_000 }).toEqual(["renew-deadline"]);
+    await pause(LEASE.leaseDuration);
+    expect([begun, election.state]).toEqual([1, "idle"]);
+    end();
+    await expect.poll(() => begun, { timeout: 10_000 }).toBe(2);
+    await election.stop();
+    await runs;
+  });
+
   it("is released under at drainTimeout only if that was asked for", async () => {
     const stubborn = candidate("let-go", { leaseDuration: 3_000, renewDeadline: 2_500, retryPeriod: 500 });
     const next = candidate("let-go", { leaseDuration: 3_000, renewDeadline: 2_500, retryPeriod: 500 });
@@ -348,6 +373,20 @@ describe("an election", () => {
     await election.stop();
     await expect(again).rejects.toThrow(ElectionStoppedError);
     await expect(election.campaign()).rejects.toThrow(ElectionStoppedError);
+  });
+
+  it("ends its campaign and its term when the Redlock is closed", async () => {
+    const redlock = connect(nodes.paths);
+    const election = new LeaderElection(redlock, { name: "closed", ...LEASE });
+    const reasons: LossReason[] = [];
+    election.on("lost", ({ reason }) => reasons.push(reason));
+    const running = election.run(untilAborted);
+    await expect.poll(() => election.isLeader()).toBe(true);
+    await redlock.close();
+    expect(election.isLeader()).toBe(false);
+    expect(reasons).toEqual(["lost-to-other"]);
+    await expect(running).rejects.toMatchObject({ code: "CLOSED" });
+    await election.stop();
   });
 
   it("survives listeners that throw", async () => {
