@@ -37,7 +37,8 @@ function report(output: string): Map<string, string> {
 it("arrives at the boards of a sequential pass through every fault, and ends with code 0", {
   timeout: 180_000,
 }, async () => {
-  const { run, leftovers } = startApart("--flights", "2000");
+  // Slow enough that there is work left for every fault.
+  const { run, leftovers } = startApart("--flights", "2000", "--pause", "60");
   await using _ = run;
   expect(await run.exited, run.output).toEqual({ code: 0, signal: null });
   const lines = report(run.output);
@@ -104,7 +105,7 @@ it.each([
   ["SIGINT", 130, "leads, term"],
   ["SIGTERM", 143, "worker-2 killed"],
 ] as const)("cleans up on %s, with code %d", { timeout: 60_000 }, async (signal, code, moment) => {
-  const { run, leftovers } = startApart("--flights", "2000");
+  const { run, leftovers } = startApart("--flights", "2000", "--pause", "60");
   await using _ = run;
   await expect.poll(() => run.output, { timeout: 40_000 }).toContain(moment);
   expect(leftovers().length).toBeGreaterThan(6);
