@@ -55,7 +55,7 @@ const points: readonly CrashPoint[] = [
   "park",
 ];
 
-describe.each(["skip", "block"] as const)("onFailure: %s", (onFailure) => {
+describe.concurrent.each(["skip", "block"] as const)("onFailure: %s", (onFailure) => {
   it.each(points)("loses nothing and leaves no key stuck when killed at %s", async (crashAt) => {
     await using stage = await scene();
     const { lab, history } = stage;

@@ -21,7 +21,7 @@ const keyKinds: Readonly<Record<string, ExclusiveWorkerOptions<Data>["key"]>> = 
 };
 
 export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["path", "function"]): void {
-  describe.each(kinds)("keys by %s", (kind) => {
+  describe.concurrent.each(kinds)("keys by %s", (kind) => {
     const key = keyKinds[kind] ?? "k";
     /** So that healing by timers can be seen. */
     const soon = { key, recheckInterval: 300, drainDelay: 1 };

@@ -4,7 +4,7 @@ import { type RedisServer, type RedisServerOptions, startRedis } from "@x/test-s
 import { ExclusiveWorker, type ExclusiveWorkerOptions, type JobLock } from "@x/workers";
 import { type Job, Queue, type QueueOptions } from "bullmq";
 import { Redis } from "ioredis";
-import { expect } from "vitest";
+import { vi } from "vitest";
 
 export interface Data {
   readonly k?: unknown;
@@ -138,7 +138,7 @@ export function jobs(count: number, keyOf: (i: number) => unknown, ms?: number):
 }
 
 export async function until(condition: () => boolean | Promise<boolean>, timeout = 20_000): Promise<void> {
-  await expect.poll(condition, { timeout, interval: 10 }).toBe(true);
+  await vi.waitUntil(condition, { timeout, interval: 10 });
 }
 
 export async function finished(queue: Queue, count: number, timeout = 20_000): Promise<void> {
