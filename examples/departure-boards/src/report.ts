@@ -9,6 +9,8 @@ export interface Result {
   readonly leaders: number;
   /** Moves of the cursor by deposed leaders, all refused. */
   readonly cursorRefused: number;
+  /** What was done to the run, in order: `worker-2 killed`. */
+  readonly faults: readonly string[];
   readonly takeovers: readonly Takeover[];
   /** `error` events of the workers: expected of one that was frozen. */
   readonly errors: readonly string[];
@@ -36,6 +38,7 @@ export function reportLines({
   seconds,
   leaders,
   cursorRefused,
+  faults,
   takeovers,
   errors,
   problems,
@@ -70,6 +73,7 @@ export function reportLines({
     line("stale writes refused", count(findings.staleRefused), false),
     line("jobs run again, no effect", count(findings.repeated), false),
     line("leaders", `${count(leaders)}, ${count(cursorRefused)} cursor moves of deposed ones refused`, false),
+    line("faults", faults.length === 0 ? "none" : faults.join(", "), false),
     ...takeovers.map(({ what, ms }) =>
       line(what, ms === undefined ? "nobody took over" : `${(ms / 1000).toFixed(1)} s`, ms === undefined),
     ),

@@ -7,7 +7,7 @@ import { BoardStore } from "./board-store.ts";
 import { type Findings, judge, leaderTakeoverMs, openRuns, workerTakeoverMs } from "./checker.ts";
 import type { CommandLine } from "./command-line.ts";
 import { Cursor } from "./cursor.ts";
-import { type DoneFault, runFaults } from "./faults.ts";
+import { type DoneFault, type FaultKind, runFaults } from "./faults.ts";
 import { Fleet } from "./fleet.ts";
 import type { Flight } from "./flight.ts";
 import type { HistoryEvent, Leadership } from "./history.ts";
@@ -204,6 +204,7 @@ async function conclude(record: RunRecord, { settings, fleet, seconds, doneFault
     seconds,
     leaders: leaderships.length,
     cursorRefused: (await record.cursor.state()).refused,
+    faults: doneFaults.map(({ kind, target }) => `${target} ${pastOf[kind]}`),
     takeovers: doneFaults.flatMap((fault) => takeover(fault, history, leaderships)),
     errors: fleet.errors,
     problems: [...fleet.problems, ...untestedFence(settings, doneFaults, findings)],
@@ -217,6 +218,14 @@ function untestedFence({ naive }: Settings, doneFaults: readonly DoneFault[], { 
     ? ["a worker was frozen, and none of its late writes was refused"]
     : [];
 }
+
+const pastOf: Readonly<{ [kind in FaultKind]: string }> = {
+  "kill lock node": "killed",
+  "restart lock node": "started again",
+  "kill leader": "killed",
+  "kill worker": "killed",
+  "freeze worker": "frozen",
+};
 
 function takeover(
   { kind, target, atMs }: DoneFault,

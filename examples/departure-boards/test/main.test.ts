@@ -47,6 +47,9 @@ it("arrives at the boards of a sequential pass through every fault, and ends wit
     expect(lines.get(label), label).toBe("0");
   expect(lines.get("boards as a sequential pass")).toBe("58 of 58");
   expect(Number(lines.get("stale writes refused"))).toBeGreaterThan(0);
+  expect(lines.get("faults")).toMatch(
+    /^lock node 3 killed, scheduler-\d killed, lock node 3 started again, worker-2 killed, worker-3 frozen$/,
+  );
   expect(run.output).toMatch(/next leader after scheduler-\d was killed +\d+\.\d s\n/);
   expect(run.output).toMatch(/airports of worker-2, killed, moved on +\d+\.\d s\n/);
   expect(run.output).toMatch(/airports of worker-3, frozen, moved on +\d+\.\d s\n/);

@@ -20,6 +20,7 @@ const result: Result = {
   seconds: 40,
   leaders: 2,
   cursorRefused: 0,
+  faults: ["scheduler-1 killed", "worker-3 frozen"],
   takeovers: [{ what: "next leader after scheduler-1 was killed", ms: 3_940 }],
   errors: [],
   problems: [],
@@ -40,6 +41,7 @@ it("says in numbers what a correct run did", () => {
     "boards as a sequential pass": "59 of 59",
     "stale writes refused": "7",
     "jobs run again, no effect": "3",
+    faults: "scheduler-1 killed, worker-3 frozen",
     leaders: "2, 0 cursor moves of deposed ones refused",
     "next leader after scheduler-1 was killed": "3.9 s",
   });
