@@ -449,11 +449,25 @@ function ownRedlock(options: ExclusiveWorkerOptions<never, never>, lockTtl: numb
 
 /** BullMQ's connection option as a lock node: it may be a URL in an object, and `{}` is Redis on this machine. */
 function lockNodeOf(connection: unknown): unknown {
-  const { url, duplicate } = connection as { readonly url?: unknown; readonly duplicate?: unknown };
-  if (typeof duplicate === "function") return connection;
-  if (typeof url === "string") return url;
+  const { url, ...others } = connection as { readonly url?: unknown; readonly duplicate?: unknown };
+  if (typeof others.duplicate === "function") return connection;
+  if (typeof url === "string") return { ...others, ...addressOf(url) };
   const isNamed = ["host", "port", "path", "sentinels"].some((name) => name in (connection as object));
   return isNamed ? connection : { ...(connection as object), host: "127.0.0.1", port: 6379 };
+}
+
+/** What a URL says goes before the options beside it, as in ioredis. */
+function addressOf(url: string): object {
+  if (url.startsWith("/")) return { path: url };
+  const { hostname, port, username, password, pathname, protocol } = new URL(url);
+  return {
+    host: hostname.replace(/^\[|\]$/g, ""),
+    port: port === "" ? 6379 : Number(port),
+    ...(username === "" ? {} : { username: decodeURIComponent(username) }),
+    ...(password === "" ? {} : { password: decodeURIComponent(password) }),
+    ...(pathname.length <= 1 ? {} : { db: Number(pathname.slice(1)) }),
+    ...(protocol === "rediss:" ? { tls: {} } : {}),
+  };
 }
 
 function assertKey(key: unknown): asserts key is string {

@@ -173,7 +173,10 @@ export class Lane {
 
   #pinOf(job: UnknownKeyJob): Pin {
     try {
-      return pinOfValue(this.#keyOf?.({ ...job, data: JSON.parse(job.data) }));
+      const value = this.#keyOf?.({ ...job, data: JSON.parse(job.data) });
+      if (!(value instanceof Promise)) return pinOfValue(value);
+      value.catch(() => {});
+      return { kind: "fault", fault: "function returned a promise, but must be synchronous" };
     } catch (error) {
       const message = error instanceof Error ? error.message : String(error);
       return { kind: "fault", fault: `function threw: ${message.slice(0, 500)}` };

@@ -104,4 +104,20 @@ describe("paths", () => {
       expect(parsePin(String(await lab.redis.eval(probe, 0, json)))).toEqual(pin);
     }
   });
+
+  it("go through arrays by index, as in JavaScript", async () => {
+    await using lab = await Lab.start();
+    const rules = { onFailure: "skip", nearMs: 1, farMs: 1 } as const;
+    const { lua } = composeScripts(checkScripts(installedScripts()), { ...rules, path: ["items", "1", "id"] }).operators
+      .lengths;
+    const probe = `${lua.slice(0, lua.lastIndexOf("at(ARGV[1]"))}\nreturn pinOfData(ARGV[1])`;
+    for (const [items, pin] of [
+      [[{ id: "a" }, { id: "b" }], { kind: "keys", keys: ["b"] }],
+      [{ "1": { id: "c" } }, { kind: "keys", keys: ["c"] }],
+      [[{ id: "a" }], { kind: "none" }],
+      [[0, { id: null }], { kind: "none" }],
+    ] as const) {
+      expect(parsePin(String(await lab.redis.eval(probe, 0, JSON.stringify({ items }))))).toEqual(pin);
+    }
+  });
 });

@@ -416,6 +416,42 @@ describe("drop-in", () => {
     await expect(worker.lockJob(job)).rejects.toThrow(/without passing through its lane/);
   });
 
+  it("fails a job whose key function is asynchronous, and answers for its rejection", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const unhandled: unknown[] = [];
+    const note = (error: unknown): void => void unhandled.push(error);
+    process.on("unhandledRejection", note);
+    lab.defer(async () => void process.off("unhandledRejection", note));
+    await queue.addBulk(jobs(1, () => "a"));
+    lab.worker(undefined, { key: (async () => await Promise.reject(new Error("late"))) as never });
+    await finished(queue, 1);
+    expect((await queue.getFailed()).map((job) => job.failedReason)).toEqual([
+      "job 1: its key function returned a promise, but must be synchronous",
+    ]);
+    expect(unhandled).toEqual([]);
+  });
+
+  it("reaches the locks by a URL with options beside it, as BullMQ reaches the queue", async () => {
+    await using lab = await Lab.start();
+    await lab.redis.config("SET", "requirepass", "secret");
+    const url = `redis://127.0.0.1:${lab.server.port}`;
+    const connection = { url, password: "secret", db: 3, maxRetriesPerRequest: null } as const;
+    const queue = lab.queue("q", { connection });
+    await queue.addBulk(jobs(1, () => "a"));
+    const fences: number[] = [];
+    lab.worker(
+      async () => {
+        await lab.redis.select(3);
+        fences.push(await lab.redis.exists("a", "{a}:fence"));
+      },
+      { connection },
+    );
+    await finished(queue, 1);
+    expect(fences).toEqual([2]);
+    expect(lab.errors).toEqual([]);
+  });
+
   it("keeps counting after its key function threw", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();

@@ -53,7 +53,9 @@ local function pinOfData(data)
   if not ok then return BAD .. 'the data is not JSON' end
   for i = 1, #PATH do
     if type(value) ~= 'table' then return NONE end
-    value = value[PATH[i]]
+    local field = PATH[i]
+    local index = (field == '0' or string.find(field, '^[1-9]%d*$')) and tonumber(field) + 1
+    if index and value[index] ~= nil then value = value[index] else value = value[field] end
   end
   if value == nil or value == cjson.null then return NONE end
   local values = type(value) == 'table' and value or {value}
