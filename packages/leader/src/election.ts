@@ -10,7 +10,8 @@ import { hostname } from "node:os";
 import { type Redlock, RedlockClosedError } from "@x/redlock-core";
 import { cooldownMs, jitteredMs } from "./cooldown.ts";
 import { publish } from "./diagnostics.ts";
-import { Emitter, type Unsubscribe } from "./emitter.ts";
+import { type DrainTimes, drainTimer } from "./drain.ts";
+import { callSafely, Emitter, type Unsubscribe } from "./emitter.ts";
 import { ElectionBusyError, ElectionStoppedError, LeadershipLostError, type LossReason } from "./errors.ts";
 import { keepAlive } from "./keep-alive.ts";
 import { type LeaderTask, lead } from "./lead.ts";
@@ -18,6 +19,7 @@ import { type Lease, type LeaseSource, localLeases } from "./lease.ts";
 import { Ledger } from "./ledger.ts";
 import { infoOf, iterate, Observer, type ObserverListener } from "./observer.ts";
 import { integer, type LeaderElectionOptions, type ResolvedOptions, resolveOptions, text } from "./options.ts";
+import { onProcessSignals } from "./process-signals.ts";
 import { systemRandom } from "./random.ts";
 import { type Readings, readingsOf } from "./readings.ts";
 import { endedCleanly, heldNow, type LeaderInfo, type TermRecord, yieldsTo } from "./record.ts";
@@ -93,6 +95,7 @@ export class LeaderElection implements AsyncDisposable {
   #campaigning: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
   #stopDrainTimeoutMs: number | undefined;
+  readonly #drainListeners = new Set<() => void>();
   #coolUntilMs = 0;
   #hasYielded = false;
   #renewFailures = 0;
@@ -253,11 +256,14 @@ export class LeaderElection implements AsyncDisposable {
 
   /**
    * Ends everything, in this order: no new campaign → the term's signal aborts → the task drains while the lease is renewed → the lock is
-   * released and handed over. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the lease is left to run out instead. Idempotent;
+   * released and handed over. Called again it may shorten the time. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the lease is left to run out instead. Idempotent;
    * never rejects.
    */
   stop(options: { readonly drainTimeout?: number } = {}): Promise<void> {
-    if (options.drainTimeout !== undefined) this.#stopDrainTimeoutMs = integer("drainTimeout", options.drainTimeout, 0);
+    if (options.drainTimeout !== undefined) {
+      this.#stopDrainTimeoutMs = integer("drainTimeout", options.drainTimeout, 0);
+      for (const listener of this.#drainListeners) listener();
+    }
     this.#stopped ??= this.#stopAll();
     return this.#stopped;
   }
@@ -293,8 +299,7 @@ export class LeaderElection implements AsyncDisposable {
 
   async #run(task: LeaderTask, run: ResolvedRunOptions): Promise<void> {
     const linked = linkSignals(run.signal, this.#stop.signal);
-    const onSignal = (): void => void this.stop();
-    for (const name of run.stopOn) process.once(name, onSignal);
+    const stopListening = onProcessSignals(run.stopOn, () => void this.stop());
     try {
       if (run.prepare !== undefined) await abortable(run.prepare(linked.signal), linked.signal);
       let next: "again" | "stop" = "again";
@@ -305,7 +310,7 @@ export class LeaderElection implements AsyncDisposable {
     } catch (error) {
       if (!linked.signal.aborted || error !== linked.signal.reason) throw error;
     } finally {
-      for (const name of run.stopOn) process.removeListener(name, onSignal);
+      stopListening();
       linked.unlink();
     }
   }
@@ -319,7 +324,7 @@ export class LeaderElection implements AsyncDisposable {
       clock: this.#readings.clock,
       cooldown: this.#options.cooldown,
       stop,
-      drainTimeoutMs: () => this.#stopDrainTimeoutMs ?? run.drainTimeout,
+      drain: this.#drainTimes(run.drainTimeout),
       failures: this.#failures,
       listener: {
         taskStarted: () => {
@@ -379,6 +384,7 @@ export class LeaderElection implements AsyncDisposable {
       isEligible: () => this.#isEligible(),
       cool: (ms) => this.#cool(ms ?? cooldownMs(this.#options.cooldown, 0)),
     });
+    if (!term.isCurrent()) return undefined;
     this.#term = term;
     this.#move({ type: "won", term: term.term });
     const untie = onAbort(signal, () => term.beginEnd("stopping"));
@@ -459,9 +465,11 @@ export class LeaderElection implements AsyncDisposable {
       over: (reason) => {
         const heldFor = nowMs() - startedMs;
         const drained = endingSinceMs === undefined ? undefined : nowMs() - endingSinceMs;
-        this.#term = undefined;
-        this.#renewFailures = 0;
-        this.#move({ type: "ended" });
+        if (this.#term?.term === number) {
+          this.#term = undefined;
+          this.#renewFailures = 0;
+          this.#move({ type: "ended" });
+        }
         if (!office.isTaken) return;
         publish("x.leader.lost", () => ({ election: this.name, id: this.id, term: number, reason, heldFor, drained }));
         this.#events.emit("lost", { term: number, reason, heldFor });
@@ -487,7 +495,7 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   #cool(ms: number): void {
-    this.#coolUntilMs = this.#readings.clock.monotonicMs() + integer("cooldown", Math.round(ms), 0);
+    this.#coolUntilMs = this.#readings.clock.monotonicMs() + ms;
   }
 
   /** A question that is not answered within a renewal's time counts as no. */
@@ -529,13 +537,12 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   #watch(listener: ObserverListener): () => void {
-    return this.#observer.watch((info) => {
-      try {
-        listener(info);
-      } catch (error) {
-        this.#report(error);
-      }
-    });
+    return this.#observer.watch((info) =>
+      callSafely(
+        () => listener(info),
+        (error) => this.#report(error),
+      ),
+    );
   }
 
   #isSelf(record: TermRecord): boolean {
@@ -569,20 +576,28 @@ export class LeaderElection implements AsyncDisposable {
     letGo();
   }
 
+  #drainTimes(otherwiseMs: number): DrainTimes {
+    return {
+      timeoutMs: () => this.#stopDrainTimeoutMs ?? otherwiseMs,
+      onChange: (listener) => {
+        this.#drainListeners.add(listener);
+        return () => this.#drainListeners.delete(listener);
+      },
+    };
+  }
+
   /** A term from `campaign()` is drained by its owner, who resigns. */
   async #drainOwnedTerm(): Promise<void> {
     const term = this.#term;
     if (term === undefined || !term.isCurrent()) return;
     const over = deferred<"over">();
     const off = this.#events.on("lost", () => over.resolve("over"));
-    const timeout = deferred<"timeout">();
-    const cancel = this.#readings.clock.schedule(this.#stopDrainTimeoutMs ?? DEFAULT_DRAIN_TIMEOUT_MS, () =>
-      timeout.resolve("timeout"),
-    );
+    const timer = drainTimer(this.#readings.clock, this.#drainTimes(DEFAULT_DRAIN_TIMEOUT_MS));
+    timer.start();
     term.beginEnd("stopping");
-    const end = await Promise.race([over.promise, timeout.promise]);
+    const end = await Promise.race([over.promise, timer.isOver]);
     off();
-    cancel();
+    timer.cancel();
     if (end === "over") {
       await term.finish();
       return;

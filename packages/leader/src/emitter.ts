@@ -1,4 +1,4 @@
-/** Typed events. A listener that throws breaks nothing: what it threw goes to `onThrow`. */
+/** Typed events. A listener that throws, or an async one that rejects, breaks nothing: the error goes to `onThrow`. */
 
 export type Unsubscribe = () => void;
 
@@ -26,11 +26,17 @@ export class Emitter<Events extends object> {
 
   emit<Name extends keyof Events>(name: Name, payload: Events[Name]): void {
     for (const listener of [...(this.#listeners.get(name) ?? [])]) {
-      try {
-        (listener as (payload: Events[Name]) => void)(payload);
-      } catch (error) {
-        this.#onThrow(error);
-      }
+      callSafely(() => (listener as (payload: Events[Name]) => unknown)(payload), this.#onThrow);
     }
+  }
+}
+
+/** Calls a listener of the user's; what it throws or rejects with goes to `onThrow`. */
+export function callSafely(listener: () => unknown, onThrow: (error: unknown) => void): void {
+  try {
+    const result = listener();
+    if (result instanceof Promise) void result.catch(onThrow);
+  } catch (error) {
+    onThrow(error);
   }
 }

@@ -6,6 +6,7 @@
  */
 import type { Clock } from "@x/redlock-core";
 import { type Cooldown, cooldownMs, hasRecovered } from "./cooldown.ts";
+import { type DrainTimes, drainTimer } from "./drain.ts";
 import type { LossReason } from "./errors.ts";
 import type { ResolvedRunOptions } from "./run-options.ts";
 import { deferred, onAbort, sleep } from "./signals.ts";
@@ -21,8 +22,7 @@ export interface LeadParts {
   readonly cooldown: Cooldown;
   /** Aborts when this candidate is to stop for good. */
   readonly stop: AbortSignal;
-  /** Read when a stop has been asked for. */
-  readonly drainTimeoutMs: () => number;
+  readonly drain: DrainTimes;
   /** Failures of the task in a row; kept from term to term. */
   readonly failures: { count: number };
   readonly listener: LeadListener;
@@ -41,10 +41,11 @@ type TaskEnd = { readonly type: "returned" } | { readonly type: "rejected"; read
 
 export async function lead(parts: LeadParts): Promise<"again" | "stop"> {
   const { term, stop } = parts;
+  term.adopt();
   if (stop.aborted) term.beginEnd("stopping");
   const untie = onAbort(stop, () => term.beginEnd("stopping"));
   try {
-    for (;;) {
+    while (term.isCurrent() && !term.isEnding) {
       const settled = start(parts);
       const startedMs = parts.clock.monotonicMs();
       const end = await endOrTimeout(parts, settled);
@@ -52,6 +53,8 @@ export async function lead(parts: LeadParts): Promise<"again" | "stop"> {
       const next = await afterTask(parts, end, parts.clock.monotonicMs() - startedMs);
       if (next !== "restart") return next;
     }
+    await term.finish();
+    return stop.aborted ? "stop" : "again";
   } finally {
     untie();
   }
@@ -73,19 +76,17 @@ async function start({ term, task, listener }: LeadParts): Promise<TaskEnd> {
 /** Waits for the task; no longer than `drainTimeout` after it was asked to end while the lease is held, or after a stop. */
 async function endOrTimeout(parts: LeadParts, settled: Promise<TaskEnd>): Promise<TaskEnd | "timeout"> {
   const { term, stop, clock } = parts;
-  const timeout = deferred<"timeout">();
-  let cancel: (() => void) | undefined;
+  const timer = drainTimer(clock, parts.drain);
   const startTimer = (): void => {
-    if (!term.isEnding && !stop.aborted) return;
-    cancel ??= clock.schedule(parts.drainTimeoutMs(), () => timeout.resolve("timeout"));
+    if (term.isEnding || stop.aborted) timer.start();
   };
   startTimer();
   const undo = [onAbort(term.signal, startTimer), onAbort(stop, startTimer)];
   try {
-    return await Promise.race([settled, timeout.promise]);
+    return await Promise.race([settled, timer.isOver]);
   } finally {
     for (const each of undo) each();
-    cancel?.();
+    timer.cancel();
   }
 }
 
@@ -97,8 +98,12 @@ async function outlasted(parts: LeadParts, settled: Promise<TaskEnd>): Promise<"
   if (!stop.aborted) {
     const stopped = deferred<void>();
     const untie = onAbort(stop, () => stopped.resolve());
-    await Promise.race([settled, stopped.promise]);
+    const hasEnded = await Promise.race([settled, stopped.promise]);
     untie();
+    if (hasEnded !== undefined) {
+      if (hasEnded.type === "rejected" && !isAbortOf(hasEnded.error, term)) listener.taskFailed(hasEnded.error);
+      await term.finish();
+    }
   }
   return stop.aborted ? "stop" : "again";
 }
@@ -125,7 +130,7 @@ async function afterTask(parts: LeadParts, end: TaskEnd, ranMs: number): Promise
       return policy === "stop" ? "stop" : "again";
     }
   }
-  if (term.isEnding) listener.cool(cooldownMs(cooldown, failures.count));
+  if (term.isEnding && term.reason !== "resigned") listener.cool(cooldownMs(cooldown, failures.count));
   await term.finish();
   return stop.aborted ? "stop" : "again";
 }

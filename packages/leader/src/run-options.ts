@@ -1,4 +1,5 @@
 /** Pure: how `run()` treats the task. */
+import { constants } from "node:os";
 import { integer, oneOf, optionalBoolean, optionalFunction, show } from "./options.ts";
 
 export interface RunOptions {
@@ -47,8 +48,19 @@ export function resolveRunOptions(given: RunOptions = {}): ResolvedRunOptions {
     releaseOnDrainTimeout: optionalBoolean("releaseOnDrainTimeout", given.releaseOnDrainTimeout) ?? false,
     onOverrun: oneOf("onOverrun", given.onOverrun, ["event", "exit"], "event"),
     prepare: optionalFunction("prepare", given.prepare),
-    stopOn: given.stopOn ?? [],
+    stopOn: signalNames(given.stopOn ?? []),
   });
+}
+
+function signalNames(given: unknown): readonly NodeJS.Signals[] {
+  if (!Array.isArray(given)) throw new TypeError(`stopOn must be an array of signal names, got ${show(given)}`);
+  for (const name of given as readonly unknown[]) {
+    if (typeof name !== "string")
+      throw new TypeError(`stopOn must be an array of signal names, got ${show(name)} in it`);
+    if (!(name in constants.signals))
+      throw new RangeError(`stopOn must name signals of this system, got ${show(name)}`);
+  }
+  return [...(given as readonly NodeJS.Signals[])];
 }
 
 export function abortSignal(given: unknown): AbortSignal | undefined {

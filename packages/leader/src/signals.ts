@@ -1,4 +1,5 @@
 /** Waiting that ends by `AbortSignal`. Every listener and timer is taken away again, however the wait ends. */
+import { setMaxListeners } from "node:events";
 import type { Clock } from "@x/redlock-core";
 
 export interface LinkedSignal {
@@ -13,6 +14,8 @@ export function linkSignals(...sources: readonly (AbortSignal | undefined)[]): L
   const undo: (() => void)[] = [];
   for (const source of sources) {
     if (source === undefined) continue;
+    // Each listener is taken away again: a hundred at once are no leak.
+    setMaxListeners(0, source);
     if (source.aborted) controller.abort(source.reason);
     undo.push(onAbort(source, () => controller.abort(source.reason)));
   }

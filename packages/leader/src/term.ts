@@ -12,7 +12,7 @@ import { type Reading, reasonOfDeadline, remainingMs } from "./deadline.ts";
 import { LeadershipLostError, type LossReason, QuorumSilentError } from "./errors.ts";
 import type { Lease } from "./lease.ts";
 import type { Ledger } from "./ledger.ts";
-import { proclaimedValue, type ResolvedOptions } from "./options.ts";
+import { integer, proclaimedValue, type ResolvedOptions } from "./options.ts";
 import type { Readings } from "./readings.ts";
 import { isHeldBy, type TermRecord } from "./record.ts";
 import { sleep } from "./signals.ts";
@@ -50,7 +50,8 @@ export interface LeaderTerm extends AsyncDisposable {
   proclaim(value: string): Promise<void>;
   /**
    * Ends the term and hands the lock to the next candidate. End your work first: the signal aborts, then the lock is free. Safe to
-   * repeat. `cooldown`: how long this candidate stays out, in ms; default the election's `cooldown.initial`.
+   * repeat. `cooldown`: how long this candidate stays out, in ms; default the election's `cooldown.initial`. In the task of `run()` it
+   * asks for the end and resolves at once: the lock is released when the task has ended.
    */
   resign(options?: { readonly cooldown?: number }): Promise<void>;
 }
@@ -99,6 +100,8 @@ export class HeldTerm implements LeaderTerm {
   #revision = 0;
   #isTending = false;
   #isAnnounced = false;
+  #isAdopted = false;
+  #resignation: { readonly cooldown?: number } | undefined;
   #finishing: Promise<void> | undefined;
   #cancelDeadline: () => void = () => undefined;
   #stopListening: () => void = () => undefined;
@@ -181,9 +184,10 @@ export class HeldTerm implements LeaderTerm {
   }
 
   async resign(options: { readonly cooldown?: number } = {}): Promise<void> {
-    if (this.#finishing === undefined) this.#parts.cool(options.cooldown);
+    if (options.cooldown !== undefined) integer("cooldown", options.cooldown, 0);
+    this.#resignation ??= options;
     this.beginEnd("resigned");
-    await this.finish();
+    if (!this.#isAdopted) await this.finish();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -203,6 +207,7 @@ export class HeldTerm implements LeaderTerm {
       this.#endNow("lost-to-other");
       return;
     }
+    if (this.#status.name === "over") return;
     if (!this.#isAnnounced) {
       this.#isAnnounced = true;
       this.#listen();
@@ -216,6 +221,11 @@ export class HeldTerm implements LeaderTerm {
     this.#status = { name: "ending", reason };
     this.#parts.listener.ending(reason);
     this.#controller.abort(this.#lostError());
+  }
+
+  /** From now on somebody else releases the lock, when the work under this term has ended. */
+  adopt(): void {
+    this.#isAdopted = true;
   }
 
   /** Marks the term as cleanly ended and releases the lock. Repeated calls share one release. */
@@ -232,6 +242,7 @@ export class HeldTerm implements LeaderTerm {
 
   async #finish(): Promise<void> {
     const { ledger, lease, listener } = this.#parts;
+    if (this.#resignation !== undefined) this.#parts.cool(this.#resignation.cooldown);
     if (this.#status.name === "over") return;
     lease.leave();
     if (this.#isAnnounced) {

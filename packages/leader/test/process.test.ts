@@ -20,6 +20,11 @@ it.each(["main", "worker"])(
     await expect.poll(() => Date.now() - since, { timeout: 10_000 }).toBeGreaterThan(2 * LEASE.leaseDuration);
     expect(child.isRunning).toBe(true);
     await term.resign();
+    await expect.poll(async () => (await election.leader())?.term ?? 0, { timeout: 10_000 }).toBeGreaterThan(term.term);
+    const leads = Date.now();
+    await expect.poll(() => Date.now() - leads, { timeout: 10_000 }).toBeGreaterThan(2 * LEASE.leaseDuration);
+    expect(child.isRunning).toBe(true);
+    await election.requestResign();
     expect(await child.exited).toMatchObject({ code: 0 });
     expect(child.output).toContain("led true");
   },

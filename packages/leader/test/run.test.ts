@@ -174,6 +174,101 @@ describe("the task of run()", () => {
     await runs;
   });
 
+  it("that ends late, but before its lease has, is followed by a term like any other", async () => {
+    const election = candidate("late", { cooldown: { initial: 0 } });
+    const terms: LeaderTerm[] = [];
+    const runs = election.run(
+      async (term) => {
+        terms.push(term);
+        await untilAborted(term);
+        if (terms.length === 1) await pause(300);
+      },
+      { drainTimeout: 50 },
+    );
+    await expect.poll(() => election.isLeader()).toBe(true);
+    await election.requestResign();
+    await expect.poll(() => terms.length, { timeout: 10_000 }).toBe(2);
+    expect([election.state, election.isLeader(), election.current?.term, election.health().term]).toEqual([
+      "leader",
+      true,
+      terms[1]?.term,
+      terms[1]?.term,
+    ]);
+    await pause(LEASE.renewDeadline);
+    expect([election.state, terms[1]?.isCurrent()]).toEqual(["leader", true]);
+    await election.stop();
+    await runs;
+  });
+
+  it("may resign, and keeps the lock until it has ended", async () => {
+    const election = candidate("resigns", { cooldown: { initial: 10_000 } });
+    const next = candidate("resigns");
+    const held: boolean[] = [];
+    const runs = election.run(async (term) => {
+      await term.resign({ cooldown: 0 });
+      held.push(term.signal.aborted, await term.verify());
+      await pause(200);
+      held.push(await term.verify());
+    });
+    await expect.poll(() => held.length, { timeout: 10_000 }).toBeGreaterThanOrEqual(3);
+    expect(held.slice(0, 3)).toEqual([true, true, true]);
+    await expect.poll(() => held.length, { timeout: 5_000 }).toBeGreaterThan(3);
+    await election.stop();
+    await runs;
+    await using term = await next.campaign();
+    expect(term.isCurrent()).toBe(true);
+  });
+
+  it("is not begun in a term that was asked to end before", async () => {
+    const election = candidate("before");
+    let begun = 0;
+    election.on("elected", () => void election.stop());
+    await election.run(() => void (begun += 1));
+    expect([begun, election.state, await candidate("before").leader()]).toEqual([0, "stopped", null]);
+  });
+
+  it("has less time to end when stop() asks for it while it drains", async () => {
+    const election = candidate("shorter");
+    const events: string[] = [];
+    election.on("drainTimeout", () => events.push("drainTimeout"));
+    let end: () => void = () => undefined;
+    const controller = new AbortController();
+    const runs = election.run(() => new Promise<void>((resolve) => (end = resolve)), {
+      signal: controller.signal,
+      drainTimeout: 600_000,
+    });
+    await expect.poll(() => election.isLeader()).toBe(true);
+    controller.abort();
+    await election.stop({ drainTimeout: 50 });
+    await runs;
+    expect(events).toEqual(["drainTimeout"]);
+    end();
+  });
+
+  it("has its overrun told in a restarted run, too", async () => {
+    const election = candidate("restarted-overrun", { cooldown: { initial: 0 } });
+    const events: string[] = [];
+    election.on("overrun", ({ by }) => events.push(by === 0 ? "overrun" : "overran"));
+    let runs = 0;
+    let end: () => void = () => undefined;
+    const running = election.run(
+      async (term) => {
+        runs += 1;
+        if (runs === 1) throw new Error("again");
+        if (runs === 2) await new Promise<void>((resolve) => (end = resolve));
+        else await untilAborted(term);
+      },
+      { onTaskError: "restart" },
+    );
+    await expect.poll(() => runs).toBe(2);
+    await nodes.redlock().forceRelease("leader:restarted-overrun");
+    await expect.poll(() => events, { timeout: 10_000 }).toEqual(["overrun"]);
+    end();
+    await expect.poll(() => events).toEqual(["overrun", "overran"]);
+    await election.stop();
+    await running;
+  });
+
   it("is released under at drainTimeout only if that was asked for", async () => {
     const stubborn = candidate("let-go", { leaseDuration: 3_000, renewDeadline: 2_500, retryPeriod: 500 });
     const next = candidate("let-go", { leaseDuration: 3_000, renewDeadline: 2_500, retryPeriod: 500 });
@@ -243,6 +338,7 @@ describe("a term", () => {
       false,
       true,
     ]);
+    await expect(election.campaign().then((again) => again.resign({ cooldown: -1 }))).rejects.toThrow(RangeError);
     await expect(term.proclaim("late")).rejects.toMatchObject({ code: "LEADERSHIP_LOST", reason: "resigned" });
     await term.resign();
   });
@@ -252,6 +348,7 @@ describe("a term", () => {
     const observer = candidate("value");
     const values: (string | undefined)[] = [];
     observer.on("leaderChange", (info) => values.push(info?.value));
+    await expect.poll(() => values.length).toBe(1);
     const term = await election.campaign();
     await expect.poll(() => values.at(-1)).toBe("one");
     await term.proclaim("two");
@@ -389,7 +486,31 @@ describe("an election", () => {
     await election.stop();
   });
 
-  it("survives listeners that throw", async () => {
+  it("stops at once while a winner still waits out lockDelay", async () => {
+    const crashed = candidate("stop-early");
+    await crashed.campaign();
+    await nodes.redlock().forceRelease("leader:stop-early");
+    await expect.poll(() => crashed.isLeader(), { timeout: 10_000 }).toBe(false);
+    const election = candidate("stop-early", { lockDelay: 60_000 });
+    const waiting = election.campaign();
+    await expect.poll(() => election.state, { timeout: 10_000 }).toBe("candidate");
+    const stopped = election.stop({ drainTimeout: 600_000 });
+    await expect(waiting).rejects.toThrow(ElectionStoppedError);
+    await stopped;
+    await using next = await candidate("stop-early").campaign();
+    expect(next.isCurrent()).toBe(true);
+  });
+
+  it("refuses names of signals that there are not", async () => {
+    const election = candidate("signals");
+    const task = (): void => undefined;
+    await expect(election.run(task, { stopOn: "SIGTERM" as unknown as [] })).rejects.toThrow(TypeError);
+    await expect(election.run(task, { stopOn: ["SIGTREM" as "SIGTERM"] })).rejects.toThrow(
+      /stopOn must name signals of this system, got "SIGTREM"/,
+    );
+  });
+
+  it("survives listeners that throw, and async ones that reject", async () => {
     const election = candidate("listeners");
     const errors: unknown[] = [];
     const thrown = new Error("listener");
@@ -397,6 +518,7 @@ describe("an election", () => {
       election.on(name, () => {
         throw thrown;
       });
+      election.on(name, () => Promise.reject(thrown));
     }
     election.on("error", (error) => {
       errors.push(error);
@@ -406,6 +528,18 @@ describe("an election", () => {
     await expect.poll(() => errors.length).toBeGreaterThan(1);
     await term.resign();
     expect(new Set(errors)).toEqual(new Set([thrown]));
+  });
+
+  it("stops with all others on a signal of the process, with one listener for all", async () => {
+    const before = process.listenerCount("SIGUSR2");
+    const all = Array.from({ length: 12 }, (_, index) => candidate(`usr2-${index}`));
+    const runs = all.map((election) => election.run(untilAborted, { stopOn: ["SIGUSR2"] }));
+    await expect.poll(() => all.every((election) => election.isLeader())).toBe(true);
+    expect(process.listenerCount("SIGUSR2")).toBe(before + 1);
+    process.kill(process.pid, "SIGUSR2");
+    await Promise.all(runs);
+    expect(all.map((election) => election.isLeader())).not.toContain(true);
+    expect(process.listenerCount("SIGUSR2")).toBe(before);
   });
 
   it("runs fifty times in one process, each led by one, without a timer or socket left behind", async () => {

@@ -69,6 +69,7 @@ describe("renewal from a worker thread", () => {
     expect(a.all("lost")).toEqual([]);
     const end = await a.child.kill("SIGTERM");
     expect(end).toMatchObject({ code: 0 });
+    expect(a.all("done").length).toBe(1);
     const b = start("b");
     await b.next("elected");
   });

@@ -15,6 +15,7 @@ import { integer, show, text } from "../options.ts";
 import { systemRandom } from "../random.ts";
 import type { LeaderInfo } from "../record.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS } from "../run-options.ts";
+import { deferred } from "../signals.ts";
 import type { LeaderTerm } from "../term.ts";
 import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
 import type { Entry } from "./entry.ts";
@@ -78,6 +79,7 @@ export class LeaderScheduler implements AsyncDisposable {
   readonly #stop = new AbortController();
   #session: Session | undefined;
   #running: Promise<void> | undefined;
+  #leading: Promise<void> | undefined;
   #requestCount = 0;
   #isReporting = false;
 
@@ -188,8 +190,11 @@ export class LeaderScheduler implements AsyncDisposable {
       entries: this.#entries,
       concurrency: this.#concurrency,
       events: this.#events,
+      stop: this.#stop.signal,
     });
     this.#session = session;
+    const ended = deferred<void>();
+    this.#leading = ended.promise;
     let stopListening: (() => void) | undefined;
     const listening = this.#ledger
       .listen((news) => {
@@ -204,16 +209,26 @@ export class LeaderScheduler implements AsyncDisposable {
     try {
       await session.run();
     } finally {
-      this.#session = undefined;
       await listening;
       stopListening?.();
+      this.#session = undefined;
+      this.#leading = undefined;
+      ended.resolve();
     }
   }
 
-  /** No more ticks here; resolves when the handlers have ended or `drainTimeout` has passed, and the lock is released. Never rejects. */
+  /**
+   * No more ticks here; resolves when the handlers have ended, or `drainTimeout` has passed. A term from `start()` is then released, or left
+   * to run out; one that was given to `lead()` stays its owner's. Never rejects.
+   */
   async stop(): Promise<void> {
     this.#stop.abort(new ElectionStoppedError(this.#election.name));
     await this.#running;
+    if (this.#leading === undefined) return;
+    const late = deferred<void>();
+    const cancel = this.#election.redlock.clock.schedule(this.#drainTimeout, () => late.resolve(), { keepAlive: true });
+    await Promise.race([this.#leading, late.promise]);
+    cancel();
   }
 
   on<Name extends keyof SchedulerEvents>(name: Name, listener: (payload: SchedulerEvents[Name]) => void): Unsubscribe {

@@ -27,6 +27,8 @@ export interface SessionParts {
   readonly entries: ReadonlyMap<string, Entry>;
   readonly concurrency: number;
   readonly events: Emitter<SchedulerEvents>;
+  /** Aborts when this scheduler is to run no more ticks, also in a term that goes on. */
+  readonly stop: AbortSignal;
 }
 
 /** How often pauses, requests and lost node states are looked for if no message tells of them. */
@@ -80,8 +82,8 @@ export class Session {
 
   /** Resolves when the term is over, or asked to end, and no handler runs any more. Never rejects. */
   async run(): Promise<void> {
-    const { term } = this.#parts;
-    while (!term.signal.aborted && term.isCurrent()) {
+    const { term, stop } = this.#parts;
+    while (!stop.aborted && !term.signal.aborted && term.isCurrent()) {
       this.#isNudged = false;
       let waitMs = RETRY_MS;
       try {
@@ -519,16 +521,16 @@ export class Session {
 
   /** A newer term was seen: the deadline ends this one at the latest. */
   async #untilOver(): Promise<void> {
-    const { signal } = this.#parts.term;
-    if (signal.aborted) return;
-    await new Promise<void>((resolve) => onAbort(signal, resolve));
+    const over = linkSignals(this.#parts.term.signal, this.#parts.stop);
+    if (!over.signal.aborted) await new Promise<void>((resolve) => onAbort(over.signal, resolve));
+    over.unlink();
   }
 
   /** Until a nudge, the end of the term, or `ms`. */
   async #pause(ms: number): Promise<void> {
-    const { signal } = this.#parts.term;
-    if (this.#isNudged || signal.aborted || ms <= 0) return;
-    const woken = linkSignals(signal);
+    const { term, stop } = this.#parts;
+    if (this.#isNudged || ms <= 0) return;
+    const woken = linkSignals(term.signal, stop);
     this.#wake = () => woken.abort(undefined);
     await sleep(this.#parts.clock, ms, woken.signal).catch(() => undefined);
     this.#wake = () => undefined;

@@ -136,7 +136,7 @@ function obey(order: Order): void {
       void release(order.id);
       break;
     case "close":
-      void redlock.close().finally(() => parentPort?.close());
+      void redlock.close().finally(() => process.exit());
       break;
   }
 }

@@ -160,6 +160,25 @@ describe("schedules", () => {
     expect((await own.list())[0]).toMatchObject({ next: null, last: new Date(from + 300) });
   });
 
+  it("end with stop() in a term that is somebody else's, which goes on", async () => {
+    const election = new LeaderElection(nodes.redlock(), { name: "beside", ...LEASE });
+    const own = new LeaderScheduler({ election });
+    let ticks = 0;
+    own.every("s", 50, () => (ticks += 1));
+    const running = election.run(async (term) => {
+      await own.lead(term);
+      if (!term.signal.aborted)
+        await new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+    });
+    await expect.poll(() => ticks).toBeGreaterThan(2);
+    await own.stop();
+    const stopped = ticks;
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect([ticks, election.isLeader()]).toEqual([stopped, true]);
+    await election.stop();
+    await running;
+  });
+
   it("may be added and removed while they run", async () => {
     const own = scheduler("change");
     const ticks: string[] = [];

@@ -84,6 +84,7 @@ describe("a session", () => {
       entries: new Map([["s", entry]]),
       concurrency: 100,
       events,
+      stop: new AbortController().signal,
     });
   }
 

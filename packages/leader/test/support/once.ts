@@ -11,12 +11,19 @@ const election = new LeaderElection(redlock, {
   ...LEASE,
   ...(renewal === "worker" ? { renewal: { worker } } : {}),
 });
-const term = await election.campaign();
-await election.leader();
-await term.resign();
+const over = new AbortController();
+let term = 0;
+await election.run(
+  async (own) => {
+    ({ term } = own);
+    await new Promise((resolve) => own.signal.addEventListener("abort", resolve, { once: true }));
+    over.abort();
+  },
+  { signal: over.signal },
+);
 const next = await election.tryCampaign();
 await next?.resign();
 await election.stop();
 await redlock.close();
-writeSync(1, `led ${next !== undefined && next.term > term.term}\n`);
+writeSync(1, `led ${next !== undefined && next.term > term}\n`);
 process.disconnect();

@@ -1,0 +1,34 @@
+/** One listener on `process` per signal, however many elections want to know: Node takes more than ten for a leak. */
+
+const wanted = new Map<NodeJS.Signals, { readonly runs: Set<() => void>; readonly listener: () => void }>();
+
+/** Calls `run` when the process gets one of the signals; returns a function that ends that. */
+export function onProcessSignals(names: readonly NodeJS.Signals[], run: () => void): () => void {
+  const own = (): void => run();
+  for (const name of names) add(name, own);
+  return () => {
+    for (const name of names) remove(name, own);
+  };
+}
+
+function add(name: NodeJS.Signals, run: () => void): void {
+  const known = wanted.get(name);
+  if (known !== undefined) {
+    known.runs.add(run);
+    return;
+  }
+  const runs = new Set([run]);
+  const listener = (): void => {
+    for (const each of [...runs]) each();
+  };
+  wanted.set(name, { runs, listener });
+  process.on(name, listener);
+}
+
+function remove(name: NodeJS.Signals, run: () => void): void {
+  const known = wanted.get(name);
+  known?.runs.delete(run);
+  if (known === undefined || known.runs.size > 0) return;
+  wanted.delete(name);
+  process.removeListener(name, known.listener);
+}
