@@ -165,7 +165,9 @@ export class FaultyProxy implements AsyncDisposable {
     if (!this.#links.delete(link)) return;
     clearTimeout(link.lines.up.timer);
     clearTimeout(link.lines.down.timer);
-    link.client.resetAndDestroy();
+    // libuv refuses to reset a socket that is being shut down, and Node then keeps it open for ever.
+    if (link.client.writableEnded) link.client.destroy();
+    else link.client.resetAndDestroy();
     link.server.destroy();
   }
 }
