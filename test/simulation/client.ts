@@ -3,7 +3,7 @@ import type { Lock, Redlock } from "@x/redlock-core";
 import { type Hold, INVARIANTS, type LockChecker } from "./checker.ts";
 import type { Engine } from "./engine.ts";
 import type { Faults, Victim } from "./faults.ts";
-import type { Setting } from "./setting.ts";
+import { drawDrift, type Setting } from "./setting.ts";
 import { Link } from "./world/link.ts";
 import { Machine } from "./world/machine.ts";
 import type { Server } from "./world/server.ts";
@@ -42,7 +42,7 @@ export class Client implements Victim {
     this.#parts = parts;
     this.machine = new Machine(world, {
       name,
-      rate: 1 + random.pick([-0.49, 0, 0.49]) * setting.driftFactor,
+      drift: drawDrift(random, setting),
       wallOffsetMs: random.between(-1, 1) * setting.skewMs,
       stallChance: setting.faults.has("client stall") ? 0.002 : 0,
       longestStallMs: 0.7 * setting.maxTtl,

@@ -5,6 +5,7 @@ import type { Lock, Redlock, RedlockOptions } from "@x/redlock-core";
 import { type Hold, LockChecker } from "./checker.ts";
 import type { Engine } from "./engine.ts";
 import type { ScheduleResult } from "./schedule.ts";
+import { Drift } from "./world/drift.ts";
 import { Link } from "./world/link.ts";
 import { Machine } from "./world/machine.ts";
 import { Server } from "./world/server.ts";
@@ -12,6 +13,7 @@ import { World } from "./world/world.ts";
 
 const RESOURCE = "orders";
 const TTL_MS = 1_000;
+const EXACT = new Drift(0, 1_000, 0);
 
 interface Actor {
   readonly machine: Machine;
@@ -31,7 +33,7 @@ class Stage {
     this.checker = new LockChecker(this.world);
     this.servers = Array.from(
       { length: nodeCount },
-      (_, index) => new Server(this.world, { name: `node ${index + 1}`, rate: 1, clockOffsetMs: 0 }),
+      (_, index) => new Server(this.world, { name: `node ${index + 1}`, drift: EXACT, clockOffsetMs: 0 }),
     );
     for (const server of this.servers) {
       server.beSettled();
@@ -42,9 +44,9 @@ class Stage {
     }
   }
 
-  actor(name: string, options: RedlockOptions, rate = 1): Actor {
+  actor(name: string, options: RedlockOptions, drift: Drift = EXACT): Actor {
     const { random } = this.world;
-    const machine = new Machine(this.world, { name, rate, wallOffsetMs: 0, stallChance: 0, longestStallMs: 0 });
+    const machine = new Machine(this.world, { name, drift, wallOffsetMs: 0, stallChance: 0, longestStallMs: 0 });
     const network = { delayMs: 1, jitterMs: 0, slowChance: 0, slowMs: 0 };
     const links = this.servers.map((server) => new Link(machine, server, network));
     const redlock = new this.#engine.core.Redlock(links, {
@@ -159,7 +161,7 @@ const STORIES: Readonly<
     nodeCount: 3,
     about: "A's clock loses 0.9 % against the nodes'. B asks as soon as the keys have expired there.",
     async play(stage) {
-      const a = stage.actor("A", { nodeTimeout: 20 }, 0.991);
+      const a = stage.actor("A", { nodeTimeout: 20 }, new Drift(-0.009, 10_000, 0));
       const b = stage.actor("B", { nodeTimeout: 20 });
       await stage.until(1_000);
       stage.tryAcquire(a);

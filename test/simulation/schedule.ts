@@ -7,7 +7,7 @@ import { Client } from "./client.ts";
 import type { Engine } from "./engine.ts";
 import { Faults } from "./faults.ts";
 import type { ClientReply } from "./redis/scripts.ts";
-import { describeSetting, drawSetting, type Setting, type SettingOptions } from "./setting.ts";
+import { describeSetting, drawDrift, drawSetting, type Setting, type SettingOptions } from "./setting.ts";
 import { Server } from "./world/server.ts";
 import { type Happening, type Violation, World } from "./world/world.ts";
 
@@ -68,7 +68,7 @@ class Schedule {
     this.#servers = Array.from({ length: setting.nodeCount }, (_, index) => {
       return new Server(world, {
         name: `node ${index + 1}`,
-        rate: 1 + random.pick([-0.49, 0, 0.49]) * setting.driftFactor,
+        drift: drawDrift(random, setting),
         clockOffsetMs: random.between(-20, 20),
       });
     });

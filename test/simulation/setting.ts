@@ -1,5 +1,6 @@
 /** What is drawn from the seed before a run: its size, its clocks, its network, and which classes of faults strike (a swarm: few at a time). */
 
+import { Drift } from "./world/drift.ts";
 import type { NetworkOptions } from "./world/link.ts";
 import type { SeededRandom } from "./world/random.ts";
 
@@ -85,4 +86,10 @@ export function describeSetting(setting: Setting): readonly string[] {
     `maxTtl ${setting.maxTtl} ms, nodeTimeout ${setting.nodeTimeout} ms, driftFactor ${setting.driftFactor}, clocks off by up to ${setting.skewMs} ms`,
     `faults: ${[...setting.faults].join(", ") || "none"}`,
   ];
+}
+
+/** A clock as far from true as the setting's drift factor lets two clocks be from each other, for two of the longest leases at a time. */
+export function drawDrift(random: SeededRandom, setting: Setting): Drift {
+  const halfPeriodMs = 2 * setting.maxTtl;
+  return new Drift(random.pick([0, 1, 1]) * 0.49 * setting.driftFactor, halfPeriodMs, random.pick([0, halfPeriodMs]));
 }

@@ -99,16 +99,17 @@ class Pair {
 
 async function realFacts(key: string): Promise<KeyFacts> {
   const type = await client.type(key);
-  const expiresMs = Number(await client.call("PEXPIRETIME", key));
+  const [[seconds, micros], pttl] = await Promise.all([client.time(), client.pttl(key)]);
+  const expiresMs = pttl < 0 ? undefined : Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000) + pttl;
   let content: unknown;
   if (type === "string") content = await client.get(key);
   if (type === "hash") content = Object.entries(await client.hgetall(key)).toSorted(byName);
   if (type === "zset") {
-    const flat = await client.zrange(key, 0, -1, "WITHSCORES");
+    const flat = await client.zrange(key, "0", "-1", "WITHSCORES");
     const pairs = flat.map((member, index): [string, number] => [member, Number(flat[index + 1])]);
     content = pairs.filter((_pair, index) => index % 2 === 0).toSorted(byName);
   }
-  return { key, type, content, expiresMs: expiresMs < 0 ? undefined : expiresMs };
+  return { key, type, content, expiresMs };
 }
 
 /** Times of the two executions differ: seconds, microseconds, and what is left of an expiry. */

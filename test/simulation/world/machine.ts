@@ -3,12 +3,12 @@
  * (the monotonic clock stands still as well) or killed.
  */
 import type { Clock } from "@x/redlock-core";
+import type { Drift } from "./drift.ts";
 import { EPOCH_MS, type World } from "./world.ts";
 
 export interface MachineOptions {
   readonly name: string;
-  /** Milliseconds of its clocks per true millisecond. */
-  readonly rate: number;
+  readonly drift: Drift;
   readonly wallOffsetMs: number;
   /** Chance, per reading of a clock, that the process is frozen right there. */
   readonly stallChance: number;
@@ -66,11 +66,14 @@ export class Machine {
   monotonicMs(): number {
     const { nowMs } = this.world;
     const standingMs = this.#suspendedSinceMs === undefined ? 0 : nowMs - this.#suspendedSinceMs;
-    return this.#monotonicBaseMs + this.#options.rate * (nowMs - this.#suspendedMs - standingMs);
+    const ranMs = nowMs - this.#suspendedMs - standingMs;
+    return this.#monotonicBaseMs + ranMs + this.#options.drift.errorMs(ranMs);
   }
 
   wallMs(): number {
-    return EPOCH_MS + this.#options.wallOffsetMs + this.#wallStepMs + this.#options.rate * this.world.nowMs;
+    const { nowMs } = this.world;
+    const { wallOffsetMs, drift } = this.#options;
+    return EPOCH_MS + wallOffsetMs + this.#wallStepMs + nowMs + drift.errorMs(nowMs);
   }
 
   /** Reads something through the production code as if its clock stood there; whatever it computes must not have effects. */
@@ -139,7 +142,7 @@ export class Machine {
     const dueMs = this.monotonicMs() + Math.max(afterMs, 1);
     let isCancelled = false;
     const arm = (): void => {
-      const leftMs = Math.max(dueMs - this.monotonicMs(), 0) / this.#options.rate;
+      const leftMs = Math.max(dueMs - this.monotonicMs(), 0);
       const lateMs = this.world.random.fraction() * 1.5;
       this.world.at(this.world.nowMs + leftMs + lateMs, fire);
     };

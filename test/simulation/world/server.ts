@@ -1,6 +1,7 @@
 /** A simulated redis-server: a process with a `run_id`, its data, its clock, and what can happen to it. */
 import { type ClientReply, evaluate } from "../redis/scripts.ts";
 import { Store } from "../redis/store.ts";
+import type { Drift } from "./drift.ts";
 import { EPOCH_MS, type World } from "./world.ts";
 
 export interface Subscriber {
@@ -17,7 +18,7 @@ export type Amnesia =
 
 export interface ServerOptions {
   readonly name: string;
-  readonly rate: number;
+  readonly drift: Drift;
   readonly clockOffsetMs: number;
 }
 
@@ -61,8 +62,9 @@ export class Server {
   }
 
   nowUs(): number {
-    const { rate, clockOffsetMs } = this.#options;
-    return Math.floor((EPOCH_MS + clockOffsetMs + this.#clockStepMs + rate * this.world.nowMs) * 1_000);
+    const { drift, clockOffsetMs } = this.#options;
+    const { nowMs } = this.world;
+    return Math.floor((EPOCH_MS + clockOffsetMs + this.#clockStepMs + nowMs + drift.errorMs(nowMs)) * 1_000);
   }
 
   /** Runs `request` now, or when the process runs again. */

@@ -1,0 +1,78 @@
+import { describe, expect, it } from "vitest";
+import { runChaos } from "./chaos.ts";
+import { checkHistory } from "./checker.ts";
+import type { Entry, Told } from "./history.ts";
+import { reportPage } from "./report.ts";
+
+const told = (who: string, what: Told): Entry => ({ kind: "told", who, told: what });
+
+function held(who: string, hold: string, fencingToken: number, fromMs: number, toMs: number): Entry[] {
+  const common = { type: "held", hold, resource: "ledger", fencingToken } as const;
+  return [told(who, { ...common, state: "start", atMs: fromMs }), told(who, { ...common, state: "seen", atMs: toMs })];
+}
+
+const job = (key: string, seq: number, atMs: number): Entry => told("worker 1", { type: "job", key, seq, atMs });
+
+describe("chaos checker", () => {
+  it("has nothing against holds one after the other", () => {
+    const history = [...held("a", "h1", 1, 0, 10), ...held("b", "h2", 2, 11, 20)];
+    expect(checkHistory(history).problems).toEqual([]);
+  });
+
+  it("finds two holders at a time, also when a third is in between", () => {
+    const history = [...held("a", "h1", 1, 0, 30), ...held("b", "h2", 2, 5, 6), ...held("c", "h3", 3, 20, 25)];
+    expect(checkHistory(history).problems).toEqual([
+      expect.stringContaining("exclusion: a (1) and b (2) both had ledger for 1.0 ms"),
+      expect.stringContaining("exclusion: a (1) and c (3) both had ledger for 5.0 ms"),
+    ]);
+  });
+
+  it("finds a fencing token that is not above the one before", () => {
+    const history = [...held("a", "h1", 7, 0, 10), ...held("b", "h2", 7, 11, 20)];
+    expect(checkHistory(history).problems).toEqual(["token order: b (7) had ledger after a (7)"]);
+  });
+
+  it("finds a refused write of a holder that was valid, and only of such a one", () => {
+    const write = {
+      kind: "write",
+      who: "a",
+      hold: "h1",
+      resource: "ledger",
+      fencingToken: 1,
+      accepted: false,
+    } as const;
+    const history = held("a", "h1", 1, 0, 10);
+    expect(checkHistory([...history, { ...write, atMs: 15 }]).problems).toEqual([]);
+    expect(checkHistory([...history, { ...write, atMs: 5 }]).problems).toHaveLength(1);
+  });
+
+  it("finds a job that was added and not completed", () => {
+    const history: Entry[] = [
+      { kind: "added", key: "k", seq: 0 },
+      { kind: "added", key: "k", seq: 1 },
+      { kind: "completed", key: "k", seq: 0 },
+    ];
+    expect(checkHistory(history).problems).toEqual(["lost job: k-1 was added and never completed"]);
+  });
+
+  it("finds jobs of a key that begin out of order, but lets a job run again", () => {
+    const history = [job("k", 0, 1), job("k", 1, 2), job("k", 0, 3), job("k", 3, 4), job("k", 2, 5), job("m", 0, 6)];
+    expect(checkHistory(history).problems).toEqual(["order: k-2 began after k-3"]);
+  });
+
+  it("passes on what a process complained about", () => {
+    const history = [told("worker 1", { type: "trouble", message: "unhandled rejection: no" })];
+    expect(checkHistory(history).problems).toEqual(["worker 1: unhandled rejection: no"]);
+  });
+});
+
+describe("chaos", () => {
+  it("keeps every promise while processes, servers and the network fail", { timeout: 150_000 }, async () => {
+    const history = await runChaos({ seed: process.env["CHAOS_SEED"] ?? "ci", faultyMs: 20_000 });
+    const verdict = checkHistory(history);
+    expect(verdict.problems).toEqual([]);
+    expect(verdict.jobs.completed).toBeGreaterThan(50);
+    expect(new Set(verdict.intervals.map(({ resource }) => resource)).size).toBeGreaterThan(3);
+    expect(reportPage("chaos", history, verdict)).toContain("no invariant broke");
+  });
+});

@@ -1,0 +1,271 @@
+/**
+ * A chaos run: real Redis servers, real processes with locks, an election and a queue, a bad network between them, and faults all the time.
+ * Everything is recorded; checker.ts reads the record afterwards and knows nothing of this file.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import {
+  type Child,
+  type FaultyProxy,
+  type RedisServer,
+  spawnChild,
+  startProxy,
+  startRedis,
+  startRedisNodes,
+} from "@x/test-support";
+import { Queue } from "bullmq";
+import { SeededRandom } from "../simulation/world/random.ts";
+import { type Entry, type History, machineMs, type Told } from "./history.ts";
+import { type ProcessArguments, QUEUE } from "./processes/arguments.ts";
+
+export interface ChaosOptions {
+  readonly seed: string;
+  /** How long faults strike. */
+  readonly faultyMs: number;
+  readonly onProgress?: (text: string) => void;
+}
+
+const MAX_TTL_MS = 1_500;
+const LOCK_NODES = 3;
+const KEYS = 12;
+/** Jobs that are neither done nor failed; the producer waits above. */
+const MAX_BACKLOG = 60;
+const DRAIN_TIMEOUT_MS = 60_000;
+
+const CAST = ["locker", "locker", "locker", "candidate", "candidate", "worker", "worker", "worker"] as const;
+
+interface Member {
+  readonly name: string;
+  readonly role: (typeof CAST)[number];
+  readonly proxies: readonly FaultyProxy[];
+  readonly args: ProcessArguments;
+  child: Child;
+}
+
+export async function runChaos(options: ChaosOptions): Promise<History> {
+  await using run = new ChaosRun(options);
+  return await run.run();
+}
+
+class ChaosRun implements AsyncDisposable {
+  readonly #options: ChaosOptions;
+  readonly #random: SeededRandom;
+  readonly #history: Entry[] = [];
+  readonly #highest = new Map<string, number>();
+  readonly #cleanUp: (() => Promise<unknown>)[] = [];
+  readonly #mending = new Set<Promise<void>>();
+  #nodes: readonly RedisServer[] = [];
+  #members: Member[] = [];
+  #isOver = false;
+  #added = 0;
+
+  constructor(options: ChaosOptions) {
+    this.#options = options;
+    this.#random = new SeededRandom(options.seed);
+  }
+
+  async run(): Promise<History> {
+    this.#nodes = await startRedisNodes(LOCK_NODES);
+    for (const node of this.#nodes) this.#cleanUp.push(() => node.stop());
+    const queueServer = await startRedis({ persistence: true });
+    this.#cleanUp.push(() => queueServer.stop());
+    const queue = new Queue(QUEUE, { connection: { path: queueServer.path, maxRetriesPerRequest: null } });
+    queue.on("error", () => undefined);
+    this.#cleanUp.push(() => queue.close());
+    for (const [index, role] of CAST.entries()) this.#members.push(await this.#cast(role, index, queueServer));
+
+    const producing = this.#produce(queue);
+    await this.#strike(queueServer);
+    await Promise.all(this.#mending);
+    this.#isOver = true;
+    await this.#heal();
+    await producing;
+    await this.#drain(queue);
+    return this.#history;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#isOver = true;
+    await Promise.allSettled(this.#members.map(({ child }) => child.kill()));
+    for (const end of this.#cleanUp.toReversed()) await end().catch(() => undefined);
+  }
+
+  async #cast(role: Member["role"], index: number, queueServer: RedisServer): Promise<Member> {
+    const targets = role === "worker" ? [...this.#nodes, queueServer] : this.#nodes;
+    const proxies = await Promise.all(targets.map((target) => startProxy({ path: target.path })));
+    for (const proxy of proxies) this.#cleanUp.push(() => proxy.stop());
+    const queue = proxies[LOCK_NODES];
+    const args: ProcessArguments = {
+      lockNodes: proxies.slice(0, LOCK_NODES).map(({ url }) => url),
+      queue: { host: "127.0.0.1", port: queue?.port ?? 0 },
+      maxTtl: MAX_TTL_MS,
+    };
+    const name = `${role} ${index + 1}`;
+    return { name, role, proxies, args, child: this.#spawn(name, role, args) };
+  }
+
+  #spawn(name: string, role: Member["role"], args: ProcessArguments): Child {
+    return spawnChild(new URL(`./processes/${role}.ts`, import.meta.url), {
+      name,
+      args: [JSON.stringify(args)],
+      onMessage: (message) => this.#told(name, message as Told),
+    });
+  }
+
+  #told(who: string, told: Told): void {
+    if (told.type !== "write") {
+      this.#history.push({ kind: "told", who, told });
+      return;
+    }
+    const { hold, resource, fencingToken } = told;
+    const accepted = fencingToken >= (this.#highest.get(resource) ?? 0);
+    if (accepted) this.#highest.set(resource, fencingToken);
+    this.#history.push({ kind: "write", who, hold, resource, fencingToken, accepted, atMs: machineMs() });
+  }
+
+  async #produce(queue: Queue): Promise<void> {
+    const next = Array.from({ length: KEYS }, () => 0);
+    while (!this.#isOver) {
+      const key = Math.floor(this.#random.fraction() * KEYS);
+      const seq = next[key] ?? 0;
+      next[key] = seq + 1;
+      await this.#add(queue, `account-${key}`, seq);
+      this.#added += 1;
+      if (this.#added % 20 === 0) await this.#untilBacklog(queue, MAX_BACKLOG).catch(() => undefined);
+      await delay(this.#random.between(0, 40));
+    }
+  }
+
+  /** The id makes a repeated add harmless: an answer that was lost does not make two jobs. */
+  async #add(queue: Queue, key: string, seq: number): Promise<void> {
+    const job = { jobId: `${key}-${seq}`, attempts: 1_000, backoff: { type: "fixed", delay: 30 } };
+    for (;;) {
+      try {
+        await queue.add("pay", { key, seq }, job);
+        this.#history.push({ kind: "added", key, seq });
+        return;
+      } catch {
+        await delay(50);
+      }
+    }
+  }
+
+  async #untilBacklog(queue: Queue, most: number): Promise<boolean> {
+    const deadlineMs = machineMs() + DRAIN_TIMEOUT_MS;
+    while (machineMs() < deadlineMs) {
+      const counts = await queue.getJobCounts("wait", "active", "delayed", "prioritized", "waiting-children");
+      if (Object.values(counts).reduce((sum, count) => sum + count, 0) <= most) return true;
+      await delay(100);
+    }
+    return false;
+  }
+
+  async #drain(queue: Queue): Promise<void> {
+    await this.#untilBacklog(queue, 0);
+    for (const job of await queue.getCompleted(0, -1)) {
+      const { key, seq } = job.data as { key: string; seq: number };
+      this.#history.push({ kind: "completed", key, seq });
+    }
+  }
+
+  async #strike(queueServer: RedisServer): Promise<void> {
+    const endMs = machineMs() + this.#options.faultyMs;
+    while (machineMs() < endMs) {
+      await delay(this.#random.between(100, 700));
+      const leftMs = Math.max(0, endMs - machineMs());
+      this.#options.onProgress?.(
+        `${(leftMs / 1_000).toFixed(0)} s left, ${this.#added} jobs, ${this.#history.length} entries`,
+      );
+      this.#mend(this.#fault(queueServer));
+    }
+  }
+
+  #mend(mending: Promise<void>): void {
+    const settled = mending
+      .catch((error: unknown) => {
+        this.#history.push({ kind: "told", who: "chaos", told: { type: "trouble", message: String(error) } });
+      })
+      .finally(() => this.#mending.delete(settled));
+    this.#mending.add(settled);
+  }
+
+  /** One fault, and its end. */
+  async #fault(queueServer: RedisServer): Promise<void> {
+    const random = this.#random;
+    const node = random.pick(this.#nodes);
+    const nodeName = `node ${this.#nodes.indexOf(node) + 1}`;
+    const member = random.pick(this.#members);
+    const proxy = random.pick(member.proxies);
+    const proxyName = `${member.name} – ${proxy === member.proxies[LOCK_NODES] ? "queue" : `node ${member.proxies.indexOf(proxy) + 1}`}`;
+    const ms = random.between(50, 1.6 * MAX_TTL_MS);
+    switch (random.integer(0, 9)) {
+      case 0:
+        if (!node.isRunning) return;
+        this.#tell(`SIGKILL ${nodeName}, back without its data`);
+        await node.kill();
+        await delay(random.between(0, 300));
+        await node.restart();
+        return;
+      case 1:
+        this.#tell(`SIGSTOP ${nodeName} for ${ms.toFixed(0)} ms`);
+        node.freeze();
+        await delay(ms);
+        node.thaw();
+        return;
+      case 2:
+        this.#tell(`${proxyName}: nothing gets through for ${ms.toFixed(0)} ms`);
+        for (const direction of random.pick([["up"], ["down"], ["up", "down"]] as const)) proxy.blackhole(direction);
+        await delay(ms);
+        proxy.heal();
+        proxy.drop();
+        return;
+      case 3:
+        this.#tell(`${proxyName}: ${(ms / 10).toFixed(0)} ms late for ${ms.toFixed(0)} ms`);
+        proxy.delay(ms / 10);
+        await delay(ms);
+        proxy.heal();
+        return;
+      case 4:
+        this.#tell(`${proxyName}: connections are reset`);
+        proxy.drop();
+        return;
+      case 5:
+        this.#tell(`${proxyName}: half-closed`);
+        proxy.halfClose();
+        return;
+      case 6:
+      case 7:
+        this.#tell(`SIGSTOP ${member.name} for ${(1.5 * ms).toFixed(0)} ms`);
+        member.child.freeze();
+        await delay(1.5 * ms);
+        member.child.thaw();
+        return;
+      case 8:
+        this.#tell(`SIGKILL ${member.name}`);
+        await member.child.kill();
+        member.child = this.#spawn(member.name, member.role, member.args);
+        return;
+      default:
+        if (!queueServer.isRunning || random.chance(0.7)) return;
+        this.#tell("SIGKILL queue, back with its data");
+        await queueServer.kill();
+        await delay(random.between(0, 300));
+        await queueServer.restart();
+    }
+  }
+
+  async #heal(): Promise<void> {
+    this.#tell("no faults from here on");
+    for (const node of this.#nodes) {
+      node.thaw();
+      await node.start();
+    }
+    for (const { proxies, child } of this.#members) {
+      child.thaw();
+      for (const proxy of proxies) proxy.heal();
+    }
+  }
+
+  #tell(text: string): void {
+    this.#history.push({ kind: "fault", text, atMs: machineMs() });
+  }
+}

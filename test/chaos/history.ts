@@ -1,0 +1,39 @@
+/** What the processes of a chaos run tell, and what the run itself does. Times are milliseconds of the machine's monotonic clock, one for all processes. */
+
+export type Told =
+  | {
+      /** A process believes to hold a resource: first seen, seen again, given up by itself. */
+      readonly type: "held";
+      readonly state: "start" | "seen" | "end";
+      readonly hold: string;
+      readonly resource: string;
+      readonly fencingToken: number;
+      /** Read before the lock, the term or the job was asked whether it is still valid. */
+      readonly atMs: number;
+    }
+  | { readonly type: "write"; readonly hold: string; readonly resource: string; readonly fencingToken: number }
+  | { readonly type: "job"; readonly key: string; readonly seq: number; readonly atMs: number }
+  | { readonly type: "trouble"; readonly message: string };
+
+export type Entry =
+  | { readonly kind: "told"; readonly who: string; readonly told: Told }
+  /** The protected store has decided on a write. */
+  | {
+      readonly kind: "write";
+      readonly who: string;
+      readonly hold: string;
+      readonly resource: string;
+      readonly fencingToken: number;
+      readonly accepted: boolean;
+      readonly atMs: number;
+    }
+  | { readonly kind: "fault"; readonly text: string; readonly atMs: number }
+  | { readonly kind: "added"; readonly key: string; readonly seq: number }
+  | { readonly kind: "completed"; readonly key: string; readonly seq: number };
+
+export type History = readonly Entry[];
+
+/** `CLOCK_MONOTONIC`, the same for every process of the machine. */
+export function machineMs(): number {
+  return Number(process.hrtime.bigint() / 1_000n) / 1_000;
+}
