@@ -19,4 +19,11 @@ export class Drift {
     const at = (elapsedMs + this.#phaseMs) % (2 * this.#halfPeriodMs);
     return this.#rate * (at < this.#halfPeriodMs ? at : 2 * this.#halfPeriodMs - at);
   }
+
+  /** True milliseconds until the clock has advanced by `clockMs`, or until its error changes direction if that is sooner. */
+  trueMs(elapsedMs: number, clockMs: number): number {
+    const at = (elapsedMs + this.#phaseMs) % this.#halfPeriodMs;
+    const isRising = (elapsedMs + this.#phaseMs) % (2 * this.#halfPeriodMs) < this.#halfPeriodMs;
+    return Math.min(clockMs / (1 + (isRising ? this.#rate : -this.#rate)), this.#halfPeriodMs - at + 0.001);
+  }
 }

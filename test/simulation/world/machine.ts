@@ -64,9 +64,7 @@ export class Machine {
 
   /** The clock's reading now; nothing passes. */
   monotonicMs(): number {
-    const { nowMs } = this.world;
-    const standingMs = this.#suspendedSinceMs === undefined ? 0 : nowMs - this.#suspendedSinceMs;
-    const ranMs = nowMs - this.#suspendedMs - standingMs;
+    const ranMs = this.#ranMs();
     return this.#monotonicBaseMs + ranMs + this.#options.drift.errorMs(ranMs);
   }
 
@@ -126,6 +124,13 @@ export class Machine {
     this.#inbox = [];
   }
 
+  /** True time without what the machine was suspended for. */
+  #ranMs(): number {
+    const { nowMs } = this.world;
+    const standingMs = this.#suspendedSinceMs === undefined ? 0 : nowMs - this.#suspendedSinceMs;
+    return nowMs - this.#suspendedMs - standingMs;
+  }
+
   #read(): { readonly monotonicMs: number } | undefined {
     if (this.#probe !== undefined) return this.#probe;
     const { random } = this.world;
@@ -142,7 +147,7 @@ export class Machine {
     const dueMs = this.monotonicMs() + Math.max(afterMs, 1);
     let isCancelled = false;
     const arm = (): void => {
-      const leftMs = Math.max(dueMs - this.monotonicMs(), 0);
+      const leftMs = this.#options.drift.trueMs(this.#ranMs(), Math.max(dueMs - this.monotonicMs(), 0));
       const lateMs = this.world.random.fraction() * 1.5;
       this.world.at(this.world.nowMs + leftMs + lateMs, fire);
     };
