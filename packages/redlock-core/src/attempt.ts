@@ -245,8 +245,8 @@ function freeInMs(ballot: Ballot | undefined): number {
   if (ballot === undefined || ballot.answer.kind === "error") return Number.POSITIVE_INFINITY;
   const { value, quarantineLeftMs } = ballot.answer.reply;
   if (Array.isArray(value) && value[0] === 0) {
-    const pttl = Number(value[2]);
-    return pttl < 0 ? Number.POSITIVE_INFINITY : Math.max(pttl, quarantineLeftMs);
+    const askAgainMs = Number(value[3]);
+    return askAgainMs < 0 ? Number.POSITIVE_INFINITY : Math.max(askAgainMs, quarantineLeftMs);
   }
   return quarantineLeftMs;
 }

@@ -6,7 +6,8 @@
  *
  * Replies
  *   1                     granted: every lock key holds the token, every fence holds the ballot
- *   {0, index, pttl}      the index-th resource is held (pttl ms left, -1: no expiry) or an earlier waiter is due; enrolled there
+ *   {0, index, pttl, ms} the index-th resource is held (pttl ms left, -1: no expiry) or an earlier waiter is due; enrolled there;
+ *                         ms: when to ask again if no hint comes
  *   {2, fence}            stale: the stored fencing token is not below the ballot
  *   {3}                   ahead: the ballot is too far above both the node's time and the stored token
  *
@@ -37,7 +38,7 @@ local function deny(first, count, index, member, order)
       if i == index then enrol(first + 3 * i, order, member, pttl) else withdraw(first + 3 * i, member) end
     end
   end
-  return {0, index, pttl}
+  return {0, index, pttl, askAgainMs(first + 3 * index, pttl)}
 end
 
 local function acquire(first, count, a)

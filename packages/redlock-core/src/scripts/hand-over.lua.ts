@@ -1,5 +1,5 @@
 /**
- * Defines what concerns waiters: `enrol`, `withdraw`, `handOver` and `handOverFreed`.
+ * Defines what concerns waiters: `enrol`, `withdraw`, `askAgainMs`, `handOver` and `handOverFreed`.
  *
  * `{k}:waiters` is a sorted set of members "<channel>#<id>" by order. When the resource is free, the head is taken out and
  * told on its channel ("turn <member> <lock key>"), and the lock key is reserved for it for a short time with the value
@@ -8,15 +8,24 @@
  * receivers), so its waiter is skipped. The next three in line are told their place ("next<place> <member> <lock key>"), to
  * look again after as many reservations, in case those before them are frozen.
  *
+ * A holder that is no client of ours (its value is not 40 hex digits) tells nobody of its release, so whoever waits for it asks
+ * again every `FOREIGN_POLL_MS`.
+ *
  * What an operation frees is handed over only at the end of the whole request: a later operation of the same request may
  * have a better claim to it.
  */
 export const handOver: string = /* lua */ `
-local freed = {}
+local freed, FOREIGN_POLL_MS = {}, 100
 
 local function reservedFor(value)
   local order, member = string.match(value, '^reserved:([^:]+):(.+)$')
   return member, tonumber(order)
+end
+
+local function askAgainMs(first, pttl)
+  local value = call('GET', KEYS[first])
+  local isOurs = not value or reservedFor(value) or (#value == 40 and string.match(value, '^%x+$'))
+  return isOurs and pttl or math.min(pttl, FOREIGN_POLL_MS)
 end
 
 local function notify(first, member, what)

@@ -3,7 +3,8 @@
  *
  * release: ARGV a: token. Deletes the lock keys that hold the token; replies how many did.
  * leave:   ARGV a: member. Takes a waiter out, with the reservation that it may have; replies 1.
- * wait:    ARGV a: member, order. Enrols a waiter that attempts nothing itself; replies the pttl of the first resource's key.
+ * wait:    ARGV a: member, order. Enrols a waiter that attempts nothing itself; replies when to ask again if no hint comes, in ms
+ *          (-1: unknown).
  */
 export const release: string = /* lua */ `
 local function release(first, count, a)
@@ -22,7 +23,7 @@ local function wait(first, count, a)
     enrol(first + 3 * i, tonumber(ARGV[a + 1]), ARGV[a], call('PTTL', KEYS[first + 3 * i]))
     freed[#freed + 1] = first + 3 * i
   end
-  return call('PTTL', KEYS[first])
+  return askAgainMs(first, call('PTTL', KEYS[first]))
 end
 
 local function leave(first, count, a)

@@ -1,0 +1,150 @@
+/** Other libraries' locks and ours on the same keys of real nodes: whoever has it, everybody else sees it as held. */
+import { setTimeout as delay } from "node:timers/promises";
+import { Redlock, type RedlockOptions } from "@x/redlock-core";
+import { type RedisServer, startRedisNodes } from "@x/test-support";
+import { Redis } from "ioredis";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { type Peer, type PeerKind, peerKinds, type Release } from "./peers.ts";
+
+const cases = peerKinds.flatMap((kind) => [1, 3].map((nodeCount) => ({ kind, name: kind.name, nodeCount })));
+
+describe.each(cases)("$name and ours on $nodeCount nodes", ({ kind, nodeCount }) => {
+  let servers: RedisServer[];
+  beforeAll(async () => {
+    servers = await startRedisNodes(nodeCount);
+  });
+  afterAll(async () => {
+    await Promise.all(servers.map((server) => server.stop()));
+  });
+
+  const open = (options: RedlockOptions = {}): { readonly ours: Redlock; readonly theirs: Peer } => ({
+    ours: openOurs(servers, kind, options),
+    theirs: openTheirs(servers, kind),
+  });
+
+  it("theirs sees ours as held, until it is released", async () => {
+    const { ours, theirs } = open();
+    const lock = await ours.acquire("a");
+    expect(await theirs.tryAcquire("a")).toBeNull();
+    expect(lock.isHeld()).toBe(true);
+    expect(await lock.release()).toBe(true);
+    const release = await untilAcquired(theirs, "a");
+    await release();
+  });
+
+  it("ours sees theirs as held, and waits until it is released", async () => {
+    const { ours, theirs } = open();
+    const release = await untilAcquired(theirs, "b");
+    expect(await ours.tryAcquire("b")).toBeNull();
+    expect((await ours.inspect("b")).verdict).toBe("held");
+    await release();
+    const lock = await untilOurs(ours, "b");
+    expect(await lock.release()).toBe(true);
+  });
+
+  it("neither releases or extends the other's", async () => {
+    const { ours, theirs } = open();
+    const before = await untilAcquired(theirs, "c");
+    await Promise.all(servers.map((server) => server.call("DEL", `${kind.keyPrefix}c`)));
+    const lock = await ours.acquire("c");
+    await Promise.allSettled([before()]);
+    await lock.extend();
+    expect(lock.isHeld()).toBe(true);
+    await Promise.all(servers.map((server) => server.call("DEL", `${kind.keyPrefix}c`)));
+    const release = await untilAcquired(theirs, "c");
+    expect(await lock.release()).toBe(false);
+    expect(await ours.tryAcquire("c")).toBeNull();
+    await release();
+  });
+
+  it("theirs takes a reservation for a lock that is held, and leaves it to the waiter", async () => {
+    const { ours, theirs } = open();
+    const lock = await ours.acquire("d");
+    // What the release script writes for a waiter, for longer.
+    const reservation = "reserved:1:x:redlock:gone#1";
+    const key = `${kind.keyPrefix}d`;
+    await Promise.all(servers.map((server) => server.call("SET", key, reservation, "PX", 60_000)));
+    expect(await lock.release()).toBe(false);
+    expect(await theirs.tryAcquire("d")).toBeNull();
+    expect(await Promise.all(servers.map((server) => server.call("GET", key)))).toEqual(servers.map(() => reservation));
+    await Promise.all(servers.map((server) => server.call("DEL", key)));
+    await (await untilAcquired(theirs, "d"))();
+  });
+
+  it("what ours keeps beside a key disturbs theirs as little as its absence disturbs ours", async () => {
+    const { ours, theirs } = open();
+    const first = await ours.acquire("e");
+    await first.release();
+    const sideKeys = await Promise.all(servers.map((server) => server.call("EXISTS", ours.sideKey("e", "fence"))));
+    expect(sideKeys.filter((count) => count === 1).length).toBeGreaterThanOrEqual(ours.quorum);
+    await (await untilAcquired(theirs, "e"))();
+    const second = await untilOurs(ours, "e");
+    expect(second.fencingToken).toBeGreaterThan(first.fencingToken);
+    await second.release();
+    await Promise.all(servers.map((server) => server.flush()));
+    await (await untilAcquired(theirs, "e"))();
+    await (await untilOurs(ours, "e")).release();
+  });
+
+  it("nobody overlaps under contention, and everybody gets in", async () => {
+    const participants = [0, 1, 2, 3].map((index) => {
+      const { ours, theirs } = open({ timeout: 20_000 });
+      return index < 2 ? { theirs } : { ours };
+    });
+    let inside = 0;
+    let overlaps = 0;
+    const grants = [0, 0, 0, 0];
+    const enter = async (index: number, release: Release): Promise<void> => {
+      inside += 1;
+      if (inside > 1) overlaps += 1;
+      await delay(1);
+      inside -= 1;
+      grants[index] = (grants[index] ?? 0) + 1;
+      await release();
+    };
+    await Promise.all(
+      participants.map(async ({ ours, theirs }, index) => {
+        for (let grant = 0; grant < 15; grant += 1) {
+          if (theirs !== undefined) await enter(index, await untilAcquired(theirs, "contended"));
+          else if (ours !== undefined) {
+            const lock = await ours.acquire("contended");
+            await enter(index, () => lock.release());
+          }
+          await delay(Math.random() * 4);
+        }
+      }),
+    );
+    expect(overlaps).toBe(0);
+    expect(grants).toEqual([15, 15, 15, 15]);
+  });
+});
+
+function openOurs(servers: readonly RedisServer[], kind: PeerKind, options: RedlockOptions): Redlock {
+  const redlock = new Redlock(
+    servers.map(({ path }) => ({ path })),
+    { keyPrefix: kind.keyPrefix, quarantine: false, ...options },
+  );
+  onTestFinished(() => redlock.close());
+  return redlock;
+}
+
+function openTheirs(servers: readonly RedisServer[], kind: PeerKind): Peer {
+  const clients = servers.map(({ path }) => new Redis(path));
+  onTestFinished(() => {
+    for (const client of clients) client.disconnect();
+  });
+  return kind.open(clients);
+}
+
+async function untilAcquired(peer: Peer, resource: string): Promise<Release> {
+  for (;;) {
+    const release = await peer.tryAcquire(resource);
+    if (release !== null) return release;
+    await delay(2 + Math.random() * 6);
+  }
+}
+
+/** Their releases may still be on their way to some of the nodes. */
+async function untilOurs(redlock: Redlock, resource: string): ReturnType<Redlock["acquire"]> {
+  return await redlock.acquire(resource, { timeout: 20_000 });
+}

@@ -1,0 +1,106 @@
+/** The other libraries behind one interface, each with the key that it makes of a resource. */
+import { createRequire } from "node:module";
+import type { Redis } from "ioredis";
+import { Mutex, RedlockMutex } from "redis-semaphore";
+import { createLock, createRedlock, IoredisAdapter, LockAcquisitionError } from "redlock-universal";
+
+export type Release = () => Promise<unknown>;
+
+export interface Peer {
+  /** One attempt; null when the resource is held. */
+  tryAcquire(resource: string): Promise<Release | null>;
+}
+
+export interface PeerKind {
+  readonly name: string;
+  /** What it puts before a resource to make its key. */
+  readonly keyPrefix: string;
+  readonly open: (clients: readonly Redis[]) => Peer;
+}
+
+const ttl = 20_000;
+
+interface Redlock4 {
+  lock(resource: string, ttl: number): Promise<{ unlock(): Promise<unknown> }>;
+}
+
+interface Redlock5 {
+  acquire(resources: string[], duration: number): Promise<{ release(): Promise<unknown> }>;
+}
+
+type Make<Instance> = new (clients: readonly Redis[], settings: object) => Instance;
+
+// Neither has types that resolve here.
+const require = createRequire(import.meta.url);
+const NodeRedlock4 = require("redlock4") as Make<Redlock4>;
+const { default: NodeRedlock5 } = require("redlock") as { readonly default: Make<Redlock5> };
+
+export const peerKinds: readonly PeerKind[] = [
+  {
+    name: "node-redlock 4",
+    keyPrefix: "",
+    open: (clients) => {
+      const redlock = new NodeRedlock4(clients, { retryCount: 0 });
+      return attempts("LockError", async (resource) => {
+        const lock = await redlock.lock(resource, ttl);
+        return () => lock.unlock();
+      });
+    },
+  },
+  {
+    name: "node-redlock 5",
+    keyPrefix: "",
+    open: (clients) => {
+      const redlock = new NodeRedlock5(clients, { retryCount: 0 });
+      return attempts("ExecutionError", async (resource) => {
+        const lock = await redlock.acquire([resource], ttl);
+        return () => lock.release();
+      });
+    },
+  },
+  {
+    name: "redlock-universal",
+    keyPrefix: "",
+    open: (clients) => {
+      const adapters = clients.map((client) => new IoredisAdapter(client));
+      return attempts(LockAcquisitionError.name, async (key) => {
+        const [adapter] = adapters;
+        const lock =
+          adapter !== undefined && adapters.length === 1
+            ? createLock({ adapter, key, ttl, retryAttempts: 0 })
+            : createRedlock({ adapters, key, ttl, retryAttempts: 0 });
+        const handle = await lock.acquire();
+        return () => lock.release(handle);
+      });
+    },
+  },
+  {
+    name: "redis-semaphore",
+    keyPrefix: "mutex:",
+    open: (clients) => ({
+      tryAcquire: async (resource) => {
+        const [client] = clients;
+        const options = { lockTimeout: ttl, refreshInterval: 0 };
+        const mutex =
+          client !== undefined && clients.length === 1
+            ? new Mutex(client, resource, options)
+            : new RedlockMutex([...clients], resource, options);
+        return (await mutex.tryAcquire()) ? () => mutex.release() : null;
+      },
+    }),
+  },
+];
+
+/** A library that tells by an error that the resource is held. */
+function attempts(errorName: string, acquire: (resource: string) => Promise<Release>): Peer {
+  return {
+    tryAcquire: async (resource) => {
+      try {
+        return await acquire(resource);
+      } catch (error) {
+        if (error instanceof Error && error.name === errorName) return null;
+        throw error;
+      }
+    },
+  };
+}
