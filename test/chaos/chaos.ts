@@ -53,6 +53,7 @@ class ChaosRun implements AsyncDisposable {
   readonly #highest = new Map<string, number>();
   readonly #cleanUp: (() => Promise<unknown>)[] = [];
   readonly #mending = new Set<Promise<void>>();
+  readonly #waitingForHolder: ((member: Member) => void)[] = [];
   #nodes: readonly RedisServer[] = [];
   #members: Member[] = [];
   #isOver = false;
@@ -111,7 +112,16 @@ class ChaosRun implements AsyncDisposable {
     });
   }
 
+  /** The next one who tells that he holds something. */
+  #nextHolder(): Promise<Member> {
+    return new Promise((resolve) => this.#waitingForHolder.push(resolve));
+  }
+
   #told(who: string, told: Told): void {
+    if (told.type === "held" && told.state === "start") {
+      const member = this.#members.find(({ name }) => name === who);
+      if (member !== undefined) this.#waitingForHolder.shift()?.(member);
+    }
     if (told.type !== "write") {
       this.#history.push({ kind: "told", who, told });
       return;
@@ -232,7 +242,16 @@ class ChaosRun implements AsyncDisposable {
         this.#tell(`${proxyName}: half-closed`);
         proxy.halfClose();
         return;
-      case 6:
+      case 6: {
+        const holder = await this.#nextHolder();
+        this.#tell(
+          `SIGSTOP ${holder.name}, who has just got hold of something, for ${(MAX_TTL_MS + ms).toFixed(0)} ms`,
+        );
+        holder.child.freeze();
+        await delay(MAX_TTL_MS + ms);
+        holder.child.thaw();
+        return;
+      }
       case 7:
         this.#tell(`SIGSTOP ${member.name} for ${(1.5 * ms).toFixed(0)} ms`);
         member.child.freeze();

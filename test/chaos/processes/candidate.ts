@@ -20,4 +20,5 @@ await election.run(async (term) => {
     if (Math.random() < 0.3) holding.write();
     await delay(10);
   }
+  holding.write();
 });

@@ -11,14 +11,15 @@ const redlock = new Redlock(lockNodes, { ttl: maxTtl, maxTtl, nodeTimeout: 150 }
 
 const worker = new ExclusiveWorker<{ key: string; seq: number }, string>(
   QUEUE,
-  async (job, _token, signal, lock) => {
+  async (job, _token, _signal, lock) => {
     const { key, seq } = job.data;
     tell({ type: "job", key, seq, atMs: machineMs() });
     const holding = new Holding(key, lock.fencingToken, () => lock.isHeld());
     for (let step = 0; step < 3; step += 1) {
-      await delay(Math.random() * 15, undefined, { signal });
-      if (!holding.see()) throw new Error("lost");
+      await delay(Math.random() * 15);
+      const isHeld = holding.see();
       holding.write();
+      if (!isHeld) throw new Error("lost");
     }
     holding.see("end");
     return "done";
