@@ -7,11 +7,12 @@
  * locks of several resources, and towards clients that do not queue.
  */
 import { type AttemptResult, attempt, type Grant } from "./attempt.ts";
+import { CLAMP_US } from "./ballot.ts";
 import type { Engine } from "./engine.ts";
 import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError, type Vote } from "./errors.ts";
 import type { Hints } from "./hints.ts";
 import { Limit, type LimitReason } from "./limit.ts";
-import type { LocalQueues } from "./local-queue.ts";
+import type { LocalQueues, Place } from "./local-queue.ts";
 import type { ResolvedAcquireOptions } from "./options.ts";
 import type { Refusal } from "./quorum.ts";
 import { releaseEverywhere } from "./release.ts";
@@ -27,9 +28,9 @@ export interface AcquisitionContext {
   readonly hints: Hints;
   readonly queues: LocalQueues;
   readonly closed: AbortSignal;
-  /** Whether a lock of this `Redlock` holds the resource. */
-  readonly isHeldLocally: (resource: string) => boolean;
-  /** Calls `run` when it does not any more; returns a function that stops that. */
+  /** For how many milliseconds a lock of this `Redlock` holds the resource, unless it is extended; 0: none does. */
+  readonly heldLocallyMs: (resource: string) => number;
+  /** Calls `run` when none does any more; returns a function that stops that. */
   readonly onLocallyFree: (resource: string, run: () => void) => () => void;
 }
 
@@ -55,11 +56,15 @@ class Acquisition {
   readonly #options: ResolvedAcquireOptions;
   readonly #limit: Limit;
   readonly #startedMs: number;
-  readonly #order: number;
+  readonly #startedWallMs: number;
+  #order: number;
+  #place: Place | undefined;
   #waiter: Waiter | undefined;
   #attempts = 0;
   #corrections = 0;
   #isCorrecting = false;
+  /** The nodes had less time than `nodeTimeout` for the last attempt, because the caller's time was running out. */
+  #isCutShort = false;
   #failures = 0;
   #votes: readonly Vote[] = [];
   #refusal: Refusal = "held";
@@ -73,7 +78,8 @@ class Acquisition {
     this.#slot = engine.slotOf(resources);
     this.#options = options;
     this.#startedMs = engine.clock.monotonicMs();
-    this.#order = options.order ?? engine.sightings.order(engine.clock.wallMs());
+    this.#startedWallMs = engine.clock.wallMs();
+    this.#order = options.order ?? engine.sightings.order(this.#startedWallMs);
     this.#limit = new Limit(engine.clock, {
       timeoutMs: options.timeout,
       signal: options.signal,
@@ -84,19 +90,19 @@ class Acquisition {
   async run(): Promise<AcquisitionResult> {
     const only = this.#resources.length === 1 ? this.#resources[0] : undefined;
     const waits = this.#options.timeout > 0 && this.#options.order === undefined;
-    const place = only === undefined || !waits ? undefined : this.#context.queues.enter(only);
+    if (only !== undefined && waits) this.#place = this.#context.queues.enter(only);
     try {
-      if (place?.isFirst === false) await this.#limit.until(place.untilFirst());
-      return this.#tell(await this.#attemptUntilGranted(place === undefined ? undefined : only));
+      if (this.#place?.isFirst === false) await this.#limit.until(this.#place.untilFirst());
+      return this.#tell(await this.#attemptUntilGranted(this.#place?.resource));
     } finally {
-      place?.leave();
+      this.#place?.leave();
       this.#limit.dispose();
     }
   }
 
   async #attemptUntilGranted(localResource: string | undefined): Promise<AcquisitionResult> {
     for (;;) {
-      if (localResource !== undefined && this.#context.isHeldLocally(localResource)) {
+      if (localResource !== undefined && this.#context.heldLocallyMs(localResource) > 0) {
         await this.#untilLocallyFree(localResource);
       }
       const ended = this.#isFree ? this.#cancelled() : this.#limit.reason;
@@ -127,6 +133,7 @@ class Acquisition {
     this.#attempts += 1;
     this.#waiter?.reset();
     const leftMs = this.#options.timeout > 0 ? Math.max(this.#limit.leftMs, 1) : nodeTimeout;
+    this.#isCutShort = leftMs < nodeTimeout;
     const underWay = attempt(this.#engine, {
       resources: this.#resources,
       keys: this.#keys,
@@ -151,8 +158,7 @@ class Acquisition {
   }
 
   async #pause(refused: AttemptResult & { kind: "refused" }): Promise<void> {
-    this.#votes = refused.votes;
-    this.#refusal = refused.refusal;
+    this.#note(refused);
     if (refused.refusal === "ballot" || refused.votes.some(isNoScript)) {
       this.#corrections += 1;
       this.#isCorrecting = this.#corrections <= MAX_CORRECTIONS;
@@ -171,10 +177,26 @@ class Acquisition {
     await this.#sleep();
   }
 
+  /** What the caller is told if this was the end. No answer in too short a time says nothing about the nodes. */
+  #note({ votes, refusal }: AttemptResult & { kind: "refused" }): void {
+    if (this.#isCutShort && this.#attempts > 1 && refusal === "unreachable") return;
+    this.#votes = votes;
+    this.#refusal = refusal;
+    this.#place?.note({ votes, refusal });
+  }
+
+  /** By the first refusal a clock is found to be wrong; what it is off by less is the noise of its measurement. */
+  #correctOrder(): void {
+    if (this.#options.order !== undefined) return;
+    const corrected = this.#engine.sightings.order(this.#startedWallMs);
+    if (Math.abs(corrected - this.#order) > CLAMP_US) this.#order = corrected;
+  }
+
   async #untilTurn(refused: AttemptResult & { kind: "refused" }): Promise<void> {
     const { hints } = this.#context;
     if (this.#waiter === undefined) {
       if (!hints.isOpen) await this.#limit.until(hints.open());
+      this.#correctOrder();
       this.#waiter = new Waiter(this.#engine, hints, this.#order);
       if (hints.isOpen) return;
     }
@@ -200,27 +222,34 @@ class Acquisition {
   }
 
   async #untilLocallyFree(resource: string): Promise<void> {
+    const { clock } = this.#engine;
     let stop: () => void = () => undefined;
+    let cancel: () => void = () => undefined;
     const free = new Promise<void>((resolve) => {
       stop = this.#context.onLocallyFree(resource, resolve);
+      // Keeps the process alive for a wait without a timeout.
+      cancel = clock.schedule(this.#context.heldLocallyMs(resource), resolve, { keepAlive: true });
     });
     await this.#limit.until(free);
     stop();
+    cancel();
   }
 
   #end(reason: LimitReason): AcquisitionResult {
     this.#waiter?.leave({ count: this.#resources.length, keys: this.#keys, slot: this.#slot });
     if (reason === "signal") return { kind: "failed", error: this.#options.signal?.reason };
     if (reason === "closed") return { kind: "failed", error: new RedlockClosedError(this.#resources) };
+    const own = { votes: this.#votes, refusal: this.#refusal };
+    const { votes, refusal } = this.#attempts > 0 ? own : (this.#place?.noted ?? own);
     const facts: AttemptFacts = {
       resources: this.#resources,
-      votes: this.#votes,
+      votes,
       nodeCount: this.#engine.nodes.length,
       quorum: this.#engine.quorum,
       attempts: this.#attempts,
       elapsedMs: this.#engine.clock.monotonicMs() - this.#startedMs,
     };
-    return this.#refusal === "unreachable"
+    return refusal === "unreachable"
       ? { kind: "failed", error: new QuorumUnreachableError(facts) }
       : { kind: "held", error: new LockHeldError(facts) };
   }

@@ -81,6 +81,7 @@ export class Batcher {
   #undelivered: Undelivered[] = [];
   #cancelRedelivery: (() => void) | undefined;
   #isClosed = false;
+  #onAnswered: (() => void) | undefined;
 
   constructor(node: LockNode, clock: Clock, options: BatcherOptions) {
     this.node = node;
@@ -142,6 +143,19 @@ export class Batcher {
     this.#undelivered = this.#undelivered.filter((kept) => kept.untilMs > now).slice(-MAX_UNDELIVERED / 2);
   }
 
+  /** Resolves when the node owes no answer and nothing waits to be sent to it. */
+  untilAnswered(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#onAnswered = resolve;
+      this.#tellAnswered();
+    });
+  }
+
+  #tellAnswered(): void {
+    const isWaiting = this.node.state === "ready" && this.#pending.length > 0;
+    if (this.#inFlightSinceMs.length === 0 && !isWaiting) this.#onAnswered?.();
+  }
+
   close(): void {
     this.#isClosed = true;
     this.#stopListening();
@@ -185,7 +199,9 @@ export class Batcher {
         slot: release.slot,
         abandoned: false,
         sent: false,
-        onReply: () => undefined,
+        onReply: (reply) => {
+          if (isRefused(reply)) this.keepUndelivered(release);
+        },
         onError: () => this.keepUndelivered(release),
       });
     }
@@ -250,6 +266,7 @@ export class Batcher {
       batch[index]?.onReply({ value: reply[index + 3], nodeTimeUs, quarantineLeftMs });
     }
     this.#scheduleFlush();
+    this.#tellAnswered();
   }
 
   #onFailure(batch: readonly Operation[], error: Error): void {
@@ -260,7 +277,18 @@ export class Batcher {
   #settleFailed(batch: readonly Operation[], error: Error): void {
     for (const operation of batch) operation.onError(error);
     this.#scheduleFlush();
+    this.#tellAnswered();
   }
+}
+
+/** The error of one operation in a request that the node did execute. */
+export function operationError({ value }: NodeReply): string | undefined {
+  return Array.isArray(value) && value[0] === -1 ? String(value[1]) : undefined;
+}
+
+/** The node refused to write (READONLY, NOREPLICAS, MISCONF). A key of another type is not ours. */
+export function isRefused(reply: NodeReply): boolean {
+  return operationError(reply)?.startsWith("WRONGTYPE") === false;
 }
 
 function downError(node: LockNode): Error {

@@ -87,15 +87,16 @@ export class Events {
     const told = message();
     if (isWatched) channels[name].publish(told);
     for (const listener of listeners ?? []) {
-      try {
-        (listener as (message: RedlockEvents[Name]) => void)(told);
-      } catch (error) {
-        process.emitWarning(error instanceof Error ? error : String(error), { code: "X_REDLOCK_LISTENER" });
-      }
+      callQuietly(() => (listener as (message: RedlockEvents[Name]) => void)(told));
     }
   }
+}
 
-  clear(): void {
-    this.#listeners.clear();
+/** Calls a listener of the user's; an error of it becomes a process warning. */
+export function callQuietly(listener: () => void): void {
+  try {
+    listener();
+  } catch (error) {
+    process.emitWarning(error instanceof Error ? error : String(error), { code: "X_REDLOCK_LISTENER" });
   }
 }

@@ -110,8 +110,8 @@ export class Holding implements LockKeeper {
       while (this.#underWay !== undefined) await this.#underWay.result;
       if (this.remaining() <= 0) throw this.lostError(this.lossReason ?? "expired");
       const result = await this.#extendOnce(ttlMs, this.#engine.options.nodeTimeout);
-      if (result.kind === "extended") return;
       if (this.remaining() <= 0) throw this.lostError(this.lossReason ?? "expired");
+      if (result.kind === "extended") return;
       if (result.kind === "failed" && tries >= MAX_MANUAL_TRIES) throw this.#unreachable(result, tries);
     }
   }

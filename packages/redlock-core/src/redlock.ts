@@ -11,8 +11,8 @@ import type { Grant } from "./attempt.ts";
 import { check, type Finding } from "./check.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import { Engine, GRANT_TTL_MS } from "./engine.ts";
-import { RedlockClosedError } from "./errors.ts";
-import type { RedlockEventName, RedlockEvents } from "./events.ts";
+import { LockHeldError, RedlockClosedError } from "./errors.ts";
+import { callQuietly, type RedlockEventName, type RedlockEvents } from "./events.ts";
 import { Hints } from "./hints.ts";
 import { Holding } from "./holding.ts";
 import { type Inspection, inspect } from "./inspect.ts";
@@ -21,10 +21,11 @@ import { Limit } from "./limit.ts";
 import { LocalQueues } from "./local-queue.ts";
 import type { Lock } from "./lock.ts";
 import type { NodeScript } from "./node.ts";
-import { type NodeSource, toNode } from "./nodes/connect.ts";
+import { type NodeSource, toNodes } from "./nodes/connect.ts";
 import {
   type AcquireOptions,
   type RedlockOptions,
+  type ResolvedAcquireOptions,
   type ResolvedOptions,
   resolveAcquireOptions,
   resolveOptions,
@@ -57,6 +58,7 @@ export class Redlock implements AsyncDisposable {
   readonly #closing: AbortController = new AbortController();
   readonly #holders = new Map<string, Holding>();
   readonly #waitingForLocal = new Map<string, Set<() => void>>();
+  readonly #calls = new Set<Promise<unknown>>();
   readonly #context: AcquisitionContext;
   readonly #stopListening: readonly (() => void)[];
   #closed: Promise<void> | undefined;
@@ -73,7 +75,7 @@ export class Redlock implements AsyncDisposable {
     const isCluster = sources.some((source) => (source as { isCluster?: boolean } | undefined)?.isCluster === true);
     const resolved = resolveOptions(options, { count: sources.length, isCluster });
     const clock = options.clock ?? systemClock;
-    const connected = sources.map((source) => toNode(source, { nodeTimeoutMs: resolved.nodeTimeout }));
+    const connected = toNodes(sources, { nodeTimeoutMs: resolved.nodeTimeout });
     if (new Set(connected.map((node) => node.keyPrefix ?? "")).size > 1) {
       for (const node of connected) void node.close();
       throw new RangeError("nodes must have the same keyPrefix");
@@ -86,7 +88,7 @@ export class Redlock implements AsyncDisposable {
       hints: this.#hints,
       queues: this.#queues,
       closed: this.#closing.signal,
-      isHeldLocally: (resource) => (this.#holders.get(resource)?.remaining() ?? 0) > 0,
+      heldLocallyMs: (resource) => this.#holders.get(resource)?.remaining() ?? 0,
       onLocallyFree: (resource, run) => this.#onLocallyFree(resource, run),
     };
     this.#stopListening = connected.map((node) =>
@@ -140,11 +142,8 @@ export class Redlock implements AsyncDisposable {
       this.#engine.options,
       this.#engine.options.autoExtend,
     );
-    this.#assertOpen(names, resolved.signal);
-    const result = await acquire(this.#context, names, resolved);
-    if (result.kind === "acquired") return this.#hold(result.grant, resolved);
-    if (result.kind === "held") return null;
-    throw result.error;
+    const taken = await this.#take(names, resolved);
+    return taken instanceof LockHeldError ? null : taken;
   }
 
   /**
@@ -184,7 +183,7 @@ export class Redlock implements AsyncDisposable {
       closed: this.#closing.signal,
     });
     try {
-      const outcome = await untilTurn(this.#engine, this.#hints, { resource, order, limit });
+      const outcome = await this.#tracked(untilTurn(this.#engine, this.#hints, { resource, order, limit }));
       if (outcome === "turn") return;
     } finally {
       limit.dispose();
@@ -266,7 +265,8 @@ export class Redlock implements AsyncDisposable {
 
   /**
    * Calls `listener` for each message on `channel` on each node that can; resolves, with a function that stops it, when a quorum of
-   * nodes has confirmed or after `nodeTimeout`. Messages may be lost and come once per node: use them as hints.
+   * nodes has confirmed or after `nodeTimeout`. Messages may be lost and come once per node: use them as hints. A listener
+   * that throws breaks nothing.
    */
   async subscribe(channel: string, listener: (message: string, node: string) => void): Promise<() => void> {
     this.#assertOpen([]);
@@ -284,7 +284,7 @@ export class Redlock implements AsyncDisposable {
       };
       for (const node of nodes) {
         const subscribed =
-          node.subscribe?.(channel, (message) => listener(message, node.name)) ??
+          node.subscribe?.(channel, (message) => callQuietly(() => listener(message, node.name))) ??
           Promise.reject(new Error("no subscribe"));
         subscribed.then((unsubscribe) => {
           if (isStopped) unsubscribe();
@@ -312,10 +312,24 @@ export class Redlock implements AsyncDisposable {
   async #close(): Promise<void> {
     this.#closing.abort();
     await Promise.all([...this.#renewal.holdings].map((holding) => holding.release()));
+    await Promise.allSettled(this.#calls);
+    await this.#untilAnswered();
     this.#hints.close();
     for (const stop of this.#stopListening) stop();
     for (const batcher of this.#engine.batchers) batcher.close();
     await Promise.all(this.#engine.nodes.map((node) => node.close()));
+  }
+
+  /** The last requests take keys and waiters back: closing the connections must not overtake them. */
+  async #untilAnswered(): Promise<void> {
+    const { batchers, clock, options } = this.#engine;
+    await new Promise<void>((resolve) => {
+      const cancel = clock.schedule(options.nodeTimeout, resolve, { keepAlive: true });
+      void Promise.all(batchers.map((batcher) => batcher.untilAnswered())).then(() => {
+        cancel();
+        resolve();
+      });
+    });
   }
 
   async #acquire(
@@ -325,10 +339,34 @@ export class Redlock implements AsyncDisposable {
   ): Promise<Lock> {
     const names = resolveResources(resources);
     const resolved = resolveAcquireOptions(options, this.#engine.options, autoExtend);
-    this.#assertOpen(names, resolved.signal);
-    const result = await acquire(this.#context, names, resolved);
-    if (result.kind === "acquired") return this.#hold(result.grant, resolved);
-    throw result.error;
+    const taken = await this.#take(names, resolved);
+    if (taken instanceof LockHeldError) throw taken;
+    return taken;
+  }
+
+  async #take(names: readonly string[], options: ResolvedAcquireOptions): Promise<Lock | LockHeldError> {
+    this.#assertOpen(names, options.signal);
+    return await this.#tracked(this.#takeWhileOpen(names, options));
+  }
+
+  async #takeWhileOpen(names: readonly string[], options: ResolvedAcquireOptions): Promise<Lock | LockHeldError> {
+    const result = await acquire(this.#context, names, options);
+    if (result.kind === "held") return result.error;
+    if (result.kind === "failed") throw result.error;
+    const lock = this.#hold(result.grant, options);
+    if (this.#closed === undefined) return lock;
+    await lock.release();
+    throw new RedlockClosedError(names);
+  }
+
+  /** `close()` waits for these calls to end: they still take back what they asked for. */
+  async #tracked<Result>(call: Promise<Result>): Promise<Result> {
+    this.#calls.add(call);
+    try {
+      return await call;
+    } finally {
+      this.#calls.delete(call);
+    }
   }
 
   #hold(grant: Grant, options: { readonly autoExtend: boolean; readonly maxHold: number }): Lock {

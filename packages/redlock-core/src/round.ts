@@ -4,7 +4,7 @@
  * Guaranteed: `onAnswer` is called at most once per node, and never after it returned true; a late answer counts for nothing. At the
  * deadline the nodes that did not answer are reported as failed, in one go. What was not yet sent then is never sent.
  */
-import type { NodeReply, Operation } from "./batcher.ts";
+import { isRefused, type NodeReply, type Operation, operationError } from "./batcher.ts";
 import type { Engine } from "./engine.ts";
 
 export interface RoundRequest {
@@ -31,7 +31,7 @@ export interface RoundHandlers {
   readonly sendAnyway?: boolean;
   readonly observe?: Observer | undefined;
   only?(node: number): boolean;
-  /** The request could not be delivered, or its connection broke before an answer; told also after the end. */
+  /** The request could not be delivered, its connection broke before an answer, or the node refused it; told also after the end. */
   onUndelivered?(node: number): void;
   /** Returns true when the round is decided: no further answer is then reported. May be called before `startRound` returns. */
   onAnswer(node: number, answer: Answer): boolean;
@@ -96,9 +96,8 @@ class RunningRound implements Round {
     if (!this.#ended && (this.#handlers.onAnswer(question.node, answer) || this.#open === 0)) this.#end();
   }
 
-  undelivered(question: Question, error: Error): void {
+  undelivered(question: Question): void {
     this.#handlers.onUndelivered?.(question.node);
-    this.answer(question, { kind: "error", message: error.message, timedOut: false });
   }
 
   #observed(node: number, answer: Answer): void {
@@ -151,16 +150,17 @@ class Question implements Operation {
   }
 
   onReply(reply: NodeReply): void {
+    if (isRefused(reply)) this.#round.undelivered(this);
     this.#round.answer(this, answerOf(reply));
   }
 
   onError(error: Error): void {
-    this.#round.undelivered(this, error);
+    this.#round.undelivered(this);
+    this.#round.answer(this, { kind: "error", message: error.message, timedOut: false });
   }
 }
 
 function answerOf(reply: NodeReply): Answer {
-  const { value } = reply;
-  if (Array.isArray(value) && value[0] === -1) return { kind: "error", message: String(value[1]), timedOut: false };
-  return { kind: "reply", reply };
+  const message = operationError(reply);
+  return message === undefined ? { kind: "reply", reply } : { kind: "error", message, timedOut: false };
 }

@@ -25,6 +25,17 @@ async function messageOf(redlock: Redlock): Promise<string> {
 }
 
 describe("a node that refuses", () => {
+  it("to write a release gets it again when it writes", async () => {
+    const [server] = await startNodes(1);
+    const redlock = openRedlock([server as RedisServer]);
+    const lock = await redlock.acquire("kept");
+    await server?.call("CONFIG", "SET", "min-replicas-to-write", "1");
+    expect(await lock.release()).toBe(false);
+    await delay(600);
+    await server?.call("CONFIG", "SET", "min-replicas-to-write", "0");
+    await expect.poll(() => server?.call("EXISTS", "kept")).toBe(0);
+  });
+
   it("for want of a password names the reason", async () => {
     const [server] = await startNodes(1, { args: ["--requirepass", "secret"] });
     const redlock = openRedlock([{ path: server?.path ?? "" }], { nodeTimeout: 1_000 });
@@ -154,6 +165,21 @@ describe("a connection", () => {
     });
     expect(await child.exited).toMatchObject({ code: 0 });
     expect(child.output).toContain("done");
+  });
+});
+
+describe("a Redlock that could not be made", () => {
+  it("leaves no connection open", async () => {
+    const [server] = await startNodes(1);
+    const nodes = [{ path: server?.path ?? "" }, 42 as unknown as string];
+    expect(() => new Redlock(nodes)).toThrow(TypeError);
+    await expect
+      .poll(async () =>
+        String(await server?.call("CLIENT", "LIST"))
+          .trim()
+          .split("\n"),
+      )
+      .toHaveLength(1);
   });
 });
 

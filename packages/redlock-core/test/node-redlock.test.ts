@@ -503,6 +503,19 @@ describe("node-redlock's defects are gone", () => {
 });
 
 describe("the node-redlock entry on this engine", () => {
+  it.each(["retryCount", "retryDelay", "retryJitter", "driftFactor"])(
+    "takes %s: undefined as left out",
+    async (name) => {
+      const server = await startRedis();
+      onTestFinished(() => server.stop());
+      const redlock = open([new Redis(server.path)], { retryCount: 1, retryDelay: 10, retryJitter: 5 });
+      await server.call("SET", "held", "x");
+      const settings = { [name]: undefined } as Partial<Settings>;
+      expect(await errorOf(redlock.acquire(["held"], 1_000, settings))).toBeInstanceOf(ExecutionError);
+      expect(await redlock.using(["free"], 1_000, settings, () => Promise.resolve("done"))).toBe("done");
+    },
+  );
+
   afterEach(() => {
     vi.restoreAllMocks();
   });

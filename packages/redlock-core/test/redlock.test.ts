@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { RedisServer } from "@x/test-support";
 import { startRedisNodes } from "@x/test-support";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import {
   LockHeldError,
   LockLostError,
@@ -249,6 +249,51 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect((await other.tryAcquire("closing"))?.isHeld()).toBe(true);
     await foreign.release();
     await expect.poll(async () => (await other.tryAcquire("theirs"))?.isHeld()).toBe(true);
+  });
+
+  it("hands no lock out and leaves neither key nor place behind when it is closed in the middle of calls", async () => {
+    const [closing, other] = [openRedlock(servers), openRedlock(servers)];
+    await Promise.all([closing.acquire("ready"), other.acquire("taken")]);
+    const waiting = errorOf(closing.acquire("taken"));
+    const turn = errorOf(closing.untilTurn("taken"));
+    await expect.poll(async () => (await other.inspect("taken")).nodes.every((node) => node.waiters === 2)).toBe(true);
+    const [once, cancelling] = [errorOf(closing.acquire("midway")), new AbortController()];
+    const cancelled = errorOf(closing.acquire("cancelled", { signal: cancelling.signal }));
+    await new Promise(setImmediate);
+    cancelling.abort();
+    await closing.close();
+    expect(await once).toBeInstanceOf(RedlockClosedError);
+    expect(await waiting).toBeInstanceOf(RedlockClosedError);
+    expect(await turn).toBeInstanceOf(RedlockClosedError);
+    await cancelled;
+    expect(await other.inspect("midway")).toMatchObject({ verdict: "free" });
+    expect(await other.inspect("cancelled")).toMatchObject({ verdict: "free" });
+    for (const node of (await other.inspect("taken")).nodes) expect(node).toMatchObject({ waiters: 0 });
+  });
+
+  it("rejects an extension that a release overtook", async () => {
+    const lock = await openRedlock(servers).acquire("overtaken");
+    const extended = errorOf(lock.extend());
+    expect(await lock.release()).toBe(true);
+    expect(await extended).toMatchObject({ reason: "released" });
+  });
+
+  it("goes on when a listener for messages throws, and warns of it", async () => {
+    const [redlock, warnings] = [openRedlock(servers), [] as unknown[]];
+    const onWarning = (warning: Error): void => void warnings.push(warning.message);
+    process.on("warning", onWarning);
+    onTestFinished(() => void process.off("warning", onWarning));
+    let calls = 0;
+    await redlock.subscribe("throwing", () => {
+      calls += 1;
+      throw new Error("of the listener");
+    });
+    for (const told of [1, 2]) {
+      await servers[0]?.call("PUBLISH", "throwing", String(told));
+      await expect.poll(() => calls).toBe(told);
+    }
+    await expect.poll(() => warnings).toContain("of the listener");
+    expect(await redlock.tryAcquire("after")).not.toBeNull();
   });
 
   it("does not fail its neighbours in the same request when one operation fails", async () => {

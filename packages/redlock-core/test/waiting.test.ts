@@ -1,8 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { type RedisServer, spawnChild, startRedisNodes } from "@x/test-support";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { LockHeldError, type RedlockEvents } from "../src/index.ts";
-import { errorOf, openRedlock } from "./support/nodes.ts";
+import { type RedisServer, spawnChild, startProxy, startRedisNodes } from "@x/test-support";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { LockHeldError, QuorumUnreachableError, type RedlockEvents, systemClock } from "../src/index.ts";
+import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
 
 /** Commands that clients sent to the server, without those that scripts call. */
 async function requests(server: RedisServer): Promise<number> {
@@ -209,5 +209,50 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
       .poll(async () => (await redlock.inspect("no turn")).nodes.every((node) => node.waiters === 0))
       .toBe(true);
     await lock.release();
+  });
+});
+
+describe("a waiter", () => {
+  it.each([60_000, -60_000])("whose clock is %i ms off neither overtakes nor is overtaken", async (offMs) => {
+    const [server] = await startNodes(1);
+    const clock = { ...systemClock, wallMs: (): number => systemClock.wallMs() + offMs };
+    const holder = await openRedlock([server as RedisServer]).acquire("skewed", { ttl: 20_000 });
+    const clients = [openRedlock([server as RedisServer]), openRedlock([server as RedisServer], { clock })];
+    if (offMs > 0) clients.reverse();
+    const served: number[] = [];
+    const waits = clients.map(async (client, index) => {
+      await delay(index * 300);
+      const lock = await client.acquire("skewed", { timeout: 20_000 });
+      served.push(index);
+      await lock.release();
+    });
+    await expect.poll(() => server?.call("ZCARD", "{skewed}:waiters")).toBe(2);
+    await holder.release();
+    await Promise.all(waits);
+    expect(served).toEqual([0, 1]);
+  });
+
+  it("that was never first is told that the nodes failed, if they did", async () => {
+    const redlock = openRedlock([{ path: "/nowhere/1" }, { path: "/nowhere/2" }, { path: "/nowhere/3" }]);
+    const calls = [1, 2].map(() => errorOf(redlock.acquire("down", { timeout: 300 })));
+    expect(await calls[0]).toBeInstanceOf(QuorumUnreachableError);
+    const error = await calls[1];
+    expect(error).toBeInstanceOf(QuorumUnreachableError);
+    expect((error as QuorumUnreachableError).votes).not.toHaveLength(0);
+  });
+
+  it("whose time was too short for the last answers is told that the lock is held, not that the nodes failed", async () => {
+    const [server] = await startNodes(1);
+    const proxy = await startProxy({ path: server?.path ?? "" });
+    onTestFinished(() => proxy[Symbol.asyncDispose]());
+    const redlock = openRedlock([{ host: proxy.host, port: proxy.port }], { retryJitter: 0 });
+    await (await redlock.acquire("ready")).release();
+    const holder = "0".repeat(40);
+    await server?.call("SET", "foreign", holder, "PX", "700");
+    const told = errorOf(redlock.acquire("foreign", { timeout: 1_000 }));
+    await expect.poll(() => server?.call("ZCARD", "{foreign}:waiters")).toBe(1);
+    await server?.call("SET", "foreign", holder);
+    proxy.delay(10_000, "down");
+    expect(await told).toBeInstanceOf(LockHeldError);
   });
 });

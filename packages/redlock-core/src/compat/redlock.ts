@@ -126,16 +126,7 @@ export class Redlock extends EventEmitter {
     for (const name of Object.keys(scripts)) {
       throw new TypeError(`scripts must not replace the engine's own script, got ${name}`);
     }
-    this.settings = {
-      driftFactor: numberOr(settings.driftFactor, defaultSettings.driftFactor),
-      retryCount: numberOr(settings.retryCount, defaultSettings.retryCount),
-      retryDelay: numberOr(settings.retryDelay, defaultSettings.retryDelay),
-      retryJitter: numberOr(settings.retryJitter, defaultSettings.retryJitter),
-      automaticExtensionThreshold: numberOr(
-        settings.automaticExtensionThreshold,
-        defaultSettings.automaticExtensionThreshold,
-      ),
-    };
+    this.settings = settingsOf(settings, defaultSettings);
     const { nodeTimeout, maxTtl } = settings;
     this.#engineSettings = {
       ...(nodeTimeout === undefined ? {} : { nodeTimeout }),
@@ -157,7 +148,7 @@ export class Redlock extends EventEmitter {
    * `settings.retryCount + 1` found a quorum. A lock that it resolves with is valid at that moment.
    */
   async acquire(resources: string[], duration: number, settings?: Partial<Settings>): Promise<Lock> {
-    const merged = { ...this.settings, ...settings };
+    const merged = settingsOf(settings, this.settings);
     checkDuration(duration, merged.driftFactor, this.#engineSettings.maxTtl);
     const acquisition = new Acquisition(this.#shared(), {
       resources: namesOf(resources),
@@ -177,7 +168,7 @@ export class Redlock extends EventEmitter {
   async release(lock: Lock, settings?: Partial<Settings>): Promise<ExecutionResult> {
     const end = endOf(lock, this.#shared());
     lock.expiration = 0;
-    return await this.#retry({ ...this.settings, ...settings }, end, () => this.#releaseOnce(lock));
+    return await this.#retry(settingsOf(settings, this.settings), end, () => this.#releaseOnce(lock));
   }
 
   /**
@@ -185,7 +176,7 @@ export class Redlock extends EventEmitter {
    * clients. Rejects with `ExecutionError` if it is not valid any more, or no quorum extended it while it was.
    */
   async extend(existing: Lock, duration: number, settings?: Partial<Settings>): Promise<Lock> {
-    const merged = { ...this.settings, ...settings };
+    const merged = settingsOf(settings, this.settings);
     checkDuration(duration, merged.driftFactor, this.#engineSettings.maxTtl);
     const shared = this.#shared();
     const { clock } = shared.engine;
@@ -224,7 +215,7 @@ export class Redlock extends EventEmitter {
     optionalRoutine?: Routine<Result>,
   ): Promise<Result> {
     const given = typeof settingsOrRoutine === "function" ? {} : settingsOrRoutine;
-    const settings = { ...this.settings, ...given };
+    const settings = settingsOf(given, this.settings);
     const routine = optionalRoutine ?? settingsOrRoutine;
     checkDuration(duration, settings.driftFactor, this.#engineSettings.maxTtl);
     if (typeof routine !== "function") throw new TypeError("INVARIANT: routine is not a function.");
@@ -402,6 +393,17 @@ function checkDuration(duration: number, driftFactor: number, maxTtl: number | u
   if (maxTtl !== undefined && duration > maxTtl) {
     throw new RangeError(`Duration must be <= maxTtl (${maxTtl}), got ${duration}`);
   }
+}
+
+/** What is left out, also as undefined, is as in `defaults`. */
+function settingsOf(settings: Partial<Settings> | undefined, defaults: Settings): Settings {
+  return {
+    driftFactor: numberOr(settings?.driftFactor, defaults.driftFactor),
+    retryCount: numberOr(settings?.retryCount, defaults.retryCount),
+    retryDelay: numberOr(settings?.retryDelay, defaults.retryDelay),
+    retryJitter: numberOr(settings?.retryJitter, defaults.retryJitter),
+    automaticExtensionThreshold: numberOr(settings?.automaticExtensionThreshold, defaults.automaticExtensionThreshold),
+  };
 }
 
 function numberOr(value: unknown, otherwise: number): number {

@@ -8,7 +8,7 @@ import { systemClock } from "../clock.ts";
 import { Engine } from "../engine.ts";
 import { Hints } from "../hints.ts";
 import type { LockNode } from "../node.ts";
-import { toNode } from "../nodes/connect.ts";
+import { toNodes } from "../nodes/connect.ts";
 import { resolveOptions } from "../options.ts";
 import { systemRandom } from "../random.ts";
 import type { Client, EngineSettings, Settings } from "./types.ts";
@@ -74,7 +74,7 @@ export class SharedEngine {
       },
       { count: clients.length, isCluster },
     );
-    const nodes = clients.map((client) => toNode(client, { nodeTimeoutMs: options.nodeTimeout }));
+    const nodes = toNodes(clients, { nodeTimeoutMs: options.nodeTimeout });
     this.clients = clients;
     this.closed = this.#closing.signal;
     this.#settings = settings;

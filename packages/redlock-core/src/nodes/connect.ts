@@ -10,6 +10,18 @@ export interface NodeSettings {
   readonly nodeTimeoutMs: number;
 }
 
+/** One node per source. Throws `TypeError` for what is not one, and leaves no connection open then. */
+export function toNodes(sources: readonly NodeSource[], settings: NodeSettings): readonly LockNode[] {
+  const nodes: LockNode[] = [];
+  try {
+    for (const source of sources) nodes.push(toNode(source, settings));
+  } catch (error) {
+    for (const node of nodes) void node.close();
+    throw error;
+  }
+  return nodes;
+}
+
 export function toNode(source: NodeSource, settings: NodeSettings): LockNode {
   if (typeof source === "string") {
     if (!/^(rediss?|unix):\/\/|^\//.test(source)) {

@@ -6,4 +6,7 @@ const [redlock, other] = [new Redlock([{ path }]), new Redlock([{ path }])];
 const lock = await redlock.acquire("forgotten", { autoExtend: true });
 await other.acquire("forgotten", { timeout: 200 }).catch(() => undefined);
 await other.acquire("second");
+const mine = await redlock.acquire("mine", { ttl: 1_000 });
+await redlock.acquire("mine", { timeout: Number.POSITIVE_INFINITY });
+if (mine.isHeld()) throw new Error("two holders");
 process.stdout.write(`done ${lock.isHeld()}\n`);
