@@ -9,7 +9,7 @@
  * only once: BullMQ runs it at least once. The order of jobs that were retried with `onFailure: "skip"`, of priorities against
  * a job that was already chosen, and after the lane's keys were deleted by hand.
  */
-import { type Clock, type Lock, LockHeldError, QuorumUnreachableError, Redlock } from "@x/redlock-core";
+import { type Clock, type Lock, LockHeldError, QuorumUnreachableError, Redlock, RedlockError } from "@x/redlock-core";
 import { DelayedError, Job, Worker } from "bullmq";
 import { checkScripts, installedScripts, targetOf } from "./bullmq.ts";
 import { tell } from "./channels.ts";
@@ -298,9 +298,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       return await this.#acquire(run, signal);
     } catch (error) {
       if (run.lost !== undefined) throw new DelayedError(run.lost.message);
-      if (signal?.aborted === true) throw error;
+      // Cancelled by the user, or names that cannot be locked together: the job's own failure.
+      if (signal?.aborted === true || !(error instanceof RedlockError)) throw error;
       if (error instanceof LockHeldError) return await this.#yield(run, job, error.resource);
-      this.emit("error", error as Error);
+      this.emit("error", error);
       return await this.#yield(run, job);
     }
   }
@@ -449,8 +450,9 @@ function ownRedlock(options: ExclusiveWorkerOptions<never, never>, lockTtl: numb
 
 /** BullMQ's connection option as a lock node: it may be a URL in an object, and `{}` is Redis on this machine. */
 function lockNodeOf(connection: unknown): unknown {
-  const { url, ...others } = connection as { readonly url?: unknown; readonly duplicate?: unknown };
-  if (typeof others.duplicate === "function") return connection;
+  // A client: its methods are its prototype's.
+  if (typeof (connection as { readonly duplicate?: unknown }).duplicate === "function") return connection;
+  const { url, ...others } = connection as { readonly url?: unknown };
   if (typeof url === "string") return { ...others, ...addressOf(url) };
   const isNamed = ["host", "port", "path", "sentinels"].some((name) => name in (connection as object));
   return isNamed ? connection : { ...(connection as object), host: "127.0.0.1", port: 6379 };

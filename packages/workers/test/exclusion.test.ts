@@ -416,6 +416,20 @@ describe("drop-in", () => {
     await expect(worker.lockJob(job)).rejects.toThrow(/without passing through its lane/);
   });
 
+  it("keeps its locks on the Redis of the client that it is given", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue("q", { connection: lab.redis });
+    const seen: unknown[] = [];
+    const body = async (): Promise<void> => void seen.push(await lab.redis.pttl("a"));
+    const worker = lab.worker(body, { connection: lab.redis });
+    await queue.addBulk(jobs(1, () => "a"));
+    await finished(queue, 1);
+    expect(seen).toEqual([expect.any(Number)]);
+    expect(seen[0]).toBeGreaterThan(0);
+    await worker.close();
+    await queue.close();
+  });
+
   it("fails a job whose key function is asynchronous, and answers for its rejection", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();

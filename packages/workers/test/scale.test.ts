@@ -154,6 +154,10 @@ it("runs on a Redis Cluster with a hash-tagged prefix", { timeout: 60_000 }, asy
     expect(clashes).toEqual([]);
     for (const each of starts.values()) expect(each).toEqual([...each].sort((a, b) => a - b));
     expect(lab.errors).toEqual([]);
+    // Two keys in two slots cannot be locked together: such a job fails, rather than wait for ever.
+    await queue.addBulk(jobs(1, () => ["k1", "k2"]));
+    await finished(queue, 201);
+    expect((await queue.getFailed())[0]?.failedReason).toMatch(/must share a hash slot/);
   } finally {
     await Promise.all(workers.map(async (worker) => await worker.close()));
     await queue.close();
