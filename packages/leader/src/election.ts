@@ -243,13 +243,15 @@ export class LeaderElection implements AsyncDisposable {
 
   /**
    * The leader of now, then every change, in order: each term once, and each proclaimed value; null while nobody leads. Ends when `signal`
-   * aborts or the election stops. Works without campaigning. A consumer that falls 1,000 values behind loses the oldest.
+   * aborts or the election stops, and keeps the process alive until then. Works without campaigning. A consumer that falls 1,000 values behind loses the oldest.
    */
   async *observe(options: { readonly signal?: AbortSignal } = {}): AsyncGenerator<LeaderInfo | null, void, undefined> {
     const linked = linkSignals(abortSignal(options.signal), this.#stop.signal);
+    const letGo = keepAlive(this.#readings.clock);
     try {
       yield* iterate((listener) => this.#watch(listener), linked.signal, OBSERVED_BOUND);
     } finally {
+      letGo();
       linked.unlink();
     }
   }
@@ -551,7 +553,8 @@ export class LeaderElection implements AsyncDisposable {
 
   #occupy(): void {
     if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.name);
-    if (this.#isBusy || hasTerm(this.#state)) throw new ElectionBusyError(this.name, this.#state.name);
+    if (this.#isBusy || hasTerm(this.#state))
+      throw new ElectionBusyError(this.name, this.#isBusy ? "busy" : this.#state.name);
     this.#isBusy = true;
   }
 

@@ -29,3 +29,18 @@ it.each(["main", "worker"])(
     expect(child.output).toContain("led true");
   },
 );
+
+it("a process that only observes lives as long as it does", async () => {
+  await using nodes = await startNodes(1);
+  const [path = ""] = nodes.paths;
+  await using election = new LeaderElection(nodes.redlock(), { name: "once", ...LEASE });
+  const term = await election.campaign();
+  await using child = spawnChild(new URL("support/observe.ts", import.meta.url), { args: [path] });
+  const isSeen = (message: unknown): message is number => message === term.term;
+  await child.message(isSeen);
+  const since = Date.now();
+  await expect.poll(() => Date.now() - since, { timeout: 10_000 }).toBeGreaterThan(2 * LEASE.leaseDuration);
+  expect(child.isRunning).toBe(true);
+  await term.resign();
+  expect(await child.exited).toMatchObject({ code: 0 });
+});

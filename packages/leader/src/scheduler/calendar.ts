@@ -1,6 +1,7 @@
 /** Pure: when ticks are. croner answers questions about calendars here and nothing else: its timers know nothing of terms. */
 import { Cron } from "croner";
 import { dateOf } from "../date.ts";
+import { show } from "../options.ts";
 
 /** The first tick strictly after `after`, or null if there is none. Must not depend on the time at which it is asked. */
 export type NextTick = (after: Date) => Date | null;
@@ -41,12 +42,13 @@ export function everyCalendar(ms: number, offsetMs: number): Calendar {
 export function ownCalendar(name: string, next: NextTick): Calendar {
   return {
     next(afterMs: number): number | null {
-      const answer = next(dateOf(afterMs));
+      const answer: unknown = next(dateOf(afterMs));
       if (answer === null) return null;
-      const nextMs = answer.getTime();
+      const isDate = typeof answer === "object" && answer !== undefined && "getTime" in answer;
+      const nextMs = isDate ? (answer as Date).getTime() : Number.NaN;
       if (nextMs > afterMs) return nextMs;
       throw new CalendarError(
-        `next tick of "${name}" must be later than ${dateOf(afterMs).toISOString()}, got ${String(answer)}`,
+        `next tick of "${name}" must be null or a Date later than ${dateOf(afterMs).toISOString()}, got ${show(answer)}`,
       );
     },
   };

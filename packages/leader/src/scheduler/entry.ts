@@ -35,6 +35,8 @@ export interface Track {
   /** Random part of the next tick's time. */
   delayMs: number;
   nextMs: number | null;
+  /** By the monotonic clock: its calendar failed, and is asked again then. */
+  retryMs: number | undefined;
   readonly running: Set<Job>;
   readonly queue: Job[];
 }
@@ -48,6 +50,7 @@ export function trackOf(entry: Entry, accountedMs: number): Track {
     isPaused: entry.options.paused,
     delayMs: 0,
     nextMs: null,
+    retryMs: undefined,
     running: new Set(),
     queue: [],
   };

@@ -9,7 +9,7 @@
 import { dateOf } from "../date.ts";
 import type { LeaderElection } from "../election.ts";
 import { Emitter, type Unsubscribe } from "../emitter.ts";
-import { ElectionStoppedError, UnknownScheduleError } from "../errors.ts";
+import { ElectionBusyError, ElectionStoppedError, UnknownScheduleError } from "../errors.ts";
 import { Ledger } from "../ledger.ts";
 import { integer, show, text } from "../options.ts";
 import { systemRandom } from "../random.ts";
@@ -124,7 +124,7 @@ export class LeaderScheduler implements AsyncDisposable {
     return this.#add(name, everyCalendar(period(ms), offset), handler, options);
   }
 
-  /** Runs `handler` by a calendar of your own. */
+  /** Runs `handler` by a calendar of your own, which is asked once at once. @throws what it throws then */
   add(name: string, next: NextTick, handler: TickHandler, options: ScheduleOptions = {}): Schedule {
     if (typeof next !== "function") throw new TypeError(`next must be a function, got ${show(next)}`);
     return this.#add(name, ownCalendar(name, next), handler, options);
@@ -155,7 +155,7 @@ export class LeaderScheduler implements AsyncDisposable {
     const nowMs = this.#election.redlock.clock.wallMs();
     return [...this.#entries.values()].map((entry) => {
       const stored = state.schedules.get(entry.name);
-      const nextMs = entry.calendar.next(Math.max(nowMs, stored?.accountedMs ?? 0));
+      const nextMs = this.#nextOf(entry, Math.max(nowMs, stored?.accountedMs ?? 0));
       return {
         name: entry.name,
         next: nextMs === null ? null : dateOf(nextMs),
@@ -168,10 +168,17 @@ export class LeaderScheduler implements AsyncDisposable {
     });
   }
 
-  /** Takes part in the election from now on, with `election.run()`. Use `lead` instead if the election runs a task of yours. */
+  /**
+   * Takes part in the election from now on, with `election.run()`. Use `lead` instead if the election runs a task of yours.
+   * @throws ElectionBusyError, ElectionStoppedError
+   */
   start(): void {
     if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.#election.name);
-    this.#running ??= this.#election
+    if (this.#running !== undefined) return;
+    const { running, state } = this.#election.health();
+    if (state === "stopped") throw new ElectionStoppedError(this.#election.name);
+    if (running || state !== "idle") throw new ElectionBusyError(this.#election.name, running ? "running" : state);
+    this.#running = this.#election
       .run((term) => this.lead(term), { signal: this.#stop.signal, drainTimeout: this.#drainTimeout })
       .catch((error: unknown) => this.#report(error));
   }
@@ -245,6 +252,7 @@ export class LeaderScheduler implements AsyncDisposable {
     if (this.#entries.has(checked)) throw new RangeError(`name must be new to this scheduler, got ${show(checked)}`);
     const resolved = resolveScheduleOptions(options, this.#timezone);
     const bounded = boundedCalendar(calendar, resolved.startMs, resolved.endMs);
+    bounded.next(this.#election.redlock.clock.wallMs());
     const entry: Entry = { name: checked, calendar: bounded, handler, options: resolved };
     this.#entries.set(checked, entry);
     this.#session?.nudge(false);
@@ -265,6 +273,15 @@ export class LeaderScheduler implements AsyncDisposable {
     this.#entry(name);
     const version = Math.floor(this.#election.redlock.clock.wallMs());
     await this.#store().setPaused(name, { version, isPaused });
+  }
+
+  #nextOf(entry: Entry, afterMs: number): number | null {
+    try {
+      return entry.calendar.next(afterMs);
+    } catch (error) {
+      this.#report(error);
+      return null;
+    }
   }
 
   #entry(name: string): Entry {

@@ -123,7 +123,7 @@ export class Session {
 
   /** Finds out how far each schedule is dealt with, and what an earlier leader left unfinished. */
   async #load(): Promise<void> {
-    const { entries, term, store, clock, random } = this.#parts;
+    const { entries, term, store, clock } = this.#parts;
     const state = await store.read(term.term, true);
     if (state.isStale) return this.#untilOver();
     const nowMs = Math.floor(clock.wallMs());
@@ -140,7 +140,7 @@ export class Session {
       const track = trackOf(entry, stored?.accountedMs ?? nowMs);
       track.lastMs = stored?.lastMs ?? 0;
       track.missed = stored?.missed ?? 0;
-      advance(track, track.accountedMs, random);
+      this.#advance(track, track.accountedMs);
       this.#tracks.set(entry.name, track);
     }
     this.#setPauses(state);
@@ -251,12 +251,14 @@ export class Session {
 
   /** Claims and launches what is due; false if some of it has to be claimed again. */
   async #claimDue(): Promise<boolean> {
-    const { term, store, clock, random } = this.#parts;
+    const { term, store, clock } = this.#parts;
     const nowMs = clock.wallMs();
     const intentions: Intention[] = [];
     for (const track of this.#tracks.values()) {
-      if (track.nextMs !== null && track.nextMs + track.delayMs <= nowMs)
-        intentions.push(this.#intend(track, nowMs - track.delayMs));
+      if (track.retryMs !== undefined && track.retryMs <= clock.monotonicMs()) this.#advance(track, track.accountedMs);
+      if (track.nextMs === null || track.nextMs + track.delayMs > nowMs) continue;
+      const intention = this.#guarded(track, () => this.#intend(track, nowMs - track.delayMs));
+      if (intention !== undefined) intentions.push(intention);
     }
     if (intentions.length === 0) return true;
     const claims = intentions.flatMap((intention) => intention.claims);
@@ -280,10 +282,29 @@ export class Session {
         const tick = plan.fire[index];
         if (outcome.kind === "taken") track.accountedMs = Math.max(track.accountedMs, outcome.accountedMs);
         else if (tick !== undefined) this.#afterClaim(track, tick, outcome.kind, decisions[index] ?? "run");
-        advance(track, claim.atMs, random);
+        this.#advance(track, claim.atMs);
       }
     }
     return isComplete;
+  }
+
+  #advance(track: Track, accountedMs: number): void {
+    this.#guarded(track, () => {
+      advance(track, accountedMs, this.#parts.random);
+    });
+  }
+
+  /** A calendar of the user's that throws holds up its own schedule only; it is asked again later. */
+  #guarded<T>(track: Track, ask: () => T): T | undefined {
+    try {
+      track.retryMs = undefined;
+      return ask();
+    } catch (error) {
+      track.nextMs = null;
+      track.retryMs = this.#parts.clock.monotonicMs() + LONGEST_SLEEP_MS;
+      this.#parts.events.emit("error", error);
+      return undefined;
+    }
   }
 
   #intend(track: Track, nowMs: number): Intention {

@@ -154,6 +154,8 @@ describe("calendars", () => {
   });
 
   it("refuse a calendar of the user's that stands still", () => {
-    expect(() => ownCalendar("mine", (after) => after).next(5)).toThrow(/next tick of "mine" must be later than/);
+    for (const bad of [(after: Date) => after, () => new Date(Number.NaN), () => undefined as unknown as Date]) {
+      expect(() => ownCalendar("mine", bad).next(5)).toThrow(/next tick of "mine" must be null or a Date later than/);
+    }
   });
 });

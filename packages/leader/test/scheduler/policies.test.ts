@@ -179,6 +179,50 @@ describe("schedules", () => {
     await running;
   });
 
+  it("whose calendar breaks hold up no other", async () => {
+    const own = scheduler("broken");
+    let ticks = 0;
+    let asked = 0;
+    const errors: unknown[] = [];
+    own.on("error", (error) => errors.push(error));
+    own.every("good", 50, () => (ticks += 1));
+    own.add(
+      "bad",
+      (after) => {
+        asked += 1;
+        if (asked > 3) throw new Error("no calendar");
+        return new Date(after.getTime() + 50);
+      },
+      () => undefined,
+    );
+    expect(() =>
+      own.add(
+        "worse",
+        () => undefined as unknown as Date,
+        () => undefined,
+      ),
+    ).toThrow(/must be null or a Date/);
+    own.start();
+    await expect.poll(() => errors.length).toBe(1);
+    const before = ticks;
+    await expect.poll(() => ticks).toBeGreaterThan(before + 5);
+    expect(errors.length).toBe(1);
+    expect((await own.list()).map((info) => [info.name, info.next === null])).toEqual([
+      ["good", false],
+      ["bad", true],
+    ]);
+  });
+
+  it("are not started beside another run of the election", async () => {
+    const election = new LeaderElection(nodes.redlock(), { name: "twice", ...LEASE });
+    const running = election.run(() => undefined);
+    const own = new LeaderScheduler({ election });
+    expect(() => own.start()).toThrow(/already takes part \(running\)/);
+    await election.stop();
+    await running;
+    expect(() => own.start()).toThrow(/stopped/);
+  });
+
   it("may be added and removed while they run", async () => {
     const own = scheduler("change");
     const ticks: string[] = [];
