@@ -518,7 +518,7 @@ describe("an election", () => {
       election.on(name, () => {
         throw thrown;
       });
-      election.on(name, (() => Promise.reject(thrown)) as () => void);
+      election.on(name, (): unknown => Promise.reject(thrown));
     }
     election.on("error", (error) => {
       errors.push(error);

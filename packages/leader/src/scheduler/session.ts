@@ -38,6 +38,9 @@ const RETRY_MS = 100;
 /** A wall clock that was stepped is noticed this late. */
 const LONGEST_SLEEP_MS = 30_000;
 
+/** Requests that a node may still show although a quorum has taken them out; far more than are ever made at once. */
+const MOST_TAKEN = 1_000;
+
 interface Intention {
   readonly track: Track;
   readonly plan: Plan;
@@ -109,7 +112,8 @@ export class Session {
     if (this.#requests.size > 0) await this.#takeRequests();
     const isComplete = await this.#claimDue();
     if (this.#finished.length > 0) await this.#flush();
-    if (!isComplete || !term.isCurrent()) return RETRY_MS;
+    const isLoaded = [...entries.keys()].every((name) => this.#tracks.has(name));
+    if (!isComplete || !isLoaded || !term.isCurrent()) return RETRY_MS;
     const now = clock.wallMs();
     let waitMs =
       this.#polling === undefined
@@ -236,6 +240,7 @@ export class Session {
     for (const request of requests) {
       this.#requests.delete(request.id);
       this.#taken.add(request.id);
+      for (const oldest of this.#taken) if (this.#taken.size > MOST_TAKEN) this.#taken.delete(oldest);
       const track = this.#tracks.get(request.name);
       if (track === undefined) events.emit("error", new UnknownScheduleError(term.election, request.name));
       else
