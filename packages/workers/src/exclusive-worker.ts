@@ -285,10 +285,21 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       lock.assertHeld();
       return result;
     } finally {
-      const confirmed = await lock.release();
+      this.#release(run, lock, lockedMs);
+    }
+  }
+
+  /**
+   * Sent before BullMQ is told that the job has ended, but not waited for: the next job of the key comes a round trip later at
+   * the earliest, and waits in its slot if it is there first.
+   */
+  #release(run: Run, lock: Lock, lockedMs: number): void {
+    const released = lock.release().then((confirmed) => {
+      this.#running.delete(released);
       const heldMs = this.#clock.monotonicMs() - lockedMs;
       tell("release", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, heldMs, confirmed }));
-    }
+    });
+    this.#running.add(released);
   }
 
   /** Acquires the locks of the job's keys, or sends it back to `delayed` with its keys kept, or leaves it to whoever has it now. */
