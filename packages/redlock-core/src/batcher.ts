@@ -12,7 +12,7 @@
  */
 import type { Clock } from "./clock.ts";
 import { NODE_KEY } from "./keys.ts";
-import type { LockNode } from "./node.ts";
+import { countsReceivers, type LockNode } from "./node.ts";
 import { batchScript } from "./scripts/batch.lua.ts";
 
 /** Enough to keep a connection busy; beyond it larger batches are cheaper than more requests. */
@@ -87,13 +87,12 @@ export class Batcher {
     this.node = node;
     this.#clock = clock;
     this.#quarantined = options.quarantineMs > 0;
-    const countsReceivers = node.countsReceivers ?? node.isCluster !== true;
     this.#header = [
       String(options.quarantineMs),
       String(options.fenceTtlMs),
       String(options.clampUs),
       String(options.grantTtlMs),
-      countsReceivers ? "1" : "0",
+      countsReceivers(node) ? "1" : "0",
       String(options.waiterTtlMs),
     ];
     this.#stopListening = node.onStateChange(() => this.#onStateChange());

@@ -51,3 +51,8 @@ export interface LockNode {
   /** Closes the connections that the adapter opened, and only these. */
   close(): Promise<void>;
 }
+
+/** Whether a waiter that nobody received a message for is known to be gone. */
+export function countsReceivers(node: LockNode): boolean {
+  return node.countsReceivers ?? node.isCluster !== true;
+}

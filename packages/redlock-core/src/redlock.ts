@@ -20,7 +20,7 @@ import { lockKeyOf, sideKeyOf } from "./keys.ts";
 import { Limit } from "./limit.ts";
 import { LocalQueues } from "./local-queue.ts";
 import type { Lock } from "./lock.ts";
-import type { NodeScript } from "./node.ts";
+import { countsReceivers, type NodeScript } from "./node.ts";
 import { type NodeSource, toNodes } from "./nodes/connect.ts";
 import {
   type AcquireOptions,
@@ -207,13 +207,13 @@ export class Redlock implements AsyncDisposable {
   async forceRelease(resource: string): Promise<boolean> {
     const names = resolveResources(resource);
     this.#assertOpen(names);
-    const { options, clock, isCluster } = this.#engine;
+    const { options, clock, nodes } = this.#engine;
     const replies = await runEverywhere(this.#engine, forceReleaseScript, {
       keys: this.#engine.keysOf(names),
       args: [
         String(options.fenceTtl),
         String(GRANT_TTL_MS),
-        isCluster ? "0" : "1",
+        nodes.every(countsReceivers) ? "1" : "0",
         String(Math.floor(clock.wallMs() * 1_000)),
       ],
       timeoutMs: options.nodeTimeout,

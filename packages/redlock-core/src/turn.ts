@@ -22,7 +22,7 @@ export async function untilTurn(
   await limit.until(hints.open());
   const waiter = new Waiter(engine, hints, request.order ?? engine.sightings.order(engine.clock.wallMs()));
   const freeInMs = await limit.until(enrol(engine, waiter, { keys, slot }));
-  if (freeInMs !== undefined) await waiter.untilTurn(freeInMs, limit);
+  if (freeInMs !== undefined) await waiter.untilTurn(freeInMs, limit, "quorum");
   if (limit.reason !== undefined) {
     waiter.leave({ count: 1, keys, slot });
     return "cancelled";

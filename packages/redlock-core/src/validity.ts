@@ -32,9 +32,12 @@ export function remainingMs(end: LeaseEnd, now: Instant): number {
   return Math.min(end.monotonicMs - now.monotonicMs, end.wallMs - now.wallMs);
 }
 
-/** The later of two ends of the same lease, each clock for itself. An extension never shortens. */
+/**
+ * The later of two ends of the same lease: an extension never shortens. Both of its clocks or neither: after the wall clock was
+ * set back, the wall end of before would let a suspended machine trust the lease for as long as it was set back.
+ */
 export function laterEnd(a: LeaseEnd, b: LeaseEnd): LeaseEnd {
-  return { monotonicMs: Math.max(a.monotonicMs, b.monotonicMs), wallMs: Math.max(a.wallMs, b.wallMs) };
+  return a.monotonicMs > b.monotonicMs ? a : b;
 }
 
 /** First renewal after a third of the lease: with the retries below at least three tries fit into it. */

@@ -50,8 +50,11 @@ export class Waiter {
     this.#place = undefined;
   }
 
-  /** Resolves when it is time to attempt again, or when the limit is reached. */
-  async untilTurn(freeInMs: readonly number[], limit: Limit): Promise<void> {
+  /**
+   * Resolves when it is time to attempt again, or when the limit is reached. `heed`: whose hints count. One node may be free
+   * while a quorum is held (it restarted, or did not answer the holder): worth an attempt, but nobody's turn.
+   */
+  async untilTurn(freeInMs: readonly number[], limit: Limit, heed: "any" | "quorum" = "any"): Promise<void> {
     const { clock, quorum, random, options } = this.#engine;
     const freeMs = quorumFreeMs(freeInMs);
     const pollMs = (Number.isFinite(freeMs) ? freeMs : UNKNOWN_MS) + random.fraction() * options.retryJitter;
@@ -69,7 +72,7 @@ export class Waiter {
           return;
         }
         const now = clock.monotonicMs();
-        if (this.#turns.size > 0) dueMs = Math.min(dueMs, now + GATHER_MS * (1 + random.fraction()));
+        if (this.#turns.size > 0 && heed === "any") dueMs = Math.min(dueMs, now + GATHER_MS * (1 + random.fraction()));
         else if (this.#place !== undefined) {
           dueMs = Math.min(pollDueMs, now + this.#place * GRANT_TTL_MS + random.fraction() * options.retryJitter);
         }

@@ -202,6 +202,25 @@ describe("a LockNode of the user's own", () => {
     await lock.release();
     expect((await waiting).isHeld()).toBe(true);
   });
+
+  it("that does not know all subscribers keeps a lock that was taken away for the waiter whose turn it is", async () => {
+    const [server] = await startNodes(1);
+    const client = new Redis({ path: server?.path ?? "" });
+    onTestFinished(() => client.disconnect());
+    const node: LockNode = {
+      name: "partial",
+      state: "ready",
+      countsReceivers: false,
+      eval: (script, keys, args) => client.eval(script.source, keys.length, ...keys, ...args),
+      onStateChange: () => () => undefined,
+      close: () => Promise.resolve(),
+    };
+    const redlock = openRedlock([node]);
+    await redlock.acquire("kept for it");
+    await client.zadd("{kept for it}:waiters", 1, "x:redlock:elsewhere#1");
+    expect(await redlock.forceRelease("kept for it")).toBe(true);
+    expect(await client.get("kept for it")).toBe("reserved:1:x:redlock:elsewhere#1");
+  });
 });
 
 describe("requests of one turn", () => {

@@ -149,19 +149,25 @@ describe("nodes that forget", () => {
     expect((await redlock.tryAcquire("trusted"))?.isHeld()).toBe(true);
   });
 
-  it("do not lose a held lock when all are restarted one after another", async () => {
+  it("do not lose a held lock when all are restarted one after another, whoever tries to get it", async () => {
     const servers = await startNodes(3);
     const options = { ttl: 3_000, maxTtl: 3_000, quarantine: true };
-    const [holder, other] = [openRedlock(servers, options), openRedlock(servers, options)];
+    const [holder, other, waiter] = [1, 2, 3].map(() => openRedlock(servers, options)) as [Redlock, Redlock, Redlock];
     const lock = await holder.acquire("rolling", { autoExtend: true, timeout: 15_000 });
+    const enough = new AbortController();
+    const waiting = errorOf(waiter.acquire("rolling", { timeout: 60_000, signal: enough.signal }));
     for (const server of servers) {
       await server.restart();
-      await delay(4_000);
+      for (let tries = 0; tries < 40; tries += 1) {
+        await delay(100);
+        expect(await other.tryAcquire("rolling").catch(() => null)).toBeNull();
+      }
       expect(lock.isHeld()).toBe(true);
-      expect(await other.tryAcquire("rolling").catch(() => null)).toBeNull();
     }
+    enough.abort("enough");
+    expect(await waiting).toBe("enough");
     const values = await Promise.all(servers.map((server) => server.call("GET", "rolling")));
-    expect(values).toEqual(servers.map(() => lock.token));
+    expect(values.filter((value) => value === lock.token).length).toBeGreaterThanOrEqual(2);
     expect(await lock.release()).toBe(true);
   }, 60_000);
 

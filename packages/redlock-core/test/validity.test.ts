@@ -51,11 +51,16 @@ describe("leaseEnd and remainingMs", () => {
 });
 
 describe("laterEnd", () => {
-  it("never shortens by either clock", () => {
-    expect(laterEnd({ monotonicMs: 5, wallMs: 9 }, { monotonicMs: 7, wallMs: 3 })).toEqual({
-      monotonicMs: 7,
-      wallMs: 9,
-    });
+  const extended = leaseEnd({ monotonicMs: 1_100, wallMs: asked.wallMs - 3_600_000 }, 1_000, 0.01);
+
+  it("never shortens the lease", () => {
+    expect(laterEnd(leaseEnd(asked, 5_000, 0.01), extended)).toEqual(leaseEnd(asked, 5_000, 0.01));
+    expect(laterEnd(leaseEnd(asked, 1_000, 0.01), extended)).toEqual(extended);
+  });
+
+  it("sees a suspend after the wall clock was set back by an hour", () => {
+    const end = laterEnd(leaseEnd(asked, 1_000, 0.01), extended);
+    expect(remainingMs(end, { monotonicMs: 1_100, wallMs: asked.wallMs - 3_600_000 + 60_000 })).toBeLessThan(0);
   });
 });
 

@@ -232,6 +232,26 @@ describe("a waiter", () => {
     expect(served).toEqual([0, 1]);
   });
 
+  it("is not told that it is its turn while a quorum is held, though one node is free", async () => {
+    const servers = await startNodes(3);
+    const [holding, queued] = [openRedlock(servers), openRedlock(servers)];
+    const states = async (): Promise<unknown[]> =>
+      (await holding.inspect("minority")).nodes.map((node) => node.state ?? node.error);
+    await expect.poll(states).toEqual(["free", "free", "free"]);
+    const lock = await holding.acquire("minority", { ttl: 20_000 });
+    await expect.poll(states).toEqual(["held", "held", "held"]);
+    await servers[2]?.call("DEL", "minority");
+    const turns: string[] = [];
+    const turn = queued.untilTurn("minority").then(() => turns.push("turn"));
+    await expect
+      .poll(async () => (await holding.inspect("minority")).nodes.map((node) => node.waiters))
+      .toEqual([1, 1, 0]);
+    await delay(200);
+    expect(turns).toEqual([]);
+    await lock.release();
+    await turn;
+  });
+
   it("that was never first is told that the nodes failed, if they did", async () => {
     const redlock = openRedlock([{ path: "/nowhere/1" }, { path: "/nowhere/2" }, { path: "/nowhere/3" }]);
     const calls = [1, 2].map(() => errorOf(redlock.acquire("down", { timeout: 300 })));

@@ -6,19 +6,26 @@
  * Replies
  *   1              every key still held the token; it lives for at least ttl from now
  *   2              repaired: a key was missing and nothing newer had been granted here, so it was set again. The caller must
- *                  not count this as a vote: the gap may have been somebody else's turn
+ *                  not count this as a vote: the gap may have been somebody else's turn. In quarantine what was granted here
+ *                  since counts for nobody, so contenders' attempts do not keep a node that restarted from being repaired
  *   {0, index}     the index-th resource is somebody else's, or something newer was granted
  *   {0, index, 1}  the same, by force: an operator took the lock away (scripts/force-release.lua.ts)
  */
 export const extend: string = /* lua */ `
+local function mayRepair(value, fenceKey, ballot, forced)
+  if value and not (quarantineLeftMs > 0 and reservedFor(value)) then return false end
+  if (tonumber(call('GET', fenceKey)) or 0) <= ballot then return true end
+  return quarantineLeftMs > 0 and forced < ballot
+end
+
 local function extend(first, count, a)
   local token, ttl, ballotText = ARGV[a], tonumber(ARGV[a + 1]), ARGV[a + 2]
   local ballot, missing = tonumber(ballotText), false
   for i = 0, count - 1 do
     local value, fenceKey = call('GET', KEYS[first + 3 * i]), KEYS[first + 3 * i + 1]
     if value ~= token then
-      if value or (tonumber(call('GET', fenceKey)) or 0) > ballot then
-        local forced = tonumber(call('GET', fenceKey .. ':forced')) or 0
+      local forced = tonumber(call('GET', fenceKey .. ':forced')) or 0
+      if not mayRepair(value, fenceKey, ballot, forced) then
         if forced >= ballot then return {0, i, 1} end
         return {0, i}
       end
@@ -27,11 +34,10 @@ local function extend(first, count, a)
   end
   for i = 0, count - 1 do
     local key, fenceKey = KEYS[first + 3 * i], KEYS[first + 3 * i + 1]
-    local pttl = call('PTTL', key)
-    if pttl == -2 then
+    if call('GET', key) ~= token then
       call('SET', key, token, 'PX', ttl)
       if (tonumber(call('GET', fenceKey)) or 0) < ballot then call('SET', fenceKey, ballotText, 'PX', fenceTtl) end
-    elseif pttl < ttl then
+    elseif call('PTTL', key) < ttl then
       call('PEXPIRE', key, ttl)
     end
   end
