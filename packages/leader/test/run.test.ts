@@ -10,6 +10,7 @@ import {
   type LossReason,
 } from "@x/leader";
 import { watchForLeaks } from "@x/test-support";
+import { pino } from "pino";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { connect, LEASE, type Nodes, startNodes } from "./support/redis.ts";
 
@@ -442,8 +443,8 @@ describe("a term", () => {
     );
     for (const [index, name] of names.entries()) subscribe(name, listeners[index] ?? (() => undefined));
     const lines: string[] = [];
-    const log = (_: object, message: string): void => void lines.push(message);
-    const election = candidate("told", { logger: { debug: log, info: log, warn: log, error: log } });
+    const logger = pino({}, { write: (line: string) => lines.push((JSON.parse(line) as { msg: string }).msg) });
+    const election = candidate("told", { logger });
     const term = await election.campaign();
     await expect.poll(() => messages).toContain("x.leader.renewed number");
     await term.resign();
