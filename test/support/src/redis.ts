@@ -27,6 +27,7 @@ const firstPort = 10_240;
 const lastPort = 22_000;
 const startAttempts = 20;
 const startTimeoutMs = 20_000;
+const portRetryMs = 100;
 
 let serverCount = 0;
 
@@ -157,6 +158,7 @@ export class RedisServer implements AsyncDisposable {
         return await this.start();
       } catch (error) {
         if (!(error instanceof PortTakenError) || attempt === startAttempts) throw error;
+        await delay(portRetryMs);
       }
     }
   }

@@ -1,4 +1,6 @@
+import { once } from "node:events";
 import { existsSync } from "node:fs";
+import { createServer } from "node:net";
 import { dirname } from "node:path";
 import { runningProcesses, startCluster, startRedis, startRedisNodes, temporaryFolder } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
@@ -21,6 +23,18 @@ it("forgets everything on a restart, on the same port", async () => {
   await server.restart();
   expect(await server.call("GET", "a")).toBeNull();
   expect(server.port).toBe(port);
+});
+
+it("says so when its port was taken while it was down, and starts once the port is free", async () => {
+  await using server = await startRedis();
+  await server.kill();
+  const squatter = createServer().listen(server.port, server.host);
+  await once(squatter, "listening");
+  await expect(server.start()).rejects.toThrow(/address already in use|failed listening/i);
+  const restarted = server.restart();
+  squatter.close();
+  await restarted;
+  expect(await server.call("PING")).toBe("PONG");
 });
 
 it("keeps its data over SIGKILL with persistence", async () => {
