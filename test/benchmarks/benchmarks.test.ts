@@ -1,0 +1,87 @@
+/** The benchmarks run and report. What they measure is never asserted. */
+import { describe, expect, it } from "vitest";
+import { measureHandOver } from "./locks/hand-over.ts";
+import { measureThroughput } from "./locks/throughput.ts";
+import { barChart } from "./report/chart.ts";
+import { writeReport } from "./report/report.ts";
+import { fairness, median, medianRatio, quantile, rotated } from "./support/statistics.ts";
+import { measureWorkers } from "./workers/workers.ts";
+
+describe("the benchmarks", () => {
+  it("measure pairs of the floor and of ours, and report them", async () => {
+    const throughput = await measureThroughput({ rounds: 1, durationMs: 30, warmUpMs: 10 }, ["ioredis", "ours"]);
+    expect(throughput.map(({ driver, nodes, callers }) => `${driver} ${nodes} ${callers}`)).toEqual([
+      "ioredis 1 1",
+      "ours 1 1",
+      "ioredis 1 100",
+      "ours 1 100",
+      "ioredis 5 1",
+      "ours 5 1",
+      "ioredis 5 100",
+      "ours 5 100",
+    ]);
+    for (const row of throughput) {
+      expect(row.pairsPerSecond).toBeGreaterThan(0);
+      expect(row.commands).toBeGreaterThan(0);
+      expect(row.errors).toBe(0);
+    }
+    const { markdown, charts } = writeReport({ machine: "a machine", throughput });
+    expect(markdown).toContain("Machine: a machine.");
+    expect(markdown).toContain("## Acquire and release without contention, 5 nodes, 100 callers");
+    expect([...charts.keys()]).toContain("pairs-1-nodes-1-callers.svg");
+  });
+
+  it("see no overlap of ours among contending processes", async () => {
+    const rows = await measureHandOver({ rounds: 1, durationMs: 100 }, ["ours"]);
+    expect(rows.map(({ label, nodes, overlaps, errors }) => ({ label, nodes, overlaps, errors }))).toEqual([
+      { label: "ours", nodes: 1, overlaps: 0, errors: 0 },
+      { label: "ours", nodes: 5, overlaps: 0, errors: 0 },
+    ]);
+  });
+
+  it("see no overlap and no job out of order of ours among workers", async () => {
+    const rows = await measureWorkers({ rounds: 1, jobs: 200, limitMs: 20_000 }, ["ExclusiveWorker"]);
+    expect(
+      rows.map(({ load, doneShare, overlaps, orderViolations }) => ({ load, doneShare, overlaps, orderViolations })),
+    ).toEqual(
+      ["a key per job", "100 keys", "hot key"].map((load) => ({ load, doneShare: 1, overlaps: 0, orderViolations: 0 })),
+    );
+  });
+});
+
+describe("the statistics", () => {
+  it("interpolate quantiles, and know the median", () => {
+    expect(quantile([4, 1, 3, 2], 0.5)).toBe(2.5);
+    expect(quantile([1, 2, 3], 1)).toBe(3);
+    expect(median([])).toBeNaN();
+  });
+
+  it("compare within rounds: a machine that slows down changes no ratio", () => {
+    expect(medianRatio([20, 10, 2], [10, 5, 1])).toBe(2);
+    expect(medianRatio([20, 10], [10, 0])).toBe(2);
+  });
+
+  it("call equal shares fair, and one who has everything unfair", () => {
+    expect(fairness([5, 5, 5, 5])).toBe(1);
+    expect(fairness([20, 0, 0, 0])).toBe(0.25);
+  });
+
+  it("begin each round with another", () => {
+    expect(rotated(["a", "b", "c"], 4)).toEqual(["b", "c", "a"]);
+    expect(rotated([], 1)).toEqual([]);
+  });
+});
+
+it("a chart escapes its labels and draws nothing for what is missing", () => {
+  const svg = barChart(
+    "a < b",
+    [
+      { label: "x & y", value: 2, isOurs: true },
+      { label: "missing", value: Number.NaN, isOurs: false },
+    ],
+    (value) => `${value} x`,
+  );
+  expect(svg).toContain("a &lt; b");
+  expect(svg).toContain("x &amp; y");
+  expect(svg).not.toContain("NaN");
+});

@@ -1,0 +1,199 @@
+/** One driver in a process of its own, which does what the measurements ask for. Arguments: driver, nodes and options as JSON. */
+import { performance } from "node:perf_hooks";
+import { setTimeout as delay } from "node:timers/promises";
+import { commandsSent, countCommands } from "../support/commands.ts";
+import { serveJobs } from "../support/jobs.ts";
+import { type DriverName, type DriverOptions, type NodeAddress, openDriver } from "./drivers.ts";
+
+export interface ChildArguments {
+  readonly driver: DriverName;
+  readonly nodes: readonly NodeAddress[];
+  readonly options: DriverOptions;
+}
+
+/** `callers` loops of acquire and release, each on resources of its own, for a time. */
+export interface PairsJob {
+  readonly kind: "pairs";
+  readonly callers: number;
+  readonly durationMs: number;
+  readonly warmUpMs: number;
+}
+
+export interface PairsResult {
+  readonly pairs: number;
+  readonly elapsedMs: number;
+  /** User and system time of the client process. */
+  readonly cpuMs: number;
+  readonly commands: number;
+  readonly errors: number;
+}
+
+/** `waiters` loops on one resource: acquire, hold, release, think. */
+export interface ContendJob {
+  readonly kind: "contend";
+  readonly resource: string;
+  readonly waiters: number;
+  readonly holdMs: number;
+  readonly thinkMs: number;
+  /** By the wall clock, the same in all processes. */
+  readonly startMs: number;
+  readonly endMs: number;
+}
+
+export interface ContendResult {
+  /** Per grant: waiter, and wall clock (ms with fractions) of the call, the grant and the call of the release. */
+  readonly grants: readonly (readonly [waiter: number, calledMs: number, grantedMs: number, releasedMs: number])[];
+  readonly commands: number;
+  readonly cpuMs: number;
+  readonly errors: number;
+}
+
+/** Single pairs, one after the other, each cut off after `cutOffMs`. */
+export interface LatencyJob {
+  readonly kind: "latency";
+  readonly count: number;
+  readonly cutOffMs: number;
+}
+
+export interface LatencyResult {
+  /** Per acquisition that ended: milliseconds. */
+  readonly acquireMs: readonly number[];
+  readonly releaseMs: readonly number[];
+  readonly cutOff: number;
+  readonly errors: number;
+}
+
+/** Holds `count` locks that keep themselves alive, for a time. */
+export interface HoldJob {
+  readonly kind: "hold";
+  readonly count: number;
+  readonly settleMs: number;
+  readonly durationMs: number;
+}
+
+export interface HoldResult {
+  readonly commands: number;
+  readonly elapsedMs: number;
+  readonly cpuMs: number;
+}
+
+export type LockJob = PairsJob | ContendJob | LatencyJob | HoldJob;
+
+const resourcesPerCaller = 50;
+const graceMs = 3_000;
+
+countCommands();
+const { driver: name, nodes, options } = JSON.parse(process.argv[2] ?? "") as ChildArguments;
+const driver = await openDriver(name, nodes, options);
+let jobs = 0;
+
+serveJobs(async (job: LockJob) => {
+  jobs += 1;
+  if (job.kind === "pairs") return await pairs(job);
+  if (job.kind === "contend") return await contend(job);
+  return job.kind === "latency" ? await latency(job) : await hold(job);
+});
+
+function cpuMs(since: NodeJS.CpuUsage): number {
+  const { user, system } = process.cpuUsage(since);
+  return (user + system) / 1_000;
+}
+
+function nowMs(): number {
+  return performance.timeOrigin + performance.now();
+}
+
+async function pairs(job: PairsJob): Promise<PairsResult> {
+  let done = 0;
+  let errors = 0;
+  let endMs = performance.now() + job.warmUpMs;
+  const loop = async (caller: number): Promise<void> => {
+    for (let index = 0; performance.now() < endMs; index += 1) {
+      try {
+        await (await driver.acquire(`${name}:${process.pid}:${caller}:${index % resourcesPerCaller}`))();
+        done += 1;
+      } catch {
+        errors += 1;
+      }
+    }
+  };
+  const run = (): Promise<unknown> => Promise.all(Array.from({ length: job.callers }, (_, caller) => loop(caller)));
+  await run();
+  done = 0;
+  errors = 0;
+  const commands = commandsSent();
+  const cpu = process.cpuUsage();
+  const startMs = performance.now();
+  endMs = startMs + job.durationMs;
+  await run();
+  return {
+    pairs: done,
+    elapsedMs: performance.now() - startMs,
+    cpuMs: cpuMs(cpu),
+    commands: commandsSent() - commands,
+    errors,
+  };
+}
+
+async function contend(job: ContendJob): Promise<ContendResult> {
+  const grants: [number, number, number, number][] = [];
+  let errors = 0;
+  await delay(Math.max(0, job.startMs - nowMs()));
+  const commands = commandsSent();
+  const cpu = process.cpuUsage();
+  const loop = async (waiter: number): Promise<void> => {
+    while (nowMs() < job.endMs) {
+      const calledMs = nowMs();
+      try {
+        const release = await driver.acquire(job.resource);
+        const grantedMs = nowMs();
+        await delay(job.holdMs);
+        grants.push([waiter, calledMs, grantedMs, nowMs()]);
+        await release();
+      } catch {
+        errors += 1;
+      }
+      await delay(job.thinkMs);
+    }
+  };
+  const loops = Promise.all(Array.from({ length: job.waiters }, (_, waiter) => loop(waiter)));
+  // Some libraries block themselves for good: what they got until then counts.
+  await Promise.race([loops, delay(job.endMs + graceMs - nowMs())]);
+  return { grants, commands: commandsSent() - commands, cpuMs: cpuMs(cpu), errors };
+}
+
+async function latency(job: LatencyJob): Promise<LatencyResult> {
+  const acquireMs: number[] = [];
+  const releaseMs: number[] = [];
+  let cutOff = 0;
+  let errors = 0;
+  for (let index = 0; index < job.count && cutOff < 3; index += 1) {
+    const step = async (): Promise<void> => {
+      const startMs = performance.now();
+      const release = await driver.acquire(`${name}:latency:${process.pid}:${jobs}:${index}`);
+      const grantedMs = performance.now();
+      await release();
+      acquireMs.push(grantedMs - startMs);
+      releaseMs.push(performance.now() - grantedMs);
+    };
+    const late = delay(job.cutOffMs, "late" as const);
+    const end = await Promise.race([step().catch(() => "error" as const), late]);
+    if (end === "late") cutOff += 1;
+    if (end === "error") errors += 1;
+  }
+  return { acquireMs, releaseMs, cutOff, errors };
+}
+
+async function hold(job: HoldJob): Promise<HoldResult> {
+  const releases = await Promise.all(
+    Array.from({ length: job.count }, (_, index) => driver.hold(`${name}:held:${process.pid}:${jobs}:${index}`)),
+  );
+  await delay(job.settleMs);
+  const commands = commandsSent();
+  const cpu = process.cpuUsage();
+  const startMs = performance.now();
+  await delay(job.durationMs);
+  const result = { commands: commandsSent() - commands, elapsedMs: performance.now() - startMs, cpuMs: cpuMs(cpu) };
+  await Promise.all(releases.map((release) => release()));
+  return result;
+}

@@ -1,0 +1,161 @@
+/** Twenty waiters in two processes on one lock: how soon the next one has it, at what cost, and how fairly. */
+import { type RedisServer, startRedisNodes } from "@x/test-support";
+import type { JobChild } from "../support/jobs.ts";
+import { fairness, median, quantile, rotated } from "../support/statistics.ts";
+import type { ContendJob, ContendResult } from "./child.ts";
+import type { DriverName } from "./drivers.ts";
+import { startDriver } from "./start-driver.ts";
+
+export interface HandOverSettings {
+  readonly rounds: number;
+  readonly durationMs: number;
+}
+
+interface Contender {
+  readonly driver: DriverName;
+  readonly label: string;
+  /** Milliseconds between two looks; undefined: the library's default. */
+  readonly retryDelay: number | undefined;
+}
+
+export interface HandOverRow {
+  readonly label: string;
+  readonly nodes: number;
+  readonly handOvers: number;
+  /** From the call of a release to the next grant. */
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+  /** Commands that travelled, of all waiters and nodes, per grant. */
+  readonly commands: number;
+  readonly fairness: number;
+  readonly longestWaitMs: number;
+  /** Grants that began before the one before was released. */
+  readonly overlaps: number;
+  readonly errors: number;
+}
+
+const waitersPerProcess = 10;
+const holdMs = 1;
+const thinkMs = 10;
+
+/** The peers with 10 ms between looks, which is the fastest that does not slow the holder down, and as they come. */
+const contenders: readonly Contender[] = [
+  { driver: "ioredis", label: "ioredis, 10 ms", retryDelay: 10 },
+  { driver: "redlock 5", label: "redlock 5, default", retryDelay: undefined },
+  { driver: "redlock 5", label: "redlock 5, 10 ms", retryDelay: 10 },
+  { driver: "redlock-universal", label: "redlock-universal, 10 ms", retryDelay: 10 },
+  { driver: "redis-semaphore", label: "redis-semaphore, 10 ms", retryDelay: 10 },
+  { driver: "ours", label: "ours", retryDelay: undefined },
+];
+
+/** `drivers`: default all. */
+export async function measureHandOver(
+  settings: HandOverSettings,
+  drivers?: readonly DriverName[],
+): Promise<readonly HandOverRow[]> {
+  const chosen = contenders.filter(({ driver }) => drivers === undefined || drivers.includes(driver));
+  const rows: HandOverRow[] = [];
+  for (const nodeCount of [1, 5]) {
+    const servers = await startRedisNodes(nodeCount);
+    try {
+      rows.push(...(await measureOn(servers, settings, chosen)));
+    } finally {
+      await Promise.all(servers.map((server) => server.stop()));
+    }
+  }
+  return rows;
+}
+
+async function measureOn(
+  servers: readonly RedisServer[],
+  settings: HandOverSettings,
+  chosen: readonly Contender[],
+): Promise<readonly HandOverRow[]> {
+  // With 10 ms between looks redlock 5 keeps its own half-won votes between them, and nobody gets in on five nodes.
+  const measured = chosen.filter(
+    ({ driver, retryDelay }) => servers.length === 1 || driver !== "redlock 5" || retryDelay === undefined,
+  );
+  const samples = new Map<Contender, Round[]>(measured.map((contender) => [contender, []]));
+  for (let round = 0; round < settings.rounds; round += 1) {
+    for (const contender of rotated(measured, round)) {
+      samples.get(contender)?.push(await measureRound(servers, contender, { round, durationMs: settings.durationMs }));
+    }
+  }
+  return measured.map((contender) => rowOf(contender, servers.length, samples.get(contender) ?? []));
+}
+
+type Round = readonly ContendResult[];
+
+async function measureRound(
+  servers: readonly RedisServer[],
+  { driver, label, retryDelay }: Contender,
+  settings: { readonly round: number; readonly durationMs: number },
+): Promise<Round> {
+  const children: JobChild[] = [];
+  try {
+    for (let index = 0; index < 2; index += 1)
+      children.push(await startDriver(driver, servers, { ttl: 20_000, retryDelay }));
+    // Both have started when both have answered.
+    await Promise.all(children.map((child) => child.ask({ kind: "latency", count: 1, cutOffMs: 5_000 })));
+    const startMs = Date.now() + 50;
+    const job: ContendJob = {
+      kind: "contend",
+      resource: `contended ${label} ${settings.round}`,
+      waiters: waitersPerProcess,
+      holdMs,
+      thinkMs,
+      startMs,
+      endMs: startMs + settings.durationMs,
+    };
+    return await Promise.all(children.map((child) => child.ask<ContendResult>(job)));
+  } finally {
+    await Promise.all(children.map((child) => child.stop()));
+  }
+}
+
+function rowOf({ label }: Contender, nodes: number, rounds: readonly Round[]): HandOverRow {
+  const gapsMs: number[] = [];
+  const commands: number[] = [];
+  const fairnesses: number[] = [];
+  let overlaps = 0;
+  let longestWaitMs = 0;
+  let handOvers = 0;
+  let errors = 0;
+  for (const results of rounds) {
+    const grants = results.flatMap((result, index) =>
+      result.grants.map(([waiter, calledMs, grantedMs, releasedMs]) => ({
+        waiter: `${index} ${waiter}`,
+        calledMs,
+        grantedMs,
+        releasedMs,
+      })),
+    );
+    grants.sort((a, b) => a.grantedMs - b.grantedMs);
+    const shares = new Map<string, number>();
+    for (const [index, { waiter, calledMs, grantedMs }] of grants.entries()) {
+      shares.set(waiter, (shares.get(waiter) ?? 0) + 1);
+      longestWaitMs = Math.max(longestWaitMs, grantedMs - calledMs);
+      const before = grants[index - 1];
+      if (before === undefined) continue;
+      if (grantedMs < before.releasedMs) overlaps += 1;
+      // Nobody waited at that moment: then it is no hand-over.
+      if (calledMs < before.releasedMs) gapsMs.push(grantedMs - before.releasedMs);
+    }
+    handOvers += grants.length;
+    commands.push(results.reduce((sum, result) => sum + result.commands, 0) / grants.length);
+    fairnesses.push(fairness([...shares.values()]));
+    errors += results.reduce((sum, result) => sum + result.errors, 0);
+  }
+  return {
+    label,
+    nodes,
+    handOvers,
+    p50Ms: quantile(gapsMs, 0.5),
+    p99Ms: quantile(gapsMs, 0.99),
+    commands: median(commands),
+    fairness: median(fairnesses),
+    longestWaitMs,
+    overlaps,
+    errors,
+  };
+}

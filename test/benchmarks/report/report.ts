@@ -1,0 +1,246 @@
+/** Pure: what was measured, as one Markdown report with its charts. */
+import type { HandOverRow } from "../locks/hand-over.ts";
+import type { HeldRow } from "../locks/held.ts";
+import type { HungNodeRow } from "../locks/hung-node.ts";
+import type { ThroughputRow } from "../locks/throughput.ts";
+import type { WorkersRow } from "../workers/workers.ts";
+import { barChart } from "./chart.ts";
+
+export interface Measurements {
+  readonly machine: string;
+  readonly throughput?: readonly ThroughputRow[];
+  readonly handOver?: readonly HandOverRow[];
+  readonly hungNode?: readonly HungNodeRow[];
+  readonly held?: readonly HeldRow[];
+  readonly workers?: readonly WorkersRow[];
+}
+
+export interface Report {
+  readonly markdown: string;
+  /** Text by file name; the Markdown refers to them. */
+  readonly charts: ReadonlyMap<string, string>;
+}
+
+type Cell = string | number;
+
+export function writeReport(measured: Measurements): Report {
+  const charts = new Map<string, string>();
+  const sections = [
+    `# Benchmarks\n\nMachine: ${measured.machine}.\n\nDrivers run in processes of their own and take turns within each round. "x" is the median over the rounds of the ratio to the named base *in the same round*: on a shared machine absolute figures move, ratios and CPU time per operation less. Commands are those that clients hand to their connections; server calls are \`total_commands_processed\`, which counts the calls inside scripts, too.`,
+    ...(measured.throughput === undefined ? [] : throughputSections(measured.throughput, measured.machine, charts)),
+    ...(measured.handOver === undefined ? [] : [handOverSection(measured.handOver, charts)]),
+    ...(measured.hungNode === undefined ? [] : [hungNodeSection(measured.hungNode)]),
+    ...(measured.held === undefined ? [] : [heldSection(measured.held, charts)]),
+    ...(measured.workers === undefined ? [] : workersSections(measured.workers, charts)),
+  ];
+  return { markdown: `${sections.join("\n\n")}\n`, charts };
+}
+
+function throughputSections(
+  rows: readonly ThroughputRow[],
+  machine: string,
+  charts: Map<string, string>,
+): readonly string[] {
+  return settingsOf(rows, ({ nodes, callers }) => `${nodes} ${callers}`).map((own) => {
+    const { nodes = 0, callers = 0, rounds = 0 } = own[0] ?? {};
+    const where = `${count(nodes, "node")}, ${count(callers, "caller")}`;
+    const name = `pairs-${nodes}-nodes-${callers}-callers.svg`;
+    charts.set(
+      name,
+      barChart(
+        `Acquire and release, ${where}: times plain ioredis (${machine})`,
+        own.map((row) => ({ label: row.driver, value: row.timesFloor, isOurs: isOurs(row.driver) })),
+        (value) => `${value.toFixed(2)} x`,
+      ),
+    );
+    return [
+      `## Acquire and release without contention, ${where}`,
+      `Pairs of acquire and release per second, each on a free resource; ${rounds} rounds. ioredis: SET NX PX and a compare-and-delete script, no quorum rules.`,
+      `![](${name})`,
+      table(
+        [
+          "driver",
+          "pairs/s",
+          "x ioredis",
+          "x redlock 5",
+          "client CPU µs/pair",
+          "client CPU x ioredis",
+          "server CPU µs/pair",
+          "commands/pair",
+          "server calls/pair",
+          "errors",
+        ],
+        own.map((row) => [
+          row.driver,
+          Math.round(row.pairsPerSecond),
+          fixed(row.timesFloor, 2),
+          fixed(row.timesRedlock5, 2),
+          fixed(row.clientCpuUs, 1),
+          fixed(row.clientCpuTimesFloor, 2),
+          fixed(row.serverCpuUs, 1),
+          fixed(row.commands, 2),
+          fixed(row.serverCalls, 1),
+          row.errors,
+        ]),
+      ),
+    ].join("\n\n");
+  });
+}
+
+function handOverSection(rows: readonly HandOverRow[], charts: Map<string, string>): string {
+  charts.set(
+    "hand-over.svg",
+    barChart(
+      "Hand-over, 20 waiters in two processes: p50 in ms",
+      rows.map((row) => ({
+        label: `${row.label}, ${count(row.nodes, "node")}`,
+        value: row.p50Ms,
+        isOurs: isOurs(row.label),
+      })),
+      (value) => `${value.toFixed(2)} ms`,
+    ),
+  );
+  return [
+    "## Hand-over under contention",
+    "20 waiters in two processes on one resource, holding 1 ms, thinking 10 ms. Hand-over: from the call of the release to the next grant, where somebody waited. Fairness: Jain's index over the waiters' grants, 1 is equal.",
+    "![](hand-over.svg)",
+    table(
+      [
+        "driver",
+        "nodes",
+        "grants",
+        "p50 ms",
+        "p99 ms",
+        "commands/grant",
+        "fairness",
+        "longest wait ms",
+        "overlaps",
+        "errors",
+      ],
+      rows.map((row) => [
+        row.label,
+        row.nodes,
+        row.handOvers,
+        fixed(row.p50Ms, 2),
+        fixed(row.p99Ms, 1),
+        fixed(row.commands, 1),
+        fixed(row.fairness, 2),
+        Math.round(row.longestWaitMs),
+        row.overlaps,
+        row.errors,
+      ]),
+    ),
+  ].join("\n\n");
+}
+
+function hungNodeSection(rows: readonly HungNodeRow[]): string {
+  return [
+    "## Five nodes, one hung",
+    "Acquire and release, one after the other, before and after one of five nodes is stopped with SIGSTOP; clients with ioredis' defaults. A pair is given up after 2 s, and the driver after three of them.",
+    table(
+      ["driver", "healthy p50 ms", "hung p50 ms", "hung p99 ms", "given up", "errors"],
+      rows.map((row) => [
+        row.driver,
+        fixed(row.healthyP50Ms, 2),
+        fixed(row.hungP50Ms, 2),
+        fixed(row.hungP99Ms, 1),
+        row.cutOff,
+        row.errors,
+      ]),
+    ),
+  ].join("\n\n");
+}
+
+function heldSection(rows: readonly HeldRow[], charts: Map<string, string>): string {
+  charts.set(
+    "held.svg",
+    barChart(
+      `${rows[0]?.locks ?? 0} locks kept alive by one process: commands per second`,
+      rows.map((row) => ({ label: row.driver, value: row.commandsPerSecond, isOurs: isOurs(row.driver) })),
+      (value) => value.toFixed(0),
+    ),
+  );
+  return [
+    `## ${rows[0]?.locks ?? 0} locks kept alive`,
+    "One process holds them with automatic extension, ttl 2 s, on one node. redlock 4 extends nothing by itself.",
+    "![](held.svg)",
+    table(
+      ["driver", "commands/s", "server calls/s", "client CPU %"],
+      rows.map((row) => [
+        row.driver,
+        fixed(row.commandsPerSecond, 1),
+        Math.round(row.serverCallsPerSecond),
+        fixed(row.clientCpuPercent, 1),
+      ]),
+    ),
+  ].join("\n\n");
+}
+
+function workersSections(rows: readonly WorkersRow[], charts: Map<string, string>): readonly string[] {
+  return settingsOf(rows, ({ load }) => load).map((own) => {
+    const { load = "", jobs = 0 } = own[0] ?? {};
+    const name = `workers-${load.replaceAll(" ", "-")}.svg`;
+    charts.set(
+      name,
+      barChart(
+        `${jobs} jobs, ${load}: jobs per second`,
+        own.map((row) => ({ label: row.system, value: row.jobsPerSecond, isOurs: isOurs(row.system) })),
+        (value) => value.toFixed(0),
+      ),
+    );
+    return [
+      `## Workers: ${load}`,
+      `${jobs} jobs of 1 ms, added before the start; one process, concurrency 50.${load === "hot key" ? " Five of six jobs stand on one key, ahead of the others." : ""} Overlaps: jobs of one key side by side. Order violations: a job that began after a later one of its key.`,
+      `![](${name})`,
+      table(
+        [
+          "system",
+          "jobs/s",
+          "x plain BullMQ",
+          "done",
+          "last other key s",
+          "commands/job",
+          "server calls/job",
+          "client CPU µs/job",
+          "overlaps",
+          "order violations",
+        ],
+        own.map((row) => [
+          row.system,
+          Math.round(row.jobsPerSecond),
+          fixed(row.timesPlain, 2),
+          `${Math.round(row.doneShare * 100)} %`,
+          fixed(row.lastOtherSeconds, 2),
+          fixed(row.commands, 2),
+          fixed(row.serverCalls, 1),
+          Math.round(row.clientCpuUs),
+          row.overlaps,
+          row.orderViolations,
+        ]),
+      ),
+    ].join("\n\n");
+  });
+}
+
+function isOurs(label: string): boolean {
+  return label.startsWith("ours") || label === "ExclusiveWorker";
+}
+
+function settingsOf<Row>(rows: readonly Row[], keyOf: (row: Row) => string): readonly (readonly Row[])[] {
+  const groups = new Map<string, Row[]>();
+  for (const row of rows) groups.set(keyOf(row), [...(groups.get(keyOf(row)) ?? []), row]);
+  return [...groups.values()];
+}
+
+function table(head: readonly string[], rows: readonly (readonly Cell[])[]): string {
+  const line = (cells: readonly Cell[]): string => `| ${cells.join(" | ")} |`;
+  return [line(head), line(head.map((_, index) => (index === 0 ? "---" : "--:"))), ...rows.map(line)].join("\n");
+}
+
+function fixed(value: number, digits: number): string {
+  return Number.isFinite(value) ? value.toFixed(digits) : "-";
+}
+
+function count(number: number, what: string): string {
+  return number === 1 ? `1 ${what}` : `${number} ${what}s`;
+}
