@@ -168,6 +168,20 @@ describe("a connection", () => {
   });
 });
 
+describe("a node that hangs", () => {
+  it("does not keep the process alive while it owes an answer", async () => {
+    const servers = await startNodes(3);
+    await using child = spawnChild(new URL("./support/unanswered.ts", import.meta.url), {
+      args: servers.map((server) => server.path),
+    });
+    await expect.poll(() => child.messages, { timeout: 20_000 }).toContain("ready");
+    servers[2]?.freeze();
+    child.send("go");
+    expect(await child.exited).toMatchObject({ code: 0 });
+    expect(child.output).toContain("done");
+  });
+});
+
 describe("a Redlock that could not be made", () => {
   it("leaves no connection open", async () => {
     const [server] = await startNodes(1);

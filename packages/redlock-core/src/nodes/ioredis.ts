@@ -3,7 +3,8 @@
  *
  * Each node gets a connection of its own by `duplicate()`, with `enableOfflineQueue` and `autoResendUnfulfilledCommands` both
  * off (either alone leaves orphaned locks behind: research/locks.md §0.3) and no retries per request, so that a request
- * is sent now or never. The connection does not keep the process alive. The caller's client is neither used nor closed.
+ * is sent now or never. The connection does not keep the process alive, except a Cluster's. The caller's client is neither
+ * used nor closed.
  */
 import type { LockNode, NodeScript, NodeState } from "../node.ts";
 import type { NodeSettings } from "./connect.ts";
@@ -35,6 +36,7 @@ interface Connection {
   readonly status: string;
   readonly stream?: { unref?: () => void };
   readonly reconnectTimeout?: { unref?: () => void } | null;
+  readonly socketTimeoutTimer?: { unref?: () => void } | undefined;
   on(event: string, listener: (...args: never[]) => void): unknown;
   evalsha(sha1: string, keyCount: number, ...args: string[]): Promise<unknown>;
   script(command: "LOAD", source: string): Promise<unknown>;
@@ -131,10 +133,15 @@ export class IoredisNode implements LockNode {
       }
     }
     try {
-      return await connection.evalsha(script.sha1, keys.length, ...keys, ...args);
+      const answer = connection.evalsha(script.sha1, keys.length, ...keys, ...args);
+      connection.socketTimeoutTimer?.unref?.();
+      return await answer;
     } catch (error) {
       this.#scripts.forgetIfMissing(error);
       throw error;
+    } finally {
+      // An answer starts the timer again for those that are still owed.
+      connection.socketTimeoutTimer?.unref?.();
     }
   }
 
@@ -201,9 +208,15 @@ export class IoredisNode implements LockNode {
   }
 }
 
-/** Neither an idle socket nor the wait before a reconnection keeps the process alive; a call under way does, by its timer. */
+/**
+ * Neither an idle socket, nor one that owes an answer, nor the wait before a reconnection keeps the process alive; a call under
+ * way does, by its timer. The connections of a Cluster are out of reach: they do, until they are closed.
+ */
 function letProcessEnd(connection: Connection): void {
-  connection.on("connect", () => connection.stream?.unref?.());
+  connection.on("connect", () => {
+    connection.stream?.unref?.();
+    connection.socketTimeoutTimer?.unref?.();
+  });
   connection.on("reconnecting", () => connection.reconnectTimeout?.unref?.());
 }
 
