@@ -49,6 +49,7 @@ export async function run(redisUrl: string, changes = 300): Promise<{ balances: 
   const redis = new Redis(redisUrl, { maxRetriesPerRequest: null });
   const accounts = new Accounts();
   const queues = ["payments", "refunds"].map((name) => new Queue<Change>(name, { connection: redis }));
+  for (const queue of queues) queue.setMaxListeners(changes); // one for each job that is waited for below
   const workers = queues.map(
     (queue) =>
       new ExclusiveWorker<Change>(queue.name, async (job) => await accounts.change(job.data), {
