@@ -57,6 +57,8 @@ export class Session {
   #places: number;
   readonly #finished: { readonly name: string; readonly atMs: number }[] = [];
   #flushing: Promise<void> | undefined;
+  /** Ticks of an earlier leader that are to run again, once a majority holds them under this term. */
+  readonly #unheld: { readonly name: string; readonly atMs: number; readonly attempt: number }[] = [];
   readonly #requests = new Map<string, Request>();
   readonly #taken = new Set<string>();
   readonly #pauses = new Map<string, Pause>();
@@ -109,11 +111,12 @@ export class Session {
     if ([...entries.keys()].some((name) => !this.#tracks.has(name))) await this.#load();
     if (clock.monotonicMs() >= this.#nextPollMs && this.#polling === undefined) this.#pollBeside();
     if (this.#mustRestore) await this.#restore();
+    if (this.#unheld.length > 0) await this.#hold();
     if (this.#requests.size > 0) await this.#takeRequests();
     const isComplete = await this.#claimDue();
     if (this.#finished.length > 0) await this.#flush();
     const isLoaded = [...entries.keys()].every((name) => this.#tracks.has(name));
-    if (!isComplete || !isLoaded || !term.isCurrent()) return RETRY_MS;
+    if (!isComplete || !isLoaded || this.#unheld.length > 0 || !term.isCurrent()) return RETRY_MS;
     const now = clock.wallMs();
     let waitMs =
       this.#polling === undefined
@@ -154,7 +157,7 @@ export class Session {
 
   /** Ticks that an earlier leader started and did not finish are held on the nodes under this term, then run again. */
   async #takeOver(state: StoredState, names: ReadonlySet<string>): Promise<void> {
-    const { term, store, events } = this.#parts;
+    const { events } = this.#parts;
     const pending = state.pending.filter((tick) => names.has(tick.name));
     const again = pending.filter((tick) => {
       const options = this.#tracks.get(tick.name)?.entry.options;
@@ -165,15 +168,29 @@ export class Session {
       this.#finished.push(tick);
       events.emit("tickSkipped", { schedule: tick.name, scheduledAt: dateOf(tick.atMs), reason: "attempts" });
     }
-    if (again.length === 0) return;
-    const held = await store.claim(
-      term.term,
-      again.map((tick) => ({ ...tick, attempt: tick.attempt + 1, lastMs: 0, missed: 0, mode: "hold" })),
-    );
-    for (const [index, tick] of again.entries()) {
+    this.#unheld.push(...again.map(({ name, atMs, attempt }) => ({ name, atMs, attempt: attempt + 1 })));
+    if (again.length > 0) await this.#hold();
+  }
+
+  /** Too few nodes may answer: what is not held by a majority is held with the next step. */
+  async #hold(): Promise<void> {
+    const { term, store } = this.#parts;
+    const ticks = this.#unheld.splice(0);
+    const held = await store
+      .claim(
+        term.term,
+        ticks.map((tick) => ({ ...tick, lastMs: 0, missed: 0, mode: "hold" })),
+      )
+      .catch((error: unknown) => {
+        this.#unheld.push(...ticks);
+        throw error;
+      });
+    if (held.isStale) return this.#untilOver();
+    for (const [index, tick] of ticks.entries()) {
       const track = this.#tracks.get(tick.name);
-      if (track === undefined || held.outcomes[index]?.kind !== "claimed") continue;
-      this.#launch(this.#job(track, { atMs: tick.atMs, isCatchup: true, attempt: tick.attempt + 1 }), "queue");
+      if (track === undefined) continue;
+      if (held.outcomes[index]?.kind !== "claimed") this.#unheld.push(tick);
+      else this.#launch(this.#job(track, { atMs: tick.atMs, isCatchup: true, attempt: tick.attempt }), "queue");
     }
   }
 

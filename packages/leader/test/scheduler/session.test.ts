@@ -128,6 +128,31 @@ describe("a session", () => {
     expect(log[0]).toBe("Error: silent");
   });
 
+  it("runs an earlier leader's unfinished tick, though too few nodes answered when it was first taken over", async () => {
+    const tries: number[] = [];
+    const running = session(
+      {
+        read: (_, everything) =>
+          Promise.resolve(everything ? { ...EMPTY, pending: [{ name: "s", atMs: 1_000, attempt: 1 }] } : EMPTY),
+        claim: (_, claims) => {
+          if (claims[0]?.mode !== "hold") return Promise.resolve(claimedAll(claims));
+          tries.push(...claims.map((claim) => claim.attempt));
+          if (tries.length === 1) return Promise.reject(new Error("silent"));
+          if (tries.length === 2)
+            return Promise.resolve({ ...claimedAll(claims), outcomes: claims.map(() => ({ kind: "open" as const })) });
+          return Promise.resolve(claimedAll(claims));
+        },
+      },
+      { delivery: "at-least-once" },
+    ).run();
+    await expect.poll(() => ticks.some((tick) => tick.scheduledAt.getTime() === 1_000)).toBe(true);
+    lose();
+    await running;
+    expect(tries).toEqual([2, 2, 2]);
+    expect(ticks.filter((tick) => tick.scheduledAt.getTime() === 1_000).map((tick) => tick.attempt)).toEqual([2]);
+    expect(log[0]).toBe("Error: silent");
+  });
+
   it("runs nothing more once a newer term was seen, though its own has not ended yet", async () => {
     let claims = 0;
     const running = session({
