@@ -6,8 +6,8 @@
  * sent when its round gave up is never sent. Not guaranteed: that an operation that was given up after sending does not
  * execute; its release follows it on the same connection.
  *
- * A node that does not answer costs bounded memory: at most `MAX_IN_FLIGHT` requests are unanswered, the rest waits here
- * until its round gives up. Releases that cannot be delivered are kept until their key has expired anyway, and sent when
+ * A node that does not answer costs bounded memory: at most `MAX_IN_FLIGHT` requests are unanswered (of a Cluster: per slot, so
+ * that one master that hangs does not stop the others), the rest waits here until its round gives up. Releases that cannot be delivered are kept until their key has expired anyway, and sent when
  * the node is ready again.
  */
 import type { Clock } from "./clock.ts";
@@ -77,6 +77,8 @@ export class Batcher {
   #abandonedCount = 0;
   /** When each unanswered request was sent, in order. */
   #inFlightSinceMs: number[] = [];
+  /** Unanswered requests per slot; outside a Cluster all are of one. */
+  readonly #inFlight = new Map<number, number>();
   #flushScheduled = false;
   #undelivered: Undelivered[] = [];
   #cancelRedelivery: (() => void) | undefined;
@@ -217,9 +219,10 @@ export class Batcher {
 
   #flush(): void {
     if (this.node.state !== "ready") return;
-    while (this.#pending.length > 0 && this.#inFlightSinceMs.length < MAX_IN_FLIGHT) {
+    while (this.#pending.length > 0 && (this.node.isCluster === true || this.#mayAsk(0))) {
       const batch = this.#nextBatch();
-      if (batch.length > 0) this.#send(batch);
+      if (batch.length === 0) return;
+      this.#send(batch);
     }
   }
 
@@ -229,7 +232,8 @@ export class Batcher {
     const rest: Operation[] = [];
     for (const operation of this.#pending) {
       if (operation.abandoned) continue;
-      const fits = !sameSlotOnly || batch.length === 0 || operation.slot === batch[0]?.slot;
+      const isFirst = batch.length === 0 && this.#mayAsk(operation.slot);
+      const fits = isFirst || (batch.length > 0 && (!sameSlotOnly || operation.slot === batch[0]?.slot));
       if (fits && batch.length < MAX_OPERATIONS) batch.push(operation);
       else rest.push(operation);
     }
@@ -247,14 +251,28 @@ export class Batcher {
       args.push(...operation.args);
     }
     this.#inFlightSinceMs.push(this.#clock.monotonicMs());
+    const slot = slotOf(batch);
+    this.#inFlight.set(slot, (this.#inFlight.get(slot) ?? 0) + 1);
     this.node.eval(batchScript, keys, args).then(
       (reply) => this.#onAnswer(batch, reply),
       (error: unknown) => this.#onFailure(batch, toError(error)),
     );
   }
 
-  #onAnswer(batch: readonly Operation[], reply: unknown): void {
+  #mayAsk(slot: number): boolean {
+    return (this.#inFlight.get(slot) ?? 0) < MAX_IN_FLIGHT;
+  }
+
+  #answered(batch: readonly Operation[]): void {
     this.#inFlightSinceMs.shift();
+    const slot = slotOf(batch);
+    const left = (this.#inFlight.get(slot) ?? 0) - 1;
+    if (left > 0) this.#inFlight.set(slot, left);
+    else this.#inFlight.delete(slot);
+  }
+
+  #onAnswer(batch: readonly Operation[], reply: unknown): void {
+    this.#answered(batch);
     if (!Array.isArray(reply) || reply.length !== batch.length + 3) {
       this.#settleFailed(batch, new Error(`${this.node.name}: unexpected reply ${JSON.stringify(reply)}`));
       return;
@@ -269,7 +287,7 @@ export class Batcher {
   }
 
   #onFailure(batch: readonly Operation[], error: Error): void {
-    this.#inFlightSinceMs.shift();
+    this.#answered(batch);
     this.#settleFailed(batch, error);
   }
 
@@ -278,6 +296,11 @@ export class Batcher {
     this.#scheduleFlush();
     this.#tellAnswered();
   }
+}
+
+/** A batch without operations looks at the node only. */
+function slotOf(batch: readonly Operation[]): number {
+  return batch[0]?.slot ?? 0;
 }
 
 /** The error of one operation in a request that the node did execute. */

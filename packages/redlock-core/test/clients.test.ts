@@ -150,4 +150,22 @@ describe("a Redis Cluster behind one client", () => {
     const codes = (await redlock.check()).map((finding) => finding.code);
     expect(codes.filter((code) => code === "CLUSTER_MEMBER")).toHaveLength(3);
   });
+
+  it("goes on with the slots of the other masters while one hangs", async () => {
+    const redlock = openRedlock([client], { nodeTimeout: 300 });
+    const names = Array.from({ length: 200 }, (_, index) => `r:${index}`);
+    const [first, last] = [0, 2];
+    await Promise.all(names.map(async (name) => await (await redlock.acquire(name)).release()));
+    // Else the others refuse as soon as they have noticed.
+    await Promise.all(cluster.nodes.map((node) => node.call("CONFIG", "SET", "cluster-require-full-coverage", "no")));
+    cluster.nodes[first]?.freeze();
+    onTestFinished(() => void cluster.nodes[first]?.thaw());
+    const isOn = (name: string, node: number): boolean => Math.floor(slotOf(name) / (16_384 / 3)) === node;
+    await Promise.all(
+      names.filter((name) => isOn(name, first)).map((name) => redlock.tryAcquire(name).catch(() => null)),
+    );
+    for (const name of names.filter((each) => isOn(each, last))) {
+      expect(await redlock.tryAcquire(name)).not.toBeNull();
+    }
+  });
 });
