@@ -7,7 +7,7 @@
  * released after the task has ended, not before. Not guaranteed: that work under way stops in time: pass `term.fencingToken` on.
  */
 import { hostname } from "node:os";
-import { type Redlock, RedlockClosedError } from "@x/redlock-core";
+import { QuorumUnreachableError, type Redlock, RedlockClosedError } from "@x/redlock-core";
 import { cooldownMs, jitteredMs } from "./cooldown.ts";
 import { publish } from "./diagnostics.ts";
 import { type DrainTimes, drainTimer } from "./drain.ts";
@@ -361,12 +361,10 @@ export class LeaderElection implements AsyncDisposable {
       } catch (error) {
         signal.throwIfAborted();
         if (error instanceof RedlockClosedError) throw error;
-        failures += 1;
         this.#report(error);
-        await this.#sleep(
-          cooldownMs({ initial: this.#options.retryPeriod, max: this.#options.leaseDuration }, failures),
-          signal,
-        );
+        failures = error instanceof QuorumUnreachableError ? 1 : failures + 1;
+        const pause = { initial: this.#options.retryPeriod, max: this.#options.leaseDuration };
+        await this.#sleep(cooldownMs(pause, failures), signal);
       } finally {
         endStanding();
       }

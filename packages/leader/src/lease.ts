@@ -5,7 +5,7 @@
  * believes longer than a node. A renewal that fails decides nothing: the next one may succeed; the loss is decided by the deadline,
  * or by `lost` when a quorum said that the lock is not ours.
  */
-import { type Lock, LockHeldError, LockLostError, type Redlock } from "@x/redlock-core";
+import { type Clock, type Lock, LockHeldError, LockLostError, type Redlock } from "@x/redlock-core";
 import { laterReading, type Reading, untilNextRenewalMs } from "./deadline.ts";
 import type { ResolvedOptions } from "./options.ts";
 import type { Readings } from "./readings.ts";
@@ -34,7 +34,7 @@ export interface Lease {
 }
 
 export interface LeaseSource {
-  /** Waits for the lock until `signal` aborts. */
+  /** Waits for the lock until `signal` aborts. Rejects when too few nodes have answered for a while: call it again. */
   acquire(signal: AbortSignal): Promise<Lease>;
   /** One attempt; undefined if another has it. */
   tryAcquire(signal: AbortSignal): Promise<Lease | undefined>;
@@ -46,9 +46,10 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, readings
   const own = { ttl: options.leaseDuration, autoExtend: false };
   return {
     async acquire(signal: AbortSignal): Promise<Lease> {
+      const order = placeInLine(readings.clock);
       for (;;) {
         try {
-          const lock = await redlock.acquire(options.resource, { ...own, timeout: Number.POSITIVE_INFINITY, signal });
+          const lock = await redlock.acquire(options.resource, { ...own, order, timeout: patienceMs(options), signal });
           return new LocalLease(lock, options, readings);
         } catch (error) {
           if (!(error instanceof LockHeldError)) throw error;
@@ -62,6 +63,19 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, readings
     },
     close: () => Promise.resolve(),
   };
+}
+
+/**
+ * How long a candidate waits before it asks anew: long beside the lease, so that waiting stays cheap, and bounded, so that a candidate
+ * which cannot reach its nodes says so.
+ */
+export function patienceMs(options: { readonly leaseDuration: number }): number {
+  return Math.max(2 * options.leaseDuration, 5_000);
+}
+
+/** Who asks anew keeps the place that it has had since this moment. */
+export function placeInLine(clock: Clock): number {
+  return Math.floor(clock.wallMs() * 1_000);
 }
 
 class LocalLease implements Lease {

@@ -53,6 +53,21 @@ describe("outages of lock nodes", () => {
     await running;
   });
 
+  it("says that it cannot reach its nodes, and campaigns on", async () => {
+    nodes = await startNodes(1);
+    await nodes.servers[0]?.kill();
+    const election = candidate("a");
+    const codes: unknown[] = [];
+    election.on("error", (error) => codes.push((error as { code?: unknown }).code));
+    const running = election.run(untilAborted);
+    await expect.poll(() => codes.length, { timeout: 20_000 }).toBeGreaterThan(0);
+    expect(codes[0]).toBe("QUORUM_UNREACHABLE");
+    await nodes.servers[0]?.start();
+    await expect.poll(() => election.isLeader(), { timeout: 20_000 }).toBe(true);
+    await election.stop();
+    await running;
+  });
+
   it("does not notice a minority of nodes that are down or hang", async () => {
     nodes = await startNodes(5);
     const election = candidate("a");

@@ -6,7 +6,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import { type Lock, LockHeldError, LockLostError, type Redlock, systemClock } from "@x/redlock-core";
 import type { Reading } from "../deadline.ts";
 import { readingsOf } from "../readings.ts";
-import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData } from "./shared.ts";
+import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
 
 const data = workerData as ThreadData;
 const shared = new SharedState(data.memory);
@@ -41,14 +41,15 @@ function isBlocked(): boolean {
   return shared.beats === beats && systemClock.monotonicMs() - beatSeenMs > data.maxBlock;
 }
 
-async function acquire(id: number, waits: boolean): Promise<void> {
+async function acquire(id: number, wait: Wait | undefined): Promise<void> {
   const own: Acquisition = { id, cancel: new AbortController(), lock: undefined, isKept: false };
   current = own;
   const options = { ttl: data.leaseDuration, autoExtend: false, signal: own.cancel.signal };
   try {
-    const lock = waits
-      ? await redlock.acquire(data.resource, { ...options, timeout: Number.POSITIVE_INFINITY })
-      : await redlock.tryAcquire(data.resource, options);
+    const lock =
+      wait === undefined
+        ? await redlock.tryAcquire(data.resource, options)
+        : await redlock.acquire(data.resource, { ...options, ...wait });
     if (lock === null) tell({ type: "held", id });
     else if (current !== own) await lock.release();
     else hold(own, lock);
@@ -120,7 +121,7 @@ function obey(order: Order): void {
   switch (order.type) {
     case "acquire":
       toLoopMs = order.monotonicMs - systemClock.monotonicMs();
-      void acquire(order.id, order.waits);
+      void acquire(order.id, order.wait);
       break;
     case "cancel":
       if (current?.id === order.id) {

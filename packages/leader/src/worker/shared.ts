@@ -17,10 +17,16 @@ export interface ThreadData {
   readonly maxBlock: number;
 }
 
+/** How an acquisition waits, as for a lock; undefined: one attempt. */
+export interface Wait {
+  readonly order: number;
+  readonly timeout: number;
+}
+
 /** `id`: of the acquisition that this is about. */
 export type Order =
   /** `monotonicMs`: of the event loop, when it sent this. */
-  | { readonly type: "acquire"; readonly id: number; readonly waits: boolean; readonly monotonicMs: number }
+  | { readonly type: "acquire"; readonly id: number; readonly wait: Wait | undefined; readonly monotonicMs: number }
   | { readonly type: "cancel"; readonly id: number }
   | { readonly type: "leave"; readonly id: number }
   | { readonly type: "release"; readonly id: number }

@@ -7,11 +7,11 @@
  */
 import { Worker } from "node:worker_threads";
 import { type Reading, remainingMs } from "../deadline.ts";
-import type { Lease, LeaseSource, RenewalListener } from "../lease.ts";
+import { type Lease, type LeaseSource, patienceMs, placeInLine, type RenewalListener } from "../lease.ts";
 import type { ResolvedOptions } from "../options.ts";
 import type { Readings } from "../readings.ts";
 import { abortable, type Deferred, deferred } from "../signals.ts";
-import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData } from "./shared.ts";
+import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
 
 /** In the package `.js`; from source, under a loader for TypeScript, `.ts`. */
 const THREAD = new URL(
@@ -25,18 +25,19 @@ export function workerLeases(
   readings: Readings,
 ): LeaseSource {
   let thread: RenewalThread | undefined;
-  const acquire = async (waits: boolean, signal: AbortSignal): Promise<Lease | undefined> => {
+  const acquire = async (wait: Wait | undefined, signal: AbortSignal): Promise<Lease | undefined> => {
     if (thread?.isDead !== false) thread = new RenewalThread(options, worker, readings);
-    return thread.acquire(waits, signal);
+    return thread.acquire(wait, signal);
   };
   return {
     async acquire(signal: AbortSignal): Promise<Lease> {
+      const wait = { order: placeInLine(readings.clock), timeout: patienceMs(options) };
       for (;;) {
-        const lease = await acquire(true, signal);
+        const lease = await acquire(wait, signal);
         if (lease !== undefined) return lease;
       }
     },
-    tryAcquire: (signal) => acquire(false, signal),
+    tryAcquire: (signal) => acquire(undefined, signal),
     close: async () => thread?.close(),
   };
 }
@@ -100,18 +101,18 @@ class RenewalThread {
     }
   }
 
-  acquire(waits: boolean, signal: AbortSignal): Promise<WorkerLease | undefined> {
-    return this.attend(this.#acquire(waits, signal));
+  acquire(wait: Wait | undefined, signal: AbortSignal): Promise<WorkerLease | undefined> {
+    return this.attend(this.#acquire(wait, signal));
   }
 
-  async #acquire(waits: boolean, signal: AbortSignal): Promise<WorkerLease | undefined> {
+  async #acquire(wait: Wait | undefined, signal: AbortSignal): Promise<WorkerLease | undefined> {
     const failure = await abortable(this.#ready.promise, signal);
     if (failure !== undefined) throw failure;
     this.#count += 1;
     const id = this.#count;
     const answer = deferred<Report | Error>();
     this.#acquiring = { id, answer };
-    this.order({ type: "acquire", id, waits, monotonicMs: this.#readings.clock.monotonicMs() });
+    this.order({ type: "acquire", id, wait, monotonicMs: this.#readings.clock.monotonicMs() });
     try {
       const report = await abortable(answer.promise, signal);
       if (report instanceof Error) throw report;
