@@ -23,7 +23,9 @@ export async function runMutation(
   const story = mutation.directed === undefined ? undefined : await runDirected(engine, mutation.directed);
   const isFound = story?.violation !== undefined;
   const found =
-    options.quick && isFound ? undefined : await search(engine, { seed: options.seed, runs: options.budget });
+    options.quick && isFound
+      ? undefined
+      : await search(engine, { seed: options.seed, runs: options.budget, subject: mutation.subject ?? "locks" });
   const first = found?.violations[0];
   return {
     mutation,

@@ -3,6 +3,7 @@
  * some invariant must break, by random search or in a directed schedule; otherwise it is untested, or not needed.
  */
 import type { SourcePatch } from "./engine.ts";
+import type { Subject } from "./search.ts";
 
 export interface Mutation {
   readonly protection: string;
@@ -11,10 +12,18 @@ export interface Mutation {
   readonly patches: readonly SourcePatch[];
   /** Name of the schedule in directed.ts that shows it, where random search rarely gets there. */
   readonly directed?: string;
+  /** Which random schedules look for it. Default: locks. */
+  readonly subject?: Subject;
 }
 
 const core = (file: string, find: string, replace: string): SourcePatch => ({
   file: `redlock-core/src/${file}`,
+  find,
+  replace,
+});
+
+const leader = (file: string, find: string, replace: string): SourcePatch => ({
+  file: `leader/src/${file}`,
   find,
   replace,
 });
@@ -129,7 +138,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "never shorten an expiry",
     without: "an extension sets whatever ttl it asks for",
-    patches: [core("scripts/extend.lua.ts", "elseif pttl < ttl then", "else")],
+    patches: [core("scripts/extend.lua.ts", "elseif call('PTTL', key) < ttl then", "else")],
   },
   {
     protection: "extension inside validity",
@@ -155,5 +164,23 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "expiry",
     without: "a lock key lives for ever",
     patches: [core("scripts/acquire.lua.ts", "token, 'PX', ttl)", "token)")],
+  },
+  {
+    protection: "the last tick is stored",
+    without: "a new leader does not know what has run",
+    subject: "elections",
+    patches: [leader("scheduler/scripts/claim-ticks.lua.ts", "if mode ~= 'hold' and not later then", "if false then")],
+  },
+  {
+    protection: "running ticks are recorded",
+    without: "at-least-once forgets what it started",
+    subject: "elections",
+    patches: [
+      leader(
+        "scheduler/scripts/claim-ticks.lua.ts",
+        "(mode == 'least' and not paused) or mode == 'hold'",
+        "mode == 'hold'",
+      ),
+    ],
   },
 ];

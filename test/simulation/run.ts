@@ -10,8 +10,8 @@ import { MUTATIONS } from "./mutations.ts";
 import { timelinePage } from "./report/svg.ts";
 import { mutationTable } from "./report/table.ts";
 import { timelineText } from "./report/text.ts";
-import { runSchedule, type ScheduleResult } from "./schedule.ts";
-import { search } from "./search.ts";
+import type { ScheduleResult } from "./schedule.ts";
+import { runOf, type Subject, search } from "./search.ts";
 
 const HELP = `npm run simulate -- [options]
 
@@ -20,6 +20,7 @@ Runs the real lock code in a seeded virtual world full of faults and checks ever
   --seed S       seeds are S/1, S/2, …; a seed with a slash replays that one schedule, with its timeline (default: drawn)
   --runs N       schedules (default 2000)
   --nodes N      nodes of every schedule (default: 1 to 5, drawn)
+  --elections    leader elections and their schedulers instead of locks
   --minutes M    simulated minutes of faults per schedule (default: a few leases)
   --mutations    takes each protection away instead and shows which invariant breaks
   --only TEXT    with --mutations: only protections whose name contains TEXT
@@ -32,6 +33,7 @@ const { values } = parseArgs({
     runs: { type: "string" },
     nodes: { type: "string" },
     minutes: { type: "string" },
+    elections: { type: "boolean", default: false },
     mutations: { type: "boolean", default: false },
     only: { type: "string", default: "" },
     out: { type: "string", default: join(tmpdir(), "x-simulation") },
@@ -57,6 +59,8 @@ function numberOf(name: string, text: string | undefined, least: number): number
 const seed = values.seed ?? Math.floor(Math.random() * 2 ** 32).toString(36);
 const world = { nodeCount: numberOf("nodes", values.nodes, 1), minutes: numberOf("minutes", values.minutes, 0) };
 
+const subject: Subject = values.elections ? "elections" : "locks";
+
 function draw(result: ScheduleResult): string {
   mkdirSync(values.out, { recursive: true });
   const file = join(values.out, `${result.seed.replaceAll(/[^\w-]+/g, "-")}.html`);
@@ -77,7 +81,7 @@ async function simulate(engine: Engine): Promise<boolean> {
     return false;
   }
   if (seed.includes("/")) {
-    const result = await runSchedule(engine, seed, { ...world, record: true });
+    const result = await runOf[subject](engine, seed, { ...world, record: true });
     explain(result);
     return result.violation === undefined;
   }
@@ -85,6 +89,7 @@ async function simulate(engine: Engine): Promise<boolean> {
   const found = await search(engine, {
     seed,
     runs: numberOf("runs", values.runs, 1) ?? 2_000,
+    subject,
     ...world,
     onResult: (_result, done) => {
       const seconds = (performance.now() - startedMs) / 1_000;
@@ -102,8 +107,8 @@ async function simulate(engine: Engine): Promise<boolean> {
     print("no invariant broke");
     return true;
   }
-  print(`replay with: npm run simulate -- --seed ${first.result.seed}\n`);
-  explain(await runSchedule(engine, first.result.seed, { ...world, record: true }));
+  print(`replay with: npm run simulate -- --seed ${first.result.seed}${values.elections ? " --elections" : ""}\n`);
+  explain(await runOf[subject](engine, first.result.seed, { ...world, record: true }));
   return false;
 }
 

@@ -1,15 +1,26 @@
 /** Runs many schedules side by side, in the order of their seeds, until enough of them break an invariant. */
+
+import { runElectionSchedule } from "./election-schedule.ts";
 import type { Engine } from "./engine.ts";
-import { runSchedule, type ScheduleResult } from "./schedule.ts";
+import { runSchedule, type ScheduleOptions, type ScheduleResult } from "./schedule.ts";
 import type { SettingOptions } from "./setting.ts";
 
 /** Worlds that share a turn of the real event loop. */
 const SIDE_BY_SIDE = 16;
 
+/** `locks`: processes that take and release locks; `elections`: candidates and their schedulers. */
+export type Subject = "locks" | "elections";
+
+export const runOf: Readonly<
+  Record<Subject, (engine: Engine, seed: string, options?: ScheduleOptions) => Promise<ScheduleResult>>
+> = { locks: runSchedule, elections: runElectionSchedule };
+
 export interface SearchOptions extends SettingOptions {
   /** Seeds are `<seed>` followed by `/1`, `/2`, … */
   readonly seed: string;
   readonly runs: number;
+  /** Default: locks. */
+  readonly subject?: Subject;
   /** Ends the search early. Default: 1. */
   readonly violations?: number;
   readonly onResult?: (result: ScheduleResult, done: number) => void;
@@ -33,7 +44,7 @@ export async function search(engine: Engine, options: SearchOptions): Promise<Se
     while (next <= options.runs && found.length < wanted) {
       const run = next;
       next += 1;
-      const result = await runSchedule(engine, seedOf(options.seed, run), options);
+      const result = await runOf[options.subject ?? "locks"](engine, seedOf(options.seed, run), options);
       done += 1;
       events += result.events;
       grants += result.grants;

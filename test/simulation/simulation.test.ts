@@ -18,6 +18,12 @@ describe("simulation", () => {
     expect(found.grants).toBeGreaterThan(found.runs);
   });
 
+  it("keeps every invariant of elections and schedulers", { timeout: 120_000 }, async () => {
+    const found = await search(engine, { seed: SEED, runs: 100, subject: "elections" });
+    expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
+    expect(found.grants).toBeGreaterThan(found.runs);
+  });
+
   it.each(DIRECTED)("keeps every invariant in the directed schedule: %s", async (name) => {
     const result = await runDirected(engine, name);
     expect(result.violation).toBeUndefined();

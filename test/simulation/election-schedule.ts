@@ -1,0 +1,345 @@
+/**
+ * One schedule with leader elections: the real LeaderElection, and LeaderScheduler in most of them, on the real Redlock, in the same world and
+ * under the same faults as schedule.ts. At most one candidate may say `isCurrent()` at a time, terms increase, a task never overlaps itself,
+ * a tick runs at most once or at least once as it was asked for, and once faults stop somebody leads within a bound.
+ */
+import type { LeaderElection, LeaderTerm } from "@x/leader";
+import type { LeaderScheduler } from "@x/leader/scheduler";
+import type { Redlock } from "@x/redlock-core";
+import type { Interval } from "./checker.ts";
+import type { Engine } from "./engine.ts";
+import { Faults, type Victim } from "./faults.ts";
+import type { ScheduleOptions, ScheduleResult } from "./schedule.ts";
+import { describeSetting, drawDrift, drawSetting, type Setting } from "./setting.ts";
+import { Link } from "./world/link.ts";
+import { Machine } from "./world/machine.ts";
+import { Server } from "./world/server.ts";
+import { EPOCH_MS, World } from "./world/world.ts";
+
+export const ELECTION_INVARIANTS = {
+  oneLeader: "one leader",
+  termOrder: "term order",
+  noOverlap: "no overlapping task",
+  atMostOnce: "tick at most once",
+  atLeastOnce: "tick at least once",
+  recovery: "bounded election",
+  stop: "bounded stop",
+} as const;
+
+const TICK_MS = 150;
+const COOLDOWN_MS = 50;
+/** A change of leaders takes a lease or so: a few of them should fit. */
+const FAULTY_FACTOR = 3;
+const LOSES_DATA = ["crash", "failover", "flush"] as const;
+
+type Mode = "task" | "at-most-once" | "at-least-once";
+
+export async function runElectionSchedule(
+  engine: Engine,
+  seed: string,
+  options: ScheduleOptions = {},
+): Promise<ScheduleResult> {
+  const world = new World(seed, { record: options.record === true });
+  const setting = drawSetting(world.random, options);
+  const mode = world.random.pick<Mode>(["task", "at-most-once", "at-least-once"]);
+  const schedule = new ElectionSchedule(engine, world, setting, mode);
+  await schedule.run();
+  return {
+    seed,
+    about: [...describeSetting(setting), `leaders with ${mode === "task" ? "a task" : `${mode} ticks`}`],
+    violation: world.violation,
+    grants: schedule.termCount,
+    events: world.eventCount,
+    endMs: world.nowMs,
+    happenings: world.happenings,
+    intervals: schedule.intervals,
+  };
+}
+
+interface Office {
+  readonly machine: Machine;
+  readonly term: LeaderTerm;
+  readonly fromMs: number;
+  toMs: number | undefined;
+}
+
+class ElectionSchedule {
+  readonly #engine: Engine;
+  readonly #world: World;
+  readonly #setting: Setting;
+  readonly #mode: Mode;
+  readonly #servers: readonly Server[];
+  readonly #faults: Faults;
+  readonly #offices: Office[] = [];
+  readonly #ticks = new Map<number, number>();
+  #live: Office[] = [];
+  #candidates: Candidate[] = [];
+  #candidateCount = 0;
+  #lastTerm = 0;
+
+  constructor(engine: Engine, world: World, setting: Setting, mode: Mode) {
+    this.#engine = engine;
+    this.#world = world;
+    this.#setting = setting;
+    this.#mode = mode;
+    const { random } = world;
+    this.#servers = Array.from({ length: setting.nodeCount }, (_, index) => {
+      const drift = drawDrift(random, setting);
+      return new Server(world, { name: `node ${index + 1}`, drift, clockOffsetMs: random.between(-20, 20) });
+    });
+    for (const server of this.#servers) {
+      server.beSettled();
+      server.onExecuted = (at, args, reply) => {
+        world.tell(at.name, "node", () => `${args.join(" ").slice(0, 120)} -> ${JSON.stringify(reply)}`);
+        this.#faults.provoke({ server: at });
+      };
+    }
+    this.#faults = new Faults(world, setting, this.#servers, () => this.#candidates);
+  }
+
+  get termCount(): number {
+    return this.#offices.length;
+  }
+
+  get intervals(): readonly Interval[] {
+    return this.#offices.map(({ machine, term, fromMs, toMs }) => ({
+      machine: machine.name,
+      resource: "leader",
+      fromMs,
+      toMs: toMs ?? this.#world.nowMs,
+      fencingToken: term.term,
+    }));
+  }
+
+  async run(): Promise<void> {
+    const { maxTtl, driftFactor } = this.#setting;
+    for (let count = 0; count < this.#setting.machineCount; count += 1) this.#addCandidate();
+    this.#faults.start();
+    await this.#pass(FAULTY_FACTOR * this.#setting.faultyMs);
+    this.#world.becomeQuiet();
+    this.#world.tell("world", "fault", () => "no faults from here on");
+    for (const candidate of this.#candidates) for (const link of candidate.links) link.heal();
+    await this.#pass(1.4 * maxTtl + 250 + maxTtl * (2 + driftFactor) + 20 * this.#setting.nodeTimeout + 6_000);
+    if (!this.#live.some((office) => this.#isCurrent(office))) {
+      this.#world.violate(ELECTION_INVARIANTS.recovery, "nobody leads, long after the faults");
+    }
+    this.#checkTicks();
+    await this.#stop();
+  }
+
+  elected(machine: Machine, term: LeaderTerm): void {
+    const office: Office = { machine, term, fromMs: this.#world.nowMs, toMs: undefined };
+    this.#offices.push(office);
+    this.#live.push(office);
+    this.#world.tell(machine.name, "grant", () => `leads (${term.term})`);
+    if (term.term <= this.#lastTerm) {
+      this.#world.violate(
+        ELECTION_INVARIANTS.termOrder,
+        `${machine.name} was elected for term ${term.term} after ${this.#lastTerm}`,
+      );
+    }
+    this.#lastTerm = Math.max(this.#lastTerm, term.term);
+    this.#faults.provoke({ machine });
+  }
+
+  ended(machine: Machine): void {
+    this.#live = this.#live.filter((office) => {
+      if (office.machine !== machine) return true;
+      office.toMs ??= this.#world.nowMs;
+      return false;
+    });
+  }
+
+  ticked(machine: Machine, atMs: number): void {
+    const runs = (this.#ticks.get(atMs) ?? 0) + 1;
+    this.#ticks.set(atMs, runs);
+    this.#world.tell(machine.name, "call", () => `tick ${atMs - EPOCH_MS}`);
+    if (this.#mode !== "at-most-once" || runs === 1 || this.#losesData) return;
+    this.#world.violate(
+      ELECTION_INVARIANTS.atMostOnce,
+      `the tick at ${atMs - EPOCH_MS} ms ran ${runs} times, last on ${machine.name}`,
+    );
+  }
+
+  /** Claims of ticks promise nothing once nodes lose their data. */
+  get #losesData(): boolean {
+    return LOSES_DATA.some((fault) => this.#setting.faults.has(fault));
+  }
+
+  async #pass(ms: number): Promise<void> {
+    await this.#world.run(this.#world.nowMs + ms, () => this.#check());
+  }
+
+  /** The terms are asked only while two could be current: asking ends a term that is over. */
+  #check(): void {
+    if (this.#live.length < 2) return;
+    const current = this.#live.filter((office) => this.#isCurrent(office));
+    for (const office of this.#live) if (!current.includes(office)) office.toMs ??= this.#world.nowMs;
+    this.#live = current;
+    const [first, second] = current;
+    if (first === undefined || second === undefined) return;
+    this.#world.violate(
+      ELECTION_INVARIANTS.oneLeader,
+      `${first.machine.name} (${first.term.term}) and ${second.machine.name} (${second.term.term}) both lead`,
+    );
+  }
+
+  #isCurrent({ machine, term }: Office): boolean {
+    if (!machine.isAlive) return false;
+    const now = { monotonicMs: machine.monotonicMs(), wallMs: Math.floor(machine.wallMs()) };
+    return machine.withClock(now, () => term.isCurrent());
+  }
+
+  #checkTicks(): void {
+    if (this.#mode !== "at-least-once" || this.#losesData || this.#ticks.size === 0) return;
+    const times = [...this.#ticks.keys()].toSorted((a, b) => a - b);
+    for (const [index, atMs] of times.entries()) {
+      const before = times[index - 1];
+      if (before === undefined || atMs - before === TICK_MS) continue;
+      this.#world.violate(
+        ELECTION_INVARIANTS.atLeastOnce,
+        `no tick ran between ${before - EPOCH_MS} and ${atMs - EPOCH_MS} ms`,
+      );
+    }
+  }
+
+  async #stop(): Promise<void> {
+    const stopping = this.#candidates.map((candidate) => {
+      const state = { isStopped: false, name: candidate.machine.name };
+      candidate.machine.deliver("timer", () => {
+        void candidate.stop().then(() => {
+          state.isStopped = true;
+        });
+      });
+      return state;
+    });
+    await this.#pass(20 * this.#setting.nodeTimeout + 5_000);
+    const open = stopping.find(({ isStopped }) => !isStopped);
+    if (open !== undefined) this.#world.violate(ELECTION_INVARIANTS.stop, `stop() of ${open.name} does not end`);
+  }
+
+  #addCandidate(): void {
+    this.#candidateCount += 1;
+    const candidate = new Candidate({
+      world: this.#world,
+      setting: this.#setting,
+      servers: this.#servers,
+      engine: this.#engine,
+      mode: this.#mode,
+      name: `candidate ${this.#candidateCount}`,
+      schedule: this,
+      onKilled: (killed) => {
+        this.ended(killed.machine);
+        this.#candidates = this.#candidates.filter((each) => each !== killed);
+        this.#world.at(this.#world.nowMs + this.#world.random.between(5, 200), () => this.#addCandidate());
+      },
+    });
+    this.#candidates.push(candidate);
+    candidate.start();
+  }
+}
+
+interface CandidateParts {
+  readonly world: World;
+  readonly setting: Setting;
+  readonly servers: readonly Server[];
+  readonly engine: Engine;
+  readonly mode: Mode;
+  readonly name: string;
+  readonly schedule: ElectionSchedule;
+  readonly onKilled: (candidate: Candidate) => void;
+}
+
+class Candidate implements Victim {
+  readonly machine: Machine;
+  readonly links: readonly Link[];
+  readonly #parts: CandidateParts;
+  readonly #redlock: Redlock;
+  readonly #election: LeaderElection;
+  readonly #scheduler: LeaderScheduler | undefined;
+  #runningTasks = 0;
+
+  constructor(parts: CandidateParts) {
+    const { world, setting, servers, engine, mode } = parts;
+    const { random } = world;
+    this.#parts = parts;
+    this.machine = new Machine(world, {
+      name: parts.name,
+      drift: drawDrift(random, setting),
+      wallOffsetMs: random.between(-1, 1) * Math.min(setting.skewMs, 50),
+      stallChance: setting.faults.has("client stall") ? 0.0005 : 0,
+      longestStallMs: 0.7 * setting.maxTtl,
+    });
+    this.links = servers.map((server) => new Link(this.machine, server, setting.network));
+    const fraction = (): number => random.fraction();
+    this.#redlock = new engine.core.Redlock(this.links, {
+      ttl: setting.maxTtl,
+      maxTtl: setting.maxTtl,
+      driftFactor: setting.driftFactor,
+      nodeTimeout: Math.min(setting.nodeTimeout, Math.floor(setting.maxTtl / 6)),
+      retryDelay: 20,
+      clock: this.machine.clock,
+      random: { token: () => random.hex(40), fraction },
+    });
+    this.#election = new engine.leader.LeaderElection(this.#redlock, {
+      name: "simulated",
+      id: parts.name,
+      leaseDuration: setting.maxTtl,
+      cooldown: { initial: COOLDOWN_MS, max: COOLDOWN_MS },
+      random: fraction,
+      uptime: () => world.nowMs,
+    });
+    this.#election.on("elected", (term) => parts.schedule.elected(this.machine, term));
+    this.#election.on("lost", () => parts.schedule.ended(this.machine));
+    this.#election.on("error", () => undefined);
+    if (mode === "task") return;
+    this.#scheduler = new engine.scheduler.LeaderScheduler({ election: this.#election, random: fraction });
+    this.#scheduler.every("tick", TICK_MS, (tick) => parts.schedule.ticked(this.machine, tick.scheduledAt.getTime()), {
+      catchup: "all",
+      catchupWindow: 3_600_000,
+      maxCatchup: 1_000,
+      delivery: mode,
+      overlap: "allowAll",
+      maxAttempts: 1_000,
+    });
+  }
+
+  start(): void {
+    this.machine.deliver("timer", () => {
+      if (this.#scheduler === undefined) void this.#election.run((term) => this.#lead(term));
+      else this.#scheduler.start();
+    });
+  }
+
+  kill(): void {
+    this.machine.kill();
+    for (const link of this.links) link.abandon();
+    this.#parts.onKilled(this);
+  }
+
+  async stop(): Promise<void> {
+    await this.#scheduler?.[Symbol.asyncDispose]();
+    await this.#election.stop({ drainTimeout: 100 });
+    await this.#redlock.close();
+  }
+
+  /** Ends by itself after a while, fails, or goes on until its term is over. */
+  async #lead(term: LeaderTerm): Promise<void> {
+    const { world, setting } = this.#parts;
+    this.#runningTasks += 1;
+    if (this.#runningTasks > 1) world.violate(ELECTION_INVARIANTS.noOverlap, `two tasks run on ${this.machine.name}`);
+    try {
+      const endMs = this.machine.monotonicMs() + world.random.between(0, 2) * setting.maxTtl;
+      while (!term.signal.aborted && (world.isQuiet || this.machine.monotonicMs() < endMs)) await this.#sleep(40);
+      if (world.random.chance(0.3)) throw new Error("the task fails");
+    } finally {
+      this.#runningTasks -= 1;
+    }
+  }
+
+  #sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.machine.clock.schedule(ms, resolve);
+    });
+  }
+}
