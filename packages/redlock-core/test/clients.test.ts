@@ -159,7 +159,7 @@ describe("a Redis Cluster behind one client", () => {
     // Else the others refuse as soon as they have noticed.
     await Promise.all(cluster.nodes.map((node) => node.call("CONFIG", "SET", "cluster-require-full-coverage", "no")));
     cluster.nodes[first]?.freeze();
-    onTestFinished(() => void cluster.nodes[first]?.thaw());
+    onTestFinished(() => cluster.nodes[first]?.thaw());
     const isOn = (name: string, node: number): boolean => Math.floor(slotOf(name) / (16_384 / 3)) === node;
     await Promise.all(
       names.filter((name) => isOn(name, first)).map((name) => redlock.tryAcquire(name).catch(() => null)),
