@@ -17,10 +17,10 @@
 export const acquire: string = /* lua */ `
 local function mayTake(first, member, order)
   local key = KEYS[first]
+  if call('EXISTS', key, KEYS[first + 2]) == 0 then return true, false end
   local value = call('GET', key)
   if not value then
     local head = call('ZRANGE', KEYS[first + 2], 0, 0, 'WITHSCORES')
-    if not head[1] then return true, false end
     if head[1] == member or order <= tonumber(head[2]) then return true, true end
     if member ~= '' then enrol(first, order, member, 0) end
     handOver(first)
