@@ -38,6 +38,29 @@ describe("LeaderElection", () => {
     expect(next?.isCurrent()).toBe(true);
   });
 
+  it("elects candidates that share a Redlock one after another, in the order of their coming", async () => {
+    const redlock = nodes.redlock();
+    const all = ["a", "b", "c"].map((id) => new LeaderElection(redlock, { name: "shared", id, ...LEASE }));
+    const order: string[] = [];
+    const runs: Promise<void>[] = [];
+    for (const election of all) {
+      election.on("elected", () => order.push(election.id));
+      runs.push(
+        election.run(
+          (term) => new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true })),
+        ),
+      );
+      await expect.poll(() => election.state).toMatch(/leader|follower/);
+    }
+    for (const [index, election] of all.entries()) {
+      await expect.poll(() => order.length, { timeout: 10_000 }).toBe(index + 1);
+      expect(all.filter((each) => each.isLeader())).toEqual([election]);
+      await election.stop();
+    }
+    await Promise.all(runs);
+    expect(order).toEqual(["a", "b", "c"]);
+  });
+
   it("keeps a term far beyond its lease", async () => {
     await using election = new LeaderElection(nodes.redlock(), { name: "long", ...LEASE });
     let renewals = 0;
