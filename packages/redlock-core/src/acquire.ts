@@ -92,7 +92,10 @@ class Acquisition {
     const waits = this.#options.timeout > 0 && this.#options.order === undefined;
     if (only !== undefined && waits) this.#place = this.#context.queues.enter(only);
     try {
-      if (this.#place?.isFirst === false) await this.#limit.until(this.#place.untilFirst());
+      if (this.#place?.isFirst === false) {
+        await this.#limit.until(this.#place.untilFirst());
+        this.#standInLine();
+      }
       return this.#tell(await this.#attemptUntilGranted(this.#place?.resource));
     } finally {
       this.#place?.leave();
@@ -104,6 +107,7 @@ class Acquisition {
     for (;;) {
       if (localResource !== undefined && this.#context.heldLocallyMs(localResource) > 0) {
         await this.#untilLocallyFree(localResource);
+        this.#standInLine();
       }
       const ended = this.#isFree ? this.#cancelled() : this.#limit.reason;
       if (ended !== undefined) return this.#end(ended);
@@ -115,6 +119,15 @@ class Acquisition {
       }
       await this.#pause(result);
     }
+  }
+
+  /**
+   * Whoever has waited here already enrols with the first attempt: a round trip later somebody who came after may have
+   * overtaken.
+   */
+  #standInLine(): void {
+    const { hints } = this.#context;
+    if (hints.isOpen) this.#waiter ??= new Waiter(this.#engine, hints, this.#order);
   }
 
   /** The one attempt of a timeout of 0, and every correction, are made even when the time is over. */

@@ -42,9 +42,9 @@ export class Hints {
   }
 
   /** A name for a waiter, by which the nodes' scripts find our channel. */
-  memberFor(id?: string): string {
+  nextMember(): string {
     this.#count += 1;
-    return `${this.#channel}#${id ?? this.#count}`;
+    return `${this.#channel}#${this.#count}`;
   }
 
   listen(member: string, listener: HintListener): () => void {

@@ -71,7 +71,7 @@ export class Lock implements AsyncDisposable {
   }
 
   /**
-   * Prolongs the lease of this same handle to `ttl` ms from now (default: the lease it was acquired with; at most `maxTtl`);
+   * Prolongs the lease of this same handle to `ttl` ms from now (default: the lease that was asked for last; at most `maxTtl`);
    * never shortens it. Rejects with `LockLostError` if the lock is lost, with `QuorumUnreachableError` if the nodes did not
    * answer but the old validity still runs.
    */

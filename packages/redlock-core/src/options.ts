@@ -103,14 +103,14 @@ const KNOWN: ReadonlySet<string> = new Set([
   "random",
 ]);
 
+const KNOWN_PER_CALL: ReadonlySet<string> = new Set(["ttl", "timeout", "signal", "autoExtend", "maxHold", "order"]);
+
 export function resolveOptions(
   options: RedlockOptions,
   nodes: { readonly count: number; readonly isCluster: boolean },
 ): ResolvedOptions {
   objectOf("options", options);
-  for (const name of Object.keys(options)) {
-    if (!KNOWN.has(name)) throw new TypeError(`options must be known ones (${[...KNOWN].join(", ")}), got ${name}`);
-  }
+  checkNames(options, KNOWN);
   const driftFactor = number("driftFactor", or(options.driftFactor, 0.01), { min: 0, max: 0.5 });
   const ttl = integer("ttl", or(options.ttl, 30_000), { min: MIN_TTL_MS, max: DAY_MS });
   const maxTtl = integer("maxTtl", or(options.maxTtl, Math.max(60_000, ttl)), { min: MIN_TTL_MS, max: DAY_MS });
@@ -151,6 +151,7 @@ export function resolveAcquireOptions(
     };
   }
   objectOf("options", options);
+  checkNames(options, KNOWN_PER_CALL);
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
     throw new TypeError(`signal must be an AbortSignal, got ${describe(options.signal)}`);
   }
@@ -173,6 +174,17 @@ export function resolveTtl(ttl: number | undefined, defaults: ResolvedOptions): 
 
 export function resolveOrder(order: number): number {
   return integer("order", order, { min: 0, max: Number.MAX_SAFE_INTEGER });
+}
+
+/** How long one request may take, in ms; 1 or more. */
+export function resolveNodeTimeout(timeout: number | undefined, defaults: ResolvedOptions): number {
+  return timeout === undefined ? defaults.nodeTimeout : integer("timeout", timeout, { min: 1, max: DAY_MS });
+}
+
+/** The one resource of an operator's call. */
+export function resolveResource(resource: string): string {
+  checkResource(resource);
+  return resource;
 }
 
 /** The resources of one lock: one name or a list of distinct names, none empty. */
@@ -208,6 +220,12 @@ function checkTtl(name: string, ttl: number, maxTtl: number, driftFactor: number
   if (ttl > maxTtl) throw new RangeError(`${name} must be <= maxTtl (${maxTtl}), got ${ttl}`);
   const drift = driftMs(ttl, driftFactor);
   if (ttl <= drift) throw new RangeError(`${name} must be > drift (${drift}), got ${ttl}`);
+}
+
+function checkNames(options: object, known: ReadonlySet<string>): void {
+  for (const name of Object.keys(options)) {
+    if (!known.has(name)) throw new TypeError(`options must be known ones (${[...known].join(", ")}), got ${name}`);
+  }
 }
 
 /** Only what is left out takes its default: null is a mistake. */

@@ -28,7 +28,9 @@ import {
   type ResolvedAcquireOptions,
   type ResolvedOptions,
   resolveAcquireOptions,
+  resolveNodeTimeout,
   resolveOptions,
+  resolveResource,
   resolveResources,
 } from "./options.ts";
 import { systemRandom } from "./random.ts";
@@ -174,7 +176,7 @@ export class Redlock implements AsyncDisposable {
     resource: string,
     options: { readonly order?: number; readonly signal?: AbortSignal } = {},
   ): Promise<void> {
-    const names = resolveResources(resource);
+    const names = [resolveResource(resource)];
     const { signal, order } = resolveAcquireOptions(options, this.#engine.options, false);
     this.#assertOpen(names, signal);
     const limit = new Limit(this.#engine.clock, {
@@ -194,9 +196,9 @@ export class Redlock implements AsyncDisposable {
 
   /** What each node says about a resource, and what follows for all together. Changes nothing. Never rejects for a node. */
   async inspect(resource: string): Promise<Inspection> {
-    const names = resolveResources(resource);
-    this.#assertOpen(names);
-    return await inspect(this.#engine, names[0] ?? "");
+    const name = resolveResource(resource);
+    this.#assertOpen([name]);
+    return await inspect(this.#engine, name);
   }
 
   /**
@@ -205,11 +207,11 @@ export class Redlock implements AsyncDisposable {
    * quorum of nodes took a lock away.
    */
   async forceRelease(resource: string): Promise<boolean> {
-    const names = resolveResources(resource);
-    this.#assertOpen(names);
+    const name = resolveResource(resource);
+    this.#assertOpen([name]);
     const { options, clock, nodes } = this.#engine;
     const replies = await runEverywhere(this.#engine, forceReleaseScript, {
-      keys: this.#engine.keysOf(names),
+      keys: this.#engine.keysOf([name]),
       args: [
         String(options.fenceTtl),
         String(GRANT_TTL_MS),
@@ -218,7 +220,7 @@ export class Redlock implements AsyncDisposable {
       ],
       timeoutMs: options.nodeTimeout,
     });
-    this.#holders.get(names[0] ?? "")?.lose("forced");
+    this.#holders.get(name)?.lose("forced");
     return replies.filter((reply) => reply.ok && reply.value === 1).length >= this.#engine.quorum;
   }
 
@@ -254,7 +256,7 @@ export class Redlock implements AsyncDisposable {
   ): Promise<readonly NodeReply[]> {
     this.#assertOpen([]);
     const args = request.args.map(String);
-    const timeoutMs = options.timeout ?? this.#engine.options.nodeTimeout;
+    const timeoutMs = resolveNodeTimeout(options.timeout, this.#engine.options);
     return await runEverywhere(this.#engine, script, {
       keys: request.keys,
       args,

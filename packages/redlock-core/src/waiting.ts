@@ -28,10 +28,10 @@ export class Waiter {
   #place: number | undefined;
   #wake: (() => void) | undefined;
 
-  constructor(engine: Engine, hints: Hints, order: number, id?: string) {
+  constructor(engine: Engine, hints: Hints, order: number) {
     this.#engine = engine;
     this.order = order;
-    this.member = hints.memberFor(id);
+    this.member = hints.nextMember();
     this.#stopListening = hints.listen(this.member, {
       onTurn: (node) => {
         this.#turns.add(node);

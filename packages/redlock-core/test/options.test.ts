@@ -80,6 +80,7 @@ describe("resolveAcquireOptions", () => {
     [{ timeout: 0.5 }, RangeError],
     [{ signal: bad({ aborted: false }) }, TypeError],
     [{ order: -1 }, RangeError],
+    [bad({ tll: 1_000 }), TypeError],
     [{ order: bad("1") }, TypeError],
     [bad("1000"), TypeError],
   ])("refuses %j", (options, kind) => {

@@ -34,7 +34,7 @@ export function toNode(source: NodeSource, settings: NodeSettings): LockNode {
   }
   if (isLockNode(source)) return source;
   if (isIoredis(source)) return IoredisNode.of(source, settings);
-  if (isNodeRedis(source)) return NodeRedisNode.of(source, settings);
+  if (isNodeRedis(source)) return NodeRedisNode.of(source);
   if (isConnectOptions(source)) return IoredisNode.connect(source, settings);
   throw new TypeError(
     "node must be a client of ioredis or node-redis, a URL, ioredis options or a LockNode, got another object",

@@ -6,8 +6,7 @@
  * alive. The caller's client is neither used nor closed. A node-redis Cluster is not supported; ioredis' is.
  */
 import type { LockNode, NodeScript, NodeState } from "../node.ts";
-import type { NodeSettings } from "./connect.ts";
-import { deadSocketMs, LoadedScripts, reconnectDelayMs, StateTeller } from "./connection.ts";
+import { LoadedScripts, reconnectDelayMs, StateTeller } from "./connection.ts";
 
 /** The part of node-redis that is used. */
 export interface NodeRedisClient {
@@ -67,7 +66,7 @@ export class NodeRedisNode implements LockNode {
   }
 
   /** Duplicates the caller's client, which is neither used nor closed. */
-  static of(client: NodeRedisClient, settings: NodeSettings): NodeRedisNode {
+  static of(client: NodeRedisClient): NodeRedisNode {
     if (!("isOpen" in client))
       throw new TypeError("node must not be a node-redis Cluster: use ioredis' Cluster, or a LockNode");
     const options = (client.options ?? {}) as Options;
@@ -81,7 +80,6 @@ export class NodeRedisNode implements LockNode {
           socket: {
             ...options.socket,
             reconnectStrategy: reconnectDelayMs,
-            ...(forMessages ? {} : { socketTimeout: deadSocketMs(settings.nodeTimeoutMs) }),
           },
           commandOptions: {},
         }),
