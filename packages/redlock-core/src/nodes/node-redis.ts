@@ -80,6 +80,8 @@ export class NodeRedisNode implements LockNode {
           socket: {
             ...options.socket,
             reconnectStrategy: reconnectDelayMs,
+            // Fires on idle connections, too.
+            socketTimeout: undefined,
           },
           commandOptions: {},
         }),
