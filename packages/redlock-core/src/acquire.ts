@@ -93,8 +93,7 @@ class Acquisition {
     if (only !== undefined && waits) this.#place = this.#context.queues.enter(only);
     try {
       if (this.#place?.isFirst === false) {
-        await this.#limit.until(this.#place.untilFirst());
-        this.#standInLine();
+        await this.#standInLine(this.#limit.until(this.#place.untilFirst()));
       }
       return this.#tell(await this.#attemptUntilGranted(this.#place?.resource));
     } finally {
@@ -106,8 +105,7 @@ class Acquisition {
   async #attemptUntilGranted(localResource: string | undefined): Promise<AcquisitionResult> {
     for (;;) {
       if (localResource !== undefined && this.#context.heldLocallyMs(localResource) > 0) {
-        await this.#untilLocallyFree(localResource);
-        this.#standInLine();
+        await this.#standInLine(this.#untilLocallyFree(localResource));
       }
       const ended = this.#isFree ? this.#cancelled() : this.#limit.reason;
       if (ended !== undefined) return this.#end(ended);
@@ -122,11 +120,13 @@ class Acquisition {
   }
 
   /**
-   * Whoever has waited here already enrols with the first attempt: a round trip later somebody who came after may have
-   * overtaken.
+   * Waits for something in this process. Whoever has waited enrols with the first attempt, over a channel that is open by then: a
+   * few round trips later somebody of another process who came after would have overtaken.
    */
-  #standInLine(): void {
+  async #standInLine(wait: Promise<void>): Promise<void> {
     const { hints } = this.#context;
+    void hints.open();
+    await wait;
     if (hints.isOpen) this.#waiter ??= new Waiter(this.#engine, hints, this.#order);
   }
 
