@@ -70,7 +70,7 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, readings
  * which cannot reach its nodes says so.
  */
 export function patienceMs(options: { readonly leaseDuration: number }): number {
-  return Math.max(2 * options.leaseDuration, 5_000);
+  return Math.max(4 * options.leaseDuration, 10_000);
 }
 
 /** Who asks anew keeps the place that it has had since this moment. */

@@ -38,7 +38,7 @@ export interface Timings extends Durations {
   readonly renewalsPerDeadline: number;
   /** Commands a second that a leader sends to each node: one renewal and one write of its record every `retryPeriod`. */
   readonly leaderCommandsPerSecond: number;
-  /** Commands a second that a waiting candidate sends to each node, about: it asks again when the lease that it saw would end. */
+  /** Commands a second that a waiting candidate sends to each node, about, as measured: it asks again when the lease that it saw would end. */
   readonly followerCommandsPerSecond: number;
 }
 
@@ -82,6 +82,6 @@ export function deriveTimings(given: TimingsInput = {}): Timings {
     clockRateTolerated: leaseDuration / renewDeadline,
     renewalsPerDeadline: Math.floor(renewDeadline / retryPeriod),
     leaderCommandsPerSecond: 2_000 / retryPeriod,
-    followerCommandsPerSecond: 1_000 / Math.max(1, leaseDuration - retryPeriod),
+    followerCommandsPerSecond: 2_000 / leaseDuration,
   });
 }
