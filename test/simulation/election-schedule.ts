@@ -191,7 +191,9 @@ class ElectionSchedule {
   }
 
   #checkTicks(): void {
-    if (this.#mode !== "at-least-once" || this.#losesData || this.#ticks.size === 0) return;
+    // On an even number of nodes a claim that reached half of them when its leader died is neither granted nor refused: that tick is lost.
+    const isOdd = this.#setting.nodeCount % 2 === 1;
+    if (this.#mode !== "at-least-once" || this.#losesData || !isOdd) return;
     const times = [...this.#ticks.keys()].toSorted((a, b) => a - b);
     for (const [index, atMs] of times.entries()) {
       const before = times[index - 1];
