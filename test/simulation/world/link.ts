@@ -91,7 +91,11 @@ export class Link implements LockNode {
       connection.pending.add(settle);
       const arrivesMs = connection.up.arrival(this.#arrival("up"));
       this.#world.at(arrivesMs, () => {
-        if (arrivesMs >= connection.lostFromMs || connection.incarnation !== this.server.incarnation) return;
+        if (arrivesMs >= connection.lostFromMs) return;
+        if (connection.incarnation !== this.server.incarnation || !this.server.isUp) {
+          this.#refuse(connection);
+          return;
+        }
         this.server.receive(() => this.#execute(connection, settle, { source: script.source, keys, args }));
       });
     });
@@ -205,6 +209,13 @@ export class Link implements LockNode {
       if (this.#isClosed) return;
       if (this.#connection === connection) this.#cut("connection closed by the server", 0);
       for (const subscription of this.#subscriptions) this.#enrol(subscription);
+    });
+  }
+
+  /** There is no such connection at the server: it answers with a reset. */
+  #refuse(connection: Connection): void {
+    this.#world.at(this.#world.nowMs + this.#delayMs(), () => {
+      if (this.#connection === connection) this.#cut("read ECONNRESET", 0);
     });
   }
 
