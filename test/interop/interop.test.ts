@@ -130,6 +130,7 @@ function openOurs(servers: readonly RedisServer[], kind: PeerKind, options: Redl
 
 function openTheirs(servers: readonly RedisServer[], kind: PeerKind): Peer {
   const clients = servers.map(({ path }) => new Redis(path));
+  for (const client of clients) client.on("error", () => undefined);
   onTestFinished(() => {
     for (const client of clients) client.disconnect();
   });

@@ -141,6 +141,7 @@ describe.each([
       reconnectOnError: () => false,
     });
     unreachable.on("error", () => undefined);
+    onTestFinished(() => unreachable.disconnect());
     const redlock = new Redlock([unreachable]);
     const error = await executionErrorOf(redlock.acquire(["{redlock}b"], forever));
     expect(error.attempts).toHaveLength(11);
