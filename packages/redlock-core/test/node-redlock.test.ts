@@ -509,7 +509,7 @@ describe("the node-redlock entry on this engine", () => {
     async (name) => {
       const server = await startRedis();
       onTestFinished(() => server.stop());
-      const redlock = open([new Redis(server.path)], { retryCount: 1, retryDelay: 10, retryJitter: 5 });
+      const redlock = open([clientOf({ path: server.path })], { retryCount: 1, retryDelay: 10, retryJitter: 5 });
       await server.call("SET", "held", "x");
       const settings = { [name]: undefined } as Partial<Settings>;
       expect(await errorOf(redlock.acquire(["held"], 1_000, settings))).toBeInstanceOf(ExecutionError);
