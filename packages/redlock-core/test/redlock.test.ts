@@ -256,7 +256,9 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     await Promise.all([closing.acquire("ready"), other.acquire("taken")]);
     const waiting = errorOf(closing.acquire("taken"));
     const turn = errorOf(closing.untilTurn("taken"));
-    await expect.poll(async () => (await other.inspect("taken")).nodes.every((node) => node.waiters === 2)).toBe(true);
+    await expect
+      .poll(async () => (await other.inspect("taken")).nodes.filter((node) => node.waiters === 2).length)
+      .toBeGreaterThanOrEqual(other.quorum);
     const [once, cancelling] = [errorOf(closing.acquire("midway")), new AbortController()];
     const cancelled = errorOf(closing.acquire("cancelled", { signal: cancelling.signal }));
     await new Promise(setImmediate);
