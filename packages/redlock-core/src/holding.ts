@@ -30,6 +30,8 @@ export interface HoldingOptions {
 export class Holding implements LockKeeper {
   readonly lock: Lock;
   readonly autoExtend: boolean;
+  /** Where the renewal keeps it. */
+  place = -1;
   readonly #engine: Engine;
   readonly #grant: Grant;
   readonly #maxHoldEndMs: number;

@@ -4,6 +4,7 @@
  */
 import type { Vote } from "./errors.ts";
 import type { Refusal } from "./quorum.ts";
+import { Table } from "./table.ts";
 
 /** Why an attempt was refused. */
 export interface Refused {
@@ -18,7 +19,7 @@ interface Queue {
 }
 
 export class LocalQueues {
-  readonly #queues = new Map<string, Queue>();
+  readonly #queues = new Table<Queue>();
 
   /** Stands in line for the resource. */
   enter(resource: string): Place {

@@ -37,6 +37,7 @@ import { systemRandom } from "./random.ts";
 import { Renewal } from "./renewal.ts";
 import { type NodeReply, runEverywhere } from "./run.ts";
 import { forceReleaseScript } from "./scripts/force-release.lua.ts";
+import { Table } from "./table.ts";
 import { untilTurn } from "./turn.ts";
 
 /** Above this a quorum is slower than it is safe; no deployment that we know of has more than nine. */
@@ -58,9 +59,10 @@ export class Redlock implements AsyncDisposable {
   readonly #queues: LocalQueues = new LocalQueues();
   readonly #renewal: Renewal;
   readonly #closing: AbortController = new AbortController();
-  readonly #holders = new Map<string, Holding>();
+  readonly #holders = new Table<Holding>();
   readonly #waitingForLocal = new Map<string, Set<() => void>>();
-  readonly #calls = new Set<Promise<unknown>>();
+  #openCalls = 0;
+  #onLastCall: () => void = () => undefined;
   readonly #context: AcquisitionContext;
   readonly #stopListening: readonly (() => void)[];
   #closed: Promise<void> | undefined;
@@ -314,8 +316,9 @@ export class Redlock implements AsyncDisposable {
   async #close(): Promise<void> {
     this.#closing.abort();
     await Promise.all([...this.#renewal.holdings].map((holding) => holding.release()));
-    await Promise.allSettled(this.#calls);
+    await this.#untilCallsEnd();
     await this.#untilAnswered();
+    this.#renewal.close();
     this.#hints.close();
     for (const stop of this.#stopListening) stop();
     for (const batcher of this.#engine.batchers) batcher.close();
@@ -363,12 +366,20 @@ export class Redlock implements AsyncDisposable {
 
   /** `close()` waits for these calls to end: they still take back what they asked for. */
   async #tracked<Result>(call: Promise<Result>): Promise<Result> {
-    this.#calls.add(call);
+    this.#openCalls += 1;
     try {
       return await call;
     } finally {
-      this.#calls.delete(call);
+      this.#openCalls -= 1;
+      if (this.#openCalls === 0) this.#onLastCall();
     }
+  }
+
+  #untilCallsEnd(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#onLastCall = resolve;
+      if (this.#openCalls === 0) resolve();
+    });
   }
 
   #hold(grant: Grant, options: { readonly autoExtend: boolean; readonly maxHold: number }): Lock {

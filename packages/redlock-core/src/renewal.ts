@@ -8,7 +8,8 @@ import { renewWindowMs } from "./validity.ts";
 
 export class Renewal {
   readonly #clock: Clock;
-  readonly #holdings = new Set<Holding>();
+  /** In no order; each knows its place, so that it leaves in one step. */
+  readonly #holdings: Holding[] = [];
   #armedMs: number = Number.POSITIVE_INFINITY;
   #cancel: () => void = () => undefined;
 
@@ -16,24 +17,33 @@ export class Renewal {
     this.#clock = clock;
   }
 
-  get holdings(): Iterable<Holding> {
+  get holdings(): readonly Holding[] {
     return this.#holdings;
   }
 
   add(holding: Holding): void {
-    this.#holdings.add(holding);
+    holding.place = this.#holdings.length;
+    this.#holdings.push(holding);
     this.#armFor(holding.nextDueMs());
   }
 
   delete(holding: Holding): void {
-    this.#holdings.delete(holding);
-    if (this.#holdings.size > 0) return;
-    this.#cancel();
-    this.#armedMs = Number.POSITIVE_INFINITY;
+    const { place } = holding;
+    const last = this.#holdings[this.#holdings.length - 1];
+    if (this.#holdings[place] !== holding || last === undefined) return;
+    this.#holdings[place] = last;
+    last.place = place;
+    this.#holdings.pop();
   }
 
   reschedule(holding: Holding): void {
-    if (this.#holdings.has(holding)) this.#armFor(holding.nextDueMs());
+    if (this.#holdings[holding.place] === holding) this.#armFor(holding.nextDueMs());
+  }
+
+  /** Stops the timer, which otherwise stays armed when the last lock has gone: the next one is likely to come. */
+  close(): void {
+    this.#cancel();
+    this.#armedMs = Number.POSITIVE_INFINITY;
   }
 
   #armFor(dueMs: number): void {
@@ -47,10 +57,11 @@ export class Renewal {
     this.#armedMs = Number.POSITIVE_INFINITY;
     const now = this.#clock.monotonicMs();
     let nextMs = Number.POSITIVE_INFINITY;
-    for (const holding of this.#holdings) {
+    // A copy: a lock that is lost leaves the list.
+    for (const holding of [...this.#holdings]) {
       holding.tick(now + renewWindowMs(holding.ttlMs));
       nextMs = Math.min(nextMs, holding.nextDueMs());
     }
-    if (this.#holdings.size > 0 && Number.isFinite(nextMs)) this.#armFor(Math.max(nextMs, now + 1));
+    if (Number.isFinite(nextMs)) this.#armFor(Math.max(nextMs, now + 1));
   }
 }
