@@ -23,9 +23,14 @@ export function remainingMs(from: Reading, limitMs: number, now: Reading): numbe
   return limitMs - elapsedMs(from, now);
 }
 
-/** `suspended` if only a clock that runs through a suspend saw the limit pass. */
+/** What the clocks differ by without a suspend: the resolution of the uptime, and slewing of the wall clock. */
+const CLOCK_NOISE_MS = 100;
+
+/** `suspended` if only a clock that runs through a suspend saw the limit pass, by more than the clocks' noise. */
 export function reasonOfDeadline(from: Reading, limitMs: number, now: Reading): "renew-deadline" | "suspended" {
-  return now.monotonicMs - from.monotonicMs >= limitMs ? "renew-deadline" : "suspended";
+  const awakeMs = now.monotonicMs - from.monotonicMs;
+  const isSuspended = awakeMs < limitMs && elapsedMs(from, now) - awakeMs > CLOCK_NOISE_MS;
+  return isSuspended ? "suspended" : "renew-deadline";
 }
 
 /** The later of two readings that were taken in this order: a renewal never moves the deadline back. */

@@ -53,6 +53,7 @@ describe("deadline", () => {
   it("calls a loss that only a suspend explains by that name", () => {
     const from = { monotonicMs: 0, wallMs: 0, uptimeMs: 0 };
     expect(reasonOfDeadline(from, 1_000, { monotonicMs: 10, wallMs: 60_000, uptimeMs: 60_000 })).toBe("suspended");
+    expect(reasonOfDeadline(from, 1_000, { monotonicMs: 995, wallMs: 996, uptimeMs: 1_000 })).toBe("renew-deadline");
     expect(reasonOfDeadline(from, 1_000, { monotonicMs: 1_000, wallMs: 1_000, uptimeMs: 1_000 })).toBe(
       "renew-deadline",
     );
