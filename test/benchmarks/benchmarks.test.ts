@@ -1,5 +1,7 @@
 /** The benchmarks run and report. What they measure is never asserted. */
 import { describe, expect, it } from "vitest";
+import { measureLeaders } from "./leaders/leaders.ts";
+import { countTwoLeaders } from "./leaders/terms.ts";
 import { measureHandOver } from "./locks/hand-over.ts";
 import { measureThroughput } from "./locks/throughput.ts";
 import { barChart } from "./report/chart.ts";
@@ -47,6 +49,36 @@ describe("the benchmarks", () => {
       ["a key per job", "100 keys", "hot key"].map((load) => ({ load, doneShare: 1, overlaps: 0, orderViolations: 0 })),
     );
   });
+
+  it("see every failover, and never two leaders, of the floor and of ours", { timeout: 120_000 }, async () => {
+    const leaders = await measureLeaders(
+      {
+        nodeCounts: [1],
+        rounds: 1,
+        candidates: 4,
+        durations: { leaseMs: 2_000, retryPeriodMs: 280 },
+        idleMs: 560,
+        resignations: 2,
+        crashes: 1,
+      },
+      ["SET NX PX", "ours"],
+    );
+    expect(
+      leaders.map(({ way, resigned, crashed, twoLeaders }) => [way, resigned.done, crashed.done, twoLeaders]),
+    ).toEqual([
+      ["SET NX PX", 2, 1, 0],
+      ["ours", 2, 1, 0],
+    ]);
+    for (const row of leaders) {
+      expect(row.commandsPerSecond).toBeGreaterThan(0);
+      expect(row.clientCpuPercent).toBeGreaterThan(0);
+      expect(row.resigned.maxMs).toBeGreaterThan(0);
+      expect(row.crashed.maxMs).toBeGreaterThan(0);
+    }
+    const { markdown, charts } = writeReport({ machine: "a machine", leaders });
+    expect(markdown).toContain("4 candidates, each in a process of its own; lease 2000 ms, retry period 280 ms.");
+    expect([...charts.keys()]).toEqual(["leaders-idle.svg", "leaders-resigned.svg", "leaders-crashed.svg"]);
+  });
 });
 
 describe("the statistics", () => {
@@ -64,6 +96,18 @@ describe("the statistics", () => {
   it("call equal shares fair, and one who has everything unfair", () => {
     expect(fairness([5, 5, 5, 5])).toBe(1);
     expect(fairness([20, 0, 0, 0])).toBe(0.25);
+  });
+
+  it("count terms that began while another one lasted, whatever order they come in", () => {
+    const terms = [
+      { fromMs: 10, toMs: 20 },
+      { fromMs: 0, toMs: 10 },
+      { fromMs: 20, toMs: 60 },
+      { fromMs: 30, toMs: 40 },
+      { fromMs: 50, toMs: 70 },
+    ];
+    expect(countTwoLeaders(terms.slice(0, 3))).toBe(0);
+    expect(countTwoLeaders(terms)).toBe(2);
   });
 
   it("begin each round with another", () => {

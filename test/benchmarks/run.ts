@@ -1,8 +1,8 @@
 /**
- * `npm run bench`: locks and workers beside their peers and floors, as one Markdown report with charts.
+ * `npm run bench`: locks, workers and leader elections beside their peers and floors, as one Markdown report with charts.
  *
  *   --quick        about a minute: fewer and shorter rounds, for a look
- *   --only TEXT    only the parts whose name contains TEXT: pairs, hand-over, hung, held, workers
+ *   --only TEXT    only the parts whose name contains TEXT: pairs, hand-over, hung, held, workers, leaders
  *   --out FOLDER   where the report goes; default: test/dist/benchmarks/report
  */
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -11,6 +11,7 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { startRedis } from "@x/test-support";
+import { measureLeaders } from "./leaders/leaders.ts";
 import { measureHandOver } from "./locks/hand-over.ts";
 import { measureHeld } from "./locks/held.ts";
 import { measureHungNode } from "./locks/hung-node.ts";
@@ -44,6 +45,7 @@ const measured = {
   hungNode: await part("hung", () => measureHungNode(settings.hungNode)),
   held: await part("held", () => measureHeld(settings.held)),
   workers: await part("workers", () => measureWorkers(settings.workers)),
+  leaders: await part("leaders", () => measureLeaders(settings.leaders)),
 };
 const { markdown, charts } = writeReport(withoutMissing(measured));
 const folder = resolve(process.env["INIT_CWD"] ?? ".", values.out);

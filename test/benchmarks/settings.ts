@@ -1,4 +1,5 @@
 /** How long everything is measured. */
+import type { LeadersSettings } from "./leaders/leaders.ts";
 import type { HandOverSettings } from "./locks/hand-over.ts";
 import type { ThroughputSettings } from "./locks/throughput.ts";
 import type { WorkersSettings } from "./workers/workers.ts";
@@ -9,6 +10,7 @@ export interface BenchmarkSettings {
   readonly hungNode: { readonly pairs: number };
   readonly held: { readonly locks: number; readonly durationMs: number };
   readonly workers: WorkersSettings;
+  readonly leaders: LeadersSettings;
 }
 
 export const full: BenchmarkSettings = {
@@ -17,6 +19,15 @@ export const full: BenchmarkSettings = {
   hungNode: { pairs: 200 },
   held: { locks: 1_000, durationMs: 10_000 },
   workers: { rounds: 3, jobs: 20_000, limitMs: 60_000 },
+  leaders: {
+    nodeCounts: [1, 5],
+    rounds: 2,
+    candidates: 10,
+    durations: { leaseMs: 1_500, retryPeriodMs: 200 },
+    idleMs: 2_400,
+    resignations: 5,
+    crashes: 2,
+  },
 };
 
 export const quick: BenchmarkSettings = {
@@ -25,4 +36,13 @@ export const quick: BenchmarkSettings = {
   hungNode: { pairs: 20 },
   held: { locks: 1_000, durationMs: 3_000 },
   workers: { rounds: 1, jobs: 1_000, limitMs: 5_000 },
+  leaders: {
+    nodeCounts: [1],
+    rounds: 1,
+    candidates: 6,
+    durations: { leaseMs: 1_000, retryPeriodMs: 140 },
+    idleMs: 560,
+    resignations: 1,
+    crashes: 1,
+  },
 };

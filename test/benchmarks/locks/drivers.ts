@@ -7,6 +7,7 @@ import NodeRedlockEntry from "@x/redlock-core/node-redlock";
 import { Redis } from "ioredis";
 import { Mutex, RedlockMutex } from "redis-semaphore";
 import { createLock, createRedlock, IoredisAdapter } from "redlock-universal";
+import { NodeRedlock5, type Redlock5 } from "../support/redlock5.ts";
 
 export interface NodeAddress {
   readonly host: string;
@@ -57,17 +58,11 @@ interface Redlock4 {
   acquire(resources: string[], ttl: number): Promise<{ unlock(): Promise<void> }>;
 }
 
-interface Redlock5 {
-  acquire(resources: string[], duration: number): Promise<{ release(): Promise<unknown> }>;
-  using(resources: string[], duration: number, settings: object, routine: () => Promise<void>): Promise<void>;
-}
-
-type Make<Instance> = new (clients: readonly Redis[], settings: object) => Instance;
-
-// Neither has types that resolve here.
-const require = createRequire(import.meta.url);
-const NodeRedlock4 = require("redlock4") as Make<Redlock4>;
-const { default: NodeRedlock5 } = require("redlock") as { readonly default: Make<Redlock5> };
+// Its types do not resolve here.
+const NodeRedlock4 = createRequire(import.meta.url)("redlock4") as new (
+  clients: readonly Redis[],
+  settings: object,
+) => Redlock4;
 
 const open: Record<DriverName, (clients: readonly Redis[], options: DriverOptions) => LockDriver> = {
   ioredis: openPlain,

@@ -1,4 +1,5 @@
 /** Pure: what was measured, as one Markdown report with its charts. */
+import type { Failovers, LeadersRow } from "../leaders/leaders.ts";
 import type { HandOverRow } from "../locks/hand-over.ts";
 import type { HeldRow } from "../locks/held.ts";
 import type { HungNodeRow } from "../locks/hung-node.ts";
@@ -13,6 +14,7 @@ export interface Measurements {
   readonly hungNode?: readonly HungNodeRow[];
   readonly held?: readonly HeldRow[];
   readonly workers?: readonly WorkersRow[];
+  readonly leaders?: readonly LeadersRow[];
 }
 
 export interface Report {
@@ -32,6 +34,7 @@ export function writeReport(measured: Measurements): Report {
     ...(measured.hungNode === undefined ? [] : [hungNodeSection(measured.hungNode)]),
     ...(measured.held === undefined ? [] : [heldSection(measured.held, charts)]),
     ...(measured.workers === undefined ? [] : workersSections(measured.workers, charts)),
+    ...(measured.leaders === undefined ? [] : [leadersSection(measured.leaders, charts)]),
   ];
   return { markdown: `${sections.join("\n\n")}\n`, charts };
 }
@@ -220,6 +223,63 @@ function workersSections(rows: readonly WorkersRow[], charts: Map<string, string
       ),
     ].join("\n\n");
   });
+}
+
+function leadersSection(rows: readonly LeadersRow[], charts: Map<string, string>): string {
+  const { candidates = 0, rounds = 0, durations = { leaseMs: 0, retryPeriodMs: 0 } } = rows[0] ?? {};
+  const { leaseMs, retryPeriodMs } = durations;
+  const chart = (name: string, title: string, value: (row: LeadersRow) => number, unit: string): string => {
+    const bars = rows.map((row) => ({
+      label: `${row.way}, ${count(row.nodes, "node")}`,
+      value: value(row),
+      isOurs: isOurs(row.way),
+    }));
+    charts.set(
+      name,
+      barChart(`${candidates} candidates, lease ${leaseMs} ms: ${title}`, bars, (each) => `${each.toFixed(1)}${unit}`),
+    );
+    return `![](${name})`;
+  };
+  return [
+    "## Leader election",
+    `${candidates} candidates, each in a process of its own; lease ${leaseMs} ms, retry period ${retryPeriodMs} ms. ${count(rounds, "round")}, each with new processes and servers. Idle: all candidates together while one of them leads, to all nodes; CPU is the share of one core. Resigned: from the leader's call until the next one leads; the old leader stands aside meanwhile, and the next one mostly leads for the first time in its process. Crashed: from the SIGKILL of the leader's process, at any time between two renewals, until the next one leads: the lease has to run out; each crash leaves one candidate less. Two leaders: terms that began while another program believed to lead. Lost: terms that ended though nobody had asked for it.`,
+    [...new Set(rows.map(({ way, text }) => `- _${way}_: ${text}.`))].join("\n"),
+    chart("leaders-idle.svg", "commands per second when idle", (row) => row.commandsPerSecond, ""),
+    chart("leaders-resigned.svg", "the next one leads after a resignation, p50", (row) => row.resigned.p50Ms, " ms"),
+    chart("leaders-crashed.svg", "the next one leads after a crash, p50", (row) => row.crashed.p50Ms, " ms"),
+    table(
+      [
+        "way",
+        "nodes",
+        "idle commands/s",
+        "idle server calls/s",
+        "idle client CPU %",
+        "resigned: done",
+        "p50 ms",
+        "max ms",
+        "crashed: done",
+        "p50 ms",
+        "max ms",
+        "two leaders",
+        "lost",
+      ],
+      rows.map((row) => [
+        row.way,
+        row.nodes,
+        fixed(row.commandsPerSecond, 1),
+        Math.round(row.serverCallsPerSecond),
+        fixed(row.clientCpuPercent, 1),
+        ...failoverCells(row.resigned, 1),
+        ...failoverCells(row.crashed, 0),
+        row.twoLeaders,
+        row.lostTerms,
+      ]),
+    ),
+  ].join("\n\n");
+}
+
+function failoverCells({ tried, done, p50Ms, maxMs }: Failovers, digits: number): readonly Cell[] {
+  return [`${done} of ${tried}`, fixed(p50Ms, digits), fixed(maxMs, digits)];
 }
 
 function isOurs(label: string): boolean {

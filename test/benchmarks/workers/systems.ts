@@ -1,10 +1,10 @@
 /** Ways to run one job per key at a time on BullMQ, the floor that does not, and groupmq, behind one interface. */
 import { randomUUID } from "node:crypto";
-import { createRequire } from "node:module";
 import { ExclusiveWorker } from "@x/workers";
 import { DelayedError, type Job, Queue, Worker } from "bullmq";
 import { Queue as GroupQueue, Worker as GroupWorker } from "groupmq";
 import { Redis } from "ioredis";
+import { NodeRedlock5 } from "../support/redlock5.ts";
 
 export interface Task {
   readonly key: string;
@@ -44,15 +44,6 @@ const concurrency = 50;
 const batch = 1_000;
 const lockTtlMs = 30_000;
 const busyDelayMs = 100;
-
-interface Redlock5 {
-  using(resources: string[], duration: number, settings: object, routine: () => Promise<void>): Promise<void>;
-}
-
-const require = createRequire(import.meta.url);
-const { default: NodeRedlock5 } = require("redlock") as {
-  readonly default: new (clients: readonly Redis[], settings: object) => Redlock5;
-};
 
 export function openSystem(name: SystemName, address: Address): System {
   if (name === "groupmq") return openGroupmq(address);

@@ -1,0 +1,59 @@
+/** One candidate in a process of its own. Arguments: way, nodes and durations as JSON. */
+import { setTimeout as delay } from "node:timers/promises";
+import { machineMs } from "../support/clock.ts";
+import { commandsSent, countCommands } from "../support/commands.ts";
+import { serveJobs } from "../support/jobs.ts";
+import { type Durations, type NodeAddress, openCandidate, type Term, type WayName } from "./ways.ts";
+
+export interface LeaderArguments {
+  readonly way: WayName;
+  readonly nodes: readonly NodeAddress[];
+  readonly durations: Durations;
+}
+
+/**
+ * `campaign` answers with the time from which this candidate leads, `loss` with the time at which it learned that it had lost its
+ * term, `resign` with the time at which it began to give it back. All by `machineMs`.
+ */
+export type LeaderJob =
+  | { readonly kind: "campaign" | "loss" | "resign" }
+  | { readonly kind: "idle"; readonly durationMs: number };
+
+export interface IdleResult {
+  readonly commands: number;
+  readonly elapsedMs: number;
+  readonly cpuMs: number;
+}
+
+countCommands();
+const { way, nodes, durations } = JSON.parse(process.argv[2] ?? "") as LeaderArguments;
+const candidate = openCandidate(way, nodes, durations);
+let term: Term | undefined;
+
+serveJobs(async (job: LeaderJob): Promise<number | IdleResult> => {
+  if (job.kind === "idle") return await idle(job.durationMs);
+  if (job.kind === "campaign") {
+    term = await candidate.campaign();
+    return machineMs();
+  }
+  if (job.kind === "loss") {
+    await term?.lost;
+    return machineMs();
+  }
+  const atMs = machineMs();
+  await term?.resign();
+  return atMs;
+});
+
+async function idle(durationMs: number): Promise<IdleResult> {
+  const commands = commandsSent();
+  const cpu = process.cpuUsage();
+  const startMs = performance.now();
+  await delay(durationMs);
+  const { user, system } = process.cpuUsage(cpu);
+  return {
+    commands: commandsSent() - commands,
+    elapsedMs: performance.now() - startMs,
+    cpuMs: (user + system) / 1_000,
+  };
+}

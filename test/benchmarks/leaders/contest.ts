@@ -1,0 +1,161 @@
+/** Candidates of one way, each in a process of its own: who leads, since when, and how its leadership ends. */
+import { setTimeout as delay } from "node:timers/promises";
+import type { RedisServer } from "@x/test-support";
+import { machineMs } from "../support/clock.ts";
+import { JobChild } from "../support/jobs.ts";
+import type { IdleResult, LeaderArguments, LeaderJob } from "./child.ts";
+import type { TermInterval } from "./terms.ts";
+import type { Durations, WayName } from "./ways.ts";
+
+export interface ContestSettings {
+  readonly candidates: number;
+  readonly durations: Durations;
+  /** A failover that has not happened after this is given up. */
+  readonly limitMs: number;
+}
+
+interface ObservedTerm {
+  readonly leader: JobChild;
+  readonly fromMs: number;
+  /** The last moment at which its program believed to lead; undefined: not known yet. */
+  toMs: number | undefined;
+}
+
+/** Longer than any contest: a follower may wait for its turn all the time. */
+const patienceMs = 600_000;
+
+export class Contest implements AsyncDisposable {
+  readonly #settings: ContestSettings;
+  readonly #candidates = new Set<JobChild>();
+  readonly #terms: ObservedTerm[] = [];
+  readonly #current = new Set<ObservedTerm>();
+  readonly #waiting = new Set<(term: ObservedTerm) => void>();
+  readonly #failures: unknown[] = [];
+  #lostTerms = 0;
+
+  private constructor(settings: ContestSettings) {
+    this.#settings = settings;
+  }
+
+  /** Resolves when all candidates campaign and one of them leads. */
+  static async start(
+    file: URL,
+    way: WayName,
+    servers: readonly RedisServer[],
+    settings: ContestSettings,
+  ): Promise<Contest> {
+    const contest = new Contest(settings);
+    const args: LeaderArguments = {
+      way,
+      nodes: servers.map(({ host, port }) => ({ host, port })),
+      durations: settings.durations,
+    };
+    for (let index = 0; index < settings.candidates; index += 1) {
+      contest.#candidates.add(new JobChild(file, `${way} ${index + 1}`, [JSON.stringify(args)]));
+    }
+    try {
+      // All processes have started when all have answered.
+      await contest.idle(0);
+      const first = contest.#nextTerm();
+      for (const candidate of contest.#candidates) {
+        contest.#campaign(candidate);
+        // As replicas that know nothing of each other: those that poll do not all look at the same moment.
+        await delay(settings.durations.retryPeriodMs / settings.candidates);
+      }
+      if ((await first) === undefined) throw new Error(`${way}: nobody leads after ${settings.limitMs} ms`);
+      return contest;
+    } catch (error) {
+      await contest[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  /** Terms that ended though nobody had asked for it. */
+  get lostTerms(): number {
+    return this.#lostTerms;
+  }
+
+  /** What the processes of all candidates need while nothing happens, one result for each. */
+  async idle(durationMs: number): Promise<readonly IdleResult[]> {
+    const job: LeaderJob = { kind: "idle", durationMs };
+    return await Promise.all([...this.#candidates].map((candidate) => candidate.ask<IdleResult>(job)));
+  }
+
+  /** The leader gives its leadership back. Milliseconds from then until the next one leads; undefined: given up. */
+  async resign(): Promise<number | undefined> {
+    const term = await this.#take();
+    if (term === undefined) return undefined;
+    const next = this.#nextTerm();
+    const job: LeaderJob = { kind: "resign" };
+    term.toMs = await term.leader.ask<number>(job);
+    const following = await next;
+    this.#campaign(term.leader);
+    return following === undefined ? undefined : following.fromMs - term.toMs;
+  }
+
+  /** The leader's process is killed, and stays away. Otherwise as `resign`. */
+  async crash(): Promise<number | undefined> {
+    const term = await this.#take();
+    if (term === undefined) return undefined;
+    const next = this.#nextTerm();
+    this.#candidates.delete(term.leader);
+    term.toMs = machineMs();
+    await term.leader.stop();
+    const following = await next;
+    return following === undefined ? undefined : following.fromMs - term.toMs;
+  }
+
+  /** Ends the contest. The terms that were observed. @throws what a candidate failed with. */
+  async end(): Promise<readonly TermInterval[]> {
+    const endMs = machineMs();
+    await this[Symbol.asyncDispose]();
+    if (this.#failures.length > 0) throw this.#failures[0];
+    return this.#terms.map(({ fromMs, toMs }) => ({ fromMs, toMs: toMs ?? endMs }));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const candidates = [...this.#candidates];
+    this.#candidates.clear();
+    await Promise.all(candidates.map((candidate) => candidate.stop()));
+  }
+
+  /** The current term, which is about to be ended; if nobody leads just now, the next one. */
+  async #take(): Promise<ObservedTerm | undefined> {
+    const term = [...this.#current][0] ?? (await this.#nextTerm());
+    if (term !== undefined) this.#current.delete(term);
+    return term;
+  }
+
+  #nextTerm(): Promise<ObservedTerm | undefined> {
+    return new Promise((resolve) => {
+      const settle = (term?: ObservedTerm): void => {
+        clearTimeout(timer);
+        this.#waiting.delete(settle);
+        resolve(term);
+      };
+      const timer = setTimeout(settle, this.#settings.limitMs);
+      this.#waiting.add(settle);
+    });
+  }
+
+  #campaign(candidate: JobChild): void {
+    void this.#follow(candidate).catch((error: unknown) => {
+      // One that was stopped answers no more.
+      if (this.#candidates.has(candidate)) this.#failures.push(error);
+    });
+  }
+
+  async #follow(leader: JobChild): Promise<void> {
+    const campaign: LeaderJob = { kind: "campaign" };
+    const loss: LeaderJob = { kind: "loss" };
+    const term: ObservedTerm = { leader, fromMs: await leader.ask<number>(campaign, patienceMs), toMs: undefined };
+    this.#terms.push(term);
+    this.#current.add(term);
+    for (const settle of this.#waiting) settle(term);
+    const lostMs = await leader.ask<number>(loss, patienceMs);
+    if (!this.#current.delete(term)) return;
+    term.toMs = lostMs;
+    this.#lostTerms += 1;
+    this.#campaign(leader);
+  }
+}

@@ -1,0 +1,176 @@
+/**
+ * Candidates in a process each: what they cost while one of them leads, and how soon the next one leads when it resigns and when its
+ * process is killed.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import { type RedisServer, startRedisNodes } from "@x/test-support";
+import { compileChild } from "../support/compile.ts";
+import { readServers } from "../support/servers.ts";
+import { median, quantile, rotated } from "../support/statistics.ts";
+import { Contest } from "./contest.ts";
+import { countTwoLeaders } from "./terms.ts";
+import { type Durations, type WayName, wayNames, ways } from "./ways.ts";
+
+export interface LeadersSettings {
+  /** Numbers of Redis nodes. */
+  readonly nodeCounts: readonly number[];
+  readonly rounds: number;
+  /** Of one way, each in a process of its own. */
+  readonly candidates: number;
+  readonly durations: Durations;
+  readonly idleMs: number;
+  /** Of a round. Each crash leaves one candidate less. */
+  readonly resignations: number;
+  readonly crashes: number;
+}
+
+export interface LeadersRow {
+  readonly way: WayName;
+  /** What a candidate of that way does. */
+  readonly text: string;
+  readonly nodes: number;
+  readonly candidates: number;
+  readonly rounds: number;
+  readonly durations: Durations;
+  /** Of all candidates and to all nodes, while nothing happens. */
+  readonly commandsPerSecond: number;
+  readonly serverCallsPerSecond: number;
+  /** Of all candidates; share of one core. */
+  readonly clientCpuPercent: number;
+  readonly resigned: Failovers;
+  readonly crashed: Failovers;
+  /** Terms that began while another one lasted. */
+  readonly twoLeaders: number;
+  /** Terms that ended though nobody had asked for it. */
+  readonly lostTerms: number;
+}
+
+export interface Failovers {
+  readonly tried: number;
+  /** After which the next one led, before they were given up. */
+  readonly done: number;
+  readonly p50Ms: number;
+  readonly maxMs: number;
+}
+
+const limitMs = 10_000;
+
+/** All ways, round by round in turn, with every number of nodes. */
+export async function measureLeaders(
+  settings: LeadersSettings,
+  names: readonly WayName[] = wayNames,
+): Promise<readonly LeadersRow[]> {
+  const child = await compileChild(new URL("./child.ts", import.meta.url), "leaders");
+  const rows: LeadersRow[] = [];
+  for (const nodeCount of settings.nodeCounts) {
+    const samples = new Map<WayName, Sample[]>(names.map((way) => [way, []]));
+    for (let round = 0; round < settings.rounds; round += 1) {
+      for (const way of rotated(names, round)) {
+        samples.get(way)?.push(await measureRound(child, way, { nodeCount, round }, settings));
+      }
+    }
+    for (const way of names) rows.push(rowOf(way, nodeCount, settings, samples.get(way) ?? []));
+  }
+  return rows;
+}
+
+interface Sample {
+  readonly commandsPerSecond: number;
+  readonly serverCallsPerSecond: number;
+  readonly clientCpuPercent: number;
+  readonly resignedMs: readonly (number | undefined)[];
+  readonly crashedMs: readonly (number | undefined)[];
+  readonly twoLeaders: number;
+  readonly lostTerms: number;
+}
+
+async function measureRound(
+  child: URL,
+  way: WayName,
+  { nodeCount, round }: { readonly nodeCount: number; readonly round: number },
+  settings: LeadersSettings,
+): Promise<Sample> {
+  const { candidates, durations, rounds } = settings;
+  const servers = await startRedisNodes(nodeCount);
+  try {
+    await using contest = await Contest.start(child, way, servers, { candidates, durations, limitMs });
+    // The followers have asked once and wait.
+    await delay(durations.leaseMs / 2);
+    const idle = await measureIdle(contest, servers, settings.idleMs);
+    const startShare = round / rounds;
+    const resignedMs = await failovers(settings.resignations, startShare, durations, () => contest.resign());
+    const crashedMs = await failovers(settings.crashes, startShare, durations, () => contest.crash());
+    return {
+      ...idle,
+      resignedMs,
+      crashedMs,
+      twoLeaders: countTwoLeaders(await contest.end()),
+      lostTerms: contest.lostTerms,
+    };
+  } finally {
+    await Promise.all(servers.map((server) => server.stop()));
+  }
+}
+
+async function measureIdle(
+  contest: Contest,
+  servers: readonly RedisServer[],
+  idleMs: number,
+): Promise<Pick<Sample, "commandsPerSecond" | "serverCallsPerSecond" | "clientCpuPercent">> {
+  const startMs = performance.now();
+  const before = await readServers(servers);
+  const results = await contest.idle(idleMs);
+  const after = await readServers(servers);
+  const perMs = (value: (result: (typeof results)[number]) => number): number =>
+    results.reduce((sum, result) => sum + value(result) / result.elapsedMs, 0);
+  return {
+    commandsPerSecond: perMs(({ commands }) => commands) * 1_000,
+    serverCallsPerSecond: ((after.calls - before.calls) / (performance.now() - startMs)) * 1_000,
+    clientCpuPercent: perMs(({ cpuMs }) => cpuMs) * 100,
+  };
+}
+
+/** One after the other; all of all rounds together are spread evenly over the time between two renewals. */
+async function failovers(
+  count: number,
+  startShare: number,
+  { retryPeriodMs }: Durations,
+  fail: () => Promise<number | undefined>,
+): Promise<readonly (number | undefined)[]> {
+  const tookMs: (number | undefined)[] = [];
+  for (let index = 0; index < count; index += 1) {
+    await delay((2 + (index + startShare) / count) * retryPeriodMs);
+    tookMs.push(await fail());
+  }
+  return tookMs;
+}
+
+function rowOf(
+  way: WayName,
+  nodes: number,
+  { candidates, durations }: LeadersSettings,
+  samples: readonly Sample[],
+): LeadersRow {
+  const sum = (value: (sample: Sample) => number): number =>
+    samples.reduce((total, sample) => total + value(sample), 0);
+  return {
+    way,
+    text: ways[way].text,
+    nodes,
+    candidates,
+    rounds: samples.length,
+    durations,
+    commandsPerSecond: median(samples.map(({ commandsPerSecond }) => commandsPerSecond)),
+    serverCallsPerSecond: median(samples.map(({ serverCallsPerSecond }) => serverCallsPerSecond)),
+    clientCpuPercent: median(samples.map(({ clientCpuPercent }) => clientCpuPercent)),
+    resigned: failoversOf(samples.flatMap(({ resignedMs }) => resignedMs)),
+    crashed: failoversOf(samples.flatMap(({ crashedMs }) => crashedMs)),
+    twoLeaders: sum(({ twoLeaders }) => twoLeaders),
+    lostTerms: sum(({ lostTerms }) => lostTerms),
+  };
+}
+
+function failoversOf(tookMs: readonly (number | undefined)[]): Failovers {
+  const done = tookMs.filter((ms) => ms !== undefined);
+  return { tried: tookMs.length, done: done.length, p50Ms: quantile(done, 0.5), maxMs: quantile(done, 1) };
+}
