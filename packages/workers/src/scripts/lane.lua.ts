@@ -128,7 +128,7 @@ local function contended()
 
   local function leaveLine(id, key)
     if call('ZREM', line(key), id) == 0 then return end
-    local following = call('ZRANGE', line(key), 0, 0)[1]
+    local following = first(key)
     if following then call('ZADD', P .. 'delayed', 'XX', (NOW + NEAR) * 4096, following) end
   end
 

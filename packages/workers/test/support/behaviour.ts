@@ -338,6 +338,22 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       await finished(other, 2);
     });
 
+    it("leaves the delay of a job alone that has the id of one that was removed from a line", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const running = gate();
+      lab.worker(async (job) => (job.data.i === 0 ? await running.passed : undefined), soon);
+      await queue.addBulk(jobs(2, () => "a"));
+      const third = await queue.add("job", { k: "a", i: 2 }, { jobId: "again" });
+      await until(async () => (await queue.getDelayedCount()) === 2);
+      await third.remove();
+      await queue.add("job", { k: "b", i: 3 }, { jobId: "again", delay: 60_000 });
+      const due = await lab.redis.zscore("bull:q:delayed", "again");
+      running.open();
+      await finished(queue, 2);
+      expect(await lab.redis.zscore("bull:q:delayed", "again")).toBe(due);
+    });
+
     it("heals a key whose holder was removed while it waited", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
