@@ -258,11 +258,14 @@ class ChaosRun implements AsyncDisposable {
         await delay(1.5 * ms);
         member.child.thaw();
         return;
-      case 8:
+      case 8: {
         this.#tell(`SIGKILL ${member.name}`);
-        await member.child.kill();
-        member.child = this.#spawn(member.name, member.role, member.args);
+        const { child } = member;
+        await child.kill();
+        // Killed twice, it comes back once.
+        if (member.child === child) member.child = this.#spawn(member.name, member.role, member.args);
         return;
+      }
       default:
         if (!queueServer.isRunning || random.chance(0.7)) return;
         this.#tell("SIGKILL queue, back with its data");

@@ -1,7 +1,7 @@
 /** `npm run chaos -- --minutes 2`: a chaos run, its verdict, and a report with a picture. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { runChaos } from "./chaos.ts";
 import { checkHistory } from "./checker.ts";
@@ -29,9 +29,10 @@ const history = await runChaos({
 });
 if (process.stderr.isTTY) process.stderr.write("\r\u001b[2K");
 const verdict = checkHistory(history);
-mkdirSync(values.out, { recursive: true });
-const report = join(values.out, `chaos-${seed}.html`);
+const folder = resolve(process.env["INIT_CWD"] ?? ".", values.out);
+mkdirSync(folder, { recursive: true });
+const report = join(folder, `chaos-${seed}.html`);
 writeFileSync(report, reportPage(`Chaos run ${seed}`, history, verdict));
-writeFileSync(join(values.out, `chaos-${seed}.json`), JSON.stringify(history));
+writeFileSync(join(folder, `chaos-${seed}.json`), JSON.stringify(history));
 process.stdout.write(`${summary(history, verdict)}\nreport: ${report}\n`);
 process.exitCode = verdict.problems.length === 0 ? 0 : 1;
