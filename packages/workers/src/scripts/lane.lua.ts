@@ -96,10 +96,11 @@ local function contended()
     return pin == key or (pin and string.find('\\31' .. pin .. '\\31', '\\31' .. key .. '\\31', 1, true) ~= nil)
   end
 
-  -- Will this job still give the key back? True of one that is active, stalled, chosen and waiting, or waiting for its retry.
+  -- Will this job still give the key back? True of one that is active, stalled, chosen and waiting, or waiting for its retry;
+  -- not of one in line, which has the id of an earlier holder.
   local function holds(id, key)
-    local facts = call('HMGET', P .. id, 'lk', 'finishedOn')
-    return pinned(facts[1], key) and not facts[2]
+    local facts = call('HMGET', P .. id, 'lk', 'finishedOn', 'ls')
+    return pinned(facts[1], key) and not facts[2] and not facts[3]
   end
 
   -- The first in line. Those that were removed, finished elsewhere, or whose id now names another job are dropped.

@@ -354,6 +354,34 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       expect(await lab.redis.zscore("bull:q:delayed", "again")).toBe(due);
     });
 
+    it("does not take a parked job for the holder of its key that had the same id", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const running = gate();
+      lab.worker(
+        async (job) => {
+          if (job.data.i === 0) await running.passed;
+          if (job.data.i === 1) throw new Error("comes back after a minute");
+        },
+        { ...soon, onFailure: "block" },
+      );
+      await queue.add("job", { k: "b", i: 0 });
+      const holder = await queue.add(
+        "job",
+        { k: "d", i: 1 },
+        { jobId: "again", attempts: 2, backoff: { type: "fixed", delay: 60_000 } },
+      );
+      await until(async () => (await queue.getDelayedCount()) === 1);
+      await queue.add("job", { k: ["a", "b", "d"], i: 2 });
+      await until(async () => (await queue.getDelayedCount()) === 2);
+      await holder.remove();
+      await queue.add("job", { k: ["a", "d"], i: 3 }, { jobId: "again" });
+      await until(async () => (await queue.getDelayedCount()) === 2);
+      running.open();
+      await finished(queue, 3);
+      expect(lab.ran.map((run) => run.i)).toEqual([0, 1, 2, 3]);
+    });
+
     it("heals a key whose holder was removed while it waited", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
