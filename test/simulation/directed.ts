@@ -38,8 +38,8 @@ class Stage {
     for (const server of this.servers) {
       server.beSettled();
       server.onExecuted = (at, args, reply) => {
-        if (args.length <= 6) return;
-        this.world.tell(at.name, "node", () => `${args.slice(6).join(" ")} -> ${JSON.stringify(reply)}`);
+        if (args.length < 2) return;
+        this.world.tell(at.name, "node", () => `${args.slice(1).join("; ")} -> ${JSON.stringify(reply)}`);
       };
     }
   }

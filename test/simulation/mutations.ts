@@ -59,8 +59,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "attempt.ts",
-        'outcome === "won" && remainingMs(end, readClock(clock)) > 0',
-        'outcome === "won" && remainingMs(end, readClock(clock)) > -Infinity',
+        'outcome === "won" && remainingMs(end, now) > 0',
+        'outcome === "won" && remainingMs(end, now) > -Infinity',
       ),
     ],
     directed: "grants after the end",
@@ -98,7 +98,7 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "scripts/release.lua.ts",
-        "if call('GET', KEYS[first + 3 * i]) == ARGV[a] then",
+        "if call('GET', KEYS[first + 3 * i]) == token then",
         "if call('EXISTS', KEYS[first + 3 * i]) == 1 then",
       ),
     ],
@@ -111,7 +111,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "ballot check",
     without: "any fencing token is granted",
-    patches: [core("scripts/acquire.lua.ts", "if stored >= ballot then", "if false then")],
+    patches: [core("scripts/acquire.lua.ts", "if before[i] and tonumber(before[i]) >= ballot then", "if false then")],
   },
   {
     protection: "fresh token per attempt",
@@ -120,7 +120,7 @@ export const MUTATIONS: readonly Mutation[] = [
       core(
         "attempt.ts",
         "this.#token = engine.random.token();",
-        "this.#token = (request.resources as { token?: string }).token ??= engine.random.token();",
+        "this.#token = (request.target.resources as { token?: string }).token ??= engine.random.token();",
       ),
     ],
     directed: "late release",
@@ -133,7 +133,14 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "per-node timeout",
     without: "an answer is awaited for an hour",
-    patches: [core("round.ts", "schedule(handlers.timeoutMs,", "schedule(handlers.timeoutMs + 3_600_000,")],
+    patches: [
+      core(
+        "engine.ts",
+        "new Deadlines(clock, options.nodeTimeout)",
+        "new Deadlines(clock, options.nodeTimeout + 3_600_000)",
+      ),
+      core("round.ts", "schedule(handlers.timeoutMs,", "schedule(handlers.timeoutMs + 3_600_000,"),
+    ],
   },
   {
     protection: "never shorten an expiry",
@@ -157,7 +164,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "quarantined nodes do not count in an extension",
     without: "they count",
-    patches: [core("extend.ts", "answer.reply.quarantineLeftMs > 0", "answer.reply.quarantineLeftMs < 0")],
+    patches: [core("extend.ts", "answer.quarantineLeftMs > 0", "answer.quarantineLeftMs < 0")],
     directed: "quarantined extension",
   },
   {

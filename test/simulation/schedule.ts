@@ -186,11 +186,11 @@ class Schedule {
   #executed(server: Server, args: readonly string[], reply: ClientReply): void {
     if (this.#world.isRecording) this.#tellExecuted(server, args, reply);
     this.#checkExpiries(server);
-    if (args[6] === "A" || args[6] === "E" || args[6] === "R") this.#faults.provoke({ server });
+    if (/^[AER]\d/.test(args[1] ?? "")) this.#faults.provoke({ server });
   }
 
   #tellExecuted(server: Server, args: readonly string[], reply: ClientReply): void {
-    if (!Array.isArray(reply) || args[6] === undefined) return;
+    if (!Array.isArray(reply) || args[1] === undefined) return;
     this.#world.tell(server.name, "node", () => `${describeOperations(args)} -> ${JSON.stringify(reply.slice(2))}`);
   }
 
@@ -213,9 +213,9 @@ class Schedule {
 /** The operations of a batch, tokens cut short. */
 function describeOperations(args: readonly string[]): string {
   return args
-    .slice(6)
-    .map((argument) =>
-      /^[0-9a-f]{40}$/.test(argument) ? argument.slice(0, 6) : argument.replace(/^x:redlock:(.{4}).*#/, "$1#"),
+    .slice(1)
+    .map((operation) =>
+      operation.replace(/\b([0-9a-f]{6})[0-9a-f]{34}(?= |$)/, "$1").replace(/x:redlock:(.{4})[0-9a-f]*#/, "$1#"),
     )
-    .join(" ");
+    .join("; ");
 }

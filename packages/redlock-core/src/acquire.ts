@@ -6,21 +6,29 @@
  * cancels gets its reason at once, and leaves neither a key nor a place in a queue behind. Not guaranteed: fairness between
  * locks of several resources, and towards clients that do not queue.
  */
-import { type AttemptResult, attempt, type Grant } from "./attempt.ts";
+import {
+  type AttemptResult,
+  attempt,
+  type Grant,
+  isCorrectable,
+  MAX_CORRECTIONS,
+  type RefusedAttempt,
+} from "./attempt.ts";
 import { CLAMP_US } from "./ballot.ts";
+import { type Instant, readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
 import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError, type Vote } from "./errors.ts";
 import type { Hints } from "./hints.ts";
 import { Limit, type LimitReason } from "./limit.ts";
-import type { LocalQueues, Place } from "./local-queue.ts";
+import type { LocalQueue, LocalQueues, Place } from "./local-queue.ts";
+import type { Lock } from "./lock.ts";
+import type { Target } from "./operation.ts";
 import type { ResolvedAcquireOptions } from "./options.ts";
 import type { Refusal } from "./quorum.ts";
 import { releaseEverywhere } from "./release.ts";
 import { retryDelayMs } from "./retry.ts";
 import { Waiter } from "./waiting.ts";
 
-/** Corrections of the ballot, and of a script cache that was flushed, are free; this bounds them. */
-const MAX_CORRECTIONS = 5;
 const MAX_RETRY_DELAY_MS = 1_000;
 
 export interface AcquisitionContext {
@@ -28,35 +36,26 @@ export interface AcquisitionContext {
   readonly hints: Hints;
   readonly queues: LocalQueues;
   readonly closed: AbortSignal;
-  /** For how many milliseconds a lock of this `Redlock` holds the resource, unless it is extended; 0: none does. */
-  readonly heldLocallyMs: (resource: string) => number;
-  /** Calls `run` when none does any more; returns a function that stops that. */
-  readonly onLocallyFree: (resource: string, run: () => void) => () => void;
+  /** Makes a lock of a grant; called before the next waiter of this process is. */
+  readonly hold: (grant: Grant, options: ResolvedAcquireOptions, queue: LocalQueue | undefined) => Lock;
 }
 
-export type AcquisitionResult =
-  | { readonly kind: "acquired"; readonly grant: Grant }
-  | { readonly kind: "held"; readonly error: LockHeldError }
-  | { readonly kind: "failed"; readonly error: unknown };
-
+/** Rejects with what the caller is to be told, see `Redlock.acquire`. */
 export function acquire(
   context: AcquisitionContext,
   resources: readonly string[],
   options: ResolvedAcquireOptions,
-): Promise<AcquisitionResult> {
+): Promise<Lock> {
   return new Acquisition(context, resources, options).run();
 }
 
 class Acquisition {
   readonly #context: AcquisitionContext;
   readonly #engine: Engine;
-  readonly #resources: readonly string[];
-  readonly #keys: readonly string[];
-  readonly #slot: number;
+  readonly #target: Target;
   readonly #options: ResolvedAcquireOptions;
   readonly #limit: Limit;
-  readonly #startedMs: number;
-  readonly #startedWallMs: number;
+  readonly #started: Instant;
   #order: number;
   #place: Place | undefined;
   #waiter: Waiter | undefined;
@@ -73,50 +72,49 @@ class Acquisition {
     const { engine } = context;
     this.#context = context;
     this.#engine = engine;
-    this.#resources = resources;
-    this.#keys = engine.keysOf(resources);
-    this.#slot = engine.slotOf(resources);
+    this.#target = engine.targetOf(resources);
     this.#options = options;
-    this.#startedMs = engine.clock.monotonicMs();
-    this.#startedWallMs = engine.clock.wallMs();
-    this.#order = options.order ?? engine.sightings.order(this.#startedWallMs);
+    this.#started = readClock(engine.clock);
+    this.#order = options.order ?? engine.sightings.order(this.#started.wallMs);
     this.#limit = new Limit(engine.clock, {
+      startMs: this.#started.monotonicMs,
       timeoutMs: options.timeout,
       signal: options.signal,
       closed: context.closed,
     });
   }
 
-  async run(): Promise<AcquisitionResult> {
-    const only = this.#resources.length === 1 ? this.#resources[0] : undefined;
+  async run(): Promise<Lock> {
+    const only = this.#target.resources.length === 1 ? this.#target.resources[0] : undefined;
     const waits = this.#options.timeout > 0 && this.#options.order === undefined;
-    if (only !== undefined && waits) this.#place = this.#context.queues.enter(only);
+    const queue = only !== undefined && waits ? this.#context.queues.of(only) : undefined;
+    const place = queue?.enter();
+    this.#place = place;
     try {
-      if (this.#place?.isFirst === false) {
-        await this.#standInLine(this.#limit.until(this.#place.untilFirst()));
+      if (place?.isFirst === false) await this.#standInLine(this.#limit.until(place.untilFirst()));
+      for (;;) {
+        if (queue?.holder !== undefined && queue.holder.remaining() > 0) {
+          await this.#standInLine(this.#untilLocallyFree(queue));
+        }
+        const now = readClock(this.#engine.clock);
+        const reason = this.#limit.reasonAt(now.monotonicMs);
+        if (reason !== undefined && !(reason === "timeout" && this.#isFree)) throw this.#ended(reason);
+        const result = await this.#attempt(now);
+        if (result === undefined) continue;
+        if (result.kind === "refused") await this.#pause(result);
+        else return this.#acquired(result.grant, queue);
       }
-      return this.#tell(await this.#attemptUntilGranted(this.#place?.resource));
     } finally {
-      this.#place?.leave();
+      place?.leave();
       this.#limit.dispose();
     }
   }
 
-  async #attemptUntilGranted(localResource: string | undefined): Promise<AcquisitionResult> {
-    for (;;) {
-      if (localResource !== undefined && this.#context.heldLocallyMs(localResource) > 0) {
-        await this.#standInLine(this.#untilLocallyFree(localResource));
-      }
-      const ended = this.#isFree ? this.#cancelled() : this.#limit.reason;
-      if (ended !== undefined) return this.#end(ended);
-      const result = await this.#attempt();
-      if (result === undefined) continue;
-      if (result.kind === "granted") {
-        this.#waiter?.close();
-        return { kind: "acquired", grant: result.grant };
-      }
-      await this.#pause(result);
-    }
+  #acquired(grant: Grant, queue: LocalQueue | undefined): Lock {
+    this.#waiter?.close();
+    const { fencingToken } = grant;
+    this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome: "acquired", fencingToken }));
+    return this.#context.hold(grant, this.#options, queue);
   }
 
   /**
@@ -141,16 +139,15 @@ class Acquisition {
   }
 
   /** One attempt; undefined if the caller cancelled while it was under way. */
-  #attempt(): Promise<AttemptResult | undefined> {
+  #attempt(now: Instant): Promise<AttemptResult | undefined> {
     const { nodeTimeout } = this.#engine.options;
     this.#attempts += 1;
     this.#waiter?.reset();
-    const leftMs = this.#options.timeout > 0 ? Math.max(this.#limit.leftMs, 1) : nodeTimeout;
+    const leftMs = this.#options.timeout > 0 ? Math.max(this.#limit.leftAtMs(now.monotonicMs), 1) : nodeTimeout;
     this.#isCutShort = leftMs < nodeTimeout;
     const underWay = attempt(this.#engine, {
-      resources: this.#resources,
-      keys: this.#keys,
-      slot: this.#slot,
+      target: this.#target,
+      asked: now,
       ttlMs: this.#options.ttl,
       timeoutMs: Math.min(nodeTimeout, leftMs),
       order: this.#order,
@@ -170,9 +167,9 @@ class Acquisition {
     return undefined;
   }
 
-  async #pause(refused: AttemptResult & { kind: "refused" }): Promise<void> {
+  async #pause(refused: RefusedAttempt): Promise<void> {
     this.#note(refused);
-    if (refused.refusal === "ballot" || refused.votes.some(isNoScript)) {
+    if (isCorrectable(refused)) {
       this.#corrections += 1;
       this.#isCorrecting = this.#corrections <= MAX_CORRECTIONS;
       if (this.#isCorrecting) return;
@@ -191,21 +188,21 @@ class Acquisition {
   }
 
   /** What the caller is told if this was the end. No answer in too short a time says nothing about the nodes. */
-  #note({ votes, refusal }: AttemptResult & { kind: "refused" }): void {
+  #note({ votes, refusal }: RefusedAttempt): void {
     if (this.#isCutShort && this.#attempts > 1 && refusal === "unreachable") return;
     this.#votes = votes;
     this.#refusal = refusal;
-    this.#place?.note({ votes, refusal });
+    if (this.#place !== undefined) this.#place.queue.noted = { votes, refusal };
   }
 
   /** By the first refusal a clock is found to be wrong; what it is off by less is the noise of its measurement. */
   #correctOrder(): void {
     if (this.#options.order !== undefined) return;
-    const corrected = this.#engine.sightings.order(this.#startedWallMs);
+    const corrected = this.#engine.sightings.order(this.#started.wallMs);
     if (Math.abs(corrected - this.#order) > CLAMP_US) this.#order = corrected;
   }
 
-  async #untilTurn(refused: AttemptResult & { kind: "refused" }): Promise<void> {
+  async #untilTurn(refused: RefusedAttempt): Promise<void> {
     const { hints } = this.#context;
     if (this.#waiter === undefined) {
       if (!hints.isOpen) await this.#limit.until(hints.open());
@@ -234,59 +231,48 @@ class Acquisition {
     cancel();
   }
 
-  async #untilLocallyFree(resource: string): Promise<void> {
+  async #untilLocallyFree(queue: LocalQueue): Promise<void> {
     const { clock } = this.#engine;
     let stop: () => void = () => undefined;
     let cancel: () => void = () => undefined;
     const free = new Promise<void>((resolve) => {
-      stop = this.#context.onLocallyFree(resource, resolve);
+      stop = queue.onFree(resolve);
       // Keeps the process alive for a wait without a timeout.
-      cancel = clock.schedule(this.#context.heldLocallyMs(resource), resolve, { keepAlive: true });
+      cancel = clock.schedule(queue.holder?.remaining() ?? 0, resolve, { keepAlive: true });
     });
     await this.#limit.until(free);
     stop();
     cancel();
   }
 
-  #end(reason: LimitReason): AcquisitionResult {
-    this.#waiter?.leave({ count: this.#resources.length, keys: this.#keys, slot: this.#slot });
-    if (reason === "signal") return { kind: "failed", error: this.#options.signal?.reason };
-    if (reason === "closed") return { kind: "failed", error: new RedlockClosedError(this.#resources) };
+  /** What the caller is told. */
+  #ended(reason: LimitReason): unknown {
+    this.#waiter?.leave(this.#target);
+    const { resources } = this.#target;
+    if (reason !== "timeout") {
+      this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome: "cancelled", votes: this.#votes }));
+      return reason === "signal" ? this.#options.signal?.reason : new RedlockClosedError(resources);
+    }
     const own = { votes: this.#votes, refusal: this.#refusal };
-    const { votes, refusal } = this.#attempts > 0 ? own : (this.#place?.noted ?? own);
+    const { votes, refusal } = this.#attempts > 0 ? own : (this.#place?.queue.noted ?? own);
     const facts: AttemptFacts = {
-      resources: this.#resources,
+      resources,
       votes,
       nodeCount: this.#engine.nodes.length,
       quorum: this.#engine.quorum,
       attempts: this.#attempts,
-      elapsedMs: this.#engine.clock.monotonicMs() - this.#startedMs,
+      elapsedMs: this.#engine.clock.monotonicMs() - this.#started.monotonicMs,
     };
-    return refusal === "unreachable"
-      ? { kind: "failed", error: new QuorumUnreachableError(facts) }
-      : { kind: "held", error: new LockHeldError(facts) };
+    const outcome = refusal === "unreachable" ? "unreachable" : "held";
+    this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome, votes }));
+    return outcome === "held" ? new LockHeldError(facts) : new QuorumUnreachableError(facts);
   }
 
   #facts(): { readonly resources: readonly string[]; readonly attempts: number; readonly waitMs: number } {
     return {
-      resources: this.#resources,
+      resources: this.#target.resources,
       attempts: this.#attempts,
-      waitMs: this.#engine.clock.monotonicMs() - this.#startedMs,
+      waitMs: this.#engine.clock.monotonicMs() - this.#started.monotonicMs,
     };
   }
-
-  #tell(result: AcquisitionResult): AcquisitionResult {
-    this.#engine.events.tell("acquire", () => {
-      if (result.kind === "acquired")
-        return { ...this.#facts(), outcome: "acquired", fencingToken: result.grant.fencingToken };
-      if (result.kind === "held") return { ...this.#facts(), outcome: "held", votes: this.#votes };
-      const outcome = result.error instanceof QuorumUnreachableError ? "unreachable" : "cancelled";
-      return { ...this.#facts(), outcome, votes: this.#votes };
-    });
-    return result;
-  }
-}
-
-function isNoScript(vote: Vote): boolean {
-  return vote.error?.startsWith("NOSCRIPT") === true;
 }

@@ -9,6 +9,7 @@
 import { type Instant, readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
 import type { Vote } from "./errors.ts";
+import { acquireOperation, type Target } from "./operation.ts";
 import {
   acquisitionOutcome,
   emptyTally,
@@ -23,9 +24,7 @@ import { type Answer, type Observer, type Round, type RoundHandlers, startRound 
 import { type LeaseEnd, leaseEnd, remainingMs } from "./validity.ts";
 
 export interface Grant {
-  readonly resources: readonly string[];
-  readonly keys: readonly string[];
-  readonly slot: number;
+  readonly target: Target;
   readonly token: string;
   readonly fencingToken: number;
   readonly ttlMs: number;
@@ -45,10 +44,20 @@ export type AttemptResult =
       readonly freeInMs: readonly number[];
     };
 
+export type RefusedAttempt = AttemptResult & { readonly kind: "refused" };
+
+/** Corrections of the ballot, and of a script cache that was flushed, are no attempts of the caller's; this bounds them. */
+export const MAX_CORRECTIONS = 5;
+
+/** Nobody else has the lock: asked again at once, the nodes may grant it. */
+export function isCorrectable({ refusal, votes }: RefusedAttempt): boolean {
+  return refusal === "ballot" || votes.some(({ error }) => error?.startsWith("NOSCRIPT") === true);
+}
+
 export interface AttemptRequest {
-  readonly resources: readonly string[];
-  readonly keys: readonly string[];
-  readonly slot: number;
+  readonly target: Target;
+  /** Both clocks, before anything is sent. */
+  readonly asked: Instant;
   readonly ttlMs: number;
   /** How long a node may take to answer. */
   readonly timeoutMs: number;
@@ -90,30 +99,22 @@ class Attempt implements RoundHandlers {
     this.#engine = engine;
     this.#request = request;
     this.#resolve = resolve;
-    this.#asked = readClock(engine.clock);
+    this.#asked = request.asked;
     this.#token = engine.random.token();
-    this.#ballot = engine.sightings.ballot(request.resources, this.#asked.wallMs);
+    this.#ballot = engine.sightings.ballot(request.target.resources, this.#asked.wallMs);
   }
 
   start(): void {
-    const { resources, keys, slot, ttlMs, member, order } = this.#request;
-    const args = [
-      "A",
-      String(resources.length),
-      this.#token,
-      String(ttlMs),
-      String(this.#ballot),
-      member ?? "",
-      String(order),
-    ];
-    this.#round = startRound(this.#engine, { keys, slot, args }, this);
+    const { target, ttlMs, member, order } = this.#request;
+    const operation = acquireOperation(target, { token: this.#token, ballot: this.#ballot, ttlMs, order, member });
+    this.#round = startRound(this.#engine, operation, this);
   }
 
   onAnswer(node: number, answer: Answer): boolean {
     const { clock, nodes } = this.#engine;
-    const nowMs = clock.monotonicMs();
+    const now = readClock(clock);
     const vote = voteOf(answer);
-    this.#ballots[node] = { vote, ms: nowMs - this.#asked.monotonicMs, answer };
+    this.#ballots[node] = { vote, ms: now.monotonicMs - this.#asked.monotonicMs, answer };
     this.#tally[vote] += 1;
     let outcome = acquisitionOutcome(this.#tally, nodes.length);
     if (outcome === "open") {
@@ -122,8 +123,8 @@ class Attempt implements RoundHandlers {
     }
     if (outcome === "open") return false;
     // A node may refuse while the request is still being sent out: then only the round knows what else was sent.
-    if (this.#round === undefined) queueMicrotask(() => this.#decide(outcome, nowMs));
-    else this.#decide(outcome, nowMs);
+    if (this.#round === undefined) queueMicrotask(() => this.#decide(outcome, now));
+    else this.#decide(outcome, now);
     return true;
   }
 
@@ -131,30 +132,29 @@ class Attempt implements RoundHandlers {
     return this.#round?.sent(node) === true && !provesNoKey(this.#ballots[node]);
   }
 
-  #decide(outcome: Outcome, grantedMs: number): void {
-    const { clock, options } = this.#engine;
-    const end = leaseEnd(this.#asked, this.#request.ttlMs, options.driftFactor);
-    if (outcome === "won" && remainingMs(end, readClock(clock)) > 0) this.#resolve(this.#granted(end, grantedMs));
+  #decide(outcome: Outcome, now: Instant): void {
+    const end = leaseEnd(this.#asked, this.#request.ttlMs, this.#engine.options.driftFactor);
+    if (outcome === "won" && remainingMs(end, now) > 0) this.#resolve(this.#granted(end, now.monotonicMs));
     else this.#resolve(this.#refused(outcome === "won"));
   }
 
   #granted(end: LeaseEnd, grantedMs: number): AttemptResult {
-    const { resources, keys, slot, ttlMs } = this.#request;
+    const { target, ttlMs } = this.#request;
     const ballot = this.#ballot;
-    this.#engine.sightings.see(resources, ballot);
     const mayHold = (node: number): boolean => this.mayHold(node);
     const token = this.#token;
     return {
       kind: "granted",
-      grant: { resources, keys, slot, token, ttlMs, mayHold, fencingToken: ballot, end, grantedMs },
+      grant: { target, token, ttlMs, mayHold, fencingToken: ballot, end, grantedMs },
     };
   }
 
   #refused(isTooLate: boolean): AttemptResult {
     const engine = this.#engine;
-    const { resources, keys, slot, ttlMs } = this.#request;
+    const { target, ttlMs } = this.#request;
+    const { resources } = target;
     const mayHold = (node: number): boolean => this.mayHold(node);
-    void releaseEverywhere(engine, { resources, keys, slot, ttlMs, token: this.#token, mayHold });
+    void releaseEverywhere(engine, { target, ttlMs, token: this.#token, mayHold });
     noteRefusals(engine, resources, this.#ballots, engine.clock.wallMs());
     return {
       kind: "refused",
@@ -167,7 +167,7 @@ class Attempt implements RoundHandlers {
 
 function voteOf(answer: Answer): VoteKind {
   if (answer.kind === "error") return "failed";
-  const { value, quarantineLeftMs } = answer.reply;
+  const { value, quarantineLeftMs } = answer;
   if (value === 1) return quarantineLeftMs > 0 ? "quarantined" : "granted";
   if (Array.isArray(value)) {
     if (value[0] === 0) return quarantineLeftMs > 0 ? "quarantined" : "held";
@@ -179,7 +179,7 @@ function voteOf(answer: Answer): VoteKind {
 
 /** A node that answered this very request with a refusal has set no key for its token, and never will. */
 function provesNoKey(ballot: Ballot | undefined): boolean {
-  return ballot?.answer.kind === "reply" && ballot.answer.reply.value !== 1;
+  return ballot?.answer.kind === "reply" && ballot.answer.value !== 1;
 }
 
 /**
@@ -212,7 +212,7 @@ function noteRefusals(
   const nodeTimesUs: number[] = [];
   for (const ballot of ballots) {
     if (ballot?.answer.kind !== "reply") continue;
-    const { value, nodeTimeUs } = ballot.answer.reply;
+    const { value, nodeTimeUs } = ballot.answer;
     nodeTimesUs.push(nodeTimeUs);
     if (Array.isArray(value) && value[0] === 2) engine.sightings.see(resources, Number(value[1]));
   }
@@ -231,7 +231,7 @@ function votesOf(
     const { vote, answer } = ballot;
     const facts = { node: node.name, vote, ms: Math.round(ballot.ms) };
     if (answer.kind === "error") return [{ ...facts, error: answer.message }];
-    const { value, quarantineLeftMs } = answer.reply;
+    const { value, quarantineLeftMs } = answer;
     if (vote === "quarantined") {
       engine.events.tell("node", () => ({ node: node.name, state: "quarantined", quarantineLeftMs }));
       return [{ ...facts, quarantineLeft: quarantineLeftMs }];
@@ -243,7 +243,7 @@ function votesOf(
 
 function freeInMs(ballot: Ballot | undefined): number {
   if (ballot === undefined || ballot.answer.kind === "error") return Number.POSITIVE_INFINITY;
-  const { value, quarantineLeftMs } = ballot.answer.reply;
+  const { value, quarantineLeftMs } = ballot.answer;
   if (Array.isArray(value) && value[0] === 0) {
     const askAgainMs = Number(value[3]);
     return askAgainMs < 0 ? Number.POSITIVE_INFINITY : Math.max(askAgainMs, quarantineLeftMs);

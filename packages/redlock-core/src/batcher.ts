@@ -13,7 +13,9 @@
 import type { Clock } from "./clock.ts";
 import { NODE_KEY } from "./keys.ts";
 import { countsReceivers, type LockNode } from "./node.ts";
+import type { Operation } from "./operation.ts";
 import { batchScript } from "./scripts/batch.lua.ts";
+import { deadConnectionMs } from "./validity.ts";
 
 /** Enough to keep a connection busy; beyond it larger batches are cheaper than more requests. */
 const MAX_IN_FLIGHT = 16;
@@ -37,6 +39,7 @@ const MAX_UNDELIVERED = 10_000;
 const REDELIVERY_MS = 250;
 
 export interface NodeReply {
+  readonly kind: "reply";
   /** What the operation's script file says, or an error. */
   readonly value: unknown;
   /** The node's clock in microseconds. */
@@ -45,16 +48,12 @@ export interface NodeReply {
   readonly quarantineLeftMs: number;
 }
 
-export interface Operation {
-  /** Three keys per resource: lock, fence, waiters. */
-  readonly keys: readonly string[];
-  /** Letter, count of resources, arguments: see scripts/batch.lua.ts. */
-  readonly args: readonly string[];
-  /** In a Cluster: the slot of all keys. Operations of different slots cannot travel together. */
-  readonly slot: number;
+/** An operation on its way to one node. */
+export interface Question {
+  readonly operation: Operation;
   onReply(reply: NodeReply): void;
   onError(error: Error): void;
-  /** Set by whoever gave up; an operation that is not yet sent is then dropped. */
+  /** Set by whoever gave up; what is not yet sent is then dropped. */
   abandoned: boolean;
   /** Set when it was handed to the connection: from then on the node may execute it, answered or not. */
   sent: boolean;
@@ -62,9 +61,7 @@ export interface Operation {
 
 /** A release that must reach the node sooner or later, until `untilMs` (monotonic) when its key has expired. */
 export interface Undelivered {
-  readonly keys: readonly string[];
-  readonly args: readonly string[];
-  readonly slot: number;
+  readonly operation: Operation;
   readonly untilMs: number;
 }
 
@@ -74,15 +71,18 @@ export interface BatcherOptions {
   readonly clampUs: number;
   readonly grantTtlMs: number;
   readonly waiterTtlMs: number;
+  readonly nodeTimeoutMs: number;
 }
 
 export class Batcher {
   readonly node: LockNode;
   readonly #clock: Clock;
-  readonly #header: readonly string[];
+  readonly #header: string;
   readonly #quarantined: boolean;
+  readonly #nodeTimeoutMs: number;
+  readonly #deadConnectionMs: number;
   readonly #stopListening: () => void;
-  #pending: Operation[] = [];
+  #pending: Question[] = [];
   #abandonedCount = 0;
   /** When each unanswered request was sent, in order. */
   #inFlightSinceMs: number[] = [];
@@ -91,6 +91,9 @@ export class Batcher {
   #flushScheduled = false;
   #undelivered: Undelivered[] = [];
   #cancelRedelivery: (() => void) | undefined;
+  #cancelWatch: (() => void) | undefined;
+  /** Answers of the node, whatever was asked. */
+  #heard = 0;
   #isClosed = false;
   #onAnswered: (() => void) | undefined;
 
@@ -98,24 +101,26 @@ export class Batcher {
     this.node = node;
     this.#clock = clock;
     this.#quarantined = options.quarantineMs > 0;
+    this.#nodeTimeoutMs = options.nodeTimeoutMs;
+    this.#deadConnectionMs = deadConnectionMs(options.nodeTimeoutMs);
     this.#header = [
-      String(options.quarantineMs),
-      String(options.fenceTtlMs),
-      String(options.clampUs),
-      String(options.grantTtlMs),
-      countsReceivers(node) ? "1" : "0",
-      String(options.waiterTtlMs),
-    ];
+      options.quarantineMs,
+      options.fenceTtlMs,
+      options.clampUs,
+      options.grantTtlMs,
+      countsReceivers(node) ? 1 : 0,
+      options.waiterTtlMs,
+    ].join(" ");
     this.#stopListening = node.onStateChange(() => this.#onStateChange());
     this.#onStateChange();
   }
 
-  submit(operation: Operation): void {
+  submit(question: Question): void {
     if (this.#isClosed || this.node.state === "down") {
-      operation.onError(downError(this.node));
+      question.onError(downError(this.node));
       return;
     }
-    this.#pending.push(operation);
+    this.#pending.push(question);
     this.#scheduleFlush();
   }
 
@@ -123,7 +128,7 @@ export class Batcher {
   abandoned(): void {
     this.#abandonedCount += 1;
     if (this.#abandonedCount > 100 && this.#abandonedCount * 2 > this.#pending.length) {
-      this.#pending = this.#pending.filter((operation) => !operation.abandoned);
+      this.#pending = this.#pending.filter((question) => !question.abandoned);
       this.#abandonedCount = 0;
     }
   }
@@ -132,6 +137,21 @@ export class Batcher {
   silentMs(): number {
     const sinceMs = this.#inFlightSinceMs[0];
     return sinceMs === undefined ? 0 : this.#clock.monotonicMs() - sinceMs;
+  }
+
+  /** The node answered, with an error or without. */
+  heard(): void {
+    this.#heard += 1;
+  }
+
+  /** The node did not answer in time. If nothing at all comes from it for long, its connection is replaced. */
+  suspect(): void {
+    if (this.#isClosed || this.node.reconnect === undefined || this.node.state !== "ready") return;
+    const heard = this.#heard;
+    this.#cancelWatch ??= this.#clock.schedule(this.#deadConnectionMs, () => {
+      this.#cancelWatch = undefined;
+      if (this.#heard === heard && this.node.state === "ready") this.node.reconnect?.();
+    });
   }
 
   /**
@@ -170,11 +190,14 @@ export class Batcher {
     this.#isClosed = true;
     this.#stopListening();
     this.#cancelRedelivery?.();
+    this.#cancelWatch?.();
     this.#undelivered = [];
     this.#failPending(new Error(`${this.node.name}: closed`));
   }
 
   #onStateChange(): void {
+    this.#cancelWatch?.();
+    this.#cancelWatch = undefined;
     if (this.node.state === "down") {
       this.#failPending(downError(this.node));
       return;
@@ -189,7 +212,7 @@ export class Batcher {
     const failed = this.#pending;
     this.#pending = [];
     this.#abandonedCount = 0;
-    for (const operation of failed) if (!operation.abandoned) operation.onError(error);
+    for (const question of failed) if (!question.abandoned) question.onError(error);
   }
 
   /** Starts the quarantine's clock at the restart rather than at the first acquisition after it. */
@@ -204,9 +227,7 @@ export class Batcher {
     for (const release of releases) {
       if (release.untilMs <= now) continue;
       this.#pending.push({
-        keys: release.keys,
-        args: release.args,
-        slot: release.slot,
+        operation: release.operation,
         abandoned: false,
         sent: false,
         onReply: (reply) => {
@@ -228,6 +249,7 @@ export class Batcher {
 
   #flush(): void {
     if (this.node.state !== "ready") return;
+    if (this.silentMs() > this.#nodeTimeoutMs) this.suspect();
     const size = Math.max(MIN_OPERATIONS, Math.ceil(this.#pending.length / PIPELINED_REQUESTS));
     while (this.#pending.length > 0 && (this.node.isCluster === true || this.#mayAsk(0))) {
       const batch = this.#nextBatch(Math.min(size, MAX_OPERATIONS));
@@ -236,29 +258,30 @@ export class Batcher {
     }
   }
 
-  #nextBatch(size: number): readonly Operation[] {
+  #nextBatch(size: number): readonly Question[] {
     const sameSlotOnly = this.node.isCluster === true;
-    const batch: Operation[] = [];
-    const rest: Operation[] = [];
-    for (const operation of this.#pending) {
-      if (operation.abandoned) continue;
-      const isFirst = batch.length === 0 && this.#mayAsk(operation.slot);
-      const fits = isFirst || (batch.length > 0 && (!sameSlotOnly || operation.slot === batch[0]?.slot));
-      if (fits && batch.length < size) batch.push(operation);
-      else rest.push(operation);
+    const batch: Question[] = [];
+    const rest: Question[] = [];
+    for (const question of this.#pending) {
+      if (question.abandoned) continue;
+      const { slot } = question.operation;
+      const isFirst = batch.length === 0 && this.#mayAsk(slot);
+      const fits = isFirst || (batch.length > 0 && (!sameSlotOnly || slot === slotOf(batch)));
+      if (fits && batch.length < size) batch.push(question);
+      else rest.push(question);
     }
     this.#pending = rest;
     this.#abandonedCount = 0;
     return batch;
   }
 
-  #send(batch: readonly Operation[]): void {
+  #send(batch: readonly Question[]): void {
     const keys: string[] = this.#quarantined ? [NODE_KEY] : [];
-    const args: string[] = [...this.#header];
-    for (const operation of batch) {
-      operation.sent = true;
-      keys.push(...operation.keys);
-      args.push(...operation.args);
+    const args: string[] = [this.#header];
+    for (const question of batch) {
+      question.sent = true;
+      for (const key of question.operation.keys) keys.push(key);
+      args.push(question.operation.text);
     }
     this.#inFlightSinceMs.push(this.#clock.monotonicMs());
     const slot = slotOf(batch);
@@ -273,7 +296,8 @@ export class Batcher {
     return (this.#inFlight.get(slot) ?? 0) < MAX_IN_FLIGHT;
   }
 
-  #answered(batch: readonly Operation[]): void {
+  #answered(batch: readonly Question[]): void {
+    this.#heard += 1;
     this.#inFlightSinceMs.shift();
     const slot = slotOf(batch);
     const left = (this.#inFlight.get(slot) ?? 0) - 1;
@@ -281,7 +305,7 @@ export class Batcher {
     else this.#inFlight.delete(slot);
   }
 
-  #onAnswer(batch: readonly Operation[], reply: unknown): void {
+  #onAnswer(batch: readonly Question[], reply: unknown): void {
     this.#answered(batch);
     if (!Array.isArray(reply) || reply.length !== batch.length + 3) {
       this.#settleFailed(batch, new Error(`${this.node.name}: unexpected reply ${JSON.stringify(reply)}`));
@@ -290,27 +314,27 @@ export class Batcher {
     const nodeTimeUs = Number(reply[0]) * 1_000_000 + Number(reply[1]);
     const quarantineLeftMs = Number(reply[2]);
     for (let index = 0; index < batch.length; index += 1) {
-      batch[index]?.onReply({ value: reply[index + 3], nodeTimeUs, quarantineLeftMs });
+      batch[index]?.onReply({ kind: "reply", value: reply[index + 3], nodeTimeUs, quarantineLeftMs });
     }
     this.#scheduleFlush();
     this.#tellAnswered();
   }
 
-  #onFailure(batch: readonly Operation[], error: Error): void {
+  #onFailure(batch: readonly Question[], error: Error): void {
     this.#answered(batch);
     this.#settleFailed(batch, error);
   }
 
-  #settleFailed(batch: readonly Operation[], error: Error): void {
-    for (const operation of batch) operation.onError(error);
+  #settleFailed(batch: readonly Question[], error: Error): void {
+    for (const question of batch) question.onError(error);
     this.#scheduleFlush();
     this.#tellAnswered();
   }
 }
 
 /** A batch without operations looks at the node only. */
-function slotOf(batch: readonly Operation[]): number {
-  return batch[0]?.slot ?? 0;
+function slotOf(batch: readonly Question[]): number {
+  return batch[0]?.operation.slot ?? 0;
 }
 
 /** The error of one operation in a request that the node did execute. */

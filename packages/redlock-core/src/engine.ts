@@ -2,9 +2,11 @@
 import { CLAMP_US } from "./ballot.ts";
 import { Batcher } from "./batcher.ts";
 import type { Clock } from "./clock.ts";
+import { Deadlines } from "./deadlines.ts";
 import { Events } from "./events.ts";
-import { FENCE, hasStableSlot, lockKeyOf, sideKeyOf, slotOf, WAITERS } from "./keys.ts";
+import { hasStableSlot, keysOf, lockKeyOf, slotOf } from "./keys.ts";
 import type { LockNode } from "./node.ts";
+import type { Target } from "./operation.ts";
 import type { ResolvedOptions } from "./options.ts";
 import { quorumOf } from "./quorum.ts";
 import type { Random } from "./random.ts";
@@ -26,6 +28,8 @@ export class Engine {
   readonly random: Random;
   readonly events: Events = new Events();
   readonly sightings: Sightings;
+  /** Of rounds that may take `nodeTimeout`. */
+  readonly deadlines: Deadlines;
   readonly keyPrefix: string;
   readonly isCluster: boolean;
 
@@ -36,6 +40,7 @@ export class Engine {
     this.random = random;
     this.quorum = quorumOf(nodes.length);
     this.sightings = new Sightings(random);
+    this.deadlines = new Deadlines(clock, options.nodeTimeout);
     this.isCluster = nodes.some((node) => node.isCluster === true);
     this.keyPrefix = (nodes[0]?.keyPrefix ?? "") + options.keyPrefix;
     const batcherOptions = {
@@ -44,23 +49,18 @@ export class Engine {
       clampUs: CLAMP_US,
       grantTtlMs: GRANT_TTL_MS,
       waiterTtlMs: WAITER_TTL_MS,
+      nodeTimeoutMs: options.nodeTimeout,
     };
     this.batchers = nodes.map((node) => new Batcher(node, clock, batcherOptions));
   }
 
-  /** Lock, fence and waiters of each resource, in the order that the scripts expect. */
-  keysOf(resources: readonly string[]): readonly string[] {
-    const keys: string[] = [];
-    for (const resource of resources) {
-      const key = lockKeyOf(this.keyPrefix, resource);
-      keys.push(key, sideKeyOf(key, FENCE), sideKeyOf(key, WAITERS));
-    }
-    return keys;
+  /** Where the resources are. In a Cluster it throws if they do not share a slot, before anything is sent. */
+  targetOf(resources: readonly string[]): Target {
+    const keys = keysOf(this.keyPrefix, resources);
+    return { resources, keys, slot: this.isCluster ? this.#slotOf(resources) : 0 };
   }
 
-  /** The slot that all keys share; 0 outside a Cluster. Throws before anything is sent if they do not share one. */
-  slotOf(resources: readonly string[]): number {
-    if (!this.isCluster) return 0;
+  #slotOf(resources: readonly string[]): number {
     const slots = resources.map((resource) => {
       const key = lockKeyOf(this.keyPrefix, resource);
       if (!hasStableSlot(key))

@@ -9,14 +9,13 @@
 import { readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
 import type { Vote } from "./errors.ts";
+import { extendOperation, type Target } from "./operation.ts";
 import { outcome, quorumOf } from "./quorum.ts";
 import { type Observer, startRound } from "./round.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "./validity.ts";
 
 export interface ExtendRequest {
-  readonly resources: readonly string[];
-  readonly keys: readonly string[];
-  readonly slot: number;
+  readonly target: Target;
   readonly token: string;
   readonly fencingToken: number;
   readonly ttlMs: number;
@@ -52,48 +51,40 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
     settle = resolve;
   });
 
-  const round = startRound(
-    engine,
-    {
-      keys: request.keys,
-      slot: request.slot,
-      args: ["E", String(request.resources.length), request.token, String(request.ttlMs), String(request.fencingToken)],
-    },
-    {
-      timeoutMs: Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1)),
-      observe: request.observe,
-      onAnswer: (node, answer) => {
-        const ms = Math.round(clock.monotonicMs() - asked.monotonicMs);
-        const name = engine.nodes[node]?.name ?? "";
-        if (answer.kind === "error") {
-          tally.no += 1;
-          votes.push({ node: name, vote: "failed", ms, error: answer.message });
-        } else if (answer.reply.quarantineLeftMs > 0) {
-          tally.no += 1;
-          votes.push({ node: name, vote: "quarantined", ms, quarantineLeft: answer.reply.quarantineLeftMs });
-        } else if (answer.reply.value === 1) {
-          tally.yes += 1;
-          votes.push({ node: name, vote: "granted", ms });
-        } else {
-          tally.no += 1;
-          votes.push({ node: name, vote: "held", ms });
-          if (Array.isArray(answer.reply.value)) {
-            tally.taken += 1;
-            if (answer.reply.value[2] === 1) tally.forced += 1;
-          }
+  const round = startRound(engine, extendOperation(request.target, request), {
+    timeoutMs: Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1)),
+    observe: request.observe,
+    onAnswer: (node, answer) => {
+      const ms = Math.round(clock.monotonicMs() - asked.monotonicMs);
+      const name = engine.nodes[node]?.name ?? "";
+      if (answer.kind === "error") {
+        tally.no += 1;
+        votes.push({ node: name, vote: "failed", ms, error: answer.message });
+      } else if (answer.quarantineLeftMs > 0) {
+        tally.no += 1;
+        votes.push({ node: name, vote: "quarantined", ms, quarantineLeft: answer.quarantineLeftMs });
+      } else if (answer.value === 1) {
+        tally.yes += 1;
+        votes.push({ node: name, vote: "granted", ms });
+      } else {
+        tally.no += 1;
+        votes.push({ node: name, vote: "held", ms });
+        if (Array.isArray(answer.value)) {
+          tally.taken += 1;
+          if (answer.value[2] === 1) tally.forced += 1;
         }
-        if (tally.taken >= quorumOf(nodeCount)) {
-          settle({ kind: "lost", reason: tally.forced > 0 ? "forced" : "taken" });
-          return true;
-        }
-        const decided = outcome(tally, nodeCount);
-        if (decided === "open") return false;
-        if (decided === "won" && remainingMs(request.end, readClock(clock)) > 0) settle({ kind: "extended", end });
-        else if (decided === "lost" && tally.yes + tally.no < nodeCount) return false;
-        else settle({ kind: "failed", votes });
+      }
+      if (tally.taken >= quorumOf(nodeCount)) {
+        settle({ kind: "lost", reason: tally.forced > 0 ? "forced" : "taken" });
         return true;
-      },
+      }
+      const decided = outcome(tally, nodeCount);
+      if (decided === "open") return false;
+      if (decided === "won" && remainingMs(request.end, readClock(clock)) > 0) settle({ kind: "extended", end });
+      else if (decided === "lost" && tally.yes + tally.no < nodeCount) return false;
+      else settle({ kind: "failed", votes });
+      return true;
     },
-  );
+  });
   return { result, sent: (node) => round.sent(node) };
 }

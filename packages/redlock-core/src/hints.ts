@@ -5,7 +5,7 @@
  * false one costs one attempt.
  */
 import type { Engine } from "./engine.ts";
-import { FENCE, sideKeyOf, slotOf, WAITERS } from "./keys.ts";
+import { leaveOperation } from "./operation.ts";
 
 export interface HintListener {
   /** The resource is free on this node, and reserved for us. */
@@ -99,9 +99,7 @@ export class Hints {
   /** The turn of a waiter that is not here any more: give it back, so that the next one gets it. */
   #passOn(node: number, member: string, key: string): void {
     this.#engine.batchers[node]?.submit({
-      keys: [key, sideKeyOf(key, FENCE), sideKeyOf(key, WAITERS)],
-      args: ["L", "1", member],
-      slot: this.#engine.isCluster ? slotOf(key) : 0,
+      operation: leaveOperation(this.#engine.targetOf([key.slice(this.#engine.keyPrefix.length)]), member),
       abandoned: false,
       sent: false,
       onReply: () => undefined,

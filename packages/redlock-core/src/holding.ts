@@ -6,9 +6,11 @@ import { readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
 import { LockLostError, type LossReason, QuorumUnreachableError } from "./errors.ts";
 import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
+import type { LocalHolder, LocalQueue } from "./local-queue.ts";
 import { Lock, type LockKeeper } from "./lock.ts";
 import { resolveTtl } from "./options.ts";
 import { releaseEverywhere } from "./release.ts";
+import type { Renewal } from "./renewal.ts";
 import { type LeaseEnd, laterEnd, remainingMs, renewAfterMs, renewRetryMs, renewTimeoutMs } from "./validity.ts";
 
 type State =
@@ -18,16 +20,15 @@ type State =
 
 const MAX_MANUAL_TRIES = 3;
 
-export interface HoldingOptions {
-  readonly autoExtend: boolean;
-  readonly maxHold: number;
-  /** Called when `nextDueMs` may have become earlier. */
-  readonly onDue: (holding: Holding) => void;
-  /** Called once, when the lock is no longer held by us for whatever reason. */
-  readonly onEnd: (holding: Holding) => void;
+/** Who has to know of it in this process, as long as it is held. */
+export interface HoldingContext {
+  readonly options: { readonly autoExtend: boolean; readonly maxHold: number };
+  readonly renewal: Renewal;
+  /** Of its resources. */
+  readonly queues: readonly LocalQueue[];
 }
 
-export class Holding implements LockKeeper {
+export class Holding implements LockKeeper, LocalHolder {
   readonly lock: Lock;
   readonly autoExtend: boolean;
   /** Where the renewal keeps it. */
@@ -35,8 +36,8 @@ export class Holding implements LockKeeper {
   readonly #engine: Engine;
   readonly #grant: Grant;
   readonly #maxHoldEndMs: number;
-  readonly #onDue: (holding: Holding) => void;
-  readonly #onEnd: (holding: Holding) => void;
+  readonly #renewal: Renewal;
+  readonly #queues: readonly LocalQueue[];
   /** Nodes that an extension was sent to; those of the acquisition are in the grant. */
   #extendedOn: Set<number> | undefined;
   #ttlMs: number;
@@ -44,14 +45,14 @@ export class Holding implements LockKeeper {
   #controller: AbortController | undefined;
   #underWay: ExtendRound | undefined;
 
-  constructor(engine: Engine, grant: Grant, options: HoldingOptions) {
+  constructor(engine: Engine, grant: Grant, { options, renewal, queues }: HoldingContext) {
     this.#engine = engine;
     this.#grant = grant;
     this.#ttlMs = grant.ttlMs;
     this.autoExtend = options.autoExtend;
     this.#maxHoldEndMs = grant.grantedMs + options.maxHold;
-    this.#onDue = options.onDue;
-    this.#onEnd = options.onEnd;
+    this.#renewal = renewal;
+    this.#queues = queues;
     this.#state = {
       kind: "held",
       end: grant.end,
@@ -59,10 +60,12 @@ export class Holding implements LockKeeper {
       isExtending: false,
     };
     this.lock = new Lock(grant, this);
+    for (const queue of queues) queue.hold(this);
+    renewal.add(this);
   }
 
   get resources(): readonly string[] {
-    return this.#grant.resources;
+    return this.#grant.target.resources;
   }
 
   get ttlMs(): number {
@@ -123,14 +126,15 @@ export class Holding implements LockKeeper {
     const wasHeld = this.remaining() > 0;
     const heldMs = this.#heldMs();
     const { events } = this.#engine;
-    const { resources, fencingToken } = this.#grant;
+    const { fencingToken, target } = this.#grant;
+    const { resources } = target;
     const confirmed = this.#releaseKeys().then((isConfirmed) => {
       events.tell("release", () => ({ resources, fencingToken, confirmed: wasHeld && isConfirmed, heldMs }));
       return wasHeld && isConfirmed;
     });
     const wasLost = this.#state.kind === "lost";
     this.#state = { kind: "released", confirmed };
-    if (!wasLost) this.#onEnd(this);
+    if (!wasLost) this.#forget();
     return confirmed;
   }
 
@@ -138,17 +142,19 @@ export class Holding implements LockKeeper {
     if (this.#state.kind !== "held") return;
     const error = this.lostError(reason);
     this.#state = { kind: "lost", reason, error };
-    const { resources, fencingToken } = this.#grant;
+    const { fencingToken, target } = this.#grant;
+    const { resources } = target;
     const heldMs = this.#heldMs();
     void this.#releaseKeys();
-    this.#onEnd(this);
+    this.#forget();
     this.#engine.events.tell("lost", () => ({ resources, fencingToken, reason, heldMs }));
     this.#controller?.abort(error);
   }
 
   lostError(reason: LossReason): LockLostError {
     if (this.#state.kind === "lost") return this.#state.error;
-    const { resources, fencingToken } = this.#grant;
+    const { fencingToken, target } = this.#grant;
+    const { resources } = target;
     return new LockLostError({ resources, fencingToken, reason, heldMs: this.#heldMs() });
   }
 
@@ -164,7 +170,7 @@ export class Holding implements LockKeeper {
     this.#extendedOn ??= new Set();
     for (const node of this.#engine.nodes.keys()) if (round.sent(node)) this.#extendedOn.add(node);
     this.#conclude(result, ttlMs, startedMs);
-    this.#onDue(this);
+    this.#renewal.reschedule(this);
     return result;
   }
 
@@ -186,7 +192,8 @@ export class Holding implements LockKeeper {
       this.#state = { kind: "held", end, renewAtMs: retryAtMs, isExtending: false };
     }
     const { clock, events } = this.#engine;
-    const { resources, fencingToken } = this.#grant;
+    const { fencingToken, target } = this.#grant;
+    const { resources } = target;
     events.tell("extend", () => ({
       resources,
       fencingToken,
@@ -196,15 +203,19 @@ export class Holding implements LockKeeper {
     }));
   }
 
+  /** It is no longer held by us, for whatever reason. */
+  #forget(): void {
+    this.#renewal.delete(this);
+    for (const queue of this.#queues) queue.free(this);
+  }
+
   #releaseKeys(): Promise<boolean> {
-    const { resources, keys, slot, token, mayHold } = this.#grant;
+    const { target, token, mayHold } = this.#grant;
     const extending = this.#underWay;
     const extendedOn = this.#extendedOn;
     const wasExtended = extending !== undefined || extendedOn !== undefined;
     return releaseEverywhere(this.#engine, {
-      resources,
-      keys,
-      slot,
+      target,
       token,
       ttlMs: this.#ttlMs,
       mayHold: wasExtended

@@ -40,7 +40,7 @@ interface Reading {
 
 export async function inspect(engine: Engine, resource: string): Promise<Inspection> {
   const { quarantine, nodeTimeout } = engine.options;
-  const keys = [...engine.keysOf([resource]), ...(quarantine ? [NODE_KEY] : [])];
+  const keys = [...engine.targetOf([resource]).keys, ...(quarantine ? [NODE_KEY] : [])];
   const replies = await runEverywhere(engine, inspectScript, {
     keys,
     args: [quarantine ? "1" : "0"],

@@ -14,7 +14,22 @@ export function lockKeyOf(keyPrefix: string, resource: string): string {
 
 /** A key beside the lock's, in the same hash slot: `{k}:name`, or `k:name` when `k` carries a hash tag of its own. */
 export function sideKeyOf(lockKey: string, name: string): string {
-  return hashTagOf(lockKey) === undefined ? `{${lockKey}}:${name}` : `${lockKey}:${name}`;
+  return `${taggedKeyOf(lockKey)}:${name}`;
+}
+
+/** Lock, fence and waiters of each resource, in the order that the scripts expect. */
+export function keysOf(keyPrefix: string, resources: readonly string[]): readonly string[] {
+  const keys: string[] = [];
+  for (const resource of resources) {
+    const key = lockKeyOf(keyPrefix, resource);
+    const tagged = taggedKeyOf(key);
+    keys.push(key, `${tagged}:${FENCE}`, `${tagged}:${WAITERS}`);
+  }
+  return keys;
+}
+
+function taggedKeyOf(lockKey: string): string {
+  return hashTagOf(lockKey) === undefined ? `{${lockKey}}` : lockKey;
 }
 
 /** True where `sideKeyOf` can keep side keys in the slot of the key: not for a stray brace without a tag. */

@@ -15,23 +15,36 @@ export class Limit {
 
   constructor(
     clock: Clock,
-    limits: { readonly timeoutMs: number; readonly signal: AbortSignal | undefined; readonly closed: AbortSignal },
+    limits: {
+      readonly startMs: number;
+      readonly timeoutMs: number;
+      readonly signal: AbortSignal | undefined;
+      readonly closed: AbortSignal;
+    },
   ) {
     this.#clock = clock;
-    this.#endMs = clock.monotonicMs() + limits.timeoutMs;
+    this.#endMs = limits.startMs + limits.timeoutMs;
     this.#signal = limits.signal;
     this.#closed = limits.closed;
   }
 
   /** Why the call must end, or undefined while it may go on; reads the clock. */
   get reason(): LimitReason | undefined {
+    return this.reasonAt(this.#clock.monotonicMs());
+  }
+
+  reasonAt(nowMs: number): LimitReason | undefined {
     if (this.#signal?.aborted === true) return "signal";
     if (this.#closed.aborted) return "closed";
-    return this.leftMs <= 0 ? "timeout" : undefined;
+    return nowMs >= this.#endMs ? "timeout" : undefined;
   }
 
   get leftMs(): number {
     return this.#endMs - this.#clock.monotonicMs();
+  }
+
+  leftAtMs(nowMs: number): number {
+    return this.#endMs - nowMs;
   }
 
   /**

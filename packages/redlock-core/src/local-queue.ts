@@ -1,6 +1,7 @@
 /**
- * The waiters of one process on one resource, first come first served. Only the first of them talks to the nodes, so a
- * hand-over costs the same however many wait here.
+ * What one process knows of one resource by itself: who of it holds the lock, and who waits for it, first come first served.
+ * Only the first of the waiters talks to the nodes, and not before the holder has gone, so a hand-over costs the same
+ * however many wait here.
  */
 import type { Vote } from "./errors.ts";
 import type { Refusal } from "./quorum.ts";
@@ -12,60 +13,109 @@ export interface Refused {
   readonly votes: readonly Vote[];
 }
 
-interface Queue {
-  readonly places: Place[];
-  /** What the nodes told the first of them, for those whose time is over before they are first. */
-  noted: Refused | undefined;
+/** A lock that is held in this process. */
+export interface LocalHolder {
+  /** For how many milliseconds it holds the resource, unless it is extended; 0: it does not any more. */
+  remaining(): number;
+  lose(reason: "forced"): void;
 }
 
 export class LocalQueues {
-  readonly #queues = new Table<Queue>();
+  readonly #queues = new Table<LocalQueue>();
 
-  /** Stands in line for the resource. */
-  enter(resource: string): Place {
-    const queue = this.#queues.get(resource) ?? { places: [], noted: undefined };
+  of(resource: string): LocalQueue {
+    const known = this.#queues.get(resource);
+    if (known !== undefined) return known;
+    const queue = new LocalQueue(this, resource);
     this.#queues.set(resource, queue);
-    const place = new Place(this, resource, queue);
-    queue.places.push(place);
+    return queue;
+  }
+
+  /** The lock of this process on the resource, if there is one. */
+  holderOf(resource: string): LocalHolder | undefined {
+    return this.#queues.get(resource)?.holder;
+  }
+
+  /** Nobody holds the resource or waits for it. */
+  forget(queue: LocalQueue): void {
+    if (this.#queues.get(queue.resource) === queue) this.#queues.delete(queue.resource);
+  }
+}
+
+export class LocalQueue {
+  readonly resource: string;
+  /** The last refusal of whoever was first, for those whose time is over before they are first. */
+  noted: Refused | undefined;
+  readonly #queues: LocalQueues;
+  readonly #places: Place[] = [];
+  #holder: LocalHolder | undefined;
+  #waiting: Set<() => void> | undefined;
+
+  constructor(queues: LocalQueues, resource: string) {
+    this.#queues = queues;
+    this.resource = resource;
+  }
+
+  get holder(): LocalHolder | undefined {
+    return this.#holder;
+  }
+
+  /** Stands in line. */
+  enter(): Place {
+    const place = new Place(this, this.#places.length === 0);
+    this.#places.push(place);
     return place;
   }
 
   leave(place: Place): void {
-    const { places } = place.queue;
-    const index = places.indexOf(place);
+    const index = this.#places.indexOf(place);
     if (index === -1) return;
-    places.splice(index, 1);
-    if (places.length === 0) this.#queues.delete(place.resource);
-    else if (index === 0) places[0]?.call();
+    this.#places.splice(index, 1);
+    if (index === 0) this.#places[0]?.call();
+    this.#tidy();
+  }
+
+  hold(holder: LocalHolder): void {
+    this.#holder = holder;
+  }
+
+  /** The lock is not held any more. */
+  free(holder: LocalHolder): void {
+    if (this.#holder !== holder) return;
+    this.#holder = undefined;
+    const waiting = this.#waiting;
+    this.#waiting = undefined;
+    for (const wake of waiting ?? []) wake();
+    this.#tidy();
+  }
+
+  /** Calls `run` when the lock that is held now is not any more; returns a function that stops that. */
+  onFree(run: () => void): () => void {
+    this.#waiting ??= new Set();
+    this.#waiting.add(run);
+    return () => {
+      this.#waiting?.delete(run);
+    };
+  }
+
+  #tidy(): void {
+    if (this.#places.length === 0 && this.#holder === undefined) this.#queues.forget(this);
   }
 }
 
 export class Place {
-  readonly resource: string;
-  readonly queue: Queue;
-  readonly #queues: LocalQueues;
+  readonly queue: LocalQueue;
   #isFirst: boolean;
   #called: (() => void) | undefined;
 
-  constructor(queues: LocalQueues, resource: string, queue: Queue) {
-    this.#queues = queues;
-    this.resource = resource;
+  constructor(queue: LocalQueue, isFirst: boolean) {
     this.queue = queue;
-    this.#isFirst = queue.places.length === 0;
+    this.#isFirst = isFirst;
   }
 
   /** Everybody before has left. */
   get isFirst(): boolean {
     return this.#isFirst;
-  }
-
-  /** The last refusal of whoever was first. */
-  get noted(): Refused | undefined {
-    return this.queue.noted;
-  }
-
-  note(refused: Refused): void {
-    this.queue.noted = refused;
   }
 
   untilFirst(): Promise<void> {
@@ -82,6 +132,6 @@ export class Place {
 
   /** Leaves the line, wherever in it; idempotent. */
   leave(): void {
-    this.#queues.leave(this);
+    this.queue.leave(this);
   }
 }

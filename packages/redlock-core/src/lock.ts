@@ -32,10 +32,14 @@ export class Lock implements AsyncDisposable {
 
   /** Made by `Redlock` only. */
   constructor(
-    facts: { readonly resources: readonly string[]; readonly token: string; readonly fencingToken: number },
+    facts: {
+      readonly target: { readonly resources: readonly string[] };
+      readonly token: string;
+      readonly fencingToken: number;
+    },
     keeper: LockKeeper,
   ) {
-    this.resources = facts.resources;
+    this.resources = facts.target.resources;
     this.token = facts.token;
     this.fencingToken = facts.fencingToken;
     this.#keeper = keeper;

@@ -46,6 +46,12 @@ export interface LockNode {
   eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown>;
   /** Calls `listener` for each message on `channel`; resolves when the node has confirmed. Without it waiters poll. */
   subscribe?(channel: string, listener: (message: string) => void): Promise<() => void>;
+  /**
+   * Gives up the connection and opens another one: called when a request was not answered in time and nothing came from the
+   * node for long after it, so that the connection is likely to be dead without having been closed (half-open). Without it
+   * such a node counts as silent until its adapter finds out by itself.
+   */
+  reconnect?(): void;
   /** Calls `listener` after every change of `state`. Returns a function that stops that. */
   onStateChange(listener: () => void): () => void;
   /** Closes the connections that the adapter opened, and only these. */

@@ -18,7 +18,7 @@ import { Holding } from "./holding.ts";
 import { type Inspection, inspect } from "./inspect.ts";
 import { lockKeyOf, sideKeyOf } from "./keys.ts";
 import { Limit } from "./limit.ts";
-import { LocalQueues } from "./local-queue.ts";
+import { type LocalQueue, LocalQueues } from "./local-queue.ts";
 import type { Lock } from "./lock.ts";
 import { countsReceivers, type NodeScript } from "./node.ts";
 import { type NodeSource, toNodes } from "./nodes/connect.ts";
@@ -37,7 +37,6 @@ import { systemRandom } from "./random.ts";
 import { Renewal } from "./renewal.ts";
 import { type NodeReply, runEverywhere } from "./run.ts";
 import { forceReleaseScript } from "./scripts/force-release.lua.ts";
-import { Table } from "./table.ts";
 import { untilTurn } from "./turn.ts";
 
 /** Above this a quorum is slower than it is safe; no deployment that we know of has more than nine. */
@@ -59,8 +58,6 @@ export class Redlock implements AsyncDisposable {
   readonly #queues: LocalQueues = new LocalQueues();
   readonly #renewal: Renewal;
   readonly #closing: AbortController = new AbortController();
-  readonly #holders = new Table<Holding>();
-  readonly #waitingForLocal = new Map<string, Set<() => void>>();
   #openCalls = 0;
   #onLastCall: () => void = () => undefined;
   readonly #context: AcquisitionContext;
@@ -92,8 +89,7 @@ export class Redlock implements AsyncDisposable {
       hints: this.#hints,
       queues: this.#queues,
       closed: this.#closing.signal,
-      heldLocallyMs: (resource) => this.#holders.get(resource)?.remaining() ?? 0,
-      onLocallyFree: (resource, run) => this.#onLocallyFree(resource, run),
+      hold: (grant, resolved, queue) => this.#hold(grant, resolved, queue),
     };
     this.#stopListening = connected.map((node) =>
       node.onStateChange(() => {
@@ -132,7 +128,7 @@ export class Redlock implements AsyncDisposable {
    * answered, and with `signal.reason` when the caller cancels. Release it, or let it go with `await using`.
    */
   acquire(resources: string | readonly string[], options?: AcquireOptions): Promise<Lock> {
-    return this.#acquire(resources, options, this.#engine.options.autoExtend);
+    return this.#take(resources, options, this.#engine.options.autoExtend);
   }
 
   /** One attempt, no waiting: the lock, or null when somebody else has it. Rejects when too few nodes answered. */
@@ -140,14 +136,12 @@ export class Redlock implements AsyncDisposable {
     resources: string | readonly string[],
     options?: Omit<AcquireOptions, "timeout">,
   ): Promise<Lock | null> {
-    const names = resolveResources(resources);
-    const resolved = resolveAcquireOptions(
-      { ...options, timeout: 0 },
-      this.#engine.options,
-      this.#engine.options.autoExtend,
-    );
-    const taken = await this.#take(names, resolved);
-    return taken instanceof LockHeldError ? null : taken;
+    try {
+      return await this.#take(resources, { ...options, timeout: 0 }, this.#engine.options.autoExtend);
+    } catch (error) {
+      if (error instanceof LockHeldError && error !== options?.signal?.reason) return null;
+      throw error;
+    }
   }
 
   /**
@@ -160,7 +154,7 @@ export class Redlock implements AsyncDisposable {
     options?: AcquireOptions,
   ): Promise<Result> {
     if (typeof routine !== "function") throw new TypeError(`routine must be a function, got ${typeof routine}`);
-    const lock = await this.#acquire(resources, options, true);
+    const lock = await this.#take(resources, options, true);
     try {
       return await routine(lock);
     } finally {
@@ -182,14 +176,17 @@ export class Redlock implements AsyncDisposable {
     const { signal, order } = resolveAcquireOptions(options, this.#engine.options, false);
     this.#assertOpen(names, signal);
     const limit = new Limit(this.#engine.clock, {
+      startMs: this.#engine.clock.monotonicMs(),
       timeoutMs: Number.POSITIVE_INFINITY,
       signal,
       closed: this.#closing.signal,
     });
     try {
-      const outcome = await this.#tracked(untilTurn(this.#engine, this.#hints, { resource, order, limit }));
+      this.#openCalls += 1;
+      const outcome = await untilTurn(this.#engine, this.#hints, { resource, order, limit });
       if (outcome === "turn") return;
     } finally {
+      this.#callEnded();
       limit.dispose();
     }
     signal?.throwIfAborted();
@@ -213,7 +210,7 @@ export class Redlock implements AsyncDisposable {
     this.#assertOpen([name]);
     const { options, clock, nodes } = this.#engine;
     const replies = await runEverywhere(this.#engine, forceReleaseScript, {
-      keys: this.#engine.keysOf([name]),
+      keys: this.#engine.targetOf([name]).keys,
       args: [
         String(options.fenceTtl),
         String(GRANT_TTL_MS),
@@ -222,7 +219,7 @@ export class Redlock implements AsyncDisposable {
       ],
       timeoutMs: options.nodeTimeout,
     });
-    this.#holders.get(name)?.lose("forced");
+    this.#queues.holderOf(name)?.lose("forced");
     return replies.filter((reply) => reply.ok && reply.value === 1).length >= this.#engine.quorum;
   }
 
@@ -337,44 +334,32 @@ export class Redlock implements AsyncDisposable {
     });
   }
 
-  async #acquire(
+  /** Few layers of promises: this is what a lock costs the client. */
+  async #take(
     resources: string | readonly string[],
     options: AcquireOptions | undefined,
     autoExtend: boolean,
   ): Promise<Lock> {
     const names = resolveResources(resources);
     const resolved = resolveAcquireOptions(options, this.#engine.options, autoExtend);
-    const taken = await this.#take(names, resolved);
-    if (taken instanceof LockHeldError) throw taken;
-    return taken;
-  }
-
-  async #take(names: readonly string[], options: ResolvedAcquireOptions): Promise<Lock | LockHeldError> {
-    this.#assertOpen(names, options.signal);
-    return await this.#tracked(this.#takeWhileOpen(names, options));
-  }
-
-  async #takeWhileOpen(names: readonly string[], options: ResolvedAcquireOptions): Promise<Lock | LockHeldError> {
-    const result = await acquire(this.#context, names, options);
-    if (result.kind === "held") return result.error;
-    if (result.kind === "failed") throw result.error;
-    const lock = this.#hold(result.grant, options);
-    if (this.#closed === undefined) return lock;
-    await lock.release();
-    throw new RedlockClosedError(names);
-  }
-
-  /** `close()` waits for these calls to end: they still take back what they asked for. */
-  async #tracked<Result>(call: Promise<Result>): Promise<Result> {
+    this.#assertOpen(names, resolved.signal);
     this.#openCalls += 1;
     try {
-      return await call;
+      const lock = await acquire(this.#context, names, resolved);
+      if (this.#closed === undefined) return lock;
+      await lock.release();
+      throw new RedlockClosedError(names);
     } finally {
-      this.#openCalls -= 1;
-      if (this.#openCalls === 0) this.#onLastCall();
+      this.#callEnded();
     }
   }
 
+  #callEnded(): void {
+    this.#openCalls -= 1;
+    if (this.#openCalls === 0) this.#onLastCall();
+  }
+
+  /** `close()` waits for these calls to end: they still take back what they asked for. */
   #untilCallsEnd(): Promise<void> {
     return new Promise((resolve) => {
       this.#onLastCall = resolve;
@@ -382,38 +367,10 @@ export class Redlock implements AsyncDisposable {
     });
   }
 
-  #hold(grant: Grant, options: { readonly autoExtend: boolean; readonly maxHold: number }): Lock {
-    const holding = new Holding(this.#engine, grant, {
-      autoExtend: options.autoExtend,
-      maxHold: options.maxHold,
-      onDue: (due) => this.#renewal.reschedule(due),
-      onEnd: (ended) => this.#ended(ended),
-    });
-    for (const resource of holding.resources) this.#holders.set(resource, holding);
-    this.#renewal.add(holding);
+  #hold(grant: Grant, options: ResolvedAcquireOptions, queue: LocalQueue | undefined): Lock {
+    const queues = queue === undefined ? grant.target.resources.map((resource) => this.#queues.of(resource)) : [queue];
+    const holding = new Holding(this.#engine, grant, { options, queues, renewal: this.#renewal });
     return holding.lock;
-  }
-
-  #ended(holding: Holding): void {
-    this.#renewal.delete(holding);
-    for (const resource of holding.resources) {
-      if (this.#holders.get(resource) !== holding) continue;
-      this.#holders.delete(resource);
-      const waiting = this.#waitingForLocal.get(resource);
-      if (waiting === undefined) continue;
-      this.#waitingForLocal.delete(resource);
-      for (const wake of waiting) wake();
-    }
-  }
-
-  #onLocallyFree(resource: string, run: () => void): () => void {
-    const waiting = this.#waitingForLocal.get(resource) ?? new Set();
-    this.#waitingForLocal.set(resource, waiting);
-    waiting.add(run);
-    return () => {
-      waiting.delete(run);
-      if (waiting.size === 0 && this.#waitingForLocal.get(resource) === waiting) this.#waitingForLocal.delete(resource);
-    };
   }
 
   #assertOpen(resources: readonly string[], signal?: AbortSignal): void {

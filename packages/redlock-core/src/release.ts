@@ -5,13 +5,12 @@
  * when its connection is ready, as long as the key may live.
  */
 import type { Engine } from "./engine.ts";
+import { type Operation, releaseOperation, type Target } from "./operation.ts";
 import { outcome } from "./quorum.ts";
 import { type Answer, type Observer, type RoundHandlers, startRound } from "./round.ts";
 
 export interface ReleaseRequest {
-  readonly resources: readonly string[];
-  readonly keys: readonly string[];
-  readonly slot: number;
+  readonly target: Target;
   readonly token: string;
   readonly ttlMs: number;
   /** Per node: whether it may hold a key of ours; the others are not asked. */
@@ -33,8 +32,7 @@ class Release implements RoundHandlers {
   readonly #engine: Engine;
   readonly #request: ReleaseRequest;
   readonly #resolve: (isConfirmed: boolean) => void;
-  readonly #untilMs: number;
-  readonly #args: readonly string[];
+  readonly #operation: Operation;
   readonly #asked: readonly boolean[];
   #yes = 0;
   #no = 0;
@@ -45,8 +43,7 @@ class Release implements RoundHandlers {
     this.#engine = engine;
     this.#request = request;
     this.#resolve = resolve;
-    this.#untilMs = engine.clock.monotonicMs() + request.ttlMs;
-    this.#args = ["R", String(request.resources.length), request.token];
+    this.#operation = releaseOperation(request.target, request.token);
     this.#asked = engine.nodes.map((_, node) => request.mayHold(node));
   }
 
@@ -56,8 +53,7 @@ class Release implements RoundHandlers {
       this.#resolve(false);
       return;
     }
-    const { keys, slot } = this.#request;
-    startRound(this.#engine, { keys, args: this.#args, slot }, this);
+    startRound(this.#engine, this.#operation, this);
   }
 
   only(node: number): boolean {
@@ -65,12 +61,12 @@ class Release implements RoundHandlers {
   }
 
   onUndelivered(node: number): void {
-    const { keys, slot } = this.#request;
-    this.#engine.batchers[node]?.keepUndelivered({ keys, args: this.#args, slot, untilMs: this.#untilMs });
+    const untilMs = this.#engine.clock.monotonicMs() + this.#request.ttlMs;
+    this.#engine.batchers[node]?.keepUndelivered({ operation: this.#operation, untilMs });
   }
 
   onAnswer(_node: number, answer: Answer): boolean {
-    if (answer.kind === "reply" && answer.reply.value === this.#request.resources.length) this.#yes += 1;
+    if (answer.kind === "reply" && answer.value === this.#request.target.resources.length) this.#yes += 1;
     else this.#no += 1;
     const decided = outcome({ yes: this.#yes, no: this.#no }, this.#asked.length);
     if (decided === "open") return false;

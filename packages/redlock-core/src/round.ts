@@ -4,18 +4,12 @@
  * Guaranteed: `onAnswer` is called at most once per node, and never after it returned true; a late answer counts for nothing. At the
  * deadline the nodes that did not answer are reported as failed, in one go. What was not yet sent then is never sent.
  */
-import { isRefused, type NodeReply, type Operation, operationError } from "./batcher.ts";
+import { isRefused, type NodeReply, operationError, type Question } from "./batcher.ts";
+import { Timed } from "./deadlines.ts";
 import type { Engine } from "./engine.ts";
+import type { Operation } from "./operation.ts";
 
-export interface RoundRequest {
-  readonly keys: readonly string[];
-  readonly args: readonly string[];
-  readonly slot: number;
-}
-
-export type Answer =
-  | { readonly kind: "reply"; readonly reply: NodeReply }
-  | { readonly kind: "error"; readonly message: string; readonly timedOut: boolean };
+export type Answer = NodeReply | { readonly kind: "error"; readonly message: string; readonly timedOut: boolean };
 
 /** Told exactly once for each node that is asked: its answer, also one that came after the decision, or why there is none. */
 export type Observer = (node: number, answer: Answer) => void;
@@ -40,31 +34,33 @@ export interface RoundHandlers {
 const NOT_ASKED: Answer = { kind: "error", message: "not asked: decided before", timedOut: false };
 const KEEP_ALIVE = { keepAlive: true } as const;
 
-export function startRound(engine: Engine, request: RoundRequest, handlers: RoundHandlers): Round {
+export function startRound(engine: Engine, operation: Operation, handlers: RoundHandlers): Round {
   const round = new RunningRound(engine, handlers);
-  round.ask(request);
+  round.ask(operation);
   return round;
 }
 
 /** Classes rather than closures: a round is made for each acquisition and each release, and closures were a third of their cost. */
-class RunningRound implements Round {
+class RunningRound extends Timed implements Round {
   readonly #engine: Engine;
   readonly #handlers: RoundHandlers;
-  readonly #questions: (Question | undefined)[] = [];
-  readonly #cancelDeadline: () => void;
+  readonly #questions: (RoundQuestion | undefined)[] = [];
+  #cancelDeadline: (() => void) | undefined;
   #open: number;
   #unobserved: number;
   #ended = false;
 
   constructor(engine: Engine, handlers: RoundHandlers) {
+    super();
     this.#engine = engine;
     this.#handlers = handlers;
     this.#open = engine.batchers.length;
     this.#unobserved = handlers.observe === undefined ? 0 : this.#open;
-    this.#cancelDeadline = engine.clock.schedule(handlers.timeoutMs, () => this.#onDeadline(), KEEP_ALIVE);
+    if (handlers.timeoutMs === engine.options.nodeTimeout) engine.deadlines.start(this);
+    else this.#cancelDeadline = engine.clock.schedule(handlers.timeoutMs, () => this.onDeadline(), KEEP_ALIVE);
   }
 
-  ask(request: RoundRequest): void {
+  ask(operation: Operation): void {
     const { batchers } = this.#engine;
     for (let node = 0; node < batchers.length; node += 1) {
       if (this.#handlers.only?.(node) === false) {
@@ -78,7 +74,7 @@ class RunningRound implements Round {
         if (this.#unobserved > 0) this.#observed(node, NOT_ASKED);
         continue;
       }
-      const question = new Question(this, node, request);
+      const question = new RoundQuestion(this, node, operation);
       this.#questions.push(question);
       batchers[node]?.submit(question);
     }
@@ -88,7 +84,7 @@ class RunningRound implements Round {
     return this.#questions[node]?.sent === true;
   }
 
-  answer(question: Question, answer: Answer): void {
+  answer(question: RoundQuestion, answer: Answer): void {
     if (question.isAnswered || (this.#ended && this.#unobserved === 0)) return;
     question.isAnswered = true;
     if (this.#unobserved > 0) this.#observed(question.node, answer);
@@ -96,20 +92,20 @@ class RunningRound implements Round {
     if (!this.#ended && (this.#handlers.onAnswer(question.node, answer) || this.#open === 0)) this.#end();
   }
 
-  undelivered(question: Question): void {
+  undelivered(question: RoundQuestion): void {
     this.#handlers.onUndelivered?.(question.node);
   }
 
   #observed(node: number, answer: Answer): void {
     this.#unobserved -= 1;
     this.#handlers.observe?.(node, answer);
-    if (this.#ended && this.#unobserved === 0) this.#cancelDeadline();
+    if (this.#ended && this.#unobserved === 0) this.#stopClock();
   }
 
   #end(): void {
     if (this.#ended) return;
     this.#ended = true;
-    if (this.#unobserved === 0) this.#cancelDeadline();
+    if (this.#unobserved === 0) this.#stopClock();
     if (this.#handlers.sendAnyway === true) return;
     for (const question of this.#questions) {
       if (question === undefined || question.sent) continue;
@@ -119,10 +115,16 @@ class RunningRound implements Round {
     }
   }
 
-  #onDeadline(): void {
+  #stopClock(): void {
+    this.#engine.deadlines.stop(this);
+    this.#cancelDeadline?.();
+  }
+
+  onDeadline(): void {
     const message = `no answer within ${Math.round(this.#handlers.timeoutMs)} ms`;
     for (const question of this.#questions) {
       if (question !== undefined && !question.isAnswered) {
+        if (question.sent) this.#engine.batchers[question.node]?.suspect();
         this.answer(question, { kind: "error", message, timedOut: true });
       }
     }
@@ -131,22 +133,18 @@ class RunningRound implements Round {
 }
 
 /** A round's request to one node. */
-class Question implements Operation {
-  readonly keys: readonly string[];
-  readonly args: readonly string[];
-  readonly slot: number;
+class RoundQuestion implements Question {
+  readonly operation: Operation;
   readonly node: number;
   readonly #round: RunningRound;
   abandoned = false;
   sent = false;
   isAnswered = false;
 
-  constructor(round: RunningRound, node: number, request: RoundRequest) {
+  constructor(round: RunningRound, node: number, operation: Operation) {
     this.#round = round;
     this.node = node;
-    this.keys = request.keys;
-    this.args = request.args;
-    this.slot = request.slot;
+    this.operation = operation;
   }
 
   onReply(reply: NodeReply): void {
@@ -162,5 +160,5 @@ class Question implements Operation {
 
 function answerOf(reply: NodeReply): Answer {
   const message = operationError(reply);
-  return message === undefined ? { kind: "reply", reply } : { kind: "error", message, timedOut: false };
+  return message === undefined ? reply : { kind: "error", message, timedOut: false };
 }

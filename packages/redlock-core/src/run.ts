@@ -1,4 +1,5 @@
 /** A script of somebody else's on every node: what the sibling packages build their own majority decisions on. */
+import type { Batcher } from "./batcher.ts";
 import type { Engine } from "./engine.ts";
 import type { LockNode, NodeScript } from "./node.ts";
 
@@ -17,7 +18,7 @@ export interface RunRequest {
 
 /** Resolves when every node has answered, the answers are enough, or the time is over. */
 export function runEverywhere(engine: Engine, script: NodeScript, request: RunRequest): Promise<readonly NodeReply[]> {
-  const rounds = engine.nodes.map((node) => runOn(engine, node, script, request));
+  const rounds = engine.batchers.map((batcher) => runOn(engine, batcher, script, request));
   const { enough } = request;
   if (enough === undefined) return Promise.all(rounds);
   return new Promise((resolve, reject) => {
@@ -33,13 +34,20 @@ export function runEverywhere(engine: Engine, script: NodeScript, request: RunRe
   });
 }
 
-async function runOn(engine: Engine, node: LockNode, script: NodeScript, request: RunRequest): Promise<NodeReply> {
+async function runOn(engine: Engine, batcher: Batcher, script: NodeScript, request: RunRequest): Promise<NodeReply> {
+  const { node } = batcher;
   const startedMs = engine.clock.monotonicMs();
   const deadline = startDeadline(engine, request.timeoutMs);
   try {
     if (node.state === "connecting") await untilSettled(node, deadline.over);
-    const value = await Promise.race([node.eval(script, request.keys, request.args), deadline.over]);
-    if (value === TIMED_OUT) throw new Error(`no answer within ${Math.round(request.timeoutMs)} ms`);
+    const answer = node.eval(script, request.keys, request.args);
+    const heard = (): void => batcher.heard();
+    answer.then(heard, heard);
+    const value = await Promise.race([answer, deadline.over]);
+    if (value === TIMED_OUT) {
+      batcher.suspect();
+      throw new Error(`no answer within ${Math.round(request.timeoutMs)} ms`);
+    }
     return { node: node.name, ms: engine.clock.monotonicMs() - startedMs, ok: true, value };
   } catch (error) {
     const reason = error instanceof Error ? error : new Error(String(error));

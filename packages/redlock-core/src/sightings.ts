@@ -1,5 +1,5 @@
 /** What a client has seen of fencing tokens and of the nodes' clocks; both only make a ballot's first guess better. */
-import { DIGITS_PER_PROCESS, nextBallot } from "./ballot.ts";
+import { CLAMP_US, DIGITS_PER_PROCESS, nextBallot } from "./ballot.ts";
 import { median } from "./quorum.ts";
 import type { Random } from "./random.ts";
 
@@ -7,19 +7,32 @@ import type { Random } from "./random.ts";
 const MAX_RESOURCES = 10_000;
 
 export class Sightings {
+  /** Tokens that nodes stored above our ballots: a clock somewhere is or was wrong. Seldom more than a few. */
   readonly #lastSeen = new Map<string, number>();
   readonly #processDigits: number;
   #offsetUs = 0;
+  /** The last ballot that this process proposed by its clock, for whatever resource. */
+  #lastProposed = 0;
 
   constructor(random: Random) {
     this.#processDigits = Math.floor(random.fraction() * DIGITS_PER_PROCESS);
   }
 
-  /** A ballot above everything seen for each of the resources. */
+  /** A ballot above everything proposed before, and above what was seen for each of the resources. */
   ballot(resources: readonly string[], wallMs: number): number {
+    this.#lastProposed = nextBallot({
+      lastSeen: this.#lastProposed,
+      wallMs,
+      offsetUs: this.#offsetUs,
+      processDigits: this.#processDigits,
+    });
+    if (this.#lastSeen.size === 0) return this.#lastProposed;
     let lastSeen = 0;
     for (const resource of resources) lastSeen = Math.max(lastSeen, this.#lastSeen.get(resource) ?? 0);
-    return nextBallot({ lastSeen, wallMs, offsetUs: this.#offsetUs, processDigits: this.#processDigits });
+    if (lastSeen < this.#lastProposed) return this.#lastProposed;
+    const ballot = nextBallot({ lastSeen, wallMs, offsetUs: this.#offsetUs, processDigits: this.#processDigits });
+    this.see(resources, ballot);
+    return ballot;
   }
 
   /** The place in the queue of somebody who comes now: microseconds by the nodes' clock, as well as we know it. */
@@ -27,6 +40,7 @@ export class Sightings {
     return Math.max(0, Math.floor(wallMs * 1_000 + this.#offsetUs));
   }
 
+  /** A node stores a fencing token that is not below our ballot. */
   see(resources: readonly string[], fencingToken: number): void {
     for (const resource of resources) {
       const before = this.#lastSeen.get(resource) ?? 0;
@@ -43,6 +57,9 @@ export class Sightings {
 
   /** Corrects the clock's offset by what enough nodes reported to end an attempt. */
   seeNodeTimes(nodeTimesUs: readonly number[], wallMs: number): void {
-    if (nodeTimesUs.length > 0) this.#offsetUs = median(nodeTimesUs) - wallMs * 1_000;
+    if (nodeTimesUs.length === 0) return;
+    this.#offsetUs = median(nodeTimesUs) - wallMs * 1_000;
+    // Proposed by a clock that was ahead: the nodes would refuse what is above it as well.
+    if (this.#lastProposed > this.order(wallMs) + CLAMP_US) this.#lastProposed = 0;
   }
 }

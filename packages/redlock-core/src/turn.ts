@@ -8,6 +8,7 @@
 import type { Engine } from "./engine.ts";
 import type { Hints } from "./hints.ts";
 import type { Limit } from "./limit.ts";
+import { type Target, waitOperation } from "./operation.ts";
 import { startRound } from "./round.ts";
 import { Waiter } from "./waiting.ts";
 
@@ -17,14 +18,13 @@ export async function untilTurn(
   request: { readonly resource: string; readonly order: number | undefined; readonly limit: Limit },
 ): Promise<"turn" | "cancelled"> {
   const { limit } = request;
-  const keys = engine.keysOf([request.resource]);
-  const slot = engine.slotOf([request.resource]);
+  const target = engine.targetOf([request.resource]);
   await limit.until(hints.open());
   const waiter = new Waiter(engine, hints, request.order ?? engine.sightings.order(engine.clock.wallMs()));
-  const freeInMs = await limit.until(enrol(engine, waiter, { keys, slot }));
+  const freeInMs = await limit.until(enrol(engine, waiter, target));
   if (freeInMs !== undefined) await waiter.untilTurn(freeInMs, limit, "quorum");
   if (limit.reason !== undefined) {
-    waiter.leave({ count: 1, keys, slot });
+    waiter.leave(target);
     return "cancelled";
   }
   waiter.close();
@@ -32,28 +32,20 @@ export async function untilTurn(
 }
 
 /** Resolves with the milliseconds until each node's key expires, Infinity where that is not known. */
-function enrol(
-  engine: Engine,
-  waiter: Waiter,
-  request: { readonly keys: readonly string[]; readonly slot: number },
-): Promise<readonly number[]> {
+function enrol(engine: Engine, waiter: Waiter, target: Target): Promise<readonly number[]> {
   const freeInMs = engine.nodes.map(() => Number.POSITIVE_INFINITY);
   let open = freeInMs.length;
   return new Promise((resolve) => {
-    startRound(
-      engine,
-      { ...request, args: ["W", "1", waiter.member, String(waiter.order)] },
-      {
-        timeoutMs: engine.options.nodeTimeout,
-        onAnswer: (node, answer) => {
-          const pttl = answer.kind === "reply" ? Number(answer.reply.value) : -1;
-          // Free now, or reserved for whoever is first: the hint decides, not the clock.
-          freeInMs[node] = pttl === -1 ? Number.POSITIVE_INFINITY : Math.max(pttl, 0);
-          open -= 1;
-          if (open === 0) resolve(freeInMs);
-          return open === 0;
-        },
+    startRound(engine, waitOperation(target, waiter), {
+      timeoutMs: engine.options.nodeTimeout,
+      onAnswer: (node, answer) => {
+        const pttl = answer.kind === "reply" ? Number(answer.value) : -1;
+        // Free now, or reserved for whoever is first: the hint decides, not the clock.
+        freeInMs[node] = pttl === -1 ? Number.POSITIVE_INFINITY : Math.max(pttl, 0);
+        open -= 1;
+        if (open === 0) resolve(freeInMs);
+        return open === 0;
       },
-    );
+    });
   });
 }

@@ -55,6 +55,11 @@ export function renewTimeoutMs(ttlMs: number): number {
   return ttlMs / 6;
 }
 
+/** A connection from which nothing came for this long after a request was not answered in time is taken for dead. */
+export function deadConnectionMs(nodeTimeoutMs: number): number {
+  return Math.max(20 * nodeTimeoutMs, 15_000);
+}
+
 /** Renewals due within this window travel together, so that many locks cost a handful of commands per interval. */
 export function renewWindowMs(ttlMs: number): number {
   return ttlMs / 12;

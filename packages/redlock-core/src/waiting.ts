@@ -10,6 +10,7 @@ import type { Engine } from "./engine.ts";
 import { GRANT_TTL_MS } from "./engine.ts";
 import type { Hints } from "./hints.ts";
 import type { Limit } from "./limit.ts";
+import { leaveOperation, type Target } from "./operation.ts";
 import { quorumFreeMs } from "./quorum.ts";
 import { startRound } from "./round.ts";
 
@@ -95,12 +96,11 @@ export class Waiter {
    * Takes the waiter out of the queues of all nodes, with a reservation that it may have. Where that does not arrive, its turn
    * comes to nobody, and is passed on then (hints.ts).
    */
-  leave(resources: { readonly count: number; readonly keys: readonly string[]; readonly slot: number }): void {
+  leave(target: Target): void {
     this.close();
-    startRound(
-      this.#engine,
-      { keys: resources.keys, slot: resources.slot, args: ["L", String(resources.count), this.member] },
-      { timeoutMs: this.#engine.options.nodeTimeout, onAnswer: () => false },
-    );
+    startRound(this.#engine, leaveOperation(target, this.member), {
+      timeoutMs: this.#engine.options.nodeTimeout,
+      onAnswer: () => false,
+    });
   }
 }

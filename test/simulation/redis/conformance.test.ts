@@ -5,6 +5,15 @@
 import { type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { keysOf } from "../../../packages/redlock-core/src/keys.ts";
+import {
+  acquireOperation,
+  extendOperation,
+  leaveOperation,
+  type Operation,
+  releaseOperation,
+  waitOperation,
+} from "../../../packages/redlock-core/src/operation.ts";
 import { SeededRandom } from "../world/random.ts";
 import { evaluate } from "./scripts.ts";
 import { SCRIPTS } from "./scripts-under-test.ts";
@@ -142,27 +151,29 @@ describe("the simulated Redis", () => {
     await subscriber.subscribe(...channels);
     const pair = new Pair(await runIdOf(), channels);
     const baseUs = Date.now() * 1_000;
-    const tokens = ["t1", "t2", "t3"].map((name) => name.padEnd(40, "0"));
-    const ballot = (): string => String(baseUs + random.integer(-50, 50) * 20_000);
-    const ttl = (): string => String(random.integer(20_000, 90_000));
-    const operation = (): { keys: string[]; args: string[] } => {
+    const tokens = ["a1", "b2", "c3"].map((name) => name.padEnd(40, "0"));
+    const ballot = (): number => baseUs + random.integer(-50, 50) * 20_000;
+    const ttlMs = (): number => random.integer(20_000, 90_000);
+    const operation = (): Operation => {
       const resources = random.chance(0.8) ? [random.pick(RESOURCES)] : ["a", "b"];
-      const keys = resources.flatMap(keysOf);
-      const count = String(resources.length);
+      const target = { resources, keys: keysOf("", resources), slot: 0 };
       const member = `x:redlock:${random.pick(["p", "q", "gone"])}#${random.integer(1, 3)}`;
+      const order = baseUs + random.integer(0, 9);
       const token = random.pick(tokens);
-      switch (random.pick(["A", "A", "A", "E", "E", "R", "R", "L"])) {
+      switch (random.pick(["A", "A", "A", "E", "E", "R", "R", "L", "W"])) {
         case "A": {
           const waits = random.chance(0.6);
-          const order = String(baseUs + random.integer(0, 9));
-          return { keys, args: ["A", count, token, ttl(), ballot(), waits ? member : "", order] };
+          const facts = { token, ttlMs: ttlMs(), ballot: ballot(), order, member: waits ? member : undefined };
+          return acquireOperation(target, facts);
         }
         case "E":
-          return { keys, args: ["E", count, token, ttl(), ballot()] };
+          return extendOperation(target, { token, ttlMs: ttlMs(), fencingToken: ballot() });
         case "R":
-          return { keys, args: ["R", count, token] };
+          return releaseOperation(target, token);
+        case "W":
+          return waitOperation(target, { order, member });
         default:
-          return { keys, args: ["L", count, member] };
+          return leaveOperation(target, member);
       }
     };
     const same = async (request: Request): Promise<void> => {
@@ -170,16 +181,16 @@ describe("the simulated Redis", () => {
       expect(simulated).toEqual(real);
     };
     for (let step = 0; step < 700; step += 1) {
-      if (random.chance(0.05)) await pair.delete(random.pick(RESOURCES.flatMap(keysOf)));
+      if (random.chance(0.05)) await pair.delete(random.pick(keysOf("", RESOURCES)));
       if (random.chance(0.01)) await pair.delete("{x}:node");
       if (random.chance(0.02)) await pair.set(random.pick(RESOURCES), "reserved:not a number", 60_000);
       if (random.chance(0.03)) {
-        const keys = keysOf(random.pick(RESOURCES));
+        const keys = keysOf("", [random.pick(RESOURCES)]);
         await same({ source: forceRelease, keys, args: ["86400000", "30000", "1", String(baseUs)] });
         continue;
       }
       if (random.chance(0.05)) {
-        await same({ source: inspect, keys: [...keysOf(random.pick(RESOURCES)), "{x}:node"], args: ["1"] });
+        await same({ source: inspect, keys: [...keysOf("", [random.pick(RESOURCES)]), "{x}:node"], args: ["1"] });
         continue;
       }
       const quarantine = random.chance(0.5) ? "60000" : "0";
@@ -188,13 +199,8 @@ describe("the simulated Redis", () => {
         source: batch,
         keys: [...(quarantine === "0" ? [] : ["{x}:node"]), ...operations.flatMap(({ keys }) => keys)],
         args: [
-          quarantine,
-          "86400000",
-          "500000",
-          "30000",
-          random.pick(["0", "1"]),
-          "60000",
-          ...operations.flatMap(({ args }) => args),
+          `${quarantine} 86400000 500000 30000 ${random.pick(["0", "1"])} 60000`,
+          ...operations.map(({ text }) => text),
         ],
       });
     }
@@ -206,6 +212,14 @@ describe("the simulated Redis", () => {
     [
       "SET k v NX PX 20000",
       "return {redis.call('SET', KEYS[1], 'a', 'NX', 'PX', 20000), redis.call('SET', KEYS[1], 'b', 'PX', 20000, 'NX')}",
+    ],
+    [
+      "SET k v PX 20000 GET",
+      "return {redis.call('SET', KEYS[1], 'a', 'PX', 20000, 'GET'), redis.call('SET', KEYS[1], 'b', 'PX', 20000, 'GET'), redis.call('GET', KEYS[1])}",
+    ],
+    [
+      "SET k v GET of a hash",
+      "redis.call('HSET', KEYS[1], 'f', '1') return redis.pcall('SET', KEYS[1], 'a', 'PX', 20000, 'GET').err",
     ],
     ["a hash as a string", "redis.call('HSET', KEYS[1], 'f', '1') return redis.call('GET', KEYS[1])"],
     ["a ttl of nothing", "return redis.call('SET', KEYS[1], 'a', 'PX', 0)"],
@@ -302,8 +316,3 @@ describe("the simulated Redis", () => {
     expect(pair.store.dump().length).toBeGreaterThan(3);
   });
 });
-
-function keysOf(resource: string): string[] {
-  const base = resource.startsWith("{") ? resource : `{${resource}}`;
-  return [resource, `${base}:fence`, `${base}:waiters`];
-}

@@ -143,20 +143,22 @@ export class Store {
   }
 
   #set([key = "", text = "", ...options]: readonly string[]): Reply {
-    let [ttlMs, onlyNew]: [number | undefined, boolean] = [undefined, false];
+    let [ttlMs, onlyNew, replies]: [number | undefined, boolean, boolean] = [undefined, false, false];
     for (let at = 0; at < options.length; at += 1) {
       const option = options[at]?.toUpperCase();
       if (option === "NX") onlyNew = true;
+      else if (option === "GET") replies = true;
       else if (option === "PX") {
         at += 1;
         ttlMs = integer(options[at]);
       } else throw new TypeError(`SET ${option ?? ""} is not simulated`);
     }
     if (ttlMs !== undefined && ttlMs <= 0) throw new ReplyError("ERR invalid expire time in 'set' command");
-    if (onlyNew && this.#find(key) !== undefined) return null;
+    const before = replies ? this.call("GET", [key]) : null;
+    if (onlyNew && this.#find(key) !== undefined) return before;
     const expiresMs = ttlMs === undefined ? undefined : this.#nowMs() + ttlMs;
     this.#entries.set(key, { value: { type: "string", text }, expiresMs });
-    return new Status("OK");
+    return replies ? before : new Status("OK");
   }
 
   #pttl(key: string): number {

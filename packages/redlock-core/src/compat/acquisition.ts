@@ -5,9 +5,10 @@
  * During the pauses it stands in the queue of waiters, so that a lock that is released is handed over at once, first come
  * first served. What is asked because of a hint is not one of the `retryCount` attempts.
  */
-import { type AttemptResult, attempt, type Grant } from "../attempt.ts";
+import { attempt, type Grant, isCorrectable, MAX_CORRECTIONS, type RefusedAttempt } from "../attempt.ts";
 import { readClock } from "../clock.ts";
 import { Limit } from "../limit.ts";
+import { leaveOperation, type Target } from "../operation.ts";
 import { releaseEverywhere } from "../release.ts";
 import { startRound } from "../round.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../validity.ts";
@@ -19,9 +20,6 @@ import { VoteCount } from "./vote-count.ts";
 /** With `retryCount: -1` the list of attempts would grow for ever. */
 const MAX_ATTEMPTS_KEPT = 1_000;
 
-/** Corrections of the ballot, and of a script cache that was flushed, follow at once and are not attempts. */
-const MAX_CORRECTIONS = 5;
-
 export const NO_QUORUM = "The operation was unable to achieve a quorum during its retry window.";
 
 export interface Acquired {
@@ -30,16 +28,14 @@ export interface Acquired {
   readonly attempts: readonly Promise<ExecutionStats>[];
 }
 
-type Refused = AttemptResult & { readonly kind: "refused" };
 type Asked =
   | { readonly kind: "granted"; readonly grant: Grant; readonly end: LeaseEnd; readonly stats: Promise<ExecutionStats> }
-  | { readonly kind: "refused"; readonly refused: Refused; readonly stats: Promise<ExecutionStats> };
+  | { readonly kind: "refused"; readonly refused: RefusedAttempt; readonly stats: Promise<ExecutionStats> };
 
 export class Acquisition {
   readonly #shared: SharedEngine;
   readonly #resources: readonly string[];
-  readonly #keys: readonly string[];
-  readonly #slot: number;
+  readonly #target: Target;
   readonly #duration: number;
   readonly #settings: Settings;
   readonly #onError: (error: Error) => void;
@@ -58,8 +54,7 @@ export class Acquisition {
     const { engine } = shared;
     this.#shared = shared;
     this.#resources = request.resources;
-    this.#keys = engine.keysOf(request.resources);
-    this.#slot = engine.slotOf(request.resources);
+    this.#target = engine.targetOf(request.resources);
     this.#duration = request.duration;
     this.#settings = request.settings;
     this.#onError = request.onError;
@@ -91,15 +86,12 @@ export class Acquisition {
     const { engine } = this.#shared;
     this.#waiter?.close();
     const votes = this.#countVotes();
-    startRound(
-      engine,
-      {
-        keys: this.#keys,
-        slot: this.#slot,
-        args: ["L", String(this.#resources.length), this.#waiter?.member ?? ""],
-      },
-      { timeoutMs: engine.options.nodeTimeout, sendAnyway: true, observe: votes.observe, onAnswer: () => true },
-    );
+    startRound(engine, leaveOperation(this.#target, this.#waiter?.member ?? ""), {
+      timeoutMs: engine.options.nodeTimeout,
+      sendAnyway: true,
+      observe: votes.observe,
+      onAnswer: () => true,
+    });
     await votes.settle();
   }
 
@@ -117,7 +109,7 @@ export class Acquisition {
   }
 
   /** Waits for the next attempt's time; a grant that a hint led to ends it early. */
-  async #pause(refused: Refused): Promise<(Asked & { kind: "granted" }) | undefined> {
+  async #pause(refused: RefusedAttempt): Promise<(Asked & { kind: "granted" }) | undefined> {
     const { engine, hints } = this.#shared;
     const pause = startPause(this.#shared, this.#settings);
     try {
@@ -154,9 +146,8 @@ export class Acquisition {
       this.#waiter?.reset();
       const end = leaseEnd(readClock(engine.clock), this.#duration, this.#settings.driftFactor);
       const result = await attempt(engine, {
-        resources: this.#resources,
-        keys: this.#keys,
-        slot: this.#slot,
+        target: this.#target,
+        asked: readClock(engine.clock),
         ttlMs: this.#duration,
         timeoutMs: engine.options.nodeTimeout,
         order: this.#order,
@@ -170,17 +161,12 @@ export class Acquisition {
         void releaseEverywhere(engine, result.grant);
         return { kind: "refused", refused: TOO_LATE, stats };
       }
-      const isCorrectable = result.refusal === "ballot" || result.votes.some(isNoScript);
-      if (!isCorrectable || corrections === MAX_CORRECTIONS) return { kind: "refused", refused: result, stats };
+      if (!isCorrectable(result) || corrections === MAX_CORRECTIONS) return { kind: "refused", refused: result, stats };
     }
   }
 }
 
-const TOO_LATE: Refused = { kind: "refused", refusal: "unreachable", votes: [], freeInMs: [] };
-
-function isNoScript(vote: { readonly error?: string }): boolean {
-  return vote.error?.startsWith("NOSCRIPT") === true;
-}
+const TOO_LATE: RefusedAttempt = { kind: "refused", refusal: "unreachable", votes: [], freeInMs: [] };
 
 /** Adds an attempt to a list that is bounded. */
 export function remember(attempts: Promise<ExecutionStats>[], stats: Promise<ExecutionStats>): void {
@@ -196,7 +182,7 @@ export function startPause(
   const { clock, random } = engine;
   const jitterMs = Math.floor((random.fraction() * 2 - 1) * settings.retryJitter);
   const timeoutMs = Math.max(0, settings.retryDelay + jitterMs);
-  return new Limit(clock, { timeoutMs, signal: undefined, closed });
+  return new Limit(clock, { startMs: clock.monotonicMs(), timeoutMs, signal: undefined, closed });
 }
 
 export async function untilOver(pause: Limit): Promise<void> {

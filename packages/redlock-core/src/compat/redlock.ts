@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { EventEmitter } from "node:events";
 import { readClock } from "../clock.ts";
 import { type ExtendResult, extendRound } from "../extend.ts";
+import type { Target } from "../operation.ts";
 import { resolveResources } from "../options.ts";
 import { releaseEverywhere } from "../release.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
@@ -310,7 +311,7 @@ export class Redlock extends EventEmitter {
     const shared = this.#shared();
     const { engine } = shared;
     const request = requestOf(lock, shared);
-    const votes = this.#countVotes(shared, request.resources.length, Number);
+    const votes = this.#countVotes(shared, request.target.resources.length, Number);
     const end = ends.get(lock);
     const ttlMs = end === undefined ? engine.options.maxTtl : Math.max(1, remainingMs(end, readClock(engine.clock)));
     const isReleased = await releaseEverywhere(engine, {
@@ -327,7 +328,7 @@ export class Redlock extends EventEmitter {
   async #extendOnce(lock: Lock, options: { readonly duration: number; readonly end: LeaseEnd }): Promise<Voted> {
     const shared = this.#shared();
     const request = requestOf(lock, shared);
-    const count = request.resources.length;
+    const count = request.target.resources.length;
     const votes = this.#countVotes(shared, count, (value) => (value === 1 ? count : 0));
     const round = extendRound(shared.engine, {
       ...request,
@@ -361,17 +362,8 @@ function decisionOf(result: ExtendResult): Voted["decision"] {
   return result.kind === "lost" ? "never" : "against";
 }
 
-function requestOf(
-  lock: Lock,
-  { engine }: SharedEngine,
-): {
-  readonly resources: readonly string[];
-  readonly keys: readonly string[];
-  readonly slot: number;
-  readonly token: string;
-} {
-  const resources = namesOf(lock.resources);
-  return { resources, keys: engine.keysOf(resources), slot: engine.slotOf(resources), token: lock.value };
+function requestOf(lock: Lock, { engine }: SharedEngine): { readonly target: Target; readonly token: string } {
+  return { target: engine.targetOf(namesOf(lock.resources)), token: lock.value };
 }
 
 /** `expiration` may have been set by hand, to 0 above all. */

@@ -95,7 +95,7 @@ export class VoteCount {
       const { state, lastError } = this.#shared.engine.nodes[node] ?? {};
       return state === "down" ? new Error("Connection is closed.", { cause: lastError }) : new Error(answer.message);
     }
-    const { value, quarantineLeftMs } = answer.reply;
+    const { value, quarantineLeftMs } = answer;
     const { resourceCount } = this.#rules;
     const applied = this.#rules.applied(value);
     if (applied !== resourceCount) {

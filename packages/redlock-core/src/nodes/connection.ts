@@ -58,8 +58,3 @@ export class LoadedScripts {
 export function reconnectDelayMs(failures: number): number {
   return Math.min(50 * 2 ** Math.min(failures, 10), 1_000);
 }
-
-/** A connection that leaves a request unanswered for this long is taken for dead (half-open) and replaced. */
-export function deadSocketMs(nodeTimeoutMs: number): number {
-  return Math.max(20 * nodeTimeoutMs, 15_000);
-}

@@ -7,8 +7,9 @@
  * used nor closed.
  */
 import type { LockNode, NodeScript, NodeState } from "../node.ts";
+import { deadConnectionMs } from "../validity.ts";
 import type { NodeSettings } from "./connect.ts";
-import { deadSocketMs, LoadedScripts, reconnectDelayMs, StateTeller } from "./connection.ts";
+import { LoadedScripts, reconnectDelayMs, StateTeller } from "./connection.ts";
 
 /** The part of ioredis that is used; both major versions have it. */
 export interface IoredisClient {
@@ -34,9 +35,8 @@ export interface IoredisConnectOptions {
 
 interface Connection {
   readonly status: string;
-  readonly stream?: { unref?: () => void };
+  readonly stream?: { unref?: () => void; destroy?: (error: Error) => void };
   readonly reconnectTimeout?: { unref?: () => void } | null;
-  readonly socketTimeoutTimer?: { unref?: () => void } | undefined;
   on(event: string, listener: (...args: never[]) => void): unknown;
   evalsha(sha1: string, keyCount: number, ...args: string[]): Promise<unknown>;
   script(command: "LOAD", source: string): Promise<unknown>;
@@ -92,7 +92,7 @@ export class IoredisNode implements LockNode {
     const keyPrefix = options.keyPrefix ?? options.redisOptions?.keyPrefix ?? "";
     const source = client as unknown as { duplicate(...args: unknown[]): Connection };
     const opener: Opener = (purpose) => {
-      const overrides = overridesFor(purpose, settings);
+      const overrides = overridesFor(purpose, settings, isCluster);
       if (!isCluster) return source.duplicate(overrides);
       return source.duplicate([], {
         ...clusterOverrides(purpose),
@@ -133,16 +133,16 @@ export class IoredisNode implements LockNode {
       }
     }
     try {
-      const answer = connection.evalsha(script.sha1, keys.length, ...keys, ...args);
-      connection.socketTimeoutTimer?.unref?.();
-      return await answer;
+      return await connection.evalsha(script.sha1, keys.length, ...keys, ...args);
     } catch (error) {
       this.#scripts.forgetIfMissing(error);
       throw error;
-    } finally {
-      // An answer starts the timer again for those that are still owed.
-      connection.socketTimeoutTimer?.unref?.();
     }
+  }
+
+  /** The other end may never confirm an orderly end. Of a Cluster, ioredis watches each connection by itself. */
+  reconnect(): void {
+    if (!this.isCluster) this.#connection?.stream?.destroy?.(new Error("no answer for too long"));
   }
 
   async subscribe(channel: string, listener: (message: string) => void): Promise<() => void> {
@@ -213,15 +213,13 @@ export class IoredisNode implements LockNode {
  * way does, by its timer. The connections of a Cluster are out of reach: they do, until they are closed.
  */
 function letProcessEnd(connection: Connection): void {
-  connection.on("connect", () => {
-    connection.stream?.unref?.();
-    connection.socketTimeoutTimer?.unref?.();
-  });
+  connection.on("connect", () => connection.stream?.unref?.());
   connection.on("reconnecting", () => connection.reconnectTimeout?.unref?.());
 }
 
-function overridesFor(purpose: Purpose, settings: NodeSettings): object {
+function overridesFor(purpose: Purpose, settings: NodeSettings, isCluster = false): object {
   const forMessages = purpose === "messages";
+  const isWatched = forMessages || !isCluster;
   return {
     lazyConnect: false,
     monitor: false,
@@ -236,7 +234,8 @@ function overridesFor(purpose: Purpose, settings: NodeSettings): object {
     autoResubscribe: true,
     maxRetriesPerRequest: forMessages ? null : 0,
     commandTimeout: undefined,
-    socketTimeout: forMessages ? undefined : deadSocketMs(settings.nodeTimeoutMs),
+    // A timer and a listener for every command: only where nobody else watches.
+    socketTimeout: isWatched ? undefined : deadConnectionMs(settings.nodeTimeoutMs),
     retryStrategy: reconnectDelayMs,
     reconnectOnError: null,
   };

@@ -118,6 +118,12 @@ export class NodeRedisNode implements LockNode {
     };
   }
 
+  reconnect(): void {
+    if (this.#isClosed) return;
+    destroy(this.#connection);
+    this.#connection.connect().catch((error: unknown) => this.#teller.noteError(error));
+  }
+
   onStateChange(listener: () => void): () => void {
     return this.#teller.onChange(listener);
   }

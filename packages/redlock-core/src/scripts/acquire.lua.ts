@@ -1,8 +1,8 @@
 /**
- * Defines `acquire(first, count, a)`: votes on one attempt, all resources or none.
+ * Defines `acquire(first, count, token, ttl, ballot, order, member)`: votes on one attempt, all resources or none.
  *
- * Per resource KEYS[first], +1, +2: the lock, its stored fencing token, its waiters. ARGV from `a`: token, ttl in ms,
- * ballot, member ('' if it does not wait here), order.
+ * Per resource KEYS[first], +1, +2: the lock, its stored fencing token, its waiters. `ttl` in ms; `member`: '' if it does not
+ * wait here.
  *
  * Replies
  *   1                     granted: every lock key holds the token, every fence holds the ballot
@@ -12,7 +12,8 @@
  *   {3}                   ahead: the ballot is too far above both the node's time and the stored token
  *
  * Numbers are stored as the decimal text that the client sent: printing a Lua number would lose digits. No expiry is ever
- * shortened: only a missing key or a reservation is replaced.
+ * shortened: only a missing key or a reservation is replaced. Ballots are written first and compared with what they replace:
+ * one call less than to read before, and what is not granted puts them back. Calls are what a script costs.
  */
 export const acquire: string = /* lua */ `
 local function mayTake(first, member, order)
@@ -41,20 +42,40 @@ local function deny(first, count, index, member, order)
   return {0, index, pttl, askAgainMs(first + 3 * index, pttl)}
 end
 
-local function acquire(first, count, a)
-  local token, ttl, ballotText, member, order = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], tonumber(ARGV[a + 4])
-  local ballot, stored, queued = tonumber(ballotText), 0, false
+local function largestFence(first, count)
+  local largest = 0
+  for i = 0, count - 1 do largest = math.max(largest, tonumber(call('GET', KEYS[first + 3 * i + 1])) or 0) end
+  return largest
+end
+
+local function storeBallot(first, count, ballot, ballotText)
+  local before = {}
+  for i = 0, count - 1 do
+    before[i] = call('SET', KEYS[first + 3 * i + 1], ballotText, 'PX', fenceTtl, 'GET')
+    if before[i] and tonumber(before[i]) >= ballot then
+      for j = 0, i do
+        local fence = KEYS[first + 3 * j + 1]
+        if before[j] then call('SET', fence, before[j], 'PX', fenceTtl) else call('DEL', fence) end
+      end
+      return false
+    end
+  end
+  return true
+end
+
+local function acquire(first, count, token, ttl, ballotText, orderText, member)
+  local order, ballot, queued = tonumber(orderText), tonumber(ballotText), false
   for i = 0, count - 1 do
     local allowed, contended = mayTake(first + 3 * i, member, order)
     if not allowed then return deny(first, count, i, member, order) end
     queued = queued or contended
-    stored = math.max(stored, tonumber(call('GET', KEYS[first + 3 * i + 1])) or 0)
   end
-  if stored >= ballot then return {2, string.format('%.0f', stored)} end
-  if ballot > stored + clampUs and ballot > nowUs + clampUs then return {3} end
+  if ballot > nowUs + clampUs and ballot > largestFence(first, count) + clampUs then return {3} end
+  if not storeBallot(first, count, ballot, ballotText) then
+    return {2, string.format('%.0f', largestFence(first, count))}
+  end
   for i = 0, count - 1 do
     call('SET', KEYS[first + 3 * i], token, 'PX', ttl)
-    call('SET', KEYS[first + 3 * i + 1], ballotText, 'PX', fenceTtl)
     if queued and member ~= '' then call('ZREM', KEYS[first + 3 * i + 2], member) end
   end
   return 1

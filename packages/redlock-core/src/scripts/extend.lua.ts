@@ -1,7 +1,7 @@
 /**
- * Defines `extend(first, count, a)`: prolongs the holder's lease, all resources or none.
+ * Defines `extend(first, count, ttl, ballot, token)`: prolongs the holder's lease, all resources or none.
  *
- * KEYS as in acquire; ARGV from `a`: token, ttl in ms, the fencing token of the grant.
+ * KEYS as in acquire; `ttl` in ms; `ballot`: the fencing token of the grant.
  *
  * Replies
  *   1              every key still held the token; it lives for at least ttl from now
@@ -18,9 +18,8 @@ local function mayRepair(value, fenceKey, ballot, forced)
   return quarantineLeftMs > 0 and forced < ballot
 end
 
-local function extend(first, count, a)
-  local token, ttl, ballotText = ARGV[a], tonumber(ARGV[a + 1]), ARGV[a + 2]
-  local ballot, missing = tonumber(ballotText), false
+local function extend(first, count, ttlText, ballotText, token)
+  local ttl, ballot, missing = tonumber(ttlText), tonumber(ballotText), false
   for i = 0, count - 1 do
     local value, fenceKey = call('GET', KEYS[first + 3 * i]), KEYS[first + 3 * i + 1]
     if value ~= token then

@@ -64,6 +64,9 @@ local function handOver(first)
 end
 
 local function handOverFreed()
+  local queues = {}
+  for n, first in ipairs(freed) do queues[n] = KEYS[first + 2] end
+  if #queues == 0 or (#queues <= 1000 and call('EXISTS', unpack(queues)) == 0) then return end
   for _, first in ipairs(freed) do pcall(handOver, first) end
 end
 `;

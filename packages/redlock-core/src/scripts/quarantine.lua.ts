@@ -8,15 +8,14 @@
  * FLUSHALL, an empty replica promoted) or names another process (restart from a snapshot, failover to a stale replica),
  * or lies in the future (the clock was set back), the time starts again.
  *
- * KEYS[1] the node's hash (only if quarantineMs > 0); ARGV[1] quarantineMs, 0 switches it off.
+ * KEYS[1] the node's hash (only if `quarantineMs` > 0; 0 switches it off).
  */
 export const quarantine: string = /* lua */ `
 local time = call('TIME')
 local nowUs = time[1] * 1000000 + time[2]
-local quarantineMs = tonumber(ARGV[1])
 local quarantineLeftMs = 0
 if quarantineMs > 0 then
-  local runId = string.match(call('INFO', 'server'), 'run_id:(%x+)')
+  local runId = match(call('INFO', 'server'), 'run_id:(%x+)')
   local seen = call('HMGET', KEYS[1], 'run_id', 'since')
   local since = tonumber(seen[2])
   if seen[1] ~= runId or not since or since > nowUs then

@@ -1,16 +1,16 @@
 /**
- * Defines `release(first, count, a)`, `leave(first, count, a)` and `wait(first, count, a)`.
+ * Defines three operations:
  *
- * release: ARGV a: token. Deletes the lock keys that hold the token; replies how many did.
- * leave:   ARGV a: member. Takes a waiter out, with the reservation that it may have; replies 1.
- * wait:    ARGV a: member, order. Enrols a waiter that attempts nothing itself; replies when to ask again if no hint comes, in ms
- *          (-1: unknown).
+ * release(first, count, token)        deletes the lock keys that hold the token; replies how many did
+ * leave(first, count, member)         takes a waiter out, with the reservation that it may have; replies 1
+ * wait(first, count, order, member)   enrols a waiter that attempts nothing itself; replies when to ask again if no hint comes, in
+ *                                     ms (-1: unknown)
  */
 export const release: string = /* lua */ `
-local function release(first, count, a)
+local function release(first, count, token)
   local deleted = 0
   for i = 0, count - 1 do
-    if call('GET', KEYS[first + 3 * i]) == ARGV[a] then
+    if call('GET', KEYS[first + 3 * i]) == token then
       deleted = deleted + call('DEL', KEYS[first + 3 * i])
       freed[#freed + 1] = first + 3 * i
     end
@@ -18,16 +18,16 @@ local function release(first, count, a)
   return deleted
 end
 
-local function wait(first, count, a)
+local function wait(first, count, orderText, member)
   for i = 0, count - 1 do
-    enrol(first + 3 * i, tonumber(ARGV[a + 1]), ARGV[a], call('PTTL', KEYS[first + 3 * i]))
+    enrol(first + 3 * i, tonumber(orderText), member, call('PTTL', KEYS[first + 3 * i]))
     freed[#freed + 1] = first + 3 * i
   end
   return askAgainMs(first, call('PTTL', KEYS[first]))
 end
 
-local function leave(first, count, a)
-  for i = 0, count - 1 do withdraw(first + 3 * i, ARGV[a]) end
+local function leave(first, count, member)
+  for i = 0, count - 1 do withdraw(first + 3 * i, member) end
   return 1
 end
 `;
