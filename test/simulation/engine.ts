@@ -1,19 +1,5 @@
-/**
- * Loads the packages' real sources, bundled in memory; with a mutation, one exact piece of text is replaced in one file first. Production
- * code has no hook for this, and a mutation whose text is not there exactly once fails loudly.
- */
-import { readFile } from "node:fs/promises";
-import { createRequire } from "node:module";
-import { fileURLToPath } from "node:url";
-import { compileFunction } from "node:vm";
-import { build } from "esbuild";
-
-export interface SourcePatch {
-  /** Below `packages/`. */
-  readonly file: string;
-  readonly find: string;
-  readonly replace: string;
-}
+/** The packages under simulation: their real sources, as they are or mutated (sources.ts). */
+import { loadSources, type SourcePatch } from "./sources.ts";
 
 export interface Engine {
   readonly core: typeof import("@x/redlock-core");
@@ -21,60 +7,15 @@ export interface Engine {
   readonly scheduler: typeof import("@x/leader/scheduler");
 }
 
-const packages = fileURLToPath(new URL("../../packages/", import.meta.url));
-const sources: Readonly<Record<string, string>> = {
-  "@x/redlock-core": `${packages}redlock-core/src/index.ts`,
-  "@x/leader": `${packages}leader/src/index.ts`,
-  "@x/leader/scheduler": `${packages}leader/src/scheduler/index.ts`,
+const names: Readonly<Record<string, string>> = {
+  "@x/redlock-core": "redlock-core/src/index.ts",
+  "@x/leader": "leader/src/index.ts",
+  "@x/leader/scheduler": "leader/src/scheduler/index.ts",
 };
 
 export async function loadEngine(patches: readonly SourcePatch[] = []): Promise<Engine> {
-  const applied = new Set<SourcePatch>();
-  const bundle = await build({
-    stdin: {
-      contents: Object.keys(sources)
-        .map((name) => `export * as ${name.split("/").at(-1)?.replace("redlock-", "") ?? ""} from "${name}";`)
-        .join("\n"),
-      resolveDir: packages,
-    },
-    bundle: true,
-    write: false,
-    platform: "node",
-    format: "cjs",
-    target: "node20",
-    external: ["ioredis", "redis", "pino"],
-    define: { "import.meta.url": JSON.stringify(import.meta.url) },
-    logLevel: "silent",
-    plugins: [
-      {
-        name: "real-sources",
-        setup(builder) {
-          builder.onResolve({ filter: /^@x\// }, ({ path }) => ({ path: sources[path] ?? path }));
-          builder.onLoad({ filter: /packages\/[^/]+\/src\/.*\.ts$/ }, async ({ path }) => {
-            let contents = await readFile(path, "utf8");
-            for (const patch of patches) {
-              if (path !== packages + patch.file) continue;
-              const parts = contents.split(patch.find);
-              if (parts.length !== 2) {
-                throw new Error(
-                  `${patch.file} must contain ${JSON.stringify(patch.find)} once, not ${parts.length - 1} times`,
-                );
-              }
-              contents = parts.join(patch.replace);
-              applied.add(patch);
-            }
-            return { contents, loader: "ts" };
-          });
-        },
-      },
-    ],
-  });
-  const missing = patches.find((patch) => !applied.has(patch));
-  if (missing !== undefined) throw new Error(`no source was loaded from packages/${missing.file}`);
-  const module: { exports: Partial<Engine> } = { exports: {} };
-  const run = compileFunction(bundle.outputFiles[0]?.text ?? "", ["module", "exports", "require"], {
-    filename: "packages.cjs",
-  });
-  run(module, module.exports, createRequire(`${packages}redlock-core/src/index.ts`));
-  return module.exports as Engine;
+  const contents = Object.keys(names)
+    .map((name) => `export * as ${name.split("/").at(-1)?.replace("redlock-", "") ?? ""} from "${name}";`)
+    .join("\n");
+  return await loadSources({ contents, names }, patches);
 }

@@ -1,9 +1,10 @@
 /**
- * Every protection of the protocol, and how to take it away: a piece of the real source is replaced while it is loaded (engine.ts). Without it
+ * Every protection of the protocol, and how to take it away: a piece of the real source is replaced while it is loaded (sources.ts). Without it
  * some invariant must break, by random search or in a directed schedule; otherwise it is untested, or not needed.
  */
-import type { SourcePatch } from "./engine.ts";
+
 import type { Subject } from "./search.ts";
+import type { SourcePatch } from "./sources.ts";
 
 export interface Mutation {
   readonly protection: string;
