@@ -2,16 +2,14 @@
 import { runDirected } from "./directed.ts";
 import { loadEngine } from "./engine.ts";
 import type { Mutation } from "./mutations.ts";
-import type { ScheduleResult } from "./schedule.ts";
 import { search } from "./search.ts";
 
 export interface MutationResult {
-  readonly mutation: Mutation;
+  readonly mutation: { readonly protection: string };
   /** Random schedules until the first violation; undefined: none in the budget. */
   readonly random: { readonly runs: number; readonly invariant: string } | undefined;
-  /** What the directed schedule, if there is one, found. */
+  /** What the directed schedule, or the schedules with a focus, found, if there are such. */
   readonly directed: { readonly name: string; readonly invariant: string | undefined } | undefined;
-  readonly example: ScheduleResult | undefined;
 }
 
 /** `budget`: random schedules at most; they are left out where a directed schedule has found it and `quick` is set. */
@@ -34,7 +32,6 @@ export async function runMutation(
         ? undefined
         : { runs: first.run, invariant: first.result.violation.invariant },
     directed: story === undefined ? undefined : { name: story.seed, invariant: story.violation?.invariant },
-    example: first?.result ?? story,
   };
 }
 

@@ -5,6 +5,11 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { DIRECTED, runDirected } from "./directed.ts";
 import { type Engine, loadEngine } from "./engine.ts";
+import { loadLanes } from "./lanes/load.ts";
+import { runLaneMutation } from "./lanes/mutation-run.ts";
+import { LANE_MUTATIONS } from "./lanes/mutations.ts";
+import { laneText } from "./lanes/report.ts";
+import { searchLanes } from "./lanes/search.ts";
 import { isCaught, type MutationResult, runMutation } from "./mutation-run.ts";
 import { MUTATIONS } from "./mutations.ts";
 import { timelinePage } from "./report/svg.ts";
@@ -13,16 +18,20 @@ import { timelineText } from "./report/text.ts";
 import type { ScheduleResult } from "./schedule.ts";
 import { runOf, type Subject, search } from "./search.ts";
 
+const LOCK_RUNS = 2_000;
+const LANE_RUNS = 300;
+
 const HELP = `npm run simulate -- [options]
 
 Runs the real lock code in a seeded virtual world full of faults and checks every invariant after every step.
 
   --seed S       seeds are S/1, S/2, …; a seed with a slash replays that one schedule, with its timeline (default: drawn)
-  --runs N       schedules (default 2000)
+  --runs N       schedules (default 2000; lanes: 300)
   --nodes N      nodes of every schedule (default: 1 to 5, drawn)
+  --lanes        the lanes of exclusive workers, on a real redis-server, instead of locks
   --elections    leader elections and their schedulers instead of locks
   --minutes M    simulated minutes of faults per schedule (default: a few leases)
-  --mutations    takes each protection away instead and shows which invariant breaks
+  --mutations    takes each protection away instead and shows which invariant breaks; with --lanes: only the lanes'
   --only TEXT    with --mutations: only protections whose name contains TEXT
   --out FOLDER   where pictures of violations go (default: a temporary folder)
 `;
@@ -34,6 +43,7 @@ const { values } = parseArgs({
     nodes: { type: "string" },
     minutes: { type: "string" },
     elections: { type: "boolean", default: false },
+    lanes: { type: "boolean", default: false },
     mutations: { type: "boolean", default: false },
     only: { type: "string", default: "" },
     out: { type: "string", default: join(tmpdir(), "x-simulation") },
@@ -58,6 +68,8 @@ function numberOf(name: string, text: string | undefined, least: number): number
 
 const seed = values.seed ?? Math.floor(Math.random() * 2 ** 32).toString(36);
 const world = { nodeCount: numberOf("nodes", values.nodes, 1), minutes: numberOf("minutes", values.minutes, 0) };
+
+const runsAsked = numberOf("runs", values.runs, 1);
 
 const subject: Subject = values.elections ? "elections" : "locks";
 
@@ -88,7 +100,7 @@ async function simulate(engine: Engine): Promise<boolean> {
   const startedMs = performance.now();
   const found = await search(engine, {
     seed,
-    runs: numberOf("runs", values.runs, 1) ?? 2_000,
+    runs: runsAsked ?? LOCK_RUNS,
     subject,
     ...world,
     onResult: (_result, done) => {
@@ -112,20 +124,49 @@ async function simulate(engine: Engine): Promise<boolean> {
   return false;
 }
 
+async function simulateLanes(): Promise<boolean> {
+  const found = await searchLanes(await loadLanes(), {
+    seed,
+    runs: runsAsked ?? LANE_RUNS,
+    onResult: (_result, done) => showProgress(`${done} schedules`),
+  });
+  showProgress("");
+  const { handedOut, parked, seconds, violation } = found;
+  print(
+    `seed ${seed}: ${found.runs} schedules (${handedOut} jobs handed out, ${parked} parked) in ${seconds.toFixed(1)} s`,
+  );
+  if (violation === undefined) {
+    print("no invariant broke");
+    return true;
+  }
+  print(`replay with: npm run simulate -- --lanes --seed ${violation.seed}\n`);
+  print(laneText(violation));
+  return false;
+}
+
 async function mutate(): Promise<boolean> {
   const results: MutationResult[] = [];
-  const budget = numberOf("runs", values.runs, 1) ?? 2_000;
-  for (const mutation of MUTATIONS.filter(({ protection }) => protection.includes(values.only))) {
+  const isAskedFor = ({ protection }: { readonly protection: string }): boolean => protection.includes(values.only);
+  for (const mutation of values.lanes ? [] : MUTATIONS.filter(isAskedFor)) {
     showProgress(`${mutation.protection} …`);
-    results.push(await runMutation(mutation, { seed, budget, quick: false }));
+    results.push(await runMutation(mutation, { seed, budget: runsAsked ?? LOCK_RUNS, quick: false }));
+  }
+  for (const mutation of LANE_MUTATIONS.filter(isAskedFor)) {
+    showProgress(`${mutation.protection} …`);
+    results.push(await runLaneMutation(mutation, { seed, budget: runsAsked ?? LANE_RUNS, quick: false }));
   }
   showProgress("");
-  print(`seed ${seed}, at most ${budget} random schedules each\n`);
+  print(`seed ${seed}, at most ${runsAsked ?? `${LOCK_RUNS} (lanes: ${LANE_RUNS})`} random schedules each\n`);
   print(mutationTable(results));
   const caught = results.filter(isCaught);
   print(`\n${caught.length} of ${results.length} caught`);
   return caught.length === results.length;
 }
 
+async function main(): Promise<boolean> {
+  if (values.mutations) return await mutate();
+  return await (values.lanes ? simulateLanes() : simulate(await loadEngine()));
+}
+
 if (values.help) print(HELP);
-else process.exitCode = (values.mutations ? await mutate() : await simulate(await loadEngine())) ? 0 : 1;
+else process.exitCode = (await main()) ? 0 : 1;

@@ -1,56 +1,63 @@
-import { type RedisServer, startRedis } from "@x/test-support";
-import { ExclusiveWorker } from "@x/workers";
-import { Queue } from "bullmq";
-import { Redis } from "ioredis";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { SeededRandom } from "../world/random.ts";
-import { type LaneData, LaneRun } from "./lanes.ts";
+import { describe, expect, it } from "vitest";
+import { isCaught } from "../mutation-run.ts";
+import { loadLanes } from "./load.ts";
+import { runLaneMutation } from "./mutation-run.ts";
+import { LANE_MUTATIONS } from "./mutations.ts";
+import { laneText } from "./report.ts";
+import { searchLanes } from "./search.ts";
+import { type Focus, STEPS, type Step } from "./setting.ts";
 
 const SEED = process.env["SIMULATION_SEED"] ?? "ci";
-const RUNS = Number(process.env["LANE_RUNS"] ?? 12);
-let server: RedisServer;
-let redis: Redis;
+const RUNS = Number(process.env["LANE_RUNS"] ?? 80);
+const code = await loadLanes();
 
-beforeAll(async () => {
-  server = await startRedis();
-  redis = new Redis({ path: server.path });
-});
-
-afterAll(async () => {
-  redis?.disconnect();
-  await server?.stop();
-});
+const focuses = new Map<string, Focus>(
+  LANE_MUTATIONS.flatMap(({ focus }) => (focus === undefined ? [] : [[focus.name, focus] as const])),
+);
 
 describe("lanes, step by step", () => {
-  it.each(Array.from({ length: RUNS }, (_, run) => `${SEED}/${run}`))(
-    "keep order and exclusion, lose nothing and get stuck nowhere: %s",
-    async (seed) => {
-      const random = new SeededRandom(seed);
-      const name = seed.replace("/", "-");
-      const connection = { path: server.path, maxRetriesPerRequest: null };
-      const queue = new Queue<LaneData>(name, { connection });
-      const workers = [1, 2].map(
-        () =>
-          new ExclusiveWorker<LaneData>(name, () => Promise.resolve(), {
-            connection,
-            key: "k",
-            onFailure: "block",
-            autorun: false,
-            recheckInterval: 100,
-            maxStalledCount: 1_000,
-            skipStalledCheck: true,
-          }),
-      );
-      for (const worker of workers) worker.on("error", () => undefined);
-      const run = new LaneRun({ random, redis, queue, workers });
-      try {
-        await run.run(150);
-      } finally {
-        await Promise.all(workers.map((worker) => worker.close()));
-        await queue.close();
-      }
-      expect(run.problems, run.log.join("\n")).toEqual([]);
-      expect(run.completed).toBeGreaterThan(2);
+  it("keep every invariant in random schedules of every step", { timeout: 600_000 }, async () => {
+    const taken = new Set<Step>();
+    const found = await searchLanes(code, {
+      seed: SEED,
+      runs: RUNS,
+      onResult: ({ steps }) => {
+        for (const step of steps.keys()) taken.add(step);
+      },
+    });
+    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
+    expect(found.handedOut).toBeGreaterThan(10 * found.runs);
+    expect(found.parked).toBeGreaterThan(found.runs);
+    expect(STEPS.filter((step) => !taken.has(step))).toEqual([]);
+  });
+
+  it.each([...focuses])("keep every invariant where it is hard: %s", async (_name, focus) => {
+    const found = await searchLanes(code, { seed: SEED, runs: 8, focus });
+    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
+  });
+
+  it("replay from their seed", async () => {
+    const logs: (readonly string[])[] = [];
+    for (let time = 0; time < 2; time += 1) {
+      await searchLanes(code, { seed: "replay/1", runs: 1, onResult: ({ log }) => logs.push(log) });
+    }
+    expect(logs[1]).toEqual(logs[0]);
+    expect(logs[0]?.length).toBeGreaterThan(50);
+  });
+});
+
+describe("mutations of the lane", () => {
+  it.each(LANE_MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(
+    "breaks an invariant without: %s",
+    { timeout: 120_000 },
+    async (_protection, mutation) => {
+      const result = await runLaneMutation(mutation, { seed: SEED, budget: 200, quick: true });
+      expect(isCaught(result)).toBe(true);
     },
   );
+
+  it("fails loudly when the text to replace is not there once", async () => {
+    const patch = { file: "workers/src/scripts/lane.lua.ts", find: "call", replace: "call" };
+    await expect(loadLanes([patch])).rejects.toThrow('must contain "call" once');
+  });
 });

@@ -1,0 +1,180 @@
+/** The invariants of the lanes. Each throws when it does not hold. */
+import type { LaneModel, ModelJob, ModelKey } from "./model.ts";
+import type { Place, Snapshot } from "./snapshot.ts";
+
+export type Invariant =
+  /** Two jobs of a key at once. */
+  | "exclusion"
+  /** A key whose job has stalled, or waits for its retry (block, halt) or its lock, was given to another. */
+  | "kept key"
+  | "order"
+  /** A job started on a key that is paused, or stopped by a failure (halt). */
+  | "stopped key"
+  /** A job came twice, or before its time. */
+  | "handed out once"
+  /** A job that could run was not handed out. */
+  | "nothing stuck"
+  /** A job that was given its key, or has stalled, came after others that wait. */
+  | "next in front"
+  /** A job is nowhere, in two places, or where it should not be. */
+  | "nothing lost"
+  /** A job that waits for its retry or its time has another delay than it was given. */
+  | "delay kept"
+  /** Parking and yielding count as an attempt. */
+  | "counting"
+  /** What the lane tells of the job is not what it should be. */
+  | "facts"
+  /** A process that has lost its job could still end it. */
+  | "late end"
+  /** Keys of the lane stay for ever. */
+  | "nothing left behind"
+  /** A command failed. */
+  | "no error";
+
+export class LaneViolation extends Error {
+  readonly invariant: Invariant;
+
+  constructor(invariant: Invariant, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.invariant = invariant;
+  }
+}
+
+export interface HandOut {
+  readonly id: string;
+  readonly keys: readonly string[];
+  readonly order: number | undefined;
+  readonly attemptsStarted: number;
+}
+
+export function checkHandOut(model: LaneModel, handOut: HandOut, before: Snapshot, nowMs: number): void {
+  const { id } = handOut;
+  const job = model.open.get(id);
+  if (job === undefined) throw new LaneViolation("handed out once", `${id} came after it had ended`);
+  if (job.phase === "running") throw new LaneViolation("handed out once", `${id} came while it runs`);
+  if (job.phase === "waiting for children")
+    throw new LaneViolation("handed out once", `${id} came before its children`);
+  if (job.phase === "delayed" && job.dueMs > nowMs) throw new LaneViolation("handed out once", `${id} came too early`);
+  for (const name of job.keys) checkKey(model, job, name);
+  checkFront(model, job, before);
+  if (handOut.attemptsStarted !== job.starts + 1) {
+    throw new LaneViolation("counting", `${id} was started ${job.starts + 1} times, not ${handOut.attemptsStarted}`);
+  }
+  if (handOut.order !== job.order || handOut.keys.join() !== job.keys.toSorted().join()) {
+    throw new LaneViolation(
+      "facts",
+      `${id} came with keys ${handOut.keys.join()} and order ${handOut.order ?? "none"}`,
+    );
+  }
+}
+
+function checkKey(model: LaneModel, job: ModelJob, name: string): void {
+  const { owner, stop } = model.key(name);
+  if (owner !== undefined && owner !== job.id) {
+    const { phase } = model.job(owner);
+    const invariant = phase === "running" ? "exclusion" : "kept key";
+    throw new LaneViolation(invariant, `${job.id} of ${name} was handed out, but ${owner} has it and is ${phase}`);
+  }
+  if (isStopped(stop, job)) throw new LaneViolation("stopped key", `${job.id} was handed out, but ${name} is stopped`);
+  for (const other of model.open.values()) {
+    if (!other.keys.includes(name) || other.starts > 0 || !isOrdered(other, job, name)) continue;
+    const isPassed = job.starts === 0 ? other.number < job.number : job.behind.includes(other);
+    if (isPassed) throw new LaneViolation("order", `${job.id} of ${name} began before ${other.id}`);
+  }
+}
+
+/** Does this key keep them in order? Jobs of different priority, or with one and several keys then, may come in any. */
+function isOrdered(a: ModelJob, b: ModelJob, key: string): boolean {
+  if (a.displaced.has(key) || b.displaced.has(key)) return false;
+  const isAlike = a.keys.length > 1 === b.keys.length > 1;
+  return a.priority === b.priority && (isAlike || a.priority === 0);
+}
+
+/** Of those that wait in the queue itself, whoever has its keys and was put in front comes first. */
+function checkFront(model: LaneModel, job: ModelJob, { places, holders }: Snapshot): void {
+  const hasKeys = ({ id, keys }: ModelJob): boolean => keys.every((key) => holders.get(key) === id);
+  if (places.get(job.id) !== "wait" || model.front.has(job.id) || hasKeys(job)) return;
+  const passed = [...model.front].find((id) => places.get(id) === "wait" && hasKeys(model.job(id)));
+  if (passed !== undefined) throw new LaneViolation("next in front", `${job.id} came before ${passed}`);
+}
+
+/** Nothing was handed out: then nothing can have been ready. */
+export function checkIdle(model: LaneModel, nowMs: number): void {
+  const ready = [...model.open.values()].filter(
+    (job) => job.phase === "ready" || (job.phase === "delayed" && job.dueMs <= nowMs),
+  );
+  const isFree = (job: ModelJob): boolean =>
+    job.keys.every((name) => {
+      const key = model.key(name);
+      if (key.stop?.isVague === true || isStopped(key.stop, job)) return false;
+      return key.owner === job.id || (key.owner === undefined && key.healsAtMs <= nowMs);
+    });
+  for (const job of ready) {
+    const isNext = ready.every((other) => other === job || isPassedBy(other, job));
+    if (isFree(job) && (model.owns(job) || isNext))
+      throw new LaneViolation("nothing stuck", `${job.id} could run, and does not`);
+  }
+  for (const group of groupsOf(ready)) {
+    if (!group.every(isFree)) continue;
+    // A job that comes back to a lost line may stand before jobs with several keys, which then need its timer.
+    if (group.some(({ displaced }) => displaced.size > 0) && group.some(({ keys }) => keys.length > 1)) continue;
+    throw new LaneViolation(
+      "nothing stuck",
+      `none of ${group.map(({ id }) => id).join(", ")} runs, and their keys are free`,
+    );
+  }
+}
+
+/** Is it certain that `job`, which has not begun, comes before `other` on every key that they share? */
+function isPassedBy(other: ModelJob, job: ModelJob): boolean {
+  const shared = job.keys.filter((name) => other.keys.includes(name));
+  return shared.every(
+    (name) =>
+      job.starts === 0 &&
+      other.starts === 0 &&
+      job.priority === 0 &&
+      other.priority === 0 &&
+      job.number < other.number &&
+      isOrdered(job, other, name),
+  );
+}
+
+/** Jobs that may wait for each other, through the keys that they share. */
+function groupsOf(jobs: readonly ModelJob[]): ModelJob[][] {
+  const groups: ModelJob[][] = [];
+  for (const job of jobs) {
+    const touched = groups.filter((group) => group.some(({ keys }) => keys.some((name) => job.keys.includes(name))));
+    for (const group of touched) groups.splice(groups.indexOf(group), 1);
+    groups.push([...touched.flat(), job]);
+  }
+  return groups;
+}
+
+function isStopped(stop: ModelKey["stop"], job: ModelJob): boolean {
+  return stop !== undefined && !stop.isVague && stop.holder !== job.id;
+}
+
+const PLACES: Readonly<Record<ModelJob["phase"], readonly Place[]>> = {
+  ready: ["wait", "prioritized", "delayed"],
+  running: ["active"],
+  delayed: ["wait", "prioritized", "delayed"],
+  "waiting for children": ["waiting-children"],
+};
+
+export function checkPlaces(model: LaneModel, { places, doubles, dues }: Snapshot, nowMs: number): void {
+  const [double] = doubles;
+  if (double !== undefined) throw new LaneViolation("nothing lost", `${double} is in two places`);
+  for (const job of model.open.values()) {
+    const place = places.get(job.id);
+    if (place === undefined || !PLACES[job.phase].includes(place)) {
+      throw new LaneViolation("nothing lost", `${job.id} should be ${job.phase} and is ${place ?? "nowhere"}`);
+    }
+    const early = job.dueMs - (dues.get(job.id) ?? job.dueMs);
+    if (job.phase === "delayed" && job.dueMs > nowMs && early !== 0) {
+      throw new LaneViolation("delay kept", `${job.id} will come ${early} ms too early`);
+    }
+  }
+  for (const [id, place] of places) {
+    if (!model.open.has(id)) throw new LaneViolation("nothing lost", `${id} has ended, and is ${place}`);
+  }
+}

@@ -1,0 +1,238 @@
+/** What should be true of every job and every key, told step by step; what it means for the next hand-out is in checks.ts. */
+import type { OnFailure } from "../../../packages/workers/src/compose.ts";
+import { NEAR_MS } from "./setting.ts";
+import type { Snapshot } from "./snapshot.ts";
+
+export interface ModelJob {
+  readonly id: string;
+  readonly keys: readonly string[];
+  /** Jobs are numbered as they are added. */
+  readonly number: number;
+  readonly priority: number;
+  readonly attempts: number;
+  readonly parent: string | undefined;
+  phase: "ready" | "running" | "delayed" | "waiting for children";
+  /** Of a delayed job. */
+  dueMs: number;
+  starts: number;
+  /** Its place in line for its locks, to be told when it comes back. */
+  order: number | undefined;
+  /** It gave its keys up for a while: these jobs, which stood in line then, come first. */
+  behind: readonly ModelJob[];
+  /** Keys in whose line its place is not known: it was lost by hand, or is that of a delayed job. */
+  readonly displaced: Set<string>;
+}
+
+export interface ModelKey {
+  /** The job that was handed out and has not given the key up: it runs, has stalled, or waits for its retry or its lock. */
+  owner: string | undefined;
+  /** Nothing starts, but for the job that had the key. `isVague`: the mark of it was lost by hand. */
+  stop: { holder: string | undefined; isVague: boolean } | undefined;
+  /** Until then it may need the timers of its jobs to move on. */
+  healsAtMs: number;
+  /** Its jobs have this key alone, and no place in its line was lost, paused or removed: the first in line comes within one interval. */
+  isRegular: boolean;
+}
+
+export class LaneModel {
+  /** Jobs that are neither completed, failed for good, nor removed. */
+  readonly open = new Map<string, ModelJob>();
+  readonly keys: ReadonlyMap<string, ModelKey>;
+  /** Jobs that were put in front of the queue. */
+  readonly front = new Set<string>();
+  readonly #onFailure: OnFailure;
+  #added = 0;
+
+  constructor(keys: readonly string[], onFailure: OnFailure) {
+    this.#onFailure = onFailure;
+    const fresh = (): ModelKey => ({ owner: undefined, stop: undefined, healsAtMs: 0, isRegular: true });
+    this.keys = new Map(keys.map((key) => [key, fresh()]));
+  }
+
+  key(name: string): ModelKey {
+    const key = this.keys.get(name);
+    if (key === undefined) throw new RangeError(`unknown key ${name}`);
+    return key;
+  }
+
+  job(id: string): ModelJob {
+    const job = this.open.get(id);
+    if (job === undefined) throw new RangeError(`job ${id} has ended`);
+    return job;
+  }
+
+  owns(job: ModelJob): boolean {
+    return job.keys.every((name) => this.key(name).owner === job.id);
+  }
+
+  inPhase(...phases: readonly ModelJob["phase"][]): ModelJob[] {
+    return [...this.open.values()].filter((job) => phases.includes(job.phase));
+  }
+
+  /** A job that takes the id of a removed one has that one's claim on a key, too: known, and harmless but for the order. */
+  add(
+    facts: Pick<ModelJob, "id" | "keys" | "priority" | "attempts" | "parent">,
+    holders: ReadonlyMap<string, string>,
+  ): void {
+    this.#added += 1;
+    const inherited = new Set(facts.keys.filter((name) => holders.get(name) === facts.id));
+    const state = { phase: "ready", dueMs: 0, starts: 0, order: undefined, behind: [], displaced: inherited } as const;
+    this.open.set(facts.id, { ...facts, ...state, number: this.#added });
+    for (const name of facts.keys) {
+      const key = this.key(name);
+      if (facts.keys.length > 1) key.isRegular = false;
+      if (inherited.has(name) && key.stop !== undefined) key.stop.holder = facts.id;
+    }
+  }
+
+  /** It was added with a delay: its place among the jobs of its keys is that of the moment when it is due. */
+  delay(id: string, dueMs: number): void {
+    const job = this.job(id);
+    job.phase = "delayed";
+    job.dueMs = dueMs;
+    for (const name of job.keys) job.displaced.add(name);
+  }
+
+  begin(job: ModelJob): void {
+    job.phase = "running";
+    job.starts += 1;
+    job.order = undefined;
+    job.behind = [];
+    this.front.delete(job.id);
+    for (const key of job.keys) this.key(key).owner = job.id;
+  }
+
+  /** Completed. */
+  complete(job: ModelJob): void {
+    this.#giveUp(job);
+    this.#end(job);
+  }
+
+  failForGood(job: ModelJob): void {
+    for (const name of this.#onFailure === "halt" ? job.keys : []) {
+      const key = this.key(name);
+      if (key.owner === job.id) key.stop ??= { holder: undefined, isVague: false };
+    }
+    this.complete(job);
+  }
+
+  /** The job goes on later: after its backoff, or at a time that its processor has chosen. */
+  postpone(job: ModelJob, why: "retry" | "delay", dueMs: number, { places }: Snapshot): void {
+    if (why === "delay" || this.#onFailure === "skip") {
+      this.#giveUp(job);
+      job.behind = this.inPhase("ready").filter(({ id }) => places.get(id) === "delayed");
+    }
+    job.phase = "delayed";
+    job.dueMs = dueMs;
+  }
+
+  /** Back to `delayed` with its keys, until its lock is free: nothing is counted. */
+  yieldTo(job: ModelJob, order: number, dueMs: number): void {
+    job.phase = "delayed";
+    job.dueMs = dueMs;
+    job.order = order;
+    job.starts -= 1;
+  }
+
+  waitForChildren(job: ModelJob): void {
+    this.#giveUp(job);
+    job.phase = "waiting for children";
+  }
+
+  /** Runs nowhere any more, and keeps its keys. */
+  stalled(job: ModelJob): void {
+    job.phase = "ready";
+    this.front.add(job.id);
+  }
+
+  /** Brought back before its time; `toFront`: by the lane, which puts it in front. */
+  hurry(job: ModelJob, nowMs: number, toFront: boolean): void {
+    job.dueMs = Math.min(job.dueMs, nowMs);
+    if (toFront) this.front.add(job.id);
+  }
+
+  /** An ended job is to run again. */
+  reopen(job: ModelJob): void {
+    job.phase = "ready";
+    this.open.set(job.id, job);
+  }
+
+  /** Without a word to the lane: removed by hand, or finished by somebody who knows no keys. */
+  vanish(job: ModelJob, nowMs: number, holders: ReadonlyMap<string, string>): void {
+    for (const name of job.keys) {
+      const key = this.key(name);
+      if (job.keys.length > 1 || holders.get(name) === job.id) this.heal(name, nowMs);
+      else if (job.phase !== "running") key.isRegular = false;
+    }
+    this.#giveUp(job);
+    this.#end(job);
+  }
+
+  heal(name: string, nowMs: number): void {
+    const key = this.key(name);
+    const intervals = key.isRegular ? 1 : 2 * (this.open.size + 2);
+    key.healsAtMs = Math.max(key.healsAtMs, nowMs + intervals * NEAR_MS);
+  }
+
+  stop(name: string, holder: string | undefined): void {
+    const key = this.key(name);
+    key.isRegular = false;
+    key.stop ??= { holder: holder !== undefined && this.open.has(holder) ? holder : undefined, isVague: false };
+  }
+
+  resume(name: string): void {
+    this.key(name).stop = undefined;
+  }
+
+  /** The lane's counter of arrivals was deleted by hand. */
+  loseCounter(): void {
+    for (const job of this.open.values()) for (const name of job.keys) job.displaced.add(name);
+  }
+
+  #displace(name: string): void {
+    for (const job of this.open.values()) if (job.keys.includes(name)) job.displaced.add(name);
+  }
+
+  /** Its line was deleted by hand. */
+  loseLine(name: string, nowMs: number): void {
+    const key = this.key(name);
+    key.isRegular = false;
+    if (key.stop !== undefined) key.stop.isVague = true;
+    this.heal(name, nowMs);
+    this.#displace(name);
+  }
+
+  /** Who has which key was deleted by hand: whoever runs has no claim any more. */
+  loseHolders(nowMs: number): void {
+    for (const [name, key] of this.keys) {
+      this.loseLine(name, nowMs);
+      key.owner = undefined;
+    }
+  }
+
+  /** Finds the jobs that were given their keys just now: those in `delayed` go to the front of the queue. */
+  observe(before: Snapshot, after: Snapshot, nowMs: number): void {
+    for (const job of this.inPhase("ready")) {
+      if ((before.dues.get(job.id) ?? nowMs) <= nowMs || after.places.get(job.id) !== "wait") continue;
+      if (job.keys.every((key) => after.holders.get(key) === job.id)) this.front.add(job.id);
+    }
+    for (const id of this.front) if (after.places.get(id) !== "wait") this.front.delete(id);
+  }
+
+  #giveUp(job: ModelJob): void {
+    for (const name of job.keys) {
+      const key = this.key(name);
+      if (key.owner === job.id) key.owner = undefined;
+      if (key.stop?.holder === job.id) key.stop.holder = undefined;
+    }
+  }
+
+  #end(job: ModelJob): void {
+    this.open.delete(job.id);
+    this.front.delete(job.id);
+    const parent = job.parent === undefined ? undefined : this.open.get(job.parent);
+    if (parent?.phase !== "waiting for children") return;
+    parent.phase = "ready";
+    this.front.add(parent.id);
+  }
+}

@@ -1,0 +1,396 @@
+/**
+ * Every protection of the lane, and how to take it away, as ../mutations.ts does it for locks. What is switched off here is in the
+ * scripts of `@x/workers`; BullMQ's own stay as they are.
+ */
+import type { SourcePatch } from "../sources.ts";
+import type { Focus } from "./setting.ts";
+
+export interface LaneMutation {
+  readonly protection: string;
+  /** What is done instead. */
+  readonly without: string;
+  readonly patches: readonly SourcePatch[];
+  /** Schedules that get there soon, where others rarely do. */
+  readonly focus?: Focus;
+}
+
+/** Whoever has a key is removed while it waits, and its id is used again. */
+const holderAgain: Focus = {
+  name: "holder again",
+  steps: { "remove holder": 4, fail: 3 },
+  keys: ["a", "b", "c"],
+  severalChance: 0.7,
+  sameIdChance: 0.9,
+};
+
+const parkedAgain: Focus = {
+  name: "parked job again",
+  steps: { remove: 3, "add delayed": 3 },
+  keys: ["a", "b"],
+  severalChance: 0,
+  sameIdChance: 0.9,
+};
+
+const againAfterLoss: Focus = {
+  name: "lost holders, ids again",
+  steps: { remove: 4, "lose holders": 1.5 },
+  keys: ["a"],
+  severalChance: 0,
+  sameIdChance: 0.9,
+};
+
+const removedHolder: Focus = { name: "removed holder", steps: { "remove holder": 4 }, keys: ["a"], severalChance: 0 };
+
+const lateRetry: Focus = {
+  name: "late retry",
+  onFailure: "skip",
+  steps: { stall: 3, "late end": 5 },
+  keys: ["a", "b"],
+};
+
+const lostWhileYielding: Focus = { name: "lost while yielding", steps: { yield: 4, wake: 3, "lose holders": 1 } };
+
+const lostWhileFailing: Focus = {
+  name: "lost while failing",
+  onFailure: "halt",
+  steps: { "fail more": 4, "lose holders": 1 },
+  keys: ["a", "b"],
+};
+
+const lane = (find: string, replace: string): SourcePatch => ({
+  file: "workers/src/scripts/lane.lua.ts",
+  find,
+  replace,
+});
+
+const commands = (find: string, replace: string): SourcePatch => ({
+  file: "workers/src/scripts/commands.lua.ts",
+  find,
+  replace,
+});
+
+const operators = (find: string, replace: string): SourcePatch => ({
+  file: "workers/src/scripts/operators.lua.ts",
+  find,
+  replace,
+});
+
+export const LANE_MUTATIONS: readonly LaneMutation[] = [
+  {
+    protection: "claim of a free key",
+    without: "the key is taken from whoever has it",
+    patches: [
+      lane(
+        "if hasKeys(pin) and isSingle(pin) and call('HSETNX', HOLDERS, pin, id) == 1 then",
+        "if hasKeys(pin) and isSingle(pin) and call('HSET', HOLDERS, pin, id) >= 0 then",
+      ),
+    ],
+  },
+  {
+    protection: "a busy key is waited for",
+    without: "a job that is judged again does not look at the holder",
+    patches: [
+      lane(
+        "if holder == PAUSED or (holder and holder ~= NEXT and holds(holder, key)) then",
+        "if holder == PAUSED then",
+      ),
+    ],
+  },
+  {
+    protection: "key kept for its job",
+    without: "only a job that a worker has locked keeps its key",
+    patches: [
+      lane(
+        "return pinned(facts[1], key) and not facts[2] and not facts[3]",
+        "return pinned(facts[1], key) and not facts[2] and not facts[3] and call('EXISTS', P .. id .. ':lock') == 1",
+      ),
+    ],
+  },
+  {
+    protection: "keys stored with the job",
+    without: "nobody knows later which key the job has",
+    patches: [
+      lane(
+        "call('HSETNX', HOLDERS, pin, id) == 1 then\n    call('HSET', P .. id, 'lk', pin)\n  elseif",
+        "call('HSETNX', HOLDERS, pin, id) == 1 then\n  elseif",
+      ),
+    ],
+  },
+  {
+    protection: "keys of removed holders are free",
+    without: "a holder is believed in for ever",
+    patches: [
+      lane("return pinned(facts[1], key) and not facts[2] and not facts[3]", "return not facts[2] and not facts[3]"),
+    ],
+  },
+  {
+    protection: "keys of finished holders are free",
+    without: "a job that was finished elsewhere keeps its key",
+    patches: [lane("and not facts[2] and not facts[3]", "and not facts[3]")],
+  },
+  {
+    protection: "a parked job holds no key",
+    without: "the id of an earlier holder counts",
+    patches: [lane("and not facts[2] and not facts[3]", "and not facts[2]")],
+    focus: holderAgain,
+  },
+  {
+    protection: "first in line goes first",
+    without: "whoever is judged on a free key takes it",
+    patches: [lane("if head and head ~= id then", "if false then")],
+  },
+  {
+    protection: "order within a line",
+    without: "the last in line is next",
+    patches: [
+      lane(
+        "local head = call('ZRANGE', line(key), 0, 0, 'WITHSCORES')",
+        "local head = call(call('ZSCORE', line(key), PAUSED) and 'ZRANGE' or 'ZREVRANGE', line(key), 0, 0, 'WITHSCORES')",
+      ),
+    ],
+  },
+  {
+    protection: "place kept in line",
+    without: "a job that is parked again goes to the end",
+    patches: [lane("if not place then", "if true then")],
+  },
+  {
+    protection: "removed jobs leave the line",
+    without: "the key is given to a job that is gone",
+    patches: [
+      lane(
+        "if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) then return id end",
+        "if true then return id end",
+      ),
+    ],
+  },
+  {
+    protection: "places of another job with that id leave the line",
+    without: "the id is enough",
+    patches: [
+      lane(
+        "if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) then",
+        "if pinned(facts[1], key) then",
+      ),
+    ],
+    focus: againAfterLoss,
+  },
+  {
+    protection: "hand-over",
+    without: "a key that is given up is free, and its line waits for timers",
+    patches: [lane("if call('EXISTS', line(pin)) == 0 then", "if true then")],
+  },
+  {
+    protection: "hand-over of several keys",
+    without: "only one key is handed over",
+    patches: [
+      lane(
+        "for _, key in ipairs(keysOf(pin)) do\n      if call",
+        "for _, key in ipairs({keysOf(pin)[1]}) do\n      if call",
+      ),
+    ],
+  },
+  {
+    protection: "hand-over only by the holder",
+    without: "a job that lost its key gives it away again",
+    patches: [
+      lane("if call('HGET', HOLDERS, pin) ~= id then return end", ""),
+      lane("if call('HGET', HOLDERS, key) == id then chosen", "do chosen"),
+    ],
+  },
+  {
+    protection: "whoever is next comes to the front",
+    without: "it queues up behind everybody",
+    patches: [lane("call('RPUSH', keys[2], id)", "call('LPUSH', keys[2], id)")],
+  },
+  {
+    protection: "whoever is next is fetched with the finish",
+    without: "only if the queue had another job",
+    patches: [lane("if got or chosen then", "if got then")],
+  },
+  {
+    protection: "timers of parked jobs",
+    without: "parked jobs wait for a hand-over only",
+    patches: [lane("local delay = math.min(NEAR * (rank + 1), FAR)", "local delay = FAR")],
+  },
+  {
+    protection: "timer of the first in line",
+    without: "it keeps the timer of its old place",
+    patches: [lane("if following then", "if false then")],
+    focus: removedHolder,
+  },
+  {
+    protection: "timers of parked jobs only",
+    without: "whoever has the id of one in line loses its delay",
+    patches: [lane("local following = first(key)", "local following = call('ZRANGE', line(key), 0, 0)[1]")],
+    focus: parkedAgain,
+  },
+  {
+    protection: "leaving the line with the claim",
+    without: "a job that runs still stands in line",
+    patches: [lane("leaveLine(id, keys[i])", "")],
+    focus: removedHolder,
+  },
+  {
+    protection: "all keys of a job are judged",
+    without: "only the first",
+    patches: [
+      lane(
+        "for i = 1, #keys do\n      local key = keys[i]\n      local holder",
+        "for i = 1, 1 do\n      local key = keys[i]\n      local holder",
+      ),
+    ],
+  },
+  {
+    protection: "all keys of a job are claimed",
+    without: "only the first",
+    patches: [lane("for i = 1, #keys do\n      call('HSET', HOLDERS", "for i = 1, 1 do\n      call('HSET', HOLDERS")],
+  },
+  {
+    protection: "all keys of the next job are free",
+    without: "the one that is handed over is enough",
+    patches: [lane("if keys[i] ~= key and not isNextOn(id, keys[i]) then", "if false then")],
+  },
+  {
+    protection: "the next job is first on all of its keys",
+    without: "their being free is enough",
+    patches: [lane("return not head or head == id", "return true")],
+  },
+  {
+    protection: "a free key waits for the first in line",
+    without: "parking a job with several keys leaves no mark on them",
+    patches: [lane("if #keys > 1 then call('HSETNX', HOLDERS, keys[i], NEXT) end", "")],
+  },
+  {
+    protection: "a handed-over key waits for the first in line",
+    without: "it is free if the first in line cannot run yet",
+    patches: [lane("call('HSET', HOLDERS, key, NEXT) return end", "call('HDEL', HOLDERS, key) return end")],
+  },
+  {
+    protection: "activation taken back: list",
+    without: "a parked job still counts as active",
+    patches: [lane("call('LREM', P .. 'active', 1, id)", "")],
+  },
+  {
+    protection: "activation taken back: lock",
+    without: "a parked job stays locked",
+    patches: [lane("call('DEL', P .. id .. ':lock')", "")],
+  },
+  {
+    protection: "activation taken back: count",
+    without: "parking counts as a start",
+    patches: [lane("    uncount(id)\n    local event", "    local event")],
+  },
+  {
+    protection: "a process that lost its job passes no key on (finish)",
+    without: "BullMQ's refusal is not looked at",
+    patches: [
+      commands(
+        "local reply = bullMoveToFinished(KEYS, ARGV)\nif type(reply) == 'number' and reply < 0 then return reply end",
+        "local reply = bullMoveToFinished(KEYS, ARGV)",
+      ),
+    ],
+    focus: lateRetry,
+  },
+  {
+    protection: "a process that lost its job passes no key on (delay)",
+    without: "BullMQ's refusal is not looked at",
+    patches: [
+      commands(
+        "local reply = bullMoveToDelayed(KEYS, ARGV)\nif type(reply) == 'number' and reply < 0 then return reply end",
+        "local reply = bullMoveToDelayed(KEYS, ARGV)",
+      ),
+    ],
+    focus: lateRetry,
+  },
+  {
+    protection: "a process that lost its job passes no key on (retry)",
+    without: "BullMQ's refusal is not looked at",
+    patches: [commands("if reply == 0 and SKIP then", "if SKIP then")],
+    focus: lateRetry,
+  },
+  {
+    protection: "skip: the key moves on during a backoff",
+    without: "it waits",
+    patches: [commands("elseif SKIP or ARGV[6] == '1' then", "elseif ARGV[6] == '1' then")],
+  },
+  {
+    protection: "skip: the key moves on at a retry without backoff",
+    without: "it waits",
+    patches: [commands("if reply == 0 and SKIP then", "if false then")],
+  },
+  {
+    protection: "block: the key waits during a backoff",
+    without: "it moves on",
+    patches: [commands("elseif SKIP or ARGV[6] == '1' then", "else")],
+  },
+  {
+    protection: "block: the key waits for a retry without backoff",
+    without: "it moves on",
+    patches: [commands("if reply == 0 and SKIP then", "if reply == 0 then")],
+  },
+  {
+    protection: "halt mark",
+    without: "the key moves on after a final failure",
+    patches: [commands("if HALT and ARGV[5] == 'failed' then", "if false then")],
+  },
+  {
+    protection: "halt by the holder only",
+    without: "a job that lost its key stops it",
+    patches: [commands("if call('HGET', HOLDERS, key) == ARGV[1] then", "do")],
+    focus: lostWhileFailing,
+  },
+  {
+    protection: "a delay by the processor frees the key",
+    without: "the key waits for the job",
+    patches: [commands("elseif SKIP or ARGV[6] == '1' then", "elseif SKIP then")],
+  },
+  {
+    protection: "waiting for children frees the key",
+    without: "the key waits for the job",
+    patches: [
+      commands("if reply == 0 then\n  local pin = call('HGET', P .. ARGV[4], 'lk')", "if false then\n  local pin = ''"),
+    ],
+  },
+  {
+    protection: "keys kept while waiting for their lock",
+    without: "the key moves on",
+    patches: [
+      commands(
+        "  contended().uncount(id)\n  call('HSET', P .. id, 'lo', order)",
+        "  contended().uncount(id)\n  call('HSET', P .. id, 'lo', order)\n  chosen = release(id, call('HGET', P .. id, 'lk'))",
+      ),
+    ],
+  },
+  {
+    protection: "place in line for the lock",
+    without: "it is forgotten",
+    patches: [commands("  call('HSET', P .. id, 'lo', order)\n", "")],
+  },
+  {
+    protection: "waiting for a lock counts no start",
+    without: "it does",
+    patches: [commands("  contended().uncount(id)\n", "")],
+  },
+  {
+    protection: "pause mark in the line",
+    without: "the pause ends with the job that runs",
+    patches: [operators("local added = call('ZADD', line(key), '-inf', PAUSED)", "local added = 1")],
+  },
+  {
+    protection: "pause of a free key",
+    without: "the next job takes it",
+    patches: [operators("then call('HSET', HOLDERS, key, PAUSED) end", "then return added end")],
+  },
+  {
+    protection: "resuming passes the key on",
+    without: "its line waits for timers",
+    patches: [operators("then contended().advance(key) end", "then return removed end")],
+  },
+  {
+    protection: "a woken job has its keys",
+    without: "whoever is named is put in front",
+    patches: [operators("if call('HGET', HOLDERS, key) ~= id then return 0 end", "")],
+    focus: lostWhileYielding,
+  },
+];

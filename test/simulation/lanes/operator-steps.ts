@@ -1,0 +1,126 @@
+/** What people and other programs do to the queue, and to the lane's own keys. */
+import type { ModelJob } from "./model.ts";
+import type { LaneRun } from "./run.ts";
+import { PREFIX } from "./world.ts";
+
+const CLEANED = 2;
+
+/** A job that failed for good is to run again. */
+export async function retry(run: LaneRun): Promise<void> {
+  if (run.failed.size === 0) return;
+  const model = run.random.pick([...run.failed]);
+  run.failed.delete(model);
+  const job = await run.world.queue.getJob(model.id);
+  if (job === undefined) return;
+  run.note(`retry ${model.id}`);
+  await job.retry("failed");
+  run.model.reopen(model);
+}
+
+export async function remove(run: LaneRun): Promise<void> {
+  await removeOne(run, run.model.inPhase("ready", "delayed"));
+}
+
+/** One that has its keys, and waits for its turn, its retry or its lock. */
+export async function removeHolder(run: LaneRun): Promise<void> {
+  const holders = new Set(run.before.holders.values());
+  await removeOne(
+    run,
+    run.model.inPhase("ready", "delayed").filter(({ id }) => holders.has(id)),
+  );
+}
+
+async function removeOne(run: LaneRun, jobs: readonly ModelJob[]): Promise<void> {
+  if (jobs.length === 0) return;
+  const model = run.random.pick(jobs);
+  await (await run.world.queue.getJob(model.id))?.remove();
+  run.vanish(model, "removed");
+  run.freeIds.push(model.id);
+}
+
+export async function clean(run: LaneRun): Promise<void> {
+  const { queue } = run.world;
+  for (const id of await queue.clean(0, CLEANED, run.random.pick(["delayed", "delayed", "wait", "prioritized"]))) {
+    run.vanish(run.model.job(id), "cleaned");
+    run.freeIds.push(id);
+  }
+  await forgetParents(run);
+}
+
+/** Everything that does not run is removed. */
+export async function drain(run: LaneRun): Promise<void> {
+  await run.world.queue.drain(true);
+  for (const model of run.model.inPhase("ready", "delayed")) run.vanish(model, "drained");
+  await forgetParents(run);
+}
+
+/** Everything is removed, also what runs. */
+export async function obliterate(run: LaneRun): Promise<void> {
+  await run.world.queue.obliterate({ force: true });
+  run.late.push(...run.taken.values());
+  run.taken.clear();
+  run.failed.clear();
+  for (const model of run.model.open.values()) run.vanish(model, "obliterated");
+  run.isPaused = await run.world.queue.isPaused();
+}
+
+/** By hand, out of `delayed`. */
+export async function promote(run: LaneRun): Promise<void> {
+  const delayed = [...run.before.dues.keys()];
+  if (delayed.length === 0) return;
+  const id = run.random.pick(delayed);
+  run.note(`promote ${id}`);
+  await (await run.world.queue.getJob(id))?.promote();
+  run.model.hurry(run.model.job(id), run.time.nowMs, false);
+}
+
+export async function pauseKey(run: LaneRun): Promise<void> {
+  const key = run.random.pick(run.setting.keys);
+  run.note(`pause key ${key}`);
+  await run.random.pick(run.members).lane.operate("pause", key, "by hand");
+  run.model.stop(key, run.before.holders.get(key));
+}
+
+export async function resumeKey(run: LaneRun, key: string = run.random.pick(run.setting.keys)): Promise<void> {
+  run.note(`resume key ${key}`);
+  await run.random.pick(run.members).lane.operate("resume", key);
+  run.model.resume(key);
+}
+
+export async function pause(run: LaneRun): Promise<void> {
+  run.note("pause");
+  await run.world.queue.pause();
+  run.isPaused = true;
+}
+
+export async function resume(run: LaneRun): Promise<void> {
+  run.note("resume");
+  await run.world.queue.resume();
+  run.isPaused = false;
+}
+
+export async function loseLine(run: LaneRun): Promise<void> {
+  const key = run.random.pick(run.setting.keys);
+  run.note(`lose the line of ${key}`);
+  await run.world.redis.del(`${PREFIX}lane:parked:${key}`);
+  run.model.loseLine(key, run.time.nowMs);
+}
+
+export async function loseHolders(run: LaneRun): Promise<void> {
+  run.note("lose the holders of all keys");
+  await run.world.redis.del(`${PREFIX}lane:holders`);
+  run.model.loseHolders(run.time.nowMs);
+}
+
+export async function loseCounter(run: LaneRun): Promise<void> {
+  run.note("lose the counter of arrivals");
+  await run.world.redis.del(`${PREFIX}lane:seq`);
+  run.model.loseCounter();
+}
+
+/** Where BullMQ removes the last child of a job of the same queue in this way, the parent goes, too. */
+async function forgetParents(run: LaneRun): Promise<void> {
+  for (const parent of [...run.model.open.values()].filter(({ phase }) => phase !== "running")) {
+    if ((await run.world.redis.exists(PREFIX + parent.id)) === 0) run.vanish(parent, "removed with its last child");
+  }
+}

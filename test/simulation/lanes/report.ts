@@ -1,0 +1,16 @@
+/** A schedule of the lanes as text: its setting, and every step. */
+import type { LaneResult } from "./schedule.ts";
+
+export function laneText({ seed, setting, log }: LaneResult): string {
+  const { rules, keys, severalChance, priorities, weights } = setting;
+  const kinds = [...weights].map(([step, weight]) => `${step} ${weight.toFixed(1)}`);
+  return [
+    `seed ${seed}`,
+    `onFailure ${rules.onFailure}, keys ${keys.join(", ")} by ${rules.path === undefined ? "function" : "path"}, ` +
+      `several in ${severalChance * 100} % of the jobs, priorities up to ${priorities}`,
+    `steps: ${kinds.join(", ")}`,
+    "",
+    ...log,
+    "",
+  ].join("\n");
+}

@@ -1,0 +1,128 @@
+/**
+ * The lanes of `@x/workers`, step by step: BullMQ's scripts with ours in them, on one real Redis, driven in seeded random order. One
+ * step is one command; after each, what was handed out and where the queue has its jobs is compared with a model.
+ */
+import { SeededRandom } from "../world/random.ts";
+import { checkPlaces, type Invariant, LaneViolation } from "./checks.ts";
+import type { LaneCode } from "./load.ts";
+import { LaneModel } from "./model.ts";
+import * as operators from "./operator-steps.ts";
+import { addBurst, addDelayed, addJob } from "./producer-steps.ts";
+import { LaneRun } from "./run.ts";
+import { drawSetting, drawStep, type Focus, type LaneSetting, NEAR_MS, type Step } from "./setting.ts";
+import { laneKeys, takeSnapshot } from "./snapshot.ts";
+import { VirtualTime } from "./virtual-time.ts";
+import * as workers from "./worker-steps.ts";
+import type { LaneWorld } from "./world.ts";
+
+export interface LaneResult {
+  readonly seed: string;
+  readonly violation: { readonly invariant: Invariant; readonly message: string } | undefined;
+  readonly setting: LaneSetting;
+  readonly log: readonly string[];
+  readonly steps: ReadonlyMap<Step, number>;
+  readonly handedOut: number;
+  readonly parked: number;
+}
+
+const STEPS = 120;
+const WAITS_MS = [1, NEAR_MS / 5, NEAR_MS, NEAR_MS, 5 * NEAR_MS, 50 * NEAR_MS];
+/** No delay is longer. */
+const LONGEST_DELAY_MS = 50 * NEAR_MS;
+
+const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
+  add: async (run) => await addJob(run),
+  "add delayed": addDelayed,
+  fetch: workers.fetch,
+  finish: workers.finish,
+  fail: workers.fail,
+  "fail more": workers.fail,
+  wait: async (run) => run.time.pass(run.random.pick(WAITS_MS)),
+  retry: operators.retry,
+  delay: workers.delay,
+  yield: workers.yieldKeys,
+  wake: workers.wake,
+  "spawn child": workers.spawnChild,
+  kill: workers.kill,
+  stall: workers.stall,
+  "late end": workers.endLate,
+  "finish elsewhere": workers.finishElsewhere,
+  remove: operators.remove,
+  "remove holder": operators.removeHolder,
+  clean: operators.clean,
+  drain: operators.drain,
+  obliterate: operators.obliterate,
+  promote: operators.promote,
+  "pause key": operators.pauseKey,
+  "resume key": async (run) => await operators.resumeKey(run),
+  pause: operators.pause,
+  resume: operators.resume,
+  "lose line": operators.loseLine,
+  "lose holders": operators.loseHolders,
+  "lose counter": operators.loseCounter,
+};
+
+export async function runLaneSchedule(
+  world: LaneWorld,
+  code: LaneCode,
+  options: { readonly seed: string; readonly focus?: Focus },
+): Promise<LaneResult> {
+  const { seed, focus } = options;
+  const random = new SeededRandom(seed);
+  const setting = drawSetting(random, focus);
+  using time = new VirtualTime();
+  let parked = 0;
+  const members = await world.reset(code, setting, time, (jobs) => (parked += jobs));
+  const model = new LaneModel(setting.keys, setting.rules.onFailure);
+  const run = new LaneRun({ random, world, time, setting, members, model, before: await takeSnapshot(world.redis) });
+  const steps = new Map<Step, number>();
+  let violation: LaneResult["violation"];
+  try {
+    if (setting.burst > 0) await checked(run, addBurst);
+    for (let step = 0; step < STEPS; step += 1) {
+      const kind = drawStep(random, setting);
+      steps.set(kind, (steps.get(kind) ?? 0) + 1);
+      await checked(run, take[kind]);
+    }
+    await settle(run);
+  } catch (error) {
+    const { invariant, message } =
+      error instanceof LaneViolation ? error : { invariant: "no error" as const, message: String(error) };
+    run.note(`*** ${invariant}: ${message}`);
+    violation = { invariant, message };
+  }
+  return { seed, violation, setting, log: run.log, steps, handedOut: run.handedOut, parked };
+}
+
+async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Result>): Promise<Result> {
+  const result = await step(run);
+  const after = await takeSnapshot(run.world.redis);
+  run.model.observe(run.before, after, run.time.nowMs);
+  checkPlaces(run.model, after, run.time.nowMs);
+  run.before = after;
+  return result;
+}
+
+/** Everything that is still open must come, in bounded time; and when the last job of a key has ended, nothing of it is left. */
+async function settle(run: LaneRun): Promise<void> {
+  run.note("settle");
+  await checked(run, operators.resume);
+  run.time.pass(LONGEST_DELAY_MS);
+  await finishAll(run);
+  for (const key of run.setting.keys) await checked(run, async () => await addJob(run, { keys: [key] }));
+  await finishAll(run);
+  const left = await laneKeys(run.world.redis);
+  if (left.length > 0) throw new LaneViolation("nothing left behind", left.join(", "));
+}
+
+async function finishAll(run: LaneRun): Promise<void> {
+  for (let rounds = 2 * (run.model.open.size + 2); run.model.open.size > 0; rounds -= 1) {
+    if (rounds === 0) {
+      throw new LaneViolation("nothing stuck", `${[...run.model.open.keys()].join(", ")} did not come`);
+    }
+    for (const key of run.setting.keys) await checked(run, async () => await operators.resumeKey(run, key));
+    while (await checked(run, workers.fetch));
+    while (run.taken.size > 0) await checked(run, workers.finish);
+    run.time.pass(NEAR_MS);
+  }
+}

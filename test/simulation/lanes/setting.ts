@@ -1,0 +1,108 @@
+/** What a schedule is like: the lane's rules, the keys, and which steps it takes how often. All drawn from its seed. */
+import type { LaneRules, OnFailure } from "../../../packages/workers/src/compose.ts";
+import type { KeyFunction, StoredJob } from "../../../packages/workers/src/lane.ts";
+import type { SeededRandom } from "../world/random.ts";
+import type { LaneData } from "./world.ts";
+
+/** Every schedule has these, so often. */
+const ALWAYS = { add: 6, fetch: 8, finish: 6, fail: 1, wait: 2 } as const;
+/** A schedule has few of these, often, or many, now and then: what is rare together would otherwise always be disturbed by something else. */
+const SOMETIMES = [
+  { "fail more": 3, retry: 1 },
+  { "add delayed": 1.5 },
+  { delay: 1 },
+  { yield: 1, wake: 1 },
+  { "spawn child": 1 },
+  { kill: 1 },
+  { stall: 1.5, "late end": 3 },
+  { "finish elsewhere": 1 },
+  { remove: 2 },
+  { "remove holder": 3 },
+  { clean: 1 },
+  { drain: 0.15, obliterate: 0.1 },
+  { promote: 1 },
+  { "pause key": 1, "resume key": 1 },
+  { pause: 0.5, resume: 1 },
+  { "lose line": 0.4 },
+  { "lose holders": 0.4 },
+  { "lose counter": 0.2 },
+] as const;
+
+type KeyOf<Group> = Group extends unknown ? keyof Group : never;
+export type Step = keyof typeof ALWAYS | KeyOf<(typeof SOMETIMES)[number]>;
+export const STEPS: readonly Step[] = [ALWAYS, ...SOMETIMES].flatMap((group) => Object.keys(group) as Step[]);
+
+const GROUP_COUNTS = [2, 3, 5, 10];
+const FEWEST_GROUPS = 2;
+
+/** When the first in line is judged again, in virtual ms. */
+export const NEAR_MS = 100;
+const FAR_MS = 3_600_000;
+const BURST = 60;
+
+export interface LaneSetting {
+  readonly rules: LaneRules;
+  /** Undefined: Lua finds the keys. */
+  readonly keyOf: KeyFunction | undefined;
+  readonly keys: readonly string[];
+  /** How many jobs have several keys. */
+  readonly severalChance: number;
+  readonly priorities: number;
+  /** How many jobs get the id of a removed one. */
+  readonly sameIdChance: number;
+  /** Jobs of one key that are there from the start. */
+  readonly burst: number;
+  readonly weights: ReadonlyMap<Step, number>;
+}
+
+/** Fixes a part of what is drawn, for what is rare otherwise. */
+export interface Focus {
+  readonly name: string;
+  readonly onFailure?: OnFailure;
+  /** Instead of the steps that only some schedules take. */
+  readonly steps: Partial<Readonly<Record<Step, number>>>;
+  readonly keys?: readonly string[];
+  readonly severalChance?: number;
+  readonly sameIdChance?: number;
+}
+
+export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
+  const onFailure = random.pick(["skip", "block", "halt"] as const);
+  const isPath = random.chance(0.7);
+  const drawn = {
+    keyOf: isPath ? undefined : (job: StoredJob): unknown => (job.data as LaneData).k,
+    keys: ["a", "b", "c", "d"].slice(0, random.integer(1, 4)),
+    severalChance: random.pick([0, 0, 0.3, 0.6]),
+    priorities: random.pick([0, 0, 0, 2]),
+    sameIdChance: random.pick([0, 0.3, 0.9]),
+    burst: random.chance(0.03) ? BURST : 0,
+    weights: drawWeights(random),
+  };
+  const { steps, onFailure: only, name: _name, ...fixed } = focus ?? { steps: undefined };
+  return {
+    ...drawn,
+    ...fixed,
+    rules: { path: isPath ? ["k"] : undefined, onFailure: only ?? onFailure, nearMs: NEAR_MS, farMs: FAR_MS },
+    ...(steps === undefined ? {} : { weights: new Map(Object.entries({ ...ALWAYS, ...steps }) as [Step, number][]) }),
+  };
+}
+
+function drawWeights(random: SeededRandom): Map<Step, number> {
+  const weights = new Map<Step, number>(Object.entries(ALWAYS) as [Step, number][]);
+  const count = random.pick(GROUP_COUNTS);
+  for (let i = 0; i < count; i += 1) {
+    for (const [step, weight] of Object.entries(random.pick(SOMETIMES))) {
+      weights.set(step as Step, (weight * FEWEST_GROUPS) / Math.sqrt(count));
+    }
+  }
+  return weights;
+}
+
+export function drawStep(random: SeededRandom, { weights }: LaneSetting): Step {
+  let left = random.fraction() * [...weights.values()].reduce((sum, weight) => sum + weight, 0);
+  for (const [step, weight] of weights) {
+    left -= weight;
+    if (left < 0) return step;
+  }
+  return "wait";
+}

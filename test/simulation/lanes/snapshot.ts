@@ -1,0 +1,51 @@
+/** Where the queue says its jobs are, and who the lane says has which key. */
+import type { Redis } from "ioredis";
+import { PREFIX } from "./world.ts";
+
+export type Place = (typeof LISTS)[number] | (typeof SETS)[number];
+
+const LISTS = ["wait", "active"] as const;
+const SETS = ["prioritized", "delayed", "waiting-children"] as const;
+
+/** BullMQ's scores in `delayed`. */
+const SCORE_PER_MS = 4_096;
+
+export interface Snapshot {
+  readonly places: ReadonlyMap<string, Place>;
+  /** Jobs that are in two places. */
+  readonly doubles: readonly string[];
+  /** When the jobs in `delayed` leave it by themselves. */
+  readonly dues: ReadonlyMap<string, number>;
+  readonly holders: ReadonlyMap<string, string>;
+}
+
+export async function takeSnapshot(redis: Redis): Promise<Snapshot> {
+  const pipeline = redis.pipeline();
+  for (const list of LISTS) pipeline.lrange(PREFIX + list, 0, -1);
+  for (const set of SETS) pipeline.zrange(PREFIX + set, "0", "-1");
+  pipeline.zrange(`${PREFIX}delayed`, "0", "-1", "WITHSCORES");
+  pipeline.hgetall(`${PREFIX}lane:holders`);
+  const replies = ((await pipeline.exec()) ?? []).map(([error, reply]) => {
+    if (error !== null) throw error;
+    return reply;
+  });
+  const places = new Map<string, Place>();
+  const doubles: string[] = [];
+  for (const [index, place] of [...LISTS, ...SETS].entries()) {
+    for (const id of replies[index] as string[]) {
+      if (places.has(id)) doubles.push(id);
+      places.set(id, place);
+    }
+  }
+  const [scores, holders] = replies.slice(-2) as [string[], Record<string, string>];
+  const dues = new Map<string, number>();
+  for (let i = 0; i < scores.length; i += 2)
+    dues.set(scores[i] ?? "", Math.floor(Number(scores[i + 1]) / SCORE_PER_MS));
+  return { places, doubles, dues, holders: new Map(Object.entries(holders)) };
+}
+
+/** The lane's own keys that are left, but for its counter. */
+export async function laneKeys(redis: Redis): Promise<string[]> {
+  const keys = await redis.keys(`${PREFIX}lane:*`);
+  return keys.filter((key) => key !== `${PREFIX}lane:seq`).toSorted();
+}

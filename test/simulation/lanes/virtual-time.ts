@@ -1,0 +1,35 @@
+/**
+ * The time of a schedule. BullMQ asks `Date.now()` and hands it to its scripts, the lane asks its clock: with both set by hand, delays cost
+ * nothing and a seed replays exactly. Redis's own expiries (BullMQ's locks of jobs) stay real, and are longer than any schedule.
+ */
+import type { Clock } from "@x/redlock-core";
+
+const START_MS = 1_700_000_000_000;
+
+export class VirtualTime implements Disposable {
+  readonly #realNow = Date.now;
+  #nowMs = START_MS;
+
+  constructor() {
+    Date.now = () => this.#nowMs;
+  }
+
+  get nowMs(): number {
+    return this.#nowMs;
+  }
+
+  pass(ms: number): void {
+    this.#nowMs += ms;
+  }
+
+  get clock(): Clock {
+    const unused = (): never => {
+      throw new Error("the lane sets no timers");
+    };
+    return { monotonicMs: () => this.#nowMs, wallMs: () => this.#nowMs, schedule: unused, defer: unused };
+  }
+
+  [Symbol.dispose](): void {
+    Date.now = this.#realNow;
+  }
+}

@@ -1,0 +1,195 @@
+/** What workers do with jobs, and what happens to them. */
+import { type Job, UnrecoverableError } from "bullmq";
+import { checkHandOut, checkIdle, LaneViolation } from "./checks.ts";
+import { addJob } from "./producer-steps.ts";
+import type { LaneRun, Slot, Taken } from "./run.ts";
+import { NEAR_MS } from "./setting.ts";
+import { type LaneData, PREFIX } from "./world.ts";
+
+/** The first marks the jobs that run, the second brings back those without a lock. */
+const STALLED_ROUNDS = 2;
+const FETCH_NEXT_CHANCE = 0.6;
+
+export async function fetch(run: LaneRun): Promise<boolean> {
+  const slot = run.newSlot();
+  return await receive(run, await slot.member.worker.getNextJob(slot.token, { block: false }), slot);
+}
+
+export async function finish(run: LaneRun): Promise<void> {
+  const taken = run.pickTaken();
+  if (taken !== undefined) await (mustFail(taken) ? failWith(run, taken, true) : complete(run, taken));
+}
+
+export async function fail(run: LaneRun): Promise<void> {
+  const taken = run.pickTaken();
+  if (taken !== undefined) await failWith(run, taken, mustFail(taken) || run.random.chance(0.2));
+}
+
+/** By somebody who knows no keys. */
+export async function finishElsewhere(run: LaneRun): Promise<void> {
+  const taken = run.pickTaken();
+  if (taken === undefined) return;
+  const id = String(taken.job.id);
+  await (await run.world.queue.getJob(id))?.moveToCompleted("done", taken.token, false);
+  run.vanish(run.model.job(id), "finished elsewhere");
+}
+
+/** The processor asks to come back later. */
+export async function delay(run: LaneRun): Promise<void> {
+  const taken = run.pickTaken();
+  if (taken === undefined) return;
+  const id = String(taken.job.id);
+  const dueMs = run.time.nowMs + run.random.pick([NEAR_MS, 30 * NEAR_MS]);
+  run.note(`delay ${id}`);
+  await taken.job.moveToDelayed(dueMs, taken.token);
+  run.model.postpone(run.model.job(id), "delay", dueMs, run.before);
+}
+
+/** The lock of its keys is held by plain code: back to `delayed`, with its keys. */
+export async function yieldKeys(run: LaneRun): Promise<void> {
+  const taken = run.pickTaken();
+  if (taken === undefined) return;
+  const { job, token, member } = taken;
+  const id = String(job.id);
+  const order = run.random.integer(1, 1_000_000);
+  const dueMs = run.time.nowMs + 20 * NEAR_MS;
+  run.note(`yield ${id}`);
+  await member.lane.yielding({ jobId: id, token, order }, async () => await job.moveToDelayed(dueMs, token));
+  run.model.yieldTo(run.model.job(id), order, dueMs);
+}
+
+/** The lock is free: whoever waited for it is run next, unless its keys are gone. */
+export async function wake(run: LaneRun): Promise<void> {
+  const yielded = run.model.inPhase("delayed").filter(({ order }) => order !== undefined);
+  if (yielded.length === 0) return;
+  const job = run.random.pick(yielded);
+  run.note(`wake ${job.id}`);
+  const isWoken = (await run.random.pick(run.members).lane.operate("wake", job.id)) === 1;
+  if (isWoken !== (run.model.owns(job) && run.before.places.get(job.id) === "delayed")) {
+    throw new LaneViolation("nothing stuck", `${job.id} was ${isWoken ? "" : "not "}woken`);
+  }
+  if (isWoken) run.model.hurry(job, run.time.nowMs, true);
+}
+
+/** The processor adds a child, and waits for it without its keys. */
+export async function spawnChild(run: LaneRun): Promise<void> {
+  const taken = run.pickTaken();
+  if (taken === undefined) return;
+  const id = String(taken.job.id);
+  await addJob(run, { parent: id });
+  run.note(`${id} waits for its child`);
+  await taken.job.moveToWaitingChildren(taken.token);
+  run.model.waitForChildren(run.model.job(id));
+}
+
+/** The process is gone: the lock of its job ends, and the check for stalled jobs brings the job back. */
+export async function kill(run: LaneRun): Promise<void> {
+  const taken = run.pickTaken();
+  if (taken !== undefined) await bringBack(run, taken, "killed");
+}
+
+/** As kill, but the process is only slow: it will try to end the job. */
+export async function stall(run: LaneRun): Promise<void> {
+  const taken = run.pickTaken();
+  if (taken === undefined) return;
+  await bringBack(run, taken, "stalled");
+  run.late.push(taken);
+}
+
+export async function endLate(run: LaneRun): Promise<void> {
+  const taken = run.late.shift();
+  if (taken === undefined) return;
+  const { job, token } = taken;
+  const id = String(job.id);
+  const ways = {
+    complete: () => job.moveToCompleted("late", token, run.random.chance(FETCH_NEXT_CHANCE)),
+    fail: () => job.moveToFailed(new UnrecoverableError("late"), token, run.random.chance(FETCH_NEXT_CHANCE)),
+    retry: () => job.moveToFailed(new Error("late"), token, run.random.chance(FETCH_NEXT_CHANCE)),
+    delay: () => job.moveToDelayed(run.time.nowMs + NEAR_MS, token),
+  };
+  const way = run.random.pick(Object.keys(ways) as (keyof typeof ways)[]);
+  run.note(`${way} ${id} too late`);
+  try {
+    await ways[way]();
+  } catch (error) {
+    // BullMQ's refusals have a negative code.
+    if (Number((error as { readonly code?: unknown }).code) < 0) return;
+    throw error;
+  }
+  throw new LaneViolation("late end", `${id} was ended by a process that had lost it`);
+}
+
+/** What a worker was handed out, or nothing. */
+async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot): Promise<boolean> {
+  if (job === undefined) {
+    if (!run.isPaused) checkIdle(run.model, run.time.nowMs);
+    return false;
+  }
+  const id = String(job.id);
+  const arrival = slot.member.lane.arrivalOf(id);
+  const keys = arrival?.pin.kind === "keys" ? arrival.pin.keys : [];
+  run.note(`fetch ${id} of ${keys.join(", ")}`);
+  const handOut = { id, keys, order: arrival?.order, attemptsStarted: job.attemptsStarted };
+  checkHandOut(run.model, handOut, run.before, run.time.nowMs);
+  run.model.begin(run.model.job(id));
+  run.taken.set(id, { ...slot, job });
+  run.handedOut += 1;
+  return true;
+}
+
+/** BullMQ has marked a job that stalled too often: its worker fails it. */
+function mustFail({ job }: Taken): boolean {
+  return job.deferredFailure !== undefined;
+}
+
+async function complete(run: LaneRun, taken: Taken): Promise<void> {
+  const { job, token } = taken;
+  const fetchNext = run.random.chance(FETCH_NEXT_CHANCE);
+  run.note(`finish ${String(job.id)}${fetchNext ? ", and fetch" : ""}`);
+  const reply: unknown = await job.moveToCompleted("done", token, fetchNext);
+  run.model.complete(run.model.job(String(job.id)));
+  if (fetchNext) await receiveNext(run, reply, taken);
+}
+
+async function failWith(run: LaneRun, taken: Taken, forGood: boolean): Promise<void> {
+  const { job, token } = taken;
+  const model = run.model.job(String(job.id));
+  const isFinal = forGood || job.attemptsMade + 1 >= model.attempts;
+  const { backoff } = job.opts;
+  const backoffMs = typeof backoff === "object" ? (backoff.delay ?? 0) : 0;
+  const fetchNext = run.random.chance(FETCH_NEXT_CHANCE);
+  run.note(`fail ${model.id}${isFinal ? " for good" : ""}${fetchNext ? ", and fetch" : ""}`);
+  const reply: unknown = await job.moveToFailed(
+    forGood ? new UnrecoverableError("final") : new Error("a failure"),
+    token,
+    fetchNext,
+  );
+  if (isFinal) {
+    run.model.failForGood(model);
+    if (model.parent === undefined && job.opts.removeOnFail !== true) run.failed.add(model);
+  } else {
+    run.model.postpone(model, "retry", run.time.nowMs + backoffMs, run.before);
+  }
+  // BullMQ fetches no other job with an immediate retry.
+  if (fetchNext && (isFinal || backoffMs > 0)) await receiveNext(run, reply, taken);
+}
+
+/** As BullMQ's worker takes the job that came with the reply. */
+async function receiveNext(run: LaneRun, reply: unknown, { member, token }: Slot): Promise<void> {
+  const [data, id] = Array.isArray(reply) ? (reply as [object | undefined, string]) : [];
+  const next =
+    data === undefined || data === null ? undefined : await member.worker.nextJobFromJobData(data, String(id), token);
+  await receive(run, next, { member, token });
+}
+
+async function bringBack(run: LaneRun, { job }: Taken, how: string): Promise<void> {
+  const id = String(job.id);
+  run.note(`${id} is ${how}`);
+  await run.world.redis.del(`${PREFIX}${id}:lock`);
+  const { worker } = run.random.pick(run.members);
+  for (let round = 0; round < STALLED_ROUNDS; round += 1) {
+    await run.world.redis.del(`${PREFIX}stalled-check`);
+    await worker.moveStalledJobsToWait();
+  }
+  run.model.stalled(run.model.job(id));
+}

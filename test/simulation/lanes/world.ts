@@ -1,0 +1,86 @@
+/** One real Redis with one queue, and the workers of it: BullMQ's own, whose commands go through the lane under test. */
+import { type RedisServer, startRedis } from "@x/test-support";
+import { Job, Queue, Worker } from "bullmq";
+import { Redis } from "ioredis";
+import type { Lane } from "../../../packages/workers/src/lane.ts";
+import type { LaneCode } from "./load.ts";
+import type { LaneSetting } from "./setting.ts";
+import type { VirtualTime } from "./virtual-time.ts";
+
+export interface LaneData {
+  /** The job's key, or its keys. */
+  readonly k: string | readonly string[];
+}
+
+/** A worker without a loop: every command is a step of the schedule. Some of these are protected. */
+export interface StepWorker {
+  getNextJob(token: string, options: { readonly block: false }): Promise<Job<LaneData> | undefined>;
+  nextJobFromJobData(data: object, id: string, token: string): Promise<Job<LaneData> | undefined>;
+  moveStalledJobsToWait(): Promise<void>;
+}
+
+export interface Member {
+  readonly worker: StepWorker;
+  readonly lane: Lane;
+}
+
+export const QUEUE = "lanes";
+export const PREFIX = `bull:${QUEUE}:`;
+const MEMBERS = 2;
+/** Longer than any schedule takes: locks end when the schedule says so. */
+const LOCK_DURATION_MS = 600_000;
+
+export class LaneWorld implements AsyncDisposable {
+  readonly redis: Redis;
+  readonly queue: Queue<LaneData>;
+  readonly #server: RedisServer;
+  readonly #workers: readonly Worker<LaneData>[];
+
+  static async start(): Promise<LaneWorld> {
+    const server = await startRedis();
+    return new LaneWorld(server);
+  }
+
+  private constructor(server: RedisServer) {
+    this.#server = server;
+    this.redis = new Redis({ path: server.path, maxRetriesPerRequest: null });
+    this.queue = new Queue<LaneData>(QUEUE, { connection: this.redis });
+    this.#workers = Array.from({ length: MEMBERS }, () => {
+      const worker = new Worker<LaneData>(QUEUE, null, {
+        connection: this.redis,
+        autorun: false,
+        lockDuration: LOCK_DURATION_MS,
+        maxStalledCount: 2,
+      });
+      worker.on("error", () => undefined);
+      return worker;
+    });
+  }
+
+  /** An empty queue, and workers on it with the lane of this code. */
+  async reset(
+    code: LaneCode,
+    setting: LaneSetting,
+    time: VirtualTime,
+    onParked: (jobs: number) => void,
+  ): Promise<Member[]> {
+    await this.redis.flushdb();
+    const { lane, bullmq, compose } = code;
+    const scripts = compose.composeScripts(bullmq.checkScripts(bullmq.installedScripts()), setting.rules);
+    return this.#workers.map((worker) => {
+      const target = bullmq.targetOf(worker, new Job(worker, "sample", {}));
+      // Takes the lane of the schedule before off again: what is left is the method of BullMQ's class.
+      Reflect.deleteProperty(target, "execCommand");
+      const own = new lane.Lane({ scripts, keyOf: setting.keyOf, clock: time.clock, events: { onParked } });
+      own.attach(target);
+      return { worker: worker as unknown as StepWorker, lane: own };
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.#workers.map((worker) => worker.close(true)));
+    await this.queue.close();
+    this.redis.disconnect();
+    await this.#server.stop();
+  }
+}
