@@ -161,6 +161,8 @@ export type BullReply =
       readonly parked: number;
       readonly ahead: readonly UnknownKeyJob[];
       readonly order: number | undefined;
+      /** Its end is likely to bring the next job of its one key. */
+      readonly isFollowed: boolean;
     };
 
 export interface UnknownKeyJob {
@@ -174,7 +176,7 @@ export interface UnknownKeyJob {
 
 export function parseReply(raw: unknown): BullReply {
   if (!Array.isArray(raw)) return { kind: "other" };
-  const [first, second, , , pin, parked, ahead, order] = raw as readonly unknown[];
+  const [first, second, , , pin, parked, ahead, order, followed] = raw as readonly unknown[];
   if (first === "LANE_AGAIN") return { kind: "again", parked: Number(second) };
   if (first === "LANE_ASK") return { kind: "ask", jobs: parseJobs(second) };
   if (!Array.isArray(first)) return { kind: "other" };
@@ -185,6 +187,7 @@ export function parseReply(raw: unknown): BullReply {
     parked: Number(parked ?? 0),
     ahead: ahead === undefined || ahead === null ? [] : parseJobs(ahead),
     order: typeof order === "string" ? Number(order) : undefined,
+    isFollowed: followed === 1,
   };
 }
 

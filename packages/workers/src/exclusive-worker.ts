@@ -20,6 +20,7 @@ import { readClock } from "./instant.ts";
 import type { JobLock } from "./job-lock.ts";
 import { type Arrival, Lane } from "./lane.ts";
 import { mustConfirm } from "./lease.ts";
+import { LockAhead } from "./lock-ahead.ts";
 import {
   type BusyKey,
   type Explanation,
@@ -238,7 +239,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     token: string,
     signal?: AbortSignal,
   ): Promise<Result> {
-    const { pin, sent, order } = this.#arrivalOf(job);
+    const arrival = this.#arrivalOf(job);
+    const { pin, sent, order } = arrival;
     const jobId = String(job.id);
     if (pin.kind === "fault") throw new JobKeyError(jobId, pin.fault);
     const keys = pin.kind === "none" ? [] : pin.keys;
@@ -253,7 +255,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     if (signal?.aborted === true) cancel();
     signal?.addEventListener("abort", cancel, { once: true });
     this.#watchdog.add(run);
-    const running = keys.length === 0 ? this.#runFree(run, job) : this.#runLocked(run, job, signal);
+    const running = keys.length === 0 ? this.#runFree(run, job) : this.#runLocked(run, job, { arrival, signal });
     this.#running.add(running);
     try {
       return await running;
@@ -269,11 +271,16 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return await this.#process(run, job);
   }
 
-  async #runLocked(run: Run, job: Job<Data, Result, Name>, signal: AbortSignal | undefined): Promise<Result> {
+  async #runLocked(
+    run: Run,
+    job: Job<Data, Result, Name>,
+    { arrival, signal }: { readonly arrival: Arrival; readonly signal: AbortSignal | undefined },
+  ): Promise<Result> {
     const startedMs = this.#clock.monotonicMs();
-    const lock = await this.#lockKeys(run, job, signal);
+    const lock = await this.#lockKeys(run, job, { ahead: arrival.ahead, signal });
     const lockedMs = this.#clock.monotonicMs();
     run.holds(lock);
+    let isDone = false;
     try {
       tell("lock", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, waitMs: lockedMs - startedMs }));
       if (this.#mustConfirm(run)) await this.#confirm(run, job);
@@ -283,10 +290,28 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is lost,
       // BullMQ itself refuses the result.
       lock.assertHeld();
+      isDone = true;
       return result;
     } finally {
       this.#release(run, lock, lockedMs);
+      if (isDone && arrival.isFollowed && run.lost === undefined) this.#lockAhead(run);
     }
+  }
+
+  /** In the same turn as the release, so both travel together. */
+  #lockAhead(run: Run): void {
+    const [key] = run.keys;
+    if (key === undefined) return;
+    const order = Math.floor(this.#clock.wallMs() * 1_000);
+    const lock = this.redlock
+      .tryAcquire(run.resources, { ttl: this.#options.lockTtl, order, autoExtend: true })
+      .catch(() => null);
+    const ahead = new LockAhead(key, lock, this.#clock);
+    const settled = ahead.settled.then(() => {
+      this.#running.delete(settled);
+    });
+    this.#running.add(settled);
+    this.#lane.passOn(run.jobId, ahead);
   }
 
   /**
@@ -303,9 +328,16 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /** Acquires the locks of the job's keys, or sends it back to `delayed` with its keys kept, or leaves it to whoever has it now. */
-  async #lockKeys(run: Run, job: Job<Data, Result, Name>, signal: AbortSignal | undefined): Promise<Lock> {
+  async #lockKeys(
+    run: Run,
+    job: Job<Data, Result, Name>,
+    { ahead, signal }: { readonly ahead: LockAhead | undefined; readonly signal: AbortSignal | undefined },
+  ): Promise<Lock> {
     this.#wakes.delete(run.jobId);
     try {
+      const early = await ahead?.claim();
+      if (early?.isHeld() === true && signal?.aborted !== true) return early;
+      void early?.release();
       return await this.#acquire(run, signal);
     } catch (error) {
       if (run.lost !== undefined) throw new DelayedError(run.lost.message);

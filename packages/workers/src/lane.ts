@@ -17,6 +17,7 @@ import {
 import type { DecoratedCommand, LaneScripts, OperatorCommand } from "./compose.ts";
 import { formatPin, type Pin, parsePin, pinOfValue } from "./entity-key.ts";
 import { type Instant, readClock } from "./instant.ts";
+import type { LockAhead } from "./lock-ahead.ts";
 
 /** A job as it is stored, for the function that finds its key. */
 export interface StoredJob<Data = unknown, Name extends string = string> {
@@ -38,6 +39,10 @@ export interface Arrival {
   readonly sent: Instant;
   /** Its place in line for its locks, if it waited for them before. */
   readonly order: number | undefined;
+  /** Its end is likely to bring the next job of its one key. */
+  readonly isFollowed: boolean;
+  /** The lock of its key, if it was asked for already. */
+  readonly ahead: LockAhead | undefined;
 }
 
 export interface LaneEvents {
@@ -55,6 +60,7 @@ export class Lane {
   readonly #events: LaneEvents;
   readonly #arrivals = new Map<string, Arrival>();
   readonly #yielding = new Map<string, number>();
+  readonly #aheads = new Map<string, LockAhead>();
   #target: BullTarget | undefined;
   #pinning: Promise<void> | undefined;
 
@@ -83,6 +89,12 @@ export class Lane {
     const arrival = this.#arrivals.get(jobId);
     this.#arrivals.delete(jobId);
     return arrival;
+  }
+
+  /** This job ends now: if the answer brings the next one of its key, that one has this lock. */
+  passOn(jobId: string, ahead: LockAhead): void {
+    void this.#aheads.get(jobId)?.drop();
+    this.#aheads.set(jobId, ahead);
   }
 
   /** Runs `moveToDelayed`, which must move this job back with this token, so that the job keeps its keys and nothing is counted. */
@@ -118,14 +130,33 @@ export class Lane {
     if (command === "moveToFinished") this.#arrivals.delete(jobId);
     const told = command === "moveToDelayed" ? [...args, this.#yielding.get(`${jobId} ${token}`) ?? ""] : args;
     const sent = readClock(this.#clock);
-    const raw = await runScript(client, script, told);
-    const reply = parseReply(raw);
-    if (reply.kind !== "again" && reply.kind !== "ask") return this.#note(raw, reply, sent);
+    let ahead = this.#aheads.get(jobId);
+    this.#aheads.delete(jobId);
     try {
-      return await this.#fetchOn(client, reply, prefix, lockOptions);
+      const raw = await runScript(client, script, told);
+      const reply = parseReply(raw);
+      if (reply.kind === "job") {
+        const isForIt = ahead !== undefined && reply.pin === ahead.key;
+        this.#note(reply, sent, isForIt ? ahead : undefined);
+        if (isForIt) ahead = undefined;
+      }
+      if (reply.kind !== "again" && reply.kind !== "ask") return raw;
+      return await this.#fetchNext(client, reply, { command, prefix, lockOptions });
+    } finally {
+      void ahead?.drop();
+    }
+  }
+
+  async #fetchNext(
+    client: BullClient,
+    reply: BullReply,
+    after: { readonly command: DecoratedCommand; readonly prefix: unknown; readonly lockOptions: unknown },
+  ): Promise<unknown> {
+    try {
+      return await this.#fetchOn(client, reply, after.prefix, after.lockOptions);
     } catch (error) {
       // The job was left, only the next one could not be taken: BullMQ must not leave it a second time.
-      if (command === "moveToActive") throw error;
+      if (after.command === "moveToActive") throw error;
       return 0;
     }
   }
@@ -142,18 +173,18 @@ export class Lane {
         fetchArguments(prefix, lockOptions, this.#nowMs()),
       );
       reply = parseReply(raw);
-      if (reply.kind !== "again" && reply.kind !== "ask") return this.#note(raw, reply, sent);
+      if (reply.kind === "job") this.#note(reply, sent);
+      if (reply.kind !== "again" && reply.kind !== "ask") return raw;
     }
     return [0, 0, 0, 0];
   }
 
-  #note(raw: unknown, reply: BullReply, sent: Instant): unknown {
-    if (reply.kind !== "job") return raw;
-    this.#arrivals.set(reply.jobId, { pin: parsePin(reply.pin), sent, order: reply.order });
+  #note(reply: BullReply & { readonly kind: "job" }, sent: Instant, ahead?: LockAhead): void {
+    const { order, isFollowed } = reply;
+    this.#arrivals.set(reply.jobId, { pin: parsePin(reply.pin), sent, order, isFollowed, ahead });
     if (reply.parked > 0) this.#events.onParked(reply.parked);
     // Nobody waits for it: if it fails, the next fetch asks again.
     if (reply.ahead.length > 0) this.#computeKeys(reply.ahead).catch(() => {});
-    return raw;
   }
 
   /** One computation at a time: whoever finds another under way waits for that one, and then asks again. */

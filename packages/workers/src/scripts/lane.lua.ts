@@ -194,6 +194,10 @@ local function contended()
     return free
   end
 
+  local function isAlone()
+    return call('EXISTS', P .. 'wait', P .. 'prioritized') == 0
+  end
+
   -- Makes id the holder of all its keys, or of none.
   local function take(id, pin, wasParked)
     local single = isSingle(pin)
@@ -209,7 +213,7 @@ local function contended()
       claim(id, pin, keys)
     end
     -- A job that was chosen has just been taken: do not wake an idle worker for an empty queue.
-    if call('EXISTS', P .. 'wait', P .. 'prioritized') == 0 then call('ZREM', P .. 'marker', '0') end
+    if isAlone() then call('ZREM', P .. 'marker', '0') end
     return true
   end
 
@@ -327,6 +331,7 @@ local function contended()
         reply[6] = parked
         reply[7] = isMark and unknownAhead(512, 256) or false
         reply[8] = order or false
+        reply[9] = hasKeys(pin) and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
         if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
         return reply
       end
@@ -364,6 +369,7 @@ end
     reply[6]  jobs parked on the way
     reply[7]  jobs whose keys are to be computed ahead, or false
     reply[8]  its place in line for its locks, if it waited for them before, or false
+    reply[9]  true if its end is likely to bring the next job of its one key: others are in line for it, and nothing else waits
   or {'LANE_AGAIN', parked}: more than a batch was parked, call again; {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
 ]]
 local function fetch(keys, argv, reply)
@@ -392,7 +398,7 @@ local function activeKeys()
   return {P..'wait', P..'active', P..'prioritized', P..'events', P..'stalled', P..'limiter', P..'delayed', P..'paused', P..'meta', P..'pc', P..'marker'}
 end
 
--- What follows a command that finished with a job: pass on its key, and take the next job if BullMQ was asked to.
+-- What follows a command that finished with a job: take the next job if BullMQ was asked to.
 local function follow(reply, chosen, fetchNext, argv)
   if fetchNext ~= '1' then return reply end
   local got = type(reply) == 'table' and type(reply[1]) == 'table'
