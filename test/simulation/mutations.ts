@@ -115,6 +115,21 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [core("scripts/acquire.lua.ts", "if before[i] and tonumber(before[i]) >= ballot then", "if false then")],
   },
   {
+    protection: "lock check on the short way",
+    without: "a held key is overwritten",
+    patches: [core("scripts/short-way.lua.ts", "if call('EXISTS', KEYS[1], KEYS[3]) ~= 0 then return end", "")],
+  },
+  {
+    protection: "ballot check on the short way",
+    without: "any fencing token is granted",
+    patches: [core("scripts/short-way.lua.ts", "if before and tonumber(before) >= ballot then", "if false then")],
+  },
+  {
+    protection: "token compare on the short way",
+    without: "a release deletes whatever is there",
+    patches: [core("scripts/short-way.lua.ts", "redis.pcall('GET', KEYS[1]) ~= token or ", "")],
+  },
+  {
     protection: "fresh token per attempt",
     without: "one token per call",
     patches: [

@@ -18,9 +18,13 @@ import { extend } from "./extend.lua.ts";
 import { handOver } from "./hand-over.lua.ts";
 import { quarantine } from "./quarantine.lua.ts";
 import { release } from "./release.lua.ts";
+import { shortWay } from "./short-way.lua.ts";
+
+const names = /* lua */ `
+local call, match = redis.call, string.match
+`;
 
 const header = /* lua */ `
-local call, match = redis.call, string.match
 local quarantineMs, fenceTtl, clampUs, grantTtl, receivers, waiterTtl = match(ARGV[1], '^(%d+) (%d+) (%d+) (%d+) ([01]) (%d+)$')
 quarantineMs, clampUs, waiterTtl = tonumber(quarantineMs), tonumber(clampUs), tonumber(waiterTtl)
 local countsReceivers = receivers == '1'
@@ -51,5 +55,5 @@ return replies
 
 export const batchScript: NodeScript = defineScript(
   "batch",
-  [header, quarantine, handOver, acquire, extend, release, dispatch].join(""),
+  [names, shortWay, header, quarantine, handOver, acquire, extend, release, dispatch].join(""),
 );
