@@ -6,6 +6,7 @@
  * long as it lies in the window. Not guaranteed: that a handler which ignores its signal ends with the term.
  */
 import type { Clock } from "@x/redlock-core";
+import PQueue from "p-queue";
 import { dateOf } from "../date.ts";
 import { publish } from "../diagnostics.ts";
 import type { Emitter } from "../emitter.ts";
@@ -52,9 +53,8 @@ export class Session {
   readonly #parts: SessionParts;
   readonly #tracks = new Map<string, Track>();
   readonly #active = new Set<Promise<void>>();
-  /** Started, and waiting for one of `concurrency` places. */
-  readonly #waiting: Job[] = [];
-  #places: number;
+  /** Runs at most `concurrency` handlers at a time, first come first served. */
+  readonly #handlers: PQueue;
   readonly #finished: { readonly name: string; readonly atMs: number }[] = [];
   #flushing: Promise<void> | undefined;
   /** Ticks of an earlier leader that are to run again, once a majority holds them under this term. */
@@ -70,7 +70,7 @@ export class Session {
 
   constructor(parts: SessionParts) {
     this.#parts = parts;
-    this.#places = parts.concurrency;
+    this.#handlers = new PQueue({ concurrency: parts.concurrency });
   }
 
   /** Looks at schedules, pauses and requests again, now. */
@@ -415,12 +415,7 @@ export class Session {
 
   #start(job: Job): void {
     job.track.running.add(job);
-    if (this.#places === 0) {
-      this.#waiting.push(job);
-      return;
-    }
-    this.#places -= 1;
-    const active = this.#execute(job);
+    const active = this.#handlers.add(() => this.#execute(job));
     this.#active.add(active);
     void active.finally(() => {
       this.#active.delete(active);
@@ -434,12 +429,6 @@ export class Session {
     if (!term.isCurrent()) this.#skipped(job.track, job.atMs, "term-over");
     else if (!canWait) await this.#callHandler(job);
     job.track.running.delete(job);
-    this.#places += 1;
-    const waiting = this.#waiting.shift();
-    if (waiting !== undefined) {
-      waiting.track.running.delete(waiting);
-      this.#start(waiting);
-    }
     const next = job.track.running.size === 0 ? job.track.queue.shift() : undefined;
     if (next !== undefined) this.#start(next);
   }
