@@ -20,6 +20,7 @@ end
 
 local function extend(first, count, ttlText, ballotText, token)
   local ttl, ballot, missing = tonumber(ttlText), tonumber(ballotText), false
+  local lost = {}
   for i = 0, count - 1 do
     local value, fenceKey = call('GET', KEYS[first + 3 * i]), KEYS[first + 3 * i + 1]
     if value ~= token then
@@ -28,12 +29,12 @@ local function extend(first, count, ttlText, ballotText, token)
         if forced >= ballot then return {0, i, 1} end
         return {0, i}
       end
-      missing = true
+      missing, lost[i] = true, true
     end
   end
   for i = 0, count - 1 do
     local key, fenceKey = KEYS[first + 3 * i], KEYS[first + 3 * i + 1]
-    if call('GET', key) ~= token then
+    if lost[i] then
       call('SET', key, token, 'PX', ttl)
       if (tonumber(call('GET', fenceKey)) or 0) < ballot then call('SET', fenceKey, ballotText, 'PX', fenceTtl) end
     elseif call('PTTL', key) < ttl then
