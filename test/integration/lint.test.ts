@@ -18,7 +18,7 @@ interface Override {
 }
 
 it("holds every file that says it is pure to it", () => {
-  const isPure = (file: string): boolean => readFileSync(new URL(file, root), "utf8").startsWith("/** Pure");
+  const isPure = (file: string): boolean => /^\/\*\*\s+(\* )?Pure\b/.test(readFileSync(new URL(file, root), "utf8"));
   const pure = [...sources("packages"), ...sources("examples")].filter(isPure);
   const config = JSON.parse(readFileSync(new URL(".oxlintrc.json", root), "utf8")) as { overrides: Override[] };
   const listed = config.overrides.find((override) => "oxc/no-async-await" in override.rules)?.files ?? [];
