@@ -1,7 +1,7 @@
 /**
  * `npm run bench`: locks, workers and leader elections beside their peers and floors, as one Markdown report with charts.
  *
- *   --quick        about a minute: fewer and shorter rounds, for a look
+ *   --quick        about two minutes: fewer and shorter rounds, for a look
  *   --only TEXT    only the parts whose name contains TEXT: pairs, hand-over, hung, held, workers, leaders
  *   --out FOLDER   where the report goes; default: test/dist/benchmarks/report
  */
