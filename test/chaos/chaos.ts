@@ -6,6 +6,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import {
   type Child,
   type FaultyProxy,
+  machineMs,
   type RedisServer,
   spawnChild,
   startProxy,
@@ -14,7 +15,7 @@ import {
 } from "@x/test-support";
 import { Queue } from "bullmq";
 import { SeededRandom } from "../simulation/world/random.ts";
-import { type Entry, type History, machineMs, type Told } from "./history.ts";
+import { type Entry, type History, type Told } from "./history.ts";
 import { type ProcessArguments, QUEUE } from "./processes/arguments.ts";
 
 export interface ChaosOptions {

@@ -32,8 +32,3 @@ export type Entry =
   | { readonly kind: "completed"; readonly key: string; readonly seq: number };
 
 export type History = readonly Entry[];
-
-/** `CLOCK_MONOTONIC`, the same for every process of the machine. */
-export function machineMs(): number {
-  return Number(process.hrtime.bigint() / 1_000n) / 1_000;
-}

@@ -1,6 +1,6 @@
 /** One candidate in a process of its own. Arguments: way, nodes and durations as JSON. */
 import { setTimeout as delay } from "node:timers/promises";
-import { machineMs } from "../support/clock.ts";
+import { machineMs } from "@x/test-support";
 import { commandsSent, countCommands } from "../support/commands.ts";
 import { serveJobs } from "../support/jobs.ts";
 import { type Durations, type NodeAddress, openCandidate, type Term, type WayName } from "./ways.ts";

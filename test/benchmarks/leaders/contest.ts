@@ -1,7 +1,6 @@
 /** Candidates of one way, each in a process of its own: who leads, since when, and how its leadership ends. */
 import { setTimeout as delay } from "node:timers/promises";
-import type { RedisServer } from "@x/test-support";
-import { machineMs } from "../support/clock.ts";
+import { machineMs, type RedisServer } from "@x/test-support";
 import { JobChild } from "../support/jobs.ts";
 import type { IdleResult, LeaderArguments, LeaderJob } from "./child.ts";
 import type { TermInterval } from "./terms.ts";

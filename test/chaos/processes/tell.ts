@@ -1,6 +1,7 @@
 /** What every child process of a chaos run has in common: how it tells what it holds. */
 import { randomUUID } from "node:crypto";
-import { machineMs, type Told } from "../history.ts";
+import { machineMs } from "@x/test-support";
+import type { Told } from "../history.ts";
 
 export function tell(told: Told): void {
   if (process.connected) process.send?.(told);

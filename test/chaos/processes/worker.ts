@@ -1,8 +1,8 @@
 /** Processes jobs, one per key at a time. */
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock } from "@x/redlock-core";
+import { machineMs } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
-import { machineMs } from "../history.ts";
 import { processArguments, QUEUE } from "./arguments.ts";
 import { Holding, tell } from "./tell.ts";
 

@@ -1,4 +1,5 @@
 export { Child, type ChildOptions, spawnChild } from "./child.ts";
+export { machineMs } from "./clock.ts";
 export { type RedisCluster, startCluster } from "./cluster.ts";
 export { watchForLeaks } from "./leaks.ts";
 export { type Exit, runningProcesses } from "./processes.ts";
