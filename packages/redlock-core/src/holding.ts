@@ -126,8 +126,8 @@ export class Holding implements LockKeeper, LocalHolder {
     const wasHeld = this.remaining() > 0;
     const heldMs = this.#heldMs();
     const { events } = this.#engine;
-    const { fencingToken, target } = this.#grant;
-    const { resources } = target;
+    const { resources } = this;
+    const { fencingToken } = this.#grant;
     const confirmed = this.#releaseKeys().then((isConfirmed) => {
       events.tell("release", () => ({ resources, fencingToken, confirmed: wasHeld && isConfirmed, heldMs }));
       return wasHeld && isConfirmed;
@@ -142,8 +142,8 @@ export class Holding implements LockKeeper, LocalHolder {
     if (this.#state.kind !== "held") return;
     const error = this.lostError(reason);
     this.#state = { kind: "lost", reason, error };
-    const { fencingToken, target } = this.#grant;
-    const { resources } = target;
+    const { resources } = this;
+    const { fencingToken } = this.#grant;
     const heldMs = this.#heldMs();
     void this.#releaseKeys();
     this.#forget();
@@ -153,8 +153,8 @@ export class Holding implements LockKeeper, LocalHolder {
 
   lostError(reason: LossReason): LockLostError {
     if (this.#state.kind === "lost") return this.#state.error;
-    const { fencingToken, target } = this.#grant;
-    const { resources } = target;
+    const { resources } = this;
+    const { fencingToken } = this.#grant;
     return new LockLostError({ resources, fencingToken, reason, heldMs: this.#heldMs() });
   }
 
@@ -192,8 +192,8 @@ export class Holding implements LockKeeper, LocalHolder {
       this.#state = { kind: "held", end, renewAtMs: retryAtMs, isExtending: false };
     }
     const { clock, events } = this.#engine;
-    const { fencingToken, target } = this.#grant;
-    const { resources } = target;
+    const { resources } = this;
+    const { fencingToken } = this.#grant;
     events.tell("extend", () => ({
       resources,
       fencingToken,

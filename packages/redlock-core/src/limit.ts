@@ -36,11 +36,11 @@ export class Limit {
   reasonAt(nowMs: number): LimitReason | undefined {
     if (this.#signal?.aborted === true) return "signal";
     if (this.#closed.aborted) return "closed";
-    return nowMs >= this.#endMs ? "timeout" : undefined;
+    return this.leftAtMs(nowMs) <= 0 ? "timeout" : undefined;
   }
 
   get leftMs(): number {
-    return this.#endMs - this.#clock.monotonicMs();
+    return this.leftAtMs(this.#clock.monotonicMs());
   }
 
   leftAtMs(nowMs: number): number {

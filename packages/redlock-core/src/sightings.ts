@@ -20,19 +20,18 @@ export class Sightings {
 
   /** A ballot above everything proposed before, and above what was seen for each of the resources. */
   ballot(resources: readonly string[], wallMs: number): number {
-    this.#lastProposed = nextBallot({
-      lastSeen: this.#lastProposed,
-      wallMs,
-      offsetUs: this.#offsetUs,
-      processDigits: this.#processDigits,
-    });
+    this.#lastProposed = this.#ballotAbove(this.#lastProposed, wallMs);
     if (this.#lastSeen.size === 0) return this.#lastProposed;
     let lastSeen = 0;
     for (const resource of resources) lastSeen = Math.max(lastSeen, this.#lastSeen.get(resource) ?? 0);
     if (lastSeen < this.#lastProposed) return this.#lastProposed;
-    const ballot = nextBallot({ lastSeen, wallMs, offsetUs: this.#offsetUs, processDigits: this.#processDigits });
+    const ballot = this.#ballotAbove(lastSeen, wallMs);
     this.see(resources, ballot);
     return ballot;
+  }
+
+  #ballotAbove(lastSeen: number, wallMs: number): number {
+    return nextBallot({ lastSeen, wallMs, offsetUs: this.#offsetUs, processDigits: this.#processDigits });
   }
 
   /** The place in the queue of somebody who comes now: microseconds by the nodes' clock, as well as we know it. */

@@ -307,10 +307,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       .tryAcquire(run.resources, { ttl: this.#options.lockTtl, order, autoExtend: true })
       .catch(() => null);
     const ahead = new LockAhead(key, lock, this.#clock);
-    const settled = ahead.settled.then(() => {
-      this.#running.delete(settled);
-    });
-    this.#running.add(settled);
+    this.#waitForAtClose(ahead.settled);
     this.#lane.passOn(run.jobId, ahead);
   }
 
@@ -320,11 +317,17 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    */
   #release(run: Run, lock: Lock, lockedMs: number): void {
     const released = lock.release().then((confirmed) => {
-      this.#running.delete(released);
       const heldMs = this.#clock.monotonicMs() - lockedMs;
       tell("release", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, heldMs, confirmed }));
     });
-    this.#running.add(released);
+    this.#waitForAtClose(released);
+  }
+
+  #waitForAtClose(work: Promise<void>): void {
+    const ended = work.then(() => {
+      this.#running.delete(ended);
+    });
+    this.#running.add(ended);
   }
 
   /** Acquires the locks of the job's keys, or sends it back to `delayed` with its keys kept, or leaves it to whoever has it now. */
