@@ -125,16 +125,34 @@ export class Holding implements LockKeeper, LocalHolder {
     if (this.#state.kind === "released") return this.#state.confirmed;
     const wasHeld = this.remaining() > 0;
     const heldMs = this.#heldMs();
-    const { events } = this.#engine;
-    const { resources } = this;
-    const { fencingToken } = this.#grant;
-    const confirmed = this.#releaseKeys().then((isConfirmed) => {
-      events.tell("release", () => ({ resources, fencingToken, confirmed: wasHeld && isConfirmed, heldMs }));
-      return wasHeld && isConfirmed;
+    const confirmed = this.#releaseKeys().then((isDeleted) => {
+      const isConfirmed = wasHeld && isDeleted;
+      this.#tellRelease(isConfirmed, heldMs);
+      return isConfirmed;
     });
     const wasLost = this.#state.kind === "lost";
     this.#state = { kind: "released", confirmed };
     if (!wasLost) this.#forget();
+    return confirmed;
+  }
+
+  /** See `EmbeddedLock`. The others of this process are woken when it is done, not before. */
+  releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
+    const wasExtended = this.#underWay !== undefined || this.#extendedOn !== undefined;
+    if (this.remaining() <= 0 || wasExtended) return this.release();
+    const heldMs = this.#heldMs();
+    const confirmed = new Promise<boolean>((resolve) => {
+      const end = (isConfirmed: boolean): void => {
+        this.#forget();
+        this.#tellRelease(isConfirmed, heldMs);
+        resolve(isConfirmed);
+      };
+      perform((isDeleted) => {
+        if (isDeleted) end(true);
+        else void this.#releaseKeys().then(end);
+      });
+    });
+    this.#state = { kind: "released", confirmed };
     return confirmed;
   }
 
@@ -201,6 +219,12 @@ export class Holding implements LockKeeper, LocalHolder {
       ms: clock.monotonicMs() - startedMs,
       remainingMs: this.remaining(),
     }));
+  }
+
+  #tellRelease(confirmed: boolean, heldMs: number): void {
+    const { resources } = this;
+    const { fencingToken } = this.#grant;
+    this.#engine.events.tell("release", () => ({ resources, fencingToken, confirmed, heldMs }));
   }
 
   /** It is no longer held by us, for whatever reason. */

@@ -10,6 +10,7 @@ import { type AcquisitionContext, acquire } from "./acquire.ts";
 import type { Grant } from "./attempt.ts";
 import { check, type Finding } from "./check.ts";
 import { type Clock, systemClock } from "./clock.ts";
+import { EmbeddedLocks } from "./embedded.ts";
 import { Engine, GRANT_TTL_MS } from "./engine.ts";
 import { LockHeldError, RedlockClosedError } from "./errors.ts";
 import { callQuietly, type RedlockEventName, type RedlockEvents } from "./events.ts";
@@ -25,7 +26,6 @@ import { type NodeSource, toNodes } from "./nodes/connect.ts";
 import {
   type AcquireOptions,
   type RedlockOptions,
-  type ResolvedAcquireOptions,
   type ResolvedOptions,
   resolveAcquireOptions,
   resolveNodeTimeout,
@@ -89,7 +89,7 @@ export class Redlock implements AsyncDisposable {
       hints: this.#hints,
       queues: this.#queues,
       closed: this.#closing.signal,
-      hold: (grant, resolved, queue) => this.#hold(grant, resolved, queue),
+      hold: (grant, resolved, queue) => this.#hold(grant, resolved, queue).lock,
     };
     this.#stopListening = connected.map((node) =>
       node.onStateChange(() => {
@@ -227,6 +227,19 @@ export class Redlock implements AsyncDisposable {
   async check(): Promise<readonly Finding[]> {
     this.#assertOpen([]);
     return await check(this.#engine);
+  }
+
+  /**
+   * For packages beside this one whose scripts run on the very node that the locks are on: lets them take and release locks in their
+   * own atomic steps. Undefined where a lock needs more than one node's word: with several nodes, in a Cluster, with `quarantine`.
+   */
+  get embedded(): EmbeddedLocks | undefined {
+    const { nodes, isCluster, options } = this.#engine;
+    if (nodes.length > 1 || isCluster || options.quarantine) return undefined;
+    return new EmbeddedLocks(this.#engine, (grant) => {
+      this.#assertOpen(grant.target.resources);
+      return this.#hold(grant, { autoExtend: true, maxHold: options.maxHold }, undefined);
+    });
   }
 
   /** Calls `listener` for each event; returns a function that stops that. A listener that throws breaks nothing. */
@@ -367,10 +380,13 @@ export class Redlock implements AsyncDisposable {
     });
   }
 
-  #hold(grant: Grant, options: ResolvedAcquireOptions, queue: LocalQueue | undefined): Lock {
+  #hold(
+    grant: Grant,
+    options: { readonly autoExtend: boolean; readonly maxHold: number },
+    queue: LocalQueue | undefined,
+  ): Holding {
     const queues = queue === undefined ? grant.target.resources.map((resource) => this.#queues.of(resource)) : [queue];
-    const holding = new Holding(this.#engine, grant, { options, queues, renewal: this.#renewal });
-    return holding.lock;
+    return new Holding(this.#engine, grant, { options, queues, renewal: this.#renewal });
   }
 
   #assertOpen(resources: readonly string[], signal?: AbortSignal): void {

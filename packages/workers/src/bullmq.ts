@@ -159,6 +159,8 @@ export type BullReply =
       readonly jobId: string;
       readonly pin: string;
       readonly parked: number;
+      /** Of the lock of its key, if that was taken. */
+      readonly fencingToken: number | undefined;
       readonly ahead: readonly UnknownKeyJob[];
       readonly order: number | undefined;
       /** Its end is likely to bring the next job of its one key. */
@@ -176,7 +178,7 @@ export interface UnknownKeyJob {
 
 export function parseReply(raw: unknown): BullReply {
   if (!Array.isArray(raw)) return { kind: "other" };
-  const [first, second, , , pin, parked, ahead, order, followed] = raw as readonly unknown[];
+  const [first, second, , , pin, parked, fencingToken, ahead, order, followed] = raw as readonly unknown[];
   if (first === "LANE_AGAIN") return { kind: "again", parked: Number(second) };
   if (first === "LANE_ASK") return { kind: "ask", jobs: parseJobs(second) };
   if (!Array.isArray(first)) return { kind: "other" };
@@ -185,10 +187,18 @@ export function parseReply(raw: unknown): BullReply {
     jobId: String(second),
     pin: String(pin),
     parked: Number(parked ?? 0),
+    fencingToken: typeof fencingToken === "string" ? Number(fencingToken) : undefined,
     ahead: ahead === undefined || ahead === null ? [] : parseJobs(ahead),
     order: typeof order === "string" ? Number(order) : undefined,
     isFollowed: followed === 1,
   };
+}
+
+/** BullMQ's reply, and whether a lock that was to be released was not. */
+export function splitEnd(raw: unknown): { readonly isKept: boolean; readonly reply: unknown } {
+  if (typeof raw === "number" && raw < 0) return { isKept: true, reply: raw };
+  if (!Array.isArray(raw) || raw[0] !== "LANE_KEPT") return { isKept: false, reply: raw };
+  return { isKept: true, reply: raw[1] };
 }
 
 function parseJobs(raw: unknown): UnknownKeyJob[] {

@@ -36,6 +36,10 @@ type Name = keyof WorkerMessages;
 const names: readonly Name[] = ["park", "lock", "yield", "wake", "release", "lost", "stale", "pause", "resume"];
 const channels = Object.fromEntries(names.map((name) => [name, channel(`x.workers.${name}`)])) as Record<Name, Channel>;
 
+export function isHeard(name: Name): boolean {
+  return channels[name].hasSubscribers;
+}
+
 export function tell<N extends Name>(name: N, message: () => WorkerMessages[N]): void {
-  if (channels[name].hasSubscribers) channels[name].publish(message());
+  if (isHeard(name)) channels[name].publish(message());
 }

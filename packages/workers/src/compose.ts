@@ -17,6 +17,14 @@ export interface LaneRules {
   readonly farMs: number;
 }
 
+/** What the scripts need to take and release a key's lock by themselves, when it is on the queue's own Redis. */
+export interface LockRules {
+  /** Of `@x/redlock-core`. */
+  readonly lua: string;
+  readonly ttlMs: number;
+  readonly fenceTtlMs: number;
+}
+
 /** BullMQ's commands that take or leave a job. */
 export const decorated = [
   "moveToActive",
@@ -46,12 +54,15 @@ export interface LaneScripts {
   readonly operators: Readonly<Record<OperatorCommand, ComposedScript>>;
 }
 
-export function composeScripts(bull: BullScripts, rules: LaneRules): LaneScripts {
+export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: LockRules): LaneScripts {
   const head = [
     "local call = redis.call",
     `local PATH = ${rules.path === undefined ? "nil" : `{${rules.path.map(luaString).join(", ")}}`}`,
     `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
     `local NEAR, FAR, MAX_KEY, MAX_KEYS = ${rules.nearMs}, ${rules.farMs}, ${MAX_KEY_BYTES}, ${MAX_KEYS}`,
+    locks === undefined
+      ? "local lockIfFree, unlockIfUnwanted, LOCK_TTL, FENCE_TTL"
+      : `local LOCK_TTL, FENCE_TTL = ${locks.ttlMs}, ${locks.fenceTtlMs}\n${locks.lua}`,
     asFunction("bullPromote", bull.promote.lua),
     asFunction("bullMoveToActive", bull.moveToActive.lua),
     laneLibrary,

@@ -12,10 +12,11 @@
 import { type Clock, type Lock, LockHeldError, QuorumUnreachableError, Redlock, RedlockError } from "@x/redlock-core";
 import { DelayedError, Job, Worker } from "bullmq";
 import { checkScripts, installedScripts, targetOf } from "./bullmq.ts";
-import { tell } from "./channels.ts";
+import { isHeard, tell } from "./channels.ts";
 import { composeScripts } from "./compose.ts";
 import { keyFault } from "./entity-key.ts";
 import { JobKeyError } from "./errors.ts";
+import { InFlight } from "./in-flight.ts";
 import { readClock } from "./instant.ts";
 import type { JobLock } from "./job-lock.ts";
 import { type Arrival, Lane } from "./lane.ts";
@@ -37,6 +38,7 @@ import {
   resolveOptions,
 } from "./options.ts";
 import { Run } from "./run.ts";
+import { type ScriptLock, ScriptLocks } from "./script-locks.ts";
 import { Wakes } from "./wakes.ts";
 import { Watchdog } from "./watchdog.ts";
 
@@ -47,6 +49,14 @@ export type ExclusiveProcessor<Data, Result, Name extends string> = (
   signal: AbortSignal,
   lock: JobLock,
 ) => Promise<Result>;
+
+/** The lock of a run's keys. */
+interface HeldKeys {
+  readonly lock: Lock;
+  /** If it came with the job. */
+  readonly claimed: ScriptLock | undefined;
+  readonly lockedMs: number;
+}
 
 /** When nobody who has the lock could be asked, a job comes back after this. */
 const UNREACHABLE_RETRY_MS = 1_000;
@@ -70,11 +80,13 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #options: ResolvedExclusiveOptions;
   readonly #clock: Clock;
   readonly #lane: Lane;
+  /** Where the keys' locks are on the queue's own Redis. */
+  readonly #scriptLocks: ScriptLocks | undefined;
   readonly #watchdog: Watchdog;
   readonly #wakes: Wakes;
   readonly #isSandboxed: boolean;
   readonly #arrivals = new WeakMap<object, Arrival>();
-  readonly #running = new Set<Promise<unknown>>();
+  readonly #inFlight = new InFlight();
   readonly #onLost = (run: Run, error: Error): void => tell("lost", () => ({ ...this.#about(run), error }));
   readonly #stopListening: () => void;
   #closingLocks: Promise<void> | undefined;
@@ -91,8 +103,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     backendFactory?: object,
   ) {
     const resolved = resolveOptions(options);
-    const scripts = composeScripts(checkScripts(installedScripts()), resolved.rules);
+    const bullScripts = checkScripts(installedScripts());
     const redlock = resolved.redlock ?? ownRedlock(options, resolved.lockTtl);
+    // A name that JavaScript makes of a key is not known to a script; and jobs that are run by hand have locks of their own.
+    const isByHand = (processor ?? null) === null;
+    const isApart = resolved.redlock !== undefined || options.resource !== undefined || isByHand;
+    const embedded = isApart ? undefined : redlock.embedded;
     try {
       super(
         name,
@@ -110,8 +126,15 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     this.#clock = redlock.clock;
     this.#watchdog = new Watchdog(this.#clock);
     this.#isSandboxed = typeof processor !== "function";
+    const { lockTtl: ttlMs } = resolved;
+    this.#scriptLocks = embedded === undefined ? undefined : new ScriptLocks(embedded, { clock: this.#clock, ttlMs });
     this.#lane = new Lane({
-      scripts,
+      scripts: composeScripts(
+        bullScripts,
+        resolved.rules,
+        embedded === undefined ? undefined : { lua: embedded.lua, ttlMs, fenceTtlMs: redlock.options.fenceTtl },
+      ),
+      locks: this.#scriptLocks,
       keyOf: resolved.keyOf as (job: unknown) => unknown,
       clock: this.#clock,
       events: { onParked: (jobs) => tell("park", () => ({ queue: this.name, jobs })) },
@@ -129,8 +152,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       throw error;
     }
     this.opts.autorun = options.autorun ?? true;
-    if (this.opts.autorun && (processor ?? null) !== null)
-      this.run().catch((error: Error) => this.emit("error", error));
+    if (this.opts.autorun && !isByHand) this.run().catch((error: Error) => this.emit("error", error));
   }
 
   /**
@@ -198,12 +220,20 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * until you release it. Waits up to `timeout` ms (default `lockWait`). Undefined for a job without a key.
    */
   async lockJob(job: Job<Data, Result, Name>, options: { readonly timeout?: number } = {}): Promise<Lock | undefined> {
-    const pin = this.#arrivalOf(job).pin;
+    const { pin } = this.#arrivalOf(job);
     if (pin.kind === "fault") throw new JobKeyError(String(job.id), pin.fault);
     if (pin.kind === "none") return undefined;
     const { lockTtl, lockWait, resourceOf } = this.#options;
     const timeout = options.timeout ?? lockWait;
     return await this.redlock.acquire(pin.keys.map(resourceOf), { ttl: lockTtl, timeout, autoExtend: true });
+  }
+
+  /** As BullMQ's, for jobs that you run yourself: see `lockJob`. */
+  override getNextJob(
+    ...args: Parameters<Worker<Data, Result, Name>["getNextJob"]>
+  ): ReturnType<Worker<Data, Result, Name>["getNextJob"]> {
+    this.#scriptLocks?.stop();
+    return super.getNextJob(...args);
   }
 
   /** As BullMQ's. The locks of jobs that still run are released when these end; with `force` the promise does not wait for that. */
@@ -239,9 +269,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     token: string,
     signal?: AbortSignal,
   ): Promise<Result> {
+    const jobId = String(job.id);
     const arrival = this.#arrivalOf(job);
     const { pin, sent, order } = arrival;
-    const jobId = String(job.id);
     if (pin.kind === "fault") throw new JobKeyError(jobId, pin.fault);
     const keys = pin.kind === "none" ? [] : pin.keys;
     const { lockDuration: lockDurationMs, resourceOf } = this.#options;
@@ -251,51 +281,51 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       this.#clock,
       this.#onLost,
     );
-    const cancel = (): void => run.cancel(signal?.reason);
-    if (signal?.aborted === true) cancel();
-    signal?.addEventListener("abort", cancel, { once: true });
+    const cancel = signal === undefined ? undefined : (): void => run.cancel(signal.reason);
+    if (signal?.aborted === true) cancel?.();
+    if (cancel !== undefined) signal?.addEventListener("abort", cancel, { once: true });
     this.#watchdog.add(run);
-    const running = keys.length === 0 ? this.#runFree(run, job) : this.#runLocked(run, job, { arrival, signal });
-    this.#running.add(running);
-    try {
-      return await running;
-    } finally {
-      this.#running.delete(running);
-      this.#watchdog.delete(run);
-      signal?.removeEventListener("abort", cancel);
-    }
-  }
-
-  async #runFree(run: Run, job: Job<Data, Result, Name>): Promise<Result> {
-    if (this.#mustConfirm(run)) await this.#confirm(run, job);
-    return await this.#process(run, job);
-  }
-
-  async #runLocked(
-    run: Run,
-    job: Job<Data, Result, Name>,
-    { arrival, signal }: { readonly arrival: Arrival; readonly signal: AbortSignal | undefined },
-  ): Promise<Result> {
-    const startedMs = this.#clock.monotonicMs();
-    const lock = await this.#lockKeys(run, job, { ahead: arrival.ahead, signal });
-    const lockedMs = this.#clock.monotonicMs();
-    run.holds(lock);
+    this.#inFlight.begin();
+    let held: HeldKeys | undefined;
     let isDone = false;
     try {
-      tell("lock", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, waitMs: lockedMs - startedMs }));
+      if (keys.length > 0) held = this.#claim(run, signal) ?? (await this.#lockKeys(run, job, { arrival, signal }));
       if (this.#mustConfirm(run)) await this.#confirm(run, job);
       // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
-      if (!lock.isHeld()) return await this.#yield(run, job);
+      if (held?.lock.isHeld() === false) return await this.#yield(run, job);
       const result = await this.#process(run, job);
       // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is lost,
       // BullMQ itself refuses the result.
-      lock.assertHeld();
+      held?.lock.assertHeld();
       isDone = true;
       return result;
     } finally {
-      this.#release(run, lock, lockedMs);
-      if (isDone && arrival.isFollowed && run.lost === undefined) this.#lockAhead(run);
+      if (held !== undefined) this.#release(run, held, isDone);
+      if (isDone && arrival.isFollowed && this.#scriptLocks === undefined && run.lost === undefined)
+        this.#lockAhead(run);
+      this.#inFlight.end();
+      this.#watchdog.delete(run);
+      if (cancel !== undefined) signal?.removeEventListener("abort", cancel);
     }
+  }
+
+  /** The lock that was taken with the job. */
+  #claim(run: Run, signal: AbortSignal | undefined): HeldKeys | undefined {
+    const claimed = this.#scriptLocks?.claim(run.jobId);
+    if (claimed === undefined) return undefined;
+    this.#wakes.delete(run.jobId);
+    if (signal?.aborted !== true) return this.#holds(run, { lock: claimed.lock, claimed, waitMs: 0 });
+    void claimed.lock.release();
+    return undefined;
+  }
+
+  #holds(
+    run: Run,
+    { lock, claimed, waitMs }: { readonly lock: Lock; readonly claimed?: ScriptLock; readonly waitMs: number },
+  ): HeldKeys {
+    run.holds(lock);
+    tell("lock", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, waitMs }));
+    return { lock, claimed, lockedMs: this.#clock.monotonicMs() };
   }
 
   /** In the same turn as the release, so both travel together. */
@@ -307,41 +337,38 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       .tryAcquire(run.resources, { ttl: this.#options.lockTtl, order, autoExtend: true })
       .catch(() => null);
     const ahead = new LockAhead(key, lock, this.#clock);
-    this.#waitForAtClose(ahead.settled);
+    this.#inFlight.follow(ahead.settled);
     this.#lane.passOn(run.jobId, ahead);
   }
 
   /**
-   * Sent before BullMQ is told that the job has ended, but not waited for: the next job of the key comes a round trip later at
-   * the earliest, and waits in its slot if it is there first.
+   * Together with the end of the job, or by a request that is sent before BullMQ is told of it. Not waited for: the next job of
+   * the key comes a round trip later at the earliest, and waits in its slot if it is there first.
    */
-  #release(run: Run, lock: Lock, lockedMs: number): void {
-    const released = lock.release().then((confirmed) => {
+  #release(run: Run, { lock, claimed, lockedMs }: HeldKeys, isDone: boolean): void {
+    const released = isDone && claimed !== undefined ? claimed.releaseWithEnd() : lock.release();
+    this.#inFlight.follow(released);
+    if (!isHeard("release")) return;
+    void released.then((confirmed) => {
       const heldMs = this.#clock.monotonicMs() - lockedMs;
       tell("release", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, heldMs, confirmed }));
     });
-    this.#waitForAtClose(released);
-  }
-
-  #waitForAtClose(work: Promise<void>): void {
-    const ended = work.then(() => {
-      this.#running.delete(ended);
-    });
-    this.#running.add(ended);
   }
 
   /** Acquires the locks of the job's keys, or sends it back to `delayed` with its keys kept, or leaves it to whoever has it now. */
   async #lockKeys(
     run: Run,
     job: Job<Data, Result, Name>,
-    { ahead, signal }: { readonly ahead: LockAhead | undefined; readonly signal: AbortSignal | undefined },
-  ): Promise<Lock> {
+    { arrival, signal }: { readonly arrival: Arrival; readonly signal: AbortSignal | undefined },
+  ): Promise<HeldKeys> {
+    const startedMs = this.#clock.monotonicMs();
     this.#wakes.delete(run.jobId);
     try {
-      const early = await ahead?.claim();
-      if (early?.isHeld() === true && signal?.aborted !== true) return early;
-      void early?.release();
-      return await this.#acquire(run, signal);
+      const early = await arrival.ahead?.claim();
+      const isOurs = early?.isHeld() === true && signal?.aborted !== true;
+      if (!isOurs) void early?.release();
+      const lock = isOurs ? early : await this.#acquire(run, signal);
+      return this.#holds(run, { lock, waitMs: this.#clock.monotonicMs() - startedMs });
     } catch (error) {
       if (run.lost !== undefined) throw new DelayedError(run.lost.message);
       // Cancelled by the user, or names that cannot be locked together: the job's own failure.
@@ -473,11 +500,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   #closeLocks(force: boolean): Promise<void> {
     this.#closingLocks ??= (async () => {
       this.#wakes.close();
-      const closed = Promise.allSettled(this.#running).then(async () => {
+      const closed = this.#inFlight.untilNone().then(async () => {
         this.#stopListening();
         if (this.#options.redlock === undefined) await this.redlock.close();
       });
-      if (force && this.#running.size > 0) closed.catch(() => {});
+      if (force && this.#inFlight.count > 0) closed.catch(() => {});
       else await closed;
     })();
     return this.#closingLocks;

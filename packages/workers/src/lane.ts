@@ -12,12 +12,14 @@ import {
   isDecorated,
   parseReply,
   runScript,
+  splitEnd,
   type UnknownKeyJob,
 } from "./bullmq.ts";
 import type { DecoratedCommand, LaneScripts, OperatorCommand } from "./compose.ts";
 import { formatPin, type Pin, parsePin, pinOfValue } from "./entity-key.ts";
 import { type Instant, readClock } from "./instant.ts";
 import type { LockAhead } from "./lock-ahead.ts";
+import type { ScriptLocks } from "./script-locks.ts";
 
 /** A job as it is stored, for the function that finds its key. */
 export interface StoredJob<Data = unknown, Name extends string = string> {
@@ -50,6 +52,8 @@ export interface LaneEvents {
   onParked(parked: number): void;
 }
 
+export type LaneLocks = Pick<ScriptLocks, "newToken" | "granted" | "endingOf">;
+
 /** A fetch parks a batch or computes keys in each step, so this many mean that something is wrong; BullMQ then asks again later. */
 const maxFetchSteps = 10_000;
 
@@ -58,6 +62,7 @@ export class Lane {
   readonly #keyOf: KeyFunction | undefined;
   readonly #clock: Clock;
   readonly #events: LaneEvents;
+  readonly #locks: LaneLocks | undefined;
   readonly #arrivals = new Map<string, Arrival>();
   readonly #yielding = new Map<string, number>();
   readonly #aheads = new Map<string, LockAhead>();
@@ -69,11 +74,14 @@ export class Lane {
     readonly keyOf: KeyFunction | undefined;
     readonly clock: Clock;
     readonly events: LaneEvents;
+    /** Where the scripts take and release the locks of keys themselves. */
+    readonly locks?: LaneLocks | undefined;
   }) {
     this.#scripts = parts.scripts;
     this.#keyOf = parts.keyOf;
     this.#clock = parts.clock;
     this.#events = parts.events;
+    this.#locks = parts.locks;
   }
 
   /** From now on, the commands of this worker that take or leave a job go through the lane. */
@@ -127,22 +135,29 @@ export class Lane {
   async #exec(client: BullClient, command: DecoratedCommand, args: readonly unknown[]): Promise<unknown> {
     const script = this.#scripts.commands[command];
     const { jobId, token, prefix, lockOptions } = argumentsOf(command, args, script.numberOfKeys);
-    if (command === "moveToFinished") this.#arrivals.delete(jobId);
-    const told = command === "moveToDelayed" ? [...args, this.#yielding.get(`${jobId} ${token}`) ?? ""] : args;
+    const isEnd = command === "moveToFinished";
+    if (isEnd) this.#arrivals.delete(jobId);
+    let ending = this.#locks?.endingOf(jobId);
+    const lockToken = this.#locks?.newToken() ?? "";
+    const own = isEnd ? ending?.token : this.#yielding.get(`${jobId} ${token}`);
+    const told = args.concat(addition(command, own, lockToken));
     const sent = readClock(this.#clock);
     let ahead = this.#aheads.get(jobId);
     this.#aheads.delete(jobId);
     try {
-      const raw = await runScript(client, script, told);
+      const { reply: raw, isKept } = splitEnd(await runScript(client, script, told));
+      ending?.settle(isEnd && !isKept);
+      ending = undefined;
       const reply = parseReply(raw);
       if (reply.kind === "job") {
         const isForIt = ahead !== undefined && reply.pin === ahead.key;
-        this.#note(reply, sent, isForIt ? ahead : undefined);
+        this.#note(reply, { sent, lockToken, ahead: isForIt ? ahead : undefined });
         if (isForIt) ahead = undefined;
       }
       if (reply.kind !== "again" && reply.kind !== "ask") return raw;
       return await this.#fetchNext(client, reply, { command, prefix, lockOptions });
     } finally {
+      ending?.settle(false);
       void ahead?.drop();
     }
   }
@@ -166,22 +181,29 @@ export class Lane {
     for (let step = 0; step < maxFetchSteps; step++) {
       if (reply.kind === "again") this.#events.onParked(reply.parked);
       if (reply.kind === "ask") await this.#computeKeys(reply.jobs);
+      const lockToken = this.#locks?.newToken() ?? "";
       const sent = readClock(this.#clock);
-      const raw = await runScript(
-        client,
-        this.#scripts.commands.moveToActive,
-        fetchArguments(prefix, lockOptions, this.#nowMs()),
-      );
+      const raw = await runScript(client, this.#scripts.commands.moveToActive, [
+        ...fetchArguments(prefix, lockOptions, this.#nowMs()),
+        lockToken,
+      ]);
       reply = parseReply(raw);
-      if (reply.kind === "job") this.#note(reply, sent);
+      if (reply.kind === "job") this.#note(reply, { sent, lockToken, ahead: undefined });
       if (reply.kind !== "again" && reply.kind !== "ask") return raw;
     }
     return [0, 0, 0, 0];
   }
 
-  #note(reply: BullReply & { readonly kind: "job" }, sent: Instant, ahead?: LockAhead): void {
-    const { order, isFollowed } = reply;
-    this.#arrivals.set(reply.jobId, { pin: parsePin(reply.pin), sent, order, isFollowed, ahead });
+  #note(
+    reply: BullReply & { readonly kind: "job" },
+    fetch: { readonly sent: Instant; readonly lockToken: string; readonly ahead: LockAhead | undefined },
+  ): void {
+    const { jobId, fencingToken, order, isFollowed } = reply;
+    const { sent, lockToken, ahead } = fetch;
+    this.#arrivals.set(jobId, { pin: parsePin(reply.pin), sent, order, isFollowed, ahead });
+    if (fencingToken !== undefined) {
+      this.#locks?.granted(jobId, { resource: reply.pin, token: lockToken, fencingToken, asked: sent });
+    }
     if (reply.parked > 0) this.#events.onParked(reply.parked);
     // Nobody waits for it: if it fails, the next fetch asks again.
     if (reply.ahead.length > 0) this.#computeKeys(reply.ahead).catch(() => {});
@@ -221,5 +243,18 @@ export class Lane {
 
   #nowMs(): number {
     return Math.floor(this.#clock.wallMs());
+  }
+}
+
+/** What a command is told behind BullMQ's own arguments, see scripts/commands.lua.ts. */
+function addition(command: DecoratedCommand, own: string | number | undefined, lockToken: string): readonly unknown[] {
+  switch (command) {
+    case "moveToActive":
+      return [lockToken];
+    case "moveToFinished":
+    case "moveToDelayed":
+      return [`${own ?? ""} ${lockToken}`];
+    default:
+      return [];
   }
 }

@@ -28,6 +28,10 @@ export type Invariant =
   | "late end"
   /** Keys of the lane stay for ever. */
   | "nothing left behind"
+  /** A lock was taken or released that was not to be, or not where it was. */
+  | "lock"
+  /** A grant's fencing token is not above that of the one before. */
+  | "fencing"
   /** A command failed. */
   | "no error";
 

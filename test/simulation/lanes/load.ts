@@ -5,10 +5,16 @@ export interface LaneCode {
   readonly lane: typeof import("../../../packages/workers/src/lane.ts");
   readonly bullmq: typeof import("../../../packages/workers/src/bullmq.ts");
   readonly compose: typeof import("../../../packages/workers/src/compose.ts");
+  readonly locks: typeof import("../../../packages/redlock-core/src/scripts/embedded.lua.ts");
 }
 
 export async function loadLanes(patches: readonly SourcePatch[] = []): Promise<LaneCode> {
-  const modules = ["lane", "bullmq", "compose"];
-  const contents = modules.map((name) => `export * as ${name} from "./workers/src/${name}.ts";`).join("\n");
-  return await loadSources({ contents }, patches);
+  const modules = {
+    lane: "workers/src/lane.ts",
+    bullmq: "workers/src/bullmq.ts",
+    compose: "workers/src/compose.ts",
+    locks: "redlock-core/src/scripts/embedded.lua.ts",
+  };
+  const contents = Object.entries(modules).map(([name, file]) => `export * as ${name} from "./${file}";`);
+  return await loadSources({ contents: contents.join("\n") }, patches);
 }

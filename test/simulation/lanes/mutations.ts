@@ -48,6 +48,20 @@ const lateRetry: Focus = {
   keys: ["a", "b"],
 };
 
+const contendedLocks: Focus = {
+  name: "contended locks",
+  steps: { "plain lock": 3, "plain unlock": 2, "lock lapses": 2, yield: 1, wake: 2 },
+  keys: ["a", "b"],
+  hasLocks: true,
+};
+
+const lateLocks: Focus = {
+  name: "late ends with locks",
+  steps: { stall: 3, "late end": 5 },
+  keys: ["a", "b"],
+  hasLocks: true,
+};
+
 const lostWhileYielding: Focus = { name: "lost while yielding", steps: { yield: 4, wake: 3, "lose holders": 1 } };
 
 const lostWhileFailing: Focus = {
@@ -65,6 +79,12 @@ const lane = (find: string, replace: string): SourcePatch => ({
 
 const commands = (find: string, replace: string): SourcePatch => ({
   file: "workers/src/scripts/commands.lua.ts",
+  find,
+  replace,
+});
+
+const locks = (find: string, replace: string): SourcePatch => ({
+  file: "redlock-core/src/scripts/embedded.lua.ts",
   find,
   replace,
 });
@@ -392,5 +412,63 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "whoever is named is put in front",
     patches: [operators("if call('HGET', HOLDERS, key) ~= id then return 0 end", "")],
     focus: lostWhileYielding,
+  },
+  {
+    protection: "a job's lock is free",
+    without: "it is taken from whoever has it",
+    patches: [locks("if call('EXISTS', key, beside", "if call('EXISTS', beside")],
+    focus: contendedLocks,
+  },
+  {
+    protection: "whoever waits for a lock goes first",
+    without: "a job takes the lock before them",
+    patches: [locks("if call('EXISTS', key, beside .. ':waiters') > 0", "if call('EXISTS', key) > 0")],
+    focus: contendedLocks,
+  },
+  {
+    protection: "a fencing token above the stored one",
+    without: "the node's time, whatever was granted",
+    patches: [locks("if before and tonumber(before) >= ballot then", "if false then")],
+    focus: contendedLocks,
+  },
+  {
+    protection: "token compare at the end of a job",
+    without: "the lock of its key is deleted, whoever has it",
+    patches: [locks("call('GET', key) == token and ", "")],
+    focus: contendedLocks,
+  },
+  {
+    protection: "a lock that is waited for is handed over",
+    without: "it is deleted, and nobody is told",
+    patches: [locks("call('EXISTS', besideLock(key) .. ':waiters') == 0 and ", "")],
+    focus: contendedLocks,
+  },
+  {
+    protection: "a lock that was not released is told of",
+    without: "its worker believes that it was",
+    patches: [commands("return isKept and {'LANE_KEPT', reply} or reply", "return reply")],
+    focus: contendedLocks,
+  },
+  {
+    protection: "a place in line for a lock is used",
+    without: "the lock comes with the job",
+    patches: [lane("reply[7] = not order and lockOf(pin)", "reply[7] = lockOf(pin)")],
+    focus: contendedLocks,
+  },
+  {
+    protection: "several locks are taken at once",
+    without: "one, named like all of them",
+    patches: [lane("or not hasKeys(pin) or not isSingle(pin) then return false", "or not hasKeys(pin) then return false")],
+  },
+  {
+    protection: "a lock outlives the end of a lost job",
+    without: "whoever lost the job releases its lock",
+    patches: [
+      commands(
+        "local reply = bullMoveToFinished(KEYS, ARGV)",
+        "if ownToken ~= '' and pin then unlock(pin, ownToken) end\nlocal reply = bullMoveToFinished(KEYS, ARGV)",
+      ),
+    ],
+    focus: lateLocks,
   },
 ];

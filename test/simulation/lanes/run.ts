@@ -1,6 +1,7 @@
 /** One schedule under way: what the steps share. */
 import type { Job } from "bullmq";
 import type { SeededRandom } from "../world/random.ts";
+import type { StepLocks } from "./locks.ts";
 import type { LaneModel, ModelJob } from "./model.ts";
 import type { LaneSetting } from "./setting.ts";
 import type { Snapshot } from "./snapshot.ts";
@@ -15,6 +16,8 @@ export interface Slot {
 
 export interface Taken extends Slot {
   readonly job: Job<LaneData>;
+  /** Of the lock that came with it. */
+  readonly lockToken: string | undefined;
 }
 
 export class LaneRun {
@@ -24,6 +27,7 @@ export class LaneRun {
   readonly setting: LaneSetting;
   readonly members: readonly Member[];
   readonly model: LaneModel;
+  readonly locks: StepLocks;
   readonly log: string[] = [];
   /** Jobs that run, by id. */
   readonly taken = new Map<string, Taken>();
@@ -41,7 +45,7 @@ export class LaneRun {
   #ids = 0;
 
   constructor(
-    parts: Pick<LaneRun, "random" | "world" | "time" | "setting" | "members" | "model"> & { readonly before: Snapshot },
+    parts: Pick<LaneRun, "random" | "world" | "time" | "setting" | "members" | "model" | "locks"> & { readonly before: Snapshot },
   ) {
     this.random = parts.random;
     this.world = parts.world;
@@ -49,6 +53,7 @@ export class LaneRun {
     this.setting = parts.setting;
     this.members = parts.members;
     this.model = parts.model;
+    this.locks = parts.locks;
     this.before = parts.before;
   }
 

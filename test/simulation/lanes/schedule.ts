@@ -5,6 +5,8 @@
 import { SeededRandom } from "../world/random.ts";
 import { checkPlaces, type Invariant, LaneViolation } from "./checks.ts";
 import type { LaneCode } from "./load.ts";
+import * as plainCode from "./lock-steps.ts";
+import { StepLocks } from "./locks.ts";
 import { LaneModel } from "./model.ts";
 import * as operators from "./operator-steps.ts";
 import { addBurst, addDelayed, addJob } from "./producer-steps.ts";
@@ -27,6 +29,8 @@ export interface LaneResult {
 
 const STEPS = 120;
 const WAITS_MS = [1, NEAR_MS / 5, NEAR_MS, NEAR_MS, 5 * NEAR_MS, 50 * NEAR_MS];
+/** How often a lock outlives its run for a step more. */
+const ZOMBIE_CHANCE = 0.3;
 /** No delay is longer. */
 const LONGEST_DELAY_MS = 50 * NEAR_MS;
 
@@ -57,6 +61,9 @@ const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
   "resume key": async (run) => await operators.resumeKey(run),
   pause: operators.pause,
   resume: operators.resume,
+  "plain lock": plainCode.lock,
+  "plain unlock": plainCode.unlock,
+  "lock lapses": plainCode.lapse,
   "lose line": operators.loseLine,
   "lose holders": operators.loseHolders,
   "lose counter": operators.loseCounter,
@@ -72,9 +79,13 @@ export async function runLaneSchedule(
   const setting = drawSetting(random, focus);
   using time = new VirtualTime();
   let parked = 0;
-  const members = await world.reset(code, setting, time, (jobs) => (parked += jobs));
+  const locks = new StepLocks(world.redis, setting.hasLocks);
+  const members = await world.reset(code, setting, { time, locks, onParked: (jobs) => (parked += jobs) });
   const model = new LaneModel(setting.keys, setting.rules.onFailure);
-  const run = new LaneRun({ random, world, time, setting, members, model, before: await takeSnapshot(world.redis) });
+  const run = new LaneRun({
+    ...{ random, world, time, setting, members, model, locks },
+    before: await takeSnapshot(world.redis),
+  });
   const steps = new Map<Step, number>();
   let violation: LaneResult["violation"];
   try {
@@ -99,6 +110,8 @@ async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Res
   const after = await takeSnapshot(run.world.redis);
   run.model.observe(run.before, after, run.time.nowMs);
   checkPlaces(run.model, after, run.time.nowMs);
+  await run.locks.check(run.setting.keys);
+  await run.locks.releaseOthers((id, token) => run.taken.get(id)?.lockToken === token || run.random.chance(ZOMBIE_CHANCE));
   run.before = after;
   return result;
 }

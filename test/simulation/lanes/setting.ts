@@ -23,6 +23,8 @@ const SOMETIMES = [
   { promote: 1 },
   { "pause key": 1, "resume key": 1 },
   { pause: 0.5, resume: 1 },
+  { "plain lock": 1.5, "plain unlock": 1.5 },
+  { "lock lapses": 1 },
   { "lose line": 0.4 },
   { "lose holders": 0.4 },
   { "lose counter": 0.2 },
@@ -45,6 +47,8 @@ export interface LaneSetting {
   /** Undefined: Lua finds the keys. */
   readonly keyOf: KeyFunction | undefined;
   readonly keys: readonly string[];
+  /** Do the scripts take the locks of keys? */
+  readonly hasLocks: boolean;
   /** How many jobs have several keys. */
   readonly severalChance: number;
   readonly priorities: number;
@@ -64,6 +68,7 @@ export interface Focus {
   readonly keys?: readonly string[];
   readonly severalChance?: number;
   readonly sameIdChance?: number;
+  readonly hasLocks?: boolean;
 }
 
 export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
@@ -77,6 +82,7 @@ export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
     sameIdChance: random.pick([0, 0.3, 0.9]),
     burst: random.chance(0.03) ? BURST : 0,
     weights: drawWeights(random),
+    hasLocks: random.chance(0.7),
   };
   const { steps, onFailure: only, name: _name, ...fixed } = focus ?? { steps: undefined };
   return {

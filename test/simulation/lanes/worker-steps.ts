@@ -101,8 +101,11 @@ export async function endLate(run: LaneRun): Promise<void> {
   if (taken === undefined) return;
   const { job, token } = taken;
   const id = String(job.id);
+  const ends = { id, token: taken.lockToken, isLate: true };
+  const completeLate = (): Promise<unknown> =>
+    job.moveToCompleted("late", token, run.random.chance(FETCH_NEXT_CHANCE));
   const ways = {
-    complete: () => job.moveToCompleted("late", token, run.random.chance(FETCH_NEXT_CHANCE)),
+    complete: () => run.locks.releaseWith(ends, completeLate),
     fail: () => job.moveToFailed(new UnrecoverableError("late"), token, run.random.chance(FETCH_NEXT_CHANCE)),
     retry: () => job.moveToFailed(new Error("late"), token, run.random.chance(FETCH_NEXT_CHANCE)),
     delay: () => job.moveToDelayed(run.time.nowMs + NEAR_MS, token),
@@ -132,7 +135,8 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot)
   const handOut = { id, keys, order: arrival?.order, attemptsStarted: job.attemptsStarted };
   checkHandOut(run.model, handOut, run.before, run.time.nowMs);
   run.model.begin(run.model.job(id));
-  run.taken.set(id, { ...slot, job });
+  const lockToken = run.locks.checkGrant({ id, keys, order: arrival?.order });
+  run.taken.set(id, { ...slot, job, lockToken });
   run.handedOut += 1;
   return true;
 }
@@ -146,7 +150,8 @@ async function complete(run: LaneRun, taken: Taken): Promise<void> {
   const { job, token } = taken;
   const fetchNext = run.random.chance(FETCH_NEXT_CHANCE);
   run.note(`finish ${String(job.id)}${fetchNext ? ", and fetch" : ""}`);
-  const reply: unknown = await job.moveToCompleted("done", token, fetchNext);
+  const ends = { id: String(job.id), token: taken.lockToken, isLate: false };
+  const reply: unknown = await run.locks.releaseWith(ends, () => job.moveToCompleted("done", token, fetchNext));
   run.model.complete(run.model.job(String(job.id)));
   if (fetchNext) await receiveNext(run, reply, taken);
 }
@@ -159,11 +164,10 @@ async function failWith(run: LaneRun, taken: Taken, forGood: boolean): Promise<v
   const backoffMs = typeof backoff === "object" ? (backoff.delay ?? 0) : 0;
   const fetchNext = run.random.chance(FETCH_NEXT_CHANCE);
   run.note(`fail ${model.id}${isFinal ? " for good" : ""}${fetchNext ? ", and fetch" : ""}`);
-  const reply: unknown = await job.moveToFailed(
-    forGood ? new UnrecoverableError("final") : new Error("a failure"),
-    token,
-    fetchNext,
-  );
+  const error = forGood ? new UnrecoverableError("final") : new Error("a failure");
+  // BullMQ ends a job that stalled too often without running it.
+  const ends = { id: model.id, token: mustFail(taken) ? taken.lockToken : undefined, isLate: false };
+  const reply: unknown = await run.locks.releaseWith(ends, () => job.moveToFailed(error, token, fetchNext));
   if (isFinal) {
     run.model.failForGood(model);
     if (model.parent === undefined && job.opts.removeOnFail !== true) run.failed.add(model);

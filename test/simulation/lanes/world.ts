@@ -4,6 +4,7 @@ import { Job, Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";
 import type { Lane } from "../../../packages/workers/src/lane.ts";
 import type { LaneCode } from "./load.ts";
+import { LOCK_TTL_MS, type StepLocks } from "./locks.ts";
 import type { LaneSetting } from "./setting.ts";
 import type { VirtualTime } from "./virtual-time.ts";
 
@@ -61,17 +62,18 @@ export class LaneWorld implements AsyncDisposable {
   async reset(
     code: LaneCode,
     setting: LaneSetting,
-    time: VirtualTime,
-    onParked: (jobs: number) => void,
+    parts: { readonly time: VirtualTime; readonly locks: StepLocks; readonly onParked: (jobs: number) => void },
   ): Promise<Member[]> {
     await this.redis.flushdb();
     const { lane, bullmq, compose } = code;
-    const scripts = compose.composeScripts(bullmq.checkScripts(bullmq.installedScripts()), setting.rules);
+    const { time, locks, onParked } = parts;
+    const lockRules = { lua: code.locks.embedded, ttlMs: LOCK_TTL_MS, fenceTtlMs: LOCK_TTL_MS };
+    const scripts = compose.composeScripts(bullmq.checkScripts(bullmq.installedScripts()), setting.rules, lockRules);
     return this.#workers.map((worker) => {
       const target = bullmq.targetOf(worker, new Job(worker, "sample", {}));
       // Takes the lane of the schedule before off again: what is left is the method of BullMQ's class.
       Reflect.deleteProperty(target, "execCommand");
-      const own = new lane.Lane({ scripts, keyOf: setting.keyOf, clock: time.clock, events: { onParked } });
+      const own = new lane.Lane({ scripts, keyOf: setting.keyOf, clock: time.clock, events: { onParked }, locks });
       own.attach(target);
       return { worker: worker as unknown as StepWorker, lane: own };
     });

@@ -1,20 +1,28 @@
 /**
- * Our side of the five BullMQ commands that take or leave a job. KEYS and ARGV are BullMQ's own, of the installed version; what
- * is added stands at the end of ARGV. Each calls BullMQ's script text, unchanged, as `bull…`, and replies what it replied,
- * except as `fetch` in lane.lua.ts says.
+ * Our side of the five BullMQ commands that take or leave a job. KEYS and ARGV are BullMQ's own, of the installed version; those that
+ * may take the next job get one more at the end, with the token for the lock of its key ('': it is not to be taken), and before it
+ * what the command's comment says. Each calls BullMQ's script text, unchanged, as `bull…`, and replies what it replied,
+ * except as it says, and `fetch` in lane.lua.ts.
  */
+/** ARGV[#ARGV]: "<token>". */
 export const moveToActive: string = /* lua */ `
-at(ARGV[1], ARGV[2])
+at(ARGV[1], ARGV[2], ARGV[#ARGV])
 return fetch(KEYS, ARGV)
 `;
 
-/** A negative reply means that the job is no longer the caller's: then its key is not the caller's to pass on either. */
+/**
+ * ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be released> <token>". If it could not be released here, the reply is
+ * {'LANE_KEPT', BullMQ's reply}.
+ * A negative reply means that the job is no longer the caller's: then its key is not the caller's to pass on either.
+ */
 export const moveToFinished: string = /* lua */ `
-at(ARGV[7], ARGV[2])
+local ownToken, token = split(ARGV[#ARGV])
+at(ARGV[7], ARGV[2], token)
 local pin = call('HGET', P .. ARGV[1], 'lk')
 local reply = bullMoveToFinished(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
 local chosen
+local isKept = ownToken ~= '' and not (hasKeys(pin) and unlock(pin, ownToken))
 if hasKeys(pin) then
   if HALT and ARGV[5] == 'failed' then
     for _, key in ipairs(contended().keysOf(pin)) do
@@ -26,17 +34,19 @@ if hasKeys(pin) then
   end
   chosen = release(ARGV[1], pin)
 end
-return follow(reply, chosen, ARGV[6], {P, ARGV[2], ARGV[8]})
+reply = follow(reply, chosen, ARGV[6], {P, ARGV[2], ARGV[8]})
+return isKept and {'LANE_KEPT', reply} or reply
 `;
 
 /**
- * ARGV[#ARGV]: '' or, if the job goes back because its lock is held elsewhere, its place in line for that lock: then it keeps its
- * keys, and nothing is counted.
+ * ARGV[#ARGV]: "<order> <token>". order: '' or, if the job goes back because its lock is held elsewhere, its place in line for that
+ * lock: then it keeps its keys, and nothing is counted.
  * ARGV[6] is '1' when the processor asked for the delay, '0' for a retry's backoff.
  */
 export const moveToDelayed: string = /* lua */ `
-at(ARGV[1], ARGV[2])
-local id, order = ARGV[3], ARGV[#ARGV]
+local order, token = split(ARGV[#ARGV])
+at(ARGV[1], ARGV[2], token)
+local id = ARGV[3]
 local reply = bullMoveToDelayed(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
 local chosen

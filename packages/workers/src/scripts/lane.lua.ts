@@ -21,12 +21,19 @@
  * MAX_KEYS, bullPromote, bullMoveToActive.
  */
 export const laneLibrary: string = /* lua */ `
-local P, NOW, HOLDERS
+local P, NOW, HOLDERS, TOKEN
 local NONE, PAUSED, NEXT, BAD = '', '!:paused', '!:next', '\\30'
 local BATCH = 50
 
-local function at(prefix, now)
-  P, NOW, HOLDERS = prefix, tonumber(now), prefix .. 'lane:holders'
+-- token: for the lock of the next job's key; '' if that is not to be taken here.
+local function at(prefix, now, token)
+  P, NOW, HOLDERS, TOKEN = prefix, tonumber(now), prefix .. 'lane:holders', token
+end
+
+-- What stands before and after the first space.
+local function split(text)
+  local space = string.find(text, ' ', 1, true)
+  return string.sub(text, 1, space - 1), string.sub(text, space + 1)
 end
 
 local function line(key) return P .. 'lane:parked:' .. key end
@@ -58,7 +65,12 @@ local function pinOfData(data)
     if index and value[index] ~= nil then value = value[index] else value = value[field] end
   end
   if value == nil or value == cjson.null then return NONE end
-  local values = type(value) == 'table' and value or {value}
+  if type(value) ~= 'table' then
+    local text, fault = textOf(value)
+    fault = fault or faultOf(text)
+    return fault and BAD .. fault or text
+  end
+  local values = value
   if #values == 0 then return BAD .. 'must be a string, an integer, or a non-empty array of them' end
   if #values > MAX_KEYS then return BAD .. 'has more than ' .. MAX_KEYS .. ' elements' end
   local keys, seen = {}, {}
@@ -78,6 +90,19 @@ end
 
 local function isSingle(pin)
   return not string.find(pin, '\\31', 1, true)
+end
+
+-- Takes the lock of a job's one key, if it is free: its fencing token, or false. The others are asked for by the worker. The job is
+-- taken already: whatever is wrong with the lock's keys must not end the script.
+local function lockOf(pin)
+  if TOKEN == '' or not hasKeys(pin) or not isSingle(pin) then return false end
+  local ok, fencingToken = pcall(lockIfFree, pin, TOKEN, LOCK_TTL, FENCE_TTL)
+  return ok and fencingToken or false
+end
+
+local function unlock(pin, token)
+  local ok, isOurs = pcall(unlockIfUnwanted, pin, token)
+  return ok and isOurs
 end
 
 -- Everything that only a contended key needs. A function, so that the others do not pay for making it.
@@ -329,9 +354,10 @@ local function contended()
       if not hasKeys(pin) or take(id, pin, wasParked) then
         reply[5] = pin
         reply[6] = parked
-        reply[7] = isMark and unknownAhead(512, 256) or false
-        reply[8] = order or false
-        reply[9] = hasKeys(pin) and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
+        reply[7] = not order and lockOf(pin)
+        reply[8] = isMark and unknownAhead(512, 256) or false
+        reply[9] = order or false
+        reply[10] = hasKeys(pin) and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
         if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
         return reply
       end
@@ -367,9 +393,10 @@ end
   Takes the next job that may run. reply: what BullMQ took already, if anything. Returns BullMQ's own reply, and for a job
     reply[5]  its keys, NONE, or BAD .. why
     reply[6]  jobs parked on the way
-    reply[7]  jobs whose keys are to be computed ahead, or false
-    reply[8]  its place in line for its locks, if it waited for them before, or false
-    reply[9]  true if its end is likely to bring the next job of its one key: others are in line for it, and nothing else waits
+    reply[7]  the fencing token of its key's lock, if that was taken, or false
+    reply[8]  jobs whose keys are to be computed ahead, or false
+    reply[9]  its place in line for its locks, if it waited for them before, or false
+    reply[10] true if its end is likely to bring the next job of its one key: others are in line for it, and nothing else waits
   or {'LANE_AGAIN', parked}: more than a batch was parked, call again; {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
 ]]
 local function fetch(keys, argv, reply)
@@ -391,6 +418,7 @@ local function fetch(keys, argv, reply)
   end
   reply[5] = pin
   reply[6] = 0
+  reply[7] = lockOf(pin)
   return reply
 end
 

@@ -1,0 +1,81 @@
+/**
+ * Locks that a script of another package takes and releases on the node itself, in the same atomic step as what they protect: no
+ * request for the lock at all. Only where one node, which forgets nothing unnoticed, has all the votes.
+ *
+ * Guaranteed: such a grant is like any other. It is taken only where nobody has the lock or waits for it, with a token and a
+ * fencing token of its own; it is trusted from before the script was sent; what a script did not release is released the
+ * ordinary way.
+ */
+import type { Grant } from "./attempt.ts";
+import { type Instant, readClock } from "./clock.ts";
+import type { Engine } from "./engine.ts";
+import type { Holding } from "./holding.ts";
+import type { Lock } from "./lock.ts";
+import { releaseEverywhere } from "./release.ts";
+import { embedded } from "./scripts/embedded.lua.ts";
+import { leaseEnd, remainingMs } from "./validity.ts";
+
+/** What a script granted. */
+export interface EmbeddedGrant {
+  readonly resource: string;
+  /** Of `newToken`. */
+  readonly token: string;
+  /** As `lockIfFree` returned it. */
+  readonly fencingToken: number;
+  /** Both clocks, read before the script was sent. */
+  readonly asked: Instant;
+}
+
+export interface EmbeddedLock {
+  readonly lock: Lock;
+  /**
+   * Releases the lock by a script: `perform` sends it, and calls `settle` with what `unlockIfUnwanted` returned, false if that is not
+   * known. Then, and if the lock was extended (an extension may still be on its way), it is released as by `lock.release()`.
+   * Resolves as that does.
+   */
+  releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean>;
+}
+
+const everyNode = (): boolean => true;
+
+export class EmbeddedLocks {
+  /** Lua that defines `lockIfFree(key, token, ttl, fenceTtl)` and `unlockIfUnwanted(key, token)`, to be called with pcall, see scripts/embedded.lua.ts; needs `local call = redis.call`. */
+  readonly lua: string = embedded;
+  readonly #engine: Engine;
+  readonly #hold: (grant: Grant) => Holding;
+
+  constructor(engine: Engine, hold: (grant: Grant) => Holding) {
+    this.#engine = engine;
+    this.#hold = hold;
+  }
+
+  /** For one execution of a script. */
+  newToken(): string {
+    return this.#engine.random.token();
+  }
+
+  /**
+   * The handle of a lock that a script took for `ttl` ms, extended until it is released; undefined, and released, if its validity is
+   * over. Throws `RedlockClosedError` when the `Redlock` is closed: the lock ends with its lease.
+   */
+  adopt({ resource, token, fencingToken, asked }: EmbeddedGrant, ttl: number): EmbeddedLock | undefined {
+    const engine = this.#engine;
+    const target = engine.targetOf([resource]);
+    const end = leaseEnd(asked, ttl, engine.options.driftFactor);
+    const now = readClock(engine.clock);
+    if (remainingMs(end, now) <= 0) {
+      void releaseEverywhere(engine, { target, token, ttlMs: ttl, mayHold: everyNode });
+      return undefined;
+    }
+    const grantedMs = now.monotonicMs;
+    const holding = this.#hold({ target, token, fencingToken, ttlMs: ttl, end, grantedMs, mayHold: everyNode });
+    engine.events.tell("acquire", () => ({
+      resources: target.resources,
+      attempts: 1,
+      waitMs: grantedMs - asked.monotonicMs,
+      outcome: "acquired",
+      fencingToken,
+    }));
+    return holding;
+  }
+}

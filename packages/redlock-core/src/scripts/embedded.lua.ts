@@ -1,0 +1,37 @@
+/**
+ * For a script of another package that runs on the one node of a `Redlock`, in the same atomic step as what the lock protects:
+ *
+ * lockIfFree(key, token, ttl, fenceTtl)   takes a lock that nobody has or waits for; returns its fencing token as text, or nil
+ * unlockIfUnwanted(key, token)            releases a lock that nobody waits for; true if it was the token's until now
+ *
+ * `key`: the lock's own key; `ttl`, `fenceTtl` in ms. What they do not do they leave as it was, for acquire.lua.ts and
+ * release.lua.ts. They raise what Redis raises: call them with pcall. The fencing token is the node's own time, or one above the
+ * stored one: where a single node votes, it need not be proposed. Side keys are named as in keys.ts.
+ *
+ * The script defines `call` before. Every name, string and call here is paid for by every job of somebody's queue.
+ */
+export const embedded: string = /* lua */ `
+local function besideLock(key)
+  if string.find(key, '{', 1, true) and string.find(key, '^[^{]*{[^}]+}') then return key end
+  return '{' .. key .. '}'
+end
+
+local function lockIfFree(key, token, ttl, fenceTtl)
+  local beside = besideLock(key)
+  if call('EXISTS', key, beside .. ':waiters') > 0 then return end
+  local fence, time = beside .. ':fence', call('TIME')
+  local ballot = time[1] * 1000000 + time[2]
+  local text = string.format('%.0f', ballot)
+  local before = call('SET', fence, text, 'PX', fenceTtl, 'GET')
+  if before and tonumber(before) >= ballot then
+    text = string.format('%.0f', before + 1)
+    call('SET', fence, text, 'PX', fenceTtl)
+  end
+  call('SET', key, token, 'PX', ttl)
+  return text
+end
+
+local function unlockIfUnwanted(key, token)
+  return call('GET', key) == token and call('EXISTS', besideLock(key) .. ':waiters') == 0 and call('DEL', key) == 1
+end
+`;

@@ -1,0 +1,151 @@
+/**
+ * The locks of keys that the lane's scripts take with jobs and release with their ends, against a model of who has which: jobs,
+ * plain code, and waiters.
+ */
+import type { Redis } from "ioredis";
+import type { LaneLocks } from "../../../packages/workers/src/lane.ts";
+import { LaneViolation } from "./checks.ts";
+
+/** Longer than any schedule takes. */
+export const LOCK_TTL_MS = 600_000;
+const TOKEN_DIGITS = 40;
+const PLAIN = "plain code";
+/** Plain code's clock may be ahead, by so many µs. */
+const AHEAD_US = 5_000_000;
+
+interface Holder {
+  readonly token: string;
+  /** The job that it came with; undefined for plain code. */
+  readonly id: string | undefined;
+}
+
+export interface GrantFacts {
+  readonly id: string;
+  readonly keys: readonly string[];
+  readonly order: number | undefined;
+}
+
+export class StepLocks implements LaneLocks {
+  readonly #redis: Redis;
+  readonly #isOn: boolean;
+  readonly #holders = new Map<string, Holder>();
+  readonly #waited = new Set<string>();
+  readonly #lastFence = new Map<string, number>();
+  #tokens = 0;
+  #granted: { readonly id: string; readonly token: string; readonly fencingToken: number } | undefined;
+  #ending: { readonly id: string; readonly token: string; isReleased: boolean | undefined } | undefined;
+
+  constructor(redis: Redis, isOn: boolean) {
+    this.#redis = redis;
+    this.#isOn = isOn;
+  }
+
+  newToken(): string {
+    this.#tokens += 1;
+    return this.#isOn ? this.#tokens.toString(16).padStart(TOKEN_DIGITS, "0") : "";
+  }
+
+  granted(id: string, { token, fencingToken }: Parameters<LaneLocks["granted"]>[1]): void {
+    this.#granted = { id, token, fencingToken };
+  }
+
+  endingOf(id: string): ReturnType<LaneLocks["endingOf"]> {
+    const ending = this.#ending;
+    if (ending?.id !== id) return undefined;
+    return { token: ending.token, settle: (isReleased) => (ending.isReleased = isReleased) };
+  }
+
+  /** Runs `end`, which ends the job, so that it releases the job's lock. `isLate`: the job is not the caller's any more. */
+  async releaseWith<Result>(
+    { id, token, isLate }: { readonly id: string; readonly token: string | undefined; readonly isLate: boolean },
+    end: () => Promise<Result>,
+  ): Promise<Result> {
+    if (token === undefined) return await end();
+    const key = this.#keyOf(token);
+    const isExpected = !isLate && key !== undefined && !this.#waited.has(key);
+    const ending = { id, token, isReleased: undefined as boolean | undefined };
+    this.#ending = ending;
+    // The next job may get the lock in the same step.
+    if (isExpected) this.#holders.delete(key);
+    try {
+      return await end();
+    } finally {
+      this.#ending = undefined;
+      if (ending.isReleased !== isExpected) {
+        const was = ending.isReleased === true ? "was" : "was not";
+        throw new LaneViolation("lock", `the lock of ${id} ${was} released with its end`);
+      }
+    }
+  }
+
+  /** A job was handed out: did its key's lock come with it, if and only if it was free? */
+  checkGrant({ id, keys, order }: GrantFacts): string | undefined {
+    const granted = this.#granted?.id === id ? this.#granted : undefined;
+    this.#granted = undefined;
+    const [key = ""] = keys;
+    const isFree = !this.#holders.has(key) && !this.#waited.has(key);
+    const isExpected = this.#isOn && keys.length === 1 && order === undefined && isFree;
+    if (isExpected !== (granted !== undefined)) {
+      throw new LaneViolation("lock", `${id} came with${isExpected ? "out" : ""} the lock of ${keys.join()}`);
+    }
+    if (granted === undefined) return undefined;
+    const last = this.#lastFence.get(key) ?? 0;
+    if (granted.fencingToken <= last) {
+      throw new LaneViolation("fencing", `${id} came with token ${granted.fencingToken}, not above ${last}`);
+    }
+    this.#lastFence.set(key, granted.fencingToken);
+    this.#holders.set(key, { token: granted.token, id });
+    return granted.token;
+  }
+
+  /** Plain code takes a free lock, or stands in line for it. */
+  async lockByPlainCode(key: string): Promise<void> {
+    if (this.#holders.has(key)) {
+      this.#waited.add(key);
+      await this.#redis.zadd(`{${key}}:waiters`, 1, "channel#waiter");
+      return;
+    }
+    const fence = Math.max(this.#lastFence.get(key) ?? 0, Date.now() * 1_000) + AHEAD_US;
+    this.#lastFence.set(key, fence);
+    this.#holders.set(key, { token: PLAIN, id: undefined });
+    await this.#redis.mset({ [key]: PLAIN, [`{${key}}:fence`]: String(fence) });
+  }
+
+  /** Nobody waits any more, and plain code does not hold the lock. */
+  async unlockByPlainCode(key: string): Promise<void> {
+    this.#waited.delete(key);
+    await this.#redis.del(`{${key}}:waiters`);
+    if (this.#holders.get(key)?.token === PLAIN) await this.#drop(key);
+  }
+
+  /** A job's lock lapses while it runs. */
+  async lapse(key: string): Promise<void> {
+    if (this.#holders.get(key)?.id !== undefined) await this.#drop(key);
+  }
+
+  /** What jobs hold that do not run any more is released apart. */
+  async releaseOthers(isRunning: (id: string, token: string) => boolean): Promise<void> {
+    for (const [key, { id, token }] of this.#holders) {
+      if (id !== undefined && !isRunning(id, token)) await this.#drop(key);
+    }
+  }
+
+  async check(keys: readonly string[]): Promise<void> {
+    const values = await this.#redis.mget(...keys);
+    for (const [index, key] of keys.entries()) {
+      const expected = this.#holders.get(key)?.token ?? null;
+      if (values[index] !== expected) {
+        throw new LaneViolation("lock", `the lock of ${key} is ${values[index]}, and should be ${expected}`);
+      }
+    }
+  }
+
+  #keyOf(token: string): string | undefined {
+    return [...this.#holders].find(([, holder]) => holder.token === token)?.[0];
+  }
+
+  async #drop(key: string): Promise<void> {
+    this.#holders.delete(key);
+    await this.#redis.del(key);
+  }
+}
