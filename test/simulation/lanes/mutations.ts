@@ -458,7 +458,9 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "several locks are taken at once",
     without: "one, named like all of them",
-    patches: [lane("or not hasKeys(pin) or not isSingle(pin) then return false", "or not hasKeys(pin) then return false")],
+    patches: [
+      lane("or not hasKeys(pin) or not isSingle(pin) then return false", "or not hasKeys(pin) then return false"),
+    ],
   },
   {
     protection: "a lock outlives the end of a lost job",

@@ -45,7 +45,9 @@ export class LaneRun {
   #ids = 0;
 
   constructor(
-    parts: Pick<LaneRun, "random" | "world" | "time" | "setting" | "members" | "model" | "locks"> & { readonly before: Snapshot },
+    parts: Pick<LaneRun, "random" | "world" | "time" | "setting" | "members" | "model" | "locks"> & {
+      readonly before: Snapshot;
+    },
   ) {
     this.random = parts.random;
     this.world = parts.world;

@@ -111,7 +111,9 @@ async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Res
   run.model.observe(run.before, after, run.time.nowMs);
   checkPlaces(run.model, after, run.time.nowMs);
   await run.locks.check(run.setting.keys);
-  await run.locks.releaseOthers((id, token) => run.taken.get(id)?.lockToken === token || run.random.chance(ZOMBIE_CHANCE));
+  await run.locks.releaseOthers(
+    (id, token) => run.taken.get(id)?.lockToken === token || run.random.chance(ZOMBIE_CHANCE),
+  );
   run.before = after;
   return result;
 }

@@ -102,8 +102,7 @@ export async function endLate(run: LaneRun): Promise<void> {
   const { job, token } = taken;
   const id = String(job.id);
   const ends = { id, token: taken.lockToken, isLate: true };
-  const completeLate = (): Promise<unknown> =>
-    job.moveToCompleted("late", token, run.random.chance(FETCH_NEXT_CHANCE));
+  const completeLate = (): Promise<unknown> => job.moveToCompleted("late", token, run.random.chance(FETCH_NEXT_CHANCE));
   const ways = {
     complete: () => run.locks.releaseWith(ends, completeLate),
     fail: () => job.moveToFailed(new UnrecoverableError("late"), token, run.random.chance(FETCH_NEXT_CHANCE)),

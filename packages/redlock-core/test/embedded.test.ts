@@ -1,0 +1,209 @@
+/** Locks that a script takes and releases on the node itself. */
+import { setTimeout as delay } from "node:timers/promises";
+import { type RedisServer, startRedis } from "@x/test-support";
+import { Redis } from "ioredis";
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import {
+  type EmbeddedGrant,
+  type EmbeddedLock,
+  type EmbeddedLocks,
+  type Redlock,
+  RedlockClosedError,
+  systemClock,
+} from "../src/index.ts";
+import { keysOf } from "../src/keys.ts";
+import { embedded as lua } from "../src/scripts/embedded.lua.ts";
+import { openRedlock, startNodes } from "./support/nodes.ts";
+
+const TTL_MS = 5_000;
+const FENCE_TTL_MS = 86_400_000;
+const HEAD = `local call = redis.call\n${lua}\n`;
+const TAKE = `${HEAD}return lockIfFree(ARGV[1], ARGV[2], ARGV[3], ARGV[4])`;
+const GIVE = `${HEAD}return unlockIfUnwanted(ARGV[1], ARGV[2]) and 1 or 0`;
+
+let server: RedisServer;
+let redis: Redis;
+beforeAll(async () => {
+  server = await startRedis();
+  redis = new Redis({ path: server.path });
+});
+beforeEach(async () => {
+  await redis.flushall();
+});
+afterAll(async () => {
+  redis.disconnect();
+  await server.stop();
+});
+
+function embeddedOf(redlock: Redlock): EmbeddedLocks {
+  if (redlock.embedded === undefined) throw new Error("expected embedded locks");
+  return redlock.embedded;
+}
+
+async function take(redlock: Redlock, resource: string, ttl = TTL_MS): Promise<EmbeddedGrant | undefined> {
+  const token = embeddedOf(redlock).newToken();
+  const asked = { monotonicMs: redlock.clock.monotonicMs(), wallMs: redlock.clock.wallMs() };
+  const fencingToken = await redis.eval(TAKE, 0, redlock.lockKey(resource), token, ttl, FENCE_TTL_MS);
+  return fencingToken === null ? undefined : { resource, token, fencingToken: Number(fencingToken), asked };
+}
+
+async function taken(redlock: Redlock, resource: string, ttl = TTL_MS): Promise<EmbeddedLock> {
+  const grant = await take(redlock, resource, ttl);
+  const adopted = grant === undefined ? undefined : embeddedOf(redlock).adopt(grant, ttl);
+  if (adopted === undefined) throw new Error("expected a grant");
+  return adopted;
+}
+
+function give(resource: string, lock: EmbeddedLock): Promise<boolean> {
+  return lock.releaseBy((settle) => {
+    void redis.eval(GIVE, 0, resource, lock.lock.token).then((reply) => settle(reply === 1));
+  });
+}
+
+describe("the script", () => {
+  it.each(["a", "a:b", "{t}a", "a{t}b", "{}{t}", "{{t}", "a{", "}a{", "{a", "ä{ö}"])(
+    "uses the keys that the other scripts use: %s",
+    async (resource) => {
+      const redlock = openRedlock([server]);
+      await take(redlock, resource);
+      const [lock = "", fence = "", waiters = ""] = keysOf("", [resource]);
+      expect((await redis.keys("*")).toSorted()).toEqual([fence, lock].toSorted());
+      expect(await redis.pttl(fence)).toBeGreaterThan(FENCE_TTL_MS - 10_000);
+      expect(await redis.pttl(lock)).toBeLessThanOrEqual(TTL_MS);
+      await redis.del(lock);
+      await redis.zadd(waiters, 1, "channel#1");
+      expect(await take(redlock, resource)).toBeUndefined();
+    },
+  );
+
+  it("takes only what is free, and releases only what is its own and not waited for", async () => {
+    const redlock = openRedlock([server]);
+    const [first, other] = [await taken(redlock, "r"), { lock: { token: "0".repeat(40) } }];
+    expect(await take(redlock, "r")).toBeUndefined();
+    expect(await redis.eval(GIVE, 0, "r", other.lock.token)).toBe(0);
+    await redis.zadd("{r}:waiters", 1, "channel#1");
+    expect(await redis.eval(GIVE, 0, "r", first.lock.token)).toBe(0);
+    await redis.del("{r}:waiters");
+    expect(await redis.eval(GIVE, 0, "r", first.lock.token)).toBe(1);
+    expect(await redis.exists("r")).toBe(0);
+  });
+
+  it("gives fencing tokens above those of ordinary grants, and these above its own, whatever a client's clock says", async () => {
+    const skewed = (ms: number): Redlock =>
+      openRedlock([server], { clock: { ...systemClock, wallMs: () => systemClock.wallMs() + ms } });
+    const clients = [skewed(0), skewed(60_000), skewed(-60_000)];
+    const tokens: number[] = [];
+    for (let round = 0; round < 30; round += 1) {
+      const redlock = clients[round % clients.length] as Redlock;
+      const lock = round % 2 === 0 ? (await taken(redlock, "r")).lock : await redlock.acquire("r");
+      tokens.push(lock.fencingToken);
+      await lock.release();
+    }
+    await redis.set("{r}:fence", String(2 ** 52));
+    tokens.push((await taken(clients[0] as Redlock, "r")).lock.fencingToken);
+    expect(tokens).toEqual([...new Set(tokens)].toSorted((a, b) => a - b));
+    expect(tokens.at(-1)).toBe(2 ** 52 + 1);
+  });
+});
+
+describe("an embedded lock", () => {
+  it("is a lock like any other: others see it as held and get it when it is released", async () => {
+    const [redlock, other] = [openRedlock([server]), openRedlock([server])];
+    const told: string[] = [];
+    redlock.on("acquire", ({ outcome, resources }) => told.push(`${outcome} ${resources.join()}`));
+    redlock.on("release", ({ confirmed }) => told.push(`released ${confirmed}`));
+    const held = await taken(redlock, "r");
+    expect(held.lock.isHeld()).toBe(true);
+    expect(held.lock.remaining()).toBeLessThanOrEqual(TTL_MS);
+    expect(await other.tryAcquire("r")).toBeNull();
+    expect(await redlock.tryAcquire("r")).toBeNull();
+    expect(await give("r", held)).toBe(true);
+    expect(held.lock.isHeld()).toBe(false);
+    expect(await held.lock.release()).toBe(true);
+    expect((await other.tryAcquire("r"))?.isHeld()).toBe(true);
+    expect(told.filter((text) => !text.startsWith("held"))).toEqual(["acquired r", "released true"]);
+  });
+
+  it("is handed over to those who wait, of this process and of others", async () => {
+    const [redlock, other] = [openRedlock([server]), openRedlock([server])];
+    const held = await taken(redlock, "r");
+    const got: string[] = [];
+    const waiting = [redlock, other].map(async (client, index) => {
+      const lock = await client.acquire("r", { timeout: 10_000 });
+      got.push(String(index));
+      await lock.release();
+    });
+    await expect.poll(() => redis.zcard("{r}:waiters")).toBe(1);
+    expect(got).toEqual([]);
+    expect(await give("r", held)).toBe(true);
+    await Promise.all(waiting);
+    expect(got.toSorted()).toEqual(["0", "1"]);
+  });
+
+  it("does not wake those who wait in this process before its script has run", async () => {
+    const redlock = openRedlock([server]);
+    const held = await taken(redlock, "r");
+    const waiting = redlock.acquire("r", { timeout: 5_000 });
+    await delay(20);
+    let settle: (isDeleted: boolean) => void = () => undefined;
+    const released = held.releaseBy((given) => (settle = given));
+    await delay(50);
+    expect(await redis.exists("{r}:waiters")).toBe(0);
+    await redis.del("r");
+    settle(true);
+    expect(await released).toBe(true);
+    expect((await waiting).isHeld()).toBe(true);
+  });
+
+  it("is extended, and then released by a request of its own", async () => {
+    const redlock = openRedlock([server]);
+    const held = await taken(redlock, "r", 300);
+    await delay(700);
+    expect(held.lock.isHeld()).toBe(true);
+    let isAsked = false;
+    expect(
+      await held.releaseBy((settle) => {
+        isAsked = true;
+        settle(true);
+      }),
+    ).toBe(true);
+    expect(isAsked).toBe(false);
+    expect(await redis.exists("r")).toBe(0);
+  });
+
+  it("is released by a request where its script did not", async () => {
+    const redlock = openRedlock([server]);
+    const held = await taken(redlock, "r");
+    expect(await held.releaseBy((settle) => settle(false))).toBe(true);
+    expect(await redis.exists("r")).toBe(0);
+  });
+
+  it("is not adopted, but released, when its lease is over by the time that the answer comes", async () => {
+    const redlock = openRedlock([server]);
+    const grant = (await take(redlock, "r")) as EmbeddedGrant;
+    const { monotonicMs, wallMs } = grant.asked;
+    const asked = { monotonicMs: monotonicMs - TTL_MS, wallMs };
+    expect(embeddedOf(redlock).adopt({ ...grant, asked }, TTL_MS)).toBeUndefined();
+    await expect.poll(() => redis.exists("r")).toBe(0);
+  });
+
+  it("is released when its Redlock is closed, and none is adopted afterwards", async () => {
+    const redlock = openRedlock([server]);
+    const held = await taken(redlock, "r");
+    const late = (await take(redlock, "late")) as EmbeddedGrant;
+    const embedded = embeddedOf(redlock);
+    await redlock.close();
+    expect([held.lock.isHeld(), await redis.exists("r")]).toEqual([false, 0]);
+    expect(() => embedded.adopt(late, TTL_MS)).toThrow(RedlockClosedError);
+  });
+});
+
+it("is offered only where one node has all the votes and is trusted to forget nothing", async () => {
+  const nodes = await startNodes(3);
+  expect(openRedlock(nodes).embedded).toBeUndefined();
+  expect(openRedlock([server], { quarantine: true }).embedded).toBeUndefined();
+  const cluster = { name: "cluster", isCluster: true, state: "ready", eval: () => Promise.reject(new Error("none")) };
+  const node = { ...cluster, onStateChange: () => () => undefined, close: () => Promise.resolve() } as const;
+  expect(openRedlock([node]).embedded).toBeUndefined();
+  expect(openRedlock([server]).embedded).toBeDefined();
+});

@@ -1,0 +1,177 @@
+/** Locks that are taken and released by the scripts that take and end jobs. */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { setTimeout as delay } from "node:timers/promises";
+import { Redlock, systemClock } from "@x/redlock-core";
+import { describe, expect, it } from "vitest";
+import { type Ending, ScriptLocks } from "../src/script-locks.ts";
+import { finished, jobs, Lab, until } from "./support/lab.ts";
+
+/** By the time that a lock lapses, the tests here are over: what is free then was released. */
+const SOON_MS = 2_000;
+
+async function scriptCalls({ redis }: Lab): Promise<number> {
+  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.info("commandstats"))?.[1]);
+}
+
+async function isFree({ redis }: Lab, key: string): Promise<boolean> {
+  return (await redis.exists(key)) === 0;
+}
+
+describe("a worker whose locks are on the queue's own Redis", () => {
+  it("needs one request per job, and gives each a greater fencing token", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const released: { readonly confirmed: boolean }[] = [];
+    const listener = (message: unknown): void => void released.push(message as { confirmed: boolean });
+    subscribe("x.workers.release", listener);
+    lab.defer(async () => void unsubscribe("x.workers.release", listener));
+    await queue.addBulk([...jobs(200, (i) => `free${i}`), ...jobs(200, () => "hot")]);
+    const before = await scriptCalls(lab);
+    lab.worker();
+    await finished(queue, 400);
+    // One per job, one per slot at the start, and a few that find nothing more.
+    expect((await scriptCalls(lab)) - before).toBeLessThan(1.25 * 400);
+    const tokens = lab.ran.filter(({ key }) => key === "hot").map(({ fencingToken }) => fencingToken);
+    expect(tokens).toEqual([...new Set(tokens)].toSorted((a, b) => a - b));
+    expect(tokens).toHaveLength(200);
+    expect([lab.overlaps(), lab.inversions(), lab.errors]).toEqual([[], [], []]);
+    await until(() => released.length === 400);
+    expect(released.every(({ confirmed }) => confirmed)).toBe(true);
+    expect(await isFree(lab, "hot")).toBe(true);
+  });
+
+  it("holds the lock while the job runs, extended beyond its lease, and releases it", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const isHeld: boolean[] = [];
+    await queue.addBulk(jobs(1, () => "long", 1_200));
+    lab.worker((_job, _signal, lock) => isHeld.push(lock.isHeld()), { lockTtl: 400 });
+    await until(() => lab.ran.length === 1);
+    const value = await lab.redis.get("long");
+    await delay(900);
+    expect(await lab.redis.get("long")).toBe(value);
+    await finished(queue, 1);
+    expect(isHeld).toEqual([true]);
+    await until(() => isFree(lab, "long"), SOON_MS);
+  });
+
+  it("asks for the lock apart where it is held, and leaves the release to a request where others wait", async () => {
+    await using lab = await Lab.start();
+    const plain = new Redlock(lab.connection, { ttl: 5_000, autoExtend: true });
+    lab.defer(async () => await plain.close());
+    const queue = lab.queue();
+    const first = await plain.acquire("k");
+    lab.worker(undefined, { lockWait: 2_000 });
+    await queue.addBulk(jobs(2, () => "k", 100));
+    await delay(100);
+    expect(lab.ran).toEqual([]);
+    await first.release();
+    await until(() => lab.ran.length === 1);
+    const between = await plain.acquire("k");
+    expect(lab.ran.filter(({ endedMs }) => endedMs === undefined)).toEqual([]);
+    expect(between.fencingToken).toBeGreaterThan(lab.ran[0]?.fencingToken ?? 0);
+    await between.release();
+    await finished(queue, 2);
+    await until(() => isFree(lab, "k"), SOON_MS);
+  });
+
+  it.each(["an error", "BullMQ's lock lost", "a delay", "a command that fails"])(
+    "releases the lock of a job that ends with %s",
+    async (how) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      await queue.addBulk(jobs(1, () => "k"));
+      let runs = 0;
+      lab.worker(async (job) => {
+        runs += 1;
+        if (runs > 1) return undefined;
+        if (how === "an error") throw new Error("a failure");
+        if (how === "a command that fails") return await lab.redis.lpush("bull:q:completed", "not a sorted set");
+        if (how === "a delay") {
+          await job.moveToDelayed(Date.now() + 60_000, job.token);
+          throw Object.assign(new Error("delayed"), { name: "DelayedError" });
+        }
+        return await lab.redis.del(`bull:q:${job.id}:lock`);
+      });
+      await until(() => runs === 1);
+      await until(() => isFree(lab, "k"), SOON_MS);
+    },
+  );
+
+  it("releases the lock of a job that BullMQ ends without running it", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const job = await queue.add("job", { k: "k", i: 0 }, { attempts: 5 });
+    await lab.redis.hset(`bull:q:${job.id}`, "ats", 9);
+    lab.worker(undefined, { maxStartedAttempts: 3 });
+    await finished(queue, 1);
+    expect(lab.ran).toEqual([]);
+    await until(() => isFree(lab, "k"), SOON_MS);
+  });
+
+  it("releases the lock of a run that no end follows, because the worker was closed by force", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    await queue.addBulk(jobs(1, () => "k", 100));
+    const worker = lab.worker();
+    await until(() => lab.ran.length === 1);
+    expect(await isFree(lab, "k")).toBe(false);
+    await worker.close(true);
+    await until(() => isFree(lab, "k"), SOON_MS);
+  });
+
+  it("takes the job though something else is where its lock would be, and runs it when that is gone", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    await lab.redis.lpush("{k}:fence", "not a number");
+    await queue.addBulk(jobs(1, () => "k"));
+    lab.worker(undefined, { recheckInterval: 100 });
+    await until(async () => (await queue.getDelayedCount()) === 1);
+    await lab.redis.del("{k}:fence");
+    await finished(queue, 1);
+    expect(lab.ran).toHaveLength(1);
+  });
+});
+
+describe("where a script cannot know, or nobody would claim the lock", () => {
+  it("takes no lock for jobs that are fetched by hand", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, { autorun: false });
+    await queue.addBulk(jobs(2, (i) => `k${i}`));
+    const job = await worker.getNextJob("mine", { block: false });
+    expect(await lab.redis.keys("k*")).toEqual([]);
+    await job?.moveToCompleted("done", "mine", true);
+    expect(await lab.redis.keys("k*")).toEqual([]);
+  });
+
+  it("asks for locks with names of their own apart", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const held: unknown[] = [];
+    await queue.addBulk(jobs(3, () => "k"));
+    const body = async (): Promise<unknown> => held.push(await lab.redis.mget("k", "entity:k"));
+    lab.worker(body, { resource: (key) => `entity:${key}` });
+    await finished(queue, 3);
+    expect(held).toEqual(Array.from({ length: 3 }, () => [null, expect.any(String)]));
+    expect(lab.inversions()).toEqual([]);
+  });
+});
+
+it("tells each end once, also that of a run that comes in between", async () => {
+  await using lab = await Lab.start();
+  const redlock = new Redlock(lab.connection);
+  lab.defer(async () => await redlock.close());
+  if (redlock.embedded === undefined) throw new Error("expected embedded locks");
+  const locks = new ScriptLocks(redlock.embedded, { clock: systemClock, ttlMs: 1_000 });
+  const told: string[] = [];
+  const ending = (name: string): Ending => ({ token: name, settle: (is) => void told.push(`${name} ${is}`) });
+  locks.expectEnd("1", ending("first"));
+  locks.expectEnd("1", ending("second"));
+  locks.expectEnd("2", ending("third"));
+  locks.endingOf("1")?.settle(true);
+  expect(locks.endingOf("1")).toBeUndefined();
+  expect(told).toEqual(["first false", "second true"]);
+  await delay(50);
+  expect(told).toEqual(["first false", "second true", "third false"]);
+});
