@@ -67,12 +67,14 @@ export class StepLocks implements LaneLocks {
     this.#ending = ending;
     // The next job may get the lock in the same step.
     if (isExpected) this.#holders.delete(key);
-    const result = await end().finally(() => {
-      this.#ending = undefined;
-    });
-    if (ending.isReleased === isExpected) return result;
-    const was = ending.isReleased === true ? "was" : "was not";
-    throw new LaneViolation("lock", `the lock of ${id} ${was} released with its end`);
+    const [ended] = await Promise.allSettled([end()]);
+    this.#ending = undefined;
+    if (ending.isReleased !== isExpected) {
+      const was = ending.isReleased === true ? "was" : "was not";
+      throw new LaneViolation("lock", `the lock of ${id} ${was} released with its end`);
+    }
+    if (ended.status === "rejected") throw ended.reason;
+    return ended.value;
   }
 
   /** A job was handed out: did its key's lock come with it, if and only if it was free? */

@@ -357,7 +357,7 @@ local function contended()
         reply[7] = not order and lockOf(pin)
         reply[8] = isMark and unknownAhead(512, 256) or false
         reply[9] = order or false
-        reply[10] = hasKeys(pin) and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
+        reply[10] = TOKEN == '' and hasKeys(pin) and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
         if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
         return reply
       end
