@@ -21,6 +21,8 @@ export interface LaneRules {
 export interface LockRules {
   /** Of `@x/redlock-core`. */
   readonly lua: string;
+  /** Stands before the key in the name of its lock. */
+  readonly prefix: string;
   readonly ttlMs: number;
   readonly fenceTtlMs: number;
 }
@@ -61,8 +63,8 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
     `local NEAR, FAR, MAX_KEY, MAX_KEYS = ${rules.nearMs}, ${rules.farMs}, ${MAX_KEY_BYTES}, ${MAX_KEYS}`,
     locks === undefined
-      ? "local lockIfFree, unlockIfUnwanted, LOCK_TTL, FENCE_TTL"
-      : `local LOCK_TTL, FENCE_TTL = ${locks.ttlMs}, ${locks.fenceTtlMs}\n${locks.lua}`,
+      ? "local lockIfFree, unlockIfUnwanted, LOCK_PREFIX, LOCK_TTL, FENCE_TTL"
+      : `local LOCK_PREFIX, LOCK_TTL, FENCE_TTL = ${luaString(locks.prefix)}, ${locks.ttlMs}, ${locks.fenceTtlMs}\n${locks.lua}`,
     asFunction("bullPromote", bull.promote.lua),
     asFunction("bullMoveToActive", bull.moveToActive.lua),
     laneLibrary,

@@ -105,10 +105,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     const resolved = resolveOptions(options);
     const bullScripts = checkScripts(installedScripts());
     const redlock = resolved.redlock ?? ownRedlock(options, resolved.lockTtl);
-    // A name that JavaScript makes of a key is not known to a script; and jobs that are run by hand have locks of their own.
     const isByHand = (processor ?? null) === null;
-    const isApart = resolved.redlock !== undefined || options.resource !== undefined || isByHand;
-    const embedded = isApart ? undefined : redlock.embedded;
     try {
       super(
         name,
@@ -126,14 +123,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     this.#clock = redlock.clock;
     this.#watchdog = new Watchdog(this.#clock);
     this.#isSandboxed = typeof processor !== "function";
-    const { lockTtl: ttlMs } = resolved;
-    this.#scriptLocks = embedded === undefined ? undefined : new ScriptLocks(embedded, { clock: this.#clock, ttlMs });
+    // Jobs that are run by hand have locks of their own: see `lockJob`.
+    this.#scriptLocks = resolved.redlock !== undefined || isByHand ? undefined : ScriptLocks.on(redlock, resolved);
     this.#lane = new Lane({
-      scripts: composeScripts(
-        bullScripts,
-        resolved.rules,
-        embedded === undefined ? undefined : { lua: embedded.lua, ttlMs, fenceTtlMs: redlock.options.fenceTtl },
-      ),
+      scripts: composeScripts(bullScripts, resolved.rules, this.#scriptLocks?.rules),
       locks: this.#scriptLocks,
       keyOf: resolved.keyOf as (job: unknown) => unknown,
       clock: this.#clock,

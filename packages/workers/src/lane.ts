@@ -202,7 +202,7 @@ export class Lane {
     const { sent, lockToken, ahead } = fetch;
     this.#arrivals.set(jobId, { pin: parsePin(reply.pin), sent, order, isFollowed, ahead });
     if (fencingToken !== undefined) {
-      this.#locks?.granted(jobId, { resource: reply.pin, token: lockToken, fencingToken, asked: sent });
+      this.#locks?.granted(jobId, { key: reply.pin, token: lockToken, fencingToken, asked: sent });
     }
     if (reply.parked > 0) this.#events.onParked(reply.parked);
     // Nobody waits for it: if it fails, the next fetch asks again.

@@ -19,10 +19,11 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    */
   readonly key: KeyOption<Data, Name>;
   /**
-   * Name of the lock for a key; plain code that locks the same name is excluded. Default: the key itself. Two different keys
-   * must have two different names.
+   * Name of the lock for a key; plain code that locks the same name is excluded. A string is put before the key (`"account:"`);
+   * a function makes the name, which costs a request of its own per job. Default: the key itself. Two different keys must
+   * have two different names.
    */
-  readonly resource?: (key: string) => string;
+  readonly resource?: string | ((key: string) => string);
   /** Where the locks live. Default: a Redlock on the queue's own Redis, closed with the worker; yours stays open. */
   readonly redlock?: Redlock;
   /**
@@ -53,6 +54,8 @@ export interface ResolvedExclusiveOptions {
   readonly rules: LaneRules;
   readonly keyOf: ((job: StoredJob<never, never>) => unknown) | undefined;
   readonly resourceOf: (key: string) => string;
+  /** What stands before the key in the name of its lock; undefined: only `resourceOf` knows. */
+  readonly resourcePrefix: string | undefined;
   readonly redlock: Redlock | undefined;
   readonly lockTtl: number;
   readonly lockWait: number;
@@ -96,7 +99,7 @@ export function resolveOptions<Data, Name extends string>(
   return Object.freeze({
     rules: { path, onFailure, nearMs: recheckInterval, farMs: Math.max(FAR_MS, recheckInterval) },
     keyOf,
-    resourceOf: resourceFunction(options.resource),
+    ...resolveResource(options.resource),
     redlock: resolveRedlock(options.redlock, lockTtl),
     lockTtl,
     lockWait: integer("lockWait", options.lockWait ?? 100, 0),
@@ -128,16 +131,23 @@ function resolveKey(key: unknown): {
   return { path, keyOf: undefined };
 }
 
-function resourceFunction(resource: unknown): (key: string) => string {
-  if (resource === undefined) return (key) => key;
-  if (typeof resource !== "function") throw new TypeError(`resource must be a function, got ${describe(resource)}`);
-  return (key) => {
+function resolveResource(resource: unknown = ""): Pick<ResolvedExclusiveOptions, "resourceOf" | "resourcePrefix"> {
+  if (typeof resource === "string") {
+    const fault = resource === "" ? undefined : keyFault(resource);
+    if (fault !== undefined) throw new RangeError(`resource ${fault}, got ${describe(resource)}`);
+    return { resourcePrefix: resource, resourceOf: (key) => resource + key };
+  }
+  if (typeof resource !== "function") {
+    throw new TypeError(`resource must be a string or a function, got ${describe(resource)}`);
+  }
+  const resourceOf = (key: string): string => {
     const name: unknown = (resource as (key: string) => unknown)(key);
     if (typeof name !== "string") throw new TypeError(`resource must return a string, got ${describe(name)}`);
     const fault = keyFault(name);
     if (fault !== undefined) throw new RangeError(`resource must return a usable name, but "${name}" ${fault}`);
     return name;
   };
+  return { resourcePrefix: undefined, resourceOf };
 }
 
 function resolveRedlock(redlock: unknown, lockTtl: number): Redlock | undefined {

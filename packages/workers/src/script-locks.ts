@@ -6,10 +6,14 @@
  * Guaranteed: the lock is an ordinary one, see `EmbeddedLocks` of `@x/redlock-core`; it is held from before the processor is called
  * until after it has settled; a lock that no run claims is released with its job's end, or ends with its lease.
  */
-import type { Clock, EmbeddedGrant, EmbeddedLock, EmbeddedLocks, Lock } from "@x/redlock-core";
+import type { Clock, EmbeddedGrant, EmbeddedLock, EmbeddedLocks, Lock, Redlock } from "@x/redlock-core";
+import type { LockRules } from "./compose.ts";
 
 /** The command that ends a job follows its run in the same turn; a run that is not followed by one was not. */
 const SAME_TURN_MS = 5;
+
+/** What a script granted with a job. */
+export type KeyGrant = Omit<EmbeddedGrant, "resource"> & { readonly key: string };
 
 /** A lock to be released by the script that ends its job. */
 export interface Ending {
@@ -19,18 +23,29 @@ export interface Ending {
 }
 
 export class ScriptLocks {
+  readonly rules: LockRules;
   readonly #embedded: EmbeddedLocks;
   readonly #clock: Clock;
-  readonly #ttlMs: number;
   readonly #unclaimed = new Map<string, EmbeddedGrant>();
   readonly #endings = new Map<string, Ending>();
   #isStopped = false;
   #isWatching = false;
 
-  constructor(embedded: EmbeddedLocks, { clock, ttlMs }: { readonly clock: Clock; readonly ttlMs: number }) {
+  /** Undefined where a script cannot take locks: these are on several nodes or in a Cluster, or JavaScript makes their names. */
+  static on(
+    redlock: Redlock,
+    options: { readonly resourcePrefix: string | undefined; readonly lockTtl: number },
+  ): ScriptLocks | undefined {
+    const { embedded, clock } = redlock;
+    const { resourcePrefix: prefix, lockTtl: ttlMs } = options;
+    if (embedded === undefined || prefix === undefined) return undefined;
+    return new ScriptLocks(embedded, clock, { lua: embedded.lua, prefix, ttlMs, fenceTtlMs: redlock.options.fenceTtl });
+  }
+
+  constructor(embedded: EmbeddedLocks, clock: Clock, rules: LockRules) {
     this.#embedded = embedded;
     this.#clock = clock;
-    this.#ttlMs = ttlMs;
+    this.rules = rules;
   }
 
   /** From now on jobs are fetched by hand: nobody would claim the locks that came with them. */
@@ -44,8 +59,8 @@ export class ScriptLocks {
   }
 
   /** A script took the lock with this job. */
-  granted(jobId: string, grant: EmbeddedGrant): void {
-    this.#unclaimed.set(jobId, grant);
+  granted(jobId: string, { key, token, fencingToken, asked }: KeyGrant): void {
+    this.#unclaimed.set(jobId, { resource: this.rules.prefix + key, token, fencingToken, asked });
   }
 
   /** The lock that came with the job, once; undefined if none did, or its lease is over. */
@@ -53,7 +68,7 @@ export class ScriptLocks {
     const grant = this.#unclaimed.get(jobId);
     if (grant === undefined) return undefined;
     this.#unclaimed.delete(jobId);
-    const adopted = this.#embedded.adopt(grant, this.#ttlMs);
+    const adopted = this.#embedded.adopt(grant, this.rules.ttlMs);
     return adopted === undefined ? undefined : new ScriptLock(this, jobId, adopted);
   }
 

@@ -38,7 +38,8 @@ describe("options", () => {
     [{ lockDuration: 1.5 }, RangeError, "lockDuration must be an integer"],
     [{ lockRenewTime: 9_000 }, RangeError, "lockRenewTime must be <= lockDuration / 2 (5000), got 9000"],
     [{ recheckInterval: 5 }, RangeError, "recheckInterval must be an integer from 100"],
-    [{ resource: "x" }, TypeError, 'resource must be a function, got "x"'],
+    [{ resource: 7 }, TypeError, "resource must be a string or a function, got 7"],
+    [{ resource: "a\n" }, RangeError, 'resource has control characters, got "a\\n"'],
     [{ redlock: {} }, TypeError, "redlock must be a Redlock of @x/redlock-core, got object"],
   ])("refuse %o", (options, type, message) => {
     expect(() => resolve(options)).toThrow(type);

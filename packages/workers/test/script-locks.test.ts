@@ -40,6 +40,22 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     expect(await isFree(lab, "hot")).toBe(true);
   });
 
+  it("puts a prefix before the key in the name of the lock", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    await queue.addBulk(jobs(20, () => "k"));
+    const seen: unknown[] = [];
+    const before = await scriptCalls(lab);
+    lab.worker(async (_job, _signal, lock) => seen.push([lock.resources, await lab.redis.exists("account:k")]), {
+      resource: "account:",
+      concurrency: 1,
+    });
+    await finished(queue, 20);
+    expect(seen).toEqual(Array.from({ length: 20 }, () => [["account:k"], 1]));
+    expect((await scriptCalls(lab)) - before).toBeLessThan(1.5 * 20);
+    expect(await lab.redis.exists("k", "account:k")).toBe(0);
+  });
+
   it("holds the lock while the job runs, extended beyond its lease, and releases it", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
@@ -163,7 +179,8 @@ it("tells each end once, also that of a run that comes in between", async () => 
   const redlock = new Redlock(lab.connection);
   lab.defer(async () => await redlock.close());
   if (redlock.embedded === undefined) throw new Error("expected embedded locks");
-  const locks = new ScriptLocks(redlock.embedded, { clock: systemClock, ttlMs: 1_000 });
+  const rules = { lua: redlock.embedded.lua, prefix: "", ttlMs: 1_000, fenceTtlMs: 60_000 };
+  const locks = new ScriptLocks(redlock.embedded, systemClock, rules);
   const told: string[] = [];
   const ending = (name: string): Ending => ({ token: name, settle: (is) => void told.push(`${name} ${is}`) });
   locks.expectEnd("1", ending("first"));

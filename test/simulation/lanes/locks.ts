@@ -8,6 +8,8 @@ import { LaneViolation } from "./checks.ts";
 
 /** Longer than any schedule takes. */
 export const LOCK_TTL_MS = 600_000;
+/** Stands before the key in the name of its lock. */
+export const LOCK_PREFIX = "lock:";
 const TOKEN_DIGITS = 40;
 const PLAIN = "plain code";
 /** Plain code's clock may be ahead, by so many µs. */
@@ -101,19 +103,19 @@ export class StepLocks implements LaneLocks {
   async lockByPlainCode(key: string): Promise<void> {
     if (this.#holders.has(key)) {
       this.#waited.add(key);
-      await this.#redis.zadd(`{${key}}:waiters`, 1, "channel#waiter");
+      await this.#redis.zadd(`{${LOCK_PREFIX}${key}}:waiters`, 1, "channel#waiter");
       return;
     }
     const fence = Math.max(this.#lastFence.get(key) ?? 0, Date.now() * 1_000) + AHEAD_US;
     this.#lastFence.set(key, fence);
     this.#holders.set(key, { token: PLAIN, id: undefined });
-    await this.#redis.mset({ [key]: PLAIN, [`{${key}}:fence`]: String(fence) });
+    await this.#redis.mset({ [LOCK_PREFIX + key]: PLAIN, [`{${LOCK_PREFIX}${key}}:fence`]: String(fence) });
   }
 
   /** Nobody waits any more, and plain code does not hold the lock. */
   async unlockByPlainCode(key: string): Promise<void> {
     this.#waited.delete(key);
-    await this.#redis.del(`{${key}}:waiters`);
+    await this.#redis.del(`{${LOCK_PREFIX}${key}}:waiters`);
     if (this.#holders.get(key)?.token === PLAIN) await this.#drop(key);
   }
 
@@ -130,7 +132,7 @@ export class StepLocks implements LaneLocks {
   }
 
   async check(keys: readonly string[]): Promise<void> {
-    const values = await this.#redis.mget(...keys);
+    const values = await this.#redis.mget(...keys.map((key) => LOCK_PREFIX + key));
     for (const [index, key] of keys.entries()) {
       const expected = this.#holders.get(key)?.token ?? null;
       if (values[index] !== expected) {
@@ -145,6 +147,6 @@ export class StepLocks implements LaneLocks {
 
   async #drop(key: string): Promise<void> {
     this.#holders.delete(key);
-    await this.#redis.del(key);
+    await this.#redis.del(LOCK_PREFIX + key);
   }
 }

@@ -4,7 +4,7 @@ import { Job, Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";
 import type { Lane } from "../../../packages/workers/src/lane.ts";
 import type { LaneCode } from "./load.ts";
-import { LOCK_TTL_MS, type StepLocks } from "./locks.ts";
+import { LOCK_PREFIX, LOCK_TTL_MS, type StepLocks } from "./locks.ts";
 import type { LaneSetting } from "./setting.ts";
 import type { VirtualTime } from "./virtual-time.ts";
 
@@ -67,7 +67,7 @@ export class LaneWorld implements AsyncDisposable {
     await this.redis.flushdb();
     const { lane, bullmq, compose } = code;
     const { time, locks, onParked } = parts;
-    const lockRules = { lua: code.locks.embedded, ttlMs: LOCK_TTL_MS, fenceTtlMs: LOCK_TTL_MS };
+    const lockRules = { lua: code.locks.embedded, prefix: LOCK_PREFIX, ttlMs: LOCK_TTL_MS, fenceTtlMs: LOCK_TTL_MS };
     const scripts = compose.composeScripts(bullmq.checkScripts(bullmq.installedScripts()), setting.rules, lockRules);
     return this.#workers.map((worker) => {
       const target = bullmq.targetOf(worker, new Job(worker, "sample", {}));
