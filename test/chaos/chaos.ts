@@ -16,7 +16,7 @@ import {
 import { Queue } from "bullmq";
 import { SeededRandom } from "../simulation/world/random.ts";
 import { type Entry, type History, type Told } from "./history.ts";
-import { type ProcessArguments, QUEUE } from "./processes/arguments.ts";
+import { PAYMENTS, type ProcessArguments, REFUNDS } from "./processes/arguments.ts";
 
 export interface ChaosOptions {
   readonly seed: string;
@@ -70,18 +70,21 @@ class ChaosRun implements AsyncDisposable {
     for (const node of this.#nodes) this.#cleanUp.push(() => node.stop());
     const queueServer = await startRedis({ persistence: true });
     this.#cleanUp.push(() => queueServer.stop());
-    const queue = new Queue(QUEUE, { connection: { path: queueServer.path, maxRetriesPerRequest: null } });
-    queue.on("error", () => undefined);
-    this.#cleanUp.push(() => queue.close());
+    const queues = [PAYMENTS, REFUNDS].map((name) => {
+      const queue = new Queue(name, { connection: { path: queueServer.path, maxRetriesPerRequest: null } });
+      queue.on("error", () => undefined);
+      this.#cleanUp.push(() => queue.close());
+      return queue;
+    });
     for (const [index, role] of CAST.entries()) this.#members.push(await this.#cast(role, index, queueServer));
 
-    const producing = this.#produce(queue);
+    const producing = this.#produce(queues);
     await this.#strike(queueServer);
     await Promise.all(this.#mending);
     this.#isOver = true;
     await this.#heal();
     await producing;
-    await this.#drain(queue);
+    await this.#drain(queues);
     return this.#history;
   }
 
@@ -133,15 +136,15 @@ class ChaosRun implements AsyncDisposable {
     this.#history.push({ kind: "write", who, hold, resource, fencingToken, accepted, atMs: machineMs() });
   }
 
-  async #produce(queue: Queue): Promise<void> {
+  async #produce(queues: readonly Queue[]): Promise<void> {
     const next = Array.from({ length: KEYS }, () => 0);
     while (!this.#isOver) {
       const key = Math.floor(this.#random.fraction() * KEYS);
       const seq = next[key] ?? 0;
       next[key] = seq + 1;
-      await this.#add(queue, `account-${key}`, seq);
+      await this.#add(queues[key % queues.length] as Queue, `account-${key}`, seq);
       this.#added += 1;
-      if (this.#added % 20 === 0) await this.#untilBacklog(queue, MAX_BACKLOG).catch(() => undefined);
+      if (this.#added % 20 === 0) await this.#untilBacklog(queues, MAX_BACKLOG).catch(() => undefined);
       await delay(this.#random.between(0, 40));
     }
   }
@@ -160,19 +163,21 @@ class ChaosRun implements AsyncDisposable {
     }
   }
 
-  async #untilBacklog(queue: Queue, most: number): Promise<boolean> {
+  async #untilBacklog(queues: readonly Queue[], most: number): Promise<boolean> {
     const deadlineMs = machineMs() + DRAIN_TIMEOUT_MS;
     while (machineMs() < deadlineMs) {
-      const counts = await queue.getJobCounts("wait", "active", "delayed", "prioritized", "waiting-children");
-      if (Object.values(counts).reduce((sum, count) => sum + count, 0) <= most) return true;
+      const counts = await Promise.all(
+        queues.map((queue) => queue.getJobCounts("wait", "active", "delayed", "prioritized", "waiting-children")),
+      );
+      if (counts.flatMap(Object.values).reduce((sum, count) => sum + Number(count), 0) <= most) return true;
       await delay(100);
     }
     return false;
   }
 
-  async #drain(queue: Queue): Promise<void> {
-    await this.#untilBacklog(queue, 0);
-    for (const job of await queue.getCompleted(0, -1)) {
+  async #drain(queues: readonly Queue[]): Promise<void> {
+    await this.#untilBacklog(queues, 0);
+    for (const job of (await Promise.all(queues.map((queue) => queue.getCompleted(0, -1)))).flat()) {
       const { key, seq } = job.data as { key: string; seq: number };
       this.#history.push({ kind: "completed", key, seq });
     }

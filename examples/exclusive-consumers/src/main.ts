@@ -56,7 +56,7 @@ export async function run(redisUrl: string, changes = 300): Promise<{ balances: 
         connection: redis,
         concurrency: 20,
         key: "accountId",
-        resource: (accountId) => `account:${accountId}`,
+        resource: "account:",
       }),
   );
   const events = queues.map((queue) => new QueueEvents(queue.name, { connection: redis }));

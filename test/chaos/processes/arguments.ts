@@ -6,7 +6,10 @@ export interface ProcessArguments {
 
 export const RESOURCES = ["ledger", "stock"] as const;
 export const ELECTION = "billing";
-export const QUEUE = "payments";
+/** The locks of their keys are on the lock nodes. */
+export const PAYMENTS = "payments";
+/** The locks of their keys are on the queue's own Redis, where the queue's scripts take and release them. */
+export const REFUNDS = "refunds";
 
 export function processArguments(): ProcessArguments {
   return JSON.parse(process.argv[2] ?? "{}") as ProcessArguments;
