@@ -3,11 +3,13 @@
  * request for the lock at all. Only where one node, which forgets nothing unnoticed, has all the votes.
  *
  * Guaranteed: such a grant is like any other. It is taken only where nobody has the lock or waits for it, with a token and a
- * fencing token of its own; it is trusted from before the script was sent; what a script did not release is released the
- * ordinary way.
+ * fencing token of its own; it is trusted from before the script was sent; what a script did not release, or not within
+ * `nodeTimeout`, is released by a request. Not guaranteed, but for the caller to see to: that the scripts run on the very node
+ * and database of the `Redlock`.
  */
 import type { Grant } from "./attempt.ts";
 import { type Instant, readClock } from "./clock.ts";
+import { Timed } from "./deadlines.ts";
 import type { Engine } from "./engine.ts";
 import type { Holding } from "./holding.ts";
 import type { Lock } from "./lock.ts";
@@ -26,14 +28,29 @@ export interface EmbeddedGrant {
   readonly asked: Instant;
 }
 
-export interface EmbeddedLock {
-  readonly lock: Lock;
-  /**
-   * Releases the lock by a script: `perform` sends it, and calls `settle` with what `unlockIfUnwanted` returned, false if that is not
-   * known. Then, and if the lock was extended (an extension may still be on its way), it is released as by `lock.release()`.
-   * Resolves as that does.
-   */
-  releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean>;
+/** What a script says of a release; false if it says nothing in time. */
+export class ScriptAnswer extends Timed {
+  readonly #engine: Engine;
+  readonly #onAnswer: (isDeleted: boolean) => void;
+  #isSettled = false;
+
+  constructor(engine: Engine, onAnswer: (isDeleted: boolean) => void) {
+    super();
+    this.#engine = engine;
+    this.#onAnswer = onAnswer;
+    engine.deadlines.start(this);
+  }
+
+  settle(isDeleted: boolean): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    this.#engine.deadlines.stop(this);
+    this.#onAnswer(isDeleted);
+  }
+
+  onDeadline(): void {
+    this.settle(false);
+  }
 }
 
 const everyNode = (): boolean => true;
@@ -58,24 +75,31 @@ export class EmbeddedLocks {
    * The handle of a lock that a script took for `ttl` ms, extended until it is released; undefined, and released, if its validity is
    * over. Throws `RedlockClosedError` when the `Redlock` is closed: the lock ends with its lease.
    */
-  adopt({ resource, token, fencingToken, asked }: EmbeddedGrant, ttl: number): EmbeddedLock | undefined {
+  adopt({ resource, token, fencingToken, asked }: EmbeddedGrant, ttl: number): Lock | undefined {
     const engine = this.#engine;
-    const target = engine.targetOf([resource]);
     const end = leaseEnd(asked, ttl, engine.options.driftFactor);
     const now = readClock(engine.clock);
     if (remainingMs(end, now) <= 0) {
-      void releaseEverywhere(engine, { target, token, ttlMs: ttl, mayHold: everyNode });
+      void this.drop({ resource, token }, ttl);
       return undefined;
     }
-    const grantedMs = now.monotonicMs;
+    const target = engine.targetOf([resource]);
+    // The answer may have come late: what is due a third of the lease after the grant must not come after its end.
+    const grantedMs = asked.monotonicMs;
     const holding = this.#hold({ target, token, fencingToken, ttlMs: ttl, end, grantedMs, mayHold: everyNode });
     engine.events.tell("acquire", () => ({
       resources: target.resources,
       attempts: 1,
-      waitMs: grantedMs - asked.monotonicMs,
+      waitMs: now.monotonicMs - asked.monotonicMs,
       outcome: "acquired",
       fencingToken,
     }));
-    return holding;
+    return holding.lock;
+  }
+
+  /** Releases what a script took and nobody adopted. Resolves as `lock.release()`; never rejects. */
+  drop({ resource, token }: Pick<EmbeddedGrant, "resource" | "token">, ttl: number): Promise<boolean> {
+    const target = this.#engine.targetOf([resource]);
+    return releaseEverywhere(this.#engine, { target, token, ttlMs: ttl, mayHold: everyNode });
   }
 }

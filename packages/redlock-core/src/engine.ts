@@ -54,6 +54,11 @@ export class Engine {
     this.batchers = nodes.map((node) => new Batcher(node, clock, batcherOptions));
   }
 
+  /** One node has all the votes, and is trusted to forget nothing: a script on it may take and release locks by itself. */
+  get isEmbeddable(): boolean {
+    return this.nodes.length === 1 && !this.isCluster && !this.options.quarantine;
+  }
+
   /** Where the resources are. In a Cluster it throws if they do not share a slot, before anything is sent. */
   targetOf(resources: readonly string[]): Target {
     const keys = keysOf(this.keyPrefix, resources);

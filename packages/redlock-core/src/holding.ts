@@ -3,6 +3,7 @@
  */
 import type { Grant } from "./attempt.ts";
 import { readClock } from "./clock.ts";
+import { ScriptAnswer } from "./embedded.ts";
 import type { Engine } from "./engine.ts";
 import { LockLostError, type LossReason, QuorumUnreachableError } from "./errors.ts";
 import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
@@ -136,10 +137,10 @@ export class Holding implements LockKeeper, LocalHolder {
     return confirmed;
   }
 
-  /** See `EmbeddedLock`. The others of this process are woken when it is done, not before. */
+  /** See `Lock.releaseBy`. The others of this process are woken when it is done, not before. */
   releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
     const wasExtended = this.#underWay !== undefined || this.#extendedOn !== undefined;
-    if (this.remaining() <= 0 || wasExtended) return this.release();
+    if (this.remaining() <= 0 || wasExtended || !this.#engine.isEmbeddable) return this.release();
     const heldMs = this.#heldMs();
     const confirmed = new Promise<boolean>((resolve) => {
       const end = (isConfirmed: boolean): void => {
@@ -147,10 +148,11 @@ export class Holding implements LockKeeper, LocalHolder {
         this.#tellRelease(isConfirmed, heldMs);
         resolve(isConfirmed);
       };
-      perform((isDeleted) => {
+      const answer = new ScriptAnswer(this.#engine, (isDeleted) => {
         if (isDeleted) end(true);
         else void this.#releaseKeys().then(end);
       });
+      perform((isDeleted) => answer.settle(isDeleted));
     });
     this.#state = { kind: "released", confirmed };
     return confirmed;

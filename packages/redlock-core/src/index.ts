@@ -1,7 +1,7 @@
 export type { Finding, FindingCode } from "./check.ts";
 export type { Clock } from "./clock.ts";
 export { systemClock } from "./clock.ts";
-export type { EmbeddedGrant, EmbeddedLock, EmbeddedLocks } from "./embedded.ts";
+export type { EmbeddedGrant, EmbeddedLocks } from "./embedded.ts";
 export type { LossReason, RedlockErrorCode, Vote } from "./errors.ts";
 export { LockHeldError, LockLostError, QuorumUnreachableError, RedlockClosedError, RedlockError } from "./errors.ts";
 export type { RedlockEventName, RedlockEvents } from "./events.ts";

@@ -13,6 +13,7 @@ export interface LockKeeper {
   remaining(): number;
   extend(ttl: number | undefined): Promise<void>;
   release(): Promise<boolean>;
+  releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean>;
   readonly signal: AbortSignal;
   readonly lossReason: LossReason | undefined;
   lostError(reason: LossReason): LockLostError;
@@ -89,6 +90,16 @@ export class Lock implements AsyncDisposable {
    */
   release(): Promise<boolean> {
     return this.#keeper.release();
+  }
+
+  /**
+   * Releases the lock by a script, where `Redlock.embedded` is defined: `perform` sends it, and calls `settle` with what
+   * `unlockIfUnwanted` returned, false if that is not known. Then, if `settle` is not called within `nodeTimeout`, and where a
+   * script cannot do it (several nodes, an extension that may still be on its way), the lock is released as by `release()`.
+   * Resolves as that does. Further calls of `settle` do nothing.
+   */
+  releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
+    return this.#keeper.releaseBy(perform);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -234,8 +234,8 @@ export class Redlock implements AsyncDisposable {
    * own atomic steps. Undefined where a lock needs more than one node's word: with several nodes, in a Cluster, with `quarantine`.
    */
   get embedded(): EmbeddedLocks | undefined {
-    const { nodes, isCluster, options } = this.#engine;
-    if (nodes.length > 1 || isCluster || options.quarantine) return undefined;
+    const { isEmbeddable, options } = this.#engine;
+    if (!isEmbeddable) return undefined;
     return new EmbeddedLocks(this.#engine, (grant) => {
       this.#assertOpen(grant.target.resources);
       return this.#hold(grant, { autoExtend: true, maxHold: options.maxHold }, undefined);

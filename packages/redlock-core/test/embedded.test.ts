@@ -5,8 +5,8 @@ import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import {
   type EmbeddedGrant,
-  type EmbeddedLock,
   type EmbeddedLocks,
+  type Lock,
   type Redlock,
   RedlockClosedError,
   systemClock,
@@ -47,16 +47,16 @@ async function take(redlock: Redlock, resource: string, ttl = TTL_MS): Promise<E
   return fencingToken === null ? undefined : { resource, token, fencingToken: Number(fencingToken), asked };
 }
 
-async function taken(redlock: Redlock, resource: string, ttl = TTL_MS): Promise<EmbeddedLock> {
+async function taken(redlock: Redlock, resource: string, ttl = TTL_MS): Promise<Lock> {
   const grant = await take(redlock, resource, ttl);
   const adopted = grant === undefined ? undefined : embeddedOf(redlock).adopt(grant, ttl);
   if (adopted === undefined) throw new Error("expected a grant");
   return adopted;
 }
 
-function give(resource: string, lock: EmbeddedLock): Promise<boolean> {
+function give(resource: string, lock: Lock): Promise<boolean> {
   return lock.releaseBy((settle) => {
-    void redis.eval(GIVE, 0, resource, lock.lock.token).then((reply) => settle(reply === 1));
+    void redis.eval(GIVE, 0, resource, lock.token).then((reply) => settle(reply === 1));
   });
 }
 
@@ -76,15 +76,25 @@ describe("the script", () => {
     },
   );
 
+  it.each(["{a}:fence", "{a}:fence:forced", "x{a}y:z:waiters", "{x}:node", "}:fence"])(
+    "takes no lock of a name that is refused: %s",
+    async (resource) => {
+      const redlock = openRedlock([server]);
+      await expect(redlock.acquire(resource)).rejects.toThrow(RangeError);
+      expect(await take(redlock, resource)).toBeUndefined();
+      expect(await redis.keys("*")).toEqual([]);
+    },
+  );
+
   it("takes only what is free, and releases only what is its own and not waited for", async () => {
     const redlock = openRedlock([server]);
-    const [first, other] = [await taken(redlock, "r"), { lock: { token: "0".repeat(40) } }];
+    const [first, other] = [await taken(redlock, "r"), { token: "0".repeat(40) }];
     expect(await take(redlock, "r")).toBeUndefined();
-    expect(await redis.eval(GIVE, 0, "r", other.lock.token)).toBe(0);
+    expect(await redis.eval(GIVE, 0, "r", other.token)).toBe(0);
     await redis.zadd("{r}:waiters", 1, "channel#1");
-    expect(await redis.eval(GIVE, 0, "r", first.lock.token)).toBe(0);
+    expect(await redis.eval(GIVE, 0, "r", first.token)).toBe(0);
     await redis.del("{r}:waiters");
-    expect(await redis.eval(GIVE, 0, "r", first.lock.token)).toBe(1);
+    expect(await redis.eval(GIVE, 0, "r", first.token)).toBe(1);
     expect(await redis.exists("r")).toBe(0);
   });
 
@@ -95,12 +105,12 @@ describe("the script", () => {
     const tokens: number[] = [];
     for (let round = 0; round < 30; round += 1) {
       const redlock = clients[round % clients.length] as Redlock;
-      const lock = round % 2 === 0 ? (await taken(redlock, "r")).lock : await redlock.acquire("r");
+      const lock = round % 2 === 0 ? await taken(redlock, "r") : await redlock.acquire("r");
       tokens.push(lock.fencingToken);
       await lock.release();
     }
     await redis.set("{r}:fence", String(2 ** 52));
-    tokens.push((await taken(clients[0] as Redlock, "r")).lock.fencingToken);
+    tokens.push((await taken(clients[0] as Redlock, "r")).fencingToken);
     expect(tokens).toEqual([...new Set(tokens)].toSorted((a, b) => a - b));
     expect(tokens.at(-1)).toBe(2 ** 52 + 1);
   });
@@ -113,13 +123,13 @@ describe("an embedded lock", () => {
     redlock.on("acquire", ({ outcome, resources }) => told.push(`${outcome} ${resources.join()}`));
     redlock.on("release", ({ confirmed }) => told.push(`released ${confirmed}`));
     const held = await taken(redlock, "r");
-    expect(held.lock.isHeld()).toBe(true);
-    expect(held.lock.remaining()).toBeLessThanOrEqual(TTL_MS);
+    expect(held.isHeld()).toBe(true);
+    expect(held.remaining()).toBeLessThanOrEqual(TTL_MS);
     expect(await other.tryAcquire("r")).toBeNull();
     expect(await redlock.tryAcquire("r")).toBeNull();
     expect(await give("r", held)).toBe(true);
-    expect(held.lock.isHeld()).toBe(false);
-    expect(await held.lock.release()).toBe(true);
+    expect(held.isHeld()).toBe(false);
+    expect(await held.release()).toBe(true);
     expect((await other.tryAcquire("r"))?.isHeld()).toBe(true);
     expect(told.filter((text) => !text.startsWith("held"))).toEqual(["acquired r", "released true"]);
   });
@@ -159,7 +169,7 @@ describe("an embedded lock", () => {
     const redlock = openRedlock([server]);
     const held = await taken(redlock, "r", 300);
     await delay(700);
-    expect(held.lock.isHeld()).toBe(true);
+    expect(held.isHeld()).toBe(true);
     let isAsked = false;
     expect(
       await held.releaseBy((settle) => {
@@ -178,6 +188,35 @@ describe("an embedded lock", () => {
     expect(await redis.exists("r")).toBe(0);
   });
 
+  it("is released by a request, once, where its script says nothing in time", async () => {
+    const redlock = openRedlock([server], { nodeTimeout: 100 });
+    const held = await taken(redlock, "r");
+    let settle: (isDeleted: boolean) => void = () => undefined;
+    expect(await held.releaseBy((given) => (settle = given))).toBe(true);
+    expect(await redis.exists("r")).toBe(0);
+    const next = await taken(redlock, "r");
+    settle(false);
+    await delay(50);
+    expect(await redis.get("r")).toBe(next.token);
+  });
+
+  it("is extended in time though the answer came late", async () => {
+    const redlock = openRedlock([server]);
+    const grant = (await take(redlock, "r", 1_000)) as EmbeddedGrant;
+    await delay(800);
+    const held = embeddedOf(redlock).adopt(grant, 1_000);
+    await delay(600);
+    expect(held?.isHeld()).toBe(true);
+    await held?.release();
+  });
+
+  it("is dropped where nobody wants it", async () => {
+    const redlock = openRedlock([server]);
+    const grant = (await take(redlock, "r")) as EmbeddedGrant;
+    expect(await embeddedOf(redlock).drop(grant, TTL_MS)).toBe(true);
+    expect(await redis.exists("r")).toBe(0);
+  });
+
   it("is not adopted, but released, when its lease is over by the time that the answer comes", async () => {
     const redlock = openRedlock([server]);
     const grant = (await take(redlock, "r")) as EmbeddedGrant;
@@ -193,7 +232,7 @@ describe("an embedded lock", () => {
     const late = (await take(redlock, "late")) as EmbeddedGrant;
     const embedded = embeddedOf(redlock);
     await redlock.close();
-    expect([held.lock.isHeld(), await redis.exists("r")]).toEqual([false, 0]);
+    expect([held.isHeld(), await redis.exists("r")]).toEqual([false, 0]);
     expect(() => embedded.adopt(late, TTL_MS)).toThrow(RedlockClosedError);
   });
 });

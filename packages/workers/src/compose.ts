@@ -95,6 +95,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
       list: operate("list"),
       explain: operate("explain"),
       lengths: operate("lengths"),
+      mark: operate("mark"),
     },
   };
 }

@@ -38,7 +38,7 @@ import {
   resolveOptions,
 } from "./options.ts";
 import { Run } from "./run.ts";
-import { type ScriptLock, ScriptLocks } from "./script-locks.ts";
+import { ScriptLocks } from "./script-locks.ts";
 import { Wakes } from "./wakes.ts";
 import { Watchdog } from "./watchdog.ts";
 
@@ -53,8 +53,6 @@ export type ExclusiveProcessor<Data, Result, Name extends string> = (
 /** The lock of a run's keys. */
 interface HeldKeys {
   readonly lock: Lock;
-  /** If it came with the job. */
-  readonly claimed: ScriptLock | undefined;
   readonly lockedMs: number;
 }
 
@@ -144,6 +142,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       this.close(true).catch(() => {});
       throw error;
     }
+    void this.#scriptLocks?.prove((name) => this.#lane.operate("mark", name));
     this.opts.autorun = options.autorun ?? true;
     if (this.opts.autorun && !isByHand) this.run().catch((error: Error) => this.emit("error", error));
   }
@@ -293,9 +292,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       isDone = true;
       return result;
     } finally {
-      if (held !== undefined) this.#release(run, held, isDone);
-      if (isDone && arrival.isFollowed && this.#scriptLocks === undefined && run.lost === undefined)
-        this.#lockAhead(run);
+      const isFollowed = isDone && arrival.isFollowed && run.lost === undefined;
+      if (held !== undefined) this.#release(run, held, { withEnd: isDone && !isFollowed });
+      if (isFollowed) this.#lockAhead(run);
       this.#inFlight.end();
       this.#watchdog.delete(run);
       if (cancel !== undefined) signal?.removeEventListener("abort", cancel);
@@ -304,21 +303,18 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 
   /** The lock that was taken with the job. */
   #claim(run: Run, signal: AbortSignal | undefined): HeldKeys | undefined {
-    const claimed = this.#scriptLocks?.claim(run.jobId);
-    if (claimed === undefined) return undefined;
+    const lock = this.#scriptLocks?.claim(run.jobId);
+    if (lock === undefined) return undefined;
     this.#wakes.delete(run.jobId);
-    if (signal?.aborted !== true) return this.#holds(run, { lock: claimed.lock, claimed, waitMs: 0 });
-    void claimed.lock.release();
+    if (signal?.aborted !== true) return this.#holds(run, lock, 0);
+    this.#inFlight.follow(lock.release());
     return undefined;
   }
 
-  #holds(
-    run: Run,
-    { lock, claimed, waitMs }: { readonly lock: Lock; readonly claimed?: ScriptLock; readonly waitMs: number },
-  ): HeldKeys {
+  #holds(run: Run, lock: Lock, waitMs: number): HeldKeys {
     run.holds(lock);
     tell("lock", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, waitMs }));
-    return { lock, claimed, lockedMs: this.#clock.monotonicMs() };
+    return { lock, lockedMs: this.#clock.monotonicMs() };
   }
 
   /** In the same turn as the release, so both travel together. */
@@ -338,8 +334,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * Together with the end of the job, or by a request that is sent before BullMQ is told of it. Not waited for: the next job of
    * the key comes a round trip later at the earliest, and waits in its slot if it is there first.
    */
-  #release(run: Run, { lock, claimed, lockedMs }: HeldKeys, isDone: boolean): void {
-    const released = isDone && claimed !== undefined ? claimed.releaseWithEnd() : lock.release();
+  #release(run: Run, { lock, lockedMs }: HeldKeys, { withEnd }: { readonly withEnd: boolean }): void {
+    const locks = withEnd && run.keys.length === 1 ? this.#scriptLocks : undefined;
+    const released = locks === undefined ? lock.release() : locks.releaseWithEnd(run.jobId, lock);
     this.#inFlight.follow(released);
     if (!isHeard("release")) return;
     void released.then((confirmed) => {
@@ -361,7 +358,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       const isOurs = early?.isHeld() === true && signal?.aborted !== true;
       if (!isOurs) void early?.release();
       const lock = isOurs ? early : await this.#acquire(run, signal);
-      return this.#holds(run, { lock, waitMs: this.#clock.monotonicMs() - startedMs });
+      return this.#holds(run, lock, this.#clock.monotonicMs() - startedMs);
     } catch (error) {
       if (run.lost !== undefined) throw new DelayedError(run.lost.message);
       // Cancelled by the user, or names that cannot be locked together: the job's own failure.
@@ -493,6 +490,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   #closeLocks(force: boolean): Promise<void> {
     this.#closingLocks ??= (async () => {
       this.#wakes.close();
+      this.#scriptLocks?.stop();
       const closed = this.#inFlight.untilNone().then(async () => {
         this.#stopListening();
         if (this.#options.redlock === undefined) await this.redlock.close();
@@ -524,13 +522,17 @@ function lockNodeOf(connection: unknown): unknown {
   return isNamed ? connection : { ...(connection as object), host: "127.0.0.1", port: 6379 };
 }
 
-/** What a URL says goes before the options beside it, as in ioredis. */
+/** What a URL says goes before the options beside it, its query after its other parts, as in ioredis. */
 function addressOf(url: string): object {
-  if (url.startsWith("/")) return { path: url };
-  const { hostname, port, username, password, pathname, protocol } = new URL(url);
+  if (url.startsWith("/")) {
+    const [path, query] = url.split("?");
+    return { ...Object.fromEntries(new URLSearchParams(query)), path };
+  }
+  const { hostname, port, username, password, pathname, protocol, searchParams } = new URL(url);
   return {
+    ...Object.fromEntries(searchParams),
     host: hostname.replace(/^\[|\]$/g, ""),
-    port: port === "" ? 6379 : Number(port),
+    ...(port === "" ? {} : { port: Number(port) }),
     ...(username === "" ? {} : { username: decodeURIComponent(username) }),
     ...(password === "" ? {} : { password: decodeURIComponent(password) }),
     ...(pathname.length <= 1 ? {} : { db: Number(pathname.slice(1)) }),

@@ -1,7 +1,8 @@
 /**
  * For a script of another package that runs on the one node of a `Redlock`, in the same atomic step as what the lock protects:
  *
- * lockIfFree(key, token, ttl, fenceTtl)   takes a lock that nobody has or waits for; returns its fencing token as text, or nil
+ * lockIfFree(key, token, ttl, fenceTtl)   takes a lock that nobody has or waits for; returns its fencing token as text, or nil. Never
+ *                                         one that a `Redlock` refuses to lock
  * unlockIfUnwanted(key, token)            releases a lock that nobody waits for; true if it was the token's until now
  *
  * `key`: the lock's own key; `ttl`, `fenceTtl` in ms. What they do not do they leave as it was, for acquire.lua.ts and
@@ -16,7 +17,17 @@ local function besideLock(key)
   return '{' .. key .. '}'
 end
 
+-- Names that options.ts refuses: each is the key of something beside another lock.
+local function isBesideLock(key)
+  if not string.find(key, '}', 1, true) then return false end
+  for _, name in ipairs({'fence', 'fence:forced', 'waiters', 'node'}) do
+    if string.find(key, '}.*:' .. name .. '$') then return true end
+  end
+  return false
+end
+
 local function lockIfFree(key, token, ttl, fenceTtl)
+  if isBesideLock(key) then return end
   local beside = besideLock(key)
   if call('EXISTS', key, beside .. ':waiters') > 0 then return end
   local fence, time = beside .. ':fence', call('TIME')

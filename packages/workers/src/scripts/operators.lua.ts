@@ -98,6 +98,14 @@ end
 return reply
 `;
 
+/** ARGV[3] = name. Leaves a mark, by which another connection can tell whether it reaches the same database; replies its key. */
+export const mark: string = /* lua */ `
+at(ARGV[1], ARGV[2])
+local key = P .. 'lane:mark:' .. ARGV[3]
+call('SET', key, 1, 'PX', 10000)
+return key
+`;
+
 /** Replies {jobs that wait for a slot, jobs that run}. */
 export const lengths: string = /* lua */ `
 at(ARGV[1], ARGV[2])
