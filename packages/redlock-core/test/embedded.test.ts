@@ -245,4 +245,8 @@ it("is offered only where one node has all the votes and is trusted to forget no
   const node = { ...cluster, onStateChange: () => () => undefined, close: () => Promise.resolve() } as const;
   expect(openRedlock([node]).embedded).toBeUndefined();
   expect(openRedlock([server]).embedded).toBeDefined();
+  const lock = await openRedlock(nodes).acquire("r");
+  expect(await lock.releaseBy((settle) => settle(true))).toBe(true);
+  const everywhere = (): Promise<readonly unknown[]> => Promise.all(nodes.map((each) => each.call("EXISTS", "r")));
+  await expect.poll(everywhere).toEqual([0, 0, 0]);
 });

@@ -165,7 +165,7 @@ describe("where a script cannot know, or nobody would claim the lock", () => {
   it("takes none where the queue is in another database than the locks", async () => {
     await using lab = await Lab.start();
     const elsewhere = new Redis({ path: lab.server.path, maxRetriesPerRequest: null });
-    lab.defer(async () => void elsewhere.disconnect());
+    lab.defer(async () => elsewhere.disconnect());
     // A connection that is duplicated without what was done to it.
     await elsewhere.select(5);
     const queue = lab.queue("q", { connection: { ...lab.connection, db: 5 } as never });
