@@ -41,6 +41,26 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     expect(await isFree(lab, "hot")).toBe(true);
   });
 
+  it.each(["redis://127.0.0.1:PORT?db=3", "redis://127.0.0.1:PORT/3"])(
+    "has its own Redlock where BullMQ's connection leads: %s",
+    async (address) => {
+      await using lab = await Lab.start();
+      const connection = { url: address.replace("PORT", String(lab.server.port)), maxRetriesPerRequest: null };
+      const queue = lab.queue("q", { connection });
+      const third = new Redis({ path: lab.server.path, db: 3 });
+      lab.defer(async () => third.disconnect());
+      await queue.addBulk(jobs(30, (i) => `k${i}`, 10));
+      const worker = lab.worker(
+        async (job) => [await third.exists(String(job.data.k)), await worker.redlock.tryAcquire(String(job.data.k))],
+        { connection },
+      );
+      await finished(queue, 30);
+      const results = (await queue.getCompleted()).map(({ returnvalue }) => returnvalue as unknown);
+      expect(results).toEqual(Array.from({ length: 30 }, () => [1, null]));
+      expect(await lab.redis.keys("k*")).toEqual([]);
+    },
+  );
+
   it("puts a prefix before the key in the name of the lock", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();

@@ -4,6 +4,7 @@
  * what the command's comment says. Each calls BullMQ's script text, unchanged, as `bull…`, and replies what it replied,
  * except as it says, and `fetch` in lane.lua.ts.
  */
+
 /** ARGV[#ARGV]: "<token>". */
 export const moveToActive: string = /* lua */ `
 at(ARGV[1], ARGV[2], ARGV[#ARGV])

@@ -1,0 +1,45 @@
+/** A worker's own `Redlock`, on the queue's own Redis: where BullMQ's option `connection` leads. */
+import { Redlock } from "@x/redlock-core";
+import type { ExclusiveWorkerOptions } from "./options.ts";
+
+export function ownRedlock(options: ExclusiveWorkerOptions<never, never>, lockTtl: number): Redlock {
+  const { connection } = options as { readonly connection?: unknown };
+  if (connection === undefined || connection === null) throw new TypeError("connection must be given, got none");
+  try {
+    return new Redlock(lockNodeOf(connection) as string, { ttl: lockTtl, autoExtend: true });
+  } catch (error) {
+    throw new TypeError("connection cannot be used for locks: give the option redlock", { cause: error });
+  }
+}
+
+/** BullMQ's connection option as a lock node: it may be a URL in an object, and `{}` is Redis on this machine. */
+function lockNodeOf(connection: unknown): unknown {
+  // A client: its methods are its prototype's.
+  if (typeof (connection as { readonly duplicate?: unknown }).duplicate === "function") return connection;
+  const { url, ...others } = connection as { readonly url?: unknown };
+  if (typeof url === "string") return { ...others, ...addressOf(url) };
+  const isNamed = ["host", "port", "path", "sentinels"].some((name) => name in (connection as object));
+  return isNamed ? connection : { ...(connection as object), host: "127.0.0.1", port: 6379 };
+}
+
+/** What a URL says goes before the options beside it, its query after its other parts, as in ioredis. */
+function addressOf(url: string): object {
+  if (url.startsWith("/")) {
+    const [path, query] = url.split("?");
+    return { ...optionsOf(new URLSearchParams(query)), path };
+  }
+  const { hostname, port, username, password, pathname, protocol, searchParams } = new URL(url);
+  return {
+    ...optionsOf(searchParams),
+    host: hostname.replace(/^\[|\]$/g, ""),
+    ...(port === "" ? {} : { port: Number(port) }),
+    ...(username === "" ? {} : { username: decodeURIComponent(username) }),
+    ...(password === "" ? {} : { password: decodeURIComponent(password) }),
+    ...(pathname.length <= 1 ? {} : { db: Number(pathname.slice(1)) }),
+    ...(protocol === "rediss:" ? { tls: {} } : {}),
+  };
+}
+
+function optionsOf(query: URLSearchParams): object {
+  return Object.fromEntries([...query].map(([name, value]) => [name, /^\d+$/.test(value) ? Number(value) : value]));
+}
