@@ -1,4 +1,4 @@
-/** Pure: counts what has begun and not ended, for whoever must wait for the end of all. */
+/** Counts what has begun and not ended, for whoever must wait for the end of all. */
 export class InFlight {
   #count = 0;
   #waiting: (() => void)[] = [];
