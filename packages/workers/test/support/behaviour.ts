@@ -366,6 +366,7 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
         { ...soon, onFailure: "block" },
       );
       await queue.add("job", { k: "b", i: 0 });
+      await until(() => lab.ran.length === 1);
       const holder = await queue.add(
         "job",
         { k: "d", i: 1 },
