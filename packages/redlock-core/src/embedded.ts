@@ -11,7 +11,6 @@ import type { Grant } from "./attempt.ts";
 import { type Instant, readClock } from "./clock.ts";
 import { Timed } from "./deadlines.ts";
 import type { Engine } from "./engine.ts";
-import type { Holding } from "./holding.ts";
 import type { Lock } from "./lock.ts";
 import { releaseEverywhere } from "./release.ts";
 import { embedded } from "./scripts/embedded.lua.ts";
@@ -59,9 +58,9 @@ export class EmbeddedLocks {
   /** Lua that defines `lockIfFree(key, token, ttl, fenceTtl)` and `unlockIfUnwanted(key, token)`, to be called with pcall, see scripts/embedded.lua.ts; needs `local call = redis.call`. */
   readonly lua: string = embedded;
   readonly #engine: Engine;
-  readonly #hold: (grant: Grant) => Holding;
+  readonly #hold: (grant: Grant) => Lock;
 
-  constructor(engine: Engine, hold: (grant: Grant) => Holding) {
+  constructor(engine: Engine, hold: (grant: Grant) => Lock) {
     this.#engine = engine;
     this.#hold = hold;
   }
@@ -86,7 +85,7 @@ export class EmbeddedLocks {
     const target = engine.targetOf([resource]);
     // The answer may have come late: what is due a third of the lease after the grant must not come after its end.
     const grantedMs = asked.monotonicMs;
-    const holding = this.#hold({ target, token, fencingToken, ttlMs: ttl, end, grantedMs, mayHold: everyNode });
+    const lock = this.#hold({ target, token, fencingToken, ttlMs: ttl, end, grantedMs, mayHold: everyNode });
     engine.events.tell("acquire", () => ({
       resources: target.resources,
       attempts: 1,
@@ -94,7 +93,7 @@ export class EmbeddedLocks {
       outcome: "acquired",
       fencingToken,
     }));
-    return holding.lock;
+    return lock;
   }
 
   /** Releases what a script took and nobody adopted. Resolves as `lock.release()`; never rejects. */

@@ -89,7 +89,7 @@ export class Redlock implements AsyncDisposable {
       hints: this.#hints,
       queues: this.#queues,
       closed: this.#closing.signal,
-      hold: (grant, resolved, queue) => this.#hold(grant, resolved, queue).lock,
+      hold: (grant, resolved, queue) => this.#hold(grant, resolved, queue),
     };
     this.#stopListening = connected.map((node) =>
       node.onStateChange(() => {
@@ -384,9 +384,10 @@ export class Redlock implements AsyncDisposable {
     grant: Grant,
     options: { readonly autoExtend: boolean; readonly maxHold: number },
     queue: LocalQueue | undefined,
-  ): Holding {
+  ): Lock {
     const queues = queue === undefined ? grant.target.resources.map((resource) => this.#queues.of(resource)) : [queue];
-    return new Holding(this.#engine, grant, { options, queues, renewal: this.#renewal });
+    const holding = new Holding(this.#engine, grant, { options, queues, renewal: this.#renewal });
+    return holding.lock;
   }
 
   #assertOpen(resources: readonly string[], signal?: AbortSignal): void {

@@ -36,10 +36,6 @@ type Name = keyof WorkerMessages;
 const names: readonly Name[] = ["park", "lock", "yield", "wake", "release", "lost", "stale", "pause", "resume"];
 const channels = Object.fromEntries(names.map((name) => [name, channel(`x.workers.${name}`)])) as Record<Name, Channel>;
 
-export function isHeard(name: Name): boolean {
-  return channels[name].hasSubscribers;
-}
-
 export function tell<N extends Name>(name: N, message: () => WorkerMessages[N]): void {
-  if (isHeard(name)) channels[name].publish(message());
+  if (channels[name].hasSubscribers) channels[name].publish(message());
 }

@@ -19,7 +19,7 @@ import {
 } from "@x/redlock-core";
 import { DelayedError, Job, Worker } from "bullmq";
 import { checkScripts, installedScripts, targetOf } from "./bullmq.ts";
-import { isHeard, tell } from "./channels.ts";
+import { tell } from "./channels.ts";
 import { composeScripts } from "./compose.ts";
 import { keyFault } from "./entity-key.ts";
 import { JobKeyError } from "./errors.ts";
@@ -269,9 +269,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     token: string,
     signal?: AbortSignal,
   ): Promise<Result> {
-    const jobId = String(job.id);
     const arrival = this.#arrivalOf(job);
     const { pin, sent, order } = arrival;
+    const jobId = String(job.id);
     if (pin.kind === "fault") throw new JobKeyError(jobId, pin.fault);
     const keys = pin.kind === "none" ? [] : pin.keys;
     const { lockDuration: lockDurationMs, resourceOf } = this.#options;
@@ -281,9 +281,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       this.#clock,
       this.#onLost,
     );
-    const cancel = signal === undefined ? undefined : (): void => run.cancel(signal.reason);
-    if (signal?.aborted === true) cancel?.();
-    if (cancel !== undefined) signal?.addEventListener("abort", cancel, { once: true });
+    const cancel = (): void => run.cancel(signal?.reason);
+    if (signal?.aborted === true) cancel();
+    signal?.addEventListener("abort", cancel, { once: true });
     this.#watchdog.add(run);
     this.#inFlight.begin();
     let held: HeldKeys | undefined;
@@ -305,7 +305,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       if (isFollowed) this.#lockAhead(run);
       this.#inFlight.end();
       this.#watchdog.delete(run);
-      if (cancel !== undefined) signal?.removeEventListener("abort", cancel);
+      signal?.removeEventListener("abort", cancel);
     }
   }
 
@@ -345,12 +345,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   #release(run: Run, { lock, lockedMs }: HeldKeys, { withEnd }: { readonly withEnd: boolean }): void {
     const locks = withEnd && run.keys.length === 1 ? this.#scriptLocks : undefined;
     const released = locks === undefined ? lock.release() : locks.releaseWithEnd(run.jobId, lock);
-    this.#inFlight.follow(released);
-    if (!isHeard("release")) return;
-    void released.then((confirmed) => {
+    const told = released.then((confirmed) => {
       const heldMs = this.#clock.monotonicMs() - lockedMs;
       tell("release", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, heldMs, confirmed }));
     });
+    this.#inFlight.follow(told);
   }
 
   /** Acquires the locks of the job's keys, or sends it back to `delayed` with its keys kept, or leaves it to whoever has it now. */

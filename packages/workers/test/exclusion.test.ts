@@ -1,27 +1,11 @@
 /** The lock of a key: other queues, plain code, several lock nodes, and what happens when it is held or lost. */
-import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { setTimeout as delay } from "node:timers/promises";
-import { LockLostError, Redlock } from "@x/redlock-core";
+import { LockLostError } from "@x/redlock-core";
 import { startRedis, startRedisNodes } from "@x/test-support";
 import { ExclusiveWorker, JobLockLostError } from "@x/workers";
 import type { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
-import { type Data, finished, gate, jobs, Lab, until } from "./support/lab.ts";
-
-function redlockOn(lab: Lab, nodes: ConstructorParameters<typeof Redlock>[0], options = {}): Redlock {
-  const redlock = new Redlock(nodes, { ttl: 5_000, autoExtend: true, ...options });
-  lab.defer(async () => await redlock.close());
-  return redlock;
-}
-
-/** Messages of a diagnostics channel while the lab is open. */
-function listen<Message>(lab: Lab, name: string): Message[] {
-  const messages: Message[] = [];
-  const listener = (message: unknown): void => void messages.push(message as Message);
-  subscribe(name, listener);
-  lab.defer(async () => void unsubscribe(name, listener));
-  return messages;
-}
+import { type Data, finished, gate, jobs, Lab, listen, redlockOn, until } from "./support/lab.ts";
 
 describe("with plain code and other queues", () => {
   it("excludes jobs of two queues and plain code from one another, with increasing fencing tokens", async () => {

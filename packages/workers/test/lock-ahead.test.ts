@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Lock, Redlock, systemClock } from "@x/redlock-core";
 import { describe, expect, it } from "vitest";
 import { LockAhead } from "../src/lock-ahead.ts";
-import { finished, gate, jobs, Lab, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab, scriptCalls, until } from "./support/lab.ts";
 
 function stub(): { readonly lock: Lock; readonly releases: () => number } {
   let releases = 0;
@@ -12,10 +12,6 @@ function stub(): { readonly lock: Lock; readonly releases: () => number } {
     return await Promise.resolve(true);
   };
   return { lock: { release } as unknown as Lock, releases: () => releases };
-}
-
-async function scriptCalls({ redis }: Lab): Promise<number> {
-  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.info("commandstats"))?.[1]);
 }
 
 describe("LockAhead", () => {

@@ -1,18 +1,12 @@
 /** Locks that are taken and released by the scripts that take and end jobs. */
-import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { setTimeout as delay } from "node:timers/promises";
-import { Redlock } from "@x/redlock-core";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
 import { ScriptLocks } from "../src/script-locks.ts";
-import { finished, jobs, Lab, until } from "./support/lab.ts";
+import { finished, jobs, Lab, listen, redlockOn, scriptCalls, until } from "./support/lab.ts";
 
 /** By the time that a lock lapses, the tests here are over: what is free then was released. */
 const SOON_MS = 2_000;
-
-async function scriptCalls({ redis }: Lab): Promise<number> {
-  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.info("commandstats"))?.[1]);
-}
 
 async function isFree({ redis }: Lab, key: string): Promise<boolean> {
   return (await redis.exists(key)) === 0;
@@ -22,10 +16,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
   it("needs one request per job, and gives each a greater fencing token", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const released: { readonly confirmed: boolean }[] = [];
-    const listener = (message: unknown): void => void released.push(message as { confirmed: boolean });
-    subscribe("x.workers.release", listener);
-    lab.defer(async () => void unsubscribe("x.workers.release", listener));
+    const released = listen<{ readonly confirmed: boolean }>(lab, "x.workers.release");
     await queue.addBulk([...jobs(200, (i) => `free${i}`), ...jobs(200, () => "hot")]);
     const before = await scriptCalls(lab);
     lab.worker();
@@ -94,8 +85,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
 
   it("asks for the lock apart where it is held, and leaves the release to a request where others wait", async () => {
     await using lab = await Lab.start();
-    const plain = new Redlock(lab.connection, { ttl: 5_000, autoExtend: true });
-    lab.defer(async () => await plain.close());
+    const plain = redlockOn(lab, lab.connection);
     const queue = lab.queue();
     const first = await plain.acquire("k");
     lab.worker(undefined, { lockWait: 2_000 });
@@ -213,8 +203,7 @@ describe("where a script cannot know, or nobody would claim the lock", () => {
 
 it("waits for one end per job, and for that no longer than a moment", async () => {
   await using lab = await Lab.start();
-  const redlock = new Redlock(lab.connection);
-  lab.defer(async () => await redlock.close());
+  const redlock = redlockOn(lab, lab.connection);
   const locks = ScriptLocks.on(redlock, { resourcePrefix: "", lockTtl: 1_000 });
   if (locks === undefined) throw new Error("expected locks");
   await locks.prove(async (name) => {

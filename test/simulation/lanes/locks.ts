@@ -4,7 +4,8 @@
  */
 import type { Redis } from "ioredis";
 import type { LaneLocks } from "../../../packages/workers/src/lane.ts";
-import { LaneViolation } from "./checks.ts";
+import type { Ending, KeyGrant } from "../../../packages/workers/src/script-locks.ts";
+import { type HandOut, LaneViolation } from "./checks.ts";
 
 /** Longer than any schedule takes. */
 export const LOCK_TTL_MS = 600_000;
@@ -19,12 +20,6 @@ interface Holder {
   readonly token: string;
   /** The job that it came with; undefined for plain code. */
   readonly id: string | undefined;
-}
-
-export interface GrantFacts {
-  readonly id: string;
-  readonly keys: readonly string[];
-  readonly order: number | undefined;
 }
 
 export class StepLocks implements LaneLocks {
@@ -47,11 +42,11 @@ export class StepLocks implements LaneLocks {
     return this.#isOn ? this.#tokens.toString(16).padStart(TOKEN_DIGITS, "0") : "";
   }
 
-  granted(id: string, { token, fencingToken }: Parameters<LaneLocks["granted"]>[1]): void {
+  granted(id: string, { token, fencingToken }: KeyGrant): void {
     this.#granted = { id, token, fencingToken };
   }
 
-  endingOf(id: string): ReturnType<LaneLocks["endingOf"]> {
+  endingOf(id: string): Ending | undefined {
     const ending = this.#ending;
     if (ending?.id !== id) return undefined;
     return { token: ending.token, settle: (isReleased) => (ending.isReleased = isReleased) };
@@ -80,7 +75,7 @@ export class StepLocks implements LaneLocks {
   }
 
   /** A job was handed out: did its key's lock come with it, if and only if it was free? */
-  checkGrant({ id, keys, order }: GrantFacts): string | undefined {
+  checkGrant({ id, keys, order }: HandOut): string | undefined {
     const granted = this.#granted?.id === id ? this.#granted : undefined;
     this.#granted = undefined;
     const [key = ""] = keys;

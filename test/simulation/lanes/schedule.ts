@@ -82,10 +82,8 @@ export async function runLaneSchedule(
   const locks = new StepLocks(world.redis, setting.hasLocks);
   const members = await world.reset(code, setting, { time, locks, onParked: (jobs) => (parked += jobs) });
   const model = new LaneModel(setting.keys, setting.rules.onFailure);
-  const run = new LaneRun({
-    ...{ random, world, time, setting, members, model, locks },
-    before: await takeSnapshot(world.redis),
-  });
+  const before = await takeSnapshot(world.redis);
+  const run = new LaneRun({ random, world, time, setting, members, model, locks, before });
   const steps = new Map<Step, number>();
   let violation: LaneResult["violation"];
   try {

@@ -134,7 +134,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot)
   const handOut = { id, keys, order: arrival?.order, attemptsStarted: job.attemptsStarted };
   checkHandOut(run.model, handOut, run.before, run.time.nowMs);
   run.model.begin(run.model.job(id));
-  const lockToken = run.locks.checkGrant({ id, keys, order: arrival?.order });
+  const lockToken = run.locks.checkGrant(handOut);
   run.taken.set(id, { ...slot, job, lockToken });
   run.handedOut += 1;
   return true;

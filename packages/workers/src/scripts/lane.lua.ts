@@ -39,15 +39,14 @@ end
 
 local function line(key) return P .. 'lane:parked:' .. key end
 
--- Why this text cannot be a key; nil if it can.
-local function faultOf(text)
-  if #text == 0 then return 'is empty' end
-  if #text > MAX_KEY then return 'is longer than ' .. MAX_KEY .. ' bytes' end
-  if string.find(text, '%c') then return 'has control characters' end
-end
-
+-- A value as the text of a key; nil and why, if it cannot be one.
 local function textOf(value)
-  if type(value) == 'string' then return value end
+  if type(value) == 'string' then
+    if #value == 0 then return nil, 'is empty' end
+    if #value > MAX_KEY then return nil, 'is longer than ' .. MAX_KEY .. ' bytes' end
+    if string.find(value, '%c') then return nil, 'has control characters' end
+    return value
+  end
   if type(value) ~= 'number' then return nil, 'must be a string or an integer' end
   if value ~= math.floor(value) or value > 9007199254740991 or value < -9007199254740991 then
     return nil, 'is not a safe integer'
@@ -68,16 +67,13 @@ local function pinOfData(data)
   if value == nil or value == cjson.null then return NONE end
   if type(value) ~= 'table' then
     local text, fault = textOf(value)
-    fault = fault or faultOf(text)
-    return fault and BAD .. fault or text
+    return text or BAD .. fault
   end
-  local values = value
-  if #values == 0 then return BAD .. 'must be a string, an integer, or a non-empty array of them' end
-  if #values > MAX_KEYS then return BAD .. 'has more than ' .. MAX_KEYS .. ' elements' end
+  if #value == 0 then return BAD .. 'must be a string, an integer, or a non-empty array of them' end
+  if #value > MAX_KEYS then return BAD .. 'has more than ' .. MAX_KEYS .. ' elements' end
   local keys, seen = {}, {}
-  for i = 1, #values do
-    local text, fault = textOf(values[i])
-    fault = fault or faultOf(text)
+  for i = 1, #value do
+    local text, fault = textOf(value[i])
     if fault then return BAD .. fault end
     if not seen[text] then keys[#keys + 1] = text seen[text] = true end
   end

@@ -1,5 +1,7 @@
 /** A queue on a server of its own, workers on it, and a record of what ran when; all closed together. */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { setTimeout as delay } from "node:timers/promises";
+import { Redlock } from "@x/redlock-core";
 import { type RedisServer, type RedisServerOptions, startRedis } from "@x/test-support";
 import { ExclusiveWorker, type ExclusiveWorkerOptions, type JobLock } from "@x/workers";
 import { type Job, Queue, type QueueOptions } from "bullmq";
@@ -150,4 +152,25 @@ export function gate(): { readonly passed: Promise<void>; open(): void } {
   let open = (): void => {};
   const passed = new Promise<void>((resolve) => (open = resolve));
   return { passed, open };
+}
+
+/** A `Redlock` that is closed with the lab. */
+export function redlockOn(lab: Lab, nodes: ConstructorParameters<typeof Redlock>[0], options = {}): Redlock {
+  const redlock = new Redlock(nodes, { ttl: 5_000, autoExtend: true, ...options });
+  lab.defer(async () => await redlock.close());
+  return redlock;
+}
+
+/** Messages of a diagnostics channel while the lab is open. */
+export function listen<Message>(lab: Lab, name: string): Message[] {
+  const messages: Message[] = [];
+  const listener = (message: unknown): void => void messages.push(message as Message);
+  subscribe(name, listener);
+  lab.defer(async () => void unsubscribe(name, listener));
+  return messages;
+}
+
+/** How many of its scripts the queue's Redis has run. */
+export async function scriptCalls({ redis }: Lab): Promise<number> {
+  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.info("commandstats"))?.[1]);
 }
