@@ -28,6 +28,8 @@ export type Invariant =
   | "late end"
   /** Keys of the lane stay for ever. */
   | "nothing left behind"
+  /** More jobs started, or ran at once, than BullMQ lets the queue; or it counted otherwise. */
+  | "queue limits"
   /** A lock was taken or released that was not to be, or not where it was. */
   | "lock"
   /** A grant's fencing token is not above that of the one before. */

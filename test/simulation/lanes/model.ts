@@ -8,7 +8,7 @@ export interface ModelJob {
   readonly keys: readonly string[];
   /** Jobs are numbered as they are added. */
   readonly number: number;
-  readonly priority: number;
+  priority: number;
   readonly attempts: number;
   readonly parent: string | undefined;
   phase: "ready" | "running" | "delayed" | "waiting for children";
@@ -19,7 +19,7 @@ export interface ModelJob {
   order: number | undefined;
   /** It gave its keys up for a while: these jobs, which stood in line then, come first. */
   behind: readonly ModelJob[];
-  /** Keys in whose line its place is not known: it was lost by hand, or is that of a delayed job. */
+  /** Keys in whose line its place is not known: it was lost or chosen by hand, or is that of a delayed or LIFO job. */
   readonly displaced: Set<string>;
 }
 
@@ -91,6 +91,14 @@ export class LaneModel {
     job.phase = "delayed";
     job.dueMs = dueMs;
     for (const name of job.keys) job.displaced.add(name);
+  }
+
+  /** Its place among the jobs of its keys is that of the moment when it is taken. */
+  reprioritize(job: ModelJob, priority: number, toFront: boolean): void {
+    job.priority = priority;
+    for (const name of job.keys) job.displaced.add(name);
+    if (toFront && priority === 0) this.front.add(job.id);
+    else this.front.delete(job.id);
   }
 
   begin(job: ModelJob): void {

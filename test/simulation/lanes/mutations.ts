@@ -39,6 +39,16 @@ const againAfterLoss: Focus = {
   sameIdChance: 0.9,
 };
 
+const limited: Focus = { name: "limited starts", steps: { "next period": 1, yield: 1, wake: 1 }, starts: 4 };
+
+const limitedStalls: Focus = {
+  name: "limited starts, stalled jobs",
+  steps: { stall: 8, "lose holders": 2, "add to front": 4 },
+  keys: ["a"],
+  severalChance: 0,
+  starts: 40,
+};
+
 const removedHolder: Focus = { name: "removed holder", steps: { "remove holder": 4 }, keys: ["a"], severalChance: 0 };
 
 const lateRetry: Focus = {
@@ -300,6 +310,18 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "activation taken back: count",
     without: "parking counts as a start",
     patches: [lane("    uncount(id)\n    local event", "    local event")],
+  },
+  {
+    protection: "activation taken back: limiter",
+    without: "parking costs a token of the limiter",
+    patches: [lane("then call('DECR', P .. 'limiter') end", "then call('EXISTS', P .. 'limiter') end")],
+    focus: limited,
+  },
+  {
+    protection: "activation taken back: limiter, which BullMQ does not count",
+    without: "a job that stalled too often, which costs no token, gives one back",
+    patches: [lane(" and call('HEXISTS', P .. id, 'defa') == 0", "")],
+    focus: limitedStalls,
   },
   {
     protection: "a process that lost its job passes no key on (finish)",

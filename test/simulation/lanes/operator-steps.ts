@@ -62,6 +62,7 @@ export async function obliterate(run: LaneRun): Promise<void> {
   run.failed.clear();
   for (const model of run.model.open.values()) run.vanish(model, "obliterated");
   run.isPaused = await run.world.queue.isPaused();
+  await run.limits.apply();
 }
 
 /** By hand, out of `delayed`. */
@@ -72,6 +73,23 @@ export async function promote(run: LaneRun): Promise<void> {
   run.note(`promote ${id}`);
   await (await run.world.queue.getJob(id))?.promote();
   run.model.hurry(run.model.job(id), run.time.nowMs, false);
+}
+
+/** To another place among those that wait, whatever it was. */
+export async function changePriority(run: LaneRun): Promise<void> {
+  const jobs = run.model.inPhase("ready", "delayed");
+  if (jobs.length === 0) return;
+  const model = run.random.pick(jobs);
+  const [priority, lifo] = [run.random.integer(0, 2), run.random.chance(0.3)];
+  run.note(`priority of ${model.id}: ${priority}${lifo ? ", to the front" : ""}`);
+  await (await run.world.queue.getJob(model.id))?.changePriority({ priority, lifo });
+  run.model.reprioritize(model, priority, lifo);
+}
+
+/** Of the limiter. */
+export async function nextPeriod(run: LaneRun): Promise<void> {
+  run.note("next period");
+  await run.limits.nextPeriod();
 }
 
 export async function pauseKey(run: LaneRun): Promise<void> {

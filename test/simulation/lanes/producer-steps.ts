@@ -10,17 +10,22 @@ const BACKOFFS_MS = [0, 30, 3_000];
 /** `parent`: the id of the job that waits for it. Without `keys`, these are drawn. */
 export async function addJob(
   run: LaneRun,
-  options: { readonly parent?: string; readonly keys?: readonly string[]; readonly delayMs?: number } = {},
+  options: {
+    readonly parent?: string;
+    readonly keys?: readonly string[];
+    readonly delayMs?: number;
+    readonly lifo?: boolean;
+  } = {},
 ): Promise<void> {
-  const { parent, keys = run.pickKeys(), delayMs = 0 } = options;
+  const { parent, keys = run.pickKeys(), delayMs = 0, lifo = false } = options;
   const { random, model, setting, world } = run;
   const id = run.newId();
-  const priority = random.integer(0, setting.priorities);
+  const priority = lifo ? 0 : random.integer(0, setting.priorities);
   const attempts = random.pick(ATTEMPTS);
   const backoffMs = random.pick(BACKOFFS_MS);
   const [key] = keys;
   run.note(
-    `add ${id} of ${keys.join(", ")}${priority > 0 ? `, priority ${priority}` : ""}${delayMs > 0 ? ", delayed" : ""}`,
+    `add ${id} of ${keys.join(", ")}${priority > 0 ? `, priority ${priority}` : ""}${delayMs > 0 ? ", delayed" : ""}${lifo ? ", to the front" : ""}`,
   );
   await world.queue.add(
     "step",
@@ -30,6 +35,7 @@ export async function addJob(
       attempts,
       priority,
       delay: delayMs,
+      lifo,
       ...(backoffMs > 0 ? { backoff: { type: "fixed", delay: backoffMs } } : {}),
       removeOnComplete: random.chance(0.5),
       removeOnFail: random.chance(0.5),
@@ -40,10 +46,15 @@ export async function addJob(
   );
   model.add({ id, keys, priority, attempts, parent }, run.before.holders);
   if (delayMs > 0) model.delay(id, run.time.nowMs + delayMs);
+  if (lifo) model.reprioritize(model.job(id), priority, true);
 }
 
 export async function addDelayed(run: LaneRun): Promise<void> {
   await addJob(run, { delayMs: run.random.pick(DELAYS_MS) });
+}
+
+export async function addToFront(run: LaneRun): Promise<void> {
+  await addJob(run, { lifo: true });
 }
 
 /** Many jobs of one key at once. */

@@ -2,12 +2,13 @@
 import type { LaneResult } from "./schedule.ts";
 
 export function laneText({ seed, setting, log }: LaneResult): string {
-  const { rules, keys, severalChance, priorities, weights } = setting;
+  const { rules, keys, severalChance, priorities, starts, running, weights } = setting;
   const kinds = [...weights].map(([step, weight]) => `${step} ${weight.toFixed(1)}`);
   return [
     `seed ${seed}`,
     `onFailure ${rules.onFailure}, keys ${keys.join(", ")} by ${rules.path === undefined ? "function" : "path"}, ` +
-      `several in ${severalChance * 100} % of the jobs, priorities up to ${priorities}`,
+      `several in ${severalChance * 100} % of the jobs, priorities up to ${priorities}, ` +
+      `starts up to ${starts}, at once ${running}`,
     `steps: ${kinds.join(", ")}`,
     "",
     ...log,

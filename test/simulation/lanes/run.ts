@@ -1,6 +1,7 @@
 /** One schedule under way: what the steps share. */
 import type { Job } from "bullmq";
 import type { SeededRandom } from "../world/random.ts";
+import type { QueueLimits } from "./limits.ts";
 import type { StepLocks } from "./locks.ts";
 import type { LaneModel, ModelJob } from "./model.ts";
 import type { LaneSetting } from "./setting.ts";
@@ -28,6 +29,7 @@ export class LaneRun {
   readonly members: readonly Member[];
   readonly model: LaneModel;
   readonly locks: StepLocks;
+  readonly limits: QueueLimits;
   readonly log: string[] = [];
   /** Jobs that run, by id. */
   readonly taken = new Map<string, Taken>();
@@ -45,7 +47,7 @@ export class LaneRun {
   #ids = 0;
 
   constructor(
-    parts: Pick<LaneRun, "random" | "world" | "time" | "setting" | "members" | "model" | "locks"> & {
+    parts: Pick<LaneRun, "random" | "world" | "time" | "setting" | "members" | "model" | "locks" | "limits"> & {
       readonly before: Snapshot;
     },
   ) {
@@ -56,6 +58,7 @@ export class LaneRun {
     this.members = parts.members;
     this.model = parts.model;
     this.locks = parts.locks;
+    this.limits = parts.limits;
     this.before = parts.before;
   }
 

@@ -4,12 +4,13 @@
  */
 import { SeededRandom } from "../world/random.ts";
 import { checkPlaces, type Invariant, LaneViolation } from "./checks.ts";
+import { QueueLimits } from "./limits.ts";
 import type { LaneCode } from "./load.ts";
 import * as plainCode from "./lock-steps.ts";
 import { StepLocks } from "./locks.ts";
 import { LaneModel } from "./model.ts";
 import * as operators from "./operator-steps.ts";
-import { addBurst, addDelayed, addJob } from "./producer-steps.ts";
+import { addBurst, addDelayed, addJob, addToFront } from "./producer-steps.ts";
 import { LaneRun } from "./run.ts";
 import { drawSetting, drawStep, type Focus, type LaneSetting, NEAR_MS, type Step } from "./setting.ts";
 import { laneKeys, takeSnapshot } from "./snapshot.ts";
@@ -37,6 +38,7 @@ const LONGEST_DELAY_MS = 50 * NEAR_MS;
 const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
   add: async (run) => await addJob(run),
   "add delayed": addDelayed,
+  "add to front": addToFront,
   fetch: workers.fetch,
   finish: workers.finish,
   fail: workers.fail,
@@ -44,6 +46,7 @@ const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
   wait: async (run) => run.time.pass(run.random.pick(WAITS_MS)),
   retry: operators.retry,
   delay: workers.delay,
+  "send back": workers.sendBack,
   yield: workers.yieldKeys,
   wake: workers.wake,
   "spawn child": workers.spawnChild,
@@ -57,6 +60,8 @@ const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
   drain: operators.drain,
   obliterate: operators.obliterate,
   promote: operators.promote,
+  "change priority": operators.changePriority,
+  "next period": operators.nextPeriod,
   "pause key": operators.pauseKey,
   "resume key": async (run) => await operators.resumeKey(run),
   pause: operators.pause,
@@ -82,8 +87,10 @@ export async function runLaneSchedule(
   const locks = new StepLocks(world.redis, setting.hasLocks);
   const members = await world.reset(code, setting, { time, locks, onParked: (jobs) => (parked += jobs) });
   const model = new LaneModel(setting.keys, setting.rules.onFailure);
+  const limits = new QueueLimits(world.redis, world.queue, setting);
+  await limits.apply();
   const before = await takeSnapshot(world.redis);
-  const run = new LaneRun({ random, world, time, setting, members, model, locks, before });
+  const run = new LaneRun({ random, world, time, setting, members, model, locks, limits, before });
   const steps = new Map<Step, number>();
   let violation: LaneResult["violation"];
   try {
@@ -109,6 +116,7 @@ async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Res
   run.model.observe(run.before, after, run.time.nowMs);
   checkPlaces(run.model, after, run.time.nowMs);
   await run.locks.check(run.setting.keys);
+  await run.limits.check();
   await run.locks.releaseOthers(
     (id, token) => run.taken.get(id)?.lockToken === token || run.random.chance(ZOMBIE_CHANCE),
   );
@@ -120,6 +128,7 @@ async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Res
 async function settle(run: LaneRun): Promise<void> {
   run.note("settle");
   await checked(run, operators.resume);
+  await run.limits.lift();
   run.time.pass(LONGEST_DELAY_MS);
   await finishAll(run);
   for (const key of run.setting.keys) await checked(run, async () => await addJob(run, { keys: [key] }));

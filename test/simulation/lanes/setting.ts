@@ -11,6 +11,7 @@ const SOMETIMES = [
   { "fail more": 3, retry: 1 },
   { "add delayed": 1.5 },
   { delay: 1 },
+  { "send back": 1 },
   { yield: 1, wake: 1 },
   { "spawn child": 1 },
   { kill: 1 },
@@ -21,6 +22,9 @@ const SOMETIMES = [
   { clean: 1 },
   { drain: 0.15, obliterate: 0.1 },
   { promote: 1 },
+  { "add to front": 1.5 },
+  { "change priority": 1 },
+  { "next period": 1 },
   { "pause key": 1, "resume key": 1 },
   { pause: 0.5, resume: 1 },
   { "plain lock": 1.5, "plain unlock": 1.5 },
@@ -52,6 +56,9 @@ export interface LaneSetting {
   /** How many jobs have several keys. */
   readonly severalChance: number;
   readonly priorities: number;
+  /** How many jobs the queue lets start in a period, and run at once; Infinity: any number. */
+  readonly starts: number;
+  readonly running: number;
   /** How many jobs get the id of a removed one. */
   readonly sameIdChance: number;
   /** Jobs of one key that are there from the start. */
@@ -69,6 +76,7 @@ export interface Focus {
   readonly severalChance?: number;
   readonly sameIdChance?: number;
   readonly hasLocks?: boolean;
+  readonly starts?: number;
 }
 
 export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
@@ -79,14 +87,18 @@ export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
     keys: ["a", "b", "c", "d"].slice(0, random.integer(1, 4)),
     severalChance: random.pick([0, 0, 0.3, 0.6]),
     priorities: random.pick([0, 0, 0, 2]),
+    starts: random.pick([Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY, 1, 4]),
+    running: random.pick([Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY, 1, 3]),
     sameIdChance: random.pick([0, 0.3, 0.9]),
     burst: random.chance(0.03) ? BURST : 0,
     weights: drawWeights(random),
     hasLocks: random.chance(0.7),
   };
   const { steps, onFailure: only, name: _name, ...fixed } = focus ?? { steps: undefined };
+  const unlimited = { starts: Number.POSITIVE_INFINITY, running: Number.POSITIVE_INFINITY };
   return {
     ...drawn,
+    ...(focus === undefined ? {} : unlimited),
     ...fixed,
     rules: { path: isPath ? ["k"] : undefined, onFailure: only ?? onFailure, nearMs: NEAR_MS, farMs: FAR_MS },
     ...(steps === undefined ? {} : { weights: new Map(Object.entries({ ...ALWAYS, ...steps }) as [Step, number][]) }),

@@ -12,6 +12,7 @@ const FETCH_NEXT_CHANCE = 0.6;
 
 export async function fetch(run: LaneRun): Promise<boolean> {
   const slot = run.newSlot();
+  slot.member.worker.limitUntil = 0;
   return await receive(run, await slot.member.worker.getNextJob(slot.token, { block: false }), slot);
 }
 
@@ -45,16 +46,28 @@ export async function delay(run: LaneRun): Promise<void> {
   run.model.postpone(run.model.job(id), "delay", dueMs, run.before);
 }
 
+/** The processor sends it back to wait, with its keys: as a limit of its own does. */
+export async function sendBack(run: LaneRun): Promise<void> {
+  const taken = run.pickTaken();
+  if (taken === undefined) return;
+  const id = String(taken.job.id);
+  run.note(`${id} is sent back to wait`);
+  await taken.job.moveToWait(taken.token);
+  run.model.stalled(run.model.job(id));
+}
+
 /** The lock of its keys is held by plain code: back to `delayed`, with its keys. */
 export async function yieldKeys(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken === undefined) return;
+  if (mustFail(taken)) return await failWith(run, taken, true);
   const { job, token, member } = taken;
   const id = String(job.id);
   const order = run.random.integer(1, 1_000_000);
   const dueMs = run.time.nowMs + 20 * NEAR_MS;
   run.note(`yield ${id}`);
   await member.lane.yielding({ jobId: id, token, order }, async () => await job.moveToDelayed(dueMs, token));
+  run.limits.uncount();
   run.model.yieldTo(run.model.job(id), order, dueMs);
 }
 
@@ -124,7 +137,7 @@ export async function endLate(run: LaneRun): Promise<void> {
 /** What a worker was handed out, or nothing. */
 async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot): Promise<boolean> {
   if (job === undefined) {
-    if (!run.isPaused) checkIdle(run.model, run.time.nowMs);
+    if (!run.isPaused && !run.limits.isReached(run.taken.size)) checkIdle(run.model, run.time.nowMs);
     return false;
   }
   const id = String(job.id);
@@ -133,6 +146,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot)
   run.note(`fetch ${id} of ${keys.join(", ")}`);
   const handOut = { id, keys, order: arrival?.order, attemptsStarted: job.attemptsStarted };
   checkHandOut(run.model, handOut, run.before, run.time.nowMs);
+  run.limits.checkStart(id, run.taken.size, job.deferredFailure !== undefined);
   run.model.begin(run.model.job(id));
   const lockToken = run.locks.checkGrant(handOut);
   run.taken.set(id, { ...slot, job, lockToken });

@@ -15,6 +15,8 @@ export interface LaneData {
 
 /** A worker without a loop: every command is a step of the schedule. Some of these are protected. */
 export interface StepWorker {
+  /** Until then it asks for nothing: what it knows of the limiter. */
+  limitUntil: number;
   getNextJob(token: string, options: { readonly block: false }): Promise<Job<LaneData> | undefined>;
   nextJobFromJobData(data: object, id: string, token: string): Promise<Job<LaneData> | undefined>;
   moveStalledJobsToWait(): Promise<void>;

@@ -1,0 +1,70 @@
+/** What BullMQ itself limits: how many jobs of the queue start in a time, and how many run at once. */
+import type { Queue } from "bullmq";
+import type { Redis } from "ioredis";
+import { LaneViolation } from "./checks.ts";
+import type { LaneSetting } from "./setting.ts";
+import { PREFIX } from "./world.ts";
+
+/** Longer than any schedule takes: a new period begins when the schedule says so. */
+const PERIOD_MS = 600_000;
+
+export class QueueLimits {
+  readonly #redis: Redis;
+  readonly #queue: Queue;
+  #starts: number;
+  #running: number;
+  /** Starts that the limiter has counted in this period. */
+  #counted = 0;
+
+  constructor(redis: Redis, queue: Queue, { starts, running }: Pick<LaneSetting, "starts" | "running">) {
+    this.#redis = redis;
+    this.#queue = queue;
+    this.#starts = starts;
+    this.#running = running;
+  }
+
+  async apply(): Promise<void> {
+    if (this.#starts < Number.POSITIVE_INFINITY) await this.#queue.setGlobalRateLimit(this.#starts, PERIOD_MS);
+    await this.nextPeriod();
+    if (this.#running < Number.POSITIVE_INFINITY) await this.#queue.setGlobalConcurrency(this.#running);
+  }
+
+  async lift(): Promise<void> {
+    this.#starts = Number.POSITIVE_INFINITY;
+    this.#running = Number.POSITIVE_INFINITY;
+    await this.#queue.removeGlobalRateLimit();
+    await this.#queue.removeGlobalConcurrency();
+    await this.#redis.del(`${PREFIX}limiter`);
+  }
+
+  async nextPeriod(): Promise<void> {
+    if (this.#starts === Number.POSITIVE_INFINITY) return;
+    this.#counted = 0;
+    await this.#redis.set(`${PREFIX}limiter`, this.#counted, "PX", PERIOD_MS);
+  }
+
+  /** May no further job start? `running`: how many run. */
+  isReached(running: number): boolean {
+    return running >= this.#running || this.#counted >= this.#starts;
+  }
+
+  /** A job was handed out. `isFree`: BullMQ does not count it, because it ends it without running it. */
+  checkStart(id: string, running: number, isFree: boolean): void {
+    if (this.isReached(running))
+      throw new LaneViolation("queue limits", `${id} was handed out beyond what the queue allows`);
+    if (this.#starts < Number.POSITIVE_INFINITY && !isFree) this.#counted += 1;
+  }
+
+  /** A job that was handed out was taken back, and has not run. */
+  uncount(): void {
+    if (this.#starts < Number.POSITIVE_INFINITY) this.#counted -= 1;
+  }
+
+  async check(): Promise<void> {
+    if (this.#starts === Number.POSITIVE_INFINITY) return;
+    const counted = Number(await this.#redis.get(`${PREFIX}limiter`));
+    if (counted !== this.#counted) {
+      throw new LaneViolation("queue limits", `the limiter has counted ${counted} starts instead of ${this.#counted}`);
+    }
+  }
+}
