@@ -15,6 +15,7 @@ export const INVARIANTS = {
   validRejected: "valid holder rejected",
   continuity: "continuity",
   expiry: "keys expire",
+  force: "forced release",
   leftBehind: "no key left behind",
   recovery: "bounded recovery",
   answers: "bounded answers",
@@ -39,6 +40,18 @@ export interface Hold {
   /** When the handle ended: released, lost, or its process killed. */
   endedMs: number | undefined;
   isReleased: boolean;
+  /** An operator may have taken it away, on some nodes or all, and the holder does not know. */
+  isRobbed: boolean;
+  /** A quorum has taken it away: no extension that is asked for from then on succeeds, so its validity cannot end later than this. */
+  lastEndMs: number | undefined;
+  /** Until then it may be held, however often it is extended. */
+  readonly maxHoldEndMs: number;
+}
+
+/** A lock that is being taken away by force. */
+export interface Forcing {
+  readonly holds: readonly Hold[];
+  readonly maxTtl: number;
 }
 
 interface ValidityEnd {
@@ -57,12 +70,17 @@ export interface Interval {
 
 const FAR_MS = 2 ** 42;
 
+/** No request is on its way for longer, not counting what grows with the leases. */
+const LONGEST_WAY_MS = 1_500;
+
 export class LockChecker {
   readonly #world: World;
   readonly #holds = new Set<Hold>();
   readonly #all: Hold[] = [];
   readonly #lastToken = new Map<string, number>();
   readonly #registers = new Map<string, { token: number; order: number }>();
+  /** Per resource: until when requests that take locks away may still reach a node, or attempts that these have met be granted. */
+  readonly #robbedUntilMs = new Map<string, number>();
   grantCount = 0;
 
   constructor(world: World) {
@@ -70,7 +88,7 @@ export class LockChecker {
   }
 
   /** A call for a lock was answered with one. */
-  granted(machine: Machine, lock: Lock): Hold {
+  granted(machine: Machine, lock: Lock, maxHold = Number.POSITIVE_INFINITY): Hold {
     const hold: Hold = {
       id: this.grantCount,
       machine,
@@ -84,13 +102,18 @@ export class LockChecker {
       isOver: false,
       endedMs: undefined,
       isReleased: false,
+      isRobbed: lock.resources.some((resource) => this.#world.nowMs < (this.#robbedUntilMs.get(resource) ?? 0)),
+      lastEndMs: undefined,
+      // The end is read to a hundredth of a millisecond only.
+      maxHoldEndMs: machine.monotonicMs() + maxHold + 0.01,
     };
     this.grantCount += 1;
     this.#holds.add(hold);
     this.#all.push(hold);
     for (const resource of lock.resources) {
       const last = this.#lastToken.get(resource) ?? 0;
-      if (lock.fencingToken <= last) {
+      // Taken away before its holder hears of it, it may come after the next one.
+      if (lock.fencingToken <= last && !hold.isRobbed) {
         this.#world.violate(
           INVARIANTS.tokenOrder,
           `${machine.name} was granted ${resource} with fencing token ${lock.fencingToken}, after one with ${last}`,
@@ -104,6 +127,19 @@ export class LockChecker {
   released(hold: Hold): void {
     hold.isReleased = true;
     this.#end(hold);
+  }
+
+  /** An operator begins to take the lock of a resource away. */
+  forcing(resource: string, maxTtl: number): Forcing {
+    this.#robbedUntilMs.set(resource, this.#world.nowMs + 2 * maxTtl + LONGEST_WAY_MS);
+    const holds = [...this.#holds].filter((hold) => hold.resources.includes(resource));
+    for (const hold of holds) hold.isRobbed = true;
+    return { holds, maxTtl };
+  }
+
+  /** A quorum of nodes has taken it away. */
+  forced({ holds, maxTtl }: Forcing): void {
+    for (const hold of holds) hold.lastEndMs = hold.machine.monotonicMs() + maxTtl;
   }
 
   /** The process is gone, and believes nothing any more. */
@@ -131,7 +167,7 @@ export class LockChecker {
     const register = this.#registers.get(resource) ?? { token: 0, order: -1 };
     this.#registers.set(resource, register);
     if (hold.fencingToken >= register.token) {
-      if (hold.order < register.order) {
+      if (hold.order < register.order && !hold.isRobbed) {
         this.#world.violate(
           INVARIANTS.fencedRegister,
           `a write of ${hold.machine.name} (${hold.fencingToken}) was accepted after one of a later holder`,
@@ -139,7 +175,7 @@ export class LockChecker {
       }
       register.token = hold.fencingToken;
       register.order = Math.max(register.order, hold.order);
-    } else if (this.believes(hold)) {
+    } else if (this.believes(hold) && !hold.isRobbed) {
       this.#world.violate(
         INVARIANTS.validRejected,
         `${hold.machine.name} holds ${resource} with ${hold.fencingToken}, but ${register.token} was written before`,
@@ -177,6 +213,12 @@ export class LockChecker {
       this.#end(hold);
       return;
     }
+    if (hold.end.monotonicMs > hold.maxHoldEndMs) {
+      this.#world.violate(
+        INVARIANTS.honestEnd,
+        `${hold.machine.name} (${hold.fencingToken}) may hold ${hold.resources.join(", ")} for longer than maxHold`,
+      );
+    }
     if (hold.machine.monotonicMs() >= hold.end.monotonicMs) hold.isOver = true;
     if (hold.doubtedMs === undefined && !this.believes(hold)) hold.doubtedMs = this.#world.nowMs;
   }
@@ -189,6 +231,13 @@ export class LockChecker {
         `${hold.machine.name} extended ${hold.resources.join(", ")} (${hold.fencingToken}) after its validity had ended`,
       );
     }
+    if (hold.lastEndMs !== undefined && hold.end !== undefined && hold.end.monotonicMs > hold.lastEndMs) {
+      this.#world.violate(
+        INVARIANTS.force,
+        `${hold.machine.name} extended ${hold.resources.join(", ")} (${hold.fencingToken}) though a quorum had taken it away`,
+      );
+    }
+    if (hold.isRobbed) return;
     const later = this.#all.findLast(
       (other) => other.order > hold.order && other.resources.some((resource) => hold.resources.includes(resource)),
     );
@@ -200,7 +249,7 @@ export class LockChecker {
   }
 
   #overlap(resource: string, a: Hold, b: Hold): void {
-    if (!this.believes(a) || !this.believes(b)) return;
+    if (a.isRobbed || b.isRobbed || !this.believes(a) || !this.believes(b)) return;
     this.#world.violate(
       INVARIANTS.exclusion,
       `${a.machine.name} (${a.fencingToken}) and ${b.machine.name} (${b.fencingToken}) both hold ${resource}`,

@@ -110,28 +110,32 @@ export class Client implements Victim {
     while (!world.isQuiet && this.machine.isAlive) {
       await this.sleep(world.random.between(0, 0.3) * this.#parts.setting.maxTtl * world.random.fraction());
       if (world.isQuiet) return;
-      const lock = await this.#acquire();
-      if (lock !== undefined) await this.#hold(this.#granted(lock));
+      if (world.random.chance(this.#parts.setting.forceChance)) await this.#force();
+      const hold = await this.#acquire();
+      if (hold !== undefined) await this.#hold(hold);
     }
   }
 
-  async #acquire(): Promise<Lock | undefined> {
+  async #acquire(): Promise<Hold | undefined> {
     const { world, setting } = this.#parts;
     const { random } = world;
     const resources =
       setting.resources.length > 1 && random.chance(0.2) ? setting.resources : random.pick(setting.resources);
     const ttl = Math.max(60, Math.round(setting.maxTtl * (random.chance(0.5) ? random.between(0.1, 1) : 1)));
-    const options = { ttl, autoExtend: random.chance(0.25) };
+    const maxHold = random.chance(0.1) ? Math.round(random.between(0.2, 2) * setting.maxTtl) : Number.POSITIVE_INFINITY;
+    const options = { ttl, autoExtend: random.chance(0.25), maxHold };
     if (random.chance(0.25)) await this.#untilExpiry(resources);
     try {
       if (random.chance(0.3)) {
         const attempt = (): Promise<Lock | null> => this.redlock.tryAcquire(resources, options);
-        return (await this.#answered(`tryAcquire ${String(resources)}`, 0, attempt)) ?? undefined;
+        const lock = await this.#answered(`tryAcquire ${String(resources)}`, 0, attempt);
+        return lock === null ? undefined : this.#granted(lock, maxHold);
       }
       const timeout = Math.round(random.between(0.05, 1.5) * setting.maxTtl);
-      return await this.#answered(`acquire ${String(resources)}`, timeout, () =>
+      const lock = await this.#answered(`acquire ${String(resources)}`, timeout, () =>
         this.redlock.acquire(resources, { ...options, timeout }),
       );
+      return this.#granted(lock, maxHold);
     } catch (error) {
       if (error instanceof this.#parts.engine.core.RedlockError) return undefined;
       throw error;
@@ -149,9 +153,9 @@ export class Client implements Victim {
     await this.sleep(Math.max(0, leftMs - world.random.between(0, 2 * setting.network.delayMs)));
   }
 
-  #granted(lock: Lock): Hold {
+  #granted(lock: Lock, maxHold?: number): Hold {
     const { world, checker } = this.#parts;
-    const hold = checker.granted(this.machine, lock);
+    const hold = checker.granted(this.machine, lock, maxHold);
     world.tell(this.machine.name, "grant", () => `holds ${lock.resources.join(", ")} (${lock.fencingToken})`);
     this.#parts.faults().provoke({ machine: this.machine });
     return hold;
@@ -167,7 +171,7 @@ export class Client implements Victim {
     for (let step = 0; step < steps; step += 1) {
       await this.sleep(random.between(0, 0.5) * setting.maxTtl * random.fraction());
       if (random.chance(0.6)) this.#write(hold);
-      if (random.chance(0.4)) await this.#extend(lock);
+      if (random.chance(0.4)) await this.#extend(hold);
     }
     if (random.chance(0.7)) {
       checker.released(hold);
@@ -178,17 +182,32 @@ export class Client implements Victim {
     }
     await this.#untilOver(hold, signal);
     this.#write(hold);
+    // A wall clock that was set and set back ended it for a moment only.
+    if (!signal.aborted) await lock.release();
   }
 
-  async #extend(lock: Lock): Promise<void> {
+  /** As an operator does. */
+  async #force(): Promise<void> {
+    const { world, setting, checker } = this.#parts;
+    const resource = world.random.pick(setting.resources);
+    world.tell(this.machine.name, "call", () => `takes ${resource} away by force`);
+    const forcing = checker.forcing(resource, setting.maxTtl);
+    const isTaken = await this.#answered("forceRelease", 0, () => this.redlock.forceRelease(resource));
+    if (isTaken) checker.forced(forcing);
+  }
+
+  async #extend(hold: Hold): Promise<void> {
     const { random } = this.#parts.world;
     const { maxTtl } = this.#parts.setting;
     const ttl = random.chance(0.5) ? undefined : Math.max(60, Math.round(random.between(0.1, 1) * maxTtl));
+    const wasForced = hold.lastEndMs !== undefined;
     try {
-      await this.#answered("extend", maxTtl, () => lock.extend(ttl));
+      await this.#answered("extend", maxTtl, () => hold.lock.extend(ttl));
     } catch (error) {
       if (!(error instanceof this.#parts.engine.core.RedlockError)) throw error;
+      return;
     }
+    if (wasForced) this.#parts.world.violate(INVARIANTS.force, `${this.machine.name} extended what was taken away`);
   }
 
   /** Never looks at the lock: the signal must abort by itself, as far as a timer can (none sees a suspend or a clock that is set). */

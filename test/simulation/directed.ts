@@ -104,6 +104,16 @@ class Stage {
     });
   }
 
+  forceRelease(actor: Actor): void {
+    actor.machine.deliver("timer", () => {
+      this.world.tell(actor.machine.name, "call", () => `takes ${RESOURCE} away by force`);
+      const forcing = this.checker.forcing(RESOURCE, TTL_MS);
+      void actor.redlock.forceRelease(RESOURCE).then((isTaken) => {
+        if (isTaken) this.checker.forced(forcing);
+      });
+    });
+  }
+
   #granted(actor: Actor, lock: Lock): Hold {
     this.world.tell(actor.machine.name, "grant", () => `holds ${RESOURCE} (${lock.fencingToken})`);
     return this.checker.granted(actor.machine, lock);
@@ -241,6 +251,44 @@ const STORIES: Readonly<
       a.links[2]?.stall("up", 200);
       stage.extend(a, holds[0]);
       await stage.until(4_000);
+    },
+  },
+  "taken away": {
+    nodeCount: 3,
+    about: "An operator takes A's lock away, and A asks for an extension.",
+    async play(stage) {
+      const a = stage.actor("A", {});
+      const operator = stage.actor("operator", {});
+      await stage.until(1_000);
+      const holds = stage.tryAcquire(a);
+      await stage.until(1_200);
+      stage.forceRelease(operator);
+      await stage.until(1_300);
+      stage.extend(a, holds[0]);
+      await stage.until(3_000);
+    },
+  },
+  "taken away from two": {
+    nodeCount: 3,
+    about:
+      "Node 3 has the key of B's failed attempt, the others have A's. The operator reaches nodes 1 and 3: a quorum. A must not put its key back on node 3.",
+    async play(stage) {
+      const a = stage.actor("A", {});
+      const b = stage.actor("B", { nodeTimeout: 20 });
+      const operator = stage.actor("operator", {});
+      await stage.until(1_000);
+      for (const link of b.links.slice(0, 2)) link.stall("up", 2_000);
+      stage.tryAcquire(b);
+      await stage.until(1_005);
+      b.links[2]?.stall("up", 2_000);
+      await stage.until(1_100);
+      const holds = stage.tryAcquire(a);
+      await stage.until(1_200);
+      operator.links[1]?.stall("up", 2_000);
+      stage.forceRelease(operator);
+      await stage.until(1_800);
+      stage.extend(a, holds[0]);
+      await stage.until(3_000);
     },
   },
 };

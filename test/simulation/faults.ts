@@ -111,6 +111,10 @@ export class Faults {
         server.flush();
         this.#tell(`FLUSHALL on ${server.name}`);
         return;
+      case "script flush":
+        server.flushScripts();
+        this.#tell(`SCRIPT FLUSH on ${server.name}`);
+        return;
       case "client freeze":
         victim.machine.freeze(longMs);
         this.#tell(`${victim.machine.name} is frozen for ${longMs.toFixed(0)} ms`);

@@ -78,6 +78,35 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
+    protection: "forced release",
+    without: "the holder may set its key again",
+    patches: [core("scripts/force-release.lua.ts", "call('SET', KEYS[2], raised, 'PX', fenceTtl)", "")],
+    directed: "taken away",
+  },
+  {
+    protection: "forced release: tokens of other nodes",
+    without: "only the token that this node stores is surpassed",
+    patches: [
+      core(
+        "scripts/force-release.lua.ts",
+        "math.max(tonumber(call('GET', KEYS[2])) or 0, largestUs) + 1",
+        "(tonumber(call('GET', KEYS[2])) or largestUs) + 1",
+      ),
+    ],
+    directed: "taken away from two",
+  },
+  {
+    protection: "maxHold",
+    without: "an extension prolongs it",
+    patches: [
+      core(
+        "holding.ts",
+        "Math.min(remainingMs(this.#state.end, now), this.#maxHoldEndMs - now.monotonicMs)",
+        "remainingMs(this.#state.end, now)",
+      ),
+    ],
+  },
+  {
     protection: "quarantine",
     without: "a node that lost its data votes at once",
     patches: [

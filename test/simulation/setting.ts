@@ -13,6 +13,7 @@ export const FAULTS = [
   "crash",
   "failover",
   "flush",
+  "script flush",
   "client freeze",
   "client stall",
   "suspend",
@@ -33,6 +34,8 @@ export interface Setting {
   readonly nodeTimeout: number;
   readonly driftFactor: number;
   readonly retryJitter: number;
+  /** Chance that a task takes a lock away by force, as an operator does, before it asks for one. */
+  readonly forceChance: number;
   /** How far a client's wall clock may be off, in ms. */
   readonly skewMs: number;
   readonly network: NetworkOptions;
@@ -66,6 +69,7 @@ export function drawSetting(random: SeededRandom, options: SettingOptions): Sett
     nodeTimeout: random.integer(20, 150),
     driftFactor: random.pick([0.01, 0.05]),
     retryJitter: random.pick([0, 0, 10, 50]),
+    forceChance: random.chance(0.15) ? 0.1 : 0,
     // Tokens keep their order over a loss of data only while clocks agree better than maxTtl (design §2).
     skewMs: losesData ? 40 : random.pick([0, 50, 2_000, 100_000]),
     network: {

@@ -8,6 +8,7 @@
  */
 import { type AcquisitionContext, acquire } from "./acquire.ts";
 import type { Grant } from "./attempt.ts";
+import { CLAMP_US } from "./ballot.ts";
 import { check, type Finding } from "./check.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import { EmbeddedLocks } from "./embedded.ts";
@@ -208,14 +209,14 @@ export class Redlock implements AsyncDisposable {
   async forceRelease(resource: string): Promise<boolean> {
     const name = resolveResource(resource);
     this.#assertOpen([name]);
-    const { options, clock, nodes } = this.#engine;
+    const { options, nodes } = this.#engine;
     const replies = await runEverywhere(this.#engine, forceReleaseScript, {
       keys: this.#engine.targetOf([name]).keys,
       args: [
         String(options.fenceTtl),
         String(GRANT_TTL_MS),
         nodes.every(countsReceivers) ? "1" : "0",
-        String(Math.floor(clock.wallMs() * 1_000)),
+        String(CLAMP_US),
       ],
       timeoutMs: options.nodeTimeout,
     });

@@ -6,6 +6,7 @@
  * queued while disconnected, nothing is sent twice.
  */
 import type { LockNode, NodeScript, NodeState } from "@x/redlock-core";
+import { LoadedScripts } from "../../../packages/redlock-core/src/nodes/connection.ts";
 import type { ClientReply } from "../redis/scripts.ts";
 import { ReplyError } from "../redis/store.ts";
 import type { Machine } from "./machine.ts";
@@ -59,6 +60,7 @@ export class Link implements LockNode {
   readonly #listeners = new Set<() => void>();
   readonly #subscriptions = new Set<Subscription>();
   readonly #stopWatching: () => void;
+  readonly #scripts = new LoadedScripts();
   #messages = new Lane();
   #state: NodeState = "connecting";
   #connection: Connection | undefined;
@@ -86,6 +88,7 @@ export class Link implements LockNode {
     if (this.#isClosed || this.#state !== "ready" || connection === undefined) {
       return Promise.reject(new Error("not connected"));
     }
+    const isNew = this.#scripts.needsLoading(script);
     return new Promise((resolve, reject) => {
       const settle: Settle = { resolve, reject };
       connection.pending.add(settle);
@@ -96,7 +99,10 @@ export class Link implements LockNode {
           this.#refuse(connection);
           return;
         }
-        this.server.receive(() => this.#execute(connection, settle, { source: script.source, keys, args }));
+        this.server.receive(() => {
+          if (isNew) this.server.load(script);
+          this.#execute(connection, settle, { script, keys, args });
+        });
       });
     });
   }
@@ -163,12 +169,12 @@ export class Link implements LockNode {
   #execute(
     connection: Connection,
     settle: Settle,
-    request: { readonly source: string; readonly keys: readonly string[]; readonly args: readonly string[] },
+    request: { readonly script: NodeScript; readonly keys: readonly string[]; readonly args: readonly string[] },
   ): void {
     let reply: ClientReply;
     let error: Error | undefined;
     try {
-      reply = this.server.execute(request.source, request.keys, request.args);
+      reply = this.server.execute(request.script, request.keys, request.args);
     } catch (thrown) {
       if (!(thrown instanceof ReplyError)) throw thrown;
       error = thrown;
@@ -177,6 +183,7 @@ export class Link implements LockNode {
       if (connection.isClosed) return;
       this.machine.deliver("message", () => {
         if (!connection.pending.delete(settle)) return;
+        this.#scripts.forgetIfMissing(error);
         if (error === undefined) settle.resolve(reply);
         else settle.reject(error);
       });
@@ -271,6 +278,7 @@ export class Link implements LockNode {
             return;
           }
           this.#failures = 0;
+          this.#scripts.forget();
           this.#connection = {
             incarnation,
             up: new Lane(),

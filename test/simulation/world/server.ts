@@ -1,6 +1,7 @@
 /** A simulated redis-server: a process with a `run_id`, its data, its clock, and what can happen to it. */
+import type { NodeScript } from "@x/redlock-core";
 import { type ClientReply, evaluate } from "../redis/scripts.ts";
-import { Store } from "../redis/store.ts";
+import { ReplyError, Store } from "../redis/store.ts";
 import type { Drift } from "./drift.ts";
 import { EPOCH_MS, type World } from "./world.ts";
 
@@ -34,6 +35,7 @@ export class Server {
   #isUp = true;
   #frozenCount = 0;
   #waiting: (() => void)[] = [];
+  readonly #scripts = new Set<string>();
   #crashListeners = new Set<() => void>();
   /** Counts processes: a connection ends with the process it was made to. */
   incarnation = 0;
@@ -74,9 +76,15 @@ export class Server {
     else request();
   }
 
-  /** @throws ReplyError */
-  execute(source: string, keys: readonly string[], args: readonly string[]): ClientReply {
-    const reply = evaluate(this.store, source, keys, args);
+  /** SCRIPT LOAD. */
+  load(script: NodeScript): void {
+    this.#scripts.add(script.sha1);
+  }
+
+  /** EVALSHA. @throws ReplyError */
+  execute(script: NodeScript, keys: readonly string[], args: readonly string[]): ClientReply {
+    if (!this.#scripts.has(script.sha1)) throw new ReplyError("NOSCRIPT No matching script. Please use EVAL.");
+    const reply = evaluate(this.store, script.source, keys, args);
     this.onExecuted(this, args, reply);
     return reply;
   }
@@ -141,8 +149,13 @@ export class Server {
     if (this.#isUp) this.store.flush();
   }
 
+  flushScripts(): void {
+    this.#scripts.clear();
+  }
+
   #begin(data: ReturnType<Store["snapshot"]>): void {
     this.store.restore(data);
+    this.#scripts.clear();
     this.#runId = this.world.random.hex(40);
     this.incarnation += 1;
     this.#isUp = true;
