@@ -12,7 +12,7 @@
  */
 import type { Clock } from "./clock.ts";
 import { NODE_KEY } from "./keys.ts";
-import { countsReceivers, type LockNode } from "./node.ts";
+import { countsReceivers, type LockNode, notConnected } from "./node.ts";
 import type { Operation } from "./operation.ts";
 import { batchScript } from "./scripts/batch.lua.ts";
 import { deadConnectionMs } from "./validity.ts";
@@ -117,7 +117,7 @@ export class Batcher {
 
   submit(question: Question): void {
     if (this.#isClosed || this.node.state === "down") {
-      question.onError(downError(this.node));
+      question.onError(notConnected(this.node));
       return;
     }
     this.#pending.push(question);
@@ -199,7 +199,7 @@ export class Batcher {
     this.#cancelWatch?.();
     this.#cancelWatch = undefined;
     if (this.node.state === "down") {
-      this.#failPending(downError(this.node));
+      this.#failPending(notConnected(this.node));
       return;
     }
     if (this.node.state !== "ready") return;
@@ -345,11 +345,6 @@ export function operationError({ value }: NodeReply): string | undefined {
 /** The node refused to write (READONLY, NOREPLICAS, MISCONF). A key of another type is not ours. */
 export function isRefused(reply: NodeReply): boolean {
   return operationError(reply)?.startsWith("WRONGTYPE") === false;
-}
-
-function downError(node: LockNode): Error {
-  const cause = node.lastError;
-  return new Error(`not connected${cause === undefined ? "" : `: ${cause.message}`}`, { cause });
 }
 
 function toError(error: unknown): Error {

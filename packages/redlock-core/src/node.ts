@@ -34,14 +34,14 @@ export interface LockNode {
   /** Names the node in votes, errors and events, e.g. `10.0.0.1:6379`. */
   readonly name: string;
   /** Prefix that the client puts before every key; the protocol adds it itself, so the adapter must not. Default "". */
-  readonly keyPrefix?: string;
+  readonly keyPrefix?: string | undefined;
   readonly state: NodeState;
   /** Why the node is down, if known. */
   readonly lastError?: Error | undefined;
   /** True for a Redis Cluster behind one client: keys of one request then share a slot. Default false. */
-  readonly isCluster?: boolean;
+  readonly isCluster?: boolean | undefined;
   /** True if PUBLISH inside a script counts every subscriber of the node: a waiter without one is known to be gone. Default: not in a Cluster. */
-  readonly countsReceivers?: boolean;
+  readonly countsReceivers?: boolean | undefined;
   /** Runs a script. Rejects if it is not sent, not answered, or answered with an error. */
   eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown>;
   /** Calls `listener` for each message on `channel`; resolves when the node has confirmed. Without it waiters poll. */
@@ -61,4 +61,10 @@ export interface LockNode {
 /** Whether a waiter that nobody received a message for is known to be gone. */
 export function countsReceivers(node: LockNode): boolean {
   return node.countsReceivers ?? node.isCluster !== true;
+}
+
+/** Why a request was not sent. */
+export function notConnected(node: LockNode, when = ""): Error {
+  const cause = node.lastError;
+  return new Error(`not connected${when}${cause === undefined ? "" : `: ${cause.message}`}`, { cause });
 }

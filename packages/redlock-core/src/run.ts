@@ -1,7 +1,7 @@
 /** A script of somebody else's on every node: what the sibling packages build their own majority decisions on. */
 import type { Batcher } from "./batcher.ts";
 import type { Engine } from "./engine.ts";
-import type { LockNode, NodeScript } from "./node.ts";
+import { type LockNode, type NodeScript, notConnected } from "./node.ts";
 
 /** How one node answered. A node's failure is data here, never a rejection. */
 export type NodeReply =
@@ -76,5 +76,5 @@ async function untilSettled(node: LockNode, over: Promise<unknown>): Promise<voi
   });
   await Promise.race([settled, over]);
   stop();
-  if (node.state === "connecting") throw new Error("not connected in time");
+  if (node.state === "connecting") throw notConnected(node, " in time");
 }

@@ -6,6 +6,9 @@ import { type NodeRedisClient, NodeRedisNode } from "./node-redis.ts";
 /** A client of ioredis 5 or 6 (`Redis`, `Cluster`) or node-redis 5 or later, a `redis://` URL, ioredis options, or a `LockNode`. */
 export type NodeSource = IoredisClient | NodeRedisClient | string | IoredisConnectOptions | LockNode;
 
+/** One of them tells ioredis options from other objects. */
+const CONNECT_OPTIONS = ["host", "port", "path", "sentinels"] as const;
+
 export interface NodeSettings {
   readonly nodeTimeoutMs: number;
 }
@@ -23,22 +26,29 @@ export function toNodes(sources: readonly NodeSource[], settings: NodeSettings):
 }
 
 export function toNode(source: NodeSource, settings: NodeSettings): LockNode {
-  if (typeof source === "string") {
-    if (!/^(rediss?|unix):\/\/|^\//.test(source)) {
-      throw new TypeError(`node must be a redis://, rediss:// or unix:// URL, got ${JSON.stringify(source)}`);
-    }
-    return IoredisNode.connect(source, settings);
-  }
-  if (typeof source !== "object" || source === null) {
-    throw new TypeError(`node must be a Redis client, a URL, ioredis options or a LockNode, got ${String(source)}`);
-  }
+  if (typeof source === "string") return IoredisNode.connect(source, settings);
+  if (typeof source !== "object" || source === null) throw refusal(String(source));
   if (isLockNode(source)) return source;
   if (isIoredis(source)) return IoredisNode.of(source, settings);
   if (isNodeRedis(source)) return NodeRedisNode.of(source);
   if (isConnectOptions(source)) return IoredisNode.connect(source, settings);
-  throw new TypeError(
-    "node must be a client of ioredis or node-redis, a URL, ioredis options or a LockNode, got another object",
+  throw refusal(describe(source));
+}
+
+function refusal(got: string): TypeError {
+  const options = `ioredis options (${CONNECT_OPTIONS.slice(0, -1).join(", ")} or ${CONNECT_OPTIONS.at(-1)})`;
+  return new TypeError(
+    `node must be a client of ioredis or node-redis, a URL string, ${options} or a LockNode, got ${got}`,
   );
+}
+
+/** Names only: values may be secrets. */
+function describe(source: object): string {
+  if (Array.isArray(source)) return "an array";
+  const { name } = source.constructor ?? Object;
+  if (name !== "Object") return `an instance of ${name}`;
+  const members = Object.keys(source).join(", ") || "nothing in it";
+  return `an object with ${members}${"url" in source ? ": pass the URL itself, as a string" : ""}`;
 }
 
 function isLockNode(source: object): source is LockNode {
@@ -54,5 +64,5 @@ function isNodeRedis(source: object): source is NodeRedisClient {
 }
 
 function isConnectOptions(source: object): source is IoredisConnectOptions {
-  return ["host", "port", "path", "sentinels"].some((name) => name in source);
+  return CONNECT_OPTIONS.some((name) => name in source);
 }

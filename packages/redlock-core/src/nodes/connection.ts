@@ -15,7 +15,7 @@ export class StateTeller {
   }
 
   noteError(error: unknown): void {
-    this.#lastError = error instanceof Error ? error : new Error(String(error));
+    this.#lastError = withMessage(error);
   }
 
   onChange(listener: () => void): () => void {
@@ -29,6 +29,13 @@ export class StateTeller {
     if (state === "ready") this.#lastError = undefined;
     for (const listener of [...this.#listeners]) listener();
   }
+}
+
+/** A name with several addresses fails with an `AggregateError` without a message; its code says what happened. */
+function withMessage(error: unknown): Error {
+  if (!(error instanceof Error)) return new Error(String(error));
+  if (error.message !== "") return error;
+  return new Error((error as NodeJS.ErrnoException).code ?? error.name, { cause: error });
 }
 
 /**

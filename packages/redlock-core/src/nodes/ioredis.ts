@@ -6,10 +6,11 @@
  * is sent now or never. The connection does not keep the process alive, except a Cluster's. The caller's client is neither
  * used nor closed.
  */
-import type { LockNode, NodeScript, NodeState } from "../node.ts";
+import { type LockNode, type NodeScript, type NodeState, notConnected } from "../node.ts";
 import { deadConnectionMs } from "../validity.ts";
 import type { NodeSettings } from "./connect.ts";
 import { LoadedScripts, reconnectDelayMs, StateTeller } from "./connection.ts";
+import { connectOptionsOf } from "./url.ts";
 
 /** The part of ioredis that is used; both major versions have it. */
 export interface IoredisClient {
@@ -21,16 +22,16 @@ export interface IoredisClient {
 
 /** Options of `new Redis(options)`. */
 export interface IoredisConnectOptions {
-  readonly host?: string;
-  readonly port?: number;
-  readonly path?: string;
-  readonly username?: string;
-  readonly password?: string;
-  readonly db?: number;
-  readonly tls?: object;
-  readonly sentinels?: readonly object[];
-  readonly name?: string;
-  readonly keyPrefix?: string;
+  readonly host?: string | undefined;
+  readonly port?: number | undefined;
+  readonly path?: string | undefined;
+  readonly username?: string | undefined;
+  readonly password?: string | undefined;
+  readonly db?: number | undefined;
+  readonly tls?: object | undefined;
+  readonly sentinels?: readonly object[] | undefined;
+  readonly name?: string | undefined;
+  readonly keyPrefix?: string | undefined;
 }
 
 interface Connection {
@@ -48,6 +49,9 @@ interface Connection {
 
 type Purpose = "requests" | "messages";
 type Opener = (purpose: Purpose) => Connection;
+
+/** What ioredis tells with an error that a command was answered with. */
+type CommandError = Error & { readonly command?: { readonly name: string } };
 
 interface Channel {
   readonly listeners: Set<(message: string) => void>;
@@ -107,12 +111,17 @@ export class IoredisNode implements LockNode {
 
   /** Connects by URL or options. ioredis must be installed; otherwise the node is down, and says so. */
   static connect(target: string | IoredisConnectOptions, settings: NodeSettings): IoredisNode {
-    const options = typeof target === "string" ? optionsOf(target) : target;
+    const options = typeof target === "string" ? connectOptionsOf(target) : target;
     const { keyPrefix = "" } = options;
-    const opener = import("ioredis").then(({ Redis }): Opener => {
-      return (purpose) =>
-        new Redis({ ...options, ...overridesFor(purpose, settings) } as object) as unknown as Connection;
-    });
+    const opener = import("ioredis").then(
+      ({ Redis }): Opener =>
+        (purpose) =>
+          new Redis({ ...options, ...overridesFor(purpose, settings) } as object) as unknown as Connection,
+      (cause: unknown) => {
+        const reason = cause instanceof Error ? cause.message : String(cause);
+        throw new Error(`a URL or options need ioredis: install it, or pass a client (${reason})`, { cause });
+      },
+    );
     return new IoredisNode({ name: nameOf(options), keyPrefix, isCluster: false }, opener);
   }
 
@@ -126,7 +135,7 @@ export class IoredisNode implements LockNode {
 
   async eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
     const connection = this.#connection;
-    if (connection === undefined || this.#teller.state !== "ready") throw new Error("not connected");
+    if (connection === undefined || this.#teller.state !== "ready") throw notConnected(this);
     if (this.#scripts.needsLoading(script)) {
       for (const master of connection.nodes?.("master") ?? [connection]) {
         master.script("LOAD", script.source).catch(() => this.#scripts.forget());
@@ -180,13 +189,25 @@ export class IoredisNode implements LockNode {
     const connection = open("requests");
     this.#connection = connection;
     let wasReady = false;
+    let selectError: Error | undefined;
     // A Cluster may close and open again before it is ready for the first time; that is still the first connection.
     const isDown = (): void => {
       if (wasReady || !this.isCluster) this.#teller.become("down");
     };
-    connection.on("error", (error: Error) => this.#teller.noteError(error));
+    connection.on("connect", () => {
+      selectError = undefined;
+    });
+    connection.on("error", (error: CommandError) => {
+      this.#teller.noteError(error);
+      if (error.command?.name === "select") selectError = error;
+    });
     connection.on("ready", () => {
       wasReady = true;
+      // It did not get its database, and goes on in database 0.
+      if (selectError !== undefined) {
+        this.#teller.become("down");
+        return;
+      }
       this.#scripts.forget();
       this.#teller.become("ready");
     });
@@ -251,21 +272,6 @@ function clusterOverrides(purpose: Purpose): object {
     retryDelayOnClusterDown: 0,
     clusterRetryStrategy: reconnectDelayMs,
     scaleReads: "master",
-  };
-}
-
-function optionsOf(url: string): IoredisConnectOptions {
-  if (url.startsWith("/")) return { path: url };
-  const parsed = new URL(url);
-  if (parsed.protocol === "unix:") return { path: decodeURIComponent(parsed.pathname) };
-  const db = parsed.pathname.slice(1) || parsed.searchParams.get("db");
-  return {
-    host: parsed.hostname.replace(/^\[|\]$/g, ""),
-    port: parsed.port === "" ? 6379 : Number(parsed.port),
-    ...(parsed.username === "" ? {} : { username: decodeURIComponent(parsed.username) }),
-    ...(parsed.password === "" ? {} : { password: decodeURIComponent(parsed.password) }),
-    ...(db ? { db: Number(db) } : {}),
-    ...(parsed.protocol === "rediss:" ? { tls: {} } : {}),
   };
 }
 

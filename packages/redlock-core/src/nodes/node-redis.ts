@@ -5,7 +5,7 @@
  * not answered when a connection breaks: a request is sent now or never. The connection does not keep the process
  * alive. The caller's client is neither used nor closed. A node-redis Cluster is not supported; ioredis' is.
  */
-import type { LockNode, NodeScript, NodeState } from "../node.ts";
+import { type LockNode, type NodeScript, type NodeState, notConnected } from "../node.ts";
 import { LoadedScripts, reconnectDelayMs, StateTeller } from "./connection.ts";
 
 /** The part of node-redis that is used. */
@@ -97,7 +97,7 @@ export class NodeRedisNode implements LockNode {
   }
 
   async eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
-    if (this.#teller.state !== "ready") throw new Error("not connected");
+    if (this.#teller.state !== "ready") throw notConnected(this);
     if (this.#scripts.needsLoading(script)) {
       this.#connection.sendCommand(["SCRIPT", "LOAD", script.source]).catch(() => this.#scripts.forget());
     }

@@ -1,0 +1,48 @@
+/** The URL of a node, and what may be shown of it. */
+import type { IoredisConnectOptions } from "./ioredis.ts";
+
+const ENCODED = "must be a valid URL, percent-encoded where it needs to be";
+
+/** A `redis://`, `rediss://` or `unix://` URL, or the path of a socket. Throws `TypeError`; its text has no secret. */
+export function connectOptionsOf(url: string): IoredisConnectOptions {
+  if (url.startsWith("/")) return { path: url };
+  if (!/^(rediss?|unix):\/\//.test(url)) {
+    throw refusal("must be a redis://, rediss:// or unix:// URL, or the path of a socket", url);
+  }
+  // A "?" or "#" of a password that is not encoded ends the host: the name of the node would be a part of the secret.
+  if (/[?#].*@/s.test(url)) throw refusal(ENCODED, url);
+  let options: IoredisConnectOptions;
+  try {
+    options = parse(new URL(url));
+  } catch {
+    // Not as the cause: it has the whole URL.
+    throw refusal(ENCODED, url);
+  }
+  if (options.db !== undefined && !Number.isSafeInteger(options.db)) {
+    throw refusal("must name its database by a number", url);
+  }
+  return options;
+}
+
+function parse(url: URL): IoredisConnectOptions {
+  const isSocket = url.protocol === "unix:";
+  const db = (isSocket ? "" : url.pathname.slice(1)) || url.searchParams.get("db");
+  return {
+    ...(isSocket
+      ? { path: decodeURIComponent(url.pathname) }
+      : { host: url.hostname.replace(/^\[|\]$/g, ""), port: url.port === "" ? 6379 : Number(url.port) }),
+    ...(url.username === "" ? {} : { username: decodeURIComponent(url.username) }),
+    ...(url.password === "" ? {} : { password: decodeURIComponent(url.password) }),
+    ...(db ? { db: Number(db) } : {}),
+    ...(url.protocol === "rediss:" ? { tls: {} } : {}),
+  };
+}
+
+function refusal(rule: string, url: string): TypeError {
+  return new TypeError(`node ${rule}, got ${JSON.stringify(withoutSecrets(url))}`);
+}
+
+/** Whatever stands before the last "@", except a scheme, may be a secret, however badly the URL is written. */
+function withoutSecrets(url: string): string {
+  return url.replaceAll(/([?&]password=)[^&"'\s]*/gi, "$1***").replace(/^([\s"']*[a-z]+:\/\/)?.*@/is, "$1***@");
+}

@@ -1,0 +1,151 @@
+import { Redis } from "ioredis";
+import { Redis as Redis5 } from "ioredis5";
+import { createClient } from "redis";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { type NodeSource, QuorumUnreachableError, Redlock } from "../src/index.ts";
+import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+
+function refusalOf(source: unknown): TypeError {
+  try {
+    void new Redlock(source as NodeSource).close();
+  } catch (error) {
+    if (error instanceof TypeError) return error;
+    throw error;
+  }
+  throw new Error("not refused");
+}
+
+describe("a URL that is refused", () => {
+  it.each([
+    "redi://:hunter2@prod:6379",
+    "hunter2@prod:6379",
+    ":hunter2@prod",
+    '"redis://:hunter2@prod"',
+    "  redis://user:hunter2@prod",
+    "redis//:hunter2@prod",
+    "redi://:pass@hunter2@prod",
+    "redi://:pass\nhunter2@prod",
+    "redi://prod?password=hunter2",
+    "redi://prod?db=1&Password=pass@hunter2",
+    "redis://:hunter2@prod:port",
+    "redis://:hunter2%@prod",
+    "redis://:hunter2@prod/first",
+    "redis://user:123#hunter2@prod",
+    "redis://user:123?hunter2@prod",
+    "redis://user:123/hunter2@prod",
+    "unix://:hunter2@prod:port/sock",
+  ])("shows the host of %j, and neither user nor password", (url) => {
+    const error = refusalOf(url);
+    expect(error.message).toContain("prod");
+    expect(error.message).toContain("***");
+    for (const secret of ["hunter2", "pass@", "user"]) {
+      expect(`${error.message} ${JSON.stringify(error)} ${String(error.cause)}`).not.toContain(secret);
+    }
+  });
+
+  it("keeps its scheme, where the mistake may be", () => {
+    expect(refusalOf("redi://:hunter2@prod").message).toBe(
+      'node must be a redis://, rediss:// or unix:// URL, or the path of a socket, got "redi://***@prod"',
+    );
+  });
+});
+
+describe("an object that is refused", () => {
+  const accepted = "a client of ioredis or node-redis, a URL string, ioredis options (host, port, path or sentinels)";
+
+  it.each([
+    [{ url: "redis://:hunter2@prod" }, "got an object with url: pass the URL itself, as a string"],
+    [{ prot: 7801, db: 1 }, "got an object with prot, db"],
+    [{}, "got an object with nothing in it"],
+    [new Map(), "got an instance of Map"],
+    [[[]], "got an array"],
+  ])("is named, and so is what is accepted: %j", (source, got) => {
+    expect(refusalOf(source).message).toBe(`node must be ${accepted} or a LockNode, ${got}`);
+  });
+});
+
+const sources: Readonly<Record<string, (url: string) => NodeSource>> = {
+  "a URL": (url) => url,
+  "ioredis 6": (url) => withoutNoise(new Redis(url, { lazyConnect: true })),
+  "ioredis 5": (url) => withoutNoise(new Redis5(url, { lazyConnect: true })),
+  "node-redis": (url) => createClient({ url }),
+};
+
+function withoutNoise<Client extends { on(event: "error", listener: () => void): unknown }>(client: Client): Client {
+  client.on("error", () => undefined);
+  return client;
+}
+
+describe.each(Object.keys(sources))("a node that cannot be used, given as %s,", (name) => {
+  async function told(url: string): Promise<readonly string[]> {
+    const redlock = openRedlock([sources[name]?.(url) ?? ""], { nodeTimeout: 2_000 });
+    const error = await errorOf(redlock.tryAcquire("told"));
+    expect(error).toBeInstanceOf(QuorumUnreachableError);
+    const findings = await redlock.check();
+    expect(findings).toMatchObject([{ code: "UNREACHABLE", severity: "error" }]);
+    const inspection = await redlock.inspect("told");
+    return [(error as Error).message, findings[0]?.message ?? "", inspection.nodes[0]?.error ?? ""];
+  }
+
+  it("is told with its reason by acquire, check and inspect: nobody listens", async () => {
+    for (const message of await told("redis://localhost:1")) expect(message).toContain("ECONNREFUSED");
+  });
+
+  it("is told with its reason by acquire, check and inspect: a wrong password", async () => {
+    const [server] = await startNodes(1, { args: ["--requirepass", "secret"] });
+    const url = `redis://:hunter2@127.0.0.1:${server?.port}`;
+    for (const message of await told(url)) {
+      expect(message).toContain("WRONGPASS");
+      expect(message).not.toContain("hunter2");
+    }
+  });
+
+  it("is told with its reason, and grants nothing in database 0: a database that it does not have", async () => {
+    const [server] = await startNodes(1);
+    for (const message of await told(`${server?.url}/77`)) expect(message).toContain("DB index is out of range");
+    expect(await server?.call("DBSIZE")).toBe(0);
+  });
+});
+
+describe("a node in another database", () => {
+  it.each(["redis://", "unix://"])("is used there: %s", async (scheme) => {
+    const [server] = await startNodes(1);
+    const url = scheme === "redis://" ? `${server?.url}/3` : `unix://${server?.path}?db=3`;
+    const redlock = openRedlock([url]);
+    await redlock.acquire("elsewhere");
+    expect(await server?.call("INFO", "keyspace")).toMatch(/db3:keys=2/);
+    expect(await server?.call("DBSIZE")).toBe(0);
+  });
+
+  it("is used again when a connection that was refused the database could select it", async () => {
+    const [server] = await startNodes(1);
+    await server?.call("ACL", "SETUSER", "default", "-select");
+    const redlock = openRedlock([`${server?.url}/3`], { timeout: 10_000 });
+    const error = await errorOf(redlock.tryAcquire("allowed"));
+    expect((error as Error).message).toContain("NOPERM");
+    await server?.call("ACL", "SETUSER", "default", "+select");
+    await server?.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+    expect((await redlock.acquire("allowed")).isHeld()).toBe(true);
+  });
+});
+
+it("takes options that are given as undefined for left out", async () => {
+  const [server] = await startNodes(1);
+  const left = undefined as { readonly name?: string } | undefined;
+  const redlock = openRedlock([
+    {
+      host: server?.host,
+      port: server?.port,
+      path: undefined,
+      username: undefined,
+      password: undefined,
+      db: undefined,
+      tls: undefined,
+      sentinels: undefined,
+      name: left?.name,
+      keyPrefix: undefined,
+    },
+  ]);
+  expect((await redlock.acquire("undefined")).isHeld()).toBe(true);
+  onTestFinished(() => redlock.close());
+});
