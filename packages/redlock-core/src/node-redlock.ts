@@ -22,4 +22,5 @@ export {
   type RedlockAbortSignal,
   ResourceLockedError,
   type Settings,
+  type SomeSettings,
 } from "./compat/types.ts";

@@ -1,62 +1,63 @@
 /** Pure: options, their defaults, and the rules they obey. Resolved once into a frozen, complete object. */
 import type { Clock } from "./clock.ts";
+import { checkNames, type Known } from "./known.ts";
 import type { Random } from "./random.ts";
 import { driftMs } from "./validity.ts";
 
 export interface RedlockOptions {
   /** Lease of a lock in ms. Default 30000; 50 or more, at most `maxTtl`. */
-  readonly ttl?: number;
+  readonly ttl?: number | undefined;
   /**
    * The longest lease that any client of these nodes asks for, in ms: a node that restarted or lost its data casts no vote for
    * that long. All clients must use the same value. Default 60000, or `ttl` if that is longer.
    */
-  readonly maxTtl?: number;
+  readonly maxTtl?: number | undefined;
   /** What the clocks of a client and a node may drift apart, as a share of the lease. Default 0.01; 0 to 0.5. */
-  readonly driftFactor?: number;
+  readonly driftFactor?: number | undefined;
   /** How long one request may go unanswered by a node, in ms. Default 500; 1 or more. */
-  readonly nodeTimeout?: number;
+  readonly nodeTimeout?: number | undefined;
   /** How long `acquire` and `using` wait for a lock that is held, in ms. Default 10000; 0: one attempt; Infinity: for ever. */
-  readonly timeout?: number;
+  readonly timeout?: number | undefined;
   /** Put before every resource to make its key. Default "", as other Redlock libraries have it. */
-  readonly keyPrefix?: string;
+  readonly keyPrefix?: string | undefined;
   /** Whether `acquire` and `tryAcquire` keep their locks alive until released. `using` always does. Default false. */
-  readonly autoExtend?: boolean;
+  readonly autoExtend?: boolean | undefined;
   /** End of auto-extension: no lock is held for longer than this, in ms. Default Infinity. */
-  readonly maxHold?: number;
+  readonly maxHold?: number | undefined;
   /**
    * Whether a node that restarted or lost its data casts no vote before `maxTtl` has passed. Default true for three and
    * more nodes, false for one or two and for a Cluster. False is your claim that no node ever forgets a lock.
    */
-  readonly quarantine?: boolean;
+  readonly quarantine?: boolean | undefined;
   /** Pause before the next attempt when nodes failed, in ms; doubled per failure up to a second. Default 50. */
-  readonly retryDelay?: number;
+  readonly retryDelay?: number | undefined;
   /** Random share added to every pause, in ms. Default 50. */
-  readonly retryJitter?: number;
+  readonly retryJitter?: number | undefined;
   /** For how long nodes remember the last fencing token of a resource, in ms. Default 86400000 (a day); at least `maxTtl`. */
-  readonly fenceTtl?: number;
+  readonly fenceTtl?: number | undefined;
   /** Time, for tests and simulators. Default: the process's clocks. */
-  readonly clock?: Clock;
+  readonly clock?: Clock | undefined;
   /** Randomness, for tests and simulators. Default: OpenSSL and `Math.random`. */
-  readonly random?: Random;
+  readonly random?: Random | undefined;
 }
 
 /** What one call may say differently. */
 export interface AcquireOptions {
   /** Lease in ms. Default: the option of the `Redlock`. */
-  readonly ttl?: number;
+  readonly ttl?: number | undefined;
   /** How long to wait in ms; 0: one attempt; Infinity: for ever. Default: the option of the `Redlock`. */
-  readonly timeout?: number;
+  readonly timeout?: number | undefined;
   /** Ends the wait at once; the call rejects with `signal.reason`. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
   /** Keeps the lock alive until released. Default: the option of the `Redlock`; always with `using`. */
-  readonly autoExtend?: boolean;
+  readonly autoExtend?: boolean | undefined;
   /** No auto-extension beyond this, in ms. Default: the option of the `Redlock`. */
-  readonly maxHold?: number;
+  readonly maxHold?: number | undefined;
   /**
    * The place in the queue, in microseconds since the epoch; the smallest is first. Default: now. Whoever was told by `untilTurn`
    * that it is its turn claims it with the same order, in whatever process.
    */
-  readonly order?: number;
+  readonly order?: number | undefined;
 }
 
 export interface ResolvedOptions {
@@ -86,31 +87,38 @@ export interface ResolvedAcquireOptions {
 /** Below this the drift margin, the round trip and the timers' resolution leave nothing to hold. */
 const MIN_TTL_MS = 50;
 const DAY_MS = 86_400_000;
-const KNOWN: ReadonlySet<string> = new Set([
-  "ttl",
-  "maxTtl",
-  "driftFactor",
-  "nodeTimeout",
-  "timeout",
-  "keyPrefix",
-  "autoExtend",
-  "maxHold",
-  "quarantine",
-  "retryDelay",
-  "retryJitter",
-  "fenceTtl",
-  "clock",
-  "random",
-]);
+const KNOWN: Known<RedlockOptions> = {
+  ttl: true,
+  maxTtl: true,
+  driftFactor: true,
+  nodeTimeout: true,
+  timeout: true,
+  keyPrefix: true,
+  autoExtend: true,
+  maxHold: true,
+  quarantine: true,
+  retryDelay: true,
+  retryJitter: true,
+  fenceTtl: true,
+  clock: true,
+  random: true,
+};
 
-const KNOWN_PER_CALL: ReadonlySet<string> = new Set(["ttl", "timeout", "signal", "autoExtend", "maxHold", "order"]);
+const KNOWN_PER_CALL: Known<AcquireOptions> = {
+  ttl: true,
+  timeout: true,
+  signal: true,
+  autoExtend: true,
+  maxHold: true,
+  order: true,
+};
 
 export function resolveOptions(
   options: RedlockOptions,
   nodes: { readonly count: number; readonly isCluster: boolean },
 ): ResolvedOptions {
   objectOf("options", options);
-  checkNames(options, KNOWN);
+  checkNames(options, KNOWN, { known: KNOWN_PER_CALL, of: "acquire, tryAcquire and using" });
   const driftFactor = number("driftFactor", or(options.driftFactor, 0.01), { min: 0, max: 0.5 });
   const ttl = integer("ttl", or(options.ttl, 30_000), { min: MIN_TTL_MS, max: DAY_MS });
   const maxTtl = integer("maxTtl", or(options.maxTtl, Math.max(60_000, ttl)), { min: MIN_TTL_MS, max: DAY_MS });
@@ -151,7 +159,7 @@ export function resolveAcquireOptions(
     };
   }
   objectOf("options", options);
-  checkNames(options, KNOWN_PER_CALL);
+  checkNames(options, KNOWN_PER_CALL, { known: KNOWN, of: "new Redlock" });
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
     throw new TypeError(`signal must be an AbortSignal, got ${describe(options.signal)}`);
   }
@@ -173,7 +181,7 @@ export function resolveTtl(ttl: number | undefined, defaults: ResolvedOptions): 
 }
 
 export function resolveOrder(order: number): number {
-  return integer("order", order, { min: 0, max: Number.MAX_SAFE_INTEGER });
+  return integer("order", order, { min: 0, max: Number.MAX_SAFE_INTEGER }, "µs");
 }
 
 /** How long one request may take, in ms; 1 or more. */
@@ -217,15 +225,9 @@ function checkResource(resource: unknown): void {
 }
 
 function checkTtl(name: string, ttl: number, maxTtl: number, driftFactor: number): void {
-  if (ttl > maxTtl) throw new RangeError(`${name} must be <= maxTtl (${maxTtl}), got ${ttl}`);
+  if (ttl > maxTtl) throw new RangeError(`${name} must be <= maxTtl (${maxTtl} ms), got ${ttl}`);
   const drift = driftMs(ttl, driftFactor);
-  if (ttl <= drift) throw new RangeError(`${name} must be > drift (${drift}), got ${ttl}`);
-}
-
-function checkNames(options: object, known: ReadonlySet<string>): void {
-  for (const name of Object.keys(options)) {
-    if (!known.has(name)) throw new TypeError(`options must be known ones (${[...known].join(", ")}), got ${name}`);
-  }
+  if (ttl <= drift) throw new RangeError(`${name} must be > drift (${drift} ms), got ${ttl}`);
 }
 
 /** Only what is left out takes its default: null is a mistake. */
@@ -239,23 +241,31 @@ function objectOf(name: string, value: unknown): void {
   }
 }
 
-function number(name: string, value: unknown, range: { readonly min: number; readonly max: number }): number {
-  if (typeof value !== "number") throw new TypeError(`${name} must be a number, got ${describe(value)}`);
-  if (!(value >= range.min && value <= range.max)) {
-    throw new RangeError(`${name} must be from ${range.min} to ${range.max}, got ${value}`);
-  }
-  return value;
+interface Range {
+  readonly min: number;
+  readonly max: number;
 }
 
-function integer(name: string, value: unknown, range: { readonly min: number; readonly max: number }): number {
-  const checked = number(name, value, range);
-  if (!Number.isInteger(checked)) throw new RangeError(`${name} must be an integer, got ${checked}`);
-  return checked;
+function number(name: string, value: unknown, { min, max }: Range): number {
+  return checked(name, value, `a number from ${min} to ${max}`, (given) => given >= min && given <= max);
+}
+
+function integer(name: string, value: unknown, { min, max }: Range, unit = "ms"): number {
+  const range = max === Number.MAX_SAFE_INTEGER ? `>= ${min}` : `from ${min} to ${max}`;
+  const isInRange = (given: number): boolean => Number.isInteger(given) && given >= min && given <= max;
+  return checked(name, value, `an integer ${range} (${unit})`, isInRange);
 }
 
 function duration(name: string, value: unknown, min = 0): number {
   if (value === Number.POSITIVE_INFINITY) return value;
-  return integer(name, value, { min, max: Number.MAX_SAFE_INTEGER });
+  const isInRange = (given: number): boolean => Number.isSafeInteger(given) && given >= min;
+  return checked(name, value, `an integer >= ${min} (ms) or Infinity`, isInRange);
+}
+
+function checked(name: string, value: unknown, rule: string, isInRange: (given: number) => boolean): number {
+  if (typeof value !== "number") throw new TypeError(`${name} must be ${rule}, got ${describe(value)}`);
+  if (!isInRange(value)) throw new RangeError(`${name} must be ${rule}, got ${value}`);
+  return value;
 }
 
 function boolean(name: string, value: unknown): boolean {

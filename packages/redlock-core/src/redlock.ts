@@ -45,12 +45,12 @@ const MAX_NODES = 31;
 
 export interface RunOptions {
   /** Per node: how long it may take to answer, in ms. Default: the option `nodeTimeout`. */
-  readonly timeout?: number;
+  readonly timeout?: number | undefined;
   /**
    * Called after each node's answer with the answers so far; returning true resolves the call with these, so that a node that
    * hangs costs nothing once the answers decide. Default: wait for all.
    */
-  readonly enough?: (replies: readonly NodeReply[]) => boolean;
+  readonly enough?: ((replies: readonly NodeReply[]) => boolean) | undefined;
 }
 
 export class Redlock implements AsyncDisposable {
@@ -169,10 +169,7 @@ export class Redlock implements AsyncDisposable {
    * when the holder's lease must have ended. Rejects with `signal.reason` when the caller cancels, with
    * `RedlockClosedError` when this `Redlock` is closed.
    */
-  async untilTurn(
-    resource: string,
-    options: { readonly order?: number; readonly signal?: AbortSignal } = {},
-  ): Promise<void> {
+  async untilTurn(resource: string, options: Pick<AcquireOptions, "order" | "signal"> = {}): Promise<void> {
     const names = [resolveResource(resource)];
     const { signal, order } = resolveAcquireOptions(options, this.#engine.options, false);
     this.#assertOpen(names, signal);

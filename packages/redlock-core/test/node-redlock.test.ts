@@ -714,6 +714,16 @@ describe("the node-redlock entry on this engine", () => {
       retryJitter: 100,
       automaticExtensionThreshold: 500,
     });
+    const left: Readonly<Record<keyof (Settings & EngineSettings), undefined>> = {
+      driftFactor: undefined,
+      retryCount: undefined,
+      retryDelay: undefined,
+      retryJitter: undefined,
+      automaticExtensionThreshold: undefined,
+      nodeTimeout: undefined,
+      maxTtl: undefined,
+    };
+    expect(new Redlock(clients, left, { acquireScript: undefined }).settings).toEqual(redlock.settings);
     expect(redlock.clients).toEqual(new Set(clients));
     expect(new ResourceLockedError("m")).toMatchObject({ name: "ResourceLockedError", message: "m" });
     expect(new ExecutionError("m", [])).toMatchObject({ name: "ExecutionError", message: "m", attempts: [] });

@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import type { AcquireOptions, RedlockOptions } from "../src/options.ts";
 import { resolveAcquireOptions, resolveOptions, resolveResources, resolveTtl } from "../src/options.ts";
 
 const one = { count: 1, isCluster: false };
@@ -25,6 +26,27 @@ describe("resolveOptions", () => {
     expect(Object.isFrozen(options)).toBe(true);
   });
 
+  it("takes undefined for left out", () => {
+    const given: Readonly<Record<keyof RedlockOptions, undefined>> = {
+      ttl: undefined,
+      maxTtl: undefined,
+      driftFactor: undefined,
+      nodeTimeout: undefined,
+      timeout: undefined,
+      keyPrefix: undefined,
+      autoExtend: undefined,
+      maxHold: undefined,
+      quarantine: undefined,
+      retryDelay: undefined,
+      retryJitter: undefined,
+      fenceTtl: undefined,
+      clock: undefined,
+      random: undefined,
+    };
+    const options: RedlockOptions = given;
+    expect(resolveOptions(options, three)).toEqual(resolveOptions({}, three));
+  });
+
   it("puts restarted nodes into quarantine only where a quorum can do without them", () => {
     expect(resolveOptions({}, one).quarantine).toBe(false);
     expect(resolveOptions({}, { count: 2, isCluster: false }).quarantine).toBe(false);
@@ -37,25 +59,40 @@ describe("resolveOptions", () => {
   });
 
   it.each([
-    [{ ttl: 10 }, RangeError, "ttl must be from 50 to 86400000, got 10"],
-    [{ ttl: 100.5 }, RangeError, "ttl must be an integer, got 100.5"],
-    [{ ttl: Number.NaN }, RangeError, "ttl must be from 50 to 86400000, got NaN"],
-    [{ ttl: bad("5s") }, TypeError, 'ttl must be a number, got "5s"'],
+    [{ ttl: 10 }, RangeError, "ttl must be an integer from 50 to 86400000 (ms), got 10"],
+    [{ ttl: 100.5 }, RangeError, "ttl must be an integer from 50 to 86400000 (ms), got 100.5"],
+    [{ ttl: Number.NaN }, RangeError, "ttl must be an integer from 50 to 86400000 (ms), got NaN"],
+    [{ ttl: bad("5s") }, TypeError, 'ttl must be an integer from 50 to 86400000 (ms), got "5s"'],
     [{ ttl: bad(null) }, TypeError, undefined],
-    [{ ttl: 5_000, maxTtl: 4_000 }, RangeError, "ttl must be <= maxTtl (4000), got 5000"],
-    [{ driftFactor: -1 }, RangeError, "driftFactor must be from 0 to 0.5, got -1"],
-    [{ driftFactor: 0.6 }, RangeError, "driftFactor must be from 0 to 0.5, got 0.6"],
-    [{ nodeTimeout: 0 }, RangeError, "nodeTimeout must be from 1 to 86400000, got 0"],
-    [{ timeout: -1 }, RangeError, undefined],
+    [{ ttl: 5_000, maxTtl: 4_000 }, RangeError, "ttl must be <= maxTtl (4000 ms), got 5000"],
+    [{ driftFactor: -1 }, RangeError, "driftFactor must be a number from 0 to 0.5, got -1"],
+    [{ driftFactor: 0.6 }, RangeError, "driftFactor must be a number from 0 to 0.5, got 0.6"],
+    [{ nodeTimeout: 0 }, RangeError, "nodeTimeout must be an integer from 1 to 86400000 (ms), got 0"],
+    [{ timeout: -1 }, RangeError, "timeout must be an integer >= 0 (ms) or Infinity, got -1"],
     [{ timeout: bad("1") }, TypeError, undefined],
     [{ keyPrefix: bad(1) }, TypeError, "keyPrefix must be a string, got 1"],
     [{ autoExtend: bad("yes") }, TypeError, 'autoExtend must be a boolean, got "yes"'],
-    [{ maxHold: 0 }, RangeError, undefined],
+    [{ maxHold: 0 }, RangeError, "maxHold must be an integer >= 1 (ms) or Infinity, got 0"],
     [{ quarantine: bad(1) }, TypeError, "quarantine must be a boolean, got 1"],
     [{ retryDelay: -5 }, RangeError, undefined],
-    [{ fenceTtl: 1_000 }, RangeError, "fenceTtl must be from 60000 to 9007199254740991, got 1000"],
+    [{ fenceTtl: 1_000 }, RangeError, "fenceTtl must be an integer >= 60000 (ms), got 1000"],
     [bad([]), TypeError, "options must be an object, got an array"],
-    [bad({ ttls: 1 }), TypeError, undefined],
+    [bad({ ttll: 1 }), TypeError, 'unknown option "ttll": did you mean "ttl"?'],
+    [bad({ TTL: 1 }), TypeError, 'unknown option "TTL": did you mean "ttl"?'],
+    [bad({ nodeTimeOut: 1 }), TypeError, 'unknown option "nodeTimeOut": did you mean "nodeTimeout"?'],
+    [bad({ autoextnd: true }), TypeError, 'unknown option "autoextnd": did you mean "autoExtend"?'],
+    [bad({ lease: 1 }), TypeError, 'unknown option "lease": known are ttl, maxTtl, '],
+    [
+      bad({ retryCount: 3 }),
+      TypeError,
+      'unknown option "retryCount": "timeout" replaces it; @x/redlock-core/node-redlock takes the options of node-redlock',
+    ],
+    [
+      bad({ automaticExtensionThreshold: 500 }),
+      TypeError,
+      'unknown option "automaticExtensionThreshold": "autoExtend" replaces it',
+    ],
+    [bad({ signal: 1 }), TypeError, 'unknown option "signal": it is an option of acquire, tryAcquire and using'],
   ])("refuses %j", (options, kind, message) => {
     const attempt = (): unknown => resolveOptions(options, one);
     expect(attempt).toThrow(kind);
@@ -76,15 +113,31 @@ describe("resolveAcquireOptions", () => {
   });
 
   it.each([
-    [{ ttl: 4_001 }, RangeError],
-    [{ timeout: 0.5 }, RangeError],
-    [{ signal: bad({ aborted: false }) }, TypeError],
-    [{ order: -1 }, RangeError],
-    [bad({ tll: 1_000 }), TypeError],
-    [{ order: bad("1") }, TypeError],
-    [bad("1000"), TypeError],
-  ])("refuses %j", (options, kind) => {
-    expect(() => resolveAcquireOptions(options, defaults, false)).toThrow(kind);
+    [{ ttl: 4_001 }, RangeError, undefined],
+    [{ timeout: 0.5 }, RangeError, undefined],
+    [{ signal: bad({ aborted: false }) }, TypeError, undefined],
+    [{ order: -1 }, RangeError, "order must be an integer >= 0 (µs), got -1"],
+    [bad({ tll: 1_000 }), TypeError, 'unknown option "tll": did you mean "ttl"?'],
+    [bad({ driftFactor: 0 }), TypeError, 'unknown option "driftFactor": it is an option of new Redlock'],
+    [{ order: bad("1") }, TypeError, undefined],
+    [bad("1000"), TypeError, undefined],
+  ])("refuses %j", (options, kind, message) => {
+    const attempt = (): unknown => resolveAcquireOptions(options, defaults, false);
+    expect(attempt).toThrow(kind);
+    if (message !== undefined) expect(attempt).toThrow(message);
+  });
+
+  it("takes undefined for left out", () => {
+    const given: Readonly<Record<keyof AcquireOptions, undefined>> = {
+      ttl: undefined,
+      timeout: undefined,
+      signal: undefined,
+      autoExtend: undefined,
+      maxHold: undefined,
+      order: undefined,
+    };
+    const options: AcquireOptions = given;
+    expect(resolveAcquireOptions(options, defaults, true)).toEqual(resolveAcquireOptions(undefined, defaults, true));
   });
 });
 

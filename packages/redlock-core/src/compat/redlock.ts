@@ -18,6 +18,7 @@ import {
   type ExecutionStats,
   type RedlockAbortSignal,
   type Settings,
+  type SomeSettings,
 } from "./types.ts";
 import { VoteCount } from "./vote-count.ts";
 
@@ -77,9 +78,9 @@ export class Lock {
 }
 
 export interface CustomScripts {
-  readonly acquireScript?: string | ((script: string) => string);
-  readonly extendScript?: string | ((script: string) => string);
-  readonly releaseScript?: string | ((script: string) => string);
+  readonly acquireScript?: string | ((script: string) => string) | undefined;
+  readonly extendScript?: string | ((script: string) => string) | undefined;
+  readonly releaseScript?: string | ((script: string) => string) | undefined;
 }
 
 interface ScriptText {
@@ -114,17 +115,14 @@ export class Redlock extends EventEmitter {
    * `clients`: one per independent Redis node or Cluster. Throws `TypeError` for custom scripts: the engine's own script is what
    * keeps its promises.
    */
-  constructor(
-    clients: Iterable<Client>,
-    settings: Partial<Settings> & EngineSettings = {},
-    scripts: CustomScripts = {},
-  ) {
+  constructor(clients: Iterable<Client>, settings: SomeSettings & EngineSettings = {}, scripts: CustomScripts = {}) {
     super();
     // Without a listener an `error` event would end the process.
     this.on("error", () => undefined);
     this.clients = new Set(clients);
     if (this.clients.size === 0) throw new Error("Redlock must be instantiated with at least one redis client.");
-    for (const name of Object.keys(scripts)) {
+    for (const [name, script] of Object.entries(scripts)) {
+      if (script === undefined) continue;
       throw new TypeError(`scripts must not replace the engine's own script, got ${name}`);
     }
     this.settings = settingsOf(settings, defaultSettings);
@@ -148,7 +146,7 @@ export class Redlock extends EventEmitter {
    * Acquires a lock on all of the resources or none, for `duration` ms. Rejects with `ExecutionError` when no attempt of
    * `settings.retryCount + 1` found a quorum. A lock that it resolves with is valid at that moment.
    */
-  async acquire(resources: string[], duration: number, settings?: Partial<Settings>): Promise<Lock> {
+  async acquire(resources: string[], duration: number, settings?: SomeSettings): Promise<Lock> {
     const merged = settingsOf(settings, this.settings);
     checkDuration(duration, merged.driftFactor, this.#engineSettings.maxTtl);
     const acquisition = new Acquisition(this.#shared(), {
@@ -166,7 +164,7 @@ export class Redlock extends EventEmitter {
    * quorum answered (after the retries, at the latest when the lock has expired). The error may be ignored: clients that
    * could not be reached are released when they are back, and the lock expires by itself.
    */
-  async release(lock: Lock, settings?: Partial<Settings>): Promise<ExecutionResult> {
+  async release(lock: Lock, settings?: SomeSettings): Promise<ExecutionResult> {
     const end = endOf(lock, this.#shared());
     lock.expiration = 0;
     return await this.#retry(settingsOf(settings, this.settings), end, () => this.#releaseOnce(lock));
@@ -176,7 +174,7 @@ export class Redlock extends EventEmitter {
    * Extends a valid lock to `duration` ms from now and resolves with the lock that replaces it. Never shortens it on the
    * clients. Rejects with `ExecutionError` if it is not valid any more, or no quorum extended it while it was.
    */
-  async extend(existing: Lock, duration: number, settings?: Partial<Settings>): Promise<Lock> {
+  async extend(existing: Lock, duration: number, settings?: SomeSettings): Promise<Lock> {
     const merged = settingsOf(settings, this.settings);
     checkDuration(duration, merged.driftFactor, this.#engineSettings.maxTtl);
     const shared = this.#shared();
@@ -205,14 +203,14 @@ export class Redlock extends EventEmitter {
   async using<Result>(
     resources: string[],
     duration: number,
-    settings: Partial<Settings>,
+    settings: SomeSettings,
     routine?: Routine<Result>,
   ): Promise<Result>;
   async using<Result>(resources: string[], duration: number, routine: Routine<Result>): Promise<Result>;
   async using<Result>(
     resources: string[],
     duration: number,
-    settingsOrRoutine: Partial<Settings> | Routine<Result> | undefined,
+    settingsOrRoutine: SomeSettings | Routine<Result> | undefined,
     optionalRoutine?: Routine<Result>,
   ): Promise<Result> {
     const given = typeof settingsOrRoutine === "function" ? {} : settingsOrRoutine;
@@ -388,7 +386,7 @@ function checkDuration(duration: number, driftFactor: number, maxTtl: number | u
 }
 
 /** What is left out, also as undefined, is as in `defaults`. */
-function settingsOf(settings: Partial<Settings> | undefined, defaults: Settings): Settings {
+function settingsOf(settings: SomeSettings | undefined, defaults: Settings): Settings {
   return {
     driftFactor: numberOr(settings?.driftFactor, defaults.driftFactor),
     retryCount: numberOr(settings?.retryCount, defaults.retryCount),

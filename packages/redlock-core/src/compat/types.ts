@@ -42,15 +42,18 @@ export interface Settings {
   readonly automaticExtensionThreshold: number;
 }
 
+/** Some of them; what is left out, also as undefined, is as in the settings of the `Redlock`. */
+export type SomeSettings = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
+
 /** What node-redlock does not have; the whole `Redlock` works with it. */
 export interface EngineSettings {
   /** How long one request may go unanswered by a client, in ms. Default 500. */
-  readonly nodeTimeout?: number;
+  readonly nodeTimeout?: number | undefined;
   /**
    * The longest duration that anybody asks for, in ms. With it, of three and more nodes, one that restarted or lost its data casts no
    * vote until every lock that it may have forgotten has ended; a longer duration is a `RangeError`. Default: no such protection.
    */
-  readonly maxTtl?: number;
+  readonly maxTtl?: number | undefined;
 }
 
 /** Somebody else has one or more of the resources on that client, or the lock is not ours there. */
