@@ -16,6 +16,8 @@ export interface Job {
   readonly atMs: number;
   readonly id: string;
   readonly isCatchup: boolean;
+  /** It is caught up, or fell due while others were: see overlap.ts. */
+  readonly isBacklog: boolean;
   readonly attempt: number;
   readonly delivery: "at-most-once" | "at-least-once";
   readonly lastMs: number;
@@ -54,6 +56,11 @@ export function trackOf(entry: Entry, accountedMs: number): Track {
     running: new Set(),
     queue: [],
   };
+}
+
+/** With `catchup: "all"` a tick that falls due meanwhile is caught up, too. */
+export function isCatchingUp(track: Track): boolean {
+  return [...track.running, ...track.queue].some((job) => job.isBacklog);
 }
 
 /** Moves on to `accountedMs` and finds the next tick. */

@@ -17,10 +17,17 @@ export interface Occupancy {
   readonly queued: number;
 }
 
-/** Ticks that are caught up, and ticks that come while others are still being caught up, run one after another instead. */
-export function decideOverlap(policy: Overlap, occupancy: Occupancy, isBacklog: boolean): OverlapDecision {
+/** What is caught up: ticks that passed, and those that fall due before these have run. */
+export interface Backlog {
+  readonly isPart: boolean;
+  /** More do not wait: a handler that takes longer than its period would never catch up. */
+  readonly mostQueued: number;
+}
+
+/** Ticks of a backlog run one after another instead. */
+export function decideOverlap(policy: Overlap, occupancy: Occupancy, backlog: Backlog): OverlapDecision {
   if (policy === "allowAll" || occupancy.running + occupancy.queued === 0) return "run";
-  if (isBacklog) return "queue";
+  if (backlog.isPart) return occupancy.queued < backlog.mostQueued ? "queue" : "skip";
   switch (policy) {
     case "skip":
       return "skip";

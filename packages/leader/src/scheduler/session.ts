@@ -13,7 +13,7 @@ import type { Emitter } from "../emitter.ts";
 import { UnknownScheduleError } from "../errors.ts";
 import { linkSignals, onAbort, sleep } from "../signals.ts";
 import type { LeaderTerm } from "../term.ts";
-import { advance, type Entry, type Job, type Track, trackOf } from "./entry.ts";
+import { advance, type Entry, isCatchingUp, type Job, type Track, trackOf } from "./entry.ts";
 import type { SchedulerEvents } from "./events.ts";
 import { decideOverlap, type OverlapDecision } from "./overlap.ts";
 import { type Plan, planTicks } from "./plan.ts";
@@ -47,6 +47,7 @@ interface Intention {
   readonly plan: Plan;
   readonly claims: readonly Claim[];
   readonly decisions: readonly OverlapDecision[];
+  readonly isBacklog: boolean;
 }
 
 export class Session {
@@ -190,7 +191,7 @@ export class Session {
       const track = this.#tracks.get(tick.name);
       if (track === undefined) continue;
       if (held.outcomes[index]?.kind !== "claimed") this.#unheld.push(tick);
-      else this.#launch(this.#job(track, { atMs: tick.atMs, isCatchup: true, attempt: tick.attempt }), "queue");
+      else this.#launch(this.#job(track, { ...tick, isCatchup: true, isBacklog: true }), "queue");
     }
   }
 
@@ -263,7 +264,7 @@ export class Session {
       else
         this.#launch(
           {
-            ...this.#job(track, { atMs: request.atMs, isCatchup: false, attempt: 1 }, request.id),
+            ...this.#job(track, { atMs: request.atMs, isCatchup: false, isBacklog: false, attempt: 1 }, request.id),
             delivery: "at-most-once",
           },
           "queue",
@@ -292,7 +293,7 @@ export class Session {
     this.#mustRestore ||= claimed.sawBlank;
     let offset = 0;
     let isComplete = true;
-    for (const { track, plan, claims: own, decisions } of intentions) {
+    for (const { track, plan, claims: own, decisions, isBacklog } of intentions) {
       const outcomes = claimed.outcomes.slice(offset, offset + own.length);
       offset += own.length;
       const openAt = outcomes.findIndex((outcome) => outcome.kind === "open");
@@ -303,7 +304,8 @@ export class Session {
         if (outcome === undefined || outcome.kind === "open") break;
         const tick = plan.fire[index];
         if (outcome.kind === "taken") track.accountedMs = Math.max(track.accountedMs, outcome.accountedMs);
-        else if (tick !== undefined) this.#afterClaim(track, tick, outcome.kind, decisions[index] ?? "run");
+        else if (tick !== undefined)
+          this.#afterClaim(track, { ...tick, isBacklog }, outcome.kind, decisions[index] ?? "run");
         this.#advance(track, claim.atMs);
       }
     }
@@ -340,13 +342,14 @@ export class Session {
       maxCatchup: options.maxCatchup,
     });
     const occupancy = { running: track.running.size, queued: track.queue.length };
-    const isBacklog = options.catchup === "all" && (plan.fire.length > 1 || track.queue.length > 0);
+    const isLate = plan.fire.length > 1 || plan.fire.some((tick) => tick.isCatchup);
+    const isBacklog = options.catchup === "all" && (isLate || isCatchingUp(track));
     const missed = track.missed + plan.missed;
     const decisions: OverlapDecision[] = [];
     const claims = plan.fire.map((tick): Claim => {
       const decision = track.isPaused
         ? "skip"
-        : decideOverlap(options.overlap, occupancy, isBacklog || (options.catchup === "all" && tick.isCatchup));
+        : decideOverlap(options.overlap, occupancy, { isPart: isBacklog, mostQueued: options.maxCatchup });
       decisions.push(decision);
       if (decision === "run") occupancy.running += 1;
       else if (decision !== "skip") occupancy.queued += 1;
@@ -362,12 +365,12 @@ export class Session {
     });
     if (claims.length === 0)
       claims.push({ name, atMs: plan.accountedMs, lastMs: track.lastMs, missed, mode: "skip", attempt: 1 });
-    return { track, plan, claims, decisions };
+    return { track, plan, claims, decisions, isBacklog };
   }
 
   #afterClaim(
     track: Track,
-    tick: { readonly atMs: number; readonly isCatchup: boolean },
+    tick: Pick<Job, "atMs" | "isCatchup" | "isBacklog">,
     kind: "claimed" | "paused",
     decision: OverlapDecision,
   ): void {
@@ -382,11 +385,7 @@ export class Session {
     this.#skipped(track, tick.atMs, isPaused ? "paused" : "overlap");
   }
 
-  #job(
-    track: Track,
-    tick: { readonly atMs: number; readonly isCatchup: boolean; readonly attempt: number },
-    suffix = "",
-  ): Job {
+  #job(track: Track, tick: Pick<Job, "atMs" | "isCatchup" | "isBacklog" | "attempt">, suffix = ""): Job {
     return {
       track,
       ...tick,

@@ -8,8 +8,8 @@ describe("overlap", () => {
       fc.property(
         fc.constantFrom<Overlap>("skip", "bufferOne", "cancelOther", "allowAll"),
         fc.boolean(),
-        (policy, isBacklog) => {
-          expect(decideOverlap(policy, { running: 0, queued: 0 }, isBacklog)).toBe("run");
+        (policy, isPart) => {
+          expect(decideOverlap(policy, { running: 0, queued: 0 }, { isPart, mostQueued: 0 })).toBe("run");
         },
       ),
     );
@@ -22,11 +22,13 @@ describe("overlap", () => {
     ["cancelOther", 0, "replace"],
     ["allowAll", 0, "run"],
   ] as const)("%s with one running and %i waiting: %s", (policy, queued, decision) => {
-    expect(decideOverlap(policy, { running: 1, queued }, false)).toBe(decision);
+    expect(decideOverlap(policy, { running: 1, queued }, { isPart: false, mostQueued: 100 })).toBe(decision);
   });
 
-  it("skips no tick that is caught up", () => {
-    expect(decideOverlap("skip", { running: 1, queued: 3 }, true)).toBe("queue");
-    expect(decideOverlap("bufferOne", { running: 1, queued: 3 }, true)).toBe("queue");
+  it("skips no tick of a backlog, as long as there is room", () => {
+    for (const policy of ["skip", "bufferOne", "cancelOther"] as const) {
+      expect(decideOverlap(policy, { running: 1, queued: 3 }, { isPart: true, mostQueued: 4 })).toBe("queue");
+      expect(decideOverlap(policy, { running: 1, queued: 4 }, { isPart: true, mostQueued: 4 })).toBe("skip");
+    }
   });
 });

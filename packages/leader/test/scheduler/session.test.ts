@@ -189,6 +189,41 @@ describe("a session", () => {
     expect(ticks[0]?.scheduledAt.getTime()).toBe(until + 20);
   });
 
+  it("leaves out no tick that falls due while the last of those that are caught up runs", async () => {
+    const periodMs = 20;
+    const lastMs = (Math.floor(Date.now() / periodMs) - 3) * periodMs;
+    const ends: (() => void)[] = [];
+    let claimed = 0;
+    let newestMs = Number.POSITIVE_INFINITY;
+    const running = session(
+      {
+        read: () =>
+          Promise.resolve({
+            ...EMPTY,
+            schedules: new Map([["s", { accountedMs: lastMs, lastMs, missed: 0 }]]),
+          }),
+        claim: (_, claims) => {
+          claimed += claims.length;
+          if (claims[0]?.mode === "once") newestMs = Math.min(newestMs, claims.at(-1)?.atMs ?? newestMs);
+          return Promise.resolve(claimedAll(claims));
+        },
+      },
+      { catchup: "all", overlap: "skip" },
+      ({ scheduledAt }) =>
+        scheduledAt.getTime() < newestMs ? undefined : new Promise<void>((resolve) => ends.push(resolve)),
+    ).run();
+    await expect.poll(() => claimed).toBeGreaterThan(6);
+    const timer = setInterval(() => ends.shift()?.(), 1);
+    await expect.poll(() => ticks.length).toBeGreaterThan(10);
+    clearInterval(timer);
+    lose();
+    for (const end of ends) end();
+    await running;
+    const times = ticks.map((tick) => tick.scheduledAt.getTime());
+    expect(times).toEqual(times.map((_, index) => lastMs + periodMs * (index + 1)));
+    expect(log.filter((line) => line === "skipped: overlap")).toEqual([]);
+  });
+
   it("waits for its handlers and records what they have finished before it ends", async () => {
     const order: string[] = [];
     let end: () => void = () => undefined;
