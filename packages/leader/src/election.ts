@@ -8,23 +8,24 @@
  */
 import { hostname } from "node:os";
 import { QuorumUnreachableError, type Redlock, RedlockClosedError } from "@x/redlock-core";
+import { abortSignal, integer, optionalFunction, text } from "./checks.ts";
 import { cooldownMs, jitteredMs } from "./cooldown.ts";
 import { publish } from "./diagnostics.ts";
 import { type DrainTimes, drainTimer } from "./drain.ts";
 import { callSafely, Emitter, type Unsubscribe } from "./emitter.ts";
 import { ElectionBusyError, ElectionStoppedError, LeadershipLostError, type LossReason } from "./errors.ts";
 import { keepAlive } from "./keep-alive.ts";
+import { checkKnown } from "./known.ts";
 import { type LeaderTask, lead } from "./lead.ts";
 import { type Lease, type LeaseSource, localLeases } from "./lease.ts";
 import { Ledger } from "./ledger.ts";
 import { infoOf, iterate, Observer, type ObserverListener } from "./observer.ts";
-import { integer, type LeaderElectionOptions, type ResolvedOptions, resolveOptions, text } from "./options.ts";
+import { type LeaderElectionOptions, type ResolvedOptions, resolveOptions } from "./options.ts";
 import { onProcessSignals } from "./process-signals.ts";
 import { systemRandom } from "./random.ts";
 import { type Readings, readingsOf } from "./readings.ts";
 import { endedCleanly, heldNow, type LeaderInfo, type TermRecord, yieldsTo } from "./record.ts";
 import {
-  abortSignal,
   DEFAULT_DRAIN_TIMEOUT_MS,
   type ResolvedRunOptions,
   type RunOptions,
@@ -104,12 +105,13 @@ export class LeaderElection implements AsyncDisposable {
 
   /** @throws TypeError, RangeError naming option, rule and value */
   constructor(redlock: Redlock, options: LeaderElectionOptions) {
+    checkRedlock(redlock);
     const { maxTtl, driftFactor, nodeTimeout } = redlock.options;
     const defaultId = `${hostname()}/${process.pid}`;
     this.#options = resolveOptions(options, { defaultId, maxTtl, driftFactor, nodeTimeout });
     this.#redlock = redlock;
-    this.#random = options.random ?? systemRandom;
-    this.#readings = readingsOf(redlock.clock, options.uptime);
+    this.#random = optionalFunction("random", options.random) ?? systemRandom;
+    this.#readings = readingsOf(redlock.clock, optionalFunction("uptime", options.uptime));
     this.name = this.#options.name;
     this.id = this.#options.id;
     this.#instance = `${this.id}#${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
@@ -155,9 +157,10 @@ export class LeaderElection implements AsyncDisposable {
    * Waits until elected; the process stays alive meanwhile. The caller owns the term: `await using term = await election.campaign()`, or `term.resign()`.
    * @throws the signal's reason, ElectionStoppedError, ElectionBusyError, RedlockClosedError
    */
-  async campaign(options: { readonly signal?: AbortSignal } = {}): Promise<LeaderTerm> {
+  async campaign(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<LeaderTerm> {
+    const signal = callerSignal(options);
     this.#occupy();
-    const linked = linkSignals(abortSignal(options.signal), this.#stop.signal);
+    const linked = linkSignals(signal, this.#stop.signal);
     const letGo = keepAlive(this.#readings.clock);
     const campaigning = this.#campaign(linked.signal);
     this.#campaigning = campaigning.then(
@@ -178,9 +181,10 @@ export class LeaderElection implements AsyncDisposable {
    * One attempt, without waiting.
    * @throws the signal's reason, ElectionStoppedError, ElectionBusyError, QuorumUnreachableError
    */
-  async tryCampaign(options: { readonly signal?: AbortSignal } = {}): Promise<LeaderTerm | undefined> {
+  async tryCampaign(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<LeaderTerm | undefined> {
+    const signal = callerSignal(options);
     this.#occupy();
-    const linked = linkSignals(abortSignal(options.signal), this.#stop.signal);
+    const linked = linkSignals(signal, this.#stop.signal);
     const startedMs = this.#readings.clock.monotonicMs();
     try {
       linked.signal.throwIfAborted();
@@ -219,7 +223,8 @@ export class LeaderElection implements AsyncDisposable {
    * Asks whoever leads to drain and resign; `preferred` is the id of a candidate that the others let go first, once. Resolves to whether
    * there was a leader to ask. @throws QuorumSilentError
    */
-  async requestResign(options: { readonly preferred?: string } = {}): Promise<boolean> {
+  async requestResign(options: { readonly preferred?: string | undefined } = {}): Promise<boolean> {
+    checkKnown(options, { preferred: true });
     const preferred = options.preferred === undefined ? undefined : text("preferred", options.preferred);
     const views = await this.#ledger.read(
       Number.MAX_SAFE_INTEGER,
@@ -245,8 +250,10 @@ export class LeaderElection implements AsyncDisposable {
    * The leader of now, then every change, in order: each term once, and each proclaimed value; null while nobody leads. Ends when `signal`
    * aborts or the election stops, and keeps the process alive until then. Works without campaigning. A consumer that falls 1,000 values behind loses the oldest.
    */
-  async *observe(options: { readonly signal?: AbortSignal } = {}): AsyncGenerator<LeaderInfo | null, void, undefined> {
-    const linked = linkSignals(abortSignal(options.signal), this.#stop.signal);
+  async *observe(
+    options: { readonly signal?: AbortSignal | undefined } = {},
+  ): AsyncGenerator<LeaderInfo | null, void, undefined> {
+    const linked = linkSignals(callerSignal(options), this.#stop.signal);
     const letGo = keepAlive(this.#readings.clock);
     try {
       yield* iterate((listener) => this.#watch(listener), linked.signal, OBSERVED_BOUND);
@@ -261,7 +268,8 @@ export class LeaderElection implements AsyncDisposable {
    * released and handed over. Called again it may shorten the time. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the lease is left to run out instead. Idempotent;
    * never rejects.
    */
-  stop(options: { readonly drainTimeout?: number } = {}): Promise<void> {
+  stop(options: { readonly drainTimeout?: number | undefined } = {}): Promise<void> {
+    checkKnown(options, { drainTimeout: true });
     if (options.drainTimeout !== undefined) {
       this.#stopDrainTimeoutMs = integer("drainTimeout", options.drainTimeout, 0);
       for (const listener of this.#drainListeners) listener();
@@ -270,7 +278,8 @@ export class LeaderElection implements AsyncDisposable {
     return this.#stopped;
   }
 
-  health(options: { readonly maxTolerableExpiredLease?: number } = {}): LeaderHealth {
+  health(options: { readonly maxTolerableExpiredLease?: number | undefined } = {}): LeaderHealth {
+    checkKnown(options, { maxTolerableExpiredLease: true });
     const tolerated = integer("maxTolerableExpiredLease", options.maxTolerableExpiredLease ?? 0, 0);
     const term = hasTerm(this.#state) && this.#term?.isCurrent() === true ? this.#term : undefined;
     const overrunBy = this.#overrun === undefined ? 0 : this.#readings.clock.monotonicMs() - this.#overrun.sinceMs;
@@ -644,4 +653,16 @@ export class LeaderElection implements AsyncDisposable {
     this.on("taskError", (facts) => logger.error({ ...own, term: facts.term, err: facts.error }, "task failed"));
     this.on("error", (error) => logger.warn({ ...own, err: error }, "failed, will be tried again"));
   }
+}
+
+function callerSignal(options: { readonly signal?: AbortSignal | undefined }): AbortSignal | undefined {
+  checkKnown(options, { signal: true });
+  return abortSignal(options.signal);
+}
+
+/** By what is used of it: there may be two copies of redlock-core in one program. */
+function checkRedlock(given: Redlock | undefined): void {
+  if (typeof given?.options?.maxTtl === "number" && typeof given.acquire === "function") return;
+  // Not the value: a URL has a password in it.
+  throw new TypeError(`redlock must be a Redlock (of @x/redlock-core), got ${given === null ? "null" : typeof given}`);
 }

@@ -14,7 +14,7 @@ export {
   UnknownScheduleError,
 } from "./errors.ts";
 export type { LeaderTask } from "./lead.ts";
-export type { LeaderElectionOptions, WorkerRenewal } from "./options.ts";
+export type { CooldownOptions, LeaderElectionOptions, WorkerRenewal } from "./options.ts";
 export type { LeaderInfo } from "./record.ts";
 export type { RunOptions } from "./run-options.ts";
 export type { ElectionState } from "./state.ts";

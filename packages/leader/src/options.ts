@@ -1,6 +1,8 @@
 /** Pure: options, defaults, and the relations between them. Resolved once into a frozen, complete object. */
+import { integer, LONGEST_TEXT, optionalFunction, optionalInteger, share, show, text } from "./checks.ts";
 import type { Cooldown } from "./cooldown.ts";
 import type { LeaderLogger } from "./diagnostics.ts";
+import { checkKnown, type Known } from "./known.ts";
 import { type Durations, defaultDurations, driftMs } from "./timings.ts";
 
 /** All durations are integer milliseconds. */
@@ -11,43 +13,50 @@ export interface LeaderElectionOptions {
    * Shown to observers. Default `<hostname>/<pid>`. Two candidates with the same id are harmless: ownership rests on a random
    * token per grant.
    */
-  readonly id?: string;
+  readonly id?: string | undefined;
   /** Published to observers, for instance an address. Change it with `term.proclaim()`. Default: none. */
-  readonly value?: string;
+  readonly value?: string | undefined;
   /** The lease on the lock nodes. Range 100 to the `Redlock`'s `maxTtl`. Default 15,000. A crashed leader is replaced within it. */
-  readonly leaseDuration?: number;
+  readonly leaseDuration?: number | undefined;
   /**
    * The term ends when this has passed since the *start* of the last successful renewal. Default two thirds of the lease.
    * Must leave the clocks their drift: `renewDeadline + drift < leaseDuration`. The rest is what a task has to stop in.
    */
-  readonly renewDeadline?: number;
+  readonly renewDeadline?: number | undefined;
   /** Between renewals, and between tries after a failed one. Default 2/15 of the lease. At least two tries must fit before the deadline. */
-  readonly retryPeriod?: number;
+  readonly retryPeriod?: number | undefined;
   /** Spread of the pauses between tries and of cooldowns, 0 to 1. Default 0.2. */
-  readonly jitter?: number;
+  readonly jitter?: number | undefined;
   /**
    * After a term that did not end with a clean resignation, the winner holds the lease this long before it leads: time for
    * the work of a frozen predecessor to run out. Range 0 to 600,000. Default 0.
    */
-  readonly lockDelay?: number;
+  readonly lockDelay?: number | undefined;
   /** A winner gives way, once per vacancy, to a waiting candidate of higher priority. Integer, 0 to 1,000. Default 0. */
-  readonly priority?: number;
+  readonly priority?: number | undefined;
   /** Asked before each campaign and with each renewal. `false` (or a rejection): do not campaign, or resign. Default: always. */
-  readonly eligible?: () => boolean | Promise<boolean>;
+  readonly eligible?: (() => boolean | Promise<boolean>) | undefined;
   /**
    * Where renewals run. `main` (default): on this event loop. `worker`: in a worker thread that keeps the lease through a
    * blocked event loop, for `maxBlock` and no longer. `redlock` is the URL of a module whose default export is a
    * function that returns a `Redlock` for the same nodes (or a promise of one): clients cannot be sent to a thread.
    */
-  readonly renewal?: "main" | { readonly worker: WorkerRenewal };
+  readonly renewal?: "main" | { readonly worker: WorkerRenewal } | undefined;
   /** After a failed task, or a resignation, this candidate stays out for a while; doubles with each failure in a row. Default 1,000 to 60,000. */
-  readonly cooldown?: Partial<Cooldown>;
+  readonly cooldown?: CooldownOptions | undefined;
   /** Gets a line for each change of leadership and each error. A pino logger fits. Default: nothing is logged. */
-  readonly logger?: LeaderLogger;
+  readonly logger?: LeaderLogger | undefined;
   /** A number in [0, 1), for jitter and instance names. Default `Math.random`. */
-  readonly random?: () => number;
+  readonly random?: (() => number) | undefined;
   /** Milliseconds since the machine booted, suspended time included. Default `os.uptime()`. */
-  readonly uptime?: () => number;
+  readonly uptime?: (() => number) | undefined;
+}
+
+export interface CooldownOptions {
+  /** After the first failure, in ms. Default 1,000. */
+  readonly initial?: number | undefined;
+  /** Never longer than this, in ms. Default 60,000, or `initial` if that is longer. */
+  readonly max?: number | undefined;
 }
 
 export interface WorkerRenewal {
@@ -82,11 +91,26 @@ export interface OptionFacts {
 const SHORTEST_LEASE_MS = 100;
 const LONGEST_LOCK_DELAY_MS = 600_000;
 const HIGHEST_PRIORITY = 1_000;
-/** Redis Pub/Sub messages and side keys carry it; more belongs into a store of its own. */
-const LONGEST_TEXT = 4_096;
+const KNOWN: Known<LeaderElectionOptions> = {
+  name: true,
+  id: true,
+  value: true,
+  leaseDuration: true,
+  renewDeadline: true,
+  retryPeriod: true,
+  jitter: true,
+  lockDelay: true,
+  priority: true,
+  eligible: true,
+  renewal: true,
+  cooldown: true,
+  logger: true,
+  random: true,
+  uptime: true,
+};
 
 export function resolveOptions(given: LeaderElectionOptions, facts: OptionFacts): ResolvedOptions {
-  if (typeof given !== "object" || given === null) throw new TypeError(`options must be an object, got ${show(given)}`);
+  checkKnown(given, KNOWN);
   const name = text("name", given.name);
   const id = given.id === undefined ? facts.defaultId : text("id", given.id);
   const value = given.value === undefined ? undefined : proclaimedValue(given.value);
@@ -97,13 +121,9 @@ export function resolveOptions(given: LeaderElectionOptions, facts: OptionFacts)
     facts.maxTtl,
     "maxTtl of the Redlock",
   );
-  optionalInteger("renewDeadline", given.renewDeadline, 1);
-  optionalInteger("retryPeriod", given.retryPeriod, 1);
-  const durations = defaultDurations({
-    ...(leaseDuration === undefined ? {} : { leaseDuration }),
-    ...(given.renewDeadline === undefined ? {} : { renewDeadline: given.renewDeadline }),
-    ...(given.retryPeriod === undefined ? {} : { retryPeriod: given.retryPeriod }),
-  });
+  const renewDeadline = optionalInteger("renewDeadline", given.renewDeadline, 1);
+  const retryPeriod = optionalInteger("retryPeriod", given.retryPeriod, 1);
+  const durations = defaultDurations({ leaseDuration, renewDeadline, retryPeriod });
   const drift = driftMs(durations.leaseDuration, facts.driftFactor);
   checkRelations(durations, drift, facts);
   return Object.freeze({
@@ -119,7 +139,7 @@ export function resolveOptions(given: LeaderElectionOptions, facts: OptionFacts)
     eligible: optionalFunction("eligible", given.eligible),
     worker: resolveRenewal(given.renewal),
     cooldown: resolveCooldown(given.cooldown),
-    logger: given.logger,
+    logger: resolveLogger(given.logger),
   });
 }
 
@@ -151,6 +171,8 @@ function resolveRenewal(given: LeaderElectionOptions["renewal"]): ResolvedOption
   if (typeof worker !== "object" || worker === null) {
     throw new TypeError(`renewal must be "main" or { worker: { redlock, maxBlock } }, got ${show(given)}`);
   }
+  checkKnown(given as { readonly worker: WorkerRenewal }, { worker: true }, "renewal");
+  checkKnown(worker, { redlock: true, maxBlock: true }, "renewal.worker");
   const redlock = worker.redlock instanceof URL ? worker.redlock.href : text("renewal.worker.redlock", worker.redlock);
   if (!URL.canParse(redlock))
     throw new RangeError(`renewal.worker.redlock must be the URL of a module, got ${show(redlock)}`);
@@ -159,11 +181,19 @@ function resolveRenewal(given: LeaderElectionOptions["renewal"]): ResolvedOption
 
 const DEFAULT_COOLDOWN: Cooldown = { initial: 1_000, max: 60_000 };
 
-function resolveCooldown(given: Partial<Cooldown> | undefined): Cooldown {
-  const initial = optionalInteger("cooldown.initial", given?.initial, 0) ?? DEFAULT_COOLDOWN.initial;
-  const max = optionalInteger("cooldown.max", given?.max, 0) ?? Math.max(initial, DEFAULT_COOLDOWN.max);
+function resolveCooldown(given: CooldownOptions = {}): Cooldown {
+  checkKnown(given, { initial: true, max: true }, "cooldown");
+  const initial = optionalInteger("cooldown.initial", given.initial, 0) ?? DEFAULT_COOLDOWN.initial;
+  const max = optionalInteger("cooldown.max", given.max, 0) ?? Math.max(initial, DEFAULT_COOLDOWN.max);
   if (max < initial) throw new RangeError(`cooldown.max must be >= cooldown.initial (${initial}), got ${max}`);
   return Object.freeze({ initial, max });
+}
+
+function resolveLogger(given: LeaderLogger | undefined): LeaderLogger | undefined {
+  if (given === undefined) return undefined;
+  const missing = (["info", "warn", "error"] as const).find((level) => typeof given?.[level] !== "function");
+  if (missing !== undefined) throw new TypeError(`logger must have a method ${missing}(), got ${show(given)}`);
+  return given;
 }
 
 export function proclaimedValue(given: unknown): string {
@@ -171,72 +201,4 @@ export function proclaimedValue(given: unknown): string {
   if (given.length > LONGEST_TEXT)
     throw new RangeError(`value must have at most ${LONGEST_TEXT} characters, got ${given.length}`);
   return given;
-}
-
-export function text(option: string, given: unknown): string {
-  if (typeof given !== "string") throw new TypeError(`${option} must be a string, got ${show(given)}`);
-  if (given === "" || given.length > LONGEST_TEXT) {
-    throw new RangeError(`${option} must have 1 to ${LONGEST_TEXT} characters, got ${given.length}`);
-  }
-  return given;
-}
-
-export function integer(
-  option: string,
-  given: unknown,
-  least: number,
-  most: number = Number.MAX_SAFE_INTEGER,
-  whose = "",
-): number {
-  if (typeof given !== "number") throw new TypeError(`${option} must be a number, got ${show(given)}`);
-  if (!Number.isSafeInteger(given) || given < least || given > most) {
-    const bounds = most === Number.MAX_SAFE_INTEGER ? `>= ${least}` : `from ${least} to ${most}`;
-    throw new RangeError(`${option} must be an integer ${bounds}${whose === "" ? "" : ` (${whose})`}, got ${given}`);
-  }
-  return given;
-}
-
-export function optionalInteger(
-  option: string,
-  given: unknown,
-  least: number,
-  most?: number,
-  whose?: string,
-): number | undefined {
-  return given === undefined ? undefined : integer(option, given, least, most, whose);
-}
-
-export function optionalFunction<Fn>(option: string, given: Fn | undefined): Fn | undefined {
-  if (given !== undefined && typeof given !== "function")
-    throw new TypeError(`${option} must be a function, got ${show(given)}`);
-  return given;
-}
-
-export function oneOf<Choice extends string>(
-  option: string,
-  given: unknown,
-  choices: readonly Choice[],
-  fallback: Choice,
-): Choice {
-  if (given === undefined) return fallback;
-  const choice = choices.find((candidate) => candidate === given);
-  if (choice !== undefined) return choice;
-  const rule = `${option} must be one of ${choices.map((each) => `"${each}"`).join(", ")}, got ${show(given)}`;
-  throw typeof given === "string" ? new RangeError(rule) : new TypeError(rule);
-}
-
-export function optionalBoolean(option: string, given: unknown): boolean | undefined {
-  if (given !== undefined && typeof given !== "boolean")
-    throw new TypeError(`${option} must be a boolean, got ${show(given)}`);
-  return given;
-}
-
-function share(option: string, given: unknown): number {
-  if (typeof given !== "number") throw new TypeError(`${option} must be a number, got ${show(given)}`);
-  if (!(given >= 0 && given <= 1)) throw new RangeError(`${option} must be from 0 to 1, got ${given}`);
-  return given;
-}
-
-export function show(given: unknown): string {
-  return typeof given === "string" ? JSON.stringify(given) : String(given);
 }

@@ -1,12 +1,18 @@
 /** One listener on `process` per signal, however many elections want to know: Node takes more than ten for a leak. */
 import { constants } from "node:os";
 
+/** The system takes no listener for these. */
+const UNCATCHABLE: readonly NodeJS.Signals[] = ["SIGKILL", "SIGSTOP"];
+
 const wanted = new Map<NodeJS.Signals, { readonly runs: Set<() => void>; readonly listener: () => void }>();
 
 /** Calls `run` when the process gets one of the signals; returns a function that ends that. */
 export function onProcessSignals(names: readonly NodeJS.Signals[], run: () => void): () => void {
   const unknown = names.find((name) => !(name in constants.signals));
   if (unknown !== undefined) throw new RangeError(`stopOn must name signals of this system, got "${unknown}"`);
+  const uncatchable = names.find((name) => UNCATCHABLE.includes(name));
+  if (uncatchable !== undefined)
+    throw new RangeError(`stopOn must name signals that a process can catch, got "${uncatchable}"`);
   const own = (): void => run();
   for (const name of names) add(name, own);
   return () => {

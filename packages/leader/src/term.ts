@@ -7,12 +7,14 @@
  * frozen process can wake in the middle of a function; what it writes is refused only by a store that checks `fencingToken`.
  */
 import { setMaxListeners } from "node:events";
+import { integer } from "./checks.ts";
 import { dateOf } from "./date.ts";
 import { type Reading, reasonOfDeadline, remainingMs } from "./deadline.ts";
 import { LeadershipLostError, type LossReason, QuorumSilentError } from "./errors.ts";
+import { checkKnown } from "./known.ts";
 import type { Lease } from "./lease.ts";
 import type { Ledger } from "./ledger.ts";
-import { integer, proclaimedValue, type ResolvedOptions } from "./options.ts";
+import { proclaimedValue, type ResolvedOptions } from "./options.ts";
 import type { Readings } from "./readings.ts";
 import { isHeldBy, type TermRecord } from "./record.ts";
 import { sleep } from "./signals.ts";
@@ -53,7 +55,7 @@ export interface LeaderTerm extends AsyncDisposable {
    * repeat. `cooldown`: how long this candidate stays out, in ms; default the election's `cooldown.initial`. In the task of `run()` it
    * asks for the end and resolves at once: the lock is released when the task has ended.
    */
-  resign(options?: { readonly cooldown?: number }): Promise<void>;
+  resign(options?: { readonly cooldown?: number | undefined }): Promise<void>;
 }
 
 /** What a term tells its election. */
@@ -101,7 +103,7 @@ export class HeldTerm implements LeaderTerm {
   #isTending = false;
   #isAnnounced = false;
   #isAdopted = false;
-  #resignation: { readonly cooldown?: number } | undefined;
+  #resignation: { readonly cooldown?: number | undefined } | undefined;
   #finishing: Promise<void> | undefined;
   #cancelDeadline: () => void = () => undefined;
   #stopListening: () => void = () => undefined;
@@ -183,7 +185,8 @@ export class HeldTerm implements LeaderTerm {
     this.assertCurrent();
   }
 
-  async resign(options: { readonly cooldown?: number } = {}): Promise<void> {
+  async resign(options: { readonly cooldown?: number | undefined } = {}): Promise<void> {
+    checkKnown(options, { cooldown: true });
     if (options.cooldown !== undefined) integer("cooldown", options.cooldown, 0);
     this.#resignation ??= options;
     this.beginEnd("resigned");

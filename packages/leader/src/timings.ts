@@ -1,4 +1,5 @@
 /** Pure: what a choice of durations means, in numbers. */
+import { checkKnown, type Known } from "./known.ts";
 
 /** The three durations of an election and what they are measured against. All in integer milliseconds. */
 export interface Durations {
@@ -9,15 +10,15 @@ export interface Durations {
 
 export interface TimingsInput {
   /** Default 15,000. */
-  readonly leaseDuration?: number;
+  readonly leaseDuration?: number | undefined;
   /** Default two thirds of the lease. */
-  readonly renewDeadline?: number;
+  readonly renewDeadline?: number | undefined;
   /** Default 2/15 of the lease. */
-  readonly retryPeriod?: number;
+  readonly retryPeriod?: number | undefined;
   /** Of the `Redlock`. Default 0.01. */
-  readonly driftFactor?: number;
+  readonly driftFactor?: number | undefined;
   /** Of the `Redlock`. Default 500. */
-  readonly nodeTimeout?: number;
+  readonly nodeTimeout?: number | undefined;
 }
 
 /** Everything in milliseconds unless named otherwise. */
@@ -49,6 +50,14 @@ const RETRY_SHARE = 2 / 15;
 /** Redis expires keys with a resolution of 1 ms; Redlock takes 2 ms off for that. */
 const EXPIRY_RESOLUTION_MS = 2;
 
+const KNOWN: Known<TimingsInput> = {
+  leaseDuration: true,
+  renewDeadline: true,
+  retryPeriod: true,
+  driftFactor: true,
+  nodeTimeout: true,
+};
+
 export function driftMs(leaseMs: number, driftFactor: number): number {
   return Math.ceil(leaseMs * driftFactor) + EXPIRY_RESOLUTION_MS;
 }
@@ -68,6 +77,7 @@ export function defaultDurations(given: TimingsInput): Durations {
  * @example deriveTimings({ leaseDuration: 15_000 }).crashTakeoverMax // 15_000
  */
 export function deriveTimings(given: TimingsInput = {}): Timings {
+  checkKnown(given, KNOWN);
   const durations = defaultDurations(given);
   const { leaseDuration, renewDeadline, retryPeriod } = durations;
   const drift = driftMs(leaseDuration, given.driftFactor ?? 0.01);

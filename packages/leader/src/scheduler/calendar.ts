@@ -1,7 +1,7 @@
 /** Pure: when ticks are. croner answers questions about calendars here and nothing else: its timers know nothing of terms. */
 import { Cron } from "croner";
+import { show } from "../checks.ts";
 import { dateOf } from "../date.ts";
-import { show } from "../options.ts";
 
 /** The first tick strictly after `after`, or null if there is none. Must not depend on the time at which it is asked. */
 export type NextTick = (after: Date) => Date | null;
@@ -16,14 +16,22 @@ class CalendarError extends RangeError {
   override readonly name = "CalendarError";
 }
 
+/** croner takes more: a seventh field for years, and a date. */
+const CRON = /^\s*(@[a-z]+|\S+(\s+\S+){4,5})\s*$/i;
+
 /**
- * A cron expression: 5 fields, or 6 with seconds first, in an IANA time zone. In the hour that a zone repeats in autumn a fixed time
- * fires once; in the hour that it skips in spring it fires when the hour would have begun.
- * @throws at once for a bad expression or zone
+ * A cron expression: 5 fields, or 6 with seconds first, or a nickname (`@daily`), in an IANA time zone. In the hour that a zone repeats in
+ * autumn a fixed time fires once; in the hour that it skips in spring it fires when the hour would have begun.
+ * @throws RangeError at once for a bad expression, and for one that never fires
  */
 export function cronCalendar(expression: string, timezone: string): Calendar {
-  const cron = new Cron(expression, { paused: true, timezone });
-  cron.nextRun(dateOf(0));
+  if (!CRON.test(expression)) {
+    throw new RangeError(`expression must have 5 or 6 fields, or be a nickname as "@daily", got ${show(expression)}`);
+  }
+  const cron = parsed(expression, timezone);
+  if (cron.nextRun(dateOf(0)) === null) {
+    throw new RangeError(`expression must have a next tick, got ${show(expression)}, which never fires`);
+  }
   let last: { readonly afterMs: number; readonly nextMs: number | null } | undefined;
   return {
     next(afterMs: number): number | null {
@@ -31,6 +39,15 @@ export function cronCalendar(expression: string, timezone: string): Calendar {
       return last.nextMs;
     },
   };
+}
+
+function parsed(expression: string, timezone: string): Cron {
+  try {
+    return new Cron(expression, { paused: true, timezone });
+  } catch (error) {
+    const reason = error instanceof Error ? error.message.replace(/^CronPattern: /, "") : String(error);
+    throw new RangeError(`expression must be a cron expression, got ${show(expression)}: ${reason}`, { cause: error });
+  }
 }
 
 /** Every `ms`, counted from the Unix epoch plus `offsetMs`: a failover keeps the phase. */

@@ -1,7 +1,7 @@
 /** A scheduler whose ticks run on the leader only, once each, across failovers. */
 export type { NextTick } from "./calendar.ts";
 export type { SchedulerEvents } from "./events.ts";
-export type { ScheduleOptions } from "./options.ts";
+export type { IntervalOptions, ScheduleOptions } from "./options.ts";
 export type { Overlap } from "./overlap.ts";
 export type { Catchup } from "./plan.ts";
 export { LeaderScheduler, type Schedule, type ScheduleInfo, type SchedulerOptions } from "./scheduler.ts";

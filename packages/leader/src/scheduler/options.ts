@@ -1,43 +1,50 @@
 /** Pure: options of a schedule and of the scheduler. */
-import { integer, oneOf, optionalBoolean, optionalInteger, show, text } from "../options.ts";
+import { integer, oneOf, optionalBoolean, optionalInteger, show, text } from "../checks.ts";
+import { checkKnown, type Known } from "../known.ts";
 import type { Overlap } from "./overlap.ts";
 import type { Catchup } from "./plan.ts";
 
 /** All durations are integer milliseconds. */
 export interface ScheduleOptions {
   /** IANA zone of a cron expression. Default: that of the scheduler. */
-  readonly timezone?: string;
+  readonly timezone?: string | undefined;
   /**
    * Ticks that nobody could run: no leader, or all processes down. `latest` (default): at most one, the newest. `all`: each, oldest
    * first, one after another. `none`: only a tick that is less than a second late.
    */
-  readonly catchup?: Catchup;
+  readonly catchup?: Catchup | undefined;
   /** Older ticks are missed, and counted. Default 60,000. */
-  readonly catchupWindow?: number;
+  readonly catchupWindow?: number | undefined;
   /** At most so many are caught up at once, the newest. Default 100, at most 1,000. */
-  readonly maxCatchup?: number;
+  readonly maxCatchup?: number | undefined;
   /**
    * A tick is due while an earlier one of this schedule runs. `skip` (default): it is left out. `bufferOne`: one waits. `cancelOther`: the
    * running one's signal aborts, this runs when it has ended. `allowAll`: both run.
    */
-  readonly overlap?: Overlap;
+  readonly overlap?: Overlap | undefined;
   /**
    * `at-most-once` (default): claimed before it runs; a crash loses it. `at-least-once`: recorded as finished after it ran; after a crash
    * the next leader runs it again, so the handler must be repeatable (`tick.id` is the same, `tick.attempt` is higher).
    */
-  readonly delivery?: "at-most-once" | "at-least-once";
+  readonly delivery?: "at-most-once" | "at-least-once" | undefined;
   /** With `at-least-once`: a tick that brought down so many leaders is given up. Default 5. */
-  readonly maxAttempts?: number;
+  readonly maxAttempts?: number | undefined;
   /** Each tick runs up to this much later, at random. Default 0. */
-  readonly jitter?: number;
+  readonly jitter?: number | undefined;
   /** `tick.signal` aborts with a `TimeoutError` after this. Default: never. */
-  readonly timeout?: number;
+  readonly timeout?: number | undefined;
   /** No tick before. */
-  readonly startAt?: Date;
+  readonly startAt?: Date | undefined;
   /** No tick after. */
-  readonly endAt?: Date;
+  readonly endAt?: Date | undefined;
   /** Is a schedule paused that nobody has paused or resumed yet? Default false. */
-  readonly paused?: boolean;
+  readonly paused?: boolean | undefined;
+}
+
+/** Of `every()`. */
+export interface IntervalOptions extends ScheduleOptions {
+  /** Moves all ticks by so many ms. Default 0. */
+  readonly offset?: number | undefined;
 }
 
 export interface ResolvedScheduleOptions {
@@ -57,13 +64,28 @@ export interface ResolvedScheduleOptions {
 
 const LONGEST_NAME = 200;
 
+const KNOWN: Known<ScheduleOptions> = {
+  timezone: true,
+  catchup: true,
+  catchupWindow: true,
+  maxCatchup: true,
+  overlap: true,
+  delivery: true,
+  maxAttempts: true,
+  jitter: true,
+  timeout: true,
+  startAt: true,
+  endAt: true,
+  paused: true,
+};
+
 export function resolveScheduleOptions(given: ScheduleOptions, timezone: string): ResolvedScheduleOptions {
-  if (typeof given !== "object" || given === null) throw new TypeError(`options must be an object, got ${show(given)}`);
+  checkKnown(given, KNOWN);
   const startMs = moment("startAt", given.startAt) ?? Number.NEGATIVE_INFINITY;
   const endMs = moment("endAt", given.endAt) ?? Number.POSITIVE_INFINITY;
   if (endMs < startMs) throw new RangeError(`endAt must not be before startAt, got ${String(given.endAt)}`);
   return Object.freeze({
-    timezone: given.timezone === undefined ? timezone : text("timezone", given.timezone),
+    timezone: given.timezone === undefined ? timezone : zone(given.timezone),
     catchup: oneOf("catchup", given.catchup, ["none", "latest", "all"], "latest"),
     catchupWindow: optionalInteger("catchupWindow", given.catchupWindow, 0) ?? 60_000,
     maxCatchup: optionalInteger("maxCatchup", given.maxCatchup, 1, 1_000) ?? 100,
@@ -76,6 +98,25 @@ export function resolveScheduleOptions(given: ScheduleOptions, timezone: string)
     endMs,
     paused: optionalBoolean("paused", given.paused) ?? false,
   });
+}
+
+export function splitInterval(given: IntervalOptions): {
+  readonly offset: number;
+  readonly options: ScheduleOptions;
+} {
+  checkKnown(given, { ...KNOWN, offset: true });
+  const { offset, ...options } = given;
+  return { offset: optionalInteger("offset", offset, 0) ?? 0, options };
+}
+
+export function zone(given: unknown): string {
+  const name = text("timezone", given);
+  try {
+    new Intl.DateTimeFormat("en", { timeZone: name }).format(0);
+  } catch (error) {
+    throw new RangeError(`timezone must be an IANA time zone, got ${show(name)}`, { cause: error });
+  }
+  return name;
 }
 
 /** A name becomes part of `tick.id`, which BullMQ takes as a job id only without ":". */

@@ -6,12 +6,13 @@
  * that nobody could run is caught up by the next leader as `catchup` says. Not guaranteed: that a tick runs at its very moment;
  * that the effects of a handler happen once: give `tick.id` or `tick.fencingToken` to whatever it writes to.
  */
+import { integer, optionalFunction, show, text } from "../checks.ts";
 import { dateOf } from "../date.ts";
 import type { LeaderElection } from "../election.ts";
 import { Emitter, type Unsubscribe } from "../emitter.ts";
 import { ElectionBusyError, ElectionStoppedError, UnknownScheduleError } from "../errors.ts";
+import { checkKnown, type Known } from "../known.ts";
 import { Ledger } from "../ledger.ts";
-import { integer, show, text } from "../options.ts";
 import { systemRandom } from "../random.ts";
 import type { LeaderInfo } from "../record.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS } from "../run-options.ts";
@@ -20,7 +21,15 @@ import type { LeaderTerm } from "../term.ts";
 import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
 import type { Entry } from "./entry.ts";
 import type { SchedulerEvents } from "./events.ts";
-import { period, resolveScheduleOptions, type ScheduleOptions, scheduleName } from "./options.ts";
+import {
+  type IntervalOptions,
+  period,
+  resolveScheduleOptions,
+  type ScheduleOptions,
+  scheduleName,
+  splitInterval,
+  zone,
+} from "./options.ts";
 import { Session } from "./session.ts";
 import { TickStore } from "./store.ts";
 import type { TickHandler } from "./tick.ts";
@@ -29,15 +38,15 @@ export interface SchedulerOptions {
   /** Whose leader runs the ticks. */
   readonly election: LeaderElection;
   /** Tells several schedulers of one election apart. Default "". */
-  readonly keyPrefix?: string;
+  readonly keyPrefix?: string | undefined;
   /** IANA zone of cron expressions. Default "UTC". */
-  readonly timezone?: string;
+  readonly timezone?: string | undefined;
   /** Handlers that run at once, over all schedules of this process. Default 100. */
-  readonly concurrency?: number;
+  readonly concurrency?: number | undefined;
   /** How long handlers may take to end after the term was asked to, in ms; the lease is renewed meanwhile. Default 30,000. */
-  readonly drainTimeout?: number;
+  readonly drainTimeout?: number | undefined;
   /** A number in [0, 1), for jitter. Default `Math.random`. */
-  readonly random?: () => number;
+  readonly random?: (() => number) | undefined;
 }
 
 /** A schedule that was added. */
@@ -65,6 +74,15 @@ export interface ScheduleInfo {
 
 const DAY_MS = 86_400_000;
 
+const KNOWN: Known<SchedulerOptions> = {
+  election: true,
+  keyPrefix: true,
+  timezone: true,
+  concurrency: true,
+  drainTimeout: true,
+  random: true,
+};
+
 export class LeaderScheduler implements AsyncDisposable {
   readonly #election: LeaderElection;
   readonly #ledger: Ledger;
@@ -85,28 +103,27 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /** @throws TypeError, RangeError naming option, rule and value */
   constructor(options: SchedulerOptions) {
-    if (typeof options !== "object" || options === null)
-      throw new TypeError(`options must be an object, got ${show(options)}`);
+    checkKnown(options, KNOWN);
     const { election } = options;
-    if (typeof election !== "object" || election === null)
+    if (typeof election !== "object" || election === null || typeof election.redlock !== "object")
       throw new TypeError(`election must be a LeaderElection, got ${show(election)}`);
     this.#election = election;
     this.#keyPrefix = options.keyPrefix === undefined ? "" : `${text("keyPrefix", options.keyPrefix)}:`;
-    this.#timezone = options.timezone === undefined ? "UTC" : text("timezone", options.timezone);
-    cronCalendar("0 0 * * *", this.#timezone);
+    this.#timezone = options.timezone === undefined ? "UTC" : zone(options.timezone);
     this.#concurrency = integer("concurrency", options.concurrency ?? 100, 1);
     this.#drainTimeout = integer("drainTimeout", options.drainTimeout ?? DEFAULT_DRAIN_TIMEOUT_MS, 0);
-    this.#random = options.random ?? systemRandom;
+    this.#random = optionalFunction("random", options.random) ?? systemRandom;
     this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
     this.#events = new Emitter<SchedulerEvents>((error) => this.#report(error));
   }
 
   /**
-   * Runs `handler` at each time of a cron expression: 5 fields, or 6 with seconds first, in `timezone`.
-   * @throws at once for a bad expression, zone, option, or a name that is taken
+   * Runs `handler` at each time of a cron expression in `timezone`: 5 fields, or 6 with seconds first, or `@hourly`, `@daily`, `@weekly`,
+   * `@monthly`, `@yearly`.
+   * @throws TypeError, RangeError at once for a bad expression, one that never fires, a bad zone or option, or a name that is taken
    */
   cron(name: string, expression: string, handler: TickHandler, options: ScheduleOptions = {}): Schedule {
-    const timezone = options.timezone ?? this.#timezone;
+    const { timezone } = resolveScheduleOptions(options, this.#timezone);
     const key = `${text("expression", expression)} ${timezone}`;
     const calendar = this.#crons.get(key) ?? cronCalendar(expression, timezone);
     this.#crons.set(key, calendar);
@@ -114,14 +131,9 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /** Runs `handler` every `ms`, counted from the Unix epoch plus `offset`: a failover keeps the phase. */
-  every(
-    name: string,
-    ms: number,
-    handler: TickHandler,
-    options: ScheduleOptions & { readonly offset?: number } = {},
-  ): Schedule {
-    const offset = integer("offset", options.offset ?? 0, 0);
-    return this.#add(name, everyCalendar(period(ms), offset), handler, options);
+  every(name: string, ms: number, handler: TickHandler, options: IntervalOptions = {}): Schedule {
+    const interval = splitInterval(options);
+    return this.#add(name, everyCalendar(period(ms), interval.offset), handler, interval.options);
   }
 
   /** Runs `handler` by a calendar of your own, which is asked once at once. @throws what it throws then */

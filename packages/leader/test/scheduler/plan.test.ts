@@ -133,9 +133,24 @@ describe("calendars", () => {
     expect((monthly.next(from) ?? 0) - from).toBeGreaterThan(2 ** 31 - 1);
   });
 
-  it("say null where there is no tick", () => {
-    expect(cronCalendar("0 0 30 2 *", "UTC").next(0)).toBeNull();
+  it.each([
+    ["0 0 30 2 *", /must have a next tick, got "0 0 30 2 \*", which never fires/],
+    ["0 0 0 1 1 * 2030", /must have 5 or 6 fields, or be a nickname as "@daily", got "0 0 0 1 1 \* 2030"/],
+    ["2030-01-01T00:00:00", /must have 5 or 6 fields/],
+    ["* * *", /must have 5 or 6 fields/],
+    ["99 * * * *", /must be a cron expression, got "99 \* \* \* \*": Invalid value for minute: 99/],
+    ["@reboot", /must be a cron expression, got "@reboot"/],
+  ])("refuse %j", (expression, message) => {
+    expect(() => cronCalendar(expression, "UTC")).toThrow(RangeError);
+    expect(() => cronCalendar(expression, "UTC")).toThrow(message);
   });
+
+  it.each(["@hourly", "@daily", "@weekly", "@monthly", "@yearly", "0 0 29 2 *", "* * * * * *"])(
+    "know %s",
+    (expression) => {
+      expect(cronCalendar(expression, "UTC").next(0)).toBeGreaterThan(0);
+    },
+  );
 
   it("keep the phase of an interval from process to process", () => {
     fc.assert(

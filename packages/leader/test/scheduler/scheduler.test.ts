@@ -128,7 +128,13 @@ describe("LeaderScheduler", () => {
     const { scheduler } = one;
     const nothing: TickHandler = () => undefined;
     expect(() => scheduler.cron("a", "99 * * * *", nothing)).toThrow(/99/);
-    expect(() => scheduler.cron("a", "* * * * *", nothing, { timezone: "Mars/Base" })).toThrow(/Mars\/Base/);
+    expect(() => scheduler.cron("a", "* * * * *", nothing, { timezone: "Mars/Base" })).toThrow(
+      new RangeError('timezone must be an IANA time zone, got "Mars/Base"'),
+    );
+    expect(() => scheduler.every("a", 1_000, nothing, { timezone: "Mars" })).toThrow(/^timezone must be an IANA/);
+    expect(() => new LeaderScheduler({ election: one.election, timezone: "Mars" })).toThrow(
+      /^timezone must be an IANA/,
+    );
     expect(() => scheduler.cron("a:b", "* * * * *", nothing)).toThrow(/name must not contain ":"/);
     expect(() => scheduler.every("a", 0, nothing)).toThrow(/ms must be an integer >= 1, got 0/);
     expect(() => scheduler.every("a", 1, nothing, { catchup: "some" as "all" })).toThrow(/catchup must be one of/);
