@@ -1,7 +1,9 @@
 /** What operators see and do: pure meaning of the lane's replies, and the real thing. */
+
+import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
 import { parseExplanation, parseKeys } from "../src/operators.ts";
-import { finished, gate, jobs, Lab, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
 
 describe("the meaning of a reply", () => {
   const position = (holder: string, rank: number, paused = ""): unknown[] => ["a", holder, "", 1, rank, 3, paused];
@@ -99,6 +101,74 @@ describe("a running queue", () => {
     expect(lab.ran.filter((run) => run.key === "a").map((run) => run.i)).toEqual([0, 1, 2, 0, 1]);
     expect(await worker.listKeys()).toEqual([]);
   });
+
+  it.each(["waits for its retry", "was chosen and waits for a slot", "waits for a lock that plain code holds"])(
+    "starts nothing after a pause, neither a job that has the key and %s; it goes first afterwards",
+    async (how) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const first = gate();
+      const plain = redlockOn(lab, lab.connection);
+      const held = how.startsWith("waits for a lock") ? await plain.acquire("a") : undefined;
+      const fails = how === "waits for its retry";
+      const busy = gate();
+      const worker = lab.worker(
+        async (job) => {
+          if (job.data.k !== "a") await busy.passed;
+          else if (job.data.i === 0 && lab.ran.length < 3) await first.passed;
+          if (fails && job.data.i === 0 && job.attemptsStarted === 1) throw new Error("once");
+        },
+        { onFailure: "block", concurrency: 2, lockWait: 20 },
+      );
+      const options = { attempts: 2, backoff: { type: "fixed", delay: 150 } };
+      await queue.addBulk(jobs(3, () => "a").map((job) => ({ ...job, opts: options })));
+      if (held === undefined) await until(() => lab.ran.length === 1);
+      if (how.startsWith("was chosen")) {
+        await queue.addBulk(jobs(2, (i) => `other ${i}`));
+        await until(async () => (await queue.getActiveCount()) === 2);
+      }
+      first.open();
+      const has = how.startsWith("was chosen") ? "2" : "1";
+      const verdict = how.startsWith("was chosen") ? "chosen" : "delayed-with-keys";
+      await until(async () => (await worker.explain(has))?.verdict === verdict);
+      const started = lab.ran.length;
+      await worker.pauseKey("a", "migration");
+      busy.open();
+      await held?.release();
+      await until(async () => (await worker.explain(has))?.message === 'key "a" is paused: migration');
+      await delay(100);
+      expect(lab.ran.slice(started).filter(({ key }) => key === "a")).toEqual([]);
+      await worker.resumeKey("a");
+      await finished(queue, how.startsWith("was chosen") ? 5 : 3);
+      expect(lab.ran.filter(({ key }) => key === "a").map(({ i }) => i)).toEqual(fails ? [0, 0, 1, 2] : [0, 1, 2]);
+      expect(await lab.leftovers()).toEqual([]);
+    },
+  );
+
+  it.each(["after it was judged", "at once"])(
+    "a job that failed and halted its key goes first when it is retried by hand and the key resumed %s",
+    async (when) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const worker = lab.worker(
+        (job) => {
+          if (job.data.i === 0 && lab.ran.length === 1) throw new Error("once");
+        },
+        { onFailure: "halt" },
+      );
+      await queue.addBulk(jobs(4, (i) => (i === 0 ? ["a", "b"] : i === 3 ? "b" : "a")));
+      await until(async () => (await queue.getFailedCount()) === 1 && (await queue.getDelayedCount()) === 3);
+      const [failed] = await queue.getFailed();
+      await failed?.retry();
+      if (when === "after it was judged") await until(async () => (await queue.getDelayedCount()) === 4);
+      await worker.resumeKey("a");
+      await worker.resumeKey("b");
+      await finished(queue, 4);
+      expect(lab.ran.map(({ i }) => i).slice(0, 2)).toEqual([0, 0]);
+      expect(lab.ran.filter(({ i }) => i === 1 || i === 2).map(({ i }) => i)).toEqual([1, 2]);
+      expect(await lab.leftovers()).toEqual([]);
+    },
+  );
 
   it("pauses a key that is free, and one of several keys", async () => {
     await using lab = await Lab.start();

@@ -81,7 +81,7 @@ function checkKey(model: LaneModel, job: ModelJob, name: string): void {
     const invariant = phase === "running" ? "exclusion" : "kept key";
     throw new LaneViolation(invariant, `${job.id} of ${name} was handed out, but ${owner} has it and is ${phase}`);
   }
-  if (isStopped(stop, job)) throw new LaneViolation("stopped key", `${job.id} was handed out, but ${name} is stopped`);
+  if (isStopped(stop)) throw new LaneViolation("stopped key", `${job.id} was handed out, but ${name} is stopped`);
   for (const other of model.open.values()) {
     if (!other.keys.includes(name) || other.starts > 0 || !isOrdered(other, job, name)) continue;
     const isPassed = job.starts === 0 ? other.number < job.number : job.behind.includes(other);
@@ -112,7 +112,7 @@ export function checkIdle(model: LaneModel, nowMs: number): void {
   const isFree = (job: ModelJob): boolean =>
     job.keys.every((name) => {
       const key = model.key(name);
-      if (key.stop?.isVague === true || isStopped(key.stop, job)) return false;
+      if (key.stop !== undefined) return false;
       return key.owner === job.id || (key.owner === undefined && key.healsAtMs <= nowMs);
     });
   for (const job of ready) {
@@ -156,8 +156,8 @@ function groupsOf(jobs: readonly ModelJob[]): ModelJob[][] {
   return groups;
 }
 
-function isStopped(stop: ModelKey["stop"], job: ModelJob): boolean {
-  return stop !== undefined && !stop.isVague && stop.holder !== job.id;
+function isStopped(stop: ModelKey["stop"]): boolean {
+  return stop !== undefined && !stop.isVague;
 }
 
 const PLACES: Readonly<Record<ModelJob["phase"], readonly Place[]>> = {

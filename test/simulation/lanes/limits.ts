@@ -55,11 +55,6 @@ export class QueueLimits {
     if (this.#starts < Number.POSITIVE_INFINITY && !isFree) this.#counted += 1;
   }
 
-  /** A job that was handed out was taken back, and has not run. */
-  uncount(): void {
-    if (this.#starts < Number.POSITIVE_INFINITY) this.#counted -= 1;
-  }
-
   async check(): Promise<void> {
     if (this.#starts === Number.POSITIVE_INFINITY) return;
     const counted = Number(await this.#redis.get(`${PREFIX}limiter`));

@@ -26,8 +26,8 @@ export interface ModelJob {
 export interface ModelKey {
   /** The job that was handed out and has not given the key up: it runs, has stalled, or waits for its retry or its lock. */
   owner: string | undefined;
-  /** Nothing starts, but for the job that had the key. `isVague`: the mark of it was lost by hand. */
-  stop: { holder: string | undefined; isVague: boolean } | undefined;
+  /** Nothing starts. `failed`: the job that stopped it goes first, if it is retried by hand. `isVague`: the mark of it was lost by hand. */
+  stop: { failed: string | undefined; isVague: boolean } | undefined;
   /** Until then it may need the timers of its jobs to move on. */
   healsAtMs: number;
   /** Its jobs have this key alone, and no place in its line was lost, paused or removed: the first in line comes within one interval. */
@@ -81,7 +81,7 @@ export class LaneModel {
     for (const name of facts.keys) {
       const key = this.key(name);
       if (facts.keys.length > 1) key.isRegular = false;
-      if (inherited.has(name) && key.stop !== undefined) key.stop.holder = facts.id;
+      if (key.stop?.failed === facts.id) inherited.add(name);
     }
   }
 
@@ -119,7 +119,7 @@ export class LaneModel {
   failForGood(job: ModelJob): void {
     for (const name of this.#onFailure === "halt" ? job.keys : []) {
       const key = this.key(name);
-      if (key.owner === job.id) key.stop ??= { holder: undefined, isVague: false };
+      if (key.owner === job.id) key.stop = { failed: job.id, isVague: false };
     }
     this.complete(job);
   }
@@ -163,6 +163,10 @@ export class LaneModel {
   reopen(job: ModelJob): void {
     job.phase = "ready";
     this.open.set(job.id, job);
+    for (const name of job.keys) {
+      const key = this.key(name);
+      if (key.stop?.failed === job.id && !key.stop.isVague) key.owner = job.id;
+    }
   }
 
   /** Without a word to the lane: removed by hand, or finished by somebody who knows no keys. */
@@ -182,10 +186,10 @@ export class LaneModel {
     key.healsAtMs = Math.max(key.healsAtMs, nowMs + intervals * NEAR_MS);
   }
 
-  stop(name: string, holder: string | undefined): void {
+  stop(name: string): void {
     const key = this.key(name);
     key.isRegular = false;
-    key.stop ??= { holder: holder !== undefined && this.open.has(holder) ? holder : undefined, isVague: false };
+    key.stop ??= { failed: undefined, isVague: false };
   }
 
   resume(name: string): void {
@@ -201,11 +205,12 @@ export class LaneModel {
     for (const job of this.open.values()) if (job.keys.includes(name)) job.displaced.add(name);
   }
 
-  /** Its line was deleted by hand. */
-  loseLine(name: string, nowMs: number): void {
+  /** Its line was deleted by hand, and with it the claim of a job that stood there because the key is stopped. */
+  loseLine(name: string, nowMs: number, holders: ReadonlyMap<string, string>): void {
     const key = this.key(name);
     key.isRegular = false;
     if (key.stop !== undefined) key.stop.isVague = true;
+    if (holders.get(name) !== key.owner) key.owner = undefined;
     this.heal(name, nowMs);
     this.#displace(name);
   }
@@ -213,7 +218,7 @@ export class LaneModel {
   /** Who has which key was deleted by hand: whoever runs has no claim any more. */
   loseHolders(nowMs: number): void {
     for (const [name, key] of this.keys) {
-      this.loseLine(name, nowMs);
+      this.loseLine(name, nowMs, new Map());
       key.owner = undefined;
     }
   }
@@ -231,7 +236,6 @@ export class LaneModel {
     for (const name of job.keys) {
       const key = this.key(name);
       if (key.owner === job.id) key.owner = undefined;
-      if (key.stop?.holder === job.id) key.stop.holder = undefined;
     }
   }
 

@@ -41,6 +41,22 @@ const againAfterLoss: Focus = {
 
 const limited: Focus = { name: "limited starts", steps: { "next period": 1, yield: 1, wake: 1 }, starts: 4 };
 
+const pausedKeys: Focus = {
+  name: "paused keys",
+  onFailure: "block",
+  steps: { "pause key": 2, "resume key": 2, "fail more": 3, stall: 1 },
+  keys: ["a"],
+  severalChance: 0,
+};
+
+const haltedKeys: Focus = {
+  name: "halted keys",
+  onFailure: "halt",
+  steps: { "fail more": 3, retry: 4, "resume key": 2 },
+  keys: ["a"],
+  severalChance: 0,
+};
+
 const limitedStalls: Focus = {
   name: "limited starts, stalled jobs",
   steps: { stall: 8, "lose holders": 2, "add to front": 4 },
@@ -309,7 +325,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "activation taken back: count",
     without: "parking counts as a start",
-    patches: [lane("    uncount(id)\n    local event", "    local event")],
+    patches: [lane("    uncount(id)\n    if isLimited", "    if isLimited")],
   },
   {
     protection: "activation taken back: limiter",
@@ -320,7 +336,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "activation taken back: limiter, which BullMQ does not count",
     without: "a job that stalled too often, which costs no token, gives one back",
-    patches: [lane(" and call('HEXISTS', P .. id, 'defa') == 0", "")],
+    patches: [lane(" or call('HEXISTS', P .. id, 'defa') == 1 then", " then")],
     focus: limitedStalls,
   },
   {
@@ -413,6 +429,32 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "waiting for a lock counts no start",
     without: "it does",
     patches: [commands("  contended().uncount(id)\n", "")],
+  },
+  {
+    protection: "a paused key's holder waits, too",
+    without: "whoever has the key starts again",
+    patches: [
+      lane("call('HGET', HOLDERS, pin) == id and not isPaused(pin) then", "call('HGET', HOLDERS, pin) == id then"),
+    ],
+    focus: pausedKeys,
+  },
+  {
+    protection: "a paused key's holder goes first afterwards",
+    without: "it goes to the end of the line",
+    patches: [lane("(isFirst and frontPlace(keys))", "false")],
+    focus: pausedKeys,
+  },
+  {
+    protection: "the job that halted a key goes first: in the queue",
+    without: "retried by hand, it waits where it is",
+    patches: [operators("\nif failed then", "\nif false then")],
+    focus: haltedKeys,
+  },
+  {
+    protection: "the job that halted a key goes first: in line",
+    without: "retried by hand, it goes to the end of the line",
+    patches: [lane("isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)", "isFirst = isFirst")],
+    focus: haltedKeys,
   },
   {
     protection: "pause mark in the line",

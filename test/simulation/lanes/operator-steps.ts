@@ -96,7 +96,7 @@ export async function pauseKey(run: LaneRun): Promise<void> {
   const key = run.random.pick(run.setting.keys);
   run.note(`pause key ${key}`);
   await run.random.pick(run.members).lane.operate("pause", key, "by hand");
-  run.model.stop(key, run.before.holders.get(key));
+  run.model.stop(key);
 }
 
 export async function resumeKey(run: LaneRun, key: string = run.random.pick(run.setting.keys)): Promise<void> {
@@ -121,7 +121,7 @@ export async function loseLine(run: LaneRun): Promise<void> {
   const key = run.random.pick(run.setting.keys);
   run.note(`lose the line of ${key}`);
   await run.world.redis.del(`${PREFIX}lane:parked:${key}`);
-  run.model.loseLine(key, run.time.nowMs);
+  run.model.loseLine(key, run.time.nowMs, run.before.holders);
 }
 
 export async function loseHolders(run: LaneRun): Promise<void> {

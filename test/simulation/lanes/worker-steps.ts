@@ -67,7 +67,6 @@ export async function yieldKeys(run: LaneRun): Promise<void> {
   const dueMs = run.time.nowMs + 20 * NEAR_MS;
   run.note(`yield ${id}`);
   await member.lane.yielding({ jobId: id, token, order }, async () => await job.moveToDelayed(dueMs, token));
-  run.limits.uncount();
   run.model.yieldTo(run.model.job(id), order, dueMs);
 }
 
@@ -78,7 +77,8 @@ export async function wake(run: LaneRun): Promise<void> {
   const job = run.random.pick(yielded);
   run.note(`wake ${job.id}`);
   const isWoken = (await run.random.pick(run.members).lane.operate("wake", job.id)) === 1;
-  if (isWoken !== (run.model.owns(job) && run.before.places.get(job.id) === "delayed")) {
+  const hasKeys = job.keys.every((key) => run.before.holders.get(key) === job.id);
+  if (isWoken !== (run.model.owns(job) && hasKeys && run.before.places.get(job.id) === "delayed")) {
     throw new LaneViolation("nothing stuck", `${job.id} was ${isWoken ? "" : "not "}woken`);
   }
   if (isWoken) run.model.hurry(job, run.time.nowMs, true);

@@ -195,43 +195,66 @@ local function contended()
     return chosen
   end
 
-  -- May id run now? A key whose holder is gone is passed on first, to whoever is in front.
+  local function isPaused(key)
+    return call('ZSCORE', line(key), PAUSED)
+  end
+
+  -- The job whose failure stopped the key.
+  local function haltedBy(key)
+    local facts = call('HGET', P .. 'lane:paused', key)
+    return facts and cjson.decode(facts).jobId
+  end
+
+  -- May id run now? If not: does it go first when it may, because it has a key that is paused, or its own failure stopped it?
+  -- A key whose holder is gone is passed on first, to whoever is in front.
   local function mayRun(id, keys)
-    local free = true
+    local free, isFirst = true, false
     for i = 1, #keys do
       local key = keys[i]
       local holder = call('HGET', HOLDERS, key)
-      if holder ~= id then
-        if holder == PAUSED or (holder and holder ~= NEXT and holds(holder, key)) then
+      if holder == id then
+        if isPaused(key) then free, isFirst = false, true end
+      elseif holder == PAUSED or (holder and holder ~= NEXT and holds(holder, key)) then
+        free = false
+        isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)
+      else
+        local head = first(key)
+        if head and head ~= id then
+          advance(key)
           free = false
-        else
-          local head = first(key)
-          if head and head ~= id then
-            advance(key)
-            free = false
-          end
         end
       end
     end
-    return free
+    return free, isFirst
+  end
+
+  -- In front of all that stand in line for any of these keys, or will.
+  local function frontPlace(keys)
+    local least = 0
+    for i = 1, #keys do
+      local heads = call('ZRANGE', line(keys[i]), 0, 1, 'WITHSCORES')
+      least = math.min(least, tonumber(heads[heads[1] == PAUSED and 4 or 2] or 0))
+    end
+    return string.format('%.0f', least - 1)
   end
 
   local function isAlone()
     return call('EXISTS', P .. 'wait', P .. 'prioritized') == 0
   end
 
-  -- Makes id the holder of all its keys, or of none.
+  -- Makes id the holder of all its keys, or of none; then replies what mayRun says.
   local function take(id, pin, wasParked)
     local single = isSingle(pin)
     if single and not wasParked and call('HSETNX', HOLDERS, pin, id) == 1 then
       call('HSET', P .. id, 'lk', pin)
       return true
     end
-    if single and not wasParked and call('HGET', HOLDERS, pin) == id then
+    if single and not wasParked and call('HGET', HOLDERS, pin) == id and not isPaused(pin) then
       call('HSET', P .. id, 'lk', pin)
     else
       local keys = keysOf(pin)
-      if not mayRun(id, keys) then return false end
+      local free, isFirst = mayRun(id, keys)
+      if not free then return false, isFirst end
       claim(id, pin, keys)
     end
     -- A job that was chosen has just been taken: do not wake an idle worker for an empty queue.
@@ -239,10 +262,10 @@ local function contended()
     return true
   end
 
-  local function park(id, pin)
+  local function park(id, pin, isFirst)
     local keys = keysOf(pin)
     local facts = call('HMGET', P .. id, 'ls', 'priority')
-    local place = facts[1]
+    local place = facts[1] or (isFirst and frontPlace(keys))
     if not place then
       local priority = #keys == 1 and tonumber(facts[2]) or 0
       place = string.format('%.0f', priority * 4294967296 + call('INCR', P .. 'lane:seq') % 4294967296)
@@ -257,19 +280,26 @@ local function contended()
     call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
     call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', 'nobody yet: waits for key ' .. table.concat(keys, ', '))
     call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
+    if isFirst then release(id, pin) end
   end
 
-  -- Takes back what an activation counted: no attempt was started, no limiter token used.
+  -- No attempt was started.
   local function uncount(id)
     if call('HINCRBY', P .. id, 'ats', -1) < 1 then call('HDEL', P .. id, 'processedOn', 'pb') end
-    if call('PTTL', P .. 'limiter') > 0 and call('HEXISTS', P .. id, 'defa') == 0 then call('DECR', P .. 'limiter') end
+  end
+
+  -- Did BullMQ's limiter just count this activation?
+  local function isLimited(id, argv)
+    if call('PTTL', P .. 'limiter') <= 0 or call('HEXISTS', P .. id, 'defa') == 1 then return false end
+    return call('HGET', P .. 'meta', 'max') or cmsgpack.unpack(argv[3]).limiter
   end
 
   -- Takes an activation back before anybody can have seen it.
-  local function undo(id)
+  local function undo(id, argv)
     call('LREM', P .. 'active', 1, id)
     call('DEL', P .. id .. ':lock')
     uncount(id)
+    if isLimited(id, argv) then call('DECR', P .. 'limiter') end
     local event = call('XREVRANGE', P .. 'events', '+', '-', 'COUNT', 1)[1]
     if event and event[2][2] == 'active' and event[2][4] == id then call('XDEL', P .. 'events', event[1]) end
   end
@@ -307,14 +337,16 @@ local function contended()
       if not id or string.sub(id, 1, 2) == '0:' then return parked, false end
       local facts = call('HMGET', P .. id, 'lk', 'data')
       local pin = facts[1] or (PATH and facts[2] and pinOfData(facts[2]))
-      if not hasKeys(pin) or mayRun(id, keysOf(pin)) then return parked, false end
+      if not hasKeys(pin) then return parked, false end
+      local free, isFirst = mayRun(id, keysOf(pin))
+      if free then return parked, false end
       -- Passing a key on may have put another job in front.
       if isPlain and call('LINDEX', P .. 'wait', -1) == id then
         call('RPOP', P .. 'wait')
-        park(id, pin)
+        park(id, pin, isFirst)
         parked = parked + 1
       elseif not isPlain and call('ZREM', P .. 'prioritized', id) == 1 then
-        park(id, pin)
+        park(id, pin, isFirst)
         parked = parked + 1
       end
     end
@@ -341,14 +373,16 @@ local function contended()
         call('HDEL', P .. id, 'lb')
         pin = BAD .. fault
       elseif not pin then
-        if PATH then pin = pinOfData(data or '')
+        if PATH or not data then pin = pinOfData(data or '')
         else
-          undo(id)
+          undo(id, argv)
           putBack(id)
           return {'LANE_ASK', unknownAhead(256, 256)}
         end
       end
-      if not hasKeys(pin) or take(id, pin, wasParked) then
+      local isOurs, isFirst = true, false
+      if hasKeys(pin) then isOurs, isFirst = take(id, pin, wasParked) end
+      if isOurs then
         reply[5] = pin
         reply[6] = parked
         reply[7] = not order and lockOf(pin)
@@ -358,8 +392,8 @@ local function contended()
         if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
         return reply
       end
-      undo(id)
-      park(id, pin)
+      undo(id, argv)
+      park(id, pin, isFirst)
       local more, isMore = sift()
       parked = parked + 1 + more
       if parked >= BATCH or isMore then return {'LANE_AGAIN', parked} end
@@ -369,7 +403,7 @@ local function contended()
 
   slow = {
     keysOf = keysOf, holds = holds, first = first, promoteToFront = promoteToFront, advance = advance, release = release,
-    uncount = uncount, fetch = fetch
+    uncount = uncount, fetch = fetch, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned
   }
   return slow
 end

@@ -30,7 +30,7 @@ contended().promoteToFront(id)
 return 1
 `;
 
-/** ARGV[3] = key, ARGV[4] = reason. Replies 1, or 0 if the key was paused already. The job that has the key runs to its end. */
+/** ARGV[3] = key, ARGV[4] = reason. Replies 1, or 0 if the key was paused already. A job that runs goes on to its end. */
 export const pause: string = /* lua */ `
 at(ARGV[1], ARGV[2])
 local key = ARGV[3]
@@ -41,12 +41,22 @@ if not holder or holder == NEXT or (holder ~= PAUSED and not contended().holds(h
 return added
 `;
 
-/** ARGV[3] = key. Replies 1, or 0 if the key was not paused. */
+/** ARGV[3] = key. Replies 1, or 0 if the key was not paused. The job whose failure stopped the key goes first, if it was retried by hand. */
 export const resume: string = /* lua */ `
 at(ARGV[1], ARGV[2])
 local key = ARGV[3]
 local removed = call('ZREM', line(key), PAUSED)
+local failed = contended().haltedBy(key)
 call('HDEL', P .. 'lane:paused', key)
+if failed then
+  local facts = call('HMGET', P .. failed, 'lk', 'finishedOn', 'ls')
+  if contended().pinned(facts[1], key) and not facts[2] and not facts[3] then
+    local keys = contended().keysOf(facts[1])
+    local place = contended().frontPlace(keys)
+    for i = 1, #keys do call('ZADD', line(keys[i]), place, failed) end
+    call('HSET', P .. failed, 'ls', place)
+  end
+end
 local holder = call('HGET', HOLDERS, key)
 if holder == PAUSED or (not holder and contended().first(key)) then contended().advance(key) end
 return removed
