@@ -8,24 +8,28 @@
  */
 import { hostname } from "node:os";
 import { QuorumUnreachableError, type Redlock, RedlockClosedError } from "@x/redlock-core";
-import { abortSignal, integer, optionalFunction, text } from "./checks.ts";
+import { integer, optionalFunction, text } from "./checks.ts";
 import { cooldownMs, jitteredMs } from "./cooldown.ts";
 import { publish } from "./diagnostics.ts";
 import { type DrainTimes, drainTimer } from "./drain.ts";
 import { callSafely, Emitter, type Unsubscribe } from "./emitter.ts";
-import { ElectionBusyError, ElectionStoppedError, LeadershipLostError, type LossReason } from "./errors.ts";
+import { ElectionBusyError, ElectionStoppedError, LeadershipLostError } from "./errors.ts";
+import type { LeaderEvents } from "./events.ts";
 import { keepAlive } from "./keep-alive.ts";
 import { checkKnown } from "./known.ts";
 import { type LeaderTask, lead } from "./lead.ts";
 import { type Lease, type LeaseSource, localLeases } from "./lease.ts";
 import { Ledger } from "./ledger.ts";
+import { logEvents } from "./log.ts";
+import { NodeWatch } from "./node-watch.ts";
 import { infoOf, iterate, Observer, type ObserverListener } from "./observer.ts";
-import { type LeaderElectionOptions, type ResolvedOptions, resolveOptions } from "./options.ts";
+import { checkRedlock, type LeaderElectionOptions, type ResolvedOptions, resolveOptions } from "./options.ts";
 import { onProcessSignals } from "./process-signals.ts";
 import { systemRandom } from "./random.ts";
 import { type Readings, readingsOf } from "./readings.ts";
 import { endedCleanly, heldNow, type LeaderInfo, type TermRecord, yieldsTo } from "./record.ts";
 import {
+  callerSignal,
   DEFAULT_DRAIN_TIMEOUT_MS,
   type ResolvedRunOptions,
   type RunOptions,
@@ -34,25 +38,8 @@ import {
 import { abortable, deferred, linkSignals, onAbort, sleep } from "./signals.ts";
 import { type ElectionEvent, type ElectionState, hasTerm, IDLE, nextState } from "./state.ts";
 import { HeldTerm, insist, type LeaderTerm, type TermListener } from "./term.ts";
+import { mayVoteAgain } from "./votes.ts";
 import { workerLeases } from "./worker/worker-lease.ts";
-
-/** All durations in ms. */
-export interface LeaderEvents {
-  elected: LeaderTerm;
-  /** Once per elected term. `heldFor`: since it was elected. */
-  lost: { readonly term: number; readonly reason: LossReason; readonly heldFor: number };
-  /** As `observe()` sees it; observing starts with the first listener. */
-  leaderChange: LeaderInfo | null;
-  /** `remaining`: until the deadline, when the answer came. */
-  renewed: { readonly term: number; readonly took: number; readonly remaining: number };
-  renewFailed: { readonly term: number; readonly error: unknown; readonly remaining: number };
-  /** The task still runs though the lease has ended; once more when it has ended, with the final figure. */
-  overrun: { readonly term: number; readonly by: number };
-  drainTimeout: { readonly term: number };
-  taskError: { readonly term: number; readonly error: unknown };
-  /** Something failed and is tried again, or a listener threw. Nothing happens if nobody listens. */
-  error: unknown;
-}
 
 export interface LeaderHealth {
   /** False while the task overruns its lease by more than is tolerated, and once stopped. */
@@ -69,6 +56,8 @@ export interface LeaderHealth {
   readonly overrunBy: number;
   /** Does `run()` campaign or lead? */
   readonly running: boolean;
+  /** Why a node or an attempt or a renewal failed last, unless a quorum has answered since. */
+  readonly lastError?: Error;
 }
 
 /** Values that `observe()` keeps for a consumer that is slower than they come. */
@@ -86,6 +75,7 @@ export class LeaderElection implements AsyncDisposable {
   readonly #ledger: Ledger;
   readonly #leases: LeaseSource;
   readonly #observer: Observer;
+  readonly #nodes: NodeWatch;
   readonly #events: Emitter<LeaderEvents>;
   readonly #stop = new AbortController();
   readonly #failures: { count: number } = { count: 0 };
@@ -100,6 +90,8 @@ export class LeaderElection implements AsyncDisposable {
   #coolUntilMs = 0;
   #hasYielded = false;
   #renewFailures = 0;
+  #lastError: Error | undefined;
+  #stopWatchingNodes: () => void = () => undefined;
   #isReporting = false;
   #overrun: { readonly term: number; readonly sinceMs: number } | undefined;
 
@@ -130,7 +122,23 @@ export class LeaderElection implements AsyncDisposable {
       isSelf: (record) => this.#isSelf(record),
       failed: (error) => this.#report(error),
     });
-    if (this.#options.logger !== undefined) this.#logEvents();
+    this.#nodes = new NodeWatch(redlock, {
+      down: (node, error) => {
+        this.#lastError = error;
+        this.#events.emit("nodeDown", { node, error });
+      },
+      quarantined: (leftMs) => {
+        const remaining = Math.ceil(leftMs);
+        this.#lastError = new Error(mayVoteAgain(remaining));
+        this.#events.emit("quarantined", { remaining });
+      },
+      answered: () => {
+        this.#lastError = undefined;
+      },
+    });
+    const { logger } = this.#options;
+    if (logger !== undefined)
+      logEvents(this.#events, { logger, election: this.name, id: this.id, clock: redlock.clock });
   }
 
   get state(): ElectionState["name"] {
@@ -292,6 +300,7 @@ export class LeaderElection implements AsyncDisposable {
       renewFailures: this.#renewFailures,
       overrunBy,
       running: this.#running !== undefined,
+      ...(this.#lastError === undefined ? {} : { lastError: this.#lastError }),
     };
   }
 
@@ -362,14 +371,16 @@ export class LeaderElection implements AsyncDisposable {
       const startedMs = this.#readings.clock.monotonicMs();
       const endStanding = this.#stand(signal);
       try {
-        const lease = await this.#leases.acquire(signal);
+        const lease = await this.#leases.acquire(signal, (votes) => this.#nodes.refused(votes));
         endStanding();
+        this.#lastError = undefined;
         failures = 0;
         const term = await this.#takeOffice(lease, signal, startedMs);
         if (term !== undefined) return term;
       } catch (error) {
         signal.throwIfAborted();
         if (error instanceof RedlockClosedError) throw error;
+        this.#lastError = asError(error);
         this.#report(error);
         failures = error instanceof QuorumUnreachableError ? 1 : failures + 1;
         const pause = { initial: this.#options.retryPeriod, max: this.#options.leaseDuration };
@@ -447,6 +458,7 @@ export class LeaderElection implements AsyncDisposable {
     return {
       renewed: ({ tookMs, remainingMs }) => {
         this.#renewFailures = 0;
+        this.#lastError = undefined;
         publish("x.leader.renewed", () => ({
           election: this.name,
           id: this.id,
@@ -458,6 +470,7 @@ export class LeaderElection implements AsyncDisposable {
       },
       renewFailed: ({ error, remainingMs }) => {
         this.#renewFailures += 1;
+        this.#lastError = asError(error);
         publish("x.leader.renew-failed", () => ({
           election: this.name,
           id: this.id,
@@ -563,10 +576,12 @@ export class LeaderElection implements AsyncDisposable {
     if (this.#isBusy || hasTerm(this.#state))
       throw new ElectionBusyError(this.name, this.#isBusy ? "busy" : this.#state.name);
     this.#isBusy = true;
+    this.#stopWatchingNodes = this.#nodes.start();
   }
 
   #vacate(): void {
     this.#isBusy = false;
+    this.#stopWatchingNodes();
     if (!hasTerm(this.#state)) this.#move({ type: "ended" });
   }
 
@@ -638,31 +653,8 @@ export class LeaderElection implements AsyncDisposable {
     this.#events.emit("error", error);
     this.#isReporting = false;
   }
-
-  #logEvents(): void {
-    const { logger } = this.#options;
-    if (logger === undefined) return;
-    const own = { election: this.name, id: this.id };
-    this.on("elected", (term) => logger.info({ ...own, term: term.term }, "elected leader"));
-    this.on("lost", (facts) => logger.info({ ...own, ...facts }, "leadership ended"));
-    this.on("renewFailed", (facts) =>
-      logger.warn({ ...own, term: facts.term, remaining: facts.remaining, err: facts.error }, "renewal failed"),
-    );
-    this.on("overrun", (facts) => logger.error({ ...own, ...facts }, "task ran on without its lease"));
-    this.on("drainTimeout", (facts) => logger.warn({ ...own, ...facts }, "task did not end in time"));
-    this.on("taskError", (facts) => logger.error({ ...own, term: facts.term, err: facts.error }, "task failed"));
-    this.on("error", (error) => logger.warn({ ...own, err: error }, "failed, will be tried again"));
-  }
 }
 
-function callerSignal(options: { readonly signal?: AbortSignal | undefined }): AbortSignal | undefined {
-  checkKnown(options, { signal: true });
-  return abortSignal(options.signal);
-}
-
-/** By what is used of it: there may be two copies of redlock-core in one program. */
-function checkRedlock(given: Redlock | undefined): void {
-  if (typeof given?.options?.maxTtl === "number" && typeof given.acquire === "function") return;
-  // Not the value: a URL has a password in it.
-  throw new TypeError(`redlock must be a Redlock (of @x/redlock-core), got ${given === null ? "null" : typeof given}`);
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
 }

@@ -21,6 +21,11 @@ export type LossReason =
   /** The task of `run()` returned. */
   | "task-ended";
 
+/** Somebody asked for it; every other end is a failure. */
+export function wasAskedFor(reason: LossReason): boolean {
+  return reason !== "renew-deadline" && reason !== "suspended" && reason !== "lost-to-other";
+}
+
 export type LeaderErrorCode =
   | "LEADERSHIP_LOST"
   | "ELECTION_STOPPED"
@@ -71,7 +76,7 @@ export class ElectionBusyError extends LeaderError {
   }
 }
 
-/** Fewer nodes than a quorum answered a read or write beside the lock. `cause` lists the nodes' errors. Try again. */
+/** Fewer nodes than a quorum answered a read or write beside the lock. `cause` lists the nodes with their errors. Try again. */
 export class QuorumSilentError extends LeaderError {
   readonly code = "QUORUM_SILENT" as const;
   readonly answered: number;

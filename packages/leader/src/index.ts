@@ -1,7 +1,7 @@
 /** Leader election on 1 to N Redis nodes. `@x/leader/scheduler` adds a scheduler. */
 export type { Cooldown } from "./cooldown.ts";
 export type { LeaderLogger, LeaderMessages } from "./diagnostics.ts";
-export { LeaderElection, type LeaderEvents, type LeaderHealth } from "./election.ts";
+export { LeaderElection, type LeaderHealth } from "./election.ts";
 export type { Unsubscribe } from "./emitter.ts";
 export {
   ElectionBusyError,
@@ -13,6 +13,7 @@ export {
   QuorumSilentError,
   UnknownScheduleError,
 } from "./errors.ts";
+export type { LeaderEvents } from "./events.ts";
 export type { LeaderTask } from "./lead.ts";
 export type { CooldownOptions, LeaderElectionOptions, WorkerRenewal } from "./options.ts";
 export type { LeaderInfo } from "./record.ts";

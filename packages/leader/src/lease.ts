@@ -5,7 +5,7 @@
  * believes longer than a node. A renewal that fails decides nothing: the next one may succeed; the loss is decided by the deadline,
  * or by `lost` when a quorum said that the lock is not ours.
  */
-import { type Clock, type Lock, LockHeldError, LockLostError, type Redlock } from "@x/redlock-core";
+import { type Clock, type Lock, LockHeldError, LockLostError, type Redlock, type Vote } from "@x/redlock-core";
 import { laterReading, type Reading, untilNextRenewalMs } from "./deadline.ts";
 import type { ResolvedOptions } from "./options.ts";
 import type { Readings } from "./readings.ts";
@@ -34,8 +34,11 @@ export interface Lease {
 }
 
 export interface LeaseSource {
-  /** Waits for the lock until `signal` aborts. Rejects when too few nodes have answered for a while: call it again. */
-  acquire(signal: AbortSignal): Promise<Lease>;
+  /**
+   * Waits for the lock until `signal` aborts; `refused` is called with the votes of each attempt that fails. Rejects when too few nodes have
+   * answered for a while: call it again.
+   */
+  acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease>;
   /** One attempt; undefined if another has it. */
   tryAcquire(signal: AbortSignal): Promise<Lease | undefined>;
   close(): Promise<void>;
@@ -45,16 +48,21 @@ export interface LeaseSource {
 export function localLeases(redlock: Redlock, options: ResolvedOptions, readings: Readings): LeaseSource {
   const own = { ttl: options.leaseDuration, autoExtend: false };
   return {
-    async acquire(signal: AbortSignal): Promise<Lease> {
+    async acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease> {
       const order = placeInLine(readings.clock);
-      for (;;) {
-        try {
-          const lock = await redlock.acquire(options.resource, { ...own, order, timeout: patienceMs(options), signal });
-          return new LocalLease(lock, options, readings);
-        } catch (error) {
-          if (!(error instanceof LockHeldError)) throw error;
+      const stopListening = redlock.on("wait", ({ resources, votes }) => {
+        if (resources[0] === options.resource) refused(votes);
+      });
+      try {
+        for (;;) {
+          const lock = await unlessHeld(
+            redlock.acquire(options.resource, { ...own, order, timeout: patienceMs(options), signal }),
+          );
+          if (lock !== undefined) return new LocalLease(lock, options, readings);
           signal.throwIfAborted();
         }
+      } finally {
+        stopListening();
       }
     },
     async tryAcquire(signal: AbortSignal): Promise<Lease | undefined> {
@@ -63,6 +71,15 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, readings
     },
     close: () => Promise.resolve(),
   };
+}
+
+async function unlessHeld(acquiring: Promise<Lock>): Promise<Lock | undefined> {
+  try {
+    return await acquiring;
+  } catch (error) {
+    if (error instanceof LockHeldError) return undefined;
+    throw error;
+  }
 }
 
 /**

@@ -146,7 +146,9 @@ export class Ledger {
       answered: answers.length,
       nodeCount: this.nodeCount,
       needed: this.quorum,
-      causes: replies.flatMap((reply) => (reply.ok ? [] : [reply.error])),
+      causes: replies.flatMap((reply) =>
+        reply.ok ? [] : [new Error(`${reply.node}: ${reply.error.message}`, { cause: reply.error })],
+      ),
     });
   }
 }

@@ -1,4 +1,5 @@
 /** Pure: options, defaults, and the relations between them. Resolved once into a frozen, complete object. */
+import type { Redlock } from "@x/redlock-core";
 import { integer, LONGEST_TEXT, optionalFunction, optionalInteger, share, show, text } from "./checks.ts";
 import type { Cooldown } from "./cooldown.ts";
 import type { LeaderLogger } from "./diagnostics.ts";
@@ -143,6 +144,13 @@ export function resolveOptions(given: LeaderElectionOptions, facts: OptionFacts)
   });
 }
 
+/** By what is used of it: there may be two copies of redlock-core in one program. */
+export function checkRedlock(given: Redlock | undefined): void {
+  if (typeof given?.options?.maxTtl === "number" && typeof given.acquire === "function") return;
+  // Not the value: a URL may have a password in it.
+  throw new TypeError(`redlock must be a Redlock (of @x/redlock-core), got ${given === null ? "null" : typeof given}`);
+}
+
 function checkRelations(durations: Durations, drift: number, facts: OptionFacts): void {
   const { leaseDuration, renewDeadline, retryPeriod } = durations;
   if (leaseDuration > facts.maxTtl) {
@@ -171,7 +179,7 @@ function resolveRenewal(given: LeaderElectionOptions["renewal"]): ResolvedOption
   if (typeof worker !== "object" || worker === null) {
     throw new TypeError(`renewal must be "main" or { worker: { redlock, maxBlock } }, got ${show(given)}`);
   }
-  checkKnown(given as { readonly worker: WorkerRenewal }, { worker: true }, "renewal");
+  checkKnown(given, { worker: true }, "renewal");
   checkKnown(worker, { redlock: true, maxBlock: true }, "renewal.worker");
   const redlock = worker.redlock instanceof URL ? worker.redlock.href : text("renewal.worker.redlock", worker.redlock);
   if (!URL.canParse(redlock))

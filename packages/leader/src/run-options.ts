@@ -68,3 +68,8 @@ function signalNames(given: unknown): readonly NodeJS.Signals[] {
   if (!isList) throw new TypeError(`stopOn must be an array of signal names, got ${show(given)}`);
   return [...(given as readonly NodeJS.Signals[])];
 }
+
+export function callerSignal(options: { readonly signal?: AbortSignal | undefined }): AbortSignal | undefined {
+  checkKnown(options, { signal: true });
+  return abortSignal(options.signal);
+}

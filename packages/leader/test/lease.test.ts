@@ -73,8 +73,8 @@ describe("a lease", () => {
         }),
       release: () => Promise.resolve(true),
     } as unknown as Lock;
-    const redlock = { acquire: () => Promise.resolve(lock) } as unknown as Redlock;
-    return localLeases(redlock, OPTIONS, readings).acquire(new AbortController().signal);
+    const redlock = { acquire: () => Promise.resolve(lock), on: () => () => undefined } as unknown as Redlock;
+    return localLeases(redlock, OPTIONS, readings).acquire(new AbortController().signal, () => undefined);
   }
 
   it("counts from the moment before the attempt that was granted", async () => {

@@ -22,7 +22,7 @@ describe("options", () => {
   let election: LeaderElection;
   let scheduler: LeaderScheduler;
   const task = (): void => undefined;
-  const as = <Options>(options: object): Options => options as Options;
+  const as = (options: object): never => options as never;
   beforeAll(() => {
     redlock = new Redlock([{ path: "/nowhere" }], { quarantine: false });
     election = new LeaderElection(redlock, { name: "x" });

@@ -17,19 +17,31 @@ describe("renewal from a worker thread", () => {
     await nodes[Symbol.asyncDispose]();
   });
 
-  function start(id: string, maxBlock?: number): Candidate {
+  function start(id: string, maxBlock?: number, quarantine = false): Candidate {
     const worker =
       maxBlock === undefined
         ? {}
         : { worker: { redlock: new URL("support/thread-redlock.ts", import.meta.url).href, maxBlock } };
     const threads = new URL("support/threads.mjs", import.meta.url).href;
     const candidate = new Candidate(
-      { paths: nodes.paths, name: "jobs", id, maxTtl: MAX_TTL, ...LEASE, ...worker },
-      { env: { LOCK_PATHS: nodes.paths.join(",") }, execArgv: ["--import", threads] },
+      { paths: nodes.paths, name: "jobs", id, maxTtl: MAX_TTL, quarantine, ...LEASE, ...worker },
+      {
+        env: { LOCK_PATHS: nodes.paths.join(","), LOCK_QUARANTINE: String(quarantine) },
+        execArgv: ["--import", threads],
+      },
     );
     candidates.push(candidate);
     return candidate;
   }
+
+  it("tells at once and once that its nodes are in quarantine", async () => {
+    const a = start("a", 60_000, true);
+    await a.next("ready");
+    const { remaining } = await a.next("quarantined");
+    expect(remaining).toBeGreaterThan(1);
+    await a.next("elected");
+    expect(a.all("quarantined").length).toBe(1);
+  });
 
   it("keeps the lease through a block of several leases", async () => {
     const a = start("a", 60_000);

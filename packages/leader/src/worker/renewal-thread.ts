@@ -147,5 +147,8 @@ function asError(error: unknown): Error {
 }
 
 watchBeats();
+redlock.on("wait", ({ resources, votes }) => {
+  if (current !== undefined && resources[0] === data.resource) tell({ type: "refused", id: current.id, votes });
+});
 parentPort?.on("message", (order: Order) => obey(order));
 tell({ type: "ready", id: 0 });

@@ -5,6 +5,7 @@
  * deadline the moment it runs again, and a beat that the event loop changes, so that the thread knows when it is blocked. Each
  * cell only grows; a reader that sees an old one beside a new one believes less, never more.
  */
+import type { Vote } from "@x/redlock-core";
 import type { Reading } from "../deadline.ts";
 
 export interface ThreadData {
@@ -36,6 +37,7 @@ export type Report =
   /** The thread takes orders. */
   | { readonly type: "ready"; readonly id: 0 }
   | { readonly type: "granted"; readonly id: number; readonly fencingToken: number; readonly token: string }
+  | { readonly type: "refused"; readonly id: number; readonly votes: readonly Vote[] }
   | { readonly type: "held"; readonly id: number }
   | { readonly type: "failed"; readonly id: number; readonly error: Error }
   | { readonly type: "renewed"; readonly id: number; readonly tookMs: number }

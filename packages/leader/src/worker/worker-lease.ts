@@ -6,6 +6,7 @@
  * whole process (SIGSTOP, a frozen cgroup): that stops the thread, too.
  */
 import { Worker } from "node:worker_threads";
+import type { Vote } from "@x/redlock-core";
 import { type Reading, remainingMs } from "../deadline.ts";
 import { type Lease, type LeaseSource, patienceMs, placeInLine, type RenewalListener } from "../lease.ts";
 import type { ResolvedOptions } from "../options.ts";
@@ -25,15 +26,19 @@ export function workerLeases(
   readings: Readings,
 ): LeaseSource {
   let thread: RenewalThread | undefined;
-  const acquire = async (wait: Wait | undefined, signal: AbortSignal): Promise<Lease | undefined> => {
+  const acquire = async (
+    wait: Wait | undefined,
+    signal: AbortSignal,
+    refused: Refused = () => undefined,
+  ): Promise<Lease | undefined> => {
     if (thread?.isDead !== false) thread = new RenewalThread(options, worker, readings);
-    return thread.acquire(wait, signal);
+    return thread.acquire(wait, signal, refused);
   };
   return {
-    async acquire(signal: AbortSignal): Promise<Lease> {
+    async acquire(signal: AbortSignal, refused: Refused): Promise<Lease> {
       const wait = { order: placeInLine(readings.clock), timeout: patienceMs(options) };
       for (;;) {
-        const lease = await acquire(wait, signal);
+        const lease = await acquire(wait, signal, refused);
         if (lease !== undefined) return lease;
       }
     },
@@ -41,6 +46,8 @@ export function workerLeases(
     close: async () => thread?.close(),
   };
 }
+
+type Refused = (votes: readonly Vote[]) => void;
 
 class RenewalThread {
   readonly #options: ResolvedOptions;
@@ -50,7 +57,7 @@ class RenewalThread {
   readonly #exited: Promise<unknown>;
   readonly #ready = deferred<Error | undefined>();
   #count = 0;
-  #acquiring: { readonly id: number; readonly answer: Deferred<Report | Error> } | undefined;
+  #acquiring: { readonly id: number; readonly answer: Deferred<Report | Error>; readonly refused: Refused } | undefined;
   #lease: WorkerLease | undefined;
   #isDead = false;
   #attended = 0;
@@ -101,17 +108,17 @@ class RenewalThread {
     }
   }
 
-  acquire(wait: Wait | undefined, signal: AbortSignal): Promise<WorkerLease | undefined> {
-    return this.attend(this.#acquire(wait, signal));
+  acquire(wait: Wait | undefined, signal: AbortSignal, refused: Refused): Promise<WorkerLease | undefined> {
+    return this.attend(this.#acquire(wait, signal, refused));
   }
 
-  async #acquire(wait: Wait | undefined, signal: AbortSignal): Promise<WorkerLease | undefined> {
+  async #acquire(wait: Wait | undefined, signal: AbortSignal, refused: Refused): Promise<WorkerLease | undefined> {
     const failure = await abortable(this.#ready.promise, signal);
     if (failure !== undefined) throw failure;
     this.#count += 1;
     const id = this.#count;
     const answer = deferred<Report | Error>();
-    this.#acquiring = { id, answer };
+    this.#acquiring = { id, answer, refused };
     this.order({ type: "acquire", id, wait, monotonicMs: this.#readings.clock.monotonicMs() });
     try {
       const report = await abortable(answer.promise, signal);
@@ -144,8 +151,10 @@ class RenewalThread {
 
   #receive(report: Report): void {
     if (report.type === "ready") this.#ready.resolve(undefined);
-    else if (report.id === this.#acquiring?.id) this.#acquiring.answer.resolve(report);
-    else if (report.id === this.#lease?.id) this.#lease.receive(report);
+    else if (report.id === this.#acquiring?.id) {
+      if (report.type === "refused") this.#acquiring.refused(report.votes);
+      else this.#acquiring.answer.resolve(report);
+    } else if (report.id === this.#lease?.id) this.#lease.receive(report);
   }
 
   #die(error: Error): void {

@@ -24,6 +24,8 @@ election.on("error", (error) => process.stderr.write(`${String(error)}\n`));
 election.on("elected", (term) => tell({ type: "elected", term: term.term, at: Date.now() }));
 election.on("lost", ({ term, reason }) => tell({ type: "lost", term, reason, at: Date.now() }));
 
+election.on("quarantined", ({ remaining }) => tell({ type: "quarantined", remaining }));
+
 const running = election.run(
   async (term) => {
     current = term;

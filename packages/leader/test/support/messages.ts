@@ -19,6 +19,7 @@ export type CandidateMessage =
   | { readonly type: "lost"; readonly term: number; readonly reason: string; readonly at: number }
   | { readonly type: "worked"; readonly term: number; readonly at: number }
   | { readonly type: "unblocked"; readonly isCurrent: boolean; readonly at: number }
+  | { readonly type: "quarantined"; readonly remaining: number }
   | { readonly type: "done"; readonly at: number };
 
 export type CandidateOrder = { readonly type: "block"; readonly ms: number } | { readonly type: "stop" };

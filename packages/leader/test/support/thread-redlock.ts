@@ -3,5 +3,6 @@ import type { Redlock } from "@x/redlock-core";
 import { connect } from "./redis.ts";
 
 export default function redlock(): Redlock {
-  return connect((process.env["LOCK_PATHS"] ?? "").split(","));
+  const { LOCK_PATHS = "", LOCK_QUARANTINE } = process.env;
+  return connect(LOCK_PATHS.split(","), { quarantine: LOCK_QUARANTINE === "true" });
 }

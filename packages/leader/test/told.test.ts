@@ -1,0 +1,138 @@
+/** What an election tells of its nodes and its losses, to a logger and by `health()`. */
+import { LeaderElection, type LeaderElectionOptions, type LeaderEvents, type LeaderLogger } from "@x/leader";
+import { Redlock } from "@x/redlock-core";
+import { afterEach, describe, expect, it } from "vitest";
+import { LEASE, type Nodes, startNodes } from "./support/redis.ts";
+
+interface Line {
+  readonly level: keyof LeaderLogger;
+  readonly message: string;
+  readonly facts: object;
+}
+
+describe("an election", () => {
+  let nodes: Nodes;
+  let lines: Line[] = [];
+  const elections: LeaderElection[] = [];
+  afterEach(async () => {
+    await Promise.all(elections.splice(0).map((election) => election.stop({ drainTimeout: 0 })));
+    await nodes[Symbol.asyncDispose]();
+    lines = [];
+  });
+
+  const log =
+    (level: Line["level"]) =>
+    (facts: object, message: string): void =>
+      void lines.push({ level, message, facts });
+  const logger: LeaderLogger = { debug: log("debug"), info: log("info"), warn: log("warn"), error: log("error") };
+  const logged = (): string[] => lines.map(({ level, message }) => `${level}: ${message}`);
+
+  function candidate(redlock: Redlock, options: Partial<LeaderElectionOptions> = {}): LeaderElection {
+    const election = new LeaderElection(redlock, {
+      name: "told",
+      ...LEASE,
+      cooldown: { initial: 10 },
+      logger,
+      ...options,
+    });
+    elections.push(election);
+    return election;
+  }
+
+  const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+  it("tells at once and once that its nodes are in quarantine", async () => {
+    nodes = await startNodes(3);
+    const election = candidate(nodes.redlock({ ttl: 2_500, maxTtl: 2_500, quarantine: true }));
+    const told: LeaderEvents["quarantined"][] = [];
+    election.on("quarantined", (facts) => told.push(facts));
+    const startedMs = performance.now();
+    const campaigning = election.campaign();
+    await expect.poll(() => told.length).toBe(1);
+    expect(performance.now() - startedMs).toBeLessThan(2_000);
+    expect(told[0]?.remaining).toBeLessThan(4_000);
+    expect(election.health().lastError?.message).toMatch(/^nodes may vote again in \d+ ms: a leader is possible then$/);
+    await using term = await campaigning;
+    expect(term.isCurrent()).toBe(true);
+    expect(election.health().lastError).toBeUndefined();
+    expect(lines.map(({ level, message }) => [level, message.replace(/\d+/, "N")])).toEqual([
+      ["info", "nodes may vote again in N ms: a leader is possible then"],
+      ["info", "elected leader"],
+    ]);
+  });
+
+  it("tells at once and once that a node refuses its password, and keeps the reason for whoever gave up", async () => {
+    nodes = await startNodes(1);
+    const [server] = nodes.servers;
+    await server?.call("CONFIG", "SET", "requirepass", "right");
+    const redlock = new Redlock([{ path: server?.path ?? "", password: "wrong" }], { ttl: 3_000, maxTtl: 3_000 });
+    const election = candidate(redlock);
+    const gaveUp = new Error("gave up");
+    await expect(election.leader()).rejects.toThrow(/sock: not connected: WRONGPASS/);
+    const controller = new AbortController();
+    const campaigning = election.campaign({ signal: controller.signal });
+    await expect.poll(() => logged()).toEqual(["warn: lock node is down"]);
+    expect(lines[0]?.facts).toMatchObject({ election: "told", node: server?.path });
+    await pause(1_500);
+    controller.abort(gaveUp);
+    await expect(campaigning).rejects.toBe(gaveUp);
+    expect(logged()).toEqual(["warn: lock node is down"]);
+    expect(election.health().lastError?.message).toMatch(/sock: .*WRONGPASS/);
+    await redlock.close();
+  });
+
+  it("tells of a node that was down before it campaigned, and again when it goes down again", async () => {
+    nodes = await startNodes(1);
+    const [server] = nodes.servers;
+    const redlock = nodes.redlock();
+    await server?.kill();
+    await redlock.inspect("anything");
+    const election = candidate(redlock);
+    const down: string[] = [];
+    election.on("nodeDown", ({ node, error }) => down.push(`${node}: ${error.message}`));
+    const over = new AbortController();
+    const running = election.run((term) => new Promise((resolve) => term.signal.addEventListener("abort", resolve)), {
+      signal: over.signal,
+    });
+    await expect.poll(() => down).toEqual([expect.stringContaining("not connected")]);
+    await server?.start();
+    await expect.poll(() => election.isLeader(), { timeout: 20_000 }).toBe(true);
+    expect([down.length, election.health().lastError]).toEqual([1, undefined]);
+    await server?.kill();
+    await expect.poll(() => down.length).toBe(2);
+    await expect.poll(() => logged(), { timeout: 10_000 }).toContain("warn: leadership ended");
+    over.abort();
+    await running;
+  });
+
+  it("logs a loss that was asked for at info", async () => {
+    nodes = await startNodes(1);
+    const election = candidate(nodes.redlock());
+    const term = await election.campaign();
+    await term.resign();
+    expect(logged()).toEqual(["info: elected leader", "info: leadership ended"]);
+  });
+
+  it.each([
+    [0, []],
+    [100, ["error: task ran on without its lease"]],
+    [1_300, ["error: task still runs without its lease", "error: task ran on without its lease"]],
+  ])("logs a task that outlives its lease by %i ms in %j", async (ms, expected) => {
+    nodes = await startNodes(1);
+    const election = candidate(nodes.redlock());
+    const over = new AbortController();
+    const running = election.run(
+      async (term) => {
+        await new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+        if (ms > 0) await pause(ms);
+        over.abort();
+      },
+      { signal: over.signal },
+    );
+    await expect.poll(() => election.isLeader()).toBe(true);
+    await nodes.redlock().forceRelease("leader:told");
+    await running;
+    expect(logged().filter((line) => line.startsWith("error"))).toEqual(expected);
+    expect(logged()).toContain("warn: leadership ended");
+  });
+});
