@@ -59,6 +59,7 @@ class Acquisition {
   #order: number;
   #place: Place | undefined;
   #waiter: Waiter | undefined;
+  #hasStoodInLine = false;
   #attempts = 0;
   #corrections = 0;
   #isCorrecting = false;
@@ -124,6 +125,8 @@ class Acquisition {
   async #standInLine(wait: Promise<void>): Promise<void> {
     const { hints } = this.#context;
     void hints.open();
+    if (!this.#hasStoodInLine) this.#engine.events.tell("wait", () => ({ ...this.#facts(), votes: [] }));
+    this.#hasStoodInLine = true;
     await wait;
     if (hints.isOpen) this.#waiter ??= new Waiter(this.#engine, hints, this.#order);
   }
@@ -253,8 +256,10 @@ class Acquisition {
       this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome: "cancelled", votes: this.#votes }));
       return reason === "signal" ? this.#options.signal?.reason : new RedlockClosedError(resources);
     }
+    const heldHere = resources.filter((resource) => this.#context.queues.holds(resource));
     const own = { votes: this.#votes, refusal: this.#refusal };
-    const { votes, refusal } = this.#attempts > 0 ? own : (this.#place?.queue.noted ?? own);
+    const noted = heldHere.length > 0 ? undefined : this.#place?.queue.noted;
+    const { votes, refusal } = this.#attempts > 0 ? own : (noted ?? own);
     const facts: AttemptFacts = {
       resources,
       votes,
@@ -262,6 +267,7 @@ class Acquisition {
       quorum: this.#engine.quorum,
       attempts: this.#attempts,
       elapsedMs: this.#engine.clock.monotonicMs() - this.#started.monotonicMs,
+      heldHere,
     };
     const outcome = refusal === "unreachable" ? "unreachable" : "held";
     this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome, votes }));

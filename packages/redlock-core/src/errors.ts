@@ -32,7 +32,7 @@ export abstract class RedlockError extends Error {
   }
 }
 
-/** Somebody else had the resource until the time for waiting was over. Not a fault: try later, or skip. */
+/** Somebody else had the resource, or another lock of this process, until the time for waiting was over. Not a fault: try later, or skip. */
 export class LockHeldError extends RedlockError {
   readonly code = "LOCK_HELD" as const;
   /** Which of the resources was held. */
@@ -43,7 +43,9 @@ export class LockHeldError extends RedlockError {
   constructor(facts: AttemptFacts) {
     const held = facts.votes.find((vote) => vote.vote === "held");
     const resource = held?.resource ?? String(facts.resources[0]);
-    super(`lock "${resource}" is held by another: ${describe(facts)}`, facts.resources);
+    const isOurs = facts.heldHere?.includes(resource) === true;
+    const holder = isOurs ? "this process (locks are not reentrant)" : "another";
+    super(`lock "${resource}" is held by ${holder}: ${describe(facts)}`, facts.resources);
     this.resource = resource;
     this.votes = facts.votes;
     this.attempts = facts.attempts;
@@ -84,22 +86,23 @@ export type LossReason =
   /** The handle was released, or its `Redlock` closed. */
   | "released";
 
-/** The lock is not, or no longer, held by this handle. The reason of `lock.signal`. */
+type LossFacts =
+  | { readonly reason: LossReason; readonly heldMs: number }
+  | { readonly reason: "too-short"; readonly leftMs: number; readonly neededMs: number };
+
+/** The lock is not, or no longer, held by this handle, or not for long enough. The reason of `lock.signal`. */
 export class LockLostError extends RedlockError {
   readonly code = "LOCK_LOST" as const;
-  readonly reason: LossReason;
+  /** `too-short`: the lock is held, but for less time than `assertHeld` was to see to. */
+  readonly reason: LossReason | "too-short";
   readonly fencingToken: number;
 
-  constructor(facts: {
-    readonly resources: readonly string[];
-    readonly reason: LossReason;
-    readonly fencingToken: number;
-    readonly heldMs: number;
-  }) {
-    super(
-      `lock ${quoted(facts.resources)} is lost (${facts.reason}) after ${Math.round(facts.heldMs)} ms, fencing token ${facts.fencingToken}`,
-      facts.resources,
-    );
+  constructor(facts: LossFacts & { readonly resources: readonly string[]; readonly fencingToken: number }) {
+    const what =
+      facts.reason === "too-short"
+        ? `has ${Math.floor(facts.leftMs)} ms left, ${facts.neededMs} needed`
+        : `is lost (${facts.reason}) after ${Math.round(facts.heldMs)} ms, fencing token ${facts.fencingToken}`;
+    super(`lock ${quoted(facts.resources)} ${what}`, facts.resources);
     this.reason = facts.reason;
     this.fencingToken = facts.fencingToken;
   }
@@ -121,9 +124,12 @@ export interface AttemptFacts {
   readonly quorum: number;
   readonly attempts: number;
   readonly elapsedMs: number;
+  /** Those of the resources that a lock of this process has. */
+  readonly heldHere?: readonly string[];
 }
 
 function describe(facts: AttemptFacts): string {
+  if (facts.attempts === 0 && facts.votes.length === 0) return `waited ${Math.round(facts.elapsedMs)} ms`;
   const granted = facts.votes.filter((vote) => vote.vote === "granted").length;
   const attempts = facts.attempts === 1 ? "1 attempt" : `${facts.attempts} attempts`;
   return `${granted} of ${facts.nodeCount} nodes granted, ${facts.quorum} needed (${attempts}, ${Math.round(facts.elapsedMs)} ms)`;

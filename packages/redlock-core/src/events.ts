@@ -17,7 +17,10 @@ export interface RedlockEvents {
     readonly fencingToken?: number;
     readonly votes?: readonly Vote[];
   };
-  /** An acquisition was refused and waits. */
+  /**
+   * An acquisition was refused and waits. Once per call also where it waits for another of this process, before anything is asked:
+   * there are no `votes` then.
+   */
   wait: {
     readonly resources: readonly string[];
     readonly attempts: number;

@@ -17,7 +17,11 @@ import { type LeaseEnd, laterEnd, remainingMs, renewAfterMs, renewRetryMs, renew
 type State =
   | { readonly kind: "held"; readonly end: LeaseEnd; readonly renewAtMs: number; readonly isExtending: boolean }
   | { readonly kind: "lost"; readonly reason: LossReason; readonly error: LockLostError }
-  | { readonly kind: "released"; readonly confirmed: Promise<boolean> };
+  | {
+      readonly kind: "released";
+      readonly confirmed: Promise<boolean>;
+      readonly lostBefore?: LockLostError | undefined;
+    };
 
 const MAX_MANUAL_TRIES = 3;
 
@@ -76,7 +80,8 @@ export class Holding implements LockKeeper, LocalHolder {
   get signal(): AbortSignal {
     this.#controller ??= new AbortController();
     this.remaining();
-    if (this.#state.kind === "lost") this.#controller.abort(this.#state.error);
+    const loss = this.#loss;
+    if (loss !== undefined) this.#controller.abort(loss);
     return this.#controller.signal;
   }
 
@@ -131,9 +136,9 @@ export class Holding implements LockKeeper, LocalHolder {
       this.#tellRelease(isConfirmed, heldMs);
       return isConfirmed;
     });
-    const wasLost = this.#state.kind === "lost";
-    this.#state = { kind: "released", confirmed };
-    if (!wasLost) this.#forget();
+    const lostBefore = this.#loss;
+    this.#state = { kind: "released", confirmed, lostBefore };
+    if (lostBefore === undefined) this.#forget();
     return confirmed;
   }
 
@@ -176,6 +181,11 @@ export class Holding implements LockKeeper, LocalHolder {
     const { resources } = this;
     const { fencingToken } = this.#grant;
     return new LockLostError({ resources, fencingToken, reason, heldMs: this.#heldMs() });
+  }
+
+  get #loss(): LockLostError | undefined {
+    if (this.#state.kind === "lost") return this.#state.error;
+    return this.#state.kind === "released" ? this.#state.lostBefore : undefined;
   }
 
   async #extendOnce(ttlMs: number, timeoutMs: number): Promise<ExtendResult> {

@@ -36,6 +36,11 @@ export class LocalQueues {
     return this.#queues.get(resource)?.holder;
   }
 
+  /** Whether a lock of this process has the resource now. */
+  holds(resource: string): boolean {
+    return (this.holderOf(resource)?.remaining() ?? 0) > 0;
+  }
+
   /** Nobody holds the resource or waits for it. */
   forget(queue: LocalQueue): void {
     if (this.#queues.get(queue.resource) === queue) this.#queues.delete(queue.resource);

@@ -64,15 +64,19 @@ export class Lock implements AsyncDisposable {
   }
 
   /**
-   * Throws `LockLostError` unless the lock is held for at least `minRemaining` ms more (default 0, an integer ≥ 0). For use right
-   * before a side effect.
+   * Throws `LockLostError` unless the lock is held for at least `minRemaining` ms more (default 0). Its `reason` is `too-short` if
+   * the lock is held, but for less. For use right before a side effect.
    */
   assertHeld(minRemaining = 0): void {
-    if (typeof minRemaining !== "number")
-      throw new TypeError(`minRemaining must be a number, got ${String(minRemaining)}`);
-    if (!(minRemaining >= 0)) throw new RangeError(`minRemaining must be >= 0, got ${minRemaining}`);
-    const remaining = this.remaining();
-    if (remaining <= 0 || remaining < minRemaining) throw this.#keeper.lostError(this.#keeper.lossReason ?? "expired");
+    if (!(typeof minRemaining === "number" && minRemaining >= 0)) {
+      const rule = `minRemaining must be a number >= 0 (ms), got ${String(minRemaining)}`;
+      throw typeof minRemaining === "number" ? new RangeError(rule) : new TypeError(rule);
+    }
+    const leftMs = this.remaining();
+    if (leftMs <= 0) throw this.#keeper.lostError(this.#keeper.lossReason ?? "expired");
+    if (leftMs >= minRemaining) return;
+    const { resources, fencingToken } = this;
+    throw new LockLostError({ resources, fencingToken, reason: "too-short", leftMs, neededMs: minRemaining });
   }
 
   /**

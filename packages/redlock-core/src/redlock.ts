@@ -245,6 +245,14 @@ export class Redlock implements AsyncDisposable {
     return this.#engine.events.on(name, listener);
   }
 
+  /**
+   * The `order` of somebody who asked when this process's wall clock showed `wallMs`: the place in line by the clocks of the nodes, as
+   * far as refusals have told how far this one is off.
+   */
+  orderAt(wallMs: number): number {
+    return this.#engine.sightings.order(wallMs);
+  }
+
   /** The lock's own key on each node. */
   lockKey(resource: string): string {
     return lockKeyOf(this.#engine.keyPrefix, resource);

@@ -164,6 +164,16 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(signal.aborted).toBe(true);
   });
 
+  it.each(["before", "after"])("shows that it was lost if its signal is first read %s the release", async (when) => {
+    const lock = await openRedlock(servers).acquire(`lost ${when}`, { ttl: 100 });
+    await delay(150);
+    if (when === "before") expect(lock.signal.aborted).toBe(true);
+    expect(await lock.release()).toBe(false);
+    expect(lock.signal.aborted).toBe(true);
+    expect(lock.signal.reason).toMatchObject({ code: "LOCK_LOST", reason: "expired" });
+    expect(await lock.release()).toBe(false);
+  });
+
   it("ends an auto-extended lock at maxHold", async () => {
     const redlock = openRedlock(servers);
     const lock = await redlock.acquire("capped", { ttl: 1_000, autoExtend: true, maxHold: 1_500 });
@@ -216,10 +226,16 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(await errorOf(lock.extend())).toMatchObject({ code: "LOCK_LOST", reason: "released" });
   });
 
-  it("asserts the time that a side effect needs", async () => {
+  it("asserts the time that a side effect needs, and says how much is left", async () => {
     const lock = await openRedlock(servers).acquire("needs", { ttl: 1_000 });
     expect(() => lock.assertHeld(500)).not.toThrow();
-    expect(() => lock.assertHeld(1_000)).toThrow(LockLostError);
+    const error = await errorOf((async () => lock.assertHeld(60_000))());
+    expect(error).toBeInstanceOf(LockLostError);
+    expect(error).toMatchObject({ code: "LOCK_LOST", reason: "too-short", fencingToken: lock.fencingToken });
+    expect((error as Error).message).toMatch(/^lock "needs" has \d{3} ms left, 60000 needed$/);
+    expect(lock.signal.aborted).toBe(false);
+    expect(lock.isHeld()).toBe(true);
+    expect(() => lock.assertHeld(-1)).toThrow("minRemaining must be a number >= 0 (ms), got -1");
     expect(() => lock.assertHeld(-1)).toThrow(RangeError);
     expect(() => lock.assertHeld("1" as never)).toThrow(TypeError);
     await lock.release();

@@ -263,6 +263,68 @@ describe("a waiter", () => {
     expect((error as QuorumUnreachableError).votes).not.toHaveLength(0);
   });
 
+  it.each([1, 2])("of the process that has the lock is told so: %i of them", async (count) => {
+    const redlock = openRedlock(await startNodes(1));
+    const events: RedlockEvents["acquire"][] = [];
+    await redlock.using("same", async () => {
+      redlock.on("acquire", (event) => events.push(event));
+      const nested = Array.from({ length: count }, () =>
+        errorOf(redlock.using("same", () => undefined, { timeout: 200 })),
+      );
+      for (const error of await Promise.all(nested)) {
+        expect(error).toBeInstanceOf(LockHeldError);
+        expect(error).toMatchObject({ resource: "same", attempts: 0, votes: [] });
+        expect((error as Error).message).toMatch(
+          /^lock "same" is held by this process \(locks are not reentrant\): waited \d+ ms$/,
+        );
+      }
+    });
+    expect(events.map(({ outcome }) => outcome)).toEqual(Array.from({ length: count }, () => "held"));
+  });
+
+  it("of the process that has the lock is told so, also after that process had waited for another", async () => {
+    const servers = await startNodes(1);
+    const [redlock, other] = [openRedlock(servers), openRedlock(servers)];
+    const theirs = await other.acquire("handed over");
+    const ours = redlock.acquire("handed over");
+    const behind = errorOf(redlock.acquire("handed over", { timeout: 700 }));
+    await delay(200);
+    await theirs.release();
+    expect((await ours).isHeld()).toBe(true);
+    expect(((await behind) as Error).message).toContain("is held by this process");
+  });
+
+  it("of the process that has the lock is told so, also after an attempt, for the resource that it has", async () => {
+    const servers = await startNodes(1);
+    const [redlock, other] = [openRedlock(servers), openRedlock(servers)];
+    await redlock.acquire("ours");
+    await other.acquire("theirs");
+    const messageOf = async (resources: readonly string[]): Promise<string> =>
+      ((await errorOf(redlock.acquire(resources, { timeout: 0 }))) as Error).message;
+    expect(await messageOf(["ours"])).toMatch(
+      /^lock "ours" is held by this process \(locks are not reentrant\): 0 of 1 nodes granted, 1 needed \(1 attempt/,
+    );
+    expect(await messageOf(["free", "ours"])).toContain('"ours" is held by this process');
+    expect(await messageOf(["theirs", "ours"])).toContain('"theirs" is held by another');
+  });
+
+  it("of the process that has the lock tells that it waits, once", async () => {
+    const redlock = openRedlock(await startNodes(1));
+    const waits: RedlockEvents["wait"][] = [];
+    redlock.on("wait", (event) => waits.push(event));
+    const lock = await redlock.acquire("told");
+    const waiting = [1, 2].map(async () => {
+      const next = await redlock.acquire("told");
+      await delay(20);
+      await next.release();
+    });
+    expect(waits).toHaveLength(2);
+    await lock.release();
+    await Promise.all(waiting);
+    const wait = { resources: ["told"], attempts: 0, votes: [] };
+    expect(waits).toMatchObject([wait, wait]);
+  });
+
   it("whose time was too short for the last answers is told that the lock is held, not that the nodes failed", async () => {
     const [server] = await startNodes(1);
     const proxy = await startProxy({ path: server?.path ?? "" });
