@@ -23,6 +23,8 @@ export interface LockRules {
   readonly lua: string;
   /** Stands before the key in the name of its lock. */
   readonly prefix: string;
+  /** No lock has a name that begins so. */
+  readonly reserved: string;
   readonly ttlMs: number;
   readonly fenceTtlMs: number;
 }
@@ -63,8 +65,10 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
     `local NEAR, FAR, MAX_KEY, MAX_KEYS = ${rules.nearMs}, ${rules.farMs}, ${MAX_KEY_BYTES}, ${MAX_KEYS}`,
     locks === undefined
-      ? "local lockIfFree, unlockIfUnwanted, LOCK_PREFIX, LOCK_TTL, FENCE_TTL"
-      : `local LOCK_PREFIX, LOCK_TTL, FENCE_TTL = ${luaString(locks.prefix)}, ${locks.ttlMs}, ${locks.fenceTtlMs}\n${locks.lua}`,
+      ? "local lockIfFree, unlockIfUnwanted, LOCK_PREFIX, RESERVED, LOCK_TTL, FENCE_TTL"
+      : `local LOCK_PREFIX, RESERVED = ${luaString(locks.prefix)}, ${luaString(locks.reserved)}
+local LOCK_TTL, FENCE_TTL = ${locks.ttlMs}, ${locks.fenceTtlMs}
+${locks.lua}`,
     asFunction("bullPromote", bull.promote.lua),
     asFunction("bullMoveToActive", bull.moveToActive.lua),
     laneLibrary,

@@ -108,7 +108,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     options: ExclusiveWorkerOptions<Data, Name>,
     backendFactory?: object,
   ) {
-    const resolved = resolveOptions(options);
+    const resolved = resolveOptions(name, options);
     const bullScripts = checkScripts(installedScripts());
     const redlock = resolved.redlock ?? ownRedlock(options, resolved.lockTtl);
     const isByHand = (processor ?? null) === null;
@@ -179,7 +179,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * No further job of this key is started, in any process, until `resumeKey`; the one that runs goes on. Resolves false if the key
+   * No job of this key is started from now on, in any process, until `resumeKey`; one that runs goes on. A job that has the key
+   * and does not run (it was chosen, waits for its retry or its lock, or has stalled) goes first afterwards. Resolves false if the key
    * was paused already. Plain code is not kept out: lock the key's resource for that.
    */
   async pauseKey(key: string, reason = "paused by an operator"): Promise<boolean> {
@@ -189,7 +190,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return isNew;
   }
 
-  /** Ends a pause, or the halt after a failed job. Resolves false if the key was not paused. */
+  /**
+   * Ends a pause, or the halt after a failed job: to run that one again before the others, retry it first (`job.retry()`). Resolves
+   * false if the key was not paused.
+   */
   async resumeKey(key: string): Promise<boolean> {
     assertKey(key);
     const wasPaused = (await this.#lane.operate("resume", key)) === 1;
@@ -220,12 +224,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * until you release it. Waits up to `timeout` ms (default `lockWait`). Undefined for a job without a key.
    */
   async lockJob(job: Job<Data, Result, Name>, options: { readonly timeout?: number } = {}): Promise<Lock | undefined> {
-    const { pin } = this.#arrivalOf(job);
-    if (pin.kind === "fault") throw new JobKeyError(String(job.id), pin.fault);
-    if (pin.kind === "none") return undefined;
-    const { lockTtl, lockWait, resourceOf } = this.#options;
+    const keys = this.#keysOf(job, this.#arrivalOf(job));
+    if (keys.length === 0) return undefined;
+    const { lockTtl, lockWait } = this.#options;
     const timeout = options.timeout ?? lockWait;
-    return await this.redlock.acquire(pin.keys.map(resourceOf), { ttl: lockTtl, timeout, autoExtend: true });
+    return await this.redlock.acquire(this.#resourcesOf(job, keys), { ttl: lockTtl, timeout, autoExtend: true });
   }
 
   /** As BullMQ's, for jobs that you run yourself: see `lockJob`. */
@@ -270,14 +273,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     signal?: AbortSignal,
   ): Promise<Result> {
     const arrival = this.#arrivalOf(job);
-    const { pin, sent, order } = arrival;
-    const jobId = String(job.id);
-    if (pin.kind === "fault") throw new JobKeyError(jobId, pin.fault);
-    const keys = pin.kind === "none" ? [] : pin.keys;
-    const { lockDuration: lockDurationMs, resourceOf } = this.#options;
-    const resources = keys.map((key) => resourceOf(key));
+    const { sent, order } = arrival;
+    const keys = this.#keysOf(job, arrival);
+    const resources = this.#resourcesOf(job, keys);
+    const { lockDuration: lockDurationMs } = this.#options;
     const run = new Run(
-      { jobId, token, keys, resources, order: order ?? Math.floor(sent.wallMs * 1_000), lockDurationMs, sent },
+      { jobId: String(job.id), token, keys, resources, order, lockDurationMs, sent },
       this.#clock,
       this.#onLost,
     );
@@ -311,12 +312,22 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 
   /** The lock that was taken with the job. */
   #claim(run: Run, signal: AbortSignal | undefined): HeldKeys | undefined {
-    const lock = this.#scriptLocks?.claim(run.jobId);
+    const lock = this.#granted(run);
     if (lock === undefined) return undefined;
     this.#wakes.delete(run.jobId);
     if (signal?.aborted !== true) return this.#holds(run, lock, 0);
     this.#inFlight.follow(lock.release());
     return undefined;
+  }
+
+  #granted(run: Run): Lock | undefined {
+    try {
+      return this.#scriptLocks?.claim(run.jobId);
+    } catch (error) {
+      // The Redlock was closed by its user: who asks it for a lock is told.
+      if (error instanceof RedlockError) return undefined;
+      throw error;
+    }
   }
 
   #holds(run: Run, lock: Lock, waitMs: number): HeldKeys {
@@ -329,7 +340,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   #lockAhead(run: Run): void {
     const [key] = run.keys;
     if (key === undefined) return;
-    const order = Math.floor(this.#clock.wallMs() * 1_000);
+    const order = this.redlock.orderAt(this.#clock.wallMs());
     const lock = this.redlock
       .tryAcquire(run.resources, { ttl: this.#options.lockTtl, order, autoExtend: true })
       .catch(() => null);
@@ -369,7 +380,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     } catch (error) {
       if (run.lost !== undefined) throw new DelayedError(run.lost.message);
       // Cancelled by the user, or names that cannot be locked together: the job's own failure.
-      if (signal?.aborted === true || !(error instanceof RedlockError)) throw error;
+      if (signal?.aborted === true) throw error instanceof Error ? error : new Error(`cancelled: ${String(error)}`);
+      if (!(error instanceof RedlockError)) throw error;
       if (error instanceof LockHeldError) return await this.#yield(run, job, error.resource);
       this.emit("error", error);
       return await this.#yield(run, job);
@@ -382,18 +394,23 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    */
   async #acquire(run: Run, signal: AbortSignal | undefined): Promise<Lock> {
     const { lockTtl: ttl, lockWait: timeout } = this.#options;
-    const options = { ttl, order: run.order, autoExtend: true, ...(signal === undefined ? {} : { signal }) };
+    const options = { ttl, autoExtend: true, ...(signal === undefined ? {} : { signal }) };
     const startedMs = this.#clock.monotonicMs();
     for (;;) {
       try {
-        const lock = await this.redlock.tryAcquire(run.resources, options);
-        return lock ?? (await this.redlock.acquire(run.resources, { ...options, timeout }));
+        const lock = await this.redlock.tryAcquire(run.resources, { ...options, order: this.#orderOf(run) });
+        return lock ?? (await this.redlock.acquire(run.resources, { ...options, order: this.#orderOf(run), timeout }));
       } catch (error) {
         const isLate = this.#clock.monotonicMs() - startedMs > UNREACHABLE_WAIT_MS;
         if (!(error instanceof QuorumUnreachableError) || isLate) throw error;
         await this.#pause(UNREACHABLE_PAUSE_MS);
       }
     }
+  }
+
+  /** A refusal tells how far this process's clock is off, so it is asked for anew each time. */
+  #orderOf(run: Run): number {
+    return run.order ?? this.redlock.orderAt(run.askedMs);
   }
 
   #pause(ms: number): Promise<void> {
@@ -407,7 +424,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * DelayedError as a sign that the job was moved, and fetches the next one.
    */
   async #yield(run: Run, job: Job<Data, Result, Name>, held?: string): Promise<never> {
-    const { jobId, token, order } = run;
+    const { jobId, token } = run;
+    const order = this.#orderOf(run);
     const delayMs = held === undefined ? UNREACHABLE_RETRY_MS : this.#options.recheckInterval;
     try {
       const dueMs = Math.floor(this.#clock.wallMs()) + delayMs;
@@ -446,14 +464,13 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     for (let attempt = 1; this.#mustConfirm(run); attempt++) {
       const ageMs = run.ageMs();
       const sent = readClock(this.#clock);
-      const isOurs =
-        attempt <= CONFIRM_ATTEMPTS && run.lost === undefined && (await this.#extendLock(job, run.token, lockDuration));
+      const isOurs = attempt <= CONFIRM_ATTEMPTS && (await this.#extendLock(job, run.token, lockDuration));
       if (!isOurs) {
         run.loseJobLock();
         tell("stale", () => ({ ...this.#about(run), ageMs }));
         throw new DelayedError(`job ${run.jobId} was taken ${Math.round(ageMs)} ms ago and is not ours any more`);
       }
-      run.renewed(sent, lockDuration);
+      run.confirmed(sent, lockDuration);
     }
   }
 
@@ -466,14 +483,32 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     }
   }
 
-  #arrivalOf(job: object): Arrival {
-    const arrival = this.#arrivals.get(job);
+  #arrivalOf(job: Job<Data, Result, Name>): Arrival {
+    // The user may have made the job himself, of what `moveToCompleted` brought.
+    const arrival = this.#arrivals.get(job) ?? this.#lane.arrivalOf(String(job.id));
     if (arrival === undefined) {
       throw new TypeError(
         "a job reached this ExclusiveWorker without passing through its lane: fetch jobs with this worker",
       );
     }
+    this.#arrivals.set(job, arrival);
     return arrival;
+  }
+
+  #keysOf(job: Job<Data, Result, Name>, { pin }: Arrival): readonly string[] {
+    if (pin.kind === "keys") return pin.keys;
+    if (pin.kind === "fault") throw new JobKeyError(String(job.id), pin.fault);
+    if (this.#options.withoutKey === "fail") throw new JobKeyError(String(job.id), "is missing");
+    return [];
+  }
+
+  /** A lock named like a key of BullMQ's would take that key's place. */
+  #resourcesOf(job: Job<Data, Result, Name>, keys: readonly string[]): readonly string[] {
+    const { resourceOf, reserved } = this.#options;
+    const resources = keys.map((key) => resourceOf(key));
+    const taken = resources.find((resource) => this.redlock.lockKey(resource).startsWith(reserved));
+    if (taken === undefined) return resources;
+    throw new JobKeyError(String(job.id), `would have a lock named like a key of BullMQ's ("${taken}")`);
   }
 
   #about(run: Run): { readonly queue: string; readonly jobId: string; readonly keys: readonly string[] } {

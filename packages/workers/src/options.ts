@@ -13,9 +13,10 @@ export type KeyOption<Data, Name extends string> =
 export interface ExclusiveOptions<Data = unknown, Name extends string = string> {
   /**
    * What the job is about: at most one job per key runs at a time, in the order in which they were added. A path such as
-   * `"account.id"`, or a function of the job as it is stored. A string, a safe integer, or an array of at most 16 of them: then the
-   * job has all of these keys at once. `undefined` or `null`: the job runs as in a plain worker. Anything else, and a function that
-   * throws, fails the job: it never means "no key". A key is fixed when the job is first taken.
+   * `"account.id"` into `job.data` (do not write `"data.account.id"`), or a function of the job as it is stored. A string, a safe
+   * integer, or an array of at most 16 of them: then the job has all of these keys at once. `undefined` or `null`: no key, see
+   * `withoutKey`. Anything else, and a function that throws, fails the job: it never means "no key". A key is fixed when a worker first
+   * looks at the job, which may be hundreds of jobs before it runs: do not change the field later.
    */
   readonly key: KeyOption<Data, Name>;
   /**
@@ -23,27 +24,32 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    * a function makes the name, which costs a request of its own per job. Default: the key itself. Two different keys must
    * have two different names.
    */
-  readonly resource?: string | ((key: string) => string);
+  readonly resource?: string | ((key: string) => string) | undefined;
+  /**
+   * What a job without a key does: `"pass"` (default), it runs as in a plain worker; `"fail"`, it fails with a `JobKeyError`, so
+   * that a misspelt path or a producer that forgot the field is noticed.
+   */
+  readonly withoutKey?: "pass" | "fail" | undefined;
   /** Where the locks live. Default: a Redlock on the queue's own Redis, closed with the worker; yours stays open. */
-  readonly redlock?: Redlock;
+  readonly redlock?: Redlock | undefined;
   /**
    * What a failed job does to its key. `"skip"` (default): the key moves on while the job waits for its retry, as in plain BullMQ.
    * `"block"`: the key waits for the retry, so order is kept. `"halt"`: as block, and a job that failed for good stops its key
    * until `resumeKey`.
    */
-  readonly onFailure?: OnFailure;
+  readonly onFailure?: OnFailure | undefined;
   /** Lease of a key's lock in ms; it is extended while the job runs. Default and largest: `lockDuration`. At least 50. */
-  readonly lockTtl?: number;
+  readonly lockTtl?: number | undefined;
   /**
    * How long a job waits in its slot for a lock that plain code holds, in ms, before it goes back to `delayed`. Default 100; at
    * least 0. It keeps its key there and is woken by the release.
    */
-  readonly lockWait?: number;
+  readonly lockWait?: number | undefined;
   /**
    * When the first job in line for a key is judged again though nobody passed the key on, in ms: the bound for healing after a
    * holder was removed by hand. Default 15000; at least 100. The n-th in line waits n times as long, at most an hour.
    */
-  readonly recheckInterval?: number;
+  readonly recheckInterval?: number | undefined;
 }
 
 /** BullMQ's options with these defaults, chosen so that a killed worker's keys move on within 20 s: lockDuration 10000, stalledInterval 5000. */
@@ -56,6 +62,9 @@ export interface ResolvedExclusiveOptions {
   readonly resourceOf: (key: string) => string;
   /** What stands before the key in the name of its lock; undefined: only `resourceOf` knows. */
   readonly resourcePrefix: string | undefined;
+  /** No lock's key on a node begins so: those that do are BullMQ's. */
+  readonly reserved: string;
+  readonly withoutKey: "pass" | "fail";
   readonly redlock: Redlock | undefined;
   readonly lockTtl: number;
   readonly lockWait: number;
@@ -73,9 +82,26 @@ const DEFAULT_STALLED_INTERVAL_MS = 5_000;
 const FAR_MS = 3_600_000;
 const DAY_MS = 86_400_000;
 
+const OWN_OPTIONS = [
+  "key",
+  "resource",
+  "withoutKey",
+  "redlock",
+  "onFailure",
+  "lockTtl",
+  "lockWait",
+  "recheckInterval",
+] as const;
+
+/** `queue`: its name. */
 export function resolveOptions<Data, Name extends string>(
+  queue: string,
   options: ExclusiveWorkerOptions<Data, Name>,
 ): ResolvedExclusiveOptions {
+  if (typeof options !== "object" || options === null) {
+    throw new TypeError(`options must be an object with connection and key, got ${describe(options)}`);
+  }
+  refuseMisspelt(options);
   const lockDuration = integer("lockDuration", options.lockDuration ?? DEFAULT_LOCK_DURATION_MS, 100);
   const stalledInterval = integer("stalledInterval", options.stalledInterval ?? DEFAULT_STALLED_INTERVAL_MS, 1);
   const lockTtl = integer("lockTtl", options.lockTtl ?? lockDuration, 50);
@@ -95,11 +121,20 @@ export function resolveOptions<Data, Name extends string>(
   if (!["skip", "block", "halt"].includes(onFailure)) {
     throw new RangeError(`onFailure must be "skip", "block" or "halt", got ${describe(onFailure)}`);
   }
+  const withoutKey = options.withoutKey ?? "pass";
+  if (!["pass", "fail"].includes(withoutKey)) {
+    throw new RangeError(`withoutKey must be "pass" or "fail", got ${describe(withoutKey)}`);
+  }
   const { path, keyOf } = resolveKey(options.key);
+  const resource = resolveResource(options.resource);
+  const { prefix = "bull" } = options;
   return Object.freeze({
     rules: { path, onFailure, nearMs: recheckInterval, farMs: Math.max(FAR_MS, recheckInterval) },
     keyOf,
-    ...resolveResource(options.resource),
+    ...resource,
+    // Entities may be named by strangers; a prefix of the user's own is only kept off this very queue.
+    reserved: resource.resourcePrefix ? `${prefix}:${queue}:` : `${prefix}:`,
+    withoutKey,
     redlock: resolveRedlock(options.redlock, lockTtl),
     lockTtl,
     lockWait: integer("lockWait", options.lockWait ?? 100, 0),
@@ -116,7 +151,13 @@ export function bullOptions<Data, Name extends string>(
   resolved: ResolvedExclusiveOptions,
 ): WorkerOptions {
   const { key: _key, resource: _resource, redlock: _redlock, onFailure: _onFailure, ...others } = options;
-  const { lockTtl: _lockTtl, lockWait: _lockWait, recheckInterval: _recheckInterval, ...bull } = others;
+  const {
+    lockTtl: _lockTtl,
+    lockWait: _lockWait,
+    recheckInterval: _interval,
+    withoutKey: _withoutKey,
+    ...bull
+  } = others;
   return { ...bull, lockDuration: resolved.lockDuration, stalledInterval: resolved.stalledInterval, autorun: false };
 }
 
@@ -160,8 +201,11 @@ function resolveRedlock(redlock: unknown, lockTtl: number): Redlock | undefined 
   return redlock as Redlock;
 }
 
-function warningsFor(options: WorkerOptions, lockDuration: number): string[] {
+function warningsFor(options: ExclusiveWorkerOptions<never, never>, lockDuration: number): string[] {
   const warnings: string[] = [];
+  if (typeof options.key === "string" && options.key.startsWith("data.")) {
+    warnings.push(`key is "${options.key}": a path begins in job.data, so this is the field data of job.data`);
+  }
   if (options.skipStalledCheck === true) {
     warnings.push(
       "skipStalledCheck is true: this worker brings back no jobs of killed workers, whose keys stay busy until another worker does",
@@ -176,6 +220,25 @@ function warningsFor(options: WorkerOptions, lockDuration: number): string[] {
     warnings.push("maxStalledCount is 0: the job that a killed worker was running fails instead of being run again");
   }
   return warnings;
+}
+
+/** BullMQ ignores options that it does not know; one that was meant to be ours must not be lost in that way. */
+function refuseMisspelt(options: object): void {
+  for (const name of Object.keys(options)) {
+    const meant = OWN_OPTIONS.find((own) => own !== name && isSlip(name.toLowerCase(), own.toLowerCase()));
+    if (meant !== undefined) throw new TypeError(`unknown option "${name}": did you mean "${meant}"?`);
+  }
+}
+
+/** The same but for one letter that is missing, too many or another, or two that changed places. */
+function isSlip(typed: string, meant: string): boolean {
+  if (meant.length < 4) return typed === meant;
+  let start = 0;
+  while (start < typed.length && typed[start] === meant[start]) start += 1;
+  let end = 0;
+  while (end < typed.length - start && typed.at(-1 - end) === meant.at(-1 - end)) end += 1;
+  const [left, right] = [typed.slice(start, typed.length - end), meant.slice(start, meant.length - end)];
+  return (left.length <= 1 && right.length <= 1) || (left.length === 2 && left === [...right].toReversed().join(""));
 }
 
 function integer(name: string, value: unknown, min: number): number {

@@ -16,8 +16,8 @@ export interface RunFacts {
   readonly token: string;
   readonly keys: readonly string[];
   readonly resources: readonly string[];
-  /** Its place in line for the locks: when it first wanted them, in microseconds since the epoch. */
-  readonly order: number;
+  /** Its place in line for the locks, if it waited for them before. */
+  readonly order: number | undefined;
   readonly lockDurationMs: number;
   /** When the command was sent that set BullMQ's lock of the job. */
   readonly sent: Instant;
@@ -28,7 +28,9 @@ export class Run implements JobLock {
   readonly token: string;
   readonly keys: readonly string[];
   readonly resources: readonly string[];
-  readonly order: number;
+  readonly order: number | undefined;
+  /** When it was asked for, by the wall clock. */
+  readonly askedMs: number;
   readonly #clock: Clock;
   readonly #onLost: (run: Run, error: Error) => void;
   // Made when somebody asks for the signal: most processors never do.
@@ -45,6 +47,7 @@ export class Run implements JobLock {
     this.keys = facts.keys;
     this.resources = facts.resources;
     this.order = facts.order;
+    this.askedMs = facts.sent.wallMs;
     this.#clock = clock;
     this.#onLost = onLost;
     this.#sent = facts.sent;
@@ -81,6 +84,12 @@ export class Run implements JobLock {
 
   ageMs(): number {
     return elapsedMs(this.#sent, readClock(this.#clock));
+  }
+
+  /** Nothing has run yet, and Redis says that the job is ours, whatever our clocks made of it. */
+  confirmed(sent: Instant, lockDurationMs: number): void {
+    this.renewed(sent, lockDurationMs);
+    this.#lost = undefined;
   }
 
   /** BullMQ's lock was renewed by a command that was sent at that time. */

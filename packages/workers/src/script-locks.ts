@@ -48,23 +48,27 @@ export class ScriptLocks {
   /** Undefined where a script cannot take locks: these are on several nodes or in a Cluster, or JavaScript makes their names. */
   static on(
     redlock: Redlock,
-    options: { readonly resourcePrefix: string | undefined; readonly lockTtl: number },
+    options: {
+      readonly resourcePrefix: string | undefined;
+      readonly reserved: string;
+      readonly lockTtl: number;
+    },
   ): ScriptLocks | undefined {
     const { embedded } = redlock;
-    const { resourcePrefix: prefix, lockTtl: ttlMs } = options;
+    const { resourcePrefix: prefix, reserved, lockTtl: ttlMs } = options;
     if (embedded === undefined || prefix === undefined) return undefined;
-    return new ScriptLocks(redlock, embedded, { prefix, ttlMs });
+    return new ScriptLocks(redlock, embedded, { prefix, reserved, ttlMs });
   }
 
   private constructor(
     redlock: Redlock,
     embedded: EmbeddedLocks,
-    { prefix, ttlMs }: { readonly prefix: string; readonly ttlMs: number },
+    names: { readonly prefix: string; readonly reserved: string; readonly ttlMs: number },
   ) {
     this.#redlock = redlock;
     this.#embedded = embedded;
     this.#clock = redlock.clock;
-    this.rules = { lua: embedded.lua, prefix, ttlMs, fenceTtlMs: redlock.options.fenceTtl };
+    this.rules = { ...names, lua: embedded.lua, fenceTtlMs: redlock.options.fenceTtl };
   }
 
   /**

@@ -6,6 +6,8 @@ export class Watchdog {
   readonly #clock: Clock;
   readonly #runs = new Map<string, Run>();
   #cancel: (() => void) | undefined;
+  /** When the timer fires, by the monotonic clock. */
+  #armedMs = Number.POSITIVE_INFINITY;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -13,15 +15,14 @@ export class Watchdog {
 
   add(run: Run): void {
     this.#runs.set(nameOf(run), run);
-    // A lease that begins later ends later, unless it was renewed: the timer looks again when it fires.
-    if (this.#cancel === undefined) this.#arm(run.leaseLeftMs());
+    const leftMs = run.leaseLeftMs();
+    if (this.#clock.monotonicMs() + leftMs < this.#armedMs) this.#arm(leftMs);
   }
 
   delete(run: Run): void {
     this.#runs.delete(nameOf(run));
     if (this.#runs.size > 0) return;
-    this.#cancel?.();
-    this.#cancel = undefined;
+    this.#disarm();
   }
 
   find(jobId: string, token: string): Run | undefined {
@@ -35,11 +36,20 @@ export class Watchdog {
   }
 
   #arm(inMs: number): void {
-    this.#cancel = this.#clock.schedule(Math.max(Math.ceil(inMs), 1), () => this.#check());
+    this.#disarm();
+    const afterMs = Math.max(Math.ceil(inMs), 1);
+    this.#armedMs = this.#clock.monotonicMs() + afterMs;
+    this.#cancel = this.#clock.schedule(afterMs, () => this.#check());
+  }
+
+  #disarm(): void {
+    this.#cancel?.();
+    this.#cancel = undefined;
+    this.#armedMs = Number.POSITIVE_INFINITY;
   }
 
   #check(): void {
-    this.#cancel = undefined;
+    this.#disarm();
     let earliestMs = Number.POSITIVE_INFINITY;
     for (const run of this.#runs.values())
       if (run.lost === undefined) earliestMs = Math.min(earliestMs, run.leaseLeftMs());

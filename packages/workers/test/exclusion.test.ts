@@ -1,11 +1,12 @@
 /** The lock of a key: other queues, plain code, several lock nodes, and what happens when it is held or lost. */
 import { setTimeout as delay } from "node:timers/promises";
-import { LockLostError } from "@x/redlock-core";
+import { LockLostError, systemClock } from "@x/redlock-core";
 import { startRedis, startRedisNodes } from "@x/test-support";
 import { ExclusiveWorker, JobLockLostError } from "@x/workers";
-import type { Job } from "bullmq";
+import { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
-import { type Data, finished, gate, jobs, Lab, listen, redlockOn, until } from "./support/lab.ts";
+import { targetOf } from "../src/bullmq.ts";
+import { type Data, finished, gate, jobs, Lab, listen, redlockOn, scriptCalls, until } from "./support/lab.ts";
 
 describe("with plain code and other queues", () => {
   it("excludes jobs of two queues and plain code from one another, with increasing fencing tokens", async () => {
@@ -96,6 +97,55 @@ describe("with plain code and other queues", () => {
     await held.release();
     lab.worker(undefined, { lockWait: 10, recheckInterval: 600, drainDelay: 1 });
     await finished(queue, 1);
+  });
+
+  it("waits no longer than others for a lock when its own clock is ahead", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const clock = { ...systemClock, wallMs: () => Date.now() + 60_000 };
+    const redlock = redlockOn(lab, lab.connection, { clock });
+    const others = [1, 2, 3].map(() => redlockOn(lab, lab.connection));
+    let isOver = false;
+    let turns = 0;
+    const loops = others.map(async (other) => {
+      while (!isOver) {
+        await other.using("k", async () => {
+          turns += 1;
+          await delay(5);
+        });
+      }
+    });
+    await until(() => turns > 10);
+    await queue.add("job", { k: "k", i: 0 });
+    lab.worker(undefined, { redlock });
+    await until(() => lab.ran.length === 1);
+    const seen = turns;
+    isOver = true;
+    await Promise.all(loops);
+    expect(seen).toBeLessThan(200);
+  });
+
+  it("fails a job whose lock would have the name of a key of BullMQ's, and nothing else", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    await queue.addBulk([...jobs(1, () => "bull:q:completed"), ...jobs(5, (i) => `k${i}`)]);
+    lab.worker();
+    await finished(queue, 6);
+    const [failed] = await queue.getFailed();
+    expect(failed?.failedReason).toBe(
+      'job 1: its key would have a lock named like a key of BullMQ\'s ("bull:q:completed")',
+    );
+    expect([await queue.getCompletedCount(), await queue.getFailedCount()]).toEqual([5, 1]);
+  });
+
+  it.each(["pass", "fail"] as const)("lets a job without a key %s as told", async (withoutKey) => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    await queue.addBulk(jobs(2, (i) => (i === 0 ? null : "k")));
+    lab.worker(undefined, { withoutKey });
+    await finished(queue, 2);
+    const reasons = (await queue.getFailed()).map(({ failedReason }) => failedReason);
+    expect(reasons).toEqual(withoutKey === "pass" ? [] : ["job 1: its key is missing"]);
   });
 
   it("names locks as told, so that keys of two kinds of entity do not clash", async () => {
@@ -267,6 +317,31 @@ describe("when a lock is lost", () => {
     expect(lab.overlaps()).toEqual([]);
   });
 
+  it("runs a job that Redis gave out late, after the process had waited for longer than the lease", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const stale = listen<unknown>(lab, "x.workers.stale");
+    const options = { concurrency: 1, lockDuration: 1_000, stalledInterval: 30_000, maxStalledCount: 0 };
+    const worker = lab.worker(undefined, options);
+    await worker.waitUntilReady();
+    await until(async () => String(await lab.redis.client("LIST")).includes("bzpopmin"));
+    const pid = Number(/process_id:(\d+)/.exec(await lab.redis.info("server"))?.[1]);
+    const target = targetOf(worker, new Job(worker, "sample", {}));
+    const exec = target.execCommand.bind(target);
+    let isFrozen = false;
+    target.execCommand = async (client, name, args) => {
+      if (name === "moveToActive" && !isFrozen) {
+        isFrozen = true;
+        process.kill(pid, "SIGSTOP");
+        setTimeout(() => process.kill(pid, "SIGCONT"), 1_500);
+      }
+      return await exec(client, name, args);
+    };
+    await queue.add("job", { k: "k", i: 0 });
+    await finished(queue, 1);
+    expect([lab.ran.length, stale.length, await queue.getFailedCount()]).toEqual([1, 0, 0]);
+  });
+
   it("does not start a job that was fetched too long ago and is somebody else's by now", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
@@ -318,6 +393,48 @@ describe("drop-in", () => {
     await queue.addBulk(jobs(1, () => "a"));
     await finished(queue, 1);
     expect(reasons).toEqual(["changed my mind"]);
+  });
+
+  it("fails a job that is cancelled while it waits for its lock with an error, whatever the reason is", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    await using _held = await redlockOn(lab, lab.connection).acquire("k");
+    const worker = lab.worker(undefined, { lockWait: 20_000 });
+    await queue.add("job", { k: "k", i: 0 });
+    await until(async () => (await queue.getActiveCount()) === 1 && (await lab.redis.exists("{k}:waiters")) === 1);
+    worker.cancelJob("1", "because");
+    await finished(queue, 1);
+    expect((await queue.getFailed())[0]?.failedReason).toBe("cancelled: because");
+    expect(lab.ran).toEqual([]);
+  });
+
+  it("never lets more jobs start than its limiter says, also when jobs wait for their locks", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const names = ["a", "b", "c", "d", "e"];
+    const plain = redlockOn(lab, lab.connection);
+    const held = await Promise.all(names.map((name) => plain.acquire(name)));
+    lab.worker(undefined, { limiter: { max: 5, duration: 1_000 }, lockWait: 1_300 });
+    await queue.addBulk(jobs(5, (i) => names[i]));
+    await until(async () => (await queue.getActiveCount()) === 5);
+    await queue.addBulk(jobs(10, (i) => `other${i}`));
+    await until(async () => (await queue.getDelayedCount()) === 5);
+    await until(() => lab.ran.length >= 5);
+    await delay(100);
+    expect(lab.ran).toHaveLength(5);
+    for (const lock of held) await lock.release();
+    await finished(queue, 15);
+  });
+
+  it("runs on when the data of a job is gone and its key comes from a function", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const gone = await queue.add("job", { k: "a", i: 0 });
+    await queue.addBulk(jobs(5, (i) => `k${i}`));
+    await lab.redis.del(`bull:q:${gone.id}`);
+    lab.worker(undefined, { key: ({ data }) => String(data.k) });
+    await until(() => lab.ran.length === 5);
+    expect(await scriptCalls(lab)).toBeLessThan(200);
   });
 
   it("runs processors with any number of parameters, as BullMQ does", async () => {
@@ -373,6 +490,19 @@ describe("drop-in", () => {
       expect((await queue.getJob("5"))?.returnvalue.aborted).toBe(true);
     },
   );
+
+  it("locks a job that was made by hand of what the end of the one before brought", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, { autorun: false });
+    await queue.addBulk(jobs(2, (i) => `k${i}`));
+    const job = await worker.getNextJob("mine", { block: false });
+    const [data, id] = (await job?.moveToCompleted("done", "mine", true)) as [never, string];
+    const next = Job.fromJSON<Data>(worker, data, id);
+    await using lock = await worker.lockJob(next);
+    expect(lock?.resources).toEqual(["k1"]);
+    await next.moveToCompleted("done", "mine", false);
+  });
 
   it("works with jobs that are fetched by hand", async () => {
     await using lab = await Lab.start();

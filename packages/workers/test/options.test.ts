@@ -1,12 +1,13 @@
 import { Redlock } from "@x/redlock-core";
-import { ExclusiveWorker, UnsupportedBullMQError } from "@x/workers";
+import { ExclusiveWorker, type ExclusiveWorkerOptions, UnsupportedBullMQError } from "@x/workers";
 import { describe, expect, it } from "vitest";
 import { checkScripts, installedScripts, targetOf } from "../src/bullmq.ts";
 import { bullOptions, resolveOptions } from "../src/options.ts";
+import { lockNodeOf } from "../src/own-redlock.ts";
 
 const connection = { host: "127.0.0.1", port: 1 };
 const resolve = (options: object): ReturnType<typeof resolveOptions> =>
-  resolveOptions({ connection, key: "k", ...options });
+  resolveOptions("q", { connection, key: "k", ...options });
 
 describe("options", () => {
   it("recover a killed worker's keys within 20 s by default", () => {
@@ -18,7 +19,7 @@ describe("options", () => {
 
   it("go on to BullMQ without ours, and without starting the worker", () => {
     const options = { connection, key: "k", concurrency: 7, lockWait: 5, onFailure: "block" } as const;
-    expect(bullOptions(options, resolveOptions(options))).toEqual({
+    expect(bullOptions(options, resolveOptions("q", options))).toEqual({
       connection,
       concurrency: 7,
       lockDuration: 10_000,
@@ -40,6 +41,10 @@ describe("options", () => {
     [{ recheckInterval: 5 }, RangeError, "recheckInterval must be an integer from 100"],
     [{ resource: 7 }, TypeError, "resource must be a string or a function, got 7"],
     [{ resource: "a\n" }, RangeError, 'resource has control characters, got "a\\n"'],
+    [{ withoutKey: "skip" }, RangeError, 'withoutKey must be "pass" or "fail", got "skip"'],
+    [{ onFailiure: "block" }, TypeError, 'unknown option "onFailiure": did you mean "onFailure"?'],
+    [{ lockTTL: 500 }, TypeError, 'unknown option "lockTTL": did you mean "lockTtl"?'],
+    [{ lcokWait: 500 }, TypeError, 'unknown option "lcokWait": did you mean "lockWait"?'],
     [{ redlock: {} }, TypeError, "redlock must be a Redlock of @x/redlock-core, got object"],
   ])("refuse %o", (options, type, message) => {
     expect(() => resolve(options)).toThrow(type);
@@ -51,14 +56,37 @@ describe("options", () => {
     expect(() => resolve({ redlock })).toThrow("lockTtl must be <= maxTtl of redlock (2000), got 10000");
   });
 
-  it.each([[{ skipStalledCheck: true }], [{ skipLockRenewal: true }], [{ maxStalledCount: 0 }]])(
-    "warn, with the reason, of %o",
-    (options) => {
-      const { warnings } = resolve(options);
-      expect(warnings).toHaveLength(1);
-      expect(warnings[0]).toContain(Object.keys(options)[0]);
-    },
-  );
+  it("may be given as undefined, as exactOptionalPropertyTypes has it", () => {
+    const names = ["resource", "withoutKey", "redlock", "onFailure", "lockTtl", "lockWait", "recheckInterval"] as const;
+    const none: Pick<ExclusiveWorkerOptions, (typeof names)[number]> = Object.fromEntries(
+      names.map((name) => [name, undefined]),
+    );
+    expect(resolve(none)).toMatchObject({ ...resolve({}), resourceOf: expect.any(Function) });
+  });
+
+  it("refuse a connection that BullMQ or the locks could not use", () => {
+    const make = (connection: unknown) => () => new ExclusiveWorker("q", null, { connection, key: "k" } as never);
+    expect(make("redis://localhost")).toThrow('connection must be an object such as { url: "redis://…" }, got "redis');
+    expect(make({ ...connection, keyPrefix: "x:" })).toThrow("connection must have no keyPrefix");
+    expect(() => new ExclusiveWorker("q", null, undefined as never)).toThrow("options must be an object");
+  });
+
+  it("keep the TLS options that stand beside a URL", () => {
+    expect(lockNodeOf({ url: "rediss://h:1", tls: { ca: "c" } })).toMatchObject({ host: "h", tls: { ca: "c" } });
+    expect(lockNodeOf({ url: "rediss://h:1" })).toMatchObject({ tls: {} });
+    expect(lockNodeOf({ url: "redis://h:1" })).not.toHaveProperty("tls");
+  });
+
+  it.each([
+    [{ key: "data.accountId" }],
+    [{ skipStalledCheck: true }],
+    [{ skipLockRenewal: true }],
+    [{ maxStalledCount: 0 }],
+  ])("warn, with the reason, of %o", (options) => {
+    const { warnings } = resolve(options);
+    expect(warnings).toHaveLength(1);
+    expect(warnings[0]).toContain(Object.keys(options)[0]);
+  });
 
   it("refuse a resource name that is no string, when it is made", () => {
     expect(() => resolve({ resource: () => 7 }).resourceOf("a")).toThrow("resource must return a string, got 7");

@@ -32,7 +32,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     expect(await isFree(lab, "hot")).toBe(true);
   });
 
-  it.each(["redis://127.0.0.1:PORT?db=3", "redis://127.0.0.1:PORT/3"])(
+  it.each(["redis://127.0.0.1:PORT?db=3", "redis://127.0.0.1:PORT/3", "127.0.0.1:PORT?db=3", "//127.0.0.1:PORT/3"])(
     "has its own Redlock where BullMQ's connection leads: %s",
     async (address) => {
       await using lab = await Lab.start();
@@ -201,10 +201,23 @@ describe("where a script cannot know, or nobody would claim the lock", () => {
   });
 });
 
+it("asks for a lock apart when its Redlock was closed by the user, and fails no job for that", async () => {
+  await using lab = await Lab.start();
+  const queue = lab.queue();
+  const worker = lab.worker();
+  await queue.addBulk(jobs(1, () => "a"));
+  await finished(queue, 1);
+  await worker.redlock.close();
+  await queue.addBulk(jobs(2, () => "b"));
+  await until(() => lab.errors.length > 0);
+  expect(await queue.getFailedCount()).toBe(0);
+  expect(lab.errors[0]?.name).toBe("RedlockClosedError");
+});
+
 it("waits for one end per job, and for that no longer than a moment", async () => {
   await using lab = await Lab.start();
   const redlock = redlockOn(lab, lab.connection);
-  const locks = ScriptLocks.on(redlock, { resourcePrefix: "", lockTtl: 1_000 });
+  const locks = ScriptLocks.on(redlock, { resourcePrefix: "", reserved: "bull:", lockTtl: 1_000 });
   if (locks === undefined) throw new Error("expected locks");
   await locks.prove(async (name) => {
     await lab.redis.set(name, 1);

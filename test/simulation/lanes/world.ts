@@ -69,7 +69,13 @@ export class LaneWorld implements AsyncDisposable {
     await this.redis.flushdb();
     const { lane, bullmq, compose } = code;
     const { time, locks, onParked } = parts;
-    const lockRules = { lua: code.locks.embedded, prefix: LOCK_PREFIX, ttlMs: LOCK_TTL_MS, fenceTtlMs: LOCK_TTL_MS };
+    const lockRules = {
+      lua: code.locks.embedded,
+      prefix: LOCK_PREFIX,
+      reserved: PREFIX,
+      ttlMs: LOCK_TTL_MS,
+      fenceTtlMs: LOCK_TTL_MS,
+    };
     const scripts = compose.composeScripts(bullmq.checkScripts(bullmq.installedScripts()), setting.rules, lockRules);
     return this.#workers.map((worker) => {
       const target = bullmq.targetOf(worker, new Job(worker, "sample", {}));

@@ -18,7 +18,7 @@
  * (removed, cleaned, obliterated) or to these keys, no job waits for longer than that.
  *
  * `compose.ts` defines: call, PATH (list of fields, or nil: keys come from JavaScript), SKIP, HALT, NEAR, FAR, MAX_KEY,
- * MAX_KEYS, bullPromote, bullMoveToActive; lockIfFree, unlockIfUnwanted, LOCK_PREFIX, LOCK_TTL and FENCE_TTL, all nil where the
+ * MAX_KEYS, bullPromote, bullMoveToActive; lockIfFree, unlockIfUnwanted, LOCK_PREFIX, RESERVED, LOCK_TTL and FENCE_TTL, all nil where the
  * locks of keys are elsewhere.
  */
 export const laneLibrary: string = /* lua */ `
@@ -93,7 +93,9 @@ end
 -- taken already: whatever is wrong with the lock's keys must not end the script.
 local function lockOf(pin)
   if TOKEN == '' or not hasKeys(pin) or not isSingle(pin) then return false end
-  local ok, fencingToken = pcall(lockIfFree, LOCK_PREFIX .. pin, TOKEN, LOCK_TTL, FENCE_TTL)
+  local name = LOCK_PREFIX .. pin
+  if string.sub(name, 1, #RESERVED) == RESERVED then return false end
+  local ok, fencingToken = pcall(lockIfFree, name, TOKEN, LOCK_TTL, FENCE_TTL)
   return ok and fencingToken or false
 end
 
