@@ -255,7 +255,8 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * The leader of now, then every change, in order: each term once, and each proclaimed value; null while nobody leads. Ends when `signal`
+   * The leader of now, then every change, in order: each term once, null while nobody leads. Of the values that a leader proclaims you see
+   * the latest; earlier ones may be skipped. Ends when `signal`
    * aborts or the election stops, and keeps the process alive until then. Works without campaigning. A consumer that falls 1,000 values behind loses the oldest.
    */
   async *observe(

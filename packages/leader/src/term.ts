@@ -46,7 +46,7 @@ export interface LeaderTerm extends AsyncDisposable {
   /** Wraps a function so that it throws `LeadershipLostError` instead of running once the term is over. */
   guard<Args extends unknown[], Result>(fn: (...args: Args) => Result): (...args: Args) => Result;
   /**
-   * Changes the value that observers see.
+   * Changes the value that observers see. Of values that follow each other closely they may see the last only.
    * @throws LeadershipLostError, QuorumSilentError (the value may then show later, with the next renewal)
    */
   proclaim(value: string): Promise<void>;
