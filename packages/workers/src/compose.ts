@@ -100,6 +100,7 @@ ${locks.lua}`,
       explain: operate("explain"),
       lengths: operate("lengths"),
       mark: operate("mark"),
+      inLine: operate("inLine"),
     },
   };
 }

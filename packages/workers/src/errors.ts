@@ -20,7 +20,7 @@ export class UnsupportedBullMQError extends ExclusiveWorkerError {
 
   constructor(differences: readonly string[]) {
     super(
-      `this BullMQ is unknown to @x/workers (${differences.join("; ")}): install a supported version, ` +
+      `this BullMQ is unknown to @x/workers (${differences.join("; ")}): install BullMQ 5.81 or 6.0 to 6.7, ` +
         "or a newer @x/workers; running with an unknown one could lose the order or the exclusion of jobs",
     );
     this.differences = differences;

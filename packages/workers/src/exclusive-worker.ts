@@ -33,6 +33,7 @@ import {
   type BusyKey,
   type Explanation,
   type JobCounts,
+  type KeyJobs,
   type KeyList,
   parseExplanation,
   parseKeys,
@@ -159,15 +160,22 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * Keys that are busy, paused, or waited for: at most `limit` (default 1000) of them, in no order. Costs O(busy keys).
    * (BullMQ's workers have a property `keys`, hence the name.)
    */
-  async listKeys(options: { readonly limit?: number } = {}): Promise<BusyKey[]> {
-    const limit = options.limit ?? 1_000;
-    if (!Number.isInteger(limit) || limit < 1) throw new RangeError(`limit must be an integer >= 1, got ${limit}`);
+  async listKeys(options: { readonly limit?: number | undefined } = {}): Promise<BusyKey[]> {
+    const limit = resolveLimit(options.limit);
     const found = new Map<string, BusyKey>();
     for await (const page of this.#keyPages()) {
       for (const key of page) found.set(key.key, key);
       if (found.size >= limit) break;
     }
     return [...found.values()].slice(0, limit);
+  }
+
+  /** Who has a key, and who waits for it: at most `limit` (default 1000) of these. */
+  async jobsOf(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyJobs> {
+    assertKey(key);
+    const limit = resolveLimit(options.limit);
+    const [holder, ...parked] = (await this.#lane.operate("inLine", key, limit)) as readonly [string, ...string[]];
+    return { holder: holder === "" ? undefined : holder, parked };
   }
 
   /** Why a job waits, behind whom and until when; undefined if there is no such job. */
@@ -223,7 +231,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * `moveToCompleted`, `moveToFailed` or another move; this takes the lock that keeps other queues and plain code out, extended
    * until you release it. Waits up to `timeout` ms (default `lockWait`). Undefined for a job without a key.
    */
-  async lockJob(job: Job<Data, Result, Name>, options: { readonly timeout?: number } = {}): Promise<Lock | undefined> {
+  async lockJob(
+    job: Job<Data, Result, Name>,
+    options: { readonly timeout?: number | undefined } = {},
+  ): Promise<Lock | undefined> {
     const keys = this.#keysOf(job, this.#arrivalOf(job));
     if (keys.length === 0) return undefined;
     const { lockTtl, lockWait } = this.#options;
@@ -542,6 +553,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     })();
     return this.#closingLocks;
   }
+}
+
+function resolveLimit(limit = 1_000): number {
+  if (!Number.isInteger(limit) || limit < 1) throw new RangeError(`limit must be an integer >= 1, got ${limit}`);
+  return limit;
 }
 
 function assertKey(key: unknown): asserts key is string {

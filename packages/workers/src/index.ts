@@ -10,5 +10,5 @@ export {
 export { type ExclusiveProcessor, ExclusiveWorker } from "./exclusive-worker.ts";
 export type { JobLock } from "./job-lock.ts";
 export type { StoredJob } from "./lane.ts";
-export type { BusyKey, Explanation, JobCounts, KeyPause, KeyPosition, Verdict } from "./operators.ts";
+export type { BusyKey, Explanation, JobCounts, KeyJobs, KeyPause, KeyPosition, Verdict } from "./operators.ts";
 export type { ExclusiveOptions, ExclusiveWorkerOptions, KeyOption } from "./options.ts";

@@ -22,6 +22,13 @@ export interface BusyKey {
   readonly paused: KeyPause | undefined;
 }
 
+export interface KeyJobs {
+  /** The id of the job that has the key. */
+  readonly holder: string | undefined;
+  /** The ids of the jobs that wait in line for it, first come first. A job that was removed by hand is listed until its turn. */
+  readonly parked: readonly string[];
+}
+
 export interface KeyList {
   readonly cursor: string;
   readonly keys: readonly BusyKey[];
@@ -113,7 +120,7 @@ export function parseExplanation(jobId: string, state: string, raw: unknown): Ex
     jobId,
     state,
     verdict,
-    message: inWords(verdict, keys, fault),
+    message: inWords(verdict, { jobId, state, keys, fault }),
     keys,
     dueAt: due === "" ? undefined : Number(due),
   };
@@ -143,10 +150,18 @@ function pauseOf(text: string | number | undefined): KeyPause | undefined {
   return text === "" || text === undefined ? undefined : (JSON.parse(String(text)) as KeyPause);
 }
 
-function inWords(verdict: Verdict, keys: readonly KeyPosition[], fault: string): string {
+function inWords(
+  verdict: Verdict,
+  facts: Pick<Explanation, "jobId" | "state" | "keys"> & { readonly fault: string },
+): string {
+  const { jobId, state, keys, fault } = facts;
+  const halted = keys.filter(({ paused }) => paused?.jobId === jobId).map(({ key }) => JSON.stringify(key));
   switch (verdict) {
     case "finished":
-      return "has finished";
+      if (state !== "failed") return "has finished";
+      return halted.length === 0
+        ? "has failed"
+        : `has failed, and stopped key ${halted.join(", ")}: retry the job, then resume the key; or only resume it`;
     case "no-key":
       return "has no key, and waits only for a free slot";
     case "unusable-key":

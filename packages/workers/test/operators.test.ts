@@ -32,6 +32,15 @@ describe("the meaning of a reply", () => {
     expect(words(position("!:paused", 0, '{"reason":"migration","since":1}'))).toBe('key "a" is paused: migration');
   });
 
+  it("says of a failed job what it stopped, and how to go on", () => {
+    const words = (paused: string): string | undefined =>
+      parseExplanation("7", "failed", ["a", 0, "", 1, position("!:paused", -1, paused)])?.message;
+    expect(words("")).toBe("has failed");
+    expect(words('{"reason":"failed","since":1,"jobId":"7"}')).toBe(
+      'has failed, and stopped key "a": retry the job, then resume the key; or only resume it',
+    );
+  });
+
   it("knows no job without facts", () => {
     expect(parseExplanation("7", "unknown", [])).toBeUndefined();
   });
@@ -95,6 +104,9 @@ describe("a running queue", () => {
     expect(lab.ran.filter((run) => run.key === "a")).toHaveLength(1);
     expect(await worker.counts()).toMatchObject({ parked: 4, busyKeys: 0, pausedKeys: 1 });
     expect(await worker.explain("2")).toMatchObject({ message: 'key "a" is paused: migration' });
+    expect(await worker.jobsOf("a")).toEqual({ holder: undefined, parked: ["2", "3", "4", "5"] });
+    expect(await worker.jobsOf("a", { limit: 2 })).toEqual({ holder: undefined, parked: ["2", "3"] });
+    expect(await worker.jobsOf("free")).toEqual({ holder: undefined, parked: [] });
     expect(await worker.resumeKey("a")).toBe(true);
     expect(await worker.resumeKey("a")).toBe(false);
     await finished(queue, 8);

@@ -108,6 +108,18 @@ end
 return reply
 `;
 
+/** ARGV[3] = key, ARGV[4] = limit. Replies {holder | '', id, …}: the jobs in line, first come first. */
+export const inLine: string = /* lua */ `
+at(ARGV[1], ARGV[2])
+local holder = call('HGET', HOLDERS, ARGV[3])
+local reply = {holder and holder ~= PAUSED and holder ~= NEXT and holder or ''}
+local ids = call('ZRANGE', line(ARGV[3]), 0, ARGV[4])
+for i = 1, #ids do
+  if ids[i] ~= PAUSED and #reply <= tonumber(ARGV[4]) then reply[#reply + 1] = ids[i] end
+end
+return reply
+`;
+
 /** ARGV[3] = name. Leaves a mark, by which another connection can tell whether it reaches the same database; replies its key. */
 export const mark: string = /* lua */ `
 at(ARGV[1], ARGV[2])
