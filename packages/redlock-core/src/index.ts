@@ -6,6 +6,7 @@ export type { LossReason, RedlockErrorCode, Vote } from "./errors.ts";
 export { LockHeldError, LockLostError, QuorumUnreachableError, RedlockClosedError, RedlockError } from "./errors.ts";
 export type { RedlockEventName, RedlockEvents } from "./events.ts";
 export type { Inspection, NodeInspection } from "./inspect.ts";
+export { nearestName } from "./known.ts";
 export { Lock } from "./lock.ts";
 export type { LockNode, NodeScript, NodeState } from "./node.ts";
 export { defineScript } from "./node.ts";

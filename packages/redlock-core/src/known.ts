@@ -1,4 +1,4 @@
-/** No option is ignored: what a name that is not known was meant to be. */
+/** Pure: no option is ignored: what a name that is not known was meant to be. */
 
 /** Every option of a kind; the compiler finds one that is left out. */
 export type Known<Options> = Readonly<Record<keyof Options, true>>;
@@ -31,12 +31,15 @@ function hint(
     return `"${replacement}" replaces it; @x/redlock-core/node-redlock takes the options of node-redlock`;
   }
   if (Object.hasOwn(elsewhere.known, name)) return `it is an option of ${elsewhere.of}`;
-  const near = nearest(name, names);
+  const near = nearestName(name, names);
   return near === undefined ? `known are ${names.join(", ")}` : `did you mean "${near}"?`;
 }
 
-/** The name that differs least, in no more than a third of its letters; case does not count. */
-function nearest(name: string, names: readonly string[]): string | undefined {
+/**
+ * The one of `names` that differs least from `name`, in no more than a third of its letters; case does not count. Undefined if none is
+ * so near. For packages beside this one, whose options are to be checked alike.
+ */
+export function nearestName(name: string, names: readonly string[]): string | undefined {
   const [best] = names
     .map((known) => ({ known, distance: distance(name.toLowerCase(), known.toLowerCase()) }))
     .filter((each) => each.distance <= Math.max(1, Math.floor(each.known.length / 3)))

@@ -40,15 +40,21 @@ export class JobKeyError extends ExclusiveWorkerError {
 
 /**
  * BullMQ's lock of this job ended or was taken: the job will run, or runs, elsewhere. The reason of the processor's `signal`;
- * what the processor returns afterwards is not recorded.
+ * what the processor returns afterwards is not recorded. `assertHeld(minRemaining)` throws it, too, if the lock is held for less.
  */
 export class JobLockLostError extends ExclusiveWorkerError {
   readonly code = "JOB_LOCK_LOST" as const;
   readonly jobId: string;
 
-  constructor(jobId: string, facts: { readonly sinceRenewalMs: number; readonly lockDurationMs: number }) {
+  constructor(
+    jobId: string,
+    facts: { readonly sinceRenewalMs: number; readonly lockDurationMs: number; readonly neededMs?: number },
+  ) {
+    const { sinceRenewalMs, lockDurationMs, neededMs = 0 } = facts;
+    const leftMs = lockDurationMs - sinceRenewalMs;
+    const what = leftMs > 0 && neededMs > leftMs ? `has ${Math.round(leftMs)} ms left, ${neededMs} needed` : "is lost";
     super(
-      `job ${jobId}: BullMQ's lock is lost, last renewed ${Math.round(facts.sinceRenewalMs)} ms ago, lockDuration ${facts.lockDurationMs}`,
+      `job ${jobId}: BullMQ's lock ${what}, last renewed ${Math.round(sinceRenewalMs)} ms ago, lockDuration ${lockDurationMs}`,
     );
     this.jobId = jobId;
   }

@@ -4,6 +4,7 @@ import type { WorkerOptions } from "bullmq";
 import type { LaneRules, OnFailure } from "./compose.ts";
 import { keyFault, parsePath } from "./entity-key.ts";
 import type { StoredJob } from "./lane.ts";
+import { refuseMisspelt } from "./misspelt.ts";
 
 /** A path to fields of `job.data`, separated by dots, or a function of the stored job. */
 export type KeyOption<Data, Name extends string> =
@@ -101,7 +102,7 @@ export function resolveOptions<Data, Name extends string>(
   if (typeof options !== "object" || options === null) {
     throw new TypeError(`options must be an object with connection and key, got ${describe(options)}`);
   }
-  refuseMisspelt(options);
+  refuseMisspelt(options, OWN_OPTIONS);
   const lockDuration = integer("lockDuration", options.lockDuration ?? DEFAULT_LOCK_DURATION_MS, 100);
   const stalledInterval = integer("stalledInterval", options.stalledInterval ?? DEFAULT_STALLED_INTERVAL_MS, 1);
   const lockTtl = integer("lockTtl", options.lockTtl ?? lockDuration, 50);
@@ -220,25 +221,6 @@ function warningsFor(options: ExclusiveWorkerOptions<never, never>, lockDuration
     warnings.push("maxStalledCount is 0: the job that a killed worker was running fails instead of being run again");
   }
   return warnings;
-}
-
-/** BullMQ ignores options that it does not know; one that was meant to be ours must not be lost in that way. */
-function refuseMisspelt(options: object): void {
-  for (const name of Object.keys(options)) {
-    const meant = OWN_OPTIONS.find((own) => own !== name && isSlip(name.toLowerCase(), own.toLowerCase()));
-    if (meant !== undefined) throw new TypeError(`unknown option "${name}": did you mean "${meant}"?`);
-  }
-}
-
-/** The same but for one letter that is missing, too many or another, or two that changed places. */
-function isSlip(typed: string, meant: string): boolean {
-  if (meant.length < 4) return typed === meant;
-  let start = 0;
-  while (start < typed.length && typed[start] === meant[start]) start += 1;
-  let end = 0;
-  while (end < typed.length - start && typed.at(-1 - end) === meant.at(-1 - end)) end += 1;
-  const [left, right] = [typed.slice(start, typed.length - end), meant.slice(start, meant.length - end)];
-  return (left.length <= 1 && right.length <= 1) || (left.length === 2 && left === [...right].toReversed().join(""));
 }
 
 function integer(name: string, value: unknown, min: number): number {

@@ -134,7 +134,7 @@ export class Run implements JobLock {
   assertHeld(minRemaining = 0): void {
     if (this.lost !== undefined) throw this.lost;
     this.#lock?.assertHeld(minRemaining);
-    if (this.#lock !== undefined && this.leaseLeftMs() < minRemaining) throw this.#jobLockLost();
+    if (this.#lock !== undefined && this.leaseLeftMs() < minRemaining) throw this.#jobLockLost(minRemaining);
   }
 
   #lose(error: Error): void {
@@ -144,7 +144,8 @@ export class Run implements JobLock {
     this.#onLost(this, error);
   }
 
-  #jobLockLost(): JobLockLostError {
-    return new JobLockLostError(this.jobId, { sinceRenewalMs: this.ageMs(), lockDurationMs: this.#lockDurationMs });
+  #jobLockLost(neededMs = 0): JobLockLostError {
+    const lockDurationMs = this.#lockDurationMs;
+    return new JobLockLostError(this.jobId, { sinceRenewalMs: this.ageMs(), lockDurationMs, neededMs });
   }
 }

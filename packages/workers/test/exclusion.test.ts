@@ -497,7 +497,8 @@ describe("drop-in", () => {
     const worker = lab.worker(undefined, { autorun: false });
     await queue.addBulk(jobs(2, (i) => `k${i}`));
     const job = await worker.getNextJob("mine", { block: false });
-    const [data, id] = (await job?.moveToCompleted("done", "mine", true)) as [never, string];
+    if (job === undefined) throw new Error("expected a job");
+    const [data, id] = (await job.moveToCompleted("done", "mine", true)) as [never, string];
     const next = Job.fromJSON<Data>(worker, data, id);
     await using lock = await worker.lockJob(next);
     expect(lock?.resources).toEqual(["k1"]);

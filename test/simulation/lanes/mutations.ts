@@ -17,7 +17,7 @@ export interface LaneMutation {
 /** Whoever has a key is removed while it waits, and its id is used again. */
 const holderAgain: Focus = {
   name: "holder again",
-  steps: { "remove holder": 4, fail: 3 },
+  steps: { "remove holder": 4, fail: 3, "pause key": 1, "resume key": 1.5 },
   keys: ["a", "b", "c"],
   severalChance: 0.7,
   sameIdChance: 0.9,

@@ -1,4 +1,4 @@
-/** The URL of a node, and what may be shown of it. */
+/** Pure: the URL of a node, and what may be shown of it. */
 import type { IoredisConnectOptions } from "./ioredis.ts";
 
 const ENCODED = "must be a valid URL, percent-encoded where it needs to be";
