@@ -1,6 +1,6 @@
 /** Pure: what can go wrong, one class per decision that a caller can make, each with a stable `code` and plain data. */
 
-export type ExclusiveWorkerErrorCode = "UNSUPPORTED_BULLMQ" | "JOB_KEY" | "JOB_LOCK_LOST";
+export type ExclusiveWorkerErrorCode = "UNSUPPORTED_BULLMQ" | "JOB_KEY" | "JOB_LOCK_LOST" | "NOT_A_LOCK";
 
 /** Base of every error of this package, except `TypeError` and `RangeError` for options and the errors of `@x/redlock-core`. */
 export abstract class ExclusiveWorkerError extends Error {
@@ -34,6 +34,23 @@ export class JobKeyError extends ExclusiveWorkerError {
 
   constructor(jobId: string, fault: string) {
     super(`job ${jobId}: its key ${fault}`);
+    this.jobId = jobId;
+  }
+}
+
+/**
+ * An `error` event, no job's failure: where the lock of a job's key should be stands a key that never expires, which no lock is. The job
+ * waits until it is gone; give the locks names of their own (`resource`).
+ */
+export class NotALockError extends ExclusiveWorkerError {
+  readonly code = "NOT_A_LOCK" as const;
+  readonly jobId: string;
+
+  constructor(jobId: string, { node, resource }: { readonly node: string; readonly resource?: string | undefined }) {
+    super(
+      `job ${jobId} waits for the lock "${resource}", but on ${node} a key of that name never expires: it is no lock. ` +
+        "Give the locks of keys names of their own with the option resource",
+    );
     this.jobId = jobId;
   }
 }

@@ -22,7 +22,7 @@ import { checkScripts, installedScripts, targetOf } from "./bullmq.ts";
 import { tell } from "./channels.ts";
 import { composeScripts } from "./compose.ts";
 import { keyFault } from "./entity-key.ts";
-import { JobKeyError } from "./errors.ts";
+import { JobKeyError, NotALockError } from "./errors.ts";
 import { InFlight } from "./in-flight.ts";
 import { readClock } from "./instant.ts";
 import type { JobLock } from "./job-lock.ts";
@@ -393,7 +393,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       // Cancelled by the user, or names that cannot be locked together: the job's own failure.
       if (signal?.aborted === true) throw error instanceof Error ? error : new Error(`cancelled: ${String(error)}`);
       if (!(error instanceof RedlockError)) throw error;
-      if (error instanceof LockHeldError) return await this.#yield(run, job, error.resource);
+      if (error instanceof LockHeldError) {
+        const endless = error.votes.find(({ holderPttl }) => holderPttl === -1);
+        if (endless !== undefined) this.emit("error", new NotALockError(run.jobId, endless));
+        return await this.#yield(run, job, error.resource);
+      }
       this.emit("error", error);
       return await this.#yield(run, job);
     }

@@ -5,6 +5,7 @@ export {
   type ExclusiveWorkerErrorCode,
   JobKeyError,
   JobLockLostError,
+  NotALockError,
   UnsupportedBullMQError,
 } from "./errors.ts";
 export { type ExclusiveProcessor, ExclusiveWorker } from "./exclusive-worker.ts";

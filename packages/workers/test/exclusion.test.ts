@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { LockLostError, systemClock } from "@x/redlock-core";
 import { startRedis, startRedisNodes } from "@x/test-support";
-import { ExclusiveWorker, JobLockLostError } from "@x/workers";
+import { ExclusiveWorker, JobLockLostError, NotALockError } from "@x/workers";
 import { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
 import { targetOf } from "../src/bullmq.ts";
@@ -136,6 +136,20 @@ describe("with plain code and other queues", () => {
       'job 1: its key would have a lock named like a key of BullMQ\'s ("bull:q:completed")',
     );
     expect([await queue.getCompletedCount(), await queue.getFailedCount()]).toEqual([5, 1]);
+  });
+
+  it("tells of a key that is no lock and has the name of one; the job runs when it is gone", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    await lab.redis.set("k", "something else");
+    await queue.addBulk(jobs(1, () => "k"));
+    lab.worker(undefined, { lockWait: 20, recheckInterval: 200 });
+    await until(() => lab.errors.length > 0);
+    expect(lab.errors[0]).toBeInstanceOf(NotALockError);
+    expect(lab.errors[0]?.message).toMatch(/^job 1 waits for the lock "k", but on .* a key of that name never expires/);
+    await lab.redis.del("k");
+    await finished(queue, 1);
+    expect(lab.ran).toHaveLength(1);
   });
 
   it.each(["pass", "fail"] as const)("lets a job without a key %s as told", async (withoutKey) => {
