@@ -1,10 +1,11 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { type RedisCluster, type RedisServer, startCluster, startRedis } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
 import { Redis as Redis5 } from "ioredis5";
 import { createClient } from "redis";
 import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { type NodeSource, Redlock } from "../src/index.ts";
+import { type Lock, type NodeSource, Redlock } from "../src/index.ts";
 import { hasStableSlot, slotOf } from "../src/keys.ts";
 import { errorOf, openRedlock } from "./support/nodes.ts";
 
@@ -91,6 +92,20 @@ describe("a Redis Cluster behind one client", () => {
     client.disconnect();
     await cluster.stop();
   });
+
+  it("is connected in good time, and again when all connections break: a lock that is extended is kept", async () => {
+    const [seed] = cluster.nodes.map((node) => ({ host: node.host, port: node.port }));
+    const one = new Cluster(seed === undefined ? [] : [seed]);
+    one.on("error", () => undefined);
+    onTestFinished(() => one.disconnect());
+    const redlocks = Array.from({ length: 12 }, () => openRedlock([one], { timeout: 4_000 }));
+    const take = async (redlock: Redlock, index: number): Promise<Lock> =>
+      await redlock.acquire(`kept:${index}`, { ttl: 8_000, autoExtend: true });
+    const locks = await Promise.all(redlocks.map(take));
+    await Promise.all(cluster.nodes.map((node) => node.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")));
+    await delay(9_000);
+    expect(locks.map((lock) => lock.isHeld())).toEqual(locks.map(() => true));
+  }, 30_000);
 
   it("locks resources of any slot, many at once, and hands them over", async () => {
     const [a, b] = [openRedlock([client], { timeout: 20_000 }), openRedlock([client], { timeout: 20_000 })];

@@ -5,6 +5,9 @@
  * off (either alone leaves orphaned locks behind: research/locks.md §0.3) and no retries per request, so that a request
  * is sent now or never. The connection does not keep the process alive, except a Cluster's. The caller's client is neither
  * used nor closed.
+ *
+ * Of a Cluster, ioredis itself queues requests for a master that it is connecting to for the first time, up to `connectTimeout`: a
+ * lock request may then be sent late, and its release right behind it. A master that was connected never queues any.
  */
 import { type LockNode, type NodeScript, type NodeState, notConnected } from "../node.ts";
 import { deadConnectionMs } from "../validity.ts";
@@ -99,7 +102,7 @@ export class IoredisNode implements LockNode {
       const overrides = overridesFor(purpose, settings, isCluster);
       if (!isCluster) return source.duplicate(overrides);
       return source.duplicate([], {
-        ...clusterOverrides(purpose),
+        ...clusterOverrides,
         redisOptions: { ...options.redisOptions, ...overrides },
       });
     };
@@ -135,7 +138,9 @@ export class IoredisNode implements LockNode {
 
   async eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
     const connection = this.#connection;
-    if (connection === undefined || this.#teller.state !== "ready") throw notConnected(this);
+    // The status of a Cluster changes a moment before its event, and what it is asked in between it would queue.
+    const isReady = this.#teller.state === "ready" && connection?.status === "ready";
+    if (connection === undefined || !isReady) throw notConnected(this);
     if (this.#scripts.needsLoading(script)) {
       for (const master of connection.nodes?.("master") ?? [connection]) {
         master.script("LOAD", script.source).catch(() => this.#scripts.forget());
@@ -262,18 +267,18 @@ function overridesFor(purpose: Purpose, settings: NodeSettings, isCluster = fals
   };
 }
 
-function clusterOverrides(purpose: Purpose): object {
-  return {
-    lazyConnect: false,
-    keyPrefix: "",
-    enableAutoPipelining: false,
-    enableOfflineQueue: purpose === "messages",
-    retryDelayOnFailover: 0,
-    retryDelayOnClusterDown: 0,
-    clusterRetryStrategy: reconnectDelayMs,
-    scaleReads: "master",
-  };
-}
+const clusterOverrides: object = {
+  lazyConnect: false,
+  keyPrefix: "",
+  enableAutoPipelining: false,
+  // Without it ioredis rejects its own ready check while no master is connected, and starts again.
+  enableOfflineQueue: true,
+  clusterNodeRetryStrategy: null,
+  retryDelayOnFailover: 0,
+  retryDelayOnClusterDown: 0,
+  clusterRetryStrategy: reconnectDelayMs,
+  scaleReads: "master",
+};
 
 function nameOf(options: IoredisConnectOptions): string {
   if (options.path !== undefined && options.path !== null) return options.path;
