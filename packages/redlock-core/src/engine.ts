@@ -4,7 +4,7 @@ import { Batcher } from "./batcher.ts";
 import type { Clock } from "./clock.ts";
 import { Deadlines } from "./deadlines.ts";
 import { Events } from "./events.ts";
-import { hasStableSlot, keysOf, lockKeyOf, slotOf } from "./keys.ts";
+import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, slotOf } from "./keys.ts";
 import type { LockNode } from "./node.ts";
 import type { Target } from "./operation.ts";
 import type { ResolvedOptions } from "./options.ts";
@@ -59,8 +59,9 @@ export class Engine {
     return this.nodes.length === 1 && !this.isCluster && !this.options.quarantine;
   }
 
-  /** Where the resources are. In a Cluster it throws if they do not share a slot, before anything is sent. */
+  /** Where the resources are. Throws for keys that are not a lock's, and in a Cluster for slots that differ, before anything is sent. */
   targetOf(resources: readonly string[]): Target {
+    for (const resource of resources) checkLockKey(lockKeyOf(this.keyPrefix, resource));
     const keys = keysOf(this.keyPrefix, resources);
     return { resources, keys, slot: this.isCluster ? this.#slotOf(resources) : 0 };
   }

@@ -12,6 +12,25 @@ export function lockKeyOf(keyPrefix: string, resource: string): string {
   return keyPrefix + resource;
 }
 
+/** Ends of the names of side keys. */
+const SIDE_KEY = /\}.*:(fence|fence:forced|waiters|node)$/s;
+const ONE_TAG = /^\{[^}]+\}$/;
+
+/** Throws `RangeError` for the key of a resource that would share a key with another lock. scripts/embedded.lua.ts has the same rules. */
+export function checkLockKey(lockKey: string): void {
+  if (!lockKey.includes("}")) return;
+  if (SIDE_KEY.test(lockKey)) {
+    throw new RangeError(
+      `key of a resource must not be that of a fence or a queue (…}:fence, …}:waiters), got ${JSON.stringify(lockKey)}`,
+    );
+  }
+  if (ONE_TAG.test(lockKey)) {
+    throw new RangeError(
+      `key of a resource must not be a hash tag alone: it has the fence of ${JSON.stringify(lockKey.slice(1, -1))}, got ${JSON.stringify(lockKey)}`,
+    );
+  }
+}
+
 /** A key beside the lock's, in the same hash slot: `{k}:name`, or `k:name` when `k` carries a hash tag of its own. */
 export function sideKeyOf(lockKey: string, name: string): string {
   return `${taggedKeyOf(lockKey)}:${name}`;

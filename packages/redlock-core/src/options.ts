@@ -211,17 +211,9 @@ export function resolveResources(resources: string | readonly string[]): readonl
   return [...resources];
 }
 
-/** Ends of the names of side keys: a resource of that name would share its key with another's fence or queue. */
-const SIDE_KEY = /\}.*:(fence|fence:forced|waiters|node)$/;
-
 function checkResource(resource: unknown): void {
   if (typeof resource !== "string") throw new TypeError(`resource must be a string, got ${describe(resource)}`);
   if (resource === "") throw new RangeError('resource must not be empty, got ""');
-  if (SIDE_KEY.test(resource)) {
-    throw new RangeError(
-      `resource must not be the name of a side key (…}:fence, …}:waiters), got ${JSON.stringify(resource)}`,
-    );
-  }
 }
 
 function checkTtl(name: string, ttl: number, maxTtl: number, driftFactor: number): void {

@@ -141,6 +141,20 @@ describe("a connection", () => {
     expect(await server?.call("GET", "{app:lock:r}:fence")).toBe(String(lock.fencingToken));
   });
 
+  it("refuses a resource that the prefix turns into the key of another lock's fence or queue", async () => {
+    const [server] = await startNodes(1);
+    const client = new Redis({ path: server?.path ?? "", keyPrefix: "{app}:" });
+    onTestFinished(() => client.disconnect());
+    for (const redlock of [openRedlock([client]), openRedlock([server as RedisServer], { keyPrefix: "{app}:" })]) {
+      for (const resource of ["foo:fence", "foo:waiters", "foo:fence:forced"]) {
+        expect(await errorOf(redlock.acquire(resource))).toBeInstanceOf(RangeError);
+        expect(await errorOf(redlock.acquire(["bar", resource]))).toBeInstanceOf(RangeError);
+        expect(await errorOf(redlock.forceRelease(resource))).toBeInstanceOf(RangeError);
+      }
+    }
+    expect(await server?.call("DBSIZE")).toBe(0);
+  });
+
   it("leaves nothing open after close, after locks, waits, losses and failures", async () => {
     const servers = await startNodes(3);
     const noLeak = watchForLeaks();

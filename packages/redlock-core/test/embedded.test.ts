@@ -61,7 +61,7 @@ function give(resource: string, lock: Lock): Promise<boolean> {
 }
 
 describe("the script", () => {
-  it.each(["a", "a:b", "{t}a", "a{t}b", "{}{t}", "{{t}", "a{", "}a{", "{a", "ä{ö}"])(
+  it.each(["a", "a:b", "{t}a", "a{t}b", "{}{t}", "{{t}b", "a{", "}a{", "{a", "ä{ö}"])(
     "uses the keys that the other scripts use: %s",
     async (resource) => {
       const redlock = openRedlock([server]);
@@ -76,7 +76,7 @@ describe("the script", () => {
     },
   );
 
-  it.each(["{a}:fence", "{a}:fence:forced", "x{a}y:z:waiters", "{x}:node", "}:fence"])(
+  it.each(["{a}:fence", "{a}:fence:forced", "x{a}y:z:waiters", "{x}:node", "}:fence", "{a}\n:fence", "{a}", "{{t}"])(
     "takes no lock of a name that is refused: %s",
     async (resource) => {
       const redlock = openRedlock([server]);

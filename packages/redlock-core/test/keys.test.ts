@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { hasStableSlot, lockKeyOf, sideKeyOf, slotOf } from "../src/keys.ts";
+import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, sideKeyOf, slotOf } from "../src/keys.ts";
 
 describe("slotOf", () => {
   it("is CRC16 of the key, by the test vector of the cluster specification", () => {
@@ -47,5 +47,34 @@ describe("lockKeyOf", () => {
   it("is the resource itself without a prefix, as other Redlock libraries have it", () => {
     expect(lockKeyOf("", "orders:7")).toBe("orders:7");
     expect(lockKeyOf("app:", "orders:7")).toBe("app:orders:7");
+  });
+});
+
+describe("checkLockKey", () => {
+  it.each(["{a}:fence", "{a}:waiters", "{x}:node", "{a}b:fence:forced", "{a}\n:fence", "{a}", "{a:b}"])(
+    "refuses what would share a key with another lock: %j",
+    (key) => {
+      expect(() => checkLockKey(key)).toThrow(RangeError);
+    },
+  );
+
+  it("accepts names of which no two share a key", () => {
+    const part = fc.constantFrom("", "a", "b:", "{a}", "{a}:", ":fence", ":waiters");
+    const isAccepted = (key: string): boolean => {
+      try {
+        checkLockKey(key);
+        return key !== "";
+      } catch {
+        return false;
+      }
+    };
+    fc.assert(
+      fc.property(fc.tuple(part, part, part), fc.tuple(part, part, part), (...names) => {
+        const [one = "", other = ""] = names.map((parts) => parts.join(""));
+        fc.pre(one !== other && isAccepted(one) && isAccepted(other));
+        const keys = keysOf("", [one, other]);
+        expect(new Set(keys).size).toBe(keys.length);
+      }),
+    );
   });
 });

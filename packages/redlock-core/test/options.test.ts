@@ -163,10 +163,6 @@ describe("resolveResources", () => {
     [bad(7), TypeError],
     [bad(["a", 7]), TypeError],
     [bad(undefined), TypeError],
-    ["{a}:fence", RangeError],
-    ["{a}:waiters", RangeError],
-    ["{x}:node", RangeError],
-    ["{a}b:fence:forced", RangeError],
   ])("refuses %j", (resources, kind) => {
     expect(() => resolveResources(resources)).toThrow(kind);
   });

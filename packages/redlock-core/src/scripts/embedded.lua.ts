@@ -17,9 +17,10 @@ local function besideLock(key)
   return '{' .. key .. '}'
 end
 
--- Names that options.ts refuses: each is the key of something beside another lock.
+-- What keys.ts refuses: the key of something beside another lock, or one that has the same keys beside it.
 local function isBesideLock(key)
   if not string.find(key, '}', 1, true) then return false end
+  if string.find(key, '^{[^}]+}$') then return true end
   for _, name in ipairs({'fence', 'fence:forced', 'waiters', 'node'}) do
     if string.find(key, '}.*:' .. name .. '$') then return true end
   end
