@@ -196,6 +196,16 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(await operator.forceRelease("nobody's")).toBe(false);
   });
 
+  it("gives tokens that increase also after a lock that was held for longer than nodes remember tokens", async () => {
+    const ofOneSecond = { ...shortTtl, ttl: 1_000, maxTtl: 1_000, fenceTtl: 1_000 };
+    const clock = { ...systemClock, wallMs: (): number => systemClock.wallMs() - 60_000 };
+    const [redlock, behind] = [openRedlock(servers, ofOneSecond), openRedlock(servers, { ...ofOneSecond, clock })];
+    const lock = await redlock.acquire("long", { autoExtend: true });
+    await delay(2_500);
+    await lock.release();
+    expect((await behind.acquire("long")).fencingToken).toBeGreaterThan(lock.fencingToken);
+  });
+
   it("repairs a key that was deleted by hand, within the lease", async () => {
     const [holder, other] = [openRedlock(servers), openRedlock(servers)];
     const lock = await holder.acquire("repaired", { ttl: 900, autoExtend: true });

@@ -4,7 +4,7 @@
  * KEYS as in acquire; `ttl` in ms; `ballot`: the fencing token of the grant.
  *
  * Replies
- *   1              every key still held the token; it lives for at least ttl from now
+ *   1              every key still held the token; it lives for at least ttl from now, and the stored fencing token as after a grant
  *   2              repaired: a key was missing and nothing newer had been granted here, so it was set again. The caller must
  *                  not count this as a vote: the gap may have been somebody else's turn. In quarantine what was granted here
  *                  since counts for nobody, so contenders' attempts do not keep a node that restarted from being repaired
@@ -40,6 +40,7 @@ local function extend(first, count, ttlText, ballotText, token)
     elseif call('PTTL', key) < ttl then
       call('PEXPIRE', key, ttl)
     end
+    call('PEXPIRE', fenceKey, fenceTtl)
   end
   return missing and 2 or 1
 end
