@@ -136,11 +136,6 @@ class Acquisition {
     return this.#isCorrecting || (this.#attempts === 0 && this.#options.timeout === 0);
   }
 
-  #cancelled(): LimitReason | undefined {
-    const { reason } = this.#limit;
-    return reason === "timeout" ? undefined : reason;
-  }
-
   /** One attempt; undefined if the caller cancelled while it was under way. */
   #attempt(now: Instant): Promise<AttemptResult | undefined> {
     const { nodeTimeout } = this.#engine.options;
@@ -159,11 +154,15 @@ class Acquisition {
     return this.#options.signal === undefined ? underWay : this.#unlessCancelled(underWay);
   }
 
+  /** Whoever cancels is answered at once, also when the time is over and the attempt goes on. */
   async #unlessCancelled(underWay: Promise<AttemptResult>): Promise<AttemptResult | undefined> {
-    const result = await this.#limit.until(underWay);
-    const cancelled = this.#cancelled() !== undefined;
-    if (result !== undefined && !cancelled) return result;
-    if (result === undefined && !cancelled) return await underWay;
+    const { clock } = this.#engine;
+    const { signal } = this.#options;
+    const limits = { startMs: clock.monotonicMs(), timeoutMs: Number.POSITIVE_INFINITY, signal };
+    const cancellation = new Limit(clock, { ...limits, closed: this.#context.closed });
+    const result = await cancellation.until(underWay);
+    cancellation.dispose();
+    if (cancellation.reason === undefined) return result;
     void underWay.then((late) => {
       if (late.kind === "granted") void releaseEverywhere(this.#engine, late.grant);
     });

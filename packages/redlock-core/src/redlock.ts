@@ -344,12 +344,17 @@ export class Redlock implements AsyncDisposable {
   /** The last requests take keys and waiters back: closing the connections must not overtake them. */
   async #untilAnswered(): Promise<void> {
     const { batchers, clock, options } = this.#engine;
+    const answered = (): Promise<unknown> => Promise.all(batchers.map((batcher) => batcher.untilAnswered()));
     await new Promise<void>((resolve) => {
       const cancel = clock.schedule(options.nodeTimeout, resolve, { keepAlive: true });
-      void Promise.all(batchers.map((batcher) => batcher.untilAnswered())).then(() => {
-        cancel();
-        resolve();
-      });
+      void answered()
+        // An answer that nobody waits for any more may lead to a release, which is sent at the end of the turn.
+        .then(() => new Promise<void>((turnEnded) => clock.defer(turnEnded)))
+        .then(answered)
+        .then(() => {
+          cancel();
+          resolve();
+        });
     });
   }
 

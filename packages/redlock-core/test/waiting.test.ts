@@ -125,6 +125,26 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     await expect.poll(async () => (await redlock.inspect("moment")).verdict).toBe("free");
   });
 
+  it("ends also a call that does not wait at once when the caller cancels, and takes back what it gets, before it closes", async () => {
+    for (const timeout of [0, 5_000]) {
+      const redlock = openRedlock(servers, { nodeTimeout: 5_000 });
+      await (await redlock.acquire("warm")).release();
+      const controller = new AbortController();
+      for (const server of servers) server.freeze();
+      const cancelled = errorOf(redlock.acquire("late", { signal: controller.signal, timeout }));
+      await delay(50);
+      controller.abort(new Error("cancelled"));
+      const startedMs = performance.now();
+      expect(await cancelled).toBe(controller.signal.reason);
+      expect(performance.now() - startedMs).toBeLessThan(1_000);
+      const closed = redlock.close();
+      for (const server of servers) server.thaw();
+      await closed;
+      const keys = await Promise.all(servers.map((server) => server.call("EXISTS", "late", "{late}:fence")));
+      expect(keys).toEqual(servers.map(() => 1));
+    }
+  });
+
   it("does not let newcomers overtake a waiter, nor attempts that do not wait", async () => {
     const [holding, waiting, newcomer] = [openRedlock(servers), openRedlock(servers), openRedlock(servers)];
     for (let round = 0; round < 10; round += 1) {
