@@ -217,8 +217,9 @@ export class Redlock implements AsyncDisposable {
       ],
       timeoutMs: options.nodeTimeout,
     });
-    this.#queues.holderOf(name)?.lose("forced");
-    return replies.filter((reply) => reply.ok && reply.value === 1).length >= this.#engine.quorum;
+    const takenFrom = replies.filter((reply) => reply.ok && reply.value === 1).length;
+    if (takenFrom > 0) this.#queues.holderOf(name)?.lose("forced");
+    return takenFrom >= this.#engine.quorum;
   }
 
   /** Looks for what is wrong with the deployment; an empty list is good news. Never rejects for a node. */

@@ -40,10 +40,17 @@ async function runOn(engine: Engine, batcher: Batcher, script: NodeScript, reque
   const deadline = startDeadline(engine, request.timeoutMs);
   try {
     if (node.state === "connecting") await untilSettled(node, deadline.over);
-    const answer = node.eval(script, request.keys, request.args);
-    const heard = (): void => batcher.heard();
-    answer.then(heard, heard);
-    const value = await Promise.race([answer, deadline.over]);
+    const ask = (): Promise<unknown> => {
+      const answer = node.eval(script, request.keys, request.args);
+      const heard = (): void => batcher.heard();
+      answer.then(heard, heard);
+      return Promise.race([answer, deadline.over]);
+    };
+    const value = await ask().catch((error: unknown) => {
+      // The script cache was flushed: nothing has run, and the adapter sends the script again.
+      if (error instanceof Error && error.message.startsWith("NOSCRIPT")) return ask();
+      throw error;
+    });
     if (value === TIMED_OUT) {
       batcher.suspect();
       throw new Error(`no answer within ${Math.round(request.timeoutMs)} ms`);

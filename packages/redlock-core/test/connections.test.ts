@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type RedisServer, spawnChild, watchForLeaks } from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from "vitest";
-import { type LockNode, QuorumUnreachableError, Redlock } from "../src/index.ts";
+import { defineScript, type LockNode, QuorumUnreachableError, Redlock } from "../src/index.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
 
 const rejections: unknown[] = [];
@@ -83,6 +83,28 @@ describe("a node that refuses", () => {
       await server?.call("SCRIPT", "FLUSH");
       await lock?.release();
       await expect.poll(() => server?.call("EXISTS", "flushed")).toBe(0);
+    }
+  });
+
+  it("because its script cache was flushed is asked again at once, also for what concerns no lock of ours", async () => {
+    const servers = await startNodes(3);
+    const [redlock, operator] = [openRedlock(servers), openRedlock(servers)];
+    const flush = async (): Promise<unknown> =>
+      await Promise.all(servers.map((server) => server.call("SCRIPT", "FLUSH")));
+    await redlock.acquire("flushed");
+    const run = { keys: ["k"], args: [] };
+    const script = defineScript("one", "return 1");
+    for (const call of [
+      async () => (await operator.inspect("flushed")).verdict === "held",
+      async () => (await operator.check()).every(({ code }) => code !== "UNREACHABLE"),
+      async () => (await operator.run(script, run)).every(({ ok }) => ok),
+      async () => (await operator.forceRelease("other")) === false,
+      async () => await operator.forceRelease("flushed"),
+    ]) {
+      await call();
+      await redlock.tryAcquire("flushed");
+      await flush();
+      expect(await call()).toBe(true);
     }
   });
 

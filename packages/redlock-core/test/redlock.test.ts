@@ -196,6 +196,15 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(await operator.forceRelease("nobody's")).toBe(false);
   });
 
+  it("does not lose a lock of its own that an operator's call took from no node", async () => {
+    const redlock = openRedlock(servers, { nodeTimeout: 300 });
+    const lock = await redlock.acquire("untouched", { ttl: 20_000 });
+    for (const server of servers) server.freeze();
+    const isForced = await redlock.forceRelease("untouched");
+    for (const server of servers) server.thaw();
+    expect([isForced, lock.isHeld()]).toEqual([false, true]);
+  });
+
   it("gives tokens that increase also after a lock that was held for longer than nodes remember tokens", async () => {
     const ofOneSecond = { ...shortTtl, ttl: 1_000, maxTtl: 1_000, fenceTtl: 1_000 };
     const clock = { ...systemClock, wallMs: (): number => systemClock.wallMs() - 60_000 };
