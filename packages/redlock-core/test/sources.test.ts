@@ -30,6 +30,10 @@ describe("a URL that is refused", () => {
     "redis://:hunter2@prod:port",
     "redis://:hunter2%@prod",
     "redis://:hunter2@prod/first",
+    "redis://:hunter2@prod/-1",
+    "redis://:hunter2@prod/1.5",
+    "redis://:hunter2@prod/3/",
+    "unix://:hunter2@prod/sock?db=-1",
     "redis://user:123#hunter2@prod",
     "redis://user:123?hunter2@prod",
     "redis://user:123/hunter2@prod",
@@ -62,6 +66,36 @@ describe("an object that is refused", () => {
   ])("is named, and so is what is accepted: %j", (source, got) => {
     expect(refusalOf(source).message).toBe(`node must be ${accepted} or a LockNode, ${got}`);
   });
+});
+
+describe("ioredis options that are refused", () => {
+  it.each([
+    [{ host: "h", db: "x" }, TypeError, 'node must have an integer >= 0 as db, got "x"'],
+    [{ host: "h", db: Number.NaN }, RangeError, "node must have an integer >= 0 as db, got NaN"],
+    [{ host: "h", db: -1 }, RangeError, "node must have an integer >= 0 as db, got -1"],
+    [{ path: "/sock", db: 1.5 }, RangeError, "node must have an integer >= 0 as db, got 1.5"],
+    [{ sentinels: [], name: "lock" }, RangeError, "node must have at least one sentinel, got []"],
+    [{ sentinels: 5, name: "lock" }, TypeError, "node must have an array as sentinels, got number"],
+    [{ sentinels: [{ port: 1 }] }, TypeError, "node with sentinels must have the name of its master, got undefined"],
+    [{ sentinels: [{ port: 1 }], name: "" }, TypeError, "node with sentinels must have the name of its master"],
+  ])("%j", (source, kind, message) => {
+    const construct = (): Redlock => new Redlock(source as unknown as NodeSource);
+    expect(construct).toThrow(kind);
+    expect(construct).toThrow(message);
+  });
+});
+
+it("is down, and says why, where its client cannot be duplicated", async () => {
+  const client = {
+    status: "wait",
+    options: {},
+    duplicate: (): never => {
+      throw new Error("no more of this client");
+    },
+  };
+  const error = await errorOf(openRedlock([client]).tryAcquire("r"));
+  expect(error).toBeInstanceOf(QuorumUnreachableError);
+  expect((error as Error).message).toContain("no more of this client");
 });
 
 const sources: Readonly<Record<string, (url: string) => NodeSource>> = {

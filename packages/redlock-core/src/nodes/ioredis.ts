@@ -13,7 +13,7 @@ import { type LockNode, type NodeScript, type NodeState, notConnected } from "..
 import { deadConnectionMs } from "../validity.ts";
 import type { NodeSettings } from "./connect.ts";
 import { LoadedScripts, reconnectDelayMs, StateTeller } from "./connection.ts";
-import { connectOptionsOf } from "./url.ts";
+import { connectOptionsOf, isDatabase } from "./url.ts";
 
 /** The part of ioredis that is used; both major versions have it. */
 export interface IoredisClient {
@@ -81,15 +81,14 @@ export class IoredisNode implements LockNode {
     this.keyPrefix = facts.keyPrefix;
     this.isCluster = facts.isCluster;
     this.#opener = opener;
-    opener.then(
-      (open) => {
+    opener
+      .then((open) => {
         if (!this.#isClosed) this.#open(open);
-      },
-      (error: unknown) => {
+      })
+      .catch((error: unknown) => {
         this.#teller.noteError(error);
         this.#teller.become("down");
-      },
-    );
+      });
   }
 
   /** Duplicates the caller's client, which is neither used nor closed. */
@@ -115,6 +114,7 @@ export class IoredisNode implements LockNode {
   /** Connects by URL or options. ioredis must be installed; otherwise the node is down, and says so. */
   static connect(target: string | IoredisConnectOptions, settings: NodeSettings): IoredisNode {
     const options = typeof target === "string" ? connectOptionsOf(target) : target;
+    checkOptions(options);
     const { keyPrefix = "" } = options;
     const opener = import("ioredis").then(
       ({ Redis }): Opener =>
@@ -279,6 +279,20 @@ const clusterOverrides: object = {
   clusterRetryStrategy: reconnectDelayMs,
   scaleReads: "master",
 };
+
+/** What ioredis would throw when it connects, or would not notice: it goes on in database 0. */
+function checkOptions(options: { readonly [Name in keyof IoredisConnectOptions]?: unknown }): void {
+  const { db, sentinels, name } = options;
+  if (db !== undefined && db !== null) {
+    if (typeof db !== "number") throw new TypeError(`node must have an integer >= 0 as db, got ${JSON.stringify(db)}`);
+    if (!isDatabase(db)) throw new RangeError(`node must have an integer >= 0 as db, got ${db}`);
+  }
+  if (sentinels === undefined || sentinels === null) return;
+  if (!Array.isArray(sentinels)) throw new TypeError(`node must have an array as sentinels, got ${typeof sentinels}`);
+  if (sentinels.length === 0) throw new RangeError("node must have at least one sentinel, got []");
+  if (typeof name !== "string" || name === "")
+    throw new TypeError(`node with sentinels must have the name of its master, got ${JSON.stringify(name)}`);
+}
 
 function nameOf(options: IoredisConnectOptions): string {
   if (options.path !== undefined && options.path !== null) return options.path;

@@ -18,10 +18,14 @@ export function connectOptionsOf(url: string): IoredisConnectOptions {
     // Not as the cause: it has the whole URL.
     throw refusal(ENCODED, url);
   }
-  if (options.db !== undefined && !Number.isSafeInteger(options.db)) {
+  if (options.db !== undefined && !isDatabase(options.db)) {
     throw refusal("must name its database by a number", url);
   }
   return options;
+}
+
+export function isDatabase(db: number): boolean {
+  return Number.isSafeInteger(db) && db >= 0;
 }
 
 function parse(url: URL): IoredisConnectOptions {
