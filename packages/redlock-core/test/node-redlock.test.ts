@@ -704,6 +704,43 @@ describe("the node-redlock entry on this engine", () => {
     expect(await clients[0]?.exists("bad")).toBe(0);
   });
 
+  it.each([
+    [{ driftFactor: -5 }, "driftFactor must be a number from 0 to 0.5, got -5"],
+    [{ driftFactor: Number.NaN }, "driftFactor must be a number from 0 to 0.5, got NaN"],
+    [{ retryCount: Number.NaN }, "retryCount must be a number, got NaN"],
+    [{ retryDelay: Number.NaN }, "retryDelay must be finite (ms), got NaN"],
+    [{ retryDelay: Number.POSITIVE_INFINITY }, "retryDelay must be finite (ms), got Infinity"],
+    [{ retryJitter: Number.NaN }, "retryJitter must be finite (ms), got NaN"],
+    [{ automaticExtensionThreshold: Number.NaN }, "automaticExtensionThreshold must be finite (ms), got NaN"],
+  ])("refuses settings that would never end, or not in time: %o", async (settings, message) => {
+    const { clients } = await nodes(1);
+    expect(() => new Redlock(clients, settings)).toThrow(new RangeError(message));
+    const redlock = open(clients);
+    const lock = await redlock.acquire(["held"], 10_000);
+    for (const call of [
+      redlock.acquire(["held"], 1_000, settings),
+      redlock.extend(lock, 1_000, settings),
+      redlock.release(lock, settings),
+      redlock.using(["held"], 1_000, settings, async () => undefined),
+    ]) {
+      expect(await errorOf(call)).toEqual(new RangeError(message));
+    }
+    expect(lock.expiration).toBeGreaterThan(0);
+    await lock.release();
+  });
+
+  it("releases a lock that it extended also on a client that takes the release only later", async () => {
+    const { servers, clients } = await nodes(3);
+    const last = servers.at(-1);
+    await open(clients).using(["later"], 4_000, { automaticExtensionThreshold: 3_500 }, async () => {
+      await delay(4_500);
+      await last?.call("CONFIG", "SET", "min-replicas-to-write", "1");
+    });
+    expect(await last?.call("PTTL", "later")).toBeGreaterThan(2_500);
+    await last?.call("CONFIG", "SET", "min-replicas-to-write", "0");
+    await expect.poll(() => last?.call("EXISTS", "later"), { timeout: 1_500 }).toBe(0);
+  });
+
   it("has node-redlock's defaults and the names of its errors", async () => {
     const { clients } = await nodes(1);
     const redlock = new Redlock(new Set(clients));

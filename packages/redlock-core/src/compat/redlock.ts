@@ -165,9 +165,10 @@ export class Redlock extends EventEmitter {
    * could not be reached are released when they are back, and the lock expires by itself.
    */
   async release(lock: Lock, settings?: SomeSettings): Promise<ExecutionResult> {
+    const merged = settingsOf(settings, this.settings);
     const end = endOf(lock, this.#shared());
     lock.expiration = 0;
-    return await this.#retry(settingsOf(settings, this.settings), end, () => this.#releaseOnce(lock));
+    return await this.#retry(merged, end, () => this.#releaseOnce(lock));
   }
 
   /**
@@ -254,7 +255,7 @@ export class Redlock extends EventEmitter {
   ): Lock {
     const expiration = Math.floor(facts.end.wallMs);
     const lock = new Lock(this, [...resources], facts.value, facts.attempts, expiration, facts.fencingToken);
-    ends.set(lock, { monotonicMs: facts.end.monotonicMs, wallMs: expiration });
+    setEnd(lock, facts.end);
     return lock;
   }
 
@@ -276,7 +277,7 @@ export class Redlock extends EventEmitter {
           const { decision, stats } = await this.#extendOnce(lock, { duration, end });
           if (decision === "for") {
             end = leaseEnd(asked, duration, settings.driftFactor);
-            lock.expiration = Math.floor(end.wallMs);
+            setEnd(lock, end);
             return { kind: "extended" };
           }
           return { kind: decision === "never" ? "lost" : "failed", error: new ExecutionError(NO_QUORUM, [stats]) };
@@ -364,6 +365,11 @@ function requestOf(lock: Lock, { engine }: SharedEngine): { readonly target: Tar
   return { target: engine.targetOf(namesOf(lock.resources)), token: lock.value };
 }
 
+function setEnd(lock: Lock, { monotonicMs, wallMs }: LeaseEnd): void {
+  lock.expiration = Math.floor(wallMs);
+  ends.set(lock, { monotonicMs, wallMs: lock.expiration });
+}
+
 /** `expiration` may have been set by hand, to 0 above all. */
 function endOf(lock: Lock, { engine }: SharedEngine): LeaseEnd {
   const known = ends.get(lock);
@@ -385,15 +391,23 @@ function checkDuration(duration: number, driftFactor: number, maxTtl: number | u
   }
 }
 
-/** What is left out, also as undefined, is as in `defaults`. */
+/** What is left out, also as undefined, is as in `defaults`. Throws `RangeError` for what would never end, or not in time. */
 function settingsOf(settings: SomeSettings | undefined, defaults: Settings): Settings {
-  return {
+  const merged = {
     driftFactor: numberOr(settings?.driftFactor, defaults.driftFactor),
     retryCount: numberOr(settings?.retryCount, defaults.retryCount),
     retryDelay: numberOr(settings?.retryDelay, defaults.retryDelay),
     retryJitter: numberOr(settings?.retryJitter, defaults.retryJitter),
     automaticExtensionThreshold: numberOr(settings?.automaticExtensionThreshold, defaults.automaticExtensionThreshold),
   };
+  const { driftFactor, retryCount } = merged;
+  if (!(driftFactor >= 0 && driftFactor <= 0.5))
+    throw new RangeError(`driftFactor must be a number from 0 to 0.5, got ${driftFactor}`);
+  if (Number.isNaN(retryCount)) throw new RangeError("retryCount must be a number, got NaN");
+  for (const name of ["retryDelay", "retryJitter", "automaticExtensionThreshold"] as const) {
+    if (!Number.isFinite(merged[name])) throw new RangeError(`${name} must be finite (ms), got ${merged[name]}`);
+  }
+  return merged;
 }
 
 function numberOr(value: unknown, otherwise: number): number {
