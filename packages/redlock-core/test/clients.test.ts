@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type RedisCluster, type RedisServer, startCluster, startRedis } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
 import { Redis as Redis5 } from "ioredis5";
-import { createClient } from "redis";
+import { createClient, createSentinel } from "redis";
 import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { type Lock, type NodeSource, Redlock } from "../src/index.ts";
@@ -63,6 +63,30 @@ describe("clients of one server", () => {
     await client.connect();
     onTestFinished(() => client.destroy());
     await exercise(server, () => client);
+  });
+
+  it.each([
+    ["node-redis 6", createClient],
+    ["node-redis 5", createClient5],
+  ] as const)("%s, also after a ping of its own was answered with an error", async (_name, create) => {
+    const busy = await startRedis({ args: ["--busy-reply-threshold", "50"] });
+    onTestFinished(() => busy.stop());
+    const client = (create as typeof createClient)({ url: busy.url, pingInterval: 50 });
+    client.on("error", () => undefined);
+    const redlock = openRedlock([client]);
+    await redlock.acquire("before");
+    const blocked = busy.call("EVAL", "while true do end", 0).catch(() => undefined);
+    await delay(500);
+    await busy.call("SCRIPT", "KILL");
+    await blocked;
+    expect((await redlock.acquire("after")).isHeld()).toBe(true);
+  });
+
+  it("no Sentinel of node-redis, which is refused", () => {
+    const sentinel = createSentinel({ name: "lock", sentinelRootNodes: [{ host: "127.0.0.1", port: 1 }] });
+    expect(() => new Redlock([sentinel])).toThrow(
+      new TypeError("node must not be a node-redis Sentinel: use ioredis with sentinels, or a LockNode"),
+    );
   });
 
   it("a URL of a port, a URL of a socket, a path, and options", async () => {

@@ -2,8 +2,9 @@
  * node-redis 5 and later: a client of `createClient`. One of the two files that know a client.
  *
  * Each node gets a connection of its own by `duplicate()`, with `disableOfflineQueue`, which here also drops what was sent and
- * not answered when a connection breaks: a request is sent now or never. The connection does not keep the process
- * alive. The caller's client is neither used nor closed. A node-redis Cluster is not supported; ioredis' is.
+ * not answered when a connection breaks: a request is sent now or never. The connection does not keep the process alive, but the
+ * attempts to make it do: their timer is out of reach. The caller's client is neither used nor closed. Cluster and Sentinel of
+ * node-redis are not supported; ioredis' are.
  */
 import { type LockNode, type NodeScript, type NodeState, notConnected } from "../node.ts";
 import { LoadedScripts, reconnectDelayMs, StateTeller } from "./connection.ts";
@@ -22,6 +23,7 @@ interface Options {
 }
 
 interface Connection {
+  readonly isReady: boolean;
   on(event: string, listener: (argument: unknown) => void): unknown;
   connect(): Promise<unknown>;
   sendCommand(args: readonly string[]): Promise<unknown>;
@@ -53,7 +55,7 @@ export class NodeRedisNode implements LockNode {
     this.#connection = connection;
     connection.on("error", (error) => {
       this.#teller.noteError(error);
-      this.#teller.become("down");
+      if (!connection.isReady) this.#teller.become("down");
     });
     connection.on("ready", () => {
       connection.unref();
@@ -69,6 +71,8 @@ export class NodeRedisNode implements LockNode {
   static of(client: NodeRedisClient): NodeRedisNode {
     if (!("isOpen" in client))
       throw new TypeError("node must not be a node-redis Cluster: use ioredis' Cluster, or a LockNode");
+    if ("getMasterNode" in client)
+      throw new TypeError("node must not be a node-redis Sentinel: use ioredis with sentinels, or a LockNode");
     const options = (client.options ?? {}) as Options;
     const source = client as unknown as { duplicate(overrides: object): Connection };
     return new NodeRedisNode(
@@ -77,6 +81,7 @@ export class NodeRedisNode implements LockNode {
         source.duplicate({
           keyPrefix: undefined,
           disableOfflineQueue: !forMessages,
+          pingInterval: undefined,
           socket: {
             ...options.socket,
             reconnectStrategy: reconnectDelayMs,
