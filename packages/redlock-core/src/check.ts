@@ -130,12 +130,18 @@ function nodeFindings(engine: Engine, { node, info, quarantineLeftMs }: Facts): 
       `forgets its locks when it restarts (no AOF), and ${isAlone ? "one node" : "this Redlock"} has no quarantine`,
     );
   }
-  if (Number.parseInt(info.get("redis_version") ?? "7", 10) < 6)
-    add("OLD_VERSION", "warning", `runs Redis ${info.get("redis_version")}; 6.2 or later is tested`);
+  const version = info.get("redis_version") ?? "7.0";
+  if (isOld(version))
+    add("OLD_VERSION", "error", `runs Redis ${version}: the scripts need 6.2 or later (SET with GET)`);
   if (quarantineLeftMs > 0) {
     add("QUARANTINED", "warning", `restarted or lost its data: it casts no vote for ${quarantineLeftMs} ms more`);
   }
   return findings;
+}
+
+function isOld(version: string): boolean {
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  return major < 6 || (major === 6 && minor < 2);
 }
 
 function clocks(facts: readonly Facts[]): readonly Finding[] {

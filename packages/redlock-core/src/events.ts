@@ -1,7 +1,8 @@
 /**
  * What happens, told to whoever asks: as messages on `node:diagnostics_channel` (`x.redlock.acquire`, …) and as typed events of
- * one `Redlock`. Messages are built only if somebody listens. A listener that throws breaks nothing: its error becomes a
- * process warning. Contention is never reported as an error.
+ * one `Redlock`. Messages are built only if somebody listens. A listener of `on()` that throws breaks nothing: its error becomes a
+ * process warning. What a subscriber of a channel throws is an uncaught exception: so Node has it. Contention is never reported as an
+ * error.
  */
 import { type Channel, channel } from "node:diagnostics_channel";
 import type { LossReason, Vote } from "./errors.ts";

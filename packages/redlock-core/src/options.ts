@@ -118,6 +118,8 @@ export function resolveOptions(
   nodes: { readonly count: number; readonly isCluster: boolean },
 ): ResolvedOptions {
   objectOf("options", options);
+  checkMembers("clock", options.clock, ["monotonicMs", "wallMs", "schedule", "defer"]);
+  checkMembers("random", options.random, ["token", "fraction"]);
   checkNames(options, KNOWN, { known: KNOWN_PER_CALL, of: "acquire, tryAcquire and using" });
   const driftFactor = number("driftFactor", or(options.driftFactor, 0.01), { min: 0, max: 0.5 });
   const ttl = integer("ttl", or(options.ttl, 30_000), { min: MIN_TTL_MS, max: DAY_MS });
@@ -258,6 +260,16 @@ function checked(name: string, value: unknown, rule: string, isInRange: (given: 
   if (typeof value !== "number") throw new TypeError(`${name} must be ${rule}, got ${describe(value)}`);
   if (!isInRange(value)) throw new RangeError(`${name} must be ${rule}, got ${value}`);
   return value;
+}
+
+/** An object of the caller's own; only what is left out is the process's. */
+function checkMembers(name: string, value: object | undefined, members: readonly string[]): void {
+  if (value === undefined) return;
+  const found = typeof value === "object" && value !== null ? (value as Readonly<Record<string, unknown>>) : {};
+  if (members.every((member) => typeof found[member] === "function")) return;
+  throw new TypeError(
+    `${name} must have ${members.slice(0, -1).join(", ")} and ${members.at(-1)}, got ${describe(value)}`,
+  );
 }
 
 function boolean(name: string, value: unknown): boolean {

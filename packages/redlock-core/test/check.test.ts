@@ -1,6 +1,6 @@
 import type { RedisServer } from "@x/test-support";
 import { describe, expect, it } from "vitest";
-import { systemClock } from "../src/index.ts";
+import { type LockNode, systemClock } from "../src/index.ts";
 import { openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 describe("check", () => {
@@ -39,6 +39,24 @@ describe("check", () => {
     expect(findings).toContainEqual(
       expect.objectContaining({ code: "UNREACHABLE", nodes: [servers[1]?.path], severity: "warning" }),
     );
+  });
+
+  it.each([
+    ["5.0.14", 1],
+    ["6.0.20", 1],
+    ["6.2.0", 0],
+    ["7.4.1", 0],
+    ["10.0.0", 0],
+  ])("finds a server that is too old for the scripts: %s", async (version, count) => {
+    const node: LockNode = {
+      name: "old",
+      state: "ready",
+      eval: () => Promise.resolve([`redis_version:${version}\r\nrun_id:a`, "0", "0", "", ""]),
+      onStateChange: () => () => undefined,
+      close: () => Promise.resolve(),
+    };
+    const findings = await openRedlock([node]).check();
+    expect(findings.filter(({ code, severity }) => code === "OLD_VERSION" && severity === "error")).toHaveLength(count);
   });
 
   it("finds a client whose clock is wrong", async () => {

@@ -7,6 +7,7 @@ import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { type Lock, type NodeSource, Redlock } from "../src/index.ts";
 import { hasStableSlot, slotOf } from "../src/keys.ts";
+import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { errorOf, openRedlock } from "./support/nodes.ts";
 
 /** What every client must do: exclude, wait, extend, hand over, survive a restart of the server. */
@@ -94,6 +95,19 @@ describe("clients of one server", () => {
     await exercise(server, () => `unix://${server.path}`);
     await exercise(server, () => server.path);
     await exercise(server, () => ({ host: server.host, port: server.port }));
+  });
+
+  it("an ioredis client whose subscription failed once, which is tried again", async () => {
+    const node = IoredisNode.connect(server.path, { nodeTimeoutMs: 500 });
+    onTestFinished(() => node.close());
+    await server.call("ACL", "SETUSER", "default", "resetchannels");
+    await errorOf(node.subscribe("hints", () => undefined));
+    await server.call("ACL", "SETUSER", "default", "allchannels");
+    const heard: string[] = [];
+    const stop = await node.subscribe("hints", (message) => heard.push(message));
+    await server.call("PUBLISH", "hints", "heard");
+    await expect.poll(() => heard).toEqual(["heard"]);
+    stop();
   });
 
   it("names its nodes so that an operator finds them", async () => {

@@ -169,7 +169,11 @@ export class IoredisNode implements LockNode {
     }
     const { listeners, confirmed } = entry;
     listeners.add(listener);
-    await confirmed;
+    await confirmed.catch((error: unknown) => {
+      // Whoever comes next asks again.
+      if (this.#channels.get(channel) === entry) this.#channels.delete(channel);
+      throw error;
+    });
     return () => {
       listeners.delete(listener);
       if (listeners.size > 0 || this.#channels.get(channel)?.listeners !== listeners) return;
