@@ -29,7 +29,7 @@ const MAX_MANUAL_TRIES = 3;
 export interface HoldingContext {
   readonly options: { readonly autoExtend: boolean; readonly maxHold: number };
   readonly renewal: Renewal;
-  /** Of its resources. */
+  /** Those of this process that wait for its resources without asking a node. */
   readonly queues: readonly LocalQueue[];
 }
 

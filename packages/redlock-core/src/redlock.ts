@@ -90,7 +90,10 @@ export class Redlock implements AsyncDisposable {
       hints: this.#hints,
       queues: this.#queues,
       closed: this.#closing.signal,
-      hold: (grant, resolved, queue) => this.#hold(grant, resolved, queue),
+      hold: (grant, resolved, queue) => {
+        const queues = queue === undefined ? grant.target.resources.map((name) => this.#queues.of(name)) : [queue];
+        return this.#hold(grant, resolved, queues);
+      },
     };
     this.#stopListening = connected.map((node) =>
       node.onStateChange(() => {
@@ -237,7 +240,8 @@ export class Redlock implements AsyncDisposable {
     if (!isEmbeddable) return undefined;
     return new EmbeddedLocks(this.#engine, (grant) => {
       this.#assertOpen(grant.target.resources);
-      return this.#hold(grant, { autoExtend: true, maxHold: options.maxHold }, undefined);
+      // In no local queue: whoever waits here waits at the node, where the next script sees it.
+      return this.#hold(grant, { autoExtend: true, maxHold: options.maxHold }, []);
     });
   }
 
@@ -395,9 +399,8 @@ export class Redlock implements AsyncDisposable {
   #hold(
     grant: Grant,
     options: { readonly autoExtend: boolean; readonly maxHold: number },
-    queue: LocalQueue | undefined,
+    queues: readonly LocalQueue[],
   ): Lock {
-    const queues = queue === undefined ? grant.target.resources.map((resource) => this.#queues.of(resource)) : [queue];
     const holding = new Holding(this.#engine, grant, { options, queues, renewal: this.#renewal });
     return holding.lock;
   }

@@ -98,7 +98,7 @@ describe("a node that refuses", () => {
       async () => (await operator.inspect("flushed")).verdict === "held",
       async () => (await operator.check()).every(({ code }) => code !== "UNREACHABLE"),
       async () => (await operator.run(script, run)).every(({ ok }) => ok),
-      async () => (await operator.forceRelease("other")) === false,
+      async () => !(await operator.forceRelease("other")),
       async () => await operator.forceRelease("flushed"),
     ]) {
       await call();

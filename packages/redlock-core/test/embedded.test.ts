@@ -143,16 +143,27 @@ describe("an embedded lock", () => {
       got.push(String(index));
       await lock.release();
     });
-    await expect.poll(() => redis.zcard("{r}:waiters")).toBe(1);
+    await expect.poll(() => redis.zcard("{r}:waiters")).toBe(2);
     expect(got).toEqual([]);
     expect(await give("r", held)).toBe(true);
     await Promise.all(waiting);
     expect(got.toSorted()).toEqual(["0", "1"]);
   });
 
-  it("does not wake those who wait in this process before its script has run", async () => {
+  it("is waited for at the node also in its own process, so that whoever waits comes before the next script", async () => {
     const redlock = openRedlock([server]);
     const held = await taken(redlock, "r");
+    const waiting = redlock.acquire("r", { timeout: 3_000 });
+    await expect.poll(() => redis.zcard("{r}:waiters")).toBe(1);
+    const released = give("r", held);
+    expect(await take(redlock, "r")).toBeUndefined();
+    expect(await released).toBe(true);
+    expect((await waiting).isHeld()).toBe(true);
+  });
+
+  it("does not wake those who wait in this process for a lock that a script releases before it has run", async () => {
+    const redlock = openRedlock([server]);
+    const held = await redlock.acquire("r");
     const waiting = redlock.acquire("r", { timeout: 5_000 });
     await delay(20);
     let settle: (isDeleted: boolean) => void = () => undefined;
