@@ -319,7 +319,10 @@ export class Redlock implements AsyncDisposable {
     };
   }
 
-  /** Releases every lock that is still held, ends every wait with `RedlockClosedError`, and closes the own connections. Idempotent. */
+  /**
+   * Releases every lock that is still held (except one that was left, see `Lock.leave`), ends every wait with `RedlockClosedError`, and
+   * closes the own connections. Idempotent.
+   */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;
@@ -331,7 +334,8 @@ export class Redlock implements AsyncDisposable {
 
   async #close(): Promise<void> {
     this.#closing.abort();
-    await Promise.all([...this.#renewal.holdings].map((holding) => holding.release()));
+    const held = this.#renewal.holdings.filter((holding) => !holding.isLeft);
+    await Promise.all(held.map((holding) => holding.release()));
     await this.#untilCallsEnd();
     await this.#untilAnswered();
     this.#renewal.close();
