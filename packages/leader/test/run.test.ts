@@ -150,6 +150,28 @@ describe("the task of run()", () => {
     end();
   });
 
+  it("that outlasts stop() keeps the lock until its lease has ended, also when the Redlock is closed", async () => {
+    const redlock = connect(nodes.paths);
+    const stubborn = new LeaderElection(redlock, { name: "closed-under", ...LEASE });
+    const next = candidate("closed-under");
+    let term: LeaderTerm | undefined;
+    let end: () => void = () => undefined;
+    const runs = stubborn.run((own) => {
+      term = own;
+      return new Promise<void>((resolve) => (end = resolve));
+    });
+    await expect.poll(() => stubborn.isLeader()).toBe(true);
+    const waiting = next.campaign();
+    await expect.poll(() => next.state).toBe("follower");
+    await stubborn.stop({ drainTimeout: 50 });
+    await runs;
+    await redlock.close();
+    expect([next.isLeader(), term?.isCurrent()]).toEqual([false, true]);
+    await using following = await waiting;
+    expect([following.isCurrent(), term?.isCurrent()]).toEqual([true, false]);
+    end();
+  });
+
   it("that ignores a request to resign is not begun again before it has ended, though its term has", async () => {
     const election = candidate("ignores", { cooldown: { initial: 0 } });
     let begun = 0;

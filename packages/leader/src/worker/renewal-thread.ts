@@ -108,6 +108,11 @@ function setAnchor(reading: Reading, olderByMs: number): void {
   };
 }
 
+function leave(acquisition: Acquisition): void {
+  acquisition.isKept = false;
+  acquisition.lock?.leave();
+}
+
 async function release(id: number): Promise<void> {
   if (current?.id !== id || current.lock === undefined) {
     tell({ type: "released", id, confirmed: false });
@@ -131,7 +136,7 @@ function obey(order: Order): void {
       }
       break;
     case "leave":
-      if (current?.id === order.id) current.isKept = false;
+      if (current?.id === order.id) leave(current);
       break;
     case "release":
       void release(order.id);

@@ -22,7 +22,12 @@ const election = new LeaderElection(redlock, {
 let current: LeaderTerm | undefined;
 election.on("error", (error) => process.stderr.write(`${String(error)}\n`));
 election.on("elected", (term) => tell({ type: "elected", term: term.term, at: Date.now() }));
-election.on("lost", ({ term, reason }) => tell({ type: "lost", term, reason, at: Date.now() }));
+const lost = new Promise<void>((resolve) => {
+  election.on("lost", ({ term, reason }) => {
+    tell({ type: "lost", term, reason, at: Date.now() });
+    resolve();
+  });
+});
 
 election.on("quarantined", ({ remaining }) => tell({ type: "quarantined", remaining }));
 
@@ -37,7 +42,9 @@ const running = election.run(
         clearInterval(timer);
       }
     }, args.workEveryMs ?? 20);
-    await new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+    await new Promise((resolve) => {
+      if (args.isStubborn !== true) term.signal.addEventListener("abort", resolve, { once: true });
+    });
     clearInterval(timer);
     current = undefined;
   },
@@ -49,10 +56,11 @@ process.on("message", (order: CandidateOrder) => {
     const until = performance.now() + order.ms;
     while (performance.now() < until);
     tell({ type: "unblocked", isCurrent: current?.isCurrent() ?? false, at: Date.now() });
-  } else void election.stop();
+  } else void election.stop(order.drainTimeout === undefined ? {} : { drainTimeout: order.drainTimeout });
 });
 tell({ type: "ready" });
 await running;
 await redlock.close();
 tell({ type: "done", at: Date.now() });
+if (args.isStubborn === true) await lost;
 process.disconnect();

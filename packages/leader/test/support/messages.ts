@@ -10,6 +10,8 @@ export interface CandidateArgs {
   readonly retryPeriod: number;
   readonly quarantine?: boolean;
   readonly workEveryMs?: number;
+  /** Its task never ends. */
+  readonly isStubborn?: boolean;
   readonly worker?: { readonly redlock: string; readonly maxBlock: number };
 }
 
@@ -22,7 +24,9 @@ export type CandidateMessage =
   | { readonly type: "quarantined"; readonly remaining: number }
   | { readonly type: "done"; readonly at: number };
 
-export type CandidateOrder = { readonly type: "block"; readonly ms: number } | { readonly type: "stop" };
+export type CandidateOrder =
+  | { readonly type: "block"; readonly ms: number }
+  | { readonly type: "stop"; readonly drainTimeout?: number };
 
 type Of<Type extends CandidateMessage["type"]> = CandidateMessage & { readonly type: Type };
 
