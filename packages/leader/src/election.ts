@@ -83,6 +83,8 @@ export class LeaderElection implements AsyncDisposable {
   #isBusy = false;
   #term: HeldTerm | undefined;
   #running: Promise<void> | undefined;
+  /** Resolves when no task of `run()` runs any more, also one that outlasted its run. */
+  #taskEnded: Promise<void> = Promise.resolve();
   #campaigning: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
   #stopDrainTimeoutMs: number | undefined;
@@ -207,7 +209,8 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Campaigns for ever and runs `task` in each term; never two runs of it at once. The process stays alive until it resolves: after `stop()`, after `signal` aborted, or by
+   * Campaigns for ever and runs `task` in each term; never two runs of it at once: it first waits for the task of an earlier call that
+   * outlasted its `drainTimeout`. The process stays alive until it resolves: after `stop()`, after `signal` aborted, or by
    * `onTaskEnd: "stop"`; in each case after the task has ended, unless it outlasted `drainTimeout`.
    * @throws what `prepare` rejected with, ElectionStoppedError, ElectionBusyError, RedlockClosedError, TypeError, RangeError
    */
@@ -323,6 +326,7 @@ export class LeaderElection implements AsyncDisposable {
     const stopListening = onProcessSignals(run.stopOn, () => void this.stop());
     try {
       if (run.prepare !== undefined) await abortable(run.prepare(linked.signal), linked.signal);
+      await abortable(this.#taskEnded, linked.signal);
       let next: "again" | "stop" = "again";
       while (next === "again") {
         const term = await this.#campaign(linked.signal);
@@ -338,6 +342,7 @@ export class LeaderElection implements AsyncDisposable {
 
   #lead(term: HeldTerm, task: LeaderTask, run: ResolvedRunOptions, stop: AbortSignal): Promise<"again" | "stop"> {
     let stopListening: Unsubscribe = () => undefined;
+    let ended = deferred<void>();
     return lead({
       term,
       task,
@@ -349,12 +354,15 @@ export class LeaderElection implements AsyncDisposable {
       failures: this.#failures,
       listener: {
         taskStarted: () => {
+          ended = deferred();
+          this.#taskEnded = ended.promise;
           stopListening = this.#events.on("lost", (lost) => {
             if (lost.term === term.term) this.#beginOverrun(term.term, run);
           });
         },
         taskEnded: () => {
           stopListening();
+          ended.resolve();
           this.#endOverrun(term.term);
         },
         taskFailed: (error) => this.#events.emit("taskError", { term: term.term, error }),

@@ -197,6 +197,48 @@ describe("the task of run()", () => {
     await runs;
   });
 
+  it("that outlasts its run is not begun by the next run before it has ended", async () => {
+    const election = candidate("two-runs");
+    const controller = new AbortController();
+    const ends: (() => void)[] = [];
+    const task = (): Promise<void> => new Promise((resolve) => void ends.push(resolve));
+    const first = election.run(task, { signal: controller.signal, drainTimeout: 50 });
+    await expect.poll(() => ends.length).toBe(1);
+    controller.abort();
+    await first;
+    await expect.poll(() => election.state).toBe("idle");
+    const second = election.run(task, { drainTimeout: 50 });
+    await pause(500);
+    expect([ends.length, election.state, election.health()]).toMatchObject([
+      1,
+      "idle",
+      { running: true, healthy: false },
+    ]);
+    ends[0]?.();
+    await expect.poll(() => ends.length).toBe(2);
+    await election.stop();
+    await second;
+    ends[1]?.();
+  });
+
+  it("that outlasts its run does not keep the next run from being stopped", async () => {
+    const election = candidate("two-runs-stopped");
+    const controller = new AbortController();
+    let end: () => void = () => undefined;
+    const first = election.run(() => new Promise<void>((resolve) => (end = resolve)), {
+      signal: controller.signal,
+      drainTimeout: 0,
+    });
+    await expect.poll(() => election.isLeader()).toBe(true);
+    controller.abort();
+    await first;
+    await expect.poll(() => election.state).toBe("idle");
+    const second = election.run(() => undefined);
+    await election.stop();
+    await second;
+    end();
+  });
+
   it("that ends late, but before its lease has, is followed by a term like any other", async () => {
     const election = candidate("late", { cooldown: { initial: 0 } });
     const terms: LeaderTerm[] = [];
