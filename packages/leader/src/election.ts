@@ -94,7 +94,6 @@ export class LeaderElection implements AsyncDisposable {
   #renewFailures = 0;
   #lastError: Error | undefined;
   #stopWatchingNodes: () => void = () => undefined;
-  #isReporting = false;
   #overrun: { readonly term: number; readonly sinceMs: number } | undefined;
 
   /** @throws TypeError, RangeError naming option, rule and value */
@@ -655,12 +654,8 @@ export class LeaderElection implements AsyncDisposable {
     this.#events.emit("overrun", { term, by });
   }
 
-  /** An `error` listener that throws is not told of its own error. */
   #report(error: unknown): void {
-    if (this.#isReporting) return;
-    this.#isReporting = true;
     this.#events.emit("error", error);
-    this.#isReporting = false;
   }
 }
 

@@ -1,4 +1,7 @@
-/** Typed events. A listener that throws, or an async one that rejects, breaks nothing: the error goes to `onThrow`. */
+/**
+ * Typed events. A listener that throws, or an async one that rejects, breaks nothing: the error goes to `onThrow`; that of an `error`
+ * listener, which would be told of it again, becomes a process warning.
+ */
 
 export type Unsubscribe = () => void;
 
@@ -25,8 +28,9 @@ export class Emitter<Events extends object> {
   }
 
   emit<Name extends keyof Events>(name: Name, payload: Events[Name]): void {
+    const onThrow = name === "error" ? warn : this.#onThrow;
     for (const listener of [...(this.#listeners.get(name) ?? [])]) {
-      callSafely(() => (listener as (payload: Events[Name]) => unknown)(payload), this.#onThrow);
+      callSafely(() => (listener as (payload: Events[Name]) => unknown)(payload), onThrow);
     }
   }
 }
@@ -39,4 +43,8 @@ export function callSafely(listener: () => unknown, onThrow: (error: unknown) =>
   } catch (error) {
     onThrow(error);
   }
+}
+
+function warn(error: unknown): void {
+  process.emitWarning(error instanceof Error ? error : String(error), { code: "X_LEADER_LISTENER" });
 }

@@ -11,7 +11,7 @@ import {
 } from "@x/leader";
 import { watchForLeaks } from "@x/test-support";
 import { pino } from "pino";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { connect, LEASE, type Nodes, startNodes } from "./support/redis.ts";
 
 let nodes: Nodes;
@@ -593,6 +593,27 @@ describe("an election", () => {
     await expect.poll(() => errors.length).toBeGreaterThan(1);
     await term.resign();
     expect(new Set(errors)).toEqual(new Set([thrown]));
+  });
+
+  it("tells an error listener that rejects of each error once, and warns of its own errors", async () => {
+    const election = candidate("sink");
+    const warnings: string[] = [];
+    const onWarning = (warning: Error): void => void warnings.push(warning.message);
+    process.on("warning", onWarning);
+    onTestFinished(() => void process.off("warning", onWarning));
+    const thrown = new Error("a listener throws");
+    const errors: unknown[] = [];
+    election.on("elected", () => {
+      throw thrown;
+    });
+    election.on("error", (error): unknown => {
+      errors.push(error);
+      return errors.length > 100 ? undefined : Promise.reject(new Error("sink is down"));
+    });
+    await using term = await election.campaign();
+    expect(term.isCurrent()).toBe(true);
+    await expect.poll(() => warnings).toContain("sink is down");
+    expect(errors).toEqual([thrown]);
   });
 
   it("stops with all others on a signal of the process, with one listener for all", async () => {

@@ -99,7 +99,6 @@ export class LeaderScheduler implements AsyncDisposable {
   #running: Promise<void> | undefined;
   #leading: Promise<void> | undefined;
   #requestCount = 0;
-  #isReporting = false;
 
   /** @throws TypeError, RangeError naming option, rule and value */
   constructor(options: SchedulerOptions) {
@@ -309,9 +308,6 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   #report(error: unknown): void {
-    if (this.#isReporting) return;
-    this.#isReporting = true;
     this.#events.emit("error", error);
-    this.#isReporting = false;
   }
 }
