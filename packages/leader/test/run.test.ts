@@ -537,6 +537,16 @@ describe("an election", () => {
     await expect(election.campaign()).rejects.toThrow(ElectionStoppedError);
   });
 
+  it("is not busy after a call that was refused for its options", async () => {
+    const election = candidate("refused");
+    const signal = "nope" as unknown as AbortSignal;
+    await expect(election.campaign({ signal })).rejects.toThrow(/signal must be an AbortSignal, got "nope"/);
+    await expect(election.tryCampaign({ signal })).rejects.toThrow(TypeError);
+    await expect(election.run(() => undefined, { signal })).rejects.toThrow(TypeError);
+    await using term = await election.campaign();
+    expect(term.isCurrent()).toBe(true);
+  });
+
   it("ends its campaign and its term when the Redlock is closed", async () => {
     const redlock = connect(nodes.paths);
     const election = new LeaderElection(redlock, { name: "closed", ...LEASE });
