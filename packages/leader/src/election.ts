@@ -277,7 +277,7 @@ export class LeaderElection implements AsyncDisposable {
   /**
    * Ends everything, in this order: no new campaign → the term's signal aborts → the task drains while the lease is renewed → the lock is
    * released and handed over. Called again it may shorten the time. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the lease is left to run out instead. Idempotent;
-   * never rejects.
+   * never rejects. In the task of `run()` do not await it: it waits for that task.
    */
   stop(options: { readonly drainTimeout?: number | undefined } = {}): Promise<void> {
     checkKnown(options, { drainTimeout: true });

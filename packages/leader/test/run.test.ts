@@ -284,6 +284,17 @@ describe("the task of run()", () => {
     expect(term.isCurrent()).toBe(true);
   });
 
+  it("may stop its election without awaiting that, and hands over when it has ended", async () => {
+    const election = candidate("stops-itself");
+    const next = candidate("stops-itself");
+    const events: string[] = [];
+    election.on("drainTimeout", () => events.push("drainTimeout"));
+    election.on("lost", ({ reason }) => events.push(reason));
+    await election.run(() => void election.stop());
+    await using term = await next.campaign();
+    expect([term.isCurrent(), events]).toEqual([true, ["stopping"]]);
+  });
+
   it("is not begun in a term that was asked to end before", async () => {
     const election = candidate("before");
     let begun = 0;

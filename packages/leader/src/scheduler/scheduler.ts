@@ -237,7 +237,7 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /**
    * No more ticks here; resolves when the handlers have ended, or `drainTimeout` has passed. A term from `start()` is then released, or left
-   * to run out; one that was given to `lead()` stays its owner's. Never rejects.
+   * to run out; one that was given to `lead()` stays its owner's. Never rejects. In a handler do not await it: it waits for that handler.
    */
   async stop(): Promise<void> {
     this.#stop.abort(new ElectionStoppedError(this.#election.name));
