@@ -627,8 +627,8 @@ describe("an election", () => {
     election.on("elected", () => {
       throw thrown;
     });
-    election.on("error", (error): unknown => {
-      errors.push(error);
+    election.on("error", (told): unknown => {
+      errors.push(told);
       return errors.length > 100 ? undefined : Promise.reject(new Error("sink is down"));
     });
     await using term = await election.campaign();

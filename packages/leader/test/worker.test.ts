@@ -99,6 +99,13 @@ describe("renewal from a worker thread", () => {
     expect(beside).toEqual([]);
   });
 
+  it("reports a failed renewal as the error that it is", async () => {
+    const a = start("a", 60_000);
+    await a.next("elected");
+    await nodes.servers[0]?.stop();
+    expect(await a.next("renewFailed")).toMatchObject({ isUnreachable: true, code: "QUORUM_UNREACHABLE" });
+  });
+
   it("reports a module that cannot be loaded and goes on trying", async () => {
     const renewal = { worker: { redlock: new URL("support/no-such-module.js", import.meta.url), maxBlock: 1_000 } };
     await using election = new LeaderElection(nodes.redlock(), { name: "broken", ...LEASE, renewal });

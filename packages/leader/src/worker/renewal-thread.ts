@@ -6,6 +6,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import { type Lock, LockHeldError, LockLostError, type Redlock, systemClock } from "@x/redlock-core";
 import type { Reading } from "../deadline.ts";
 import { readingsOf } from "../readings.ts";
+import { failureOf } from "./failure.ts";
 import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
 
 const data = workerData as ThreadData;
@@ -54,7 +55,7 @@ async function acquire(id: number, wait: Wait | undefined): Promise<void> {
     else if (current !== own) await lock.release();
     else hold(own, lock);
   } catch (error) {
-    tell(error instanceof LockHeldError ? { type: "held", id } : { type: "failed", id, error: asError(error) });
+    tell(error instanceof LockHeldError ? { type: "held", id } : { type: "failed", id, failure: failureOf(error) });
   }
 }
 
@@ -94,7 +95,7 @@ async function renew(own: Acquisition, lock: Lock): Promise<void> {
       setAnchor(asked, 0);
       tell({ type: "renewed", id: own.id, tookMs: systemClock.monotonicMs() - asked.monotonicMs });
     } catch (error) {
-      tell({ type: "renew-failed", id: own.id, error: asError(error) });
+      tell({ type: "renew-failed", id: own.id, failure: failureOf(error) });
     }
   }
   if (own.isKept) renewLater(own, lock);
@@ -145,10 +146,6 @@ function obey(order: Order): void {
       void redlock.close().finally(() => process.exit());
       break;
   }
-}
-
-function asError(error: unknown): Error {
-  return error instanceof Error ? error : new Error(String(error));
 }
 
 watchBeats();

@@ -12,6 +12,7 @@ import { type Lease, type LeaseSource, patienceMs, placeInLine, type RenewalList
 import type { ResolvedOptions } from "../options.ts";
 import type { Readings } from "../readings.ts";
 import { abortable, type Deferred, deferred } from "../signals.ts";
+import { errorOf } from "./failure.ts";
 import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
 
 /** In the package `.js`; from source, under a loader for TypeScript, `.ts`. */
@@ -123,7 +124,7 @@ class RenewalThread {
     try {
       const report = await abortable(answer.promise, signal);
       if (report instanceof Error) throw report;
-      if (report.type === "failed") throw report.error;
+      if (report.type === "failed") throw errorOf(report.failure);
       if (report.type !== "granted") return undefined;
       this.#lease = new WorkerLease(this, this.#shared, this.#readings, this.#options, report);
       return this.#lease;
@@ -235,7 +236,7 @@ class WorkerLease implements Lease {
         this.#listener?.renewed(report.tookMs);
         break;
       case "renew-failed":
-        this.#listener?.failed(report.error);
+        this.#listener?.failed(errorOf(report.failure));
         break;
       case "lost":
         this.#listener?.lost();

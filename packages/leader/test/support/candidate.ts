@@ -1,6 +1,6 @@
 /** A candidate in a process of its own: campaigns for ever and tells its parent of each term. Argument: JSON of `CandidateArgs`. */
 import { LeaderElection, type LeaderTerm } from "@x/leader";
-import { Redlock } from "@x/redlock-core";
+import { QuorumUnreachableError, Redlock } from "@x/redlock-core";
 import type { CandidateArgs, CandidateMessage, CandidateOrder } from "./messages.ts";
 
 const args = JSON.parse(process.argv[2] ?? "{}") as CandidateArgs;
@@ -22,6 +22,10 @@ const election = new LeaderElection(redlock, {
 let current: LeaderTerm | undefined;
 election.on("error", (error) => process.stderr.write(`${String(error)}\n`));
 election.on("elected", (term) => tell({ type: "elected", term: term.term, at: Date.now() }));
+election.on("renewFailed", ({ error }) => {
+  const { code } = error as { code?: unknown };
+  tell({ type: "renewFailed", isUnreachable: error instanceof QuorumUnreachableError, code });
+});
 const lost = new Promise<void>((resolve) => {
   election.on("lost", ({ term, reason }) => {
     tell({ type: "lost", term, reason, at: Date.now() });

@@ -19,6 +19,7 @@ export type CandidateMessage =
   | { readonly type: "ready" }
   | { readonly type: "elected"; readonly term: number; readonly at: number }
   | { readonly type: "lost"; readonly term: number; readonly reason: string; readonly at: number }
+  | { readonly type: "renewFailed"; readonly isUnreachable: boolean; readonly code: unknown }
   | { readonly type: "worked"; readonly term: number; readonly at: number }
   | { readonly type: "unblocked"; readonly isCurrent: boolean; readonly at: number }
   | { readonly type: "quarantined"; readonly remaining: number }
