@@ -102,6 +102,7 @@ export class LeaderElection implements AsyncDisposable {
     const { maxTtl, driftFactor, nodeTimeout } = redlock.options;
     const defaultId = `${hostname()}/${process.pid}`;
     this.#options = resolveOptions(options, { defaultId, maxTtl, driftFactor, nodeTimeout });
+    redlock.checkResource(this.#options.resource);
     this.#redlock = redlock;
     this.#random = optionalFunction("random", options.random) ?? systemRandom;
     this.#readings = readingsOf(redlock.clock, optionalFunction("uptime", options.uptime));

@@ -558,6 +558,18 @@ describe("an election", () => {
     expect(term.isCurrent()).toBe(true);
   });
 
+  it("is not ended by maxHold of its Redlock", async () => {
+    const redlock = nodes.redlock({ maxHold: 500 });
+    await using election = new LeaderElection(redlock, { name: "max-hold", ...LEASE });
+    const term = await election.campaign();
+    await pause(1_000);
+    expect(term.isCurrent()).toBe(true);
+    await term.resign();
+    await using again = await election.tryCampaign();
+    await pause(1_000);
+    expect(again?.isCurrent()).toBe(true);
+  });
+
   it("ends its campaign and its term when the Redlock is closed", async () => {
     const redlock = connect(nodes.paths);
     const election = new LeaderElection(redlock, { name: "closed", ...LEASE });
@@ -585,6 +597,12 @@ describe("an election", () => {
     await stopped;
     await using next = await candidate("stop-early").campaign();
     expect(next.isCurrent()).toBe(true);
+  });
+
+  it("refuses a name that no lock can have", () => {
+    expect(() => candidate("{a}:fence")).toThrow(
+      /resource must not be the name of a side key.*got "leader:\{a\}:fence"/,
+    );
   });
 
   it("refuses names of signals that there are not", async () => {

@@ -253,6 +253,11 @@ export class Redlock implements AsyncDisposable {
     return this.#engine.sightings.order(wallMs);
   }
 
+  /** Throws the `TypeError` or `RangeError` that a lock on `resource` would be refused with. */
+  checkResource(resource: string): void {
+    this.#engine.targetOf([resolveResource(resource)]);
+  }
+
   /** The lock's own key on each node. */
   lockKey(resource: string): string {
     return lockKeyOf(this.#engine.keyPrefix, resource);
