@@ -46,7 +46,7 @@ export interface LeaseSource {
 
 /** Leases whose renewals run on this event loop. */
 export function localLeases(redlock: Redlock, options: ResolvedOptions, readings: Readings): LeaseSource {
-  const own = { ttl: options.leaseDuration, autoExtend: false };
+  const own = { ttl: options.leaseDuration, autoExtend: false, maxHold: Number.POSITIVE_INFINITY };
   return {
     async acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease> {
       const order = placeInLine(readings.clock);

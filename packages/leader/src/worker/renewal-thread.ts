@@ -45,7 +45,8 @@ function isBlocked(): boolean {
 async function acquire(id: number, wait: Wait | undefined): Promise<void> {
   const own: Acquisition = { id, cancel: new AbortController(), lock: undefined, isKept: false };
   current = own;
-  const options = { ttl: data.leaseDuration, autoExtend: false, signal: own.cancel.signal };
+  const maxHold = Number.POSITIVE_INFINITY;
+  const options = { ttl: data.leaseDuration, autoExtend: false, maxHold, signal: own.cancel.signal };
   try {
     const lock =
       wait === undefined
