@@ -123,6 +123,7 @@ export class LeaderElection implements AsyncDisposable {
       random: this.#random,
       isSelf: (record) => this.#isSelf(record),
       failed: (error) => this.#report(error),
+      closed: redlock.closed,
     });
     this.#nodes = new NodeWatch(redlock, {
       down: (node, error) => {
@@ -260,12 +261,12 @@ export class LeaderElection implements AsyncDisposable {
   /**
    * The leader of now, then every change, in order: each term once, null while nobody leads. Of the values that a leader proclaims you see
    * the latest; earlier ones may be skipped. Ends when `signal`
-   * aborts or the election stops, and keeps the process alive until then. Works without campaigning. A consumer that falls 1,000 values behind loses the oldest.
+   * aborts, the election stops or its `Redlock` is closed, and keeps the process alive until then. Works without campaigning. A consumer that falls 1,000 values behind loses the oldest.
    */
   async *observe(
     options: { readonly signal?: AbortSignal | undefined } = {},
   ): AsyncGenerator<LeaderInfo | null, void, undefined> {
-    const linked = linkSignals(callerSignal(options), this.#stop.signal);
+    const linked = linkSignals(callerSignal(options), this.#stop.signal, this.#redlock.closed);
     const letGo = keepAlive(this.#readings.clock);
     try {
       yield* iterate((listener) => this.#watch(listener), linked.signal, OBSERVED_BOUND);

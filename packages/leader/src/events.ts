@@ -7,7 +7,7 @@ export interface LeaderEvents {
   elected: LeaderTerm;
   /** Once per elected term. `heldFor`: since it was elected. */
   lost: { readonly term: number; readonly reason: LossReason; readonly heldFor: number };
-  /** As `observe()` sees it; observing starts with the first listener. */
+  /** As `observe()` sees it; observing starts with the first listener and ends with `stop()`. */
   leaderChange: LeaderInfo | null;
   /** `remaining`: until the deadline, when the answer came. */
   renewed: { readonly term: number; readonly took: number; readonly remaining: number };

@@ -12,7 +12,7 @@ import {
 import { watchForLeaks } from "@x/test-support";
 import { pino } from "pino";
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { connect, LEASE, type Nodes, startNodes } from "./support/redis.ts";
+import { connect, LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
 
 let nodes: Nodes;
 beforeAll(async () => {
@@ -556,6 +556,34 @@ describe("an election", () => {
     await expect(election.run(() => undefined, { signal })).rejects.toThrow(TypeError);
     await using term = await election.campaign();
     expect(term.isCurrent()).toBe(true);
+  });
+
+  it("ends what it observes when the Redlock is closed, and reports no error of that", async () => {
+    const redlock = connect(nodes.paths);
+    await using election = new LeaderElection(redlock, { name: "observed", ...LEASE, leaseDuration: MAX_TTL });
+    const errors: unknown[] = [];
+    election.on("error", (error) => errors.push(error));
+    election.on("leaderChange", () => undefined);
+    const leaders = election.observe();
+    expect(await leaders.next()).toEqual({ done: false, value: null });
+    const next = leaders.next();
+    await redlock.close();
+    const closed = performance.now();
+    expect(await next).toEqual({ done: true, value: undefined });
+    expect(performance.now() - closed).toBeLessThan(MAX_TTL / 2);
+    await pause(MAX_TTL / 4);
+    expect(errors).toEqual([]);
+  });
+
+  it("observes nothing after stop", async () => {
+    const election = candidate("observed-late");
+    await election.stop();
+    const seen: unknown[] = [];
+    const off = election.on("leaderChange", (info) => seen.push(info));
+    for await (const info of election.observe()) seen.push(info);
+    await pause(300);
+    off();
+    expect(seen).toEqual([]);
   });
 
   it("is not ended by maxHold of its Redlock", async () => {

@@ -123,6 +123,11 @@ export class Redlock implements AsyncDisposable {
     return this.#engine.clock;
   }
 
+  /** Aborts when `close()` is called. */
+  get closed(): AbortSignal {
+    return this.#closing.signal;
+  }
+
   /**
    * Acquires a lock on one resource, or on all of several or none. Waits up to `timeout` while it is held, first come first
    * served. Rejects with `LockHeldError` when it was not free in time, `QuorumUnreachableError` when too few nodes
