@@ -323,8 +323,8 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   async #run(task: LeaderTask, run: ResolvedRunOptions): Promise<void> {
-    const linked = linkSignals(run.signal, this.#stop.signal);
     const stopListening = onProcessSignals(run.stopOn, () => void this.stop());
+    const linked = linkSignals(run.signal, this.#stop.signal);
     try {
       if (run.prepare !== undefined) await abortable(run.prepare(linked.signal), linked.signal);
       await abortable(this.#taskEnded, linked.signal);

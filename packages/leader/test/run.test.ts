@@ -548,6 +548,19 @@ describe("an election", () => {
     await expect(election.campaign()).rejects.toThrow(ElectionStoppedError);
   });
 
+  it("listens to no signal of the process any more when one of them cannot be listened to", async () => {
+    const election = candidate("no-listener");
+    const refuse = (name: string | symbol): void => {
+      if (name === "SIGUSR2") throw new Error("no such listener");
+    };
+    process.on("newListener", refuse);
+    onTestFinished(() => void process.off("newListener", refuse));
+    const task = (): void => undefined;
+    for (const stopOn of [["SIGUSR1", "SIGUSR2"], ["SIGUSR2"]] as const)
+      await expect(election.run(task, { stopOn })).rejects.toThrow("no such listener");
+    expect(process.listenerCount("SIGUSR1")).toBe(0);
+  });
+
   it("is not busy after a call that was refused for its options", async () => {
     const election = candidate("refused");
     const signal = "nope" as unknown as AbortSignal;
