@@ -14,7 +14,7 @@ import { publish } from "./diagnostics.ts";
 import { type DrainTimes, drainTimer } from "./drain.ts";
 import { callSafely, Emitter, type Unsubscribe } from "./emitter.ts";
 import { ElectionBusyError, ElectionStoppedError, LeadershipLostError } from "./errors.ts";
-import type { LeaderEvents } from "./events.ts";
+import { LEADER_EVENTS, type LeaderEvents } from "./events.ts";
 import { keepAlive } from "./keep-alive.ts";
 import { checkKnown } from "./known.ts";
 import { type LeaderTask, lead } from "./lead.ts";
@@ -109,7 +109,7 @@ export class LeaderElection implements AsyncDisposable {
     this.name = this.#options.name;
     this.id = this.#options.id;
     this.#instance = `${this.id}#${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
-    this.#events = new Emitter<LeaderEvents>((error) => this.#report(error));
+    this.#events = new Emitter<LeaderEvents>(LEADER_EVENTS, (error) => this.#report(error));
     this.#ledger = new Ledger(redlock, this.name, this.#options.resource);
     const { worker } = this.#options;
     this.#leases =
@@ -326,7 +326,7 @@ export class LeaderElection implements AsyncDisposable {
     const stopListening = onProcessSignals(run.stopOn, () => void this.stop());
     const linked = linkSignals(run.signal, this.#stop.signal);
     try {
-      if (run.prepare !== undefined) await abortable(run.prepare(linked.signal), linked.signal);
+      if (run.prepare !== undefined) await abortable(Promise.resolve(run.prepare(linked.signal)), linked.signal);
       await abortable(this.#taskEnded, linked.signal);
       let next: "again" | "stop" = "again";
       while (next === "again") {

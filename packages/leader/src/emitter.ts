@@ -3,17 +3,26 @@
  * listener, which would be told of it again, becomes a process warning.
  */
 
+import { show } from "./checks.ts";
+
+/** Every event of a kind; the compiler finds one that is left out. */
+export type EventNames<Events> = Readonly<Record<keyof Events, true>>;
+
 export type Unsubscribe = () => void;
 
 export class Emitter<Events extends object> {
   readonly #listeners = new Map<keyof Events, Set<(payload: never) => void>>();
+  readonly #names: EventNames<Events>;
   readonly #onThrow: (error: unknown) => void;
 
-  constructor(onThrow: (error: unknown) => void) {
+  constructor(names: EventNames<Events>, onThrow: (error: unknown) => void) {
+    this.#names = names;
     this.#onThrow = onThrow;
   }
 
   on<Name extends keyof Events>(name: Name, listener: (payload: Events[Name]) => void): Unsubscribe {
+    if (!Object.hasOwn(this.#names, name))
+      throw new TypeError(`event must be one of ${Object.keys(this.#names).join(", ")}, got ${show(name)}`);
     if (typeof listener !== "function") throw new TypeError(`listener must be a function, got ${typeof listener}`);
     const own = (payload: Events[Name]): void => listener(payload);
     const listeners = this.#listeners.get(name) ?? new Set();

@@ -9,6 +9,7 @@ import {
   type LeaderTerm,
   type LossReason,
 } from "@x/leader";
+import { LeaderScheduler } from "@x/leader/scheduler";
 import { watchForLeaks } from "@x/test-support";
 import { pino } from "pino";
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from "vitest";
@@ -379,6 +380,13 @@ describe("the task of run()", () => {
     expect(order).not.toContain("never");
   });
 
+  it("starts after a prepare that is not async", async () => {
+    let isPrepared = false;
+    const prepare = ((): void => void (isPrepared = true)) as unknown as () => Promise<void>;
+    await candidate("prepare-sync").run(() => expect(isPrepared).toBe(true), { onTaskEnd: "stop", prepare });
+    expect(isPrepared).toBe(true);
+  });
+
   it("ends with the caller's signal", async () => {
     const election = candidate("signal");
     const controller = new AbortController();
@@ -653,6 +661,14 @@ describe("an election", () => {
     await expect(election.run(task, { stopOn: ["SIGTREM" as "SIGTERM"] })).rejects.toThrow(
       /stopOn must name signals of this system, got "SIGTREM"/,
     );
+  });
+
+  it("refuses a listener for an event that there is not", () => {
+    const election = candidate("typo");
+    expect(() => election.on("typo" as "error", () => undefined)).toThrow(
+      /^event must be one of elected, lost, .*, got "typo"$/,
+    );
+    expect(() => new LeaderScheduler({ election }).on("ticks" as "tick", () => undefined)).toThrow(TypeError);
   });
 
   it("survives listeners that throw, and async ones that reject", async () => {

@@ -20,7 +20,7 @@ import { deferred } from "../signals.ts";
 import type { LeaderTerm } from "../term.ts";
 import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
 import type { Entry } from "./entry.ts";
-import type { SchedulerEvents } from "./events.ts";
+import { SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
 import {
   type IntervalOptions,
   period,
@@ -113,7 +113,7 @@ export class LeaderScheduler implements AsyncDisposable {
     this.#drainTimeout = integer("drainTimeout", options.drainTimeout ?? DEFAULT_DRAIN_TIMEOUT_MS, 0);
     this.#random = optionalFunction("random", options.random) ?? systemRandom;
     this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
-    this.#events = new Emitter<SchedulerEvents>((error) => this.#report(error));
+    this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS, (error) => this.#report(error));
   }
 
   /**
