@@ -106,6 +106,17 @@ describe("renewal from a worker thread", () => {
     expect(await a.next("renewFailed")).toMatchObject({ isUnreachable: true, code: "QUORUM_UNREACHABLE" });
   });
 
+  it("stops, and leaves the lease to run out, when the thread itself hangs", async () => {
+    const a = start("a", 60_000);
+    await a.next("elected");
+    const b = start("b");
+    await b.next("ready");
+    a.order({ type: "hangThread" });
+    a.order({ type: "stop" });
+    await a.next("done");
+    await b.next("elected");
+  });
+
   it("reports a module that cannot be loaded and goes on trying", async () => {
     const renewal = { worker: { redlock: new URL("support/no-such-module.js", import.meta.url), maxBlock: 1_000 } };
     await using election = new LeaderElection(nodes.redlock(), { name: "broken", ...LEASE, renewal });

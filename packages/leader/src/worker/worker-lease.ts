@@ -109,6 +109,17 @@ class RenewalThread {
     }
   }
 
+  /** As `attend`, but for a lease at most: a thread that hangs releases nothing, and by then there is nothing left to release. */
+  async attendForLease<T>(answer: Promise<T>, otherwise: T): Promise<T> {
+    const late = deferred<T>();
+    const cancel = this.#readings.clock.schedule(this.#options.leaseDuration, () => late.resolve(otherwise));
+    try {
+      return await this.attend(Promise.race([answer, late.promise]));
+    } finally {
+      cancel();
+    }
+  }
+
   acquire(wait: Wait | undefined, signal: AbortSignal, refused: Refused): Promise<WorkerLease | undefined> {
     return this.attend(this.#acquire(wait, signal, refused));
   }
@@ -143,10 +154,7 @@ class RenewalThread {
   async close(): Promise<void> {
     if (this.#isDead) return;
     this.order({ type: "close" });
-    const late = deferred<void>();
-    const cancel = this.#readings.clock.schedule(this.#options.leaseDuration, () => late.resolve());
-    await this.attend(Promise.race([this.#exited, late.promise]));
-    cancel();
+    await this.attendForLease(this.#exited, undefined);
     await this.#worker.terminate();
   }
 
@@ -227,7 +235,7 @@ class WorkerLease implements Lease {
     this.leave();
     if (this.#thread.isDead) return false;
     this.#thread.order({ type: "release", id: this.id });
-    return this.#thread.attend(this.#released.promise);
+    return this.#thread.attendForLease(this.#released.promise, false);
   }
 
   receive(report: Report): void {

@@ -1,4 +1,5 @@
 /** A candidate in a process of its own: campaigns for ever and tells its parent of each term. Argument: JSON of `CandidateArgs`. */
+import { BroadcastChannel } from "node:worker_threads";
 import { LeaderElection, type LeaderTerm } from "@x/leader";
 import { QuorumUnreachableError, Redlock } from "@x/redlock-core";
 import type { CandidateArgs, CandidateMessage, CandidateOrder } from "./messages.ts";
@@ -60,6 +61,10 @@ process.on("message", (order: CandidateOrder) => {
     const until = performance.now() + order.ms;
     while (performance.now() < until);
     tell({ type: "unblocked", isCurrent: current?.isCurrent() ?? false, at: Date.now() });
+  } else if (order.type === "hangThread") {
+    const hang = new BroadcastChannel("hang");
+    hang.postMessage("now");
+    hang.close();
   } else void election.stop(order.drainTimeout === undefined ? {} : { drainTimeout: order.drainTimeout });
 });
 tell({ type: "ready" });

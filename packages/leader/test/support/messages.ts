@@ -26,6 +26,7 @@ export type CandidateMessage =
   | { readonly type: "done"; readonly at: number };
 
 export type CandidateOrder =
+  | { readonly type: "hangThread" }
   | { readonly type: "block"; readonly ms: number }
   | { readonly type: "stop"; readonly drainTimeout?: number };
 
