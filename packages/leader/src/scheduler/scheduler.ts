@@ -241,7 +241,7 @@ export class LeaderScheduler implements AsyncDisposable {
    */
   async stop(): Promise<void> {
     this.#stop.abort(new ElectionStoppedError(this.#election.name));
-    await this.#running;
+    if (this.#running !== undefined) return this.#running;
     if (this.#leading === undefined) return;
     const late = deferred<void>();
     const cancel = this.#election.redlock.clock.schedule(this.#drainTimeout, () => late.resolve(), { keepAlive: true });
