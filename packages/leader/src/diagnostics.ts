@@ -1,6 +1,6 @@
 /**
  * What the package reports: messages on `node:diagnostics_channel`, and lines to a logger if one was given. Nothing else
- * is written anywhere.
+ * is written anywhere, but a warning of the process when an `error` listener fails.
  */
 import { type Channel, channel } from "node:diagnostics_channel";
 

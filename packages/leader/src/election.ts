@@ -14,7 +14,7 @@ import { publish } from "./diagnostics.ts";
 import { type DrainTimes, drainTimer } from "./drain.ts";
 import { callSafely, Emitter, type Unsubscribe } from "./emitter.ts";
 import { ElectionBusyError, ElectionStoppedError, LeadershipLostError } from "./errors.ts";
-import type { LeaderEvents } from "./events.ts";
+import { LEADER_EVENTS, type LeaderEvents } from "./events.ts";
 import { keepAlive } from "./keep-alive.ts";
 import { checkKnown } from "./known.ts";
 import { type LeaderTask, lead } from "./lead.ts";
@@ -83,6 +83,8 @@ export class LeaderElection implements AsyncDisposable {
   #isBusy = false;
   #term: HeldTerm | undefined;
   #running: Promise<void> | undefined;
+  /** Resolves when no task of `run()` runs any more, also one that outlasted its run. */
+  #taskEnded: Promise<void> = Promise.resolve();
   #campaigning: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
   #stopDrainTimeoutMs: number | undefined;
@@ -92,7 +94,6 @@ export class LeaderElection implements AsyncDisposable {
   #renewFailures = 0;
   #lastError: Error | undefined;
   #stopWatchingNodes: () => void = () => undefined;
-  #isReporting = false;
   #overrun: { readonly term: number; readonly sinceMs: number } | undefined;
 
   /** @throws TypeError, RangeError naming option, rule and value */
@@ -101,13 +102,14 @@ export class LeaderElection implements AsyncDisposable {
     const { maxTtl, driftFactor, nodeTimeout } = redlock.options;
     const defaultId = `${hostname()}/${process.pid}`;
     this.#options = resolveOptions(options, { defaultId, maxTtl, driftFactor, nodeTimeout });
+    redlock.checkResource(this.#options.resource);
     this.#redlock = redlock;
     this.#random = optionalFunction("random", options.random) ?? systemRandom;
     this.#readings = readingsOf(redlock.clock, optionalFunction("uptime", options.uptime));
     this.name = this.#options.name;
     this.id = this.#options.id;
     this.#instance = `${this.id}#${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
-    this.#events = new Emitter<LeaderEvents>((error) => this.#report(error));
+    this.#events = new Emitter<LeaderEvents>(LEADER_EVENTS, (error) => this.#report(error));
     this.#ledger = new Ledger(redlock, this.name, this.#options.resource);
     const { worker } = this.#options;
     this.#leases =
@@ -121,6 +123,7 @@ export class LeaderElection implements AsyncDisposable {
       random: this.#random,
       isSelf: (record) => this.#isSelf(record),
       failed: (error) => this.#report(error),
+      closed: redlock.closed,
     });
     this.#nodes = new NodeWatch(redlock, {
       down: (node, error) => {
@@ -207,7 +210,8 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Campaigns for ever and runs `task` in each term; never two runs of it at once. The process stays alive until it resolves: after `stop()`, after `signal` aborted, or by
+   * Campaigns for ever and runs `task` in each term; never two runs of it at once: it first waits for the task of an earlier call that
+   * outlasted its `drainTimeout`. The process stays alive until it resolves: after `stop()`, after `signal` aborted, or by
    * `onTaskEnd: "stop"`; in each case after the task has ended, unless it outlasted `drainTimeout`.
    * @throws what `prepare` rejected with, ElectionStoppedError, ElectionBusyError, RedlockClosedError, TypeError, RangeError
    */
@@ -257,12 +261,12 @@ export class LeaderElection implements AsyncDisposable {
   /**
    * The leader of now, then every change, in order: each term once, null while nobody leads. Of the values that a leader proclaims you see
    * the latest; earlier ones may be skipped. Ends when `signal`
-   * aborts or the election stops, and keeps the process alive until then. Works without campaigning. A consumer that falls 1,000 values behind loses the oldest.
+   * aborts, the election stops or its `Redlock` is closed, and keeps the process alive until then. Works without campaigning. A consumer that falls 1,000 values behind loses the oldest.
    */
   async *observe(
     options: { readonly signal?: AbortSignal | undefined } = {},
   ): AsyncGenerator<LeaderInfo | null, void, undefined> {
-    const linked = linkSignals(callerSignal(options), this.#stop.signal);
+    const linked = linkSignals(callerSignal(options), this.#stop.signal, this.#redlock.closed);
     const letGo = keepAlive(this.#readings.clock);
     try {
       yield* iterate((listener) => this.#watch(listener), linked.signal, OBSERVED_BOUND);
@@ -275,7 +279,7 @@ export class LeaderElection implements AsyncDisposable {
   /**
    * Ends everything, in this order: no new campaign → the term's signal aborts → the task drains while the lease is renewed → the lock is
    * released and handed over. Called again it may shorten the time. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the lease is left to run out instead. Idempotent;
-   * never rejects.
+   * never rejects. In the task of `run()` do not await it: it waits for that task.
    */
   stop(options: { readonly drainTimeout?: number | undefined } = {}): Promise<void> {
     checkKnown(options, { drainTimeout: true });
@@ -319,10 +323,11 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   async #run(task: LeaderTask, run: ResolvedRunOptions): Promise<void> {
-    const linked = linkSignals(run.signal, this.#stop.signal);
     const stopListening = onProcessSignals(run.stopOn, () => void this.stop());
+    const linked = linkSignals(run.signal, this.#stop.signal);
     try {
-      if (run.prepare !== undefined) await abortable(run.prepare(linked.signal), linked.signal);
+      if (run.prepare !== undefined) await abortable(Promise.resolve(run.prepare(linked.signal)), linked.signal);
+      await abortable(this.#taskEnded, linked.signal);
       let next: "again" | "stop" = "again";
       while (next === "again") {
         const term = await this.#campaign(linked.signal);
@@ -338,6 +343,7 @@ export class LeaderElection implements AsyncDisposable {
 
   #lead(term: HeldTerm, task: LeaderTask, run: ResolvedRunOptions, stop: AbortSignal): Promise<"again" | "stop"> {
     let stopListening: Unsubscribe = () => undefined;
+    let ended = deferred<void>();
     return lead({
       term,
       task,
@@ -349,12 +355,15 @@ export class LeaderElection implements AsyncDisposable {
       failures: this.#failures,
       listener: {
         taskStarted: () => {
+          ended = deferred();
+          this.#taskEnded = ended.promise;
           stopListening = this.#events.on("lost", (lost) => {
             if (lost.term === term.term) this.#beginOverrun(term.term, run);
           });
         },
         taskEnded: () => {
           stopListening();
+          ended.resolve();
           this.#endOverrun(term.term);
         },
         taskFailed: (error) => this.#events.emit("taskError", { term: term.term, error }),
@@ -647,12 +656,8 @@ export class LeaderElection implements AsyncDisposable {
     this.#events.emit("overrun", { term, by });
   }
 
-  /** An `error` listener that throws is not told of its own error. */
   #report(error: unknown): void {
-    if (this.#isReporting) return;
-    this.#isReporting = true;
     this.#events.emit("error", error);
-    this.#isReporting = false;
   }
 }
 

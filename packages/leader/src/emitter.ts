@@ -1,16 +1,28 @@
-/** Typed events. A listener that throws, or an async one that rejects, breaks nothing: the error goes to `onThrow`. */
+/**
+ * Typed events. A listener that throws, or an async one that rejects, breaks nothing: the error goes to `onThrow`; that of an `error`
+ * listener, which would be told of it again, becomes a process warning.
+ */
+
+import { show } from "./checks.ts";
+
+/** Every event of a kind; the compiler finds one that is left out. */
+export type EventNames<Events> = Readonly<Record<keyof Events, true>>;
 
 export type Unsubscribe = () => void;
 
 export class Emitter<Events extends object> {
   readonly #listeners = new Map<keyof Events, Set<(payload: never) => void>>();
+  readonly #names: EventNames<Events>;
   readonly #onThrow: (error: unknown) => void;
 
-  constructor(onThrow: (error: unknown) => void) {
+  constructor(names: EventNames<Events>, onThrow: (error: unknown) => void) {
+    this.#names = names;
     this.#onThrow = onThrow;
   }
 
   on<Name extends keyof Events>(name: Name, listener: (payload: Events[Name]) => void): Unsubscribe {
+    if (!Object.hasOwn(this.#names, name))
+      throw new TypeError(`event must be one of ${Object.keys(this.#names).join(", ")}, got ${show(name)}`);
     if (typeof listener !== "function") throw new TypeError(`listener must be a function, got ${typeof listener}`);
     const own = (payload: Events[Name]): void => listener(payload);
     const listeners = this.#listeners.get(name) ?? new Set();
@@ -25,8 +37,9 @@ export class Emitter<Events extends object> {
   }
 
   emit<Name extends keyof Events>(name: Name, payload: Events[Name]): void {
+    const onThrow = name === "error" ? warn : this.#onThrow;
     for (const listener of [...(this.#listeners.get(name) ?? [])]) {
-      callSafely(() => (listener as (payload: Events[Name]) => unknown)(payload), this.#onThrow);
+      callSafely(() => (listener as (payload: Events[Name]) => unknown)(payload), onThrow);
     }
   }
 }
@@ -39,4 +52,8 @@ export function callSafely(listener: () => unknown, onThrow: (error: unknown) =>
   } catch (error) {
     onThrow(error);
   }
+}
+
+function warn(error: unknown): void {
+  process.emitWarning(error instanceof Error ? error : String(error), { code: "X_LEADER_LISTENER" });
 }

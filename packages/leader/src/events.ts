@@ -1,3 +1,4 @@
+import type { EventNames } from "./emitter.ts";
 import type { LossReason } from "./errors.ts";
 import type { LeaderInfo } from "./record.ts";
 import type { LeaderTerm } from "./term.ts";
@@ -7,7 +8,7 @@ export interface LeaderEvents {
   elected: LeaderTerm;
   /** Once per elected term. `heldFor`: since it was elected. */
   lost: { readonly term: number; readonly reason: LossReason; readonly heldFor: number };
-  /** As `observe()` sees it; observing starts with the first listener. */
+  /** As `observe()` sees it; observing starts with the first listener and ends with `stop()`. */
   leaderChange: LeaderInfo | null;
   /** `remaining`: until the deadline, when the answer came. */
   renewed: { readonly term: number; readonly took: number; readonly remaining: number };
@@ -23,3 +24,17 @@ export interface LeaderEvents {
   /** Something failed and is tried again, or a listener threw. Nothing happens if nobody listens. */
   error: unknown;
 }
+
+export const LEADER_EVENTS: EventNames<LeaderEvents> = {
+  elected: true,
+  lost: true,
+  leaderChange: true,
+  renewed: true,
+  renewFailed: true,
+  overrun: true,
+  drainTimeout: true,
+  nodeDown: true,
+  quarantined: true,
+  taskError: true,
+  error: true,
+};

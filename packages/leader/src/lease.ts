@@ -27,7 +27,7 @@ export interface Lease {
   remaining(): number;
   /** Renews every `retryPeriod` until `leave` or `release`. */
   keep(listener: RenewalListener): void;
-  /** Stops renewing and lets the lease run out. */
+  /** Stops renewing and lets the lease run out, whatever is closed meanwhile. */
   leave(): void;
   /** Gives the lock up at once; true if a quorum says that it was ours until now. Never rejects. */
   release(): Promise<boolean>;
@@ -46,7 +46,7 @@ export interface LeaseSource {
 
 /** Leases whose renewals run on this event loop. */
 export function localLeases(redlock: Redlock, options: ResolvedOptions, readings: Readings): LeaseSource {
-  const own = { ttl: options.leaseDuration, autoExtend: false };
+  const own = { ttl: options.leaseDuration, autoExtend: false, maxHold: Number.POSITIVE_INFINITY };
   return {
     async acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease> {
       const order = placeInLine(readings.clock);
@@ -137,6 +137,7 @@ class LocalLease implements Lease {
     this.#listener = undefined;
     this.#cancelTimer();
     this.#stopListening();
+    this.#lock.leave();
   }
 
   async release(): Promise<boolean> {

@@ -18,7 +18,7 @@ import {
   type TermRecord,
   termsAfter,
 } from "./record.ts";
-import { sleep } from "./signals.ts";
+import { type LinkedSignal, linkSignals, sleep } from "./signals.ts";
 
 export interface ObserverParts {
   readonly ledger: Ledger;
@@ -27,6 +27,8 @@ export interface ObserverParts {
   readonly random: () => number;
   readonly isSelf: (record: TermRecord) => boolean;
   readonly failed: (error: unknown) => void;
+  /** Aborts when there is nobody left to ask. */
+  readonly closed: AbortSignal;
 }
 
 export type ObserverListener = (info: LeaderInfo | null) => void;
@@ -41,7 +43,8 @@ const SHORTEST_PAUSE_MS = 20;
 export class Observer {
   readonly #parts: ObserverParts;
   readonly #listeners = new Set<ObserverListener>();
-  #running: AbortController | undefined;
+  #running: LinkedSignal | undefined;
+  #isClosed = false;
   #wake: () => void = () => undefined;
   #isNudged = false;
   #vacantSinceMs: number | undefined;
@@ -60,6 +63,7 @@ export class Observer {
 
   /** Calls `listener` with the leader of now, then with each change; returns a function that ends that. */
   watch(listener: ObserverListener): () => void {
+    if (this.#isClosed) return () => undefined;
     const own: ObserverListener = (info) => listener(info);
     this.#listeners.add(own);
     if (this.#running === undefined) this.#start();
@@ -70,22 +74,23 @@ export class Observer {
     };
   }
 
+  /** Nobody is told of anything any more. */
   close(): void {
+    this.#isClosed = true;
     this.#listeners.clear();
     this.#stop();
   }
 
   #start(): void {
-    const running = new AbortController();
+    const running = linkSignals(this.#parts.closed);
     this.#running = running;
     this.#last = undefined;
-    void this.#loop(running.signal);
+    void this.#loop(running.signal).finally(() => running.unlink());
   }
 
   #stop(): void {
-    this.#running?.abort();
+    this.#running?.abort(undefined);
     this.#running = undefined;
-    this.#wake();
   }
 
   /** Never rejects. */
@@ -100,6 +105,7 @@ export class Observer {
         if (signal.aborted) break;
         pauseMs = this.#see(views);
       } catch (error) {
+        if (signal.aborted) break;
         this.#parts.failed(error);
         pauseMs = this.#parts.leaseMs / 10;
       }
@@ -120,12 +126,13 @@ export class Observer {
     this.#wake();
   }
 
-  /** Until a nudge, or `ms`. */
+  /** Until a nudge, the end, or `ms`. */
   async #pause(ms: number, signal: AbortSignal): Promise<void> {
     if (this.#isNudged || signal.aborted) return;
-    const nudged = new AbortController();
-    this.#wake = () => nudged.abort();
+    const nudged = linkSignals(signal);
+    this.#wake = () => nudged.abort(undefined);
     await sleep(this.#parts.readings.clock, ms, nudged.signal).catch(() => undefined);
+    nudged.unlink();
   }
 
   /** Tells the listeners what is new; returns how long nothing can change without a message. */

@@ -14,10 +14,16 @@ export function onProcessSignals(names: readonly NodeJS.Signals[], run: () => vo
   if (uncatchable !== undefined)
     throw new RangeError(`stopOn must name signals that a process can catch, got "${uncatchable}"`);
   const own = (): void => run();
-  for (const name of names) add(name, own);
-  return () => {
+  const undo = (): void => {
     for (const name of names) remove(name, own);
   };
+  try {
+    for (const name of names) add(name, own);
+  } catch (error) {
+    undo();
+    throw error;
+  }
+  return undo;
 }
 
 function add(name: NodeJS.Signals, run: () => void): void {

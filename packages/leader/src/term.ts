@@ -247,7 +247,6 @@ export class HeldTerm implements LeaderTerm {
     const { ledger, lease, listener } = this.#parts;
     if (this.#resignation !== undefined) this.#parts.cool(this.#resignation.cooldown);
     if (this.#status.name === "over") return;
-    lease.leave();
     if (this.#isAnnounced) {
       try {
         await ledger.write({ record: this.#record(), revision: this.#revision, token: lease.token, ended: true });

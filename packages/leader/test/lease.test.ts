@@ -71,6 +71,7 @@ describe("a lease", () => {
         new Promise<void>((resolve, reject) => {
           extensions.push({ settle: resolve, fail: reject });
         }),
+      leave: () => undefined,
       release: () => Promise.resolve(true),
     } as unknown as Lock;
     const redlock = { acquire: () => Promise.resolve(lock), on: () => () => undefined } as unknown as Redlock;

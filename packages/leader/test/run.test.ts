@@ -9,10 +9,11 @@ import {
   type LeaderTerm,
   type LossReason,
 } from "@x/leader";
+import { LeaderScheduler } from "@x/leader/scheduler";
 import { watchForLeaks } from "@x/test-support";
 import { pino } from "pino";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import { connect, LEASE, type Nodes, startNodes } from "./support/redis.ts";
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { connect, LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
 
 let nodes: Nodes;
 beforeAll(async () => {
@@ -150,6 +151,28 @@ describe("the task of run()", () => {
     end();
   });
 
+  it("that outlasts stop() keeps the lock until its lease has ended, also when the Redlock is closed", async () => {
+    const redlock = connect(nodes.paths);
+    const stubborn = new LeaderElection(redlock, { name: "closed-under", ...LEASE });
+    const next = candidate("closed-under");
+    let term: LeaderTerm | undefined;
+    let end: () => void = () => undefined;
+    const runs = stubborn.run((own) => {
+      term = own;
+      return new Promise<void>((resolve) => (end = resolve));
+    });
+    await expect.poll(() => stubborn.isLeader()).toBe(true);
+    const waiting = next.campaign();
+    await expect.poll(() => next.state).toBe("follower");
+    await stubborn.stop({ drainTimeout: 50 });
+    await runs;
+    await redlock.close();
+    expect([next.isLeader(), term?.isCurrent()]).toEqual([false, true]);
+    await using following = await waiting;
+    expect([following.isCurrent(), term?.isCurrent()]).toEqual([true, false]);
+    end();
+  });
+
   it("that ignores a request to resign is not begun again before it has ended, though its term has", async () => {
     const election = candidate("ignores", { cooldown: { initial: 0 } });
     let begun = 0;
@@ -173,6 +196,48 @@ describe("the task of run()", () => {
     await expect.poll(() => begun, { timeout: 10_000 }).toBe(2);
     await election.stop();
     await runs;
+  });
+
+  it("that outlasts its run is not begun by the next run before it has ended", async () => {
+    const election = candidate("two-runs");
+    const controller = new AbortController();
+    const ends: (() => void)[] = [];
+    const task = (): Promise<void> => new Promise((resolve) => void ends.push(resolve));
+    const first = election.run(task, { signal: controller.signal, drainTimeout: 50 });
+    await expect.poll(() => ends.length).toBe(1);
+    controller.abort();
+    await first;
+    await expect.poll(() => election.state).toBe("idle");
+    const second = election.run(task, { drainTimeout: 50 });
+    await pause(500);
+    expect([ends.length, election.state, election.health()]).toMatchObject([
+      1,
+      "idle",
+      { running: true, healthy: false },
+    ]);
+    ends[0]?.();
+    await expect.poll(() => ends.length).toBe(2);
+    await election.stop();
+    await second;
+    ends[1]?.();
+  });
+
+  it("that outlasts its run does not keep the next run from being stopped", async () => {
+    const election = candidate("two-runs-stopped");
+    const controller = new AbortController();
+    let end: () => void = () => undefined;
+    const first = election.run(() => new Promise<void>((resolve) => (end = resolve)), {
+      signal: controller.signal,
+      drainTimeout: 0,
+    });
+    await expect.poll(() => election.isLeader()).toBe(true);
+    controller.abort();
+    await first;
+    await expect.poll(() => election.state).toBe("idle");
+    const second = election.run(() => undefined);
+    await election.stop();
+    await second;
+    end();
   });
 
   it("that ends late, but before its lease has, is followed by a term like any other", async () => {
@@ -218,6 +283,17 @@ describe("the task of run()", () => {
     await runs;
     await using term = await next.campaign();
     expect(term.isCurrent()).toBe(true);
+  });
+
+  it("may stop its election without awaiting that, and hands over when it has ended", async () => {
+    const election = candidate("stops-itself");
+    const next = candidate("stops-itself");
+    const events: string[] = [];
+    election.on("drainTimeout", () => events.push("drainTimeout"));
+    election.on("lost", ({ reason }) => events.push(reason));
+    await election.run(() => void election.stop());
+    await using term = await next.campaign();
+    expect([term.isCurrent(), events]).toEqual([true, ["stopping"]]);
   });
 
   it("is not begun in a term that was asked to end before", async () => {
@@ -302,6 +378,13 @@ describe("the task of run()", () => {
       broken,
     );
     expect(order).not.toContain("never");
+  });
+
+  it("starts after a prepare that is not async", async () => {
+    let isPrepared = false;
+    const prepare = ((): void => void (isPrepared = true)) as unknown as () => Promise<void>;
+    await candidate("prepare-sync").run(() => expect(isPrepared).toBe(true), { onTaskEnd: "stop", prepare });
+    expect(isPrepared).toBe(true);
   });
 
   it("ends with the caller's signal", async () => {
@@ -473,6 +556,69 @@ describe("an election", () => {
     await expect(election.campaign()).rejects.toThrow(ElectionStoppedError);
   });
 
+  it("listens to no signal of the process any more when one of them cannot be listened to", async () => {
+    const election = candidate("no-listener");
+    const refuse = (name: string | symbol): void => {
+      if (name === "SIGUSR2") throw new Error("no such listener");
+    };
+    process.on("newListener", refuse);
+    onTestFinished(() => void process.off("newListener", refuse));
+    const task = (): void => undefined;
+    for (const stopOn of [["SIGUSR1", "SIGUSR2"], ["SIGUSR2"]] as const)
+      await expect(election.run(task, { stopOn })).rejects.toThrow("no such listener");
+    expect(process.listenerCount("SIGUSR1")).toBe(0);
+  });
+
+  it("is not busy after a call that was refused for its options", async () => {
+    const election = candidate("refused");
+    const signal = "nope" as unknown as AbortSignal;
+    await expect(election.campaign({ signal })).rejects.toThrow(/signal must be an AbortSignal, got "nope"/);
+    await expect(election.tryCampaign({ signal })).rejects.toThrow(TypeError);
+    await expect(election.run(() => undefined, { signal })).rejects.toThrow(TypeError);
+    await using term = await election.campaign();
+    expect(term.isCurrent()).toBe(true);
+  });
+
+  it("ends what it observes when the Redlock is closed, and reports no error of that", async () => {
+    const redlock = connect(nodes.paths);
+    await using election = new LeaderElection(redlock, { name: "observed", ...LEASE, leaseDuration: MAX_TTL });
+    const errors: unknown[] = [];
+    election.on("error", (error) => errors.push(error));
+    election.on("leaderChange", () => undefined);
+    const leaders = election.observe();
+    expect(await leaders.next()).toEqual({ done: false, value: null });
+    const next = leaders.next();
+    await redlock.close();
+    const closed = performance.now();
+    expect(await next).toEqual({ done: true, value: undefined });
+    expect(performance.now() - closed).toBeLessThan(MAX_TTL / 2);
+    await pause(MAX_TTL / 4);
+    expect(errors).toEqual([]);
+  });
+
+  it("observes nothing after stop", async () => {
+    const election = candidate("observed-late");
+    await election.stop();
+    const seen: unknown[] = [];
+    const off = election.on("leaderChange", (info) => seen.push(info));
+    for await (const info of election.observe()) seen.push(info);
+    await pause(300);
+    off();
+    expect(seen).toEqual([]);
+  });
+
+  it("is not ended by maxHold of its Redlock", async () => {
+    const redlock = nodes.redlock({ maxHold: 500 });
+    await using election = new LeaderElection(redlock, { name: "max-hold", ...LEASE });
+    const term = await election.campaign();
+    await pause(1_000);
+    expect(term.isCurrent()).toBe(true);
+    await term.resign();
+    await using again = await election.tryCampaign();
+    await pause(1_000);
+    expect(again?.isCurrent()).toBe(true);
+  });
+
   it("ends its campaign and its term when the Redlock is closed", async () => {
     const redlock = connect(nodes.paths);
     const election = new LeaderElection(redlock, { name: "closed", ...LEASE });
@@ -502,6 +648,12 @@ describe("an election", () => {
     expect(next.isCurrent()).toBe(true);
   });
 
+  it("refuses a name that no lock can have", () => {
+    expect(() => candidate("{a}:fence")).toThrow(
+      /resource must not be the name of a side key.*got "leader:\{a\}:fence"/,
+    );
+  });
+
   it("refuses names of signals that there are not", async () => {
     const election = candidate("signals");
     const task = (): void => undefined;
@@ -509,6 +661,14 @@ describe("an election", () => {
     await expect(election.run(task, { stopOn: ["SIGTREM" as "SIGTERM"] })).rejects.toThrow(
       /stopOn must name signals of this system, got "SIGTREM"/,
     );
+  });
+
+  it("refuses a listener for an event that there is not", () => {
+    const election = candidate("typo");
+    expect(() => election.on("typo" as "error", () => undefined)).toThrow(
+      /^event must be one of elected, lost, .*, got "typo"$/,
+    );
+    expect(() => new LeaderScheduler({ election }).on("ticks" as "tick", () => undefined)).toThrow(TypeError);
   });
 
   it("survives listeners that throw, and async ones that reject", async () => {
@@ -529,6 +689,27 @@ describe("an election", () => {
     await expect.poll(() => errors.length).toBeGreaterThan(1);
     await term.resign();
     expect(new Set(errors)).toEqual(new Set([thrown]));
+  });
+
+  it("tells an error listener that rejects of each error once, and warns of its own errors", async () => {
+    const election = candidate("sink");
+    const warnings: string[] = [];
+    const onWarning = (warning: Error): void => void warnings.push(warning.message);
+    process.on("warning", onWarning);
+    onTestFinished(() => void process.off("warning", onWarning));
+    const thrown = new Error("a listener throws");
+    const errors: unknown[] = [];
+    election.on("elected", () => {
+      throw thrown;
+    });
+    election.on("error", (told): unknown => {
+      errors.push(told);
+      return errors.length > 100 ? undefined : Promise.reject(new Error("sink is down"));
+    });
+    await using term = await election.campaign();
+    expect(term.isCurrent()).toBe(true);
+    await expect.poll(() => warnings).toContain("sink is down");
+    expect(errors).toEqual([thrown]);
   });
 
   it("stops with all others on a signal of the process, with one listener for all", async () => {

@@ -2,7 +2,7 @@
 import { LeaderElection } from "@x/leader";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { SharedState } from "../src/worker/shared.ts";
-import { Candidate } from "./support/messages.ts";
+import { Candidate, type CandidateArgs } from "./support/messages.ts";
 import { LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
 
 describe("renewal from a worker thread", () => {
@@ -17,16 +17,16 @@ describe("renewal from a worker thread", () => {
     await nodes[Symbol.asyncDispose]();
   });
 
-  function start(id: string, maxBlock?: number, quarantine = false): Candidate {
+  function start(id: string, maxBlock?: number, own: Pick<CandidateArgs, "quarantine" | "isStubborn"> = {}): Candidate {
     const worker =
       maxBlock === undefined
         ? {}
         : { worker: { redlock: new URL("support/thread-redlock.ts", import.meta.url).href, maxBlock } };
     const threads = new URL("support/threads.mjs", import.meta.url).href;
     const candidate = new Candidate(
-      { paths: nodes.paths, name: "jobs", id, maxTtl: MAX_TTL, quarantine, ...LEASE, ...worker },
+      { paths: nodes.paths, name: "jobs", id, maxTtl: MAX_TTL, ...LEASE, ...worker, ...own },
       {
-        env: { LOCK_PATHS: nodes.paths.join(","), LOCK_QUARANTINE: String(quarantine) },
+        env: { LOCK_PATHS: nodes.paths.join(","), LOCK_QUARANTINE: String(own.quarantine ?? false) },
         execArgv: ["--import", threads],
       },
     );
@@ -35,7 +35,7 @@ describe("renewal from a worker thread", () => {
   }
 
   it("tells at once and once that its nodes are in quarantine", async () => {
-    const a = start("a", 60_000, true);
+    const a = start("a", 60_000, { quarantine: true });
     await a.next("ready");
     const { remaining } = await a.next("quarantined");
     expect(remaining).toBeGreaterThan(1);
@@ -83,6 +83,37 @@ describe("renewal from a worker thread", () => {
     expect(end).toMatchObject({ code: 0 });
     expect(a.all("done").length).toBe(1);
     const b = start("b");
+    await b.next("elected");
+  });
+
+  it("leaves the lease to run out when a task outlasts stop()", async () => {
+    const a = start("a", 60_000, { isStubborn: true });
+    await a.next("elected");
+    const b = start("b");
+    await b.next("ready");
+    a.order({ type: "stop", drainTimeout: 50 });
+    await a.next("done");
+    const { at } = await b.next("elected");
+    await a.next("lost");
+    const beside = a.all("worked").filter((call) => call.at >= at);
+    expect(beside).toEqual([]);
+  });
+
+  it("reports a failed renewal as the error that it is", async () => {
+    const a = start("a", 60_000);
+    await a.next("elected");
+    await nodes.servers[0]?.stop();
+    expect(await a.next("renewFailed")).toMatchObject({ isUnreachable: true, code: "QUORUM_UNREACHABLE" });
+  });
+
+  it("stops, and leaves the lease to run out, when the thread itself hangs", async () => {
+    const a = start("a", 60_000);
+    await a.next("elected");
+    const b = start("b");
+    await b.next("ready");
+    a.order({ type: "hangThread" });
+    a.order({ type: "stop" });
+    await a.next("done");
     await b.next("elected");
   });
 

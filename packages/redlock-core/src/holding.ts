@@ -35,7 +35,9 @@ export interface HoldingContext {
 
 export class Holding implements LockKeeper, LocalHolder {
   readonly lock: Lock;
-  readonly autoExtend: boolean;
+  autoExtend: boolean;
+  /** See `Lock.leave`. */
+  isLeft = false;
   /** Where the renewal keeps it. */
   place = -1;
   readonly #engine: Engine;
@@ -163,6 +165,11 @@ export class Holding implements LockKeeper, LocalHolder {
     return confirmed;
   }
 
+  leave(): void {
+    this.isLeft = true;
+    this.autoExtend = false;
+  }
+
   lose(reason: LossReason): void {
     if (this.#state.kind !== "held") return;
     const error = this.lostError(reason);
@@ -170,7 +177,7 @@ export class Holding implements LockKeeper, LocalHolder {
     const { resources } = this;
     const { fencingToken } = this.#grant;
     const heldMs = this.#heldMs();
-    void this.#releaseKeys();
+    if (!this.isLeft) void this.#releaseKeys();
     this.#forget();
     this.#engine.events.tell("lost", () => ({ resources, fencingToken, reason, heldMs }));
     this.#controller?.abort(error);

@@ -14,6 +14,7 @@ export interface LockKeeper {
   extend(ttl: number | undefined): Promise<void>;
   release(): Promise<boolean>;
   releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean>;
+  leave(): void;
   readonly signal: AbortSignal;
   readonly lossReason: LossReason | undefined;
   lostError(reason: LossReason): LockLostError;
@@ -104,6 +105,14 @@ export class Lock implements AsyncDisposable {
    */
   releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
     return this.#keeper.releaseBy(perform);
+  }
+
+  /**
+   * Leaves the lock to its lease, for work that may still go on under it: it is not extended by itself any more, and not released
+   * by `close()`; the nodes expire it. `release()` still releases it.
+   */
+  leave(): void {
+    this.#keeper.leave();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -126,6 +126,11 @@ export class Redlock implements AsyncDisposable {
     return this.#engine.clock;
   }
 
+  /** Aborts when `close()` is called. */
+  get closed(): AbortSignal {
+    return this.#closing.signal;
+  }
+
   /**
    * Acquires a lock on one resource, or on all of several or none. Waits up to `timeout` while it is held, first come first
    * served. Rejects with `LockHeldError` when it was not free in time, `QuorumUnreachableError` when too few nodes
@@ -258,6 +263,11 @@ export class Redlock implements AsyncDisposable {
     return this.#engine.sightings.order(wallMs);
   }
 
+  /** Throws the `TypeError` or `RangeError` that a lock on `resource` would be refused with. */
+  checkResource(resource: string): void {
+    this.#engine.targetOf([resolveResource(resource)]);
+  }
+
   /** The lock's own key on each node. */
   lockKey(resource: string): string {
     return lockKeyOf(this.#engine.keyPrefix, resource);
@@ -324,7 +334,10 @@ export class Redlock implements AsyncDisposable {
     };
   }
 
-  /** Releases every lock that is still held, ends every wait with `RedlockClosedError`, and closes the own connections. Idempotent. */
+  /**
+   * Releases every lock that is still held (except one that was left, see `Lock.leave`), ends every wait with `RedlockClosedError`, and
+   * closes the own connections. Idempotent.
+   */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;
@@ -336,7 +349,8 @@ export class Redlock implements AsyncDisposable {
 
   async #close(): Promise<void> {
     this.#closing.abort();
-    await Promise.all([...this.#renewal.holdings].map((holding) => holding.release()));
+    const held = this.#renewal.holdings.filter((holding) => !holding.isLeft);
+    await Promise.all(held.map((holding) => holding.release()));
     await this.#untilCallsEnd();
     await this.#untilAnswered();
     this.#renewal.close();

@@ -286,6 +286,31 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     await expect.poll(async () => (await other.tryAcquire("theirs"))?.isHeld()).toBe(true);
   });
 
+  it("leaves a lock to its lease when that is asked for: neither extended nor released, also when it is closed", async () => {
+    const [closing, other] = [openRedlock(servers), openRedlock(servers)];
+    const lock = await closing.acquire("left", { ttl: 1_500, autoExtend: true });
+    lock.leave();
+    await closing.close();
+    expect(await other.tryAcquire("left")).toBeNull();
+    expect(lock.isHeld()).toBe(true);
+    const next = await other.acquire("left");
+    expect(lock.isHeld()).toBe(false);
+    await next.release();
+  });
+
+  it("tells of the end of a lock that was left, and releases it still when asked to", async () => {
+    const redlock = openRedlock(servers);
+    const releases: unknown[] = [];
+    redlock.on("release", (message) => releases.push(message));
+    const lock = await redlock.acquire("left", { ttl: 300 });
+    lock.leave();
+    await expect.poll(() => lock.signal.aborted).toBe(true);
+    expect(await redlock.acquire("left").then((next) => next.release())).toBe(true);
+    const again = await redlock.acquire("left");
+    again.leave();
+    expect([await again.release(), releases.length]).toEqual([true, 2]);
+  });
+
   it("hands no lock out and leaves neither key nor place behind when it is closed in the middle of calls", async () => {
     const [closing, other] = [openRedlock(servers), openRedlock(servers)];
     await Promise.all([closing.acquire("ready"), other.acquire("taken")]);
@@ -394,6 +419,7 @@ describe("Redlock", () => {
     expect(await errorOf(redlock.acquire("a", { ttl: 9_999 }))).toBeInstanceOf(RangeError);
     expect(await errorOf(redlock.tryAcquire("a", { ttl: "1" as never }))).toBeInstanceOf(TypeError);
     expect(await errorOf(redlock.using("a", "no function" as never))).toBeInstanceOf(TypeError);
+    expect(() => redlock.checkResource("{a}:fence")).toThrow(RangeError);
     expect(() => redlock.on("nothing" as never, () => undefined)).toThrow(TypeError);
     expect(() => redlock.on("lost", 7 as never)).toThrow(TypeError);
   });

@@ -1,3 +1,4 @@
+import type { EventNames } from "../emitter.ts";
 import type { Tick } from "./tick.ts";
 
 /** Events of a scheduler, in the process whose election leads. */
@@ -19,3 +20,12 @@ export interface SchedulerEvents {
   /** Something failed and is tried again, or a listener threw. */
   error: unknown;
 }
+
+export const SCHEDULER_EVENTS: EventNames<SchedulerEvents> = {
+  tick: true,
+  tickDone: true,
+  tickError: true,
+  tickSkipped: true,
+  missed: true,
+  error: true,
+};

@@ -20,7 +20,7 @@ import { deferred } from "../signals.ts";
 import type { LeaderTerm } from "../term.ts";
 import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
 import type { Entry } from "./entry.ts";
-import type { SchedulerEvents } from "./events.ts";
+import { SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
 import {
   type IntervalOptions,
   period,
@@ -99,7 +99,6 @@ export class LeaderScheduler implements AsyncDisposable {
   #running: Promise<void> | undefined;
   #leading: Promise<void> | undefined;
   #requestCount = 0;
-  #isReporting = false;
 
   /** @throws TypeError, RangeError naming option, rule and value */
   constructor(options: SchedulerOptions) {
@@ -114,7 +113,7 @@ export class LeaderScheduler implements AsyncDisposable {
     this.#drainTimeout = integer("drainTimeout", options.drainTimeout ?? DEFAULT_DRAIN_TIMEOUT_MS, 0);
     this.#random = optionalFunction("random", options.random) ?? systemRandom;
     this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
-    this.#events = new Emitter<SchedulerEvents>((error) => this.#report(error));
+    this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS, (error) => this.#report(error));
   }
 
   /**
@@ -238,11 +237,11 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /**
    * No more ticks here; resolves when the handlers have ended, or `drainTimeout` has passed. A term from `start()` is then released, or left
-   * to run out; one that was given to `lead()` stays its owner's. Never rejects.
+   * to run out; one that was given to `lead()` stays its owner's. Never rejects. In a handler do not await it: it waits for that handler.
    */
   async stop(): Promise<void> {
     this.#stop.abort(new ElectionStoppedError(this.#election.name));
-    await this.#running;
+    if (this.#running !== undefined) return this.#running;
     if (this.#leading === undefined) return;
     const late = deferred<void>();
     const cancel = this.#election.redlock.clock.schedule(this.#drainTimeout, () => late.resolve(), { keepAlive: true });
@@ -309,9 +308,6 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   #report(error: unknown): void {
-    if (this.#isReporting) return;
-    this.#isReporting = true;
     this.#events.emit("error", error);
-    this.#isReporting = false;
   }
 }

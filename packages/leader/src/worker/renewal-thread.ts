@@ -6,6 +6,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import { type Lock, LockHeldError, LockLostError, type Redlock, systemClock } from "@x/redlock-core";
 import type { Reading } from "../deadline.ts";
 import { readingsOf } from "../readings.ts";
+import { failureOf } from "./failure.ts";
 import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
 
 const data = workerData as ThreadData;
@@ -44,7 +45,8 @@ function isBlocked(): boolean {
 async function acquire(id: number, wait: Wait | undefined): Promise<void> {
   const own: Acquisition = { id, cancel: new AbortController(), lock: undefined, isKept: false };
   current = own;
-  const options = { ttl: data.leaseDuration, autoExtend: false, signal: own.cancel.signal };
+  const maxHold = Number.POSITIVE_INFINITY;
+  const options = { ttl: data.leaseDuration, autoExtend: false, maxHold, signal: own.cancel.signal };
   try {
     const lock =
       wait === undefined
@@ -54,7 +56,7 @@ async function acquire(id: number, wait: Wait | undefined): Promise<void> {
     else if (current !== own) await lock.release();
     else hold(own, lock);
   } catch (error) {
-    tell(error instanceof LockHeldError ? { type: "held", id } : { type: "failed", id, error: asError(error) });
+    tell(error instanceof LockHeldError ? { type: "held", id } : { type: "failed", id, failure: failureOf(error) });
   }
 }
 
@@ -94,7 +96,7 @@ async function renew(own: Acquisition, lock: Lock): Promise<void> {
       setAnchor(asked, 0);
       tell({ type: "renewed", id: own.id, tookMs: systemClock.monotonicMs() - asked.monotonicMs });
     } catch (error) {
-      tell({ type: "renew-failed", id: own.id, error: asError(error) });
+      tell({ type: "renew-failed", id: own.id, failure: failureOf(error) });
     }
   }
   if (own.isKept) renewLater(own, lock);
@@ -106,6 +108,11 @@ function setAnchor(reading: Reading, olderByMs: number): void {
     wallMs: reading.wallMs - olderByMs,
     uptimeMs: reading.uptimeMs - olderByMs,
   };
+}
+
+function leave(acquisition: Acquisition): void {
+  acquisition.isKept = false;
+  acquisition.lock?.leave();
 }
 
 async function release(id: number): Promise<void> {
@@ -131,7 +138,7 @@ function obey(order: Order): void {
       }
       break;
     case "leave":
-      if (current?.id === order.id) current.isKept = false;
+      if (current?.id === order.id) leave(current);
       break;
     case "release":
       void release(order.id);
@@ -140,10 +147,6 @@ function obey(order: Order): void {
       void redlock.close().finally(() => process.exit());
       break;
   }
-}
-
-function asError(error: unknown): Error {
-  return error instanceof Error ? error : new Error(String(error));
 }
 
 watchBeats();

@@ -7,6 +7,7 @@
  */
 import type { Vote } from "@x/redlock-core";
 import type { Reading } from "../deadline.ts";
+import type { Failure } from "./failure.ts";
 
 export interface ThreadData {
   readonly memory: SharedArrayBuffer;
@@ -39,9 +40,9 @@ export type Report =
   | { readonly type: "granted"; readonly id: number; readonly fencingToken: number; readonly token: string }
   | { readonly type: "refused"; readonly id: number; readonly votes: readonly Vote[] }
   | { readonly type: "held"; readonly id: number }
-  | { readonly type: "failed"; readonly id: number; readonly error: Error }
+  | { readonly type: "failed"; readonly id: number; readonly failure: Failure }
   | { readonly type: "renewed"; readonly id: number; readonly tookMs: number }
-  | { readonly type: "renew-failed"; readonly id: number; readonly error: Error }
+  | { readonly type: "renew-failed"; readonly id: number; readonly failure: Failure }
   | { readonly type: "lost"; readonly id: number }
   | { readonly type: "released"; readonly id: number; readonly confirmed: boolean };
 

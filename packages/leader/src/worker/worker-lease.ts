@@ -12,6 +12,7 @@ import { type Lease, type LeaseSource, patienceMs, placeInLine, type RenewalList
 import type { ResolvedOptions } from "../options.ts";
 import type { Readings } from "../readings.ts";
 import { abortable, type Deferred, deferred } from "../signals.ts";
+import { errorOf } from "./failure.ts";
 import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
 
 /** In the package `.js`; from source, under a loader for TypeScript, `.ts`. */
@@ -108,6 +109,17 @@ class RenewalThread {
     }
   }
 
+  /** As `attend`, but for a lease at most: a thread that hangs releases nothing, and by then there is nothing left to release. */
+  async attendForLease<T>(answer: Promise<T>, otherwise: T): Promise<T> {
+    const late = deferred<T>();
+    const cancel = this.#readings.clock.schedule(this.#options.leaseDuration, () => late.resolve(otherwise));
+    try {
+      return await this.attend(Promise.race([answer, late.promise]));
+    } finally {
+      cancel();
+    }
+  }
+
   acquire(wait: Wait | undefined, signal: AbortSignal, refused: Refused): Promise<WorkerLease | undefined> {
     return this.attend(this.#acquire(wait, signal, refused));
   }
@@ -123,7 +135,7 @@ class RenewalThread {
     try {
       const report = await abortable(answer.promise, signal);
       if (report instanceof Error) throw report;
-      if (report.type === "failed") throw report.error;
+      if (report.type === "failed") throw errorOf(report.failure);
       if (report.type !== "granted") return undefined;
       this.#lease = new WorkerLease(this, this.#shared, this.#readings, this.#options, report);
       return this.#lease;
@@ -142,10 +154,7 @@ class RenewalThread {
   async close(): Promise<void> {
     if (this.#isDead) return;
     this.order({ type: "close" });
-    const late = deferred<void>();
-    const cancel = this.#readings.clock.schedule(this.#options.leaseDuration, () => late.resolve());
-    await this.attend(Promise.race([this.#exited, late.promise]));
-    cancel();
+    await this.attendForLease(this.#exited, undefined);
     await this.#worker.terminate();
   }
 
@@ -226,7 +235,7 @@ class WorkerLease implements Lease {
     this.leave();
     if (this.#thread.isDead) return false;
     this.#thread.order({ type: "release", id: this.id });
-    return this.#thread.attend(this.#released.promise);
+    return this.#thread.attendForLease(this.#released.promise, false);
   }
 
   receive(report: Report): void {
@@ -235,7 +244,7 @@ class WorkerLease implements Lease {
         this.#listener?.renewed(report.tookMs);
         break;
       case "renew-failed":
-        this.#listener?.failed(report.error);
+        this.#listener?.failed(errorOf(report.failure));
         break;
       case "lost":
         this.#listener?.lost();

@@ -79,6 +79,18 @@ describe("LeaderScheduler", () => {
     expect(ticks[before]?.lastRunAt?.getTime()).toBe(times[before - 1]);
   });
 
+  it("stops in one drainTimeout when a handler goes on", async () => {
+    await using stubborn = replica("stubborn", "a", 1_000);
+    const ends: (() => void)[] = [];
+    stubborn.scheduler.every("fast", 100, () => new Promise<void>((resolve) => void ends.push(resolve)));
+    stubborn.scheduler.start();
+    await expect.poll(() => ends.length).toBe(1);
+    const from = performance.now();
+    await stubborn.scheduler.stop();
+    expect(performance.now() - from).toBeLessThan(1_900);
+    ends[0]?.();
+  });
+
   it("runs only the newest missed tick by default, and counts the others", async () => {
     const ticks: Tick[] = [];
     {

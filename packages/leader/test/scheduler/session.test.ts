@@ -5,7 +5,7 @@ import { Emitter } from "../../src/emitter.ts";
 import { LeadershipLostError } from "../../src/errors.ts";
 import { everyCalendar } from "../../src/scheduler/calendar.ts";
 import type { Entry } from "../../src/scheduler/entry.ts";
-import type { SchedulerEvents } from "../../src/scheduler/events.ts";
+import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions, type ScheduleOptions } from "../../src/scheduler/options.ts";
 import { Session } from "../../src/scheduler/session.ts";
 import type { Claim, Claimed, StoredState, TickStore } from "../../src/scheduler/store.ts";
@@ -36,7 +36,7 @@ describe("a session", () => {
   beforeEach(() => {
     controller = new AbortController();
     isCurrent = true;
-    events = new Emitter<SchedulerEvents>(() => undefined);
+    events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS, () => undefined);
     ticks = [];
     log = [];
     events.on("tickSkipped", ({ reason }) => log.push(`skipped: ${reason}`));

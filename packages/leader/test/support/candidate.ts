@@ -1,6 +1,7 @@
 /** A candidate in a process of its own: campaigns for ever and tells its parent of each term. Argument: JSON of `CandidateArgs`. */
+import { BroadcastChannel } from "node:worker_threads";
 import { LeaderElection, type LeaderTerm } from "@x/leader";
-import { Redlock } from "@x/redlock-core";
+import { QuorumUnreachableError, Redlock } from "@x/redlock-core";
 import type { CandidateArgs, CandidateMessage, CandidateOrder } from "./messages.ts";
 
 const args = JSON.parse(process.argv[2] ?? "{}") as CandidateArgs;
@@ -22,7 +23,16 @@ const election = new LeaderElection(redlock, {
 let current: LeaderTerm | undefined;
 election.on("error", (error) => process.stderr.write(`${String(error)}\n`));
 election.on("elected", (term) => tell({ type: "elected", term: term.term, at: Date.now() }));
-election.on("lost", ({ term, reason }) => tell({ type: "lost", term, reason, at: Date.now() }));
+election.on("renewFailed", ({ error }) => {
+  const { code } = error as { code?: unknown };
+  tell({ type: "renewFailed", isUnreachable: error instanceof QuorumUnreachableError, code });
+});
+const lost = new Promise<void>((resolve) => {
+  election.on("lost", ({ term, reason }) => {
+    tell({ type: "lost", term, reason, at: Date.now() });
+    resolve();
+  });
+});
 
 election.on("quarantined", ({ remaining }) => tell({ type: "quarantined", remaining }));
 
@@ -37,7 +47,9 @@ const running = election.run(
         clearInterval(timer);
       }
     }, args.workEveryMs ?? 20);
-    await new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+    await new Promise((resolve) => {
+      if (args.isStubborn !== true) term.signal.addEventListener("abort", resolve, { once: true });
+    });
     clearInterval(timer);
     current = undefined;
   },
@@ -49,10 +61,15 @@ process.on("message", (order: CandidateOrder) => {
     const until = performance.now() + order.ms;
     while (performance.now() < until);
     tell({ type: "unblocked", isCurrent: current?.isCurrent() ?? false, at: Date.now() });
-  } else void election.stop();
+  } else if (order.type === "hangThread") {
+    const hang = new BroadcastChannel("hang");
+    hang.postMessage("now");
+    hang.close();
+  } else void election.stop(order.drainTimeout === undefined ? {} : { drainTimeout: order.drainTimeout });
 });
 tell({ type: "ready" });
 await running;
 await redlock.close();
 tell({ type: "done", at: Date.now() });
+if (args.isStubborn === true) await lost;
 process.disconnect();

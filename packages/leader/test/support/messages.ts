@@ -10,6 +10,8 @@ export interface CandidateArgs {
   readonly retryPeriod: number;
   readonly quarantine?: boolean;
   readonly workEveryMs?: number;
+  /** Its task never ends. */
+  readonly isStubborn?: boolean;
   readonly worker?: { readonly redlock: string; readonly maxBlock: number };
 }
 
@@ -17,12 +19,16 @@ export type CandidateMessage =
   | { readonly type: "ready" }
   | { readonly type: "elected"; readonly term: number; readonly at: number }
   | { readonly type: "lost"; readonly term: number; readonly reason: string; readonly at: number }
+  | { readonly type: "renewFailed"; readonly isUnreachable: boolean; readonly code: unknown }
   | { readonly type: "worked"; readonly term: number; readonly at: number }
   | { readonly type: "unblocked"; readonly isCurrent: boolean; readonly at: number }
   | { readonly type: "quarantined"; readonly remaining: number }
   | { readonly type: "done"; readonly at: number };
 
-export type CandidateOrder = { readonly type: "block"; readonly ms: number } | { readonly type: "stop" };
+export type CandidateOrder =
+  | { readonly type: "hangThread" }
+  | { readonly type: "block"; readonly ms: number }
+  | { readonly type: "stop"; readonly drainTimeout?: number };
 
 type Of<Type extends CandidateMessage["type"]> = CandidateMessage & { readonly type: Type };
 

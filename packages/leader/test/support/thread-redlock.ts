@@ -1,8 +1,14 @@
 /** The module that the renewal thread loads: the same nodes, connections of its own. */
+import { BroadcastChannel } from "node:worker_threads";
 import type { Redlock } from "@x/redlock-core";
-import { connect } from "./redis.ts";
+import { connect, MAX_TTL } from "./redis.ts";
+
+const hang = new BroadcastChannel("hang");
+hang.addEventListener("message", () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0));
+hang.unref();
 
 export default function redlock(): Redlock {
   const { LOCK_PATHS = "", LOCK_QUARANTINE } = process.env;
-  return connect(LOCK_PATHS.split(","), { quarantine: LOCK_QUARANTINE === "true" });
+  // maxHold: a limit for locks of the user's, not for the election's.
+  return connect(LOCK_PATHS.split(","), { quarantine: LOCK_QUARANTINE === "true", maxHold: MAX_TTL });
 }

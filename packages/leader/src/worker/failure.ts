@@ -1,0 +1,37 @@
+/** Pure: errors on their way from the renewal thread. A message keeps the text of an error and its cause, not its class and its fields. */
+import {
+  LockHeldError,
+  LockLostError,
+  QuorumUnreachableError,
+  RedlockClosedError,
+  type RedlockErrorCode,
+} from "@x/redlock-core";
+
+export interface Failure {
+  readonly error: Error;
+  /** Undefined if it is none of redlock-core. */
+  readonly code: RedlockErrorCode | undefined;
+  /** Its other fields, plain data. */
+  readonly facts: object;
+}
+
+const KINDS: Readonly<Record<RedlockErrorCode, { readonly prototype: Error }>> = {
+  QUORUM_UNREACHABLE: QuorumUnreachableError,
+  CLOSED: RedlockClosedError,
+  LOCK_LOST: LockLostError,
+  LOCK_HELD: LockHeldError,
+};
+
+/** By its code: the thread's module may have a copy of redlock-core of its own. */
+export function failureOf(thrown: unknown): Failure {
+  const error: Error & { readonly code?: unknown } = thrown instanceof Error ? thrown : new Error(String(thrown));
+  const code = (Object.keys(KINDS) as RedlockErrorCode[]).find((known) => known === error.code);
+  return { error, code, facts: code === undefined ? {} : Object.assign({}, error) };
+}
+
+/** The error that was thrown, of its own class. */
+export function errorOf({ error, code, facts }: Failure): Error {
+  if (code === undefined) return error;
+  Object.setPrototypeOf(error, KINDS[code].prototype);
+  return Object.assign(error, facts);
+}
