@@ -119,13 +119,14 @@ export class Holding implements LockKeeper, LocalHolder {
 
   async extend(ttl: number | undefined): Promise<void> {
     const ttlMs = ttl === undefined ? this.#ttlMs : resolveTtl(ttl, this.#engine.options);
+    const startedMs = this.#engine.clock.monotonicMs();
     for (let tries = 1; ; tries += 1) {
       while (this.#underWay !== undefined) await this.#underWay.result;
       if (this.remaining() <= 0) throw this.lostError(this.lossReason ?? "expired");
       const result = await this.#extendOnce(ttlMs, this.#engine.options.nodeTimeout);
       if (this.remaining() <= 0) throw this.lostError(this.lossReason ?? "expired");
       if (result.kind === "extended") return;
-      if (result.kind === "failed" && tries >= MAX_MANUAL_TRIES) throw this.#unreachable(result, tries);
+      if (result.kind === "failed" && tries >= MAX_MANUAL_TRIES) throw this.#unreachable(result, tries, startedMs);
     }
   }
 
@@ -267,14 +268,14 @@ export class Holding implements LockKeeper, LocalHolder {
     });
   }
 
-  #unreachable(result: ExtendResult & { kind: "failed" }, attempts: number): QuorumUnreachableError {
+  #unreachable(result: ExtendResult & { kind: "failed" }, attempts: number, startedMs: number): QuorumUnreachableError {
     return new QuorumUnreachableError({
       resources: this.resources,
       votes: result.votes,
       nodeCount: this.#engine.nodes.length,
       quorum: this.#engine.quorum,
       attempts,
-      elapsedMs: this.#heldMs(),
+      elapsedMs: this.#engine.clock.monotonicMs() - startedMs,
     });
   }
 
