@@ -3,6 +3,7 @@
  * They end with `stop()`, at the latest with the process that started them, whatever ends it (see watchdog.ts).
  */
 import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -118,6 +119,7 @@ export class RedisServer implements AsyncDisposable {
     this.#log = [];
     const child = spawn(redisBinary(), this.#args, { detached: true, stdio: ["ignore", "pipe", "pipe"] });
     const exited = follow(child, `redis-server :${this.port}`);
+    const closed = once(child, "close").catch(() => undefined);
     this.#child = child;
     this.#exited = exited;
     const deadline = new AbortController();
@@ -133,6 +135,8 @@ export class RedisServer implements AsyncDisposable {
       return;
     }
     await this.kill();
+    // Its last lines may come after its end.
+    await closed;
     const log = this.#log.join("\n");
     if (/address already in use|Failed listening|Could not create server/i.test(log)) throw new PortTakenError(log);
     throw new Error(

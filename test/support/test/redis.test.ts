@@ -2,7 +2,14 @@ import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname } from "node:path";
-import { runningProcesses, startCluster, startRedis, startRedisNodes, temporaryFolder } from "@x/test-support";
+import {
+  RedisServer,
+  runningProcesses,
+  startCluster,
+  startRedis,
+  startRedisNodes,
+  temporaryFolder,
+} from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
 import { expect, it } from "vitest";
 
@@ -76,6 +83,13 @@ it("passes arguments on and says why a server does not start", async () => {
   await using server = await startRedis({ args: ["--maxmemory-policy", "allkeys-lru"] });
   expect(await server.call("CONFIG", "GET", "maxmemory-policy")).toEqual(["maxmemory-policy", "allkeys-lru"]);
   await expect(startRedis({ args: ["--no-such-option", "1"] })).rejects.toThrow(/did not start[^]*no-such-option/i);
+});
+
+it("says that a port is taken, every time", async () => {
+  await using server = await startRedis();
+  const other = new RedisServer(dirname(server.path), server.port, { args: ["--unixsocket", ""] });
+  for (let time = 0; time < 10; time += 1)
+    await expect(other.start()).rejects.toThrow(/already in use|Failed listening/);
 });
 
 it("leaves no process and no folder after stop, also when frozen", async () => {
