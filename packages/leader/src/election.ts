@@ -109,7 +109,7 @@ export class LeaderElection implements AsyncDisposable {
     this.name = this.#options.name;
     this.id = this.#options.id;
     this.#instance = `${this.id}#${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
-    this.#events = new Emitter<LeaderEvents>(LEADER_EVENTS, (error) => this.#report(error));
+    this.#events = new Emitter<LeaderEvents>(LEADER_EVENTS);
     this.#ledger = new Ledger(redlock, this.name, this.#options.resource);
     const { worker } = this.#options;
     this.#leases =

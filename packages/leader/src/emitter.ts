@@ -1,23 +1,18 @@
 /**
- * Typed events. A listener that throws, or an async one that rejects, breaks nothing: the error goes to `onThrow`; that of an `error`
- * listener, which would be told of it again, becomes a process warning.
+ * Typed events. A listener that throws, or an async one that rejects, breaks nothing: the `error` listeners are told; what one of these
+ * throws, which it would be told of again, becomes a process warning.
  */
-
 import { show } from "./checks.ts";
-
-/** Every event of a kind; the compiler finds one that is left out. */
-export type EventNames<Events> = Readonly<Record<keyof Events, true>>;
+import type { Known } from "./known.ts";
 
 export type Unsubscribe = () => void;
 
-export class Emitter<Events extends object> {
+export class Emitter<Events extends { error: unknown }> {
   readonly #listeners = new Map<keyof Events, Set<(payload: never) => void>>();
-  readonly #names: EventNames<Events>;
-  readonly #onThrow: (error: unknown) => void;
+  readonly #names: Known<Events>;
 
-  constructor(names: EventNames<Events>, onThrow: (error: unknown) => void) {
+  constructor(names: Known<Events>) {
     this.#names = names;
-    this.#onThrow = onThrow;
   }
 
   on<Name extends keyof Events>(name: Name, listener: (payload: Events[Name]) => void): Unsubscribe {
@@ -37,7 +32,7 @@ export class Emitter<Events extends object> {
   }
 
   emit<Name extends keyof Events>(name: Name, payload: Events[Name]): void {
-    const onThrow = name === "error" ? warn : this.#onThrow;
+    const onThrow = name === "error" ? warn : (error: unknown): void => this.emit("error", error);
     for (const listener of [...(this.#listeners.get(name) ?? [])]) {
       callSafely(() => (listener as (payload: Events[Name]) => unknown)(payload), onThrow);
     }

@@ -1,5 +1,5 @@
-import type { EventNames } from "./emitter.ts";
 import type { LossReason } from "./errors.ts";
+import type { Known } from "./known.ts";
 import type { LeaderInfo } from "./record.ts";
 import type { LeaderTerm } from "./term.ts";
 
@@ -25,7 +25,7 @@ export interface LeaderEvents {
   error: unknown;
 }
 
-export const LEADER_EVENTS: EventNames<LeaderEvents> = {
+export const LEADER_EVENTS: Known<LeaderEvents> = {
   elected: true,
   lost: true,
   leaderChange: true,

@@ -2,7 +2,7 @@
 import { nearestName } from "@x/redlock-core";
 import { show } from "./checks.ts";
 
-/** Every option of a kind; the compiler finds one that is left out. */
+/** Every name of a kind; the compiler finds one that is left out. */
 export type Known<Options> = Record<keyof Options, true>;
 
 /** @throws TypeError if `given` is no object or has an option that is not in `known`; `prefix` names the option that it belongs to */

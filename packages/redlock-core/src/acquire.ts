@@ -158,8 +158,8 @@ class Acquisition {
   async #unlessCancelled(underWay: Promise<AttemptResult>): Promise<AttemptResult | undefined> {
     const { clock } = this.#engine;
     const { signal } = this.#options;
-    const limits = { startMs: clock.monotonicMs(), timeoutMs: Number.POSITIVE_INFINITY, signal };
-    const cancellation = new Limit(clock, { ...limits, closed: this.#context.closed });
+    const { closed } = this.#context;
+    const cancellation = new Limit(clock, { startMs: 0, timeoutMs: Number.POSITIVE_INFINITY, signal, closed });
     const result = await cancellation.until(underWay);
     cancellation.dispose();
     if (cancellation.reason === undefined) return result;

@@ -409,7 +409,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    */
   async #acquire(run: Run, signal: AbortSignal | undefined): Promise<Lock> {
     const { lockTtl: ttl, lockWait: timeout } = this.#options;
-    const options = { ttl, autoExtend: true, ...(signal === undefined ? {} : { signal }) };
+    const options = { ttl, autoExtend: true, signal };
     const startedMs = this.#clock.monotonicMs();
     for (;;) {
       try {
@@ -499,8 +499,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   #arrivalOf(job: Job<Data, Result, Name>): Arrival {
+    const known = this.#arrivals.get(job);
+    if (known !== undefined) return known;
     // The user may have made the job himself, of what `moveToCompleted` brought.
-    const arrival = this.#arrivals.get(job) ?? this.#lane.arrivalOf(String(job.id));
+    const arrival = this.#lane.arrivalOf(String(job.id));
     if (arrival === undefined) {
       throw new TypeError(
         "a job reached this ExclusiveWorker without passing through its lane: fetch jobs with this worker",

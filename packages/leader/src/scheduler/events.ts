@@ -1,4 +1,4 @@
-import type { EventNames } from "../emitter.ts";
+import type { Known } from "../known.ts";
 import type { Tick } from "./tick.ts";
 
 /** Events of a scheduler, in the process whose election leads. */
@@ -21,7 +21,7 @@ export interface SchedulerEvents {
   error: unknown;
 }
 
-export const SCHEDULER_EVENTS: EventNames<SchedulerEvents> = {
+export const SCHEDULER_EVENTS: Known<SchedulerEvents> = {
   tick: true,
   tickDone: true,
   tickError: true,

@@ -113,7 +113,7 @@ export class LeaderScheduler implements AsyncDisposable {
     this.#drainTimeout = integer("drainTimeout", options.drainTimeout ?? DEFAULT_DRAIN_TIMEOUT_MS, 0);
     this.#random = optionalFunction("random", options.random) ?? systemRandom;
     this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
-    this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS, (error) => this.#report(error));
+    this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
   }
 
   /**

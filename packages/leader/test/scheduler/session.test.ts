@@ -36,7 +36,7 @@ describe("a session", () => {
   beforeEach(() => {
     controller = new AbortController();
     isCurrent = true;
-    events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS, () => undefined);
+    events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
     ticks = [];
     log = [];
     events.on("tickSkipped", ({ reason }) => log.push(`skipped: ${reason}`));
