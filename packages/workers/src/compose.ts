@@ -1,9 +1,11 @@
 /** Pure: puts our Lua and BullMQ's own script texts together into one script per command. */
 import { createHash } from "node:crypto";
-import { MAX_KEY_BYTES, MAX_KEYS } from "./entity-key.ts";
+import { asFunction } from "./lua.ts";
 import * as commands from "./scripts/commands.lua.ts";
+import { keyLock, type LockRules, noKeyLock } from "./scripts/key-lock.lua.ts";
 import { laneLibrary } from "./scripts/lane.lua.ts";
 import * as operators from "./scripts/operators.lua.ts";
+import { pinLibrary } from "./scripts/pin.lua.ts";
 
 export type OnFailure = "skip" | "block" | "halt";
 
@@ -15,18 +17,6 @@ export interface LaneRules {
   /** When the first in line is judged again though nobody handed the key over; the n-th n times as late, at most `farMs`. */
   readonly nearMs: number;
   readonly farMs: number;
-}
-
-/** What the scripts need to take and release a key's lock by themselves, when it is on the queue's own Redis. */
-export interface LockRules {
-  /** Of `@x/redlock-core`. */
-  readonly lua: string;
-  /** Stands before the key in the name of its lock. */
-  readonly prefix: string;
-  /** No lock has a name that begins so. */
-  readonly reserved: string;
-  readonly ttlMs: number;
-  readonly fenceTtlMs: number;
 }
 
 /** BullMQ's commands that take or leave a job. */
@@ -61,28 +51,23 @@ export interface LaneScripts {
 export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: LockRules): LaneScripts {
   const head = [
     "local call = redis.call",
-    `local PATH = ${rules.path === undefined ? "nil" : `{${rules.path.map(luaString).join(", ")}}`}`,
     `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
-    `local NEAR, FAR, MAX_KEY, MAX_KEYS = ${rules.nearMs}, ${rules.farMs}, ${MAX_KEY_BYTES}, ${MAX_KEYS}`,
-    locks === undefined
-      ? "local lockIfFree, unlockIfUnwanted, LOCK_PREFIX, RESERVED, LOCK_TTL, FENCE_TTL"
-      : `local LOCK_PREFIX, RESERVED = ${luaString(locks.prefix)}, ${luaString(locks.reserved)}
-local LOCK_TTL, FENCE_TTL = ${locks.ttlMs}, ${locks.fenceTtlMs}
-${locks.lua}`,
-    asFunction("bullPromote", bull.promote.lua),
-    asFunction("bullMoveToActive", bull.moveToActive.lua),
-    laneLibrary,
-  ].join("\n");
-  const compose = (name: string, numberOfKeys: number, ...parts: readonly string[]): ComposedScript => {
-    const lua = [head, ...parts].join("\n");
+    pinLibrary(rules.path),
+    locks === undefined ? noKeyLock : keyLock(locks),
+  ];
+  const takes = asFunction("bullMoveToActive", bull.moveToActive.lua);
+  const slowly = [`local NEAR, FAR = ${rules.nearMs}, ${rules.farMs}`, asFunction("bullPromote", bull.promote.lua)];
+  const library = laneLibrary([...slowly, takes].join("\n"));
+  const compose = (name: string, numberOfKeys: number, parts: readonly string[]): ComposedScript => {
+    const lua = [...head, ...parts].join("\n");
     return { name: `lane:${name}:${createHash("sha1").update(lua).digest("hex").slice(0, 12)}`, lua, numberOfKeys };
   };
   const decorate = (name: DecoratedCommand): ComposedScript => {
-    const own =
-      name === "moveToActive" ? [] : [asFunction(`bull${name[0]?.toUpperCase()}${name.slice(1)}`, bull[name].lua)];
-    return compose(name, bull[name].numberOfKeys, ...own, commands[name]);
+    const own = asFunction(`bull${name[0]?.toUpperCase()}${name.slice(1)}`, bull[name].lua);
+    const parts = name === "moveToActive" ? [own, laneLibrary(slowly.join("\n"))] : [library, own];
+    return compose(name, bull[name].numberOfKeys, [...parts, commands[name]]);
   };
-  const operate = (name: OperatorCommand): ComposedScript => compose(name, 1, operators[name]);
+  const operate = (name: OperatorCommand): ComposedScript => compose(name, 1, [library, operators[name]]);
   return {
     commands: {
       moveToActive: decorate("moveToActive"),
@@ -103,19 +88,4 @@ ${locks.lua}`,
       inLine: operate("inLine"),
     },
   };
-}
-
-/** KEYS and ARGV become the function's parameters, so the text runs as it is. */
-function asFunction(name: string, lua: string): string {
-  return `local function ${name}(KEYS, ARGV)\n${lua}\nend`;
-}
-
-/** A Lua string literal of any text: every byte that is not a letter or digit is escaped. */
-export function luaString(text: string): string {
-  const bytes = [...Buffer.from(text)];
-  const escaped = bytes.map((byte) => {
-    const char = String.fromCharCode(byte);
-    return /[A-Za-z0-9_]/.test(char) ? char : `\\${String(byte).padStart(3, "0")}`;
-  });
-  return `"${escaped.join("")}"`;
 }

@@ -15,7 +15,7 @@ import {
   type Redlock,
   RedlockClosedError,
 } from "@x/redlock-core";
-import type { LockRules } from "./compose.ts";
+import type { LockRules } from "./scripts/key-lock.lua.ts";
 
 /** The command that ends a job follows its run in the same turn; a run that is not followed by one was not. */
 const SAME_TURN_MS = 5;

@@ -6,7 +6,7 @@
  * unlockIfUnwanted(key, token)            releases a lock that nobody waits for; true if it was the token's until now
  *
  * `key`: the lock's own key; `ttl`, `fenceTtl` in ms. What they do not do they leave as it was, for acquire.lua.ts and
- * release.lua.ts. They raise what Redis raises: call them with pcall. The fencing token is the node's own time, or one above the
+ * release.lua.ts. They raise what Redis raises: call them with pcall. The fencing token is the node's own time (in µs), or one above the
  * stored one: where a single node votes, it need not be proposed. Side keys are named as in keys.ts.
  *
  * The script defines `call` before. Every name, string and call here is paid for by every job of somebody's queue.
@@ -17,30 +17,25 @@ local function besideLock(key)
   return '{' .. key .. '}'
 end
 
--- What keys.ts refuses: the key of something beside another lock, or one that has the same keys beside it.
-local function isBesideLock(key)
-  if not string.find(key, '}', 1, true) then return false end
-  if string.find(key, '^{[^}]+}$') then return true end
-  for _, name in ipairs({'fence', 'fence:forced', 'waiters', 'node'}) do
-    if string.find(key, '}.*:' .. name .. '$') then return true end
-  end
-  return false
-end
-
 local function lockIfFree(key, token, ttl, fenceTtl)
-  if isBesideLock(key) then return end
+  -- What keys.ts refuses: the key of something beside another lock, or one that has the same keys beside it.
+  if string.find(key, '}', 1, true) then
+    if string.find(key, '^{[^}]+}$') then return end
+    for _, name in ipairs({'fence', 'fence:forced', 'waiters', 'node'}) do
+      if string.find(key, '}.*:' .. name .. '$') then return end
+    end
+  end
   local beside = besideLock(key)
   if call('EXISTS', key, beside .. ':waiters') > 0 then return end
   local fence, time = beside .. ':fence', call('TIME')
-  local ballot = time[1] * 1000000 + time[2]
-  local text = string.format('%.0f', ballot)
-  local before = call('SET', fence, text, 'PX', fenceTtl, 'GET')
-  if before and tonumber(before) >= ballot then
-    text = string.format('%.0f', before + 1)
-    call('SET', fence, text, 'PX', fenceTtl)
+  local fencingToken = string.format('%s%06d', time[1], time[2])
+  local before = call('SET', fence, fencingToken, 'PX', fenceTtl, 'GET')
+  if before and tonumber(before) >= tonumber(fencingToken) then
+    fencingToken = string.format('%.0f', before + 1)
+    call('SET', fence, fencingToken, 'PX', fenceTtl)
   end
   call('SET', key, token, 'PX', ttl)
-  return text
+  return fencingToken
 end
 
 local function unlockIfUnwanted(key, token)

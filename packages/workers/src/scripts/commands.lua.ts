@@ -4,11 +4,15 @@
  * what the command's comment says. Each calls BullMQ's script text, unchanged, as `bull…`, and replies what it replied,
  * except as it says, and `fetch` in lane.lua.ts.
  */
+import { at } from "./lane.lua.ts";
+
+/** What stands before and after the space of the last argument. */
+const SPLIT = "string.match(ARGV[#ARGV], '^(%S*) (.*)$')";
 
 /** ARGV[#ARGV]: "<token>". */
 export const moveToActive: string = /* lua */ `
-at(ARGV[1], ARGV[2], ARGV[#ARGV])
-return fetch(KEYS, ARGV)
+${at("ARGV[1]", "ARGV[2]", "ARGV[#ARGV]")}
+return fetch(bullMoveToActive(KEYS, ARGV), ARGV[3])
 `;
 
 /**
@@ -17,8 +21,8 @@ return fetch(KEYS, ARGV)
  * A negative reply means that the job is no longer the caller's: then its key is not the caller's to pass on either.
  */
 export const moveToFinished: string = /* lua */ `
-local ownToken, token = split(ARGV[#ARGV])
-at(ARGV[7], ARGV[2], token)
+local ownToken, token = ${SPLIT}
+${at("ARGV[7]", "ARGV[2]", "token")}
 local pin = call('HGET', P .. ARGV[1], 'lk')
 local reply = bullMoveToFinished(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
@@ -29,13 +33,13 @@ if hasKeys(pin) then
     for _, key in ipairs(contended().keysOf(pin)) do
       if call('HGET', HOLDERS, key) == ARGV[1] then
         call('ZADD', line(key), '-inf', PAUSED)
-        call('HSET', P .. 'lane:paused', key, cjson.encode({reason = 'failed', since = NOW, jobId = ARGV[1]}))
+        call('HSET', P .. 'lane:paused', key, cjson.encode({reason = 'failed', since = tonumber(NOW), jobId = ARGV[1]}))
       end
     end
   end
   chosen = release(ARGV[1], pin)
 end
-reply = follow(reply, chosen, ARGV[6], {P, ARGV[2], ARGV[8]})
+reply = follow(reply, chosen, ARGV[6], ARGV[8])
 return isKept and {'LANE_KEPT', reply} or reply
 `;
 
@@ -45,8 +49,8 @@ return isKept and {'LANE_KEPT', reply} or reply
  * ARGV[6] is '1' when the processor asked for the delay, '0' for a retry's backoff.
  */
 export const moveToDelayed: string = /* lua */ `
-local order, token = split(ARGV[#ARGV])
-at(ARGV[1], ARGV[2], token)
+local order, token = ${SPLIT}
+${at("ARGV[1]", "ARGV[2]", "token")}
 local id = ARGV[3]
 local reply = bullMoveToDelayed(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
@@ -58,11 +62,11 @@ elseif SKIP or ARGV[6] == '1' then
   local pin = call('HGET', P .. id, 'lk')
   if hasKeys(pin) then chosen = release(id, pin) end
 end
-return follow(reply, chosen, ARGV[8], {P, ARGV[2], ARGV[9]})
+return follow(reply, chosen, ARGV[8], ARGV[9])
 `;
 
 export const moveToWaitingChildren: string = /* lua */ `
-at(ARGV[5], ARGV[3])
+${at("ARGV[5]", "ARGV[3]")}
 local reply = bullMoveToWaitingChildren(KEYS, ARGV)
 if reply == 0 then
   local pin = call('HGET', P .. ARGV[4], 'lk')
@@ -72,7 +76,7 @@ return reply
 `;
 
 export const retryJob: string = /* lua */ `
-at(ARGV[1], ARGV[2])
+${at("ARGV[1]", "ARGV[2]")}
 local reply = bullRetryJob(KEYS, ARGV)
 if reply == 0 and SKIP then
   local pin = call('HGET', P .. ARGV[4], 'lk')

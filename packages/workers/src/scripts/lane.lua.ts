@@ -17,97 +17,31 @@
  * job stands in `delayed`, so BullMQ itself brings it back at its time and it is judged again. Whatever happens to a holder
  * (removed, cleaned, obliterated) or to these keys, no job waits for longer than that.
  *
- * `compose.ts` defines: call, PATH (list of fields, or nil: keys come from JavaScript), SKIP, HALT, NEAR, FAR, MAX_KEY,
- * MAX_KEYS, bullPromote, bullMoveToActive; lockIfFree, unlockIfUnwanted, LOCK_PREFIX, RESERVED, LOCK_TTL and FENCE_TTL, all nil where the
- * locks of keys are elsewhere.
+ * Defined before it, see compose.ts: call; BAD, hasKeys, isSingle, pinOfData (pin.lua.ts); lockOf, unlock (key-lock.lua.ts); and in
+ * `slowly`, what only a contended key needs: NEAR, FAR, bullPromote, bullMoveToActive.
+ *
+ * A script defines all its functions anew each time that it is run, and each costs some hundred nanoseconds, more with every local of
+ * another function that it uses: a job whose key is free pays for few.
  */
-export const laneLibrary: string = /* lua */ `
+
+/** Where the queue is, the time, and the token for the lock of the next job's key: '' if that is not to be taken here. */
+export function at(prefix: string, now: string, token = "''"): string {
+  return `P, NOW, HOLDERS, TOKEN = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${token}`;
+}
+
+/** `slowly`: what only a contended key needs of what compose.ts defines. */
+export const laneLibrary = (slowly: string): string => /* lua */ `
 local P, NOW, HOLDERS, TOKEN
-local NONE, PAUSED, NEXT, BAD = '', '!:paused', '!:next', '\\30'
-local BATCH = 50
-
--- token: for the lock of the next job's key; '' if that is not to be taken here.
-local function at(prefix, now, token)
-  P, NOW, HOLDERS, TOKEN = prefix, tonumber(now), prefix .. 'lane:holders', token
-end
-
--- What stands before and after the first space.
-local function split(text)
-  local space = string.find(text, ' ', 1, true)
-  return string.sub(text, 1, space - 1), string.sub(text, space + 1)
-end
+local PAUSED, NEXT = '!:paused', '!:next'
 
 local function line(key) return P .. 'lane:parked:' .. key end
-
--- A value as the text of a key; nil and why, if it cannot be one.
-local function textOf(value)
-  if type(value) == 'string' then
-    if #value == 0 then return nil, 'is empty' end
-    if #value > MAX_KEY then return nil, 'is longer than ' .. MAX_KEY .. ' bytes' end
-    if string.find(value, '%c') then return nil, 'has control characters' end
-    return value
-  end
-  if type(value) ~= 'number' then return nil, 'must be a string or an integer' end
-  if value ~= math.floor(value) or value > 9007199254740991 or value < -9007199254740991 then
-    return nil, 'is not a safe integer'
-  end
-  return value == 0 and '0' or string.format('%.0f', value)
-end
-
--- The job's keys as one text, sorted and unique; NONE, or BAD .. why.
-local function pinOfData(data)
-  local ok, value = pcall(cjson.decode, data)
-  if not ok then return BAD .. 'the data is not JSON' end
-  for i = 1, #PATH do
-    if type(value) ~= 'table' then return NONE end
-    local field = PATH[i]
-    local index = (field == '0' or string.find(field, '^[1-9]%d*$')) and tonumber(field) + 1
-    if index and value[index] ~= nil then value = value[index] else value = value[field] end
-  end
-  if value == nil or value == cjson.null then return NONE end
-  if type(value) ~= 'table' then
-    local text, fault = textOf(value)
-    return text or BAD .. fault
-  end
-  if #value == 0 then return BAD .. 'must be a string, an integer, or a non-empty array of them' end
-  if #value > MAX_KEYS then return BAD .. 'has more than ' .. MAX_KEYS .. ' elements' end
-  local keys, seen = {}, {}
-  for i = 1, #value do
-    local text, fault = textOf(value[i])
-    if fault then return BAD .. fault end
-    if not seen[text] then keys[#keys + 1] = text seen[text] = true end
-  end
-  table.sort(keys)
-  return table.concat(keys, '\\31')
-end
-
-local function hasKeys(pin)
-  return pin and pin ~= NONE and string.byte(pin, 1) ~= 30
-end
-
-local function isSingle(pin)
-  return not string.find(pin, '\\31', 1, true)
-end
-
--- Takes the lock of a job's one key, if it is free: its fencing token, or false. The others are asked for by the worker. The job is
--- taken already: whatever is wrong with the lock's keys must not end the script.
-local function lockOf(pin)
-  if TOKEN == '' or not hasKeys(pin) or not isSingle(pin) then return false end
-  local name = LOCK_PREFIX .. pin
-  if string.sub(name, 1, #RESERVED) == RESERVED then return false end
-  local ok, fencingToken = pcall(lockIfFree, name, TOKEN, LOCK_TTL, FENCE_TTL)
-  return ok and fencingToken or false
-end
-
-local function unlock(pin, token)
-  local ok, isOurs = pcall(unlockIfUnwanted, LOCK_PREFIX .. pin, token)
-  return ok and isOurs
-end
 
 -- Everything that only a contended key needs. A function, so that the others do not pay for making it.
 local slow
 local function contended()
   if slow then return slow end
+${slowly}
+  local BATCH = 50
 
   local function keysOf(pin)
     if isSingle(pin) then return {pin} end
@@ -291,17 +225,17 @@ local function contended()
   end
 
   -- Did BullMQ's limiter just count this activation?
-  local function isLimited(id, argv)
+  local function isLimited(id, opts)
     if call('PTTL', P .. 'limiter') <= 0 or call('HEXISTS', P .. id, 'defa') == 1 then return false end
-    return call('HGET', P .. 'meta', 'max') or cmsgpack.unpack(argv[3]).limiter
+    return call('HGET', P .. 'meta', 'max') or cmsgpack.unpack(opts).limiter
   end
 
   -- Takes an activation back before anybody can have seen it.
-  local function undo(id, argv)
+  local function undo(id, opts)
     call('LREM', P .. 'active', 1, id)
     call('DEL', P .. id .. ':lock')
     uncount(id)
-    if isLimited(id, argv) then call('DECR', P .. 'limiter') end
+    if isLimited(id, opts) then call('DECR', P .. 'limiter') end
     local event = call('XREVRANGE', P .. 'events', '+', '-', 'COUNT', 1)[1]
     if event and event[2][2] == 'active' and event[2][4] == id then call('XDEL', P .. 'events', event[1]) end
   end
@@ -338,7 +272,7 @@ local function contended()
       if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
       if not id or string.sub(id, 1, 2) == '0:' then return parked, false end
       local facts = call('HMGET', P .. id, 'lk', 'data')
-      local pin = facts[1] or (PATH and facts[2] and pinOfData(facts[2]))
+      local pin = facts[1] or (facts[2] and pinOfData(facts[2]))
       if not hasKeys(pin) then return parked, false end
       local free, isFirst = mayRun(id, keysOf(pin))
       if free then return parked, false end
@@ -355,10 +289,14 @@ local function contended()
     return parked, true
   end
 
-  local function fetch(keys, argv, reply)
+  local function activeKeys()
+    return {P..'wait', P..'active', P..'prioritized', P..'events', P..'stalled', P..'limiter', P..'delayed', P..'paused', P..'meta', P..'pc', P..'marker'}
+  end
+
+  local function fetch(reply, opts)
     local parked = 0
     while true do
-      reply = reply or bullMoveToActive(keys, argv)
+      reply = reply or bullMoveToActive(activeKeys(), {P, NOW, opts})
       if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
       local id, fields = reply[2], reply[1]
       local pin, data, fault, isMark, wasParked, order
@@ -374,10 +312,10 @@ local function contended()
       if fault then
         call('HDEL', P .. id, 'lb')
         pin = BAD .. fault
-      elseif not pin then
-        if PATH or not data then pin = pinOfData(data or '')
-        else
-          undo(id, argv)
+      else
+        pin = pin or pinOfData(data)
+        if not pin then
+          undo(id, opts)
           putBack(id)
           return {'LANE_ASK', unknownAhead(256, 256)}
         end
@@ -387,14 +325,14 @@ local function contended()
       if isOurs then
         reply[5] = pin
         reply[6] = parked
-        reply[7] = not order and lockOf(pin)
+        reply[7] = not order and lockOf(pin, TOKEN)
         reply[8] = isMark and unknownAhead(512, 256) or false
         reply[9] = order or false
         reply[10] = TOKEN == '' and hasKeys(pin) and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
         if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
         return reply
       end
-      undo(id, argv)
+      undo(id, opts)
       park(id, pin, isFirst)
       local more, isMore = sift()
       parked = parked + 1 + more
@@ -423,8 +361,8 @@ local function release(id, pin)
 end
 
 --[[
-  Takes the next job that may run. reply: what BullMQ took already, if anything. Returns BullMQ's own reply, and for a job
-    reply[5]  its keys, NONE, or BAD .. why
+  What a command replies that asked BullMQ for a job. reply: BullMQ's. opts: BullMQ's, packed. Returns BullMQ's own reply, and for a job
+    reply[5]  its keys: its pin
     reply[6]  jobs parked on the way
     reply[7]  the fencing token of its key's lock, if that was taken, or false
     reply[8]  jobs whose keys are to be computed ahead, or false
@@ -432,8 +370,7 @@ end
     reply[10] true if its end is likely to bring the next job of its one key: others are in line for it, and nothing else waits
   or {'LANE_AGAIN', parked}: more than a batch was parked, call again; {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
 ]]
-local function fetch(keys, argv, reply)
-  reply = reply or bullMoveToActive(keys, argv)
+local function fetch(reply, opts)
   if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
   local id, fields = reply[2], reply[1]
   local pin, data
@@ -441,29 +378,24 @@ local function fetch(keys, argv, reply)
     local field = fields[i]
     if field == 'lk' then pin = fields[i + 1]
     elseif field == 'data' then data = fields[i + 1]
-    elseif field == 'lb' or field == 'ls' or field == 'la' or field == 'lo' then return contended().fetch(keys, argv, reply) end
+    elseif field == 'lb' or field == 'ls' or field == 'la' or field == 'lo' then return contended().fetch(reply, opts) end
   end
-  if not pin and PATH then pin = pinOfData(data or '') end
+  pin = pin or pinOfData(data)
   if hasKeys(pin) and isSingle(pin) and call('HSETNX', HOLDERS, pin, id) == 1 then
     call('HSET', P .. id, 'lk', pin)
-  elseif pin ~= NONE then
-    return contended().fetch(keys, argv, reply)
+  elseif pin ~= '' then
+    return contended().fetch(reply, opts)
   end
   reply[5] = pin
   reply[6] = 0
-  reply[7] = lockOf(pin)
+  reply[7] = lockOf(pin, TOKEN)
   return reply
-end
-
-local function activeKeys()
-  return {P..'wait', P..'active', P..'prioritized', P..'events', P..'stalled', P..'limiter', P..'delayed', P..'paused', P..'meta', P..'pc', P..'marker'}
 end
 
 -- What follows a command that finished with a job: take the next job if BullMQ was asked to.
-local function follow(reply, chosen, fetchNext, argv)
+local function follow(reply, chosen, fetchNext, opts)
   if fetchNext ~= '1' then return reply end
-  local got = type(reply) == 'table' and type(reply[1]) == 'table'
-  if got or chosen then return fetch(activeKeys(), argv, got and reply or nil) end
-  return reply
+  if type(reply) == 'table' and type(reply[1]) == 'table' then return fetch(reply, opts) end
+  return chosen and contended().fetch(nil, opts) or reply
 end
 `;

@@ -2,10 +2,13 @@
  * What operators and the worker itself ask of the lane between jobs. All take KEYS[1] = P lane:holders (for the slot),
  * ARGV[1] = P, ARGV[2] = now in ms, and the lane library before them.
  */
+import { at } from "./lane.lua.ts";
+
+const AT = at("ARGV[1]", "ARGV[2]");
 
 /** ARGV: …, then (id, keys | BAD .. why) pairs. The job in the middle gets `la`: when it is taken, the next keys are computed. */
 export const pin: string = /* lua */ `
-at(ARGV[1], ARGV[2])
+${AT}
 local pairsCount = (#ARGV - 2) / 2
 for i = 1, pairsCount do
   local id, keys = ARGV[2 * i + 1], ARGV[2 * i + 2]
@@ -19,7 +22,7 @@ return pairsCount
 
 /** ARGV[3] = id: a job that waits in `delayed` and still has its keys is run next. Replies 1 if it was. */
 export const wake: string = /* lua */ `
-at(ARGV[1], ARGV[2])
+${AT}
 local id = ARGV[3]
 local pin = call('HGET', P .. id, 'lk')
 if not hasKeys(pin) or not call('ZSCORE', P .. 'delayed', id) then return 0 end
@@ -32,10 +35,10 @@ return 1
 
 /** ARGV[3] = key, ARGV[4] = reason. Replies 1, or 0 if the key was paused already. A job that runs goes on to its end. */
 export const pause: string = /* lua */ `
-at(ARGV[1], ARGV[2])
+${AT}
 local key = ARGV[3]
 local added = call('ZADD', line(key), '-inf', PAUSED)
-call('HSETNX', P .. 'lane:paused', key, cjson.encode({reason = ARGV[4], since = NOW}))
+call('HSETNX', P .. 'lane:paused', key, cjson.encode({reason = ARGV[4], since = tonumber(NOW)}))
 local holder = call('HGET', HOLDERS, key)
 if not holder or holder == NEXT or (holder ~= PAUSED and not contended().holds(holder, key)) then call('HSET', HOLDERS, key, PAUSED) end
 return added
@@ -43,7 +46,7 @@ return added
 
 /** ARGV[3] = key. Replies 1, or 0 if the key was not paused. The job whose failure stopped the key goes first, if it was retried by hand. */
 export const resume: string = /* lua */ `
-at(ARGV[1], ARGV[2])
+${AT}
 local key = ARGV[3]
 local removed = call('ZREM', line(key), PAUSED)
 local failed = contended().haltedBy(key)
@@ -64,7 +67,7 @@ return removed
 
 /** ARGV[3] = cursor, ARGV[4] = count. Replies {cursor, {key, holder, parked, processedOn, isAlive, paused}, …}. */
 export const list: string = /* lua */ `
-at(ARGV[1], ARGV[2])
+${AT}
 local page = call('HSCAN', HOLDERS, ARGV[3], 'COUNT', ARGV[4])
 local reply = {page[1]}
 for i = 1, #page[2], 2 do
@@ -85,11 +88,11 @@ return reply
  * the holder, isHolderAlive, rank | -1, parked, paused | '') for each key}.
  */
 export const explain: string = /* lua */ `
-at(ARGV[1], ARGV[2])
+${AT}
 local id = ARGV[3]
 local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'data', 'name')
 if not facts[4] and not facts[5] then return {} end
-local pin = facts[1] or (PATH and facts[4] and pinOfData(facts[4])) or false
+local pin = facts[1] or (facts[4] and pinOfData(facts[4])) or false
 local due = call('ZSCORE', P .. 'delayed', id)
 local reply = {pin, facts[2] and 1 or 0, due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', facts[3] and 1 or 0}
 if hasKeys(pin) then
@@ -110,7 +113,7 @@ return reply
 
 /** ARGV[3] = key, ARGV[4] = limit. Replies {holder | '', id, …}: the jobs in line, first come first. */
 export const inLine: string = /* lua */ `
-at(ARGV[1], ARGV[2])
+${AT}
 local holder = call('HGET', HOLDERS, ARGV[3])
 local reply = {holder and holder ~= PAUSED and holder ~= NEXT and holder or ''}
 local ids = call('ZRANGE', line(ARGV[3]), 0, ARGV[4])
@@ -122,7 +125,7 @@ return reply
 
 /** ARGV[3] = name. Leaves a mark, by which another connection can tell whether it reaches the same database; replies its key. */
 export const mark: string = /* lua */ `
-at(ARGV[1], ARGV[2])
+${AT}
 local key = P .. 'lane:mark:' .. ARGV[3]
 call('SET', key, 1, 'PX', 10000)
 return key
@@ -130,6 +133,6 @@ return key
 
 /** Replies {jobs that wait for a slot, jobs that run}. */
 export const lengths: string = /* lua */ `
-at(ARGV[1], ARGV[2])
+${AT}
 return {call('LLEN', P .. 'wait') + call('ZCARD', P .. 'prioritized'), call('LLEN', P .. 'active')}
 `;

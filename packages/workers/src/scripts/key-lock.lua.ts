@@ -1,0 +1,40 @@
+/**
+ * Lua that takes and releases the lock of a job's key in the step that takes and ends the job. A lane without it leaves the locks to
+ * the worker.
+ */
+import { luaString } from "../lua.ts";
+
+/** What the scripts need to take and release a key's lock by themselves, when it is on the queue's own Redis. */
+export interface LockRules {
+  /** Of `@x/redlock-core`. */
+  readonly lua: string;
+  /** Stands before the key in the name of its lock. */
+  readonly prefix: string;
+  /** No lock has a name that begins so. */
+  readonly reserved: string;
+  readonly ttlMs: number;
+  readonly fenceTtlMs: number;
+}
+
+export const noKeyLock: string = /* lua */ `
+local function lockOf() return false end
+local function unlock() return false end
+`;
+
+export const keyLock = ({ lua, prefix, reserved, ttlMs, fenceTtlMs }: LockRules): string => /* lua */ `
+${lua}
+-- Takes the lock of a job's one key, if it is free: its fencing token, or false. The others are asked for by the worker. The job is
+-- taken already: whatever is wrong with the lock's keys must not end the script.
+local function lockOf(pin, token)
+  if token == '' or not hasKeys(pin) or not isSingle(pin) then return false end
+  local name = ${luaString(prefix)} .. pin
+  if string.sub(name, 1, ${Buffer.byteLength(reserved)}) == ${luaString(reserved)} then return false end
+  local ok, fencingToken = pcall(lockIfFree, name, token, '${ttlMs}', '${fenceTtlMs}')
+  return ok and fencingToken or false
+end
+
+local function unlock(pin, token)
+  local ok, isOurs = pcall(unlockIfUnwanted, ${luaString(prefix)} .. pin, token)
+  return ok and isOurs
+end
+`;

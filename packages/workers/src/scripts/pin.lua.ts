@@ -1,0 +1,74 @@
+/**
+ * Pure: Lua that finds the keys of a job: its *pin*, one text of sorted, unique keys, as in entity-key.ts; '' if it has none, or
+ * BAD and why it has none.
+ */
+import { MAX_KEY_BYTES, MAX_KEYS } from "../entity-key.ts";
+import { luaString } from "../lua.ts";
+
+/** `path`: the fields that lead to the key in the job's data; undefined where JavaScript computes keys: then `pinOfData` knows none. */
+export function pinLibrary(path: readonly string[] | undefined): string {
+  return `
+local BAD = '\\30'
+
+local function hasKeys(pin)
+  return pin and pin ~= '' and string.byte(pin, 1) ~= 30
+end
+
+local function isSingle(pin)
+  return not string.find(pin, '\\31', 1, true)
+end
+${path === undefined ? noPath : fromPath(path)}`;
+}
+
+const noPath = /* lua */ `
+local function pinOfData(data)
+  if not data then return BAD .. 'the data is not JSON' end
+end
+`;
+
+const fromPath = (path: readonly string[]): string => /* lua */ `
+-- A value as the text of a key; nil and why, if it cannot be one.
+local function textOf(value)
+  if type(value) == 'string' then
+    if #value == 0 then return nil, 'is empty' end
+    if #value > ${MAX_KEY_BYTES} then return nil, 'is longer than ${MAX_KEY_BYTES} bytes' end
+    if string.find(value, '%c') then return nil, 'has control characters' end
+    return value
+  end
+  if type(value) ~= 'number' then return nil, 'must be a string or an integer' end
+  if value ~= math.floor(value) or value > 9007199254740991 or value < -9007199254740991 then
+    return nil, 'is not a safe integer'
+  end
+  return value == 0 and '0' or string.format('%.0f', value)
+end
+
+local function pinOfData(data)
+  local ok, value = pcall(cjson.decode, data)
+  if not ok then return BAD .. 'the data is not JSON' end
+${path.map(step).join("")}
+  if value == nil or value == cjson.null then return '' end
+  if type(value) ~= 'table' then
+    local text, fault = textOf(value)
+    return text or BAD .. fault
+  end
+  if #value == 0 then return BAD .. 'must be a string, an integer, or a non-empty array of them' end
+  if #value > ${MAX_KEYS} then return BAD .. 'has more than ${MAX_KEYS} elements' end
+  local keys, seen = {}, {}
+  for i = 1, #value do
+    local text, fault = textOf(value[i])
+    if fault then return BAD .. fault end
+    if not seen[text] then keys[#keys + 1] = text seen[text] = true end
+  end
+  table.sort(keys)
+  return table.concat(keys, '\\31')
+end
+`;
+
+/** One field further. Where the value is an array, a field that is a number counts from 0. */
+function step(field: string): string {
+  const named = `value = value[${luaString(field)}]`;
+  const index = `value[${Number(field) + 1}]`;
+  const isIndex = /^(0|[1-9]\d*)$/.test(field);
+  const next = isIndex ? `if ${index} ~= nil then value = ${index} else ${named} end` : named;
+  return `  if type(value) ~= 'table' then return '' end\n  ${next}\n`;
+}
