@@ -1,8 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { checkScripts, installedScripts } from "../src/bullmq.ts";
-import { composeScripts } from "../src/compose.ts";
 import { formatPin, keyFault, parsePath, parsePin, pinOfValue } from "../src/entity-key.ts";
+import { pinLibrary } from "../src/scripts/pin.lua.ts";
 import { Lab } from "./support/lab.ts";
 
 const key = fc.string({ unit: "grapheme", minLength: 1, maxLength: 40 }).filter((text) => keyFault(text) === undefined);
@@ -66,10 +65,8 @@ describe("paths", () => {
 
   it("find in Lua what a function finds in JavaScript", async () => {
     await using lab = await Lab.start();
-    const rules = { onFailure: "skip", nearMs: 1, farMs: 1 } as const;
-    const { lua } = composeScripts(checkScripts(installedScripts()), { ...rules, path: ["a b", 'q"\\'] }).operators
-      .lengths;
-    const probe = `${lua.slice(0, lua.lastIndexOf("at(ARGV[1]"))}\nreturn pinOfData(ARGV[1])`;
+    const probe = `${pinLibrary(["a b", 'q"\\'])}
+return pinOfData(ARGV[1])`;
     const anything = fc.oneof(
       key,
       fc.integer(),
@@ -107,10 +104,8 @@ describe("paths", () => {
 
   it("go through arrays by index, as in JavaScript", async () => {
     await using lab = await Lab.start();
-    const rules = { onFailure: "skip", nearMs: 1, farMs: 1 } as const;
-    const { lua } = composeScripts(checkScripts(installedScripts()), { ...rules, path: ["items", "1", "id"] }).operators
-      .lengths;
-    const probe = `${lua.slice(0, lua.lastIndexOf("at(ARGV[1]"))}\nreturn pinOfData(ARGV[1])`;
+    const probe = `${pinLibrary(["items", "1", "id"])}
+return pinOfData(ARGV[1])`;
     for (const [items, pin] of [
       [[{ id: "a" }, { id: "b" }], { kind: "keys", keys: ["b"] }],
       [{ "1": { id: "c" } }, { kind: "keys", keys: ["c"] }],

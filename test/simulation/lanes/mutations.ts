@@ -109,6 +109,12 @@ const commands = (find: string, replace: string): SourcePatch => ({
   replace,
 });
 
+const keyLock = (find: string, replace: string): SourcePatch => ({
+  file: "workers/src/scripts/key-lock.lua.ts",
+  find,
+  replace,
+});
+
 const locks = (find: string, replace: string): SourcePatch => ({
   file: "redlock-core/src/scripts/embedded.lua.ts",
   find,
@@ -252,7 +258,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "whoever is next is fetched with the finish",
     without: "only if the queue had another job",
-    patches: [lane("if got or chosen then", "if got then")],
+    patches: [lane("return chosen and contended().fetch(nil, opts) or reply", "return reply")],
   },
   {
     protection: "timers of parked jobs",
@@ -492,7 +498,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a fencing token above the stored one",
     without: "the node's time, whatever was granted",
-    patches: [locks("if before and tonumber(before) >= ballot then", "if false then")],
+    patches: [locks("if before and tonumber(before) >= tonumber(fencingToken) then", "if false then")],
     focus: contendedLocks,
   },
   {
@@ -516,14 +522,14 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a place in line for a lock is used",
     without: "the lock comes with the job",
-    patches: [lane("reply[7] = not order and lockOf(pin)", "reply[7] = lockOf(pin)")],
+    patches: [lane("reply[7] = not order and lockOf(pin, TOKEN)", "reply[7] = lockOf(pin, TOKEN)")],
     focus: contendedLocks,
   },
   {
     protection: "several locks are taken at once",
     without: "one, named like all of them",
     patches: [
-      lane("or not hasKeys(pin) or not isSingle(pin) then return false", "or not hasKeys(pin) then return false"),
+      keyLock("or not hasKeys(pin) or not isSingle(pin) then return false", "or not hasKeys(pin) then return false"),
     ],
   },
   {
