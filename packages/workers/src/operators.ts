@@ -55,8 +55,10 @@ export type Verdict =
   | "runs"
   /** Has its keys, waits for a slot. */
   | "chosen"
-  /** Has its keys, and waits in `delayed`: for its retry, or for a lock that plain code holds. */
-  | "delayed-with-keys"
+  /** Has its keys, and waits in `delayed` for its retry. */
+  | "waits-for-retry"
+  /** Has its keys, and waits in `delayed` for their lock: other code holds it, or its nodes did not answer. */
+  | "waits-for-lock"
   /** Waits in line for a key. */
   | "parked";
 
@@ -100,7 +102,7 @@ export function parseKeys(raw: unknown): KeyList {
 
 /** Undefined if there is no such job. */
 export function parseExplanation(jobId: string, state: string, raw: unknown): Explanation | undefined {
-  const [pinText, isParked, due, isFinished, ...rest] = raw as readonly unknown[];
+  const [pinText, isParked, due, isFinished, isYielding, ...rest] = raw as readonly unknown[];
   if (isParked === undefined) return undefined;
   const keys = (rest as readonly (readonly (string | number)[])[]).map(parsePosition);
   const pin = typeof pinText === "string" ? parsePin(pinText) : undefined;
@@ -113,7 +115,8 @@ export function parseExplanation(jobId: string, state: string, raw: unknown): Ex
     if (state === "waiting-children") return "waits-for-children";
     if (isParked === 1) return "parked";
     if (!holdsAll) return "not-judged";
-    return state === "delayed" ? "delayed-with-keys" : "chosen";
+    if (state !== "delayed") return "chosen";
+    return isYielding === 1 ? "waits-for-lock" : "waits-for-retry";
   })();
   const fault = pin?.kind === "fault" ? pin.fault : "";
   return {
@@ -155,6 +158,10 @@ function inWords(
   facts: Pick<Explanation, "jobId" | "state" | "keys"> & { readonly fault: string },
 ): string {
   const { jobId, state, keys, fault } = facts;
+  const paused = keys
+    .filter((position) => position.paused !== undefined)
+    .map(positionInWords)
+    .join("; ");
   const halted = keys.filter(({ paused }) => paused?.jobId === jobId).map(({ key }) => JSON.stringify(key));
   switch (verdict) {
     case "finished":
@@ -173,9 +180,11 @@ function inWords(
     case "runs":
       return "is running";
     case "chosen":
-      return "is next on its key, and waits for a free slot";
-    case "delayed-with-keys":
-      return "has its key, and waits for its retry or for a lock that other code holds";
+      return `is next on its key, and waits ${paused === "" ? "for a free slot" : `while ${paused}`}`;
+    case "waits-for-retry":
+      return `has its key, and waits for its retry${paused === "" ? "" : `; ${paused}`}`;
+    case "waits-for-lock":
+      return `has its key, and waits for its lock, which other code holds or whose nodes did not answer${paused === "" ? "" : `; ${paused}`}`;
     case "parked":
       return keys.map(positionInWords).join("; ");
   }

@@ -55,7 +55,7 @@ describe("with plain code and other queues", () => {
     await until(() => lab.ran.length === 1);
     expect(lab.ran[0]?.key).toBe("b");
     await until(async () => (await queue.getDelayedCount()) === 2);
-    expect(await worker.explain("1")).toMatchObject({ verdict: "delayed-with-keys", state: "delayed" });
+    expect(await worker.explain("1")).toMatchObject({ verdict: "waits-for-lock", state: "delayed" });
     expect(await worker.explain("2")).toMatchObject({ verdict: "parked", keys: [{ holder: "1", ahead: 0 }] });
     expect((await queue.getJob("1"))?.attemptsStarted).toBe(0);
     await held.release();

