@@ -104,8 +104,7 @@ return pinOfData(ARGV[1])`;
 
   it("go through arrays by index, as in JavaScript", async () => {
     await using lab = await Lab.start();
-    const probe = `${pinLibrary(["items", "1", "id"])}
-return pinOfData(ARGV[1])`;
+    const probe = `${pinLibrary(["items", "1", "id"])}\nreturn pinOfData(ARGV[1])`;
     for (const [items, pin] of [
       [[{ id: "a" }, { id: "b" }], { kind: "keys", keys: ["b"] }],
       [{ "1": { id: "c" } }, { kind: "keys", keys: ["c"] }],
@@ -114,5 +113,12 @@ return pinOfData(ARGV[1])`;
     ] as const) {
       expect(parsePin(String(await lab.redis.eval(probe, 0, JSON.stringify({ items }))))).toEqual(pin);
     }
+    const atEnd = `${pinLibrary(["0"])}\nreturn pinOfData(ARGV[1])`;
+    const kinds = await Promise.all(
+      ['["a"]', '{"0":"a"}', '{"0":false}', "[false]", "[]", "{}"].map(
+        async (json) => parsePin(String(await lab.redis.eval(atEnd, 0, json))).kind,
+      ),
+    );
+    expect(kinds).toEqual(["keys", "keys", "fault", "fault", "none", "none"]);
   });
 });

@@ -24,6 +24,7 @@ import { SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
 import {
   type IntervalOptions,
   period,
+  type ResolvedScheduleOptions,
   resolveScheduleOptions,
   type ScheduleOptions,
   scheduleName,
@@ -122,23 +123,24 @@ export class LeaderScheduler implements AsyncDisposable {
    * @throws TypeError, RangeError at once for a bad expression, one that never fires, a bad zone or option, or a name that is taken
    */
   cron(name: string, expression: string, handler: TickHandler, options: ScheduleOptions = {}): Schedule {
-    const { timezone } = resolveScheduleOptions(options, this.#timezone);
+    const resolved = this.#resolve(options);
+    const { timezone } = resolved;
     const key = `${text("expression", expression)} ${timezone}`;
     const calendar = this.#crons.get(key) ?? cronCalendar(expression, timezone);
     this.#crons.set(key, calendar);
-    return this.#add(name, calendar, handler, options);
+    return this.#add(name, calendar, handler, resolved);
   }
 
   /** Runs `handler` every `ms`, counted from the Unix epoch plus `offset`: a failover keeps the phase. */
   every(name: string, ms: number, handler: TickHandler, options: IntervalOptions = {}): Schedule {
     const interval = splitInterval(options);
-    return this.#add(name, everyCalendar(period(ms), interval.offset), handler, interval.options);
+    return this.#add(name, everyCalendar(period(ms), interval.offset), handler, this.#resolve(interval.options));
   }
 
   /** Runs `handler` by a calendar of your own, which is asked once at once. @throws what it throws then */
   add(name: string, next: NextTick, handler: TickHandler, options: ScheduleOptions = {}): Schedule {
     if (typeof next !== "function") throw new TypeError(`next must be a function, got ${show(next)}`);
-    return this.#add(name, ownCalendar(name, next), handler, options);
+    return this.#add(name, ownCalendar(name, next), handler, this.#resolve(options));
   }
 
   /** Has the leader run a schedule now, also a paused one; the tick's id is its own. @throws UnknownScheduleError, QuorumSilentError */
@@ -257,14 +259,17 @@ export class LeaderScheduler implements AsyncDisposable {
     await this.stop();
   }
 
-  #add(name: string, calendar: Calendar, handler: TickHandler, options: ScheduleOptions): Schedule {
+  #resolve(options: ScheduleOptions): ResolvedScheduleOptions {
+    return resolveScheduleOptions(options, this.#timezone);
+  }
+
+  #add(name: string, calendar: Calendar, handler: TickHandler, options: ResolvedScheduleOptions): Schedule {
     const checked = scheduleName(name);
     if (typeof handler !== "function") throw new TypeError(`handler must be a function, got ${show(handler)}`);
     if (this.#entries.has(checked)) throw new RangeError(`name must be new to this scheduler, got ${show(checked)}`);
-    const resolved = resolveScheduleOptions(options, this.#timezone);
-    const bounded = boundedCalendar(calendar, resolved.startMs, resolved.endMs);
+    const bounded = boundedCalendar(calendar, options.startMs, options.endMs);
     bounded.next(this.#election.redlock.clock.wallMs());
-    const entry: Entry = { name: checked, calendar: bounded, handler, options: resolved };
+    const entry: Entry = { name: checked, calendar: bounded, handler, options };
     this.#entries.set(checked, entry);
     this.#session?.nudge(false);
     return {
