@@ -146,17 +146,17 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "lock check on the short way",
     without: "a held key is overwritten",
-    patches: [core("scripts/short-way.lua.ts", "if call('EXISTS', KEYS[1], KEYS[3]) ~= 0 then return end", "")],
+    patches: [core("scripts/short-way.lua.ts", "if call('EXISTS', key, KEYS[first + 2]) ~= 0 or", "if")],
   },
   {
     protection: "ballot check on the short way",
     without: "any fencing token is granted",
-    patches: [core("scripts/short-way.lua.ts", "if before and tonumber(before) >= ballot then", "if false then")],
+    patches: [core("scripts/short-way.lua.ts", "if before and not isAbove(ballot, before) then", "if false then")],
   },
   {
     protection: "token compare on the short way",
     without: "a release deletes whatever is there",
-    patches: [core("scripts/short-way.lua.ts", "redis.pcall('GET', KEYS[1]) ~= token or ", "")],
+    patches: [core("scripts/short-way.lua.ts", "or call('GET', key) ~= token or", "or")],
   },
   {
     protection: "fresh token per attempt",

@@ -20,14 +20,17 @@ import { quarantine } from "./quarantine.lua.ts";
 import { release } from "./release.lua.ts";
 import { shortWay } from "./short-way.lua.ts";
 
-const names = /* lua */ `
+const header = /* lua */ `
 local call, match = redis.call, string.match
+local quarantineMs, fenceTtl, clampUs, others = match(ARGV[1], '^(%d+) (%d+) (%d+) (.*)$')
+local time = call('TIME')
 `;
 
-const header = /* lua */ `
-local quarantineMs, fenceTtl, clampUs, grantTtl, receivers, waiterTtl = match(ARGV[1], '^(%d+) (%d+) (%d+) (%d+) ([01]) (%d+)$')
-quarantineMs, clampUs, waiterTtl = tonumber(quarantineMs), tonumber(clampUs), tonumber(waiterTtl)
+const otherOptions = /* lua */ `
+local grantTtl, receivers, waiterTtl = match(others, '^(%d+) ([01]) (%d+)$')
+local nowUs = time[1] * 1000000 + time[2]
 local countsReceivers = receivers == '1'
+clampUs, waiterTtl = tonumber(clampUs), tonumber(waiterTtl)
 `;
 
 const dispatch = /* lua */ `
@@ -38,15 +41,13 @@ local operations = {
   L = {leave, '^L(%d+) (.*)$'},
   W = {wait, '^W(%d+) (%d+) (.*)$'},
 }
-local replies = {time[1], time[2], quarantineLeftMs}
-local first = quarantineMs > 0 and 2 or 1
-for n = 2, #ARGV do
+for n = n, #ARGV do
   local operation = operations[string.sub(ARGV[n], 1, 1)]
   local countText, a, b, c, d, e = match(ARGV[n], operation[2])
   local count = tonumber(countText)
   local ok, reply = pcall(operation[1], first, count, a, b, c, d, e)
   if not ok then reply = {-1, type(reply) == 'table' and reply.err or tostring(reply)} end
-  replies[#replies + 1] = reply
+  replies[n + 2] = reply
   first = first + 3 * count
 end
 handOverFreed()
@@ -55,5 +56,5 @@ return replies
 
 export const batchScript: NodeScript = defineScript(
   "batch",
-  [names, shortWay, header, quarantine, handOver, acquire, extend, release, dispatch].join(""),
+  [header, quarantine, shortWay, otherOptions, handOver, acquire, extend, release, dispatch].join(""),
 );

@@ -8,13 +8,12 @@
  * FLUSHALL, an empty replica promoted) or names another process (restart from a snapshot, failover to a stale replica),
  * or lies in the future (the clock was set back), the time starts again.
  *
- * KEYS[1] the node's hash (only if `quarantineMs` > 0; 0 switches it off).
+ * `time`: the node's. KEYS[1] the node's hash (only if `quarantineMs` > 0; 0 switches it off).
  */
 export const quarantine: string = /* lua */ `
-local time = call('TIME')
-local nowUs = time[1] * 1000000 + time[2]
 local quarantineLeftMs = 0
-if quarantineMs > 0 then
+if quarantineMs ~= '0' then
+  local nowUs = time[1] * 1000000 + time[2]
   local runId = match(call('INFO', 'server'), 'run_id:(%x+)')
   local seen = call('HMGET', KEYS[1], 'run_id', 'since')
   local since = tonumber(seen[2])
@@ -22,6 +21,6 @@ if quarantineMs > 0 then
     since = nowUs
     call('HSET', KEYS[1], 'run_id', runId, 'since', string.format('%.0f', since))
   end
-  quarantineLeftMs = math.max(0, math.ceil(quarantineMs - (nowUs - since) / 1000))
+  quarantineLeftMs = math.max(0, math.ceil(tonumber(quarantineMs) - (nowUs - since) / 1000))
 end
 `;
