@@ -112,7 +112,7 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "scripts/quarantine.lua.ts",
-        "quarantineLeftMs = math.max(0, math.ceil(quarantineMs - (nowUs - since) / 1000))",
+        "quarantineLeftMs = math.max(0, math.ceil(tonumber(quarantineMs) - (nowUs - since) / 1000))",
         "quarantineLeftMs = 0",
       ),
     ],
@@ -146,7 +146,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "lock check on the short way",
     without: "a held key is overwritten",
-    patches: [core("scripts/short-way.lua.ts", "if call('EXISTS', key, KEYS[first + 2]) ~= 0 or", "if")],
+    patches: [core("scripts/short-way.lua.ts", "if call('EXISTS', key, waiters) ~= 0 then break end", "")],
   },
   {
     protection: "ballot check on the short way",
@@ -156,7 +156,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "token compare on the short way",
     without: "a release deletes whatever is there",
-    patches: [core("scripts/short-way.lua.ts", "or call('GET', key) ~= token or", "or")],
+    patches: [core("scripts/short-way.lua.ts", "or try('GET', key) ~= token or", "or")],
   },
   {
     protection: "fresh token per attempt",
