@@ -67,6 +67,23 @@ export function parsePath(path: string): readonly string[] | undefined {
   return fields.every((field) => field !== "" && !CONTROL.test(field)) ? fields : undefined;
 }
 
+/** The place of a field in an array, counted from 0; undefined if it names none. */
+export function indexOf(field: string): number | undefined {
+  const index = /^(0|[1-9]\d*)$/.test(field) ? Number(field) : undefined;
+  return Number.isSafeInteger(index) ? index : undefined;
+}
+
+/** What the path leads to in a job's data. The Lua library does the same, where it can read the data. */
+export function valueAt(data: unknown, path: readonly string[]): unknown {
+  let value = data;
+  for (const field of path) {
+    if (typeof value !== "object" || value === null) return undefined;
+    if (Array.isArray(value)) value = (value as readonly unknown[])[indexOf(field) ?? -1];
+    else value = Object.hasOwn(value, field) ? (value as Readonly<Record<string, unknown>>)[field] : undefined;
+  }
+  return value;
+}
+
 /** As Lua's `table.sort` on strings in the C locale: so that a path and a function agree on the order of locks. */
 function compareBytes(a: string, b: string): number {
   return Buffer.compare(Buffer.from(a), Buffer.from(b));

@@ -39,17 +39,25 @@ export class JobKeyError extends ExclusiveWorkerError {
 }
 
 /**
- * An `error` event, no job's failure: where the lock of a job's key should be stands a key that never expires, which no lock is. The job
- * waits until it is gone; give the locks names of their own (`resource`).
+ * An `error` event, no job's failure: where the lock of a job's key should be stands a key that never expires or is of another type, which
+ * no lock is. The job waits until it is gone; give the locks names of their own (`resource`).
  */
 export class NotALockError extends ExclusiveWorkerError {
   readonly code = "NOT_A_LOCK" as const;
   readonly jobId: string;
 
-  constructor(jobId: string, { node, resource }: { readonly node: string; readonly resource?: string | undefined }) {
+  constructor(
+    jobId: string,
+    resources: readonly string[],
+    { node, error }: { readonly node: string; readonly error?: string | undefined },
+  ) {
+    const what =
+      error === undefined
+        ? "a key of that name never expires"
+        : `that key or one beside it is of another type (${error})`;
     super(
-      `job ${jobId} waits for the lock "${resource}", but on ${node} a key of that name never expires: it is no lock. ` +
-        "Give the locks of keys names of their own with the option resource",
+      `job ${jobId} waits for the lock ${resources.map((name) => JSON.stringify(name)).join(", ")}, but on ${node} ${what}: ` +
+        "it is no lock. Give the locks of keys names of their own with the option resource",
     );
     this.jobId = jobId;
   }

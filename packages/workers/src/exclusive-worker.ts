@@ -16,6 +16,7 @@ import {
   QuorumUnreachableError,
   type Redlock,
   RedlockError,
+  type Vote,
 } from "@x/redlock-core";
 import { DelayedError, Job, Worker } from "bullmq";
 import { checkScripts, installedScripts, targetOf } from "./bullmq.ts";
@@ -48,6 +49,7 @@ import {
 import { ownRedlock } from "./own-redlock.ts";
 import { Run } from "./run.ts";
 import { ScriptLocks } from "./script-locks.ts";
+import { Sweep } from "./sweep.ts";
 import { Wakes } from "./wakes.ts";
 import { Watchdog } from "./watchdog.ts";
 
@@ -91,6 +93,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #scriptLocks: ScriptLocks | undefined;
   readonly #watchdog: Watchdog;
   readonly #wakes: Wakes;
+  readonly #sweep: Sweep;
   readonly #isSandboxed: boolean;
   readonly #arrivals = new WeakMap<object, Arrival>();
   readonly #inFlight = new InFlight();
@@ -151,6 +154,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       this.close(true).catch(() => {});
       throw error;
     }
+    this.#sweep = new Sweep(this.#clock, async () => {
+      for await (const page of this.#keyPages()) void page;
+    });
+    void this.#sweep.start();
     void this.#scriptLocks?.prove((name) => this.#lane.operate("mark", name));
     this.opts.autorun = options.autorun ?? true;
     if (this.opts.autorun && !isByHand) this.run().catch((error: Error) => this.emit("error", error));
@@ -304,7 +311,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       if (keys.length > 0) held = this.#claim(run, signal) ?? (await this.#lockKeys(run, job, { arrival, signal }));
       if (this.#mustConfirm(run)) await this.#confirm(run, job);
       // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
-      if (held?.lock.isHeld() === false) return await this.#yield(run, job);
+      if (held?.lock.isHeld() === false) return await this.#yield(run, job, UNREACHABLE_RETRY_MS);
       const result = await this.#process(run, job);
       // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is lost,
       // BullMQ itself refuses the result.
@@ -393,13 +400,16 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       // Cancelled by the user, or names that cannot be locked together: the job's own failure.
       if (signal?.aborted === true) throw error instanceof Error ? error : new Error(`cancelled: ${String(error)}`);
       if (!(error instanceof RedlockError)) throw error;
+      const { recheckInterval } = this.#options;
       if (error instanceof LockHeldError) {
         const endless = error.votes.find(({ holderPttl }) => holderPttl === -1);
-        if (endless !== undefined) this.emit("error", new NotALockError(run.jobId, endless));
-        return await this.#yield(run, job, error.resource);
+        const { resource = error.resource } = endless ?? {};
+        if (endless !== undefined) this.emit("error", new NotALockError(run.jobId, [resource], endless));
+        return await this.#yield(run, job, recheckInterval, error.resource);
       }
-      this.emit("error", error);
-      return await this.#yield(run, job);
+      const foreign = foreignVote(error);
+      this.emit("error", foreign === undefined ? error : new NotALockError(run.jobId, run.resources, foreign));
+      return await this.#yield(run, job, foreign === undefined ? UNREACHABLE_RETRY_MS : recheckInterval);
     }
   }
 
@@ -417,7 +427,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
         return lock ?? (await this.redlock.acquire(run.resources, { ...options, order: this.#orderOf(run), timeout }));
       } catch (error) {
         const isLate = this.#clock.monotonicMs() - startedMs > UNREACHABLE_WAIT_MS;
-        if (!(error instanceof QuorumUnreachableError) || isLate) throw error;
+        if (!(error instanceof QuorumUnreachableError) || isLate || foreignVote(error) !== undefined) throw error;
         await this.#pause(UNREACHABLE_PAUSE_MS);
       }
     }
@@ -435,13 +445,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Back to `delayed`, until the lock that is `held` is free, or for a moment if the lock nodes do not answer. BullMQ takes the
-   * DelayedError as a sign that the job was moved, and fetches the next one.
+   * Back to `delayed` for `delayMs`, or until the lock that is `held` is free. BullMQ takes the DelayedError as a sign that the job was
+   * moved, and fetches the next one.
    */
-  async #yield(run: Run, job: Job<Data, Result, Name>, held?: string): Promise<never> {
+  async #yield(run: Run, job: Job<Data, Result, Name>, delayMs: number, held?: string): Promise<never> {
     const { jobId, token } = run;
     const order = this.#orderOf(run);
-    const delayMs = held === undefined ? UNREACHABLE_RETRY_MS : this.#options.recheckInterval;
     try {
       const dueMs = Math.floor(this.#clock.wallMs()) + delayMs;
       await this.#lane.yielding({ jobId, token, order }, async () => await job.moveToDelayed(dueMs, token));
@@ -549,6 +558,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   #closeLocks(force: boolean): Promise<void> {
     this.#closingLocks ??= (async () => {
       this.#wakes.close();
+      this.#sweep.stop();
       this.#scriptLocks?.stop();
       const closed = this.#inFlight.untilNone().then(async () => {
         this.#stopListening();
@@ -559,6 +569,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     })();
     return this.#closingLocks;
   }
+}
+
+/** A node answered that a key of the lock is of another type: it is there, and something else is where the lock should be. */
+function foreignVote(error: RedlockError): Vote | undefined {
+  const votes = error instanceof QuorumUnreachableError ? error.votes : [];
+  return votes.find((vote) => vote.error?.startsWith("WRONGTYPE"));
 }
 
 function resolveLimit(limit = 1_000): number {

@@ -59,7 +59,7 @@ const maxFetchSteps = 10_000;
 
 export class Lane {
   readonly #scripts: LaneScripts;
-  readonly #keyOf: KeyFunction | undefined;
+  readonly #keyOf: KeyFunction;
   readonly #clock: Clock;
   readonly #events: LaneEvents;
   readonly #locks: LaneLocks | undefined;
@@ -71,7 +71,7 @@ export class Lane {
 
   constructor(parts: {
     readonly scripts: LaneScripts;
-    readonly keyOf: KeyFunction | undefined;
+    readonly keyOf: KeyFunction;
     readonly clock: Clock;
     readonly events: LaneEvents;
     /** Where the scripts take and release the locks of keys themselves. */
@@ -225,8 +225,14 @@ export class Lane {
   }
 
   #pinOf(job: UnknownKeyJob): Pin {
+    let data: unknown;
     try {
-      const value = this.#keyOf?.({ ...job, data: JSON.parse(job.data) });
+      data = JSON.parse(job.data);
+    } catch {
+      return { kind: "fault", fault: "cannot be found: the job's data is not JSON" };
+    }
+    try {
+      const value = this.#keyOf({ ...job, data });
       if (!(value instanceof Promise)) return pinOfValue(value);
       value.catch(() => {});
       return { kind: "fault", fault: "function returned a promise, but must be synchronous" };

@@ -15,8 +15,6 @@ export interface BusyKey {
   readonly holder: string | undefined;
   /** When that job was last started, ms since the epoch. */
   readonly since: number | undefined;
-  /** False if the holder was removed; the key is then passed on when it is next asked for. */
-  readonly isHolderAlive: boolean;
   /** How many jobs wait in line. */
   readonly parked: number;
   readonly paused: KeyPause | undefined;
@@ -44,7 +42,7 @@ export interface JobCounts {
 
 export type Verdict =
   | "finished"
-  /** Has no key: waits only for a slot. */
+  /** Has no key: waits only for a slot, or its time. */
   | "no-key"
   /** The key cannot be used: the job will fail. */
   | "unusable-key"
@@ -66,6 +64,7 @@ export interface KeyPosition {
   readonly key: string;
   readonly holder: string | undefined;
   readonly since: number | undefined;
+  /** False if the holder was removed: the key is passed on when it is next asked for. */
   readonly isHolderAlive: boolean;
   /** Jobs in front of it in line, besides the holder; undefined if it stands in no line. */
   readonly ahead: number | undefined;
@@ -91,9 +90,9 @@ export function parseKeys(raw: unknown): KeyList {
   const [cursor, ...keys] = raw as readonly [unknown, ...(readonly (string | number)[])[]];
   return {
     cursor: String(cursor),
-    keys: keys.map(([key, holder, parked, since, isAlive, paused]) => ({
+    keys: keys.map(([key, holder, parked, since, paused]) => ({
       key: String(key),
-      ...holderOf(holder, since, isAlive),
+      ...holderOf(holder, since),
       parked: Number(parked),
       paused: pauseOf(paused),
     })),
@@ -102,17 +101,17 @@ export function parseKeys(raw: unknown): KeyList {
 
 /** Undefined if there is no such job. */
 export function parseExplanation(jobId: string, state: string, raw: unknown): Explanation | undefined {
-  const [pinText, isParked, due, isFinished, isYielding, ...rest] = raw as readonly unknown[];
+  const [pinText, isParked, due, isFinished, isYielding, isQueuePaused, ...rest] = raw as readonly unknown[];
   if (isParked === undefined) return undefined;
   const keys = (rest as readonly (readonly (string | number)[])[]).map(parsePosition);
   const pin = typeof pinText === "string" ? parsePin(pinText) : undefined;
   const holdsAll = keys.length > 0 && keys.every((key) => key.holder === jobId);
   const verdict = ((): Verdict => {
     if (isFinished === 1) return "finished";
-    if (pin?.kind === "none") return "no-key";
-    if (pin?.kind === "fault") return "unusable-key";
     if (state === "active") return "runs";
     if (state === "waiting-children") return "waits-for-children";
+    if (pin?.kind === "none") return "no-key";
+    if (pin?.kind === "fault") return "unusable-key";
     if (isParked === 1) return "parked";
     if (!holdsAll) return "not-judged";
     if (state !== "delayed") return "chosen";
@@ -123,7 +122,9 @@ export function parseExplanation(jobId: string, state: string, raw: unknown): Ex
     jobId,
     state,
     verdict,
-    message: inWords(verdict, { jobId, state, keys, fault }),
+    message:
+      inWords(verdict, { jobId, state, keys, fault }) +
+      (isQueuePaused === 1 && !["active", "completed", "failed"].includes(state) ? "; the queue is paused" : ""),
     keys,
     dueAt: due === "" ? undefined : Number(due),
   };
@@ -133,20 +134,17 @@ function parsePosition(raw: readonly (string | number)[]): KeyPosition {
   const [key, holder, since, isAlive, rank, parked, paused] = raw;
   return {
     key: String(key),
-    ...holderOf(holder, since, isAlive),
+    ...holderOf(holder, since),
+    isHolderAlive: isAlive === 1,
     ahead: Number(rank) < 0 ? undefined : Number(rank),
     parked: Number(parked),
     paused: pauseOf(paused),
   };
 }
 
-function holderOf(
-  holder: unknown,
-  since: unknown,
-  isAlive: unknown,
-): { readonly holder: string | undefined; readonly since: number | undefined; readonly isHolderAlive: boolean } {
-  if (marks.has(String(holder))) return { holder: undefined, since: undefined, isHolderAlive: false };
-  return { holder: String(holder), since: since === "" ? undefined : Number(since), isHolderAlive: isAlive === 1 };
+function holderOf(holder: unknown, since: unknown): Pick<BusyKey, "holder" | "since"> {
+  if (marks.has(String(holder))) return { holder: undefined, since: undefined };
+  return { holder: String(holder), since: since === "" ? undefined : Number(since) };
 }
 
 function pauseOf(text: string | number | undefined): KeyPause | undefined {
@@ -170,13 +168,13 @@ function inWords(
         ? "has failed"
         : `has failed, and stopped key ${halted.join(", ")}: retry the job, then resume the key; or only resume it`;
     case "no-key":
-      return "has no key, and waits only for a free slot";
+      return state === "delayed" ? "has no key, and waits for its time" : "has no key, and waits only for a free slot";
     case "unusable-key":
       return `will fail: its key ${fault}`;
     case "not-judged":
       return "stands in no line: it waits for a free slot, its delay or its retry";
     case "waits-for-children":
-      return "waits for its children, and has no key meanwhile";
+      return "waits for its children, and keeps no key meanwhile";
     case "runs":
       return "is running";
     case "chosen":

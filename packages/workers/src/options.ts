@@ -2,7 +2,7 @@
 import type { Redlock } from "@x/redlock-core";
 import type { WorkerOptions } from "bullmq";
 import type { LaneRules, OnFailure } from "./compose.ts";
-import { keyFault, parsePath } from "./entity-key.ts";
+import { keyFault, parsePath, valueAt } from "./entity-key.ts";
 import type { StoredJob } from "./lane.ts";
 import { refuseMisspelt } from "./misspelt.ts";
 
@@ -59,7 +59,7 @@ export type ExclusiveWorkerOptions<Data = unknown, Name extends string = string>
 
 export interface ResolvedExclusiveOptions {
   readonly rules: LaneRules;
-  readonly keyOf: ((job: StoredJob<never, never>) => unknown) | undefined;
+  readonly keyOf: (job: StoredJob<never, never>) => unknown;
   readonly resourceOf: (key: string) => string;
   /** What stands before the key in the name of its lock; undefined: only `resourceOf` knows. */
   readonly resourcePrefix: string | undefined;
@@ -170,7 +170,7 @@ function resolveKey(key: unknown): {
   if (typeof key !== "string") throw new TypeError(`key must be a path or a function, got ${describe(key)}`);
   const path = parsePath(key);
   if (path === undefined) throw new RangeError(`key must be a path of fields such as "account.id", got "${key}"`);
-  return { path, keyOf: undefined };
+  return { path, keyOf: ({ data }) => valueAt(data, path) };
 }
 
 function resolveResource(resource: unknown = ""): Pick<ResolvedExclusiveOptions, "resourceOf" | "resourcePrefix"> {

@@ -87,7 +87,6 @@ return pinOfData(ARGV[1])`;
       { numRuns: 300 },
     );
     for (const [json, pin] of [
-      ["{", { kind: "fault", fault: "the data is not JSON" }],
       ["{}", { kind: "none" }],
       ["[]", { kind: "none" }],
       ['"text"', { kind: "none" }],

@@ -138,19 +138,31 @@ describe("with plain code and other queues", () => {
     expect([await queue.getCompletedCount(), await queue.getFailedCount()]).toEqual([5, 1]);
   });
 
-  it("tells of a key that is no lock and has the name of one; the job runs when it is gone", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    await lab.redis.set("k", "something else");
-    await queue.addBulk(jobs(1, () => "k"));
-    lab.worker(undefined, { lockWait: 20, recheckInterval: 200 });
-    await until(() => lab.errors.length > 0);
-    expect(lab.errors[0]).toBeInstanceOf(NotALockError);
-    expect(lab.errors[0]?.message).toMatch(/^job 1 waits for the lock "k", but on .* a key of that name never expires/);
-    await lab.redis.del("k");
-    await finished(queue, 1);
-    expect(lab.ran).toHaveLength(1);
-  });
+  it.each([
+    ["SET", "k", "something else", "a key of that name never expires"],
+    ["SADD", "k", "something else", "that key or one beside it is of another type"],
+    ["SADD", "{k}:fence", "something else", "that key or one beside it is of another type"],
+  ])(
+    "tells of a key that is no lock and has the name of one (%s %s); the job runs when it is gone",
+    async (...facts) => {
+      const [command, name, value, what] = facts;
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      await lab.redis.call(command, name, value);
+      await queue.addBulk(jobs(1, () => "k"));
+      const worker = lab.worker(undefined, { lockWait: 20, recheckInterval: 500 });
+      const outcomes: string[] = [];
+      worker.redlock.on("acquire", ({ outcome }) => outcomes.push(outcome));
+      await until(() => lab.errors.length > 0);
+      expect(lab.errors[0]).toBeInstanceOf(NotALockError);
+      expect(lab.errors[0]?.message).toMatch(new RegExp(`^job 1 waits for the lock "k", but on .* ${what}`));
+      // A slot is not kept for it.
+      expect(outcomes.length).toBeLessThan(4);
+      await lab.redis.del(name);
+      await finished(queue, 1);
+      expect(lab.ran).toHaveLength(1);
+    },
+  );
 
   it.each(["pass", "fail"] as const)("lets a job without a key %s as told", async (withoutKey) => {
     await using lab = await Lab.start();

@@ -9,33 +9,44 @@ describe("the meaning of a reply", () => {
   const position = (holder: string, rank: number, paused = ""): unknown[] => ["a", holder, "", 1, rank, 3, paused];
 
   it.each([
-    ["completed", ["a", 0, "", 1, 0, position("", -1)], "finished"],
-    ["waiting", ["", 0, "", 0, 0], "no-key"],
-    ["waiting", ["\u001eis empty", 0, "", 0, 0], "unusable-key"],
-    ["waiting", [null, 0, "", 0, 0], "not-judged"],
-    ["waiting", ["a", 0, "", 0, 0, position("3", -1)], "not-judged"],
-    ["active", ["a", 0, "", 0, 0, position("7", -1)], "runs"],
-    ["waiting-children", ["a", 0, "", 0, 0, position("3", -1)], "waits-for-children"],
-    ["waiting", ["a", 0, "", 0, 0, position("7", -1)], "chosen"],
-    ["delayed", ["a", 0, "5000", 0, 0, position("7", -1)], "waits-for-retry"],
-    ["delayed", ["a", 0, "5000", 0, 1, position("7", -1)], "waits-for-lock"],
-    ["delayed", ["a", 1, "5000", 0, 0, position("3", 1)], "parked"],
+    ["completed", ["a", 0, "", 1, 0, 0, position("", -1)], "finished"],
+    ["waiting", ["", 0, "", 0, 0, 0], "no-key"],
+    ["active", ["", 0, "", 0, 0, 0], "runs"],
+    ["waiting-children", ["", 0, "", 0, 0, 0], "waits-for-children"],
+    ["waiting", ["\u001eis empty", 0, "", 0, 0, 0], "unusable-key"],
+    ["waiting", [null, 0, "", 0, 0, 0], "not-judged"],
+    ["waiting", ["a", 0, "", 0, 0, 0, position("3", -1)], "not-judged"],
+    ["active", ["a", 0, "", 0, 0, 0, position("7", -1)], "runs"],
+    ["waiting-children", ["a", 0, "", 0, 0, 0, position("3", -1)], "waits-for-children"],
+    ["waiting", ["a", 0, "", 0, 0, 0, position("7", -1)], "chosen"],
+    ["delayed", ["a", 0, "5000", 0, 0, 0, position("7", -1)], "waits-for-retry"],
+    ["delayed", ["a", 0, "5000", 0, 1, 0, position("7", -1)], "waits-for-lock"],
+    ["delayed", ["a", 1, "5000", 0, 0, 0, position("3", 1)], "parked"],
   ] as const)("job 7, %s, %j is %s", (state, raw, verdict) => {
     expect(parseExplanation("7", state, raw)?.verdict).toBe(verdict);
   });
 
   it("says in words behind whom a job stands, and why nothing moves", () => {
     const words = (...positions: readonly unknown[]): string | undefined =>
-      parseExplanation("7", "delayed", ["a", 1, "5000", 0, 0, ...positions])?.message;
+      parseExplanation("7", "delayed", ["a", 1, "5000", 0, 0, 0, ...positions])?.message;
     expect(words(position("3", 2))).toBe('key "a": behind 2 other jobs, job 3 has it');
     expect(words(position("3", 1))).toBe('key "a": behind 1 other job, job 3 has it');
     expect(words(position("!:next", 0))).toBe('key "a": first in line, nobody has it');
     expect(words(position("!:paused", 0, '{"reason":"migration","since":1}'))).toBe('key "a" is paused: migration');
   });
 
+  it("says what holds up a job that has no key, or whose queue is paused", () => {
+    const words = (state: string, pin: string, isPaused = 0): string | undefined =>
+      parseExplanation("7", state, [pin, 0, "", 0, 0, isPaused])?.message;
+    expect(words("waiting", "")).toBe("has no key, and waits only for a free slot");
+    expect(words("delayed", "")).toBe("has no key, and waits for its time");
+    expect(words("waiting", "", 1)).toBe("has no key, and waits only for a free slot; the queue is paused");
+    expect(words("active", "", 1)).toBe("is running");
+  });
+
   it("says of a failed job what it stopped, and how to go on", () => {
     const words = (paused: string): string | undefined =>
-      parseExplanation("7", "failed", ["a", 0, "", 1, 0, position("!:paused", -1, paused)])?.message;
+      parseExplanation("7", "failed", ["a", 0, "", 1, 0, 0, position("!:paused", -1, paused)])?.message;
     expect(words("")).toBe("has failed");
     expect(words('{"reason":"failed","since":1,"jobId":"7"}')).toBe(
       'has failed, and stopped key "a": retry the job, then resume the key; or only resume it',
@@ -47,11 +58,7 @@ describe("the meaning of a reply", () => {
   });
 
   it("does not take the lane's marks for jobs", () => {
-    const { keys } = parseKeys([
-      "0",
-      ["a", "!:paused", 2, "", 0, '{"reason":"r","since":5}'],
-      ["b", "!:next", 1, "", 0, ""],
-    ]);
+    const { keys } = parseKeys(["0", ["a", "!:paused", 2, "", '{"reason":"r","since":5}'], ["b", "!:next", 1, "", ""]]);
     expect(keys.map((key) => [key.key, key.holder, key.paused?.reason])).toEqual([
       ["a", undefined, "r"],
       ["b", undefined, undefined],
@@ -70,8 +77,8 @@ describe("a running queue", () => {
     await queue.add("job", { k: "c", i: 5 });
     const keys = (await worker.listKeys()).sort((x, y) => x.key.localeCompare(y.key));
     expect(keys.map(({ since, ...key }) => ({ ...key, isRunning: since !== undefined }))).toEqual([
-      { key: "a", holder: "1", parked: 3, isHolderAlive: true, isRunning: true, paused: undefined },
-      { key: "b", holder: "5", parked: 0, isHolderAlive: true, isRunning: true, paused: undefined },
+      { key: "a", holder: "1", parked: 3, isRunning: true, paused: undefined },
+      { key: "b", holder: "5", parked: 0, isRunning: true, paused: undefined },
     ]);
     expect(await worker.counts()).toEqual({ runnable: 1, active: 2, parked: 3, busyKeys: 2, pausedKeys: 0 });
     expect(await worker.explain("1")).toMatchObject({ verdict: "runs", state: "active" });
@@ -86,6 +93,72 @@ describe("a running queue", () => {
     running.open();
     await finished(queue, 6);
     expect(await worker.explain("3")).toMatchObject({ verdict: "finished" });
+    expect(await worker.listKeys()).toEqual([]);
+  });
+
+  it.each(["is asked for its keys", "is replaced by another"])(
+    "forgets the keys of jobs that were removed while they had them or waited, when it %s",
+    async (when) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const running = gate();
+      const worker = lab.worker(
+        async (job) => {
+          if (job.data.i === 99) await running.passed;
+          else throw new Error("not yet");
+        },
+        { onFailure: "block" },
+      );
+      await queue.add("job", { k: "a", i: 99 });
+      await until(() => lab.ran.length === 1);
+      await queue.addBulk([
+        ...jobs(5, (i) => `retried${i}`).map((job) => ({ ...job, opts: { attempts: 9, backoff: 3_600_000 } })),
+        ...jobs(5, (i) => ["a", `other${i}`]),
+      ]);
+      await until(async () => (await queue.getDelayedCount()) === 10);
+      for (const job of await queue.getDelayed()) await job.remove();
+      running.open();
+      await until(async () => (await queue.getActiveCount()) === 0);
+      expect(await lab.leftovers()).not.toEqual([]);
+      if (when === "is asked for its keys") {
+        expect(await worker.listKeys()).toEqual([]);
+        expect(await worker.counts()).toEqual({ runnable: 0, active: 0, parked: 0, busyKeys: 0, pausedKeys: 0 });
+      } else {
+        await worker.close();
+        lab.worker();
+      }
+      await until(async () => (await lab.leftovers()).length === 0);
+    },
+  );
+
+  it("forgets the keys of an obliterated queue when it is asked for them; what operators said stays", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const running = gate();
+    const worker = lab.worker(() => running.passed, { concurrency: 4 });
+    await queue.addBulk(jobs(20, (i) => `k${i % 5}`));
+    await until(async () => (await queue.getActiveCount()) === 4);
+    await worker.pauseKey("k0", "migration");
+    await queue.obliterate({ force: true });
+    expect(await worker.counts()).toMatchObject({ parked: 0, busyKeys: 0, pausedKeys: 1 });
+    running.open();
+    expect(await worker.resumeKey("k0")).toBe(true);
+    await until(async () => (await lab.leftovers()).length === 0);
+  });
+
+  it("leaves the worker's name with a job of several keys, and its own words only while the job is parked", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const running = gate();
+    await queue.addBulk([...jobs(1, () => "a"), ...jobs(2, (i) => ["a", `b${i}`])]);
+    const worker = lab.worker(() => running.passed, { name: "one", concurrency: 3 });
+    await until(async () => (await queue.getDelayedCount()) === 2);
+    const processedBy = async (): Promise<unknown[]> =>
+      await Promise.all(["1", "2", "3"].map(async (id) => (await queue.getJob(id))?.processedBy));
+    expect(await processedBy()).toEqual(["one", "nobody yet: waits for key a, b0", "nobody yet: waits for key a, b1"]);
+    running.open();
+    await finished(queue, 3);
+    expect(await processedBy()).toEqual(["one", "one", "one"]);
     expect(await worker.listKeys()).toEqual([]);
   });
 

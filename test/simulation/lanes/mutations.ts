@@ -251,6 +251,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     ],
   },
   {
+    protection: "keys that nobody asks for are forgotten",
+    without: "a removed job keeps them",
+    patches: [operators("contended().heal(key)", "")],
+    focus: { name: "listed keys", steps: { "remove holder": 4, "list keys": 2 }, keys: ["a", "b"], severalChance: 0.3 },
+  },
+  {
     protection: "whoever is next comes to the front",
     without: "it queues up behind everybody",
     patches: [lane("call('RPUSH', keys[2], id)", "call('LPUSH', keys[2], id)")],

@@ -1,4 +1,5 @@
 /** What people and other programs do to the queue, and to the lane's own keys. */
+import { LaneViolation } from "./checks.ts";
 import type { ModelJob } from "./model.ts";
 import type { LaneRun } from "./run.ts";
 import { PREFIX } from "./world.ts";
@@ -90,6 +91,16 @@ export async function changePriority(run: LaneRun): Promise<void> {
 export async function nextPeriod(run: LaneRun): Promise<void> {
   run.note("next period");
   await run.limits.nextPeriod();
+}
+
+/** Which passes on whatever was kept by a job that is gone. */
+export async function listKeys(run: LaneRun): Promise<void> {
+  run.note("list the keys");
+  const [, ...rows] = (await run.random.pick(run.members).lane.operate("list", "0", 1_000)) as readonly string[][];
+  for (const [key = "", holder = ""] of rows) {
+    if (holder.startsWith("!:") || run.model.open.has(holder)) continue;
+    throw new LaneViolation("nothing stuck", `${key} is kept by ${holder}, which is gone`);
+  }
 }
 
 export async function pauseKey(run: LaneRun): Promise<void> {

@@ -62,6 +62,7 @@ const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
   promote: operators.promote,
   "change priority": operators.changePriority,
   "next period": operators.nextPeriod,
+  "list keys": operators.listKeys,
   "pause key": operators.pauseKey,
   "resume key": async (run) => await operators.resumeKey(run),
   pause: operators.pause,

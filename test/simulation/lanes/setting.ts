@@ -25,6 +25,7 @@ const SOMETIMES = [
   { "add to front": 1.5 },
   { "change priority": 1 },
   { "next period": 1 },
+  { "list keys": 1 },
   { "pause key": 1, "resume key": 1 },
   { pause: 0.5, resume: 1 },
   { "plain lock": 1.5, "plain unlock": 1.5 },
@@ -49,7 +50,7 @@ const BURST = 60;
 export interface LaneSetting {
   readonly rules: LaneRules;
   /** Undefined: Lua finds the keys. */
-  readonly keyOf: KeyFunction | undefined;
+  readonly keyOf: KeyFunction;
   readonly keys: readonly string[];
   /** Do the scripts take the locks of keys? */
   readonly hasLocks: boolean;
@@ -83,7 +84,7 @@ export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
   const onFailure = random.pick(["skip", "block", "halt"] as const);
   const isPath = random.chance(0.7);
   const drawn = {
-    keyOf: isPath ? undefined : (job: StoredJob): unknown => (job.data as LaneData).k,
+    keyOf: (job: StoredJob): unknown => (job.data as LaneData).k,
     keys: ["a", "b", "c", "d"].slice(0, random.integer(1, 4)),
     severalChance: random.pick([0, 0, 0.3, 0.6]),
     priorities: random.pick([0, 0, 0, 2]),

@@ -41,7 +41,7 @@ local slow
 local function contended()
   if slow then return slow end
 ${slowly}
-  local BATCH = 50
+  local BATCH, PARKED_BY = 50, 'nobody yet: waits for key '
 
   local function keysOf(pin)
     if isSingle(pin) then return {pin} end
@@ -97,7 +97,9 @@ ${slowly}
       leaveLine(id, keys[i])
     end
     call('HSET', P .. id, 'lk', pin)
-    call('HDEL', P .. id, 'ls', 'pb')
+    -- What stands there since it was parked, unless BullMQ has written the name of the worker.
+    local by = call('HGET', P .. id, 'pb')
+    if by and string.find(by, PARKED_BY, 1, true) == 1 then call('HDEL', P .. id, 'ls', 'pb') else call('HDEL', P .. id, 'ls') end
   end
 
   -- Nobody runs on this key and it is not paused: is id the one to run on it?
@@ -164,6 +166,12 @@ ${slowly}
     return free, isFirst
   end
 
+  -- Passes the key on if its holder is gone, though nobody asks for it.
+  local function heal(key)
+    local holder = call('HGET', HOLDERS, key)
+    if holder and holder ~= PAUSED and (holder == NEXT or not holds(holder, key)) then advance(key) end
+  end
+
   -- In front of all that stand in line for any of these keys, or will.
   local function frontPlace(keys)
     local least = 0
@@ -214,7 +222,7 @@ ${slowly}
     end
     local delay = math.min(NEAR * (rank + 1), FAR)
     call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
-    call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', 'nobody yet: waits for key ' .. table.concat(keys, ', '))
+    call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', PARKED_BY .. table.concat(keys, ', '))
     call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
     if isFirst then release(id, pin) end
   end
@@ -257,7 +265,7 @@ ${slowly}
     for i = 1, #ahead do
       if #found >= limit then break end
       local facts = call('HMGET', P .. ahead[i], 'lk', 'lb', 'name', 'data', 'timestamp', 'priority', 'parentKey')
-      if not facts[1] and not facts[2] and facts[4] then
+      if not facts[1] and not facts[2] and facts[4] and not pinOfData(facts[4]) then
         found[#found + 1] = {ahead[i], facts[3], facts[4], facts[5], facts[6], facts[7]}
       end
     end
@@ -343,7 +351,8 @@ ${slowly}
 
   slow = {
     keysOf = keysOf, holds = holds, first = first, promoteToFront = promoteToFront, advance = advance, release = release,
-    uncount = uncount, fetch = fetch, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned
+    uncount = uncount, fetch = fetch, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
+    heal = heal
   }
   return slow
 end

@@ -65,26 +65,30 @@ if holder == PAUSED or (not holder and contended().first(key)) then contended().
 return removed
 `;
 
-/** ARGV[3] = cursor, ARGV[4] = count. Replies {cursor, {key, holder, parked, processedOn, isAlive, paused}, …}. */
+/**
+ * ARGV[3] = cursor, ARGV[4] = count. Replies {cursor, {key, holder, parked, processedOn, paused}, …}. Keys whose holder is gone are
+ * passed on: if none of their jobs is left, nobody else would do it.
+ */
 export const list: string = /* lua */ `
 ${AT}
 local page = call('HSCAN', HOLDERS, ARGV[3], 'COUNT', ARGV[4])
 local reply = {page[1]}
 for i = 1, #page[2], 2 do
-  local key, holder = page[2][i], page[2][i + 1]
-  local parked, processedOn, isAlive = call('ZCARD', line(key)), false, 0
-  if call('ZSCORE', line(key), PAUSED) then parked = parked - 1 end
-  if holder ~= PAUSED and holder ~= NEXT then
-    processedOn = call('HGET', P .. holder, 'processedOn')
-    if contended().holds(holder, key) then isAlive = 1 end
+  local key = page[2][i]
+  contended().heal(key)
+  local holder = call('HGET', HOLDERS, key)
+  if holder then
+    local parked = call('ZCARD', line(key))
+    if call('ZSCORE', line(key), PAUSED) then parked = parked - 1 end
+    local processedOn = holder ~= PAUSED and holder ~= NEXT and call('HGET', P .. holder, 'processedOn')
+    reply[#reply + 1] = {key, holder, parked, processedOn or '', call('HGET', P .. 'lane:paused', key) or ''}
   end
-  reply[#reply + 1] = {key, holder, parked, processedOn or '', isAlive, call('HGET', P .. 'lane:paused', key) or ''}
 end
 return reply
 `;
 
 /**
- * ARGV[3] = id. Replies {} if there is no such job, else {lk | false, isParked, dueMs | '', isFinished, waitsForLock, (key, holder | '', processedOn of
+ * ARGV[3] = id. Replies {} if there is no such job, else {lk | false, isParked, dueMs | '', isFinished, waitsForLock, isQueuePaused, (key, holder | '', processedOn of
  * the holder, isHolderAlive, rank | -1, parked, paused | '') for each key}.
  */
 export const explain: string = /* lua */ `
@@ -94,7 +98,7 @@ local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'data', 'name', '
 if not facts[4] and not facts[5] then return {} end
 local pin = facts[1] or (facts[4] and pinOfData(facts[4])) or false
 local due = call('ZSCORE', P .. 'delayed', id)
-local reply = {pin, facts[2] and 1 or 0, due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', facts[3] and 1 or 0, facts[6] and 1 or 0}
+local reply = {pin, facts[2] and 1 or 0, due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', facts[3] and 1 or 0, facts[6] and 1 or 0, call('HEXISTS', P .. 'meta', 'paused')}
 if hasKeys(pin) then
   for _, key in ipairs(contended().keysOf(pin)) do
     local holder = call('HGET', HOLDERS, key) or ''
@@ -131,8 +135,10 @@ call('SET', key, 1, 'PX', 10000)
 return key
 `;
 
-/** Replies {jobs that wait for a slot, jobs that run}. */
+/** Replies {jobs that a free slot would take: none while the queue is paused, jobs that run}. */
 export const lengths: string = /* lua */ `
 ${AT}
-return {call('LLEN', P .. 'wait') + call('ZCARD', P .. 'prioritized'), call('LLEN', P .. 'active')}
+local isPaused = call('HEXISTS', P .. 'meta', 'paused') == 1
+local waiting = isPaused and 0 or call('LLEN', P .. 'wait') + call('ZCARD', P .. 'prioritized')
+return {waiting, call('LLEN', P .. 'active')}
 `;

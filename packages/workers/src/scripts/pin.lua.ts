@@ -1,11 +1,11 @@
 /**
- * Pure: Lua that finds the keys of a job: its *pin*, one text of sorted, unique keys, as in entity-key.ts; '' if it has none, or
- * BAD and why it has none.
+ * Pure: Lua that finds the keys of a job: its *pin*, one text of sorted, unique keys, as in entity-key.ts; '' if it has none, BAD and
+ * why if they cannot be used, nil where JavaScript is to find them.
  */
-import { MAX_KEY_BYTES, MAX_KEYS } from "../entity-key.ts";
+import { indexOf, MAX_KEY_BYTES, MAX_KEYS } from "../entity-key.ts";
 import { luaString } from "../lua.ts";
 
-/** `path`: the fields that lead to the key in the job's data; undefined where JavaScript computes keys: then `pinOfData` knows none. */
+/** `path`: the fields that lead to the key in the job's data; undefined where a function finds it. */
 export function pinLibrary(path: readonly string[] | undefined): string {
   return `
 local BAD = '\\30'
@@ -20,9 +20,11 @@ end
 ${path === undefined ? noPath : fromPath(path)}`;
 }
 
+const noData = /* lua */ `if not data then return BAD .. 'cannot be found: the job has no data' end`;
+
 const noPath = /* lua */ `
 local function pinOfData(data)
-  if not data then return BAD .. 'the data is not JSON' end
+  ${noData}
 end
 `;
 
@@ -43,8 +45,10 @@ local function textOf(value)
 end
 
 local function pinOfData(data)
+  ${noData}
   local ok, value = pcall(cjson.decode, data)
-  if not ok then return BAD .. 'the data is not JSON' end
+  -- Lua reads less than JavaScript does: no half of a surrogate pair, nothing nested deeply.
+  if not ok then return end
 ${path.map(step).join("")}
   if value == nil or value == cjson.null then return '' end
   if type(value) ~= 'table' then
@@ -64,11 +68,11 @@ ${path.map(step).join("")}
 end
 `;
 
-/** One field further. Where the value is an array, a field that is a number counts from 0. */
+/** One field further, as `valueAt` goes. Lua counts from 1. */
 function step(field: string): string {
+  const index = indexOf(field);
   const named = `value = value[${luaString(field)}]`;
-  const index = `value[${Number(field) + 1}]`;
-  const isIndex = /^(0|[1-9]\d*)$/.test(field);
-  const next = isIndex ? `if ${index} ~= nil then value = ${index} else ${named} end` : named;
+  const next =
+    index === undefined ? named : `if value[${index + 1}] ~= nil then value = value[${index + 1}] else ${named} end`;
   return `  if type(value) ~= 'table' then return '' end\n  ${next}\n`;
 }

@@ -1,0 +1,62 @@
+/** Data of jobs that is valid, and more than Lua can read. */
+import { describe, expect, it } from "vitest";
+import { valueAt } from "../src/entity-key.ts";
+import { finished, Lab } from "./support/lab.ts";
+
+const nested = (depth: number): unknown => JSON.parse(`${"[".repeat(depth)}${"]".repeat(depth)}`);
+
+describe("a worker with a path", () => {
+  it.each([
+    ["half of a surrogate pair", "hello 😀".slice(0, 7)],
+    ["2,000 levels", nested(2_000)],
+  ])("finds the keys of jobs whose data has %s", async (_what, strange) => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    await queue.addBulk(
+      Array.from({ length: 40 }, (_, i) => ({
+        name: "job",
+        data: i % 3 === 0 ? { k: "a", i, strange } : i % 3 === 1 ? { k: "a", i } : { i, strange },
+      })),
+    );
+    lab.worker(undefined, { concurrency: 10 });
+    await finished(queue, 40);
+    expect([lab.overlaps(), lab.inversions(), lab.errors]).toEqual([[], [], []]);
+    expect(lab.ran.filter(({ key }) => key === "a").map(({ i }) => i)).toEqual(
+      Array.from({ length: 40 }, (_, i) => i).filter((i) => i % 3 !== 2),
+    );
+    expect(await lab.leftovers()).toEqual([]);
+  });
+
+  it("goes no further than data goes", () => {
+    const data = JSON.parse('{"a":{"0":"zero","__proto__":"own"},"list":["x",{"id":"y"}],"n":null}') as unknown;
+    const at = (path: string): unknown => valueAt(data, path.split("."));
+    expect(["a.0", "a.__proto__", "list.0", "list.1.id"].map(at)).toEqual(["zero", "own", "x", "y"]);
+    for (const path of [
+      "constructor",
+      "a.toString",
+      "list.length",
+      "list.01",
+      "list.2",
+      "n.x",
+      "a.0.length",
+      "list.-1",
+    ]) {
+      expect(at(path)).toBeUndefined();
+    }
+    expect(at(`list.${"9".repeat(400)}`)).toBeUndefined();
+  });
+
+  it("takes a number of any length as a field", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const field = "9".repeat(400);
+    await queue.addBulk([
+      { name: "job", data: { i: 0, [field]: "a" } },
+      { name: "job", data: { i: 1 } },
+    ]);
+    const seen: (readonly string[])[] = [];
+    lab.worker(async (_job, _signal, lock) => void seen.push(lock.keys), { key: field });
+    await finished(queue, 2);
+    expect(seen.toSorted()).toEqual([[], ["a"]]);
+  });
+});
