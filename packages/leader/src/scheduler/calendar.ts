@@ -20,15 +20,19 @@ class CalendarError extends RangeError {
 const CRON = /^\s*(@[a-z]+|\S+(\s+\S+){4,5})\s*$/i;
 
 /**
- * A cron expression: 5 fields, or 6 with seconds first, or a nickname (`@daily`), in an IANA time zone. In the hour that a zone repeats in
- * autumn a fixed time fires once; in the hour that it skips in spring it fires when the hour would have begun.
+ * A cron expression: 5 fields, or 6 with seconds first, or a nickname (`@daily`), in an IANA time zone. Where the zone changes its clocks,
+ * an hour field without `*` and `?` names its hours: a time that occurs twice fires at the first occurrence only, and times that do not
+ * occur fire once, together, when the clock has jumped, if that is still the same day. With any other hour field the ticks follow real time:
+ * a time that occurs twice fires twice, and one that does not occur not at all.
  * @throws RangeError at once for a bad expression, and for one that never fires
  */
 export function cronCalendar(expression: string, timezone: string): Calendar {
   if (!CRON.test(expression)) {
     throw new RangeError(`expression must have 5 or 6 fields, or be a nickname as "@daily", got ${show(expression)}`);
   }
-  const cron = parsed(expression, timezone);
+  // First as it was given: an error is about that.
+  parsed(expression, timezone);
+  const cron = parsed(withNamedTimes(expression), timezone);
   if (cron.nextRun(dateOf(0)) === null) {
     throw new RangeError(`expression must have a next tick, got ${show(expression)}, which never fires`);
   }
@@ -43,11 +47,32 @@ export function cronCalendar(expression: string, timezone: string): Calendar {
 
 function parsed(expression: string, timezone: string): Cron {
   try {
-    return new Cron(expression, { paused: true, timezone });
+    return new Cron(expression, { paused: true, timezone, fixedTimeRule: "no-wildcard" });
   } catch (error) {
     const reason = error instanceof Error ? error.message.replace(/^CronPattern: /, "") : String(error);
     throw new RangeError(`expression must be a cron expression, got ${show(expression)}: ${reason}`, { cause: error });
   }
+}
+
+/** The same times; if the hours are named, so are minutes and seconds: croner takes any wildcard or step among them for real time. */
+function withNamedTimes(expression: string): string {
+  const fields = expression.trim().split(/\s+/);
+  const hourAt = fields.length - 4;
+  if (/[*?]/.test(fields[hourAt] ?? "*")) return expression;
+  return fields
+    .map((field, index) => (index > hourAt ? field : withNamedValues(field, index === hourAt ? 23 : 59)))
+    .join(" ");
+}
+
+function withNamedValues(field: string, most: number): string {
+  const named = field.split(",").map((item) => {
+    const [range = "", step] = item.replace(/[*?]/, `0-${most}`).split("/");
+    if (step === undefined) return range;
+    const [from = 0, to = most] = range.split("-").map(Number);
+    const count = Math.floor((to - from) / Number(step)) + 1;
+    return Array.from({ length: count }, (_, index) => from + index * Number(step)).join(",");
+  });
+  return named.join(",");
 }
 
 /** Every `ms`, counted from the Unix epoch plus `offsetMs`: a failover keeps the phase. */

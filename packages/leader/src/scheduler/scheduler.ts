@@ -119,7 +119,8 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /**
    * Runs `handler` at each time of a cron expression in `timezone`: 5 fields, or 6 with seconds first, or `@hourly`, `@daily`, `@weekly`,
-   * `@monthly`, `@yearly`.
+   * `@monthly`, `@yearly`. When the zone changes its clocks, an hour field that names its hours fires each time of the repeated hour once and
+   * those of the skipped hour when it ends (on the same day), as one tick; an hour field with `*` or `?` follows real time.
    * @throws TypeError, RangeError at once for a bad expression, one that never fires, a bad zone or option, or a name that is taken
    */
   cron(name: string, expression: string, handler: TickHandler, options: ScheduleOptions = {}): Schedule {
