@@ -61,7 +61,11 @@ describe("options", () => {
     const none: Pick<ExclusiveWorkerOptions, (typeof names)[number]> = Object.fromEntries(
       names.map((name) => [name, undefined]),
     );
-    expect(resolve(none)).toMatchObject({ ...resolve({}), resourceOf: expect.any(Function) });
+    expect(resolve(none)).toMatchObject({
+      ...resolve({}),
+      keyOf: expect.any(Function),
+      resourceOf: expect.any(Function),
+    });
   });
 
   it("refuse a connection that BullMQ or the locks could not use", () => {
