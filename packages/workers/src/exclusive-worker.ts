@@ -148,15 +148,15 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       wake: async (jobId) => (await this.#lane.operate("wake", jobId)) === 1,
       onError: (error) => this.emit("error", error),
     });
+    this.#sweep = new Sweep(this.#clock, async () => {
+      for await (const page of this.#keyPages()) void page;
+    });
     try {
       this.#lane.attach(targetOf(this, new Job(this, "contract", {})));
     } catch (error) {
       this.close(true).catch(() => {});
       throw error;
     }
-    this.#sweep = new Sweep(this.#clock, async () => {
-      for await (const page of this.#keyPages()) void page;
-    });
     void this.#sweep.start();
     void this.#scriptLocks?.prove((name) => this.#lane.operate("mark", name));
     this.opts.autorun = options.autorun ?? true;
