@@ -77,7 +77,7 @@ describe("beside the lock", () => {
     await ledger.requestResign(1, undefined, 1_000);
     await ledger.stand({ instance: "i", priority: 1, id: "a" }, 1_000);
     await store.claim(1, [claim("s", 5, "least")], true);
-    await store.setPaused("s", { version: 1, isPaused: true });
+    await store.setPaused("s", true, 1);
     await store.request("r", "s", 5);
     const [server] = nodes.servers;
     const keys = (await server?.call("KEYS", "{leader:expiry}:*")) as string[];
@@ -164,12 +164,15 @@ describe("beside the lock", () => {
     expect((await store.read(6, true)).schedules.get("s")).toMatchObject({ accountedMs: 200 });
   });
 
-  it("lets the later of two orders win, in whatever order they arrive", async () => {
+  it("lets the later of two orders win, whatever the clocks say, and a restored one over none", async () => {
     const ledger = ledgerOf("orders");
     const store = new TickStore(ledger, "", DAY_MS);
-    await store.setPaused("s", { version: 20, isPaused: true });
-    await store.setPaused("s", { version: 10, isPaused: false });
-    expect((await store.read(undefined, true)).paused.get("s")).toEqual({ version: 20, isPaused: true });
+    await store.setPaused("s", false, 20);
+    await store.setPaused("s", true, 10);
+    expect((await store.read(undefined, true)).paused.get("s")).toEqual({ version: 21, isPaused: true });
+    await store.restorePause("s", { version: 20, isPaused: false });
+    await store.restorePause("s", { version: 21, isPaused: false });
+    expect((await store.read(undefined, true)).paused.get("s")).toEqual({ version: 21, isPaused: true });
     await write(ledger, 5);
     expect(await store.claim(5, [claim("s", 100)])).toMatchObject({ outcomes: [{ kind: "paused" }] });
   });

@@ -153,12 +153,15 @@ export class LeaderScheduler implements AsyncDisposable {
     await this.#store().request(id, name, atMs);
   }
 
-  /** No tick of this schedule runs, on any leader, until it is resumed; they are not caught up. @throws as `trigger` */
+  /**
+   * No tick of this schedule runs, on any leader, until it is resumed; they are not caught up. Of two calls, also of `resume`, the later
+   * one counts, whatever the clocks of their processes say. @throws as `trigger`
+   */
   async pause(name: string): Promise<void> {
     await this.#setPaused(name, true);
   }
 
-  /** @throws as `trigger` */
+  /** The opposite of `pause`. @throws as `trigger` */
   async resume(name: string): Promise<void> {
     await this.#setPaused(name, false);
   }
@@ -288,8 +291,7 @@ export class LeaderScheduler implements AsyncDisposable {
 
   async #setPaused(name: string, isPaused: boolean): Promise<void> {
     this.#entry(name);
-    const version = Math.floor(this.#election.redlock.clock.wallMs());
-    await this.#store().setPaused(name, { version, isPaused });
+    await this.#store().setPaused(name, isPaused, Math.floor(this.#election.redlock.clock.wallMs()));
   }
 
   #nextOf(entry: Entry, afterMs: number): number | null {

@@ -248,7 +248,7 @@ export class Session {
     this.#mustRestore = false;
     const restored = await store.claim(term.term, claims, true);
     if (restored.isStale) return this.#untilOver();
-    await Promise.all([...this.#pauses].map(([name, pause]) => store.setPaused(name, pause)));
+    await Promise.all([...this.#pauses].map(([name, pause]) => store.restorePause(name, pause)));
   }
 
   async #takeRequests(): Promise<void> {

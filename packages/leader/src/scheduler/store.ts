@@ -154,14 +154,28 @@ export class TickStore {
     );
   }
 
-  /** The highest version wins. @throws QuorumSilentError */
-  async setPaused(name: string, pause: Pause): Promise<void> {
-    await this.#order("paused", name, `${pause.version} ${pause.isPaused ? 1 : 0}`);
+  /**
+   * Wins over every order that a node which answers in time has stored, whatever the clock was that gave its version: the version is `nowMs`, or
+   * more if a node knows of one that is as high. Of two orders at once one wins, on all nodes the same. @throws QuorumSilentError
+   */
+  async setPaused(name: string, isPaused: boolean, nowMs: number): Promise<void> {
+    let version = nowMs;
+    for (;;) {
+      const answers = await this.#orderPause(name, { version, isPaused }, this.#ledger.nodeCount);
+      const highest = Math.max(...answers);
+      if (highest < version) return;
+      version = highest + 1;
+    }
+  }
+
+  /** A node that lost its state has this pause again; one that knows of a later order keeps that. @throws QuorumSilentError */
+  async restorePause(name: string, pause: Pause): Promise<void> {
+    await this.#orderPause(name, pause, this.#ledger.quorum);
   }
 
   /** @throws QuorumSilentError */
   async request(id: string, name: string, atMs: number): Promise<void> {
-    await this.#order("requests", id, `${atMs} ${name}`);
+    await this.#order("requests", id, `${atMs} ${name}`, this.#ledger.quorum);
   }
 
   async #claimPart(term: number, claims: readonly Claim[], completes: boolean): Promise<Claimed> {
@@ -201,9 +215,15 @@ export class TickStore {
     return !answers.includes("stale");
   }
 
-  async #order(hash: string, field: string, value: string): Promise<void> {
+  #orderPause(name: string, { version, isPaused }: Pause, awaited: number): Promise<readonly number[]> {
+    return this.#order("paused", name, `${version} ${isPaused ? 1 : 0}`, awaited);
+  }
+
+  /** Of each node that answered the version that stays there instead, or -1; of `awaited` nodes, unless some do not answer in time. */
+  #order(hash: string, field: string, value: string, awaited: number): Promise<readonly number[]> {
     const args = [field, value, String(this.#keepMs), this.#ledger.channel];
-    await this.#ledger.ask("ordering", ORDER, [this.#key(hash)], args, () => true);
+    const enough = (answers: readonly number[]): boolean => answers.length >= awaited;
+    return this.#ledger.ask("ordering", ORDER, [this.#key(hash)], args, Number, enough);
   }
 
   #key(name: string): string {
@@ -246,7 +266,7 @@ export class TickStore {
     for (const name of fieldsOf(nodes.map((node) => node.paused))) {
       const newest = nodes
         .flatMap((node) => parsePause(node.paused.get(name)) ?? [])
-        .toSorted((a, b) => b.version - a.version)[0];
+        .toSorted((a, b) => b.version - a.version || Number(b.isPaused) - Number(a.isPaused))[0];
       if (newest !== undefined) paused.set(name, newest);
     }
     const requests: Request[] = [];

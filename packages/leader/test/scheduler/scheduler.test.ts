@@ -1,5 +1,6 @@
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type ScheduleOptions, type Tick, type TickHandler } from "@x/leader/scheduler";
+import { systemClock } from "@x/redlock-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LEASE, type Nodes, startNodes } from "../support/redis.ts";
 
@@ -17,8 +18,14 @@ describe("LeaderScheduler", () => {
     await nodes[Symbol.asyncDispose]();
   });
 
-  function replica(name: string, id: string, drainTimeout?: number): Replica {
-    const election = new LeaderElection(nodes.redlock(), { name, id, ...LEASE, cooldown: { initial: 10 } });
+  function replica(
+    name: string,
+    id: string,
+    drainTimeout?: number,
+    wallMs = (): number => systemClock.wallMs(),
+  ): Replica {
+    const redlock = nodes.redlock({ clock: { ...systemClock, wallMs }, nodeTimeout: 700 });
+    const election = new LeaderElection(redlock, { name, id, ...LEASE, cooldown: { initial: 10 } });
     const scheduler = new LeaderScheduler({ election, ...(drainTimeout === undefined ? {} : { drainTimeout }) });
     return {
       election,
@@ -133,6 +140,51 @@ describe("LeaderScheduler", () => {
     await operator.scheduler.resume("fast");
     await until(ticks, paused + 4);
     expect(new Set(ticks.map((tick) => tick.id)).size).toBe(ticks.length);
+  });
+
+  describe("an order to pause or resume", () => {
+    const stored = (name: string): Promise<unknown[]> =>
+      Promise.all(nodes.servers.map((server) => server.call("HGET", `{leader:${name}}:paused`, "fast")));
+
+    it("wins over all earlier ones, also from a replica whose clock is an hour behind", async () => {
+      await using leader = replica("behind", "a");
+      await using operator = replica("behind", "b", undefined, () => systemClock.wallMs() - 3_600_000);
+      const ticks: Tick[] = [];
+      leader.scheduler.every("fast", 100, (tick) => ticks.push(tick));
+      operator.scheduler.every("fast", 100, () => undefined);
+      leader.scheduler.start();
+      await until(ticks, 2);
+      await leader.scheduler.pause("fast");
+      await operator.scheduler.resume("fast");
+      expect((await leader.scheduler.list())[0]?.paused).toBe(false);
+      await until(ticks, ticks.length + 3);
+      await operator.scheduler.pause("fast");
+      expect((await leader.scheduler.list())[0]?.paused).toBe(true);
+      await leader.scheduler.resume("fast");
+      await until(ticks, ticks.length + 3);
+      const [first, ...others] = await stored("behind");
+      expect(first).toMatch(/ 0$/);
+      expect(others).toEqual([first, first]);
+    });
+
+    it.each([0, 1, 2])("wins over one that is newer by its clock and only on node %i", async (index) => {
+      await using operator = replica(`minority-${index}`, "a");
+      operator.scheduler.every("fast", 100, () => undefined);
+      await nodes.servers[index]?.call("HSET", `{leader:minority-${index}}:paused`, "fast", "9000000000000 1");
+      await operator.scheduler.resume("fast");
+      expect(await stored(`minority-${index}`)).toEqual(Array.from({ length: 3 }, () => "9000000000001 0"));
+      expect((await operator.scheduler.list())[0]?.paused).toBe(false);
+    });
+
+    it("leaves one outcome on all nodes when two are given at once by clocks that agree", async () => {
+      await using a = replica("tie", "a", undefined, () => 1_000);
+      await using b = replica("tie", "b", undefined, () => 1_000);
+      for (const { scheduler } of [a, b]) scheduler.every("fast", 100, () => undefined);
+      for (let round = 0; round < 50; round += 1) {
+        await Promise.all([a.scheduler.pause("fast"), b.scheduler.resume("fast")]);
+        expect(new Set(await stored("tie")).size).toBe(1);
+      }
+    });
   });
 
   it("refuses bad expressions, zones, names and options at once", async () => {
