@@ -35,7 +35,7 @@ import {
   type RunOptions,
   resolveRunOptions,
 } from "./run-options.ts";
-import { abortable, deferred, linkSignals, onAbort, sleep } from "./signals.ts";
+import { abortable, deferred, type LinkedSignal, linkSignals, onAbort, sleep } from "./signals.ts";
 import { type ElectionEvent, type ElectionState, hasTerm, IDLE, nextState } from "./state.ts";
 import { HeldTerm, insist, type LeaderTerm, type TermListener } from "./term.ts";
 import { mayVoteAgain } from "./votes.ts";
@@ -171,7 +171,7 @@ export class LeaderElection implements AsyncDisposable {
   async campaign(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<LeaderTerm> {
     const signal = callerSignal(options);
     this.#occupy();
-    const linked = linkSignals(signal, this.#stop.signal);
+    const linked = this.#whileOpen(signal, this.#stop.signal);
     const letGo = keepAlive(this.#readings.clock);
     const campaigning = this.#campaign(linked.signal);
     this.#campaigning = campaigning.then(
@@ -190,12 +190,12 @@ export class LeaderElection implements AsyncDisposable {
 
   /**
    * One attempt, without waiting.
-   * @throws the signal's reason, ElectionStoppedError, ElectionBusyError, QuorumUnreachableError
+   * @throws the signal's reason, ElectionStoppedError, ElectionBusyError, RedlockClosedError, QuorumUnreachableError
    */
   async tryCampaign(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<LeaderTerm | undefined> {
     const signal = callerSignal(options);
     this.#occupy();
-    const linked = linkSignals(signal, this.#stop.signal);
+    const linked = this.#whileOpen(signal, this.#stop.signal);
     const startedMs = this.#readings.clock.monotonicMs();
     try {
       linked.signal.throwIfAborted();
@@ -325,18 +325,20 @@ export class LeaderElection implements AsyncDisposable {
   async #run(task: LeaderTask, run: ResolvedRunOptions): Promise<void> {
     const stopListening = onProcessSignals(run.stopOn, () => void this.stop());
     const linked = linkSignals(run.signal, this.#stop.signal);
+    const open = this.#whileOpen(linked.signal);
     try {
-      if (run.prepare !== undefined) await abortable(Promise.resolve(run.prepare(linked.signal)), linked.signal);
-      await abortable(this.#taskEnded, linked.signal);
+      if (run.prepare !== undefined) await abortable(Promise.resolve(run.prepare(open.signal)), open.signal);
+      await abortable(this.#taskEnded, open.signal);
       let next: "again" | "stop" = "again";
       while (next === "again") {
-        const term = await this.#campaign(linked.signal);
+        const term = await this.#campaign(open.signal);
         next = await this.#lead(term, task, run, linked.signal);
       }
     } catch (error) {
       if (!linked.signal.aborted || error !== linked.signal.reason) throw error;
     } finally {
       stopListening();
+      open.unlink();
       linked.unlink();
     }
   }
@@ -373,7 +375,23 @@ export class LeaderElection implements AsyncDisposable {
     });
   }
 
-  /** Rejects only with the reason of `signal`, or because the `Redlock` was closed. */
+  /** A signal that aborts with the first of `sources`, or with `RedlockClosedError`. */
+  #whileOpen(...sources: readonly (AbortSignal | undefined)[]): LinkedSignal {
+    const { closed } = this.#redlock;
+    const linked = linkSignals(...sources);
+    const close = (): void => linked.abort(new RedlockClosedError([this.#options.resource]));
+    if (closed.aborted) close();
+    const untie = onAbort(closed, close);
+    return {
+      ...linked,
+      unlink: () => {
+        untie();
+        linked.unlink();
+      },
+    };
+  }
+
+  /** Rejects only with the reason of `signal`, or because the `Redlock` of a renewal thread was closed. */
   async #campaign(signal: AbortSignal): Promise<HeldTerm> {
     for (let failures = 0; ; ) {
       await this.#untilAllowed(signal);
@@ -447,6 +465,7 @@ export class LeaderElection implements AsyncDisposable {
       untie();
     }
     this.#hasYielded = false;
+    term.endOn(this.#redlock.closed);
     office.isTaken = true;
     this.#move({ type: "led" });
     const waited = clock.monotonicMs() - startedMs;

@@ -8,6 +8,8 @@ export type LossReason =
   | "suspended"
   /** A quorum said that the lock is another's or gone, a newer term was seen, or an operator took it away. */
   | "lost-to-other"
+  /** The election's `Redlock` was closed: nothing renews the lease any more. It runs out and is not handed over, as work may still go on. */
+  | "redlock-closed"
   /** `term.resign()` was called. */
   | "resigned"
   /** Somebody called `requestResign()`. */
@@ -21,9 +23,11 @@ export type LossReason =
   /** The task of `run()` returned. */
   | "task-ended";
 
+const FAILURES: ReadonlySet<LossReason> = new Set(["renew-deadline", "suspended", "lost-to-other", "redlock-closed"]);
+
 /** Somebody asked for it; every other end is a failure. */
 export function wasAskedFor(reason: LossReason): boolean {
-  return reason !== "renew-deadline" && reason !== "suspended" && reason !== "lost-to-other";
+  return !FAILURES.has(reason);
 }
 
 export type LeaderErrorCode =

@@ -14,8 +14,6 @@ export function linkSignals(...sources: readonly (AbortSignal | undefined)[]): L
   const undo: (() => void)[] = [];
   for (const source of sources) {
     if (source === undefined) continue;
-    // Each listener is taken away again: a hundred at once are no leak.
-    setMaxListeners(0, source);
     if (source.aborted) controller.abort(source.reason);
     undo.push(onAbort(source, () => controller.abort(source.reason)));
   }
@@ -30,6 +28,8 @@ export function linkSignals(...sources: readonly (AbortSignal | undefined)[]): L
 
 /** Calls `run` when `signal` aborts, not if it has already; returns a function that takes the listener away. */
 export function onAbort(signal: AbortSignal, run: () => void): () => void {
+  // Each listener is taken away again: a hundred at once are no leak.
+  setMaxListeners(0, signal);
   signal.addEventListener("abort", run, { once: true });
   return () => signal.removeEventListener("abort", run);
 }

@@ -17,7 +17,7 @@ import type { Ledger } from "./ledger.ts";
 import { proclaimedValue, type ResolvedOptions } from "./options.ts";
 import type { Readings } from "./readings.ts";
 import { isHeldBy, type TermRecord } from "./record.ts";
-import { sleep } from "./signals.ts";
+import { onAbort, sleep } from "./signals.ts";
 
 export interface LeaderTerm extends AsyncDisposable {
   readonly election: string;
@@ -107,6 +107,7 @@ export class HeldTerm implements LeaderTerm {
   #finishing: Promise<void> | undefined;
   #cancelDeadline: () => void = () => undefined;
   #stopListening: () => void = () => undefined;
+  #untieFromRedlock: () => void = () => undefined;
   #lastRenewalMs: number;
 
   constructor(parts: TermParts) {
@@ -226,6 +227,14 @@ export class HeldTerm implements LeaderTerm {
     this.#controller.abort(this.#lostError());
   }
 
+  /**
+   * Work begins under this term: from now on it ends when `closed` aborts. Its lease is then left to run out, which keeps the `Redlock` that is
+   * being closed from releasing it under that work.
+   */
+  endOn(closed: AbortSignal): void {
+    this.#untieFromRedlock = onAbort(closed, () => this.#endNow("redlock-closed"));
+  }
+
   /** From now on somebody else releases the lock, when the work under this term has ended. */
   adopt(): void {
     this.#isAdopted = true;
@@ -241,6 +250,7 @@ export class HeldTerm implements LeaderTerm {
   abandon(): void {
     this.#parts.lease.leave();
     this.#stopListening();
+    this.#untieFromRedlock();
   }
 
   async #finish(): Promise<void> {
@@ -276,6 +286,7 @@ export class HeldTerm implements LeaderTerm {
     this.#status = { name: "over", reason };
     this.#cancelDeadline();
     this.#stopListening();
+    this.#untieFromRedlock();
     this.#parts.lease.leave();
     if (!this.signal.aborted) this.#controller.abort(this.#lostError());
     this.#parts.listener.over(reason);

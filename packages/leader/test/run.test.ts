@@ -619,18 +619,101 @@ describe("an election", () => {
     expect(again?.isCurrent()).toBe(true);
   });
 
-  it("ends its campaign and its term when the Redlock is closed", async () => {
-    const redlock = connect(nodes.paths);
-    const election = new LeaderElection(redlock, { name: "closed", ...LEASE });
-    const reasons: LossReason[] = [];
-    election.on("lost", ({ reason }) => reasons.push(reason));
-    const running = election.run(untilAborted);
-    await expect.poll(() => election.isLeader()).toBe(true);
-    await redlock.close();
-    expect(election.isLeader()).toBe(false);
-    expect(reasons).toEqual(["lost-to-other"]);
-    await expect(running).rejects.toMatchObject({ code: "CLOSED" });
-    await election.stop();
+  describe("whose Redlock is closed", () => {
+    it("ends its term at once, before the lock, and its campaign", async () => {
+      const redlock = connect(nodes.paths);
+      const election = new LeaderElection(redlock, { name: "closed", ...LEASE });
+      const reasons: LossReason[] = [];
+      election.on("lost", ({ reason }) => reasons.push(reason));
+      let term: LeaderTerm | undefined;
+      const running = election.run((own) => {
+        term = own;
+        return untilAborted(own);
+      });
+      await expect.poll(() => election.isLeader()).toBe(true);
+      const closing = redlock.close();
+      expect([election.isLeader(), term?.isCurrent(), reasons]).toEqual([false, false, ["redlock-closed"]]);
+      expect(term?.signal.reason).toMatchObject({ code: "LEADERSHIP_LOST", reason: "redlock-closed" });
+      await expect(running).rejects.toMatchObject({ code: "CLOSED" });
+      await closing;
+      await election.stop();
+    });
+
+    it("leaves its lease to run out, since its task may still run", async () => {
+      const redlock = connect(nodes.paths);
+      const election = new LeaderElection(redlock, { name: "closed-leaves", ...LEASE });
+      let renewedMs = Number.POSITIVE_INFINITY;
+      election.on("renewed", ({ took }) => {
+        renewedMs = performance.now() - took;
+      });
+      let end: () => void = () => undefined;
+      const running = election.run(() => new Promise<void>((resolve) => (end = resolve)));
+      await expect.poll(() => renewedMs).toBeLessThan(Number.POSITIVE_INFINITY);
+      const next = candidate("closed-leaves");
+      const waiting = next.campaign();
+      await expect.poll(() => next.state).toBe("follower");
+      await redlock.close();
+      await using following = await waiting;
+      expect(following.isCurrent()).toBe(true);
+      expect(performance.now() - renewedMs).toBeGreaterThanOrEqual(LEASE.leaseDuration - 1);
+      end();
+      await expect(running).rejects.toMatchObject({ code: "CLOSED" });
+      await election.stop();
+    });
+
+    it("gives up the lock that it has not begun to lead with", async () => {
+      const crashed = candidate("closed-early");
+      await crashed.campaign();
+      await nodes.redlock().forceRelease("leader:closed-early");
+      const redlock = connect(nodes.paths);
+      const election = new LeaderElection(redlock, { name: "closed-early", ...LEASE, lockDelay: 600_000 });
+      const end = election.campaign().catch((error: unknown) => error);
+      await expect.poll(() => election.state).toBe("candidate");
+      const held = (): Promise<unknown> | undefined =>
+        nodes.servers[0]?.call("EXISTS", redlock.lockKey("leader:closed-early"));
+      expect(await held()).toBe(1);
+      await redlock.close();
+      expect(await end).toMatchObject({ code: "CLOSED" });
+      expect(await held()).toBe(0);
+      await election.stop();
+    });
+
+    it("ends a campaign that waits for what cannot come", async () => {
+      const redlock = connect(nodes.paths);
+      const failing = new LeaderElection(redlock, {
+        name: "closed-a",
+        ...LEASE,
+        cooldown: { initial: 600_000, max: 600_000 },
+      });
+      const refused = new LeaderElection(redlock, { name: "closed-b", ...LEASE, eligible: () => false });
+      const busy = new LeaderElection(redlock, { name: "closed-c", ...LEASE });
+      let end: () => void = () => undefined;
+      const over = new AbortController();
+      await busy.run(
+        () => {
+          over.abort();
+          return new Promise<void>((resolve) => (end = resolve));
+        },
+        { drainTimeout: 0, signal: over.signal },
+      );
+      await expect.poll(() => busy.state, { timeout: 10_000 }).toBe("idle");
+      const ends = [
+        failing.run(() => Promise.reject(new Error("broken"))),
+        refused.campaign(),
+        busy.run(() => undefined),
+      ].map((each) =>
+        each.then(
+          () => "resolved",
+          (error: { code: string }) => error.code,
+        ),
+      );
+      await expect.poll(() => failing.state).toBe("cooldown");
+      await redlock.close();
+      expect(await Promise.all(ends)).toEqual(["CLOSED", "CLOSED", "CLOSED"]);
+      await expect(refused.tryCampaign()).rejects.toMatchObject({ code: "CLOSED" });
+      end();
+      await Promise.all([failing, refused, busy].map((election) => election.stop()));
+    });
   });
 
   it("stops at once while a winner still waits out lockDelay", async () => {

@@ -99,6 +99,18 @@ describe("renewal from a worker thread", () => {
     expect(beside).toEqual([]);
   });
 
+  it("ends the term and the run at once when the election's own Redlock is closed, and lets the lease run out", async () => {
+    const a = start("a", 60_000);
+    await a.next("elected");
+    const b = start("b");
+    await b.next("ready");
+    a.order({ type: "closeRedlock" });
+    expect(await a.next("lost")).toMatchObject({ reason: "redlock-closed" });
+    expect(await a.next("failed")).toMatchObject({ code: "CLOSED" });
+    await a.next("done");
+    await b.next("elected");
+  });
+
   it("reports a failed renewal as the error that it is", async () => {
     const a = start("a", 60_000);
     await a.next("elected");

@@ -61,14 +61,15 @@ process.on("message", (order: CandidateOrder) => {
     const until = performance.now() + order.ms;
     while (performance.now() < until);
     tell({ type: "unblocked", isCurrent: current?.isCurrent() ?? false, at: Date.now() });
-  } else if (order.type === "hangThread") {
+  } else if (order.type === "closeRedlock") void redlock.close();
+  else if (order.type === "hangThread") {
     const hang = new BroadcastChannel("hang");
     hang.postMessage("now");
     hang.close();
   } else void election.stop(order.drainTimeout === undefined ? {} : { drainTimeout: order.drainTimeout });
 });
 tell({ type: "ready" });
-await running;
+await running.catch((error: unknown) => tell({ type: "failed", code: (error as { code?: unknown }).code }));
 await redlock.close();
 tell({ type: "done", at: Date.now() });
 if (args.isStubborn === true) await lost;

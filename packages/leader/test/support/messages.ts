@@ -23,10 +23,13 @@ export type CandidateMessage =
   | { readonly type: "worked"; readonly term: number; readonly at: number }
   | { readonly type: "unblocked"; readonly isCurrent: boolean; readonly at: number }
   | { readonly type: "quarantined"; readonly remaining: number }
+  /** `run()` rejected. */
+  | { readonly type: "failed"; readonly code: unknown }
   | { readonly type: "done"; readonly at: number };
 
 export type CandidateOrder =
   | { readonly type: "hangThread" }
+  | { readonly type: "closeRedlock" }
   | { readonly type: "block"; readonly ms: number }
   | { readonly type: "stop"; readonly drainTimeout?: number };
 
