@@ -6,6 +6,10 @@
  */
 import type { Engine } from "./engine.ts";
 import { leaveOperation } from "./operation.ts";
+import { messageCheckMs } from "./validity.ts";
+
+/** Pause before a node that refused the subscription, or lost its connection meanwhile, is asked again. */
+const RESUBSCRIBE_MS = 5_000;
 
 export interface HintListener {
   /** The resource is free on this node, and reserved for us. */
@@ -19,8 +23,11 @@ export class Hints {
   readonly #channel: string;
   readonly #listeners = new Map<string, HintListener>();
   readonly #active: boolean[];
+  /** When each node may be asked for a subscription, by the monotonic clock; Infinity: it has been, and has not refused. */
+  readonly #askDueMs: number[];
   readonly #unsubscribes: (() => void)[] = [];
   #opening: Promise<void> | undefined;
+  #cancelCheck: (() => void) | undefined;
   #count = 0;
   #isClosed = false;
 
@@ -28,6 +35,7 @@ export class Hints {
     this.#engine = engine;
     this.#channel = `x:redlock:${id}`;
     this.#active = engine.nodes.map(() => false);
+    this.#askDueMs = engine.nodes.map((node) => (node.subscribe === undefined ? Number.POSITIVE_INFINITY : 0));
   }
 
   /** Whether a quorum of nodes can wake us. */
@@ -35,9 +43,14 @@ export class Hints {
     return this.#active.filter((active) => active).length >= this.#engine.quorum;
   }
 
-  /** Opens the channel on every node that can; resolves when a quorum has, or after `nodeTimeout`. Never rejects. */
+  /**
+   * Opens the channel on every node that can and has not yet; resolves when a quorum has, or after `nodeTimeout`. A node that
+   * refused is asked again, not before `RESUBSCRIBE_MS`. Never rejects.
+   */
   async open(): Promise<void> {
-    this.#opening ??= this.#subscribeAll();
+    const now = this.#engine.clock.monotonicMs();
+    const due = [...this.#askDueMs.keys()].filter((node) => (this.#askDueMs[node] ?? 0) <= now);
+    if (due.length > 0) this.#opening = this.#subscribeTo(due);
     if (!this.isOpen) await this.#opening;
   }
 
@@ -49,42 +62,59 @@ export class Hints {
 
   listen(member: string, listener: HintListener): () => void {
     this.#listeners.set(member, listener);
+    if (this.#cancelCheck === undefined) this.#check();
     return () => this.#listeners.delete(member);
   }
 
   close(): void {
     this.#isClosed = true;
     this.#listeners.clear();
+    this.#cancelCheck?.();
     for (const unsubscribe of this.#unsubscribes.splice(0)) unsubscribe();
   }
 
-  #subscribeAll(): Promise<void> {
+  /** The connections for messages are idle: one that a firewall has forgotten looks like one on which nobody has a turn. */
+  #check(): void {
     const { nodes, clock, options } = this.#engine;
+    if (nodes.every((node) => node.checkMessages === undefined)) return;
+    for (const node of nodes) node.checkMessages?.();
+    this.#cancelCheck = clock.schedule(messageCheckMs(options.nodeTimeout), () => {
+      this.#cancelCheck = undefined;
+      if (this.#listeners.size > 0) this.#check();
+    });
+  }
+
+  #subscribeTo(due: readonly number[]): Promise<void> {
+    const { clock, options } = this.#engine;
     return new Promise((resolve) => {
       const done = (): void => {
         cancel();
         resolve();
       };
       const cancel = clock.schedule(options.nodeTimeout, done, { keepAlive: true });
-      let open = nodes.length;
-      for (const [index, node] of nodes.entries()) {
-        const subscribed = node.subscribe?.(this.#channel, (message) => this.#onMessage(index, message));
-        const settled = (): void => {
-          open -= 1;
-          if (this.isOpen || open === 0) done();
-        };
-        if (subscribed === undefined) {
-          settled();
-          continue;
-        }
-        subscribed.then((unsubscribe) => {
-          if (this.#isClosed) unsubscribe();
-          else this.#unsubscribes.push(unsubscribe);
-          this.#active[index] = true;
-          settled();
-        }, settled);
-      }
+      let open = due.length;
+      const settled = (): void => {
+        open -= 1;
+        if (this.isOpen || open === 0) done();
+      };
+      for (const node of due) void this.#subscribe(node).then(settled);
     });
+  }
+
+  /** Resolves when the node has confirmed or refused. */
+  async #subscribe(index: number): Promise<void> {
+    this.#askDueMs[index] = Number.POSITIVE_INFINITY;
+    try {
+      const unsubscribe = await this.#engine.nodes[index]?.subscribe?.(this.#channel, (message) =>
+        this.#onMessage(index, message),
+      );
+      if (unsubscribe === undefined) return;
+      if (this.#isClosed) unsubscribe();
+      else this.#unsubscribes.push(unsubscribe);
+      this.#active[index] = true;
+    } catch {
+      this.#askDueMs[index] = this.#engine.clock.monotonicMs() + RESUBSCRIBE_MS;
+    }
   }
 
   #onMessage(node: number, message: string): void {

@@ -52,6 +52,12 @@ export interface LockNode {
    * such a node counts as silent until its adapter finds out by itself.
    */
   reconnect?(): void;
+  /**
+   * Asks for a sign of life on the connection that messages come over, and replaces it if none comes for long, with all
+   * subscriptions: called every few seconds while somebody waits for a message, never else. Without it such a connection that is
+   * dead without having been closed makes each wait last until the lease ends.
+   */
+  checkMessages?(): void;
   /** Calls `listener` after every change of `state`. Returns a function that stops that. */
   onStateChange(listener: () => void): () => void;
   /** Closes the connections that the adapter opened, and only these. */

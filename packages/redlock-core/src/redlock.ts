@@ -77,7 +77,7 @@ export class Redlock implements AsyncDisposable {
     const isCluster = sources.some((source) => (source as { isCluster?: boolean } | undefined)?.isCluster === true);
     const resolved = resolveOptions(options, { count: sources.length, isCluster });
     const clock = options.clock ?? systemClock;
-    const connected = toNodes(sources, { nodeTimeoutMs: resolved.nodeTimeout });
+    const connected = toNodes(sources, { nodeTimeoutMs: resolved.nodeTimeout, clock });
     if (new Set(connected.map((node) => node.keyPrefix ?? "")).size > 1) {
       for (const node of connected) void node.close();
       throw new RangeError("nodes must have the same keyPrefix");

@@ -55,9 +55,17 @@ export function renewTimeoutMs(ttlMs: number): number {
   return ttlMs / 6;
 }
 
-/** A connection from which nothing came for this long after a request was not answered in time is taken for dead. */
+/**
+ * A connection from which nothing came for this long is taken for dead: after a request that was not answered in time, since it
+ * was opened, or since it was asked for a sign of life.
+ */
 export function deadConnectionMs(nodeTimeoutMs: number): number {
   return Math.max(20 * nodeTimeoutMs, 15_000);
+}
+
+/** How often, while somebody waits, the connections for messages are asked for a sign of life: they are idle by design. */
+export function messageCheckMs(nodeTimeoutMs: number): number {
+  return Math.min(Math.max(20 * nodeTimeoutMs, 1_000), 15_000);
 }
 
 /** Renewals due within this window travel together, so that many locks cost a handful of commands per interval. */

@@ -5,7 +5,7 @@ import { Redis as Redis5 } from "ioredis5";
 import { createClient, createSentinel } from "redis";
 import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { type Lock, type NodeSource, Redlock } from "../src/index.ts";
+import { type Lock, type NodeSource, Redlock, systemClock } from "../src/index.ts";
 import { hasStableSlot, slotOf } from "../src/keys.ts";
 import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { errorOf, openRedlock } from "./support/nodes.ts";
@@ -98,7 +98,7 @@ describe("clients of one server", () => {
   });
 
   it("an ioredis client whose subscription failed once, which is tried again", async () => {
-    const node = IoredisNode.connect(server.path, { nodeTimeoutMs: 500 });
+    const node = IoredisNode.connect(server.path, { nodeTimeoutMs: 500, clock: systemClock });
     onTestFinished(() => node.close());
     await server.call("ACL", "SETUSER", "default", "resetchannels");
     await errorOf(node.subscribe("hints", () => undefined));

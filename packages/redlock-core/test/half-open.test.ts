@@ -1,9 +1,13 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { startProxy } from "@x/test-support";
 import { Redis } from "ioredis";
+import { Redis as Redis5 } from "ioredis5";
 import { createClient } from "redis";
+import { createClient as createClient5 } from "redis5";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type Clock, type NodeSource, systemClock } from "../src/index.ts";
-import { openRedlock, startNodes } from "./support/nodes.ts";
+import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+import { startSwallower } from "./support/swallower.ts";
 
 /** The wait for a connection's last sign of life is cut from 15 seconds to a moment. */
 const hasty: Clock = {
@@ -13,11 +17,17 @@ const hasty: Clock = {
 
 const clients: Readonly<Record<string, (url: string) => NodeSource>> = {
   ioredis: (url) => {
-    const client = new Redis(url);
+    const client = new Redis(url, { lazyConnect: true });
+    onTestFinished(() => client.disconnect());
+    return client;
+  },
+  "ioredis 5": (url) => {
+    const client = new Redis5(url, { lazyConnect: true });
     onTestFinished(() => client.disconnect());
     return client;
   },
   "node-redis": (url) => createClient({ url }),
+  "node-redis 5": (url) => createClient5({ url }) as NodeSource,
 };
 
 describe("a connection that is dead without having been closed", () => {
@@ -70,5 +80,93 @@ describe("a connection that is dead without having been closed", () => {
     proxy.delay(200, "down");
     for (let round = 0; round < 6; round += 1) await redlock.tryAcquire("r").catch(() => undefined);
     expect(states).toEqual([]);
+  });
+});
+
+describe.each(Object.keys(clients))("a connection whose handshake is not answered (%s)", (name) => {
+  it("is replaced, the first one as the next", async () => {
+    const [server] = await startNodes(1);
+    const proxy = await startSwallower(server?.path ?? "");
+    const redlock = openRedlock([clients[name]?.(proxy.url) ?? ""], { nodeTimeout: 100, clock: hasty });
+    const take = async (): Promise<boolean | undefined> => {
+      const lock = await redlock.tryAcquire("r").catch(() => null);
+      await lock?.release();
+      return lock !== null;
+    };
+    for (let round = 0; round < 2; round += 1) {
+      proxy.swallowsNew = true;
+      proxy.drop();
+      await expect
+        .poll(async () => String(await errorOf(redlock.acquire("r", { timeout: 0 }))), { timeout: 8_000 })
+        .toContain("no answer to the handshake");
+      proxy.swallowsNew = false;
+      await expect.poll(take, { timeout: 8_000 }).toBe(true);
+    }
+  });
+
+  it("is replaced also for messages", async () => {
+    const [server] = await startNodes(1);
+    const proxy = await startSwallower(server?.path ?? "");
+    const holding = openRedlock([server?.path ?? ""]);
+    const waiting = openRedlock([clients[name]?.(proxy.url) ?? ""], { nodeTimeout: 100, clock: hasty });
+    await (await waiting.acquire("r")).release();
+    proxy.swallowsNew = true;
+    const heard: string[] = [];
+    await waiting.subscribe("hints", (message) => heard.push(message));
+    proxy.swallowsNew = false;
+    await expect
+      .poll(
+        async () => {
+          await server?.call("PUBLISH", "hints", "heard");
+          return heard;
+        },
+        { timeout: 8_000 },
+      )
+      .toContain("heard");
+    await holding.close();
+  });
+});
+
+describe.each(Object.keys(clients))(
+  "a connection for messages that is dead without having been closed (%s)",
+  (name) => {
+    it("is replaced while somebody waits", async () => {
+      const [server] = await startNodes(1);
+      const proxy = await startSwallower(server?.path ?? "");
+      const holding = openRedlock([server?.path ?? ""]);
+      const waiting = openRedlock([clients[name]?.(proxy.url) ?? ""], { nodeTimeout: 1_000, clock: hasty });
+      const handOver = async (meanwhile: () => Promise<void>): Promise<void> => {
+        const lock = await holding.acquire("r", { ttl: 60_000 });
+        const next = waiting.acquire("r", { timeout: 30_000 });
+        next.catch(() => undefined);
+        await expect.poll(() => server?.call("ZCARD", "{r}:waiters")).toBe(1);
+        await meanwhile();
+        await lock.release();
+        await (await next).release();
+      };
+      await handOver(async () => {
+        await expect.poll(() => proxy.subscriberCount()).toBe(1);
+        proxy.silenceSubscribers();
+        await expect.poll(() => proxy.subscriberCount(), { timeout: 8_000 }).toBe(1);
+      });
+      await handOver(() => Promise.resolve());
+    });
+  },
+  it("is asked for a sign of life while somebody waits, and only then", async () => {
+    const [server] = await startNodes(1);
+    const redlock = openRedlock([clients[name]?.(server?.url ?? "") ?? ""], { nodeTimeout: 1_000, clock: hasty });
+    const pings = async (): Promise<number> =>
+      Number(/cmdstat_ping:calls=(\d+)/.exec(String(await server?.call("INFO", "commandstats")))?.[1] ?? 0);
+    const lock = await openRedlock([server?.path ?? ""]).acquire("r", { ttl: 60_000 });
+    const cancelling = new AbortController();
+    const waiting = errorOf(redlock.acquire("r", { timeout: 60_000, signal: cancelling.signal }));
+    await expect.poll(pings, { timeout: 8_000 }).toBeGreaterThan(1);
+    cancelling.abort();
+    await waiting;
+    await delay(1_000);
+    const before = await pings();
+    await delay(1_000);
+    expect(await pings()).toBe(before);
+    await lock.release();
   });
 });

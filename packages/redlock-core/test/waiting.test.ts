@@ -1,8 +1,17 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type RedisServer, spawnChild, startProxy, startRedisNodes } from "@x/test-support";
+import { createClient } from "redis";
+import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { LockHeldError, QuorumUnreachableError, type RedlockEvents, systemClock } from "../src/index.ts";
+import {
+  LockHeldError,
+  type NodeSource,
+  QuorumUnreachableError,
+  type RedlockEvents,
+  systemClock,
+} from "../src/index.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+import { startSwallower } from "./support/swallower.ts";
 
 /** Commands that clients sent to the server, without those that scripts call. */
 async function requests(server: RedisServer): Promise<number> {
@@ -360,5 +369,44 @@ describe("a waiter", () => {
     await server?.call("SET", "foreign", holder);
     proxy.delay(10_000, "down");
     expect(await told).toBeInstanceOf(LockHeldError);
+  });
+
+  it.each([
+    ["ioredis", (url: string) => url],
+    ["node-redis", (url: string) => createClient({ url })],
+    ["node-redis 5", (url: string) => createClient5({ url }) as NodeSource],
+  ])("subscribes again some time after its SUBSCRIBE was cut off (%s)", async (_name, sourceOf) => {
+    const [server] = await startNodes(1);
+    const proxy = await startSwallower(server?.path ?? "");
+    let aheadMs = 0;
+    const clock = { ...systemClock, monotonicMs: (): number => systemClock.monotonicMs() + aheadMs };
+    const redlock = openRedlock([sourceOf(proxy.url)], { clock });
+    const lock = await openRedlock([server as RedisServer]).acquire("cut off", { ttl: 60_000 });
+    proxy.cutNextSubscribe();
+    await errorOf(redlock.acquire("cut off", { timeout: 300 }));
+    aheadMs += 10_000;
+    const next = redlock.acquire("cut off", { timeout: 20_000 });
+    await expect.poll(() => proxy.subscriberCount()).toBe(1);
+    await lock.release();
+    await (await next).release();
+  });
+
+  it("asks a node that refuses its subscription again some time later, not at every attempt", async () => {
+    const [server] = await startNodes(1);
+    let aheadMs = 0;
+    const clock = { ...systemClock, monotonicMs: (): number => systemClock.monotonicMs() + aheadMs };
+    const [redlock, other] = [openRedlock([server as RedisServer], { clock }), openRedlock([server as RedisServer])];
+    const asked = async (): Promise<string | undefined> =>
+      /cmdstat_subscribe:.*rejected_calls=(\d+)/.exec(String(await server?.call("INFO", "commandstats")))?.[1];
+    await server?.call("ACL", "SETUSER", "default", "resetchannels");
+    const lock = await other.acquire("refused", { ttl: 60_000 });
+    for (let round = 0; round < 5; round += 1) await errorOf(redlock.acquire("refused", { timeout: 100 }));
+    expect(await asked()).toBe("1");
+    await server?.call("ACL", "SETUSER", "default", "allchannels");
+    aheadMs += 10_000;
+    const next = redlock.acquire("refused", { timeout: 20_000 });
+    await expect.poll(() => server?.call("PUBSUB", "CHANNELS", "x:redlock:*")).toHaveLength(1);
+    await lock.release();
+    await (await next).release();
   });
 });

@@ -74,7 +74,7 @@ export class SharedEngine {
       },
       { count: clients.length, isCluster },
     );
-    const nodes = toNodes(clients, { nodeTimeoutMs: options.nodeTimeout });
+    const nodes = toNodes(clients, { nodeTimeoutMs: options.nodeTimeout, clock: systemClock });
     this.clients = clients;
     this.closed = this.#closing.signal;
     this.#settings = settings;

@@ -1,5 +1,6 @@
 /** What may be passed as a node, and which adapter it gets. */
 import type { LockNode } from "../node.ts";
+import type { NodeSettings } from "./connection.ts";
 import { type IoredisClient, type IoredisConnectOptions, IoredisNode } from "./ioredis.ts";
 import { type NodeRedisClient, NodeRedisNode } from "./node-redis.ts";
 
@@ -8,10 +9,6 @@ export type NodeSource = IoredisClient | NodeRedisClient | string | IoredisConne
 
 /** One of them tells ioredis options from other objects. */
 const CONNECT_OPTIONS = ["host", "port", "path", "sentinels"] as const;
-
-export interface NodeSettings {
-  readonly nodeTimeoutMs: number;
-}
 
 /** One node per source. Throws `TypeError` for what is not one, and leaves no connection open then. */
 export function toNodes(sources: readonly NodeSource[], settings: NodeSettings): readonly LockNode[] {
@@ -30,7 +27,7 @@ export function toNode(source: NodeSource, settings: NodeSettings): LockNode {
   if (typeof source !== "object" || source === null) throw refusal(String(source));
   if (isLockNode(source)) return source;
   if (isIoredis(source)) return IoredisNode.of(source, settings);
-  if (isNodeRedis(source)) return NodeRedisNode.of(source);
+  if (isNodeRedis(source)) return NodeRedisNode.of(source, settings);
   if (isConnectOptions(source)) return IoredisNode.connect(source, settings);
   throw refusal(describe(source));
 }

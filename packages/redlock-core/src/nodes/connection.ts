@@ -1,5 +1,15 @@
 /** What the adapters share: the state of a node with its listeners, and which scripts a connection has been told. */
+import type { Clock } from "../clock.ts";
 import type { NodeScript, NodeState } from "../node.ts";
+
+export interface NodeSettings {
+  readonly nodeTimeoutMs: number;
+  readonly clock: Clock;
+}
+
+/** Why a connection is replaced that is open and says nothing. */
+export const NO_HANDSHAKE = "no answer to the handshake";
+export const NO_ANSWER = "no answer for too long";
 
 export class StateTeller {
   #state: NodeState = "connecting";

@@ -11,8 +11,14 @@
  */
 import { type LockNode, type NodeScript, type NodeState, notConnected } from "../node.ts";
 import { deadConnectionMs } from "../validity.ts";
-import type { NodeSettings } from "./connect.ts";
-import { LoadedScripts, reconnectDelayMs, StateTeller } from "./connection.ts";
+import {
+  LoadedScripts,
+  NO_ANSWER,
+  NO_HANDSHAKE,
+  type NodeSettings,
+  reconnectDelayMs,
+  StateTeller,
+} from "./connection.ts";
 import { connectOptionsOf, isDatabase } from "./url.ts";
 
 /** The part of ioredis that is used; both major versions have it. */
@@ -39,13 +45,14 @@ export interface IoredisConnectOptions {
 
 interface Connection {
   readonly status: string;
-  readonly stream?: { unref?: () => void; destroy?: (error: Error) => void };
+  readonly stream?: { readonly bytesRead?: number; unref?: () => void; destroy?: (error: Error) => void };
   readonly reconnectTimeout?: { unref?: () => void } | null;
   on(event: string, listener: (...args: never[]) => void): unknown;
   evalsha(sha1: string, keyCount: number, ...args: string[]): Promise<unknown>;
   script(command: "LOAD", source: string): Promise<unknown>;
   subscribe(channel: string): Promise<unknown>;
   unsubscribe(channel: string): Promise<unknown>;
+  ping(): Promise<unknown>;
   disconnect(): void;
   nodes?(role: "master"): readonly Connection[];
 }
@@ -67,19 +74,24 @@ export class IoredisNode implements LockNode {
   readonly isCluster: boolean;
   readonly #teller = new StateTeller();
   readonly #scripts = new LoadedScripts();
+  readonly #settings: NodeSettings;
   readonly #opener: Promise<Opener>;
   readonly #channels = new Map<string, Channel>();
   #connection: Connection | undefined;
   #subscriber: Promise<Connection> | undefined;
+  #openedSubscriber: Connection | undefined;
+  #isCheckingMessages = false;
   #isClosed = false;
 
   private constructor(
     facts: { readonly name: string; readonly keyPrefix: string; readonly isCluster: boolean },
     opener: Promise<Opener>,
+    settings: NodeSettings,
   ) {
     this.name = facts.name;
     this.keyPrefix = facts.keyPrefix;
     this.isCluster = facts.isCluster;
+    this.#settings = settings;
     this.#opener = opener;
     opener
       .then((open) => {
@@ -108,6 +120,7 @@ export class IoredisNode implements LockNode {
     return new IoredisNode(
       { name: isCluster ? "cluster" : nameOf(options), keyPrefix, isCluster },
       Promise.resolve(opener),
+      settings,
     );
   }
 
@@ -125,7 +138,7 @@ export class IoredisNode implements LockNode {
         throw new Error(`a URL or options need ioredis: install it, or pass a client (${reason})`, { cause });
       },
     );
-    return new IoredisNode({ name: nameOf(options), keyPrefix, isCluster: false }, opener);
+    return new IoredisNode({ name: nameOf(options), keyPrefix, isCluster: false }, opener, settings);
   }
 
   get state(): NodeState {
@@ -156,7 +169,7 @@ export class IoredisNode implements LockNode {
 
   /** The other end may never confirm an orderly end. Of a Cluster, ioredis watches each connection by itself. */
   reconnect(): void {
-    if (!this.isCluster) this.#connection?.stream?.destroy?.(new Error("no answer for too long"));
+    if (!this.isCluster) this.#connection?.stream?.destroy?.(new Error(NO_ANSWER));
   }
 
   async subscribe(channel: string, listener: (message: string) => void): Promise<() => void> {
@@ -180,6 +193,24 @@ export class IoredisNode implements LockNode {
       this.#channels.delete(channel);
       if (!this.#isClosed) connection.unsubscribe(channel).catch(() => undefined);
     };
+  }
+
+  /** Of a Cluster, ioredis chooses by itself which connection a PING takes. */
+  checkMessages(): void {
+    const subscriber = this.#openedSubscriber;
+    if (this.isCluster || this.#isCheckingMessages || subscriber?.status !== "ready") return;
+    const { clock, nodeTimeoutMs } = this.#settings;
+    const { stream } = subscriber;
+    this.#isCheckingMessages = true;
+    const cancel = clock.schedule(deadConnectionMs(nodeTimeoutMs), () => {
+      this.#isCheckingMessages = false;
+      stream?.destroy?.(new Error(NO_ANSWER));
+    });
+    const answered = (): void => {
+      this.#isCheckingMessages = false;
+      cancel();
+    };
+    subscriber.ping().then(answered, answered);
   }
 
   onStateChange(listener: () => void): () => void {
@@ -207,6 +238,8 @@ export class IoredisNode implements LockNode {
       selectError = undefined;
     });
     connection.on("error", (error: CommandError) => {
+      // What was under way when the connection closed fails after the error that closed it.
+      if (!this.isCluster && connection.status === "reconnecting") return;
       this.#teller.noteError(error);
       if (error.command?.name === "select") selectError = error;
     });
@@ -223,6 +256,7 @@ export class IoredisNode implements LockNode {
     connection.on("close", isDown);
     connection.on("end", isDown);
     letProcessEnd(connection);
+    boundHandshake(connection, this.#settings);
   }
 
   async #openSubscriber(): Promise<Connection> {
@@ -234,6 +268,8 @@ export class IoredisNode implements LockNode {
       for (const listener of this.#channels.get(channel)?.listeners ?? []) listener(message);
     });
     letProcessEnd(connection);
+    boundHandshake(connection, this.#settings);
+    this.#openedSubscriber = connection;
     return connection;
   }
 }
@@ -245,6 +281,30 @@ export class IoredisNode implements LockNode {
 function letProcessEnd(connection: Connection): void {
   connection.on("connect", () => connection.stream?.unref?.());
   connection.on("reconnecting", () => connection.reconnectTimeout?.unref?.());
+}
+
+/**
+ * What ioredis does not: its `connectTimeout` ends with the TCP connection, before the handshake (HELLO, AUTH, SELECT, INFO). A server
+ * that answers and is not ready, because it loads its data, is waited for. Nothing to see of a Cluster, whose connections have a
+ * `socketTimeout` instead.
+ */
+function boundHandshake(connection: Connection, { clock, nodeTimeoutMs }: NodeSettings): void {
+  let cancel = (): void => undefined;
+  const watch = (): void => {
+    const { stream } = connection;
+    const before = stream?.bytesRead;
+    cancel = clock.schedule(deadConnectionMs(nodeTimeoutMs), () => {
+      if (stream?.bytesRead === before) stream?.destroy?.(new Error(NO_HANDSHAKE));
+      else watch();
+    });
+  };
+  const settled = (): void => cancel();
+  connection.on("connect", () => {
+    cancel();
+    watch();
+  });
+  connection.on("ready", settled);
+  connection.on("close", settled);
 }
 
 function overridesFor(purpose: Purpose, settings: NodeSettings, isCluster = false): object {

@@ -7,7 +7,15 @@
  * node-redis are not supported; ioredis' are.
  */
 import { type LockNode, type NodeScript, type NodeState, notConnected } from "../node.ts";
-import { LoadedScripts, reconnectDelayMs, StateTeller } from "./connection.ts";
+import { deadConnectionMs } from "../validity.ts";
+import {
+  LoadedScripts,
+  NO_ANSWER,
+  NO_HANDSHAKE,
+  type NodeSettings,
+  reconnectDelayMs,
+  StateTeller,
+} from "./connection.ts";
 
 /** The part of node-redis that is used. */
 export interface NodeRedisClient {
@@ -33,42 +41,149 @@ interface Connection {
   destroy(): void;
 }
 
+/** Who hears of a connection and of those that replace it; of one at a time. */
+interface ConnectionListener {
+  onReady(): void;
+  onDown(): void;
+  onError(error: unknown): void;
+}
+
+/**
+ * A connection, and after it the next one: node-redis waits without end for the answer to its handshake (HELLO, AUTH, SELECT) or to a
+ * PING. The next one is a new client: the old one may still be about to connect, and would do it beside a second `connect()`.
+ */
+class LastingConnection {
+  readonly #open: () => Connection;
+  readonly #settings: NodeSettings;
+  readonly #listener: ConnectionListener;
+  #current: Connection;
+  #cancelDeadline: (() => void) | undefined;
+  #isClosed = false;
+
+  constructor(open: () => Connection, settings: NodeSettings, listener: ConnectionListener) {
+    this.#open = open;
+    this.#settings = settings;
+    this.#listener = listener;
+    this.#current = this.#start();
+  }
+
+  get current(): Connection {
+    return this.#current;
+  }
+
+  replace(why: string): void {
+    if (this.#isClosed) return;
+    this.#relax();
+    const dead = this.#current;
+    this.#current = this.#start();
+    destroy(dead);
+    this.#listener.onError(new Error(why));
+    this.#listener.onDown();
+  }
+
+  /** Asks for a sign of life, without which the connection is replaced. */
+  check(): void {
+    const connection = this.#current;
+    if (!connection.isReady || this.#cancelDeadline !== undefined) return;
+    this.#expectAnswer(NO_ANSWER);
+    const answered = (): void => {
+      if (connection === this.#current) this.#relax();
+    };
+    connection.sendCommand(["PING"]).then(answered, answered);
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#relax();
+    destroy(this.#current);
+  }
+
+  #start(): Connection {
+    const connection = this.#open();
+    const on = (event: string, listener: (argument: unknown) => void): void => {
+      connection.on(event, (argument) => {
+        if (connection === this.#current && !this.#isClosed) listener(argument);
+      });
+    };
+    on("connect", () => {
+      connection.unref();
+      this.#expectAnswer(NO_HANDSHAKE);
+    });
+    on("ready", () => {
+      this.#relax();
+      this.#listener.onReady();
+    });
+    on("error", (error) => {
+      this.#listener.onError(error);
+      if (!connection.isReady) this.#wentDown();
+    });
+    on("reconnecting", () => this.#wentDown());
+    on("end", () => this.#wentDown());
+    connection.connect().catch((error: unknown) => {
+      if (connection === this.#current) this.#listener.onError(error);
+    });
+    return connection;
+  }
+
+  #wentDown(): void {
+    this.#relax();
+    this.#listener.onDown();
+  }
+
+  #expectAnswer(otherwise: string): void {
+    this.#relax();
+    const { clock, nodeTimeoutMs } = this.#settings;
+    this.#cancelDeadline = clock.schedule(deadConnectionMs(nodeTimeoutMs), () => this.replace(otherwise));
+  }
+
+  #relax(): void {
+    this.#cancelDeadline?.();
+    this.#cancelDeadline = undefined;
+  }
+}
+
+interface Subscription {
+  readonly channel: string;
+  readonly listener: (message: string) => void;
+  readonly confirmed: () => void;
+  readonly refused: (error: unknown) => void;
+  /** Which connection has confirmed it, the last time. */
+  on: Connection | undefined;
+}
+
 export class NodeRedisNode implements LockNode {
   readonly name: string;
   readonly keyPrefix: string;
   readonly #teller = new StateTeller();
   readonly #scripts = new LoadedScripts();
+  readonly #settings: NodeSettings;
   readonly #open: (forMessages: boolean) => Connection;
-  readonly #connection: Connection;
-  #subscriber: Promise<Connection> | undefined;
-  #openedSubscriber: Connection | undefined;
+  readonly #requests: LastingConnection;
+  readonly #subscriptions = new Set<Subscription>();
+  #messages: LastingConnection | undefined;
   #isClosed = false;
 
   private constructor(
     facts: { readonly name: string; readonly keyPrefix: string },
     open: (forMessages: boolean) => Connection,
+    settings: NodeSettings,
   ) {
     this.name = facts.name;
     this.keyPrefix = facts.keyPrefix;
     this.#open = open;
-    const connection = open(false);
-    this.#connection = connection;
-    connection.on("error", (error) => {
-      this.#teller.noteError(error);
-      if (!connection.isReady) this.#teller.become("down");
+    this.#settings = settings;
+    this.#requests = new LastingConnection(() => open(false), settings, {
+      onReady: () => {
+        this.#scripts.forget();
+        this.#teller.become("ready");
+      },
+      onDown: () => this.#teller.become("down"),
+      onError: (error) => this.#teller.noteError(error),
     });
-    connection.on("ready", () => {
-      connection.unref();
-      this.#scripts.forget();
-      if (!this.#isClosed) this.#teller.become("ready");
-    });
-    connection.on("reconnecting", () => this.#teller.become("down"));
-    connection.on("end", () => this.#teller.become("down"));
-    connection.connect().catch((error: unknown) => this.#teller.noteError(error));
   }
 
   /** Duplicates the caller's client, which is neither used nor closed. */
-  static of(client: NodeRedisClient): NodeRedisNode {
+  static of(client: NodeRedisClient, settings: NodeSettings): NodeRedisNode {
     if (!("isOpen" in client))
       throw new TypeError("node must not be a node-redis Cluster: use ioredis' Cluster, or a LockNode");
     if ("getMasterNode" in client)
@@ -90,6 +205,7 @@ export class NodeRedisNode implements LockNode {
           },
           commandOptions: {},
         }),
+      settings,
     );
   }
 
@@ -103,11 +219,12 @@ export class NodeRedisNode implements LockNode {
 
   async eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
     if (this.#teller.state !== "ready") throw notConnected(this);
+    const connection = this.#requests.current;
     if (this.#scripts.needsLoading(script)) {
-      this.#connection.sendCommand(["SCRIPT", "LOAD", script.source]).catch(() => this.#scripts.forget());
+      connection.sendCommand(["SCRIPT", "LOAD", script.source]).catch(() => this.#scripts.forget());
     }
     try {
-      return await this.#connection.sendCommand(["EVALSHA", script.sha1, String(keys.length), ...keys, ...args]);
+      return await connection.sendCommand(["EVALSHA", script.sha1, String(keys.length), ...keys, ...args]);
     } catch (error) {
       this.#scripts.forgetIfMissing(error);
       throw error;
@@ -115,18 +232,25 @@ export class NodeRedisNode implements LockNode {
   }
 
   async subscribe(channel: string, listener: (message: string) => void): Promise<() => void> {
-    this.#subscriber ??= this.#openSubscriber();
-    const connection = await this.#subscriber;
-    await connection.subscribe(channel, listener);
+    if (this.#isClosed) throw new Error(`${this.name}: closed`);
+    const messages = (this.#messages ??= this.#openMessages());
+    const subscription = await new Promise<Subscription>((resolve, reject) => {
+      const asked = { channel, listener, confirmed: () => resolve(asked), refused: reject, on: undefined };
+      this.#subscriptions.add(asked);
+      if (messages.current.isReady) void this.#ask(messages, asked);
+    });
     return () => {
-      if (!this.#isClosed) connection.unsubscribe(channel, listener).catch(() => undefined);
+      this.#subscriptions.delete(subscription);
+      if (!this.#isClosed) messages.current.unsubscribe(channel, listener).catch(() => undefined);
     };
   }
 
   reconnect(): void {
-    if (this.#isClosed) return;
-    destroy(this.#connection);
-    this.#connection.connect().catch((error: unknown) => this.#teller.noteError(error));
+    this.#requests.replace(NO_ANSWER);
+  }
+
+  checkMessages(): void {
+    this.#messages?.check();
   }
 
   onStateChange(listener: () => void): () => void {
@@ -135,19 +259,41 @@ export class NodeRedisNode implements LockNode {
 
   close(): Promise<void> {
     this.#isClosed = true;
-    destroy(this.#connection);
-    if (this.#openedSubscriber !== undefined) destroy(this.#openedSubscriber);
+    this.#requests.close();
+    this.#messages?.close();
+    for (const { refused } of this.#subscriptions) refused(new Error(`${this.name}: closed`));
     this.#teller.become("down");
     return Promise.resolve();
   }
 
-  async #openSubscriber(): Promise<Connection> {
-    const connection = this.#open(true);
-    this.#openedSubscriber = connection;
-    connection.on("error", () => undefined);
-    connection.on("ready", () => connection.unref());
-    await connection.connect();
-    return connection;
+  #openMessages(): LastingConnection {
+    const messages = new LastingConnection(() => this.#open(true), this.#settings, {
+      onReady: () => {
+        // A client takes along, when it reconnects, what was confirmed.
+        for (const subscription of this.#subscriptions) {
+          if (subscription.on !== messages.current) void this.#ask(messages, subscription);
+        }
+      },
+      onDown: () => undefined,
+      onError: () => undefined,
+    });
+    return messages;
+  }
+
+  /** What the end of the connection leaves without an answer is asked for again when there is one. Never rejects. */
+  async #ask(messages: LastingConnection, subscription: Subscription): Promise<void> {
+    const connection = messages.current;
+    const { channel, listener } = subscription;
+    try {
+      await connection.subscribe(channel, listener);
+      subscription.on = connection;
+      subscription.confirmed();
+      if (!this.#subscriptions.has(subscription)) await connection.unsubscribe(channel, listener);
+    } catch (error) {
+      if (subscription.on !== undefined || connection !== messages.current || !connection.isReady) return;
+      this.#subscriptions.delete(subscription);
+      subscription.refused(error);
+    }
   }
 }
 
