@@ -99,7 +99,7 @@ function isOrdered(a: ModelJob, b: ModelJob, key: string): boolean {
 /** Of those that wait in the queue itself, whoever has its keys, was put in front and may run comes first. */
 function checkFront(model: LaneModel, job: ModelJob, { places, holders }: Snapshot): void {
   const hasKeys = ({ id, keys }: ModelJob): boolean => keys.every((key) => holders.get(key) === id);
-  const mayRun = ({ keys }: ModelJob): boolean => !keys.some((key) => isStopped(model.key(key).stop));
+  const mayRun = ({ keys }: ModelJob): boolean => keys.every((key) => model.key(key).stop === undefined);
   if (places.get(job.id) !== "wait" || model.front.has(job.id) || hasKeys(job)) return;
   const passed = [...model.front].find((id) => {
     const other = model.job(id);
