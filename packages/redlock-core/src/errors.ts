@@ -83,7 +83,9 @@ export type LossReason =
   | "forced"
   /** The option `maxHold` ended it. */
   | "max-hold"
-  /** The handle was released, or its `Redlock` closed. */
+  /** The `Redlock` was closed, which released it. */
+  | "closed"
+  /** The handle was released. */
   | "released";
 
 type LossFacts =

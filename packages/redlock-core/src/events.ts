@@ -36,7 +36,7 @@ export interface RedlockEvents {
     readonly ms: number;
     readonly remainingMs: number;
   };
-  /** A lock was released by its holder. `confirmed`: a quorum says that it was held until then. */
+  /** A lock was released, by its holder or by `close()`. `confirmed`: a quorum says that it was held until then. */
   release: {
     readonly resources: readonly string[];
     readonly fencingToken: number;

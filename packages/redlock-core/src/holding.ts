@@ -20,7 +20,9 @@ type State =
   | {
       readonly kind: "released";
       readonly confirmed: Promise<boolean>;
-      readonly lostBefore?: LockLostError | undefined;
+      /** What the signal says: lost before the release, or released by `Redlock.close()`. */
+      readonly loss?: LockLostError | undefined;
+      readonly reason: "released" | "closed";
     };
 
 const MAX_MANUAL_TRIES = 3;
@@ -88,8 +90,7 @@ export class Holding implements LockKeeper, LocalHolder {
   }
 
   get lossReason(): LossReason | undefined {
-    if (this.#state.kind === "lost") return this.#state.reason;
-    return this.#state.kind === "released" ? "released" : undefined;
+    return this.#state.kind === "held" ? undefined : this.#state.reason;
   }
 
   remaining(): number {
@@ -133,15 +134,15 @@ export class Holding implements LockKeeper, LocalHolder {
   release(): Promise<boolean> {
     if (this.#state.kind === "released") return this.#state.confirmed;
     const wasHeld = this.remaining() > 0;
-    const heldMs = this.#heldMs();
-    const confirmed = this.#releaseKeys().then((isDeleted) => {
-      const isConfirmed = wasHeld && isDeleted;
-      this.#tellRelease(isConfirmed, heldMs);
-      return isConfirmed;
-    });
-    const lostBefore = this.#loss;
-    this.#state = { kind: "released", confirmed, lostBefore };
-    if (lostBefore === undefined) this.#forget();
+    return this.#release(wasHeld, { reason: "released", loss: this.#loss });
+  }
+
+  /** Releases it for `Redlock.close()`. What the holder does at once, when its signal aborts, comes before the release is sent. */
+  close(): Promise<boolean> {
+    if (this.remaining() <= 0) return this.release();
+    const error = this.lostError("closed");
+    const confirmed = this.#release(true, { reason: "closed", loss: error });
+    this.#controller?.abort(error);
     return confirmed;
   }
 
@@ -162,7 +163,7 @@ export class Holding implements LockKeeper, LocalHolder {
       });
       perform((isDeleted) => answer.settle(isDeleted));
     });
-    this.#state = { kind: "released", confirmed };
+    this.#state = { kind: "released", confirmed, reason: "released" };
     return confirmed;
   }
 
@@ -186,6 +187,7 @@ export class Holding implements LockKeeper, LocalHolder {
 
   lostError(reason: LossReason): LockLostError {
     if (this.#state.kind === "lost") return this.#state.error;
+    if (this.#state.kind === "released" && this.#state.reason === "closed" && this.#state.loss) return this.#state.loss;
     const { resources } = this;
     const { fencingToken } = this.#grant;
     return new LockLostError({ resources, fencingToken, reason, heldMs: this.#heldMs() });
@@ -193,7 +195,23 @@ export class Holding implements LockKeeper, LocalHolder {
 
   get #loss(): LockLostError | undefined {
     if (this.#state.kind === "lost") return this.#state.error;
-    return this.#state.kind === "released" ? this.#state.lostBefore : undefined;
+    return this.#state.kind === "released" ? this.#state.loss : undefined;
+  }
+
+  #release(
+    wasHeld: boolean,
+    end: { readonly reason: "released" | "closed"; readonly loss: LockLostError | undefined },
+  ): Promise<boolean> {
+    const heldMs = this.#heldMs();
+    const confirmed = this.#releaseKeys().then((isDeleted) => {
+      const isConfirmed = wasHeld && isDeleted;
+      this.#tellRelease(isConfirmed, heldMs);
+      return isConfirmed;
+    });
+    const wasLost = this.#state.kind === "lost";
+    this.#state = { kind: "released", confirmed, ...end };
+    if (!wasLost) this.#forget();
+    return confirmed;
   }
 
   async #extendOnce(ttlMs: number, timeoutMs: number): Promise<ExtendResult> {

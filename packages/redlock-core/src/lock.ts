@@ -48,8 +48,8 @@ export class Lock implements AsyncDisposable {
   }
 
   /**
-   * Aborts with a `LockLostError` when the lock is lost, at the latest when its validity ends. It does not abort when the
-   * holder releases it. Timers that were due before a freeze run before the abort: check `isHeld()` before a side effect.
+   * Aborts with a `LockLostError` when the lock is lost, at the latest when its validity ends, or when its `Redlock` is closed. It
+   * does not abort when the holder releases it. Timers that were due before a freeze run before the abort: check `isHeld()` before a side effect.
    */
   get signal(): AbortSignal {
     return this.#keeper.signal;

@@ -335,8 +335,9 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Releases every lock that is still held (except one that was left, see `Lock.leave`), ends every wait with `RedlockClosedError`, and
-   * closes the own connections. Idempotent.
+   * Releases every lock that is still held (except one that was left, see `Lock.leave`), and aborts its `signal` before, with a
+   * `LockLostError` whose `reason` is `closed`; ends every wait with `RedlockClosedError`, and closes the own connections.
+   * Idempotent.
    */
   close(): Promise<void> {
     this.#closed ??= this.#close();
@@ -350,7 +351,7 @@ export class Redlock implements AsyncDisposable {
   async #close(): Promise<void> {
     this.#closing.abort();
     const held = this.#renewal.holdings.filter((holding) => !holding.isLeft);
-    await Promise.all(held.map((holding) => holding.release()));
+    await Promise.all(held.map((holding) => holding.close()));
     await this.#untilCallsEnd();
     await this.#untilAnswered();
     this.#renewal.close();

@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import type { RedisServer } from "@x/test-support";
 import { startRedisNodes } from "@x/test-support";
@@ -284,6 +285,29 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect((await other.tryAcquire("closing"))?.isHeld()).toBe(true);
     await foreign.release();
     await expect.poll(async () => (await other.tryAcquire("theirs"))?.isHeld()).toBe(true);
+  });
+
+  it("tells the holders of its locks when it is closed, before somebody else can have them", async () => {
+    const [closing, other] = [openRedlock(servers), openRedlock(servers)];
+    const using = closing.using("used", async ({ signal }) => {
+      await once(signal, "abort");
+      return signal.reason as unknown;
+    });
+    const held = await closing.acquire("held");
+    const left = await closing.acquire("left alone", { ttl: 5_000 });
+    const signals = [held.signal, left.signal];
+    left.leave();
+    const wasTold = other.acquire("held").then(() => signals[0]?.aborted);
+    await delay(50);
+    await closing.close();
+    expect(await wasTold).toBe(true);
+    const closed = { code: "LOCK_LOST", reason: "closed" };
+    expect(await using).toMatchObject({ ...closed, resources: ["used"] });
+    expect(held.signal.reason).toMatchObject({ ...closed, resources: ["held"], fencingToken: held.fencingToken });
+    expect(() => held.assertHeld()).toThrow(held.signal.reason as Error);
+    expect(await errorOf(held.extend())).toBe(held.signal.reason);
+    expect(await held.release()).toBe(true);
+    expect([left.isHeld(), signals[1]?.aborted]).toEqual([true, false]);
   });
 
   it("leaves a lock to its lease when that is asked for: neither extended nor released, also when it is closed", async () => {
