@@ -1,4 +1,5 @@
 /** Pure: the checks that options have in common. */
+import type { Redlock } from "@x/redlock-core";
 
 /** Redis Pub/Sub messages and side keys carry it; more belongs into a store of its own. */
 export const LONGEST_TEXT = 4_096;
@@ -71,6 +72,12 @@ export function abortSignal(given: unknown): AbortSignal | undefined {
   if (given !== undefined && !(given instanceof AbortSignal))
     throw new TypeError(`signal must be an AbortSignal, got ${show(given)}`);
   return given;
+}
+
+/** By what is used of it: there may be two copies of redlock-core in one program. */
+export function isRedlock(given: unknown): given is Redlock {
+  const redlock = given as Partial<Redlock> | null | undefined;
+  return typeof redlock?.options?.maxTtl === "number" && typeof redlock.acquire === "function";
 }
 
 export function show(given: unknown): string {

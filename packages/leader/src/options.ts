@@ -1,6 +1,6 @@
 /** Pure: options, defaults, and the relations between them. Resolved once into a frozen, complete object. */
 import type { Redlock } from "@x/redlock-core";
-import { integer, LONGEST_TEXT, optionalFunction, optionalInteger, share, show, text } from "./checks.ts";
+import { integer, isRedlock, LONGEST_TEXT, optionalFunction, optionalInteger, share, show, text } from "./checks.ts";
 import type { Cooldown } from "./cooldown.ts";
 import type { LeaderLogger } from "./diagnostics.ts";
 import { checkKnown, type Known } from "./known.ts";
@@ -144,9 +144,8 @@ export function resolveOptions(given: LeaderElectionOptions, facts: OptionFacts)
   });
 }
 
-/** By what is used of it: there may be two copies of redlock-core in one program. */
 export function checkRedlock(given: Redlock | undefined): void {
-  if (typeof given?.options?.maxTtl === "number" && typeof given.acquire === "function") return;
+  if (isRedlock(given)) return;
   // Not the value: a URL may have a password in it.
   throw new TypeError(`redlock must be a Redlock (of @x/redlock-core), got ${given === null ? "null" : typeof given}`);
 }

@@ -17,11 +17,13 @@ describe("renewal from a worker thread", () => {
     await nodes[Symbol.asyncDispose]();
   });
 
-  function start(id: string, maxBlock?: number, own: Pick<CandidateArgs, "quarantine" | "isStubborn"> = {}): Candidate {
-    const worker =
-      maxBlock === undefined
-        ? {}
-        : { worker: { redlock: new URL("support/thread-redlock.ts", import.meta.url).href, maxBlock } };
+  function start(
+    id: string,
+    maxBlock?: number,
+    own: Pick<CandidateArgs, "quarantine" | "isStubborn"> = {},
+    redlock = new URL("support/thread-redlock.ts", import.meta.url).href,
+  ): Candidate {
+    const worker = maxBlock === undefined ? {} : { worker: { redlock, maxBlock } };
     const threads = new URL("support/threads.mjs", import.meta.url).href;
     const candidate = new Candidate(
       { paths: nodes.paths, name: "jobs", id, maxTtl: MAX_TTL, ...LEASE, ...worker, ...own },
@@ -139,6 +141,22 @@ describe("renewal from a worker thread", () => {
     expect(String(errors[0])).toMatch(/no-such-module|unknown file extension/i);
     await election.stop();
     await expect(waiting).rejects.toMatchObject({ code: "ELECTION_STOPPED" });
+  });
+
+  it.each([
+    ["export default () => ({ acquire() {} })", "whose default export made an object"],
+    ["export default async () => undefined", "whose default export made undefined"],
+    ["export default () => 'redis://:secret@a'", "whose default export made a string"],
+    ["export default {}", "whose default export is an object"],
+    ["export const redlock = 1", "whose default export is undefined"],
+    ["throw new RangeError('no nodes')", "which failed: no nodes"],
+    ["export default () => Promise.reject('no nodes')", "which failed: no nodes"],
+  ])("says of a module that is %j what is wrong with it", async (source, wrong) => {
+    const url = `data:text/javascript,${encodeURIComponent(source)}`;
+    const rule = "renewal.worker.redlock must be the URL of a module whose default export makes a Redlock";
+    const message = `${rule} (of @x/redlock-core), got "${url}", ${wrong}`;
+    const a = start("a", 60_000, {}, url);
+    expect(await a.next("error")).toMatchObject({ message, lastError: message });
   });
 
   it("shares a reading of the clocks that is never later than the one it was given", () => {

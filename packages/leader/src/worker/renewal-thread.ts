@@ -3,10 +3,11 @@
  * `maxBlock`, so that a process which hangs for ever does not lead for ever. Runs as the entry of a worker thread.
  */
 import { parentPort, workerData } from "node:worker_threads";
-import { type Lock, LockHeldError, LockLostError, type Redlock, systemClock } from "@x/redlock-core";
+import { type Lock, LockHeldError, LockLostError, systemClock } from "@x/redlock-core";
 import type { Reading } from "../deadline.ts";
 import { readingsOf } from "../readings.ts";
 import { failureOf } from "./failure.ts";
+import { loadRedlock } from "./load.ts";
 import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
 
 const data = workerData as ThreadData;
@@ -14,8 +15,7 @@ const shared = new SharedState(data.memory);
 const readings = readingsOf(systemClock, undefined);
 const tell = (report: Report): void => parentPort?.postMessage(report);
 
-const module = (await import(data.redlock)) as { default: () => Redlock | Promise<Redlock> };
-const redlock = await module.default();
+const redlock = await loadRedlock(data.redlock);
 
 interface Acquisition {
   readonly id: number;

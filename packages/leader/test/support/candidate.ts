@@ -21,7 +21,11 @@ const election = new LeaderElection(redlock, {
   ...(args.worker === undefined ? {} : { renewal: { worker: args.worker } }),
 });
 let current: LeaderTerm | undefined;
-election.on("error", (error) => process.stderr.write(`${String(error)}\n`));
+election.on("error", (error) => {
+  process.stderr.write(`${String(error)}\n`);
+  const { message } = error as Error;
+  tell({ type: "error", message, lastError: election.health().lastError?.message });
+});
 election.on("elected", (term) => tell({ type: "elected", term: term.term, at: Date.now() }));
 election.on("renewFailed", ({ error }) => {
   const { code } = error as { code?: unknown };

@@ -23,6 +23,8 @@ export type CandidateMessage =
   | { readonly type: "worked"; readonly term: number; readonly at: number }
   | { readonly type: "unblocked"; readonly isCurrent: boolean; readonly at: number }
   | { readonly type: "quarantined"; readonly remaining: number }
+  /** As the event; `lastError`: of `health()`, by its message. */
+  | { readonly type: "error"; readonly message: string; readonly lastError: string | undefined }
   /** `run()` rejected. */
   | { readonly type: "failed"; readonly code: unknown }
   | { readonly type: "done"; readonly at: number };
