@@ -19,6 +19,7 @@ export type FindingCode =
   | "CLIENT_CLOCK"
   | "QUARANTINED"
   | "UNREACHABLE"
+  | "REFUSED"
   | "OLD_VERSION";
 
 export interface Finding {
@@ -49,7 +50,7 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
   });
   const facts = replies.flatMap((reply) => (reply.ok ? [factsOf(engine, reply.node, reply, asked.wallMs)] : []));
   return [
-    ...unreachable(replies),
+    ...unchecked(replies),
     ...sameServer(facts),
     ...facts.flatMap((node) => nodeFindings(engine, node)),
     ...clocks(facts),
@@ -75,14 +76,32 @@ function factsOf(engine: Engine, node: string, reply: NodeReply & { ok: true }, 
   };
 }
 
-function unreachable(replies: readonly NodeReply[]): readonly Finding[] {
-  const failed = replies.filter((reply) => !reply.ok);
-  if (failed.length === 0) return [];
-  const reasons = failed.map((reply) => `${reply.node}: ${reply.ok ? "" : reply.error.message}`).join("; ");
+/** Nodes that were asked and told nothing. Fewer than a quorum of the others is an error: locks may be refused in the same way. */
+function unchecked(replies: readonly NodeReply[]): readonly Finding[] {
+  const failed = replies.flatMap((reply) => (reply.ok ? [] : [{ node: reply.node, reason: reply.error.message }]));
   const severity = replies.length - failed.length < quorumOf(replies.length) ? "error" : "warning";
+  const finding = (code: FindingCode, what: string, of: typeof failed): readonly Finding[] => {
+    if (of.length === 0) return [];
+    const reasons = of.map(({ node, reason }) => `${node}: ${reason}`).join("; ");
+    return [{ code, severity, nodes: of.map(({ node }) => node), message: `${what}: ${reasons}` }];
+  };
   return [
-    { code: "UNREACHABLE", severity, nodes: failed.map((reply) => reply.node), message: `no answer: ${reasons}` },
+    ...finding(
+      "UNREACHABLE",
+      "no answer",
+      failed.filter(({ reason }) => !isAnswer(reason)),
+    ),
+    ...finding(
+      "REFUSED",
+      "answered with an error",
+      failed.filter(({ reason }) => isAnswer(reason)),
+    ),
   ];
+}
+
+/** By convention an error that Redis answers with begins with a code in capitals (NOPERM, LOADING, ERR), and no other does. */
+function isAnswer(message: string): boolean {
+  return /^[A-Z]+ /.test(message);
 }
 
 function sameServer(facts: readonly Facts[]): readonly Finding[] {

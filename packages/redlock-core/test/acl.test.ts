@@ -1,0 +1,53 @@
+import { readFileSync } from "node:fs";
+import type { RedisServer } from "@x/test-support";
+import { createClient } from "redis";
+import { beforeEach, describe, expect, it } from "vitest";
+import type { NodeSource } from "../src/index.ts";
+import { openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
+
+/** The rights that the README names, word by word. */
+const [, rights = ""] =
+  /ACL SETUSER locks ([^`]*)```/.exec(readFileSync(new URL("../README.md", import.meta.url), "utf8")) ?? [];
+
+describe("a Redis user", () => {
+  let server: RedisServer;
+  let url: string;
+  beforeEach(async () => {
+    [server] = (await startNodes(1, { persistence: true })) as [RedisServer];
+    url = `redis://locks:secret@127.0.0.1:${server.port}`;
+  });
+
+  it.each<[string, (from: string) => NodeSource, boolean]>([
+    ["ioredis", (from) => from, false],
+    ["ioredis, with quarantine", (from) => from, true],
+    ["node-redis", (from) => createClient({ url: from }), false],
+  ])("with the rights of the README can do everything (%s)", async (_name, sourceOf, quarantine) => {
+    expect(rights).toContain("evalsha");
+    await server.call("ACL", "SETUSER", "locks", ...rights.trim().split(/\s+/));
+    const options = { ...shortTtl, keyPrefix: "app:", quarantine, timeout: 20_000 };
+    const [a, b] = [openRedlock([sourceOf(url)], options), openRedlock([sourceOf(url)], options)];
+    const lock = await a.acquire("r", { autoExtend: true });
+    const waiting = b.acquire("r", { autoExtend: true });
+    await expect.poll(() => server.call("ZCARD", "{app:r}:waiters")).toBe(1);
+    expect(await server.call("PUBSUB", "CHANNELS", "x:redlock:*")).toHaveLength(1);
+    await lock.extend();
+    expect(await lock.release()).toBe(true);
+    const next = await waiting;
+    expect(await a.inspect("r")).toMatchObject({ verdict: "held", fencingToken: next.fencingToken });
+    expect(await a.forceRelease("r")).toBe(true);
+    expect(await next.release()).toBe(false);
+    await (await a.acquire(["r", "s"])).release();
+    expect(await a.check()).toEqual([]);
+    const refused = (await server.call("ACL", "LOG")) as unknown[];
+    expect(refused.filter((entry) => !String(entry).includes("client|setinfo"))).toEqual([]);
+  });
+
+  it("that may not do what check() asks for is told so, not that the node is silent", async () => {
+    await server.call("ACL", "SETUSER", "locks", ...rights.trim().split(/\s+/), "-info");
+    const findings = await openRedlock([url], { keyPrefix: "app:" }).check();
+    expect(findings).toMatchObject([{ code: "REFUSED", severity: "error", nodes: [`127.0.0.1:${server.port}`] }]);
+    expect(findings[0]?.message).toMatch(
+      /^answered with an error: 127\.0\.0\.1:\d+: .*(NOPERM|can't run this command)/,
+    );
+  });
+});
