@@ -54,9 +54,9 @@ describe("a worker with a path", () => {
       { name: "job", data: { i: 0, [field]: "a" } },
       { name: "job", data: { i: 1 } },
     ]);
-    const seen: (readonly string[])[] = [];
-    lab.worker(async (_job, _signal, lock) => void seen.push(lock.keys), { key: field });
+    const keysOf = new Map<number, readonly string[]>();
+    lab.worker(async (job, _signal, lock) => void keysOf.set(job.data.i, lock.keys), { key: field });
     await finished(queue, 2);
-    expect(seen.toSorted()).toEqual([[], ["a"]]);
+    expect([keysOf.get(0), keysOf.get(1)]).toEqual([["a"], []]);
   });
 });
