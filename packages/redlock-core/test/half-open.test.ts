@@ -94,12 +94,12 @@ describe.each(Object.keys(clients))("a connection whose handshake is not answere
       return lock !== null;
     };
     for (let round = 0; round < 2; round += 1) {
-      proxy.swallowsNew = true;
+      proxy.silencesNew = true;
       proxy.drop();
       await expect
         .poll(async () => String(await errorOf(redlock.acquire("r", { timeout: 0 }))), { timeout: 8_000 })
         .toContain("no answer to the handshake");
-      proxy.swallowsNew = false;
+      proxy.silencesNew = false;
       await expect.poll(take, { timeout: 8_000 }).toBe(true);
     }
   });
@@ -109,10 +109,10 @@ describe.each(Object.keys(clients))("a connection whose handshake is not answere
     const proxy = await startSwallower(server?.path ?? "");
     const waiting = openRedlock([clients[name]?.(proxy.url) ?? ""], { nodeTimeout: 100, clock: hasty });
     await (await waiting.acquire("r")).release();
-    proxy.swallowsNew = true;
+    proxy.silencesNew = true;
     const heard: string[] = [];
     await waiting.subscribe("hints", (message) => heard.push(message));
-    proxy.swallowsNew = false;
+    proxy.silencesNew = false;
     await expect
       .poll(
         async () => {

@@ -1,4 +1,4 @@
-/** A TCP proxy between a client and a server whose network can be made bad. One fault setting for all its connections. */
+/** A TCP proxy between a client and a server whose network can be made bad, for all its connections or for one of them. */
 import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
 
@@ -8,7 +8,13 @@ export type Direction = "up" | "down";
 /** Where the proxy connects to. */
 export type ProxyTarget = { readonly host: string; readonly port: number } | { readonly path: string };
 
-interface Link {
+/** An open connection through the proxy. */
+export interface ProxyConnection {
+  /** Whether it is kept open while every byte is swallowed, as long as it lasts. */
+  isSilent: boolean;
+}
+
+interface Link extends ProxyConnection {
   readonly client: Socket;
   readonly server: Socket;
   readonly lines: Record<Direction, Line>;
@@ -29,6 +35,8 @@ export async function startProxy(target: ProxyTarget): Promise<FaultyProxy> {
 
 export class FaultyProxy implements AsyncDisposable {
   readonly host = "127.0.0.1";
+  /** Whether connections that are opened from now on are silent. */
+  silencesNew = false;
   readonly #target: ProxyTarget;
   readonly #listener: Server;
   readonly #links = new Set<Link>();
@@ -52,9 +60,13 @@ export class FaultyProxy implements AsyncDisposable {
     return `redis://${this.host}:${this.#port}`;
   }
 
-  /** Open connections. */
   get connectionCount(): number {
     return this.#links.size;
+  }
+
+  /** Those that are open. */
+  get connections(): ReadonlySet<ProxyConnection> {
+    return this.#links;
   }
 
   /** Bytes passed on since the start. */
@@ -80,9 +92,9 @@ export class FaultyProxy implements AsyncDisposable {
     for (const each of both(direction)) this.#swallowed[each] = true;
   }
 
-  /** Resets every open connection; new ones are accepted. Bytes on their way are lost. */
-  drop(): void {
-    for (const link of this.#links) this.#close(link);
+  /** Resets every open connection, or this one; new ones are accepted. Bytes on their way are lost. */
+  drop(connection?: ProxyConnection): void {
+    for (const link of this.#links) if (connection === undefined || link === connection) this.#close(link);
   }
 
   /** Closes new connections at once; open ones stay. */
@@ -115,6 +127,9 @@ export class FaultyProxy implements AsyncDisposable {
     await this.stop();
   }
 
+  /** For subclasses: called with what a client sends, before it goes anywhere. */
+  protected onSent(_bytes: Buffer, _connection: ProxyConnection): void {}
+
   #accept(client: Socket): void {
     if (this.#refusing) {
       client.resetAndDestroy();
@@ -123,10 +138,12 @@ export class FaultyProxy implements AsyncDisposable {
     const target = this.#target;
     const address = "port" in target ? { host: target.host, port: target.port } : { path: target.path };
     const server = connect({ ...address, allowHalfOpen: true });
-    const link: Link = { client, server, lines: { up: emptyLine(), down: emptyLine() } };
+    const lines = { up: emptyLine(), down: emptyLine() };
+    const link: Link = { client, server, lines, isSilent: this.silencesNew };
     this.#links.add(link);
     client.setNoDelay(true);
     server.setNoDelay(true);
+    client.on("data", (bytes: Buffer) => this.onSent(bytes, link));
     this.#pass(link, client, server, "up");
     this.#pass(link, server, client, "down");
     for (const socket of [client, server]) {
@@ -138,14 +155,14 @@ export class FaultyProxy implements AsyncDisposable {
   #pass(link: Link, from: Socket, to: Socket, direction: Direction): void {
     from.on("data", (bytes: Buffer) => {
       this.#later(link, direction, () => {
-        if (this.#swallowed[direction] || !to.writable) return;
+        if (this.#swallowed[direction] || link.isSilent || !to.writable) return;
         this.#forwarded[direction] += bytes.length;
         to.write(bytes);
       });
     });
     from.on("end", () => {
       this.#later(link, direction, () => {
-        if (!this.#swallowed[direction]) to.end();
+        if (!this.#swallowed[direction] && !link.isSilent) to.end();
       });
     });
   }
