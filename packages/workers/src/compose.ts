@@ -86,6 +86,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
       lengths: operate("lengths"),
       mark: operate("mark"),
       inLine: operate("inLine"),
+      look: operate("look"),
     },
   };
 }

@@ -1,6 +1,12 @@
 /** Pure: what can go wrong, one class per decision that a caller can make, each with a stable `code` and plain data. */
+import type { WorkerFinding } from "./fleet.ts";
 
-export type ExclusiveWorkerErrorCode = "UNSUPPORTED_BULLMQ" | "JOB_KEY" | "JOB_LOCK_LOST" | "NOT_A_LOCK";
+export type ExclusiveWorkerErrorCode =
+  | "UNSUPPORTED_BULLMQ"
+  | "JOB_KEY"
+  | "JOB_LOCK_LOST"
+  | "NOT_A_LOCK"
+  | "MIXED_FLEET";
 
 /** Base of every error of this package, except `TypeError` and `RangeError` for options and the errors of `@x/redlock-core`. */
 export abstract class ExclusiveWorkerError extends Error {
@@ -60,6 +66,17 @@ export class NotALockError extends ExclusiveWorkerError {
         "it is no lock. Give the locks of keys names of their own with the option resource",
     );
     this.jobId = jobId;
+  }
+}
+
+/** An `error` event: the workers of the queue do not agree, so that jobs of one key may run side by side. Told once, see `ExclusiveWorker.check`. */
+export class MixedFleetError extends ExclusiveWorkerError {
+  readonly code = "MIXED_FLEET" as const;
+  readonly finding: WorkerFinding;
+
+  constructor(queue: string, finding: WorkerFinding) {
+    super(`queue ${queue}: ${finding.message}`);
+    this.finding = finding;
   }
 }
 

@@ -23,7 +23,8 @@ import { checkScripts, installedScripts, targetOf } from "./bullmq.ts";
 import { tell } from "./channels.ts";
 import { composeScripts } from "./compose.ts";
 import { keyFault } from "./entity-key.ts";
-import { JobKeyError, NotALockError } from "./errors.ts";
+import { JobKeyError, MixedFleetError, NotALockError } from "./errors.ts";
+import { Fleet, type FleetParts, type WorkerFinding } from "./fleet.ts";
 import { InFlight } from "./in-flight.ts";
 import { readClock } from "./instant.ts";
 import type { JobLock } from "./job-lock.ts";
@@ -94,6 +95,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #watchdog: Watchdog;
   readonly #wakes: Wakes;
   readonly #sweep: Sweep;
+  readonly #fleet: Fleet;
   readonly #isSandboxed: boolean;
   readonly #arrivals = new WeakMap<object, Arrival>();
   readonly #inFlight = new InFlight();
@@ -150,6 +152,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     });
     this.#sweep = new Sweep(this.#clock, async () => {
       for await (const page of this.#keyPages()) void page;
+    });
+    this.#fleet = new Fleet({
+      clock: this.#clock,
+      setup: setupOf(resolved, redlock),
+      look: async (id, setup, lifeMs) => await this.#lane.operate("look", id, setup, lifeMs),
+      onFinding: (finding) => this.emit("error", new MixedFleetError(this.name, finding)),
     });
     try {
       this.#lane.attach(targetOf(this, new Job(this, "contract", {})));
@@ -234,6 +242,14 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
+   * Whether the workers of this queue agree, see `WorkerFinding`: each worker that runs looks when it starts and every minute, and tells
+   * what it finds once, as an `error` event with a `MixedFleetError`. This looks now. Idle plain workers are not seen.
+   */
+  async check(): Promise<readonly WorkerFinding[]> {
+    return await this.#fleet.look();
+  }
+
+  /**
    * For jobs that you fetch yourself with `getNextJob`: the lock of the job's keys. The lane is yours from the fetch to
    * `moveToCompleted`, `moveToFailed` or another move; this takes the lock that keeps other queues and plain code out, extended
    * until you release it. Waits up to `timeout` ms (default `lockWait`). Undefined for a job without a key.
@@ -254,11 +270,18 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     ...args: Parameters<Worker<Data, Result, Name>["getNextJob"]>
   ): ReturnType<Worker<Data, Result, Name>["getNextJob"]> {
     this.#scriptLocks?.stop();
+    this.#fleet.join();
     return super.getNextJob(...args);
+  }
+
+  override run(): Promise<void> {
+    this.#fleet.join();
+    return super.run();
   }
 
   /** As BullMQ's. The locks of jobs that still run are released when these end; with `force` the promise does not wait for that. */
   override async close(force = false): Promise<void> {
+    this.#fleet.leave();
     try {
       await super.close(force);
     } finally {
@@ -569,6 +592,16 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     })();
     return this.#closingLocks;
   }
+}
+
+function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetParts["setup"] {
+  const { rules, resourcePrefix } = options;
+  return {
+    key: rules.path?.join(".") ?? null,
+    onFailure: rules.onFailure,
+    locks: resourcePrefix === undefined ? null : redlock.lockKey(resourcePrefix),
+    nodes: redlock.nodeCount,
+  };
 }
 
 /** A node answered that a key of the lock is of another type: it is there, and something else is where the lock should be. */

@@ -5,10 +5,12 @@ export {
   type ExclusiveWorkerErrorCode,
   JobKeyError,
   JobLockLostError,
+  MixedFleetError,
   NotALockError,
   UnsupportedBullMQError,
 } from "./errors.ts";
 export { type ExclusiveProcessor, ExclusiveWorker } from "./exclusive-worker.ts";
+export type { WorkerFinding } from "./fleet.ts";
 export type { JobLock } from "./job-lock.ts";
 export type { StoredJob } from "./lane.ts";
 export type { BusyKey, Explanation, JobCounts, KeyJobs, KeyPause, KeyPosition, Verdict } from "./operators.ts";

@@ -135,6 +135,43 @@ call('SET', key, 1, 'PX', 10000)
 return key
 `;
 
+/**
+ * ARGV[3] = id of a worker, ARGV[4] = how it is set up ('': it is no member of the fleet, or leaves), ARGV[5] = for how long it is one, ms.
+ * The members are in the hash P lane:workers, with the second in which they were last heard of. Replies {{set-up of each other member}, {ids of jobs that run without having their keys: at most 1000 are looked at}}. A job that
+ * has just been taken is not looked at: it may be about to fail for its key.
+ */
+export const look: string = /* lua */ `
+${AT}
+local workers, life = P .. 'lane:workers', tonumber(ARGV[5])
+local seconds = tonumber(call('TIME')[1])
+if ARGV[4] == '' then call('HDEL', workers, ARGV[3]) else
+  call('HSET', workers, ARGV[3], seconds .. ' ' .. ARGV[4])
+  call('PEXPIRE', workers, life)
+end
+local others, strays = {}, {}
+local members = call('HGETALL', workers)
+for i = 1, #members, 2 do
+  local seen, setup = string.match(members[i + 1], '^(%d+) (.*)$')
+  if (seconds - tonumber(seen)) * 1000 > life then call('HDEL', workers, members[i])
+  elseif members[i] ~= ARGV[3] then others[#others + 1] = setup end
+end
+local function hasItsKeys(id, pin)
+  for _, key in ipairs(contended().keysOf(pin)) do
+    if call('HGET', HOLDERS, key) ~= id then return false end
+  end
+  return true
+end
+for _, id in ipairs(call('LRANGE', P .. 'active', 0, 999)) do
+  local facts = call('HMGET', P .. id, 'lk', 'processedOn')
+  if facts[2] and tonumber(facts[2]) < (seconds - 1) * 1000 then
+    local data = not facts[1] and call('HGET', P .. id, 'data')
+    local pin = facts[1] or (data and pinOfData(data))
+    if (data and not pin) or (hasKeys(pin) and not hasItsKeys(id, pin)) then strays[#strays + 1] = id end
+  end
+end
+return {others, strays}
+`;
+
 /** Replies {jobs that a free slot would take: none while the queue is paused, jobs that run}. */
 export const lengths: string = /* lua */ `
 ${AT}

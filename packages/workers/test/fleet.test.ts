@@ -1,0 +1,279 @@
+/** Whether the workers of a queue notice that they do not agree. */
+import { setTimeout as delay } from "node:timers/promises";
+import type { Clock } from "@x/redlock-core";
+import { MixedFleetError } from "@x/workers";
+import { Worker } from "bullmq";
+import { describe, expect, it, vi } from "vitest";
+import { Fleet, findingsOf, type Setup, type WorkerFinding } from "../src/fleet.ts";
+import { type Data, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
+
+const own: Setup = { at: "a:1", key: "k", onFailure: "skip", locks: "account:", nodes: 1 };
+
+describe("what another set-up means", () => {
+  const other = { ...own, at: "b:2" };
+
+  it.each([
+    ["the same", other, []],
+    [
+      "another key",
+      { ...other, key: "customer.id" },
+      [["OTHER_KEY", "error", 'key of b:2: "customer.id", here: "k"; jobs of one entity may run side by side']],
+    ],
+    [
+      "a function as key",
+      { ...other, key: null },
+      [
+        [
+          "OTHER_KEY",
+          "warning",
+          'key of b:2: a function, here: "k"; unless they come to the same, jobs of one entity may run side by side',
+        ],
+      ],
+    ],
+    [
+      "other names of locks",
+      { ...other, locks: "" },
+      [
+        [
+          "OTHER_LOCKS",
+          "error",
+          'locks of b:2: named "…" on 1 node, here: named "account:…" on 1 node; code that takes the ones is not kept out by the others',
+        ],
+      ],
+    ],
+    [
+      "locks named by a function",
+      { ...other, locks: null },
+      [
+        [
+          "OTHER_LOCKS",
+          "warning",
+          'locks of b:2: named by a function on 1 node, here: named "account:…" on 1 node; unless they come to the same, code that takes the ones is not kept out by the others',
+        ],
+      ],
+    ],
+    [
+      "more nodes",
+      { ...other, nodes: 3 },
+      [
+        [
+          "OTHER_LOCKS",
+          "error",
+          'locks of b:2: named "account:…" on 3 nodes, here: named "account:…" on 1 node; code that takes the ones is not kept out by the others',
+        ],
+      ],
+    ],
+    [
+      "another onFailure",
+      { ...other, onFailure: "halt" as const },
+      [
+        [
+          "OTHER_ON_FAILURE",
+          "warning",
+          'onFailure of b:2: "halt", here: "skip"; what a failed job does to its key depends on the worker',
+        ],
+      ],
+    ],
+  ])("%s", (_, setup, expected) => {
+    const found = findingsOf(own, [setup], []);
+    expect(found.map(({ code, severity, message }) => [code, severity, message])).toEqual(expected);
+  });
+
+  it("tells of workers that differ in the same way together", () => {
+    const others = ["d:4", "b:2", "b:2", "c:3"].map((at, index) => ({ ...own, at, key: index === 3 ? "z" : "x" }));
+    expect(findingsOf(own, others, []).map(({ workers }) => workers)).toEqual([["b:2", "d:4"], ["c:3"]]);
+  });
+
+  it("names some of the jobs that run without their key, and has all", () => {
+    const [finding] = findingsOf(own, [], ["1", "2", "3", "4", "5", "6", "7"]);
+    expect(finding).toMatchObject({ code: "PLAIN_WORKER", severity: "error", jobs: { length: 7 } });
+    expect(finding?.message).toContain("run the jobs 1, 2, 3, 4, 5 and 2 more:");
+  });
+});
+
+describe("a look every minute", () => {
+  const strays = (...ids: string[]): unknown => [[], ids];
+
+  function fleetThatSees(replies: (unknown | Error)[]): {
+    fleet: Fleet;
+    found: WorkerFinding[];
+    looks: string[];
+    minute: () => Promise<void>;
+    pending: () => number;
+  } {
+    const timers: (() => void)[] = [];
+    const clock = {
+      schedule: (afterMs: number, run: () => void) => {
+        expect(afterMs).toBe(60_000);
+        timers.push(run);
+        return () => void timers.splice(timers.indexOf(run), 1);
+      },
+    } as unknown as Clock;
+    const found: WorkerFinding[] = [];
+    const looks: string[] = [];
+    const fleet = new Fleet({
+      clock,
+      setup: own,
+      look: async (_id, setup) => {
+        looks.push(setup);
+        const reply = replies.shift() ?? strays();
+        if (reply instanceof Error) throw reply;
+        return reply;
+      },
+      onFinding: (finding) => found.push(finding),
+    });
+    const minute = async (): Promise<void> => {
+      timers.shift()?.();
+      await delay(1);
+    };
+    return { fleet, found, looks, minute, pending: () => timers.length };
+  }
+
+  it("tells what it finds once, and again when it comes back", async () => {
+    const { fleet, found, minute } = fleetThatSees([
+      strays("1"),
+      strays("2"),
+      strays(),
+      new Error("away"),
+      strays("3"),
+    ]);
+    fleet.join();
+    fleet.join();
+    await delay(1);
+    for (let n = 0; n < 4; n++) await minute();
+    expect(found.map((finding) => finding.jobs)).toEqual([["1"], ["3"]]);
+  });
+
+  it("ends when the worker leaves, also during a look, and says so", async () => {
+    const { fleet, found, looks, pending } = fleetThatSees([strays("1")]);
+    fleet.join();
+    fleet.leave();
+    fleet.leave();
+    await delay(1);
+    expect(found).toEqual([]);
+    expect(pending()).toBe(0);
+    expect(looks).toEqual([expect.stringContaining('"key":"k"'), ""]);
+    fleet.join();
+    expect(looks).toHaveLength(2);
+  });
+
+  it("takes part only once it has joined", async () => {
+    const { fleet, looks, pending } = fleetThatSees([]);
+    await fleet.look();
+    fleet.leave();
+    expect(looks).toEqual([""]);
+    expect(pending()).toBe(0);
+  });
+});
+
+describe("on a queue", () => {
+  it("finds nothing where all agree, whatever their jobs do", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const done = gate();
+    const workers = [1, 2].map(() => lab.worker(async () => await done.passed, { onFailure: "block" }));
+    await queue.addBulk([
+      ...jobs(3, () => "a"),
+      ...jobs(3, () => ["b", "c"]),
+      ...jobs(2, () => undefined),
+      ...jobs(1, () => "paused"),
+    ]);
+    await until(async () => (await queue.getActiveCount()) === 5);
+    await workers[0]?.pauseKey("paused");
+    await delay(2_200);
+    for (const worker of workers) expect(await worker.check()).toEqual([]);
+    expect(lab.errors).toEqual([]);
+    done.open();
+  });
+
+  it.each(["path", "function"] as const)("finds jobs of a plain worker, keys by %s", async (kind) => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const done = gate();
+    const plain = new Worker<Data>("q", async () => await done.passed, { connection: lab.connection, concurrency: 5 });
+    lab.defer(async () => await plain.close());
+    await queue.addBulk([...jobs(2, () => "a"), ...(kind === "path" ? jobs(1, () => undefined) : [])]);
+    await until(async () => (await queue.getActiveCount()) >= 2);
+    await delay(2_200);
+    const worker = lab.worker(undefined, { key: kind === "path" ? "k" : (job) => job.data.k as string | undefined });
+    await until(() => lab.errors.length > 0);
+    expect(lab.errors).toEqual([expect.any(MixedFleetError)]);
+    expect(lab.errors[0]?.message).toContain("queue q: without having their key run the jobs");
+    const [finding, ...others] = await worker.check();
+    expect(finding).toMatchObject({ code: "PLAIN_WORKER", severity: "error" });
+    expect([...(finding?.jobs ?? [])].sort()).toEqual(["1", "2"]);
+    expect(others).toEqual([]);
+    done.open();
+  });
+
+  it("finds a job that a plain worker took after it had been parked", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const done = gate();
+    const worker = lab.worker(async () => await done.passed, { concurrency: 1 });
+    await queue.addBulk(jobs(2, () => "a"));
+    await until(async () => (await queue.getActiveCount()) === 1);
+    await worker.pause(true);
+    const second = lab.worker(undefined, { autorun: false });
+    await second.getNextJob("token", { block: false });
+    await until(async () => (await queue.getDelayedCount()) === 1);
+    const plain = new Worker<Data>("q", async () => await done.passed, { connection: lab.connection });
+    lab.defer(async () => await plain.close());
+    await (await queue.getJob("2"))?.promote();
+    await until(async () => (await queue.getActiveCount()) === 2);
+    await delay(2_200);
+    expect((await worker.check()).map(({ code, jobs: ids }) => [code, ids])).toEqual([["PLAIN_WORKER", ["2"]]]);
+    done.open();
+  });
+
+  it("does not take a job that fails for its key for a plain worker's", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, { key: () => "", autorun: false });
+    await queue.addBulk(jobs(1, () => "a"));
+    await worker.getNextJob("token", { block: false });
+    expect(await queue.getActiveCount()).toBe(1);
+    expect(await worker.check()).toEqual([]);
+  });
+
+  it("tells workers that take another key, fail otherwise, or lock elsewhere", async () => {
+    await using lab = await Lab.start();
+    lab.queue();
+    const first = lab.worker();
+    await vi.waitFor(async () => expect(await lab.redis.hlen("bull:q:lane:workers")).toBe(1));
+    const options = { key: "other", onFailure: "block", resource: "account:", redlock: redlockOn(lab, lab.connection) };
+    const second = lab.worker(undefined, options as object);
+    await until(() => lab.errors.length === 3);
+    const codes = lab.errors.map((error) => (error as MixedFleetError).finding.code);
+    expect(codes).toEqual(["OTHER_KEY", "OTHER_LOCKS", "OTHER_ON_FAILURE"]);
+    expect((await first.check()).map(({ message }) => message)).toEqual([
+      expect.stringContaining('"other", here: "k"'),
+      expect.stringContaining('named "account:…" on 1 node, here: named "…" on 1 node'),
+      expect.stringContaining('"block", here: "skip"'),
+    ]);
+    await second.close();
+    expect(await first.check()).toEqual([]);
+  });
+
+  it("does not count a worker that only asks, and forgets one that was killed", async () => {
+    await using lab = await Lab.start();
+    lab.queue();
+    const asking = lab.worker(undefined, { key: "other", autorun: false });
+    expect(await asking.check()).toEqual([]);
+    expect(await lab.redis.exists("bull:q:lane:workers")).toBe(0);
+    const now = Math.floor(Date.now() / 1_000);
+    const setup = JSON.stringify({ ...own, key: "k", locks: "" });
+    await lab.redis.hset("bull:q:lane:workers", "alive", `${now - 170} ${setup}`, "killed", `${now - 190} ${setup}`);
+    expect((await asking.check()).map(({ code }) => code)).toEqual(["OTHER_KEY"]);
+    expect(await lab.redis.hkeys("bull:q:lane:workers")).toEqual(["alive"]);
+  });
+
+  it("leaves nothing behind when the last worker is gone", async () => {
+    await using lab = await Lab.start();
+    lab.queue();
+    const worker = lab.worker();
+    await vi.waitFor(async () => expect(await lab.redis.pttl("bull:q:lane:workers")).toBeGreaterThan(170_000));
+    await worker.close();
+    expect(await lab.redis.exists("bull:q:lane:workers")).toBe(0);
+  });
+});
