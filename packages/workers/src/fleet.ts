@@ -70,10 +70,10 @@ export class Fleet {
 
   async look(): Promise<readonly WorkerFinding[]> {
     const own = this.#isMember && !this.#isClosed ? JSON.stringify(this.#setup) : "";
-    const [others, jobs] = (await this.#parts.look(this.#id, own, LIFE_MS)) as readonly [string[], string[]];
+    const [setups, jobs] = (await this.#parts.look(this.#id, own, LIFE_MS)) as readonly [string[], string[]];
     return findingsOf(
       this.#setup,
-      others.map((setup) => JSON.parse(setup) as Setup),
+      setups.map((setup) => JSON.parse(setup) as Setup),
       jobs,
     );
   }
@@ -135,8 +135,8 @@ const differences: readonly {
   },
 ];
 
-/** Pure: what the others' set-ups mean beside one's own, and jobs that run without their key. */
-export function findingsOf(own: Setup, others: readonly Setup[], jobs: readonly string[]): WorkerFinding[] {
+/** Pure: what the set-ups of the workers, one's own among them, mean beside one's own, and jobs that run without their key. */
+export function findingsOf(own: Setup, all: readonly Setup[], jobs: readonly string[]): WorkerFinding[] {
   const findings: WorkerFinding[] = [];
   if (jobs.length > 0) {
     const named = jobs.length > 5 ? `${jobs.slice(0, 5).join(", ")} and ${jobs.length - 5} more` : jobs.join(", ");
@@ -152,9 +152,9 @@ export function findingsOf(own: Setup, others: readonly Setup[], jobs: readonly 
   }
   for (const { code, option, shown, means } of differences) {
     const ours = shown(own);
-    for (const theirs of new Set(others.map(shown))) {
+    for (const theirs of new Set(all.map(shown))) {
       if (theirs === ours) continue;
-      const alike = others.filter((other) => shown(other) === theirs);
+      const alike = all.filter((setup) => shown(setup) === theirs);
       const workers = [...new Set(alike.map(({ at }) => at))].sort();
       const isKnown = [own, ...alike].every((setup) => setup[option] !== null);
       findings.push({

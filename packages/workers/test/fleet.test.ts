@@ -94,7 +94,7 @@ describe("what another set-up means", () => {
 describe("a look every minute", () => {
   const strays = (...ids: string[]): unknown => [[], ids];
 
-  function fleetThatSees(replies: (unknown | Error)[]): {
+  function fleetThatSees(replies: unknown[]): {
     fleet: Fleet;
     found: WorkerFinding[];
     looks: string[];

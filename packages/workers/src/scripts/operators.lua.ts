@@ -137,7 +137,7 @@ return key
 
 /**
  * ARGV[3] = id of a worker, ARGV[4] = how it is set up ('': it is no member of the fleet, or leaves), ARGV[5] = for how long it is one, ms.
- * The members are in the hash P lane:workers, with the second in which they were last heard of. Replies {{set-up of each other member}, {ids of jobs that run without having their keys: at most 1000 are looked at}}. A job that
+ * The members are in the hash P lane:workers, with the second in which they were last heard of. Replies {{set-up of each member}, {ids of jobs that run without having their keys: at most 1000 are looked at}}. A job that
  * has just been taken is not looked at: it may be about to fail for its key.
  */
 export const look: string = /* lua */ `
@@ -148,12 +148,11 @@ if ARGV[4] == '' then call('HDEL', workers, ARGV[3]) else
   call('HSET', workers, ARGV[3], seconds .. ' ' .. ARGV[4])
   call('PEXPIRE', workers, life)
 end
-local others, strays = {}, {}
+local setups, strays = {}, {}
 local members = call('HGETALL', workers)
 for i = 1, #members, 2 do
   local seen, setup = string.match(members[i + 1], '^(%d+) (.*)$')
-  if (seconds - tonumber(seen)) * 1000 > life then call('HDEL', workers, members[i])
-  elseif members[i] ~= ARGV[3] then others[#others + 1] = setup end
+  if (seconds - tonumber(seen)) * 1000 > life then call('HDEL', workers, members[i]) else setups[#setups + 1] = setup end
 end
 local function hasItsKeys(id, pin)
   for _, key in ipairs(contended().keysOf(pin)) do
@@ -169,7 +168,7 @@ for _, id in ipairs(call('LRANGE', P .. 'active', 0, 999)) do
     if (data and not pin) or (hasKeys(pin) and not hasItsKeys(id, pin)) then strays[#strays + 1] = id end
   end
 end
-return {others, strays}
+return {setups, strays}
 `;
 
 /** Replies {jobs that a free slot would take: none while the queue is paused, jobs that run}. */
