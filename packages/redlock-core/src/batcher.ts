@@ -1,6 +1,6 @@
 /**
  * One node's outgoing side: everything issued to the node in one turn of the event loop travels together, in the order of
- * issue, in one request or, when it is much, in a few. A lone operation is sent at the end of the same turn, so batching adds no latency.
+ * issue, in one request or, when it is much, in a few. It is sent by the end of the same turn, so batching adds no latency.
  *
  * Guaranteed: each operation is settled at most once, by the node's answer or by an error. An operation that was not yet
  * sent when its round gave up is never sent. Not guaranteed: that an operation that was given up after sending does not
@@ -25,12 +25,16 @@ const MAX_OPERATIONS = 250;
 
 /**
  * Many operations of one turn are split into so many requests, which leave together: the node answers the first while the
- * next are on their way, and neither side waits for the other. 100 callers: 95,000 pairs/s against 65,000 in one request.
+ * next are on their way, and neither side waits for the other. 100 callers on one node: 145,000 pairs/s against 80,000 in one request.
+ * While fewer than these are unanswered, a full request leaves before the turn ends: 155,000.
  */
 const PIPELINED_REQUESTS = 4;
 
-/** Below this a request is not worth splitting. */
-const MIN_OPERATIONS = 25;
+/**
+ * Below this a request is not worth splitting. With several nodes, others are written to while one works, and larger requests cost
+ * both sides less: 100 callers on three nodes, 63,000 pairs/s against 57,000 with the smaller ones.
+ */
+const FULL_REQUEST = { oneNode: 25, severalNodes: 50 } as const;
 
 /** Releases kept for a node that cannot be reached; the oldest go first, their keys expire by themselves. */
 const MAX_UNDELIVERED = 10_000;
@@ -72,6 +76,7 @@ export interface BatcherOptions {
   readonly grantTtlMs: number;
   readonly waiterTtlMs: number;
   readonly nodeTimeoutMs: number;
+  readonly nodeCount: number;
 }
 
 export class Batcher {
@@ -81,6 +86,7 @@ export class Batcher {
   readonly #quarantined: boolean;
   readonly #nodeTimeoutMs: number;
   readonly #deadConnectionMs: number;
+  readonly #fullRequest: number;
   readonly #stopListening: () => void;
   #pending: Question[] = [];
   #abandonedCount = 0;
@@ -103,6 +109,7 @@ export class Batcher {
     this.#quarantined = options.quarantineMs > 0;
     this.#nodeTimeoutMs = options.nodeTimeoutMs;
     this.#deadConnectionMs = deadConnectionMs(options.nodeTimeoutMs);
+    this.#fullRequest = options.nodeCount === 1 ? FULL_REQUEST.oneNode : FULL_REQUEST.severalNodes;
     this.#header = [
       options.quarantineMs,
       options.fenceTtlMs,
@@ -121,7 +128,8 @@ export class Batcher {
       return;
     }
     this.#pending.push(question);
-    this.#scheduleFlush();
+    if (this.#pending.length >= this.#fullRequest && this.#isPipelining) this.#flush();
+    else this.#scheduleFlush();
   }
 
   /** Tells that operations were abandoned, so that a node that never answers does not keep them for ever. */
@@ -250,7 +258,7 @@ export class Batcher {
   #flush(): void {
     if (this.node.state !== "ready") return;
     if (this.silentMs() > this.#nodeTimeoutMs) this.suspect();
-    const size = Math.max(MIN_OPERATIONS, Math.ceil(this.#pending.length / PIPELINED_REQUESTS));
+    const size = Math.max(this.#fullRequest, Math.ceil(this.#pending.length / PIPELINED_REQUESTS));
     while (this.#pending.length > 0 && (this.node.isCluster === true || this.#mayAsk(0))) {
       const batch = this.#nextBatch(Math.min(size, MAX_OPERATIONS));
       if (batch.length === 0) return;
@@ -290,6 +298,11 @@ export class Batcher {
       (reply) => this.#onAnswer(batch, reply),
       (error: unknown) => this.#onFailure(batch, toError(error)),
     );
+  }
+
+  get #isPipelining(): boolean {
+    const unanswered = this.#inFlightSinceMs.length;
+    return unanswered > 0 && unanswered < PIPELINED_REQUESTS && this.node.isCluster !== true;
   }
 
   #mayAsk(slot: number): boolean {

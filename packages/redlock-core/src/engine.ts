@@ -50,6 +50,7 @@ export class Engine {
       grantTtlMs: GRANT_TTL_MS,
       waiterTtlMs: WAITER_TTL_MS,
       nodeTimeoutMs: options.nodeTimeout,
+      nodeCount: nodes.length,
     };
     this.batchers = nodes.map((node) => new Batcher(node, clock, batcherOptions));
   }
