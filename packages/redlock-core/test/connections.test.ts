@@ -293,6 +293,42 @@ describe("requests of one turn", () => {
     expect((await evalshas(server)) - before).toBe(10);
   });
 
+  it.each([
+    [1, 25],
+    [3, 50],
+  ])(
+    "leave before it ends where a node has little else to do, in order: %i nodes, %i operations",
+    async (nodes, full) => {
+      const servers = await startNodes(nodes);
+      const sent: string[][] = servers.map(() => []);
+      const redlock = openRedlock(
+        servers.map((server, index): LockNode => {
+          const client = new Redis({ path: server.path });
+          onTestFinished(() => client.disconnect());
+          return {
+            name: `node ${index}`,
+            state: "ready",
+            eval: async (script, keys, args) => {
+              sent[index]?.push(keys.filter((key) => /^r\d+$/.test(key)).join(" "));
+              return await client.eval(script.source, keys.length, ...keys, ...args);
+            },
+            onStateChange: () => () => undefined,
+            close: () => Promise.resolve(),
+          };
+        }),
+      );
+      const names = Array.from({ length: full + 3 }, (_, index) => `r${index}`);
+      const alone = redlock.acquire("alone");
+      await new Promise(setImmediate);
+      const locks = names.map((name) => redlock.tryAcquire(name));
+      const [early, late] = [names.slice(0, full).join(" "), names.slice(full).join(" ")];
+      expect(sent.map((requests) => requests.filter(Boolean))).toEqual(servers.map(() => [early]));
+      for (const lock of await Promise.all(locks)) expect(lock?.isHeld()).toBe(true);
+      await alone;
+      expect(sent.map((requests) => requests.filter(Boolean))).toEqual(servers.map(() => [early, late]));
+    },
+  );
+
   it("keep a thousand held locks alive with a handful of requests per lease", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);

@@ -212,15 +212,35 @@ function parseJobs(raw: unknown): UnknownKeyJob[] {
   }));
 }
 
-const defined = new WeakMap<object, Set<string>>();
+/** The scripts that a client knows, with what to wait for before the first use. */
+const defined = new WeakMap<object, Map<string, Promise<void> | undefined>>();
 
 /** Runs one of our scripts; the client loads it when it is first used. */
 export function runScript(client: BullClient, script: ComposedScript, args: readonly unknown[]): Promise<unknown> {
-  let names = defined.get(client);
-  if (names === undefined) defined.set(client, (names = new Set()));
-  if (!names.has(script.name)) {
-    client.defineCommand(script.name, { numberOfKeys: script.numberOfKeys, lua: script.lua });
-    names.add(script.name);
+  let scripts = defined.get(client);
+  if (scripts === undefined) defined.set(client, (scripts = new Map()));
+  const { name } = script;
+  if (!scripts.has(name)) {
+    client.defineCommand(name, { numberOfKeys: script.numberOfKeys, lua: script.lua });
+    scripts.set(
+      name,
+      currentPipeline(client, args[0])?.then(() => void scripts.set(name, undefined)),
+    );
   }
-  return client.runCommand(script.name, args);
+  const usable = scripts.get(name);
+  if (usable === undefined) return client.runCommand(name, args);
+  return usable.then(async () => await client.runCommand(name, args));
+}
+
+/**
+ * ioredis' option `enableAutoPipelining` collects commands in a pipeline that knows only the scripts that were defined before it: this
+ * one has ended when a command in it was answered, or failed. `key`: in a Cluster, its slot has the pipeline.
+ */
+function currentPipeline(client: BullClient, key: unknown): Promise<void> | undefined {
+  const { options } = client as { readonly options?: { readonly enableAutoPipelining?: boolean } };
+  if (options?.enableAutoPipelining !== true) return undefined;
+  return client.runCommand("exists", [key]).then(
+    () => {},
+    () => {},
+  );
 }

@@ -3,7 +3,7 @@
  * with keys found by Lua and by JavaScript.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import type { ExclusiveWorkerOptions } from "@x/workers";
+import { type ExclusiveWorkerOptions, MixedFleetError } from "@x/workers";
 import {
   DelayedError,
   FlowProducer,
@@ -12,6 +12,7 @@ import {
   UnrecoverableError,
   WaitingChildrenError,
 } from "bullmq";
+import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
 import { type Data, finished, gate, jobs, Lab, until } from "./lab.ts";
 
@@ -36,6 +37,26 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       expect(lab.inversions()).toEqual([]);
       expect(lab.errors).toEqual([]);
       expect(await lab.leftovers()).toEqual([]);
+    });
+
+    it.each([false, true])("works over ioredis' automatic pipelines; a shared client: %s", async (isShared) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const options = { ...lab.connection, enableAutoPipelining: true };
+      const client = isShared ? new Redis(options) : undefined;
+      if (client !== undefined) lab.defer(async () => client.disconnect());
+      const connection = client ?? options;
+      await queue.addBulk(jobs(60, (i) => (i % 5 === 0 ? undefined : `k${i % 3}`)));
+      const first = lab.worker(undefined, { connection, key });
+      await until(() => lab.ran.length > 10);
+      lab.worker(undefined, { connection, key, onFailure: "block" });
+      await queue.addBulk(
+        jobs(60, (i) => `k${i % 3}`).map(({ data }) => ({ name: "job", data: { ...data, i: data.i + 60 } })),
+      );
+      await finished(queue, 120);
+      expect(await first.counts()).toMatchObject({ parked: 0, busyKeys: 0 });
+      expect([lab.overlaps(), lab.inversions()]).toEqual([[], []]);
+      expect(lab.errors.filter((error) => !(error instanceof MixedFleetError))).toEqual([]);
     });
 
     it("does not let a hot key hold up other keys", async () => {
