@@ -61,6 +61,16 @@ export interface BullTarget {
   readonly queue: { readonly client: Promise<BullClient>; toKey(type: string): string };
   execCommand(client: BullClient, name: string, args: readonly unknown[]): Promise<unknown>;
   getState(jobId: string): Promise<string>;
+  extendLock(jobId: string, token: string, durationMs: number, client?: unknown): Promise<number>;
+}
+
+/** One extension of a job's lock that somebody asks for; BullMQ's own renewals are of many jobs at once. */
+export interface LockExtension {
+  readonly jobId: string;
+  readonly token: string;
+  readonly durationMs: number;
+  /** Asks Redis. Resolves 1, or 0 if the lock is not this token's. */
+  readonly ask: () => Promise<number>;
 }
 
 /** The script texts of the installed BullMQ, without a deep import: BullMQ "defines" them on a collector. */
@@ -93,11 +103,21 @@ export function checkScripts(scripts: Readonly<Record<string, BullScript>>): Bul
 /** What BullMQ sends its commands through, for a worker and for the jobs that it creates. */
 export function targetOf(worker: object, sampleJob: object): BullTarget {
   const own = ownTarget(worker);
-  if (typeof own?.execCommand !== "function" || typeof own.queue?.toKey !== "function") {
+  const isKnown = [own?.execCommand, own?.extendLock, own?.queue?.toKey].every(
+    (member) => typeof member === "function",
+  );
+  if (own === undefined || !isKnown) {
     throw new UnsupportedBullMQError(["the worker's backend is not BullMQ's Redis backend"]);
   }
   if (ownTarget(sampleJob) !== own) throw new UnsupportedBullMQError(["jobs do not use the worker's backend"]);
   return own;
+}
+
+/** `job.extendLock` of this worker's jobs goes through `extend` from now on. */
+export function replaceExtendLock(target: BullTarget, extend: (extension: LockExtension) => Promise<number>): void {
+  const original = target.extendLock.bind(target);
+  target.extendLock = async (jobId, token, durationMs, client) =>
+    await extend({ jobId, token, durationMs, ask: async () => await original(jobId, token, durationMs, client) });
 }
 
 function ownTarget(owner: object): BullTarget | undefined {

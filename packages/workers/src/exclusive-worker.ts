@@ -19,7 +19,7 @@ import {
   type Vote,
 } from "@x/redlock-core";
 import { DelayedError, Job, Worker } from "bullmq";
-import { checkScripts, installedScripts, targetOf } from "./bullmq.ts";
+import { checkScripts, installedScripts, type LockExtension, replaceExtendLock, targetOf } from "./bullmq.ts";
 import { tell } from "./channels.ts";
 import { composeScripts } from "./compose.ts";
 import { keyFault } from "./entity-key.ts";
@@ -160,7 +160,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       onFinding: (finding) => this.emit("error", new MixedFleetError(this.name, finding)),
     });
     try {
-      this.#lane.attach(targetOf(this, new Job(this, "contract", {})));
+      const target = targetOf(this, new Job(this, "contract", {}));
+      this.#lane.attach(target);
+      replaceExtendLock(target, async (extension) => await this.#extendJobLock(extension));
     } catch (error) {
       this.close(true).catch(() => {});
       throw error;
@@ -299,6 +301,23 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       else run?.renewed(sent, duration);
     }
     return failed;
+  }
+
+  /** `job.extendLock`: for longer than `lockDuration`, the locks of its keys are extended, too. */
+  async #extendJobLock({ jobId, token, durationMs, ask }: LockExtension): Promise<number> {
+    const sent = readClock(this.#clock);
+    const extended = await ask();
+    const run = this.#watchdog.find(jobId, token);
+    if (run === undefined) return extended;
+    if (extended > 0) {
+      run.renewed(sent, durationMs);
+      this.#watchdog.add(run);
+      const { maxTtl } = this.redlock.options;
+      if (durationMs > this.#options.lockDuration) await run.extendKeys(Math.min(durationMs, maxTtl));
+    } else {
+      run.loseJobLock();
+    }
+    return extended;
   }
 
   protected override createJob(...args: Parameters<Worker<Data, Result, Name>["createJob"]>): Job<Data, Result, Name> {

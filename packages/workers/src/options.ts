@@ -214,7 +214,7 @@ function warningsFor(options: ExclusiveWorkerOptions<never, never>, lockDuration
   }
   if (options.skipLockRenewal === true) {
     warnings.push(
-      `skipLockRenewal is true: the signal of a job that runs for longer than lockDuration (${lockDuration}) aborts, and the job is run again`,
+      `skipLockRenewal is true: the signal of a job that runs for longer than lockDuration (${lockDuration}) aborts, and the job is run again, unless it calls job.extendLock`,
     );
   }
   if (options.maxStalledCount === 0) {

@@ -98,6 +98,11 @@ export class Run implements JobLock {
     this.#lockDurationMs = lockDurationMs;
   }
 
+  /** Keeps the keys for so long at the least. Rejects as `lock.extend`. */
+  async extendKeys(ttlMs: number): Promise<void> {
+    await this.#lock?.extend(ttlMs);
+  }
+
   /** The locks of the job's keys. */
   holds(lock: Lock): void {
     this.#lock = lock;

@@ -13,6 +13,7 @@ export class Watchdog {
     this.#clock = clock;
   }
 
+  /** Also for one whose lease may end earlier now. */
   add(run: Run): void {
     this.#runs.set(nameOf(run), run);
     const leftMs = run.leaseLeftMs();

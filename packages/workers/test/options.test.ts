@@ -121,7 +121,7 @@ describe("the contract with BullMQ", () => {
   });
 
   it("refuses another backend, and jobs that would bypass the worker's", () => {
-    const backend = { queue: { toKey: () => "" }, execCommand: () => undefined };
+    const backend = { queue: { toKey: () => "" }, execCommand: () => undefined, extendLock: () => undefined };
     expect(() => targetOf({ backend: {} }, { backend: {} })).toThrow("not BullMQ's Redis backend");
     expect(() => targetOf({ backend }, { backend: { ...backend } })).toThrow("jobs do not use the worker's backend");
     expect(targetOf({ backend }, { backend })).toBe(backend);

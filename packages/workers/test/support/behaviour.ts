@@ -3,10 +3,11 @@
  * with keys found by Lua and by JavaScript.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import { type ExclusiveWorkerOptions, MixedFleetError } from "@x/workers";
+import { type ExclusiveWorkerOptions, type JobLock, JobLockLostError, MixedFleetError } from "@x/workers";
 import {
   DelayedError,
   FlowProducer,
+  type Job,
   QueueEvents,
   RateLimitError,
   UnrecoverableError,
@@ -57,6 +58,57 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       expect(await first.counts()).toMatchObject({ parked: 0, busyKeys: 0 });
       expect([lab.overlaps(), lab.inversions()]).toEqual([[], []]);
       expect(lab.errors.filter((error) => !(error instanceof MixedFleetError))).toEqual([]);
+    });
+
+    it("leaves a job to a processor that renews its lock itself", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const held: boolean[] = [];
+      const body = async (job: Job<Data>, signal: AbortSignal, lock: JobLock): Promise<void> => {
+        for (let n = 0; n < 5; n++) {
+          await delay(350);
+          expect(await job.extendLock(job.token ?? "", 1_000)).toBe(1);
+          held.push(lock.isHeld() && !signal.aborted);
+        }
+      };
+      lab.worker(body, { key, lockDuration: 1_000, stalledInterval: 500, skipLockRenewal: true });
+      await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      expect(await queue.getCompletedCount()).toBe(1);
+      expect(held).toEqual([true, true, true, true, true]);
+    });
+
+    it("extends the lock of the key with that of the job, for work that blocks the event loop", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const left: number[] = [];
+      const body = async (job: Job<Data>, _signal: AbortSignal, lock: JobLock): Promise<void> => {
+        await job.extendLock(job.token ?? "", 20_000);
+        left.push(lock.remaining(), await lab.redis.pttl("a"), await lab.redis.pttl(`bull:q:${job.id}:lock`));
+      };
+      lab.worker(body, { key, lockRenewTime: 5_000 });
+      await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      expect(await queue.getCompletedCount()).toBe(1);
+      expect(left).toHaveLength(3);
+      for (const ms of left) expect(ms).toBeGreaterThan(15_000);
+    });
+
+    it("ends the signal when an extension is refused, and when a shorter one is over", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const reasons: unknown[] = [];
+      const body = async (job: Job<Data>, signal: AbortSignal): Promise<void> => {
+        const isTaken = job.data.i === 0;
+        if (isTaken) await lab.redis.set(`bull:q:${job.id}:lock`, "somebody else");
+        expect(await job.extendLock(job.token ?? "", 300)).toBe(isTaken ? 0 : 1);
+        await until(() => signal.aborted, 5_000);
+        reasons.push(signal.reason);
+      };
+      lab.worker(body, { key, skipLockRenewal: true });
+      await queue.addBulk(jobs(2, (i) => `k${i}`));
+      await until(() => reasons.length === 2);
+      expect(reasons).toEqual([expect.any(JobLockLostError), expect.any(JobLockLostError)]);
     });
 
     it("does not let a hot key hold up other keys", async () => {
