@@ -87,6 +87,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
       mark: operate("mark"),
       inLine: operate("inLine"),
       look: operate("look"),
+      turn: operate("turn"),
     },
   };
 }

@@ -150,8 +150,13 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       wake: async (jobId) => (await this.#lane.operate("wake", jobId)) === 1,
       onError: (error) => this.emit("error", error),
     });
-    this.#sweep = new Sweep(this.#clock, async () => {
-      for await (const page of this.#keyPages()) void page;
+    this.#sweep = new Sweep({
+      clock: this.#clock,
+      turnMs: resolved.recheckInterval,
+      askForAll: async () => {
+        for await (const page of this.#keyPages()) void page;
+      },
+      takeTurn: async (turnMs) => (await this.#lane.operate("turn", turnMs)) === 1,
     });
     this.#fleet = new Fleet({
       clock: this.#clock,

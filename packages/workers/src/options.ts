@@ -47,8 +47,8 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    */
   readonly lockWait?: number | undefined;
   /**
-   * When the first job in line for a key is judged again though nobody passed the key on, in ms: the bound for healing after a
-   * holder was removed by hand. Default 15000; at least 100. The n-th in line waits n times as long, at most an hour.
+   * When the first job in line for a key is judged again though nobody passed the key on, in ms; the n-th in line waits n times as
+   * long, at most an hour. After jobs were removed by hand, their keys move on within three times this. Default 15000; at least 100.
    */
   readonly recheckInterval?: number | undefined;
 }

@@ -131,6 +131,30 @@ describe("a running queue", () => {
     },
   );
 
+  it.each([
+    ["that stood in front behind a job that was removed while it waited for its retry", "retry"],
+    ["of several keys, one of which nobody has", "several"],
+  ])("does not let a job wait for jobs %s, and were removed", async (_what, kind) => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const running = gate();
+    const body = async (job: { readonly data: { readonly i: number } }): Promise<void> => {
+      if (job.data.i === 0 && kind === "retry") throw new Error("not yet");
+      if (job.data.i === 0) await running.passed;
+    };
+    for (let n = 0; n < 2; n++) lab.worker(body, { onFailure: "block", recheckInterval: 1_000, drainDelay: 1 });
+    const holder = await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });
+    await until(() => lab.ran.length === 1);
+    const removed = await queue.addBulk(
+      jobs(60, () => (kind === "retry" ? "a" : ["a", "b"])).map((job) => ({ ...job, data: { ...job.data, i: 1 } })),
+    );
+    const last = await queue.add("job", { k: kind === "retry" ? "a" : "b", i: 99 });
+    await until(async () => (await queue.getDelayedCount()) === (kind === "retry" ? 62 : 61));
+    for (const job of [...removed, ...(kind === "retry" ? [holder] : [])]) await job.remove();
+    await until(async () => await last.isCompleted());
+    running.open();
+  });
+
   it("forgets the keys of an obliterated queue when it is asked for them; what operators said stays", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();

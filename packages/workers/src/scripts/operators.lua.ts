@@ -171,6 +171,12 @@ end
 return {setups, strays}
 `;
 
+/** ARGV[3] = ms. Replies 1 if nobody had the turn to ask for all keys for so long: then it is the caller's; else 0. */
+export const turn: string = /* lua */ `
+${AT}
+return call('SET', P .. 'lane:turn', 1, 'NX', 'PX', ARGV[3]) and 1 or 0
+`;
+
 /** Replies {jobs that a free slot would take: none while the queue is paused, jobs that run}. */
 export const lengths: string = /* lua */ `
 ${AT}

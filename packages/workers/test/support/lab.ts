@@ -122,7 +122,7 @@ export class Lab implements AsyncDisposable {
   /** What the lane still holds of any key. */
   async leftovers(queue = "q"): Promise<string[]> {
     const keys = await this.redis.keys(`*:${queue}:lane:*`);
-    return keys.filter((key) => !key.endsWith("lane:seq") && !key.endsWith("lane:workers"));
+    return keys.filter((key) => !/lane:(seq|workers|turn)$/.test(key));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
