@@ -103,10 +103,11 @@ export function checkScripts(scripts: Readonly<Record<string, BullScript>>): Bul
 /** What BullMQ sends its commands through, for a worker and for the jobs that it creates. */
 export function targetOf(worker: object, sampleJob: object): BullTarget {
   const own = ownTarget(worker);
-  const isKnown = [own?.execCommand, own?.extendLock, own?.queue?.toKey].every(
-    (member) => typeof member === "function",
-  );
-  if (own === undefined || !isKnown) {
+  const hasAll =
+    typeof own?.execCommand === "function" &&
+    typeof own.extendLock === "function" &&
+    typeof own.queue?.toKey === "function";
+  if (!hasAll) {
     throw new UnsupportedBullMQError(["the worker's backend is not BullMQ's Redis backend"]);
   }
   if (ownTarget(sampleJob) !== own) throw new UnsupportedBullMQError(["jobs do not use the worker's backend"]);

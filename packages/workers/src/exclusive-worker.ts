@@ -517,9 +517,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   #process(run: Run, job: Job<Data, Result, Name>): Promise<Result> {
     const process = this.processFn as unknown as ExclusiveProcessor<Data, Result, Name>;
     if (this.#isSandboxed) tellSandbox(job, run);
-    // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none.
-    const signal = process.length >= 3 || this.#isSandboxed ? run.signal : undefined;
-    return process(job, run.token, signal as AbortSignal, run);
+    // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none. One of none may be `(...args) =>`.
+    const takesSignal = process.length >= 3 || process.length === 0 || this.#isSandboxed;
+    return process(job, run.token, (takesSignal ? run.signal : undefined) as AbortSignal, run);
   }
 
   #mustConfirm(run: Run): boolean {

@@ -472,6 +472,7 @@ describe("drop-in", () => {
       async (job: Job<Data>, token?: string) => void seen.push(["two", job.data.i, typeof token]),
       async (job: Job<Data>, _token?: string, signal?: AbortSignal) =>
         void seen.push(["three", job.data.i, signal?.aborted]),
+      async (...all: unknown[]) => void seen.push(["wrapped", (all[2] as AbortSignal).aborted, all.length]),
     ];
     for (const [n, processor] of processors.entries()) {
       await queue.add("job", { k: "a", i: n });
@@ -483,6 +484,7 @@ describe("drop-in", () => {
       ["one", 0],
       ["two", 1, "string"],
       ["three", 2, false],
+      ["wrapped", false, 4],
     ]);
   });
 
