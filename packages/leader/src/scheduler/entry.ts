@@ -13,6 +13,7 @@ export interface Entry {
 /** One run of a handler, running or waiting for its turn. */
 export interface Job {
   readonly track: Track;
+  readonly name: string;
   readonly atMs: number;
   readonly id: string;
   readonly isCatchup: boolean;

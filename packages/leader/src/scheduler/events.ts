@@ -1,6 +1,8 @@
 import type { Known } from "../known.ts";
 import type { Tick } from "./tick.ts";
 
+export type SkipReason = "overlap" | "paused" | "attempts" | "term-over";
+
 /** Events of a scheduler, in the process whose election leads. */
 export interface SchedulerEvents {
   /** A handler is about to be called. */
@@ -13,7 +15,7 @@ export interface SchedulerEvents {
   tickSkipped: {
     readonly schedule: string;
     readonly scheduledAt: Date;
-    readonly reason: "overlap" | "paused" | "attempts" | "term-over";
+    readonly reason: SkipReason;
   };
   /** Ticks older than the window, or more than are caught up; counted up to 1,000 a gap. */
   missed: { readonly schedule: string; readonly count: number };

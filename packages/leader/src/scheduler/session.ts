@@ -1,14 +1,11 @@
 /**
  * The scheduler in one term: one timer for all schedules; what is due is claimed in one request per node, then run.
  *
- * Guaranteed: a handler is called only for a tick that this term has claimed on a quorum, and only while the term is current by the
- * clock; the session ends when the term does, after its handlers have. A tick that could not be claimed is claimed again, as
- * long as it lies in the window. Not guaranteed: that a handler which ignores its signal ends with the term.
+ * Guaranteed: a handler is called only for a tick that this term has claimed on a quorum; the session ends when the term does, after its
+ * handlers have. A tick that could not be claimed is claimed again, as long as it lies in the window. Not guaranteed: that a
+ * handler which ignores its signal ends with the term.
  */
 import type { Clock } from "@x/redlock-core";
-import PQueue from "p-queue";
-import { dateOf } from "../date.ts";
-import { publish } from "../diagnostics.ts";
 import type { Emitter } from "../emitter.ts";
 import { UnknownScheduleError } from "../errors.ts";
 import { linkSignals, onAbort, sleep } from "../signals.ts";
@@ -17,8 +14,10 @@ import { advance, type Entry, isCatchingUp, type Job, type Track, trackOf } from
 import type { SchedulerEvents } from "./events.ts";
 import { decideOverlap, type OverlapDecision } from "./overlap.ts";
 import { type Plan, planTicks } from "./plan.ts";
+import { type NamedTick, tellMissed, tellSkipped } from "./report.ts";
+import { Runner } from "./runner.ts";
 import type { Claim, Pause, Request, StoredState, TickStore } from "./store.ts";
-import { type Tick, tickId } from "./tick.ts";
+import { tickId } from "./tick.ts";
 
 export interface SessionParts {
   readonly term: LeaderTerm;
@@ -53,10 +52,8 @@ interface Intention {
 export class Session {
   readonly #parts: SessionParts;
   readonly #tracks = new Map<string, Track>();
-  readonly #active = new Set<Promise<void>>();
-  /** Runs at most `concurrency` handlers at a time, first come first served. */
-  readonly #handlers: PQueue;
-  readonly #finished: { readonly name: string; readonly atMs: number }[] = [];
+  readonly #runner: Runner;
+  readonly #finished: NamedTick[] = [];
   #flushing: Promise<void> | undefined;
   /** Ticks of an earlier leader that are to run again, once a majority holds them under this term. */
   readonly #unheld: { readonly name: string; readonly atMs: number; readonly attempt: number }[] = [];
@@ -71,7 +68,7 @@ export class Session {
 
   constructor(parts: SessionParts) {
     this.#parts = parts;
-    this.#handlers = new PQueue({ concurrency: parts.concurrency });
+    this.#runner = new Runner({ ...parts, finished: (tick) => this.#finish(tick) });
   }
 
   /** Looks at schedules, pauses and requests again, now. */
@@ -99,7 +96,7 @@ export class Session {
       }
       await this.#pause(waitMs);
     }
-    while (this.#active.size > 0) await Promise.allSettled(this.#active);
+    await this.#runner.idle();
     await this.#polling;
     if (term.isCurrent()) await this.#flush();
   }
@@ -158,7 +155,6 @@ export class Session {
 
   /** Ticks that an earlier leader started and did not finish are held on the nodes under this term, then run again. */
   async #takeOver(state: StoredState, names: ReadonlySet<string>): Promise<void> {
-    const { events } = this.#parts;
     const pending = state.pending.filter((tick) => names.has(tick.name));
     const again = pending.filter((tick) => {
       const options = this.#tracks.get(tick.name)?.entry.options;
@@ -167,7 +163,7 @@ export class Session {
     for (const tick of pending) {
       if (again.includes(tick)) continue;
       this.#finished.push(tick);
-      events.emit("tickSkipped", { schedule: tick.name, scheduledAt: dateOf(tick.atMs), reason: "attempts" });
+      tellSkipped(this.#parts, tick, "attempts");
     }
     this.#unheld.push(...again.map(({ name, atMs, attempt }) => ({ name, atMs, attempt: attempt + 1 })));
     if (again.length > 0) await this.#hold();
@@ -191,7 +187,7 @@ export class Session {
       const track = this.#tracks.get(tick.name);
       if (track === undefined) continue;
       if (held.outcomes[index]?.kind !== "claimed") this.#unheld.push(tick);
-      else this.#launch(this.#job(track, { ...tick, isCatchup: true, isBacklog: true }), "queue");
+      else this.#runner.launch(this.#job(track, { ...tick, isCatchup: true, isBacklog: true }), "queue");
     }
   }
 
@@ -262,7 +258,7 @@ export class Session {
       const track = this.#tracks.get(request.name);
       if (track === undefined) events.emit("error", new UnknownScheduleError(term.election, request.name));
       else
-        this.#launch(
+        this.#runner.launch(
           {
             ...this.#job(track, { atMs: request.atMs, isCatchup: false, isBacklog: false, attempt: 1 }, request.id),
             delivery: "at-most-once",
@@ -298,7 +294,10 @@ export class Session {
       offset += own.length;
       const openAt = outcomes.findIndex((outcome) => outcome.kind === "open");
       isComplete &&= openAt === -1;
-      if (openAt !== 0) this.#countMissed(track, plan.missed);
+      if (openAt !== 0 && plan.missed > 0) {
+        track.missed += plan.missed;
+        tellMissed(this.#parts, { name: track.entry.name, atMs: track.accountedMs }, plan.missed);
+      }
       for (const [index, claim] of own.entries()) {
         const outcome = outcomes[index];
         if (outcome === undefined || outcome.kind === "open") break;
@@ -377,17 +376,18 @@ export class Session {
     if (kind === "claimed" && decision !== "skip") {
       const job = this.#job(track, { ...tick, attempt: 1 });
       track.lastMs = tick.atMs;
-      this.#launch(job, decision);
+      this.#runner.launch(job, decision);
       return;
     }
     const isPaused = kind === "paused" || track.isPaused;
     track.isPaused ||= kind === "paused";
-    this.#skipped(track, tick.atMs, isPaused ? "paused" : "overlap");
+    tellSkipped(this.#parts, { name: track.entry.name, atMs: tick.atMs }, isPaused ? "paused" : "overlap");
   }
 
   #job(track: Track, tick: Pick<Job, "atMs" | "isCatchup" | "isBacklog" | "attempt">, suffix = ""): Job {
     return {
       track,
+      name: track.entry.name,
       ...tick,
       id: tickId(track.entry.name, tick.atMs, suffix),
       delivery: track.entry.options.delivery,
@@ -396,106 +396,11 @@ export class Session {
     };
   }
 
-  #launch(job: Job, decision: OverlapDecision): void {
-    const { track } = job;
-    if (decision === "replace") {
-      for (const dropped of track.queue.splice(0)) this.#drop(dropped);
-      for (const running of track.running)
-        running.cancel(new DOMException(`a later tick of "${track.entry.name}" is due`, "AbortError"));
-    }
-    if (decision === "run" || track.running.size === 0) this.#start(job);
-    else track.queue.push(job);
-  }
-
-  #drop(job: Job): void {
-    this.#skipped(job.track, job.atMs, "overlap");
-    if (job.delivery === "at-least-once") this.#finished.push({ name: job.track.entry.name, atMs: job.atMs });
-  }
-
-  #start(job: Job): void {
-    job.track.running.add(job);
-    const active = this.#handlers.add(() => this.#execute(job));
-    this.#active.add(active);
-    void active.finally(() => {
-      this.#active.delete(active);
-    });
-  }
-
-  /** Never rejects. The handler is called before this returns, so between the check of the clock and the call nothing else runs. */
-  async #execute(job: Job): Promise<void> {
-    const { term } = this.#parts;
-    const canWait = job.delivery === "at-least-once" && term.signal.aborted;
-    if (!term.isCurrent()) this.#skipped(job.track, job.atMs, "term-over");
-    else if (!canWait) await this.#callHandler(job);
-    job.track.running.delete(job);
-    const next = job.track.running.size === 0 ? job.track.queue.shift() : undefined;
-    if (next !== undefined) this.#start(next);
-  }
-
-  async #callHandler(job: Job): Promise<void> {
-    const { term, clock, events } = this.#parts;
-    const { entry } = job.track;
-    const linked = linkSignals(term.signal);
-    job.cancel = (reason) => linked.abort(reason);
-    const cancelTimeout =
-      entry.options.timeout === undefined
-        ? (): void => undefined
-        : clock.schedule(entry.options.timeout, () =>
-            linked.abort(
-              new DOMException(`tick ${job.id} took longer than ${entry.options.timeout} ms`, "TimeoutError"),
-            ),
-          );
-    const tick = this.#tick(job, linked.signal);
-    const startedMs = clock.monotonicMs();
-    events.emit("tick", tick);
-    try {
-      await entry.handler(tick);
-      this.#ended(job, clock.monotonicMs() - startedMs, "run");
-      events.emit("tickDone", { tick, took: clock.monotonicMs() - startedMs });
-    } catch (error) {
-      if (term.signal.aborted && linked.signal.reason === term.signal.reason) {
-        events.emit("tickError", { tick, error });
-      } else {
-        this.#ended(job, clock.monotonicMs() - startedMs, "failed");
-        events.emit("tickError", { tick, error });
-      }
-    } finally {
-      cancelTimeout();
-      linked.unlink();
-    }
-  }
-
-  #tick(job: Job, signal: AbortSignal): Tick {
-    const { term, clock } = this.#parts;
-    return Object.freeze({
-      schedule: job.track.entry.name,
-      scheduledAt: dateOf(job.atMs),
-      firedAt: dateOf(Math.floor(clock.wallMs())),
-      id: job.id,
-      catchup: job.isCatchup,
-      attempt: job.attempt,
-      ...(job.lastMs === 0 ? {} : { lastRunAt: dateOf(job.lastMs) }),
-      term,
-      fencingToken: term.fencingToken,
-      signal,
-    });
-  }
-
-  #ended(job: Job, tookMs: number, outcome: "run" | "failed"): void {
-    const { term, clock } = this.#parts;
-    publish("x.leader.tick", () => ({
-      election: term.election,
-      schedule: job.track.entry.name,
-      scheduledAt: job.atMs,
-      term: term.term,
-      outcome,
-      took: tookMs,
-      late: clock.wallMs() - tookMs - job.atMs,
-      count: 1,
-    }));
-    if (job.delivery !== "at-least-once") return;
-    this.#finished.push({ name: job.track.entry.name, atMs: job.atMs });
-    clock.defer(() => void this.#flush().catch((error: unknown) => this.#parts.events.emit("error", error)));
+  #finish({ name, atMs }: NamedTick): void {
+    this.#finished.push({ name, atMs });
+    this.#parts.clock.defer(
+      () => void this.#flush().catch((error: unknown) => this.#parts.events.emit("error", error)),
+    );
   }
 
   /** Records finished ticks, those of one moment together; one request at a time. What fails is tried again with the next step. */
@@ -514,40 +419,6 @@ export class Session {
     } finally {
       this.#flushing = undefined;
     }
-  }
-
-  #skipped(track: Track, atMs: number, reason: "overlap" | "paused" | "term-over"): void {
-    const { term, events } = this.#parts;
-    const schedule = track.entry.name;
-    publish("x.leader.tick", () => ({
-      election: term.election,
-      schedule,
-      scheduledAt: atMs,
-      term: term.term,
-      outcome: "skipped",
-      took: undefined,
-      late: undefined,
-      count: 1,
-    }));
-    events.emit("tickSkipped", { schedule, scheduledAt: dateOf(atMs), reason });
-  }
-
-  #countMissed(track: Track, count: number): void {
-    if (count === 0) return;
-    track.missed += count;
-    const { term, events } = this.#parts;
-    const schedule = track.entry.name;
-    publish("x.leader.tick", () => ({
-      election: term.election,
-      schedule,
-      scheduledAt: track.accountedMs,
-      term: term.term,
-      outcome: "missed",
-      took: undefined,
-      late: undefined,
-      count,
-    }));
-    events.emit("missed", { schedule, count });
   }
 
   /** A newer term was seen: the deadline ends this one at the latest. */

@@ -1,0 +1,35 @@
+/** What becomes of ticks, told to listeners and on the diagnostics channel. */
+import { dateOf } from "../date.ts";
+import { type LeaderMessages, publish } from "../diagnostics.ts";
+import type { Emitter } from "../emitter.ts";
+import type { LeaderTerm } from "../term.ts";
+import type { SchedulerEvents, SkipReason } from "./events.ts";
+
+export interface Audience {
+  readonly term: LeaderTerm;
+  readonly events: Emitter<SchedulerEvents>;
+}
+
+export interface NamedTick {
+  readonly name: string;
+  readonly atMs: number;
+}
+
+export function tellSkipped({ term, events }: Audience, { name, atMs }: NamedTick, reason: SkipReason): void {
+  publishTick(term, { name, atMs }, { outcome: "skipped", took: undefined, late: undefined, count: 1 });
+  events.emit("tickSkipped", { schedule: name, scheduledAt: dateOf(atMs), reason });
+}
+
+/** `atMs`: the last tick that was dealt with before those. */
+export function tellMissed({ term, events }: Audience, { name, atMs }: NamedTick, count: number): void {
+  publishTick(term, { name, atMs }, { outcome: "missed", took: undefined, late: undefined, count });
+  events.emit("missed", { schedule: name, count });
+}
+
+export function publishTick(
+  { election, term }: LeaderTerm,
+  { name, atMs }: NamedTick,
+  facts: Pick<LeaderMessages["x.leader.tick"], "outcome" | "took" | "late" | "count">,
+): void {
+  publish("x.leader.tick", () => ({ election, schedule: name, scheduledAt: atMs, term, ...facts }));
+}

@@ -1,0 +1,128 @@
+/**
+ * Calls the handlers of one term: a tick that was claimed waits for those before it and for a place, then runs.
+ *
+ * Guaranteed: a handler is called only while the term is current by the clock. Not guaranteed: that a handler which ignores its
+ * signal ends.
+ */
+import type { Clock } from "@x/redlock-core";
+import PQueue from "p-queue";
+import { dateOf } from "../date.ts";
+import { linkSignals } from "../signals.ts";
+import type { Job } from "./entry.ts";
+import type { OverlapDecision } from "./overlap.ts";
+import { type Audience, type NamedTick, publishTick, tellSkipped } from "./report.ts";
+import type { Tick } from "./tick.ts";
+
+export interface RunnerParts extends Audience {
+  readonly clock: Clock;
+  readonly concurrency: number;
+  /** Called with each tick that the next leader must not run again. */
+  readonly finished: (tick: NamedTick) => void;
+}
+
+export class Runner {
+  readonly #parts: RunnerParts;
+  readonly #active = new Set<Promise<void>>();
+  /** Runs at most `concurrency` handlers at a time, first come first served. */
+  readonly #places: PQueue;
+
+  constructor(parts: RunnerParts) {
+    this.#parts = parts;
+    this.#places = new PQueue({ concurrency: parts.concurrency });
+  }
+
+  launch(job: Job, decision: OverlapDecision): void {
+    const { track } = job;
+    if (decision === "replace") {
+      for (const dropped of track.queue.splice(0)) this.#drop(dropped);
+      for (const running of track.running)
+        running.cancel(new DOMException(`a later tick of "${job.name}" is due`, "AbortError"));
+    }
+    if (decision === "run" || track.running.size === 0) this.#start(job);
+    else track.queue.push(job);
+  }
+
+  /** Resolves when no handler runs, and none waits. Never rejects. */
+  async idle(): Promise<void> {
+    while (this.#active.size > 0) await Promise.allSettled(this.#active);
+  }
+
+  #drop(job: Job): void {
+    tellSkipped(this.#parts, job, "overlap");
+    if (job.delivery === "at-least-once") this.#parts.finished(job);
+  }
+
+  #start(job: Job): void {
+    job.track.running.add(job);
+    const active = this.#places.add(() => this.#execute(job));
+    this.#active.add(active);
+    void active.finally(() => {
+      this.#active.delete(active);
+    });
+  }
+
+  /** Never rejects. The handler is called before this returns, so between the check of the clock and the call nothing else runs. */
+  async #execute(job: Job): Promise<void> {
+    const { term } = this.#parts;
+    const canWait = job.delivery === "at-least-once" && term.signal.aborted;
+    if (!term.isCurrent()) tellSkipped(this.#parts, job, "term-over");
+    else if (!canWait) await this.#callHandler(job);
+    job.track.running.delete(job);
+    const next = job.track.running.size === 0 ? job.track.queue.shift() : undefined;
+    if (next !== undefined) this.#start(next);
+  }
+
+  async #callHandler(job: Job): Promise<void> {
+    const { term, clock, events } = this.#parts;
+    const { handler, options } = job.track.entry;
+    const linked = linkSignals(term.signal);
+    job.cancel = (reason) => linked.abort(reason);
+    const cancelTimeout =
+      options.timeout === undefined
+        ? (): void => undefined
+        : clock.schedule(options.timeout, () =>
+            linked.abort(new DOMException(`tick ${job.id} took longer than ${options.timeout} ms`, "TimeoutError")),
+          );
+    const tick = this.#tick(job, linked.signal);
+    const startedMs = clock.monotonicMs();
+    events.emit("tick", tick);
+    try {
+      await handler(tick);
+      this.#ended(job, clock.monotonicMs() - startedMs, "run");
+      events.emit("tickDone", { tick, took: clock.monotonicMs() - startedMs });
+    } catch (error) {
+      if (term.signal.aborted && linked.signal.reason === term.signal.reason) {
+        events.emit("tickError", { tick, error });
+      } else {
+        this.#ended(job, clock.monotonicMs() - startedMs, "failed");
+        events.emit("tickError", { tick, error });
+      }
+    } finally {
+      cancelTimeout();
+      linked.unlink();
+    }
+  }
+
+  #tick(job: Job, signal: AbortSignal): Tick {
+    const { term, clock } = this.#parts;
+    return Object.freeze({
+      schedule: job.name,
+      scheduledAt: dateOf(job.atMs),
+      firedAt: dateOf(Math.floor(clock.wallMs())),
+      id: job.id,
+      catchup: job.isCatchup,
+      attempt: job.attempt,
+      ...(job.lastMs === 0 ? {} : { lastRunAt: dateOf(job.lastMs) }),
+      term,
+      fencingToken: term.fencingToken,
+      signal,
+    });
+  }
+
+  #ended(job: Job, tookMs: number, outcome: "run" | "failed"): void {
+    const { term, clock } = this.#parts;
+    const late = clock.wallMs() - tookMs - job.atMs;
+    publishTick(term, job, { outcome, took: tookMs, late, count: 1 });
+    if (job.delivery === "at-least-once") this.#parts.finished(job);
+  }
+}
