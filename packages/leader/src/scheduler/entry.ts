@@ -10,7 +10,7 @@ export interface Entry {
   readonly options: ResolvedScheduleOptions;
 }
 
-/** One run of a handler, running or waiting for its turn. */
+/** One run of a handler. */
 export interface Job {
   readonly track: Track;
   readonly name: string;
@@ -21,9 +21,16 @@ export interface Job {
   readonly isBacklog: boolean;
   readonly attempt: number;
   readonly delivery: "at-most-once" | "at-least-once";
+  /** By `trigger()`: it runs also while the schedule is paused. */
+  readonly isTriggered: boolean;
   readonly lastMs: number;
-  /** Asks the running handler to end. */
-  cancel: (reason: unknown) => void;
+}
+
+/** Of a job that has a place among the handlers, or is in line for one. */
+export interface Turn {
+  readonly job: Job;
+  /** Asks the handler to end; undefined: it has not been called yet. */
+  cancel: ((reason: unknown) => void) | undefined;
 }
 
 /** The state of a schedule in one term. */
@@ -40,7 +47,8 @@ export interface Track {
   nextMs: number | null;
   /** By the monotonic clock: its calendar failed, and is asked again then. */
   retryMs: number | undefined;
-  readonly running: Set<Job>;
+  readonly running: Set<Turn>;
+  /** Begin when those that run have ended. */
   readonly queue: Job[];
 }
 
@@ -61,7 +69,12 @@ export function trackOf(entry: Entry, accountedMs: number): Track {
 
 /** With `catchup: "all"` a tick that falls due meanwhile is caught up, too. */
 export function isCatchingUp(track: Track): boolean {
-  return [...track.running, ...track.queue].some((job) => job.isBacklog);
+  return jobsOf(track).some((job) => job.isBacklog);
+}
+
+/** Those that run, then those that wait. */
+export function jobsOf(track: Track): readonly Job[] {
+  return [...Array.from(track.running, (turn) => turn.job), ...track.queue];
 }
 
 /** Moves on to `accountedMs` and finds the next tick. */

@@ -11,7 +11,10 @@ export interface SchedulerEvents {
   tickDone: { readonly tick: Tick; readonly took: number };
   /** It rejected; the tick counts as run. */
   tickError: { readonly tick: Tick; readonly error: unknown };
-  /** Claimed or dealt with, not run. `attempts`: it brought down `maxAttempts` leaders. `term-over`: the term ended before its turn came. */
+  /**
+   * Claimed or dealt with, not run. `paused`: also one that waited when its schedule was paused. `attempts`: it brought down `maxAttempts`
+   * leaders. `term-over`: the term ended before its turn came.
+   */
   tickSkipped: {
     readonly schedule: string;
     readonly scheduledAt: Date;

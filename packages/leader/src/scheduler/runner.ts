@@ -8,7 +8,8 @@ import type { Clock } from "@x/redlock-core";
 import PQueue from "p-queue";
 import { dateOf } from "../date.ts";
 import { linkSignals } from "../signals.ts";
-import type { Job } from "./entry.ts";
+import type { Job, Track, Turn } from "./entry.ts";
+import type { SkipReason } from "./events.ts";
 import type { OverlapDecision } from "./overlap.ts";
 import { type Audience, type NamedTick, publishTick, tellSkipped } from "./report.ts";
 import type { Tick } from "./tick.ts";
@@ -34,12 +35,26 @@ export class Runner {
   launch(job: Job, decision: OverlapDecision): void {
     const { track } = job;
     if (decision === "replace") {
-      for (const dropped of track.queue.splice(0)) this.#drop(dropped);
+      for (const dropped of track.queue.splice(0)) this.#drop(dropped, "overlap");
       for (const running of track.running)
-        running.cancel(new DOMException(`a later tick of "${job.name}" is due`, "AbortError"));
+        running.cancel?.(new DOMException(`a later tick of "${job.name}" is due`, "AbortError"));
     }
     if (decision === "run" || track.running.size === 0) this.#start(job);
     else track.queue.push(job);
+  }
+
+  /** Of the ticks that wait for others or for a place, leaves out those that `isMeant` names. */
+  dropWaiting(track: Track, reason: SkipReason, isMeant: (job: Job) => boolean): void {
+    for (const turn of track.running) {
+      if (turn.cancel !== undefined || !isMeant(turn.job)) continue;
+      track.running.delete(turn);
+      this.#drop(turn.job, reason);
+    }
+    for (const job of track.queue.splice(0)) {
+      if (isMeant(job)) this.#drop(job, reason);
+      else track.queue.push(job);
+    }
+    this.#startNext(track);
   }
 
   /** Resolves when no handler runs, and none waits. Never rejects. */
@@ -47,14 +62,15 @@ export class Runner {
     while (this.#active.size > 0) await Promise.allSettled(this.#active);
   }
 
-  #drop(job: Job): void {
-    tellSkipped(this.#parts, job, "overlap");
+  #drop(job: Job, reason: SkipReason): void {
+    tellSkipped(this.#parts, job, reason);
     if (job.delivery === "at-least-once") this.#parts.finished(job);
   }
 
   #start(job: Job): void {
-    job.track.running.add(job);
-    const active = this.#places.add(() => this.#execute(job));
+    const turn: Turn = { job, cancel: undefined };
+    job.track.running.add(turn);
+    const active = this.#places.add(() => this.#execute(turn));
     this.#active.add(active);
     void active.finally(() => {
       this.#active.delete(active);
@@ -62,21 +78,30 @@ export class Runner {
   }
 
   /** Never rejects. The handler is called before this returns, so between the check of the clock and the call nothing else runs. */
-  async #execute(job: Job): Promise<void> {
+  async #execute(turn: Turn): Promise<void> {
     const { term } = this.#parts;
+    const { job } = turn;
+    const { track } = job;
+    if (!track.running.has(turn)) return;
     const canWait = job.delivery === "at-least-once" && term.signal.aborted;
     if (!term.isCurrent()) tellSkipped(this.#parts, job, "term-over");
-    else if (!canWait) await this.#callHandler(job);
-    job.track.running.delete(job);
-    const next = job.track.running.size === 0 ? job.track.queue.shift() : undefined;
+    else if (track.isPaused && !job.isTriggered) this.#drop(job, "paused");
+    else if (!canWait) await this.#callHandler(turn);
+    track.running.delete(turn);
+    this.#startNext(track);
+  }
+
+  #startNext(track: Track): void {
+    const next = track.running.size === 0 ? track.queue.shift() : undefined;
     if (next !== undefined) this.#start(next);
   }
 
-  async #callHandler(job: Job): Promise<void> {
+  async #callHandler(turn: Turn): Promise<void> {
+    const { job } = turn;
     const { term, clock, events } = this.#parts;
     const { handler, options } = job.track.entry;
     const linked = linkSignals(term.signal);
-    job.cancel = (reason) => linked.abort(reason);
+    turn.cancel = (reason) => linked.abort(reason);
     const cancelTimeout =
       options.timeout === undefined
         ? (): void => undefined

@@ -154,8 +154,9 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * No tick of this schedule runs, on any leader, until it is resumed; they are not caught up. Of two calls, also of `resume`, the later
-   * one counts, whatever the clocks of their processes say. @throws as `trigger`
+   * No tick of this schedule is claimed, by any leader, until it is resumed; they are not caught up. What was claimed and waits is skipped when
+   * the leader hears of the pause: after a round trip, or 5 s if the message is lost. What runs goes on, and `trigger` works. Of two calls, also
+   * of `resume`, the later one counts, whatever the clocks of their processes say. @throws as `trigger`
    */
   async pause(name: string): Promise<void> {
     await this.#setPaused(name, true);

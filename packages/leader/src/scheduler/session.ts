@@ -10,7 +10,7 @@ import type { Emitter } from "../emitter.ts";
 import { UnknownScheduleError } from "../errors.ts";
 import { linkSignals, onAbort, sleep } from "../signals.ts";
 import type { LeaderTerm } from "../term.ts";
-import { advance, type Entry, isCatchingUp, type Job, type Track, trackOf } from "./entry.ts";
+import { advance, type Entry, isCatchingUp, type Job, jobsOf, type Track, trackOf } from "./entry.ts";
 import type { SchedulerEvents } from "./events.ts";
 import { decideOverlap, type OverlapDecision } from "./overlap.ts";
 import { type Plan, planTicks } from "./plan.ts";
@@ -220,6 +220,11 @@ export class Session {
 
   #setPause(track: Track): void {
     track.isPaused = this.#pauses.get(track.entry.name)?.isPaused ?? track.entry.options.paused;
+    if (track.isPaused) this.#dropPaused(track);
+  }
+
+  #dropPaused(track: Track): void {
+    this.#runner.dropWaiting(track, "paused", (job) => !job.isTriggered);
   }
 
   /** A node that lost its state gets it again; the others keep theirs. */
@@ -236,7 +241,7 @@ export class Session {
         mode: "skip",
         attempt: 1,
       });
-      for (const job of [...track.running, ...track.queue]) {
+      for (const job of jobsOf(track)) {
         if (job.delivery !== "at-least-once") continue;
         claims.push({ name, atMs: job.atMs, lastMs: 0, missed: 0, mode: "hold", attempt: job.attempt });
       }
@@ -262,6 +267,7 @@ export class Session {
           {
             ...this.#job(track, { atMs: request.atMs, isCatchup: false, isBacklog: false, attempt: 1 }, request.id),
             delivery: "at-most-once",
+            isTriggered: true,
           },
           "queue",
         );
@@ -379,9 +385,11 @@ export class Session {
       this.#runner.launch(job, decision);
       return;
     }
-    const isPaused = kind === "paused" || track.isPaused;
-    track.isPaused ||= kind === "paused";
-    tellSkipped(this.#parts, { name: track.entry.name, atMs: tick.atMs }, isPaused ? "paused" : "overlap");
+    if (kind === "paused" && !track.isPaused) {
+      track.isPaused = true;
+      this.#dropPaused(track);
+    }
+    tellSkipped(this.#parts, { name: track.entry.name, atMs: tick.atMs }, track.isPaused ? "paused" : "overlap");
   }
 
   #job(track: Track, tick: Pick<Job, "atMs" | "isCatchup" | "isBacklog" | "attempt">, suffix = ""): Job {
@@ -391,8 +399,8 @@ export class Session {
       ...tick,
       id: tickId(track.entry.name, tick.atMs, suffix),
       delivery: track.entry.options.delivery,
+      isTriggered: false,
       lastMs: track.lastMs,
-      cancel: () => undefined,
     };
   }
 

@@ -2,6 +2,7 @@
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type Schedule, type SchedulerOptions, type Tick } from "@x/leader/scheduler";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import type { SkipReason } from "../../src/scheduler/events.ts";
 import { LEASE, type Nodes, startNodes } from "../support/redis.ts";
 
 describe("schedules", () => {
@@ -63,6 +64,13 @@ describe("schedules", () => {
     };
   }
 
+  /** When the ticks were due that were skipped, by reason. */
+  function skips(own: LeaderScheduler): Record<SkipReason, number[]> {
+    const skipped = { overlap: [], paused: [], attempts: [], "term-over": [] } as Record<SkipReason, number[]>;
+    own.on("tickSkipped", ({ reason, scheduledAt }) => skipped[reason].push(scheduledAt.getTime()));
+    return skipped;
+  }
+
   it("leave ticks out while one runs, with overlap skip", async () => {
     const own = scheduler("skip");
     const { handler, ticks, release } = slow();
@@ -118,6 +126,23 @@ describe("schedules", () => {
     expect(ticks.map((tick) => tick.scheduledAt.getTime())).toEqual(
       ticks.map((_, index) => (ticks[0]?.scheduledAt.getTime() ?? 0) + 50 * index),
     );
+    release();
+  });
+
+  it("run none of the ticks that wait when they are paused", async () => {
+    const own = scheduler("paused");
+    const { handler, ticks, release } = slow();
+    const skipped = skips(own);
+    own.every("s", 100, handler, { overlap: "bufferOne" });
+    own.start();
+    await expect.poll(() => skipped.overlap.length).toBeGreaterThan(0);
+    const waitingMs = (ticks[0]?.scheduledAt.getTime() ?? 0) + 100;
+    await own.pause("s");
+    await expect.poll(() => skipped.paused).toContain(waitingMs);
+    release();
+    await own.resume("s");
+    await expect.poll(() => ticks.length).toBe(2);
+    expect(ticks[1]?.scheduledAt.getTime()).toBeGreaterThan(Math.max(...skipped.paused));
     release();
   });
 

@@ -271,6 +271,26 @@ describe("a session", () => {
     expect(finished).toEqual([]);
   });
 
+  it("does not run the unfinished tick of an earlier leader if its schedule is paused", async () => {
+    const finished: unknown[] = [];
+    const paused = new Map([["s", { version: 1, isPaused: true }]]);
+    const running = session(
+      {
+        read: (_, everything) =>
+          Promise.resolve({ ...EMPTY, paused, pending: everything ? [{ name: "s", atMs: 1_000, attempt: 1 }] : [] }),
+        finish: (_, done) => {
+          finished.push(...done);
+          return Promise.resolve(true);
+        },
+      },
+      { delivery: "at-least-once" },
+    ).run();
+    await expect.poll(() => finished).toEqual([{ name: "s", atMs: 1_000 }]);
+    lose();
+    await running;
+    expect([ticks, log[0]]).toEqual([[], "skipped: paused"]);
+  });
+
   it("runs a tick again that an earlier leader began, and gives it up after maxAttempts", async () => {
     const pending = (attempt: number): StoredState => ({ ...EMPTY, pending: [{ name: "s", atMs: 1_000, attempt }] });
     for (const [attempt, expected] of [

@@ -1,0 +1,115 @@
+/** Ticks that wait for each other or for a place; handlers end when the test says so. */
+import { systemClock } from "@x/redlock-core";
+import { beforeEach, describe, expect, it } from "vitest";
+import { Emitter } from "../../src/emitter.ts";
+import { everyCalendar } from "../../src/scheduler/calendar.ts";
+import { type Job, type Track, trackOf } from "../../src/scheduler/entry.ts";
+import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
+import { resolveScheduleOptions } from "../../src/scheduler/options.ts";
+import { Runner } from "../../src/scheduler/runner.ts";
+import { type Tick, tickId } from "../../src/scheduler/tick.ts";
+import type { LeaderTerm } from "../../src/term.ts";
+
+describe("a runner", () => {
+  let term: AbortController;
+  let events: Emitter<SchedulerEvents>;
+  /** By schedule and time: begun, skipped, finished. */
+  let log: string[];
+  let ends: Map<string, () => void>;
+  beforeEach(() => {
+    term = new AbortController();
+    events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
+    log = [];
+    ends = new Map();
+    events.on("tickSkipped", ({ schedule, scheduledAt, reason }) =>
+      log.push(`${schedule}${scheduledAt.getTime()} skipped: ${reason}`),
+    );
+  });
+
+  const runner = (concurrency = 100): Runner =>
+    new Runner({
+      term: {
+        election: "x",
+        term: 5,
+        fencingToken: 5,
+        signal: term.signal,
+        isCurrent: () => true,
+      } as unknown as LeaderTerm,
+      clock: systemClock,
+      concurrency,
+      events,
+      finished: ({ name, atMs }) => log.push(`${name}${atMs} finished`),
+    });
+
+  const schedule = (name: string): Track =>
+    trackOf(
+      {
+        name,
+        calendar: everyCalendar(1, 0),
+        handler: (tick: Tick) => {
+          const own = `${name}${tick.scheduledAt.getTime()}`;
+          log.push(`${own} begun`);
+          return new Promise<void>((resolve) => ends.set(own, resolve));
+        },
+        options: resolveScheduleOptions({}, "UTC"),
+      },
+      0,
+    );
+
+  const job = (track: Track, atMs: number, own: Partial<Job> = {}): Job => ({
+    track,
+    name: track.entry.name,
+    atMs,
+    id: tickId(track.entry.name, atMs),
+    isCatchup: false,
+    isBacklog: false,
+    attempt: 1,
+    delivery: "at-most-once",
+    isTriggered: false,
+    lastMs: 0,
+    ...own,
+  });
+
+  const end = (tick: string): void => ends.get(tick)?.();
+
+  describe("of a schedule that is paused", () => {
+    const isScheduled = ({ isTriggered }: Job): boolean => !isTriggered;
+
+    it("drops the ticks that wait, and runs those that were triggered", async () => {
+      const own = runner();
+      const a = schedule("a");
+      own.launch(job(a, 1), "run");
+      own.launch(job(a, 2), "queue");
+      own.launch(job(a, 3, { isTriggered: true }), "queue");
+      own.launch(job(a, 4), "queue");
+      own.dropWaiting(a, "paused", isScheduled);
+      expect(log.splice(0)).toEqual(["a1 begun", "a2 skipped: paused", "a4 skipped: paused"]);
+      end("a1");
+      await expect.poll(() => log).toEqual(["a3 begun"]);
+      end("a3");
+      await own.idle();
+    });
+
+    it("drops a tick that waits for a place, and begins what waits for that", async () => {
+      const own = runner(1);
+      const [a, b] = [schedule("a"), schedule("b")];
+      own.launch(job(a, 1), "run");
+      own.launch(job(b, 1), "run");
+      own.launch(job(b, 2, { isTriggered: true }), "queue");
+      own.dropWaiting(b, "paused", isScheduled);
+      end("a1");
+      await expect.poll(() => log).toEqual(["a1 begun", "b1 skipped: paused", "b2 begun"]);
+      end("b2");
+      await own.idle();
+    });
+
+    it("has a tick that is dropped recorded, if it would run again otherwise", () => {
+      const own = runner();
+      const a = schedule("a");
+      own.launch(job(a, 1), "run");
+      own.launch(job(a, 2, { delivery: "at-least-once" }), "queue");
+      own.dropWaiting(a, "paused", isScheduled);
+      expect(log).toEqual(["a1 begun", "a2 skipped: paused", "a2 finished"]);
+    });
+  });
+});
