@@ -47,12 +47,17 @@ export interface Track {
   nextMs: number | null;
   /** By the monotonic clock: its calendar failed, and is asked again then. */
   retryMs: number | undefined;
+  readonly runs: Runs;
+}
+
+/** Of one name: a schedule that is added again has those of the one that was removed. */
+export interface Runs {
   readonly running: Set<Turn>;
   /** Begin when those that run have ended. */
   readonly queue: Job[];
 }
 
-export function trackOf(entry: Entry, accountedMs: number): Track {
+export function trackOf(entry: Entry, accountedMs: number, runs: Runs): Track {
   return {
     entry,
     accountedMs,
@@ -62,19 +67,18 @@ export function trackOf(entry: Entry, accountedMs: number): Track {
     delayMs: 0,
     nextMs: null,
     retryMs: undefined,
-    running: new Set(),
-    queue: [],
+    runs,
   };
 }
 
 /** With `catchup: "all"` a tick that falls due meanwhile is caught up, too. */
-export function isCatchingUp(track: Track): boolean {
-  return jobsOf(track).some((job) => job.isBacklog);
+export function isCatchingUp({ runs }: Track): boolean {
+  return jobsOf(runs).some((job) => job.isBacklog);
 }
 
 /** Those that run, then those that wait. */
-export function jobsOf(track: Track): readonly Job[] {
-  return [...Array.from(track.running, (turn) => turn.job), ...track.queue];
+export function jobsOf({ running, queue }: Runs): readonly Job[] {
+  return [...Array.from(running, (turn) => turn.job), ...queue];
 }
 
 /** Moves on to `accountedMs` and finds the next tick. */

@@ -1,7 +1,7 @@
 import type { Known } from "../known.ts";
 import type { Tick } from "./tick.ts";
 
-export type SkipReason = "overlap" | "paused" | "attempts" | "term-over";
+export type SkipReason = "overlap" | "paused" | "attempts" | "removed" | "term-over";
 
 /** Events of a scheduler, in the process whose election leads. */
 export interface SchedulerEvents {
@@ -13,7 +13,7 @@ export interface SchedulerEvents {
   tickError: { readonly tick: Tick; readonly error: unknown };
   /**
    * Claimed or dealt with, not run. `paused`: also one that waited when its schedule was paused. `attempts`: it brought down `maxAttempts`
-   * leaders. `term-over`: the term ended before its turn came.
+   * leaders. `removed`: its schedule was removed before its turn came. `term-over`: the term ended before its turn came.
    */
   tickSkipped: {
     readonly schedule: string;

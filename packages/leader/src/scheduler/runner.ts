@@ -8,7 +8,7 @@ import type { Clock } from "@x/redlock-core";
 import PQueue from "p-queue";
 import { dateOf } from "../date.ts";
 import { linkSignals } from "../signals.ts";
-import type { Job, Track, Turn } from "./entry.ts";
+import { type Entry, type Job, jobsOf, type Runs, type Track, type Turn } from "./entry.ts";
 import type { SkipReason } from "./events.ts";
 import type { OverlapDecision } from "./overlap.ts";
 import { type Audience, type NamedTick, publishTick, tellSkipped } from "./report.ts";
@@ -17,12 +17,16 @@ import type { Tick } from "./tick.ts";
 export interface RunnerParts extends Audience {
   readonly clock: Clock;
   readonly concurrency: number;
+  /** The schedules that have not been removed. */
+  readonly entries: ReadonlyMap<string, Entry>;
   /** Called with each tick that the next leader must not run again. */
   readonly finished: (tick: NamedTick) => void;
 }
 
 export class Runner {
   readonly #parts: RunnerParts;
+  /** By name, of those of which anything runs or waits. */
+  readonly #runs = new Map<string, Runs>();
   readonly #active = new Set<Promise<void>>();
   /** Runs at most `concurrency` handlers at a time, first come first served. */
   readonly #places: PQueue;
@@ -32,27 +36,36 @@ export class Runner {
     this.#places = new PQueue({ concurrency: parts.concurrency });
   }
 
+  runsOf(name: string): Runs {
+    return this.#runs.get(name) ?? { running: new Set(), queue: [] };
+  }
+
+  /** Of all schedules, also of removed ones. */
+  jobs(): readonly Job[] {
+    return [...this.#runs.values()].flatMap(jobsOf);
+  }
+
   launch(job: Job, decision: OverlapDecision): void {
-    const { track } = job;
+    const { running, queue } = job.track.runs;
     if (decision === "replace") {
-      for (const dropped of track.queue.splice(0)) this.#drop(dropped, "overlap");
-      for (const running of track.running)
-        running.cancel?.(new DOMException(`a later tick of "${job.name}" is due`, "AbortError"));
+      for (const dropped of queue.splice(0)) this.#drop(dropped, "overlap");
+      for (const turn of running) turn.cancel?.(new DOMException(`a later tick of "${job.name}" is due`, "AbortError"));
     }
-    if (decision === "run" || track.running.size === 0) this.#start(job);
-    else track.queue.push(job);
+    if (decision === "run" || running.size === 0) this.#start(job);
+    else queue.push(job);
   }
 
   /** Of the ticks that wait for others or for a place, leaves out those that `isMeant` names. */
   dropWaiting(track: Track, reason: SkipReason, isMeant: (job: Job) => boolean): void {
-    for (const turn of track.running) {
+    const { running, queue } = track.runs;
+    for (const turn of running) {
       if (turn.cancel !== undefined || !isMeant(turn.job)) continue;
-      track.running.delete(turn);
+      running.delete(turn);
       this.#drop(turn.job, reason);
     }
-    for (const job of track.queue.splice(0)) {
+    for (const job of queue.splice(0)) {
       if (isMeant(job)) this.#drop(job, reason);
-      else track.queue.push(job);
+      else queue.push(job);
     }
     this.#startNext(track);
   }
@@ -69,7 +82,8 @@ export class Runner {
 
   #start(job: Job): void {
     const turn: Turn = { job, cancel: undefined };
-    job.track.running.add(turn);
+    job.track.runs.running.add(turn);
+    this.#runs.set(job.name, job.track.runs);
     const active = this.#places.add(() => this.#execute(turn));
     this.#active.add(active);
     void active.finally(() => {
@@ -79,21 +93,24 @@ export class Runner {
 
   /** Never rejects. The handler is called before this returns, so between the check of the clock and the call nothing else runs. */
   async #execute(turn: Turn): Promise<void> {
-    const { term } = this.#parts;
+    const { term, entries } = this.#parts;
     const { job } = turn;
     const { track } = job;
-    if (!track.running.has(turn)) return;
+    if (!track.runs.running.has(turn)) return;
     const canWait = job.delivery === "at-least-once" && term.signal.aborted;
     if (!term.isCurrent()) tellSkipped(this.#parts, job, "term-over");
+    else if (entries.get(job.name) !== track.entry) this.#drop(job, "removed");
     else if (track.isPaused && !job.isTriggered) this.#drop(job, "paused");
     else if (!canWait) await this.#callHandler(turn);
-    track.running.delete(turn);
+    track.runs.running.delete(turn);
     this.#startNext(track);
   }
 
-  #startNext(track: Track): void {
-    const next = track.running.size === 0 ? track.queue.shift() : undefined;
-    if (next !== undefined) this.#start(next);
+  #startNext({ entry, runs }: Track): void {
+    if (runs.running.size > 0) return;
+    const next = runs.queue.shift();
+    if (next === undefined) this.#runs.delete(entry.name);
+    else this.#start(next);
   }
 
   async #callHandler(turn: Turn): Promise<void> {

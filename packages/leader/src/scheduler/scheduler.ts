@@ -55,7 +55,10 @@ export interface Schedule {
   readonly name: string;
   /** The first tick after `after`, or null. */
   next(after: Date): Date | null;
-  /** Takes it out of this scheduler; what runs goes on. What is stored of it stays, in case it is added again. */
+  /**
+   * Takes it out of this scheduler: what runs goes on, what waits for its turn is skipped. What is stored of it stays: to ticks that pass until
+   * it is added again, here or in a later leader, `catchup` applies. Added again, it takes what still runs for its own.
+   */
   remove(): void;
 }
 
@@ -67,7 +70,7 @@ export interface ScheduleInfo {
   /** Ticks given up so far. */
   readonly missed: number;
   readonly paused: boolean;
-  /** Runs under way: of this process if it leads; else those with `at-least-once`, which are recorded on the nodes. */
+  /** Runs under way, or waiting for a place: of this process if it leads, also those of a schedule of this name that was removed; else those with `at-least-once`, which are recorded on the nodes. */
   readonly running: number;
   /** Who runs the ticks now. */
   readonly owner: LeaderInfo | null;

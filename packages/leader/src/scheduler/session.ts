@@ -10,13 +10,13 @@ import type { Emitter } from "../emitter.ts";
 import { UnknownScheduleError } from "../errors.ts";
 import { linkSignals, onAbort, sleep } from "../signals.ts";
 import type { LeaderTerm } from "../term.ts";
-import { advance, type Entry, isCatchingUp, type Job, jobsOf, type Track, trackOf } from "./entry.ts";
+import { advance, type Entry, isCatchingUp, type Job, type Track, trackOf } from "./entry.ts";
 import type { SchedulerEvents } from "./events.ts";
 import { decideOverlap, type OverlapDecision } from "./overlap.ts";
 import { type Plan, planTicks } from "./plan.ts";
 import { type NamedTick, tellMissed, tellSkipped } from "./report.ts";
 import { Runner } from "./runner.ts";
-import type { Claim, Pause, Request, StoredState, TickStore } from "./store.ts";
+import type { Claim, Pause, PendingTick, Request, StoredState, TickStore } from "./store.ts";
 import { tickId } from "./tick.ts";
 
 export interface SessionParts {
@@ -56,7 +56,7 @@ export class Session {
   readonly #finished: NamedTick[] = [];
   #flushing: Promise<void> | undefined;
   /** Ticks of an earlier leader that are to run again, once a majority holds them under this term. */
-  readonly #unheld: { readonly name: string; readonly atMs: number; readonly attempt: number }[] = [];
+  #unheld: PendingTick[] = [];
   readonly #requests = new Map<string, Request>();
   readonly #taken = new Set<string>();
   readonly #pauses = new Map<string, Pause>();
@@ -79,8 +79,7 @@ export class Session {
   }
 
   runningOf(name: string): number {
-    const track = this.#tracks.get(name);
-    return track === undefined ? 0 : track.running.size;
+    return this.#runner.runsOf(name).running.size;
   }
 
   /** Resolves when the term is over, or asked to end, and no handler runs any more. Never rejects. */
@@ -104,8 +103,7 @@ export class Session {
   /** Returns the milliseconds until the next one. */
   async #step(): Promise<number> {
     const { entries, term, clock } = this.#parts;
-    for (const name of this.#tracks.keys())
-      if (entries.get(name) !== this.#tracks.get(name)?.entry) this.#tracks.delete(name);
+    for (const track of this.#tracks.values()) if (entries.get(track.entry.name) !== track.entry) this.#forget(track);
     if ([...entries.keys()].some((name) => !this.#tracks.has(name))) await this.#load();
     if (clock.monotonicMs() >= this.#nextPollMs && this.#polling === undefined) this.#pollBeside();
     if (this.#mustRestore) await this.#restore();
@@ -126,6 +124,14 @@ export class Session {
     return Math.max(0, Math.ceil(waitMs));
   }
 
+  /** What is stored of it is read again if it is added again; until then nothing of it is done. */
+  #forget(track: Track): void {
+    const { name } = track.entry;
+    this.#tracks.delete(name);
+    this.#unheld = this.#unheld.filter((tick) => tick.name !== name);
+    this.#runner.dropWaiting(track, "removed", () => true);
+  }
+
   /** Finds out how far each schedule is dealt with, and what an earlier leader left unfinished. */
   async #load(): Promise<void> {
     const { entries, term, store, clock } = this.#parts;
@@ -142,7 +148,7 @@ export class Session {
     if (seeded.outcomes.some((outcome) => outcome.kind === "open")) return;
     for (const entry of fresh) {
       const stored = state.schedules.get(entry.name);
-      const track = trackOf(entry, stored?.accountedMs ?? nowMs);
+      const track = trackOf(entry, stored?.accountedMs ?? nowMs, this.#runner.runsOf(entry.name));
       track.lastMs = stored?.lastMs ?? 0;
       track.missed = stored?.missed ?? 0;
       this.#advance(track, track.accountedMs);
@@ -241,11 +247,9 @@ export class Session {
         mode: "skip",
         attempt: 1,
       });
-      for (const job of jobsOf(track)) {
-        if (job.delivery !== "at-least-once") continue;
-        claims.push({ name, atMs: job.atMs, lastMs: 0, missed: 0, mode: "hold", attempt: job.attempt });
-      }
     }
+    for (const { name, atMs, attempt, delivery } of this.#runner.jobs())
+      if (delivery === "at-least-once") claims.push({ name, atMs, lastMs: 0, missed: 0, mode: "hold", attempt });
     this.#mustRestore = false;
     const restored = await store.claim(term.term, claims, true);
     if (restored.isStale) return this.#untilOver();
@@ -346,7 +350,8 @@ export class Session {
       windowMs: options.catchupWindow,
       maxCatchup: options.maxCatchup,
     });
-    const occupancy = { running: track.running.size, queued: track.queue.length };
+    const { running, queue } = track.runs;
+    const occupancy = { running: running.size, queued: queue.length };
     const isLate = plan.fire.length > 1 || plan.fire.some((tick) => tick.isCatchup);
     const isBacklog = options.catchup === "all" && (isLate || isCatchingUp(track));
     const missed = track.missed + plan.missed;

@@ -66,7 +66,10 @@ describe("schedules", () => {
 
   /** When the ticks were due that were skipped, by reason. */
   function skips(own: LeaderScheduler): Record<SkipReason, number[]> {
-    const skipped = { overlap: [], paused: [], attempts: [], "term-over": [] } as Record<SkipReason, number[]>;
+    const skipped = { overlap: [], paused: [], attempts: [], removed: [], "term-over": [] } as Record<
+      SkipReason,
+      number[]
+    >;
     own.on("tickSkipped", ({ reason, scheduledAt }) => skipped[reason].push(scheduledAt.getTime()));
     return skipped;
   }
@@ -260,6 +263,41 @@ describe("schedules", () => {
     const before = ticks.filter((each) => each === "a").length;
     await expect.poll(() => ticks.filter((each) => each === "b").length).toBeGreaterThan(10);
     expect(ticks.filter((each) => each === "a").length - before).toBeLessThanOrEqual(1);
+  });
+
+  it("that are removed begin no tick that waits", async () => {
+    const own = scheduler("remove");
+    const { handler, ticks, release } = slow();
+    const skipped = skips(own);
+    const removed = own.every("s", 100, handler, { overlap: "bufferOne" });
+    own.start();
+    await expect.poll(() => skipped.overlap.length).toBeGreaterThan(0);
+    removed.remove();
+    await expect.poll(() => skipped.removed).toEqual([(ticks[0]?.scheduledAt.getTime() ?? 0) + 100]);
+    release();
+    await own.stop();
+    expect(ticks.length).toBe(1);
+  });
+
+  it("that are added again know what still runs", async () => {
+    const own = scheduler("again");
+    const { handler, ticks, release, most } = slow();
+    const skipped = skips(own);
+    const removed = own.every("s", 100, handler);
+    own.start();
+    await expect.poll(() => ticks.length).toBe(1);
+    removed.remove();
+    const again = own.every("s", 100, handler);
+    await expect.poll(() => skipped.overlap.length).toBeGreaterThan(1);
+    expect((await own.list())[0]?.running).toBe(1);
+    again.remove();
+    own.every("s", 100, handler, { overlap: "bufferOne" });
+    const before = skipped.overlap.length;
+    await expect.poll(() => skipped.overlap.length).toBeGreaterThan(before);
+    release();
+    await expect.poll(() => ticks.length).toBe(2);
+    expect(most()).toBe(1);
+    release();
   });
 
   it("are restored on nodes that lost their data one after another, with what is paused", async () => {

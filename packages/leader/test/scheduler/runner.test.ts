@@ -3,7 +3,7 @@ import { systemClock } from "@x/redlock-core";
 import { beforeEach, describe, expect, it } from "vitest";
 import { Emitter } from "../../src/emitter.ts";
 import { everyCalendar } from "../../src/scheduler/calendar.ts";
-import { type Job, type Track, trackOf } from "../../src/scheduler/entry.ts";
+import { type Entry, type Job, type Track, trackOf } from "../../src/scheduler/entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions } from "../../src/scheduler/options.ts";
 import { Runner } from "../../src/scheduler/runner.ts";
@@ -16,11 +16,13 @@ describe("a runner", () => {
   /** By schedule and time: begun, skipped, finished. */
   let log: string[];
   let ends: Map<string, () => void>;
+  let entries: Map<string, Entry>;
   beforeEach(() => {
     term = new AbortController();
     events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
     log = [];
     ends = new Map();
+    entries = new Map();
     events.on("tickSkipped", ({ schedule, scheduledAt, reason }) =>
       log.push(`${schedule}${scheduledAt.getTime()} skipped: ${reason}`),
     );
@@ -37,12 +39,13 @@ describe("a runner", () => {
       } as unknown as LeaderTerm,
       clock: systemClock,
       concurrency,
+      entries,
       events,
       finished: ({ name, atMs }) => log.push(`${name}${atMs} finished`),
     });
 
-  const schedule = (name: string): Track =>
-    trackOf(
+  const schedule = (name: string): Track => {
+    const track = trackOf(
       {
         name,
         calendar: everyCalendar(1, 0),
@@ -54,7 +57,11 @@ describe("a runner", () => {
         options: resolveScheduleOptions({}, "UTC"),
       },
       0,
+      { running: new Set(), queue: [] },
     );
+    entries.set(name, track.entry);
+    return track;
+  };
 
   const job = (track: Track, atMs: number, own: Partial<Job> = {}): Job => ({
     track,
@@ -111,5 +118,30 @@ describe("a runner", () => {
       own.dropWaiting(a, "paused", isScheduled);
       expect(log).toEqual(["a1 begun", "a2 skipped: paused", "a2 finished"]);
     });
+  });
+
+  it("skips what waits of a schedule that was removed, when its turn comes at the latest", async () => {
+    const own = runner();
+    const a = schedule("a");
+    own.launch(job(a, 1), "run");
+    own.launch(job(a, 2), "queue");
+    entries.delete("a");
+    own.launch(job(a, 3), "queue");
+    end("a1");
+    await own.idle();
+    expect(log).toEqual(["a1 begun", "a2 skipped: removed", "a3 skipped: removed"]);
+  });
+
+  it("knows what runs by name, and forgets a name of which nothing does", async () => {
+    const own = runner();
+    const a = schedule("a");
+    own.launch(job(a, 1), "run");
+    own.launch(job(a, 2), "queue");
+    entries.delete("a");
+    expect(own.runsOf("a")).toBe(a.runs);
+    expect(own.jobs().map(({ atMs }) => atMs)).toEqual([1, 2]);
+    end("a1");
+    await own.idle();
+    expect([own.runsOf("a") === a.runs, own.jobs()]).toEqual([false, []]);
   });
 });
