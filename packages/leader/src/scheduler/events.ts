@@ -13,7 +13,8 @@ export interface SchedulerEvents {
   tickError: { readonly tick: Tick; readonly error: unknown };
   /**
    * Claimed or dealt with, not run. `paused`: also one that waited when its schedule was paused. `attempts`: it brought down `maxAttempts`
-   * leaders. `removed`: its schedule was removed before its turn came. `term-over`: the term ended before its turn came.
+   * leaders. `removed`: its schedule was removed before its turn came. `term-over`: the term was
+   * asked to end, or the scheduler was stopped, before its turn came; an `at-least-once` tick is left to the next leader instead.
    */
   tickSkipped: {
     readonly schedule: string;

@@ -1,14 +1,15 @@
 /**
  * Calls the handlers of one term: a tick that was claimed waits for those before it and for a place, then runs.
  *
- * Guaranteed: a handler is called only while the term is current by the clock. Not guaranteed: that a handler which ignores its
- * signal ends.
+ * Guaranteed: a handler is called only while the term is current by the clock. When the end has come, nothing waits any more: of the ticks
+ * whose claim is answered later, those begin that can at once, since no other leader will run them. Not guaranteed: that a handler
+ * which ignores its signal ends.
  */
 import type { Clock } from "@x/redlock-core";
 import PQueue from "p-queue";
 import { dateOf } from "../date.ts";
 import { linkSignals } from "../signals.ts";
-import { type Entry, type Job, jobsOf, type Runs, type Track, type Turn } from "./entry.ts";
+import { type Entry, type Job, jobsOf, type Runs, type Turn } from "./entry.ts";
 import type { SkipReason } from "./events.ts";
 import type { OverlapDecision } from "./overlap.ts";
 import { type Audience, type NamedTick, publishTick, tellSkipped } from "./report.ts";
@@ -30,6 +31,7 @@ export class Runner {
   readonly #active = new Set<Promise<void>>();
   /** Runs at most `concurrency` handlers at a time, first come first served. */
   readonly #places: PQueue;
+  #isEnding = false;
 
   constructor(parts: RunnerParts) {
     this.#parts = parts;
@@ -47,6 +49,7 @@ export class Runner {
 
   launch(job: Job, decision: OverlapDecision): void {
     const { running, queue } = job.track.runs;
+    if (this.#isEnding && !this.#canBegin(job, decision)) return this.#drop(job, "term-over");
     if (decision === "replace") {
       for (const dropped of queue.splice(0)) this.#drop(dropped, "overlap");
       for (const turn of running) turn.cancel?.(new DOMException(`a later tick of "${job.name}" is due`, "AbortError"));
@@ -56,8 +59,9 @@ export class Runner {
   }
 
   /** Of the ticks that wait for others or for a place, leaves out those that `isMeant` names. */
-  dropWaiting(track: Track, reason: SkipReason, isMeant: (job: Job) => boolean): void {
-    const { running, queue } = track.runs;
+  dropWaiting(name: string, reason: SkipReason, isMeant: (job: Job) => boolean): void {
+    const runs = this.runsOf(name);
+    const { running, queue } = runs;
     for (const turn of running) {
       if (turn.cancel !== undefined || !isMeant(turn.job)) continue;
       running.delete(turn);
@@ -67,7 +71,13 @@ export class Runner {
       if (isMeant(job)) this.#drop(job, reason);
       else queue.push(job);
     }
-    this.#startNext(track);
+    this.#startNext(name, runs);
+  }
+
+  /** No handler is to be called any more. */
+  end(): void {
+    this.#isEnding = true;
+    for (const name of this.#runs.keys()) this.dropWaiting(name, "term-over", () => true);
   }
 
   /** Resolves when no handler runs, and none waits. Never rejects. */
@@ -75,7 +85,14 @@ export class Runner {
     while (this.#active.size > 0) await Promise.allSettled(this.#active);
   }
 
+  #canBegin({ track, delivery }: Job, decision: OverlapDecision): boolean {
+    const isNext = decision === "run" || track.runs.running.size === 0;
+    return isNext && delivery === "at-most-once" && this.#places.pending < this.#parts.concurrency;
+  }
+
+  /** The next leader runs an at-least-once tick that the end of the term has kept from its turn. */
   #drop(job: Job, reason: SkipReason): void {
+    if (reason === "term-over" && job.delivery === "at-least-once") return;
     tellSkipped(this.#parts, job, reason);
     if (job.delivery === "at-least-once") this.#parts.finished(job);
   }
@@ -96,20 +113,21 @@ export class Runner {
     const { term, entries } = this.#parts;
     const { job } = turn;
     const { track } = job;
+    // The first who asks after a freeze ends the term, and so drops what waits.
+    const isCurrent = term.isCurrent();
     if (!track.runs.running.has(turn)) return;
-    const canWait = job.delivery === "at-least-once" && term.signal.aborted;
-    if (!term.isCurrent()) tellSkipped(this.#parts, job, "term-over");
+    if (!isCurrent) this.#drop(job, "term-over");
     else if (entries.get(job.name) !== track.entry) this.#drop(job, "removed");
     else if (track.isPaused && !job.isTriggered) this.#drop(job, "paused");
-    else if (!canWait) await this.#callHandler(turn);
+    else await this.#callHandler(turn);
     track.runs.running.delete(turn);
-    this.#startNext(track);
+    this.#startNext(job.name, track.runs);
   }
 
-  #startNext({ entry, runs }: Track): void {
-    if (runs.running.size > 0) return;
-    const next = runs.queue.shift();
-    if (next === undefined) this.#runs.delete(entry.name);
+  #startNext(name: string, { running, queue }: Runs): void {
+    if (running.size > 0) return;
+    const next = queue.shift();
+    if (next === undefined) this.#runs.delete(name);
     else this.#start(next);
   }
 

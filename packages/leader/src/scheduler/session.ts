@@ -8,7 +8,7 @@
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "../emitter.ts";
 import { UnknownScheduleError } from "../errors.ts";
-import { linkSignals, onAbort, sleep } from "../signals.ts";
+import { type LinkedSignal, linkSignals, onAbort, sleep } from "../signals.ts";
 import type { LeaderTerm } from "../term.ts";
 import { advance, type Entry, isCatchingUp, type Job, type Track, trackOf } from "./entry.ts";
 import type { SchedulerEvents } from "./events.ts";
@@ -53,6 +53,8 @@ export class Session {
   readonly #parts: SessionParts;
   readonly #tracks = new Map<string, Track>();
   readonly #runner: Runner;
+  /** Aborts when no tick is to begin any more. */
+  readonly #over: LinkedSignal;
   readonly #finished: NamedTick[] = [];
   #flushing: Promise<void> | undefined;
   /** Ticks of an earlier leader that are to run again, once a majority holds them under this term. */
@@ -69,6 +71,8 @@ export class Session {
   constructor(parts: SessionParts) {
     this.#parts = parts;
     this.#runner = new Runner({ ...parts, finished: (tick) => this.#finish(tick) });
+    this.#over = linkSignals(parts.term.signal, parts.stop);
+    onAbort(this.#over.signal, () => this.#runner.end());
   }
 
   /** Looks at schedules, pauses and requests again, now. */
@@ -84,8 +88,8 @@ export class Session {
 
   /** Resolves when the term is over, or asked to end, and no handler runs any more. Never rejects. */
   async run(): Promise<void> {
-    const { term, stop } = this.#parts;
-    while (!stop.aborted && !term.signal.aborted && term.isCurrent()) {
+    const { term } = this.#parts;
+    while (!this.#over.signal.aborted && term.isCurrent()) {
       this.#isNudged = false;
       let waitMs = RETRY_MS;
       try {
@@ -98,6 +102,7 @@ export class Session {
     await this.#runner.idle();
     await this.#polling;
     if (term.isCurrent()) await this.#flush();
+    this.#over.unlink();
   }
 
   /** Returns the milliseconds until the next one. */
@@ -108,7 +113,8 @@ export class Session {
     if (clock.monotonicMs() >= this.#nextPollMs && this.#polling === undefined) this.#pollBeside();
     if (this.#mustRestore) await this.#restore();
     if (this.#unheld.length > 0) await this.#hold();
-    if (this.#requests.size > 0) await this.#takeRequests();
+    if (this.#requests.size > 0 && !this.#over.signal.aborted) await this.#takeRequests();
+    if (this.#over.signal.aborted) return 0;
     const isComplete = await this.#claimDue();
     if (this.#finished.length > 0) await this.#flush();
     const isLoaded = [...entries.keys()].every((name) => this.#tracks.has(name));
@@ -129,7 +135,7 @@ export class Session {
     const { name } = track.entry;
     this.#tracks.delete(name);
     this.#unheld = this.#unheld.filter((tick) => tick.name !== name);
-    this.#runner.dropWaiting(track, "removed", () => true);
+    this.#runner.dropWaiting(name, "removed", () => true);
   }
 
   /** Finds out how far each schedule is dealt with, and what an earlier leader left unfinished. */
@@ -230,7 +236,7 @@ export class Session {
   }
 
   #dropPaused(track: Track): void {
-    this.#runner.dropWaiting(track, "paused", (job) => !job.isTriggered);
+    this.#runner.dropWaiting(track.entry.name, "paused", (job) => !job.isTriggered);
   }
 
   /** A node that lost its state gets it again; the others keep theirs. */
@@ -436,16 +442,14 @@ export class Session {
 
   /** A newer term was seen: the deadline ends this one at the latest. */
   async #untilOver(): Promise<void> {
-    const over = linkSignals(this.#parts.term.signal, this.#parts.stop);
-    if (!over.signal.aborted) await new Promise<void>((resolve) => onAbort(over.signal, resolve));
-    over.unlink();
+    const { signal } = this.#over;
+    if (!signal.aborted) await new Promise<void>((resolve) => onAbort(signal, resolve));
   }
 
   /** Until a nudge, the end of the term, or `ms`. */
   async #pause(ms: number): Promise<void> {
-    const { term, stop } = this.#parts;
     if (this.#isNudged || ms <= 0) return;
-    const woken = linkSignals(term.signal, stop);
+    const woken = linkSignals(this.#over.signal);
     this.#wake = () => woken.abort(undefined);
     await sleep(this.#parts.clock, ms, woken.signal).catch(() => undefined);
     this.#wake = () => undefined;

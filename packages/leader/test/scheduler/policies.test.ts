@@ -207,6 +207,48 @@ describe("schedules", () => {
     await running;
   });
 
+  it("begin no tick that waits once they are stopped", async () => {
+    const own = scheduler("stop");
+    const { handler, ticks } = slow();
+    const skipped = skips(own);
+    own.every("s", 100, handler, { overlap: "bufferOne" });
+    own.start();
+    await expect.poll(() => skipped.overlap.length).toBeGreaterThan(0);
+    await own.stop();
+    expect(ticks.length).toBe(1);
+    expect(skipped["term-over"]).toEqual([(ticks[0]?.scheduledAt.getTime() ?? 0) + 100]);
+  });
+
+  it("leave an at-least-once tick that waits to the next leader, also in a term that goes on after stop()", async () => {
+    const name = "left";
+    const { handler, ticks, release } = slow();
+    const options = { overlap: "bufferOne", delivery: "at-least-once" } as const;
+    const election = new LeaderElection(nodes.redlock(), { name, ...LEASE });
+    const first = new LeaderScheduler({ election });
+    const skipped = skips(first);
+    first.every("s", 100, handler, options);
+    const running = election.run(async (term) => {
+      await first.lead(term);
+      await new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+    });
+    await expect.poll(() => skipped.overlap.length).toBeGreaterThan(0);
+    const stopped = first.stop();
+    release();
+    await stopped;
+    expect([ticks.length, ticks[0]?.signal.aborted, skipped["term-over"]]).toEqual([1, false, []]);
+    await election.stop();
+    await running;
+    const second = scheduler(name);
+    second.every("s", 100, handler, options);
+    second.start();
+    await expect.poll(() => ticks.length).toBeGreaterThan(1);
+    expect(ticks[1]).toMatchObject({
+      scheduledAt: new Date((ticks[0]?.scheduledAt.getTime() ?? 0) + 100),
+      attempt: 2,
+    });
+    release();
+  });
+
   it("whose calendar breaks hold up no other", async () => {
     const own = scheduler("broken");
     let ticks = 0;

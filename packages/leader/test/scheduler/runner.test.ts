@@ -89,7 +89,7 @@ describe("a runner", () => {
       own.launch(job(a, 2), "queue");
       own.launch(job(a, 3, { isTriggered: true }), "queue");
       own.launch(job(a, 4), "queue");
-      own.dropWaiting(a, "paused", isScheduled);
+      own.dropWaiting("a", "paused", isScheduled);
       expect(log.splice(0)).toEqual(["a1 begun", "a2 skipped: paused", "a4 skipped: paused"]);
       end("a1");
       await expect.poll(() => log).toEqual(["a3 begun"]);
@@ -103,7 +103,7 @@ describe("a runner", () => {
       own.launch(job(a, 1), "run");
       own.launch(job(b, 1), "run");
       own.launch(job(b, 2, { isTriggered: true }), "queue");
-      own.dropWaiting(b, "paused", isScheduled);
+      own.dropWaiting("b", "paused", isScheduled);
       end("a1");
       await expect.poll(() => log).toEqual(["a1 begun", "b1 skipped: paused", "b2 begun"]);
       end("b2");
@@ -115,8 +115,50 @@ describe("a runner", () => {
       const a = schedule("a");
       own.launch(job(a, 1), "run");
       own.launch(job(a, 2, { delivery: "at-least-once" }), "queue");
-      own.dropWaiting(a, "paused", isScheduled);
+      own.dropWaiting("a", "paused", isScheduled);
       expect(log).toEqual(["a1 begun", "a2 skipped: paused", "a2 finished"]);
+    });
+  });
+
+  describe("that is to end", () => {
+    it("begins nothing that waits, for others or for a place", async () => {
+      const own = runner(1);
+      const [a, b] = [schedule("a"), schedule("b")];
+      own.launch(job(a, 1), "run");
+      own.launch(job(a, 2), "queue");
+      own.launch(job(b, 1), "run");
+      own.launch(job(b, 2), "queue");
+      own.end();
+      end("a1");
+      await own.idle();
+      expect(log).toEqual(["a1 begun", "a2 skipped: term-over", "b1 skipped: term-over", "b2 skipped: term-over"]);
+    });
+
+    it("neither skips nor records what the next leader will run", async () => {
+      const own = runner();
+      const a = schedule("a");
+      const least = { delivery: "at-least-once" } as const;
+      own.launch(job(a, 1, least), "run");
+      own.launch(job(a, 2, least), "queue");
+      own.end();
+      own.launch(job(schedule("b"), 1, least), "run");
+      end("a1");
+      await own.idle();
+      expect(log).toEqual(["a1 begun", "a1 finished"]);
+    });
+
+    it("begins a tick whose claim is answered late, if it can at once", async () => {
+      const own = runner(2);
+      const [a, b, c] = [schedule("a"), schedule("b"), schedule("c")];
+      own.launch(job(a, 1), "run");
+      own.end();
+      own.launch(job(a, 2), "replace");
+      own.launch(job(b, 1), "run");
+      own.launch(job(c, 1), "run");
+      end("a1");
+      end("b1");
+      await own.idle();
+      expect(log).toEqual(["a1 begun", "a2 skipped: term-over", "b1 begun", "c1 skipped: term-over"]);
     });
   });
 

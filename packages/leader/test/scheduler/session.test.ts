@@ -101,6 +101,27 @@ describe("a session", () => {
     expect([ticks, log]).toEqual([[], ["skipped: term-over"]]);
   });
 
+  it("neither claims a tick nor takes a request once it is to end", async () => {
+    const asked: string[] = [];
+    await session({
+      read: () => Promise.resolve({ ...EMPTY, sawBlank: true, requests: [{ id: "r", name: "s", atMs: 1 }] }),
+      claim: async (_, claims, isWhole) => {
+        asked.push(...claims.map((claim) => claim.mode));
+        if (isWhole === true) {
+          // Long enough for a tick to fall due.
+          await new Promise((resolve) => setTimeout(resolve, 50));
+          controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "stopping" }));
+        }
+        return claimedAll(claims);
+      },
+      take: () => {
+        asked.push("take");
+        return Promise.resolve(true);
+      },
+    }).run();
+    expect([asked, ticks, log]).toEqual([["skip", "skip"], [], []]);
+  });
+
   it("claims a tick again that too few nodes answered for, and runs it once", async () => {
     let tries = 0;
     const asked: number[] = [];
