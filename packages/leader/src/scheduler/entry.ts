@@ -28,7 +28,8 @@ export interface Job {
 
 /** Of a job that has a place among the handlers, or is in line for one. */
 export interface Turn {
-  readonly job: Job;
+  /** Until its handler is called, another may take its place. */
+  job: Job;
   /** Asks the handler to end; undefined: it has not been called yet. */
   cancel: ((reason: unknown) => void) | undefined;
 }

@@ -50,11 +50,8 @@ export class Runner {
   launch(job: Job, decision: OverlapDecision): void {
     const { running, queue } = job.track.runs;
     if (this.#isEnding && !this.#canBegin(job, decision)) return this.#drop(job, "term-over");
-    if (decision === "replace") {
-      for (const dropped of queue.splice(0)) this.#drop(dropped, "overlap");
-      for (const turn of running) turn.cancel?.(new DOMException(`a later tick of "${job.name}" is due`, "AbortError"));
-    }
-    if (decision === "run" || running.size === 0) this.#start(job);
+    if (decision === "replace") this.#replace(job);
+    else if (decision === "run" || running.size === 0) this.#start(job);
     else queue.push(job);
   }
 
@@ -85,6 +82,20 @@ export class Runner {
     while (this.#active.size > 0) await Promise.allSettled(this.#active);
   }
 
+  /** A tick that waits for a place leaves that to the later one: at the end of the line, ticks that are due often would never begin. */
+  #replace(job: Job): void {
+    const { running, queue } = job.track.runs;
+    const place = [...running].find((turn) => turn.cancel === undefined);
+    this.dropWaiting(job.name, "overlap", () => true);
+    for (const turn of running) turn.cancel?.(new DOMException(`a later tick of "${job.name}" is due`, "AbortError"));
+    if (running.size > 0) queue.push(job);
+    else if (place === undefined) this.#start(job);
+    else {
+      place.job = job;
+      this.#enter(place);
+    }
+  }
+
   #canBegin({ track, delivery }: Job, decision: OverlapDecision): boolean {
     const isNext = decision === "run" || track.runs.running.size === 0;
     return isNext && delivery === "at-most-once" && this.#places.pending < this.#parts.concurrency;
@@ -99,13 +110,18 @@ export class Runner {
 
   #start(job: Job): void {
     const turn: Turn = { job, cancel: undefined };
-    job.track.runs.running.add(turn);
-    this.#runs.set(job.name, job.track.runs);
+    this.#enter(turn);
     const active = this.#places.add(() => this.#execute(turn));
     this.#active.add(active);
     void active.finally(() => {
       this.#active.delete(active);
     });
+  }
+
+  #enter(turn: Turn): void {
+    const { name, track } = turn.job;
+    track.runs.running.add(turn);
+    this.#runs.set(name, track.runs);
   }
 
   /** Never rejects. The handler is called before this returns, so between the check of the clock and the call nothing else runs. */

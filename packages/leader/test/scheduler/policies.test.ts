@@ -115,6 +115,23 @@ describe("schedules", () => {
     expect(aborted[0]).toMatchObject({ name: "AbortError", message: 'a later tick of "s" is due' });
   });
 
+  it("leave out a tick that waits for a place when a later one is due, with overlap cancelOther", async () => {
+    const own = scheduler("waiting", { concurrency: 1 });
+    const hog = slow();
+    const { handler, ticks } = slow();
+    const skipped = skips(own);
+    own.every("hog", 3_600_000, hog.handler);
+    own.start();
+    await own.trigger("hog");
+    await expect.poll(() => hog.ticks.length).toBe(1);
+    own.every("s", 100, handler, { overlap: "cancelOther" });
+    await expect.poll(() => skipped.overlap.length).toBeGreaterThan(2);
+    const waitedMs = skipped.overlap.at(-1);
+    hog.release();
+    await expect.poll(() => ticks.length).toBeGreaterThan(0);
+    expect(ticks[0]?.scheduledAt.getTime()).toBeGreaterThan(waitedMs ?? 0);
+  });
+
   it("run side by side, with overlap allowAll, as many as there are places", async () => {
     const own = scheduler("places", { concurrency: 3 });
     const { handler, ticks, most, release } = slow();

@@ -162,6 +162,32 @@ describe("a runner", () => {
     });
   });
 
+  it("gives the place in line of a tick that waits to the one that replaces it", async () => {
+    const own = runner(1);
+    const [a, b, c] = [schedule("a"), schedule("b"), schedule("c")];
+    own.launch(job(a, 1), "run");
+    own.launch(job(b, 1), "run");
+    own.launch(job(c, 1), "run");
+    own.launch(job(b, 2), "replace");
+    own.launch(job(b, 3, { delivery: "at-least-once" }), "replace");
+    own.launch(job(b, 4), "replace");
+    end("a1");
+    await expect.poll(() => log).toContain("b4 begun");
+    end("b4");
+    await expect.poll(() => log).toContain("c1 begun");
+    end("c1");
+    await own.idle();
+    expect(log).toEqual([
+      "a1 begun",
+      "b1 skipped: overlap",
+      "b2 skipped: overlap",
+      "b3 skipped: overlap",
+      "b3 finished",
+      "b4 begun",
+      "c1 begun",
+    ]);
+  });
+
   it("skips what waits of a schedule that was removed, when its turn comes at the latest", async () => {
     const own = runner();
     const a = schedule("a");
