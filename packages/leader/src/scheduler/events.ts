@@ -1,7 +1,7 @@
 import type { Known } from "../known.ts";
 import type { Tick } from "./tick.ts";
 
-export type SkipReason = "overlap" | "paused" | "attempts" | "removed" | "term-over";
+export type SkipReason = "overlap" | "paused" | "attempts" | "removed" | "expired" | "term-over";
 
 /** Events of a scheduler, in the process whose election leads. */
 export interface SchedulerEvents {
@@ -13,7 +13,7 @@ export interface SchedulerEvents {
   tickError: { readonly tick: Tick; readonly error: unknown };
   /**
    * Claimed or dealt with, not run. `paused`: also one that waited when its schedule was paused. `attempts`: it brought down `maxAttempts`
-   * leaders. `removed`: its schedule was removed before its turn came. `term-over`: the term was
+   * leaders. `removed`: its schedule was removed before its turn came. `expired`: triggered more than a day ago. `term-over`: the term was
    * asked to end, or the scheduler was stopped, before its turn came; an `at-least-once` tick is left to the next leader instead.
    */
   tickSkipped: {

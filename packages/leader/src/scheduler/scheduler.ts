@@ -147,7 +147,11 @@ export class LeaderScheduler implements AsyncDisposable {
     return this.#add(name, ownCalendar(name, next), handler, this.#resolve(options));
   }
 
-  /** Has the leader run a schedule now, also a paused one; the tick's id is its own. @throws UnknownScheduleError, QuorumSilentError */
+  /**
+   * Has the leader run a schedule now, also a paused one; the tick's id is its own. A leader that does not have the schedule, as while a new
+   * version is deployed, reports that (`error`), and the request waits for one that has it. After a day it is dropped.
+   * @throws UnknownScheduleError, QuorumSilentError
+   */
   async trigger(name: string): Promise<void> {
     this.#entry(name);
     const atMs = Math.floor(this.#election.redlock.clock.wallMs());

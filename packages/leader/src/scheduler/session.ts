@@ -41,6 +41,9 @@ const LONGEST_SLEEP_MS = 30_000;
 /** Requests that a node may still show although a quorum has taken them out; far more than are ever made at once. */
 const MOST_TAKEN = 1_000;
 
+/** Far longer than a deployment, at whose end every leader has the schedule, and than clocks differ. */
+const LONGEST_REQUEST_MS = 86_400_000;
+
 interface Intention {
   readonly track: Track;
   readonly plan: Plan;
@@ -61,6 +64,8 @@ export class Session {
   #unheld: PendingTick[] = [];
   readonly #requests = new Map<string, Request>();
   readonly #taken = new Set<string>();
+  /** Requests that were reported, since there is no such schedule here. */
+  readonly #unknown = new Set<string>();
   readonly #pauses = new Map<string, Pause>();
   #nextPollMs = 0;
   #polling: Promise<void> | undefined;
@@ -262,16 +267,22 @@ export class Session {
     await Promise.all([...this.#pauses].map(([name, pause]) => store.restorePause(name, pause)));
   }
 
+  /** A request for a schedule that is not known here is left to a leader that has it, until it is too old. */
   async #takeRequests(): Promise<void> {
-    const { term, store, events } = this.#parts;
-    const requests = [...this.#requests.values()];
+    const { term, store, clock } = this.#parts;
+    const eldestMs = clock.wallMs() - LONGEST_REQUEST_MS;
+    this.#tellUnknown();
+    const requests = [...this.#requests.values()].filter(
+      (request) => this.#tracks.has(request.name) || request.atMs < eldestMs,
+    );
     if (!(await store.take(term.term, requests))) return this.#untilOver();
     for (const request of requests) {
       this.#requests.delete(request.id);
+      this.#unknown.delete(request.id);
       this.#taken.add(request.id);
       for (const oldest of this.#taken) if (this.#taken.size > MOST_TAKEN) this.#taken.delete(oldest);
       const track = this.#tracks.get(request.name);
-      if (track === undefined) events.emit("error", new UnknownScheduleError(term.election, request.name));
+      if (track === undefined || request.atMs < eldestMs) tellSkipped(this.#parts, request, "expired");
       else
         this.#runner.launch(
           {
@@ -281,6 +292,15 @@ export class Session {
           },
           "queue",
         );
+    }
+  }
+
+  #tellUnknown(): void {
+    const { term, entries, events } = this.#parts;
+    for (const { id, name } of this.#requests.values()) {
+      if (entries.has(name) || this.#unknown.has(id)) continue;
+      this.#unknown.add(id);
+      events.emit("error", new UnknownScheduleError(term.election, name));
     }
   }
 

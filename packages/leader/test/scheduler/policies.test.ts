@@ -66,7 +66,7 @@ describe("schedules", () => {
 
   /** When the ticks were due that were skipped, by reason. */
   function skips(own: LeaderScheduler): Record<SkipReason, number[]> {
-    const skipped = { overlap: [], paused: [], attempts: [], removed: [], "term-over": [] } as Record<
+    const skipped = { overlap: [], paused: [], attempts: [], removed: [], expired: [], "term-over": [] } as Record<
       SkipReason,
       number[]
     >;

@@ -142,6 +142,47 @@ describe("LeaderScheduler", () => {
     expect(new Set(ticks.map((tick) => tick.id)).size).toBe(ticks.length);
   });
 
+  describe("a request to run a schedule now", () => {
+    it("waits for a leader that has it, and is reported once by one that has not", async () => {
+      await using old = replica("deploy", "a");
+      await using own = replica("deploy", "b");
+      const ran: string[] = [];
+      const errors: unknown[] = [];
+      old.scheduler.on("error", (error) => errors.push(error));
+      old.scheduler.every("old", 3_600_000, () => void ran.push("old"));
+      old.scheduler.start();
+      for (const name of ["old", "new"]) own.scheduler.every(name, 3_600_000, () => void ran.push(name));
+      await own.scheduler.trigger("new");
+      await expect.poll(() => errors).toMatchObject([{ code: "UNKNOWN_SCHEDULE", schedule: "new" }]);
+      for (const count of [1, 2]) {
+        await own.scheduler.trigger("old");
+        await expect.poll(() => ran.length).toBe(count);
+      }
+      own.scheduler.start();
+      await old.scheduler.stop();
+      await expect.poll(() => ran).toEqual(["old", "old", "new"]);
+      expect(errors.length).toBe(1);
+      for (const server of nodes.servers)
+        await expect.poll(() => server.call("HLEN", "{leader:deploy}:requests")).toBe(0);
+    });
+
+    it("is dropped by the leader when it is more than a day old", async () => {
+      await using operator = replica("stale", "a", undefined, () => systemClock.wallMs() - 25 * 3_600_000);
+      await using leader = replica("stale", "b");
+      const skipped = new Set<string>();
+      let ran = 0;
+      for (const name of ["fast", "unknown"]) operator.scheduler.every(name, 3_600_000, () => undefined);
+      leader.scheduler.every("fast", 3_600_000, () => (ran += 1));
+      leader.scheduler.on("tickSkipped", ({ schedule, reason }) => skipped.add(`${schedule} ${reason}`));
+      for (const name of ["unknown", "fast"]) await operator.scheduler.trigger(name);
+      leader.scheduler.start();
+      await expect.poll(() => skipped).toEqual(new Set(["fast expired", "unknown expired"]));
+      for (const server of nodes.servers)
+        await expect.poll(() => server.call("HLEN", "{leader:stale}:requests")).toBe(0);
+      expect(ran).toBe(0);
+    });
+  });
+
   describe("an order to pause or resume", () => {
     const stored = (name: string): Promise<unknown[]> =>
       Promise.all(nodes.servers.map((server) => server.call("HGET", `{leader:${name}}:paused`, "fast")));
