@@ -77,7 +77,7 @@ describe("beside the lock", () => {
     await ledger.requestResign(1, undefined, 1_000);
     await ledger.stand({ instance: "i", priority: 1, id: "a" }, 1_000);
     await store.claim(1, [claim("s", 5, "least")], true);
-    await store.setPaused("s", true, 1);
+    await store.setPaused({ name: "s", isPaused: true, nowMs: 1, isPausedAtFirst: false });
     await store.request("r", "s", 5);
     const [server] = nodes.servers;
     const keys = (await server?.call("KEYS", "{leader:expiry}:*")) as string[];
@@ -167,13 +167,31 @@ describe("beside the lock", () => {
   it("lets the later of two orders win, whatever the clocks say, and a restored one over none", async () => {
     const ledger = ledgerOf("orders");
     const store = new TickStore(ledger, "", DAY_MS);
-    await store.setPaused("s", false, 20);
-    await store.setPaused("s", true, 10);
-    expect((await store.read(undefined, true)).paused.get("s")).toEqual({ version: 21, isPaused: true });
-    await store.restorePause("s", { version: 20, isPaused: false });
-    await store.restorePause("s", { version: 21, isPaused: false });
-    expect((await store.read(undefined, true)).paused.get("s")).toEqual({ version: 21, isPaused: true });
+    const order = { name: "s", isPausedAtFirst: false };
+    const paused = { version: 21, isPaused: true, resumedMs: 0 };
+    await store.setPaused({ ...order, isPaused: false, nowMs: 20 });
+    await store.setPaused({ ...order, isPaused: true, nowMs: 10 });
+    expect((await store.read(undefined, true)).paused.get("s")).toEqual(paused);
+    await store.restorePause("s", { version: 20, isPaused: false, resumedMs: 9 });
+    await store.restorePause("s", { version: 21, isPaused: false, resumedMs: 9 });
+    expect((await store.read(undefined, true)).paused.get("s")).toEqual(paused);
     await write(ledger, 5);
     expect(await store.claim(5, [claim("s", 100)])).toMatchObject({ outcomes: [{ kind: "paused" }] });
+  });
+
+  it("notes when a pause ended, and keeps that when there is none to end", async () => {
+    const store = new TickStore(ledgerOf("resumed"), "", DAY_MS);
+    const moments: unknown[] = [];
+    for (const [name, isPaused, nowMs] of [
+      ["s", false, 10],
+      ["s", true, 20],
+      ["s", false, 31],
+      ["s", false, 40],
+      ["off", false, 50],
+    ] as const) {
+      await store.setPaused({ name, isPaused, nowMs, isPausedAtFirst: name === "off" });
+      moments.push((await store.read(undefined, true)).paused.get(name)?.resumedMs);
+    }
+    expect(moments).toEqual([0, 0, 31, 31, 50]);
   });
 });

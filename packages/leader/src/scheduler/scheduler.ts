@@ -161,7 +161,8 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * No tick of this schedule is claimed, by any leader, until it is resumed; they are not caught up. What was claimed and waits is skipped when
+   * No tick of this schedule is claimed, by any leader, until it is resumed; they are not caught up, also not by a
+   * leader that was not there meanwhile. What was claimed and waits is skipped when
    * the leader hears of the pause: after a round trip, or 5 s if the message is lost. What runs goes on, and `trigger` works. Of two calls, also
    * of `resume`, the later one counts, whatever the clocks of their processes say. @throws as `trigger`
    */
@@ -299,8 +300,9 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   async #setPaused(name: string, isPaused: boolean): Promise<void> {
-    this.#entry(name);
-    await this.#store().setPaused(name, isPaused, Math.floor(this.#election.redlock.clock.wallMs()));
+    const isPausedAtFirst = this.#entry(name).options.paused;
+    const nowMs = Math.floor(this.#election.redlock.clock.wallMs());
+    await this.#store().setPaused({ name, isPaused, nowMs, isPausedAtFirst });
   }
 
   #nextOf(entry: Entry, afterMs: number): number | null {

@@ -236,8 +236,15 @@ export class Session {
   }
 
   #setPause(track: Track): void {
-    track.isPaused = this.#pauses.get(track.entry.name)?.isPaused ?? track.entry.options.paused;
+    const pause = this.#pauses.get(track.entry.name);
+    track.isPaused = pause?.isPaused ?? track.entry.options.paused;
     if (track.isPaused) this.#dropPaused(track);
+    else if (pause !== undefined) this.#passOver(track, pause.resumedMs);
+  }
+
+  /** Ticks from before the end of a pause are dealt with. If that is yet to come, clocks differ: to wait for it would hold the schedule up. */
+  #passOver(track: Track, resumedMs: number): void {
+    if (resumedMs > track.accountedMs && resumedMs <= this.#parts.clock.wallMs()) this.#advance(track, resumedMs);
   }
 
   #dropPaused(track: Track): void {

@@ -45,6 +45,16 @@ export interface PendingTick {
 export interface Pause {
   readonly version: number;
   readonly isPaused: boolean;
+  /** When a pause last ended, by the clock of the process that ended it; 0: never. */
+  readonly resumedMs: number;
+}
+
+export interface PauseOrder {
+  readonly name: string;
+  readonly isPaused: boolean;
+  readonly nowMs: number;
+  /** What holds if nobody has given an order yet. */
+  readonly isPausedAtFirst: boolean;
 }
 
 export interface Request {
@@ -156,12 +166,16 @@ export class TickStore {
 
   /**
    * Wins over every order that a node which answers in time has stored, whatever the clock was that gave its version: the version is `nowMs`, or
-   * more if a node knows of one that is as high. Of two orders at once one wins, on all nodes the same. @throws QuorumSilentError
+   * more if a node knows of one that is as high. Of two orders at once one wins, on all nodes the same. An order to resume what is not
+   * paused ends no pause. @throws QuorumSilentError
    */
-  async setPaused(name: string, isPaused: boolean, nowMs: number): Promise<void> {
+  async setPaused({ name, isPaused, nowMs, isPausedAtFirst }: PauseOrder): Promise<void> {
+    const known = (await this.read(undefined, false)).paused.get(name);
+    const endsPause = !isPaused && (known?.isPaused ?? isPausedAtFirst);
+    const resumedMs = endsPause ? nowMs : (known?.resumedMs ?? 0);
     let version = nowMs;
     for (;;) {
-      const answers = await this.#orderPause(name, { version, isPaused }, this.#ledger.nodeCount);
+      const answers = await this.#orderPause(name, { version, isPaused, resumedMs }, this.#ledger.nodeCount);
       const highest = Math.max(...answers);
       if (highest < version) return;
       version = highest + 1;
@@ -215,8 +229,8 @@ export class TickStore {
     return !answers.includes("stale");
   }
 
-  #orderPause(name: string, { version, isPaused }: Pause, awaited: number): Promise<readonly number[]> {
-    return this.#order("paused", name, `${version} ${isPaused ? 1 : 0}`, awaited);
+  #orderPause(name: string, { version, isPaused, resumedMs }: Pause, awaited: number): Promise<readonly number[]> {
+    return this.#order("paused", name, `${version} ${isPaused ? 1 : 0} ${resumedMs}`, awaited);
   }
 
   /** Of each node that answered the version that stays there instead, or -1; of `awaited` nodes, unless some do not answer in time. */
@@ -342,8 +356,9 @@ function parseSchedule(line: string | undefined): ScheduleState | undefined {
 }
 
 function parsePause(line: string | undefined): Pause | undefined {
-  const [version, isPaused] = (line ?? "").split(" ");
-  return isPaused === undefined ? undefined : { version: Number(version), isPaused: isPaused === "1" };
+  const [version, isPaused, resumedMs] = (line ?? "").split(" ");
+  if (isPaused === undefined) return undefined;
+  return { version: Number(version), isPaused: isPaused === "1", resumedMs: Number(resumedMs ?? 0) };
 }
 
 function parseRunning(line: string): { readonly term: number; readonly attempt: number } {

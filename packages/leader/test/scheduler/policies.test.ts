@@ -1,6 +1,7 @@
 /** Overlap, timeouts, places, and what many schedules cost. */
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type Schedule, type SchedulerOptions, type Tick } from "@x/leader/scheduler";
+import type { RedisServer } from "@x/test-support";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import type { SkipReason } from "../../src/scheduler/events.ts";
 import { LEASE, type Nodes, startNodes } from "../support/redis.ts";
@@ -367,10 +368,16 @@ describe("schedules", () => {
     own.start();
     await expect.poll(() => ticks).toBeGreaterThan(2);
     await own.pause("daily");
+    await own.pause("s");
+    await own.resume("s");
+    const paused = (server: RedisServer): Promise<unknown> =>
+      server.call("HMGET", "{leader:restore}:paused", "daily", "s");
+    const stored = await paused(nodes.servers[0] as RedisServer);
+    expect(stored).toEqual([expect.stringMatching(/^\d+ 1 0$/), expect.stringMatching(/^\d+ 0 \d{13}$/)]);
     for (const server of nodes.servers) {
       await server.call("DEL", "{leader:restore}:ticks", "{leader:restore}:paused");
       await expect.poll(() => server.call("HEXISTS", "{leader:restore}:ticks", "daily"), { timeout: 15_000 }).toBe(1);
-      await expect.poll(() => server.call("HGET", "{leader:restore}:paused", "daily")).toMatch(/ 1$/);
+      await expect.poll(() => paused(server)).toEqual(stored);
     }
   });
 

@@ -183,6 +183,67 @@ describe("LeaderScheduler", () => {
     });
   });
 
+  describe("ticks that passed while nobody led", () => {
+    const ahead = (): number => systemClock.wallMs() + 30_000;
+    const options: ScheduleOptions = { catchup: "all", maxCatchup: 1_000 };
+
+    it.each(["by pause()", "from the first"])("are not caught up if the schedule was paused, %s", async (how) => {
+      const ticks: Tick[] = [];
+      const own = { ...options, paused: how === "from the first" };
+      {
+        await using first = replica(how, "a");
+        const told = [0, 0];
+        first.scheduler.on("tick", () => (told[0] = 1));
+        first.scheduler.on("tickSkipped", () => (told[1] = 1));
+        first.scheduler.every("fast", 200, () => undefined, own);
+        first.scheduler.start();
+        await expect.poll(() => told).toContain(1);
+        if (!own.paused) await first.scheduler.pause("fast");
+      }
+      await using second = replica(how, "b", undefined, ahead);
+      second.scheduler.every("fast", 200, (tick) => ticks.push(tick), own);
+      const resumedMs = ahead();
+      await second.scheduler.resume("fast");
+      second.scheduler.start();
+      await until(ticks, 3);
+      expect(ticks[0]?.scheduledAt.getTime()).toBeGreaterThan(resumedMs - 1);
+      expect((await second.scheduler.list())[0]?.missed).toBe(0);
+    });
+
+    it("are caught up if the schedule was not paused when it was resumed", async () => {
+      const ticks: Tick[] = [];
+      {
+        await using first = replica("redundant", "a");
+        first.scheduler.every("fast", 200, (tick) => ticks.push(tick), options);
+        first.scheduler.start();
+        await until(ticks, 2);
+        await first.scheduler.pause("fast");
+        await first.scheduler.resume("fast");
+        await until(ticks, ticks.length + 2);
+      }
+      const before = ticks.length;
+      await using second = replica("redundant", "b", undefined, ahead);
+      second.scheduler.every("fast", 200, (tick) => ticks.push(tick), options);
+      await second.scheduler.resume("fast");
+      second.scheduler.start();
+      await until(ticks, before + 1);
+      expect(ticks[before]?.lastRunAt).toEqual(ticks[before - 1]?.scheduledAt);
+      expect((ticks[before]?.scheduledAt.getTime() ?? 0) - (ticks[before - 1]?.scheduledAt.getTime() ?? 0)).toBe(200);
+    });
+
+    it("hold up no schedule that was resumed by a replica whose clock is an hour ahead", async () => {
+      const ticks: Tick[] = [];
+      await using operator = replica("hour", "a", undefined, () => systemClock.wallMs() + 3_600_000);
+      await using leader = replica("hour", "b");
+      operator.scheduler.every("fast", 200, () => undefined);
+      leader.scheduler.every("fast", 200, (tick) => ticks.push(tick));
+      await operator.scheduler.pause("fast");
+      await operator.scheduler.resume("fast");
+      leader.scheduler.start();
+      await until(ticks, 3);
+    });
+  });
+
   describe("an order to pause or resume", () => {
     const stored = (name: string): Promise<unknown[]> =>
       Promise.all(nodes.servers.map((server) => server.call("HGET", `{leader:${name}}:paused`, "fast")));
@@ -204,16 +265,18 @@ describe("LeaderScheduler", () => {
       await leader.scheduler.resume("fast");
       await until(ticks, ticks.length + 3);
       const [first, ...others] = await stored("behind");
-      expect(first).toMatch(/ 0$/);
+      expect(first).toMatch(/^\d+ 0 /);
       expect(others).toEqual([first, first]);
     });
 
     it.each([0, 1, 2])("wins over one that is newer by its clock and only on node %i", async (index) => {
       await using operator = replica(`minority-${index}`, "a");
       operator.scheduler.every("fast", 100, () => undefined);
-      await nodes.servers[index]?.call("HSET", `{leader:minority-${index}}:paused`, "fast", "9000000000000 1");
+      await nodes.servers[index]?.call("HSET", `{leader:minority-${index}}:paused`, "fast", "9000000000000 1 0");
       await operator.scheduler.resume("fast");
-      expect(await stored(`minority-${index}`)).toEqual(Array.from({ length: 3 }, () => "9000000000001 0"));
+      const [first, ...others] = await stored(`minority-${index}`);
+      expect(first).toMatch(/^9000000000001 0 /);
+      expect(others).toEqual([first, first]);
       expect((await operator.scheduler.list())[0]?.paused).toBe(false);
     });
 

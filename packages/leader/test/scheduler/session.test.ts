@@ -292,9 +292,34 @@ describe("a session", () => {
     expect(finished).toEqual([]);
   });
 
+  it("passes over what it could not claim before a pause ended, when it hears of that", async () => {
+    let resumedMs = Number.POSITIVE_INFINITY;
+    const running = session(
+      {
+        read: (_, everything) => {
+          if (everything) return Promise.resolve(EMPTY);
+          resumedMs = Math.floor(Date.now()) + 100;
+          return expect
+            .poll(() => Date.now())
+            .toBeGreaterThan(resumedMs)
+            .then(() => ({ ...EMPTY, paused: new Map([["s", { version: 1, isPaused: false, resumedMs }]]) }));
+        },
+        claim: (_, claims) => {
+          if (claims[0]?.mode === "skip" || Date.now() > resumedMs + 50) return Promise.resolve(claimedAll(claims));
+          return Promise.resolve({ ...claimedAll(claims), outcomes: claims.map(() => ({ kind: "open" as const })) });
+        },
+      },
+      { catchup: "all" },
+    ).run();
+    await expect.poll(() => ticks.length).toBeGreaterThan(2);
+    lose();
+    await running;
+    expect(ticks[0]?.scheduledAt.getTime()).toBeGreaterThan(resumedMs);
+  });
+
   it("does not run the unfinished tick of an earlier leader if its schedule is paused", async () => {
     const finished: unknown[] = [];
-    const paused = new Map([["s", { version: 1, isPaused: true }]]);
+    const paused = new Map([["s", { version: 1, isPaused: true, resumedMs: 0 }]]);
     const running = session(
       {
         read: (_, everything) =>
