@@ -7,8 +7,8 @@
  * execute; its release follows it on the same connection.
  *
  * A node that does not answer costs bounded memory: at most `MAX_IN_FLIGHT` requests are unanswered (of a Cluster: per slot, so
- * that one master that hangs does not stop the others), the rest waits here until its round gives up. Releases that cannot be delivered are kept until their key has expired anyway, and sent when
- * the node is ready again.
+ * that one master that hangs does not stop the others), the rest waits here until its round gives up. Releases that cannot be
+ * delivered are kept until their key has expired anyway, and sent when the node is ready again.
  */
 import type { Clock } from "./clock.ts";
 import { NODE_KEY } from "./keys.ts";

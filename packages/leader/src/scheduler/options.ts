@@ -19,8 +19,9 @@ export interface ScheduleOptions {
   readonly maxCatchup?: number | undefined;
   /**
    * A tick is due while an earlier one of this schedule runs. `skip` (default): it is left out. `bufferOne`: one waits. `cancelOther`: the
-   * running one's signal aborts, this runs when it has ended; one that waits for a place (`concurrency`) is left out and this has its place. `allowAll`: both run. With `catchup: "all"` ticks that are caught up, and those
-   * that fall due meanwhile, wait for each other instead, up to `maxCatchup` of them.
+   * running one's signal aborts, this runs when it has ended; one that waits for a place (`concurrency`) is left out and this has its
+   * place. `allowAll`: both run. With `catchup: "all"` ticks that are caught up, and those that fall due meanwhile, wait for each other
+   * instead, up to `maxCatchup` of them.
    */
   readonly overlap?: Overlap | undefined;
   /**

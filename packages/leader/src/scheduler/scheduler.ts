@@ -70,7 +70,10 @@ export interface ScheduleInfo {
   /** Ticks given up so far. */
   readonly missed: number;
   readonly paused: boolean;
-  /** Runs under way, or waiting for a place: of this process if it leads, also those of a schedule of this name that was removed; else those with `at-least-once`, which are recorded on the nodes. */
+  /**
+   * Runs under way, or waiting for a place: of this process if it leads, also those of a schedule of this name that was removed; else
+   * those with `at-least-once`, which are recorded on the nodes.
+   */
   readonly running: number;
   /** Who runs the ticks now. */
   readonly owner: LeaderInfo | null;
@@ -161,10 +164,10 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * No tick of this schedule is claimed, by any leader, until it is resumed; they are not caught up, also not by a
-   * leader that was not there meanwhile. What was claimed and waits is skipped when
-   * the leader hears of the pause: after a round trip, or 5 s if the message is lost. What runs goes on, and `trigger` works. Of two calls, also
-   * of `resume`, the later one counts, whatever the clocks of their processes say. @throws as `trigger`
+   * No tick of this schedule is claimed, by any leader, until it is resumed; they are not caught up, also not by a leader that was not
+   * there meanwhile. What was claimed and waits is skipped when the leader hears of the pause: after a round trip, or 5 s if the message is
+   * lost. What runs goes on, and `trigger` works. Of two calls, also of `resume`, the later one counts, whatever the clocks of their
+   * processes say. @throws as `trigger`
    */
   async pause(name: string): Promise<void> {
     await this.#setPaused(name, true);
@@ -253,7 +256,8 @@ export class LeaderScheduler implements AsyncDisposable {
   /**
    * No more ticks here; resolves when the handlers have ended, or `drainTimeout` has passed. Ticks that wait for their turn are skipped, or left
    * to the next leader (`at-least-once`). A term from `start()` is asked to end, so that `tick.signal` aborts, and then released, or left to run
-   * out; one that was given to `lead()` stays its owner's, and the handlers run to their end. Never rejects. In a handler do not await it: it waits for that handler.
+   * out; one that was given to `lead()` stays its owner's, and the handlers run to their end. Never rejects. In a handler do not await it:
+   * it waits for that handler.
    */
   async stop(): Promise<void> {
     this.#stop.abort(new ElectionStoppedError(this.#election.name));
