@@ -294,10 +294,15 @@ export class Batcher {
     this.#inFlightSinceMs.push(this.#clock.monotonicMs());
     const slot = slotOf(batch);
     this.#inFlight.set(slot, (this.#inFlight.get(slot) ?? 0) + 1);
-    this.node.eval(batchScript, keys, args).then(
+    this.#eval(keys, args).then(
       (reply) => this.#onAnswer(batch, reply),
       (error: unknown) => this.#onFailure(batch, toError(error)),
     );
+  }
+
+  /** An adapter of the user's own may throw where it should reject. */
+  async #eval(keys: readonly string[], args: readonly string[]): Promise<unknown> {
+    return await this.node.eval(batchScript, keys, args);
   }
 
   get #isPipelining(): boolean {

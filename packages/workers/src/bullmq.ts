@@ -8,6 +8,7 @@
  * - the order of the arguments, which comes with the texts.
  */
 import { createHash } from "node:crypto";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { RedisConnection } from "bullmq";
 import {
   type BullScript,
@@ -112,6 +113,11 @@ export function targetOf(worker: object, sampleJob: object): BullTarget {
   }
   if (ownTarget(sampleJob) !== own) throw new UnsupportedBullMQError(["jobs do not use the worker's backend"]);
   return own;
+}
+
+/** BullMQ tells a processor that declares fewer than three parameters nothing of `cancelJob`: this one may pass them on. */
+export function acceptSignal(worker: object): void {
+  (worker as { processorAcceptsSignal: boolean }).processorAcceptsSignal = true;
 }
 
 /** `job.extendLock` of this worker's jobs goes through `extend` from now on. */
@@ -233,35 +239,47 @@ function parseJobs(raw: unknown): UnknownKeyJob[] {
   }));
 }
 
-/** The scripts that a client knows, with what to wait for before the first use. */
-const defined = new WeakMap<object, Map<string, Promise<void> | undefined>>();
+const defined = new WeakMap<object, Set<string>>();
 
 /** Runs one of our scripts; the client loads it when it is first used. */
 export function runScript(client: BullClient, script: ComposedScript, args: readonly unknown[]): Promise<unknown> {
-  let scripts = defined.get(client);
-  if (scripts === undefined) defined.set(client, (scripts = new Map()));
-  const { name } = script;
-  if (!scripts.has(name)) {
-    client.defineCommand(name, { numberOfKeys: script.numberOfKeys, lua: script.lua });
-    scripts.set(
-      name,
-      currentPipeline(client, args[0])?.then(() => void scripts.set(name, undefined)),
-    );
+  let names = defined.get(client);
+  if (names === undefined) defined.set(client, (names = new Set()));
+  if (!names.has(script.name)) {
+    client.defineCommand(script.name, { numberOfKeys: script.numberOfKeys, lua: script.lua });
+    names.add(script.name);
   }
-  const usable = scripts.get(name);
-  if (usable === undefined) return client.runCommand(name, args);
-  return usable.then(async () => await client.runCommand(name, args));
+  const { options } = client as { readonly options?: { readonly enableAutoPipelining?: boolean } };
+  return options?.enableAutoPipelining === true
+    ? runPipelined(client, script.name, args)
+    : client.runCommand(script.name, args);
 }
 
+/** What to wait for before a script is first used on a key; undefined: for nothing any more. */
+const barriers = new WeakMap<object, Map<string, Promise<void> | undefined>>();
+
 /**
- * ioredis' option `enableAutoPipelining` collects commands in a pipeline that knows only the scripts that were defined before it: this
- * one has ended when a command in it was answered, or failed. `key`: in a Cluster, its slot has the pipeline.
+ * With ioredis' option `enableAutoPipelining`: it collects the commands of a turn, in a Cluster those of the same nodes, in a pipeline that
+ * knows only the scripts that were defined before it was made. That one has ended when a command in it was answered, or failed.
  */
-function currentPipeline(client: BullClient, key: unknown): Promise<void> | undefined {
-  const { options } = client as { readonly options?: { readonly enableAutoPipelining?: boolean } };
-  if (options?.enableAutoPipelining !== true) return undefined;
-  return client.runCommand("exists", [key]).then(
-    () => {},
-    () => {},
-  );
+async function runPipelined(client: BullClient, name: string, args: readonly unknown[]): Promise<unknown> {
+  let known = barriers.get(client);
+  if (known === undefined) barriers.set(client, (known = new Map()));
+  const first = `${name} ${String(args[0])}`;
+  if (!known.has(first)) {
+    const passed = client.runCommand("del", [`${String(args[0])}:barrier`]).then(
+      () => void known.set(first, undefined),
+      () => void known.delete(first),
+    );
+    known.set(first, passed);
+  }
+  const barrier = known.get(first);
+  try {
+    if (barrier !== undefined) await barrier;
+    return await client.runCommand(name, args);
+  } catch (error) {
+    // BullMQ asks again at once, for ever: a pipeline is sent, and the process lives, only between two turns.
+    await nextTurn();
+    throw error;
+  }
 }

@@ -19,7 +19,14 @@ import {
   type Vote,
 } from "@x/redlock-core";
 import { DelayedError, Job, Worker } from "bullmq";
-import { checkScripts, installedScripts, type LockExtension, replaceExtendLock, targetOf } from "./bullmq.ts";
+import {
+  acceptSignal,
+  checkScripts,
+  installedScripts,
+  type LockExtension,
+  replaceExtendLock,
+  targetOf,
+} from "./bullmq.ts";
 import { tell } from "./channels.ts";
 import { composeScripts } from "./compose.ts";
 import { keyFault } from "./entity-key.ts";
@@ -75,6 +82,7 @@ const UNREACHABLE_WAIT_MS = 2_000;
 const UNREACHABLE_PAUSE_MS = 50;
 const CONFIRM_ATTEMPTS = 3;
 const LIST_PAGE = 500;
+const SHORTEST_SWEEP_MS = 1_000;
 
 // oxlint-disable typescript/no-explicit-any -- the defaults of BullMQ's own Worker, so that untyped code compiles as before
 export class ExclusiveWorker<Data = any, Result = any, Name extends string = string> extends Worker<
@@ -129,6 +137,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       if (resolved.redlock === undefined) void redlock.close();
       throw error;
     }
+    if (isWrapper(processor)) acceptSignal(this);
     this.#options = resolved;
     this.warnings = resolved.warnings;
     this.redlock = redlock;
@@ -152,7 +161,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     });
     this.#sweep = new Sweep({
       clock: this.#clock,
-      turnMs: resolved.recheckInterval,
+      turnMs: Math.max(resolved.recheckInterval, SHORTEST_SWEEP_MS),
       askForAll: async () => {
         for await (const page of this.#keyPages()) void page;
       },
@@ -160,6 +169,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     });
     this.#fleet = new Fleet({
       clock: this.#clock,
+      id: this.id,
       setup: setupOf(resolved, redlock),
       look: async (id, setup, lifeMs) => await this.#lane.operate("look", id, setup, lifeMs),
       onFinding: (finding) => this.emit("error", new MixedFleetError(this.name, finding)),
@@ -308,7 +318,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return failed;
   }
 
-  /** `job.extendLock`: for longer than `lockDuration`, the locks of its keys are extended, too. */
+  /** `job.extendLock`: the locks of its keys are extended, too. */
   async #extendJobLock({ jobId, token, durationMs, ask }: LockExtension): Promise<number> {
     const sent = readClock(this.#clock);
     const extended = await ask();
@@ -317,8 +327,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     if (extended > 0) {
       run.renewed(sent, durationMs);
       this.#watchdog.add(run);
-      const { maxTtl } = this.redlock.options;
-      if (durationMs > this.#options.lockDuration) await run.extendKeys(Math.min(durationMs, maxTtl));
+      await run.extendKeys(Math.min(durationMs, this.redlock.options.maxTtl), this.#options.lockTtl);
     } else {
       run.loseJobLock();
     }
@@ -517,8 +526,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   #process(run: Run, job: Job<Data, Result, Name>): Promise<Result> {
     const process = this.processFn as unknown as ExclusiveProcessor<Data, Result, Name>;
     if (this.#isSandboxed) tellSandbox(job, run);
-    // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none. One of none may be `(...args) =>`.
-    const takesSignal = process.length >= 3 || process.length === 0 || this.#isSandboxed;
+    // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none.
+    const takesSignal = process.length >= 3 || isWrapper(process) || this.#isSandboxed;
     return process(job, run.token, (takesSignal ? run.signal : undefined) as AbortSignal, run);
   }
 
@@ -632,6 +641,11 @@ function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetPart
 function foreignVote(error: RedlockError): Vote | undefined {
   const votes = error instanceof QuorumUnreachableError ? error.votes : [];
   return votes.find((vote) => vote.error?.startsWith("WRONGTYPE"));
+}
+
+/** It declares no parameters, and may be `(...args) => processor(...args)`. */
+function isWrapper(processor: unknown): boolean {
+  return typeof processor === "function" && processor.length === 0;
 }
 
 function resolveLimit(limit = 1_000): number {

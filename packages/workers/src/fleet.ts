@@ -5,7 +5,6 @@
  *
  * Seen are jobs that run without their key, not plain workers that are idle; of keys and names made by functions, only that they are.
  */
-import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
 import type { OnFailure } from "./compose.ts";
@@ -19,9 +18,11 @@ export interface WorkerFinding {
   /** `error`: jobs of one key may run side by side; `warning`: it depends, the message says on what. */
   readonly severity: "error" | "warning";
   readonly message: string;
+  /** What the other workers have, in words; empty for `PLAIN_WORKER`. */
+  readonly there: string;
   /** The other workers, as `host:pid`. */
   readonly workers: readonly string[];
-  /** The ids of the jobs, at most 1000. */
+  /** The ids of the jobs, at most 100. */
   readonly jobs: readonly string[];
 }
 
@@ -37,6 +38,8 @@ export interface Setup {
 
 export interface FleetParts {
   readonly clock: Clock;
+  /** BullMQ's id of the worker. */
+  readonly id: string;
   readonly setup: Omit<Setup, "at">;
   /** Runs the operator `look`, see scripts/operators.lua.ts. */
   readonly look: (id: string, setup: string, lifeMs: number) => Promise<unknown>;
@@ -49,7 +52,6 @@ const LIFE_MS = 3 * EVERY_MS;
 
 export class Fleet {
   readonly #parts: FleetParts;
-  readonly #id = randomUUID();
   readonly #setup: Setup;
   #told: ReadonlySet<string> = new Set();
   #isMember = false;
@@ -70,7 +72,7 @@ export class Fleet {
 
   async look(): Promise<readonly WorkerFinding[]> {
     const own = this.#isMember && !this.#isClosed ? JSON.stringify(this.#setup) : "";
-    const [setups, jobs] = (await this.#parts.look(this.#id, own, LIFE_MS)) as readonly [string[], string[]];
+    const [setups, jobs] = (await this.#parts.look(this.#parts.id, own, LIFE_MS)) as readonly [string[], string[]];
     return findingsOf(
       this.#setup,
       setups.map((setup) => JSON.parse(setup) as Setup),
@@ -83,7 +85,7 @@ export class Fleet {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#cancel();
-    if (this.#isMember) this.#parts.look(this.#id, "", LIFE_MS).catch(() => {});
+    if (this.#isMember) this.#parts.look(this.#parts.id, "", LIFE_MS).catch(() => {});
   }
 
   async #watch(): Promise<void> {
@@ -100,9 +102,9 @@ export class Fleet {
   }
 }
 
-/** The same trouble, though other jobs are in it. */
-function nameOf({ code, workers }: WorkerFinding): string {
-  return [code, ...workers].join(" ");
+/** The same trouble, though other workers or jobs are in it. */
+function nameOf({ code, severity, there }: WorkerFinding): string {
+  return [code, severity, there].join(" ");
 }
 
 /** What may differ: how it is shown, and what a difference means. */
@@ -146,6 +148,7 @@ export function findingsOf(own: Setup, all: readonly Setup[], jobs: readonly str
       message:
         `without having their key run the jobs ${named}: a worker took them that knows no keys (BullMQ's own Worker), ` +
         "or the lane's keys were deleted",
+      there: "",
       workers: [],
       jobs,
     });
@@ -161,6 +164,7 @@ export function findingsOf(own: Setup, all: readonly Setup[], jobs: readonly str
         code,
         severity: isKnown && code !== "OTHER_ON_FAILURE" ? "error" : "warning",
         message: `${option} of ${workers.join(", ")}: ${theirs}, here: ${ours}; ${isKnown ? "" : "unless they come to the same, "}${means}`,
+        there: theirs,
         workers,
         jobs: [],
       });

@@ -98,9 +98,11 @@ export class Run implements JobLock {
     this.#lockDurationMs = lockDurationMs;
   }
 
-  /** Keeps the keys for so long at the least. Rejects as `lock.extend`. */
-  async extendKeys(ttlMs: number): Promise<void> {
-    await this.#lock?.extend(ttlMs);
+  /** Keeps the keys for so long at the least, once: renewals go on with the ordinary lease. Rejects as `lock.extend`. */
+  async extendKeys(ttlMs: number, ordinaryTtlMs: number): Promise<void> {
+    if (this.#lock === undefined || this.#lock.remaining() >= ttlMs) return;
+    await this.#lock.extend(Math.max(ttlMs, ordinaryTtlMs));
+    if (ttlMs > ordinaryTtlMs) await this.#lock.extend(ordinaryTtlMs);
   }
 
   /** The locks of the job's keys. */

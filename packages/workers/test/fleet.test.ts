@@ -113,6 +113,7 @@ describe("a look every minute", () => {
     const looks: string[] = [];
     const fleet = new Fleet({
       clock,
+      id: "this",
       setup: own,
       look: async (_id, setup) => {
         looks.push(setup);
@@ -142,6 +143,26 @@ describe("a look every minute", () => {
     await delay(1);
     for (let n = 0; n < 4; n++) await minute();
     expect(found.map((finding) => finding.jobs)).toEqual([["1"], ["3"]]);
+  });
+
+  it("tells each difference of its own once, whoever has it", async () => {
+    const others = (...setups: Partial<Setup>[]): unknown => [
+      setups.map((setup) => JSON.stringify({ ...own, at: "b:2", ...setup })),
+      [],
+    ];
+    const { fleet, found, minute } = fleetThatSees([
+      others({ key: "x" }),
+      others({ key: "x", at: "c:3" }),
+      others({ key: "x" }, { key: "y" }),
+      others({ key: "y" }),
+    ]);
+    fleet.join();
+    await delay(1);
+    for (let n = 0; n < 3; n++) await minute();
+    expect(found.map(({ there, workers }) => [there, workers])).toEqual([
+      ['"x"', ["b:2"]],
+      ['"y"', ["b:2"]],
+    ]);
   });
 
   it("ends when the worker leaves, also during a look, and says so", async () => {
@@ -180,7 +201,6 @@ describe("on a queue", () => {
     ]);
     await until(async () => (await queue.getActiveCount()) === 5);
     await workers[0]?.pauseKey("paused");
-    await delay(2_200);
     for (const worker of workers) expect(await worker.check()).toEqual([]);
     expect(lab.errors).toEqual([]);
     done.open();
@@ -194,7 +214,6 @@ describe("on a queue", () => {
     lab.defer(async () => await plain.close());
     await queue.addBulk([...jobs(2, () => "a"), ...(kind === "path" ? jobs(1, () => undefined) : [])]);
     await until(async () => (await queue.getActiveCount()) >= 2);
-    await delay(2_200);
     const worker = lab.worker(undefined, { key: kind === "path" ? "k" : (job) => job.data.k as string | undefined });
     await until(() => lab.errors.length > 0);
     expect(lab.errors).toEqual([expect.any(MixedFleetError)]);
@@ -221,19 +240,46 @@ describe("on a queue", () => {
     lab.defer(async () => await plain.close());
     await (await queue.getJob("2"))?.promote();
     await until(async () => (await queue.getActiveCount()) === 2);
-    await delay(2_200);
     expect((await worker.check()).map(({ code, jobs: ids }) => [code, ids])).toEqual([["PLAIN_WORKER", ["2"]]]);
     done.open();
   });
 
-  it("does not take a job that fails for its key for a plain worker's", async () => {
+  it("does not take jobs for a plain worker's that were fetched by hand, got their key later, or have none elsewhere", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const worker = lab.worker(undefined, { key: () => "", autorun: false });
+    const done = gate();
+    const byPath = lab.worker(
+      async (job) => {
+        await job.updateData({ ...job.data, k: "later" });
+        await done.passed;
+      },
+      { concurrency: 1 },
+    );
+    lab.defer(async () => done.open());
+    await queue.addBulk(jobs(1, () => undefined));
+    await until(async () => (await queue.getJob("1"))?.data.k === "later");
+    const byHand = lab.worker(undefined, { key: () => "", autorun: false });
     await queue.addBulk(jobs(1, () => "a"));
-    await worker.getNextJob("token", { block: false });
-    expect(await queue.getActiveCount()).toBe(1);
-    expect(await worker.check()).toEqual([]);
+    expect((await byHand.getNextJob("token", { block: false }))?.id).toBe("2");
+    for (const worker of [byPath, byHand])
+      expect((await worker.check()).map(({ code }) => code)).toEqual(["OTHER_KEY"]);
+    done.open();
+  });
+
+  it("finds the jobs of a plain worker however short they are, and names at most a hundred", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const done = gate();
+    const plain = new Worker<Data>("q", async () => await done.passed, {
+      connection: lab.connection,
+      concurrency: 120,
+    });
+    lab.defer(async () => await plain.close());
+    await queue.addBulk(jobs(120, () => "a"));
+    const asking = lab.worker(undefined, { autorun: false });
+    await until(async () => (await queue.getActiveCount()) === 120);
+    expect((await asking.check()).map(({ code, jobs: ids }) => [code, ids.length])).toEqual([["PLAIN_WORKER", 100]]);
+    done.open();
   });
 
   it("tells workers that take another key, fail otherwise, or lock elsewhere", async () => {

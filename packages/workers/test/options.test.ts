@@ -1,7 +1,7 @@
 import { Redlock } from "@x/redlock-core";
 import { ExclusiveWorker, type ExclusiveWorkerOptions, UnsupportedBullMQError } from "@x/workers";
 import { describe, expect, it } from "vitest";
-import { checkScripts, installedScripts, targetOf } from "../src/bullmq.ts";
+import { type BullClient, checkScripts, installedScripts, runScript, targetOf } from "../src/bullmq.ts";
 import { bullOptions, resolveOptions } from "../src/options.ts";
 import { lockNodeOf } from "../src/own-redlock.ts";
 
@@ -102,6 +102,47 @@ describe("options", () => {
     expect(() => new ExclusiveWorker("q", null, { key: "k" } as never)).toThrow("connection must be given");
     const unusable = { duplicate: () => ({}), isValkey: true };
     expect(() => new ExclusiveWorker("q", null, { key: "k", connection: unusable })).toThrow("give the option redlock");
+  });
+});
+
+describe("scripts over ioredis' automatic pipelines", () => {
+  const script = { name: "lane:look", lua: "return 1", numberOfKeys: 1 };
+
+  function pipelined(fail: (name: string) => boolean): { client: BullClient; sent: string[] } {
+    const sent: string[] = [];
+    const client = {
+      options: { enableAutoPipelining: true },
+      defineCommand: (name: string) => void sent.push(`define ${name}`),
+      runCommand: async (name: string, args: readonly unknown[]) => {
+        sent.push(`${name} ${String(args[0])}`);
+        if (fail(name)) throw new TypeError("pipeline[functionName] is not a function");
+        return await Promise.resolve(name);
+      },
+    };
+    return { client, sent };
+  }
+
+  it("wait for the pipeline under way on each key, once", async () => {
+    const { client, sent } = pipelined(() => false);
+    const run = async (key: string): Promise<unknown> => await runScript(client, script, [key]);
+    expect(await Promise.all([run("a"), run("a"), run("b")])).toEqual(["lane:look", "lane:look", "lane:look"]);
+    await run("a");
+    expect(sent).toEqual([
+      "define lane:look",
+      "del a:barrier",
+      "del b:barrier",
+      ...["a", "a", "b", "a"].map((key) => `lane:look ${key}`),
+    ]);
+  });
+
+  it("fail in a turn of their own, so that a caller who asks again at once lets the process live", async () => {
+    const { client, sent } = pipelined(() => true);
+    let isNextTurn = false;
+    setImmediate(() => (isNextTurn = true));
+    await expect(runScript(client, script, ["a"])).rejects.toThrow("is not a function");
+    expect(isNextTurn).toBe(true);
+    await runScript(client, script, ["a"]).catch(() => {});
+    expect(sent.filter((command) => command.startsWith("del"))).toHaveLength(2);
   });
 });
 

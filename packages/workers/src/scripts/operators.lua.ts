@@ -137,8 +137,9 @@ return key
 
 /**
  * ARGV[3] = id of a worker, ARGV[4] = how it is set up ('': it is no member of the fleet, or leaves), ARGV[5] = for how long it is one, ms.
- * The members are in the hash P lane:workers, with the second in which they were last heard of. Replies {{set-up of each member}, {ids of jobs that run without having their keys: at most 1000 are looked at}}. A job that
- * has just been taken is not looked at: it may be about to fail for its key.
+ * The members are in the hash P lane:workers, with the second in which they were last heard of. Replies {{set-up of each member},
+ * {ids of jobs that run without having their keys, in a worker that is no member: at most 100, of the first 1000 that run}}.
+ * BullMQ's workers lock their jobs with `<id of the worker>:<number>`, whoever fetches jobs by hand as he likes.
  */
 export const look: string = /* lua */ `
 ${AT}
@@ -148,24 +149,34 @@ if ARGV[4] == '' then call('HDEL', workers, ARGV[3]) else
   call('HSET', workers, ARGV[3], seconds .. ' ' .. ARGV[4])
   call('PEXPIRE', workers, life)
 end
-local setups, strays = {}, {}
+local setups, isMember = {}, {}
 local members = call('HGETALL', workers)
 for i = 1, #members, 2 do
   local seen, setup = string.match(members[i + 1], '^(%d+) (.*)$')
-  if (seconds - tonumber(seen)) * 1000 > life then call('HDEL', workers, members[i]) else setups[#setups + 1] = setup end
-end
-local function hasItsKeys(id, pin)
-  for _, key in ipairs(contended().keysOf(pin)) do
-    if call('HGET', HOLDERS, key) ~= id then return false end
+  if (seconds - tonumber(seen)) * 1000 > life then call('HDEL', workers, members[i]) else
+    setups[#setups + 1] = setup
+    isMember[members[i]] = true
   end
-  return true
 end
+local function isStray(id)
+  local pin = call('HGET', P .. id, 'lk')
+  if not pin then
+    local data = call('HGET', P .. id, 'data')
+    pin = data and pinOfData(data)
+    if data and not pin then return true end
+  end
+  if not hasKeys(pin) then return false end
+  for _, key in ipairs(contended().keysOf(pin)) do
+    if call('HGET', HOLDERS, key) ~= id then return true end
+  end
+  return false
+end
+local strays, foreign = {}, 0
 for _, id in ipairs(call('LRANGE', P .. 'active', 0, 999)) do
-  local facts = call('HMGET', P .. id, 'lk', 'processedOn')
-  if facts[2] and tonumber(facts[2]) < (seconds - 1) * 1000 then
-    local data = not facts[1] and call('HGET', P .. id, 'data')
-    local pin = facts[1] or (data and pinOfData(data))
-    if (data and not pin) or (hasKeys(pin) and not hasItsKeys(id, pin)) then strays[#strays + 1] = id end
+  local worker = string.match(call('GET', P .. id .. ':lock') or '', '^([%x-]+):%d+$')
+  if worker and #worker == 36 and not isMember[worker] and foreign < 100 then
+    foreign = foreign + 1
+    if isStray(id) then strays[#strays + 1] = id end
   end
 end
 return {setups, strays}
@@ -174,7 +185,11 @@ return {setups, strays}
 /** ARGV[3] = ms. Replies 1 if nobody had the turn to ask for all keys for so long: then it is the caller's; else 0. */
 export const turn: string = /* lua */ `
 ${AT}
-return call('SET', P .. 'lane:turn', 1, 'NX', 'PX', ARGV[3]) and 1 or 0
+local key, time = P .. 'lane:turn', call('TIME')
+local now, last = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(call('GET', P .. 'lane:turn'))
+if last and last <= now and now - last < tonumber(ARGV[3]) then return 0 end
+call('SET', key, string.format('%.0f', now), 'PX', ARGV[3])
+return 1
 `;
 
 /** Replies {jobs that a free slot would take: none while the queue is paused, jobs that run}. */

@@ -3,7 +3,13 @@
  * with keys found by Lua and by JavaScript.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import { type ExclusiveWorkerOptions, type JobLock, JobLockLostError, MixedFleetError } from "@x/workers";
+import {
+  ExclusiveWorker,
+  type ExclusiveWorkerOptions,
+  type JobLock,
+  JobLockLostError,
+  MixedFleetError,
+} from "@x/workers";
 import {
   DelayedError,
   FlowProducer,
@@ -92,6 +98,44 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       expect(await queue.getCompletedCount()).toBe(1);
       expect(left).toHaveLength(3);
       for (const ms of left) expect(ms).toBeGreaterThan(15_000);
+    });
+
+    it("extends the lock of the key also within lockDuration, and only once", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const left: number[] = [];
+      const body = async (job: Job<Data>): Promise<void> => {
+        await job.extendLock(job.token ?? "", 4_000);
+        left.push(await lab.redis.pttl("a"));
+        await until(async () => {
+          left.push(await lab.redis.pttl("a"));
+          return (left.at(-1) ?? 0) <= 1_000;
+        });
+        await delay(500);
+        left.push(await lab.redis.pttl("a"));
+      };
+      lab.worker(body, { key, lockTtl: 1_000 });
+      await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      expect(await queue.getCompletedCount()).toBe(1);
+      expect(left[0]).toBeGreaterThan(3_000);
+      expect(left.at(-1)).toBeGreaterThan(0);
+      expect(left.at(-1)).toBeLessThanOrEqual(1_000);
+    });
+
+    it("tells a processor that declares no parameters of cancelJob", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const reasons: unknown[] = [];
+      const wrapped = async (...all: unknown[]): Promise<void> => {
+        const [{ id }, , signal] = all as [Job<Data>, string, AbortSignal];
+        expect(worker.cancelJob(String(id), "changed my mind")).toBe(true);
+        reasons.push(signal.reason);
+      };
+      const worker = lab.adopt(new ExclusiveWorker<Data>("q", wrapped, { connection: lab.connection, key }));
+      await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      expect(reasons).toEqual(["changed my mind"]);
     });
 
     it("ends the signal when an extension is refused, and when a shorter one is over", async () => {
