@@ -253,6 +253,33 @@ describe("a LockNode of the user's own", () => {
     expect((await waiting).isHeld()).toBe(true);
   });
 
+  it("may throw where it should reject, and is asked again", async () => {
+    const [server] = await startNodes(1);
+    const client = new Redis({ path: server?.path ?? "" });
+    onTestFinished(() => client.disconnect());
+    let isBroken = true;
+    const redlock = openRedlock([
+      {
+        name: "thrower",
+        state: "ready",
+        eval: (script, keys, args) => {
+          if (isBroken) throw new Error("broken");
+          return client.eval(script.source, keys.length, ...keys, ...args);
+        },
+        onStateChange: () => () => undefined,
+        close: () => Promise.resolve(),
+      } satisfies LockNode,
+    ]);
+    for (let round = 0; round < 20; round += 1) {
+      await expect(redlock.tryAcquire("r")).rejects.toMatchObject({
+        code: "QUORUM_UNREACHABLE",
+        votes: [{ node: "thrower", error: "broken" }],
+      });
+    }
+    isBroken = false;
+    expect((await redlock.tryAcquire("r"))?.isHeld()).toBe(true);
+  });
+
   it("that does not know all subscribers keeps a lock that was taken away for the waiter whose turn it is", async () => {
     const [server] = await startNodes(1);
     const client = new Redis({ path: server?.path ?? "" });
