@@ -365,7 +365,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     let isDone = false;
     try {
       if (keys.length > 0) held = this.#claim(run, signal) ?? (await this.#lockKeys(run, job, { arrival, signal }));
-      if (this.#mustConfirm(run)) await this.#confirm(run, job);
+      if (this.#mustConfirm(run)) await this.#confirm(run);
       // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
       if (held?.lock.isHeld() === false) return await this.#yield(run, job, UNREACHABLE_RETRY_MS);
       const result = await this.#process(run, job);
@@ -539,12 +539,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * A process that was frozen after the fetch would start a job that another worker has taken since. If the fetch is not recent,
    * BullMQ's lock is renewed first; a job that is not ours any more is left alone, which costs no attempt.
    */
-  async #confirm(run: Run, job: Job<Data, Result, Name>): Promise<void> {
+  async #confirm(run: Run): Promise<void> {
     const { lockDuration } = this.#options;
     for (let attempt = 1; this.#mustConfirm(run); attempt++) {
       const ageMs = run.ageMs();
       const sent = readClock(this.#clock);
-      const isOurs = attempt <= CONFIRM_ATTEMPTS && (await this.#extendLock(job, run.token, lockDuration));
+      const isOurs = attempt <= CONFIRM_ATTEMPTS && (await this.#renew(run, lockDuration));
       if (!isOurs) {
         run.loseJobLock();
         tell("stale", () => ({ ...this.#about(run), ageMs }));
@@ -554,9 +554,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     }
   }
 
-  async #extendLock(job: Job<Data, Result, Name>, token: string, durationMs: number): Promise<boolean> {
+  /** BullMQ's lock of the job alone: its keys are held or not, and nothing has run yet. */
+  async #renew({ jobId, token }: Run, durationMs: number): Promise<boolean> {
     try {
-      return (await job.extendLock(token, durationMs)) > 0;
+      return (await this.extendJobLocks([jobId], [token], durationMs)).length === 0;
     } catch (error) {
       this.emit("error", error as Error);
       return false;
