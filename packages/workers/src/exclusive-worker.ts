@@ -182,7 +182,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       this.close(true).catch(() => {});
       throw error;
     }
-    void this.#sweep.start();
+    this.#sweep.start();
     void this.#scriptLocks?.prove((name) => this.#lane.operate("mark", name));
     this.opts.autorun = options.autorun ?? true;
     if (this.opts.autorun && !isByHand) this.run().catch((error: Error) => this.emit("error", error));
@@ -313,7 +313,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     for (const [index, jobId] of jobIds.entries()) {
       const run = this.#watchdog.find(jobId, tokens[index] ?? "");
       if (failedIds.has(jobId)) run?.loseJobLock();
-      else run?.renewed(sent, duration);
+      else if (run !== undefined) this.#watchdog.renewed(run, sent, duration);
     }
     return failed;
   }
@@ -325,8 +325,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     const run = this.#watchdog.find(jobId, token);
     if (run === undefined) return extended;
     if (extended > 0) {
-      run.renewed(sent, durationMs);
-      this.#watchdog.add(run);
+      this.#watchdog.renewed(run, sent, durationMs);
       await run.extendKeys(Math.min(durationMs, this.redlock.options.maxTtl), this.#options.lockTtl);
     } else {
       run.loseJobLock();

@@ -8,6 +8,7 @@
 import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
 import type { OnFailure } from "./compose.ts";
+import { Regularly } from "./regularly.ts";
 
 export interface WorkerFinding {
   /**
@@ -53,21 +54,22 @@ const LIFE_MS = 3 * EVERY_MS;
 export class Fleet {
   readonly #parts: FleetParts;
   readonly #setup: Setup;
+  readonly #loop: Regularly;
   #told: ReadonlySet<string> = new Set();
   #isMember = false;
   #isClosed = false;
-  #cancel: () => void = () => {};
 
   constructor(parts: FleetParts) {
     this.#parts = parts;
     this.#setup = { at: `${hostname()}:${process.pid}`, ...parts.setup };
+    this.#loop = new Regularly(parts.clock, EVERY_MS, async () => await this.#watch());
   }
 
   /** From now on this worker is one of them; what it finds is told once, and again when it comes back. */
   join(): void {
     if (this.#isMember || this.#isClosed) return;
     this.#isMember = true;
-    void this.#watch();
+    void this.#loop.start();
   }
 
   async look(): Promise<readonly WorkerFinding[]> {
@@ -84,21 +86,16 @@ export class Fleet {
   leave(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    this.#cancel();
-    if (this.#isMember) this.#parts.look(this.#parts.id, "", LIFE_MS).catch(() => {});
+    this.#loop.stop();
+    if (this.#isMember) this.look().catch(() => {});
   }
 
   async #watch(): Promise<void> {
-    try {
-      const findings = await this.look();
-      if (this.#isClosed) return;
-      const told = this.#told;
-      this.#told = new Set(findings.map(nameOf));
-      for (const finding of findings) if (!told.has(nameOf(finding))) this.#parts.onFinding(finding);
-    } catch {
-      // Redis is away; the worker tells that itself.
-    }
-    if (!this.#isClosed) this.#cancel = this.#parts.clock.schedule(EVERY_MS, () => void this.#watch());
+    const findings = await this.look();
+    if (this.#isClosed) return;
+    const told = this.#told;
+    this.#told = new Set(findings.map(nameOf));
+    for (const finding of findings) if (!told.has(nameOf(finding))) this.#parts.onFinding(finding);
   }
 }
 

@@ -3,6 +3,7 @@
  * for it; but nobody may, or only those far back in line. One worker does it for all, at most every `turnMs`. Costs O(busy keys).
  */
 import type { Clock } from "@x/redlock-core";
+import { Regularly } from "./regularly.ts";
 
 export interface SweepParts {
   readonly clock: Clock;
@@ -14,32 +15,27 @@ export interface SweepParts {
 
 export class Sweep {
   readonly #parts: SweepParts;
-  #cancel: () => void = () => {};
-  #isStopped = false;
+  readonly #loop: Regularly;
+  #hasBegun = false;
 
   constructor(parts: SweepParts) {
     this.#parts = parts;
+    // Twice as long: where it is not due then, somebody did it in the meantime.
+    this.#loop = new Regularly(parts.clock, 2 * parts.turnMs, async () => await this.#sweep());
   }
 
-  /** Never rejects: what fails is done the next time. */
-  async start(): Promise<void> {
-    await this.#sweepIf(async () => true);
+  start(): void {
+    void this.#loop.start();
   }
 
   stop(): void {
-    this.#isStopped = true;
-    this.#cancel();
+    this.#loop.stop();
   }
 
-  async #sweepIf(isDue: () => Promise<boolean>): Promise<void> {
-    const { clock, turnMs, askForAll, takeTurn } = this.#parts;
-    try {
-      if (await isDue()) await askForAll();
-    } catch {
-      // Redis is away; the worker tells that itself.
-    }
-    if (this.#isStopped) return;
-    // Twice as long: where it is not due then, somebody did it in the meantime.
-    this.#cancel = clock.schedule(2 * turnMs, () => void this.#sweepIf(async () => await takeTurn(turnMs)));
+  async #sweep(): Promise<void> {
+    const { turnMs, askForAll, takeTurn } = this.#parts;
+    const isFirst = !this.#hasBegun;
+    this.#hasBegun = true;
+    if (isFirst || (await takeTurn(turnMs))) await askForAll();
   }
 }

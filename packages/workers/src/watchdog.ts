@@ -1,5 +1,6 @@
 /** Ends runs whose lease is over by this process's own clocks: one timer for all of them, set to the earliest end. */
 import type { Clock } from "@x/redlock-core";
+import type { Instant } from "./instant.ts";
 import type { Run } from "./run.ts";
 
 export class Watchdog {
@@ -13,11 +14,15 @@ export class Watchdog {
     this.#clock = clock;
   }
 
-  /** Also for one whose lease may end earlier now. */
   add(run: Run): void {
     this.#runs.set(nameOf(run), run);
-    const leftMs = run.leaseLeftMs();
-    if (this.#clock.monotonicMs() + leftMs < this.#armedMs) this.#arm(leftMs);
+    this.#watch(run);
+  }
+
+  /** BullMQ's lock of the run was renewed by a command that was sent then. Its lease may end earlier now than the one of before. */
+  renewed(run: Run, sent: Instant, lockDurationMs: number): void {
+    run.renewed(sent, lockDurationMs);
+    this.#watch(run);
   }
 
   delete(run: Run): void {
@@ -34,6 +39,11 @@ export class Watchdog {
   holderOf(lock: Parameters<Run["isHeldBy"]>[0]): Run | undefined {
     for (const run of this.#runs.values()) if (run.isHeldBy(lock)) return run;
     return undefined;
+  }
+
+  #watch(run: Run): void {
+    const leftMs = run.leaseLeftMs();
+    if (this.#clock.monotonicMs() + leftMs < this.#armedMs) this.#arm(leftMs);
   }
 
   #arm(inMs: number): void {

@@ -1,7 +1,7 @@
 import { systemClock } from "@x/redlock-core";
 import fc from "fast-check";
 import { expect, it } from "vitest";
-import { readClock } from "../src/instant.ts";
+import type { Instant } from "../src/instant.ts";
 import { elapsedMs, leaseLeftMs, mustConfirm } from "../src/lease.ts";
 import { Run } from "../src/run.ts";
 import { Watchdog } from "../src/watchdog.ts";
@@ -28,7 +28,13 @@ it.each([
   expect(mustConfirm({ monotonicMs: 0, wallMs: 0 }, now, 10_000)).toBe(asks);
 });
 
-it("ends a run whose lease began before that of one that is watched already", () => {
+/** A watchdog in virtual time, and when the runs that it watches are lost. */
+function watch(): {
+  readonly watchdog: Watchdog;
+  readonly lost: [jobId: string, atMs: number][];
+  readonly at: (ms: number) => void;
+  readonly run: (jobId: string, sentMs: number) => Run;
+} {
   let nowMs = 0;
   const due: { readonly atMs: number; readonly run: () => void }[] = [];
   const clock = {
@@ -42,24 +48,49 @@ it("ends a run whose lease began before that of one that is watched already", ()
     },
   };
   const lost: [string, number][] = [];
-  const watchdog = new Watchdog(clock);
-  const add = (jobId: string, sentMs: number): void => {
-    const facts = { jobId, token: "t", keys: [], resources: [], order: undefined, lockDurationMs: 1_000 };
-    const sent = { monotonicMs: sentMs, wallMs: sentMs };
-    watchdog.add(new Run({ ...facts, sent }, clock, () => lost.push([jobId, nowMs])));
+  return {
+    watchdog: new Watchdog(clock),
+    lost,
+    at: (ms) => {
+      for (;;) {
+        const next = due.toSorted((a, b) => a.atMs - b.atMs)[0];
+        if (next === undefined || next.atMs > ms) break;
+        due.splice(due.indexOf(next), 1);
+        nowMs = next.atMs;
+        next.run();
+      }
+      nowMs = ms;
+    },
+    run: (jobId, sentMs) => {
+      const facts = { jobId, token: "t", keys: [], resources: [], order: undefined, lockDurationMs: 1_000 };
+      return new Run({ ...facts, sent: instantAt(sentMs) }, clock, () => lost.push([jobId, nowMs]));
+    },
   };
-  nowMs = 450;
-  add("later", readClock(clock).monotonicMs);
-  add("earlier", 0);
-  while (due.length > 0) {
-    const next = due.toSorted((a, b) => a.atMs - b.atMs)[0];
-    if (next === undefined) break;
-    due.splice(due.indexOf(next), 1);
-    nowMs = next.atMs;
-    next.run();
-  }
+}
+
+function instantAt(ms: number): Instant {
+  return { monotonicMs: ms, wallMs: ms };
+}
+
+it("ends a run whose lease began before that of one that is watched already", () => {
+  const { watchdog, lost, at, run } = watch();
+  at(450);
+  watchdog.add(run("later", 450));
+  watchdog.add(run("earlier", 0));
+  at(10_000);
   expect(lost).toEqual([
     ["earlier", 1_000],
     ["later", 1_450],
   ]);
+});
+
+it("ends a run in time whose long lease was followed by a shorter one", () => {
+  const { watchdog, lost, at, run } = watch();
+  const renewed = run("renewed", 0);
+  watchdog.add(renewed);
+  watchdog.renewed(renewed, instantAt(100), 60_000);
+  at(2_000);
+  watchdog.renewed(renewed, instantAt(2_000), 1_000);
+  at(10_000);
+  expect(lost).toEqual([["renewed", 3_000]]);
 });

@@ -186,7 +186,7 @@ return {setups, strays}
 export const turn: string = /* lua */ `
 ${AT}
 local key, time = P .. 'lane:turn', call('TIME')
-local now, last = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(call('GET', P .. 'lane:turn'))
+local now, last = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(call('GET', key))
 if last and last <= now and now - last < tonumber(ARGV[3]) then return 0 end
 call('SET', key, string.format('%.0f', now), 'PX', ARGV[3])
 return 1
