@@ -120,7 +120,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "quarantine: run_id",
     without: "only a missing hash is noticed",
-    patches: [core("scripts/quarantine.lua.ts", "if seen[1] ~= runId or not since", "if not since")],
+    patches: [core("scripts/quarantine.lua.ts", "if not isSame or not since", "if not since")],
   },
   {
     protection: "token compare",

@@ -23,6 +23,8 @@ describe("compiled Lua", () => {
     ["local a, b = 1, 2; a, b = b, a; return a * 10 + b", 21],
     ["return ('%d'):format(3.9)", "3"],
     ["return #'abc' + math.max(1, 5, 2)", 8],
+    ["local a, b = string.find('a.b', '.b', 1, true) return a * 10 + b", 23],
+    ["return string.find('abc', 'd', 1, true) == nil", true],
   ])("runs %s", (source, expected) => {
     expect(run(source)).toBe(expected);
   });

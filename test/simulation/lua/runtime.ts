@@ -184,6 +184,11 @@ const math = tableOf({
 
 const string = tableOf({
   match: (subject, pattern) => matchPattern(text(subject), text(pattern)),
+  find(subject, part, from, isPlain) {
+    if (from !== 1 || isPlain !== true) throw new LuaError("string.find: only (subject, part, 1, true)");
+    const at = text(subject).indexOf(text(part));
+    return at < 0 ? [undefined] : [at + 1, at + text(part).length];
+  },
   format: (template, ...values) => [formatString(text(template), values)],
   sub(subject, from, to) {
     const whole = text(subject);

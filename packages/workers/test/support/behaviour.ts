@@ -663,7 +663,7 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
         { key, removeOnComplete: { count: 0 }, removeOnFail: { count: 0 } },
       );
       await queue.addBulk(jobs(50, (i) => `k${i % 4}`));
-      await until(() => lab.ran.filter((run) => run.endedMs !== undefined).length === 50);
+      await lab.ended(50);
       await until(async () => (await lab.leftovers()).length === 0);
       expect(lab.inversions()).toEqual([]);
       expect(await queue.getJobCountByTypes("completed", "failed", "delayed", "waiting", "active")).toBe(0);
