@@ -128,7 +128,9 @@ class Acquisition {
     if (!this.#hasStoodInLine) this.#engine.events.tell("wait", () => ({ ...this.#facts(), votes: [] }));
     this.#hasStoodInLine = true;
     await wait;
-    if (hints.isOpen) this.#waiter ??= new Waiter(this.#engine, hints, this.#order);
+    if (!hints.isOpen || this.#waiter !== undefined) return;
+    this.#correctOrder();
+    this.#waiter = new Waiter(this.#engine, hints, this.#order);
   }
 
   /** The one attempt of a timeout of 0, and every correction, are made even when the time is over. */
@@ -197,7 +199,7 @@ class Acquisition {
     if (this.#place !== undefined) this.#place.queue.noted = { votes, refusal };
   }
 
-  /** By the first refusal a clock is found to be wrong; what it is off by less is the noise of its measurement. */
+  /** By a refusal, of whomever, a clock is found to be wrong; what it is off by less is the noise of its measurement. */
   #correctOrder(): void {
     if (this.#options.order !== undefined) return;
     const corrected = this.#engine.sightings.order(this.#started.wallMs);

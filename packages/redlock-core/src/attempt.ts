@@ -9,6 +9,7 @@
 import { type Instant, readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
 import type { Vote } from "./errors.ts";
+import { leaveQueues } from "./leave.ts";
 import { acquireOperation, type Target } from "./operation.ts";
 import {
   acquisitionOutcome,
@@ -91,11 +92,14 @@ class Attempt implements RoundHandlers {
   readonly #ballot: number;
   readonly #tally: VoteTally = emptyTally();
   readonly #ballots: (Ballot | undefined)[] = [];
+  /** Where the waiter may stand in line. */
+  readonly #enrolledOn = new Set<number>();
+  #isGranted = false;
   #round: Round | undefined;
 
   constructor(engine: Engine, request: AttemptRequest, resolve: (result: AttemptResult) => void) {
     this.timeoutMs = Math.min(request.timeoutMs, request.ttlMs);
-    this.observe = request.observe;
+    this.observe = request.member === undefined ? request.observe : this.#observe;
     this.#engine = engine;
     this.#request = request;
     this.#resolve = resolve;
@@ -128,8 +132,26 @@ class Attempt implements RoundHandlers {
     return true;
   }
 
+  /** Whoever was granted the lock waits no more, also where it was refused. */
+  readonly #observe: Observer = (node, answer) => {
+    this.#request.observe?.(node, answer);
+    const isEnrolled = answer.kind === "reply" ? isHeld(answer.value) : this.#wasSent(node);
+    if (!isEnrolled) return;
+    this.#enrolledOn.add(node);
+    if (this.#isGranted) this.#leave((each) => each === node);
+  };
+
+  #leave(only: (node: number) => boolean): void {
+    const { target, member } = this.#request;
+    if (member !== undefined) leaveQueues(this.#engine, target, member, only);
+  }
+
   mayHold(node: number): boolean {
-    return this.#round?.sent(node) === true && !provesNoKey(this.#ballots[node]);
+    return this.#wasSent(node) && !provesNoKey(this.#ballots[node]);
+  }
+
+  #wasSent(node: number): boolean {
+    return this.#round?.sent(node) === true;
   }
 
   #decide(outcome: Outcome, now: Instant): void {
@@ -140,6 +162,8 @@ class Attempt implements RoundHandlers {
 
   #granted(end: LeaseEnd, grantedMs: number): AttemptResult {
     const { target, ttlMs } = this.#request;
+    this.#isGranted = true;
+    if (this.#enrolledOn.size > 0) this.#leave((node) => this.#enrolledOn.has(node));
     const ballot = this.#ballot;
     const mayHold = (node: number): boolean => this.mayHold(node);
     const token = this.#token;
@@ -170,11 +194,15 @@ function voteOf(answer: Answer): VoteKind {
   const { value, quarantineLeftMs } = answer;
   if (value === 1) return quarantineLeftMs > 0 ? "quarantined" : "granted";
   if (Array.isArray(value)) {
-    if (value[0] === 0) return quarantineLeftMs > 0 ? "quarantined" : "held";
+    if (isHeld(value)) return quarantineLeftMs > 0 ? "quarantined" : "held";
     if (value[0] === 2) return "stale";
     if (value[0] === 3) return "ahead";
   }
   return "failed";
+}
+
+function isHeld(value: unknown): value is readonly unknown[] {
+  return Array.isArray(value) && value[0] === 0;
 }
 
 /** A node that answered this very request with a refusal has set no key for its token, and never will. */
@@ -244,7 +272,7 @@ function votesOf(
 function freeInMs(ballot: Ballot | undefined): number {
   if (ballot === undefined || ballot.answer.kind === "error") return Number.POSITIVE_INFINITY;
   const { value, quarantineLeftMs } = ballot.answer;
-  if (Array.isArray(value) && value[0] === 0) {
+  if (isHeld(value)) {
     const askAgainMs = Number(value[3]);
     return askAgainMs < 0 ? Number.POSITIVE_INFINITY : Math.max(askAgainMs, quarantineLeftMs);
   }

@@ -1,8 +1,8 @@
 /**
  * The messages by which nodes wake waiters: one channel per `Redlock`, on every node, opened at the first wait.
  *
- * They are hints and nothing more: a lost one costs a waiter at most the time until the lease that it was told ends, a
- * false one costs one attempt.
+ * They are hints and nothing more: a false one costs one attempt. One that is lost with its connection costs the time until there is
+ * another connection; one that the node itself forgot (its data was flushed), at most the rest of the lease that the waiter was told of.
  */
 import type { Engine } from "./engine.ts";
 import { leaveOperation } from "./operation.ts";
@@ -14,6 +14,8 @@ const RESUBSCRIBE_MS = 5_000;
 export interface HintListener {
   /** The resource is free on this node, and reserved for us. */
   readonly onTurn: (node: number) => void;
+  /** It may have been meanwhile, and be another's now: nobody heard of it here. */
+  readonly onGap: (node: number) => void;
   /** We are the `place`-th behind the one that has the reservation for a moment. */
   readonly onNext: (place: number) => void;
 }
@@ -105,8 +107,12 @@ export class Hints {
   async #subscribe(index: number): Promise<void> {
     this.#askDueMs[index] = Number.POSITIVE_INFINITY;
     try {
-      const unsubscribe = await this.#engine.nodes[index]?.subscribe?.(this.#channel, (message) =>
-        this.#onMessage(index, message),
+      const unsubscribe = await this.#engine.nodes[index]?.subscribe?.(
+        this.#channel,
+        (message) => this.#onMessage(index, message),
+        () => {
+          for (const { onGap } of [...this.#listeners.values()]) onGap(index);
+        },
       );
       if (unsubscribe === undefined) return;
       if (this.#isClosed) unsubscribe();

@@ -44,8 +44,12 @@ export interface LockNode {
   readonly countsReceivers?: boolean | undefined;
   /** Runs a script. Rejects if it is not sent, not answered, or answered with an error. */
   eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown>;
-  /** Calls `listener` for each message on `channel`; resolves when the node has confirmed. Without it waiters poll. */
-  subscribe?(channel: string, listener: (message: string) => void): Promise<() => void>;
+  /**
+   * Calls `listener` for each message on `channel`, and `onGap` when some may have been missed: the connection was lost, and the node
+   * has confirmed the subscription on another one. Resolves when the node has confirmed for the first time. Without it waiters poll;
+   * without `onGap` whoever misses a message waits until the lease ends.
+   */
+  subscribe?(channel: string, listener: (message: string) => void, onGap?: () => void): Promise<() => void>;
   /**
    * Gives up the connection and opens another one: called when a request was not answered in time and nothing came from the
    * node for long after it, so that the connection is likely to be dead without having been closed (half-open). Without it

@@ -215,6 +215,7 @@ export class Redlock implements AsyncDisposable {
     const name = resolveResource(resource);
     this.#assertOpen([name]);
     const { options, nodes } = this.#engine;
+    const holder = this.#queues.holderOf(name);
     const replies = await runEverywhere(this.#engine, forceReleaseScript, {
       keys: this.#engine.targetOf([name]).keys,
       args: [
@@ -226,8 +227,9 @@ export class Redlock implements AsyncDisposable {
       timeoutMs: options.nodeTimeout,
     });
     const takenFrom = replies.filter((reply) => reply.ok && reply.value === 1).length;
-    if (takenFrom > 0) this.#queues.holderOf(name)?.lose("forced");
-    return takenFrom >= this.#engine.quorum;
+    const isTaken = takenFrom >= this.#engine.quorum;
+    if (isTaken) holder?.lose("forced");
+    return isTaken;
   }
 
   /** Looks for what is wrong with the deployment; an empty list is good news. Never rejects for a node. */

@@ -2,8 +2,9 @@
  * A waiter that attempts nothing itself: it stands in the queue, and is told when it is its turn. For those who wait
  * without a call of `acquire` in hand, like a job that went back to its queue.
  *
- * Guaranteed: it resolves, at the latest a moment after the lease ends that the nodes told of. Not guaranteed: that the lock
- * is free then. From the turn on the lock is reserved for this order for `GRANT_TTL_MS`.
+ * Guaranteed: it resolves, at the latest a moment after the lease ends that the nodes told of; sooner where they cannot tell, see
+ * `UNKNOWN_MS` in waiting.ts and `askAgainMs` in scripts/hand-over.lua.ts. Not guaranteed: that the lock is free then. From the
+ * turn on the lock is reserved for this order for `GRANT_TTL_MS`.
  */
 import type { Engine } from "./engine.ts";
 import type { Hints } from "./hints.ts";
@@ -23,12 +24,10 @@ export async function untilTurn(
   const waiter = new Waiter(engine, hints, request.order ?? engine.sightings.order(engine.clock.wallMs()));
   const freeInMs = await limit.until(enrol(engine, waiter, target));
   if (freeInMs !== undefined) await waiter.untilTurn(freeInMs, limit, "quorum");
-  if (limit.reason !== undefined) {
-    waiter.leave(target);
-    return "cancelled";
-  }
-  waiter.close();
-  return "turn";
+  // Who ends by the clock still stands in line, for a turn that nobody would take. Asking again keeps the place, by its order.
+  if (limit.reason === undefined && waiter.hasTurn) waiter.close();
+  else waiter.leave(target);
+  return limit.reason === undefined ? "turn" : "cancelled";
 }
 
 /** Resolves with the milliseconds until each node's key expires, Infinity where that is not known. */

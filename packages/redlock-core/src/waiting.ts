@@ -3,16 +3,16 @@
  *
  * A refused attempt enrols the waiter in the same script, so no wake-up can be lost between the two. It attempts again when
  * a quorum of nodes says that it is its turn, shortly after the first of them says so, when the one before it did not take
- * its turn, or when the lease that it was told of must have ended. Nobody polls faster than that, except while another library
+ * its turn, when hints may have been lost, or when the lease that it was told of must have ended. Nobody polls faster than that, except while another library
  * holds the lock, which tells nobody of its release (`askAgainMs` in scripts/hand-over.lua.ts).
  */
 import type { Engine } from "./engine.ts";
 import { GRANT_TTL_MS } from "./engine.ts";
 import type { Hints } from "./hints.ts";
+import { leaveQueues } from "./leave.ts";
 import type { Limit } from "./limit.ts";
-import { leaveOperation, type Target } from "./operation.ts";
+import type { Target } from "./operation.ts";
 import { quorumFreeMs } from "./quorum.ts";
-import { startRound } from "./round.ts";
 
 /** After the first node's hint the others' should follow within a round trip; then we ask even if they did not. */
 const GATHER_MS = 10;
@@ -25,7 +25,9 @@ export class Waiter {
   readonly order: number;
   readonly #engine: Engine;
   readonly #stopListening: () => void;
+  /** Nodes that said that it is our turn, and those that may have said so while nobody listened. */
   #turns = new Set<number>();
+  #gaps = new Set<number>();
   #place: number | undefined;
   #wake: (() => void) | undefined;
 
@@ -38,6 +40,10 @@ export class Waiter {
         this.#turns.add(node);
         this.#wake?.();
       },
+      onGap: (node) => {
+        this.#gaps.add(node);
+        this.#wake?.();
+      },
       onNext: (place) => {
         this.#place = place;
         this.#wake?.();
@@ -48,7 +54,13 @@ export class Waiter {
   /** Forgets earlier hints; called before each attempt. A hint that comes during it counts for the wait after it. */
   reset(): void {
     this.#turns = new Set();
+    this.#gaps = new Set();
     this.#place = undefined;
+  }
+
+  /** A quorum of nodes has taken us out of the queue, and reserved the lock for us. */
+  get hasTurn(): boolean {
+    return this.#turns.size >= this.#engine.quorum;
   }
 
   /**
@@ -68,12 +80,13 @@ export class Waiter {
         cancelTimer = clock.schedule(dueMs - clock.monotonicMs(), resolve, { keepAlive: true });
       };
       const hinted = (): void => {
-        if (this.#turns.size >= quorum) {
+        const hints = new Set([...this.#turns, ...this.#gaps]).size;
+        if (hints >= quorum) {
           resolve();
           return;
         }
         const now = clock.monotonicMs();
-        if (this.#turns.size > 0 && heed === "any") dueMs = Math.min(dueMs, now + GATHER_MS * (1 + random.fraction()));
+        if (hints > 0 && heed === "any") dueMs = Math.min(dueMs, now + GATHER_MS * (1 + random.fraction()));
         else if (this.#place !== undefined) {
           dueMs = Math.min(pollDueMs, now + this.#place * GRANT_TTL_MS + random.fraction() * options.retryJitter);
         }
@@ -92,15 +105,8 @@ export class Waiter {
     this.#stopListening();
   }
 
-  /**
-   * Takes the waiter out of the queues of all nodes, with a reservation that it may have. Where that does not arrive, its turn
-   * comes to nobody, and is passed on then (hints.ts).
-   */
   leave(target: Target): void {
     this.close();
-    startRound(this.#engine, leaveOperation(target, this.member), {
-      timeoutMs: this.#engine.options.nodeTimeout,
-      onAnswer: () => false,
-    });
+    leaveQueues(this.#engine, target, this.member);
   }
 }

@@ -47,6 +47,7 @@ interface Connection {
 interface Subscription {
   readonly channel: string;
   readonly listener: (message: string) => void;
+  readonly onGap: (() => void) | undefined;
   leave: () => void;
   isStopped: boolean;
 }
@@ -107,8 +108,8 @@ export class Link implements LockNode {
     });
   }
 
-  subscribe(channel: string, listener: (message: string) => void): Promise<() => void> {
-    const subscription: Subscription = { channel, listener, leave: () => undefined, isStopped: false };
+  subscribe(channel: string, listener: (message: string) => void, onGap?: () => void): Promise<() => void> {
+    const subscription: Subscription = { channel, listener, onGap, leave: () => undefined, isStopped: false };
     this.#subscriptions.add(subscription);
     return new Promise((resolve) => {
       this.#enrol(subscription, () =>
@@ -162,7 +163,7 @@ export class Link implements LockNode {
     this.#cut("read ECONNRESET", lateMs);
     for (const subscription of this.#subscriptions) {
       subscription.leave();
-      this.#world.at(this.#world.nowMs + this.#world.random.between(20, 200), () => this.#enrol(subscription));
+      this.#world.at(this.#world.nowMs + this.#world.random.between(20, 200), () => this.#enrolAgain(subscription));
     }
   }
 
@@ -215,7 +216,7 @@ export class Link implements LockNode {
     this.#world.at(this.#world.nowMs + noticedAfterMs, () => {
       if (this.#isClosed) return;
       if (this.#connection === connection) this.#cut("connection closed by the server", 0);
-      for (const subscription of this.#subscriptions) this.#enrol(subscription);
+      for (const subscription of this.#subscriptions) this.#enrolAgain(subscription);
     });
   }
 
@@ -290,6 +291,12 @@ export class Link implements LockNode {
           this.#become("ready");
         });
       });
+    });
+  }
+
+  #enrolAgain(subscription: Subscription): void {
+    this.#enrol(subscription, () => {
+      if (!subscription.isStopped) subscription.onGap?.();
     });
   }
 

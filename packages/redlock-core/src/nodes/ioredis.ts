@@ -7,7 +7,8 @@
  * used nor closed.
  *
  * Of a Cluster, ioredis itself queues requests for a master that it is connecting to for the first time, up to `connectTimeout`: a
- * lock request may then be sent late, and its release right behind it. A master that was connected never queues any.
+ * lock request may then be sent late, and its release right behind it. A master that was connected never queues any. While a slot
+ * moves, ioredis sends a request again for up to a third of `nodeTimeout`.
  */
 import { type LockNode, type NodeScript, type NodeState, notConnected } from "../node.ts";
 import { deadConnectionMs } from "../validity.ts";
@@ -63,8 +64,13 @@ type Opener = (purpose: Purpose) => Connection;
 /** What ioredis tells with an error that a command was answered with. */
 type CommandError = Error & { readonly command?: { readonly name: string } };
 
+interface Listener {
+  readonly onMessage: (message: string) => void;
+  readonly onGap: (() => void) | undefined;
+}
+
 interface Channel {
-  readonly listeners: Set<(message: string) => void>;
+  readonly listeners: Set<Listener>;
   readonly confirmed: Promise<unknown>;
 }
 
@@ -113,7 +119,7 @@ export class IoredisNode implements LockNode {
       const overrides = overridesFor(purpose, settings, isCluster);
       if (!isCluster) return source.duplicate(overrides);
       return source.duplicate([], {
-        ...clusterOverrides,
+        ...clusterOverrides(settings),
         redisOptions: { ...options.redisOptions, ...overrides },
       });
     };
@@ -172,7 +178,8 @@ export class IoredisNode implements LockNode {
     if (!this.isCluster) this.#connection?.stream?.destroy?.(new Error(NO_ANSWER));
   }
 
-  async subscribe(channel: string, listener: (message: string) => void): Promise<() => void> {
+  async subscribe(channel: string, onMessage: (message: string) => void, onGap?: () => void): Promise<() => void> {
+    const listener: Listener = { onMessage, onGap };
     this.#subscriber ??= this.#openSubscriber();
     const connection = await this.#subscriber;
     let entry = this.#channels.get(channel);
@@ -259,13 +266,23 @@ export class IoredisNode implements LockNode {
     boundHandshake(connection, this.#settings);
   }
 
+  readonly #tellGap = (): void => {
+    for (const { listeners } of [...this.#channels.values()]) for (const { onGap } of [...listeners]) onGap?.();
+  };
+
   async #openSubscriber(): Promise<Connection> {
     const open = await this.#opener;
     if (this.#isClosed) throw new Error(`${this.name}: closed`);
     const connection = open("messages");
     connection.on("error", () => undefined);
     connection.on("message", (channel: string, message: string) => {
-      for (const listener of this.#channels.get(channel)?.listeners ?? []) listener(message);
+      for (const { onMessage } of this.#channels.get(channel)?.listeners ?? []) onMessage(message);
+    });
+    let wasReady = false;
+    connection.on("ready", () => {
+      // ioredis has just sent its subscriptions again: what is asked after them is answered after them.
+      if (wasReady && !this.isCluster) connection.ping().then(this.#tellGap, () => undefined);
+      wasReady = true;
     });
     letProcessEnd(connection);
     boundHandshake(connection, this.#settings);
@@ -331,8 +348,14 @@ function overridesFor(purpose: Purpose, settings: NodeSettings, isCluster = fals
   };
 }
 
-const clusterOverrides: object = {
+/** Together, the pauses before a request is sent again must end well before the round does: its release follows it only once. */
+const REDIRECTIONS = 8;
+
+const clusterOverrides = ({ nodeTimeoutMs }: NodeSettings): object => ({
   lazyConnect: false,
+  maxRedirections: REDIRECTIONS,
+  retryDelayOnTryAgain: Math.floor(nodeTimeoutMs / (3 * REDIRECTIONS)),
+  retryDelayOnMoved: 0,
   keyPrefix: "",
   enableAutoPipelining: false,
   // Without it ioredis rejects its own ready check while no master is connected, and starts again.
@@ -342,7 +365,7 @@ const clusterOverrides: object = {
   retryDelayOnClusterDown: 0,
   clusterRetryStrategy: reconnectDelayMs,
   scaleReads: "master",
-};
+});
 
 /** What ioredis would throw when it connects, or would not notice: it goes on in database 0. */
 function checkOptions(options: { readonly [Name in keyof IoredisConnectOptions]?: unknown }): void {

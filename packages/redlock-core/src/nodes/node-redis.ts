@@ -145,6 +145,7 @@ class LastingConnection {
 interface Subscription {
   readonly channel: string;
   readonly listener: (message: string) => void;
+  readonly onGap: (() => void) | undefined;
   readonly confirmed: () => void;
   readonly refused: (error: unknown) => void;
   /** Which connection has confirmed it, the last time. */
@@ -231,11 +232,11 @@ export class NodeRedisNode implements LockNode {
     }
   }
 
-  async subscribe(channel: string, listener: (message: string) => void): Promise<() => void> {
+  async subscribe(channel: string, listener: (message: string) => void, onGap?: () => void): Promise<() => void> {
     if (this.#isClosed) throw new Error(`${this.name}: closed`);
     const messages = (this.#messages ??= this.#openMessages());
     const subscription = await new Promise<Subscription>((resolve, reject) => {
-      const asked = { channel, listener, confirmed: () => resolve(asked), refused: reject, on: undefined };
+      const asked = { channel, listener, onGap, confirmed: () => resolve(asked), refused: reject, on: undefined };
       this.#subscriptions.add(asked);
       if (messages.current.isReady) void this.#ask(messages, asked);
     });
@@ -270,8 +271,9 @@ export class NodeRedisNode implements LockNode {
     const messages = new LastingConnection(() => this.#open(true), this.#settings, {
       onReady: () => {
         // A client takes along, when it reconnects, what was confirmed.
-        for (const subscription of this.#subscriptions) {
-          if (subscription.on !== messages.current) void this.#ask(messages, subscription);
+        for (const subscription of [...this.#subscriptions]) {
+          if (subscription.on === messages.current) subscription.onGap?.();
+          else void this.#ask(messages, subscription);
         }
       },
       onDown: () => undefined,
@@ -286,8 +288,10 @@ export class NodeRedisNode implements LockNode {
     const { channel, listener } = subscription;
     try {
       await connection.subscribe(channel, listener);
+      const isAnother = subscription.on !== undefined;
       subscription.on = connection;
       subscription.confirmed();
+      if (isAnother) subscription.onGap?.();
       if (!this.#subscriptions.has(subscription)) await connection.unsubscribe(channel, listener);
     } catch (error) {
       if (subscription.on !== undefined || connection !== messages.current || !connection.isReady) return;

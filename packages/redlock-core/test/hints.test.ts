@@ -1,0 +1,177 @@
+/** Waiters whose messages are lost, whose process's clock is wrong, and who leave a queue that they stood in. */
+import { setTimeout as delay } from "node:timers/promises";
+import { type RedisServer, startCluster } from "@x/test-support";
+import { Cluster, Redis } from "ioredis";
+import { Redis as Redis5 } from "ioredis5";
+import { createClient } from "redis";
+import { createClient as createClient5 } from "redis5";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { type NodeSource, type Redlock, systemClock } from "../src/index.ts";
+import { openRedlock, startNodes } from "./support/nodes.ts";
+
+const clients: Readonly<Record<string, (url: string) => NodeSource>> = {
+  ioredis: (url) => {
+    const client = new Redis(url, { lazyConnect: true });
+    onTestFinished(() => client.disconnect());
+    return client;
+  },
+  "ioredis 5": (url) => {
+    const client = new Redis5(url, { lazyConnect: true });
+    onTestFinished(() => client.disconnect());
+    return client;
+  },
+  "node-redis": (url) => createClient({ url }),
+  "node-redis 5": (url) => createClient5({ url }) as NodeSource,
+};
+
+const far = { ttl: 60_000, timeout: 60_000 } as const;
+
+/** Clients whose every node is there: a lock is then held on all of them. */
+async function connected(servers: readonly RedisServer[], count: number): Promise<Redlock[]> {
+  const redlocks = Array.from({ length: count }, () => openRedlock(servers));
+  const isConnected = async (redlock: Redlock): Promise<boolean> =>
+    (await redlock.inspect("r")).nodes.every(({ error }) => error === undefined);
+  for (const redlock of redlocks) await expect.poll(async () => await isConnected(redlock)).toBe(true);
+  return redlocks;
+}
+
+async function enrolled(redlock: Redlock, resource: string, waiters: readonly number[]): Promise<void> {
+  await expect
+    .poll(async () => (await redlock.inspect(resource)).nodes.map((node) => node.waiters))
+    .toEqual([...waiters]);
+}
+
+describe("a waiter whose connections for messages break just as the lock is released", () => {
+  it.each(Object.keys(clients))("has it as soon as it can hear again (%s)", async (name) => {
+    const [server] = (await startNodes(1)) as [RedisServer];
+    const holding = openRedlock([server]);
+    const waiting = openRedlock([clients[name]?.(`redis://127.0.0.1:${server.port}`) ?? ""]);
+    const lock = await holding.acquire("r", far);
+    const next = waiting.acquire("r", far);
+    await enrolled(holding, "r", [1]);
+    await server.call("CLIENT", "KILL", "TYPE", "pubsub");
+    await lock.release();
+    expect(await server.call("ZCARD", "{r}:waiters")).toBe(0);
+    expect((await next).isHeld()).toBe(true);
+  });
+
+  it("has it on several nodes, with everybody who waits behind it", async () => {
+    const servers = await startNodes(3);
+    const [holding, waiting] = (await connected(servers, 2)) as [Redlock, Redlock];
+    const lock = await holding.acquire("r", far);
+    const nexts = [1, 2, 3].map(async () => await (await waiting.acquire("r", far)).release());
+    await expect
+      .poll(async () => (await holding.inspect("r")).nodes.filter((node) => node.waiters === 1).length)
+      .toBeGreaterThanOrEqual(2);
+    await Promise.all(servers.map((server) => server.call("CLIENT", "KILL", "TYPE", "pubsub")));
+    await lock.release();
+    expect(await Promise.all(nexts)).toEqual([true, true, true]);
+  });
+});
+
+describe("waiters of one process whose clock is ahead", () => {
+  it("are all served before those who came later", async () => {
+    const [server] = (await startNodes(1)) as [RedisServer];
+    const clock = { ...systemClock, wallMs: (): number => systemClock.wallMs() + 3_600_000 };
+    const [ahead, right] = [openRedlock([server], { clock }), openRedlock([server])];
+    const lock = await right.acquire("r", far);
+    const served: string[] = [];
+    const queue = async (redlock: Redlock, name: string): Promise<void> => {
+      const held = await redlock.acquire("r", far);
+      served.push(name);
+      await held.release();
+    };
+    const first = [queue(ahead, "first"), queue(ahead, "second"), queue(ahead, "third")];
+    await enrolled(right, "r", [1]);
+    const last = queue(openRedlock([server]), "last");
+    await enrolled(right, "r", [2]);
+    await lock.release();
+    await Promise.all([...first, last]);
+    expect(served).toEqual(["first", "second", "third", "last"]);
+  });
+});
+
+describe("nobody stands in a queue", () => {
+  it("who waited for a turn until the lease must have ended", async () => {
+    const [server] = (await startNodes(1)) as [RedisServer];
+    const redlock = openRedlock([server]);
+    const lock = await redlock.acquire("r", { ttl: 600, autoExtend: true });
+    await redlock.untilTurn("r");
+    expect(lock.isHeld()).toBe(true);
+    await enrolled(redlock, "r", [0]);
+  });
+
+  it("who has been granted the lock by the other nodes", async () => {
+    const servers = await startNodes(3);
+    const [holding, waiting] = (await connected(servers, 2)) as [Redlock, Redlock];
+    await servers[2]?.call("SET", "r", "somebody else's");
+    const lock = await holding.acquire("r", far);
+    const next = waiting.acquire("r", far);
+    await enrolled(holding, "r", [1, 1, 1]);
+    await lock.release();
+    expect((await next).isHeld()).toBe(true);
+    await enrolled(holding, "r", [0, 0, 0]);
+  });
+});
+
+describe("forceRelease", () => {
+  it("leaves the lock alone that a waiter of the same process gets by it", async () => {
+    const servers = await startNodes(3);
+    const [holding, operator] = (await connected(servers, 2)) as [Redlock, Redlock];
+    await holding.acquire("r", far);
+    const next = operator.acquire("r", far);
+    await enrolled(holding, "r", [1, 1, 1]);
+    servers[2]?.freeze();
+    expect(await operator.forceRelease("r")).toBe(true);
+    expect((await next).isHeld()).toBe(true);
+  });
+
+  it("that reaches a minority takes the lock from nobody", async () => {
+    const servers = await startNodes(3);
+    const [redlock] = (await connected(servers, 1)) as [Redlock];
+    const lock = await redlock.acquire("r", far);
+    for (const server of servers.slice(1)) server.freeze();
+    expect(await redlock.forceRelease("r")).toBe(false);
+    expect(lock.isHeld()).toBe(true);
+  });
+});
+
+describe("a Redis user without rights to channels", () => {
+  it("gets a lock that is free though somebody of its kind stands in line", async () => {
+    const [server] = (await startNodes(1)) as [RedisServer];
+    await server.call("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all");
+    const url = `redis://deaf:secret@127.0.0.1:${server.port}`;
+    const [holding, other, third] = [openRedlock([url]), openRedlock([url]), openRedlock([url])];
+    const lock = await holding.acquire("r", far);
+    await expect(other.acquire("r", { timeout: 300 })).rejects.toThrow("held");
+    await server.call("ZADD", "{r}:waiters", ...[1, 2, 3].flatMap((each) => [each, `x:redlock:gone#${each}`]));
+    await lock.release();
+    expect((await third.tryAcquire("r"))?.isHeld()).toBe(true);
+  });
+});
+
+describe("a lock of a Cluster's slot that moves", () => {
+  it.each([380, 440, 470])("is nobody's when the attempt is over before the move (%i ms)", async (moveMs) => {
+    await using cluster = await startCluster({ masters: 3 });
+    const [from, to] = cluster.nodes as [RedisServer, RedisServer];
+    const client = new Cluster([{ host: "127.0.0.1", port: from.port }]);
+    client.on("error", () => undefined);
+    onTestFinished(() => client.disconnect());
+    const redlock = openRedlock([client]);
+    const slotOf = async (name: string): Promise<number> => Number(await from.call("CLUSTER", "KEYSLOT", name));
+    let resource = "r";
+    while ((await slotOf(resource)) > 5_000) resource += "r";
+    await (await redlock.acquire(resource)).release();
+    const slot = await slotOf(resource);
+    const [fromId, toId] = [await from.call("CLUSTER", "MYID"), await to.call("CLUSTER", "MYID")];
+    await from.call("DEL", `{${resource}}:fence`);
+    await to.call("CLUSTER", "SETSLOT", slot, "IMPORTING", String(fromId));
+    await from.call("CLUSTER", "SETSLOT", slot, "MIGRATING", String(toId));
+    const attempt = redlock.tryAcquire(resource, { ttl: 60_000 }).catch(() => null);
+    await delay(moveMs);
+    await Promise.all([to, from].map((node) => node.call("CLUSTER", "SETSLOT", slot, "NODE", String(toId))));
+    const lock = await attempt;
+    await delay(1_000);
+    expect(Number(await to.call("PTTL", resource)) > 0).toBe(lock?.isHeld() === true);
+  });
+});
