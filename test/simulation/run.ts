@@ -1,7 +1,7 @@
 /** `npm run simulate`: see `--help`. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { DIRECTED, runDirected } from "./directed.ts";
 import { type Engine, loadEngine } from "./engine.ts";
@@ -20,16 +20,21 @@ import { runOf, type Subject, search } from "./search.ts";
 
 const LOCK_RUNS = 2_000;
 const LANE_RUNS = 300;
+/** Of both together: a schedule of an election takes longer. */
+const ELECTION_SHARE = 0.2;
 
 const HELP = `npm run simulate -- [options]
 
-Runs the real lock code in a seeded virtual world full of faults and checks every invariant after every step.
+Runs the real code of locks, leader elections and their schedulers in a seeded virtual world full of faults, and checks every invariant
+after every step.
 
-  --seed S       seeds are S/1, S/2, …; a seed with a slash replays that one schedule, with its timeline (default: drawn)
-  --runs N       schedules (default 2000; lanes: 300)
+  --seed S       seeds are S/1, S/2, …; a seed with a slash replays that one schedule, with its timeline (default: drawn). The
+                 options that it was found with belong to it
+  --runs N       schedules (default 2000, a fifth of them elections; lanes: 300)
   --nodes N      nodes of every schedule (default: 1 to 5, drawn)
-  --lanes        the lanes of exclusive workers, on a real redis-server, instead of locks
-  --elections    leader elections and their schedulers instead of locks
+  --locks        locks only
+  --elections    leader elections and their schedulers only
+  --lanes        the lanes of exclusive workers, on a real redis-server, instead
   --minutes M    simulated minutes of faults per schedule (default: a few leases)
   --mutations    takes each protection away instead and shows which invariant breaks; with --lanes: only the lanes'
   --only TEXT    with --mutations: only protections whose name contains TEXT
@@ -42,6 +47,7 @@ const { values } = parseArgs({
     runs: { type: "string" },
     nodes: { type: "string" },
     minutes: { type: "string" },
+    locks: { type: "boolean", default: false },
     elections: { type: "boolean", default: false },
     lanes: { type: "boolean", default: false },
     mutations: { type: "boolean", default: false },
@@ -66,16 +72,27 @@ function numberOf(name: string, text: string | undefined, least: number): number
   return number;
 }
 
+function countOf(name: string, text: string | undefined): number | undefined {
+  const count = numberOf(name, text, 1);
+  if (count !== undefined && !Number.isInteger(count))
+    throw new RangeError(`--${name} must be an integer >= 1, got ${text}`);
+  return count;
+}
+
 const seed = values.seed ?? Math.floor(Math.random() * 2 ** 32).toString(36);
-const world = { nodeCount: numberOf("nodes", values.nodes, 1), minutes: numberOf("minutes", values.minutes, 0) };
+const world = { nodeCount: countOf("nodes", values.nodes), minutes: numberOf("minutes", values.minutes, 0) };
+const worldOptions = [
+  ...(values.nodes === undefined ? [] : [`--nodes ${values.nodes}`]),
+  ...(values.minutes === undefined ? [] : [`--minutes ${values.minutes}`]),
+];
 
-const runsAsked = numberOf("runs", values.runs, 1);
+const runsAsked = countOf("runs", values.runs);
 
-const subject: Subject = values.elections ? "elections" : "locks";
+const pictures = resolve(process.env["INIT_CWD"] ?? ".", values.out);
 
 function draw(result: ScheduleResult): string {
-  mkdirSync(values.out, { recursive: true });
-  const file = join(values.out, `${result.seed.replaceAll(/[^\w-]+/g, "-")}.html`);
+  mkdirSync(pictures, { recursive: true });
+  const file = join(pictures, `${result.seed.replaceAll(/[^\w-]+/g, "-")}.html`);
   writeFileSync(file, timelinePage(result));
   return file;
 }
@@ -85,41 +102,60 @@ function explain(result: ScheduleResult): void {
   print(`picture: ${draw(result)}`);
 }
 
-async function simulate(engine: Engine): Promise<boolean> {
+async function runAllDirected(engine: Engine): Promise<boolean> {
   for (const name of DIRECTED) {
     const result = await runDirected(engine, name);
     if (result.violation === undefined) continue;
+    print(`directed schedule "${name}", which every run begins with:\n`);
     explain(result);
     return false;
   }
-  if (seed.includes("/")) {
-    const result = await runOf[subject](engine, seed, { ...world, record: true });
-    explain(result);
-    return result.violation === undefined;
-  }
+  print(`${DIRECTED.length} directed schedules: no invariant broke`);
+  return true;
+}
+
+async function replay(engine: Engine, subject: Subject): Promise<boolean> {
+  const result = await runOf[subject](engine, seed, { ...world, record: true });
+  explain(result);
+  return result.violation === undefined;
+}
+
+async function simulate(engine: Engine): Promise<boolean> {
+  if (seed.includes("/")) return await replay(engine, values.elections ? "elections" : "locks");
+  if (!(await runAllDirected(engine))) return false;
+  const runs = runsAsked ?? LOCK_RUNS;
+  if (values.elections) return await searchFor(engine, "elections", runs);
+  if (values.locks) return await searchFor(engine, "locks", runs);
+  const elections = Math.floor(runs * ELECTION_SHARE);
+  const isFine = await searchFor(engine, "locks", runs - elections);
+  return isFine && (elections === 0 || (await searchFor(engine, "elections", elections)));
+}
+
+async function searchFor(engine: Engine, subject: Subject, count: number): Promise<boolean> {
   const startedMs = performance.now();
   const found = await search(engine, {
     seed,
-    runs: runsAsked ?? LOCK_RUNS,
+    runs: count,
     subject,
     ...world,
     onResult: (_result, done) => {
       const seconds = (performance.now() - startedMs) / 1_000;
-      showProgress(`${done} schedules, ${(done / seconds).toFixed(0)} a second`);
+      showProgress(`${subject}: ${done} of ${count} schedules, ${(done / seconds).toFixed(0)} a second`);
     },
   });
   showProgress("");
   const { runs, events, grants, seconds } = found;
   print(
-    `seed ${seed}: ${runs} schedules (${grants} grants, ${events} events) in ${seconds.toFixed(1)} s: ` +
-      `${(runs / seconds).toFixed(0)} schedules a second, and ${DIRECTED.length} directed ones`,
+    `seed ${seed}: ${runs} schedules of ${subject} (${grants} grants, ${events} events) in ${seconds.toFixed(1)} s: ` +
+      `${(runs / seconds).toFixed(0)} schedules a second`,
   );
   const first = found.violations[0];
   if (first === undefined) {
     print("no invariant broke");
     return true;
   }
-  print(`replay with: npm run simulate -- --seed ${first.result.seed}${values.elections ? " --elections" : ""}\n`);
+  const options = [`--seed ${first.result.seed}`, `--${subject}`, ...worldOptions];
+  print(`replay with: npm run simulate -- ${options.join(" ")}\n`);
   explain(await runOf[subject](engine, first.result.seed, { ...world, record: true }));
   return false;
 }
@@ -128,12 +164,13 @@ async function simulateLanes(): Promise<boolean> {
   const found = await searchLanes(await loadLanes(), {
     seed,
     runs: runsAsked ?? LANE_RUNS,
-    onResult: (_result, done) => showProgress(`${done} schedules`),
+    onResult: (_result, done) => showProgress(`lanes: ${done} of ${runsAsked ?? LANE_RUNS} schedules`),
   });
   showProgress("");
   const { handedOut, parked, seconds, violation } = found;
   print(
-    `seed ${seed}: ${found.runs} schedules (${handedOut} jobs handed out, ${parked} parked) in ${seconds.toFixed(1)} s`,
+    `seed ${seed}: ${found.runs} schedules (${handedOut} jobs handed out, ${parked} parked) in ${seconds.toFixed(1)} s: ` +
+      `${(found.runs / seconds).toFixed(1)} schedules a second`,
   );
   if (violation === undefined) {
     print("no invariant broke");

@@ -5,7 +5,15 @@
  * believes longer than a node. A renewal that fails decides nothing: the next one may succeed; the loss is decided by the deadline,
  * or by `lost` when a quorum said that the lock is not ours.
  */
-import { type Clock, type Lock, LockHeldError, LockLostError, type Redlock, type Vote } from "@x/redlock-core";
+import {
+  type AcquireOptions,
+  type Lock,
+  LockHeldError,
+  LockLostError,
+  QuorumUnreachableError,
+  type Redlock,
+  type Vote,
+} from "@x/redlock-core";
 import { laterReading, type Reading, untilNextRenewalMs } from "./deadline.ts";
 import type { ResolvedOptions } from "./options.ts";
 import type { Readings } from "./readings.ts";
@@ -49,18 +57,20 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, readings
   const own = { ttl: options.leaseDuration, autoExtend: false, maxHold: Number.POSITIVE_INFINITY };
   return {
     async acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease> {
-      const order = placeInLine(readings.clock);
+      const askedMs = readings.clock.wallMs();
       const stopListening = redlock.on("wait", ({ resources, votes }) => {
         if (resources[0] === options.resource) refused(votes);
       });
       try {
-        for (;;) {
-          const lock = await unlessHeld(
+        let lock = await firstAttempt(redlock, options.resource, { ...own, signal });
+        while (lock === null) {
+          signal.throwIfAborted();
+          const order = redlock.orderAt(askedMs);
+          lock = await unlessHeld(
             redlock.acquire(options.resource, { ...own, order, timeout: patienceMs(options), signal }),
           );
-          if (lock !== undefined) return new LocalLease(lock, options, readings);
-          signal.throwIfAborted();
         }
+        return new LocalLease(lock, options, readings);
       } finally {
         stopListening();
       }
@@ -73,11 +83,24 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, readings
   };
 }
 
-async function unlessHeld(acquiring: Promise<Lock>): Promise<Lock | undefined> {
+async function unlessHeld(acquiring: Promise<Lock>): Promise<Lock | null> {
   try {
     return await acquiring;
   } catch (error) {
-    if (error instanceof LockHeldError) return undefined;
+    if (error instanceof LockHeldError) return null;
+    throw error;
+  }
+}
+
+/**
+ * Takes the lock if it is free, before anybody stands in line for it: by a refusal the nodes tell how far this process's clock is off,
+ * and so which place is the candidate's (`orderAt`). Whoever asks anew keeps it.
+ */
+export async function firstAttempt(redlock: Redlock, resource: string, options: AcquireOptions): Promise<Lock | null> {
+  try {
+    return await redlock.tryAcquire(resource, options);
+  } catch (error) {
+    if (error instanceof QuorumUnreachableError) return null;
     throw error;
   }
 }
@@ -88,11 +111,6 @@ async function unlessHeld(acquiring: Promise<Lock>): Promise<Lock | undefined> {
  */
 export function patienceMs(options: { readonly leaseDuration: number }): number {
   return Math.max(4 * options.leaseDuration, 10_000);
-}
-
-/** Who asks anew keeps the place that it has had since this moment. */
-export function placeInLine(clock: Clock): number {
-  return Math.floor(clock.wallMs() * 1_000);
 }
 
 class LocalLease implements Lease {

@@ -20,6 +20,39 @@ function skewed(): Skewed {
   return own;
 }
 
+describe("candidates", () => {
+  it.each([60_000, -60_000])(
+    "stand in line in the order in which they came, though a clock is %i ms off",
+    async (offMs) => {
+      await using nodes = await startNodes(1);
+      const own = skewed();
+      own.wallMs = offMs;
+      const name = "line";
+      const leader = new LeaderElection(nodes.redlock(), { name, ...LEASE });
+      const led = await leader.campaign();
+      const clocks = offMs > 0 ? [own.clock, systemClock] : [systemClock, own.clock];
+      const elected: number[] = [];
+      const candidates = clocks.map((clock) => new LeaderElection(nodes.redlock({ clock }), { name, ...LEASE }));
+      const campaigns: Promise<void>[] = [];
+      for (const [index, candidate] of candidates.entries()) {
+        campaigns.push(
+          candidate.campaign().then(async (term) => {
+            elected.push(index);
+            await term.resign();
+          }),
+        );
+        await expect
+          .poll(async () => (await nodes.redlock().inspect(`leader:${name}`)).nodes.map(({ waiters }) => waiters))
+          .toEqual([index + 1]);
+      }
+      await led.resign();
+      await Promise.all(campaigns);
+      expect(elected).toEqual([0, 1]);
+      await Promise.all([leader, ...candidates].map((candidate) => candidate.stop()));
+    },
+  );
+});
+
 describe("a term", () => {
   let nodes: Nodes;
   beforeAll(async () => {

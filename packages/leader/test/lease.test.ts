@@ -74,7 +74,7 @@ describe("a lease", () => {
       leave: () => undefined,
       release: () => Promise.resolve(true),
     } as unknown as Lock;
-    const redlock = { acquire: () => Promise.resolve(lock), on: () => () => undefined } as unknown as Redlock;
+    const redlock = { tryAcquire: () => Promise.resolve(lock), on: () => () => undefined } as unknown as Redlock;
     return localLeases(redlock, OPTIONS, readings).acquire(new AbortController().signal, () => undefined);
   }
 

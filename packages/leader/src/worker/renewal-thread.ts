@@ -3,8 +3,9 @@
  * `maxBlock`, so that a process which hangs for ever does not lead for ever. Runs as the entry of a worker thread.
  */
 import { parentPort, workerData } from "node:worker_threads";
-import { type Lock, LockHeldError, LockLostError, systemClock } from "@x/redlock-core";
+import { type AcquireOptions, type Lock, LockHeldError, LockLostError, systemClock } from "@x/redlock-core";
 import type { Reading } from "../deadline.ts";
+import { firstAttempt } from "../lease.ts";
 import { readingsOf } from "../readings.ts";
 import { failureOf } from "./failure.ts";
 import { loadRedlock } from "./load.ts";
@@ -48,16 +49,18 @@ async function acquire(id: number, wait: Wait | undefined): Promise<void> {
   const maxHold = Number.POSITIVE_INFINITY;
   const options = { ttl: data.leaseDuration, autoExtend: false, maxHold, signal: own.cancel.signal };
   try {
-    const lock =
-      wait === undefined
-        ? await redlock.tryAcquire(data.resource, options)
-        : await redlock.acquire(data.resource, { ...options, ...wait });
+    const lock = await (wait === undefined ? redlock.tryAcquire(data.resource, options) : waitFor(wait, options));
     if (lock === null) tell({ type: "held", id });
     else if (current !== own) await lock.release();
     else hold(own, lock);
   } catch (error) {
     tell(error instanceof LockHeldError ? { type: "held", id } : { type: "failed", id, failure: failureOf(error) });
   }
+}
+
+async function waitFor({ askedMs, isFirst, timeout }: Wait, options: AcquireOptions): Promise<Lock> {
+  const free = isFirst ? await firstAttempt(redlock, data.resource, options) : null;
+  return free ?? (await redlock.acquire(data.resource, { ...options, timeout, order: redlock.orderAt(askedMs) }));
 }
 
 function hold(own: Acquisition, lock: Lock): void {

@@ -21,7 +21,10 @@ export interface ThreadData {
 
 /** How an acquisition waits, as for a lock; undefined: one attempt. */
 export interface Wait {
-  readonly order: number;
+  /** Since when the candidate has campaigned, by the wall clock. */
+  readonly askedMs: number;
+  /** Nobody has asked yet in this campaign. */
+  readonly isFirst: boolean;
   readonly timeout: number;
 }
 

@@ -8,7 +8,7 @@
 import { Worker } from "node:worker_threads";
 import type { Vote } from "@x/redlock-core";
 import { type Reading, remainingMs } from "../deadline.ts";
-import { type Lease, type LeaseSource, patienceMs, placeInLine, type RenewalListener } from "../lease.ts";
+import { type Lease, type LeaseSource, patienceMs, type RenewalListener } from "../lease.ts";
 import type { ResolvedOptions } from "../options.ts";
 import type { Readings } from "../readings.ts";
 import { abortable, type Deferred, deferred } from "../signals.ts";
@@ -37,9 +37,9 @@ export function workerLeases(
   };
   return {
     async acquire(signal: AbortSignal, refused: Refused): Promise<Lease> {
-      const wait = { order: placeInLine(readings.clock), timeout: patienceMs(options) };
-      for (;;) {
-        const lease = await acquire(wait, signal, refused);
+      const askedMs = readings.clock.wallMs();
+      for (let isFirst = true; ; isFirst = false) {
+        const lease = await acquire({ askedMs, isFirst, timeout: patienceMs(options) }, signal, refused);
         if (lease !== undefined) return lease;
       }
     },
