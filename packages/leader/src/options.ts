@@ -62,7 +62,7 @@ export interface CooldownOptions {
 
 export interface WorkerRenewal {
   readonly redlock: URL | string;
-  /** Range 100 and up. Must be shorter than a minute is long for a watchdog of yours; there is no upper bound here. */
+  /** In ms: how long a blocked event loop keeps the lease. Range 100 and up: as long as you would let a process hang before it is restarted. */
   readonly maxBlock: number;
 }
 

@@ -2,9 +2,9 @@
  * Acquisition: attempts until one is granted, and in between the wait for one's turn.
  *
  * Guaranteed: first come first served among the waiters of all processes, as well as their clocks agree through the nodes'
- * time; one request per node and attempt; no attempt before a hint or the end of the lease that was told. A caller that
- * cancels gets its reason at once, and leaves neither a key nor a place in a queue behind. Not guaranteed: fairness between
- * locks of several resources, and towards clients that do not queue.
+ * time; one request per node and attempt; no attempt before a hint or the end of the lease that was told, where nodes can tell
+ * (see waiting.ts). A caller that cancels gets its reason at once, and leaves neither a key nor a place in a queue behind. Not
+ * guaranteed: fairness between locks of several resources, and towards clients that do not queue.
  */
 import {
   type AttemptResult,

@@ -20,7 +20,7 @@ import { deadConnectionMs } from "./validity.ts";
 /** Enough to keep a connection busy; beyond it larger batches are cheaper than more requests. */
 const MAX_IN_FLIGHT = 16;
 
-/** Keeps one request, and so one script on the node, below about a millisecond. */
+/** Keeps one request, and so one script on the node, below about a millisecond, if locks are of one resource each. */
 const MAX_OPERATIONS = 250;
 
 /**

@@ -44,8 +44,10 @@ export class LockHeldError extends RedlockError {
     const held = facts.votes.find((vote) => vote.vote === "held");
     const resource = held?.resource ?? String(facts.resources[0]);
     const isOurs = facts.heldHere?.includes(resource) === true;
-    const holder = isOurs ? "this process (locks are not reentrant)" : "another";
-    super(`lock "${resource}" is held by ${holder}: ${describe(facts)}`, facts.resources);
+    super(
+      `lock "${resource}" is held by ${isOurs ? "this process (locks are not reentrant)" : holderOf(held)}: ${describe(facts)}`,
+      facts.resources,
+    );
     this.resource = resource;
     this.votes = facts.votes;
     this.attempts = facts.attempts;
@@ -77,7 +79,7 @@ export class QuorumUnreachableError extends RedlockError {
 export type LossReason =
   /** The validity ended before an extension succeeded, or nobody asked for one. */
   | "expired"
-  /** A quorum answered that the lock is not ours: deleted by hand, or data lost. */
+  /** A quorum answered that the lock is not ours: another has it, or had it since. (A key that was only deleted is set again.) */
   | "taken"
   /** An operator called `forceRelease`. */
   | "forced"
@@ -128,6 +130,10 @@ export interface AttemptFacts {
   readonly elapsedMs: number;
   /** Those of the resources that a lock of this process has. */
   readonly heldHere?: readonly string[];
+}
+
+function holderOf(held: Vote | undefined): string {
+  return held?.holderPttl === -1 ? "a key without expiry, which no lock has: another program's data?" : "another";
 }
 
 function describe(facts: AttemptFacts): string {

@@ -174,7 +174,8 @@ export class Redlock implements AsyncDisposable {
   /**
    * Stands in the queue for a lock without acquiring it, and resolves when it is this caller's turn: the lock is then
    * reserved for its `order` for about a second, for `acquire(resource, { order })` in this or any other process. Resolves also
-   * when the holder's lease must have ended. Rejects with `signal.reason` when the caller cancels, with
+   * when the holder's lease must have ended, and where nodes cannot tell when that is: after 100 ms if another library has the lock, after
+   * a second if a key has no expiry or too few nodes answer. Ask again with the same `order` to keep the place. Rejects with `signal.reason` when the caller cancels, with
    * `RedlockClosedError` when this `Redlock` is closed.
    */
   async untilTurn(resource: string, options: Pick<AcquireOptions, "order" | "signal"> = {}): Promise<void> {
@@ -209,7 +210,7 @@ export class Redlock implements AsyncDisposable {
   /**
    * Takes the lock away from whoever holds it, for operators. Its holder learns of it by its next extension, at the latest when
    * its validity ends; until then it may still work. The next grant has a greater fencing token. Resolves true if a
-   * quorum of nodes took a lock away.
+   * quorum of nodes took a lock away. A key without expiry is no lock, and stays.
    */
   async forceRelease(resource: string): Promise<boolean> {
     const name = resolveResource(resource);
