@@ -2,8 +2,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type RedisCluster, type RedisServer, startCluster, startRedis } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
 import { Redis as Redis5 } from "ioredis5";
-import { createClient, createSentinel } from "redis";
-import { createClient as createClient5 } from "redis5";
+import { BasicClientSideCache, createClient, createSentinel } from "redis";
+import { BasicClientSideCache as BasicClientSideCache5, createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { type Lock, type NodeSource, Redlock, systemClock } from "../src/index.ts";
 import { hasStableSlot, slotOf } from "../src/keys.ts";
@@ -81,6 +81,24 @@ describe("clients of one server", () => {
     await busy.call("SCRIPT", "KILL");
     await blocked;
     expect((await redlock.acquire("after")).isHeld()).toBe(true);
+  });
+
+  it.each([
+    ["node-redis 6", createClient, BasicClientSideCache],
+    ["node-redis 5", createClient5, BasicClientSideCache5],
+  ] as const)("%s, whose client-side cache stays its own", async (_name, create, Cache) => {
+    const clientSideCache = new Cache({ ttl: 0, maxEntries: 0 }) as BasicClientSideCache;
+    const client = (create as typeof createClient)({ url: server.url, RESP: 3, clientSideCache });
+    client.on("error", () => undefined);
+    await client.connect();
+    onTestFinished(() => client.destroy());
+    await client.get("cached");
+    const redlock = openRedlock([client]);
+    await (await redlock.acquire("r")).release();
+    const connections = String(await server.call("CLIENT", "LIST")).split("\n");
+    expect(connections.filter((line) => line.includes("flags=t"))).toHaveLength(1);
+    await redlock.close();
+    expect(clientSideCache.size()).toBe(1);
   });
 
   it("no Sentinel of node-redis, which is refused", () => {

@@ -198,6 +198,9 @@ export class NodeRedisNode implements LockNode {
           keyPrefix: undefined,
           disableOfflineQueue: !forMessages,
           pingInterval: undefined,
+          // A connection that shares the user's cache empties it when it closes.
+          clientSideCache: undefined,
+          emitInvalidate: undefined,
           socket: {
             ...options.socket,
             reconnectStrategy: reconnectDelayMs,
