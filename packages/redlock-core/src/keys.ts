@@ -14,7 +14,6 @@ export function lockKeyOf(keyPrefix: string, resource: string): string {
 
 /** Ends of the names of side keys. */
 const SIDE_KEY = /\}.*:(fence|fence:forced|waiters|node)$/s;
-const ONE_TAG = /^\{[^}]+\}$/;
 
 /** Throws `RangeError` for the key of a resource that would share a key with another lock. scripts/embedded.lua.ts has the same rules. */
 export function checkLockKey(lockKey: string): void {
@@ -24,9 +23,10 @@ export function checkLockKey(lockKey: string): void {
       `key of a resource must not be that of a fence or a queue (…}:fence, …}:waiters), got ${JSON.stringify(lockKey)}`,
     );
   }
-  if (ONE_TAG.test(lockKey)) {
+  const inner = lockKey.slice(1, -1);
+  if (taggedKeyOf(inner) === taggedKeyOf(lockKey)) {
     throw new RangeError(
-      `key of a resource must not be a hash tag alone: it has the fence of ${JSON.stringify(lockKey.slice(1, -1))}, got ${JSON.stringify(lockKey)}`,
+      `key of a resource must not be another one in braces: it has the fence of ${JSON.stringify(inner)}, got ${JSON.stringify(lockKey)}`,
     );
   }
 }

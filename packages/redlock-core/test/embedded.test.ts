@@ -61,7 +61,7 @@ function give(resource: string, lock: Lock): Promise<boolean> {
 }
 
 describe("the script", () => {
-  it.each(["a", "a:b", "{t}a", "a{t}b", "{}{t}", "{{t}b", "a{", "}a{", "{a", "ä{ö}"])(
+  it.each(["a", "a:b", "{t}a", "a{t}b", "{}{t}", "{{t}b", "a{", "}a{", "{a", "ä{ö}", "a}b", "{}a}", "{a}b{c}}"])(
     "uses the keys that the other scripts use: %s",
     async (resource) => {
       const redlock = openRedlock([server]);
@@ -76,15 +76,23 @@ describe("the script", () => {
     },
   );
 
-  it.each(["{a}:fence", "{a}:fence:forced", "x{a}y:z:waiters", "{x}:node", "}:fence", "{a}\n:fence", "{a}", "{{t}"])(
-    "takes no lock of a name that is refused: %s",
-    async (resource) => {
-      const redlock = openRedlock([server]);
-      await expect(redlock.acquire(resource)).rejects.toThrow(RangeError);
-      expect(await take(redlock, resource)).toBeUndefined();
-      expect(await redis.keys("*")).toEqual([]);
-    },
-  );
+  it.each([
+    "{a}:fence",
+    "{a}:fence:forced",
+    "x{a}y:z:waiters",
+    "{x}:node",
+    "}:fence",
+    "{a}\n:fence",
+    "{a}",
+    "{{t}",
+    "{a}b}",
+    "{{}}}",
+  ])("takes no lock of a name that is refused: %s", async (resource) => {
+    const redlock = openRedlock([server]);
+    await expect(redlock.acquire(resource)).rejects.toThrow(RangeError);
+    expect(await take(redlock, resource)).toBeUndefined();
+    expect(await redis.keys("*")).toEqual([]);
+  });
 
   it("takes only what is free, and releases only what is its own and not waited for", async () => {
     const redlock = openRedlock([server]);

@@ -51,15 +51,28 @@ describe("lockKeyOf", () => {
 });
 
 describe("checkLockKey", () => {
-  it.each(["{a}:fence", "{a}:waiters", "{x}:node", "{a}b:fence:forced", "{a}\n:fence", "{a}", "{a:b}"])(
-    "refuses what would share a key with another lock: %j",
-    (key) => {
-      expect(() => checkLockKey(key)).toThrow(RangeError);
-    },
-  );
+  it.each([
+    "{a}:fence",
+    "{a}:waiters",
+    "{x}:node",
+    "{a}b:fence:forced",
+    "{a}\n:fence",
+    "{a}",
+    "{a:b}",
+    "{a}b}",
+    "{{}}}",
+  ])("refuses what would share a key with another lock: %j", (key) => {
+    expect(() => checkLockKey(key)).toThrow(RangeError);
+  });
+
+  it("names the resource whose fence it would be", () => {
+    expect(() => checkLockKey("{a}b}")).toThrow(
+      'key of a resource must not be another one in braces: it has the fence of "a}b", got "{a}b}"',
+    );
+  });
 
   it("accepts names of which no two share a key", () => {
-    const part = fc.constantFrom("", "a", "b:", "{a}", "{a}:", ":fence", ":waiters");
+    const part = fc.constantFrom("", "a", "b:", "{", "}", "{a}", "{a}:", ":fence", ":waiters");
     const isAccepted = (key: string): boolean => {
       try {
         checkLockKey(key);

@@ -20,7 +20,7 @@ end
 local function lockIfFree(key, token, ttl, fenceTtl)
   -- What keys.ts refuses: the key of something beside another lock, or one that has the same keys beside it.
   if string.find(key, '}', 1, true) then
-    if string.find(key, '^{[^}]+}$') then return end
+    if besideLock(string.sub(key, 2, -2)) == besideLock(key) then return end
     for _, name in ipairs({'fence', 'fence:forced', 'waiters', 'node'}) do
       if string.find(key, '}.*:' .. name .. '$') then return end
     end
