@@ -688,6 +688,19 @@ describe("the node-redlock entry on this engine", () => {
     expect(await clients[0]?.get("twice")).toBeNull();
   });
 
+  it("takes a string for one resource, also of a lock that was made by hand", async () => {
+    const { clients } = await nodes(1);
+    const redlock = open(clients);
+    const name = "all" as unknown as string[];
+    const lock = await redlock.acquire(name, 10_000);
+    expect(lock.resources).toEqual(["all"]);
+    const byHand = new Lock(redlock, name, lock.value, [], lock.expiration, lock.fencingToken);
+    const extended = await byHand.extend(10_000);
+    expect(extended.resources).toEqual(["all"]);
+    await extended.release();
+    expect(await clients[0]?.keys("a*")).toEqual([]);
+  });
+
   it("refuses bad input before anything is sent", async () => {
     const { clients } = await nodes(1);
     expect(() => new Redlock([])).toThrow("at least one redis client");

@@ -244,8 +244,9 @@ export class Redlock extends EventEmitter {
     return sharedEngine([...this.clients], { ...this.#engineSettings, driftFactor: this.settings.driftFactor });
   }
 
+  /** Code without types may name one resource by a string. */
   #lock(
-    resources: readonly string[],
+    resources: string | readonly string[],
     facts: {
       readonly value: string;
       readonly fencingToken: number | undefined;
@@ -254,7 +255,8 @@ export class Redlock extends EventEmitter {
     },
   ): Lock {
     const expiration = Math.floor(facts.end.wallMs);
-    const lock = new Lock(this, [...resources], facts.value, facts.attempts, expiration, facts.fencingToken);
+    const names = typeof resources === "string" ? [resources] : [...resources];
+    const lock = new Lock(this, names, facts.value, facts.attempts, expiration, facts.fencingToken);
     setEnd(lock, facts.end);
     return lock;
   }
