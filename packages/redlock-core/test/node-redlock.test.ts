@@ -701,6 +701,20 @@ describe("the node-redlock entry on this engine", () => {
     expect(await clients[0]?.keys("a*")).toEqual([]);
   });
 
+  it("fails alone when a lock that was made by hand has a fencing token that is none", async () => {
+    const { clients } = await nodes(1);
+    const redlock = open(clients);
+    await (await redlock.acquire(["warm"], 10_000)).release();
+    const byHand = new Lock(redlock, ["by-hand", "too"], "value", [], Date.now() + 10_000, Number.NaN);
+    const [error, lock] = await Promise.all([
+      executionErrorOf(redlock.extend(byHand, 10_000, { retryCount: 0 })),
+      redlock.acquire(["neighbour"], 10_000, { retryCount: 0 }),
+    ]);
+    expect((await votesAgainst(error))[0]?.message).toBe("ERR operation E cannot be read");
+    expect(lock.resources).toEqual(["neighbour"]);
+    await lock.release();
+  });
+
   it("refuses bad input before anything is sent", async () => {
     const { clients } = await nodes(1);
     expect(() => new Redlock([])).toThrow("at least one redis client");
@@ -709,6 +723,9 @@ describe("the node-redlock entry on this engine", () => {
     const message = "Duration must be an integer value in milliseconds.";
     await expect(redlock.acquire(["bad"], 1.5)).rejects.toThrow(message);
     await expect(redlock.acquire(["bad"], Number.NaN)).rejects.toThrow(message);
+    await expect(redlock.acquire(["bad"], Number.MAX_VALUE)).rejects.toThrow(
+      new RangeError(`Duration must be <= ${Number.MAX_SAFE_INTEGER}, got ${Number.MAX_VALUE}`),
+    );
     await expect(redlock.acquire(["bad"], 0)).rejects.toThrow("Duration must be > drift (2), got 0");
     await expect(redlock.acquire([], 1_000)).rejects.toThrow(RangeError);
     await expect(redlock.acquire([""], 1_000)).rejects.toThrow(RangeError);

@@ -386,6 +386,9 @@ function namesOf(resources: readonly string[]): readonly string[] {
 
 function checkDuration(duration: number, driftFactor: number, maxTtl: number | undefined): void {
   if (!Number.isInteger(duration)) throw new RangeError("Duration must be an integer value in milliseconds.");
+  if (duration > Number.MAX_SAFE_INTEGER) {
+    throw new RangeError(`Duration must be <= ${Number.MAX_SAFE_INTEGER}, got ${duration}`);
+  }
   const drift = driftMs(duration, driftFactor);
   if (duration <= drift) throw new RangeError(`Duration must be > drift (${drift}), got ${duration}`);
   if (maxTtl !== undefined && duration > maxTtl) {

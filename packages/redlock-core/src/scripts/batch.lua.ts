@@ -1,6 +1,6 @@
 /**
  * The one script of the lock protocol: all operations that a client issued to a node in one turn of its event loop, in the
- * order of issue. An operation that fails (a key of another type, out of memory) fails alone.
+ * order of issue. An operation that fails (a key of another type, out of memory, a text that is none) fails alone.
  *
  * KEYS  the node's hash if quarantine > 0, then three per resource and operation: lock, fence, waiters
  * ARGV  1: "<quarantine in ms, or 0> <life of a stored fencing token in ms> <clamp in µs> <life of a reservation in ms>
@@ -44,8 +44,10 @@ local operations = {
 for n = n, #ARGV do
   local operation = operations[string.sub(ARGV[n], 1, 1)]
   local countText, a, b, c, d, e = match(ARGV[n], operation[2])
-  local count = tonumber(countText)
-  local ok, reply = pcall(operation[1], first, count, a, b, c, d, e)
+  local count = tonumber(countText or match(ARGV[n], '^.(%d+)'))
+  local ok, reply
+  if countText then ok, reply = pcall(operation[1], first, count, a, b, c, d, e)
+  else reply = 'ERR operation ' .. string.sub(ARGV[n], 1, 1) .. ' cannot be read' end
   if not ok then reply = {-1, type(reply) == 'table' and reply.err or tostring(reply)} end
   replies[n + 2] = reply
   first = first + 3 * count
