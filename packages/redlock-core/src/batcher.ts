@@ -163,8 +163,8 @@ export class Batcher {
   }
 
   /**
-   * Keeps a release that failed; it is sent again when the node is ready, or after a moment if it is (a script cache that was
-   * flushed, a busy script, a write that the node refused).
+   * Keeps a release that failed; it is sent again when the node is ready, or after a moment if it is (a busy
+   * script, a write that the node refused).
    */
   keepUndelivered(release: Undelivered): void {
     if (this.#isClosed) return;

@@ -21,7 +21,7 @@ export interface Round {
 
 export interface RoundHandlers {
   readonly timeoutMs: number;
-  /** What is not yet sent when the round ends is still sent: a release must reach the node. */
+  /** A release must reach the node: what is not yet sent when the round ends is still sent, and again if the node had no script. */
   readonly sendAnyway?: boolean;
   readonly observe?: Observer | undefined;
   only?(node: number): boolean;
@@ -92,6 +92,15 @@ class RunningRound extends Timed implements Round {
     if (!this.#ended && (this.#handlers.onAnswer(question.node, answer) || this.#open === 0)) this.#end();
   }
 
+  /** The script cache was flushed: nothing has run, and the adapter sends the script along. */
+  asksAgain(question: RoundQuestion, error: Error): boolean {
+    if (this.#handlers.sendAnyway !== true || !error.message.startsWith("NOSCRIPT") || question.isRepeated)
+      return false;
+    question.isRepeated = true;
+    this.#engine.batchers[question.node]?.submit(question);
+    return true;
+  }
+
   undelivered(question: RoundQuestion): void {
     this.#handlers.onUndelivered?.(question.node);
   }
@@ -140,6 +149,7 @@ class RoundQuestion implements Question {
   abandoned = false;
   sent = false;
   isAnswered = false;
+  isRepeated = false;
 
   constructor(round: RunningRound, node: number, operation: Operation) {
     this.#round = round;
@@ -153,6 +163,7 @@ class RoundQuestion implements Question {
   }
 
   onError(error: Error): void {
+    if (this.#round.asksAgain(this, error)) return;
     this.#round.undelivered(this);
     this.#round.answer(this, { kind: "error", message: error.message, timedOut: false });
   }
