@@ -50,6 +50,8 @@ export class Holding implements LockKeeper, LocalHolder {
   /** Nodes that an extension was sent to; those of the acquisition are in the grant. */
   #extendedOn: Set<number> | undefined;
   #ttlMs: number;
+  /** Of all that was asked for, answered or not: for as long a key may live. */
+  #longestTtlMs: number;
   #state: State;
   #controller: AbortController | undefined;
   #underWay: ExtendRound | undefined;
@@ -58,6 +60,7 @@ export class Holding implements LockKeeper, LocalHolder {
     this.#engine = engine;
     this.#grant = grant;
     this.#ttlMs = grant.ttlMs;
+    this.#longestTtlMs = grant.ttlMs;
     this.autoExtend = options.autoExtend;
     this.#maxHoldEndMs = grant.grantedMs + options.maxHold;
     this.#renewal = renewal;
@@ -218,6 +221,7 @@ export class Holding implements LockKeeper, LocalHolder {
     if (this.#state.kind !== "held") return { kind: "failed", votes: [] };
     const { end, renewAtMs } = this.#state;
     const startedMs = this.#engine.clock.monotonicMs();
+    this.#longestTtlMs = Math.max(this.#longestTtlMs, ttlMs);
     const round = extendRound(this.#engine, { ...this.#grant, ttlMs, timeoutMs, end });
     this.#state = { kind: "held", end, renewAtMs, isExtending: true };
     this.#underWay = round;
@@ -279,7 +283,7 @@ export class Holding implements LockKeeper, LocalHolder {
     return releaseEverywhere(this.#engine, {
       target,
       token,
-      ttlMs: this.#ttlMs,
+      ttlMs: this.#longestTtlMs,
       mayHold: wasExtended
         ? (node) => mayHold(node) || extendedOn?.has(node) === true || extending?.sent(node) === true
         : mayHold,

@@ -12,6 +12,7 @@ import { type Answer, type Observer, type RoundHandlers, startRound } from "./ro
 export interface ReleaseRequest {
   readonly target: Target;
   readonly token: string;
+  /** The longest lease that was asked for: for so long from now a key may live. */
   readonly ttlMs: number;
   /** Per node: whether it may hold a key of ours; the others are not asked. */
   readonly mayHold: (node: number) => boolean;

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { type RedisServer, spawnChild, watchForLeaks } from "@x/test-support";
+import { type RedisServer, spawnChild, startProxy, watchForLeaks } from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from "vitest";
 import { defineScript, type LockNode, QuorumUnreachableError, Redlock } from "../src/index.ts";
@@ -32,6 +32,36 @@ describe("a node that refuses", () => {
     await server?.call("CONFIG", "SET", "min-replicas-to-write", "1");
     expect(await lock.release()).toBe(false);
     await delay(600);
+    await server?.call("CONFIG", "SET", "min-replicas-to-write", "0");
+    await expect.poll(() => server?.call("EXISTS", "kept")).toBe(0);
+  });
+
+  it("to write a release gets it again also when the last extension asked for less than the key still has", async () => {
+    const [server] = await startNodes(1);
+    const redlock = openRedlock([server as RedisServer]);
+    const lock = await redlock.acquire("kept", { ttl: 20_000 });
+    await lock.extend(100);
+    await server?.call("CONFIG", "SET", "min-replicas-to-write", "1");
+    expect(await lock.release()).toBe(false);
+    await delay(600);
+    await server?.call("CONFIG", "SET", "min-replicas-to-write", "0");
+    await expect.poll(() => server?.call("EXISTS", "kept")).toBe(0);
+  });
+
+  it("to write a release gets it again as long as an extension may have prolonged it that was not answered", async () => {
+    const [server] = await startNodes(1);
+    const proxy = await startProxy({ path: server?.path ?? "" });
+    onTestFinished(() => proxy.stop());
+    const lock = await openRedlock([proxy.url]).acquire("kept", { ttl: 1_000 });
+    proxy.blackhole("down");
+    const extended = lock.extend(20_000).catch(() => undefined);
+    await expect.poll(() => server?.call("PTTL", "kept")).toBeGreaterThan(10_000);
+    await server?.call("CONFIG", "SET", "min-replicas-to-write", "1");
+    proxy.heal();
+    proxy.drop();
+    expect(await lock.release()).toBe(false);
+    await extended;
+    await delay(1_500);
     await server?.call("CONFIG", "SET", "min-replicas-to-write", "0");
     await expect.poll(() => server?.call("EXISTS", "kept")).toBe(0);
   });

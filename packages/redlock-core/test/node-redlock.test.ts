@@ -771,6 +771,29 @@ describe("the node-redlock entry on this engine", () => {
     await expect.poll(() => last?.call("EXISTS", "later"), { timeout: 1_500 }).toBe(0);
   });
 
+  it("releases later what a client did not take, for as long as any extension asked for", async () => {
+    const { servers, clients } = await nodes(1);
+    const [server] = servers;
+    const proxy = await startProxy({ path: server?.path ?? "" });
+    onTestFinished(() => proxy.stop());
+    const distant = clientOf({ host: proxy.host, port: proxy.port });
+    const [redlock, remote] = [open(clients, { retryCount: 0 }), open([distant], { retryCount: 0 })];
+    const shortened = await (await redlock.acquire(["shortened"], 20_000)).extend(100);
+    const unanswered = await remote.acquire(["unanswered"], 1_000);
+    proxy.blackhole("down");
+    const extended = executionErrorOf(unanswered.extend(20_000));
+    await expect.poll(() => server?.call("PTTL", "unanswered")).toBeGreaterThan(10_000);
+    await server?.call("CONFIG", "SET", "min-replicas-to-write", "1");
+    proxy.heal();
+    proxy.drop();
+    await extended;
+    await Promise.all([shortened, unanswered].map((lock) => executionErrorOf(lock.release())));
+    await delay(1_500);
+    await server?.call("CONFIG", "SET", "min-replicas-to-write", "0");
+    await expect.poll(() => server?.call("EXISTS", "unanswered"), { timeout: 5_000 }).toBe(0);
+    await expect.poll(() => server?.call("EXISTS", "shortened")).toBe(0);
+  });
+
   it("has node-redlock's defaults and the names of its errors", async () => {
     const { clients } = await nodes(1);
     const redlock = new Redlock(new Set(clients));

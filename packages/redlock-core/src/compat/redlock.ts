@@ -36,6 +36,9 @@ const NO_FENCING_TOKEN = -1;
 /** Ends of the locks by both clocks; `expiration` has the wall clock only. */
 const ends = new WeakMap<Lock, LeaseEnd>();
 
+/** The longest duration that was asked for under a lock's value, answered or not: for as long its keys may live. */
+const longestDurations = new WeakMap<Lock, number>();
+
 /** A lock that was acquired or extended. */
 export class Lock {
   readonly redlock: Redlock;
@@ -156,7 +159,8 @@ export class Redlock extends EventEmitter {
       onError: (error) => this.#tell(error),
     });
     const { grant, end, attempts } = await acquisition.run();
-    return this.#lock(resources, { value: grant.token, fencingToken: grant.fencingToken, attempts, end });
+    const { token: value, fencingToken } = grant;
+    return this.#lock(resources, { value, fencingToken, attempts, end, longestMs: duration });
   }
 
   /**
@@ -193,6 +197,7 @@ export class Redlock extends EventEmitter {
       fencingToken: existing.fencingToken,
       attempts,
       end: leaseEnd(asked, duration, merged.driftFactor),
+      longestMs: longestDurationOf(existing, shared),
     });
   }
 
@@ -252,12 +257,14 @@ export class Redlock extends EventEmitter {
       readonly fencingToken: number | undefined;
       readonly attempts: readonly Promise<ExecutionStats>[];
       readonly end: LeaseEnd;
+      readonly longestMs: number;
     },
   ): Lock {
     const expiration = Math.floor(facts.end.wallMs);
     const names = typeof resources === "string" ? [resources] : [...resources];
     const lock = new Lock(this, names, facts.value, facts.attempts, expiration, facts.fencingToken);
     setEnd(lock, facts.end);
+    longestDurations.set(lock, facts.longestMs);
     return lock;
   }
 
@@ -313,11 +320,9 @@ export class Redlock extends EventEmitter {
     const { engine } = shared;
     const request = requestOf(lock, shared);
     const votes = this.#countVotes(shared, request.target.resources.length, Number);
-    const end = ends.get(lock);
-    const ttlMs = end === undefined ? engine.options.maxTtl : Math.max(1, remainingMs(end, readClock(engine.clock)));
     const isReleased = await releaseEverywhere(engine, {
       ...request,
-      ttlMs,
+      ttlMs: longestDurationOf(lock, shared),
       mayHold: () => true,
       observe: votes.observe,
     });
@@ -331,6 +336,7 @@ export class Redlock extends EventEmitter {
     const request = requestOf(lock, shared);
     const count = request.target.resources.length;
     const votes = this.#countVotes(shared, count, (value) => (value === 1 ? count : 0));
+    longestDurations.set(lock, Math.max(longestDurationOf(lock, shared), options.duration));
     const round = extendRound(shared.engine, {
       ...request,
       fencingToken: lock.fencingToken ?? NO_FENCING_TOKEN,
@@ -370,6 +376,11 @@ function requestOf(lock: Lock, { engine }: SharedEngine): { readonly target: Tar
 function setEnd(lock: Lock, { monotonicMs, wallMs }: LeaseEnd): void {
   lock.expiration = Math.floor(wallMs);
   ends.set(lock, { monotonicMs, wallMs: lock.expiration });
+}
+
+/** Of a lock that was made by hand nothing is known. */
+function longestDurationOf(lock: Lock, { engine }: SharedEngine): number {
+  return longestDurations.get(lock) ?? engine.options.maxTtl;
 }
 
 /** `expiration` may have been set by hand, to 0 above all. */
