@@ -277,16 +277,13 @@ export class Holding implements LockKeeper, LocalHolder {
 
   #releaseKeys(): Promise<boolean> {
     const { target, token, mayHold } = this.#grant;
-    const extending = this.#underWay;
     const extendedOn = this.#extendedOn;
-    const wasExtended = extending !== undefined || extendedOn !== undefined;
     return releaseEverywhere(this.#engine, {
       target,
       token,
       ttlMs: this.#longestTtlMs,
-      mayHold: wasExtended
-        ? (node) => mayHold(node) || extendedOn?.has(node) === true || extending?.sent(node) === true
-        : mayHold,
+      // Also a node that an extension under way is yet to be sent to.
+      mayHold: (node) => this.#underWay !== undefined || mayHold(node) || extendedOn?.has(node) === true,
     });
   }
 

@@ -103,6 +103,25 @@ describe("five nodes", () => {
   });
 });
 
+it("a node that refused an acquisition keeps no key of an extension that is released in the same turn", async () => {
+  const servers = await startNodes(3);
+  const slow = await startProxy({ path: servers[0]?.path ?? "" });
+  onTestFinished(() => slow.stop());
+  const redlock = openRedlock([slow.url, ...servers.slice(1)], lease);
+  const states = async (): Promise<unknown[]> => (await redlock.inspect("same")).nodes.map(({ state }) => state);
+  await expect.poll(states).toEqual(["free", "free", "free"]);
+  await servers[2]?.call("SET", "same", "another's", "PX", 300);
+  // The refusal comes before the grant is decided.
+  slow.delay(100);
+  const lock = await redlock.acquire("same");
+  slow.heal();
+  await expect.poll(() => servers[2]?.call("EXISTS", "same")).toBe(0);
+  const extended = errorOf(lock.extend());
+  expect(await lock.release()).toBe(true);
+  expect(await extended).toMatchObject({ reason: "released" });
+  expect(await states()).toEqual(["free", "free", "free"]);
+});
+
 describe("nodes that forget", () => {
   it("cast no vote for maxTtl after a restart without persistence, a flush, and when they are new", async () => {
     const servers = await startNodes(3);
