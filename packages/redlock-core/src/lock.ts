@@ -3,7 +3,7 @@
  *
  * Guaranteed: `isHeld()`, `remaining()`, `assertHeld()` and `signal` read both clocks when asked, so a blocked event loop or a
  * frozen process is noticed by the first check after it. The holder learns of a loss at the latest when the validity
- * ends, even if no node answers. Not guaranteed: that code which does not check stops in time. Give `fencingToken` to
+ * ends, even if no node answers; within a second of running again when it ended while the machine was suspended. Not guaranteed: that code which does not check stops in time. Give `fencingToken` to
  * whatever the lock protects and let that refuse smaller ones.
  */
 import { LockLostError, type LossReason } from "./errors.ts";
@@ -49,7 +49,8 @@ export class Lock implements AsyncDisposable {
 
   /**
    * Aborts with a `LockLostError` when the lock is lost, at the latest when its validity ends, or when its `Redlock` is closed. It
-   * does not abort when the holder releases it. Timers that were due before a freeze run before the abort: check `isHeld()` before a side effect.
+   * does not abort when the holder releases it. Timers that were due before a freeze run before the abort, and others for up to a second
+   * after a suspend of the machine: check `isHeld()` before a side effect.
    */
   get signal(): AbortSignal {
     return this.#keeper.signal;

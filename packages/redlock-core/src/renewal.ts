@@ -1,15 +1,17 @@
 /**
- * One timer for all locks of a `Redlock`: it extends what is due and notices what is over. Extensions that are due within
- * the same window are sent in one turn, and so travel in one request per node.
+ * One timer for all locks of a `Redlock`: it extends what is due and notices what is over, by the wall clock alone within a second.
+ * Extensions that are due within the same window are sent in one turn, and so travel in one request per node.
  */
 import type { Clock } from "./clock.ts";
 import type { Holding } from "./holding.ts";
-import { renewWindowMs } from "./validity.ts";
+import { renewWindowMs, WALL_CLOCK_LOOK_MS } from "./validity.ts";
 
 export class Renewal {
   readonly #clock: Clock;
   /** In no order; each knows its place, so that it leaves in one step. */
   readonly #holdings: Holding[] = [];
+  /** When the first of them has something to do, or before. */
+  #dueMs: number = Number.POSITIVE_INFINITY;
   #armedMs: number = Number.POSITIVE_INFINITY;
   #cancel: () => void = () => undefined;
 
@@ -47,21 +49,36 @@ export class Renewal {
   }
 
   #armFor(dueMs: number): void {
+    this.#dueMs = Math.min(this.#dueMs, dueMs);
     if (dueMs >= this.#armedMs) return;
     this.#cancel();
-    this.#armedMs = dueMs;
-    this.#cancel = this.#clock.schedule(Math.max(0, dueMs - this.#clock.monotonicMs()), () => this.#tick());
+    const now = this.#clock.monotonicMs();
+    this.#armedMs = Math.min(dueMs, now + WALL_CLOCK_LOOK_MS);
+    this.#cancel = this.#clock.schedule(Math.max(0, this.#armedMs - now), () => this.#onTimer());
   }
 
-  #tick(): void {
+  #onTimer(): void {
     this.#armedMs = Number.POSITIVE_INFINITY;
     const now = this.#clock.monotonicMs();
+    const dueMs = this.#dueMs;
+    this.#dueMs = Number.POSITIVE_INFINITY;
+    const nextMs = now < dueMs ? this.#look(dueMs) : this.#tick(now);
+    if (Number.isFinite(nextMs)) this.#armFor(Math.max(nextMs, now + 1));
+  }
+
+  /** Notices what is over by the wall clock. */
+  #look(dueMs: number): number {
+    for (const holding of [...this.#holdings]) holding.remaining();
+    return this.#holdings.length > 0 ? dueMs : Number.POSITIVE_INFINITY;
+  }
+
+  #tick(now: number): number {
     let nextMs = Number.POSITIVE_INFINITY;
     // A copy: a lock that is lost leaves the list.
     for (const holding of [...this.#holdings]) {
       holding.tick(now + renewWindowMs(holding.ttlMs));
       nextMs = Math.min(nextMs, holding.nextDueMs());
     }
-    if (Number.isFinite(nextMs)) this.#armFor(Math.max(nextMs, now + 1));
+    return nextMs;
   }
 }

@@ -40,6 +40,12 @@ export function laterEnd(a: LeaseEnd, b: LeaseEnd): LeaseEnd {
   return a.monotonicMs > b.monotonicMs ? a : b;
 }
 
+/**
+ * How often the wall clock is looked at while a lock is held: the timers of a suspended machine stand still like its monotonic clock,
+ * and none is due when a lease is over by the other. Of 100,000 locks one look takes 20 ms.
+ */
+export const WALL_CLOCK_LOOK_MS = 1_000;
+
 /** First renewal after a third of the lease: with the retries below at least three tries fit into it. */
 export function renewAfterMs(ttlMs: number): number {
   return ttlMs / 3;

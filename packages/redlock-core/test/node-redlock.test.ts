@@ -442,6 +442,16 @@ describe("node-redlock's defects are gone", () => {
     expect(error).toBeInstanceOf(ExecutionError);
   });
 
+  it("B6: the signal aborts soon after the machine was suspended, which timers do not notice", async () => {
+    const { clients } = await nodes(1);
+    await open(clients).using(["b6"], 60_000, async (signal) => {
+      const { now } = Date;
+      vi.spyOn(Date, "now").mockImplementation(() => now() + 3_600_000);
+      onTestFinished(() => void vi.restoreAllMocks());
+      await expect.poll(() => signal.aborted).toBe(true);
+    });
+  });
+
   it("B6: extensions that fail at once are repeated with pauses, until the lock is lost", async () => {
     const { servers, clients } = await nodes(1);
     const redlock = open(clients);

@@ -417,6 +417,16 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
 });
 
 describe("a client whose clock is wrong", () => {
+  it("tells the holder soon after its machine was suspended, which the monotonic clock and the timers do not notice", async () => {
+    const [server] = await startNodes(1);
+    let suspendedMs = 0;
+    const clock = { ...systemClock, wallMs: () => systemClock.wallMs() + suspendedMs };
+    const { signal } = await openRedlock([server as RedisServer], { clock }).acquire("r", { ttl: 60_000 });
+    suspendedMs = 3_600_000;
+    await expect.poll(() => signal.aborted).toBe(true);
+    expect(signal.reason).toMatchObject({ reason: "expired" });
+  });
+
   it.each([1, 2, 3, 4, 5])("gets locks of %i nodes at once, fast or slow, with increasing tokens", async (count) => {
     const servers = await startNodes(count);
     const clients = [0, 600_000, -600_000].map((skewMs) =>

@@ -1,10 +1,11 @@
 /**
  * What `using` does while the routine runs: extends the lock when its time comes, and aborts the signal when it is lost.
  *
- * Guaranteed: the signal aborts at the latest when the validity ends, even if no client answers; it never aborts after the
- * routine has ended; no timer outlives `stop()`.
+ * Guaranteed: the signal aborts at the latest when the validity ends, even if no client answers, or within a second of running
+ * again if it ended while the machine was suspended; it never aborts after the routine has ended; no timer outlives `stop()`.
  */
 import type { Clock } from "../clock.ts";
+import { WALL_CLOCK_LOOK_MS } from "../validity.ts";
 
 export interface Lease {
   /** Milliseconds for which the lock may be trusted. */
@@ -47,7 +48,7 @@ export class AutoExtension {
   #armEnd(): void {
     this.#cancelEnd();
     this.#cancelEnd = this.#clock.schedule(
-      this.#lease.remaining(),
+      Math.min(this.#lease.remaining(), WALL_CLOCK_LOOK_MS),
       () => {
         if (this.#isStopped) return;
         if (this.#lease.remaining() > 0) this.#armEnd();
