@@ -82,6 +82,9 @@ export interface TermParts {
   readonly cool: (ms: number | undefined) => void;
 }
 
+/** Timers stand still while the machine is suspended, so none is due when it has slept through the deadline. */
+const SUSPEND_LOOK_MS = 1_000;
+
 type Status =
   | { readonly name: "current" }
   | { readonly name: "ending"; readonly reason: LossReason }
@@ -273,9 +276,9 @@ export class HeldTerm implements LeaderTerm {
     return Math.min(remainingMs(lease.anchor(), options.renewDeadline, now), lease.remaining());
   }
 
-  /** One timer, armed again when it finds that renewals have moved the deadline. */
+  /** One timer, armed again when it finds that the deadline is not yet: renewals have moved it, or it looked early. */
   #armDeadline(): void {
-    const afterMs = Math.max(0, this.#remainingAt(this.#parts.readings.read()));
+    const afterMs = Math.max(0, Math.min(this.#remainingAt(this.#parts.readings.read()), SUSPEND_LOOK_MS));
     this.#cancelDeadline = this.#parts.readings.clock.schedule(Math.ceil(afterMs), () => {
       if (this.isCurrent()) this.#armDeadline();
     });

@@ -93,6 +93,24 @@ describe("a term", () => {
     },
   );
 
+  it.each(["wallMs", "uptimeMs"] as const)(
+    "aborts its signal soon after a suspend that %s shows, long before the next renewal",
+    async (which) => {
+      const own = skewed();
+      const longer = { leaseDuration: 60_000, renewDeadline: 50_000, retryPeriod: 20_000 };
+      const election = new LeaderElection(nodes.redlock({ clock: own.clock, maxTtl: 60_000 }), {
+        name: `long-${which}`,
+        ...longer,
+        uptime: () => systemClock.monotonicMs() + own.uptimeMs,
+      });
+      const { signal } = await election.campaign();
+      own[which] += longer.renewDeadline;
+      await expect.poll(() => signal.aborted, { timeout: 10_000 }).toBe(true);
+      expect(signal.reason).toMatchObject({ reason: "suspended" });
+      await election.stop();
+    },
+  );
+
   it("outlives a wall clock that is stepped back by an hour", async () => {
     const own = skewed();
     const { election, losses } = candidate("back", own);

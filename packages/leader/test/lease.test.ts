@@ -128,7 +128,7 @@ describe("a lease", () => {
     const lease = await acquire();
     let told = 0;
     lease.keep({ renewed: () => undefined, failed: () => undefined, lost: () => (told += 1) });
-    lost.abort(new LockLostError({ resources: ["leader:x"], reason, fencingToken: 7, heldMs: 1 }));
+    lost.abort(new LockLostError({ resources: ["leader:x"], reason, fencingToken: 7, heldMs: 1, votes: [] }));
     expect(told).toBe(times);
   });
 });

@@ -61,10 +61,7 @@ export class QuorumUnreachableError extends RedlockError {
   readonly attempts: number;
 
   constructor(facts: AttemptFacts) {
-    const causes = facts.votes.flatMap((vote) => {
-      const reason = reasonOf(vote);
-      return reason === undefined ? [] : [new Error(`${vote.node}: ${reason}`)];
-    });
+    const causes = reasonsOf(facts.votes);
     const reasons = causes.map((cause) => cause.message).join("; ");
     super(
       `lock ${quoted(facts.resources)}: no quorum could be reached: ${describe(facts)}${reasons === "" ? "" : `: ${reasons}`}`,
@@ -91,7 +88,7 @@ export type LossReason =
   | "released";
 
 type LossFacts =
-  | { readonly reason: LossReason; readonly heldMs: number }
+  | { readonly reason: LossReason; readonly heldMs: number; readonly votes: readonly Vote[] }
   | { readonly reason: "too-short"; readonly leftMs: number; readonly neededMs: number };
 
 /** The lock is not, or no longer, held by this handle, or not for long enough. The reason of `lock.signal`. */
@@ -100,15 +97,21 @@ export class LockLostError extends RedlockError {
   /** `too-short`: the lock is held, but for less time than `assertHeld` was to see to. */
   readonly reason: LossReason | "too-short";
   readonly fencingToken: number;
+  /** How the nodes answered the last extension, if it failed; else empty. */
+  readonly votes: readonly Vote[];
 
   constructor(facts: LossFacts & { readonly resources: readonly string[]; readonly fencingToken: number }) {
     const what =
       facts.reason === "too-short"
         ? `has ${Math.floor(facts.leftMs)} ms left, ${facts.neededMs} needed`
         : `is lost (${facts.reason}) after ${Math.round(facts.heldMs)} ms, fencing token ${facts.fencingToken}`;
-    super(`lock ${quoted(facts.resources)} ${what}`, facts.resources);
+    const votes = facts.reason === "too-short" ? [] : facts.votes;
+    const reasons = reasonsOf(votes).map(({ message }) => message);
+    const why = reasons.length === 0 ? "" : `; the last extension failed: ${reasons.join("; ")}`;
+    super(`lock ${quoted(facts.resources)} ${what}${why}`, facts.resources);
     this.reason = facts.reason;
     this.fencingToken = facts.fencingToken;
+    this.votes = votes;
   }
 }
 
@@ -141,6 +144,14 @@ function describe(facts: AttemptFacts): string {
   const granted = facts.votes.filter((vote) => vote.vote === "granted").length;
   const attempts = facts.attempts === 1 ? "1 attempt" : `${facts.attempts} attempts`;
   return `${granted} of ${facts.nodeCount} nodes granted, ${facts.quorum} needed (${attempts}, ${Math.round(facts.elapsedMs)} ms)`;
+}
+
+/** Why nodes gave no vote, one error per node. */
+function reasonsOf(votes: readonly Vote[]): Error[] {
+  return votes.flatMap((vote) => {
+    const reason = reasonOf(vote);
+    return reason === undefined ? [] : [new Error(`${vote.node}: ${reason}`)];
+  });
 }
 
 function reasonOf(vote: Vote): string | undefined {

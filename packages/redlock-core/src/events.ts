@@ -35,6 +35,8 @@ export interface RedlockEvents {
     readonly extended: boolean;
     readonly ms: number;
     readonly remainingMs: number;
+    /** How the nodes answered, if it failed. */
+    readonly votes?: readonly Vote[];
   };
   /** A lock was released, by its holder or by `close()`. `confirmed`: a quorum says that it was held until then. */
   release: {
@@ -49,6 +51,8 @@ export interface RedlockEvents {
     readonly fencingToken: number;
     readonly reason: LossReason;
     readonly heldMs: number;
+    /** Of the last extension, if it failed; else empty. */
+    readonly votes: readonly Vote[];
   };
   /** A node changed its state, or is found in quarantine. */
   node: {

@@ -31,7 +31,7 @@ export type ExtendResult =
   /** Not now; the lock is still valid until its old end. */
   | { readonly kind: "failed"; readonly votes: readonly Vote[] }
   /** A quorum says that the lock is not ours. */
-  | { readonly kind: "lost"; readonly reason: "taken" | "forced" };
+  | { readonly kind: "lost"; readonly reason: "taken" | "forced"; readonly votes: readonly Vote[] };
 
 export interface ExtendRound {
   readonly result: Promise<ExtendResult>;
@@ -75,7 +75,7 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
         }
       }
       if (tally.taken >= quorumOf(nodeCount)) {
-        settle({ kind: "lost", reason: tally.forced > 0 ? "forced" : "taken" });
+        settle({ kind: "lost", reason: tally.forced > 0 ? "forced" : "taken", votes });
         return true;
       }
       const decided = outcome(tally, nodeCount);

@@ -5,7 +5,7 @@ import type { Grant } from "./attempt.ts";
 import { readClock } from "./clock.ts";
 import { ScriptAnswer } from "./embedded.ts";
 import type { Engine } from "./engine.ts";
-import { LockLostError, type LossReason, QuorumUnreachableError } from "./errors.ts";
+import { LockLostError, type LossReason, QuorumUnreachableError, type Vote } from "./errors.ts";
 import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
 import type { LocalHolder, LocalQueue } from "./local-queue.ts";
 import { Lock, type LockKeeper } from "./lock.ts";
@@ -52,6 +52,8 @@ export class Holding implements LockKeeper, LocalHolder {
   #ttlMs: number;
   /** Of all that was asked for, answered or not: for as long a key may live. */
   #longestTtlMs: number;
+  /** Of the last extension, if it failed. */
+  #votes: readonly Vote[] = [];
   #state: State;
   #controller: AbortController | undefined;
   #underWay: ExtendRound | undefined;
@@ -184,7 +186,7 @@ export class Holding implements LockKeeper, LocalHolder {
     const heldMs = this.#heldMs();
     if (!this.isLeft) void this.#releaseKeys();
     this.#forget();
-    this.#engine.events.tell("lost", () => ({ resources, fencingToken, reason, heldMs }));
+    this.#engine.events.tell("lost", () => ({ resources, fencingToken, reason, heldMs, votes: error.votes }));
     this.#controller?.abort(error);
   }
 
@@ -193,7 +195,7 @@ export class Holding implements LockKeeper, LocalHolder {
     if (this.#state.kind === "released" && this.#state.reason === "closed" && this.#state.loss) return this.#state.loss;
     const { resources } = this;
     const { fencingToken } = this.#grant;
-    return new LockLostError({ resources, fencingToken, reason, heldMs: this.#heldMs() });
+    return new LockLostError({ resources, fencingToken, reason, heldMs: this.#heldMs(), votes: this.#votes });
   }
 
   get #loss(): LockLostError | undefined {
@@ -237,6 +239,7 @@ export class Holding implements LockKeeper, LocalHolder {
   #conclude(result: ExtendResult, ttlMs: number, startedMs: number): void {
     if (this.#state.kind !== "held") return;
     const { end } = this.#state;
+    this.#votes = result.kind === "extended" ? [] : result.votes;
     if (result.kind === "lost") {
       this.lose(result.reason);
     } else if (result.kind === "extended") {
@@ -260,6 +263,7 @@ export class Holding implements LockKeeper, LocalHolder {
       extended: result.kind === "extended",
       ms: clock.monotonicMs() - startedMs,
       remainingMs: this.remaining(),
+      ...(result.kind === "extended" ? {} : { votes: result.votes }),
     }));
   }
 

@@ -3,8 +3,8 @@
  *
  * Guaranteed: `isHeld()`, `remaining()`, `assertHeld()` and `signal` read both clocks when asked, so a blocked event loop or a
  * frozen process is noticed by the first check after it. The holder learns of a loss at the latest when the validity
- * ends, even if no node answers; within a second of running again when it ended while the machine was suspended. Not guaranteed: that code which does not check stops in time. Give `fencingToken` to
- * whatever the lock protects and let that refuse smaller ones.
+ * ends, even if no node answers; within a second of running again when it ended while the machine was suspended. Not guaranteed:
+ * that code which does not check stops in time. Give `fencingToken` to whatever the lock protects and let that refuse smaller ones.
  */
 import { LockLostError, type LossReason } from "./errors.ts";
 

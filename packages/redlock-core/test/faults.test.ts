@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type FaultyProxy, startProxy } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { LockLostError, QuorumUnreachableError, type Redlock } from "../src/index.ts";
+import { LockLostError, QuorumUnreachableError, type Redlock, type Vote } from "../src/index.ts";
 import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 /** Leases that survive a stall of a loaded machine. */
@@ -31,6 +31,9 @@ describe("five nodes", () => {
   it("keep a held lock when two of them are killed under it, and tell when a third is", async () => {
     const servers = await startNodes(5);
     const redlock = openRedlock(servers, lease);
+    const told: (readonly Vote[] | undefined)[] = [];
+    redlock.on("extend", ({ extended, votes }) => extended || told.push(votes));
+    redlock.on("lost", ({ votes }) => told.push(votes));
     const lock = await redlock.acquire("under", { autoExtend: true });
     const { signal } = lock;
     await Promise.all(servers.slice(0, 2).map((server) => server.kill()));
@@ -39,6 +42,12 @@ describe("five nodes", () => {
     await servers[2]?.kill();
     await expect.poll(() => signal.aborted, { timeout: 15_000 }).toBe(true);
     expect(signal.reason).toMatchObject({ reason: "expired" });
+    const { votes, message } = signal.reason as LockLostError;
+    expect(votes.find(({ node }) => node === servers[2]?.path)).toMatchObject({ vote: "failed" });
+    expect(message).toContain("the last extension failed: ");
+    expect(message).toContain(`${servers[2]?.path}: `);
+    expect(told.at(-1)).toBe(votes);
+    expect(told.at(-2)).toEqual(votes);
     expect(await lock.release()).toBe(false);
   });
 

@@ -40,8 +40,12 @@ describe("a connection that is dead without having been closed", () => {
     const states: string[] = [];
     redlock.on("node", ({ state }) => states.push(state));
     proxy.blackhole();
-    await redlock.tryAcquire("r").catch(() => undefined);
-    await expect.poll(() => states).toContain("down");
+    await expect
+      .poll(async () => {
+        await redlock.tryAcquire("r").catch(() => undefined);
+        return states;
+      })
+      .toContain("down");
     proxy.heal();
     // The new connection may have been made while the proxy swallowed everything.
     proxy.drop();
