@@ -35,6 +35,13 @@ async function connected(servers: readonly RedisServer[], count: number): Promis
   return redlocks;
 }
 
+/** Also the nodes that a grant did not wait for. */
+async function heldEverywhere(redlock: Redlock, resource: string): Promise<void> {
+  await expect
+    .poll(async () => (await redlock.inspect(resource)).nodes.every(({ state }) => state === "held"))
+    .toBe(true);
+}
+
 async function enrolled(redlock: Redlock, resource: string, waiters: readonly number[]): Promise<void> {
   await expect
     .poll(async () => (await redlock.inspect(resource)).nodes.map((node) => node.waiters))
@@ -106,6 +113,7 @@ describe("nobody stands in a queue", () => {
     const [holding, waiting] = (await connected(servers, 2)) as [Redlock, Redlock];
     await servers[2]?.call("SET", "r", "somebody else's");
     const lock = await holding.acquire("r", far);
+    await heldEverywhere(holding, "r");
     const next = waiting.acquire("r", far);
     await enrolled(holding, "r", [1, 1, 1]);
     await lock.release();
@@ -119,6 +127,7 @@ describe("forceRelease", () => {
     const servers = await startNodes(3);
     const [holding, operator] = (await connected(servers, 2)) as [Redlock, Redlock];
     await holding.acquire("r", far);
+    await heldEverywhere(holding, "r");
     const next = operator.acquire("r", far);
     await enrolled(holding, "r", [1, 1, 1]);
     servers[2]?.freeze();
