@@ -285,6 +285,41 @@ describe("the task of run()", () => {
     expect(term.isCurrent()).toBe(true);
   });
 
+  it.each([
+    ["resigns", (election: LeaderElection) => election.current?.resign({ cooldown: 0 })],
+    ["is stopped", (election: LeaderElection) => void election.stop({ drainTimeout: 60_000 })],
+  ])("keeps the lock for as long as it drains, leases beyond the moment when it %s", async (how, endTerm) => {
+    const [election, next] = [candidate(`drains: ${how}`), candidate(`drains: ${how}`)];
+    const held: boolean[] = [];
+    const led: string[] = [];
+    let hasDrained = false;
+    const runs = election.run(
+      async (term) => {
+        if (hasDrained) return;
+        await untilAborted(term);
+        const endMs = performance.now() + 3 * LEASE.leaseDuration;
+        while (performance.now() < endMs) {
+          held.push(term.isCurrent());
+          await pause(50);
+        }
+        held.push(await term.verify());
+        hasDrained = true;
+      },
+      { drainTimeout: 60_000 },
+    );
+    await expect.poll(() => election.isLeader()).toBe(true);
+    const nextRuns = next.run(async (term) => {
+      led.push(hasDrained ? "after" : "meanwhile");
+      await untilAborted(term);
+    });
+    await expect.poll(() => next.state).toBe("follower");
+    await endTerm(election);
+    await expect.poll(() => led[0], { timeout: 20_000 }).toBe("after");
+    expect(new Set(held)).toEqual(new Set([true]));
+    await Promise.all([election.stop(), next.stop()]);
+    await Promise.all([runs, nextRuns]);
+  });
+
   it("may stop its election without awaiting that, and hands over when it has ended", async () => {
     const election = candidate("stops-itself");
     const next = candidate("stops-itself");
