@@ -211,6 +211,26 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     expect((await behind).isHeld()).toBe(true);
   });
 
+  it("gives the turns back of waiters whose process lives, but which do not wait any more", async () => {
+    const [holding, waiting] = [openRedlock(servers), openRedlock(servers)];
+    for (const redlock of [holding, waiting]) {
+      await expect
+        .poll(async () => (await redlock.inspect("gone")).nodes.map((node) => node.state))
+        .toEqual(servers.map(() => "free"));
+    }
+    const lock = await holding.acquire("gone", { ttl: 60_000 });
+    const next = waiting.acquire("gone", { timeout: 20_000 });
+    for (const server of servers) {
+      await expect.poll(() => server.call("ZCARD", "{gone}:waiters")).toBe(1);
+      const member = String((await server.call("ZRANGE", "{gone}:waiters", 0, 0)) as string[]);
+      const channel = member.slice(0, member.indexOf("#"));
+      const gone = Array.from({ length: 10 }, (_, index) => [index + 1, `${channel}#${index + 1_000}`]).flat();
+      await server.call("ZADD", "{gone}:waiters", ...gone);
+    }
+    await lock.release();
+    expect((await next).isHeld()).toBe(true);
+  });
+
   it("tells whoever stands in the queue without an acquisition when it is its turn, and reserves the lock for it", async () => {
     const [holding, queued, claiming] = [openRedlock(servers), openRedlock(servers), openRedlock(servers)];
     const lock = await holding.acquire("turn", { ttl: 30_000 });
