@@ -1,7 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { type FaultyProxy, startProxy } from "@x/test-support";
+import { type FaultyProxy, type RedisServer, startProxy } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { LockLostError, QuorumUnreachableError, type Redlock, type Vote } from "../src/index.ts";
+import { NODE_KEY } from "../src/keys.ts";
 import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 /** Leases that survive a stall of a loaded machine. */
@@ -98,6 +99,21 @@ describe("five nodes", () => {
     await expect.poll(() => servers[0]?.call("EXISTS", ...resources), { timeout: 10_000 }).toBe(0);
   });
 
+  it("leave no key of a lock that was lost on the minority that still has it", async () => {
+    const servers = await startNodes(3);
+    const redlock = openRedlock(servers);
+    const states = async (): Promise<unknown[]> => (await redlock.inspect("minority")).nodes.map((node) => node.state);
+    await expect.poll(states).toEqual(["free", "free", "free"]);
+    const lock = await redlock.acquire("minority", { ttl: 60_000 });
+    await expect.poll(states).toEqual(["held", "held", "held"]);
+    const theirs = "0".repeat(40);
+    for (const server of servers.slice(0, 2)) await server.call("SET", "minority", theirs, "PX", 60_000);
+    expect(await errorOf(lock.extend())).toMatchObject({ code: "LOCK_LOST", reason: "taken" });
+    await expect
+      .poll(() => Promise.all(servers.map((server) => server.call("GET", "minority"))))
+      .toEqual([theirs, theirs, null]);
+  });
+
   it("release what a killed node kept on its disk when it is back", async () => {
     const servers = await startNodes(3, { persistence: true });
     const redlock = openRedlock(servers, { ttl: 30_000 });
@@ -171,6 +187,16 @@ describe("nodes that forget", () => {
       if (second !== null) expect(lock.isHeld()).toBe(false);
       await delay(20);
     }
+  });
+
+  it("cast no vote for maxTtl, and no longer, after their clock was set back", async () => {
+    const [server] = await startNodes(1);
+    const redlock = openRedlock([server as RedisServer], { ...shortTtl, quarantine: true });
+    await (await redlock.acquire("set back", { timeout: 10_000 })).release();
+    await server?.call("HSET", NODE_KEY, "since", String((Date.now() + 3_600_000) * 1_000));
+    const error = await errorOf(redlock.tryAcquire("set back"));
+    expect((error as QuorumUnreachableError).votes).toMatchObject([{ vote: "quarantined" }]);
+    expect((await redlock.acquire("set back", { timeout: 10_000 })).isHeld()).toBe(true);
   });
 
   it("do vote at once where the user says that they never forget", async () => {

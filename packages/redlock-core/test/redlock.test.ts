@@ -184,6 +184,16 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     await expect.poll(async () => (await redlock.tryAcquire("capped"))?.isHeld()).toBe(true);
   });
 
+  it("leaves no key of a lock that ended at maxHold, long before its lease ends", async () => {
+    const redlock = openRedlock(servers);
+    const { signal } = await redlock.acquire("left over", { ttl: 60_000, maxHold: 300 });
+    await expect.poll(() => signal.aborted).toBe(true);
+    expect(signal.reason).toMatchObject({ reason: "max-hold" });
+    await expect
+      .poll(() => Promise.all(servers.map((server) => server.call("EXISTS", "left over"))))
+      .toEqual(servers.map(() => 0));
+  });
+
   it("loses an auto-extended lock that an operator takes away, and gives it to the next with a greater token", async () => {
     const [holder, operator] = [openRedlock(servers), openRedlock(servers)];
     const lock = await holder.acquire("forced", { ttl: 600, autoExtend: true });
@@ -195,6 +205,15 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(signal.reason).toMatchObject({ reason: "forced" });
     expect(next.isHeld()).toBe(true);
     expect(await operator.forceRelease("nobody's")).toBe(false);
+  });
+
+  it("tells a holder of its own process at once that an operator's call took its lock away", async () => {
+    const redlock = openRedlock(servers);
+    const lock = await redlock.acquire("forced here", { ttl: 60_000 });
+    const { signal } = lock;
+    expect(await redlock.forceRelease("forced here")).toBe(true);
+    expect([signal.aborted, lock.isHeld()]).toEqual([true, false]);
+    expect(signal.reason).toMatchObject({ code: "LOCK_LOST", reason: "forced", fencingToken: lock.fencingToken });
   });
 
   it("does not lose a lock of its own that an operator's call took from no node", async () => {
