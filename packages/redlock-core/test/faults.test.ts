@@ -189,6 +189,15 @@ describe("nodes that forget", () => {
     }
   });
 
+  it("begin to wait for maxTtl when they are ready, not when somebody asks them for a lock", async () => {
+    const [server] = await startNodes(1);
+    openRedlock([server as RedisServer], { ...shortTtl, quarantine: true });
+    const isKnown = (): Promise<unknown> | undefined => server?.call("EXISTS", NODE_KEY);
+    await expect.poll(isKnown).toBe(1);
+    await server?.restart();
+    await expect.poll(isKnown).toBe(1);
+  });
+
   it("cast no vote for maxTtl, and no longer, after their clock was set back", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer], { ...shortTtl, quarantine: true });

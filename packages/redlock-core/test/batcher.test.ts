@@ -1,0 +1,89 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { Batcher, type Question } from "../src/batcher.ts";
+import { systemClock } from "../src/index.ts";
+import { granted, StubNode } from "./support/stub-node.ts";
+
+function batcherOf(node: StubNode): Batcher {
+  const batcher = new Batcher(node, systemClock, {
+    quarantineMs: 0,
+    fenceTtlMs: 60_000,
+    clampUs: 0,
+    grantTtlMs: 1_000,
+    waiterTtlMs: 60_000,
+    nodeTimeoutMs: 60_000,
+    nodeCount: 1,
+  });
+  onTestFinished(() => batcher.close());
+  return batcher;
+}
+
+const operationOf = (text: string): Question["operation"] => ({ keys: [text, "fence", "waiters"], slot: 0, text });
+
+function questionOf(text: string): Question {
+  return {
+    operation: operationOf(text),
+    abandoned: false,
+    sent: false,
+    onReply: () => undefined,
+    onError: () => undefined,
+  };
+}
+
+const turnEnds = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+describe("a node that never answers", () => {
+  it("is asked no more after a few requests, until it answers", async () => {
+    const node = new StubNode();
+    const batcher = batcherOf(node);
+    const answers: (() => void)[] = [];
+    node.answer = (operations) => new Promise((resolve) => answers.push(() => resolve(granted(operations))));
+    const texts = Array.from({ length: 200 }, (_, index) => `R1 ${index}`);
+    for (const text of texts) {
+      batcher.submit(questionOf(text));
+      await turnEnds();
+    }
+    expect(node.requests.length).toBeLessThan(50);
+    while (answers.length > 0) {
+      for (const answer of answers.splice(0)) answer();
+      await turnEnds();
+    }
+    expect(node.operations).toEqual(texts);
+  });
+
+  it("keeps in memory next to nothing of what was given up", async () => {
+    setFlagsFromString("--expose-gc");
+    const collect = runInNewContext("gc") as () => void;
+    const batcher = batcherOf(new StubNode());
+    const questions: WeakRef<Question>[] = [];
+    for (let index = 0; index < 10_000; index += 1) {
+      const question = questionOf(`R1 ${index}`);
+      questions.push(new WeakRef(question));
+      batcher.submit(question);
+      if (index < 100) await turnEnds();
+      question.abandoned = true;
+      batcher.abandoned();
+    }
+    await turnEnds();
+    collect();
+    expect(questions.filter((question) => question.deref() !== undefined).length).toBeLessThan(1_000);
+  });
+});
+
+describe("a node that is down", () => {
+  it("gets the last releases when it is back, and not one more for each that came while it was down", async () => {
+    const node = new StubNode("down");
+    const batcher = batcherOf(node);
+    node.answer = (operations) => Promise.resolve(granted(operations));
+    const texts = Array.from({ length: 30_000 }, (_, index) => `R1 ${index}`);
+    for (const text of texts) {
+      batcher.keepUndelivered({ operation: operationOf(text), untilMs: Number.POSITIVE_INFINITY });
+    }
+    node.become("ready");
+    await batcher.untilAnswered();
+    expect(node.operations.length).toBeGreaterThan(1_000);
+    expect(node.operations.length).toBeLessThanOrEqual(10_000);
+    expect(node.operations).toEqual(texts.slice(-node.operations.length));
+  });
+});
