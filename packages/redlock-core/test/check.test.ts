@@ -3,6 +3,21 @@ import { describe, expect, it } from "vitest";
 import { type LockNode, systemClock } from "../src/index.ts";
 import { openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
+/** Seems to be a server that says so of itself, with a clock that is off. */
+function nodeSaying(name: string, info: string, offMs = 0): LockNode {
+  const time = (): readonly string[] => {
+    const nowMs = Date.now() + offMs;
+    return [String(Math.floor(nowMs / 1_000)), String((nowMs % 1_000) * 1_000)];
+  };
+  return {
+    name,
+    state: "ready",
+    eval: () => Promise.resolve([`run_id:${name}\r\n${info}`, ...time(), "", ""]),
+    onStateChange: () => () => undefined,
+    close: () => Promise.resolve(),
+  };
+}
+
 describe("check", () => {
   it("finds nothing wrong with three healthy nodes that have been up for maxTtl", async () => {
     const redlock = openRedlock(await startNodes(3), { ...shortTtl, quarantine: true });
@@ -48,14 +63,7 @@ describe("check", () => {
     ["7.4.1", 0],
     ["10.0.0", 0],
   ])("finds a server that is too old for the scripts: %s", async (version, count) => {
-    const node: LockNode = {
-      name: "old",
-      state: "ready",
-      eval: () => Promise.resolve([`redis_version:${version}\r\nrun_id:a`, "0", "0", "", ""]),
-      onStateChange: () => () => undefined,
-      close: () => Promise.resolve(),
-    };
-    const findings = await openRedlock([node]).check();
+    const findings = await openRedlock([nodeSaying("old", `redis_version:${version}`)]).check();
     expect(findings.filter(({ code, severity }) => code === "OLD_VERSION" && severity === "error")).toHaveLength(count);
   });
 
@@ -64,5 +72,23 @@ describe("check", () => {
     const clock = { ...systemClock, wallMs: (): number => systemClock.wallMs() + 300_000 };
     const findings = await openRedlock(servers, { clock }).check();
     expect(findings).toContainEqual(expect.objectContaining({ code: "CLIENT_CLOCK", severity: "warning" }));
+  });
+
+  it.each([60_000, -60_000])("finds the node whose clock is %i ms off the other nodes'", async (offMs) => {
+    const nodes = [nodeSaying("a", ""), nodeSaying("wrong", "", offMs), nodeSaying("c", "")];
+    const findings = await openRedlock(nodes).check();
+    expect(findings).toMatchObject([{ code: "NODE_CLOCK", severity: "warning", nodes: ["wrong"] }]);
+    const [toldMs] = /-?\d+(?= ms off)/.exec(findings[0]?.message ?? "") ?? [];
+    expect(Math.round(Number(toldMs) / 10_000)).toBe(offMs / 10_000);
+  });
+
+  it("finds nodes that have replicas, and no others", async () => {
+    const master = (name: string, replicas: number): LockNode =>
+      nodeSaying(name, `role:master\r\nconnected_slaves:${replicas}`);
+    const findings = await openRedlock([master("a", 0), master("b", 1), master("c", 2)]).check();
+    expect(findings).toMatchObject([
+      { code: "HAS_REPLICAS", severity: "warning", nodes: ["b"] },
+      { code: "HAS_REPLICAS", severity: "warning", nodes: ["c"] },
+    ]);
   });
 });

@@ -1,6 +1,7 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import type { RedisServer } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
-import type { RedlockEventName, RedlockEvents } from "../src/index.ts";
+import { type RedlockEventName, type RedlockEvents, systemClock } from "../src/index.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
 
 describe("events and diagnostics channels", () => {
@@ -42,6 +43,33 @@ describe("events and diagnostics channels", () => {
     expect(of("extend")).toMatchObject([{ resources: ["seen"], extended: true, fencingToken: lock.fencingToken }]);
     expect(of("release")).toMatchObject([{ resources: ["seen"], confirmed: true, fencingToken: lock.fencingToken }]);
     for (const message of [...of("acquire"), ...of("release")]) expect(structuredClone(message)).toEqual(message);
+  });
+
+  it("tell how long was waited, and how long the lock was held", async () => {
+    let aheadMs = 0;
+    const clock = { ...systemClock, monotonicMs: (): number => systemClock.monotonicMs() + aheadMs };
+    const [server] = await startNodes(1);
+    const redlock = openRedlock([server as RedisServer], { clock, ttl: 3_600_000 });
+    const told = new Set<string>();
+    const note = (name: RedlockEventName, ms: number): void => void told.add(`${name} ${Math.floor(ms / 60_000)}`);
+    redlock.on("acquire", ({ waitMs }) => note("acquire", waitMs));
+    redlock.on("wait", ({ waitMs }) => note("wait", waitMs));
+    redlock.on("release", ({ heldMs }) => note("release", heldMs));
+    redlock.on("lost", ({ heldMs }) => note("lost", heldMs));
+    await server?.call("SET", "timed", "another library's", "PX", 3_600_000);
+    const waiting = redlock.acquire("timed", { timeout: 3_600_000 });
+    await expect.poll(() => [...told]).toEqual(["wait 0"]);
+    aheadMs += 600_000;
+    await expect.poll(() => [...told]).toEqual(["wait 0", "wait 10"]);
+    await server?.call("DEL", "timed");
+    const lock = await waiting;
+    aheadMs += 1_200_000;
+    await lock.release();
+    const lost = await redlock.acquire("lost");
+    aheadMs += 7_200_000;
+    expect(lost.isHeld()).toBe(false);
+    expect([...told]).toEqual(["wait 0", "wait 10", "acquire 10", "release 20", "acquire 0", "lost 120"]);
+    expect(String(lost.signal.reason)).toMatch(/after 72\d{5} ms/);
   });
 
   it("stop when told, and a listener that throws breaks nothing", async () => {

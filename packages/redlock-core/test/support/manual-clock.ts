@@ -1,0 +1,40 @@
+import type { Clock } from "../../src/index.ts";
+
+/** A clock that stands still until the test moves it. */
+export class ManualClock implements Clock {
+  #nowMs = 1_000;
+  readonly #timers = new Set<{ readonly dueMs: number; readonly run: () => void }>();
+
+  monotonicMs(): number {
+    return this.#nowMs;
+  }
+
+  wallMs(): number {
+    return 1e12 + this.#nowMs;
+  }
+
+  schedule(afterMs: number, run: () => void): () => void {
+    const timer = { dueMs: this.#nowMs + afterMs, run };
+    this.#timers.add(timer);
+    return () => this.#timers.delete(timer);
+  }
+
+  defer(run: () => void): void {
+    process.nextTick(run);
+  }
+
+  /** Runs what is due meanwhile, each at its time, and lets what follows from it happen. */
+  async advance(ms: number): Promise<void> {
+    const endMs = this.#nowMs + ms;
+    for (;;) {
+      const [next] = [...this.#timers].filter((timer) => timer.dueMs <= endMs).toSorted((a, b) => a.dueMs - b.dueMs);
+      if (next === undefined) break;
+      this.#nowMs = Math.max(this.#nowMs, next.dueMs);
+      this.#timers.delete(next);
+      next.run();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    this.#nowMs = endMs;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
