@@ -218,6 +218,40 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [core("scripts/acquire.lua.ts", "token, 'PX', ttl)", "token)")],
   },
   {
+    protection: "a term ends by every clock",
+    without: "it ends by the monotonic clock only",
+    subject: "elections",
+    patches: [
+      leader(
+        "deadline.ts",
+        "Math.max(0, now.monotonicMs - from.monotonicMs, now.wallMs - from.wallMs, now.uptimeMs - from.uptimeMs)",
+        "Math.max(0, now.monotonicMs - from.monotonicMs)",
+      ),
+      core(
+        "validity.ts",
+        "return Math.min(end.monotonicMs - now.monotonicMs, end.wallMs - now.wallMs);",
+        "return end.monotonicMs - now.monotonicMs;",
+      ),
+    ],
+  },
+  {
+    protection: "the lock is held until the task has ended",
+    without: "it is released when the task is asked to end, and only the deadline ends the term",
+    subject: "elections",
+    patches: [
+      leader(
+        "term.ts",
+        "this.#parts.listener.ending(reason);",
+        "this.#parts.listener.ending(reason); void this.#parts.lease.release();",
+      ),
+      leader(
+        "term.ts",
+        "Math.min(remainingMs(lease.anchor(), options.renewDeadline, now), lease.remaining())",
+        "remainingMs(lease.anchor(), options.renewDeadline, now)",
+      ),
+    ],
+  },
+  {
     protection: "the last tick is stored",
     without: "a new leader does not know what has run",
     subject: "elections",
