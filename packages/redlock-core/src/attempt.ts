@@ -93,13 +93,13 @@ class Attempt implements RoundHandlers {
   readonly #tally: VoteTally = emptyTally();
   readonly #ballots: (Ballot | undefined)[] = [];
   /** Where the waiter may stand in line. */
-  readonly #enrolledOn = new Set<number>();
+  #enrolledOn: Set<number> | undefined;
   #isGranted = false;
   #round: Round | undefined;
 
   constructor(engine: Engine, request: AttemptRequest, resolve: (result: AttemptResult) => void) {
     this.timeoutMs = Math.min(request.timeoutMs, request.ttlMs);
-    this.observe = request.member === undefined ? request.observe : this.#observe;
+    this.observe = request.member === undefined ? request.observe : (node, answer) => this.#observe(node, answer);
     this.#engine = engine;
     this.#request = request;
     this.#resolve = resolve;
@@ -133,13 +133,14 @@ class Attempt implements RoundHandlers {
   }
 
   /** Whoever was granted the lock waits no more, also where it was refused. */
-  readonly #observe: Observer = (node, answer) => {
+  #observe(node: number, answer: Answer): void {
     this.#request.observe?.(node, answer);
     const isEnrolled = answer.kind === "reply" ? isHeld(answer.value) : this.#wasSent(node);
     if (!isEnrolled) return;
+    this.#enrolledOn ??= new Set();
     this.#enrolledOn.add(node);
     if (this.#isGranted) this.#leave((each) => each === node);
-  };
+  }
 
   #leave(only: (node: number) => boolean): void {
     const { target, member } = this.#request;
@@ -163,7 +164,8 @@ class Attempt implements RoundHandlers {
   #granted(end: LeaseEnd, grantedMs: number): AttemptResult {
     const { target, ttlMs } = this.#request;
     this.#isGranted = true;
-    if (this.#enrolledOn.size > 0) this.#leave((node) => this.#enrolledOn.has(node));
+    const enrolledOn = this.#enrolledOn;
+    if (enrolledOn !== undefined) this.#leave((node) => enrolledOn.has(node));
     const ballot = this.#ballot;
     const mayHold = (node: number): boolean => this.mayHold(node);
     const token = this.#token;

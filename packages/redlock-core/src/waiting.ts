@@ -3,8 +3,8 @@
  *
  * A refused attempt enrols the waiter in the same script, so no wake-up can be lost between the two. It attempts again when
  * a quorum of nodes says that it is its turn, shortly after the first of them says so, when the one before it did not take
- * its turn, when hints may have been lost, or when the lease that it was told of must have ended. Nobody polls faster than that, except while another library
- * holds the lock, which tells nobody of its release (`askAgainMs` in scripts/hand-over.lua.ts).
+ * its turn, when hints may have been lost, or when the lease that it was told of must have ended. Nobody polls faster than that,
+ * except while another library holds the lock, which tells nobody of its release (`askAgainMs` in scripts/hand-over.lua.ts).
  */
 import type { Engine } from "./engine.ts";
 import { GRANT_TTL_MS } from "./engine.ts";
