@@ -27,7 +27,7 @@ import { checkRedlock, type LeaderElectionOptions, type ResolvedOptions, resolve
 import { onProcessSignals } from "./process-signals.ts";
 import { systemRandom } from "./random.ts";
 import { type Readings, readingsOf } from "./readings.ts";
-import { endedCleanly, heldNow, type LeaderInfo, type TermRecord, yieldsTo } from "./record.ts";
+import { endedCleanly, heldNow, type LeaderInfo, newestTerm, type TermRecord, yieldsTo } from "./record.ts";
 import {
   callerSignal,
   DEFAULT_DRAIN_TIMEOUT_MS,
@@ -60,6 +60,9 @@ export interface LeaderHealth {
   readonly lastError?: Error;
 }
 
+/** How long nodes remember whom an operator prefers: the task of the leader that was asked may take as long to end. */
+const PREFERENCE_MS = 3_600_000;
+
 /** Values that `observe()` keeps for a consumer that is slower than they come. */
 const OBSERVED_BOUND = 1_000;
 
@@ -90,7 +93,8 @@ export class LeaderElection implements AsyncDisposable {
   #stopDrainTimeoutMs: number | undefined;
   readonly #drainListeners = new Set<() => void>();
   #coolUntilMs = 0;
-  #hasYielded = false;
+  /** The last term before the vacancy in which this candidate let another go first. */
+  #yieldedAfter: number | undefined;
   #renewFailures = 0;
   #lastError: Error | undefined;
   #stopWatchingNodes: () => void = () => undefined;
@@ -173,15 +177,9 @@ export class LeaderElection implements AsyncDisposable {
     this.#occupy();
     const linked = this.#whileOpen(signal, this.#stop.signal);
     const letGo = keepAlive(this.#readings.clock);
-    const campaigning = this.#campaign(linked.signal);
-    this.#campaigning = campaigning.then(
-      () => undefined,
-      () => undefined,
-    );
     try {
-      return await campaigning;
+      return await this.#asCampaign(this.#campaign(linked.signal));
     } finally {
-      this.#campaigning = undefined;
       letGo();
       linked.unlink();
       this.#vacate();
@@ -196,16 +194,33 @@ export class LeaderElection implements AsyncDisposable {
     const signal = callerSignal(options);
     this.#occupy();
     const linked = this.#whileOpen(signal, this.#stop.signal);
-    const startedMs = this.#readings.clock.monotonicMs();
     try {
-      linked.signal.throwIfAborted();
-      this.#move({ type: "campaign" });
-      if (!(await this.#isEligible())) return undefined;
-      const lease = await this.#leases.tryAcquire(linked.signal);
-      return lease === undefined ? undefined : await this.#takeOffice(lease, linked.signal, startedMs);
+      return await this.#asCampaign(this.#tryOnce(linked.signal));
     } finally {
       linked.unlink();
       this.#vacate();
+    }
+  }
+
+  async #tryOnce(signal: AbortSignal): Promise<HeldTerm | undefined> {
+    const startedMs = this.#readings.clock.monotonicMs();
+    signal.throwIfAborted();
+    this.#move({ type: "campaign" });
+    if (!(await this.#isEligible())) return undefined;
+    const lease = await this.#leases.tryAcquire(signal);
+    return lease === undefined ? undefined : await this.#takeOffice(lease, signal, startedMs);
+  }
+
+  /** `stop()` waits for it. */
+  async #asCampaign<Result>(campaigning: Promise<Result>): Promise<Result> {
+    this.#campaigning = campaigning.then(
+      () => undefined,
+      () => undefined,
+    );
+    try {
+      return await campaigning;
+    } finally {
+      this.#campaigning = undefined;
     }
   }
 
@@ -218,7 +233,7 @@ export class LeaderElection implements AsyncDisposable {
   async run(task: LeaderTask, options?: RunOptions): Promise<void> {
     if (typeof task !== "function") throw new TypeError(`task must be a function, got ${typeof task}`);
     const resolved = resolveRunOptions(options);
-    this.#occupy();
+    this.#occupy({ waits: true });
     const letGo = keepAlive(this.#readings.clock);
     const running = this.#run(task, resolved);
     this.#running = running.catch(() => undefined);
@@ -244,7 +259,7 @@ export class LeaderElection implements AsyncDisposable {
     );
     const held = heldNow(views, this.#ledger.quorum);
     if (held === undefined) return false;
-    await this.#ledger.requestResign(held.record.term, preferred, this.#options.leaseDuration);
+    await this.#ledger.requestResign(held.record.term, preferred, this.#options.leaseDuration + PREFERENCE_MS);
     return true;
   }
 
@@ -329,6 +344,7 @@ export class LeaderElection implements AsyncDisposable {
     try {
       if (run.prepare !== undefined) await abortable(Promise.resolve(run.prepare(open.signal)), open.signal);
       await abortable(this.#taskEnded, open.signal);
+      await this.#untilAbandonedIsOver(open.signal);
       let next: "again" | "stop" = "again";
       while (next === "again") {
         const term = await this.#campaign(open.signal);
@@ -443,17 +459,17 @@ export class LeaderElection implements AsyncDisposable {
       if (!(await this.#isEligible()))
         throw new LeadershipLostError({ election: this.name, term: term.term, reason: "ineligible" });
       const views = await insist(term, clock, pauseMs, () => this.#ledger.read(Number.MAX_SAFE_INTEGER));
+      const last = newestTerm(views);
       if (
-        !this.#hasYielded &&
+        this.#yieldedAfter !== last &&
         yieldsTo(views, { term: term.term, id: this.id, priority: this.#options.priority }) !== undefined
       ) {
-        this.#hasYielded = true;
+        this.#yieldedAfter = last;
         await term.finish();
         return undefined;
       }
       await insist(term, clock, pauseMs, () => term.announce());
-      if (this.#options.lockDelay > 0 && !endedCleanly(views, term.term))
-        await sleep(clock, this.#options.lockDelay, term.signal);
+      if (this.#options.lockDelay > 0 && !endedCleanly(views, term.term)) await term.waitOut(this.#options.lockDelay);
       term.assertCurrent();
       term.signal.throwIfAborted();
     } catch (error) {
@@ -464,7 +480,6 @@ export class LeaderElection implements AsyncDisposable {
     } finally {
       untie();
     }
-    this.#hasYielded = false;
     term.endOn(this.#redlock.closed);
     office.isTaken = true;
     this.#move({ type: "led" });
@@ -600,12 +615,17 @@ export class LeaderElection implements AsyncDisposable {
     return record.instance === this.#instance;
   }
 
-  #occupy(): void {
+  /** `waits`: for the end of a term whose task outlasted its run. */
+  #occupy({ waits = false }: { readonly waits?: boolean } = {}): void {
     if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.name);
-    if (this.#isBusy || hasTerm(this.#state))
-      throw new ElectionBusyError(this.name, this.#isBusy ? "busy" : this.#state.name);
+    const isTermOver = !hasTerm(this.#state) || (waits && this.#term?.isAbandoned === true);
+    if (this.#isBusy || !isTermOver) throw new ElectionBusyError(this.name, this.#isBusy ? "busy" : this.#state.name);
     this.#isBusy = true;
     this.#stopWatchingNodes = this.#nodes.start();
+  }
+
+  async #untilAbandonedIsOver(signal: AbortSignal): Promise<void> {
+    while (this.#term?.isCurrent() === true) await sleep(this.#readings.clock, this.#term.remaining(), signal);
   }
 
   #vacate(): void {

@@ -93,7 +93,7 @@ async function endOrTimeout(parts: LeadParts, settled: Promise<TaskEnd>): Promis
 async function outlasted(parts: LeadParts, settled: Promise<TaskEnd>): Promise<"again" | "stop"> {
   const { term, run, stop, listener } = parts;
   listener.drainTimedOut();
-  if (run.releaseOnDrainTimeout) await term.finish();
+  if (run.releaseOnDrainTimeout) await term.finish({ isClean: false });
   else term.abandon();
   if (!stop.aborted) {
     const stopped = deferred<void>();

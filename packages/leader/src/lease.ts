@@ -143,6 +143,8 @@ class LocalLease implements Lease {
 
   keep(listener: RenewalListener): void {
     this.#listener = listener;
+    // Work may go on when it is lost, to a clock that jumped or a `Redlock` that is closed: it is released by `release` or not at all.
+    this.#lock.leave();
     if (this.#lock.signal.aborted) {
       this.#onLockLost();
       return;
@@ -155,7 +157,6 @@ class LocalLease implements Lease {
     this.#listener = undefined;
     this.#cancelTimer();
     this.#stopListening();
-    this.#lock.leave();
   }
 
   async release(): Promise<boolean> {

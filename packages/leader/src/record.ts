@@ -123,17 +123,16 @@ export function requestTo(views: readonly NodeView[], term: number): ResignReque
 }
 
 /**
- * Should the winner of `term` let another go first? For the one that an operator prefers, or for a waiting candidate of higher
- * priority. Whoever yields does so once per vacancy, so a candidate that never comes cannot keep the seat empty.
+ * Should the winner of `term` let another go first? For the one that an operator preferred when the last leader was asked to resign, or
+ * for a waiting candidate of higher priority. Whoever yields does so once per vacancy, so a candidate that never comes cannot keep the
+ * seat empty.
  */
 export function yieldsTo(
   views: readonly NodeView[],
   self: { readonly term: number; readonly id: string; readonly priority: number },
 ): string | undefined {
-  const preferred = views
-    .flatMap((view) => view.request ?? [])
-    .filter((request) => request.term < self.term)
-    .toSorted((a, b) => b.term - a.term)[0]?.preferred;
+  const last = newestTerm(views);
+  const { preferred } = (last < self.term ? requestTo(views, last) : undefined) ?? {};
   if (preferred !== undefined) return preferred === self.id ? undefined : preferred;
   const rival = views
     .flatMap((view) => view.standings)

@@ -105,8 +105,11 @@ export class HeldTerm implements LeaderTerm {
   #revision = 0;
   #isTending = false;
   #isAnnounced = false;
+  /** The one before may still be at work: who looks for how the last term ended must see that one's end. */
+  #isWaitingOut = false;
   #isAdopted = false;
   #resignation: { readonly cooldown?: number | undefined } | undefined;
+  #isAbandoned = false;
   #finishing: Promise<void> | undefined;
   #cancelDeadline: () => void = () => undefined;
   #stopListening: () => void = () => undefined;
@@ -142,6 +145,10 @@ export class HeldTerm implements LeaderTerm {
 
   get isEnding(): boolean {
     return this.#status.name === "ending";
+  }
+
+  get isAbandoned(): boolean {
+    return this.#isAbandoned;
   }
 
   get sinceRenewalMs(): number {
@@ -238,29 +245,40 @@ export class HeldTerm implements LeaderTerm {
     this.#untieFromRedlock = onAbort(closed, () => this.#endNow("redlock-closed"));
   }
 
+  /** Waits before work begins under this term. @throws the reason of `signal` */
+  async waitOut(ms: number): Promise<void> {
+    this.#isWaitingOut = true;
+    await sleep(this.#parts.readings.clock, ms, this.signal);
+    this.#isWaitingOut = false;
+  }
+
   /** From now on somebody else releases the lock, when the work under this term has ended. */
   adopt(): void {
     this.#isAdopted = true;
   }
 
-  /** Marks the term as cleanly ended and releases the lock. Repeated calls share one release. */
-  finish(): Promise<void> {
-    this.#finishing ??= this.#finish();
+  /**
+   * Marks the term as cleanly ended, unless its work goes on (`isClean: false`), and releases the lock. Repeated calls share one
+   * release.
+   */
+  finish({ isClean = true }: { readonly isClean?: boolean } = {}): Promise<void> {
+    this.#finishing ??= this.#finish(isClean);
     return this.#finishing;
   }
 
   /** Lets the lease run out: work may still be going on under it. The term is over at its deadline. */
   abandon(): void {
+    this.#isAbandoned = true;
     this.#parts.lease.leave();
     this.#stopListening();
     this.#untieFromRedlock();
   }
 
-  async #finish(): Promise<void> {
+  async #finish(isClean: boolean): Promise<void> {
     const { ledger, lease, listener } = this.#parts;
     if (this.#resignation !== undefined) this.#parts.cool(this.#resignation.cooldown);
     if (this.#status.name === "over") return;
-    if (this.#isAnnounced) {
+    if (this.#isAnnounced && isClean && !this.#isWaitingOut) {
       try {
         await ledger.write({ record: this.#record(), revision: this.#revision, token: lease.token, ended: true });
       } catch (error) {

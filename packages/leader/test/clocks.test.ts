@@ -142,6 +142,22 @@ describe("a term", () => {
     await running;
   });
 
+  it("leaves the lock to run out under a task when a clock has jumped", async () => {
+    const own = skewed();
+    const { election } = candidate("jumped", own);
+    let end: () => void = () => undefined;
+    const running = election.run(() => new Promise<void>((resolve) => (end = resolve)), { onTaskEnd: "stop" });
+    await expect.poll(() => election.isLeader()).toBe(true);
+    const observer = nodes.redlock();
+    own.wallMs += 3_600_000;
+    expect(election.isLeader()).toBe(false);
+    const [node] = (await observer.inspect("leader:jumped")).nodes;
+    expect(node).toMatchObject({ state: "held" });
+    end();
+    await election.stop();
+    await running;
+  });
+
   it("is over at its deadline when renewals only fail, though the lock would still be valid", async () => {
     const own = skewed();
     const { election, losses } = candidate("deadline", own);

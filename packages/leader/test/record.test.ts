@@ -77,9 +77,11 @@ describe("record", () => {
     ];
     expect(yieldsTo([view({ standings })], self)).toBe("high");
     expect(yieldsTo([view({ standings })], { ...self, priority: 5 })).toBeUndefined();
-    expect(yieldsTo([view({ request: { term: 8, preferred: "other" } })], self)).toBe("other");
-    expect(yieldsTo([view({ standings, request: { term: 8, preferred: "me" } })], self)).toBeUndefined();
-    expect(yieldsTo([view({ request: { term: 9, preferred: "other" } })], self)).toBeUndefined();
+    expect(yieldsTo([view({ term: 8, request: { term: 8, preferred: "other" } })], self)).toBe("other");
+    expect(yieldsTo([view({ term: 8, standings, request: { term: 8, preferred: "me" } })], self)).toBeUndefined();
+    expect(yieldsTo([view({ term: 9, request: { term: 9, preferred: "other" } })], self)).toBeUndefined();
+    const earlier = view({ term: 7, request: { term: 7, preferred: "other" } });
+    expect(yieldsTo([earlier, view({ term: 8 })], self)).toBeUndefined();
   });
 
   it("survives a record that somebody else has written", () => {

@@ -499,6 +499,31 @@ describe("a term", () => {
     expect(await operator.requestResign()).toBe(false);
   });
 
+  it("goes to the preferred candidate at each vacancy, also after a task that took longer than a lease to end", async () => {
+    const slowly = async (term: LeaderTerm): Promise<void> => {
+      await untilAborted(term);
+      await pause(LEASE.leaseDuration + 500);
+    };
+    const ids = ["one", "two", "three"];
+    const all = ids.map((id) => candidate("each vacancy", { id, cooldown: { initial: 0, max: 1 } }));
+    const runs: Promise<void>[] = [];
+    for (const each of all) {
+      runs.push(each.run(slowly));
+      await expect.poll(() => each.state).toMatch(/leader|follower/);
+    }
+    const operator = candidate("each vacancy", { id: "operator" });
+    for (const preferred of ["three", "one", "three", "two"]) {
+      await operator.requestResign({ preferred });
+      await expect
+        .poll(async () => all.filter((each) => each.isLeader()).map(({ id, state }) => `${id} ${state}`), {
+          timeout: 15_000,
+        })
+        .toEqual([`${preferred} leader`]);
+    }
+    await Promise.all(all.map((each) => each.stop()));
+    await Promise.all(runs);
+  }, 60_000);
+
   it("goes to the waiting candidate of the highest priority", async () => {
     const first = candidate("priority");
     const low = candidate("priority", { id: "low" });
@@ -764,6 +789,57 @@ describe("an election", () => {
     await stopped;
     await using next = await candidate("stop-early").campaign();
     expect(next.isCurrent()).toBe(true);
+  });
+
+  it("waits out lockDelay also after a winner that stopped while it did", async () => {
+    const crashed = candidate("delay-kept");
+    await crashed.campaign();
+    await nodes.redlock().forceRelease("leader:delay-kept");
+    await expect.poll(() => crashed.isLeader(), { timeout: 10_000 }).toBe(false);
+    const second = candidate("delay-kept", { lockDelay: 60_000 });
+    const waiting = second.campaign();
+    await expect.poll(() => second.state, { timeout: 10_000 }).toBe("candidate");
+    await expect.poll(() => nodes.servers[0]?.call("HGET", "{leader:delay-kept}:leader", "ended")).toBe("0");
+    const third = candidate("delay-kept", { lockDelay: 2_500 });
+    await Promise.all([second.stop(), expect(waiting).rejects.toThrow(ElectionStoppedError)]);
+    const from = performance.now();
+    await using term = await third.campaign();
+    expect(performance.now() - from).toBeGreaterThanOrEqual(2_500 - 5);
+    expect(term.isCurrent()).toBe(true);
+  });
+
+  it("stops at once while an attempt takes office", async () => {
+    const crashed = candidate("stop-attempt");
+    await crashed.campaign();
+    await nodes.redlock().forceRelease("leader:stop-attempt");
+    await expect.poll(() => crashed.isLeader(), { timeout: 10_000 }).toBe(false);
+    const election = candidate("stop-attempt", { lockDelay: 60_000 });
+    let drainTimeouts = 0;
+    election.on("drainTimeout", () => (drainTimeouts += 1));
+    const attempt = election.tryCampaign();
+    await expect.poll(() => election.state).toBe("candidate");
+    await Promise.all([election.stop({ drainTimeout: 5_000 }), expect(attempt).rejects.toThrow(ElectionStoppedError)]);
+    expect(drainTimeouts).toBe(0);
+  });
+
+  it("runs again after a task that outlasted its run, when that has ended and its lease is over", async () => {
+    const election = candidate("outlasting");
+    const first = new AbortController();
+    let end: () => void = () => undefined;
+    const running = election.run(() => new Promise<void>((resolve) => (end = resolve)), {
+      signal: first.signal,
+      drainTimeout: 50,
+    });
+    await expect.poll(() => election.isLeader()).toBe(true);
+    first.abort();
+    await running;
+    const told: string[] = [];
+    const second = election.run(() => void told.push("second"), { onTaskEnd: "stop" });
+    await expect(election.campaign()).rejects.toThrow(ElectionBusyError);
+    expect(told).toEqual([]);
+    end();
+    await second;
+    expect(told).toEqual(["second"]);
   });
 
   it("refuses a name that no lock can have", () => {

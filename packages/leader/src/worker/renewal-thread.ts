@@ -70,6 +70,8 @@ function hold(own: Acquisition, lock: Lock): void {
   setAnchor(now, Math.max(0, trustedMs - lock.remaining()));
   own.lock = lock;
   own.isKept = true;
+  // As `LocalLease.keep`.
+  lock.leave();
   beatSeenMs = now.monotonicMs;
   lock.signal.addEventListener(
     "abort",
