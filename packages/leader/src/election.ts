@@ -274,7 +274,7 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * The leader of now, then every change, in order: each term once, null while nobody leads. Of the values that a leader proclaims you see
+   * The leader of now, then every change, in order: each term once, null while nobody leads (while a quorum of nodes keeps its data). Of the values that a leader proclaims you see
    * the latest; earlier ones may be skipped. Ends when `signal`
    * aborts, the election stops or its `Redlock` is closed, and keeps the process alive until then. Works without campaigning. A consumer that falls 1,000 values behind loses the oldest.
    */
