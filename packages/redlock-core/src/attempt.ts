@@ -69,6 +69,9 @@ export interface AttemptRequest {
   readonly observe?: Observer | undefined;
 }
 
+/** An answer that took longer says little of the clocks: this process may have been frozen when it came. */
+const TELLING_MS = 1_000;
+
 interface Ballot {
   readonly vote: VoteKind;
   readonly ms: number;
@@ -243,7 +246,7 @@ function noteRefusals(
   for (const ballot of ballots) {
     if (ballot?.answer.kind !== "reply") continue;
     const { value, nodeTimeUs } = ballot.answer;
-    nodeTimesUs.push(nodeTimeUs);
+    if (ballot.ms < TELLING_MS || ballot.vote === "ahead") nodeTimesUs.push(nodeTimeUs);
     if (Array.isArray(value) && value[0] === 2) engine.sightings.see(resources, Number(value[1]));
   }
   // As many refusals as end an attempt: of an even number of nodes that is less than a quorum.

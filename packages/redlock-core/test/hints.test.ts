@@ -98,6 +98,22 @@ describe("waiters of one process whose clock is ahead", () => {
   });
 });
 
+describe("a process whose event loop was blocked while an answer came", () => {
+  it("does not take its clock for wrong", async () => {
+    const [server] = (await startNodes(1)) as [RedisServer];
+    const [holding, blocked] = [openRedlock([server]), openRedlock([server], { nodeTimeout: 10_000 })];
+    await holding.acquire("r", far);
+    expect(await blocked.tryAcquire("r")).toBeNull();
+    const before = blocked.orderAt(0);
+    const attempt = blocked.tryAcquire("r");
+    await Promise.resolve();
+    await new Promise((resolve) => process.nextTick(resolve));
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_000);
+    expect(await attempt).toBeNull();
+    expect(Math.abs(blocked.orderAt(1e12) - 1e15 - before)).toBeLessThan(1_000_000);
+  });
+});
+
 describe("nobody stands in a queue", () => {
   it("who waited for a turn until the lease must have ended", async () => {
     const [server] = (await startNodes(1)) as [RedisServer];
