@@ -235,23 +235,6 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "the lock is held until the task has ended",
-    without: "it is released when the task is asked to end, and only the deadline ends the term",
-    subject: "elections",
-    patches: [
-      leader(
-        "term.ts",
-        "this.#parts.listener.ending(reason);",
-        "this.#parts.listener.ending(reason); void this.#parts.lease.release();",
-      ),
-      leader(
-        "term.ts",
-        "Math.min(remainingMs(lease.anchor(), options.renewDeadline, now), lease.remaining())",
-        "remainingMs(lease.anchor(), options.renewDeadline, now)",
-      ),
-    ],
-  },
-  {
     protection: "the last tick is stored",
     without: "a new leader does not know what has run",
     subject: "elections",
