@@ -292,6 +292,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   override run(): Promise<void> {
+    this.#lane.loops();
     this.#fleet.join();
     return super.run();
   }

@@ -54,8 +54,14 @@ export interface LaneEvents {
 
 export type LaneLocks = Pick<ScriptLocks, "newToken" | "granted" | "endingOf">;
 
-/** A fetch parks a batch or computes keys in each step, so this many mean that something is wrong; BullMQ then asks again later. */
-const maxFetchSteps = 10_000;
+/**
+ * For how long one fetch parks batches or computes keys, ms. BullMQ's loop starts the jobs that it has taken, one after each fetch, only
+ * when that has answered, and renews no lock of theirs before: with many free slots, the last starts so many times later.
+ */
+const FETCH_MS = 10;
+
+/** Nothing taken, and jobs are due since long ago: BullMQ starts one that it has, and asks again at once. */
+const ASK_AGAIN = [0, 0, 0, 1] as const;
 
 export class Lane {
   readonly #scripts: LaneScripts;
@@ -67,6 +73,7 @@ export class Lane {
   readonly #yielding = new Map<string, number>();
   readonly #aheads = new Map<string, LockAhead>();
   #target: BullTarget | undefined;
+  #isLooping = false;
   #pinning: Promise<void> | undefined;
 
   constructor(parts: {
@@ -90,6 +97,11 @@ export class Lane {
     const original = target.execCommand.bind(target);
     target.execCommand = (client, name, args) =>
       isDecorated(name) ? this.#exec(client, name, args) : original(client, name, args);
+  }
+
+  /** From now on BullMQ's own loop fetches, which asks again. Whoever fetches by hand is not answered before there is a job, or none. */
+  loops(): void {
+    this.#isLooping = true;
   }
 
   /** What the fetch of this job told, once; undefined if it did not come through the lane. */
@@ -178,7 +190,8 @@ export class Lane {
 
   async #fetchOn(client: BullClient, first: BullReply, prefix: unknown, lockOptions: unknown): Promise<unknown> {
     let reply = first;
-    for (let step = 0; step < maxFetchSteps; step++) {
+    const untilMs = this.#clock.monotonicMs() + (this.#isLooping ? FETCH_MS : Number.POSITIVE_INFINITY);
+    do {
       if (reply.kind === "again") this.#events.onParked(reply.parked);
       if (reply.kind === "ask") await this.#computeKeys(reply.jobs);
       const lockToken = this.#locks?.newToken() ?? "";
@@ -190,8 +203,9 @@ export class Lane {
       reply = parseReply(raw);
       if (reply.kind === "job") this.#note(reply, { sent, lockToken, ahead: undefined });
       if (reply.kind !== "again" && reply.kind !== "ask") return raw;
-    }
-    return [0, 0, 0, 0];
+    } while (this.#clock.monotonicMs() < untilMs);
+    if (reply.kind === "again") this.#events.onParked(reply.parked);
+    return ASK_AGAIN;
   }
 
   #note(

@@ -84,6 +84,47 @@ it("does not let 5,000 jobs of a hot key hold up 1,000 jobs of other keys", { ti
   await worker.close(true);
 });
 
+it("starts the jobs that it has taken, and closes, while it parks a burst of a key", { timeout: 60_000 }, async () => {
+  const burst = 30_000;
+  await using lab = await Lab.start();
+  const queue = lab.queue();
+  await queue.addBulk(jobs(1, () => "other"));
+  await add(queue, burst, () => "hot");
+  const started = gate();
+  const running = gate();
+  const worker = lab.worker(
+    async () => {
+      started.open();
+      await running.passed;
+    },
+    { concurrency: 10 },
+  );
+  lab.defer(async () => running.open());
+  await started.passed;
+  expect(await queue.getDelayedCount()).toBeLessThan(burst / 2);
+  await until(async () => (await queue.getActiveCount()) === 2);
+  const closed = worker.close();
+  running.open();
+  await closed;
+  expect(await queue.getDelayedCount()).toBeLessThan(burst / 2);
+  expect(lab.errors).toEqual([]);
+});
+
+it("is not told that there is no job while a burst is parked when it fetches by hand", async () => {
+  await using lab = await Lab.start();
+  const queue = lab.queue();
+  await add(queue, 3_000, () => "hot");
+  await queue.addBulk(jobs(1, () => "other"));
+  const worker = lab.worker(undefined, { autorun: false });
+  expect((await worker.getNextJob("one", { block: false }))?.data.k).toBe("hot");
+  expect((await worker.getNextJob("two", { block: false }))?.data.k).toBe("other");
+  await Promise.all(
+    (await queue.getActive()).map(
+      async (job) => await job.moveToCompleted("", job.data.k === "hot" ? "one" : "two", false),
+    ),
+  );
+});
+
 it("costs the same per job with 100 and with 100,000 jobs in line", { timeout: 120_000 }, async () => {
   const perJob: Costs[] = [];
   for (const backlog of [100, 100_000]) {
