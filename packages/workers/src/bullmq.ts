@@ -5,6 +5,7 @@
  * - the six script texts, by their SHA-1: an unknown text is refused, because our Lua reads and writes what they do;
  * - `execCommand` of the worker's backend (BullMQ 6) or `scripts` (BullMQ 5), through which every command of the worker and of its
  *   jobs goes; that jobs use the same object;
+ * - the lock manager's `untrackJob` and `trackedJobs`, by which BullMQ knows whose locks it renews;
  * - the order of the arguments, which comes with the texts.
  */
 import { createHash } from "node:crypto";
@@ -125,6 +126,28 @@ export function replaceExtendLock(target: BullTarget, extend: (extension: LockEx
   const original = target.extendLock.bind(target);
   target.extendLock = async (jobId, token, durationMs, client) =>
     await extend({ jobId, token, durationMs, ask: async () => await original(jobId, token, durationMs, client) });
+}
+
+/**
+ * BullMQ renews the locks of the jobs that it tracks, by their ids alone, and forgets a job when the fetch after its run has answered.
+ * By then the same worker may run it again: that run `isLive`, and stays tracked.
+ */
+export function keepTracked(worker: object, isLive: (jobId: string, token: string) => boolean): void {
+  const { lockManager } = worker as {
+    readonly lockManager?: {
+      readonly trackedJobs?: Map<string, { readonly token: string }>;
+      untrackJob?: (jobId: string) => void;
+    };
+  };
+  const { trackedJobs } = lockManager ?? {};
+  const untrack = lockManager?.untrackJob?.bind(lockManager);
+  if (lockManager === undefined || untrack === undefined || !(trackedJobs instanceof Map)) {
+    throw new UnsupportedBullMQError(["the worker does not track its jobs as known"]);
+  }
+  lockManager.untrackJob = (jobId) => {
+    const tracked = trackedJobs.get(jobId);
+    if (tracked === undefined || !isLive(jobId, tracked.token)) untrack(jobId);
+  };
 }
 
 function ownTarget(owner: object): BullTarget | undefined {

@@ -23,6 +23,7 @@ import {
   acceptSignal,
   checkScripts,
   installedScripts,
+  keepTracked,
   type LockExtension,
   replaceExtendLock,
   targetOf,
@@ -178,6 +179,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       const target = targetOf(this, new Job(this, "contract", {}));
       this.#lane.attach(target);
       replaceExtendLock(target, async (extension) => await this.#extendJobLock(extension));
+      keepTracked(this, (jobId, token) => this.#watchdog.find(jobId, token) !== undefined);
     } catch (error) {
       this.close(true).catch(() => {});
       throw error;

@@ -84,6 +84,28 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       expect(held).toEqual([true, true, true, true, true]);
     });
 
+    it("goes on renewing a job whose earlier run in the same worker ends late", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      let [isAborted, wasRenewed] = [true, false];
+      const worker = lab.worker(
+        async (job, signal) => {
+          // What BullMQ does when the fetch after the earlier run, which sent the job back, has answered.
+          lockManager.untrackJob(String(job.id));
+          await delay(2_500);
+          [isAborted, wasRenewed] = [signal.aborted, lockManager.getTrackedJobIds().includes(String(job.id))];
+        },
+        { key, lockDuration: 2_000, stalledInterval: 60_000 },
+      );
+      const { lockManager } = worker as unknown as {
+        readonly lockManager: { untrackJob(id: string): void; getTrackedJobIds(): string[] };
+      };
+      await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      expect([isAborted, wasRenewed]).toEqual([false, true]);
+      await until(() => lockManager.getTrackedJobIds().length === 0);
+    });
+
     it("extends the lock of the key with that of the job, for work that blocks the event loop", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
