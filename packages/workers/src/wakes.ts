@@ -8,7 +8,7 @@ import type { Redlock } from "@x/redlock-core";
 
 export interface WakesParts {
   readonly redlock: Redlock;
-  /** Brings the job back; false if it is not in `delayed` any more. */
+  /** Brings the job back; false if it does not wait for its lock any more. */
   readonly wake: (jobId: string) => Promise<boolean>;
   readonly onError: (error: Error) => void;
 }

@@ -262,6 +262,11 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     patches: [lane("call('RPUSH', keys[2], id)", "call('LPUSH', keys[2], id)")],
   },
   {
+    protection: "whoever is next comes to the front, its timer having fired",
+    without: "it stays at the end",
+    patches: [lane("    bullPromote(keys, {P, id})\n", "    if bullPromote(keys, {P, id}) ~= 0 then return end\n")],
+  },
+  {
     protection: "whoever is next is fetched with the finish",
     without: "only if the queue had another job",
     patches: [lane("return chosen and contended().fetch(nil, opts) or reply", "return reply")],
@@ -488,6 +493,11 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "whoever is named is put in front",
     patches: [operators("if call('HGET', HOLDERS, key) ~= id then return 0 end", "")],
     focus: lostWhileYielding,
+  },
+  {
+    protection: "a woken job waits for its lock",
+    without: "a retry comes before its time",
+    patches: [operators("or call('HEXISTS', P .. id, 'lo') == 0 then", "then")],
   },
   {
     protection: "a job's lock is free",

@@ -70,15 +70,15 @@ export async function yieldKeys(run: LaneRun): Promise<void> {
   run.model.yieldTo(run.model.job(id), order, dueMs);
 }
 
-/** The lock is free: whoever waited for it is run next, unless its keys are gone. */
+/** The lock is free: whoever waits for it is run next, unless its keys are gone; who waits for its retry now, is not. */
 export async function wake(run: LaneRun): Promise<void> {
-  const yielded = run.model.inPhase("delayed").filter(({ order }) => order !== undefined);
-  if (yielded.length === 0) return;
-  const job = run.random.pick(yielded);
+  const delayed = run.model.inPhase("delayed");
+  if (delayed.length === 0) return;
+  const job = run.random.pick(delayed);
   run.note(`wake ${job.id}`);
   const isWoken = (await run.random.pick(run.members).lane.operate("wake", job.id)) === 1;
   const hasKeys = job.keys.every((key) => run.before.holders.get(key) === job.id);
-  if (isWoken !== (run.model.owns(job) && hasKeys && run.before.places.get(job.id) === "delayed")) {
+  if (isWoken !== (job.order !== undefined && run.model.owns(job) && hasKeys)) {
     throw new LaneViolation("nothing stuck", `${job.id} was ${isWoken ? "" : "not "}woken`);
   }
   if (isWoken) run.model.hurry(job, run.time.nowMs, true);

@@ -75,14 +75,16 @@ ${slowly}
 
   local function promoteToFront(id)
     local keys = {P..'delayed', P..'wait', P..'paused', P..'meta', P..'prioritized', P..'active', P..'pc', P..'events', P..'marker'}
-    if bullPromote(keys, {P, id}) ~= 0 then return end
-    if call('LINDEX', keys[2], 0) == id then
-      call('LPOP', keys[2])
-      call('RPUSH', keys[2], id)
-      return
-    end
+    -- It waits in 'delayed', or its timer has fired. Either way it stands at the end now, the left one of a list.
+    bullPromote(keys, {P, id})
     local score = call('ZSCORE', keys[5], id)
-    if score then call('ZADD', keys[5], math.floor(tonumber(score) / 4294967296) * 4294967296, id) end
+    if score then
+      call('ZADD', keys[5], math.floor(tonumber(score) / 4294967296) * 4294967296, id)
+    elseif call('LREM', keys[2], 1, id) == 1 then
+      call('RPUSH', keys[2], id)
+    elseif call('LREM', keys[3], 1, id) == 1 then
+      call('RPUSH', keys[3], id)
+    end
   end
 
   local function leaveLine(id, key)

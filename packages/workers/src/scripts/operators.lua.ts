@@ -20,12 +20,12 @@ end
 return pairsCount
 `;
 
-/** ARGV[3] = id: a job that waits in `delayed` and still has its keys is run next. Replies 1 if it was. */
+/** ARGV[3] = id: a job that waits for its lock and still has its keys is run next, whether its timer has fired or not. Replies 1 if it was. */
 export const wake: string = /* lua */ `
 ${AT}
 local id = ARGV[3]
 local pin = call('HGET', P .. id, 'lk')
-if not hasKeys(pin) or not call('ZSCORE', P .. 'delayed', id) then return 0 end
+if not hasKeys(pin) or call('HEXISTS', P .. id, 'lo') == 0 then return 0 end
 for _, key in ipairs(contended().keysOf(pin)) do
   if call('HGET', HOLDERS, key) ~= id then return 0 end
 end

@@ -205,6 +205,82 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       expect(place).toBeLessThan(12);
     });
 
+    it.each([
+      [true, false],
+      [true, true],
+      [false, true],
+    ])("puts the next job in front; its timer has fired: %s, the queue is paused: %s", async (hasFired, isPaused) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const [first, busy] = [gate(), gate()];
+      const body = async ({ data }: Job<Data>): Promise<void> => {
+        if (data.k === "hot" && data.i === 0) await first.passed;
+        if (data.k === "busy0") await busy.passed;
+      };
+      lab.worker(body, { key, concurrency: 2 });
+      lab.defer(async () => busy.open());
+      const [, next] = await queue.addBulk(jobs(2, () => "hot"));
+      await until(async () => (await next?.isDelayed()) === true);
+      await queue.addBulk(jobs(1, () => "busy0"));
+      await until(() => lab.ran.length === 2);
+      await queue.addBulk(jobs(30, (i) => `other${i}`));
+      // As its timer does: now it stands at the end.
+      if (hasFired) await next?.promote();
+      if (isPaused) await queue.pause();
+      first.open();
+      await until(async () => (await queue.getCompletedCount()) > 0);
+      if (isPaused) await queue.resume();
+      await until(() => lab.ran.length > 3);
+      busy.open();
+      await finished(queue, 33);
+      // The end of the first brought one of the others.
+      expect(lab.ran.findIndex((run) => run.key === "hot" && run.i === 1)).toBeLessThan(4);
+    });
+
+    it("puts a job in front when its lock is released, though its timer has brought it back to the end", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const busy = gate();
+      const body = async ({ data }: Job<Data>): Promise<void> => (data.k === "busy0" ? await busy.passed : undefined);
+      const worker = lab.worker(body, { key, concurrency: 1, lockWait: 10 });
+      lab.defer(async () => busy.open());
+      const held = await worker.redlock.acquire("hot", { ttl: 60_000 });
+      const [hot] = await queue.addBulk(jobs(1, () => "hot"));
+      await until(async () => (await hot?.isDelayed()) === true);
+      await queue.addBulk(jobs(1, () => "busy0"));
+      await until(() => lab.ran.length === 1);
+      await queue.addBulk(jobs(30, (i) => `other${i}`));
+      await hot?.promote();
+      await held.release();
+      await until(async () => (await lab.redis.lindex("bull:q:wait", -1)) === hot?.id, 5_000);
+      busy.open();
+      await finished(queue, 32);
+      expect(lab.ran[1]?.key).toBe("hot");
+    });
+
+    it("waits for its retry with onFailure block though the lock that it had waited for is free", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const body = (): void => {
+        throw new Error("not yet");
+      };
+      const options = { key, onFailure: "block", lockWait: 10 } as const;
+      const [first, second] = [lab.worker(body, options), lab.worker(body, { ...options, autorun: false })];
+      const held = await first.redlock.acquire("a", { ttl: 60_000 });
+      const job = await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });
+      await until(async () => (await first.explain("1"))?.verdict === "waits-for-lock");
+      // The first worker waits for the lock on behalf of the job, which comes back in the second and has its turn before.
+      await first.pause();
+      await job.promote();
+      const fetched = await second.getNextJob("token", { block: false });
+      await fetched?.moveToFailed(new Error("not yet"), "token", false);
+      expect(await second.explain("1")).toMatchObject({ verdict: "waits-for-retry" });
+      await held.release();
+      const after = await second.redlock.acquire("a", { timeout: 10_000 });
+      await after.release();
+      expect(await job.isDelayed()).toBe(true);
+    });
+
     it("heals a key whose job was finished by somebody who knows no keys", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
