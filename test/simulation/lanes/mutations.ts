@@ -211,7 +211,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the key is given to a job that is gone",
     patches: [
       lane(
-        "if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) then return id end",
+        "if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) and not facts[3] then return id end",
         "if true then return id end",
       ),
     ],
@@ -221,8 +221,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the id is enough",
     patches: [
       lane(
-        "if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) then",
-        "if pinned(facts[1], key) then",
+        "if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) and not facts[3] then",
+        "if pinned(facts[1], key) and not facts[3] then",
       ),
     ],
     focus: againAfterLoss,

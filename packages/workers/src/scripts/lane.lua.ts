@@ -67,8 +67,8 @@ ${slowly}
       local head = call('ZRANGE', line(key), 0, 0, 'WITHSCORES')
       local id = head[1]
       if not id or id == PAUSED then return id end
-      local facts = call('HMGET', P .. id, 'lk', 'ls')
-      if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) then return id end
+      local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn')
+      if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) and not facts[3] then return id end
       call('ZREM', line(key), id)
     end
   end

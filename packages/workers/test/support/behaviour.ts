@@ -18,6 +18,7 @@ import {
   RateLimitError,
   UnrecoverableError,
   WaitingChildrenError,
+  Worker,
 } from "bullmq";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
@@ -292,6 +293,28 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       await (await queue.getJob("1"))?.moveToCompleted("done elsewhere", "token", false);
       await finished(queue, 3);
       expect(lab.ran.map((run) => run.i)).toEqual([1, 2]);
+    });
+
+    it("gives a key to nobody who was parked and finished by somebody who knows no keys", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const running = gate();
+      const body = async (job: Job<Data>): Promise<void> => (job.data.i === 0 ? await running.passed : undefined);
+      const worker = lab.worker(body, { key, recheckInterval: 600_000 });
+      lab.defer(async () => running.open());
+      const added = await queue.addBulk(jobs(4, () => "a"));
+      await until(async () => (await queue.getDelayedCount()) === 3);
+      await worker.pause(true);
+      for (const job of added.slice(1, 3)) await job.promote();
+      const plain = new Worker("q", async () => undefined, { connection: lab.connection });
+      lab.defer(async () => await plain.close());
+      await until(async () => (await queue.getCompletedCount()) === 2);
+      await plain.close();
+      running.open();
+      worker.resume();
+      await finished(queue, 4);
+      expect(lab.ran.map((run) => run.i)).toEqual([0, 3]);
+      expect(await worker.listKeys()).toEqual([]);
     });
 
     it("shows parked jobs as delayed, and counts no attempt, start or event for them", async () => {
