@@ -233,8 +233,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Ends a pause, or the halt after a failed job: to run that one again before the others, retry it first (`job.retry()`). Resolves
-   * false if the key was not paused.
+   * Ends a pause, the halt after a failed job, or both: look at `paused.jobId` of `listKeys()` before. To run the failed job again before
+   * the others, retry it first (`job.retry()`). Resolves false if the key was not paused.
    */
   async resumeKey(key: string): Promise<boolean> {
     assertKey(key);

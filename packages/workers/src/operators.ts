@@ -2,10 +2,11 @@
 import { parsePin } from "./entity-key.ts";
 
 export interface KeyPause {
+  /** What the operator said, also if a job has failed since; `failed` if nobody had paused the key before. */
   readonly reason: string;
   /** ms since the epoch. */
   readonly since: number;
-  /** The job whose failure stopped the key. */
+  /** The job whose failure stopped the key, alone or besides the operator. */
   readonly jobId?: string;
 }
 

@@ -286,6 +286,30 @@ describe("a running queue", () => {
     },
   );
 
+  it("keeps what the operator said when a job fails and halts a key that is paused; one resume ends both", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const running = gate();
+    const body = async (job: { readonly data: { readonly i: number } }): Promise<void> => {
+      if (job.data.i > 0) return;
+      await running.passed;
+      throw new Error("broken");
+    };
+    const worker = lab.worker(body, { onFailure: "halt" });
+    await queue.addBulk(jobs(2, () => "a"));
+    await until(() => lab.ran.length === 1);
+    await worker.pauseKey("a", "migration until 5 pm");
+    const [before] = await worker.listKeys();
+    running.open();
+    await until(async () => (await queue.getFailedCount()) === 1);
+    const [after] = await worker.listKeys();
+    expect(after?.paused).toEqual({ reason: "migration until 5 pm", since: before?.paused?.since, jobId: "1" });
+    expect(await worker.pauseKey("a", "again")).toBe(false);
+    expect(await worker.resumeKey("a")).toBe(true);
+    await finished(queue, 2);
+    expect(await worker.listKeys()).toEqual([]);
+  });
+
   it("pauses a key that is free, and one of several keys", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();

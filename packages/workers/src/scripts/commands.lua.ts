@@ -33,7 +33,11 @@ if hasKeys(pin) then
     for _, key in ipairs(contended().keysOf(pin)) do
       if call('HGET', HOLDERS, key) == ARGV[1] then
         call('ZADD', line(key), '-inf', PAUSED)
-        call('HSET', P .. 'lane:paused', key, cjson.encode({reason = 'failed', since = tonumber(NOW), jobId = ARGV[1]}))
+        -- Where an operator has paused the key, what he said stays.
+        local paused = call('HGET', P .. 'lane:paused', key)
+        paused = paused and cjson.decode(paused) or {reason = 'failed', since = tonumber(NOW)}
+        paused.jobId = ARGV[1]
+        call('HSET', P .. 'lane:paused', key, cjson.encode(paused))
       end
     end
   end
