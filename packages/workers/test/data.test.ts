@@ -1,7 +1,7 @@
 /** Data of jobs that is valid, and more than Lua can read. */
 import { describe, expect, it } from "vitest";
 import { valueAt } from "../src/entity-key.ts";
-import { finished, Lab } from "./support/lab.ts";
+import { type Data, finished, jobs, Lab } from "./support/lab.ts";
 
 const nested = (depth: number): unknown => JSON.parse(`${"[".repeat(depth)}${"]".repeat(depth)}`);
 
@@ -58,5 +58,23 @@ describe("a worker with a path", () => {
     lab.worker(async (job, _signal, lock) => void keysOf.set(job.data.i, lock.keys), { key: field });
     await finished(queue, 2);
     expect([keysOf.get(0), keysOf.get(1)]).toEqual([["a"], []]);
+  });
+});
+
+describe("a worker with a function", () => {
+  it("is sent large data in small batches", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const pad = "x".repeat(300_000);
+    let [computed, computedAtStart] = [0, 0];
+    const key = ({ data }: { readonly data: Data }): string => {
+      computed += 1;
+      return String(data.k);
+    };
+    await queue.addBulk(jobs(24, (i) => `k${i % 2}`).map((job) => ({ ...job, data: { ...job.data, pad } })));
+    lab.worker(() => void (computedAtStart ||= computed), { key, concurrency: 1 });
+    await finished(queue, 24);
+    expect(computedAtStart).toBeLessThan(10);
+    expect([lab.overlaps(), lab.inversions(), lab.errors]).toEqual([[], [], []]);
   });
 });

@@ -41,7 +41,7 @@ local slow
 local function contended()
   if slow then return slow end
 ${slowly}
-  local BATCH, PARKED_BY = 50, 'nobody yet: waits for key '
+  local BATCH, AHEAD_BYTES, PARKED_BY = 50, 1000000, 'nobody yet: waits for key '
 
   local function keysOf(pin)
     if isSingle(pin) then return {pin} end
@@ -255,20 +255,24 @@ ${slowly}
     if priority == 0 then call('RPUSH', P .. 'wait', id) else call('ZADD', P .. 'prioritized', priority * 4294967296, id) end
   end
 
-  -- Jobs that will be taken soon and whose keys JavaScript has not computed yet.
+  -- Jobs that will be taken soon and whose keys JavaScript has not computed yet: the first, and as many more as AHEAD_BYTES of data are.
   local function unknownAhead(depth, limit)
     local ids = call('LRANGE', P .. 'wait', -depth, -1)
-    local ahead, found = {}, {}
+    local ahead, found, bytes = {}, {}, 0
     for i = #ids, 1, -1 do ahead[#ahead + 1] = ids[i] end
     if #ahead < depth then
       local prioritized = call('ZRANGE', P .. 'prioritized', 0, depth - #ahead - 1)
       for i = 1, #prioritized do ahead[#ahead + 1] = prioritized[i] end
     end
     for i = 1, #ahead do
-      if #found >= limit then break end
-      local facts = call('HMGET', P .. ahead[i], 'lk', 'lb', 'name', 'data', 'timestamp', 'priority', 'parentKey')
-      if not facts[1] and not facts[2] and facts[4] and not pinOfData(facts[4]) then
-        found[#found + 1] = {ahead[i], facts[3], facts[4], facts[5], facts[6], facts[7]}
+      if #found >= limit or bytes >= AHEAD_BYTES then break end
+      local known = call('HMGET', P .. ahead[i], 'lk', 'lb')
+      if not known[1] and not known[2] then
+        local facts = call('HMGET', P .. ahead[i], 'name', 'data', 'timestamp', 'priority', 'parentKey')
+        if facts[2] and not pinOfData(facts[2]) then
+          found[#found + 1] = {ahead[i], facts[1], facts[2], facts[3], facts[4], facts[5]}
+          bytes = bytes + #facts[2]
+        end
       end
     end
     return found
