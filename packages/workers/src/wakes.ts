@@ -56,7 +56,9 @@ export class Wakes {
 
   async #waitFor({ jobId, resource, order }: LockWish, signal: AbortSignal, onWoken: () => void): Promise<void> {
     const { redlock, wake } = this.#parts;
-    await redlock.untilTurn(resource, { order, signal });
+    // A turn does not mean that the lock is free: another library's tells nobody of its release, and a lease may have been extended.
+    do await redlock.untilTurn(resource, { order, signal });
+    while ((await redlock.inspect(resource)).verdict === "held");
     if (await wake(jobId)) {
       onWoken();
       return;

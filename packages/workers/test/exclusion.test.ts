@@ -67,6 +67,19 @@ describe("with plain code and other queues", () => {
     expect(lab.errors).toEqual([]);
   });
 
+  it("takes no slot for a job while another library holds its lock", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const yields = listen(lab, "x.workers.yield");
+    await lab.redis.set("a", "a value of node-redlock", "PX", 1_500);
+    lab.worker(undefined, { concurrency: 1, lockWait: 10, recheckInterval: 60_000 });
+    await queue.addBulk(jobs(1, () => "a"));
+    await finished(queue, 1);
+    expect(yields).toHaveLength(1);
+    expect(await queue.getCompletedCount()).toBe(1);
+    expect(lab.errors).toEqual([]);
+  });
+
   it("keeps such a job's place in line for the lock, whichever process it comes back in", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
