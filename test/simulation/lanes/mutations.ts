@@ -88,6 +88,13 @@ const lateLocks: Focus = {
   hasLocks: true,
 };
 
+const dueWhileYielding: Focus = {
+  name: "due while yielding",
+  steps: { yield: 4, wake: 4, promote: 8, "add to front": 1 },
+  keys: ["a", "b", "c"],
+  severalChance: 0,
+};
+
 const lostWhileYielding: Focus = { name: "lost while yielding", steps: { yield: 4, wake: 3, "lose holders": 1 } };
 
 const lostWhileFailing: Focus = {
@@ -265,6 +272,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "whoever is next comes to the front, its timer having fired",
     without: "it stays at the end",
     patches: [lane("    bullPromote(keys, {P, id})\n", "    if bullPromote(keys, {P, id}) ~= 0 then return end\n")],
+    focus: dueWhileYielding,
   },
   {
     protection: "whoever is next is fetched with the finish",
