@@ -309,12 +309,21 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     }
   }
 
+  /** As BullMQ's, but for a job that has asked for longer (`job.extendLock`) and would have less then: it counts as renewed. */
   override async extendJobLocks(jobIds: string[], tokens: string[], duration: number): Promise<string[]> {
     const sent = readClock(this.#clock);
-    const failed = await super.extendJobLocks(jobIds, tokens, duration);
+    const due = jobIds
+      .map((jobId, index) => ({ jobId, token: tokens[index] ?? "" }))
+      .filter(({ jobId, token }) => (this.#watchdog.find(jobId, token)?.leaseLeftMs() ?? 0) <= duration);
+    if (due.length === 0) return [];
+    const failed = await super.extendJobLocks(
+      due.map(({ jobId }) => jobId),
+      due.map(({ token }) => token),
+      duration,
+    );
     const failedIds = new Set(failed);
-    for (const [index, jobId] of jobIds.entries()) {
-      const run = this.#watchdog.find(jobId, tokens[index] ?? "");
+    for (const { jobId, token } of due) {
+      const run = this.#watchdog.find(jobId, token);
       if (failedIds.has(jobId)) run?.loseJobLock();
       else if (run !== undefined) this.#watchdog.renewed(run, sent, duration);
     }

@@ -123,6 +123,23 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       for (const ms of left) expect(ms).toBeGreaterThan(15_000);
     });
 
+    it("does not cut an extension that a job has asked for when it is renewed", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const left: number[] = [];
+      const body = async (job: Job<Data>, _signal: AbortSignal, lock: JobLock): Promise<void> => {
+        await job.extendLock(job.token ?? "", 30_000);
+        await delay(1_500);
+        left.push(lock.remaining(), await lab.redis.pttl("a"), await lab.redis.pttl(`bull:q:${job.id}:lock`));
+      };
+      lab.worker(body, { key, lockDuration: 2_000, stalledInterval: 1_000 });
+      await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      expect(await queue.getCompletedCount()).toBe(1);
+      expect(left).toHaveLength(3);
+      for (const ms of left) expect(ms).toBeGreaterThan(15_000);
+    });
+
     it("extends the lock of the key also within lockDuration, and only once", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
