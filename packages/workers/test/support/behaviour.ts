@@ -279,16 +279,17 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
     it("waits for its retry with onFailure block though the lock that it had waited for is free", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
-      const body = (): void => {
-        throw new Error("not yet");
-      };
+      const busy = gate();
       const options = { key, onFailure: "block", lockWait: 10 } as const;
-      const [first, second] = [lab.worker(body, options), lab.worker(body, { ...options, autorun: false })];
+      const first = lab.worker(() => busy.passed, { ...options, concurrency: 1 });
+      lab.defer(async () => busy.open());
+      const second = lab.worker(undefined, { ...options, autorun: false });
       const held = await first.redlock.acquire("a", { ttl: 60_000 });
       const job = await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });
       await until(async () => (await first.explain("1"))?.verdict === "waits-for-lock");
-      // The first worker waits for the lock on behalf of the job, which comes back in the second and has its turn before.
-      await first.pause();
+      // The first worker waits for the lock on behalf of the job, which comes back in the second and has its turn there.
+      await queue.addBulk(jobs(1, () => "busy"));
+      await until(() => lab.ran.length === 1);
       await job.promote();
       const fetched = await second.getNextJob("token", { block: false });
       await fetched?.moveToFailed(new Error("not yet"), "token", false);
@@ -315,22 +316,19 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
     it("gives a key to nobody who was parked and finished by somebody who knows no keys", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
-      const running = gate();
-      const body = async (job: Job<Data>): Promise<void> => (job.data.i === 0 ? await running.passed : undefined);
-      const worker = lab.worker(body, { key, recheckInterval: 600_000 });
-      lab.defer(async () => running.open());
+      const worker = lab.worker(undefined, { key, recheckInterval: 600_000, autorun: false });
       const added = await queue.addBulk(jobs(4, () => "a"));
-      await until(async () => (await queue.getDelayedCount()) === 3);
-      await worker.pause(true);
+      const first = await worker.getNextJob("first", { block: false });
+      expect(await worker.getNextJob("none", { block: false })).toBeUndefined();
       for (const job of added.slice(1, 3)) await job.promote();
       const plain = new Worker("q", async () => undefined, { connection: lab.connection });
       lab.defer(async () => await plain.close());
       await until(async () => (await queue.getCompletedCount()) === 2);
       await plain.close();
-      running.open();
-      worker.resume();
+      await first?.moveToCompleted("done", "first", false);
+      void worker.run();
       await finished(queue, 4);
-      expect(lab.ran.map((run) => run.i)).toEqual([0, 3]);
+      expect(lab.ran.map((run) => run.i)).toEqual([3]);
       expect(await worker.listKeys()).toEqual([]);
     });
 
