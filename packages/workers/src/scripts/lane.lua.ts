@@ -11,7 +11,7 @@
  *                                  in line, there as long as it is parked), `lb` (why its key function failed),
  *                                  `la` (when it is taken, more keys are computed), `lo` (its place in line for its locks);
  *                                  while it is parked, BullMQ's `pb` (processedBy, which dashboards show) says so
- * and, of BullMQ's, `wait`, `prioritized`, `delayed`, `active`, `events`, `marker`, `limiter` and `<id>:lock`.
+ * and, of BullMQ's, `wait`, `prioritized`, `delayed`, `waiting-children`, `active`, `events`, `marker`, `limiter` and `<id>:lock`.
  *
  * A key belongs to a job until that job is finished, not for a time: a stalled job keeps its key and is run again first. A parked
  * job stands in `delayed`, so BullMQ itself brings it back at its time and it is judged again. Whatever happens to a holder
@@ -55,10 +55,12 @@ ${slowly}
   end
 
   -- Will this job still give the key back? True of one that is active, stalled, chosen and waiting, or waiting for its retry;
-  -- not of one in line, which has the id of an earlier holder.
+  -- not of one in line, which has the id of an earlier holder, nor of one that a plain worker sent away without giving up its key.
   local function holds(id, key)
-    local facts = call('HMGET', P .. id, 'lk', 'finishedOn', 'ls')
+    local facts = call('HMGET', P .. id, 'lk', 'finishedOn', 'ls', 'lo')
     return pinned(facts[1], key) and not facts[2] and not facts[3]
+      and not call('ZSCORE', P .. 'waiting-children', id)
+      and (not SKIP or facts[4] or not call('ZSCORE', P .. 'delayed', id))
   end
 
   -- The first in line. Those that were removed, finished elsewhere, or whose id now names another job are dropped.

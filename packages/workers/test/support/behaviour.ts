@@ -313,6 +313,34 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       expect(lab.ran.map((run) => run.i)).toEqual([1, 2]);
     });
 
+    it.each(["its retry", "its children"])(
+      "passes a key on that was given to a job which then waits for %s in a worker that knows no keys",
+      async (what) => {
+        await using lab = await Lab.start();
+        const queue = lab.queue();
+        const worker = lab.worker(undefined, { ...soon, autorun: false });
+        const plain = new Worker<Data>("q", null, { connection: lab.connection });
+        lab.defer(async () => await plain.close());
+        const opts = { attempts: 2, backoff: 3_600_000 };
+        await queue.addBulk(jobs(3, () => "a").map((job) => ({ ...job, opts })));
+        const first = await worker.getNextJob("first", { block: false });
+        expect(await worker.getNextJob("none", { block: false })).toBeUndefined();
+        await first?.moveToCompleted("done", "first", false);
+        const chosen = await plain.getNextJob("token", { block: false });
+        expect(chosen?.id).toBe("2");
+        if (what === "its retry") {
+          await chosen?.moveToFailed(new Error("not yet"), "token", false);
+        } else {
+          const parent = { id: "2", queue: queue.qualifiedName };
+          await lab.queue("children").add("child", { i: 0 }, { parent });
+          expect(await chosen?.moveToWaitingChildren("token")).toBe(true);
+        }
+        void worker.run();
+        await finished(queue, 2);
+        expect(lab.ran.map((run) => run.i)).toEqual([2]);
+      },
+    );
+
     it("gives a key to nobody who was parked and finished by somebody who knows no keys", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
