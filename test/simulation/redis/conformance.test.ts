@@ -285,6 +285,7 @@ describe("the simulated Redis", () => {
         args: [
           term(),
           "86400000",
+          random.pick(["0", "1"]),
           ...Array.from({ length: random.integer(1, 3) }, () => [
             `s${term()}`,
             term(),
@@ -292,6 +293,7 @@ describe("the simulated Redis", () => {
             "0",
             random.pick(["once", "least", "skip", "hold"]),
             "1",
+            term(),
           ]).flat(),
         ],
       }),

@@ -226,6 +226,16 @@ export class Session {
     this.#setPauses(state);
     for (const request of state.requests) if (!this.#taken.has(request.id)) this.#requests.set(request.id, request);
     this.#mustRestore ||= state.sawBlank;
+    await this.#repeatPauses(state.halfPaused);
+  }
+
+  /** To nodes that missed them: a later leader may hear of those only. */
+  async #repeatPauses(names: Iterable<string>): Promise<void> {
+    const { store } = this.#parts;
+    const orders = Array.from(names, (name) => [name, this.#pauses.get(name)] as const);
+    await Promise.all(
+      orders.map(([name, pause]) => (pause === undefined ? undefined : store.restorePause(name, pause))),
+    );
   }
 
   #setPauses(state: StoredState): void {
@@ -271,7 +281,7 @@ export class Session {
     this.#mustRestore = false;
     const restored = await store.claim(term.term, claims, true);
     if (restored.isStale) return this.#untilOver();
-    await Promise.all([...this.#pauses].map(([name, pause]) => store.restorePause(name, pause)));
+    await this.#repeatPauses(this.#pauses.keys());
   }
 
   /** A request for a schedule that is not known here is left to a leader that has it, until it is too old. */
@@ -404,6 +414,7 @@ export class Session {
         missed,
         mode,
         attempt: 1,
+        pauseVersion: this.#pauses.get(name)?.version,
       };
     });
     if (claims.length === 0)

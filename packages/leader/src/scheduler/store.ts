@@ -20,6 +20,8 @@ export interface Claim {
   readonly missed: number;
   readonly mode: "once" | "least" | "skip" | "hold";
   readonly attempt: number;
+  /** Of the last order to pause or resume that the leader knows; a node that missed it holds up nothing. Default 0: none. */
+  readonly pauseVersion?: number | undefined;
 }
 
 export interface Claimed {
@@ -69,6 +71,8 @@ export interface StoredState {
   readonly pending: readonly PendingTick[];
   readonly running: ReadonlyMap<string, number>;
   readonly paused: ReadonlyMap<string, Pause>;
+  /** Schedules whose last order to pause or resume a node has missed. */
+  readonly halfPaused: readonly string[];
   readonly requests: readonly Request[];
   readonly sawBlank: boolean;
   readonly isStale: boolean;
@@ -182,7 +186,7 @@ export class TickStore {
     }
   }
 
-  /** A node that lost its state has this pause again; one that knows of a later order keeps that. @throws QuorumSilentError */
+  /** A node that lost its state, or missed this order, has it again; one that knows of a later order keeps that. @throws QuorumSilentError */
   async restorePause(name: string, pause: Pause): Promise<void> {
     await this.#orderPause(name, pause, this.#ledger.quorum);
   }
@@ -203,6 +207,7 @@ export class TickStore {
         String(claim.missed),
         claim.mode,
         String(claim.attempt),
+        String(claim.pauseVersion ?? 0),
       );
     }
     const outcomesOf = (nodes: readonly NodeClaim[]): readonly ClaimOutcome[] =>
@@ -277,11 +282,15 @@ export class TickStore {
       if (newest.term < term) pending.push({ name, atMs: Number(field.slice(split + 1)), attempt: newest.attempt });
     }
     const paused = new Map<string, Pause>();
+    const halfPaused: string[] = [];
     for (const name of fieldsOf(nodes.map((node) => node.paused))) {
-      const newest = nodes
+      const orders = nodes
         .flatMap((node) => parsePause(node.paused.get(name)) ?? [])
-        .toSorted((a, b) => b.version - a.version || Number(b.isPaused) - Number(a.isPaused))[0];
-      if (newest !== undefined) paused.set(name, newest);
+        .toSorted((a, b) => b.version - a.version || Number(b.isPaused) - Number(a.isPaused));
+      const [newest] = orders;
+      if (newest === undefined) continue;
+      paused.set(name, newest);
+      if (orders.length < nodes.length || orders.some(({ version }) => version < newest.version)) halfPaused.push(name);
     }
     const requests: Request[] = [];
     for (const id of fieldsOf(nodes.map((node) => node.requests))) {
@@ -295,6 +304,7 @@ export class TickStore {
       pending: pending.toSorted((a, b) => a.atMs - b.atMs),
       running,
       paused,
+      halfPaused,
       requests: requests.toSorted((a, b) => a.atMs - b.atMs),
       sawBlank: nodes.some((node) => node.isBlank),
       isStale: false,
@@ -307,6 +317,7 @@ const EMPTY: StoredState = {
   pending: [],
   running: new Map(),
   paused: new Map(),
+  halfPaused: [],
   requests: [],
   sawBlank: false,
   isStale: false,

@@ -280,6 +280,31 @@ describe("LeaderScheduler", () => {
       expect((await operator.scheduler.list())[0]?.paused).toBe(false);
     });
 
+    it.each([0, 1, 2])(
+      "to resume loses no tick to node %i, which has missed it, and reaches that later",
+      async (index) => {
+        const name = `missed-${index}`;
+        await using leader = replica(name, "a");
+        const ticks: Tick[] = [];
+        const skipped: string[] = [];
+        leader.scheduler.every("fast", 100, (tick) => ticks.push(tick));
+        leader.scheduler.start();
+        await until(ticks, 1);
+        await leader.scheduler.pause("fast");
+        const paused = (await stored(name))[0];
+        await leader.scheduler.resume("fast");
+        await until(ticks, ticks.length + 2);
+        leader.scheduler.on("tickSkipped", ({ reason }) => skipped.push(reason));
+        await nodes.servers[index]?.call("HSET", `{leader:${name}}:paused`, "fast", String(paused));
+        await until(ticks, ticks.length + 5);
+        await expect.poll(async () => new Set(await stored(name)).size, { timeout: 10_000 }).toBe(1);
+        expect([(await stored(name))[0], skipped.includes("paused")]).toEqual([
+          expect.stringMatching(/^\d+ 0 /),
+          false,
+        ]);
+      },
+    );
+
     it("leaves one outcome on all nodes when two are given at once by clocks that agree", async () => {
       await using a = replica("tie", "a", undefined, () => 1_000);
       await using b = replica("tie", "b", undefined, () => 1_000);

@@ -17,6 +17,7 @@ const EMPTY: StoredState = {
   pending: [],
   running: new Map(),
   paused: new Map(),
+  halfPaused: [],
   requests: [],
   sawBlank: false,
   isStale: false,
