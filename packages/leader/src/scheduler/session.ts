@@ -16,7 +16,16 @@ import { decideOverlap, type OverlapDecision } from "./overlap.ts";
 import { type Plan, planTicks } from "./plan.ts";
 import { type NamedTick, tellMissed, tellSkipped } from "./report.ts";
 import { Runner } from "./runner.ts";
-import type { Claim, Pause, PendingTick, Request, StoredState, TickStore } from "./store.ts";
+import {
+  type Claim,
+  noteOf,
+  type Pause,
+  type PendingTick,
+  type Request,
+  type RunningTick,
+  type StoredState,
+  type TickStore,
+} from "./store.ts";
 import { tickId } from "./tick.ts";
 
 export interface SessionParts {
@@ -60,6 +69,11 @@ export class Session {
   readonly #over: LinkedSignal;
   readonly #finished: NamedTick[] = [];
   #flushing: Promise<void> | undefined;
+  /** At-least-once ticks that are to run, here or, if this term ends before, in the next one: what else is noted as running is not. */
+  readonly #live = new Map<string, PendingTick>();
+  /** At-least-once ticks whose claim was sent: nodes may have noted them before it is known whether they run. */
+  readonly #asked = new Map<string, PendingTick>();
+  #hasLoaded = false;
   /** Ticks of an earlier leader that are to run again, once a majority holds them under this term. */
   #unheld: PendingTick[] = [];
   readonly #requests = new Map<string, Request>();
@@ -121,6 +135,7 @@ export class Session {
     if (this.#requests.size > 0 && !this.#over.signal.aborted) await this.#takeRequests();
     if (this.#over.signal.aborted) return 0;
     const isComplete = await this.#claimDue();
+    this.#settleAsked();
     if (this.#finished.length > 0) await this.#flush();
     const isLoaded = [...entries.keys()].every((name) => this.#tracks.has(name));
     if (!isComplete || !isLoaded || this.#unheld.length > 0 || !term.isCurrent()) return RETRY_MS;
@@ -148,6 +163,10 @@ export class Session {
     const { entries, term, store, clock } = this.#parts;
     const state = await store.read(term.term, true);
     if (state.isStale) return this.#untilOver();
+    // An earlier session of this term has left its own to the next leader.
+    if (!this.#hasLoaded)
+      for (const tick of state.noted) if (tick.term === term.term) this.#live.set(noteOf(tick), tick);
+    this.#hasLoaded = true;
     const nowMs = Math.floor(clock.wallMs());
     const fresh = [...entries.values()].filter((entry) => !this.#tracks.has(entry.name));
     const unknown = fresh.filter((entry) => !state.schedules.has(entry.name));
@@ -182,7 +201,11 @@ export class Session {
       this.#finished.push(tick);
       tellSkipped(this.#parts, tick, "attempts");
     }
-    this.#unheld.push(...again.map(({ name, atMs, attempt }) => ({ name, atMs, attempt: attempt + 1 })));
+    for (const { name, atMs, attempt } of again) {
+      const tick = { name, atMs, attempt: attempt + 1 };
+      this.#live.set(noteOf(tick), tick);
+      this.#unheld.push(tick);
+    }
     if (again.length > 0) await this.#hold();
   }
 
@@ -226,7 +249,18 @@ export class Session {
     this.#setPauses(state);
     for (const request of state.requests) if (!this.#taken.has(request.id)) this.#requests.set(request.id, request);
     this.#mustRestore ||= state.sawBlank;
+    for (const tick of state.noted) if (this.#isStray(tick)) this.#finish(tick);
     await this.#repeatPauses(state.halfPaused);
+  }
+
+  /** A node has missed the end of it, or of its claim: a later leader would run it again. What is not known here is left to a leader that has it. */
+  #isStray(tick: RunningTick): boolean {
+    return !this.#mayRun(tick) && (tick.term === this.#parts.term.term || this.#tracks.has(tick.name));
+  }
+
+  #mayRun(tick: NamedTick): boolean {
+    const note = noteOf(tick);
+    return this.#live.has(note) || this.#asked.has(note);
   }
 
   /** To nodes that missed them: a later leader may hear of those only. */
@@ -276,11 +310,14 @@ export class Session {
         attempt: 1,
       });
     }
-    for (const { name, atMs, attempt, delivery } of this.#runner.jobs())
-      if (delivery === "at-least-once") claims.push({ name, atMs, lastMs: 0, missed: 0, mode: "hold", attempt });
+    const held = [...this.#live.values()];
+    for (const { name, atMs, attempt } of held)
+      claims.push({ name, atMs, lastMs: 0, missed: 0, mode: "hold", attempt });
     this.#mustRestore = false;
     const restored = await store.claim(term.term, claims, true);
     if (restored.isStale) return this.#untilOver();
+    // What ended meanwhile may have been noted after its end.
+    for (const tick of held) if (!this.#mayRun(tick)) this.#finish(tick);
     await this.#repeatPauses(this.#pauses.keys());
   }
 
@@ -334,6 +371,7 @@ export class Session {
     }
     if (intentions.length === 0) return true;
     const claims = intentions.flatMap((intention) => intention.claims);
+    for (const claim of claims) if (claim.mode === "least") this.#asked.set(noteOf(claim), claim);
     const claimed = await store.claim(term.term, claims);
     if (claimed.isStale) {
       await this.#untilOver();
@@ -362,6 +400,15 @@ export class Session {
       }
     }
     return isComplete;
+  }
+
+  /** Those that their schedule has left behind are not claimed again, and do not run. */
+  #settleAsked(): void {
+    for (const [note, tick] of this.#asked) {
+      if (tick.atMs > (this.#tracks.get(tick.name)?.accountedMs ?? tick.atMs)) continue;
+      this.#asked.delete(note);
+      this.#finish(tick);
+    }
   }
 
   #advance(track: Track, accountedMs: number): void {
@@ -431,6 +478,7 @@ export class Session {
     if (kind === "claimed" && decision !== "skip") {
       const job = this.#job(track, { ...tick, attempt: 1 });
       track.lastMs = tick.atMs;
+      if (this.#asked.delete(noteOf(job))) this.#live.set(noteOf(job), job);
       this.#runner.launch(job, decision);
       return;
     }
@@ -454,6 +502,7 @@ export class Session {
   }
 
   #finish({ name, atMs }: NamedTick): void {
+    this.#live.delete(noteOf({ name, atMs }));
     this.#finished.push({ name, atMs });
     this.#parts.clock.defer(
       () => void this.#flush().catch((error: unknown) => this.#parts.events.emit("error", error)),
@@ -463,7 +512,8 @@ export class Session {
   /** Records finished ticks, those of one moment together; one request at a time. What fails is tried again with the next step. */
   async #flush(): Promise<void> {
     while (this.#flushing !== undefined) await this.#flushing;
-    const batch = this.#finished.splice(0);
+    // What looked as if it had ended may have been claimed since.
+    const batch = this.#finished.splice(0).filter((tick) => !this.#mayRun(tick));
     if (batch.length === 0) return;
     const { term, store } = this.#parts;
     const flushing = store.finish(term.term, batch).then(() => undefined);

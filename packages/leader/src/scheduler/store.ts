@@ -6,6 +6,7 @@
  */
 import { QuorumSilentError } from "../errors.ts";
 import type { Ledger } from "../ledger.ts";
+import type { NamedTick } from "./report.ts";
 import { CLAIM_TICKS } from "./scripts/claim-ticks.lua.ts";
 import { ORDER } from "./scripts/order.lua.ts";
 import { READ_TICKS } from "./scripts/read-ticks.lua.ts";
@@ -38,10 +39,13 @@ export interface ScheduleState {
   readonly missed: number;
 }
 
-export interface PendingTick {
-  readonly name: string;
-  readonly atMs: number;
+export interface PendingTick extends NamedTick {
   readonly attempt: number;
+}
+
+/** A tick that is noted as running. */
+export interface RunningTick extends PendingTick {
+  readonly term: number;
 }
 
 export interface Pause {
@@ -69,6 +73,8 @@ export interface StoredState {
   readonly schedules: ReadonlyMap<string, ScheduleState>;
   /** Started under an earlier term, at-least-once, and not recorded as finished. */
   readonly pending: readonly PendingTick[];
+  /** On any node, also on too few for a quorum to have stored them. */
+  readonly noted: readonly RunningTick[];
   readonly running: ReadonlyMap<string, number>;
   readonly paused: ReadonlyMap<string, Pause>;
   /** Schedules whose last order to pause or resume a node has missed. */
@@ -115,7 +121,7 @@ export class TickStore {
     return { outcomes, isStale: false, sawBlank };
   }
 
-  /** `term`: of the leader who asks; undefined for a bystander. `everything` false: only pauses and requests. @throws QuorumSilentError */
+  /** `term`: of the leader who asks; undefined for a bystander. `everything` false: all but how far they are dealt with. @throws QuorumSilentError */
   async read(term: number | undefined, everything: boolean): Promise<StoredState> {
     const keys = [
       this.#ledger.key("leader"),
@@ -151,12 +157,8 @@ export class TickStore {
   }
 
   /** Notes ticks as ended; false if the term is stale. @throws QuorumSilentError */
-  async finish(term: number, ticks: readonly { readonly name: string; readonly atMs: number }[]): Promise<boolean> {
-    return this.#settle(
-      "running",
-      term,
-      ticks.map((tick) => `${tick.name}@${tick.atMs}`),
-    );
+  async finish(term: number, ticks: readonly NamedTick[]): Promise<boolean> {
+    return this.#settle("running", term, ticks.map(noteOf));
   }
 
   /** Takes requests as dealt with; false if the term is stale. @throws QuorumSilentError */
@@ -272,14 +274,18 @@ export class TickStore {
     }
     const pending: PendingTick[] = [];
     const running = new Map<string, number>();
-    for (const field of fieldsOf(informed.map((node) => node.running))) {
-      const lines = informed.flatMap((node) => node.running.get(field) ?? []);
+    const noted: RunningTick[] = [];
+    for (const field of fieldsOf(nodes.map((node) => node.running))) {
+      const lines = nodes.flatMap((node) => node.running.get(field) ?? []);
       const newest = lines.map(parseRunning).toSorted((a, b) => b.term - a.term)[0];
-      if (newest === undefined || !mayBeStored(lines.length, unknown, quorum)) continue;
+      if (newest === undefined) continue;
       const split = field.lastIndexOf("@");
       const name = field.slice(0, split);
+      const tick = { name, atMs: Number(field.slice(split + 1)), ...newest };
+      noted.push(tick);
+      if (!mayBeStored(informed.filter((node) => node.running.has(field)).length, unknown, quorum)) continue;
       running.set(name, (running.get(name) ?? 0) + 1);
-      if (newest.term < term) pending.push({ name, atMs: Number(field.slice(split + 1)), attempt: newest.attempt });
+      if (newest.term < term) pending.push(tick);
     }
     const paused = new Map<string, Pause>();
     const halfPaused: string[] = [];
@@ -302,6 +308,7 @@ export class TickStore {
     return {
       schedules,
       pending: pending.toSorted((a, b) => a.atMs - b.atMs),
+      noted,
       running,
       paused,
       halfPaused,
@@ -312,9 +319,15 @@ export class TickStore {
   }
 }
 
+/** The name under which a tick is noted as running. */
+export function noteOf({ name, atMs }: NamedTick): string {
+  return `${name}@${atMs}`;
+}
+
 const EMPTY: StoredState = {
   schedules: new Map(),
   pending: [],
+  noted: [],
   running: new Map(),
   paused: new Map(),
   halfPaused: [],

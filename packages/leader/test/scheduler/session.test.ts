@@ -7,6 +7,7 @@ import { everyCalendar } from "../../src/scheduler/calendar.ts";
 import type { Entry } from "../../src/scheduler/entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions, type ScheduleOptions } from "../../src/scheduler/options.ts";
+import type { NamedTick } from "../../src/scheduler/report.ts";
 import { Session } from "../../src/scheduler/session.ts";
 import type { Claim, Claimed, StoredState, TickStore } from "../../src/scheduler/store.ts";
 import type { Tick } from "../../src/scheduler/tick.ts";
@@ -15,6 +16,7 @@ import type { LeaderTerm } from "../../src/term.ts";
 const EMPTY: StoredState = {
   schedules: new Map(),
   pending: [],
+  noted: [],
   running: new Map(),
   paused: new Map(),
   halfPaused: [],
@@ -316,6 +318,140 @@ describe("a session", () => {
     lose();
     await running;
     expect(ticks[0]?.scheduledAt.getTime()).toBeGreaterThan(resumedMs);
+  });
+
+  describe("of an at-least-once schedule takes out what is noted as running and does not run:", () => {
+    const least = { delivery: "at-least-once" } as const;
+    let finished: NamedTick[];
+    const finish: TickStore["finish"] = (_, done) => {
+      finished.push(...done);
+      return Promise.resolve(true);
+    };
+    beforeEach(() => {
+      finished = [];
+    });
+
+    it("a tick whose end, or whose claim's, a node has missed", async () => {
+      const noted = [
+        { name: "s", atMs: 1_000, attempt: 1, term: 5 },
+        { name: "s", atMs: 2_000, attempt: 1, term: 4 },
+        { name: "other", atMs: 3_000, attempt: 1, term: 4 },
+      ];
+      const running = session(
+        {
+          read: (_, everything) =>
+            Promise.resolve({
+              ...EMPTY,
+              noted: everything
+                ? []
+                : [...noted, ...ticks.map((tick) => ({ name: "s", atMs: +tick.scheduledAt, attempt: 1, term: 5 }))],
+            }),
+          finish,
+        },
+        { ...least, overlap: "allowAll" },
+        () => new Promise(() => undefined),
+      ).run();
+      await expect.poll(() => finished.map(({ atMs }) => atMs)).toEqual([1_000, 2_000]);
+      lose();
+      void running;
+    });
+
+    it("nothing that an earlier session of the same term has left to the next leader", async () => {
+      const noted = [{ name: "s", atMs: 1_000, attempt: 1, term: 5 }];
+      let polls = 0;
+      const running = session(
+        {
+          read: (_, everything) => {
+            if (!everything) polls += 1;
+            return Promise.resolve({ ...EMPTY, noted });
+          },
+          finish,
+        },
+        least,
+      ).run();
+      await expect.poll(() => polls).toBe(1);
+      await expect.poll(() => finished.length).toBeGreaterThan(2);
+      lose();
+      await running;
+      expect(finished.map(({ atMs }) => atMs)).not.toContain(1_000);
+    });
+
+    it("a tick that is paused on some nodes and stored on the others", async () => {
+      const asked: number[] = [];
+      const running = session(
+        {
+          claim: (_, claims) => {
+            if (claims[0]?.mode === "skip") return Promise.resolve(claimedAll(claims));
+            asked.push(...claims.map(({ atMs }) => atMs));
+            return Promise.resolve({
+              ...claimedAll(claims),
+              outcomes: claims.map(() => ({ kind: "paused" as const })),
+            });
+          },
+          finish,
+        },
+        least,
+      ).run();
+      await expect.poll(() => finished.length).toBeGreaterThan(0);
+      expect(finished[0]?.atMs).toBe(asked[0]);
+      lose();
+      await running;
+    });
+
+    it("a tick that was claimed too late to be answered, and has been left behind", async () => {
+      const asked: number[] = [];
+      const running = session(
+        {
+          claim: async (_, claims) => {
+            asked.push(...claims.filter(({ mode }) => mode === "least").map(({ atMs }) => atMs));
+            if (asked.length !== 1) return claimedAll(claims);
+            await new Promise((resolve) => setTimeout(resolve, 50));
+            throw new Error("silent");
+          },
+          finish,
+        },
+        least,
+        () => new Promise(() => undefined),
+      ).run();
+      await expect.poll(() => finished.length).toBeGreaterThan(0);
+      expect(finished[0]?.atMs).toBe(asked[0]);
+      expect(asked[1]).toBeGreaterThan(asked[0] ?? 0);
+      lose();
+      void running;
+    });
+
+    it("a tick that ended while it was restored", async () => {
+      let end: () => void = () => undefined;
+      let isBlank = false;
+      let from = -1;
+      const own = session(
+        {
+          read: () => Promise.resolve({ ...EMPTY, sawBlank: isBlank }),
+          claim: async (_, claims, isWhole) => {
+            if (isWhole !== true || from >= 0) return claimedAll(claims);
+            end();
+            await expect.poll(() => finished.length).toBeGreaterThan(0);
+            from = finished.length;
+            return claimedAll(claims);
+          },
+          finish,
+        },
+        least,
+        () =>
+          new Promise<void>((resolve) => {
+            end = resolve;
+          }),
+      );
+      const running = own.run();
+      await expect.poll(() => ticks.length).toBe(1);
+      isBlank = true;
+      own.nudge(true);
+      await expect.poll(() => from).toBe(1);
+      await expect.poll(() => finished[1]).toEqual(finished[0]);
+      lose();
+      end();
+      void running;
+    });
   });
 
   it("does not run the unfinished tick of an earlier leader if its schedule is paused", async () => {
