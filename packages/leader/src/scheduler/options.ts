@@ -29,7 +29,10 @@ export interface ScheduleOptions {
    * the next leader runs it again, so the handler must be repeatable (`tick.id` is the same, `tick.attempt` is higher).
    */
   readonly delivery?: "at-most-once" | "at-least-once" | undefined;
-  /** With `at-least-once`: a tick that brought down so many leaders is given up. Default 5. */
+  /**
+   * With `at-least-once`: a tick that was begun by so many leaders and not finished is given up. A leader that dies counts also for those that
+   * waited, one that ends does not. Default 5.
+   */
   readonly maxAttempts?: number | undefined;
   /** Each tick runs up to this much later, at random. Default 0. */
   readonly jitter?: number | undefined;

@@ -22,6 +22,8 @@ export interface RunnerParts extends Audience {
   readonly entries: ReadonlyMap<string, Entry>;
   /** Called with each tick that the next leader must not run again. */
   readonly finished: (tick: NamedTick) => void;
+  /** Called with each tick that has not begun and that the next leader is to run instead. */
+  readonly left: (job: Job) => void;
 }
 
 export class Runner {
@@ -103,7 +105,7 @@ export class Runner {
 
   /** The next leader runs an at-least-once tick that the end of the term has kept from its turn. */
   #drop(job: Job, reason: SkipReason): void {
-    if (reason === "term-over" && job.delivery === "at-least-once") return;
+    if (reason === "term-over" && job.delivery === "at-least-once") return this.#parts.left(job);
     tellSkipped(this.#parts, job, reason);
     if (job.delivery === "at-least-once") this.#parts.finished(job);
   }

@@ -73,6 +73,8 @@ export class Session {
   readonly #live = new Map<string, PendingTick>();
   /** At-least-once ticks whose claim was sent: nodes may have noted them before it is known whether they run. */
   readonly #asked = new Map<string, PendingTick>();
+  /** Those of them that do not begin in this term any more. */
+  readonly #left: PendingTick[] = [];
   #hasLoaded = false;
   /** Ticks of an earlier leader that are to run again, once a majority holds them under this term. */
   #unheld: PendingTick[] = [];
@@ -89,7 +91,11 @@ export class Session {
 
   constructor(parts: SessionParts) {
     this.#parts = parts;
-    this.#runner = new Runner({ ...parts, finished: (tick) => this.#finish(tick) });
+    this.#runner = new Runner({
+      ...parts,
+      finished: (tick) => this.#finish(tick),
+      left: (tick) => this.#left.push(tick),
+    });
     this.#over = linkSignals(parts.term.signal, parts.stop);
     onAbort(this.#over.signal, () => this.#runner.end());
   }
@@ -120,8 +126,19 @@ export class Session {
     }
     await this.#runner.idle();
     await this.#polling;
-    if (term.isCurrent()) await this.#flush();
+    if (term.isCurrent()) await this.#handOver();
     this.#over.unlink();
+  }
+
+  /** The next leader is told what has ended; what has not begun here was no attempt. */
+  async #handOver(): Promise<void> {
+    const { term, store } = this.#parts;
+    const left = [...this.#left, ...this.#unheld];
+    await store.claim(
+      term.term,
+      left.map((tick) => holdOf({ ...tick, attempt: tick.attempt - 1 })),
+    );
+    await this.#flush();
   }
 
   /** Returns the milliseconds until the next one. */
@@ -213,15 +230,10 @@ export class Session {
   async #hold(): Promise<void> {
     const { term, store } = this.#parts;
     const ticks = this.#unheld.splice(0);
-    const held = await store
-      .claim(
-        term.term,
-        ticks.map((tick) => ({ ...tick, lastMs: 0, missed: 0, mode: "hold" })),
-      )
-      .catch((error: unknown) => {
-        this.#unheld.push(...ticks);
-        throw error;
-      });
+    const held = await store.claim(term.term, ticks.map(holdOf)).catch((error: unknown) => {
+      this.#unheld.push(...ticks);
+      throw error;
+    });
     if (held.isStale) return this.#untilOver();
     for (const [index, tick] of ticks.entries()) {
       const track = this.#tracks.get(tick.name);
@@ -311,8 +323,7 @@ export class Session {
       });
     }
     const held = [...this.#live.values()];
-    for (const { name, atMs, attempt } of held)
-      claims.push({ name, atMs, lastMs: 0, missed: 0, mode: "hold", attempt });
+    claims.push(...held.map(holdOf));
     this.#mustRestore = false;
     const restored = await store.claim(term.term, claims, true);
     if (restored.isStale) return this.#untilOver();
@@ -543,4 +554,8 @@ export class Session {
     this.#wake = () => undefined;
     woken.unlink();
   }
+}
+
+function holdOf({ name, atMs, attempt }: PendingTick): Claim {
+  return { name, atMs, lastMs: 0, missed: 0, mode: "hold", attempt };
 }

@@ -277,7 +277,8 @@ export class TickStore {
     const noted: RunningTick[] = [];
     for (const field of fieldsOf(nodes.map((node) => node.running))) {
       const lines = nodes.flatMap((node) => node.running.get(field) ?? []);
-      const newest = lines.map(parseRunning).toSorted((a, b) => b.term - a.term)[0];
+      // Within a term an attempt is only ever taken back.
+      const newest = lines.map(parseRunning).toSorted((a, b) => b.term - a.term || a.attempt - b.attempt)[0];
       if (newest === undefined) continue;
       const split = field.lastIndexOf("@");
       const name = field.slice(0, split);

@@ -15,7 +15,7 @@ export interface Tick {
   readonly id: string;
   /** More than a second late: nobody could run it when it was due. */
   readonly catchup: boolean;
-  /** 1, or more if an earlier leader started it and did not finish (`at-least-once`). */
+  /** 1, or more if an earlier leader started it and did not finish, or died while it waited (`at-least-once`). */
   readonly attempt: number;
   /** The tick before this one that ran, if that is known. */
   readonly lastRunAt?: Date;

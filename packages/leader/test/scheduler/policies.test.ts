@@ -262,7 +262,7 @@ describe("schedules", () => {
     await expect.poll(() => ticks.length).toBeGreaterThan(1);
     expect(ticks[1]).toMatchObject({
       scheduledAt: new Date((ticks[0]?.scheduledAt.getTime() ?? 0) + 100),
-      attempt: 2,
+      attempt: 1,
     });
     release();
   });

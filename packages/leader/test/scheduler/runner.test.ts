@@ -42,6 +42,7 @@ describe("a runner", () => {
       entries,
       events,
       finished: ({ name, atMs }) => log.push(`${name}${atMs} finished`),
+      left: ({ name, atMs }) => log.push(`${name}${atMs} left`),
     });
 
   const schedule = (name: string): Track => {
@@ -144,7 +145,7 @@ describe("a runner", () => {
       own.launch(job(schedule("b"), 1, least), "run");
       end("a1");
       await own.idle();
-      expect(log).toEqual(["a1 begun", "a1 finished"]);
+      expect(log).toEqual(["a1 begun", "a2 left", "b1 left", "a1 finished"]);
     });
 
     it("begins a tick whose claim is answered late, if it can at once", async () => {

@@ -11,6 +11,7 @@ import type { NamedTick } from "../../src/scheduler/report.ts";
 import { Session } from "../../src/scheduler/session.ts";
 import type { Claim, Claimed, StoredState, TickStore } from "../../src/scheduler/store.ts";
 import type { Tick } from "../../src/scheduler/tick.ts";
+import { onAbort } from "../../src/signals.ts";
 import type { LeaderTerm } from "../../src/term.ts";
 
 const EMPTY: StoredState = {
@@ -472,6 +473,29 @@ describe("a session", () => {
     lose();
     await running;
     expect([ticks, log[0]]).toEqual([[], "skipped: paused"]);
+  });
+
+  it("counts no attempt for a tick that it leaves to the next leader without having begun it", async () => {
+    const pending = [1_000, 2_000, 3_000].map((atMs) => ({ name: "s", atMs, attempt: 3 }));
+    const holds: Claim[][] = [];
+    const running = session(
+      {
+        read: (_, everything) => Promise.resolve(everything ? { ...EMPTY, pending } : EMPTY),
+        claim: (_, claims) => {
+          if (claims[0]?.mode === "hold") holds.push([...claims]);
+          return Promise.resolve(claimedAll(claims));
+        },
+      },
+      { delivery: "at-least-once" },
+      ({ signal }) => new Promise((_, reject) => onAbort(signal, () => reject(signal.reason as Error))),
+    ).run();
+    await expect.poll(() => ticks.length).toBe(1);
+    controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "stopping" }));
+    await running;
+    const told = holds.map((claims) =>
+      claims.filter(({ atMs }) => atMs <= 3_000).map(({ atMs, attempt }) => [atMs, attempt]),
+    );
+    expect(told).toEqual([[1_000, 2_000, 3_000].map((atMs) => [atMs, 4]), [2_000, 3_000].map((atMs) => [atMs, 3])]);
   });
 
   it("runs a tick again that an earlier leader began, and gives it up after maxAttempts", async () => {
