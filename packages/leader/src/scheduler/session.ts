@@ -126,19 +126,25 @@ export class Session {
     }
     await this.#runner.idle();
     await this.#polling;
-    if (term.isCurrent()) await this.#handOver();
+    while (term.isCurrent() && !(await this.#handOver())) await sleep(this.#parts.clock, RETRY_MS);
     this.#over.unlink();
   }
 
-  /** The next leader is told what has ended; what has not begun here was no attempt. */
-  async #handOver(): Promise<void> {
-    const { term, store } = this.#parts;
+  /** The next leader is told what has ended; what has not begun here was no attempt. False if too few nodes have answered. */
+  async #handOver(): Promise<boolean> {
+    const { term, store, events } = this.#parts;
     const left = [...this.#left, ...this.#unheld];
-    await store.claim(
-      term.term,
-      left.map((tick) => holdOf({ ...tick, attempt: tick.attempt - 1 })),
-    );
-    await this.#flush();
+    try {
+      await store.claim(
+        term.term,
+        left.map((tick) => holdOf({ ...tick, attempt: tick.attempt - 1 })),
+      );
+      await this.#flush();
+      return true;
+    } catch (error) {
+      events.emit("error", error);
+      return false;
+    }
   }
 
   /** Returns the milliseconds until the next one. */

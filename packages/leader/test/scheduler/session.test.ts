@@ -275,6 +275,39 @@ describe("a session", () => {
     expect(order).toEqual(["handler ends", "finished 1"]);
   });
 
+  it("records what has ended as often as it takes while the term lasts, and does not reject when that ends first", async () => {
+    let end: () => void = () => undefined;
+    for (const [failures, expected] of [
+      [2, 3],
+      [Number.POSITIVE_INFINITY, 2],
+    ] as const) {
+      controller = new AbortController();
+      isCurrent = true;
+      ticks = [];
+      log = [];
+      let tries = 0;
+      const running = session(
+        {
+          finish: () => {
+            tries += 1;
+            if (failures > 2 && tries === 2) isCurrent = false;
+            return tries > failures ? Promise.resolve(true) : Promise.reject(new Error("silent"));
+          },
+        },
+        { delivery: "at-least-once" },
+        () =>
+          new Promise<void>((resolve) => {
+            end = resolve;
+          }),
+      ).run();
+      await expect.poll(() => ticks.length).toBe(1);
+      controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "stopping" }));
+      end();
+      await running;
+      expect([tries, log.filter((line) => line === "Error: silent").length]).toEqual([expected, 2]);
+    }
+  });
+
   it("does not record a tick as finished whose handler ended after the term, or gave up because of its end", async () => {
     const finished: unknown[] = [];
     const running = session(
