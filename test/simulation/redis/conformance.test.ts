@@ -292,7 +292,7 @@ describe("the simulated Redis", () => {
             term(),
             "0",
             random.pick(["once", "least", "skip", "hold"]),
-            "1",
+            `${term()} 1`,
             term(),
           ]).flat(),
         ],
@@ -306,6 +306,11 @@ describe("the simulated Redis", () => {
         source: leader.ticks,
         keys: [record, ticks, paused, running, requests],
         args: [random.pick(["0", "1"])],
+      }),
+      repeat: () => ({
+        source: leader.repeat,
+        keys: [record, requests],
+        args: [term(), "60000", `s${term()}`, `${term()} s`],
       }),
       settle: () => ({ source: leader.settle, keys: [record, running], args: [term(), `s${term()}@${term()}`] }),
     };

@@ -3,6 +3,7 @@
 import { CLAIM_TICKS } from "../../../packages/leader/src/scheduler/scripts/claim-ticks.lua.ts";
 import { ORDER } from "../../../packages/leader/src/scheduler/scripts/order.lua.ts";
 import { READ_TICKS } from "../../../packages/leader/src/scheduler/scripts/read-ticks.lua.ts";
+import { REPEAT_REQUESTS } from "../../../packages/leader/src/scheduler/scripts/repeat-requests.lua.ts";
 import { SETTLE_ENTRIES } from "../../../packages/leader/src/scheduler/scripts/settle-entries.lua.ts";
 import { READ_RECORD } from "../../../packages/leader/src/scripts/read-record.lua.ts";
 import { REQUEST_RESIGN } from "../../../packages/leader/src/scripts/request-resign.lua.ts";
@@ -24,6 +25,7 @@ export const SCRIPTS = {
     claim: CLAIM_TICKS.source,
     order: ORDER.source,
     ticks: READ_TICKS.source,
+    repeat: REPEAT_REQUESTS.source,
     settle: SETTLE_ENTRIES.source,
   },
 } as const;

@@ -85,7 +85,9 @@ export class Session {
   readonly #pauses = new Map<string, Pause>();
   #nextPollMs = 0;
   #polling: Promise<void> | undefined;
-  #mustRestore = false;
+  /** A node has lost its state: what all of them know is read with the next poll, then restored. */
+  #mustRead = false;
+  #toRestore: StoredState | undefined;
   #isNudged = false;
   #wake: () => void = () => undefined;
 
@@ -153,7 +155,7 @@ export class Session {
     for (const track of this.#tracks.values()) if (entries.get(track.entry.name) !== track.entry) this.#forget(track);
     if ([...entries.keys()].some((name) => !this.#tracks.has(name))) await this.#load();
     if (clock.monotonicMs() >= this.#nextPollMs && this.#polling === undefined) this.#pollBeside();
-    if (this.#mustRestore) await this.#restore();
+    if (this.#toRestore !== undefined) await this.#restore(this.#toRestore);
     if (this.#unheld.length > 0) await this.#hold();
     if (this.#requests.size > 0 && !this.#over.signal.aborted) await this.#takeRequests();
     if (this.#over.signal.aborted) return 0;
@@ -208,7 +210,7 @@ export class Session {
       this.#tracks.set(entry.name, track);
     }
     this.#setPauses(state);
-    this.#mustRestore ||= state.sawBlank;
+    if (state.sawBlank) this.#toRestore = state;
     await this.#takeOver(state, new Set(fresh.map((entry) => entry.name)));
   }
 
@@ -262,11 +264,14 @@ export class Session {
 
   async #poll(): Promise<void> {
     const { term, store } = this.#parts;
-    const state = await store.read(term.term, false);
+    const isAll = this.#mustRead;
+    this.#mustRead = false;
+    const state = await store.read(term.term, isAll);
     if (state.isStale) return;
+    if (isAll) this.#toRestore = state;
+    else if (state.sawBlank) this.#sawBlank();
     this.#setPauses(state);
     for (const request of state.requests) if (!this.#taken.has(request.id)) this.#requests.set(request.id, request);
-    this.#mustRestore ||= state.sawBlank;
     for (const tick of state.noted) if (this.#isStray(tick)) this.#finish(tick);
     await this.#repeatPauses(state.halfPaused);
   }
@@ -313,9 +318,17 @@ export class Session {
     this.#runner.dropWaiting(track.entry.name, "paused", (job) => !job.isTriggered);
   }
 
-  /** A node that lost its state gets it again; the others keep theirs. */
-  async #restore(): Promise<void> {
+  #sawBlank(): void {
+    this.#mustRead = true;
+    this.#nextPollMs = 0;
+  }
+
+  /** A node that lost its state gets it again, also that of schedules which only other leaders have; the others keep theirs. */
+  async #restore(state: StoredState): Promise<void> {
     const { term, store } = this.#parts;
+    this.#toRestore = undefined;
+    const requests = state.requests.filter(({ id }) => !this.#taken.has(id));
+    if (!(await store.repeatRequests(term.term, requests))) return this.#untilOver();
     const claims: Claim[] = [];
     for (const track of this.#tracks.values()) {
       const { name } = track.entry;
@@ -328,9 +341,12 @@ export class Session {
         attempt: 1,
       });
     }
+    for (const [name, { accountedMs, lastMs, missed }] of state.schedules)
+      if (!this.#tracks.has(name)) claims.push({ name, atMs: accountedMs, lastMs, missed, mode: "skip", attempt: 1 });
     const held = [...this.#live.values()];
     claims.push(...held.map(holdOf));
-    this.#mustRestore = false;
+    for (const tick of state.pending)
+      if (!this.#tracks.has(tick.name)) claims.push({ ...holdOf(tick), term: tick.term });
     const restored = await store.claim(term.term, claims, true);
     if (restored.isStale) return this.#untilOver();
     // What ended meanwhile may have been noted after its end.
@@ -394,7 +410,7 @@ export class Session {
       await this.#untilOver();
       return true;
     }
-    this.#mustRestore ||= claimed.sawBlank;
+    if (claimed.sawBlank) this.#sawBlank();
     let offset = 0;
     let isComplete = true;
     for (const { track, plan, claims: own, decisions, isBacklog } of intentions) {

@@ -10,6 +10,7 @@ import type { NamedTick } from "./report.ts";
 import { CLAIM_TICKS } from "./scripts/claim-ticks.lua.ts";
 import { ORDER } from "./scripts/order.lua.ts";
 import { READ_TICKS } from "./scripts/read-ticks.lua.ts";
+import { REPEAT_REQUESTS } from "./scripts/repeat-requests.lua.ts";
 import { SETTLE_ENTRIES } from "./scripts/settle-entries.lua.ts";
 import { type ClaimAnswer, type ClaimOutcome, claimOutcome, highestStored, mayBeStored } from "./settle.ts";
 
@@ -21,6 +22,8 @@ export interface Claim {
   readonly missed: number;
   readonly mode: "once" | "least" | "skip" | "hold";
   readonly attempt: number;
+  /** Under which it was begun; default: that of the leader who claims. */
+  readonly term?: number | undefined;
   /** Of the last order to pause or resume that the leader knows; a node that missed it holds up nothing. Default 0: none. */
   readonly pauseVersion?: number | undefined;
 }
@@ -72,7 +75,7 @@ export interface Request {
 export interface StoredState {
   readonly schedules: ReadonlyMap<string, ScheduleState>;
   /** Started under an earlier term, at-least-once, and not recorded as finished. */
-  readonly pending: readonly PendingTick[];
+  readonly pending: readonly RunningTick[];
   /** On any node, also on too few for a quorum to have stored them. */
   readonly noted: readonly RunningTick[];
   readonly running: ReadonlyMap<string, number>;
@@ -195,7 +198,16 @@ export class TickStore {
 
   /** @throws QuorumSilentError */
   async request(id: string, name: string, atMs: number): Promise<void> {
-    await this.#order("requests", id, `${atMs} ${name}`, this.#ledger.quorum);
+    await this.#order("requests", id, requestLine({ name, atMs }), this.#ledger.quorum);
+  }
+
+  /** Nodes that lost these requests have them again; false if the term is stale. @throws QuorumSilentError */
+  async repeatRequests(term: number, requests: readonly Request[]): Promise<boolean> {
+    if (requests.length === 0) return true;
+    const keys = [this.#ledger.key("leader"), this.#key("requests")];
+    const args = [String(term), String(this.#keepMs), ...requests.flatMap((each) => [each.id, requestLine(each)])];
+    const answers = await this.#ledger.ask("repeating requests", REPEAT_REQUESTS, keys, args, String);
+    return !answers.includes("stale");
   }
 
   async #claimPart(term: number, claims: readonly Claim[], completes: boolean): Promise<Claimed> {
@@ -208,7 +220,7 @@ export class TickStore {
         String(claim.lastMs),
         String(claim.missed),
         claim.mode,
-        String(claim.attempt),
+        `${claim.term ?? term} ${claim.attempt}`,
         String(claim.pauseVersion ?? 0),
       );
     }
@@ -272,7 +284,7 @@ export class TickStore {
         missed: Math.max(...stored.map((state) => state.missed)),
       });
     }
-    const pending: PendingTick[] = [];
+    const pending: RunningTick[] = [];
     const running = new Map<string, number>();
     const noted: RunningTick[] = [];
     for (const field of fieldsOf(nodes.map((node) => node.running))) {
@@ -303,8 +315,7 @@ export class TickStore {
     for (const id of fieldsOf(nodes.map((node) => node.requests))) {
       const lines = nodes.flatMap((node) => node.requests.get(id) ?? []);
       const [at, ...name] = (lines[0] ?? "").split(" ");
-      if (mayBeStored(lines.length, nodeCount - nodes.length, quorum))
-        requests.push({ id, name: name.join(" "), atMs: Number(at) });
+      if (mayBeStored(lines.length, unknown, quorum)) requests.push({ id, name: name.join(" "), atMs: Number(at) });
     }
     return {
       schedules,
@@ -318,6 +329,10 @@ export class TickStore {
       isStale: false,
     };
   }
+}
+
+function requestLine({ name, atMs }: NamedTick): string {
+  return `${atMs} ${name}`;
 }
 
 /** The name under which a tick is noted as running. */

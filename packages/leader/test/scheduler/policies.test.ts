@@ -381,6 +381,42 @@ describe("schedules", () => {
     }
   });
 
+  it("which the leader does not have are restored, too, with what runs, is paused and is requested", async () => {
+    const key = (name: string): string => `{leader:foreign}:${name}`;
+    const other = scheduler("foreign");
+    const leader = scheduler("foreign");
+    const { handler, ticks } = slow();
+    other.every("theirs", 3_600_000, handler);
+    leader.every("s", 3_600_000, handler);
+    leader.start();
+    await other.trigger("theirs");
+    await leader.trigger("s");
+    await expect.poll(() => ticks.length).toBe(1);
+    await other.pause("theirs");
+    const state = (server: RedisServer): Promise<unknown[]> =>
+      Promise.all([
+        server.call("HGET", key("ticks"), "theirs").then((line) => String(line).replace(/ \d+/, "")),
+        server.call("HGET", key("running"), "theirs@1000"),
+        server.call("HGET", key("paused"), "theirs"),
+        server.call("HVALS", key("requests")),
+      ]);
+    for (const server of nodes.servers) {
+      await server.call("HSET", key("ticks"), "theirs", "1000 0 500 3");
+      await server.call("HSET", key("running"), "theirs@1000", "0 2");
+    }
+    const stored = await state(nodes.servers[0] as RedisServer);
+    expect(stored).toEqual([
+      "1000 500 3",
+      "0 2",
+      expect.stringMatching(/^\d+ 1 0$/),
+      [expect.stringMatching(/ theirs$/)],
+    ]);
+    for (const server of nodes.servers) {
+      await server.call("DEL", ...["ticks", "running", "paused", "requests"].map(key));
+      await expect.poll(() => state(server), { timeout: 15_000 }).toEqual(stored);
+    }
+  });
+
   it("that are due rarely are restored, too", async () => {
     const own = scheduler("rare");
     own.every("daily", 86_400_000, () => undefined);

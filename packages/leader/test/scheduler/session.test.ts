@@ -78,6 +78,7 @@ describe("a session", () => {
       claim: (_: number, claims: readonly Claim[]) => Promise.resolve(claimedAll(claims)),
       finish: () => Promise.resolve(true),
       take: () => Promise.resolve(true),
+      repeatRequests: () => Promise.resolve(true),
       ...store,
     } as unknown as TickStore;
     return new Session({
@@ -158,7 +159,9 @@ describe("a session", () => {
     const running = session(
       {
         read: (_, everything) =>
-          Promise.resolve(everything ? { ...EMPTY, pending: [{ name: "s", atMs: 1_000, attempt: 1 }] } : EMPTY),
+          Promise.resolve(
+            everything ? { ...EMPTY, pending: [{ name: "s", atMs: 1_000, attempt: 1, term: 4 }] } : EMPTY,
+          ),
         claim: (_, claims) => {
           if (claims[0]?.mode !== "hold") return Promise.resolve(claimedAll(claims));
           tries.push(...claims.map((claim) => claim.attempt));
@@ -494,7 +497,11 @@ describe("a session", () => {
     const running = session(
       {
         read: (_, everything) =>
-          Promise.resolve({ ...EMPTY, paused, pending: everything ? [{ name: "s", atMs: 1_000, attempt: 1 }] : [] }),
+          Promise.resolve({
+            ...EMPTY,
+            paused,
+            pending: everything ? [{ name: "s", atMs: 1_000, attempt: 1, term: 4 }] : [],
+          }),
         finish: (_, done) => {
           finished.push(...done);
           return Promise.resolve(true);
@@ -509,7 +516,7 @@ describe("a session", () => {
   });
 
   it("counts no attempt for a tick that it leaves to the next leader without having begun it", async () => {
-    const pending = [1_000, 2_000, 3_000].map((atMs) => ({ name: "s", atMs, attempt: 3 }));
+    const pending = [1_000, 2_000, 3_000].map((atMs) => ({ name: "s", atMs, attempt: 3, term: 4 }));
     const holds: Claim[][] = [];
     const running = session(
       {
@@ -532,7 +539,10 @@ describe("a session", () => {
   });
 
   it("runs a tick again that an earlier leader began, and gives it up after maxAttempts", async () => {
-    const pending = (attempt: number): StoredState => ({ ...EMPTY, pending: [{ name: "s", atMs: 1_000, attempt }] });
+    const pending = (attempt: number): StoredState => ({
+      ...EMPTY,
+      pending: [{ name: "s", atMs: 1_000, attempt, term: 4 }],
+    });
     for (const [attempt, expected] of [
       [4, { attempt: 5, log: [] }],
       [5, { attempt: undefined, log: ["skipped: attempts"] }],

@@ -4,7 +4,7 @@ import { defineScript, type NodeScript } from "@x/redlock-core";
  * Stores ticks as dealt with, fenced by the term: a node that saw a newer term refuses. Idempotent for one term and tick.
  *
  * KEYS 1 leader (hash) · 2 ticks (hash: name → "accounted term last missed") · 3 paused (hash: name → "version 0|1 resumed") · 4 running (hash)
- * ARGV 1 term · 2 keep in ms · 3 1: these entries are the whole state, a node that had none has it now · then per entry: name, tick in ms, last run tick in ms, missed, mode, attempt, version of the last pause or resumption that the leader knows
+ * ARGV 1 term · 2 keep in ms · 3 1: these entries are the whole state, a node that had none has it now · then per entry: name, tick in ms, last run tick in ms, missed, mode, note of the run ("term attempt"), version of the last pause or resumption that the leader knows
  *      A term may claim a tick that is older than one of its own: its claims are retried one by one. It knows what it ran.
  *      mode: once = at-most-once · least = at-least-once, also noted as running · skip = dealt with, will not run
  *            hold = only note it as running
@@ -35,7 +35,7 @@ for i = 4, #ARGV, 7 do
     local version = string.match(call('HGET', KEYS[3], name) or '', '^(%d+) 1')
     local paused = (mode == 'once' or mode == 'least') and version and tonumber(version) >= tonumber(ARGV[i + 6])
     if (mode == 'least' and not paused) or mode == 'hold' then
-      call('HSET', KEYS[4], name .. '@' .. tick, ARGV[1] .. ' ' .. ARGV[i + 5])
+      call('HSET', KEYS[4], name .. '@' .. tick, ARGV[i + 5])
     end
     answers[#answers + 1] = paused and 2 or 1
   end
