@@ -133,11 +133,11 @@ describe("beside the lock", () => {
     await store.claim(5, [claim("a", 100, "least"), claim("b", 100, "least"), claim("c", 100)], true);
     await store.finish(5, [{ name: "b", atMs: 100 }]);
     await write(ledger, 6);
-    expect((await store.read(6, true)).pending).toEqual([{ name: "a", atMs: 100, attempt: 1 }]);
+    expect((await store.read(6, true)).pending).toEqual([{ name: "a", atMs: 100, term: 5, attempt: 1 }]);
     await store.claim(6, [{ ...claim("a", 100, "hold"), attempt: 2 }]);
     expect((await store.read(6, true)).pending).toEqual([]);
     await write(ledger, 7);
-    expect((await store.read(7, true)).pending).toEqual([{ name: "a", atMs: 100, attempt: 2 }]);
+    expect((await store.read(7, true)).pending).toEqual([{ name: "a", atMs: 100, term: 6, attempt: 2 }]);
   });
 
   it("does not take a tick as dealt with that only one of three nodes has, once all have answered", async () => {
