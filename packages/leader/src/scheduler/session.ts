@@ -274,6 +274,9 @@ export class Session {
     for (const request of state.requests) if (!this.#taken.has(request.id)) this.#requests.set(request.id, request);
     for (const tick of state.noted) if (this.#isStray(tick)) this.#finish(tick);
     await this.#repeatPauses(state.halfPaused);
+    // A node has missed it: a later leader would run them again.
+    const taken = state.requestIds.filter((id) => this.#taken.has(id));
+    if (taken.length > 0) await store.take(term.term, taken);
   }
 
   /** A node has missed the end of it, or of its claim: a later leader would run it again. What is not known here is left to a leader that has it. */
@@ -362,7 +365,8 @@ export class Session {
     const requests = [...this.#requests.values()].filter(
       (request) => this.#tracks.has(request.name) || request.atMs < eldestMs,
     );
-    if (!(await store.take(term.term, requests))) return this.#untilOver();
+    const ids = requests.map(({ id }) => id);
+    if (!(await store.take(term.term, ids))) return this.#untilOver();
     for (const request of requests) {
       this.#requests.delete(request.id);
       this.#unknown.delete(request.id);

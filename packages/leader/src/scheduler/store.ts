@@ -83,6 +83,8 @@ export interface StoredState {
   /** Schedules whose last order to pause or resume a node has missed. */
   readonly halfPaused: readonly string[];
   readonly requests: readonly Request[];
+  /** Of the requests on any node, also on too few for a quorum to have stored them. */
+  readonly requestIds: readonly string[];
   readonly sawBlank: boolean;
   readonly isStale: boolean;
 }
@@ -165,12 +167,8 @@ export class TickStore {
   }
 
   /** Takes requests as dealt with; false if the term is stale. @throws QuorumSilentError */
-  async take(term: number, requests: readonly Request[]): Promise<boolean> {
-    return this.#settle(
-      "requests",
-      term,
-      requests.map((request) => request.id),
-    );
+  async take(term: number, ids: readonly string[]): Promise<boolean> {
+    return this.#settle("requests", term, ids);
   }
 
   /**
@@ -312,7 +310,8 @@ export class TickStore {
       if (orders.length < nodes.length || orders.some(({ version }) => version < newest.version)) halfPaused.push(name);
     }
     const requests: Request[] = [];
-    for (const id of fieldsOf(nodes.map((node) => node.requests))) {
+    const requestIds = [...fieldsOf(nodes.map((node) => node.requests))];
+    for (const id of requestIds) {
       const lines = nodes.flatMap((node) => node.requests.get(id) ?? []);
       const [at, ...name] = (lines[0] ?? "").split(" ");
       if (mayBeStored(lines.length, unknown, quorum)) requests.push({ id, name: name.join(" "), atMs: Number(at) });
@@ -325,6 +324,7 @@ export class TickStore {
       paused,
       halfPaused,
       requests: requests.toSorted((a, b) => a.atMs - b.atMs),
+      requestIds,
       sawBlank: nodes.some((node) => node.isBlank),
       isStale: false,
     };
@@ -348,6 +348,7 @@ const EMPTY: StoredState = {
   paused: new Map(),
   halfPaused: [],
   requests: [],
+  requestIds: [],
   sawBlank: false,
   isStale: false,
 };

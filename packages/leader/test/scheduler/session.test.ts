@@ -22,6 +22,7 @@ const EMPTY: StoredState = {
   paused: new Map(),
   halfPaused: [],
   requests: [],
+  requestIds: [],
   sawBlank: false,
   isStale: false,
 };
@@ -125,6 +126,27 @@ describe("a session", () => {
       },
     }).run();
     expect([asked, ticks, log]).toEqual([["skip", "skip"], [], []]);
+  });
+
+  it("takes a request again that a node still shows, and runs it once", async () => {
+    const taken: string[] = [];
+    const request = { id: "r", name: "s", atMs: Date.now() };
+    const own = session({
+      read: () =>
+        Promise.resolve({ ...EMPTY, requests: taken.length > 0 ? [] : [request], requestIds: ["r", "unknown"] }),
+      take: (_, ids) => {
+        taken.push(...ids);
+        return Promise.resolve(true);
+      },
+    });
+    const running = own.run();
+    const runs = (): number => ticks.filter(({ id }) => id.endsWith("-r")).length;
+    await expect.poll(runs).toBe(1);
+    own.nudge(true);
+    await expect.poll(() => taken).toEqual(["r", "r"]);
+    lose();
+    await running;
+    expect(runs()).toBe(1);
   });
 
   it("claims a tick again that too few nodes answered for, and runs it once", async () => {
