@@ -34,7 +34,10 @@ export interface ScheduleOptions {
    * waited, one that ends does not. Default 5.
    */
   readonly maxAttempts?: number | undefined;
-  /** Each tick runs up to this much later, at random. Default 0. */
+  /**
+   * Each tick runs up to this much later, at random. At most the period of `every()`; with other calendars, ticks that fall due meanwhile are
+   * caught up as `catchup` says. Default 0.
+   */
   readonly jitter?: number | undefined;
   /** `tick.signal` aborts with a `TimeoutError` after this. Default: never. */
   readonly timeout?: number | undefined;

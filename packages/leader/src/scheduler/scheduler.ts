@@ -138,10 +138,17 @@ export class LeaderScheduler implements AsyncDisposable {
     return this.#add(name, calendar, handler, resolved);
   }
 
-  /** Runs `handler` every `ms`, counted from the Unix epoch plus `offset`: a failover keeps the phase. */
+  /**
+   * Runs `handler` every `ms`, counted from the Unix epoch plus `offset`: a failover keeps the phase.
+   * @throws TypeError, RangeError at once, also for a `jitter` that is longer than the period
+   */
   every(name: string, ms: number, handler: TickHandler, options: IntervalOptions = {}): Schedule {
     const interval = splitInterval(options);
-    return this.#add(name, everyCalendar(period(ms), interval.offset), handler, this.#resolve(interval.options));
+    const resolved = this.#resolve(interval.options);
+    const periodMs = period(ms);
+    if (resolved.jitter > periodMs)
+      throw new RangeError(`jitter must be at most the period of ${periodMs} ms, got ${resolved.jitter}`);
+    return this.#add(name, everyCalendar(periodMs, interval.offset), handler, resolved);
   }
 
   /** Runs `handler` by a calendar of your own, which is asked once at once. @throws what it throws then */

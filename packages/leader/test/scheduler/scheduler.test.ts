@@ -330,6 +330,9 @@ describe("LeaderScheduler", () => {
     );
     expect(() => scheduler.cron("a:b", "* * * * *", nothing)).toThrow(/name must not contain ":"/);
     expect(() => scheduler.every("a", 0, nothing)).toThrow(/ms must be an integer >= 1, got 0/);
+    expect(() => scheduler.every("a", 200, nothing, { jitter: 201 })).toThrow(
+      new RangeError("jitter must be at most the period of 200 ms, got 201"),
+    );
     expect(() => scheduler.every("a", 1, nothing, { catchup: "some" as "all" })).toThrow(/catchup must be one of/);
     scheduler.every("a", 1_000, nothing);
     expect(() => scheduler.every("a", 1_000, nothing)).toThrow(/name must be new/);
