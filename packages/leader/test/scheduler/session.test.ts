@@ -35,6 +35,7 @@ const claimedAll = (claims: readonly Claim[]): Claimed => ({
 describe("a session", () => {
   let controller: AbortController;
   let isCurrent: boolean;
+  let entries: Map<string, Entry>;
   let events: Emitter<SchedulerEvents>;
   let ticks: Tick[];
   let log: string[];
@@ -74,6 +75,7 @@ describe("a session", () => {
       },
       options: resolveScheduleOptions(options, "UTC"),
     };
+    entries = new Map([["s", entry]]);
     const whole = {
       read: () => Promise.resolve(EMPTY),
       claim: (_: number, claims: readonly Claim[]) => Promise.resolve(claimedAll(claims)),
@@ -87,7 +89,7 @@ describe("a session", () => {
       store: whole,
       clock: systemClock,
       random: () => 0,
-      entries: new Map([["s", entry]]),
+      entries,
       concurrency: 100,
       events,
       stop: new AbortController().signal,
@@ -126,6 +128,20 @@ describe("a session", () => {
       },
     }).run();
     expect([asked, ticks, log]).toEqual([["skip", "skip"], [], []]);
+  });
+
+  it("tells of a request as removed whose schedule is removed while it is taken", async () => {
+    const request = { id: "r", name: "s", atMs: Date.now() };
+    const running = session({
+      read: () => Promise.resolve({ ...EMPTY, requests: [request] }),
+      take: () => {
+        entries.delete("s");
+        return Promise.resolve(true);
+      },
+    }).run();
+    await expect.poll(() => log).toEqual(["skipped: removed"]);
+    lose();
+    await running;
   });
 
   it("takes a request again that a node still shows, and runs it once", async () => {
