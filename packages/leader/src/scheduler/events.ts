@@ -5,7 +5,7 @@ export type SkipReason = "overlap" | "paused" | "attempts" | "removed" | "expire
 
 /** Events of a scheduler, in the process whose election leads. */
 export interface SchedulerEvents {
-  /** A handler is about to be called. */
+  /** A handler is about to be called; it is not (`tickSkipped`) if listeners take longer than the term lasts. */
   tick: Tick;
   /** It has ended; `took` in ms. */
   tickDone: { readonly tick: Tick; readonly took: number };

@@ -126,7 +126,7 @@ export class Runner {
     this.#runs.set(name, track.runs);
   }
 
-  /** Never rejects. The handler is called before this returns, so between the check of the clock and the call nothing else runs. */
+  /** Never rejects. */
   async #execute(turn: Turn): Promise<void> {
     const { term, entries } = this.#parts;
     const { job } = turn;
@@ -165,6 +165,8 @@ export class Runner {
     const startedMs = clock.monotonicMs();
     events.emit("tick", tick);
     try {
+      // Listeners ran since the last check. Between this one and the call nothing does.
+      if (!term.isCurrent()) return this.#drop(job, "term-over");
       await handler(tick);
       this.#ended(job, clock.monotonicMs() - startedMs, "run");
       events.emit("tickDone", { tick, took: clock.monotonicMs() - startedMs });

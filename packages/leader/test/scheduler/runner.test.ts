@@ -12,6 +12,7 @@ import type { LeaderTerm } from "../../src/term.ts";
 
 describe("a runner", () => {
   let term: AbortController;
+  let isCurrent: boolean;
   let events: Emitter<SchedulerEvents>;
   /** By schedule and time: begun, skipped, finished. */
   let log: string[];
@@ -19,6 +20,7 @@ describe("a runner", () => {
   let entries: Map<string, Entry>;
   beforeEach(() => {
     term = new AbortController();
+    isCurrent = true;
     events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
     log = [];
     ends = new Map();
@@ -35,7 +37,7 @@ describe("a runner", () => {
         term: 5,
         fencingToken: 5,
         signal: term.signal,
-        isCurrent: () => true,
+        isCurrent: () => isCurrent,
       } as unknown as LeaderTerm,
       clock: systemClock,
       concurrency,
@@ -187,6 +189,15 @@ describe("a runner", () => {
       "b4 begun",
       "c1 begun",
     ]);
+  });
+
+  it("calls no handler after a listener that was told of the tick took longer than the term", async () => {
+    const own = runner();
+    events.on("tick", () => (isCurrent = false));
+    own.launch(job(schedule("a"), 1), "run");
+    own.launch(job(schedule("b"), 1, { delivery: "at-least-once" }), "run");
+    await own.idle();
+    expect(log).toEqual(["a1 skipped: term-over", "b1 left"]);
   });
 
   it("skips what waits of a schedule that was removed, when its turn comes at the latest", async () => {
