@@ -273,7 +273,7 @@ export class Session {
     this.#setPauses(state);
     for (const request of state.requests) if (!this.#taken.has(request.id)) this.#requests.set(request.id, request);
     for (const tick of state.noted) if (this.#isStray(tick)) this.#finish(tick);
-    await this.#repeatPauses(state.halfPaused);
+    await this.#repeatPauses((name) => state.halfPaused.includes(name));
     // A node has missed it: a later leader would run them again.
     const taken = state.requestIds.filter((id) => this.#taken.has(id));
     if (taken.length > 0) await store.take(term.term, taken);
@@ -290,12 +290,10 @@ export class Session {
   }
 
   /** To nodes that missed them: a later leader may hear of those only. */
-  async #repeatPauses(names: Iterable<string>): Promise<void> {
+  async #repeatPauses(isMeant: (name: string) => boolean): Promise<void> {
     const { store } = this.#parts;
-    const orders = Array.from(names, (name) => [name, this.#pauses.get(name)] as const);
-    await Promise.all(
-      orders.map(([name, pause]) => (pause === undefined ? undefined : store.restorePause(name, pause))),
-    );
+    const orders = [...this.#pauses].filter(([name]) => isMeant(name));
+    await Promise.all(orders.map(([name, pause]) => store.restorePause(name, pause)));
   }
 
   #setPauses(state: StoredState): void {
@@ -354,7 +352,7 @@ export class Session {
     if (restored.isStale) return this.#untilOver();
     // What ended meanwhile may have been noted after its end.
     for (const tick of held) if (!this.#mayRun(tick)) this.#finish(tick);
-    await this.#repeatPauses(this.#pauses.keys());
+    await this.#repeatPauses(() => true);
   }
 
   /** A request for a schedule that is not known here is left to a leader that has it, until it is too old. */
