@@ -2,8 +2,9 @@
  * The scheduler in one term: one timer for all schedules; what is due is claimed in one request per node, then run.
  *
  * Guaranteed: a handler is called only for a tick that this term has claimed on a quorum; the session ends when the term does, after its
- * handlers have. A tick that could not be claimed is claimed again, as long as it lies in the window. Not guaranteed: that a
- * handler which ignores its signal ends with the term.
+ * handlers have. A tick that could not be claimed is claimed again, as long as it lies in the window. A node that was away and has missed
+ * the end of a tick, a request that was taken, or an order to pause or resume is told with the next poll that it answers. Not guaranteed:
+ * that a handler which ignores its signal ends with the term.
  */
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "../emitter.ts";
