@@ -432,6 +432,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "waiting for children frees the key",
     without: "the key waits for the job",
     patches: [
+      lane("      and not call('ZSCORE', P .. 'waiting-children', id)\n", ""),
       commands("if reply == 0 then\n  local pin = call('HGET', P .. ARGV[4], 'lk')", "if false then\n  local pin = ''"),
     ],
   },
