@@ -1,46 +1,10 @@
 /** Renewals on a clock that the test moves. */
-import { type Clock, type Lock, LockLostError, type Redlock } from "@x/redlock-core";
+import { type Lock, LockLostError, type Redlock } from "@x/redlock-core";
+import { ManualClock } from "@x/test-support";
 import { beforeEach, describe, expect, it } from "vitest";
 import { type Lease, localLeases } from "../src/lease.ts";
 import { resolveOptions } from "../src/options.ts";
 import { type Readings, readingsOf } from "../src/readings.ts";
-
-class ManualClock implements Clock {
-  nowMs = 1_000;
-  readonly #timers = new Set<{ readonly dueMs: number; readonly run: () => void }>();
-
-  monotonicMs(): number {
-    return this.nowMs;
-  }
-
-  wallMs(): number {
-    return 1e12 + this.nowMs;
-  }
-
-  schedule(afterMs: number, run: () => void): () => void {
-    const timer = { dueMs: this.nowMs + afterMs, run };
-    this.#timers.add(timer);
-    return () => this.#timers.delete(timer);
-  }
-
-  defer(run: () => void): void {
-    queueMicrotask(run);
-  }
-
-  async advance(ms: number): Promise<void> {
-    const endMs = this.nowMs + ms;
-    for (;;) {
-      const [next] = [...this.#timers].filter((timer) => timer.dueMs <= endMs).toSorted((a, b) => a.dueMs - b.dueMs);
-      if (next === undefined) break;
-      this.nowMs = Math.max(this.nowMs, next.dueMs);
-      this.#timers.delete(next);
-      next.run();
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-    this.nowMs = endMs;
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-}
 
 const OPTIONS = resolveOptions(
   { name: "x", leaseDuration: 15_000, renewDeadline: 10_000, retryPeriod: 2_000 },
@@ -81,14 +45,14 @@ describe("a lease", () => {
   it("counts from the moment before the attempt that was granted", async () => {
     remainingMs -= 400;
     const lease = await acquire();
-    expect(lease.anchor().monotonicMs).toBe(clock.nowMs - 400);
+    expect(lease.anchor().monotonicMs).toBe(clock.monotonicMs() - 400);
   });
 
   it("counts from the moment before a renewal was asked for, however late its answer is", async () => {
     const lease = await acquire();
     lease.keep({ renewed: () => undefined, failed: () => undefined, lost: () => undefined });
     await clock.advance(2_000);
-    const askedMs = clock.nowMs;
+    const askedMs = clock.monotonicMs();
     expect(extensions.length).toBe(1);
     await clock.advance(3_000);
     extensions[0]?.settle();

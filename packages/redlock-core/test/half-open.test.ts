@@ -1,11 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { startProxy } from "@x/test-support";
-import { Redis } from "ioredis";
-import { Redis as Redis5 } from "ioredis5";
-import { createClient } from "redis";
-import { createClient as createClient5 } from "redis5";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { type Clock, type NodeSource, systemClock } from "../src/index.ts";
+import { type Clock, systemClock } from "../src/index.ts";
+import { clients } from "./support/clients.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
 import { startSwallower } from "./support/swallower.ts";
 
@@ -13,21 +10,6 @@ import { startSwallower } from "./support/swallower.ts";
 const hasty: Clock = {
   ...systemClock,
   schedule: (afterMs, run, options) => systemClock.schedule(afterMs >= 15_000 ? 300 : afterMs, run, options),
-};
-
-const clients: Readonly<Record<string, (url: string) => NodeSource>> = {
-  ioredis: (url) => {
-    const client = new Redis(url, { lazyConnect: true });
-    onTestFinished(() => client.disconnect());
-    return client;
-  },
-  "ioredis 5": (url) => {
-    const client = new Redis5(url, { lazyConnect: true });
-    onTestFinished(() => client.disconnect());
-    return client;
-  },
-  "node-redis": (url) => createClient({ url }),
-  "node-redis 5": (url) => createClient5({ url }) as NodeSource,
 };
 
 describe("a connection that is dead without having been closed", () => {

@@ -1,28 +1,11 @@
 /** Waiters whose messages are lost, whose process's clock is wrong, and who leave a queue that they stood in. */
 import { setTimeout as delay } from "node:timers/promises";
 import { type RedisServer, startCluster } from "@x/test-support";
-import { Cluster, Redis } from "ioredis";
-import { Redis as Redis5 } from "ioredis5";
-import { createClient } from "redis";
-import { createClient as createClient5 } from "redis5";
+import { Cluster } from "ioredis";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { type NodeSource, type Redlock, systemClock } from "../src/index.ts";
+import { type Redlock, systemClock } from "../src/index.ts";
+import { clients } from "./support/clients.ts";
 import { openRedlock, startNodes } from "./support/nodes.ts";
-
-const clients: Readonly<Record<string, (url: string) => NodeSource>> = {
-  ioredis: (url) => {
-    const client = new Redis(url, { lazyConnect: true });
-    onTestFinished(() => client.disconnect());
-    return client;
-  },
-  "ioredis 5": (url) => {
-    const client = new Redis5(url, { lazyConnect: true });
-    onTestFinished(() => client.disconnect());
-    return client;
-  },
-  "node-redis": (url) => createClient({ url }),
-  "node-redis 5": (url) => createClient5({ url }) as NodeSource,
-};
 
 const far = { ttl: 60_000, timeout: 60_000 } as const;
 

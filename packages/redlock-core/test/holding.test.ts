@@ -1,5 +1,5 @@
+import { ManualClock } from "@x/test-support";
 import { expect, it, onTestFinished } from "vitest";
-import { ManualClock } from "./support/manual-clock.ts";
 import { openRedlock } from "./support/nodes.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 

@@ -1,7 +1,5 @@
-import type { Clock } from "../../src/index.ts";
-
-/** A clock that stands still until the test moves it. */
-export class ManualClock implements Clock {
+/** A `Clock` of redlock-core that stands still until the test moves it. */
+export class ManualClock {
   #nowMs = 1_000;
   readonly #timers = new Set<{ readonly dueMs: number; readonly run: () => void }>();
 
