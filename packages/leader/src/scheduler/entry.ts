@@ -74,12 +74,7 @@ export function trackOf(entry: Entry, accountedMs: number, runs: Runs): Track {
 
 /** With `catchup: "all"` a tick that falls due meanwhile is caught up, too. */
 export function isCatchingUp({ runs }: Track): boolean {
-  return jobsOf(runs).some((job) => job.isBacklog);
-}
-
-/** Those that run, then those that wait. */
-export function jobsOf({ running, queue }: Runs): readonly Job[] {
-  return [...Array.from(running, (turn) => turn.job), ...queue];
+  return [...Array.from(runs.running, (turn) => turn.job), ...runs.queue].some((job) => job.isBacklog);
 }
 
 /** Moves on to `accountedMs` and finds the next tick. */

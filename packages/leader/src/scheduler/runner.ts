@@ -9,7 +9,7 @@ import type { Clock } from "@x/redlock-core";
 import PQueue from "p-queue";
 import { dateOf } from "../date.ts";
 import { linkSignals } from "../signals.ts";
-import { type Entry, type Job, jobsOf, type Runs, type Turn } from "./entry.ts";
+import { type Entry, type Job, type Runs, type Turn } from "./entry.ts";
 import type { SkipReason } from "./events.ts";
 import type { OverlapDecision } from "./overlap.ts";
 import { type Audience, type NamedTick, publishTick, tellSkipped } from "./report.ts";
@@ -42,11 +42,6 @@ export class Runner {
 
   runsOf(name: string): Runs {
     return this.#runs.get(name) ?? { running: new Set(), queue: [] };
-  }
-
-  /** Of all schedules, also of removed ones. */
-  jobs(): readonly Job[] {
-    return [...this.#runs.values()].flatMap(jobsOf);
   }
 
   launch(job: Job, decision: OverlapDecision): void {

@@ -8,25 +8,17 @@
  */
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "../emitter.ts";
-import { UnknownScheduleError } from "../errors.ts";
 import { type LinkedSignal, linkSignals, onAbort, sleep } from "../signals.ts";
 import type { LeaderTerm } from "../term.ts";
 import { advance, type Entry, isCatchingUp, type Job, type Track, trackOf } from "./entry.ts";
 import type { SchedulerEvents } from "./events.ts";
+import { Notes } from "./notes.ts";
 import { decideOverlap, type OverlapDecision } from "./overlap.ts";
 import { type Plan, planTicks } from "./plan.ts";
-import { type NamedTick, tellMissed, tellSkipped } from "./report.ts";
+import { tellMissed, tellSkipped } from "./report.ts";
+import { Requests } from "./requests.ts";
 import { Runner } from "./runner.ts";
-import {
-  type Claim,
-  noteOf,
-  type Pause,
-  type PendingTick,
-  type Request,
-  type RunningTick,
-  type StoredState,
-  type TickStore,
-} from "./store.ts";
+import type { Claim, Pause, PendingTick, StoredState, TickStore } from "./store.ts";
 import { tickId } from "./tick.ts";
 
 export interface SessionParts {
@@ -48,12 +40,6 @@ const RETRY_MS = 100;
 /** A wall clock that was stepped is noticed this late. */
 const LONGEST_SLEEP_MS = 30_000;
 
-/** Requests that a node may still show although a quorum has taken them out; far more than are ever made at once. */
-const MOST_TAKEN = 1_000;
-
-/** Far longer than a deployment, at whose end every leader has the schedule, and than clocks differ. */
-const LONGEST_REQUEST_MS = 86_400_000;
-
 interface Intention {
   readonly track: Track;
   readonly plan: Plan;
@@ -68,21 +54,13 @@ export class Session {
   readonly #runner: Runner;
   /** Aborts when no tick is to begin any more. */
   readonly #over: LinkedSignal;
-  readonly #finished: NamedTick[] = [];
-  #flushing: Promise<void> | undefined;
-  /** At-least-once ticks that are to run, here or, if this term ends before, in the next one: what else is noted as running is not. */
-  readonly #live = new Map<string, PendingTick>();
-  /** At-least-once ticks whose claim was sent: nodes may have noted them before it is known whether they run. */
-  readonly #asked = new Map<string, PendingTick>();
-  /** Those of them that do not begin in this term any more. */
+  readonly #notes: Notes;
+  readonly #requests: Requests;
+  /** At-least-once ticks that do not begin in this term any more. */
   readonly #left: PendingTick[] = [];
   #hasLoaded = false;
   /** Ticks of an earlier leader that are to run again, once a majority holds them under this term. */
   #unheld: PendingTick[] = [];
-  readonly #requests = new Map<string, Request>();
-  readonly #taken = new Set<string>();
-  /** Requests that were reported, since there is no such schedule here. */
-  readonly #unknown = new Set<string>();
   readonly #pauses = new Map<string, Pause>();
   #nextPollMs = 0;
   #polling: Promise<void> | undefined;
@@ -94,9 +72,11 @@ export class Session {
 
   constructor(parts: SessionParts) {
     this.#parts = parts;
+    this.#notes = new Notes(parts);
+    this.#requests = new Requests(parts);
     this.#runner = new Runner({
       ...parts,
-      finished: (tick) => this.#finish(tick),
+      finished: (tick) => this.#notes.end(tick),
       left: (tick) => this.#left.push(tick),
     });
     this.#over = linkSignals(parts.term.signal, parts.stop);
@@ -142,7 +122,7 @@ export class Session {
         term.term,
         left.map((tick) => holdOf({ ...tick, attempt: tick.attempt - 1 })),
       );
-      await this.#flush();
+      await this.#notes.flush();
       return true;
     } catch (error) {
       events.emit("error", error);
@@ -158,11 +138,11 @@ export class Session {
     if (clock.monotonicMs() >= this.#nextPollMs && this.#polling === undefined) this.#pollBeside();
     if (this.#toRestore !== undefined) await this.#restore(this.#toRestore);
     if (this.#unheld.length > 0) await this.#hold();
-    if (this.#requests.size > 0 && !this.#over.signal.aborted) await this.#takeRequests();
+    if (!this.#over.signal.aborted) await this.#takeRequests();
     if (this.#over.signal.aborted) return 0;
     const isComplete = await this.#claimDue();
-    this.#settleAsked();
-    if (this.#finished.length > 0) await this.#flush();
+    this.#notes.settle((name) => this.#tracks.get(name)?.accountedMs);
+    if (this.#notes.hasEnded) await this.#notes.flush();
     const isLoaded = [...entries.keys()].every((name) => this.#tracks.has(name));
     if (!isComplete || !isLoaded || this.#unheld.length > 0 || !term.isCurrent()) return RETRY_MS;
     const now = clock.wallMs();
@@ -190,8 +170,7 @@ export class Session {
     const state = await store.read(term.term, true);
     if (state.isStale) return this.#untilOver();
     // An earlier session of this term has left its own to the next leader.
-    if (!this.#hasLoaded)
-      for (const tick of state.noted) if (tick.term === term.term) this.#live.set(noteOf(tick), tick);
+    if (!this.#hasLoaded) for (const tick of state.noted) if (tick.term === term.term) this.#notes.keep(tick);
     this.#hasLoaded = true;
     const nowMs = Math.floor(clock.wallMs());
     const fresh = [...entries.values()].filter((entry) => !this.#tracks.has(entry.name));
@@ -224,12 +203,12 @@ export class Session {
     });
     for (const tick of pending) {
       if (again.includes(tick)) continue;
-      this.#finished.push(tick);
+      this.#notes.end(tick);
       tellSkipped(this.#parts, tick, "attempts");
     }
     for (const { name, atMs, attempt } of again) {
       const tick = { name, atMs, attempt: attempt + 1 };
-      this.#live.set(noteOf(tick), tick);
+      this.#notes.keep(tick);
       this.#unheld.push(tick);
     }
     if (again.length > 0) await this.#hold();
@@ -272,22 +251,11 @@ export class Session {
     if (isAll) this.#toRestore = state;
     else if (state.sawBlank) this.#sawBlank();
     this.#setPauses(state);
-    for (const request of state.requests) if (!this.#taken.has(request.id)) this.#requests.set(request.id, request);
-    for (const tick of state.noted) if (this.#isStray(tick)) this.#finish(tick);
+    this.#requests.see(state.requests);
+    // What is not known here is left to a leader that has it.
+    this.#notes.tidy(state.noted, (tick) => tick.term === term.term || this.#tracks.has(tick.name));
     await this.#repeatPauses((name) => state.halfPaused.includes(name));
-    // A node has missed it: a later leader would run them again.
-    const taken = state.requestIds.filter((id) => this.#taken.has(id));
-    if (taken.length > 0) await store.take(term.term, taken);
-  }
-
-  /** A node has missed the end of it, or of its claim: a later leader would run it again. What is not known here is left to a leader that has it. */
-  #isStray(tick: RunningTick): boolean {
-    return !this.#mayRun(tick) && (tick.term === this.#parts.term.term || this.#tracks.has(tick.name));
-  }
-
-  #mayRun(tick: NamedTick): boolean {
-    const note = noteOf(tick);
-    return this.#live.has(note) || this.#asked.has(note);
+    await this.#requests.repeat(state.requestIds);
   }
 
   /** To nodes that missed them: a later leader may hear of those only. */
@@ -329,7 +297,7 @@ export class Session {
   async #restore(state: StoredState): Promise<void> {
     const { term, store } = this.#parts;
     this.#toRestore = undefined;
-    const requests = state.requests.filter(({ id }) => !this.#taken.has(id));
+    const requests = this.#requests.untaken(state.requests);
     if (!(await store.repeatRequests(term.term, requests))) return this.#untilOver();
     const claims: Claim[] = [];
     for (const track of this.#tracks.values()) {
@@ -345,52 +313,25 @@ export class Session {
     }
     for (const [name, { accountedMs, lastMs, missed }] of state.schedules)
       if (!this.#tracks.has(name)) claims.push({ name, atMs: accountedMs, lastMs, missed, mode: "skip", attempt: 1 });
-    const held = [...this.#live.values()];
+    const held = this.#notes.live();
     claims.push(...held.map(holdOf));
     for (const tick of state.pending)
       if (!this.#tracks.has(tick.name)) claims.push({ ...holdOf(tick), term: tick.term });
     const restored = await store.claim(term.term, claims, true);
     if (restored.isStale) return this.#untilOver();
     // What ended meanwhile may have been noted after its end.
-    for (const tick of held) if (!this.#mayRun(tick)) this.#finish(tick);
+    for (const tick of held) if (!this.#notes.mayRun(tick)) this.#notes.end(tick);
     await this.#repeatPauses(() => true);
   }
 
-  /** A request for a schedule that is not known here is left to a leader that has it, until it is too old. */
   async #takeRequests(): Promise<void> {
-    const { term, store, clock } = this.#parts;
-    const eldestMs = clock.wallMs() - LONGEST_REQUEST_MS;
-    this.#tellUnknown();
-    const requests = [...this.#requests.values()].filter(
-      (request) => this.#tracks.has(request.name) || request.atMs < eldestMs,
-    );
-    const ids = requests.map(({ id }) => id);
-    if (!(await store.take(term.term, ids))) return this.#untilOver();
-    for (const request of requests) {
-      this.#requests.delete(request.id);
-      this.#unknown.delete(request.id);
-      this.#taken.add(request.id);
-      for (const oldest of this.#taken) if (this.#taken.size > MOST_TAKEN) this.#taken.delete(oldest);
-      const track = this.#tracks.get(request.name);
-      if (track === undefined || request.atMs < eldestMs) tellSkipped(this.#parts, request, "expired");
-      else
-        this.#runner.launch(
-          {
-            ...this.#job(track, { atMs: request.atMs, isCatchup: false, isBacklog: false, attempt: 1 }, request.id),
-            delivery: "at-most-once",
-            isTriggered: true,
-          },
-          "queue",
-        );
-    }
-  }
-
-  #tellUnknown(): void {
-    const { term, entries, events } = this.#parts;
-    for (const { id, name } of this.#requests.values()) {
-      if (entries.has(name) || this.#unknown.has(id)) continue;
-      this.#unknown.add(id);
-      events.emit("error", new UnknownScheduleError(term.election, name));
+    const taken = await this.#requests.take((name) => this.#tracks.has(name));
+    if (taken === undefined) return this.#untilOver();
+    for (const { id, name, atMs } of taken) {
+      const track = this.#tracks.get(name);
+      if (track === undefined) continue;
+      const job = this.#job(track, { atMs, isCatchup: false, isBacklog: false, attempt: 1 }, id);
+      this.#runner.launch({ ...job, delivery: "at-most-once", isTriggered: true }, "queue");
     }
   }
 
@@ -407,7 +348,7 @@ export class Session {
     }
     if (intentions.length === 0) return true;
     const claims = intentions.flatMap((intention) => intention.claims);
-    for (const claim of claims) if (claim.mode === "least") this.#asked.set(noteOf(claim), claim);
+    this.#notes.ask(claims);
     const claimed = await store.claim(term.term, claims);
     if (claimed.isStale) {
       await this.#untilOver();
@@ -436,15 +377,6 @@ export class Session {
       }
     }
     return isComplete;
-  }
-
-  /** Those that their schedule has left behind are not claimed again, and do not run. */
-  #settleAsked(): void {
-    for (const [note, tick] of this.#asked) {
-      if (tick.atMs > (this.#tracks.get(tick.name)?.accountedMs ?? tick.atMs)) continue;
-      this.#asked.delete(note);
-      this.#finish(tick);
-    }
   }
 
   #advance(track: Track, accountedMs: number): void {
@@ -514,7 +446,7 @@ export class Session {
     if (kind === "claimed" && decision !== "skip") {
       const job = this.#job(track, { ...tick, attempt: 1 });
       track.lastMs = tick.atMs;
-      if (this.#asked.delete(noteOf(job))) this.#live.set(noteOf(job), job);
+      this.#notes.claimed(job);
       this.#runner.launch(job, decision);
       return;
     }
@@ -535,33 +467,6 @@ export class Session {
       isTriggered: false,
       lastMs: track.lastMs,
     };
-  }
-
-  #finish({ name, atMs }: NamedTick): void {
-    this.#live.delete(noteOf({ name, atMs }));
-    this.#finished.push({ name, atMs });
-    this.#parts.clock.defer(
-      () => void this.#flush().catch((error: unknown) => this.#parts.events.emit("error", error)),
-    );
-  }
-
-  /** Records finished ticks, those of one moment together; one request at a time. What fails is tried again with the next step. */
-  async #flush(): Promise<void> {
-    while (this.#flushing !== undefined) await this.#flushing;
-    // What looked as if it had ended may have been claimed since.
-    const batch = this.#finished.splice(0).filter((tick) => !this.#mayRun(tick));
-    if (batch.length === 0) return;
-    const { term, store } = this.#parts;
-    const flushing = store.finish(term.term, batch).then(() => undefined);
-    this.#flushing = flushing.catch(() => undefined);
-    try {
-      await flushing;
-    } catch (error) {
-      this.#finished.push(...batch);
-      throw error;
-    } finally {
-      this.#flushing = undefined;
-    }
   }
 
   /** A newer term was seen: the deadline ends this one at the latest. */
