@@ -31,6 +31,10 @@ export interface WorkerMessages {
   resume: { readonly queue: string; readonly key: string };
 }
 
+export function aboutJob(queue: string, { jobId, keys }: Omit<AboutJob, "queue">): AboutJob {
+  return { queue, jobId, keys };
+}
+
 type Name = keyof WorkerMessages;
 
 const names: readonly Name[] = ["park", "lock", "yield", "wake", "release", "lost", "stale", "pause", "resume"];

@@ -9,15 +9,7 @@
  * only once: BullMQ runs it at least once. The order of jobs that were retried with `onFailure: "skip"`, of priorities against
  * a job that was already chosen, and after the lane's keys were deleted by hand.
  */
-import {
-  type Clock,
-  type Lock,
-  LockHeldError,
-  QuorumUnreachableError,
-  type Redlock,
-  RedlockError,
-  type Vote,
-} from "@x/redlock-core";
+import type { Clock, Lock, Redlock } from "@x/redlock-core";
 import { DelayedError, Job, Worker } from "bullmq";
 import {
   acceptSignal,
@@ -28,17 +20,17 @@ import {
   replaceExtendLock,
   targetOf,
 } from "./bullmq.ts";
-import { tell } from "./channels.ts";
+import { aboutJob, tell } from "./channels.ts";
 import { composeScripts } from "./compose.ts";
 import { keyFault } from "./entity-key.ts";
-import { JobKeyError, MixedFleetError, NotALockError } from "./errors.ts";
+import { JobKeyError, MixedFleetError } from "./errors.ts";
 import { Fleet, type FleetParts, type WorkerFinding } from "./fleet.ts";
 import { InFlight } from "./in-flight.ts";
 import { readClock } from "./instant.ts";
 import type { JobLock } from "./job-lock.ts";
+import { type HeldKeys, KeyLocks } from "./key-locks.ts";
 import { type Arrival, Lane } from "./lane.ts";
 import { mustConfirm } from "./lease.ts";
-import { LockAhead } from "./lock-ahead.ts";
 import {
   type BusyKey,
   type Explanation,
@@ -59,7 +51,6 @@ import { ownRedlock } from "./own-redlock.ts";
 import { Run } from "./run.ts";
 import { ScriptLocks } from "./script-locks.ts";
 import { Sweep } from "./sweep.ts";
-import { Wakes } from "./wakes.ts";
 import { Watchdog } from "./watchdog.ts";
 
 /** BullMQ's processor with a fourth argument. A processor with fewer parameters runs as it is. */
@@ -70,17 +61,6 @@ export type ExclusiveProcessor<Data, Result, Name extends string> = (
   lock: JobLock,
 ) => Promise<Result>;
 
-/** The lock of a run's keys. */
-interface HeldKeys {
-  readonly lock: Lock;
-  readonly lockedMs: number;
-}
-
-/** When nobody who has the lock could be asked, a job comes back after this. */
-const UNREACHABLE_RETRY_MS = 1_000;
-/** How long a job waits in its slot for lock nodes that do not answer, and how often it asks: connections may not be up yet. */
-const UNREACHABLE_WAIT_MS = 2_000;
-const UNREACHABLE_PAUSE_MS = 50;
 const CONFIRM_ATTEMPTS = 3;
 const LIST_PAGE = 500;
 const SHORTEST_SWEEP_MS = 1_000;
@@ -102,13 +82,13 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   /** Where the keys' locks are on the queue's own Redis. */
   readonly #scriptLocks: ScriptLocks | undefined;
   readonly #watchdog: Watchdog;
-  readonly #wakes: Wakes;
+  readonly #keyLocks: KeyLocks;
   readonly #sweep: Sweep;
   readonly #fleet: Fleet;
   readonly #isSandboxed: boolean;
   readonly #arrivals = new WeakMap<object, Arrival>();
   readonly #inFlight = new InFlight();
-  readonly #onLost = (run: Run, error: Error): void => tell("lost", () => ({ ...this.#about(run), error }));
+  readonly #onLost = (run: Run, error: Error): void => tell("lost", () => ({ ...aboutJob(this.name, run), error }));
   readonly #stopListening: () => void;
   #closingLocks: Promise<void> | undefined;
 
@@ -155,9 +135,15 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       events: { onParked: (jobs) => tell("park", () => ({ queue: this.name, jobs })) },
     });
     this.#stopListening = redlock.on("lost", (lost) => this.#watchdog.holderOf(lost)?.loseKeys());
-    this.#wakes = new Wakes({
+    this.#keyLocks = new KeyLocks({
+      queue: name,
       redlock,
-      wake: async (jobId) => (await this.#lane.operate("wake", jobId)) === 1,
+      lane: this.#lane,
+      scriptLocks: this.#scriptLocks,
+      inFlight: this.#inFlight,
+      lockTtl: resolved.lockTtl,
+      lockWait: resolved.lockWait,
+      recheckInterval: resolved.recheckInterval,
       onError: (error) => this.emit("error", error),
     });
     this.#sweep = new Sweep({
@@ -375,10 +361,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     let held: HeldKeys | undefined;
     let isDone = false;
     try {
-      if (keys.length > 0) held = this.#claim(run, signal) ?? (await this.#lockKeys(run, job, { arrival, signal }));
+      if (keys.length > 0) {
+        held = this.#keyLocks.claim(run, signal) ?? (await this.#keyLocks.acquire(run, job, { arrival, signal }));
+      }
       if (this.#mustConfirm(run)) await this.#confirm(run);
       // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
-      if (held?.lock.isHeld() === false) return await this.#yield(run, job, UNREACHABLE_RETRY_MS);
+      if (held?.lock.isHeld() === false) return await this.#keyLocks.giveBack(run, job);
       const result = await this.#process(run, job);
       // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is lost,
       // BullMQ itself refuses the result.
@@ -387,151 +375,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       return result;
     } finally {
       const isFollowed = isDone && arrival.isFollowed && run.lost === undefined;
-      if (held !== undefined) this.#release(run, held, { withEnd: isDone && !isFollowed });
-      if (isFollowed) this.#lockAhead(run);
+      if (held !== undefined) this.#keyLocks.release(run, held, { withEnd: isDone && !isFollowed });
+      if (isFollowed) this.#keyLocks.lockAhead(run);
       this.#inFlight.end();
       this.#watchdog.delete(run);
       signal?.removeEventListener("abort", cancel);
     }
-  }
-
-  /** The lock that was taken with the job. */
-  #claim(run: Run, signal: AbortSignal | undefined): HeldKeys | undefined {
-    const lock = this.#granted(run);
-    if (lock === undefined) return undefined;
-    this.#wakes.delete(run.jobId);
-    if (signal?.aborted !== true) return this.#holds(run, lock, 0);
-    this.#inFlight.follow(lock.release());
-    return undefined;
-  }
-
-  #granted(run: Run): Lock | undefined {
-    try {
-      return this.#scriptLocks?.claim(run.jobId);
-    } catch (error) {
-      // The Redlock was closed by its user: who asks it for a lock is told.
-      if (error instanceof RedlockError) return undefined;
-      throw error;
-    }
-  }
-
-  #holds(run: Run, lock: Lock, waitMs: number): HeldKeys {
-    run.holds(lock);
-    tell("lock", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, waitMs }));
-    return { lock, lockedMs: this.#clock.monotonicMs() };
-  }
-
-  /** In the same turn as the release, so both travel together. */
-  #lockAhead(run: Run): void {
-    const [key] = run.keys;
-    if (key === undefined) return;
-    const order = this.redlock.orderAt(this.#clock.wallMs());
-    const lock = this.redlock
-      .tryAcquire(run.resources, { ttl: this.#options.lockTtl, order, autoExtend: true })
-      .catch(() => null);
-    const ahead = new LockAhead(key, lock, this.#clock);
-    this.#inFlight.follow(ahead.settled);
-    this.#lane.passOn(run.jobId, ahead);
-  }
-
-  /**
-   * Together with the end of the job, or by a request that is sent before BullMQ is told of it. Not waited for: the next job of
-   * the key comes a round trip later at the earliest, and waits in its slot if it is there first.
-   */
-  #release(run: Run, { lock, lockedMs }: HeldKeys, { withEnd }: { readonly withEnd: boolean }): void {
-    const locks = withEnd && run.keys.length === 1 ? this.#scriptLocks : undefined;
-    const released = locks === undefined ? lock.release() : locks.releaseWithEnd(run.jobId, lock);
-    const told = released.then((confirmed) => {
-      const heldMs = this.#clock.monotonicMs() - lockedMs;
-      tell("release", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, heldMs, confirmed }));
-    });
-    this.#inFlight.follow(told);
-  }
-
-  /** Acquires the locks of the job's keys, or sends it back to `delayed` with its keys kept, or leaves it to whoever has it now. */
-  async #lockKeys(
-    run: Run,
-    job: Job<Data, Result, Name>,
-    { arrival, signal }: { readonly arrival: Arrival; readonly signal: AbortSignal | undefined },
-  ): Promise<HeldKeys> {
-    const startedMs = this.#clock.monotonicMs();
-    this.#wakes.delete(run.jobId);
-    try {
-      const early = await arrival.ahead?.claim();
-      const isOurs = early?.isHeld() === true && signal?.aborted !== true;
-      if (!isOurs) void early?.release();
-      const lock = isOurs ? early : await this.#acquire(run, signal);
-      return this.#holds(run, lock, this.#clock.monotonicMs() - startedMs);
-    } catch (error) {
-      if (run.lost !== undefined) throw new DelayedError(run.lost.message);
-      // Cancelled by the user, or names that cannot be locked together: the job's own failure.
-      if (signal?.aborted === true) throw error instanceof Error ? error : new Error(`cancelled: ${String(error)}`);
-      if (!(error instanceof RedlockError)) throw error;
-      const { recheckInterval } = this.#options;
-      if (error instanceof LockHeldError) {
-        const endless = error.votes.find(({ holderPttl }) => holderPttl === -1);
-        const { resource = error.resource } = endless ?? {};
-        if (endless !== undefined) this.emit("error", new NotALockError(run.jobId, [resource], endless));
-        return await this.#yield(run, job, recheckInterval, error.resource);
-      }
-      const foreign = foreignVote(error);
-      this.emit("error", foreign === undefined ? error : new NotALockError(run.jobId, run.resources, foreign));
-      return await this.#yield(run, job, foreign === undefined ? UNREACHABLE_RETRY_MS : recheckInterval);
-    }
-  }
-
-  /**
-   * One attempt, which is all that a free lock needs; then a short wait in the slot for one that is held. Nodes that do not answer
-   * are asked again for a while: a stall is not a reason to send jobs back.
-   */
-  async #acquire(run: Run, signal: AbortSignal | undefined): Promise<Lock> {
-    const { lockTtl: ttl, lockWait: timeout } = this.#options;
-    const options = { ttl, autoExtend: true, signal };
-    const startedMs = this.#clock.monotonicMs();
-    for (;;) {
-      try {
-        const lock = await this.redlock.tryAcquire(run.resources, { ...options, order: this.#orderOf(run) });
-        return lock ?? (await this.redlock.acquire(run.resources, { ...options, order: this.#orderOf(run), timeout }));
-      } catch (error) {
-        const isLate = this.#clock.monotonicMs() - startedMs > UNREACHABLE_WAIT_MS;
-        if (!(error instanceof QuorumUnreachableError) || isLate || foreignVote(error) !== undefined) throw error;
-        await this.#pause(UNREACHABLE_PAUSE_MS);
-      }
-    }
-  }
-
-  /** A refusal tells how far this process's clock is off, so it is asked for anew each time. */
-  #orderOf(run: Run): number {
-    return run.order ?? this.redlock.orderAt(run.askedMs);
-  }
-
-  #pause(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      this.#clock.schedule(ms, resolve, { keepAlive: true });
-    });
-  }
-
-  /**
-   * Back to `delayed` for `delayMs`, or until the lock that is `held` is free. BullMQ takes the DelayedError as a sign that the job was
-   * moved, and fetches the next one.
-   */
-  async #yield(run: Run, job: Job<Data, Result, Name>, delayMs: number, held?: string): Promise<never> {
-    const { jobId, token } = run;
-    const order = this.#orderOf(run);
-    try {
-      const dueMs = Math.floor(this.#clock.wallMs()) + delayMs;
-      await this.#lane.yielding({ jobId, token, order }, async () => await job.moveToDelayed(dueMs, token));
-    } catch (error) {
-      // Not ours any more, or Redis is gone: the job comes back as a stalled one.
-      this.emit("error", error as Error);
-      throw new DelayedError(`job ${jobId} could not be moved to delayed`);
-    }
-    const reason = held === undefined ? "unreachable" : "held";
-    tell("yield", () => ({ ...this.#about(run), reason, delayMs }));
-    if (held !== undefined) {
-      this.#wakes.add({ jobId, resource: held, order }, () => tell("wake", () => this.#about(run)));
-    }
-    throw new DelayedError(`job ${jobId} waits for its lock`);
   }
 
   #process(run: Run, job: Job<Data, Result, Name>): Promise<Result> {
@@ -558,7 +407,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       const isOurs = attempt <= CONFIRM_ATTEMPTS && (await this.#renew(run, lockDuration));
       if (!isOurs) {
         run.loseJobLock();
-        tell("stale", () => ({ ...this.#about(run), ageMs }));
+        tell("stale", () => ({ ...aboutJob(this.name, run), ageMs }));
         throw new DelayedError(`job ${run.jobId} was taken ${Math.round(ageMs)} ms ago and is not ours any more`);
       }
       run.confirmed(sent, lockDuration);
@@ -605,10 +454,6 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     throw new JobKeyError(String(job.id), `would have a lock named like a key of BullMQ's ("${taken}")`);
   }
 
-  #about(run: Run): { readonly queue: string; readonly jobId: string; readonly keys: readonly string[] } {
-    return { queue: this.name, jobId: run.jobId, keys: run.keys };
-  }
-
   async *#keyPages(): AsyncGenerator<readonly BusyKey[]> {
     let cursor = "0";
     do {
@@ -625,9 +470,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 
   #closeLocks(force: boolean): Promise<void> {
     this.#closingLocks ??= (async () => {
-      this.#wakes.close();
+      this.#keyLocks.close();
       this.#sweep.stop();
-      this.#scriptLocks?.stop();
       const closed = this.#inFlight.untilNone().then(async () => {
         this.#stopListening();
         if (this.#options.redlock === undefined) await this.redlock.close();
@@ -647,12 +491,6 @@ function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetPart
     locks: resourcePrefix === undefined ? null : redlock.lockKey(resourcePrefix),
     nodes: redlock.nodeCount,
   };
-}
-
-/** A node answered that a key of the lock is of another type: it is there, and something else is where the lock should be. */
-function foreignVote(error: RedlockError): Vote | undefined {
-  const votes = error instanceof QuorumUnreachableError ? error.votes : [];
-  return votes.find((vote) => vote.error?.startsWith("WRONGTYPE"));
 }
 
 /** It declares no parameters, and may be `(...args) => processor(...args)`. */
