@@ -1,10 +1,4 @@
-/**
- * `npm run bench`: locks, workers and leader elections beside their peers and floors, as one Markdown report with charts.
- *
- *   --quick        about two minutes: fewer and shorter rounds, for a look
- *   --only TEXT    only the parts whose name contains TEXT: pairs, hand-over, hung, held, workers, leaders
- *   --out FOLDER   where the report goes; default: test/dist/benchmarks/report
- */
+/** `npm run bench`: see `--help`. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { cpus, release, totalmem, type } from "node:os";
 import { join, resolve } from "node:path";
@@ -20,17 +14,31 @@ import { type Measurements, writeReport } from "./report/report.ts";
 import { full, quick } from "./settings.ts";
 import { measureWorkers } from "./workers/workers.ts";
 
+const PARTS = ["pairs", "hand-over", "hung", "held", "workers", "leaders"] as const;
+
+const HELP = `npm run bench -- [options]
+
+Measures locks, workers and leader elections beside their peers and floors, and writes one Markdown report with charts.
+
+  --quick        about two minutes instead of twenty: fewer and shorter rounds, for a look
+  --only TEXT    only the parts whose name contains TEXT: ${PARTS.join(", ")}
+  --out FOLDER   where the report goes (default: test/dist/benchmarks/report)
+`;
+
 const { values } = parseArgs({
   options: {
     quick: { type: "boolean", default: false },
     only: { type: "string", default: "" },
     out: { type: "string", default: fileURLToPath(new URL("../dist/benchmarks/report", import.meta.url)) },
+    help: { type: "boolean", default: false },
   },
 });
+const chosen = PARTS.filter((name) => name.includes(values.only));
+if (chosen.length === 0) throw new RangeError(`--only must be a part of ${PARTS.join(", ")}, got ${values.only}`);
 const settings = values.quick ? quick : full;
 
-async function part<Rows>(name: string, measure: () => Promise<Rows>): Promise<Rows | undefined> {
-  if (!name.includes(values.only)) return undefined;
+async function part<Rows>(name: (typeof PARTS)[number], measure: () => Promise<Rows>): Promise<Rows | undefined> {
+  if (!chosen.includes(name)) return undefined;
   const startMs = performance.now();
   process.stderr.write(`${name} ...`);
   const rows = await measure();
@@ -38,21 +46,23 @@ async function part<Rows>(name: string, measure: () => Promise<Rows>): Promise<R
   return rows;
 }
 
-const measured = {
-  machine: await describeMachine(),
-  throughput: await part("pairs", () => measureThroughput(settings.throughput)),
-  handOver: await part("hand-over", () => measureHandOver(settings.handOver)),
-  hungNode: await part("hung", () => measureHungNode(settings.hungNode)),
-  held: await part("held", () => measureHeld(settings.held)),
-  workers: await part("workers", () => measureWorkers(settings.workers)),
-  leaders: await part("leaders", () => measureLeaders(settings.leaders)),
-};
-const { markdown, charts } = writeReport(withoutMissing(measured));
-const folder = resolve(process.env["INIT_CWD"] ?? ".", values.out);
-mkdirSync(folder, { recursive: true });
-writeFileSync(join(folder, "report.md"), markdown);
-for (const [name, chart] of charts) writeFileSync(join(folder, name), chart);
-process.stdout.write(`${markdown}\n${join(folder, "report.md")}\n`);
+async function measureAll(): Promise<void> {
+  const measured = {
+    machine: await describeMachine(),
+    throughput: await part("pairs", () => measureThroughput(settings.throughput)),
+    handOver: await part("hand-over", () => measureHandOver(settings.handOver)),
+    hungNode: await part("hung", () => measureHungNode(settings.hungNode)),
+    held: await part("held", () => measureHeld(settings.held)),
+    workers: await part("workers", () => measureWorkers(settings.workers)),
+    leaders: await part("leaders", () => measureLeaders(settings.leaders)),
+  };
+  const { markdown, charts } = writeReport(withoutMissing(measured));
+  const folder = resolve(process.env["INIT_CWD"] ?? ".", values.out);
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, "report.md"), markdown);
+  for (const [name, chart] of charts) writeFileSync(join(folder, name), chart);
+  process.stdout.write(`${markdown}\n${join(folder, "report.md")}\n`);
+}
 
 function withoutMissing(all: { readonly machine: string } & Readonly<Record<string, unknown>>): Measurements {
   return Object.fromEntries(Object.entries(all).filter(([, rows]) => rows !== undefined)) as unknown as Measurements;
@@ -68,3 +78,6 @@ async function describeMachine(): Promise<string> {
     await server.stop();
   }
 }
+
+if (values.help) process.stdout.write(HELP);
+else await measureAll();
