@@ -22,6 +22,10 @@ import { byName, type KeyFacts, ReplyError, Store } from "./store.ts";
 const { batch, forceRelease, inspect, leader } = SCRIPTS;
 /** Between the two executions of a script, and between TIME and the server's cached clock. */
 const CLOCK_TOLERANCE_MS = 50;
+/** What is left of an expiry, ms; whatever is counted is less. */
+const SMALLEST_TIME = 5_000;
+/** In ms or µs since the epoch. */
+const TIMES = /\b\d{13}(?:\d{3})?\b/g;
 /** So far before the two servers' times, which differ, that a fencing token never comes of these. */
 const LONG_AGO_US = String(-(2 ** 52));
 const RESOURCES = ["a", "b", "{t}c"];
@@ -84,16 +88,18 @@ class Pair {
       simulated = `error: Reply${String(error).slice(0, 35)}`;
     }
     const realKeys = await Promise.all((await client.keys("*")).toSorted().map((key) => realFacts(key)));
-    const realExpiries = new Map(realKeys.map(({ key, expiresMs }) => [key, expiresMs]));
+    const realByKey = new Map(realKeys.map((facts) => [facts.key, facts]));
     const simulatedKeys = this.store.dump().map((facts) => {
-      const { expiresMs } = facts;
-      const realMs = realExpiries.get(facts.key);
-      const isClose = expiresMs !== undefined && Math.abs(expiresMs - (realMs ?? 0)) < CLOCK_TOLERANCE_MS;
-      return { ...facts, expiresMs: isClose ? realMs : expiresMs };
+      const { content, expiresMs } = realByKey.get(facts.key) ?? {};
+      return {
+        ...facts,
+        content: withTimesOf(content, facts.content),
+        expiresMs: withTimesOf(expiresMs, facts.expiresMs),
+      };
     });
     return {
-      simulated: { request, reply: comparable(simulated), keys: simulatedKeys.map(withoutTimes) },
-      real: { request, reply: comparable(real), keys: realKeys.map(withoutTimes) },
+      simulated: { request, reply: withTimesOf(withoutPlace(real), withoutPlace(simulated)), keys: simulatedKeys },
+      real: { request, reply: withoutPlace(real), keys: realKeys },
     };
   }
 
@@ -123,21 +129,45 @@ async function realFacts(key: string): Promise<KeyFacts> {
   return { key, type, content, expiresMs };
 }
 
-/** Times of the two executions differ: seconds, microseconds, and what is left of an expiry. */
-function comparable(reply: unknown): unknown {
-  if (Array.isArray(reply)) return reply.map(comparable);
-  if (typeof reply === "number" && reply > 5_000) return "about a ttl";
-  if (typeof reply !== "string") return reply;
-  if (/^\d{10}$/.test(reply)) return "seconds";
-  if (/^\d{1,6}$/.test(reply)) return "number";
-  return reply.replace(/^user_script:\d+: /, "").replace(/\b(\d{9})\d{4,7}\b/, "$1…");
+/** Errors of a real server tell the line of the script. */
+function withoutPlace(reply: unknown): unknown {
+  if (Array.isArray(reply)) return reply.map(withoutPlace);
+  return typeof reply === "string" ? reply.replace(/^user_script:\d+: /, "") : reply;
 }
 
-function withoutTimes(facts: KeyFacts): KeyFacts {
-  if (!Array.isArray(facts.content)) return facts;
-  const pairs = facts.content as readonly (readonly [string, unknown])[];
-  const content = pairs.map(([name, value]) => [name, /^(since|at|c\d)/.test(name) ? "a time" : value]);
-  return { ...facts, content };
+/** Times of the two executions differ a little: where `value` is, or has, a time that is close to that of `real`, with that. */
+function withTimesOf(real: unknown, value: unknown): unknown {
+  if (Array.isArray(real) && Array.isArray(value)) {
+    return value.map((each, index) => {
+      const isTime = [index, index - 1].some((at) => isSameTime(real.slice(at, at + 2), value.slice(at, at + 2)));
+      return isTime ? real[index] : withTimesOf(real[index], each);
+    });
+  }
+  if (typeof real === "number" && typeof value === "number") {
+    return value > SMALLEST_TIME && isClose(real, value, 1) ? real : value;
+  }
+  if (typeof real !== "string" || typeof value !== "string") return value;
+  const times = real.match(TIMES) ?? [];
+  let index = -1;
+  return value.replaceAll(TIMES, (time) => {
+    index += 1;
+    const realTime = times[index] ?? "";
+    return isClose(Number(realTime), Number(time), time.length > 13 ? 1e3 : 1) ? realTime : time;
+  });
+}
+
+/** Seconds and microseconds, as TIME replies. */
+function isSameTime(real: readonly unknown[], value: readonly unknown[]): boolean {
+  const [realUs, us] = [real, value].map(([seconds, micros]) =>
+    /^\d{10}$/.test(String(seconds)) && /^\d{1,6}$/.test(String(micros))
+      ? Number(seconds) * 1e6 + Number(micros)
+      : Number.NaN,
+  );
+  return isClose(realUs ?? Number.NaN, us ?? Number.NaN, 1e3);
+}
+
+function isClose(a: number, b: number, unitsPerMs: number): boolean {
+  return Math.abs(a - b) < CLOCK_TOLERANCE_MS * unitsPerMs;
 }
 
 async function runIdOf(): Promise<string> {
