@@ -41,6 +41,7 @@ const thinkMs = 10;
 /** The peers with 10 ms between looks, which is the fastest that does not slow the holder down, and as they come. */
 const contenders: readonly Contender[] = [
   { driver: "ioredis", label: "ioredis, 10 ms", retryDelay: 10 },
+  { driver: "redlock 4", label: "redlock 4, 10 ms", retryDelay: 10 },
   { driver: "redlock 5", label: "redlock 5, default", retryDelay: undefined },
   { driver: "redlock 5", label: "redlock 5, 10 ms", retryDelay: 10 },
   { driver: "redlock-universal", label: "redlock-universal, 10 ms", retryDelay: 10 },

@@ -193,7 +193,7 @@ function workersSections(rows: readonly WorkersRow[], charts: Map<string, string
     );
     return [
       `## Workers: ${load}`,
-      `${jobs} jobs of 1 ms, added before the start; one process, concurrency 50.${load === "hot key" ? " Five of six jobs stand on one key, ahead of the others." : ""} Overlaps: jobs of one key side by side. Order violations: a job that began after a later one of its key.`,
+      `${jobs} jobs of 1 ms, added before the start; one process, concurrency 50.${load === "hot key" ? " Five of six jobs stand on one key, ahead of the others. One at a time: a plain worker with concurrency 1, which is what BullMQ itself needs for a sequence." : ""} Overlaps: jobs of one key side by side. Order violations: a job that began after a later one of its key.`,
       `![](${name})`,
       table(
         [

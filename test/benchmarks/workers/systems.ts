@@ -14,6 +14,7 @@ export interface Task {
 
 export type SystemName =
   | "BullMQ, no exclusion"
+  | "BullMQ, one at a time"
   | "BullMQ + redlock 5 in the processor"
   | "BullMQ + moveToDelayed"
   | "groupmq"
@@ -21,6 +22,7 @@ export type SystemName =
 
 export const systemNames: readonly SystemName[] = [
   "BullMQ, no exclusion",
+  "BullMQ, one at a time",
   "BullMQ + redlock 5 in the processor",
   "BullMQ + moveToDelayed",
   "groupmq",
@@ -55,6 +57,8 @@ export function openSystem(name: SystemName, address: Address): System {
   const start: Record<Exclude<SystemName, "groupmq">, (process: (task: Task) => Promise<void>) => Worker<Task>> = {
     "BullMQ, no exclusion": (process) =>
       new Worker<Task>(queueName, (job) => process(job.data), { connection, concurrency }),
+    "BullMQ, one at a time": (process) =>
+      new Worker<Task>(queueName, (job) => process(job.data), { connection, concurrency: 1 }),
     "BullMQ + redlock 5 in the processor": (process) =>
       new Worker<Task>(
         queueName,

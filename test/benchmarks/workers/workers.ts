@@ -34,6 +34,8 @@ export interface WorkersRow {
 const hotKey = "hot";
 const workMs = 1;
 const plain: SystemName = "BullMQ, no exclusion";
+/** What BullMQ itself needs for jobs that must run one after the other. */
+const sequential: SystemName = "BullMQ, one at a time";
 
 function tasksOf(load: LoadName, jobs: number): readonly Task[] {
   if (load === "a key per job") return Array.from({ length: jobs }, (_, index) => ({ key: `k${index}`, place: 0 }));
@@ -52,11 +54,12 @@ interface Sample extends WorkersResult {
 
 export async function measureWorkers(
   settings: WorkersSettings,
-  systems: readonly SystemName[] = systemNames,
+  chosen: readonly SystemName[] = systemNames,
 ): Promise<readonly WorkersRow[]> {
   const child = await compileChild(new URL("./child.ts", import.meta.url), "workers");
   const rows: WorkersRow[] = [];
   for (const load of ["a key per job", "100 keys", "hot key"] as const) {
+    const systems = chosen.filter((system) => load === "hot key" || system !== sequential);
     const samples = new Map<SystemName, Sample[]>(systems.map((system) => [system, []]));
     for (let round = 0; round < settings.rounds; round += 1) {
       for (const system of rotated(systems, round)) {
