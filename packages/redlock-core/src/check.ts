@@ -17,6 +17,7 @@ export type FindingCode =
   | "NO_PERSISTENCE"
   | "NODE_CLOCK"
   | "CLIENT_CLOCK"
+  | "OTHER_QUARANTINE"
   | "QUARANTINED"
   | "UNREACHABLE"
   | "REFUSED"
@@ -35,6 +36,8 @@ interface Facts {
   readonly info: ReadonlyMap<string, string>;
   readonly offsetMs: number;
   readonly quarantineLeftMs: number;
+  /** What another client told the node last, or this one; undefined: none. */
+  readonly toldQuarantineMs: number | undefined;
 }
 
 /** Clocks further apart than this weaken the order of fencing tokens after a loss of data, and of waiters. */
@@ -42,10 +45,11 @@ const CLOCK_TOLERANCE_MS = 500;
 
 export async function check(engine: Engine): Promise<readonly Finding[]> {
   const { quarantine, nodeTimeout } = engine.options;
+  const wholeMs = wholeQuarantineMs(engine);
   const asked = readClock(engine.clock);
   const replies = await runEverywhere(engine, checkScript, {
     keys: quarantine ? [NODE_KEY] : [],
-    args: [],
+    args: quarantine ? [String(wholeMs)] : [],
     timeoutMs: nodeTimeout,
   });
   const facts = replies.flatMap((reply) => (reply.ok ? [factsOf(engine, reply.node, reply, asked.wallMs)] : []));
@@ -54,26 +58,31 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
     ...sameServer(facts),
     ...facts.flatMap((node) => nodeFindings(engine, node)),
     ...clocks(facts),
+    ...otherQuarantine(facts, wholeMs),
     ...evenNodes(engine),
   ];
 }
 
 function factsOf(engine: Engine, node: string, reply: NodeReply & { ok: true }, askedWallMs: number): Facts {
-  const [text = "", seconds, micros, seenRunId, since] = (reply.value as unknown[]).map(String);
+  const [text = "", seconds, micros, seenRunId, since, told = ""] = (reply.value as unknown[]).map(String);
   const info = new Map<string, string>();
   for (const line of text.split(/\r?\n/)) {
     const colon = line.indexOf(":");
     if (colon > 0) info.set(line.slice(0, colon), line.slice(colon + 1));
   }
   const nowMs = Number(seconds) * 1_000 + Number(micros) / 1_000;
-  const wholeMs = quarantineMs(engine.options.maxTtl, engine.options.driftFactor);
   const ageMs = seenRunId === info.get("run_id") ? nowMs - Number(since) / 1_000 : 0;
   return {
     node,
     info,
     offsetMs: nowMs - (askedWallMs + reply.ms / 2),
-    quarantineLeftMs: engine.options.quarantine ? Math.max(0, Math.ceil(wholeMs - ageMs)) : 0,
+    quarantineLeftMs: engine.options.quarantine ? Math.max(0, Math.ceil(wholeQuarantineMs(engine) - ageMs)) : 0,
+    toldQuarantineMs: told === "" ? undefined : Number(told),
   };
+}
+
+function wholeQuarantineMs({ options }: Engine): number {
+  return quarantineMs(options.maxTtl, options.driftFactor);
 }
 
 /** Nodes that were asked and told nothing. Fewer than a quorum of the others is an error: locks may be refused in the same way. */
@@ -183,6 +192,20 @@ function clocks(facts: readonly Facts[]): readonly Finding[] {
     });
   }
   return findings;
+}
+
+function otherQuarantine(facts: readonly Facts[], wholeMs: number): readonly Finding[] {
+  const others = facts.filter(({ toldQuarantineMs: toldMs }) => toldMs !== undefined && toldMs !== wholeMs);
+  if (others.length === 0) return [];
+  const told = others.map(({ node, toldQuarantineMs: toldMs }) => `${node}: ${toldMs} ms`).join(", ");
+  return [
+    {
+      code: "OTHER_QUARANTINE",
+      severity: "error",
+      nodes: others.map(({ node }) => node),
+      message: `another client was last to tell its quarantine (${told}), which is not this one's of ${wholeMs} ms: maxTtl and driftFactor must be the same for all, or a node votes that may have forgotten a valid lock`,
+    },
+  ];
 }
 
 function evenNodes(engine: Engine): readonly Finding[] {

@@ -1,6 +1,6 @@
 import type { RedisServer } from "@x/test-support";
 import { describe, expect, it } from "vitest";
-import { type LockNode, systemClock } from "../src/index.ts";
+import { type Finding, type LockNode, type Redlock, systemClock } from "../src/index.ts";
 import { openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 /** Seems to be a server that says so of itself, with a clock that is off. */
@@ -80,6 +80,24 @@ describe("check", () => {
     expect(findings).toMatchObject([{ code: "NODE_CLOCK", severity: "warning", nodes: ["wrong"] }]);
     const [toldMs] = /-?\d+(?= ms off)/.exec(findings[0]?.message ?? "") ?? [];
     expect(Math.round(Number(toldMs) / 10_000)).toBe(offMs / 10_000);
+  });
+
+  it("finds that another client has another maxTtl, and nothing once all have the same", async () => {
+    const servers = await startNodes(3);
+    const others = async (redlock: Redlock): Promise<readonly Finding[]> =>
+      (await redlock.check()).filter(({ code }) => code === "OTHER_QUARANTINE");
+    const short = openRedlock(servers, { maxTtl: 60_000, quarantine: true });
+    await expect
+      .poll(async () => {
+        await short.tryAcquire("r").catch(() => undefined);
+        return await Promise.all(servers.map((server) => server.call("HGET", "{x}:node", "quarantine")));
+      })
+      .toEqual(servers.map(() => "60902"));
+    const long = openRedlock(servers, { maxTtl: 90_000, quarantine: true });
+    expect(await others(long)).toMatchObject([{ severity: "error", nodes: servers.map(({ path }) => path) }]);
+    expect(await others(long)).toEqual([]);
+    expect(await others(short)).toMatchObject([{ message: expect.stringContaining("91202 ms") as string }]);
+    expect(await others(openRedlock(servers))).toEqual([]);
   });
 
   it("finds nodes that have replicas, and no others", async () => {

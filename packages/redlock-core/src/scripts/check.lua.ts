@@ -1,4 +1,8 @@
-/** What `check()` asks a node: {INFO server, replication, memory, persistence, cluster; TIME; remembered run_id, since}. KEYS[1]: the node's hash, if any. */
+/**
+ * What `check()` asks a node: {INFO server, replication, memory, persistence, cluster; TIME; remembered run_id, since, quarantine}.
+ *
+ * KEYS[1] the node's hash, if any; ARGV[1] the quarantine of the one who asks, which is remembered from now on, where the node can be written to.
+ */
 import { defineScript, type NodeScript } from "../node.ts";
 
 export const checkScript: NodeScript = defineScript(
@@ -7,8 +11,9 @@ export const checkScript: NodeScript = defineScript(
 local call = redis.call
 local info = {}
 for _, section in ipairs({'server', 'replication', 'memory', 'persistence', 'cluster'}) do info[#info + 1] = call('INFO', section) end
-local seen = KEYS[1] and call('HMGET', KEYS[1], 'run_id', 'since') or {}
+local seen = KEYS[1] and call('HMGET', KEYS[1], 'run_id', 'since', 'quarantine') or {}
+if KEYS[1] then redis.pcall('HSET', KEYS[1], 'quarantine', ARGV[1]) end
 local time = call('TIME')
-return {table.concat(info, '\\r\\n'), time[1], time[2], seen[1] or '', seen[2] or ''}
+return {table.concat(info, '\\r\\n'), time[1], time[2], seen[1] or '', seen[2] or '', seen[3] or ''}
 `,
 );

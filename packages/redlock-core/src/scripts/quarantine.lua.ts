@@ -7,7 +7,7 @@
  * the run_id and since when this data set has been in its hands; when it is missing (restart without persistence,
  * FLUSHALL, an empty replica promoted) or names another process (restart from a snapshot, failover to a stale replica),
  * or lies in the future (the clock was set back), the time starts again. To look for the known run_id as plain text costs a lone
- * request a fifth less than to read whatever is there by a pattern.
+ * request a fifth less than to read whatever is there by a pattern. How long the quarantine is stays with it, for `check()`.
  *
  * `time`: the node's. KEYS[1] the node's hash (only if `quarantineMs` > 0; 0 switches it off).
  */
@@ -20,7 +20,7 @@ if quarantineMs ~= '0' then
   local since = tonumber(seen[2])
   if not isSame or not since or since > nowUs then
     since = nowUs
-    call('HSET', KEYS[1], 'run_id', match(info, 'run_id:(%x+)'), 'since', string.format('%.0f', since))
+    call('HSET', KEYS[1], 'run_id', match(info, 'run_id:(%x+)'), 'since', string.format('%.0f', since), 'quarantine', quarantineMs)
   end
   quarantineLeftMs = math.max(0, math.ceil(tonumber(quarantineMs) - (nowUs - since) / 1000))
 end
