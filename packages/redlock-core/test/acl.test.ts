@@ -47,7 +47,7 @@ describe("a Redis user", () => {
     const findings = await openRedlock([url], { keyPrefix: "app:" }).check();
     expect(findings).toMatchObject([{ code: "REFUSED", severity: "error", nodes: [`127.0.0.1:${server.port}`] }]);
     expect(findings[0]?.message).toMatch(
-      /^answered with an error: 127\.0\.0\.1:\d+: .*(NOPERM|can't run this command)/,
+      /^answered with an error: 127\.0\.0\.1:\d+: .*(NOPERM|can't run this command|no permissions to run)/,
     );
   });
 });

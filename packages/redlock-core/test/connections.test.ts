@@ -85,7 +85,7 @@ describe("a node that refuses", () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     const held = await redlock.acquire("held", { ttl: 20_000 });
-    await server?.call("CONFIG", "SET", "maxmemory", "1mb");
+    await server?.call("CONFIG", "SET", "maxmemory", "1");
     expect(await messageOf(redlock)).toContain("OOM");
     await held.extend();
     expect(await held.release()).toBe(true);
