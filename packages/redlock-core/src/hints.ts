@@ -5,11 +5,9 @@
  * another connection; one that the node itself forgot (its data was flushed), at most the rest of the lease that the waiter was told of.
  */
 import type { Engine } from "./engine.ts";
+import { RESUBSCRIBE_MS } from "./nodes/connection.ts";
 import { leaveOperation } from "./operation.ts";
 import { messageCheckMs } from "./validity.ts";
-
-/** Pause before a node that refused the subscription, or lost its connection meanwhile, is asked again. */
-const RESUBSCRIBE_MS = 5_000;
 
 export interface HintListener {
   /** The resource is free on this node, and reserved for us. */

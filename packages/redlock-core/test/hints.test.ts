@@ -59,6 +59,24 @@ describe("a waiter whose connections for messages break just as the lock is rele
   });
 });
 
+describe("a waiter whose user loses the right to channels", () => {
+  it.each(Object.keys(clients))("hears again when it has it back (%s)", async (name) => {
+    const [server] = (await startNodes(1)) as [RedisServer];
+    await server.call("ACL", "SETUSER", "waiting", "on", ">secret", "~*", "&*", "+@all");
+    const holding = openRedlock([server]);
+    const waiting = openRedlock([clients[name]?.(`redis://waiting:secret@127.0.0.1:${server.port}`) ?? ""]);
+    const lock = await holding.acquire("r", far);
+    const next = waiting.acquire("r", far);
+    await enrolled(holding, "r", [1]);
+    await server.call("ACL", "SETUSER", "waiting", "resetchannels");
+    await server.call("CLIENT", "KILL", "TYPE", "pubsub");
+    await expect.poll(async () => String(await server.call("ACL", "LOG"))).toContain("channel");
+    await server.call("ACL", "SETUSER", "waiting", "allchannels");
+    await lock.release();
+    expect((await next).isHeld()).toBe(true);
+  });
+});
+
 describe("waiters of one process whose clock is ahead", () => {
   it("are all served before those who came later", async () => {
     const [server] = (await startNodes(1)) as [RedisServer];

@@ -11,6 +11,9 @@ export interface NodeSettings {
 export const NO_HANDSHAKE = "no answer to the handshake";
 export const NO_ANSWER = "no answer for too long";
 
+/** Pause before a node that refused a subscription is asked again. */
+export const RESUBSCRIBE_MS = 5_000;
+
 export class StateTeller {
   #state: NodeState = "connecting";
   #lastError: Error | undefined;

@@ -17,6 +17,7 @@ import {
   NO_ANSWER,
   NO_HANDSHAKE,
   type NodeSettings,
+  RESUBSCRIBE_MS,
   reconnectDelayMs,
   StateTeller,
 } from "./connection.ts";
@@ -83,6 +84,9 @@ export class IoredisNode implements LockNode {
   readonly #settings: NodeSettings;
   readonly #opener: Promise<Opener>;
   readonly #channels = new Map<string, Channel>();
+  /** Channels that the node had confirmed before it refused them on another connection. */
+  readonly #refused = new Set<string>();
+  #cancelAsking: (() => void) | undefined;
   #connection: Connection | undefined;
   #subscriber: Promise<Connection> | undefined;
   #openedSubscriber: Connection | undefined;
@@ -226,6 +230,7 @@ export class IoredisNode implements LockNode {
 
   async close(): Promise<void> {
     this.#isClosed = true;
+    this.#cancelAsking?.();
     this.#connection?.disconnect();
     this.#teller.become("down");
     const subscriber = await this.#subscriber?.catch(() => undefined);
@@ -266,9 +271,30 @@ export class IoredisNode implements LockNode {
     boundHandshake(connection, this.#settings);
   }
 
-  readonly #tellGap = (): void => {
-    for (const { listeners } of [...this.#channels.values()]) for (const { onGap } of [...listeners]) onGap?.();
-  };
+  /** ioredis would do it by itself, leave a refusal without anybody who handles it, and never ask again. */
+  #subscribeAgain(connection: Connection, channels: Iterable<string>): void {
+    for (const channel of channels) {
+      const entry = this.#channels.get(channel);
+      if (entry === undefined) continue;
+      connection.subscribe(channel).then(
+        () => {
+          for (const { onGap } of [...entry.listeners]) onGap?.();
+        },
+        () => this.#onRefusedAgain(connection, channel),
+      );
+    }
+  }
+
+  #onRefusedAgain(connection: Connection, channel: string): void {
+    if (this.#isClosed) return;
+    this.#refused.add(channel);
+    this.#cancelAsking ??= this.#settings.clock.schedule(RESUBSCRIBE_MS, () => {
+      this.#cancelAsking = undefined;
+      const refused = [...this.#refused];
+      this.#refused.clear();
+      this.#subscribeAgain(connection, refused);
+    });
+  }
 
   async #openSubscriber(): Promise<Connection> {
     const open = await this.#opener;
@@ -280,8 +306,7 @@ export class IoredisNode implements LockNode {
     });
     let wasReady = false;
     connection.on("ready", () => {
-      // ioredis has just sent its subscriptions again: what is asked after them is answered after them.
-      if (wasReady && !this.isCluster) connection.ping().then(this.#tellGap, () => undefined);
+      if (wasReady && !this.isCluster) this.#subscribeAgain(connection, this.#channels.keys());
       wasReady = true;
     });
     letProcessEnd(connection);
@@ -335,10 +360,10 @@ function overridesFor(purpose: Purpose, settings: NodeSettings, isCluster = fals
     stringNumbers: false,
     enableAutoPipelining: false,
     enableReadyCheck: true,
-    // Messages: subscribe as soon as there is a connection, and again after each reconnection. Requests: now or never.
+    // Messages: subscribe as soon as there is a connection. Requests: now or never.
     enableOfflineQueue: forMessages,
     autoResendUnfulfilledCommands: forMessages,
-    autoResubscribe: true,
+    autoResubscribe: false,
     maxRetriesPerRequest: forMessages ? null : 0,
     commandTimeout: undefined,
     // A timer and a listener for every command: only where nobody else watches.
