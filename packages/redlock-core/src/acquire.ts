@@ -14,7 +14,6 @@ import {
   MAX_CORRECTIONS,
   type RefusedAttempt,
 } from "./attempt.ts";
-import { CLAMP_US } from "./ballot.ts";
 import { type Instant, readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
 import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError, type Vote } from "./errors.ts";
@@ -199,11 +198,9 @@ class Acquisition {
     if (this.#place !== undefined) this.#place.queue.noted = { votes, refusal };
   }
 
-  /** By a refusal, of whomever, a clock is found to be wrong; what it is off by less is the noise of its measurement. */
   #correctOrder(): void {
     if (this.#options.order !== undefined) return;
-    const corrected = this.#engine.sightings.order(this.#started.wallMs);
-    if (Math.abs(corrected - this.#order) > CLAMP_US) this.#order = corrected;
+    this.#order = this.#engine.sightings.correctOrder(this.#order, this.#started.wallMs);
   }
 
   async #untilTurn(refused: RefusedAttempt): Promise<void> {

@@ -39,6 +39,15 @@ export class Sightings {
     return Math.max(0, Math.floor(wallMs * 1_000 + this.#offsetUs));
   }
 
+  /**
+   * The order of somebody who came when the clock showed `wallMs`, if a refusal, of whomever, has told since that it is wrong. What it is
+   * off by less is the noise of its measurement.
+   */
+  correctOrder(order: number, wallMs: number): number {
+    const corrected = this.order(wallMs);
+    return Math.abs(corrected - order) > CLAMP_US ? corrected : order;
+  }
+
   /** A node stores a fencing token that is not below our ballot. */
   see(resources: readonly string[], fencingToken: number): void {
     for (const resource of resources) {

@@ -6,7 +6,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type RedisServer, startCluster, startProxy, startRedis, startRedisNodes } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest";
-import { Redlock as CoreRedlock } from "../src/index.ts";
+import { Redlock as CoreRedlock, systemClock } from "../src/index.ts";
 import Redlock, {
   type Client,
   type EngineSettings,
@@ -559,6 +559,27 @@ describe("the node-redlock entry on this engine", () => {
     await expect.poll(() => clients[0]?.zcard("{queue}:waiters")).toBe(1);
     await lock.release();
     await (await next).release();
+  });
+
+  it("serves who waits before those who come later, also if its process's clock is ahead", async () => {
+    const { servers, clients } = await nodes(1);
+    const wallMs = Date.now.bind(Date);
+    const [holding, core] = [1, 2].map(() => {
+      const each = new CoreRedlock(servers[0]?.path ?? "", { clock: { ...systemClock, wallMs } });
+      onTestFinished(() => each.close());
+      return each;
+    }) as [CoreRedlock, CoreRedlock];
+    vi.spyOn(Date, "now").mockImplementation(() => wallMs() + 3_600_000);
+    const redlock = open(clients, { retryCount: -1, retryDelay: 1_000_000, retryJitter: 0 });
+    const lock = await holding.acquire("queue", { ttl: 60_000 });
+    const served: string[] = [];
+    const first = redlock.using(["queue"], 60_000, async () => void served.push("first"));
+    await expect.poll(() => clients[0]?.zcard("{queue}:waiters")).toBe(1);
+    const last = core.using("queue", () => void served.push("last"), { ttl: 60_000, timeout: 60_000 });
+    await expect.poll(() => clients[0]?.zcard("{queue}:waiters")).toBe(2);
+    await lock.release();
+    await Promise.all([first, last]);
+    expect(served).toEqual(["first", "last"]);
   });
 
   it("keeps to the settings of a call", async () => {

@@ -39,7 +39,8 @@ export class Acquisition {
   readonly #duration: number;
   readonly #settings: Settings;
   readonly #onError: (error: Error) => void;
-  readonly #order: number;
+  readonly #startedWallMs: number;
+  #order: number;
   #waiter: Waiter | undefined;
 
   constructor(
@@ -58,7 +59,8 @@ export class Acquisition {
     this.#duration = request.duration;
     this.#settings = request.settings;
     this.#onError = request.onError;
-    this.#order = engine.sightings.order(engine.clock.wallMs());
+    this.#startedWallMs = engine.clock.wallMs();
+    this.#order = engine.sightings.order(this.#startedWallMs);
   }
 
   /** Rejects with `ExecutionError` when all attempts have failed. */
@@ -120,6 +122,7 @@ export class Acquisition {
       let last = refused;
       if (this.#waiter === undefined) {
         if (!hints.isOpen) await pause.until(hints.open());
+        this.#order = engine.sightings.correctOrder(this.#order, this.#startedWallMs);
         this.#waiter = new Waiter(engine, hints, this.#order);
         const asked = await this.#ask();
         if (asked.kind === "granted") return asked;
