@@ -30,10 +30,11 @@ export async function untilTurn(
   return limit.reason === undefined ? "turn" : "cancelled";
 }
 
-/** Resolves with the milliseconds until each node's key expires, Infinity where that is not known. */
+/** Resolves, when a quorum has told it or all have answered, with the milliseconds until each node's key expires; Infinity: not known. */
 function enrol(engine: Engine, waiter: Waiter, target: Target): Promise<readonly number[]> {
   const freeInMs = engine.nodes.map(() => Number.POSITIVE_INFINITY);
   let open = freeInMs.length;
+  let told = 0;
   return new Promise((resolve) => {
     startRound(engine, waitOperation(target, waiter), {
       timeoutMs: engine.options.nodeTimeout,
@@ -42,7 +43,8 @@ function enrol(engine: Engine, waiter: Waiter, target: Target): Promise<readonly
         // Free now, or reserved for whoever is first: the hint decides, not the clock.
         freeInMs[node] = pttl === -1 ? Number.POSITIVE_INFINITY : Math.max(pttl, 0);
         open -= 1;
-        if (open === 0) resolve(freeInMs);
+        if (answer.kind === "reply") told += 1;
+        if (told >= engine.quorum || open === 0) resolve([...freeInMs]);
         return open === 0;
       },
     });

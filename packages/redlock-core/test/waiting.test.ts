@@ -305,6 +305,20 @@ describe("a waiter", () => {
     await turn;
   });
 
+  it("is told that it is its turn though a node hangs", async () => {
+    const servers = await startNodes(3);
+    const [holding, queued] = [openRedlock(servers), openRedlock(servers, { nodeTimeout: 60_000 })];
+    const lock = await holding.acquire("hung", { ttl: 20_000 });
+    await queued.inspect("hung");
+    servers[2]?.freeze();
+    onTestFinished(() => servers[2]?.thaw());
+    const turn = queued.untilTurn("hung");
+    await expect.poll(() => servers[0]?.call("ZCARD", "{hung}:waiters")).toBe(1);
+    await lock.release();
+    await turn;
+    expect(await servers[0]?.call("GET", "hung")).toMatch(/^reserved:/);
+  });
+
   it("that was never first is told that the nodes failed, if they did", async () => {
     const redlock = openRedlock([{ path: "/nowhere/1" }, { path: "/nowhere/2" }, { path: "/nowhere/3" }]);
     const calls = [1, 2].map(() => errorOf(redlock.acquire("down", { timeout: 300 })));
