@@ -14,7 +14,7 @@ import { type Clock, systemClock } from "./clock.ts";
 import { EmbeddedLocks } from "./embedded.ts";
 import { Engine, GRANT_TTL_MS } from "./engine.ts";
 import { LockHeldError, RedlockClosedError } from "./errors.ts";
-import { callQuietly, type RedlockEventName, type RedlockEvents } from "./events.ts";
+import type { RedlockEventName, RedlockEvents } from "./events.ts";
 import { Hints } from "./hints.ts";
 import { Holding } from "./holding.ts";
 import { type Inspection, inspect } from "./inspect.ts";
@@ -38,6 +38,7 @@ import { systemRandom } from "./random.ts";
 import { Renewal } from "./renewal.ts";
 import { type NodeReply, runEverywhere } from "./run.ts";
 import { forceReleaseScript } from "./scripts/force-release.lua.ts";
+import { subscribeEverywhere } from "./subscription.ts";
 import { untilTurn } from "./turn.ts";
 
 /** Above this a quorum is slower than it is safe; no deployment that we know of has more than nine. */
@@ -303,38 +304,12 @@ export class Redlock implements AsyncDisposable {
 
   /**
    * Calls `listener` for each message on `channel` on each node that can; resolves, with a function that stops it, when a quorum of
-   * nodes has confirmed or after `nodeTimeout`. Messages may be lost and come once per node: use them as hints. A listener
-   * that throws breaks nothing.
+   * nodes has confirmed or after `nodeTimeout`. A node that refuses is asked again. Messages may be lost and come once per node: use
+   * them as hints. A listener that throws breaks nothing.
    */
   async subscribe(channel: string, listener: (message: string, node: string) => void): Promise<() => void> {
     this.#assertOpen([]);
-    const { nodes, clock, options, quorum } = this.#engine;
-    const unsubscribes: (() => void)[] = [];
-    let isStopped = false;
-    await new Promise<void>((resolve) => {
-      const cancel = clock.schedule(options.nodeTimeout, resolve, { keepAlive: true });
-      let settled = 0;
-      const settle = (): void => {
-        settled += 1;
-        if (unsubscribes.length < quorum && settled < nodes.length) return;
-        cancel();
-        resolve();
-      };
-      for (const node of nodes) {
-        const subscribed =
-          node.subscribe?.(channel, (message) => callQuietly(() => listener(message, node.name))) ??
-          Promise.reject(new Error("no subscribe"));
-        subscribed.then((unsubscribe) => {
-          if (isStopped) unsubscribe();
-          else unsubscribes.push(unsubscribe);
-          settle();
-        }, settle);
-      }
-    });
-    return () => {
-      isStopped = true;
-      for (const unsubscribe of unsubscribes.splice(0)) unsubscribe();
-    };
+    return await subscribeEverywhere(this.#engine, this.#closing.signal, channel, listener);
   }
 
   /**

@@ -77,6 +77,21 @@ describe("a waiter whose user loses the right to channels", () => {
   });
 });
 
+describe("subscribe", () => {
+  it.each(Object.keys(clients))("hears a node that refused at first (%s)", async (name) => {
+    const [server] = (await startNodes(1)) as [RedisServer];
+    await server.call("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all");
+    const redlock = openRedlock([clients[name]?.(`redis://deaf:secret@127.0.0.1:${server.port}`) ?? ""]);
+    const heard: string[] = [];
+    const stop = await redlock.subscribe("news", (message) => heard.push(message));
+    await server.call("ACL", "SETUSER", "deaf", "allchannels");
+    await expect.poll(async () => await server.call("PUBLISH", "news", "heard"), { interval: 200 }).toBe(1);
+    await expect.poll(() => heard).toEqual(["heard"]);
+    stop();
+    await expect.poll(async () => await server.call("PUBSUB", "CHANNELS")).toEqual([]);
+  });
+});
+
 describe("waiters of one process whose clock is ahead", () => {
   it("are all served before those who came later", async () => {
     const [server] = (await startNodes(1)) as [RedisServer];

@@ -1,0 +1,76 @@
+/** A channel on every node, for messages of the sibling packages. A node that refuses it is asked again, until it is stopped. */
+import { onAbort } from "./abort.ts";
+import type { Clock } from "./clock.ts";
+import type { Engine } from "./engine.ts";
+import { callQuietly } from "./events.ts";
+import type { LockNode } from "./node.ts";
+import { RESUBSCRIBE_MS } from "./nodes/connection.ts";
+
+/** Resolves, with a function that stops it, when a quorum of nodes has confirmed, all have answered, or after `nodeTimeout`. */
+export async function subscribeEverywhere(
+  { nodes, clock, options, quorum }: Engine,
+  closed: AbortSignal,
+  channel: string,
+  listener: (message: string, node: string) => void,
+): Promise<() => void> {
+  const subscriptions = nodes.map((node) => new Subscription(node, clock, channel, listener));
+  const stopAll = (): void => {
+    stopListening();
+    for (const subscription of subscriptions) subscription.stop();
+  };
+  const stopListening = onAbort(closed, stopAll);
+  await new Promise<void>((resolve) => {
+    const cancel = clock.schedule(options.nodeTimeout, resolve, { keepAlive: true });
+    let answered = 0;
+    const onAnswer = (): void => {
+      answered += 1;
+      if (answered < nodes.length && subscriptions.filter(({ isOpen }) => isOpen).length < quorum) return;
+      cancel();
+      resolve();
+    };
+    for (const subscription of subscriptions) void subscription.ask().then(onAnswer);
+  });
+  return stopAll;
+}
+
+class Subscription {
+  readonly #node: LockNode;
+  readonly #clock: Clock;
+  readonly #channel: string;
+  readonly #listener: (message: string, node: string) => void;
+  #unsubscribe: (() => void) | undefined;
+  #cancelAsking: (() => void) | undefined;
+  #isStopped = false;
+
+  constructor(node: LockNode, clock: Clock, channel: string, listener: (message: string, node: string) => void) {
+    this.#node = node;
+    this.#clock = clock;
+    this.#channel = channel;
+    this.#listener = listener;
+  }
+
+  get isOpen(): boolean {
+    return this.#unsubscribe !== undefined;
+  }
+
+  /** Resolves when the node has confirmed or refused. */
+  async ask(): Promise<void> {
+    try {
+      const { name } = this.#node;
+      const unsubscribe = await this.#node.subscribe?.(this.#channel, (message) =>
+        callQuietly(() => this.#listener(message, name)),
+      );
+      if (this.#isStopped) unsubscribe?.();
+      else this.#unsubscribe = unsubscribe;
+    } catch {
+      if (!this.#isStopped) this.#cancelAsking = this.#clock.schedule(RESUBSCRIBE_MS, () => void this.ask());
+    }
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+    this.#cancelAsking?.();
+    this.#unsubscribe?.();
+    this.#unsubscribe = undefined;
+  }
+}
