@@ -2,6 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type RedisServer, startCluster } from "@x/test-support";
 import { Cluster } from "ioredis";
+import { Cluster as Cluster5 } from "ioredis5";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type Redlock, systemClock } from "../src/index.ts";
 import { clients } from "./support/clients.ts";
@@ -56,6 +57,31 @@ describe("a waiter whose connections for messages break just as the lock is rele
     await Promise.all(servers.map((server) => server.call("CLIENT", "KILL", "TYPE", "pubsub")));
     await lock.release();
     expect(await Promise.all(nexts)).toEqual([true, true, true]);
+  });
+});
+
+describe("a waiter on a Cluster whose connections for messages break just as the lock is released", () => {
+  it.each([
+    ["ioredis", Cluster],
+    ["ioredis 5", Cluster5],
+  ])("has it soon (%s)", async (_name, Client) => {
+    await using cluster = await startCluster({ masters: 3 });
+    const [holding, waiting] = [1, 2].map(() => {
+      const client = new Client([{ host: "127.0.0.1", port: cluster.nodes[0]?.port ?? 0 }]);
+      client.on("error", () => undefined);
+      onTestFinished(() => client.disconnect());
+      return openRedlock([client], { nodeTimeout: 50 });
+    }) as [Redlock, Redlock];
+    for (const redlock of [holding, waiting]) {
+      await expect.poll(async () => await (await redlock.acquire("warm")).release().catch(() => false)).toBe(true);
+    }
+    const lock = await holding.acquire("r", far);
+    const next = waiting.acquire("r", far);
+    await enrolled(holding, "r", [1]);
+    const kill = async (node: RedisServer): Promise<unknown> => await node.call("CLIENT", "KILL", "TYPE", "pubsub");
+    await Promise.all(cluster.nodes.map(kill));
+    await lock.release();
+    expect((await next).isHeld()).toBe(true);
   });
 });
 

@@ -57,6 +57,8 @@ interface Connection {
   ping(): Promise<unknown>;
   disconnect(): void;
   nodes?(role: "master"): readonly Connection[];
+  /** Of a Cluster: what chooses the connection that messages come over. */
+  readonly subscriber?: { getInstance?(): Connection | null };
 }
 
 type Purpose = "requests" | "messages";
@@ -90,6 +92,8 @@ export class IoredisNode implements LockNode {
   #connection: Connection | undefined;
   #subscriber: Promise<Connection> | undefined;
   #openedSubscriber: Connection | undefined;
+  /** Of a Cluster: the connection that messages came over at the last check. */
+  #carrier: Connection | undefined;
   #isCheckingMessages = false;
   #isClosed = false;
 
@@ -206,9 +210,9 @@ export class IoredisNode implements LockNode {
     };
   }
 
-  /** Of a Cluster, ioredis chooses by itself which connection a PING takes. */
   checkMessages(): void {
     const subscriber = this.#openedSubscriber;
+    if (this.isCluster) this.#checkCarrier(subscriber?.subscriber?.getInstance?.());
     if (this.isCluster || this.#isCheckingMessages || subscriber?.status !== "ready") return;
     const { clock, nodeTimeoutMs } = this.#settings;
     const { stream } = subscriber;
@@ -277,9 +281,7 @@ export class IoredisNode implements LockNode {
       const entry = this.#channels.get(channel);
       if (entry === undefined) continue;
       connection.subscribe(channel).then(
-        () => {
-          for (const { onGap } of [...entry.listeners]) onGap?.();
-        },
+        () => tellGap(entry),
         () => this.#onRefusedAgain(connection, channel),
       );
     }
@@ -294,6 +296,21 @@ export class IoredisNode implements LockNode {
       this.#refused.clear();
       this.#subscribeAgain(connection, refused);
     });
+  }
+
+  /** When a Cluster's is lost, ioredis subscribes over another one by itself, and tells nobody. */
+  #checkCarrier(carrier: Connection | null | undefined): void {
+    if (carrier?.status !== "ready" || carrier === this.#carrier) return;
+    const isAnother = this.#carrier !== undefined;
+    this.#carrier = carrier;
+    if (!isAnother) return;
+    // Answered after what it was to subscribe to.
+    carrier.ping().then(
+      () => {
+        for (const channel of [...this.#channels.values()]) tellGap(channel);
+      },
+      () => undefined,
+    );
   }
 
   async #openSubscriber(): Promise<Connection> {
@@ -314,6 +331,10 @@ export class IoredisNode implements LockNode {
     this.#openedSubscriber = connection;
     return connection;
   }
+}
+
+function tellGap({ listeners }: Channel): void {
+  for (const { onGap } of [...listeners]) onGap?.();
 }
 
 /**
