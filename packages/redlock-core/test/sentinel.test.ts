@@ -1,5 +1,6 @@
-import { startRedisNodes } from "@x/test-support";
+import { startProxy, startRedisNodes } from "@x/test-support";
 import { Redis } from "ioredis";
+import { Redis as Redis5 } from "ioredis5";
 import { expect, it, onTestFinished } from "vitest";
 import { openRedlock, startNodes } from "./support/nodes.ts";
 
@@ -27,3 +28,27 @@ it("follows a master that a sentinel promotes, and the promoted node waits out i
   expect(String(await replica?.call("ROLE"))).toContain("master");
   expect(await replica?.call("GET", "r")).toBe(next.token);
 }, 60_000);
+
+it.each<[string, typeof Redis]>([
+  ["ioredis", Redis],
+  ["ioredis 5", Redis5 as unknown as typeof Redis],
+])("is found when the sentinels are back, also by a client that gives them up (%s)", async (_name, Client) => {
+  const [master] = await startNodes(1);
+  const [sentinel] = await startRedisNodes(1, { sentinel: true });
+  onTestFinished(() => sentinel?.stop());
+  await sentinel?.call("SENTINEL", "MONITOR", "lock", "127.0.0.1", master?.port ?? 0, 1);
+  const proxy = await startProxy({ host: "127.0.0.1", port: sentinel?.port ?? 0 });
+  onTestFinished(() => proxy.stop());
+  proxy.refuse();
+  const client = new Client({
+    sentinels: [{ host: "127.0.0.1", port: proxy.port }],
+    name: "lock",
+    lazyConnect: true,
+    sentinelRetryStrategy: () => null,
+  });
+  onTestFinished(() => client.disconnect());
+  const redlock = openRedlock([client]);
+  await expect(redlock.tryAcquire("r")).rejects.toThrow("no quorum");
+  proxy.heal();
+  await expect.poll(async () => await redlock.tryAcquire("r").catch(() => null)).not.toBeNull();
+});

@@ -390,6 +390,7 @@ function overridesFor(purpose: Purpose, settings: NodeSettings, isCluster = fals
     // A timer and a listener for every command: only where nobody else watches.
     socketTimeout: isWatched ? undefined : deadConnectionMs(settings.nodeTimeoutMs),
     retryStrategy: reconnectDelayMs,
+    sentinelRetryStrategy: reconnectDelayMs,
     reconnectOnError: null,
   };
 }
