@@ -3,7 +3,7 @@ import type { Clock } from "@x/redlock-core";
 import { UnknownScheduleError } from "../errors.ts";
 import type { Entry } from "./entry.ts";
 import { type Audience, tellSkipped } from "./report.ts";
-import type { Request, TickStore } from "./store.ts";
+import type { Request, StoredState, TickStore } from "./store.ts";
 
 export interface RequestsParts extends Audience {
   readonly store: TickStore;
@@ -17,10 +17,15 @@ const MOST_TAKEN = 1_000;
 /** Far longer than a deployment, at whose end every leader has the schedule, and than clocks differ. */
 const LONGEST_REQUEST_MS = 86_400_000;
 
+/** Longer than a request is on its way from the first node to the last. */
+const LONGEST_WAY_MS = 5_000;
+
 export class Requests {
   readonly #parts: RequestsParts;
   readonly #waiting = new Map<string, Request>();
   readonly #taken = new Set<string>();
+  /** Requests that too few nodes show to be run, and since when by the monotonic clock. */
+  #partial: ReadonlyMap<string, number> = new Map();
   /** Requests that were reported, since there is no such schedule here. */
   readonly #unknown = new Set<string>();
 
@@ -36,11 +41,21 @@ export class Requests {
     return requests.filter(({ id }) => !this.#taken.has(id));
   }
 
-  /** Nodes that missed that requests were taken are told; a later leader would take them again. @throws QuorumSilentError */
-  async repeat(ids: readonly string[]): Promise<void> {
-    const { store, term } = this.#parts;
-    const taken = ids.filter((id) => this.#taken.has(id));
-    if (taken.length > 0) await store.take(term.term, taken);
+  /**
+   * Takes off the nodes what will not run: requests of which a node has missed that they were taken, here or by an earlier leader, and those
+   * that the others have missed. They would run once one of those loses its state. What has come just now may be on its way to the others.
+   * @throws QuorumSilentError
+   */
+  async tidy({ requests, requestIds }: StoredState): Promise<void> {
+    const { store, term, clock } = this.#parts;
+    const nowMs = clock.monotonicMs();
+    const known = new Set([...requests.map(({ id }) => id), ...this.#waiting.keys()]);
+    const partial = requestIds.filter((id) => !known.has(id));
+    this.#partial = new Map(partial.map((id) => [id, this.#partial.get(id) ?? nowMs]));
+    const isStray = (id: string): boolean =>
+      this.#taken.has(id) || nowMs - (this.#partial.get(id) ?? nowMs) >= LONGEST_WAY_MS;
+    const strays = requestIds.filter(isStray);
+    if (strays.length > 0) await store.take(term.term, strays);
   }
 
   /**

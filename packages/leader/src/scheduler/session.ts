@@ -3,8 +3,8 @@
  *
  * Guaranteed: a handler is called only for a tick that this term has claimed on a quorum; the session ends when the term does, after its
  * handlers have. A tick that could not be claimed is claimed again, as long as it lies in the window. A node that was away and has missed
- * the end of a tick, a request that was taken, or an order to pause or resume is told with the next poll that it answers. Not guaranteed:
- * that a handler which ignores its signal ends with the term.
+ * the end of a tick, a request that was taken, or an order to pause or resume is told with the next poll that it answers, or the one
+ * after. Not guaranteed: that a handler which ignores its signal ends with the term.
  */
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "../emitter.ts";
@@ -255,7 +255,7 @@ export class Session {
     // What is not known here is left to a leader that has it.
     this.#notes.tidy(state.noted, (tick) => tick.term === term.term || this.#tracks.has(tick.name));
     await this.#repeatPauses((name) => state.halfPaused.includes(name));
-    await this.#requests.repeat(state.requestIds);
+    await this.#requests.tidy(state);
   }
 
   /** To nodes that missed them: a later leader may hear of those only. */

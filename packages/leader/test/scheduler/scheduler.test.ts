@@ -1,6 +1,7 @@
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type ScheduleOptions, type Tick, type TickHandler } from "@x/leader/scheduler";
 import { systemClock } from "@x/redlock-core";
+import type { RedisServer } from "@x/test-support";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LEASE, type Nodes, startNodes } from "../support/redis.ts";
 
@@ -164,6 +165,35 @@ describe("LeaderScheduler", () => {
       expect(errors.length).toBe(1);
       for (const server of nodes.servers)
         await expect.poll(() => server.call("HLEN", "{leader:deploy}:requests")).toBe(0);
+    });
+
+    it("is not run again by a later leader, though a node has missed that it was taken and another loses its state", async () => {
+      const field = async (server: RedisServer | undefined, name: string): Promise<string[]> =>
+        (await server?.call("HGETALL", `{leader:missed}:${name}`)) as string[];
+      const [lost, , away] = nodes.servers;
+      await using operator = replica("missed", "op");
+      let ran = 0;
+      const handler = (): void => void (ran += 1);
+      operator.scheduler.every("s", 3_600_000, handler);
+      let request: string[];
+      {
+        await using first = replica("missed", "a");
+        first.scheduler.start();
+        await operator.scheduler.trigger("s");
+        await expect.poll(() => field(away, "requests")).toHaveLength(2);
+        request = await field(away, "requests");
+        first.scheduler.every("s", 3_600_000, handler);
+        await expect.poll(() => ran).toBe(1);
+        for (const server of nodes.servers) await expect.poll(() => field(server, "requests")).toEqual([]);
+      }
+      await away?.call("HSET", "{leader:missed}:requests", ...request);
+      await using second = replica("missed", "b");
+      second.scheduler.every("s", 3_600_000, handler);
+      second.scheduler.start();
+      await expect.poll(() => field(away, "requests"), { timeout: 20_000 }).toEqual([]);
+      await lost?.call("DEL", ...["ticks", "running", "requests"].map((name) => `{leader:missed}:${name}`));
+      await expect.poll(() => field(lost, "ticks"), { timeout: 15_000 }).toHaveLength(4);
+      expect(ran).toBe(1);
     });
 
     it("is dropped by the leader when it is more than a day old", async () => {

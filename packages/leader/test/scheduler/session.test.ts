@@ -165,6 +165,33 @@ describe("a session", () => {
     expect(runs()).toBe(1);
   });
 
+  it("takes no request that has come to too few nodes yet, and runs it when it has come to the others", async () => {
+    const taken: string[] = [];
+    const request = { id: "r", name: "s", atMs: Date.now() };
+    let polls = 0;
+    const own = session({
+      read: (_, everything) => {
+        if (!everything) polls += 1;
+        return Promise.resolve({ ...EMPTY, requests: polls < 3 ? [] : [request], requestIds: ["r"] });
+      },
+      take: (_, ids) => {
+        taken.push(...ids);
+        return Promise.resolve(true);
+      },
+    });
+    const running = own.run();
+    await expect.poll(() => polls).toBe(1);
+    own.nudge(true);
+    await expect.poll(() => polls).toBe(2);
+    await expect.poll(() => ticks.length).toBeGreaterThan(1);
+    expect(taken).toEqual([]);
+    own.nudge(true);
+    await expect.poll(() => taken).toEqual(["r"]);
+    lose();
+    await running;
+    expect(ticks.filter(({ id }) => id.endsWith("-r")).length).toBe(1);
+  });
+
   it("claims a tick again that too few nodes answered for, and runs it once", async () => {
     let tries = 0;
     const asked: number[] = [];
