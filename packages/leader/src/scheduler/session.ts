@@ -252,8 +252,9 @@ export class Session {
     else if (state.sawBlank) this.#sawBlank();
     this.#setPauses(state);
     this.#requests.see(state.requests);
-    // What is not known here is left to a leader that has it.
-    this.#notes.tidy(state.noted, (tick) => tick.term === term.term || this.#tracks.has(tick.name));
+    // What is not known here is left to a leader that has it, and until all is read, what an earlier session of this term has left.
+    if (this.#hasLoaded)
+      this.#notes.tidy(state.noted, (tick) => tick.term === term.term || this.#tracks.has(tick.name));
     await this.#repeatPauses((name) => state.halfPaused.includes(name));
     await this.#requests.tidy(state);
   }

@@ -267,6 +267,36 @@ describe("schedules", () => {
     release();
   });
 
+  it("leave it also through a scheduler that takes over in the same term, and has its schedules only then", async () => {
+    const name = "reload";
+    const { handler, ticks, release } = slow();
+    const options = { overlap: "bufferOne", delivery: "at-least-once" } as const;
+    const election = new LeaderElection(nodes.redlock(), { name, ...LEASE });
+    const first = new LeaderScheduler({ election });
+    const skipped = skips(first);
+    first.every("s", 100, handler, options);
+    const second = new LeaderScheduler({ election });
+    let other = 0;
+    const running = election.run(async (term) => {
+      await first.lead(term);
+      const leading = second.lead(term);
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      second.every("other", 100, () => (other += 1));
+      await leading;
+    });
+    await expect.poll(() => skipped.overlap.length).toBeGreaterThan(0);
+    const stopped = first.stop();
+    release();
+    await stopped;
+    await expect.poll(() => other).toBeGreaterThan(5);
+    const left = `s@${(ticks[0]?.scheduledAt.getTime() ?? 0) + 100}`;
+    const notes = nodes.servers.map((server) => server.call("HKEYS", `{leader:${name}}:running`));
+    expect(await Promise.all(notes)).toEqual([[left], [left], [left]]);
+    await second.stop();
+    await election.stop();
+    await running;
+  });
+
   it("whose calendar breaks hold up no other", async () => {
     const own = scheduler("broken");
     let ticks = 0;
