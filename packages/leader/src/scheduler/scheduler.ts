@@ -103,6 +103,7 @@ export class LeaderScheduler implements AsyncDisposable {
   readonly #events: Emitter<SchedulerEvents>;
   readonly #stop = new AbortController();
   #session: Session | undefined;
+  #takesPart = false;
   #running: Promise<void> | undefined;
   #leading: Promise<void> | undefined;
   #requestCount = 0;
@@ -210,13 +211,17 @@ export class LeaderScheduler implements AsyncDisposable {
    */
   start(): void {
     if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.#election.name);
-    if (this.#running !== undefined) return;
+    if (this.#takesPart) return;
     const { running, state } = this.#election.health();
     if (state === "stopped") throw new ElectionStoppedError(this.#election.name);
     if (running || state !== "idle") throw new ElectionBusyError(this.#election.name, running ? "running" : state);
+    this.#takesPart = true;
     this.#running = this.#election
       .run((term) => this.lead(term), { signal: this.#stop.signal, drainTimeout: this.#drainTimeout })
-      .catch((error: unknown) => this.#report(error));
+      .catch((error: unknown) => this.#report(error))
+      .finally(() => {
+        this.#takesPart = false;
+      });
   }
 
   /** Runs ticks for as long as `term` lasts: `election.run((term) => scheduler.lead(term))`. Resolves when no handler runs any more. */

@@ -1,6 +1,7 @@
 /** Overlap, timeouts, places, and what many schedules cost. */
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type Schedule, type SchedulerOptions, type Tick } from "@x/leader/scheduler";
+import { RedlockClosedError } from "@x/redlock-core";
 import type { RedisServer } from "@x/test-support";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import type { SkipReason } from "../../src/scheduler/events.ts";
@@ -339,6 +340,27 @@ describe("schedules", () => {
     await election.stop();
     await running;
     expect(() => own.start()).toThrow(/stopped/);
+  });
+
+  it("are started again, or refused, when their run has ended", async () => {
+    const stopped = new LeaderElection(nodes.redlock(), { name: "over", ...LEASE });
+    const refused = new LeaderScheduler({ election: stopped });
+    refused.start();
+    refused.start();
+    await stopped.stop();
+    await expect.poll(() => stopped.health().running).toBe(false);
+    expect(() => refused.start()).toThrow(/stopped/);
+    const redlock = nodes.redlock();
+    const election = new LeaderElection(redlock, { name: "over", ...LEASE });
+    const own = new LeaderScheduler({ election });
+    const errors: unknown[] = [];
+    own.on("error", (error) => errors.push(error));
+    await redlock.close();
+    own.start();
+    await expect.poll(() => errors.length).toBe(1);
+    own.start();
+    await expect.poll(() => errors).toEqual([expect.any(RedlockClosedError), expect.any(RedlockClosedError)]);
+    await election.stop();
   });
 
   it("may be added and removed while they run", async () => {
