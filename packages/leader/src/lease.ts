@@ -92,13 +92,16 @@ async function unlessHeld(acquiring: Promise<Lock>): Promise<Lock | null> {
   }
 }
 
+/** A clock that is not known to be right gives nobody a place before others. */
+const BEHIND_ALL = Number.MAX_SAFE_INTEGER;
+
 /**
- * Takes the lock if it is free, before anybody stands in line for it: by a refusal the nodes tell how far this process's clock is off,
- * and so which place is the candidate's (`orderAt`). Whoever asks anew keeps it.
+ * Takes the lock if it is free and nobody stands in line for it, before the candidate does: by a refusal the nodes tell how far this process's
+ * clock is off, and so which place is the candidate's (`orderAt`). Whoever asks anew keeps it.
  */
 export async function firstAttempt(redlock: Redlock, resource: string, options: AcquireOptions): Promise<Lock | null> {
   try {
-    return await redlock.tryAcquire(resource, options);
+    return await redlock.tryAcquire(resource, { ...options, order: BEHIND_ALL });
   } catch (error) {
     if (error instanceof QuorumUnreachableError) return null;
     throw error;

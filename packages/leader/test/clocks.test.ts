@@ -51,6 +51,22 @@ describe("candidates", () => {
       await Promise.all([leader, ...candidates].map((candidate) => candidate.stop()));
     },
   );
+
+  it("do not take the turn of one who came before, though their clock is behind", async () => {
+    await using nodes = await startNodes(1);
+    const own = skewed();
+    own.wallMs = -60_000;
+    const redlock = nodes.redlock({ clock: own.clock });
+    const election = new LeaderElection(redlock, { name: "turn", ...LEASE });
+    const turn = `reserved:${Date.now() * 1_000}:x:redlock:other#1`;
+    await nodes.servers[0]?.call("SET", redlock.lockKey("leader:turn"), turn, "PX", "60000");
+    const campaigning = election.campaign().catch((error: unknown) => error);
+    await expect
+      .poll(async () => (await redlock.inspect("leader:turn")).nodes.map(({ waiters }) => waiters))
+      .toEqual([1]);
+    await election.stop();
+    expect(await campaigning).toMatchObject({ code: "ELECTION_STOPPED" });
+  });
 });
 
 describe("a term", () => {
