@@ -109,7 +109,8 @@ export class Session {
     }
     await this.#runner.idle();
     await this.#polling;
-    while (term.isCurrent() && !(await this.#handOver())) await sleep(this.#parts.clock, RETRY_MS);
+    // Also when the term is over: until there is a newer one, the nodes take it.
+    while (!(await this.#handOver()) && term.isCurrent()) await sleep(this.#parts.clock, RETRY_MS);
     this.#over.unlink();
   }
 

@@ -268,6 +268,28 @@ describe("schedules", () => {
     release();
   });
 
+  it("count no attempt for a tick that waits when the nodes are silent until the term is lost", async () => {
+    const name = "silent";
+    const own = scheduler(name);
+    const { handler, ticks, release } = slow();
+    const skipped = skips(own);
+    own.every("s", 100, handler, { overlap: "bufferOne", delivery: "at-least-once" });
+    own.start();
+    await expect.poll(() => skipped.overlap.length).toBeGreaterThan(0);
+    const silent = nodes.servers.slice(1);
+    for (const server of silent) server.freeze();
+    await expect.poll(() => ticks[0]?.signal.aborted).toBe(true);
+    for (const server of silent) server.thaw();
+    const waited = (ticks[0]?.scheduledAt.getTime() ?? 0) + 100;
+    const again = (): Tick | undefined => ticks.find((tick) => tick.scheduledAt.getTime() === waited);
+    await expect
+      .poll(() => {
+        release();
+        return again()?.attempt;
+      })
+      .toBe(1);
+  });
+
   it("leave it also through a scheduler that takes over in the same term, and has its schedules only then", async () => {
     const name = "reload";
     const { handler, ticks, release } = slow();
