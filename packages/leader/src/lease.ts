@@ -47,7 +47,7 @@ export interface LeaseSource {
    * answered for a while: call it again.
    */
   acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease>;
-  /** One attempt; undefined if another has it. */
+  /** One attempt; undefined if another has it, or its turn. */
   tryAcquire(signal: AbortSignal): Promise<Lease | undefined>;
   close(): Promise<void>;
 }
@@ -76,7 +76,7 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, readings
       }
     },
     async tryAcquire(signal: AbortSignal): Promise<Lease | undefined> {
-      const lock = await redlock.tryAcquire(options.resource, { ...own, signal });
+      const lock = await redlock.tryAcquire(options.resource, { ...own, order: BEHIND_ALL, signal });
       return lock === null ? undefined : new LocalLease(lock, options, readings);
     },
     close: () => Promise.resolve(),
@@ -93,7 +93,7 @@ async function unlessHeld(acquiring: Promise<Lock>): Promise<Lock | null> {
 }
 
 /** A clock that is not known to be right gives nobody a place before others. */
-const BEHIND_ALL = Number.MAX_SAFE_INTEGER;
+export const BEHIND_ALL = Number.MAX_SAFE_INTEGER;
 
 /**
  * Takes the lock if it is free and nobody stands in line for it, before the candidate does: by a refusal the nodes tell how far this process's

@@ -58,13 +58,15 @@ describe("candidates", () => {
     own.wallMs = -60_000;
     const redlock = nodes.redlock({ clock: own.clock });
     const election = new LeaderElection(redlock, { name: "turn", ...LEASE });
-    const turn = `reserved:${Date.now() * 1_000}:x:redlock:other#1`;
+    const turn = `reserved:${(Date.now() - 30_000) * 1_000}:x:redlock:other#1`;
     await nodes.servers[0]?.call("SET", redlock.lockKey("leader:turn"), turn, "PX", "60000");
+    const once = new LeaderElection(nodes.redlock({ clock: own.clock }), { name: "turn", ...LEASE });
+    expect(await once.tryCampaign()).toBeUndefined();
     const campaigning = election.campaign().catch((error: unknown) => error);
     await expect
       .poll(async () => (await redlock.inspect("leader:turn")).nodes.map(({ waiters }) => waiters))
       .toEqual([1]);
-    await election.stop();
+    await Promise.all([once.stop(), election.stop()]);
     expect(await campaigning).toMatchObject({ code: "ELECTION_STOPPED" });
   });
 });

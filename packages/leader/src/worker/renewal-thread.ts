@@ -5,7 +5,7 @@
 import { parentPort, workerData } from "node:worker_threads";
 import { type AcquireOptions, type Lock, LockHeldError, LockLostError, systemClock } from "@x/redlock-core";
 import type { Reading } from "../deadline.ts";
-import { firstAttempt } from "../lease.ts";
+import { BEHIND_ALL, firstAttempt } from "../lease.ts";
 import { readingsOf } from "../readings.ts";
 import { failureOf } from "./failure.ts";
 import { loadRedlock } from "./load.ts";
@@ -49,7 +49,9 @@ async function acquire(id: number, wait: Wait | undefined): Promise<void> {
   const maxHold = Number.POSITIVE_INFINITY;
   const options = { ttl: data.leaseDuration, autoExtend: false, maxHold, signal: own.cancel.signal };
   try {
-    const lock = await (wait === undefined ? redlock.tryAcquire(data.resource, options) : waitFor(wait, options));
+    const lock = await (wait === undefined
+      ? redlock.tryAcquire(data.resource, { ...options, order: BEHIND_ALL })
+      : waitFor(wait, options));
     if (lock === null) tell({ type: "held", id });
     else if (current !== own) await lock.release();
     else hold(own, lock);
