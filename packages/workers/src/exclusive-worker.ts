@@ -29,7 +29,7 @@ import { InFlight } from "./in-flight.ts";
 import { readClock } from "./instant.ts";
 import type { JobLock } from "./job-lock.ts";
 import { type HeldKeys, KeyLocks } from "./key-locks.ts";
-import { type Arrival, Lane } from "./lane.ts";
+import { type Arrival, ASK_AGAIN_ID, Lane } from "./lane.ts";
 import { mustConfirm } from "./lease.ts";
 import {
   type BusyKey,
@@ -329,6 +329,15 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       run.loseJobLock();
     }
     return extended;
+  }
+
+  /** As BullMQ's, which tells that the queue is drained where there is no job: not if the lane is only to be asked again. */
+  protected override nextJobFromJobData(
+    ...args: Parameters<Worker<Data, Result, Name>["nextJobFromJobData"]>
+  ): ReturnType<Worker<Data, Result, Name>["nextJobFromJobData"]> {
+    const [data, id] = args;
+    const isToAsk = (data ?? null) === null && id === ASK_AGAIN_ID;
+    return isToAsk ? Promise.resolve(undefined as never) : super.nextJobFromJobData(...args);
   }
 
   protected override createJob(...args: Parameters<Worker<Data, Result, Name>["createJob"]>): Job<Data, Result, Name> {

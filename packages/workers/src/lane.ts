@@ -60,8 +60,11 @@ export type LaneLocks = Pick<ScriptLocks, "newToken" | "granted" | "endingOf">;
  */
 const FETCH_MS = 10;
 
+/** In place of a job's id: nothing was taken, and the queue is not drained. */
+export const ASK_AGAIN_ID = "LANE_AGAIN";
+
 /** Nothing taken, and jobs are due since long ago: BullMQ starts one that it has, and asks again at once. */
-const ASK_AGAIN = [0, 0, 0, 1] as const;
+const ASK_AGAIN = [0, ASK_AGAIN_ID, 0, 1] as const;
 
 export class Lane {
   readonly #scripts: LaneScripts;

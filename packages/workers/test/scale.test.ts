@@ -110,6 +110,22 @@ it("starts the jobs that it has taken, and closes, while it parks a burst of a k
   expect(lab.errors).toEqual([]);
 });
 
+it("tells that the queue is drained when it is, not while it parks a burst of a key", async () => {
+  const burst = 20_000;
+  await using lab = await Lab.start();
+  const queue = lab.queue();
+  await add(queue, burst, () => "hot");
+  const running = gate();
+  const worker = lab.worker(async () => await running.passed, { concurrency: 2, autorun: false });
+  lab.defer(async () => running.open());
+  const waiting: Promise<number>[] = [];
+  worker.on("drained", () => void waiting.push(queue.getWaitingCount()));
+  void worker.run();
+  await until(async () => (await queue.getDelayedCount()) === burst - 1);
+  await until(() => waiting.length > 0);
+  expect(await Promise.all(waiting)).toEqual([0]);
+});
+
 it("is not told that there is no job while a burst is parked when it fetches by hand", async () => {
   await using lab = await Lab.start();
   const queue = lab.queue();
