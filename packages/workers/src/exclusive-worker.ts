@@ -235,8 +235,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    */
   async counts(): Promise<JobCounts> {
     let [parked, busyKeys, pausedKeys] = [0, 0, 0];
+    const counted = new Set<string>();
     for await (const page of this.#keyPages()) {
       for (const key of page) {
+        if (counted.has(key.key)) continue;
+        counted.add(key.key);
         parked += key.parked;
         if (key.holder !== undefined) busyKeys += 1;
         if (key.paused !== undefined) pausedKeys += 1;
@@ -463,6 +466,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     throw new JobKeyError(String(job.id), `would have a lock named like a key of BullMQ's ("${taken}")`);
   }
 
+  /** Some keys come twice if there are fewer and fewer meanwhile. */
   async *#keyPages(): AsyncGenerator<readonly BusyKey[]> {
     let cursor = "0";
     do {

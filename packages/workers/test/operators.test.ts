@@ -67,6 +67,29 @@ describe("the meaning of a reply", () => {
 });
 
 describe("a running queue", () => {
+  it("counts each key once though the hash of holders shrinks meanwhile", async () => {
+    await using lab = await Lab.start();
+    const worker = lab.worker(undefined, { autorun: false });
+    const writes = lab.redis.pipeline();
+    for (let i = 0; i < 2_000; i++) writes.hset(`bull:q:job${i}`, "lk", `k${i}`);
+    await writes.exec();
+    const [fill, shrink] = [
+      `for i = 0, 1999 do redis.call('HSET', KEYS[1], 'k' .. i, 'job' .. i) end
+       for i = 1, 30000 do redis.call('HSET', KEYS[1], 'gone' .. i, '!:paused') end`,
+      `for i = 1, 30000 do redis.call('HDEL', KEYS[1], 'gone' .. i) end
+       for i = 1, 20000 do redis.call('HGET', KEYS[1], 'k0') end`,
+    ];
+    const counted: number[] = [];
+    for (let round = 0; round < 12; round++) {
+      await lab.redis.eval(fill, 1, "bull:q:lane:holders");
+      const counts = worker.counts();
+      for (let page = 0; page < round; page++) await lab.redis.ping();
+      await lab.redis.eval(shrink, 1, "bull:q:lane:holders");
+      counted.push((await counts).busyKeys);
+    }
+    expect(counted).toEqual(counted.map(() => 2_000));
+  });
+
   it("lists keys, counts jobs and explains why one waits", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
