@@ -26,7 +26,7 @@ import { keyFault } from "./entity-key.ts";
 import { JobKeyError, MixedFleetError } from "./errors.ts";
 import { Fleet, type FleetParts, type WorkerFinding } from "./fleet.ts";
 import { InFlight } from "./in-flight.ts";
-import { readClock } from "./instant.ts";
+import { type Instant, readClock } from "./instant.ts";
 import type { JobLock } from "./job-lock.ts";
 import { type HeldKeys, KeyLocks } from "./key-locks.ts";
 import { type Arrival, ASK_AGAIN_ID, Lane } from "./lane.ts";
@@ -90,6 +90,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #inFlight = new InFlight();
   readonly #onLost = (run: Run, error: Error): void => tell("lost", () => ({ ...aboutJob(this.name, run), error }));
   readonly #stopListening: () => void;
+  /** How often locks of jobs were renewed. */
+  #renewals = 0;
   #closingLocks: Promise<void> | undefined;
 
   /**
@@ -305,6 +307,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       .map((jobId, index) => ({ jobId, token: tokens[index] ?? "" }))
       .filter(({ jobId, token }) => (this.#watchdog.find(jobId, token)?.leaseLeftMs() ?? 0) <= duration);
     if (due.length === 0) return [];
+    this.#renewals += 1;
     const failed = await super.extendJobLocks(
       due.map(({ jobId }) => jobId),
       due.map(({ token }) => token),
@@ -321,8 +324,15 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 
   /** `job.extendLock`: the locks of its keys are extended, too. */
   async #extendJobLock({ jobId, token, durationMs, ask }: LockExtension): Promise<number> {
-    const sent = readClock(this.#clock);
-    const extended = await ask();
+    let sent: Instant;
+    let extended: number;
+    let renewals: number;
+    do {
+      renewals = this.#renewals;
+      sent = readClock(this.#clock);
+      extended = await ask();
+      // A renewal that was sent behind it may have cut it.
+    } while (extended > 0 && this.#renewals > renewals);
     const run = this.#watchdog.find(jobId, token);
     if (run === undefined) return extended;
     if (extended > 0) {

@@ -140,6 +140,23 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       for (const ms of left) expect(ms).toBeGreaterThan(15_000);
     });
 
+    it("does not cut an extension that is under way when it is renewed", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const left: number[] = [];
+      const body = async (job: Job<Data>, _signal: AbortSignal, lock: JobLock): Promise<void> => {
+        const { id = "", token = "" } = job;
+        const renewed = async (): Promise<unknown> => await worker.extendJobLocks([id], [token], 2_000);
+        await Promise.all([job.extendLock(token, 30_000), renewed()]);
+        left.push(lock.remaining(), await lab.redis.pttl(`bull:q:${id}:lock`));
+      };
+      const worker = lab.worker(body, { key, lockDuration: 2_000, stalledInterval: 1_000 });
+      await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      expect(left).toHaveLength(2);
+      for (const ms of left) expect(ms).toBeGreaterThan(15_000);
+    });
+
     it("extends the lock of the key also within lockDuration, and only once", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
