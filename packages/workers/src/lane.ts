@@ -114,10 +114,13 @@ export class Lane {
     return arrival;
   }
 
-  /** This job ends now: if the answer brings the next one of its key, that one has this lock. */
+  /** When this job ends, and the answer brings the next one of its key, that one has this lock. */
   passOn(jobId: string, ahead: LockAhead): void {
     void this.#aheads.get(jobId)?.drop();
     this.#aheads.set(jobId, ahead);
+    void ahead.settled.then(() => {
+      if (this.#aheads.get(jobId) === ahead) this.#aheads.delete(jobId);
+    });
   }
 
   /** Runs `moveToDelayed`, which must move this job back with this token, so that the job keeps its keys and nothing is counted. */
@@ -218,6 +221,8 @@ export class Lane {
     const { jobId, fencingToken, order, isFollowed } = reply;
     const { sent, lockToken, ahead } = fetch;
     this.#arrivals.set(jobId, { pin: parsePin(reply.pin), sent, order, isFollowed, ahead });
+    // BullMQ may end the job without running it.
+    if (ahead !== undefined) this.passOn(jobId, ahead);
     if (fencingToken !== undefined) {
       this.#locks?.granted(jobId, { key: reply.pin, token: lockToken, fencingToken, asked: sent });
     }

@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Lock, Redlock, systemClock } from "@x/redlock-core";
 import { describe, expect, it } from "vitest";
 import { LockAhead } from "../src/lock-ahead.ts";
-import { finished, gate, jobs, Lab, scriptCalls, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab, listen, scriptCalls, until } from "./support/lab.ts";
 
 function stub(): { readonly lock: Lock; readonly releases: () => number } {
   let releases = 0;
@@ -78,6 +78,24 @@ describe("a key with a line of jobs", () => {
     await inside.release();
     await finished(queue, 300);
     expect([lab.overlaps(), lab.inversions(), lab.errors]).toEqual([[], [], []]);
+  });
+
+  it("keeps its lock for no job that BullMQ ends without running it", async () => {
+    await using lab = await Lab.start();
+    const redlock = new Redlock([lab.connection], { ttl: 5_000 });
+    lab.defer(async () => await redlock.close());
+    const queue = lab.queue();
+    const yields = listen(lab, "x.workers.yield");
+    const running = gate();
+    await queue.addBulk(jobs(4, () => "hot"));
+    lab.worker(async (job) => (job.data.i === 1 ? await running.passed : undefined), { redlock, lockWait: 20 });
+    await until(() => lab.ran.length === 2);
+    // As BullMQ does for a parent whose child has failed.
+    await lab.redis.hset("bull:q:3", "defa", "a child has failed");
+    running.open();
+    await finished(queue, 4);
+    expect(lab.ran.map(({ i }) => i)).toEqual([0, 1, 3]);
+    expect([yields, lab.errors]).toEqual([[], []]);
   });
 
   it("is free when the worker is closed in the middle of it", async () => {
