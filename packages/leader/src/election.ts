@@ -169,7 +169,8 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Waits until elected; the process stays alive meanwhile. The caller owns the term: `await using term = await election.campaign()`, or `term.resign()`.
+   * Waits until elected; the process stays alive meanwhile. The caller owns the term: `await using term = await election.campaign()`,
+   * or `term.resign()`.
    * @throws the signal's reason, ElectionStoppedError, ElectionBusyError, RedlockClosedError
    */
   async campaign(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<LeaderTerm> {
@@ -274,9 +275,10 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * The leader of now, then every change, in order: each term once, null while nobody leads (while a quorum of nodes keeps its data). Of the values that a leader proclaims you see
-   * the latest; earlier ones may be skipped. Ends when `signal`
-   * aborts, the election stops or its `Redlock` is closed, and keeps the process alive until then. Works without campaigning. A consumer that falls 1,000 values behind loses the oldest.
+   * The leader of now, then every change, in order: each term once, null while nobody leads (while a quorum of nodes keeps its data).
+   * Of the values that a leader proclaims you see the latest; earlier ones may be skipped. Ends when `signal` aborts, the election
+   * stops or its `Redlock` is closed, and keeps the process alive until then. Works without campaigning. A consumer that falls 1,000
+   * values behind loses the oldest.
    */
   async *observe(
     options: { readonly signal?: AbortSignal | undefined } = {},
@@ -292,9 +294,9 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Ends everything, in this order: no new campaign → the term's signal aborts → the task drains while the lease is renewed → the lock is
-   * released and handed over. Called again it may shorten the time. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the lease is left to run out instead. Idempotent;
-   * never rejects. In the task of `run()` do not await it: it waits for that task.
+   * Ends everything, in this order: no new campaign → the term's signal aborts → the task drains while the lease is renewed → the lock
+   * is released and handed over. Called again it may shorten the time. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the
+   * lease is left to run out instead. Idempotent; never rejects. In the task of `run()` do not await it: it waits for that task.
    */
   stop(options: { readonly drainTimeout?: number | undefined } = {}): Promise<void> {
     checkKnown(options, { drainTimeout: true });

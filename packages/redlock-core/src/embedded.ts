@@ -55,7 +55,10 @@ export class ScriptAnswer extends Timed {
 const everyNode = (): boolean => true;
 
 export class EmbeddedLocks {
-  /** Lua that defines `lockIfFree(key, token, ttl, fenceTtl)` and `unlockIfUnwanted(key, token)`, to be called with pcall, see scripts/embedded.lua.ts; needs `local call = redis.call`. */
+  /**
+   * Lua that defines `lockIfFree(key, token, ttl, fenceTtl)` and `unlockIfUnwanted(key, token)`, to be called with pcall, see
+   * scripts/embedded.lua.ts; needs `local call = redis.call`.
+   */
   readonly lua: string = embedded;
   readonly #engine: Engine;
   readonly #hold: (grant: Grant) => Lock;

@@ -173,11 +173,11 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Stands in the queue for a lock without acquiring it, and resolves when it is this caller's turn: the lock is then
-   * reserved for its `order` for about a second, for `acquire(resource, { order })` in this or any other process. Resolves also
-   * when the holder's lease must have ended, and where nodes cannot tell when that is: after 100 ms if another library has the lock, after
-   * a second if a key has no expiry or too few nodes answer. Ask again with the same `order` to keep the place. Rejects with `signal.reason` when the caller cancels, with
-   * `RedlockClosedError` when this `Redlock` is closed.
+   * Stands in the queue for a lock without acquiring it, and resolves when it is this caller's turn: the lock is then reserved for its
+   * `order` for about a second, for `acquire(resource, { order })` in this or any other process. Resolves also when the holder's lease
+   * must have ended, and where nodes cannot tell when that is: after 100 ms if another library has the lock, after a second if a key
+   * has no expiry or too few nodes answer. Ask again with the same `order` to keep the place. Rejects with `signal.reason` when the
+   * caller cancels, with `RedlockClosedError` when this `Redlock` is closed.
    */
   async untilTurn(resource: string, options: Pick<AcquireOptions, "order" | "signal"> = {}): Promise<void> {
     const names = [resolveResource(resource)];

@@ -12,9 +12,10 @@ export interface SchedulerEvents {
   /** It rejected; the tick counts as run. */
   tickError: { readonly tick: Tick; readonly error: unknown };
   /**
-   * Claimed or dealt with, not run. `paused`: also one that waited when its schedule was paused. `attempts`: `maxAttempts`
-   * leaders did not finish it. `removed`: its schedule was removed before its turn came. `expired`: triggered more than a day ago. `term-over`: the term was
-   * asked to end, or the scheduler was stopped, before its turn came; an `at-least-once` tick is left to the next leader instead.
+   * Claimed or dealt with, not run. `paused`: also one that waited when its schedule was paused. `attempts`: `maxAttempts` leaders did
+   * not finish it. `removed`: its schedule was removed before its turn came. `expired`: triggered more than a day ago. `term-over`: the
+   * term was asked to end, or the scheduler was stopped, before its turn came; an `at-least-once` tick is left to the next leader
+   * instead.
    */
   tickSkipped: {
     readonly schedule: string;

@@ -1,12 +1,12 @@
 /**
  * Defines what concerns waiters: `enrol`, `withdraw`, `askAgainMs`, `handOver` and `handOverFreed`.
  *
- * `{k}:waiters` is a sorted set of members "<channel>#<id>" by order. When the resource is free, the head is taken out and
- * told on its channel ("turn <member> <lock key>"), and the lock key is reserved for it for a short time with the value
- * "reserved:<order>:<member>", which every Redlock implementation sees as held. A reservation only ever denies: taking it
- * is an ordinary acquisition. A channel without a subscriber belongs to a process that has gone, or that has no connection for
- * messages and asks again when it has one (PUBLISH counts receivers), so its waiter is skipped. The next three in line are told their place ("next<place> <member> <lock key>"), to
- * look again after as many reservations, in case those before them are frozen.
+ * `{k}:waiters` is a sorted set of members "<channel>#<id>" by order. When the resource is free, the head is taken out and told on its
+ * channel ("turn <member> <lock key>"), and the lock key is reserved for it for a short time with the value
+ * "reserved:<order>:<member>", which every Redlock implementation sees as held. A reservation only ever denies: taking it is an
+ * ordinary acquisition. A channel without a subscriber belongs to a process that has gone, or that has no connection for messages and
+ * asks again when it has one (PUBLISH counts receivers), so its waiter is skipped. The next three in line are told their place
+ * ("next<place> <member> <lock key>"), to look again after as many reservations, in case those before them are frozen.
  *
  * A holder that is no client of ours (its value is not 40 hex digits) tells nobody of its release, so whoever waits for it asks
  * again every `FOREIGN_POLL_MS`.

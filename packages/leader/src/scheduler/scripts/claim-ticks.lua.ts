@@ -4,7 +4,9 @@ import { defineScript, type NodeScript } from "@x/redlock-core";
  * Stores ticks as dealt with, fenced by the term: a node that saw a newer term refuses. Idempotent for one term and tick.
  *
  * KEYS 1 leader (hash) · 2 ticks (hash: name → "accounted term last missed") · 3 paused (hash: name → "version 0|1 resumed") · 4 running (hash)
- * ARGV 1 term · 2 keep in ms · 3 1: these entries are the whole state, a node that had none has it now · then per entry: name, tick in ms, last run tick in ms, missed, mode, note of the run ("term attempt"), version of the last pause or resumption that the leader knows
+ * ARGV 1 term · 2 keep in ms · 3 1: these entries are the whole state, a node that had none has it now · then per entry: name,
+ *      tick in ms, last run tick in ms, missed, mode, note of the run ("term attempt"), version of the last pause or resumption that
+ *      the leader knows
  *      A term may claim a tick that is older than one of its own: its claims are retried one by one. It knows what it ran.
  *      mode: once = at-most-once · least = at-least-once, also noted as running · skip = dealt with, will not run
  *            hold = only note it as running
