@@ -93,7 +93,7 @@ async function unlessHeld(acquiring: Promise<Lock>): Promise<Lock | null> {
 }
 
 /** A clock that is not known to be right gives nobody a place before others. */
-export const BEHIND_ALL = Number.MAX_SAFE_INTEGER;
+export const BEHIND_ALL: number = Number.MAX_SAFE_INTEGER;
 
 /**
  * Takes the lock if it is free and nobody stands in line for it, before the candidate does: by a refusal the nodes tell how far this process's
