@@ -1,6 +1,7 @@
 /** What the scheduler knows of one schedule: its calendar, how far it is dealt with, and what runs. */
 import type { Calendar } from "./calendar.ts";
 import type { ResolvedScheduleOptions } from "./options.ts";
+import type { Request } from "./store.ts";
 import type { TickHandler } from "./tick.ts";
 
 export interface Entry {
@@ -21,8 +22,8 @@ export interface Job {
   readonly isBacklog: boolean;
   readonly attempt: number;
   readonly delivery: "at-most-once" | "at-least-once";
-  /** By `trigger()`: it runs also while the schedule is paused. */
-  readonly isTriggered: boolean;
+  /** Of a `trigger()`: it runs also while the schedule is paused. */
+  readonly request: Request | undefined;
   readonly lastMs: number;
 }
 

@@ -14,8 +14,8 @@ export interface SchedulerEvents {
   /**
    * Claimed or dealt with, not run. `paused`: also one that waited when its schedule was paused. `attempts`: `maxAttempts` leaders did
    * not finish it. `removed`: its schedule was removed before its turn came. `expired`: triggered more than a day ago. `term-over`: the
-   * term was asked to end, or the scheduler was stopped, before its turn came; an `at-least-once` tick is left to the next leader
-   * instead.
+   * term was asked to end, or the scheduler was stopped, before its turn came; an `at-least-once` tick, and what was triggered, is left to
+   * the next leader instead.
    */
   tickSkipped: {
     readonly schedule: string;

@@ -1,4 +1,7 @@
-/** Requests to run a schedule once, now (`trigger`): seen on the nodes, taken by the leader that has the schedule, at most once. */
+/**
+ * Requests to run a schedule once, now (`trigger`): seen on the nodes, taken by the leader that has the schedule, at most once. What does not
+ * begin before the end of its term is given back.
+ */
 import type { Clock } from "@x/redlock-core";
 import { UnknownScheduleError } from "../errors.ts";
 import type { Entry } from "./entry.ts";

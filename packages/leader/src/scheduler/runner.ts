@@ -98,9 +98,10 @@ export class Runner {
     return isNext && delivery === "at-most-once" && this.#places.pending < this.#parts.concurrency;
   }
 
-  /** The next leader runs an at-least-once tick that the end of the term has kept from its turn. */
+  /** The next leader runs an at-least-once tick, or what was triggered, that the end of the term has kept from its turn. */
   #drop(job: Job, reason: SkipReason): void {
-    if (reason === "term-over" && job.delivery === "at-least-once") return this.#parts.left(job);
+    const isLeft = job.delivery === "at-least-once" || job.request !== undefined;
+    if (reason === "term-over" && isLeft) return this.#parts.left(job);
     tellSkipped(this.#parts, job, reason);
     if (job.delivery === "at-least-once") this.#parts.finished(job);
   }
@@ -131,7 +132,7 @@ export class Runner {
     if (!track.runs.running.has(turn)) return;
     if (!isCurrent) this.#drop(job, "term-over");
     else if (entries.get(job.name) !== track.entry) this.#drop(job, "removed");
-    else if (track.isPaused && !job.isTriggered) this.#drop(job, "paused");
+    else if (track.isPaused && job.request === undefined) this.#drop(job, "paused");
     else await this.#callHandler(turn);
     track.runs.running.delete(turn);
     this.#startNext(job.name, track.runs);

@@ -267,7 +267,7 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /**
    * No more ticks here; resolves when the handlers have ended, or `drainTimeout` has passed. Ticks that wait for their turn are skipped, or left
-   * to the next leader (`at-least-once`). A term from `start()` is asked to end, so that `tick.signal` aborts, and then released, or left to run
+   * to the next leader (`at-least-once`, and what was triggered). A term from `start()` is asked to end, so that `tick.signal` aborts, and then released, or left to run
    * out; one that was given to `lead()` stays its owner's, and the handlers run to their end. Never rejects. In a handler do not await it:
    * it waits for that handler.
    */

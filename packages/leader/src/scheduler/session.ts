@@ -56,8 +56,8 @@ export class Session {
   readonly #over: LinkedSignal;
   readonly #notes: Notes;
   readonly #requests: Requests;
-  /** At-least-once ticks that do not begin in this term any more. */
-  readonly #left: PendingTick[] = [];
+  /** At-least-once ticks, and what was triggered, that do not begin in this term any more. */
+  readonly #left: Job[] = [];
   #hasLoaded = false;
   /** Ticks of an earlier leader that are to run again, once a majority holds them under this term. */
   #unheld: PendingTick[] = [];
@@ -117,12 +117,15 @@ export class Session {
   /** The next leader is told what has ended; what has not begun here was no attempt. False if too few nodes have answered. */
   async #handOver(): Promise<boolean> {
     const { term, store, events } = this.#parts;
-    const left = [...this.#left, ...this.#unheld];
+    const ticks = this.#left.filter(({ request }) => request === undefined);
+    const requests = this.#left.flatMap(({ request }) => request ?? []);
+    const left = [...ticks, ...this.#unheld];
     try {
       await store.claim(
         term.term,
         left.map((tick) => holdOf({ ...tick, attempt: tick.attempt - 1 })),
       );
+      await store.repeatRequests(term.term, requests);
       await this.#notes.flush();
       return true;
     } catch (error) {
@@ -287,7 +290,7 @@ export class Session {
   }
 
   #dropPaused(track: Track): void {
-    this.#runner.dropWaiting(track.entry.name, "paused", (job) => !job.isTriggered);
+    this.#runner.dropWaiting(track.entry.name, "paused", (job) => job.request === undefined);
   }
 
   #sawBlank(): void {
@@ -329,11 +332,11 @@ export class Session {
   async #takeRequests(): Promise<void> {
     const taken = await this.#requests.take((name) => this.#tracks.has(name));
     if (taken === undefined) return this.#untilOver();
-    for (const { id, name, atMs } of taken) {
-      const track = this.#tracks.get(name);
+    for (const request of taken) {
+      const track = this.#tracks.get(request.name);
       if (track === undefined) continue;
-      const job = this.#job(track, { atMs, isCatchup: false, isBacklog: false, attempt: 1 }, id);
-      this.#runner.launch({ ...job, delivery: "at-most-once", isTriggered: true }, "queue");
+      const job = this.#job(track, { atMs: request.atMs, isCatchup: false, isBacklog: false, attempt: 1 }, request.id);
+      this.#runner.launch({ ...job, delivery: "at-most-once", request }, "queue");
     }
   }
 
@@ -466,7 +469,7 @@ export class Session {
       ...tick,
       id: tickId(track.entry.name, tick.atMs, suffix),
       delivery: track.entry.options.delivery,
-      isTriggered: false,
+      request: undefined,
       lastMs: track.lastMs,
     };
   }

@@ -199,7 +199,7 @@ export class TickStore {
     await this.#order("requests", id, requestLine({ name, atMs }), this.#ledger.quorum);
   }
 
-  /** Nodes that lost these requests have them again; false if the term is stale. @throws QuorumSilentError */
+  /** Nodes that lost these requests, or from which they were taken, have them again; false if the term is stale. @throws QuorumSilentError */
   async repeatRequests(term: number, requests: readonly Request[]): Promise<boolean> {
     if (requests.length === 0) return true;
     const keys = [this.#ledger.key("leader"), this.#key("requests")];

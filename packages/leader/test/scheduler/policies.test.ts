@@ -268,6 +268,30 @@ describe("schedules", () => {
     release();
   });
 
+  it("leave what was triggered and waits to the next leader", async () => {
+    const name = "triggered";
+    const { handler, ticks, release } = slow();
+    const first = scheduler(name);
+    const skipped = skips(first);
+    first.every("s", 86_400_000, handler);
+    first.start();
+    await first.trigger("s");
+    await expect.poll(() => ticks.length).toBe(1);
+    await first.trigger("s");
+    const requests = async (): Promise<unknown> =>
+      await Promise.all(nodes.servers.map((server) => server.call("HLEN", `{leader:${name}}:requests`)));
+    await expect.poll(requests).toEqual([0, 0, 0]);
+    await first.stop();
+    expect([ticks.length, skipped["term-over"]]).toEqual([1, []]);
+    const second = scheduler(name);
+    second.every("s", 86_400_000, handler);
+    second.start();
+    await expect.poll(() => ticks.length).toBe(2);
+    await expect.poll(requests).toEqual([0, 0, 0]);
+    expect(new Set(ticks.map(({ id }) => id)).size).toBe(2);
+    release();
+  });
+
   it("count no attempt for a tick that waits when the nodes are silent until the term is lost", async () => {
     const name = "silent";
     const own = scheduler(name);

@@ -75,7 +75,7 @@ describe("a runner", () => {
     isBacklog: false,
     attempt: 1,
     delivery: "at-most-once",
-    isTriggered: false,
+    request: undefined,
     lastMs: 0,
     ...own,
   });
@@ -83,14 +83,15 @@ describe("a runner", () => {
   const end = (tick: string): void => ends.get(tick)?.();
 
   describe("of a schedule that is paused", () => {
-    const isScheduled = ({ isTriggered }: Job): boolean => !isTriggered;
+    const request = { id: "r", name: "a", atMs: 0 };
+    const isScheduled = (each: Job): boolean => each.request === undefined;
 
     it("drops the ticks that wait, and runs those that were triggered", async () => {
       const own = runner();
       const a = schedule("a");
       own.launch(job(a, 1), "run");
       own.launch(job(a, 2), "queue");
-      own.launch(job(a, 3, { isTriggered: true }), "queue");
+      own.launch(job(a, 3, { request }), "queue");
       own.launch(job(a, 4), "queue");
       own.dropWaiting("a", "paused", isScheduled);
       expect(log.splice(0)).toEqual(["a1 begun", "a2 skipped: paused", "a4 skipped: paused"]);
@@ -105,7 +106,7 @@ describe("a runner", () => {
       const [a, b] = [schedule("a"), schedule("b")];
       own.launch(job(a, 1), "run");
       own.launch(job(b, 1), "run");
-      own.launch(job(b, 2, { isTriggered: true }), "queue");
+      own.launch(job(b, 2, { request }), "queue");
       own.dropWaiting("b", "paused", isScheduled);
       end("a1");
       await expect.poll(() => log).toEqual(["a1 begun", "b1 skipped: paused", "b2 begun"]);
