@@ -167,7 +167,9 @@ export class LeaderScheduler implements AsyncDisposable {
     this.#entry(name);
     const atMs = Math.floor(this.#election.redlock.clock.wallMs());
     this.#requestCount += 1;
-    const id = `${Math.floor(this.#random() * 2 ** 40).toString(36)}${this.#requestCount.toString(36)}`;
+    // The time also, because whoever wants no jitter may have `random` return the same each time.
+    const parts = [atMs, Math.floor(this.#random() * 2 ** 40), this.#requestCount];
+    const id = parts.map((part) => part.toString(36)).join("");
     await this.#store().request(id, name, atMs);
   }
 

@@ -292,6 +292,17 @@ describe("schedules", () => {
     release();
   });
 
+  it("run once for each trigger, also of replicas whose random returns the same each time", async () => {
+    const [one, two] = [1, 2].map(() => scheduler("constant", { random: () => 0 }));
+    let ticks = 0;
+    for (const own of [one, two]) own?.every("s", 86_400_000, () => (ticks += 1));
+    await one?.trigger("s");
+    await new Promise((resolve) => setTimeout(resolve, 2));
+    await two?.trigger("s");
+    one?.start();
+    await expect.poll(() => ticks).toBe(2);
+  });
+
   it("count no attempt for a tick that waits when the nodes are silent until the term is lost", async () => {
     const name = "silent";
     const own = scheduler(name);
