@@ -5,7 +5,6 @@ import { NODE_KEY } from "./keys.ts";
 import { median, quorumOf } from "./quorum.ts";
 import { type NodeReply, runEverywhere } from "./run.ts";
 import { checkScript } from "./scripts/check.lua.ts";
-import { quarantineMs } from "./validity.ts";
 
 export type FindingCode =
   | "SAME_SERVER"
@@ -45,11 +44,10 @@ const CLOCK_TOLERANCE_MS = 500;
 
 export async function check(engine: Engine): Promise<readonly Finding[]> {
   const { quarantine, nodeTimeout } = engine.options;
-  const wholeMs = wholeQuarantineMs(engine);
   const asked = readClock(engine.clock);
   const replies = await runEverywhere(engine, checkScript, {
     keys: quarantine ? [NODE_KEY] : [],
-    args: quarantine ? [String(wholeMs)] : [],
+    args: quarantine ? [String(engine.quarantineMs)] : [],
     timeoutMs: nodeTimeout,
   });
   const facts = replies.flatMap((reply) => (reply.ok ? [factsOf(engine, reply.node, reply, asked.wallMs)] : []));
@@ -58,7 +56,7 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
     ...sameServer(facts),
     ...facts.flatMap((node) => nodeFindings(engine, node)),
     ...clocks(facts),
-    ...otherQuarantine(facts, wholeMs),
+    ...otherQuarantine(facts, engine.quarantineMs),
     ...evenNodes(engine),
   ];
 }
@@ -76,13 +74,9 @@ function factsOf(engine: Engine, node: string, reply: NodeReply & { ok: true }, 
     node,
     info,
     offsetMs: nowMs - (askedWallMs + reply.ms / 2),
-    quarantineLeftMs: engine.options.quarantine ? Math.max(0, Math.ceil(wholeQuarantineMs(engine) - ageMs)) : 0,
+    quarantineLeftMs: engine.options.quarantine ? Math.max(0, Math.ceil(engine.quarantineMs - ageMs)) : 0,
     toldQuarantineMs: told === "" ? undefined : Number(told),
   };
-}
-
-function wholeQuarantineMs({ options }: Engine): number {
-  return quarantineMs(options.maxTtl, options.driftFactor);
 }
 
 /** Nodes that were asked and told nothing. Fewer than a quorum of the others is an error: locks may be refused in the same way. */

@@ -28,6 +28,8 @@ export class Engine {
   readonly random: Random;
   readonly events: Events = new Events();
   readonly sightings: Sightings;
+  /** For how long a node that may have forgotten casts no vote; 0: there is no quarantine. */
+  readonly quarantineMs: number;
   /** Of rounds that may take `nodeTimeout`. */
   readonly deadlines: Deadlines;
   readonly keyPrefix: string;
@@ -43,8 +45,9 @@ export class Engine {
     this.deadlines = new Deadlines(clock, options.nodeTimeout);
     this.isCluster = nodes.some((node) => node.isCluster === true);
     this.keyPrefix = (nodes[0]?.keyPrefix ?? "") + options.keyPrefix;
+    this.quarantineMs = options.quarantine ? quarantineMs(options.maxTtl, options.driftFactor) : 0;
     const batcherOptions = {
-      quarantineMs: options.quarantine ? quarantineMs(options.maxTtl, options.driftFactor) : 0,
+      quarantineMs: this.quarantineMs,
       fenceTtlMs: options.fenceTtl,
       clampUs: CLAMP_US,
       grantTtlMs: GRANT_TTL_MS,

@@ -4,7 +4,6 @@ import { NODE_KEY } from "./keys.ts";
 import { quorumLargest } from "./quorum.ts";
 import { runEverywhere } from "./run.ts";
 import { inspectScript } from "./scripts/inspect.lua.ts";
-import { quarantineMs } from "./validity.ts";
 
 export interface NodeInspection {
   readonly node: string;
@@ -84,9 +83,8 @@ function quarantineLeft(
     readonly sinceUs: number;
   },
 ): number {
-  const { quarantine, maxTtl, driftFactor } = engine.options;
-  if (!quarantine) return 0;
-  const wholeMs = quarantineMs(maxTtl, driftFactor);
+  const { quarantineMs: wholeMs } = engine;
+  if (wholeMs === 0) return 0;
   const isKnown = seen.runId === seen.seenRunId && seen.sinceUs <= seen.nowUs;
   return isKnown ? Math.max(0, Math.ceil(wholeMs - (seen.nowUs - seen.sinceUs) / 1_000)) : wholeMs;
 }
