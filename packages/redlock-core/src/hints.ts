@@ -7,6 +7,7 @@
 import type { Engine } from "./engine.ts";
 import { RESUBSCRIBE_MS } from "./nodes/connection.ts";
 import { leaveOperation } from "./operation.ts";
+import { untilEnough } from "./subscription.ts";
 import { messageCheckMs } from "./validity.ts";
 
 export interface HintListener {
@@ -86,19 +87,8 @@ export class Hints {
 
   #subscribeTo(due: readonly number[]): Promise<void> {
     const { clock, options } = this.#engine;
-    return new Promise((resolve) => {
-      const done = (): void => {
-        cancel();
-        resolve();
-      };
-      const cancel = clock.schedule(options.nodeTimeout, done, { keepAlive: true });
-      let open = due.length;
-      const settled = (): void => {
-        open -= 1;
-        if (this.isOpen || open === 0) done();
-      };
-      for (const node of due) void this.#subscribe(node).then(settled);
-    });
+    const answers = due.map((node) => this.#subscribe(node));
+    return untilEnough(clock, options.nodeTimeout, answers, () => this.isOpen);
   }
 
   /** Resolves when the node has confirmed or refused. */

@@ -19,18 +19,33 @@ export async function subscribeEverywhere(
     for (const subscription of subscriptions) subscription.stop();
   };
   const stopListening = onAbort(closed, stopAll);
-  await new Promise<void>((resolve) => {
-    const cancel = clock.schedule(options.nodeTimeout, resolve, { keepAlive: true });
-    let answered = 0;
+  await untilEnough(
+    clock,
+    options.nodeTimeout,
+    subscriptions.map((subscription) => subscription.ask()),
+    () => subscriptions.filter(({ isOpen }) => isOpen).length >= quorum,
+  );
+  return stopAll;
+}
+
+/** Resolves when an answer was enough, all have come, or after `timeoutMs`. `answers` do not reject. */
+export function untilEnough(
+  clock: Clock,
+  timeoutMs: number,
+  answers: readonly Promise<void>[],
+  isEnough: () => boolean,
+): Promise<void> {
+  return new Promise((resolve) => {
+    const cancel = clock.schedule(timeoutMs, resolve, { keepAlive: true });
+    let open = answers.length;
     const onAnswer = (): void => {
-      answered += 1;
-      if (answered < nodes.length && subscriptions.filter(({ isOpen }) => isOpen).length < quorum) return;
+      open -= 1;
+      if (open > 0 && !isEnough()) return;
       cancel();
       resolve();
     };
-    for (const subscription of subscriptions) void subscription.ask().then(onAnswer);
+    for (const answer of answers) void answer.then(onAnswer);
   });
-  return stopAll;
 }
 
 class Subscription {
