@@ -76,6 +76,17 @@ describe("schedules", () => {
     return skipped;
   }
 
+  /** A scheduler of whose one schedule, once it leads, a tick runs until released and the next one waits. */
+  function buffering(name: string) {
+    const options = { overlap: "bufferOne", delivery: "at-least-once" } as const;
+    const election = new LeaderElection(nodes.redlock(), { name, ...LEASE });
+    const first = new LeaderScheduler({ election });
+    const skipped = skips(first);
+    const own = slow();
+    first.every("s", 100, own.handler, options);
+    return { ...own, election, first, skipped, options };
+  }
+
   it("leave ticks out while one runs, with overlap skip", async () => {
     const own = scheduler("skip");
     const { handler, ticks, release } = slow();
@@ -240,12 +251,7 @@ describe("schedules", () => {
 
   it("leave an at-least-once tick that waits to the next leader, also in a term that goes on after stop()", async () => {
     const name = "left";
-    const { handler, ticks, release } = slow();
-    const options = { overlap: "bufferOne", delivery: "at-least-once" } as const;
-    const election = new LeaderElection(nodes.redlock(), { name, ...LEASE });
-    const first = new LeaderScheduler({ election });
-    const skipped = skips(first);
-    first.every("s", 100, handler, options);
+    const { election, first, skipped, options, handler, ticks, release } = buffering(name);
     const running = election.run(async (term) => {
       await first.lead(term);
       await new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
@@ -327,12 +333,7 @@ describe("schedules", () => {
 
   it("leave it also through a scheduler that takes over in the same term, and has its schedules only then", async () => {
     const name = "reload";
-    const { handler, ticks, release } = slow();
-    const options = { overlap: "bufferOne", delivery: "at-least-once" } as const;
-    const election = new LeaderElection(nodes.redlock(), { name, ...LEASE });
-    const first = new LeaderScheduler({ election });
-    const skipped = skips(first);
-    first.every("s", 100, handler, options);
+    const { election, first, skipped, ticks, release } = buffering(name);
     const second = new LeaderScheduler({ election });
     let other = 0;
     const running = election.run(async (term) => {
