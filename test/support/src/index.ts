@@ -7,4 +7,5 @@ export { type Exit, runningProcesses } from "./processes.ts";
 export { type Direction, FaultyProxy, type ProxyConnection, type ProxyTarget, startProxy } from "./proxy.ts";
 export { RedisServer, type RedisServerOptions, startRedis, startRedisNodes } from "./redis.ts";
 export { redisBinary } from "./redis-binary.ts";
+export { placesOf } from "./secrets.ts";
 export { temporaryFolder } from "./watchdog.ts";

@@ -1,0 +1,81 @@
+/** What JavaScript itself defines has no state of ours, and getters that throw when they are read there. */
+const BUILT_IN: ReadonlySet<unknown> = new Set(
+  [Object, Error, AggregateError, Array, Map, Set, Function].map((each) => each.prototype),
+);
+
+/**
+ * Resolves with every place at which `secret` can be read in what was thrown, emitted or returned: the paths to it through own and
+ * inherited properties (hidden ones and symbols, too), getters, `toJSON()`, collections, bytes and promises. `except`: objects that are
+ * the caller's own and not looked into, like a client that it made.
+ */
+export async function placesOf(
+  secret: string,
+  thrown: unknown,
+  except: readonly object[] = [],
+): Promise<readonly string[]> {
+  const search = new Search(secret, except);
+  await search.look(thrown, "it");
+  return search.places;
+}
+
+class Search {
+  readonly places: string[] = [];
+  readonly #texts: readonly string[];
+  readonly #seen: Set<unknown>;
+
+  constructor(secret: string, except: readonly object[]) {
+    if (secret.length < 6) throw new RangeError(`secret must have at least 6 characters, got ${secret.length}`);
+    this.#texts = [secret, encodeURIComponent(secret), Buffer.from(secret).toString("base64")];
+    this.#seen = new Set(except);
+  }
+
+  async look(value: unknown, path: string): Promise<void> {
+    if (typeof value === "string") this.#read(value, path);
+    if (typeof value === "symbol") this.#read(value.description ?? "", path);
+    if ((typeof value !== "object" && typeof value !== "function") || value === null || this.#seen.has(value)) return;
+    this.#seen.add(value);
+    if (ArrayBuffer.isView(value)) this.#read(bytesOf(value), path);
+    else if (value instanceof Promise) await this.#settled(value, path);
+    else await this.#inside(value, path);
+  }
+
+  async #settled(promise: Promise<unknown>, path: string): Promise<void> {
+    const [outcome] = await Promise.allSettled([promise]);
+    await this.look(outcome.status === "fulfilled" ? outcome.value : outcome.reason, `await ${path}`);
+  }
+
+  async #inside(value: object, path: string): Promise<void> {
+    if ("toJSON" in value && typeof value.toJSON === "function") await this.look(value.toJSON(), `${path}.toJSON()`);
+    if (value instanceof Map || value instanceof Set) {
+      for (const [index, entry] of [...value].entries()) await this.look(entry, `${path}{${index}}`);
+    }
+    for (
+      let owner: object | null = value;
+      owner !== null && !BUILT_IN.has(owner);
+      owner = Object.getPrototypeOf(owner) as object | null
+    ) {
+      for (const key of Reflect.ownKeys(owner)) {
+        this.#read(String(key), `${path}: name`);
+        await this.look(valueOf(value, owner, key), `${path}.${String(key)}`);
+      }
+    }
+  }
+
+  #read(text: string, path: string): void {
+    if (this.#texts.some((each) => text.includes(each))) this.places.push(path);
+  }
+}
+
+function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): string {
+  return Buffer.from(buffer, byteOffset, byteLength).toString("latin1");
+}
+
+function valueOf(value: object, owner: object, key: PropertyKey): unknown {
+  const property = Object.getOwnPropertyDescriptor(owner, key);
+  if (property?.get === undefined) return property?.value;
+  try {
+    return property.get.call(value);
+  } catch (error) {
+    return error;
+  }
+}
