@@ -3,15 +3,20 @@ import { describe, expect, it } from "vitest";
 import { measureLeaders } from "./leaders/leaders.ts";
 import { countTwoLeaders } from "./leaders/terms.ts";
 import { measureHandOver } from "./locks/hand-over.ts";
+import { measureMemory } from "./locks/memory.ts";
 import { measureThroughput } from "./locks/throughput.ts";
 import { barChart } from "./report/chart.ts";
+import { compare, type Figure, figuresOf } from "./report/figures.ts";
 import { writeReport } from "./report/report.ts";
 import { fairness, median, medianRatio, quantile, rotated } from "./support/statistics.ts";
 import { measureWorkers } from "./workers/workers.ts";
 
 describe("the benchmarks", () => {
   it("measure pairs of the floor and of ours, and report them", async () => {
-    const throughput = await measureThroughput({ rounds: 1, durationMs: 30, warmUpMs: 10 }, ["ioredis", "ours"]);
+    const throughput = await measureThroughput({ rounds: 1, durationMs: 30, warmUpMs: 10, callers: [1, 100] }, [
+      "ioredis",
+      "ours",
+    ]);
     expect(throughput.map(({ driver, nodes, callers }) => `${driver} ${nodes} ${callers}`)).toEqual([
       "ioredis 1 1",
       "ours 1 1",
@@ -23,7 +28,7 @@ describe("the benchmarks", () => {
       "ours 5 100",
     ]);
     for (const row of throughput) {
-      expect(row.pairsPerSecond).toBeGreaterThan(0);
+      expect(row.pairsPerSecond.median).toBeGreaterThan(0);
       expect(row.commands).toBeGreaterThan(0);
       expect(row.errors).toBe(0);
     }
@@ -31,6 +36,15 @@ describe("the benchmarks", () => {
     expect(markdown).toContain("Machine: a machine.");
     expect(markdown).toContain("## Acquire and release without contention, 5 nodes, 100 callers");
     expect([...charts.keys()]).toContain("pairs-1-nodes-1-callers.svg");
+  });
+
+  it("weigh what a lock leaves in memory, and a held one weighs something", async () => {
+    const memory = await measureMemory({ rounds: 1, locks: 500 }, ["ours"]);
+    expect(memory.map(({ driver, locks }) => ({ driver, locks }))).toEqual([{ driver: "ours", locks: 500 }]);
+    expect(memory[0]?.pendingBytes.median).toBeGreaterThan(100);
+    expect(memory[0]?.heldBytes.median).toBeGreaterThan(100);
+    expect(memory[0]?.leftBytes.median).not.toBeNaN();
+    expect(writeReport({ machine: "a machine", memory }).markdown).toContain("## Memory of a lock");
   });
 
   it("see no overlap of ours among contending processes", async () => {
@@ -78,6 +92,51 @@ describe("the benchmarks", () => {
     const { markdown, charts } = writeReport({ machine: "a machine", leaders });
     expect(markdown).toContain("4 candidates, each in a process of its own; lease 2000 ms, retry period 280 ms.");
     expect([...charts.keys()]).toEqual(["leaders-idle.svg", "leaders-resigned.svg", "leaders-crashed.svg"]);
+  });
+});
+
+describe("a figure", () => {
+  const recorded = { name: "pairs/s", better: "higher", value: { median: 3, low: 2.9, high: 3.1 } } as const;
+  const cost = { name: "CPU", better: "lower", value: { median: 10, low: 10, high: 10 } } as const;
+  const now = (figure: Figure, median: number, width = 0): Figure => ({
+    ...figure,
+    value: { median, low: median - width / 2, high: median + width / 2 },
+  });
+  const worse = (before: Figure, after: Figure): readonly boolean[] =>
+    compare([before], [after]).map(({ isWorse }) => isWorse);
+
+  it("is worse when it lost more than the spread of either run", () => {
+    expect(worse(recorded, now(recorded, 2.7))).toEqual([true]);
+    expect(worse(recorded, now(recorded, 2.85))).toEqual([false]);
+    expect(worse(recorded, now(recorded, 2.7, 0.4))).toEqual([false]);
+    expect(worse(recorded, now(recorded, 3.5))).toEqual([false]);
+  });
+
+  it("that should be small is worse when it has grown", () => {
+    expect(worse(cost, now(cost, 10.4))).toEqual([false]);
+    expect(worse(cost, now(cost, 10.6))).toEqual([true]);
+    expect(worse(cost, now(cost, 5))).toEqual([false]);
+  });
+
+  it("is compared with the record of its own name only", () => {
+    expect(compare([recorded], [cost])).toEqual([]);
+  });
+
+  it("is taken of ours, not of the peers", () => {
+    const row = {
+      locks: 1,
+      pendingBytes: { median: 2, low: 2, high: 2 },
+      heldBytes: { median: Number.NaN, low: 0, high: 0 },
+      leftBytes: { median: 1, low: 1, high: 1 },
+    };
+    const memory = [
+      { ...row, driver: "ours" },
+      { ...row, driver: "redlock 5" },
+    ] as const;
+    expect(figuresOf({ machine: "a machine", memory }).map(({ name }) => name)).toEqual([
+      "bytes a pending acquire",
+      "bytes left on the node a resource",
+    ]);
   });
 });
 

@@ -1,5 +1,5 @@
 /** `npm run bench`: see `--help`. */
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { cpus, release, totalmem, type } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -9,12 +9,15 @@ import { measureLeaders } from "./leaders/leaders.ts";
 import { measureHandOver } from "./locks/hand-over.ts";
 import { measureHeld } from "./locks/held.ts";
 import { measureHungNode } from "./locks/hung-node.ts";
+import { measureMemory } from "./locks/memory.ts";
 import { measureThroughput } from "./locks/throughput.ts";
+import { compare, type Figure, figuresOf } from "./report/figures.ts";
 import { type Measurements, writeReport } from "./report/report.ts";
+import { fixed, spreadCell, table } from "./report/table.ts";
 import { full, quick } from "./settings.ts";
 import { measureWorkers } from "./workers/workers.ts";
 
-const PARTS = ["pairs", "hand-over", "hung", "held", "workers", "leaders"] as const;
+const PARTS = ["pairs", "hand-over", "hung", "held", "memory", "workers", "leaders"] as const;
 
 const HELP = `npm run bench -- [options]
 
@@ -23,6 +26,9 @@ Measures locks, workers and leader elections beside their peers and floors, and 
   --quick        about two minutes instead of twenty: fewer and shorter rounds, for a look
   --only TEXT    only the parts whose name contains TEXT: ${PARTS.join(", ")}
   --out FOLDER   where the report goes (default: test/dist/benchmarks/report)
+  --record       also keep the figures that a release must not make worse, in test/benchmarks/recorded.json
+  --check        measure only what was recorded (ours and its floors), compare, and exit with 1 when a figure is
+                 worse by more than its noise: for use before a release, on a machine that does nothing else
 `;
 
 const { values } = parseArgs({
@@ -30,12 +36,23 @@ const { values } = parseArgs({
     quick: { type: "boolean", default: false },
     only: { type: "string", default: "" },
     out: { type: "string", default: fileURLToPath(new URL("../dist/benchmarks/report", import.meta.url)) },
+    record: { type: "boolean", default: false },
+    check: { type: "boolean", default: false },
     help: { type: "boolean", default: false },
   },
 });
 const chosen = PARTS.filter((name) => name.includes(values.only));
 if (chosen.length === 0) throw new RangeError(`--only must be a part of ${PARTS.join(", ")}, got ${values.only}`);
 const settings = values.quick ? quick : full;
+const recordFile = fileURLToPath(new URL("./recorded.json", import.meta.url));
+/** Ours, and what it is compared with. */
+const only = values.check
+  ? ({
+      drivers: ["ioredis", "ours", "ours, as redlock 5"],
+      systems: ["BullMQ, no exclusion", "ExclusiveWorker"],
+      ways: ["ours"],
+    } as const)
+  : {};
 
 async function part<Rows>(name: (typeof PARTS)[number], measure: () => Promise<Rows>): Promise<Rows | undefined> {
   if (!chosen.includes(name)) return undefined;
@@ -49,19 +66,41 @@ async function part<Rows>(name: (typeof PARTS)[number], measure: () => Promise<R
 async function measureAll(): Promise<void> {
   const measured = {
     machine: await describeMachine(),
-    throughput: await part("pairs", () => measureThroughput(settings.throughput)),
-    handOver: await part("hand-over", () => measureHandOver(settings.handOver)),
-    hungNode: await part("hung", () => measureHungNode(settings.hungNode)),
-    held: await part("held", () => measureHeld(settings.held)),
-    workers: await part("workers", () => measureWorkers(settings.workers)),
-    leaders: await part("leaders", () => measureLeaders(settings.leaders)),
+    throughput: await part("pairs", () => measureThroughput(settings.throughput, only.drivers)),
+    handOver: await part("hand-over", () => measureHandOver(settings.handOver, only.drivers)),
+    hungNode: values.check ? undefined : await part("hung", () => measureHungNode(settings.hungNode)),
+    held: await part("held", () => measureHeld(settings.held, only.ways)),
+    memory: await part("memory", () => measureMemory(settings.memory, only.ways)),
+    workers: await part("workers", () => measureWorkers(settings.workers, only.systems)),
+    leaders: await part("leaders", () => measureLeaders(settings.leaders, only.ways)),
   };
-  const { markdown, charts } = writeReport(withoutMissing(measured));
+  const measurements = withoutMissing(measured);
+  const { markdown, charts } = writeReport(measurements);
   const folder = resolve(process.env["INIT_CWD"] ?? ".", values.out);
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, "report.md"), markdown);
   for (const [name, chart] of charts) writeFileSync(join(folder, name), chart);
   process.stdout.write(`${markdown}\n${join(folder, "report.md")}\n`);
+  const figures = figuresOf(measurements);
+  if (values.check) checkFigures(figures);
+  if (values.record) writeFileSync(recordFile, `${JSON.stringify(figures, undefined, 2)}\n`);
+}
+
+function checkFigures(figures: readonly Figure[]): void {
+  const compared = compare(JSON.parse(readFileSync(recordFile, "utf8")) as readonly Figure[], figures);
+  const percent = (share: number): string => `${fixed(share * 100, 0)} %`;
+  const rows = compared.map(({ name, recorded, now, lossShare, noiseShare, isWorse }) => [
+    name,
+    spreadCell(recorded, 2),
+    spreadCell(now, 2),
+    percent(lossShare),
+    percent(noiseShare),
+    isWorse ? "WORSE" : "",
+  ]);
+  process.stdout.write(`\n${table(["figure", "recorded", "now", "loss", "noise", ""], rows)}\n`);
+  const worse = compared.filter(({ isWorse }) => isWorse).length;
+  process.stdout.write(`\n${compared.length - worse} figures as recorded or better, ${worse} worse\n`);
+  if (worse > 0 || compared.length === 0) process.exitCode = 1;
 }
 
 function withoutMissing(all: { readonly machine: string } & Readonly<Record<string, unknown>>): Measurements {

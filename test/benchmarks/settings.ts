@@ -1,6 +1,7 @@
 /** How long everything is measured. */
 import type { LeadersSettings } from "./leaders/leaders.ts";
 import type { HandOverSettings } from "./locks/hand-over.ts";
+import type { MemorySettings } from "./locks/memory.ts";
 import type { ThroughputSettings } from "./locks/throughput.ts";
 import type { WorkersSettings } from "./workers/workers.ts";
 
@@ -9,15 +10,17 @@ export interface BenchmarkSettings {
   readonly handOver: HandOverSettings;
   readonly hungNode: { readonly pairs: number };
   readonly held: { readonly locks: number; readonly durationMs: number };
+  readonly memory: MemorySettings;
   readonly workers: WorkersSettings;
   readonly leaders: LeadersSettings;
 }
 
 export const full: BenchmarkSettings = {
-  throughput: { rounds: 11, durationMs: 1_000, warmUpMs: 500 },
+  throughput: { rounds: 11, durationMs: 1_000, warmUpMs: 500, callers: [1, 100, 1_000] },
   handOver: { rounds: 5, durationMs: 4_000 },
   hungNode: { pairs: 200 },
   held: { locks: 1_000, durationMs: 10_000 },
+  memory: { rounds: 3, locks: 20_000 },
   workers: { rounds: 3, jobs: 20_000, limitMs: 60_000 },
   leaders: {
     nodeCounts: [1, 5],
@@ -31,10 +34,11 @@ export const full: BenchmarkSettings = {
 };
 
 export const quick: BenchmarkSettings = {
-  throughput: { rounds: 2, durationMs: 150, warmUpMs: 150 },
+  throughput: { rounds: 2, durationMs: 150, warmUpMs: 150, callers: [1, 100, 1_000] },
   handOver: { rounds: 1, durationMs: 500 },
   hungNode: { pairs: 20 },
   held: { locks: 1_000, durationMs: 3_000 },
+  memory: { rounds: 1, locks: 5_000 },
   workers: { rounds: 1, jobs: 1_000, limitMs: 5_000 },
   leaders: {
     nodeCounts: [1],

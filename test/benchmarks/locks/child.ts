@@ -1,6 +1,8 @@
 /** One driver in a process of its own, which does what the measurements ask for. Arguments: driver, nodes and options as JSON. */
 import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { commandsSent, countCommands } from "../support/commands.ts";
 import { serveJobs } from "../support/jobs.ts";
 import { type DriverName, type DriverOptions, type NodeAddress, openDriver } from "./drivers.ts";
@@ -77,7 +79,21 @@ export interface HoldResult {
   readonly cpuMs: number;
 }
 
-export type LockJob = PairsJob | ContendJob | LatencyJob | HoldJob;
+/** `count` locks at once: asked for in one turn, held together, released. */
+export interface MemoryJob {
+  readonly kind: "memory";
+  readonly count: number;
+  /** Tells the resources of one run from those of the next. */
+  readonly run: number;
+}
+
+export interface MemoryResult {
+  /** Per lock. */
+  readonly pendingBytes: number;
+  readonly heldBytes: number;
+}
+
+export type LockJob = PairsJob | ContendJob | LatencyJob | HoldJob | MemoryJob;
 
 const resourcesPerCaller = 50;
 const graceMs = 3_000;
@@ -91,7 +107,8 @@ serveJobs(async (job: LockJob) => {
   jobs += 1;
   if (job.kind === "pairs") return await pairs(job);
   if (job.kind === "contend") return await contend(job);
-  return job.kind === "latency" ? await latency(job) : await hold(job);
+  if (job.kind === "latency") return await latency(job);
+  return job.kind === "memory" ? await memory(job) : await hold(job);
 });
 
 function cpuMs(since: NodeJS.CpuUsage): number {
@@ -196,4 +213,25 @@ async function hold(job: HoldJob): Promise<HoldResult> {
   const result = { commands: commandsSent() - commands, elapsedMs: performance.now() - startMs, cpuMs: cpuMs(cpu) };
   await Promise.all(releases.map((release) => release()));
   return result;
+}
+
+async function memory(job: MemoryJob): Promise<MemoryResult> {
+  setFlagsFromString("--expose-gc");
+  const collectGarbage = runInNewContext("gc") as () => void;
+  const usedBytes = (): number => {
+    collectGarbage();
+    const { heapUsed, external } = process.memoryUsage();
+    return heapUsed + external;
+  };
+  const resources = Array.from({ length: job.count }, (_, index) => `${name}:memory:${job.run}:${index}`);
+  const emptyBytes = usedBytes();
+  const asked = resources.map((resource) => driver.acquire(resource));
+  const pendingBytes = usedBytes() - emptyBytes;
+  const releases = await Promise.all(asked);
+  asked.length = 0;
+  // What the answers left in buffers and queues is gone after some turns.
+  await delay(100);
+  const heldBytes = usedBytes() - emptyBytes;
+  await Promise.all(releases.map((release) => release()));
+  return { pendingBytes: pendingBytes / job.count, heldBytes: heldBytes / job.count };
 }

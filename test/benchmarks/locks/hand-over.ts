@@ -1,7 +1,7 @@
 /** Twenty waiters in two processes on one lock: how soon the next one has it, at what cost, and how fairly. */
 import { type RedisServer, startRedisNodes } from "@x/test-support";
 import type { JobChild } from "../support/jobs.ts";
-import { fairness, median, quantile, rotated } from "../support/statistics.ts";
+import { fairness, median, quantile, rotated, type Spread, spread } from "../support/statistics.ts";
 import type { ContendJob, ContendResult } from "./child.ts";
 import type { DriverName } from "./drivers.ts";
 import { startDriver } from "./start-driver.ts";
@@ -22,13 +22,13 @@ export interface HandOverRow {
   readonly label: string;
   readonly nodes: number;
   readonly handOvers: number;
-  /** From the call of a release to the next grant. */
-  readonly p50Ms: number;
-  readonly p99Ms: number;
+  /** From the call of a release to the next grant, in a round. */
+  readonly p50Ms: Spread;
+  readonly p99Ms: Spread;
   /** Commands that travelled, of all waiters and nodes, per grant. */
   readonly commands: number;
   readonly fairness: number;
-  readonly longestWaitMs: number;
+  readonly longestWaitMs: Spread;
   /** Grants that began before the one before was released. */
   readonly overlaps: number;
   readonly errors: number;
@@ -115,11 +115,12 @@ async function measureRound(
 }
 
 function rowOf({ label }: Contender, nodes: number, rounds: readonly Round[]): HandOverRow {
-  const gapsMs: number[] = [];
+  const p50Ms: number[] = [];
+  const p99Ms: number[] = [];
+  const longestWaitsMs: number[] = [];
   const commands: number[] = [];
   const fairnesses: number[] = [];
   let overlaps = 0;
-  let longestWaitMs = 0;
   let handOvers = 0;
   let errors = 0;
   for (const results of rounds) {
@@ -133,6 +134,8 @@ function rowOf({ label }: Contender, nodes: number, rounds: readonly Round[]): H
     );
     grants.sort((a, b) => a.grantedMs - b.grantedMs);
     const shares = new Map<string, number>();
+    const gapsMs: number[] = [];
+    let longestWaitMs = 0;
     for (const [index, { waiter, calledMs, grantedMs }] of grants.entries()) {
       shares.set(waiter, (shares.get(waiter) ?? 0) + 1);
       longestWaitMs = Math.max(longestWaitMs, grantedMs - calledMs);
@@ -143,6 +146,9 @@ function rowOf({ label }: Contender, nodes: number, rounds: readonly Round[]): H
       if (calledMs < before.releasedMs) gapsMs.push(grantedMs - before.releasedMs);
     }
     handOvers += grants.length;
+    p50Ms.push(quantile(gapsMs, 0.5));
+    p99Ms.push(quantile(gapsMs, 0.99));
+    longestWaitsMs.push(longestWaitMs);
     commands.push(results.reduce((sum, result) => sum + result.commands, 0) / grants.length);
     fairnesses.push(fairness([...shares.values()]));
     errors += results.reduce((sum, result) => sum + result.errors, 0);
@@ -151,11 +157,11 @@ function rowOf({ label }: Contender, nodes: number, rounds: readonly Round[]): H
     label,
     nodes,
     handOvers,
-    p50Ms: quantile(gapsMs, 0.5),
-    p99Ms: quantile(gapsMs, 0.99),
+    p50Ms: spread(p50Ms),
+    p99Ms: spread(p99Ms),
     commands: median(commands),
     fairness: median(fairnesses),
-    longestWaitMs,
+    longestWaitMs: spread(longestWaitsMs),
     overlaps,
     errors,
   };

@@ -17,12 +17,12 @@ export interface HeldRow {
 const ttlMs = 2_000;
 
 /** redlock 4 and plain ioredis keep nothing alive. */
-const drivers: readonly DriverName[] = ["redlock 5", "redlock-universal", "redis-semaphore", "ours"];
+const measured: readonly DriverName[] = ["redlock 5", "redlock-universal", "redis-semaphore", "ours"];
 
-export async function measureHeld(settings: {
-  readonly locks: number;
-  readonly durationMs: number;
-}): Promise<readonly HeldRow[]> {
+export async function measureHeld(
+  settings: { readonly locks: number; readonly durationMs: number },
+  drivers: readonly DriverName[] = measured,
+): Promise<readonly HeldRow[]> {
   const server = await startRedis();
   try {
     const rows: HeldRow[] = [];

@@ -2,7 +2,7 @@
 import { type RedisServer, startRedisNodes } from "@x/test-support";
 import type { JobChild } from "../support/jobs.ts";
 import { readServers } from "../support/servers.ts";
-import { median, medianRatio, rotated } from "../support/statistics.ts";
+import { median, ratios, rotated, type Spread, spread } from "../support/statistics.ts";
 import type { PairsJob, PairsResult } from "./child.ts";
 import { type DriverName, driverNames, floor } from "./drivers.ts";
 import { startDriver } from "./start-driver.ts";
@@ -11,6 +11,8 @@ export interface ThroughputSettings {
   readonly rounds: number;
   readonly durationMs: number;
   readonly warmUpMs: number;
+  /** Loops of acquire and release side by side. */
+  readonly callers: readonly number[];
 }
 
 export interface ThroughputRow {
@@ -18,13 +20,14 @@ export interface ThroughputRow {
   readonly nodes: number;
   readonly callers: number;
   readonly rounds: number;
-  readonly pairsPerSecond: number;
+  readonly pairsPerSecond: Spread;
   /** Against plain ioredis, and against redlock 5, in the same round. */
-  readonly timesFloor: number;
-  readonly timesRedlock5: number;
-  readonly clientCpuUs: number;
-  readonly clientCpuTimesFloor: number;
-  readonly serverCpuUs: number;
+  readonly timesFloor: Spread;
+  readonly timesRedlock5: Spread;
+  readonly clientCpuUs: Spread;
+  readonly clientCpuTimesFloor: Spread;
+  readonly serverCpuUs: Spread;
+  readonly serverCpuTimesFloor: Spread;
   /** Commands that travelled per pair, to all nodes together. */
   readonly commands: number;
   /** Commands executed per pair, those inside scripts included. */
@@ -77,7 +80,7 @@ async function measureWith(
 ): Promise<readonly ThroughputRow[]> {
   const drivers = [...children.keys()];
   const rows: ThroughputRow[] = [];
-  for (const callers of [1, 100]) {
+  for (const callers of settings.callers) {
     const samples = new Map<DriverName, Sample[]>(drivers.map((driver) => [driver, []]));
     const job: PairsJob = { kind: "pairs", callers, durationMs: settings.durationMs, warmUpMs: settings.warmUpMs };
     for (let round = 0; round < settings.rounds; round += 1) {
@@ -109,17 +112,19 @@ function rowOf(
     (samples.get(name) ?? []).map(value);
   const perSecond = (sample: Sample): number => (sample.pairs / sample.elapsedMs) * 1_000;
   const cpuUs = (sample: Sample): number => (sample.cpuMs * 1_000) / sample.pairs;
+  const serverCpuUs = (sample: Sample): number => (sample.serverCpuMs * 1_000) / sample.pairs;
   const own = valuesOf(driver, perSecond);
   return {
     driver,
     ...setting,
     rounds: own.length,
-    pairsPerSecond: median(own),
-    timesFloor: medianRatio(own, valuesOf(floor, perSecond)),
-    timesRedlock5: medianRatio(own, valuesOf("redlock 5", perSecond)),
-    clientCpuUs: median(valuesOf(driver, cpuUs)),
-    clientCpuTimesFloor: medianRatio(valuesOf(driver, cpuUs), valuesOf(floor, cpuUs)),
-    serverCpuUs: median(valuesOf(driver, (sample) => (sample.serverCpuMs * 1_000) / sample.pairs)),
+    pairsPerSecond: spread(own),
+    timesFloor: spread(ratios(own, valuesOf(floor, perSecond))),
+    timesRedlock5: spread(ratios(own, valuesOf("redlock 5", perSecond))),
+    clientCpuUs: spread(valuesOf(driver, cpuUs)),
+    clientCpuTimesFloor: spread(ratios(valuesOf(driver, cpuUs), valuesOf(floor, cpuUs))),
+    serverCpuUs: spread(valuesOf(driver, serverCpuUs)),
+    serverCpuTimesFloor: spread(ratios(valuesOf(driver, serverCpuUs), valuesOf(floor, serverCpuUs))),
     commands: median(valuesOf(driver, (sample) => sample.commands / sample.pairs)),
     serverCalls: median(valuesOf(driver, (sample) => sample.serverCalls / sample.pairs)),
     errors: valuesOf(driver, (sample) => sample.errors).reduce((sum, each) => sum + each, 0),

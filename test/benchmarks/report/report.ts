@@ -3,9 +3,11 @@ import type { Failovers, LeadersRow } from "../leaders/leaders.ts";
 import type { HandOverRow } from "../locks/hand-over.ts";
 import type { HeldRow } from "../locks/held.ts";
 import type { HungNodeRow } from "../locks/hung-node.ts";
+import type { MemoryRow } from "../locks/memory.ts";
 import type { ThroughputRow } from "../locks/throughput.ts";
 import type { WorkersRow } from "../workers/workers.ts";
 import { barChart } from "./chart.ts";
+import { type Cell, fixed, spreadCell, table } from "./table.ts";
 
 export interface Measurements {
   readonly machine: string;
@@ -13,6 +15,7 @@ export interface Measurements {
   readonly handOver?: readonly HandOverRow[];
   readonly hungNode?: readonly HungNodeRow[];
   readonly held?: readonly HeldRow[];
+  readonly memory?: readonly MemoryRow[];
   readonly workers?: readonly WorkersRow[];
   readonly leaders?: readonly LeadersRow[];
 }
@@ -23,16 +26,15 @@ export interface Report {
   readonly charts: ReadonlyMap<string, string>;
 }
 
-type Cell = string | number;
-
 export function writeReport(measured: Measurements): Report {
   const charts = new Map<string, string>();
   const sections = [
-    `# Benchmarks\n\nMachine: ${measured.machine}.\n\nDrivers run in processes of their own and take turns within each round. "x" is the median over the rounds of the ratio to the named base *in the same round*: on a shared machine absolute figures move, ratios and CPU time per operation less. Commands are those that clients hand to their connections; server calls are \`total_commands_processed\`, which counts the calls inside scripts, too.`,
+    `# Benchmarks\n\nMachine: ${measured.machine}.\n\nDrivers run in processes of their own and take turns within each round. "x" is the median over the rounds of the ratio to the named base *in the same round*: on a shared machine absolute figures move, ratios and CPU time per operation less. Commands are those that clients hand to their connections; server calls are \`total_commands_processed\`, which counts the calls inside scripts, too. In brackets: the quartiles, between which half of the rounds lie.`,
     ...(measured.throughput === undefined ? [] : throughputSections(measured.throughput, measured.machine, charts)),
     ...(measured.handOver === undefined ? [] : [handOverSection(measured.handOver, charts)]),
     ...(measured.hungNode === undefined ? [] : [hungNodeSection(measured.hungNode)]),
     ...(measured.held === undefined ? [] : [heldSection(measured.held, charts)]),
+    ...(measured.memory === undefined ? [] : [memorySection(measured.memory)]),
     ...(measured.workers === undefined ? [] : workersSections(measured.workers, charts)),
     ...(measured.leaders === undefined ? [] : [leadersSection(measured.leaders, charts)]),
   ];
@@ -52,7 +54,7 @@ function throughputSections(
       name,
       barChart(
         `Acquire and release, ${where}: times plain ioredis (${machine})`,
-        own.map((row) => ({ label: row.driver, value: row.timesFloor, isOurs: isOurs(row.driver) })),
+        own.map((row) => ({ label: row.driver, value: row.timesFloor.median, isOurs: isOurs(row.driver) })),
         (value) => `${value.toFixed(2)} x`,
       ),
     );
@@ -75,12 +77,12 @@ function throughputSections(
         ],
         own.map((row) => [
           row.driver,
-          Math.round(row.pairsPerSecond),
-          fixed(row.timesFloor, 2),
-          fixed(row.timesRedlock5, 2),
-          fixed(row.clientCpuUs, 1),
-          fixed(row.clientCpuTimesFloor, 2),
-          fixed(row.serverCpuUs, 1),
+          spreadCell(row.pairsPerSecond, 0),
+          spreadCell(row.timesFloor, 2),
+          spreadCell(row.timesRedlock5, 2),
+          spreadCell(row.clientCpuUs, 1),
+          spreadCell(row.clientCpuTimesFloor, 2),
+          spreadCell(row.serverCpuUs, 1),
           fixed(row.commands, 2),
           fixed(row.serverCalls, 1),
           row.errors,
@@ -97,7 +99,7 @@ function handOverSection(rows: readonly HandOverRow[], charts: Map<string, strin
       "Hand-over, 20 waiters in two processes: p50 in ms",
       rows.map((row) => ({
         label: `${row.label}, ${count(row.nodes, "node")}`,
-        value: row.p50Ms,
+        value: row.p50Ms.median,
         isOurs: isOurs(row.label),
       })),
       (value) => `${value.toFixed(2)} ms`,
@@ -124,11 +126,11 @@ function handOverSection(rows: readonly HandOverRow[], charts: Map<string, strin
         row.label,
         row.nodes,
         row.handOvers,
-        fixed(row.p50Ms, 2),
-        fixed(row.p99Ms, 1),
+        spreadCell(row.p50Ms, 2),
+        spreadCell(row.p99Ms, 1),
         fixed(row.commands, 1),
         fixed(row.fairness, 2),
-        Math.round(row.longestWaitMs),
+        spreadCell(row.longestWaitMs, 0),
         row.overlaps,
         row.errors,
       ]),
@@ -174,6 +176,23 @@ function heldSection(rows: readonly HeldRow[], charts: Map<string, string>): str
         fixed(row.commandsPerSecond, 1),
         Math.round(row.serverCallsPerSecond),
         fixed(row.clientCpuPercent, 1),
+      ]),
+    ),
+  ].join("\n\n");
+}
+
+function memorySection(rows: readonly MemoryRow[]): string {
+  const locks = rows[0]?.locks ?? 0;
+  return [
+    "## Memory of a lock",
+    `${locks} locks on one node, asked for in one turn and held together. Pending and held: heap and buffers of the client after a collection. Left: the node's memory after the release. The second run of a process counts.`,
+    table(
+      ["driver", "pending, bytes", "held, bytes", "left on the node, bytes"],
+      rows.map((row) => [
+        row.driver,
+        spreadCell(row.pendingBytes, 0),
+        spreadCell(row.heldBytes, 0),
+        spreadCell(row.leftBytes, 0),
       ]),
     ),
   ].join("\n\n");
@@ -290,15 +309,6 @@ function settingsOf<Row>(rows: readonly Row[], keyOf: (row: Row) => string): rea
   const groups = new Map<string, Row[]>();
   for (const row of rows) groups.set(keyOf(row), [...(groups.get(keyOf(row)) ?? []), row]);
   return [...groups.values()];
-}
-
-function table(head: readonly string[], rows: readonly (readonly Cell[])[]): string {
-  const line = (cells: readonly Cell[]): string => `| ${cells.join(" | ")} |`;
-  return [line(head), line(head.map((_, index) => (index === 0 ? "---" : "--:"))), ...rows.map(line)].join("\n");
-}
-
-function fixed(value: number, digits: number): string {
-  return Number.isFinite(value) ? value.toFixed(digits) : "-";
 }
 
 function count(number: number, what: string): string {

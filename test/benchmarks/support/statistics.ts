@@ -14,17 +14,30 @@ export function median(samples: readonly number[]): number {
   return quantile(samples, 0.5);
 }
 
+/** The middle of the samples, and the quartiles around it. */
+export interface Spread {
+  readonly median: number;
+  readonly low: number;
+  readonly high: number;
+}
+
+export function spread(samples: readonly number[]): Spread {
+  return { median: median(samples), low: quantile(samples, 0.25), high: quantile(samples, 0.75) };
+}
+
 /**
- * Of each round, a driver's value against the base's value *of the same round*; the median over rounds. A machine whose
- * speed changes from minute to minute changes both.
+ * Of each round, a driver's value against the base's value *of the same round*. A machine whose speed changes from minute to minute
+ * changes both.
  */
+export function ratios(values: readonly number[], base: readonly number[]): readonly number[] {
+  return values.flatMap((value, round) => {
+    const other = base[round];
+    return other === undefined || !(other > 0) ? [] : [value / other];
+  });
+}
+
 export function medianRatio(values: readonly number[], base: readonly number[]): number {
-  return median(
-    values.flatMap((value, round) => {
-      const other = base[round];
-      return other === undefined || !(other > 0) ? [] : [value / other];
-    }),
-  );
+  return median(ratios(values, base));
 }
 
 /** Jain's index of fairness: 1 when all got the same, 1/n when one got everything. */

@@ -1,0 +1,18 @@
+/** Pure: Markdown tables of figures. */
+import type { Spread } from "../support/statistics.ts";
+
+export type Cell = string | number;
+
+export function table(head: readonly string[], rows: readonly (readonly Cell[])[]): string {
+  const line = (cells: readonly Cell[]): string => `| ${cells.join(" | ")} |`;
+  return [line(head), line(head.map((_, index) => (index === 0 ? "---" : "--:"))), ...rows.map(line)].join("\n");
+}
+
+/** The median, and the quartiles in which half of the rounds lie. */
+export function spreadCell({ median, low, high }: Spread, digits: number): string {
+  return Number.isFinite(median) ? `${fixed(median, digits)} (${fixed(low, digits)}–${fixed(high, digits)})` : "-";
+}
+
+export function fixed(value: number, digits: number): string {
+  return Number.isFinite(value) ? value.toFixed(digits) : "-";
+}
