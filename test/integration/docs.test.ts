@@ -5,8 +5,9 @@ import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
-const tracked = execFileSync("git", ["ls-files", "*.md"], { cwd: root, encoding: "utf8" }).trim().split("\n");
-const documents = tracked.filter((file) => existsSync(join(root, file)));
+const listed = execFileSync("git", ["ls-files"], { cwd: root, encoding: "utf8" }).trim().split("\n");
+const tracked = listed.filter((file) => existsSync(join(root, file)));
+const documents = tracked.filter((file) => file.endsWith(".md"));
 
 function linksOf(file: string): string[] {
   const text = readFileSync(join(root, file), "utf8").replaceAll(/```[^]*?```/g, "");
@@ -33,6 +34,32 @@ function isBroken(link: string, from: string): boolean {
 
 it.each(documents)("links in %s lead somewhere", (file) => {
   expect(linksOf(file).filter((link) => isBroken(link, file))).toEqual([]);
+});
+
+/** Prose: of a document all but its code blocks, of a source its comments. */
+function proseOf(file: string): string {
+  const text = readFileSync(join(root, file), "utf8");
+  if (file.endsWith(".md")) return text.replaceAll(/```[^]*?```/g, "");
+  return [...text.matchAll(/\/\*\*?[^]*?\*\/|(?<=^|\s)\/\/ .*$/gm)].join("\n");
+}
+
+/** Names of files, and anything in a folder of notes that is not part of the repository. */
+const NAMED_PATH =
+  /(?<![\w/:.@*<-])(?:(?:research|shared|design)(?:\/|\.md|\.? ?§)[^\s),;`]*|[\w@-][\w@./-]*\.(?:ts|mjs|cjs|md|csv|yml|svg))\b/g;
+
+/** A path may be written from anywhere in the repository, so a tracked file that ends with it is enough. */
+function isTracked(path: string): boolean {
+  return tracked.some((file) => file === path || file.endsWith(`/${path}`));
+}
+
+it("names no file, in a comment or a document, that is not in the repository", () => {
+  const dangling = tracked
+    .filter((file) => /\.(md|ts|mjs)$/.test(file))
+    .flatMap((file) => {
+      const named = [...proseOf(file).matchAll(NAMED_PATH)].map(([path]) => path.replace(/^(\.\.?\/)+/, ""));
+      return named.filter((path) => !isTracked(path)).map((path) => `${file}: ${path}`);
+    });
+  expect(dangling).toEqual([]);
 });
 
 it.each(["redlock-core", "leader", "workers"])("@x/%s has a README of its own, listed for the package", (name) => {

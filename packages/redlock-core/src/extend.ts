@@ -4,7 +4,7 @@
  * Guaranteed: it succeeds only if a quorum of nodes *still had* the token, each of which may vote, and the round ended before
  * the current validity did. A node where the key was missing is repaired in the same round but does not count in it, so a
  * gap in ownership is never hidden, and one restarting node after another does not wear the lock down. A node in quarantine
- * does not count either: counting it let two holders overlap (research/protocol-model.md Q3).
+ * does not count either: counting it let two holders overlap in the simulation.
  */
 import { readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";

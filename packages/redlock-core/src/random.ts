@@ -10,7 +10,7 @@ export interface Random {
 
 const TOKEN_BYTES = 20;
 
-/** One call into OpenSSL for many tokens: a call each was 11 to 12 % of the peers' CPU time (research/baselines.md §1). */
+/** One call into OpenSSL for many tokens: a call each is 11 to 12 % of the CPU time of libraries that make one. */
 const pool = Buffer.alloc(TOKEN_BYTES * 200);
 let used = pool.length;
 

@@ -1,5 +1,5 @@
 /**
- * node-redlock 5's own test cases (src/single.test.ts and src/multi.test.ts of mike-marcacci/node-redlock), then its known
+ * node-redlock 5's own test cases (those of one and of several instances, of mike-marcacci/node-redlock), then its known
  * defects, each of which must be gone (B1 to B8 as its reports and its source have them), then what is ours.
  */
 import { setTimeout as delay } from "node:timers/promises";

@@ -2,7 +2,7 @@
  * ioredis 5 and 6: `Redis` (also by sentinel) and `Cluster`. One of the two files that know a client.
  *
  * Each node gets a connection of its own by `duplicate()`, with `enableOfflineQueue` and `autoResendUnfulfilledCommands` both
- * off (either alone leaves orphaned locks behind: research/locks.md §0.3) and no retries per request, so that a request
+ * off (either alone leaves orphaned locks behind) and no retries per request, so that a request
  * is sent now or never. The connection does not keep the process alive, except a Cluster's. The caller's client is neither
  * used nor closed.
  *
