@@ -128,7 +128,7 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "scripts/release.lua.ts",
-        "if call('GET', KEYS[first + 3 * i]) == token then",
+        "if valueOf(KEYS[first + 3 * i]) == token then",
         "if call('EXISTS', KEYS[first + 3 * i]) == 1 then",
       ),
     ],

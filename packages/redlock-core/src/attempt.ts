@@ -270,7 +270,8 @@ function votesOf(
       return [{ ...facts, quarantineLeft: quarantineLeftMs }];
     }
     if (vote !== "held" || !Array.isArray(value)) return [facts];
-    return [{ ...facts, resource: resources[Number(value[1])] ?? "", holderPttl: Number(value[2]) }];
+    const held = { ...facts, resource: resources[Number(value[1])] ?? "", holderPttl: Number(value[2]) };
+    return [value[4] === undefined ? held : { ...held, error: String(value[4]) }];
   });
 }
 

@@ -14,7 +14,7 @@ export interface Vote {
   readonly holderPttl?: number;
   /** Milliseconds until the node may vote again. */
   readonly quarantineLeft?: number;
-  /** Message of the node's or the connection's error. */
+  /** Message of the node's or the connection's error. Of a `held` vote: the resource's key is of another type (WRONGTYPE). */
   readonly error?: string;
 }
 
@@ -136,6 +136,7 @@ export interface AttemptFacts {
 }
 
 function holderOf(held: Vote | undefined): string {
+  if (held?.error !== undefined) return `a key of another type: another program's lock or data (${held.error})`;
   return held?.holderPttl === -1 ? "a key without expiry, which no lock has: another program's data?" : "another";
 }
 

@@ -9,7 +9,7 @@ export interface NodeInspection {
   readonly node: string;
   /** Why the node could not be asked; the other fields are then absent. */
   readonly error?: string;
-  /** `held` by a lock, `reserved` for a waiter for a moment, `free`, or a key of another type: no lock of anybody's. */
+  /** `held` by a lock, `reserved` for a waiter for a moment, `free`, or a key of another type: no lock of ours, but nobody gets one. */
   readonly state?: "free" | "held" | "reserved" | "not-a-lock";
   /** Milliseconds until the key expires; -1: it never does. */
   readonly pttl?: number;
@@ -23,7 +23,7 @@ export interface NodeInspection {
 
 export interface Inspection {
   readonly resource: string;
-  /** `held`: one holder has it on a quorum; `free`: a quorum is free; `contended`: neither; `unknown`: no quorum answered. */
+  /** `held`: one holder, or a key of another type, has it on a quorum; `free`: a quorum is free; `contended`: neither; `unknown`: no quorum answered. */
   readonly verdict: "held" | "free" | "contended" | "unknown";
   /** Milliseconds until the holder loses its quorum unless it extends: the quorum-th largest of its keys. 0 if nobody holds it. */
   readonly remaining: number;
@@ -100,7 +100,7 @@ function conclude(
   if (answered.length < engine.quorum) return { verdict: "unknown", remaining: 0, fencingToken };
   const lives = new Map<string, number[]>();
   for (const { inspection, value } of answered) {
-    if (inspection.state !== "held") continue;
+    if (inspection.state !== "held" && inspection.state !== "not-a-lock") continue;
     const pttl = inspection.pttl === -1 ? Number.POSITIVE_INFINITY : (inspection.pttl ?? 0);
     lives.set(value, [...(lives.get(value) ?? []), pttl]);
   }

@@ -551,6 +551,26 @@ describe("the node-redlock entry on this engine", () => {
     await third.release();
   });
 
+  it("counts a key of another type, such as a sorted set of another library, as locked", async () => {
+    const { clients } = await nodes(1);
+    const [client] = clients as [Redis];
+    await client.zadd("typed", 1, "other library");
+    const redlock = open(clients, { retryCount: 0 });
+    const failed: Error[] = [];
+    redlock.on("error", (error: Error) => void failed.push(error));
+    const error = (await errorOf(redlock.acquire(["typed"], 1_000))) as ExecutionError;
+    expect(error).toBeInstanceOf(ExecutionError);
+    for (const vote of await votesAgainst(error)) expect(vote).toBeInstanceOf(ResourceLockedError);
+    const mine = await redlock.acquire(["retyped"], 1_000);
+    await client.del("retyped");
+    await client.zadd("retyped", 1, "other library");
+    const release = (await errorOf(mine.release())) as ExecutionError;
+    expect(release).toBeInstanceOf(ExecutionError);
+    for (const vote of await votesAgainst(release)) expect(vote).toBeInstanceOf(ResourceLockedError);
+    expect(await client.zcard("retyped")).toBe(1);
+    expect(failed).toEqual([]);
+  });
+
   it("hands a lock over when it is released, long before the retry delay", async () => {
     const { clients } = await nodes(3);
     const redlock = open(clients, { retryCount: 1, retryDelay: 1_000_000, retryJitter: 0 });

@@ -6,13 +6,16 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vites
 import {
   LockHeldError,
   LockLostError,
-  QuorumUnreachableError,
   Redlock,
   RedlockClosedError,
   type RedlockEvents,
   systemClock,
 } from "../src/index.ts";
 import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
+
+async function requestsOf(server: RedisServer | undefined): Promise<number> {
+  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(await server?.call("INFO", "commandstats")))?.[1] ?? 0);
+}
 
 describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
   let servers: RedisServer[];
@@ -289,14 +292,49 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     await lock.release();
   });
 
-  it("refuses a key of another type with the reason, and leaves it alone", async () => {
-    await Promise.all(servers.map((server) => server.call("RPUSH", "data", "x")));
+  it.each(["acquire", "untilTurn"] as const)(
+    "counts a key of another type as held: %s waits for its end without spinning",
+    async (way) => {
+      const everywhere = (...command: [string, ...string[]]): Promise<unknown> =>
+        Promise.all(servers.map((server) => server.call(...command)));
+      const redlock = openRedlock(servers);
+      await everywhere("ZADD", "data", "1", "symfony");
+      expect(await redlock.tryAcquire("data")).toBeNull();
+      const error = await errorOf(redlock.acquire(["free", "data"], { timeout: 0 }));
+      expect(error).toBeInstanceOf(LockHeldError);
+      expect(error).toMatchObject({ resource: "data", attempts: 1 });
+      expect((error as LockHeldError).votes[0]).toMatchObject({ vote: "held", holderPttl: -1 });
+      expect((error as Error).message).toMatch(/^lock "data" is held by a key of another type: .*WRONGTYPE/);
+      expect(await redlock.inspect("data")).toMatchObject({
+        verdict: "held",
+        remaining: Number.POSITIVE_INFINITY,
+        nodes: servers.map(() => ({ state: "not-a-lock", pttl: -1 })),
+      });
+      expect(await errorOf(redlock.acquire("data", { timeout: 50 }))).toBeInstanceOf(LockHeldError);
+      await expect.poll(() => everywhere("EXISTS", "{data}:waiters")).toEqual(servers.map(() => 0));
+      await everywhere("PEXPIRE", "data", "700");
+      expect(await redlock.forceRelease("data")).toBe(false);
+      expect(await servers[0]?.call("ZCARD", "data")).toBe(1);
+      await everywhere("CONFIG", "RESETSTAT");
+      if (way === "untilTurn") await redlock.untilTurn("data");
+      const lock = await redlock.acquire("data");
+      expect(lock.isHeld()).toBe(true);
+      expect(await requestsOf(servers[0])).toBeLessThan(20);
+      await redlock.close();
+      await everywhere("DEL", "data");
+    },
+  );
+
+  it("loses a lock that a key of another type replaced, and leaves that key alone", async () => {
     const redlock = openRedlock(servers);
-    const error = await errorOf(redlock.tryAcquire("data"));
-    expect(error).toBeInstanceOf(QuorumUnreachableError);
-    expect((error as Error).message).toContain("WRONGTYPE");
-    expect(await redlock.inspect("data")).toMatchObject({ verdict: "contended" });
-    expect(await servers[0]?.call("LLEN", "data")).toBe(1);
+    const [extended, released] = [await redlock.acquire("retyped"), await redlock.acquire("retyped too")];
+    for (const key of ["retyped", "retyped too"]) {
+      await Promise.all(servers.map((server) => server.call("DEL", key)));
+      await Promise.all(servers.map((server) => server.call("RPUSH", key, "x")));
+    }
+    expect(await errorOf(extended.extend())).toMatchObject({ reason: "taken" });
+    expect(await released.release()).toBe(false);
+    for (const key of ["retyped", "retyped too"]) expect(await servers[0]?.call("LLEN", key)).toBe(1);
     await redlock.close();
   });
 
@@ -412,7 +450,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
   });
 
   it("does not fail its neighbours in the same request when one operation fails", async () => {
-    await Promise.all(servers.map((server) => server.call("RPUSH", "list", "x")));
+    await Promise.all(servers.map((server) => server.call("RPUSH", "{list}:fence", "x")));
     const redlock = openRedlock(servers);
     const [bad, good] = await Promise.allSettled([redlock.tryAcquire("list"), redlock.tryAcquire("good")]);
     expect(bad.status).toBe("rejected");

@@ -7,7 +7,7 @@
  * Replies
  *   1                     granted: every lock key holds the token, every fence holds the ballot
  *   {0, index, pttl, ms} the index-th resource is held (pttl ms left, -1: no expiry) or an earlier waiter is due; enrolled there;
- *                         ms: when to ask again if no hint comes
+ *                         ms: when to ask again if no hint comes; with Redis' error as a fifth if its key is of another type
  *   {2, fence}            stale: the stored fencing token is not below the ballot
  *   {3}                   ahead: the ballot is too far above both the node's time and the stored token
  *
@@ -19,13 +19,13 @@ export const acquire: string = /* lua */ `
 local function mayTake(first, member, order)
   local key = KEYS[first]
   if call('EXISTS', key, KEYS[first + 2]) == 0 then return true, false end
-  local value = call('GET', key)
+  local value = valueOf(key)
   if not value then
     local head = call('ZRANGE', KEYS[first + 2], 0, 0, 'WITHSCORES')
     if head[1] == member or order <= tonumber(head[2]) then return true, true end
     if member ~= '' then enrol(first, order, member, 0) end
     handOver(first)
-    value = call('GET', key)
+    value = valueOf(key)
     if not value then return true, true end
   end
   local reservedMember, reservedOrder = reservedFor(value)
@@ -39,7 +39,8 @@ local function deny(first, count, index, member, order)
       if i == index then enrol(first + 3 * i, order, member, pttl) else withdraw(first + 3 * i, member) end
     end
   end
-  return {0, index, pttl, askAgainMs(first + 3 * index, pttl)}
+  local wrongType = string.match(valueOf(KEYS[first + 3 * index]) or '', '^WRONGTYPE.*')
+  return {0, index, pttl, askAgainMs(first + 3 * index, pttl), wrongType}
 end
 
 local function largestFence(first, count)

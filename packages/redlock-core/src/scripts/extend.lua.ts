@@ -22,7 +22,7 @@ local function extend(first, count, ttlText, ballotText, token)
   local ttl, ballot, missing = tonumber(ttlText), tonumber(ballotText), false
   local lost = {}
   for i = 0, count - 1 do
-    local value, fenceKey = call('GET', KEYS[first + 3 * i]), KEYS[first + 3 * i + 1]
+    local value, fenceKey = valueOf(KEYS[first + 3 * i]), KEYS[first + 3 * i + 1]
     if value ~= token then
       local forced = tonumber(call('GET', fenceKey .. ':forced')) or 0
       if not mayRepair(value, fenceKey, ballot, forced) then

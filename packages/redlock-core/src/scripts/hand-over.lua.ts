@@ -1,5 +1,5 @@
 /**
- * Defines what concerns waiters: `enrol`, `withdraw`, `askAgainMs`, `handOver` and `handOverFreed`.
+ * Defines what concerns waiters: `valueOf`, `enrol`, `withdraw`, `askAgainMs`, `handOver` and `handOverFreed`.
  *
  * `{k}:waiters` is a sorted set of members "<channel>#<id>" by order. When the resource is free, the head is taken out and told on its
  * channel ("turn <member> <lock key>"), and the lock key is reserved for it for a short time with the value
@@ -8,8 +8,8 @@
  * asks again when it has one (PUBLISH counts receivers), so its waiter is skipped. The next three in line are told their place
  * ("next<place> <member> <lock key>"), to look again after as many reservations, in case those before them are frozen.
  *
- * A holder that is no client of ours (its value is not 40 hex digits) tells nobody of its release, so whoever waits for it asks
- * again every `FOREIGN_POLL_MS`.
+ * A holder that is no client of ours (its value is not 40 hex digits, or its key is of another type) tells nobody of its release, so
+ * whoever waits for it asks again every `FOREIGN_POLL_MS`. `valueOf` is the value of a lock's key; of one of another type, Redis' error.
  *
  * What an operation frees is handed over only at the end of the whole request: a later operation of the same request may
  * have a better claim to it.
@@ -22,8 +22,14 @@ local function reservedFor(value)
   return member, tonumber(order)
 end
 
+local function valueOf(key)
+  local value = redis.pcall('GET', key)
+  if type(value) ~= 'table' then return value end
+  return string.match(value.err, '^WRONGTYPE.*') or call('GET', key)
+end
+
 local function askAgainMs(first, pttl)
-  local value = call('GET', KEYS[first])
+  local value = valueOf(KEYS[first])
   local isOurs = not value or reservedFor(value) or (#value == 40 and string.match(value, '^%x+$'))
   return isOurs and pttl or math.min(pttl, FOREIGN_POLL_MS)
 end
@@ -43,7 +49,7 @@ end
 
 local function withdraw(first, member)
   call('ZREM', KEYS[first + 2], member)
-  local value = call('GET', KEYS[first])
+  local value = valueOf(KEYS[first])
   if value and reservedFor(value) == member then
     call('DEL', KEYS[first])
     freed[#freed + 1] = first

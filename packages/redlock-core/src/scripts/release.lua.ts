@@ -10,7 +10,7 @@ export const release: string = /* lua */ `
 local function release(first, count, token)
   local deleted = 0
   for i = 0, count - 1 do
-    if call('GET', KEYS[first + 3 * i]) == token then
+    if valueOf(KEYS[first + 3 * i]) == token then
       deleted = deleted + call('DEL', KEYS[first + 3 * i])
       freed[#freed + 1] = first + 3 * i
     end
