@@ -1,5 +1,5 @@
 /** No option is ignored. */
-import { nearestName } from "@x/redlock-core";
+import { nearestName } from "@x/redlock-core/protocol";
 import { show } from "./checks.ts";
 
 /** Every name of a kind; the compiler finds one that is left out. */

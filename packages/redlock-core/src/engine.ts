@@ -10,6 +10,7 @@ import type { Target } from "./operation.ts";
 import type { ResolvedOptions } from "./options.ts";
 import { quorumOf } from "./quorum.ts";
 import type { Random } from "./random.ts";
+import { quote } from "./schema/show.ts";
 import { Sightings } from "./sightings.ts";
 import { quarantineMs } from "./validity.ts";
 
@@ -74,15 +75,13 @@ export class Engine {
     const slots = resources.map((resource) => {
       const key = lockKeyOf(this.keyPrefix, resource);
       if (!hasStableSlot(key))
-        throw new RangeError(
-          `resource must not contain "}" without a hash tag in a Cluster, got ${JSON.stringify(resource)}`,
-        );
+        throw new RangeError(`resource must not contain "}" without a hash tag in a Cluster, got ${quote(resource)}`);
       return slotOf(key);
     });
     const first = slots[0] ?? 0;
     if (slots.some((slot) => slot !== first)) {
       throw new RangeError(
-        `resources of one lock must share a hash slot in a Cluster: use one hash tag, got ${JSON.stringify(resources)}`,
+        `resources of one lock must share a hash slot in a Cluster: use one hash tag, got ${resources.slice(0, 5).map(quote).join(", ")}`,
       );
     }
     return first;

@@ -7,6 +7,7 @@
 import { type Channel, channel } from "node:diagnostics_channel";
 import type { LossReason, Vote } from "./errors.ts";
 import type { NodeState } from "./node.ts";
+import { callback, choice } from "./schema/check.ts";
 
 export interface RedlockEvents {
   /** An acquisition ended. `waitMs` counts from the call. */
@@ -67,6 +68,9 @@ export type RedlockEventName = keyof RedlockEvents;
 
 const NAMES: readonly RedlockEventName[] = ["acquire", "wait", "extend", "release", "lost", "node"];
 
+const NAME = choice(NAMES);
+const LISTENER = callback();
+
 const channels = Object.fromEntries(NAMES.map((name) => [name, channel(`x.redlock.${name}`)])) as Record<
   RedlockEventName,
   Channel
@@ -79,8 +83,8 @@ export class Events {
 
   /** Adds a listener; returns a function that takes it out. */
   on<Name extends RedlockEventName>(name: Name, listener: (message: RedlockEvents[Name]) => void): () => void {
-    if (!NAMES.includes(name)) throw new TypeError(`event must be one of ${NAMES.join(", ")}, got ${name}`);
-    if (typeof listener !== "function") throw new TypeError(`listener must be a function, got ${typeof listener}`);
+    NAME.of("event", name);
+    LISTENER.of("listener", listener);
     const listeners = this.#listeners.get(name) ?? new Set<Listener>();
     this.#listeners.set(name, listeners);
     listeners.add(listener);

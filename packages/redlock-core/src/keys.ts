@@ -1,5 +1,7 @@
 /** Pure: the keys of a resource on each node, and where a Redis Cluster puts them. */
 
+import { quote } from "./schema/show.ts";
+
 /** Keeps the incarnation of a node: `run_id` and `since`, see scripts/quarantine.lua.ts. */
 export const NODE_KEY = "{x}:node";
 
@@ -20,13 +22,13 @@ export function checkLockKey(lockKey: string): void {
   if (!lockKey.includes("}")) return;
   if (SIDE_KEY.test(lockKey)) {
     throw new RangeError(
-      `key of a resource must not be that of a fence or a queue (…}:fence, …}:waiters), got ${JSON.stringify(lockKey)}`,
+      `key of a resource must not be that of a fence or a queue (…}:fence, …}:waiters), got ${quote(lockKey)}`,
     );
   }
   const inner = lockKey.slice(1, -1);
   if (taggedKeyOf(inner) === taggedKeyOf(lockKey)) {
     throw new RangeError(
-      `key of a resource must not be another one in braces: it has the fence of ${JSON.stringify(inner)}, got ${JSON.stringify(lockKey)}`,
+      `key of a resource must not be another one in braces: it has the fence of ${quote(inner)}, got ${quote(lockKey)}`,
     );
   }
 }

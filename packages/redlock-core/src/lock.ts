@@ -7,6 +7,10 @@
  * that code which does not check stops in time. Give `fencingToken` to whatever the lock protects and let that refuse smaller ones.
  */
 import { LockLostError, type LossReason } from "./errors.ts";
+import { callback, number } from "./schema/check.ts";
+
+const MIN_REMAINING = number({ min: 0, unit: "ms" });
+const PERFORM = callback<(settle: (isDeleted: boolean) => void) => void>();
 
 /** What a handle needs of the `Redlock` that made it. */
 export interface LockKeeper {
@@ -70,10 +74,7 @@ export class Lock implements AsyncDisposable {
    * the lock is held, but for less. For use right before a side effect.
    */
   assertHeld(minRemaining = 0): void {
-    if (!(typeof minRemaining === "number" && minRemaining >= 0)) {
-      const rule = `minRemaining must be a number >= 0 (ms), got ${String(minRemaining)}`;
-      throw typeof minRemaining === "number" ? new RangeError(rule) : new TypeError(rule);
-    }
+    MIN_REMAINING.of("minRemaining", minRemaining);
     const leftMs = this.remaining();
     if (leftMs <= 0) throw this.#keeper.lostError(this.#keeper.lossReason ?? "expired");
     if (leftMs >= minRemaining) return;
@@ -104,8 +105,8 @@ export class Lock implements AsyncDisposable {
    * script cannot do it (several nodes, an extension that may still be on its way), the lock is released as by `release()`.
    * Resolves as that does. Further calls of `settle` do nothing.
    */
-  releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
-    return this.#keeper.releaseBy(perform);
+  async releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
+    return await this.#keeper.releaseBy(PERFORM.of("perform", perform));
   }
 
   /**

@@ -1,7 +1,9 @@
 /** Pure: options, their defaults, and the rules they obey. Resolved once into a frozen, complete object. */
 import type { Clock } from "./clock.ts";
-import { checkNames, type Known } from "./known.ts";
 import type { Random } from "./random.ts";
+import { abortSignal, boolean, integer, number, objectWith, text } from "./schema/check.ts";
+import { Schema, type ShapeOf } from "./schema/schema.ts";
+import { kindOf, quote } from "./schema/show.ts";
 import { driftMs } from "./validity.ts";
 
 export interface RedlockOptions {
@@ -87,70 +89,89 @@ export interface ResolvedAcquireOptions {
 /** Below this the drift margin, the round trip and the timers' resolution leave nothing to hold. */
 const MIN_TTL_MS = 50;
 const DAY_MS = 86_400_000;
-const KNOWN: Known<RedlockOptions> = {
-  ttl: true,
-  maxTtl: true,
-  driftFactor: true,
-  nodeTimeout: true,
-  timeout: true,
-  keyPrefix: true,
-  autoExtend: true,
-  maxHold: true,
-  quarantine: true,
-  retryDelay: true,
-  retryJitter: true,
-  fenceTtl: true,
-  clock: true,
-  random: true,
+
+/** Options of node-redlock that have another name here. */
+const REPLACED: Readonly<Record<string, string>> = {
+  retryCount: "timeout",
+  automaticExtensionThreshold: "autoExtend",
 };
 
-const KNOWN_PER_CALL: Known<AcquireOptions> = {
-  ttl: true,
-  timeout: true,
-  signal: true,
-  autoExtend: true,
-  maxHold: true,
-  order: true,
-};
+function replacementOf(name: string): string | undefined {
+  const replacement = Object.hasOwn(REPLACED, name) ? REPLACED[name] : undefined;
+  return replacement === undefined
+    ? undefined
+    : `"${replacement}" replaces it; @x/redlock-core/node-redlock takes the options of node-redlock`;
+}
+
+const TTL = integer({ min: MIN_TTL_MS, max: DAY_MS });
+const TIMEOUT = integer({ min: 0, orInfinity: true });
+const MAX_HOLD = integer({ min: 1, orInfinity: true });
+
+const SHAPE = {
+  ttl: TTL.default(30_000),
+  maxTtl: TTL.optional(),
+  driftFactor: number({ min: 0, max: 0.5 }).default(0.01),
+  nodeTimeout: integer({ min: 1, max: DAY_MS }).default(500),
+  timeout: TIMEOUT.default(10_000),
+  keyPrefix: text().default(""),
+  autoExtend: boolean.default(false),
+  maxHold: MAX_HOLD.default(Number.POSITIVE_INFINITY),
+  quarantine: boolean.optional(),
+  retryDelay: integer({ min: 0, max: DAY_MS }).default(50),
+  retryJitter: integer({ min: 0, max: DAY_MS }).default(50),
+  fenceTtl: integer({ min: 1 }).default(DAY_MS),
+  clock: objectWith<Clock>(["monotonicMs", "wallMs", "schedule", "defer"]).optional(),
+  random: objectWith<Random>(["token", "fraction"]).optional(),
+} satisfies ShapeOf<RedlockOptions>;
+
+const CALL_SHAPE = {
+  ttl: TTL.optional(),
+  timeout: TIMEOUT.optional(),
+  signal: abortSignal.optional(),
+  autoExtend: boolean.optional(),
+  maxHold: MAX_HOLD.optional(),
+  order: integer({ min: 0, unit: "µs" }).optional(),
+} satisfies ShapeOf<AcquireOptions>;
+
+const OF_CALLS = "it is an option of acquire, tryAcquire and using";
+const OPTIONS = new Schema(SHAPE, (name) => replacementOf(name) ?? (name in CALL_SHAPE ? OF_CALLS : undefined));
+const PER_CALL: Schema<typeof CALL_SHAPE> = new Schema(
+  CALL_SHAPE,
+  (name) => replacementOf(name) ?? (name in SHAPE ? "it is an option of new Redlock" : undefined),
+);
+
+/** What `untilTurn` takes: it neither locks nor ends by itself. */
+const UNTIL_TURN = new Schema({ order: CALL_SHAPE.order, signal: CALL_SHAPE.signal }, (name) =>
+  name in CALL_SHAPE ? OF_CALLS : undefined,
+);
+
+export interface RedlockSettings {
+  readonly options: ResolvedOptions;
+  readonly clock: Clock | undefined;
+  readonly random: Random | undefined;
+}
 
 export function resolveOptions(
-  options: RedlockOptions,
+  given: RedlockOptions,
   nodes: { readonly count: number; readonly isCluster: boolean },
-): ResolvedOptions {
-  objectOf("options", options);
-  checkMembers("clock", options.clock, ["monotonicMs", "wallMs", "schedule", "defer"]);
-  checkMembers("random", options.random, ["token", "fraction"]);
-  checkNames(options, KNOWN, { known: KNOWN_PER_CALL, of: "acquire, tryAcquire and using" });
-  const driftFactor = number("driftFactor", or(options.driftFactor, 0.01), { min: 0, max: 0.5 });
-  const ttl = integer("ttl", or(options.ttl, 30_000), { min: MIN_TTL_MS, max: DAY_MS });
-  const maxTtl = integer("maxTtl", or(options.maxTtl, Math.max(60_000, ttl)), { min: MIN_TTL_MS, max: DAY_MS });
+): RedlockSettings {
+  const { clock, random, ...own } = OPTIONS.resolve(given);
+  const { ttl, driftFactor, fenceTtl, maxTtl = Math.max(60_000, ttl) } = own;
   checkTtl("ttl", ttl, maxTtl, driftFactor);
-  const quarantine = boolean("quarantine", or(options.quarantine, nodes.count >= 3 && !nodes.isCluster));
+  const quarantine = own.quarantine ?? (nodes.count >= 3 && !nodes.isCluster);
   if (quarantine && nodes.isCluster) {
     throw new RangeError("quarantine must be false for a Cluster (the node's hash lives in another slot), got true");
   }
-  return Object.freeze({
-    ttl,
-    maxTtl,
-    driftFactor,
-    nodeTimeout: integer("nodeTimeout", or(options.nodeTimeout, 500), { min: 1, max: DAY_MS }),
-    timeout: duration("timeout", or(options.timeout, 10_000)),
-    keyPrefix: string("keyPrefix", or(options.keyPrefix, "")),
-    autoExtend: boolean("autoExtend", or(options.autoExtend, false)),
-    maxHold: duration("maxHold", or(options.maxHold, Number.POSITIVE_INFINITY), 1),
-    quarantine,
-    retryDelay: integer("retryDelay", or(options.retryDelay, 50), { min: 0, max: DAY_MS }),
-    retryJitter: integer("retryJitter", or(options.retryJitter, 50), { min: 0, max: DAY_MS }),
-    fenceTtl: integer("fenceTtl", or(options.fenceTtl, DAY_MS), { min: maxTtl, max: Number.MAX_SAFE_INTEGER }),
-  });
+  if (fenceTtl < maxTtl) throw new RangeError(`fenceTtl must be >= maxTtl (${maxTtl} ms), got ${fenceTtl}`);
+  return { options: Object.freeze({ ...own, maxTtl, quarantine }), clock, random };
 }
 
 export function resolveAcquireOptions(
-  options: AcquireOptions | undefined,
+  given: AcquireOptions | undefined,
   defaults: ResolvedOptions,
   autoExtendDefault: boolean,
 ): ResolvedAcquireOptions {
-  if (options === undefined) {
+  if (given === undefined) {
     return {
       ttl: defaults.ttl,
       timeout: defaults.timeout,
@@ -160,130 +181,76 @@ export function resolveAcquireOptions(
       order: undefined,
     };
   }
-  objectOf("options", options);
-  checkNames(options, KNOWN_PER_CALL, { known: KNOWN, of: "new Redlock" });
-  if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
-    throw new TypeError(`signal must be an AbortSignal, got ${describe(options.signal)}`);
-  }
+  PER_CALL.checkNames(given);
   return {
-    ttl: resolveTtl(options.ttl, defaults),
-    timeout: duration("timeout", or(options.timeout, defaults.timeout)),
-    signal: options.signal,
-    autoExtend: boolean("autoExtend", or(options.autoExtend, autoExtendDefault)),
-    maxHold: duration("maxHold", or(options.maxHold, defaults.maxHold), 1),
-    order: options.order === undefined ? undefined : resolveOrder(options.order),
+    ttl: resolveTtl(PER_CALL.get(given, "ttl"), defaults),
+    timeout: PER_CALL.get(given, "timeout") ?? defaults.timeout,
+    signal: PER_CALL.get(given, "signal"),
+    autoExtend: PER_CALL.get(given, "autoExtend") ?? autoExtendDefault,
+    maxHold: PER_CALL.get(given, "maxHold") ?? defaults.maxHold,
+    order: PER_CALL.get(given, "order"),
   };
 }
 
-export function resolveTtl(ttl: number | undefined, defaults: ResolvedOptions): number {
-  if (ttl === undefined) return defaults.ttl;
-  integer("ttl", ttl, { min: MIN_TTL_MS, max: DAY_MS });
+/** Of one attempt, which does not wait. */
+export function resolveTryOptions(
+  given: Omit<AcquireOptions, "timeout"> | undefined,
+  defaults: ResolvedOptions,
+): ResolvedAcquireOptions {
+  const resolved = resolveAcquireOptions(given, defaults, defaults.autoExtend);
+  if (given !== undefined && PER_CALL.get(given, "timeout") !== undefined)
+    throw new TypeError('unknown option "timeout": tryAcquire does not wait, acquire does');
+  return { ...resolved, timeout: 0 };
+}
+
+export function resolveTurnOptions(given: Pick<AcquireOptions, "order" | "signal">): {
+  readonly order: number | undefined;
+  readonly signal: AbortSignal | undefined;
+} {
+  return UNTIL_TURN.resolve(given);
+}
+
+export function resolveTtl(given: number | undefined, defaults: ResolvedOptions): number {
+  if (given === undefined) return defaults.ttl;
+  const ttl = TTL.of("ttl", given);
   checkTtl("ttl", ttl, defaults.maxTtl, defaults.driftFactor);
   return ttl;
 }
 
-export function resolveOrder(order: number): number {
-  return integer("order", order, { min: 0, max: Number.MAX_SAFE_INTEGER }, "µs");
-}
-
-/** How long one request may take, in ms; 1 or more. */
-export function resolveNodeTimeout(timeout: number | undefined, defaults: ResolvedOptions): number {
-  return timeout === undefined ? defaults.nodeTimeout : integer("timeout", timeout, { min: 1, max: DAY_MS });
-}
+const RESOURCE = text({ min: 1 });
 
 /** The one resource of an operator's call. */
 export function resolveResource(resource: string): string {
-  checkResource(resource);
-  return resource;
+  return RESOURCE.of("resource", resource);
 }
 
 /** The resources of one lock: one name or a list of distinct names, none empty. */
 export function resolveResources(resources: string | readonly string[]): readonly string[] {
-  if (typeof resources === "string") {
-    checkResource(resources);
-    return [resources];
+  if (typeof resources === "string") return [resolveResource(resources)];
+  const names = listed(resources);
+  if (names === undefined)
+    throw new TypeError(`resource must be a string or an array of strings, got ${kindOf(resources)}`);
+  if (names.length === 0) throw new RangeError("resources must name at least one resource, got []");
+  const distinct = new Set<string>();
+  for (const name of names) {
+    if (distinct.has(resolveResource(name)))
+      throw new RangeError(`resources must be distinct, got ${quote(name)} twice`);
+    distinct.add(name);
   }
-  if (!Array.isArray(resources))
-    throw new TypeError(`resource must be a string or an array of strings, got ${describe(resources)}`);
-  if (resources.length === 0) throw new RangeError("resources must name at least one resource, got []");
-  for (const resource of resources) checkResource(resource);
-  const distinct = new Set<string>(resources);
-  if (distinct.size !== resources.length)
-    throw new RangeError(`resources must be distinct, got ${JSON.stringify(resources)}`);
-  return [...resources];
+  return names;
 }
 
-function checkResource(resource: unknown): void {
-  if (typeof resource !== "string") throw new TypeError(`resource must be a string, got ${describe(resource)}`);
-  if (resource === "") throw new RangeError('resource must not be empty, got ""');
+/** A copy: the caller's array may change, or be one that throws when it is read. */
+function listed(given: unknown): readonly string[] | undefined {
+  try {
+    return Array.isArray(given) ? Array.from(given as readonly string[]) : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function checkTtl(name: string, ttl: number, maxTtl: number, driftFactor: number): void {
   if (ttl > maxTtl) throw new RangeError(`${name} must be <= maxTtl (${maxTtl} ms), got ${ttl}`);
   const drift = driftMs(ttl, driftFactor);
   if (ttl <= drift) throw new RangeError(`${name} must be > drift (${drift} ms), got ${ttl}`);
-}
-
-/** Only what is left out takes its default: null is a mistake. */
-function or<Value>(value: Value | undefined, fallback: Value): Value {
-  return value === undefined ? fallback : value;
-}
-
-function objectOf(name: string, value: unknown): void {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    throw new TypeError(`${name} must be an object, got ${describe(value)}`);
-  }
-}
-
-interface Range {
-  readonly min: number;
-  readonly max: number;
-}
-
-function number(name: string, value: unknown, { min, max }: Range): number {
-  return checked(name, value, `a number from ${min} to ${max}`, (given) => given >= min && given <= max);
-}
-
-function integer(name: string, value: unknown, { min, max }: Range, unit = "ms"): number {
-  const range = max === Number.MAX_SAFE_INTEGER ? `>= ${min}` : `from ${min} to ${max}`;
-  const isInRange = (given: number): boolean => Number.isInteger(given) && given >= min && given <= max;
-  return checked(name, value, `an integer ${range} (${unit})`, isInRange);
-}
-
-function duration(name: string, value: unknown, min = 0): number {
-  if (value === Number.POSITIVE_INFINITY) return value;
-  const isInRange = (given: number): boolean => Number.isSafeInteger(given) && given >= min;
-  return checked(name, value, `an integer >= ${min} (ms) or Infinity`, isInRange);
-}
-
-function checked(name: string, value: unknown, rule: string, isInRange: (given: number) => boolean): number {
-  if (typeof value !== "number") throw new TypeError(`${name} must be ${rule}, got ${describe(value)}`);
-  if (!isInRange(value)) throw new RangeError(`${name} must be ${rule}, got ${value}`);
-  return value;
-}
-
-/** An object of the caller's own; only what is left out is the process's. */
-function checkMembers(name: string, value: object | undefined, members: readonly string[]): void {
-  if (value === undefined) return;
-  const found = typeof value === "object" && value !== null ? (value as Readonly<Record<string, unknown>>) : {};
-  if (members.every((member) => typeof found[member] === "function")) return;
-  throw new TypeError(
-    `${name} must have ${members.slice(0, -1).join(", ")} and ${members.at(-1)}, got ${describe(value)}`,
-  );
-}
-
-function boolean(name: string, value: unknown): boolean {
-  if (typeof value !== "boolean") throw new TypeError(`${name} must be a boolean, got ${describe(value)}`);
-  return value;
-}
-
-function string(name: string, value: unknown): string {
-  if (typeof value !== "string") throw new TypeError(`${name} must be a string, got ${describe(value)}`);
-  return value;
-}
-
-function describe(value: unknown): string {
-  if (value === null) return "null";
-  if (typeof value === "object") return Array.isArray(value) ? "an array" : "an object";
-  return typeof value === "string" ? JSON.stringify(value) : `${value as number}`;
 }

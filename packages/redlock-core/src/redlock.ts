@@ -23,20 +23,23 @@ import { Limit } from "./limit.ts";
 import { type LocalQueue, LocalQueues } from "./local-queue.ts";
 import type { Lock } from "./lock.ts";
 import { countsReceivers, type NodeScript } from "./node.ts";
-import { type NodeSource, toNodes } from "./nodes/connect.ts";
+import { isClusterSource, type NodeSource, toNodes } from "./nodes/connect.ts";
 import {
   type AcquireOptions,
   type RedlockOptions,
+  type ResolvedAcquireOptions,
   type ResolvedOptions,
   resolveAcquireOptions,
-  resolveNodeTimeout,
   resolveOptions,
   resolveResource,
   resolveResources,
+  resolveTryOptions,
+  resolveTurnOptions,
 } from "./options.ts";
 import { systemRandom } from "./random.ts";
 import { Renewal } from "./renewal.ts";
-import { type NodeReply, runEverywhere } from "./run.ts";
+import { type NodeReply, type RunInput, type RunOptions, resolveRun, runEverywhere } from "./run.ts";
+import { callback, number, text } from "./schema/check.ts";
 import { forceReleaseScript } from "./scripts/force-release.lua.ts";
 import { subscribeEverywhere } from "./subscription.ts";
 import { untilTurn } from "./turn.ts";
@@ -44,15 +47,11 @@ import { untilTurn } from "./turn.ts";
 /** Above this a quorum is slower than it is safe; no deployment that we know of has more than nine. */
 const MAX_NODES = 31;
 
-export interface RunOptions {
-  /** Per node: how long it may take to answer, in ms. Default: the option `nodeTimeout`. */
-  readonly timeout?: number | undefined;
-  /**
-   * Called after each node's answer with the answers so far; returning true resolves the call with these, so that a node that
-   * hangs costs nothing once the answers decide. Default: wait for all.
-   */
-  readonly enough?: ((replies: readonly NodeReply[]) => boolean) | undefined;
-}
+const CHANNEL = text({ min: 1 });
+const NAME = text({ min: 1 });
+const ROUTINE = callback();
+const LISTENER = callback();
+const WALL_MS = number({ min: 0, max: Number.MAX_SAFE_INTEGER, unit: "ms" });
 
 export class Redlock implements AsyncDisposable {
   readonly #engine: Engine;
@@ -75,15 +74,18 @@ export class Redlock implements AsyncDisposable {
     const sources: readonly NodeSource[] = Array.isArray(nodes) ? nodes : [nodes as NodeSource];
     if (sources.length === 0) throw new RangeError("nodes must name at least one node, got []");
     if (sources.length > MAX_NODES) throw new RangeError(`nodes must be at most ${MAX_NODES}, got ${sources.length}`);
-    const isCluster = sources.some((source) => (source as { isCluster?: boolean } | undefined)?.isCluster === true);
-    const resolved = resolveOptions(options, { count: sources.length, isCluster });
-    const clock = options.clock ?? systemClock;
+    const isCluster = sources.some(isClusterSource);
+    const {
+      options: resolved,
+      clock = systemClock,
+      random = systemRandom,
+    } = resolveOptions(options, { count: sources.length, isCluster });
     const connected = toNodes(sources, { nodeTimeoutMs: resolved.nodeTimeout, clock });
     if (new Set(connected.map((node) => node.keyPrefix ?? "")).size > 1) {
       for (const node of connected) void node.close();
       throw new RangeError("nodes must have the same keyPrefix");
     }
-    this.#engine = new Engine(connected, resolved, clock, options.random ?? systemRandom);
+    this.#engine = new Engine(connected, resolved, clock, random);
     this.#hints = new Hints(this.#engine);
     this.#renewal = new Renewal(clock);
     this.#context = {
@@ -138,7 +140,11 @@ export class Redlock implements AsyncDisposable {
    * answered, and with `signal.reason` when the caller cancels. Release it, or let it go with `await using`.
    */
   acquire(resources: string | readonly string[], options?: AcquireOptions): Promise<Lock> {
-    return this.#take(resources, options, this.#engine.options.autoExtend);
+    try {
+      return this.#take(resolveResources(resources), this.#resolve(options, this.#engine.options.autoExtend));
+    } catch (error) {
+      return Promise.reject(error);
+    }
   }
 
   /** One attempt, no waiting: the lock, or null when somebody else has it. Rejects when too few nodes answered. */
@@ -146,10 +152,12 @@ export class Redlock implements AsyncDisposable {
     resources: string | readonly string[],
     options?: Omit<AcquireOptions, "timeout">,
   ): Promise<Lock | null> {
+    const names = resolveResources(resources);
+    const resolved = resolveTryOptions(options, this.#engine.options);
     try {
-      return await this.#take(resources, { ...options, timeout: 0 }, this.#engine.options.autoExtend);
+      return await this.#take(names, resolved);
     } catch (error) {
-      if (error instanceof LockHeldError && error !== options?.signal?.reason) return null;
+      if (error instanceof LockHeldError && error !== resolved.signal?.reason) return null;
       throw error;
     }
   }
@@ -163,8 +171,9 @@ export class Redlock implements AsyncDisposable {
     routine: (lock: Lock) => Result | PromiseLike<Result>,
     options?: AcquireOptions,
   ): Promise<Result> {
-    if (typeof routine !== "function") throw new TypeError(`routine must be a function, got ${typeof routine}`);
-    const lock = await this.#take(resources, options, true);
+    const names = resolveResources(resources);
+    ROUTINE.of("routine", routine);
+    const lock = await this.#take(names, this.#resolve(options, true));
     try {
       return await routine(lock);
     } finally {
@@ -181,7 +190,7 @@ export class Redlock implements AsyncDisposable {
    */
   async untilTurn(resource: string, options: Pick<AcquireOptions, "order" | "signal"> = {}): Promise<void> {
     const names = [resolveResource(resource)];
-    const { signal, order } = resolveAcquireOptions(options, this.#engine.options, false);
+    const { signal, order } = resolveTurnOptions(options);
     this.#assertOpen(names, signal);
     const limit = new Limit(this.#engine.clock, {
       startMs: this.#engine.clock.monotonicMs(),
@@ -264,7 +273,7 @@ export class Redlock implements AsyncDisposable {
    * far as refusals have told how far this one is off.
    */
   orderAt(wallMs: number): number {
-    return this.#engine.sightings.order(wallMs);
+    return this.#engine.sightings.order(WALL_MS.of("wallMs", wallMs));
   }
 
   /** Throws the `TypeError` or `RangeError` that a lock on `resource` would be refused with. */
@@ -274,32 +283,22 @@ export class Redlock implements AsyncDisposable {
 
   /** The lock's own key on each node. */
   lockKey(resource: string): string {
-    return lockKeyOf(this.#engine.keyPrefix, resource);
+    return lockKeyOf(this.#engine.keyPrefix, resolveResource(resource));
   }
 
   /** A key beside the lock's, in the same hash slot, for data that belongs to it. `fence` and `waiters` are taken. */
   sideKey(resource: string, name: string): string {
-    return sideKeyOf(this.lockKey(resource), name);
+    return sideKeyOf(this.lockKey(resource), NAME.of("name", name));
   }
 
   /**
    * Runs a script on every node in parallel. Resolves when all have answered or their time is over; a node's failure is data in
    * its reply. For majority decisions beside the lock, fenced by its token.
    */
-  async run(
-    script: NodeScript,
-    request: { readonly keys: readonly string[]; readonly args: readonly (string | number)[] },
-    options: RunOptions = {},
-  ): Promise<readonly NodeReply[]> {
+  async run(script: NodeScript, request: RunInput, options: RunOptions = {}): Promise<readonly NodeReply[]> {
+    const resolved = resolveRun(script, request, options, this.#engine.options.nodeTimeout);
     this.#assertOpen([]);
-    const args = request.args.map(String);
-    const timeoutMs = resolveNodeTimeout(options.timeout, this.#engine.options);
-    return await runEverywhere(this.#engine, script, {
-      keys: request.keys,
-      args,
-      timeoutMs,
-      enough: options.enough,
-    });
+    return await runEverywhere(this.#engine, script, resolved);
   }
 
   /**
@@ -308,6 +307,8 @@ export class Redlock implements AsyncDisposable {
    * them as hints. A listener that throws breaks nothing.
    */
   async subscribe(channel: string, listener: (message: string, node: string) => void): Promise<() => void> {
+    CHANNEL.of("channel", channel);
+    LISTENER.of("listener", listener);
     this.#assertOpen([]);
     return await subscribeEverywhere(this.#engine, this.#closing.signal, channel, listener);
   }
@@ -357,13 +358,7 @@ export class Redlock implements AsyncDisposable {
   }
 
   /** Few layers of promises: this is what a lock costs the client. */
-  async #take(
-    resources: string | readonly string[],
-    options: AcquireOptions | undefined,
-    autoExtend: boolean,
-  ): Promise<Lock> {
-    const names = resolveResources(resources);
-    const resolved = resolveAcquireOptions(options, this.#engine.options, autoExtend);
+  async #take(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
     this.#assertOpen(names, resolved.signal);
     this.#openCalls += 1;
     try {
@@ -374,6 +369,10 @@ export class Redlock implements AsyncDisposable {
     } finally {
       this.#callEnded();
     }
+  }
+
+  #resolve(options: AcquireOptions | undefined, autoExtend: boolean): ResolvedAcquireOptions {
+    return resolveAcquireOptions(options, this.#engine.options, autoExtend);
   }
 
   #callEnded(): void {

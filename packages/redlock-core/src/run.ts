@@ -2,11 +2,29 @@
 import type { Batcher } from "./batcher.ts";
 import type { Engine } from "./engine.ts";
 import { type LockNode, type NodeScript, notConnected } from "./node.ts";
+import { Check, callback, integer, listOf, shaped, text } from "./schema/check.ts";
+import { Schema, type ShapeOf } from "./schema/schema.ts";
 
 /** How one node answered. A node's failure is data here, never a rejection. */
 export type NodeReply =
   | { readonly node: string; readonly ms: number; readonly ok: true; readonly value: unknown }
   | { readonly node: string; readonly ms: number; readonly ok: false; readonly error: Error };
+
+export interface RunOptions {
+  /** Per node: how long it may take to answer, in ms. Default: the option `nodeTimeout`. */
+  readonly timeout?: number | undefined;
+  /**
+   * Called after each node's answer with the answers so far; returning true resolves the call with these, so that a node that
+   * hangs costs nothing once the answers decide. Default: wait for all.
+   */
+  readonly enough?: ((replies: readonly NodeReply[]) => boolean) | undefined;
+}
+
+/** What a script is run with. */
+export interface RunInput {
+  readonly keys: readonly string[];
+  readonly args: readonly (string | number)[];
+}
 
 export interface RunRequest {
   readonly keys: readonly string[];
@@ -14,6 +32,39 @@ export interface RunRequest {
   readonly timeoutMs: number;
   /** Called after each answer with all answers so far; true ends the round at once. */
   readonly enough?: ((replies: readonly NodeReply[]) => boolean) | undefined;
+}
+
+const SCRIPT = shaped<NodeScript>("a script of defineScript", ({ name, source, sha1 }) =>
+  [name, source, sha1].every((each) => typeof each === "string"),
+);
+
+const INPUT = new Schema({
+  keys: listOf("an array of strings", text()),
+  args: listOf(
+    "an array of strings and numbers",
+    new Check<string | number>({
+      rule: "a string or a number",
+      faultOf: (value) => (typeof value === "string" || typeof value === "number" ? undefined : "type"),
+    }),
+  ),
+} satisfies ShapeOf<RunInput>);
+
+const OPTIONS = new Schema({
+  timeout: integer({ min: 1, max: 86_400_000 }).optional(),
+  enough: callback<(replies: readonly NodeReply[]) => boolean>().optional(),
+} satisfies ShapeOf<RunOptions>);
+
+/** What a user of `Redlock.run` gave. */
+export function resolveRun(
+  script: NodeScript,
+  input: RunInput,
+  options: RunOptions,
+  nodeTimeoutMs: number,
+): RunRequest {
+  SCRIPT.of("script", script);
+  const { keys, args } = INPUT.resolve(input, "request");
+  const { timeout: timeoutMs = nodeTimeoutMs, enough } = OPTIONS.resolve(options);
+  return { keys, args: args.map(String), timeoutMs, enough };
 }
 
 /** Resolves when every node has answered, the answers are enough, or the time is over. */

@@ -8,7 +8,7 @@ const bad = (value: unknown): never => value as never;
 
 describe("resolveOptions", () => {
   it("is complete, frozen, and has the documented defaults", () => {
-    const options = resolveOptions({}, three);
+    const { options } = resolveOptions({}, three);
     expect(options).toEqual({
       ttl: 30_000,
       maxTtl: 60_000,
@@ -48,14 +48,14 @@ describe("resolveOptions", () => {
   });
 
   it("puts restarted nodes into quarantine only where a quorum can do without them", () => {
-    expect(resolveOptions({}, one).quarantine).toBe(false);
-    expect(resolveOptions({}, { count: 2, isCluster: false }).quarantine).toBe(false);
-    expect(resolveOptions({}, { count: 1, isCluster: true }).quarantine).toBe(false);
+    expect(resolveOptions({}, one).options.quarantine).toBe(false);
+    expect(resolveOptions({}, { count: 2, isCluster: false }).options.quarantine).toBe(false);
+    expect(resolveOptions({}, { count: 1, isCluster: true }).options.quarantine).toBe(false);
     expect(() => resolveOptions({ quarantine: true }, { count: 1, isCluster: true })).toThrow(RangeError);
   });
 
   it("raises the default of maxTtl to a longer ttl", () => {
-    expect(resolveOptions({ ttl: 120_000 }, one).maxTtl).toBe(120_000);
+    expect(resolveOptions({ ttl: 120_000 }, one).options.maxTtl).toBe(120_000);
   });
 
   it.each([
@@ -75,15 +75,19 @@ describe("resolveOptions", () => {
     [{ maxHold: 0 }, RangeError, "maxHold must be an integer >= 1 (ms) or Infinity, got 0"],
     [{ quarantine: bad(1) }, TypeError, "quarantine must be a boolean, got 1"],
     [{ retryDelay: -5 }, RangeError, undefined],
-    [{ clock: bad(5) }, TypeError, "clock must have monotonicMs, wallMs, schedule and defer, got 5"],
+    [
+      { clock: bad(5) },
+      TypeError,
+      "clock must be an object with the functions monotonicMs, wallMs, schedule and defer, got 5",
+    ],
     [
       { clock: bad({ wallMs: Date.now }) },
       TypeError,
-      "clock must have monotonicMs, wallMs, schedule and defer, got an object",
+      "clock must be an object with the functions monotonicMs, wallMs, schedule and defer, got an object",
     ],
-    [{ random: bad(5) }, TypeError, "random must have token and fraction, got 5"],
-    [{ random: bad(null) }, TypeError, "random must have token and fraction, got null"],
-    [{ fenceTtl: 1_000 }, RangeError, "fenceTtl must be an integer >= 60000 (ms), got 1000"],
+    [{ random: bad(5) }, TypeError, "random must be an object with the functions token and fraction, got 5"],
+    [{ random: bad(null) }, TypeError, "random must be an object with the functions token and fraction, got null"],
+    [{ fenceTtl: 1_000 }, RangeError, "fenceTtl must be >= maxTtl (60000 ms), got 1000"],
     [bad([]), TypeError, "options must be an object, got an array"],
     [bad({ ttll: 1 }), TypeError, 'unknown option "ttll": did you mean "ttl"?'],
     [bad({ TTL: 1 }), TypeError, 'unknown option "TTL": did you mean "ttl"?'],
@@ -109,7 +113,7 @@ describe("resolveOptions", () => {
 });
 
 describe("resolveAcquireOptions", () => {
-  const defaults = resolveOptions({ ttl: 2_000, maxTtl: 4_000 }, one);
+  const { options: defaults } = resolveOptions({ ttl: 2_000, maxTtl: 4_000 }, one);
 
   it("falls back to the options of the Redlock", () => {
     expect(resolveAcquireOptions(undefined, defaults, true)).toMatchObject({
@@ -151,7 +155,7 @@ describe("resolveAcquireOptions", () => {
 
 describe("resolveTtl", () => {
   it("refuses what leaves nothing after the drift", () => {
-    const defaults = resolveOptions({ driftFactor: 0.5 }, one);
+    const { options: defaults } = resolveOptions({ driftFactor: 0.5 }, one);
     expect(resolveTtl(50, defaults)).toBe(50);
     expect(() => resolveTtl(49, defaults)).toThrow(RangeError);
   });

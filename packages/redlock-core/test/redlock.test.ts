@@ -520,7 +520,7 @@ describe("Redlock", () => {
     expect(await errorOf(redlock.tryAcquire("a", { ttl: "1" as never }))).toBeInstanceOf(TypeError);
     expect(await errorOf(redlock.using("a", "no function" as never))).toBeInstanceOf(TypeError);
     expect(() => redlock.checkResource("{a}:fence")).toThrow(RangeError);
-    expect(() => redlock.on("nothing" as never, () => undefined)).toThrow(TypeError);
+    expect(() => redlock.on("nothing" as never, () => undefined)).toThrow(RangeError);
     expect(() => redlock.on("lost", 7 as never)).toThrow(TypeError);
   });
 

@@ -70,14 +70,18 @@ describe("an object that is refused", () => {
 
 describe("ioredis options that are refused", () => {
   it.each([
-    [{ host: "h", db: "x" }, TypeError, 'node must have an integer >= 0 as db, got "x"'],
-    [{ host: "h", db: Number.NaN }, RangeError, "node must have an integer >= 0 as db, got NaN"],
-    [{ host: "h", db: -1 }, RangeError, "node must have an integer >= 0 as db, got -1"],
-    [{ path: "/sock", db: 1.5 }, RangeError, "node must have an integer >= 0 as db, got 1.5"],
-    [{ sentinels: [], name: "lock" }, RangeError, "node must have at least one sentinel, got []"],
-    [{ sentinels: 5, name: "lock" }, TypeError, "node must have an array as sentinels, got number"],
-    [{ sentinels: [{ port: 1 }] }, TypeError, "node with sentinels must have the name of its master, got undefined"],
-    [{ sentinels: [{ port: 1 }], name: "" }, TypeError, "node with sentinels must have the name of its master"],
+    [{ host: "h", db: "x" }, TypeError, 'node.db must be an integer >= 0, got "x"'],
+    [{ host: "h", db: Number.NaN }, RangeError, "node.db must be an integer >= 0, got NaN"],
+    [{ host: "h", db: -1 }, RangeError, "node.db must be an integer >= 0, got -1"],
+    [{ path: "/sock", db: 1.5 }, RangeError, "node.db must be an integer >= 0, got 1.5"],
+    [{ sentinels: [], name: "lock" }, RangeError, "node.sentinels must be a non-empty array, got an array"],
+    [{ sentinels: 5, name: "lock" }, TypeError, "node.sentinels must be a non-empty array, got 5"],
+    [
+      { sentinels: [{ port: 1 }] },
+      TypeError,
+      "node.name must be given with sentinels: the name of their master, got undefined",
+    ],
+    [{ sentinels: [{ port: 1 }], name: "" }, TypeError, "node.name must be given with sentinels"],
   ])("%j", (source, kind, message) => {
     const construct = (): Redlock => new Redlock(source as unknown as NodeSource);
     expect(construct).toThrow(kind);

@@ -1,5 +1,5 @@
 /** Options whose names are nearly ours. */
-import { nearestName } from "@x/redlock-core";
+import { nearestName } from "@x/redlock-core/protocol";
 
 /** BullMQ ignores options that it does not know; one that was meant to be among `own` must not be lost in that way: TypeError. */
 export function refuseMisspelt(options: object, own: readonly string[]): void {

@@ -66,7 +66,7 @@ export class SharedEngine {
   constructor(clients: readonly Client[], settings: SharedSettings) {
     const { driftFactor, nodeTimeout, maxTtl } = settings;
     const isCluster = clients.some((client) => client.isCluster === true);
-    const options = resolveOptions(
+    const { options } = resolveOptions(
       {
         driftFactor,
         ...(nodeTimeout === undefined ? {} : { nodeTimeout }),

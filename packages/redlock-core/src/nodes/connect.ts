@@ -1,5 +1,7 @@
 /** What may be passed as a node, and which adapter it gets. */
 import type { LockNode } from "../node.ts";
+import { shaped } from "../schema/check.ts";
+import { kindOf } from "../schema/show.ts";
 import type { NodeSettings } from "./connection.ts";
 import { type IoredisClient, type IoredisConnectOptions, IoredisNode } from "./ioredis.ts";
 import { type NodeRedisClient, NodeRedisNode } from "./node-redis.ts";
@@ -24,42 +26,75 @@ export function toNodes(sources: readonly NodeSource[], settings: NodeSettings):
 
 export function toNode(source: NodeSource, settings: NodeSettings): LockNode {
   if (typeof source === "string") return IoredisNode.connect(source, settings);
-  if (typeof source !== "object" || source === null) throw refusal(String(source));
-  if (isLockNode(source)) return source;
-  if (isIoredis(source)) return IoredisNode.of(source, settings);
-  if (isNodeRedis(source)) return NodeRedisNode.of(source, settings);
-  if (isConnectOptions(source)) return IoredisNode.connect(source, settings);
-  throw refusal(describe(source));
+  switch (kindOfSource(source)) {
+    case "lock-node":
+      return LOCK_NODE.of("node", source);
+    case "ioredis":
+      return IoredisNode.of(source as IoredisClient, settings);
+    case "node-redis":
+      return NodeRedisNode.of(source as NodeRedisClient, settings);
+    case "options":
+      return IoredisNode.connect(copyOf(source as IoredisConnectOptions), settings);
+    default:
+      throw refusal(source);
+  }
 }
 
-function refusal(got: string): TypeError {
+/** What is checked is what is used. */
+function copyOf(options: IoredisConnectOptions): IoredisConnectOptions {
+  try {
+    return { ...options };
+  } catch (cause) {
+    throw new TypeError("node must be readable, got an object that throws when it is read", { cause });
+  }
+}
+
+/** Of something that may be no node at all. */
+export function isClusterSource(source: unknown): boolean {
+  try {
+    return (source as { readonly isCluster?: unknown } | null | undefined)?.isCluster === true;
+  } catch {
+    return false;
+  }
+}
+
+/** What it must be is said of one that has something of it. */
+const LOCK_NODE = shaped<LockNode>(
+  "a LockNode with name, state, eval, onStateChange and close",
+  ({ name, state, eval: run, onStateChange, close }) =>
+    [name, state].every((each) => typeof each === "string") &&
+    [run, onStateChange, close].every((each) => typeof each === "function"),
+);
+
+/** Undefined for what is no node, and for an object that throws when it is looked at. */
+function kindOfSource(source: unknown): "lock-node" | "ioredis" | "node-redis" | "options" | undefined {
+  try {
+    if (typeof source !== "object" || source === null || Array.isArray(source)) return undefined;
+    if ("onStateChange" in source || ("eval" in source && "state" in source)) return "lock-node";
+    if ("duplicate" in source && "status" in source) return "ioredis";
+    if ("duplicate" in source && ("isOpen" in source || "masters" in source)) return "node-redis";
+    return CONNECT_OPTIONS.some((name) => name in source) ? "options" : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function refusal(source: unknown): TypeError {
   const options = `ioredis options (${CONNECT_OPTIONS.slice(0, -1).join(", ")} or ${CONNECT_OPTIONS.at(-1)})`;
   return new TypeError(
-    `node must be a client of ioredis or node-redis, a URL string, ${options} or a LockNode, got ${got}`,
+    `node must be a client of ioredis or node-redis, a URL string, ${options} or a LockNode, got ${describe(source)}`,
   );
 }
 
-/** Names only: values may be secrets. */
-function describe(source: object): string {
-  if (Array.isArray(source)) return "an array";
-  const { name } = source.constructor ?? Object;
-  if (name !== "Object") return `an instance of ${name}`;
-  const members = Object.keys(source).join(", ") || "nothing in it";
-  return `an object with ${members}${"url" in source ? ": pass the URL itself, as a string" : ""}`;
-}
-
-function isLockNode(source: object): source is LockNode {
-  return "eval" in source && "onStateChange" in source && "state" in source;
-}
-
-function isIoredis(source: object): source is IoredisClient {
-  return "duplicate" in source && "status" in source;
-}
-
-function isNodeRedis(source: object): source is NodeRedisClient {
-  return "duplicate" in source && ("isOpen" in source || "masters" in source);
-}
-
-function isConnectOptions(source: object): source is IoredisConnectOptions {
-  return CONNECT_OPTIONS.some((name) => name in source);
+/** A plain object by the names in it: values may be secrets. */
+function describe(source: unknown): string {
+  const kind = kindOf(source);
+  if (kind !== "an object") return kind;
+  try {
+    const names = Object.keys(source as object).filter((name) => /^\w{1,40}$/.test(name));
+    const members = names.slice(0, 10).join(", ") || "nothing in it";
+    return `${kind} with ${members}${names.includes("url") ? ": pass the URL itself, as a string" : ""}`;
+  } catch {
+    return kind;
+  }
 }

@@ -11,6 +11,9 @@
  * moves, ioredis sends a request again for up to a third of `nodeTimeout`.
  */
 import { type LockNode, type NodeScript, type NodeState, notConnected } from "../node.ts";
+import { Check, integer, type Option, text } from "../schema/check.ts";
+import { Schema } from "../schema/schema.ts";
+import { show } from "../schema/show.ts";
 import { deadConnectionMs } from "../validity.ts";
 import {
   LoadedScripts,
@@ -21,7 +24,7 @@ import {
   reconnectDelayMs,
   StateTeller,
 } from "./connection.ts";
-import { connectOptionsOf, isDatabase } from "./url.ts";
+import { connectOptionsOf } from "./url.ts";
 
 /** The part of ioredis that is used; both major versions have it. */
 export interface IoredisClient {
@@ -414,18 +417,53 @@ const clusterOverrides = ({ nodeTimeoutMs }: NodeSettings): object => ({
   scaleReads: "master",
 });
 
+/** In the options of a client ioredis writes null for what was left out. */
+function orNull<Value>(check: Check<Value>): Option<Value | undefined> {
+  const of = (name: string, given: unknown): Value | undefined =>
+    given === undefined || given === null ? undefined : check.of(name, given);
+  return { rule: check.rule, fallback: undefined, of };
+}
+
 /** What ioredis would throw when it connects, or would not notice: it goes on in database 0. */
-function checkOptions(options: { readonly [Name in keyof IoredisConnectOptions]?: unknown }): void {
-  const { db, sentinels, name } = options;
-  if (db !== undefined && db !== null) {
-    if (typeof db !== "number") throw new TypeError(`node must have an integer >= 0 as db, got ${JSON.stringify(db)}`);
-    if (!isDatabase(db)) throw new RangeError(`node must have an integer >= 0 as db, got ${db}`);
-  }
-  if (sentinels === undefined || sentinels === null) return;
-  if (!Array.isArray(sentinels)) throw new TypeError(`node must have an array as sentinels, got ${typeof sentinels}`);
-  if (sentinels.length === 0) throw new RangeError("node must have at least one sentinel, got []");
-  if (typeof name !== "string" || name === "")
-    throw new TypeError(`node with sentinels must have the name of its master, got ${JSON.stringify(name)}`);
+const CONNECT_OPTIONS = new Schema({
+  host: orNull(text()),
+  port: orNull(
+    new Check<number>({
+      rule: "an integer from 0 to 65535",
+      faultOf: (port) => {
+        if (/^\d{1,5}$/.test(`${port as number}`) && Number(port) <= 65_535) return undefined;
+        return typeof port === "number" ? "range" : "type";
+      },
+    }),
+  ),
+  path: orNull(text()),
+  username: orNull(text()),
+  password: orNull(
+    new Check<string>({
+      rule: "a string",
+      faultOf: (password) => (typeof password === "string" ? undefined : "type"),
+      show: (password) => `a ${typeof password}`,
+    }),
+  ),
+  db: orNull(integer({ min: 0, unit: "" })),
+  sentinels: orNull(
+    new Check<readonly object[]>({
+      rule: "a non-empty array",
+      faultOf: (sentinels) => {
+        if (!Array.isArray(sentinels)) return "type";
+        return sentinels.length > 0 ? undefined : "range";
+      },
+    }),
+  ),
+  name: orNull(text()),
+  keyPrefix: orNull(text()),
+});
+
+function checkOptions(options: IoredisConnectOptions): void {
+  const read = (name: keyof typeof CONNECT_OPTIONS.shape): unknown => CONNECT_OPTIONS.get(options, name, "node");
+  for (const name of CONNECT_OPTIONS.names) read(name);
+  if (read("sentinels") !== undefined && (read("name") ?? "") === "")
+    throw new TypeError(`node.name must be given with sentinels: the name of their master, got ${show(options.name)}`);
 }
 
 function nameOf(options: IoredisConnectOptions): string {

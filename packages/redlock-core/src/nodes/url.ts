@@ -1,4 +1,5 @@
 /** Pure: the URL of a node, and what may be shown of it. */
+import { kindOf, quote } from "../schema/show.ts";
 import type { IoredisConnectOptions } from "./ioredis.ts";
 
 const ENCODED = "must be a valid URL, percent-encoded where it needs to be";
@@ -24,7 +25,7 @@ export function connectOptionsOf(url: string): IoredisConnectOptions {
   return options;
 }
 
-export function isDatabase(db: number): boolean {
+function isDatabase(db: number): boolean {
   return Number.isSafeInteger(db) && db >= 0;
 }
 
@@ -43,10 +44,17 @@ function parse(url: URL): IoredisConnectOptions {
 }
 
 function refusal(rule: string, url: string): TypeError {
-  return new TypeError(`node ${rule}, got ${JSON.stringify(withoutSecrets(url))}`);
+  return new TypeError(`node ${rule}, got ${withoutSecrets(url)}`);
 }
 
-/** Whatever stands before the last "@", except a scheme, may be a secret, however badly the URL is written. */
+/**
+ * The scheme, where the mistake may be, and the host: whatever stands before the last "@" may be a secret, however badly the URL is
+ * written, and what follows the host. Text with neither scheme nor "@" may be a password alone.
+ */
 function withoutSecrets(url: string): string {
-  return url.replaceAll(/([?&]password=)[^&"'\s]*/gi, "$1***").replace(/^([\s"']*[a-z]+:\/\/)?.*@/is, "$1***@");
+  const withoutQuery = url.replace(/[?&]password=.*$/is, "?");
+  const [, scheme = "", credentials = "", host = "", port = "", rest = ""] =
+    /^[\s"']*([a-z][a-z0-9+.-]*:\/\/)?(.*@)?([\w.-]*)(:\d+(?=$|\/))?(.*)$/is.exec(withoutQuery) ?? [];
+  if (scheme === "" && credentials === "") return kindOf(url);
+  return quote(`${scheme}${credentials === "" ? "" : "***@"}${host}${port}${rest === "" ? "" : "***"}`);
 }

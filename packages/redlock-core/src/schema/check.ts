@@ -1,0 +1,199 @@
+/**
+ * Pure: what an option or an argument may be. A check says its rule once, for the message and the reference. `undefined` means "left
+ * out"; null is a value like any other, which no check accepts.
+ */
+import { kindOf, show } from "./show.ts";
+
+/** An option of a schema; a `Check` is one that must be given. */
+export interface Option<Value> {
+  /** What it must be, as the message says it: `an integer from 1 to 31 (ms)`. */
+  readonly rule: string;
+  /** What is taken for one that is left out. */
+  readonly fallback: Value | undefined;
+  /** The value or its default; throws `TypeError` or `RangeError` with name, rule and value. */
+  of(name: string, given: unknown): Value;
+}
+
+/** Which error a value is refused with; undefined: it is accepted. */
+export type Fault = "type" | "range" | undefined;
+
+export interface CheckParts {
+  readonly rule: string;
+  /** May throw what it likes for a hostile object, which is then of the wrong type. */
+  readonly faultOf: (value: unknown) => Fault;
+  /** Default `show`. */
+  readonly show?: (value: unknown) => string;
+}
+
+export class Check<Value> implements Option<Value> {
+  readonly rule: string;
+  readonly fallback: undefined = undefined;
+  readonly #faultOf: (value: unknown) => Fault;
+  readonly #show: (value: unknown) => string;
+
+  constructor(parts: CheckParts) {
+    this.rule = parts.rule;
+    this.#faultOf = parts.faultOf;
+    this.#show = parts.show ?? show;
+  }
+
+  of(name: string, value: unknown): Value {
+    const fault = this.#fault(value);
+    if (fault === undefined) return value as Value;
+    const message = `${name} must be ${this.rule}, got ${this.#show(value)}`;
+    throw fault === "type" ? new TypeError(message) : new RangeError(message);
+  }
+
+  accepts(value: unknown): value is Value {
+    return this.#fault(value) === undefined;
+  }
+
+  optional(): Option<Value | undefined> {
+    return this.#or(undefined);
+  }
+
+  default(fallback: Value): Option<Value> {
+    return this.#or(fallback);
+  }
+
+  #or<Fallback>(fallback: Fallback): Option<Value | Fallback> {
+    const of = (name: string, given: unknown): Value | Fallback =>
+      given === undefined ? fallback : this.of(name, given);
+    return { rule: this.rule, fallback, of };
+  }
+
+  #fault(value: unknown): Fault {
+    try {
+      return this.#faultOf(value);
+    } catch {
+      return "type";
+    }
+  }
+}
+
+interface Range {
+  readonly min: number;
+  /** Default: none. */
+  readonly max?: number;
+}
+
+/** `unit`: default "ms"; "": a count. `orInfinity`: "for ever" can be said, too. */
+export function integer({
+  min,
+  max = Number.MAX_SAFE_INTEGER,
+  unit = "ms",
+  orInfinity = false,
+}: Range & { readonly unit?: string; readonly orInfinity?: boolean }): Check<number> {
+  const bounds = max === Number.MAX_SAFE_INTEGER ? `>= ${min}` : `from ${min} to ${max}`;
+  return new Check({
+    rule: `an integer ${bounds}${unit === "" ? "" : ` (${unit})`}${orInfinity ? " or Infinity" : ""}`,
+    faultOf: (value) => {
+      if (typeof value !== "number") return "type";
+      const isInRange = Number.isSafeInteger(value) && value >= min && value <= max;
+      return isInRange || (orInfinity && value === Number.POSITIVE_INFINITY) ? undefined : "range";
+    },
+  });
+}
+
+export function number({ min, max, unit = "" }: Range & { readonly unit?: string }): Check<number> {
+  const bounds = max === undefined ? `>= ${min}` : `from ${min} to ${max}`;
+  return new Check({
+    rule: `a number ${bounds}${unit === "" ? "" : ` (${unit})`}`,
+    faultOf: (value) => {
+      if (typeof value !== "number") return "type";
+      return value >= min && (max === undefined || value <= max) ? undefined : "range";
+    },
+  });
+}
+
+export const boolean: Check<boolean> = new Check({
+  rule: "a boolean",
+  faultOf: (value) => (typeof value === "boolean" ? undefined : "type"),
+});
+
+/** `min`: default 0; in UTF-16 units, as `max`. */
+export function text({ min = 0, max }: { readonly min?: number; readonly max?: number } = {}): Check<string> {
+  return new Check({
+    rule: textRule(min, max),
+    faultOf: (value) => {
+      if (typeof value !== "string") return "type";
+      return value.length >= min && (max === undefined || value.length <= max) ? undefined : "range";
+    },
+  });
+}
+
+function textRule(min: number, max: number | undefined): string {
+  if (max === undefined) return min === 0 ? "a string" : "a non-empty string";
+  return `a string of ${min} to ${max} characters`;
+}
+
+/** Text of some form; `rule` says which. */
+export function textLike(rule: string, isRight: (text: string) => boolean): Check<string> {
+  return new Check({
+    rule,
+    faultOf: (value) => {
+      if (typeof value !== "string") return "type";
+      return isRight(value) ? undefined : "range";
+    },
+  });
+}
+
+export function choice<const Choice extends string>(choices: readonly Choice[]): Check<Choice> {
+  const set = new Set<unknown>(choices);
+  return new Check({
+    rule: listed(
+      choices.map((each) => `"${each}"`),
+      "or",
+    ),
+    faultOf: (value) => {
+      if (set.has(value)) return undefined;
+      return typeof value === "string" ? "range" : "type";
+    },
+  });
+}
+
+/** A function; what it takes and returns is not known before it is called. */
+export function callback<Fn>(rule = "a function"): Check<Fn> {
+  return new Check({ rule, faultOf: (value) => (typeof value === "function" ? undefined : "type") });
+}
+
+/** An object of the caller's own with these functions. */
+export function objectWith<Value extends object>(members: readonly (keyof Value & string)[]): Check<Value> {
+  return shaped(`an object with the functions ${listed(members, "and")}`, (value) =>
+    members.every((member) => typeof value[member] === "function"),
+  );
+}
+
+/** An object that is known by what it has: there may be two copies of a package in one program. Shown as no more than its kind. */
+export function shaped<Value>(
+  rule: string,
+  isRight: (value: Readonly<Record<string, unknown>>) => boolean,
+): Check<Value> {
+  return new Check({
+    rule,
+    faultOf: (value) => {
+      const isObject = (typeof value === "object" && value !== null) || typeof value === "function";
+      return isObject && isRight(value as Readonly<Record<string, unknown>>) ? undefined : "type";
+    },
+    show: kindOf,
+  });
+}
+
+/** Reads it, too: what only inherits from `AbortSignal` throws then. */
+export const abortSignal: Check<AbortSignal> = new Check({
+  rule: "an AbortSignal",
+  faultOf: (value) => (value instanceof AbortSignal && typeof value.aborted === "boolean" ? undefined : "type"),
+});
+
+/** The values are not copied. */
+export function listOf<Value>(rule: string, element: Check<Value>): Check<readonly Value[]> {
+  return new Check({
+    rule,
+    faultOf: (value) => (Array.isArray(value) && value.every((each) => element.accepts(each)) ? undefined : "type"),
+  });
+}
+
+/** `a, b and c`. */
+function listed(items: readonly string[], word: "and" | "or"): string {
+  return items.length < 2 ? items.join("") : `${items.slice(0, -1).join(", ")} ${word} ${items.at(-1)}`;
+}

@@ -1,0 +1,88 @@
+/**
+ * Pure: the options of one function: their names, rules and defaults. Each option is read once; no name is ignored. What two options must be
+ * to each other is checked beside the schema.
+ */
+import type { Option } from "./check.ts";
+import { nearestName } from "./nearest-name.ts";
+import { kindOf, show } from "./show.ts";
+
+type Shape = Readonly<Record<string, Option<unknown>>>;
+
+/** The shape that fits a documented interface of options: the compiler finds a name that is missing, too much, or of another type. */
+export type ShapeOf<Options> = { readonly [Name in keyof Options]-?: Option<Options[Name]> };
+
+/** The options in force. */
+export type Resolved<Of extends Shape> = {
+  readonly [Name in keyof Of]: Of[Name] extends Option<infer Value> ? Value : never;
+};
+
+export class Schema<Of extends Shape> {
+  readonly shape: Of;
+  readonly names: readonly (keyof Of & string)[];
+  readonly #hint: (name: string) => string | undefined;
+
+  /** `hint`: what to say of a name that is not known here, but elsewhere. */
+  constructor(shape: Of, hint: (name: string) => string | undefined = () => undefined) {
+    this.shape = Object.freeze(Object.assign(Object.create(null) as Of, shape));
+    this.names = Object.keys(shape);
+    this.#hint = hint;
+  }
+
+  /** Complete and frozen. `path`: the option that these are inside of. Throws `TypeError` and `RangeError` with name, rule and value. */
+  resolve(given: unknown, path = ""): Resolved<Of> {
+    this.checkNames(given, path);
+    const resolved: Record<string, unknown> = {};
+    for (const name of this.names) resolved[name] = this.#read(given, name, path);
+    return Object.freeze(resolved) as Resolved<Of>;
+  }
+
+  /** As an option of another schema, which may be left out as a whole. */
+  inside(): Option<Resolved<Of>> {
+    const of = (name: string, given: unknown): Resolved<Of> => this.resolve(given === undefined ? {} : given, name);
+    return { rule: "an object", fallback: undefined, of };
+  }
+
+  /** With `get`, for calls that must cost nothing: neither allocates where nothing is wrong. */
+  checkNames(given: unknown, path = ""): asserts given is object {
+    const unknown = this.#unknownIn(given, path);
+    if (unknown === undefined) return;
+    const own = path === "" ? "" : `${path}.`;
+    const near = nearestName(unknown, this.names);
+    const otherwise = near === undefined ? `known are ${this.names.join(", ")}` : `did you mean "${own}${near}"?`;
+    throw new TypeError(`unknown option ${show(own + unknown)}: ${this.#hint(unknown) ?? otherwise}`);
+  }
+
+  get<Name extends keyof Of & string>(given: object, name: Name, path = ""): Resolved<Of>[Name] {
+    return this.#read(given, name, path) as Resolved<Of>[Name];
+  }
+
+  #unknownIn(given: unknown, path: string): string | undefined {
+    const what = path === "" ? "options" : path;
+    try {
+      // An array, a URL or a signal has no names that could tell that it is in the wrong place.
+      if (Object.prototype.toString.call(given) === "[object Object]") {
+        const options = given as object;
+        for (const name in options) if (!(name in this.shape) && Object.hasOwn(options, name)) return name;
+        return undefined;
+      }
+    } catch (error) {
+      throw unreadable(what, error);
+    }
+    throw new TypeError(`${what} must be an object, got ${kindOf(given)}`);
+  }
+
+  #read(given: object, name: string, path: string): unknown {
+    const fullName = path === "" ? name : `${path}.${name}`;
+    let value: unknown;
+    try {
+      value = (given as Readonly<Record<string, unknown>>)[name];
+    } catch (error) {
+      throw unreadable(fullName, error);
+    }
+    return this.shape[name]?.of(fullName, value);
+  }
+}
+
+function unreadable(name: string, cause: unknown): TypeError {
+  return new TypeError(`${name} must be readable, got one that throws when it is read`, { cause });
+}
