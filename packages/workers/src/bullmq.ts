@@ -1,5 +1,5 @@
 /**
- * The only file that knows BullMQ's internals: which of its scripts we build on, how they are called, and what they reply.
+ * With job-end.ts the only file that knows BullMQ's internals: which of its scripts we build on, how they are called, and what they reply.
  *
  * What it relies on, checked when a worker is constructed:
  * - the six script texts, by their SHA-1: an unknown text is refused, because our Lua reads and writes what they do;
@@ -159,9 +159,12 @@ export function isDecorated(name: string): name is DecoratedCommand {
   return (decorated as readonly string[]).includes(name);
 }
 
+/** Those that are sent as BullMQ makes them: the ends of jobs are `JobEnd`s. */
+export type SingleCommand = Exclude<DecoratedCommand, "moveToFinished">;
+
 /** Where a command's id, token and lock options stand behind its keys; what it is told at the end. */
 export function argumentsOf(
-  command: DecoratedCommand,
+  command: SingleCommand,
   args: readonly unknown[],
   keyCount: number,
 ): { readonly jobId: string; readonly token: string; readonly prefix: unknown; readonly lockOptions: unknown } {
@@ -169,8 +172,6 @@ export function argumentsOf(
   switch (command) {
     case "moveToActive":
       return { jobId: "", token: "", prefix: argument(1), lockOptions: argument(3) };
-    case "moveToFinished":
-      return { jobId: String(argument(1)), token: "", prefix: argument(7), lockOptions: argument(8) };
     case "moveToDelayed":
       return { jobId: String(argument(3)), token: String(argument(4)), prefix: argument(1), lockOptions: argument(9) };
     case "moveToWaitingChildren":
@@ -238,10 +239,18 @@ export function parseReply(raw: unknown): BullReply {
     pin: String(pin),
     parked: Number(parked ?? 0),
     fencingToken: typeof fencingToken === "string" ? Number(fencingToken) : undefined,
-    ahead: ahead === undefined || ahead === null ? [] : parseJobs(ahead),
+    ahead: Array.isArray(ahead) ? parseJobs(ahead) : [],
     order: typeof order === "string" ? Number(order) : undefined,
-    isFollowed: followed === 1,
+    isFollowed: followed === 1 || followed === true,
   };
+}
+
+/** What `eachEnd` in scripts/commands.lua.ts replied: the replies, or why an end failed. */
+export function parseEnds(raw: unknown): readonly unknown[] {
+  const replies = JSON.parse(String(raw)) as readonly unknown[];
+  return replies.map((reply) =>
+    Array.isArray(reply) && reply[0] === "LANE_ERROR" ? new Error(String(reply[1])) : reply,
+  );
 }
 
 /** BullMQ's reply, and whether a lock that was to be released was not. */
@@ -251,14 +260,15 @@ export function splitEnd(raw: unknown): { readonly isKept: boolean; readonly rep
   return { isKept: true, reply: raw[1] };
 }
 
+/** What is missing is null, or false in JSON. */
 function parseJobs(raw: unknown): UnknownKeyJob[] {
-  return (raw as readonly (readonly (string | null)[])[]).map((job) => ({
+  return (raw as readonly (readonly (string | null | false)[])[]).map((job) => ({
     id: String(job[0]),
-    name: job[1] ?? "",
-    data: job[2] ?? "",
-    timestamp: Number(job[3] ?? 0),
-    priority: Number(job[4] ?? 0),
-    parentKey: job[5] ?? undefined,
+    name: job[1] || "",
+    data: job[2] || "",
+    timestamp: Number(job[3] || 0),
+    priority: Number(job[4] || 0),
+    parentKey: job[5] || undefined,
   }));
 }
 

@@ -1,5 +1,6 @@
 /** Pure: puts our Lua and BullMQ's own script texts together into one script per command. */
 import { createHash } from "node:crypto";
+import { END_KEY_COUNT } from "./job-end.ts";
 import { asFunction } from "./lua.ts";
 import * as commands from "./scripts/commands.lua.ts";
 import { keyLock, type LockRules, noKeyLock } from "./scripts/key-lock.lua.ts";
@@ -51,6 +52,7 @@ export interface LaneScripts {
 export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: LockRules): LaneScripts {
   const head = [
     "local call = redis.call",
+    commands.unpackable,
     `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
     pinLibrary(rules.path),
     locks === undefined ? noKeyLock : keyLock(locks),
@@ -67,11 +69,17 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     const parts = name === "moveToActive" ? [own, laneLibrary(slowly.join("\n"))] : [library, own];
     return compose(name, bull[name].numberOfKeys, [...parts, commands[name]]);
   };
+  /** Of many jobs at once. */
+  const end = (): ComposedScript => {
+    const own = asFunction("bullMoveToFinished", bull.moveToFinished.lua);
+    const parts = [library, own, asFunction("finish", commands.moveToFinished), commands.eachEnd];
+    return compose("moveToFinished", END_KEY_COUNT, parts);
+  };
   const operate = (name: OperatorCommand): ComposedScript => compose(name, 1, [library, operators[name]]);
   return {
     commands: {
       moveToActive: decorate("moveToActive"),
-      moveToFinished: decorate("moveToFinished"),
+      moveToFinished: end(),
       moveToDelayed: decorate("moveToDelayed"),
       moveToWaitingChildren: decorate("moveToWaitingChildren"),
       retryJob: decorate("retryJob"),

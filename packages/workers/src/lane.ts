@@ -10,14 +10,18 @@ import {
   type BullTarget,
   fetchArguments,
   isDecorated,
+  parseEnds,
   parseReply,
   runScript,
+  type SingleCommand,
   splitEnd,
   type UnknownKeyJob,
 } from "./bullmq.ts";
-import type { DecoratedCommand, LaneScripts, OperatorCommand } from "./compose.ts";
+import type { LaneScripts, OperatorCommand } from "./compose.ts";
+import { EndBatches } from "./end-batches.ts";
 import { formatPin, type Pin, parsePin, pinOfValue } from "./entity-key.ts";
 import { type Instant, readClock } from "./instant.ts";
+import { endKeys, JobEnd, replaceEndArguments } from "./job-end.ts";
 import type { LockAhead } from "./lock-ahead.ts";
 import type { ScriptLocks } from "./script-locks.ts";
 
@@ -75,6 +79,7 @@ export class Lane {
   readonly #arrivals = new Map<string, Arrival>();
   readonly #yielding = new Map<string, number>();
   readonly #aheads = new Map<string, LockAhead>();
+  readonly #ends: EndBatches<Ended>;
   #target: BullTarget | undefined;
   #isLooping = false;
   #pinning: Promise<void> | undefined;
@@ -92,14 +97,18 @@ export class Lane {
     this.#clock = parts.clock;
     this.#events = parts.events;
     this.#locks = parts.locks;
+    this.#ends = new EndBatches(async (ends) => await this.#sendEnds(ends));
   }
 
   /** From now on, the commands of this worker that take or leave a job go through the lane. */
   attach(target: BullTarget): void {
     this.#target = target;
     const original = target.execCommand.bind(target);
-    target.execCommand = (client, name, args) =>
-      isDecorated(name) ? this.#exec(client, name, args) : original(client, name, args);
+    replaceEndArguments(target);
+    target.execCommand = (client, name, args) => {
+      if (args instanceof JobEnd) return this.#end(client, args);
+      return isSingle(name) ? this.#exec(client, name, args) : original(client, name, args);
+    };
   }
 
   /** From now on BullMQ's own loop fetches, which asks again. Whoever fetches by hand is not answered before there is a job, or none. */
@@ -150,51 +159,82 @@ export class Lane {
     return await runScript(client, script, [`${prefix}lane:holders`, prefix, this.#nowMs(), ...args]);
   }
 
-  async #exec(client: BullClient, command: DecoratedCommand, args: readonly unknown[]): Promise<unknown> {
+  /** A command for one job, as BullMQ makes it. */
+  async #exec(client: BullClient, command: SingleCommand, args: readonly unknown[]): Promise<unknown> {
     const script = this.#scripts.commands[command];
     const { jobId, token, prefix, lockOptions } = argumentsOf(command, args, script.numberOfKeys);
-    const isEnd = command === "moveToFinished";
-    if (isEnd) this.#arrivals.delete(jobId);
-    let ending = this.#locks?.endingOf(jobId);
+    const ending = this.#locks?.endingOf(jobId);
     const lockToken = this.#locks?.newToken() ?? "";
-    const own = isEnd ? ending?.token : this.#yielding.get(`${jobId} ${token}`);
-    const told = args.concat(addition(command, own, lockToken));
+    const told = args.concat(addition(command, this.#yielding.get(`${jobId} ${token}`), lockToken));
     const sent = readClock(this.#clock);
-    let ahead = this.#aheads.get(jobId);
-    this.#aheads.delete(jobId);
     try {
-      const { reply: raw, isKept } = splitEnd(await runScript(client, script, told));
-      ending?.settle(isEnd && !isKept);
-      ending = undefined;
-      const reply = parseReply(raw);
-      if (reply.kind === "job") {
-        const isForIt = ahead !== undefined && reply.pin === ahead.key;
-        this.#note(reply, { sent, lockToken, ahead: isForIt ? ahead : undefined });
-        if (isForIt) ahead = undefined;
-      }
-      if (reply.kind !== "again" && reply.kind !== "ask") return raw;
-      return await this.#fetchNext(client, reply, { command, prefix, lockOptions });
+      const raw = await runScript(client, script, told);
+      const fetch = { client, prefix, lockOptions: () => lockOptions, isAlone: command === "moveToActive" };
+      return await this.#received(raw, { sent, lockToken, ahead: undefined }, fetch);
     } finally {
       ending?.settle(false);
-      void ahead?.drop();
     }
   }
 
-  async #fetchNext(
-    client: BullClient,
-    reply: BullReply,
-    after: { readonly command: DecoratedCommand; readonly prefix: unknown; readonly lockOptions: unknown },
-  ): Promise<unknown> {
+  /** The end of a job, together with others'. */
+  async #end(client: BullClient, end: JobEnd): Promise<unknown> {
+    const { jobId, prefix } = end;
+    this.#arrivals.delete(jobId);
+    const ending = this.#locks?.endingOf(jobId);
+    const lockToken = this.#locks?.newToken() ?? "";
+    const ahead = this.#aheads.get(jobId);
+    this.#aheads.delete(jobId);
+    const ended: Ended = { client, end, locks: `${ending?.token ?? ""} ${lockToken}`, sent: undefined };
+    let answer: unknown;
     try {
-      return await this.#fetchOn(client, reply, after.prefix, after.lockOptions);
+      answer = await this.#ends.add(ended);
+    } catch (error) {
+      ending?.settle(false);
+      void ahead?.drop();
+      throw error;
+    }
+    const { reply, isKept } = splitEnd(answer);
+    ending?.settle(!isKept);
+    const sent = ended.sent ?? readClock(this.#clock);
+    const fetch = { client, prefix, lockOptions: () => end.lockOptions, isAlone: false };
+    return await this.#received(reply, { sent, lockToken, ahead }, fetch);
+  }
+
+  async #sendEnds(ends: readonly Ended[]): Promise<readonly unknown[]> {
+    const [first] = ends;
+    if (first === undefined) return [];
+    const { client, end } = first;
+    const sent = readClock(this.#clock);
+    const args: unknown[] = [...endKeys(end.prefix), end.prefix];
+    for (const ended of ends) {
+      ended.sent = sent;
+      const { told, fields } = ended.end;
+      args.push(...told, ended.locks, fields.length, ...fields);
+    }
+    return parseEnds(await runScript(client, this.#scripts.commands.moveToFinished, args));
+  }
+
+  /** What a command replied that may have brought a job: BullMQ's own reply, after more fetches if it takes some. */
+  async #received(
+    raw: unknown,
+    about: FetchFacts,
+    fetch: FetchParts & { readonly isAlone: boolean },
+  ): Promise<unknown> {
+    const reply = parseReply(raw);
+    const isForIt = reply.kind === "job" && reply.pin === about.ahead?.key;
+    if (!isForIt) void about.ahead?.drop();
+    if (reply.kind === "job") this.#note(reply, { ...about, ahead: isForIt ? about.ahead : undefined });
+    if (reply.kind !== "again" && reply.kind !== "ask") return raw;
+    try {
+      return await this.#fetchOn(reply, fetch);
     } catch (error) {
       // The job was left, only the next one could not be taken: BullMQ must not leave it a second time.
-      if (after.command === "moveToActive") throw error;
+      if (fetch.isAlone) throw error;
       return 0;
     }
   }
 
-  async #fetchOn(client: BullClient, first: BullReply, prefix: unknown, lockOptions: unknown): Promise<unknown> {
+  async #fetchOn(first: BullReply, { client, prefix, lockOptions }: FetchParts): Promise<unknown> {
     let reply = first;
     const untilMs = this.#clock.monotonicMs() + (this.#isLooping ? FETCH_MS : Number.POSITIVE_INFINITY);
     do {
@@ -203,7 +243,7 @@ export class Lane {
       const lockToken = this.#locks?.newToken() ?? "";
       const sent = readClock(this.#clock);
       const raw = await runScript(client, this.#scripts.commands.moveToActive, [
-        ...fetchArguments(prefix, lockOptions, this.#nowMs()),
+        ...fetchArguments(prefix, lockOptions(), this.#nowMs()),
         lockToken,
       ]);
       reply = parseReply(raw);
@@ -214,12 +254,8 @@ export class Lane {
     return ASK_AGAIN;
   }
 
-  #note(
-    reply: BullReply & { readonly kind: "job" },
-    fetch: { readonly sent: Instant; readonly lockToken: string; readonly ahead: LockAhead | undefined },
-  ): void {
+  #note(reply: BullReply & { readonly kind: "job" }, { sent, lockToken, ahead }: FetchFacts): void {
     const { jobId, fencingToken, order, isFollowed } = reply;
-    const { sent, lockToken, ahead } = fetch;
     this.#arrivals.set(jobId, { pin: parsePin(reply.pin), sent, order, isFollowed, ahead });
     // BullMQ may end the job without running it.
     if (ahead !== undefined) this.passOn(jobId, ahead);
@@ -274,14 +310,40 @@ export class Lane {
   }
 }
 
+/** What may have brought a job. */
+interface FetchFacts {
+  readonly sent: Instant;
+  /** For the lock of the job's key. */
+  readonly lockToken: string;
+  readonly ahead: LockAhead | undefined;
+}
+
+/** For further fetches. */
+interface FetchParts {
+  readonly client: BullClient;
+  readonly prefix: unknown;
+  readonly lockOptions: () => unknown;
+}
+
+interface Ended {
+  readonly client: BullClient;
+  readonly end: JobEnd;
+  /** As the last argument of `moveToFinished` in scripts/commands.lua.ts. */
+  readonly locks: string;
+  sent: Instant | undefined;
+}
+
+function isSingle(name: string): name is SingleCommand {
+  return name !== "moveToFinished" && isDecorated(name);
+}
+
 /** What a command is told behind BullMQ's own arguments, see scripts/commands.lua.ts. */
-function addition(command: DecoratedCommand, own: string | number | undefined, lockToken: string): readonly unknown[] {
+function addition(command: SingleCommand, order: number | undefined, lockToken: string): readonly unknown[] {
   switch (command) {
     case "moveToActive":
       return [lockToken];
-    case "moveToFinished":
     case "moveToDelayed":
-      return [`${own ?? ""} ${lockToken}`];
+      return [`${order ?? ""} ${lockToken}`];
     default:
       return [];
   }

@@ -79,8 +79,8 @@ export class LaneWorld implements AsyncDisposable {
     const scripts = compose.composeScripts(bullmq.checkScripts(bullmq.installedScripts()), setting.rules, lockRules);
     return this.#workers.map((worker) => {
       const target = bullmq.targetOf(worker, new Job(worker, "sample", {}));
-      // Takes the lane of the schedule before off again: what is left is the method of BullMQ's class.
-      Reflect.deleteProperty(target, "execCommand");
+      // Takes the lane of the schedule before off again: what is left are the methods of BullMQ's class.
+      for (const name of ["execCommand", "moveToFinishedArgs"]) Reflect.deleteProperty(target, name);
       const own = new lane.Lane({ scripts, keyOf: setting.keyOf, clock: time.clock, events: { onParked }, locks });
       own.attach(target);
       return { worker: worker as unknown as StepWorker, lane: own };

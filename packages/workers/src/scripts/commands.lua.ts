@@ -3,8 +3,19 @@
  * may take the next job get one more at the end, with the token for the lock of its key ('': it is not to be taken), and before it
  * what the command's comment says. Each calls BullMQ's script text, unchanged, as `bull…`, and replies what it replied,
  * except as it says, and `fetch` in lane.lua.ts.
+ *
+ * BullMQ packs its options; those that come from us are JSON, or a table already (`unpackable`).
  */
 import { at } from "./lane.lua.ts";
+
+/** Before all: what BullMQ's texts unpack may also be JSON of an object, whose first byte no packed one has, or what was made of it. */
+export const unpackable: string = /* lua */ `
+local packer = cmsgpack
+local cmsgpack = {pack = packer.pack, unpack = function(packed)
+  if type(packed) == 'table' then return packed end
+  return string.byte(packed, 1) == 123 and cjson.decode(packed) or packer.unpack(packed)
+end}
+`;
 
 /** What stands before and after the space of the last argument. */
 const SPLIT = "string.match(ARGV[#ARGV], '^(%S*) (.*)$')";
@@ -16,6 +27,7 @@ return fetch(bullMoveToActive(KEYS, ARGV), ARGV[3])
 `;
 
 /**
+ * The end of one job, as `eachEnd` calls it.
  * ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be released> <token>". If it could not be released here, the reply is
  * {'LANE_KEPT', BullMQ's reply}.
  * A negative reply means that the job is no longer the caller's: then its key is not the caller's to pass on either.
@@ -45,6 +57,39 @@ if hasKeys(pin) then
 end
 reply = follow(reply, chosen, ARGV[6], ARGV[8])
 return isKept and {'LANE_KEPT', reply} or reply
+`;
+
+/**
+ * Ends many jobs of one worker, each as if alone: what ends one (`moveToFinished`) is the function `finish` here. KEYS: BullMQ's, but for
+ * those of the job, which stand before the last. ARGV[1]: the queue's prefix; then of each job id, time, property, value, state, '1' to
+ * fetch the next job, options as JSON, BullMQ's token, the last argument of `moveToFinished`, the count of texts that follow, and these: names
+ * and values of fields to be set. Replies JSON of the replies, with {'LANE_ERROR', text} for an end that failed.
+ */
+export const eachEnd: string = /* lua */ `
+local prefix, keys = ARGV[1], {}
+for i = 1, 10 do keys[i] = KEYS[i] end
+keys[14] = KEYS[11]
+local replies, known = {}, {}
+local i = 2
+while i < #ARGV do
+  local id, state, text, count = ARGV[i], ARGV[i + 4], ARGV[i + 6], tonumber(ARGV[i + 9])
+  keys[11], keys[12], keys[13] = prefix .. state, prefix .. id, prefix .. 'metrics:' .. state
+  local options = known[text] or cjson.decode(text)
+  known[text] = options
+  options.token = ARGV[i + 7]
+  local fields = ''
+  if count > 0 then
+    fields = {}
+    for j = 1, count do fields[j] = ARGV[i + 9 + j] end
+  end
+  local ok, reply = pcall(finish, keys, {
+    id, ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], state, ARGV[i + 5], prefix, options, fields, ARGV[i + 8]
+  })
+  if not ok then reply = {'LANE_ERROR', type(reply) == 'table' and reply.err or tostring(reply)} end
+  replies[#replies + 1] = reply
+  i = i + 10 + count
+end
+return cjson.encode(replies)
 `;
 
 /**

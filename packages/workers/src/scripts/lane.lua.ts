@@ -33,6 +33,8 @@ export function at(prefix: string, now: string, token = "''"): string {
 export const laneLibrary = (slowly: string): string => /* lua */ `
 local P, NOW, HOLDERS, TOKEN
 local PAUSED, NEXT = '!:paused', '!:next'
+-- Jobs that this script has parked.
+local parkedHere = 0
 
 local function line(key) return P .. 'lane:parked:' .. key end
 
@@ -349,10 +351,15 @@ ${slowly}
         return reply
       end
       undo(id, opts)
+      if parkedHere >= BATCH then
+        putBack(id)
+        return {'LANE_AGAIN', parked}
+      end
       park(id, pin, isFirst)
       local more, isMore = sift()
       parked = parked + 1 + more
-      if parked >= BATCH or isMore then return {'LANE_AGAIN', parked} end
+      parkedHere = parkedHere + 1 + more
+      if isMore or parkedHere >= BATCH then return {'LANE_AGAIN', parked} end
       reply = nil
     end
   end

@@ -1,0 +1,91 @@
+import { createRequire } from "node:module";
+import { type RedisServer, startRedis } from "@x/test-support";
+import * as bullmq6 from "bullmq";
+import * as bullmq5 from "bullmq5";
+import * as bullmq60 from "bullmq60";
+import * as bullmq62 from "bullmq62";
+import * as bullmq64 from "bullmq64";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { JobEnd, replaceEndArguments } from "../src/job-end.ts";
+
+const { unpack } = createRequire(createRequire(import.meta.url).resolve("bullmq"))("msgpackr") as {
+  unpack: (packed: Uint8Array) => unknown;
+};
+const versions = { "5.81": bullmq5, "6.0": bullmq60, "6.2": bullmq62, "6.4": bullmq64, "6.7": bullmq6 };
+
+interface Target {
+  moveToFinishedArgs(...args: readonly unknown[]): readonly unknown[] | JobEnd;
+}
+
+let server: RedisServer;
+beforeAll(async () => {
+  server = await startRedis();
+});
+afterAll(async () => await server.stop());
+
+/** What a worker sends its commands through. */
+async function withTarget({ Worker }: typeof bullmq6, options: object, look: (target: Target) => void): Promise<void> {
+  const connection = { path: server.path, maxRetriesPerRequest: null };
+  const worker = new Worker("q", null, { connection, autorun: false, ...options });
+  try {
+    await worker.waitUntilReady();
+    const { backend, scripts } = worker as unknown as { readonly backend?: Target; readonly scripts?: Target };
+    look(backend ?? (scripts as Target));
+  } finally {
+    await worker.close();
+  }
+}
+
+const KEYS = 14;
+const ends: readonly (readonly [string, object, readonly unknown[]])[] = [
+  [
+    "completed",
+    {},
+    [{ id: "7", opts: { attempts: 3 } }, '"done"', "returnvalue", undefined, "completed", "t:1", 12, true],
+  ],
+  ["completed without a result", {}, [{ id: "7", opts: {} }, undefined, "returnvalue", true, "completed", "t:1", 12]],
+  [
+    "failed, with fields and flags",
+    {
+      removeOnFail: { age: 10, count: 5, limit: 7 },
+      name: "w",
+      metrics: { maxDataPoints: 60 },
+      limiter: { max: 3, duration: 9 },
+    },
+    [
+      { id: "7", opts: { attempts: 1, failParentOnFailure: true, removeDependencyOnFailure: true } },
+      "half of a pair: \uD83D",
+      "failedReason",
+      undefined,
+      "failed",
+      "t:1",
+      12,
+      false,
+      { failedReason: "é", stacktrace: "[]", tm: undefined },
+    ],
+  ],
+  [
+    "completed, null for options",
+    { limiter: null, name: null },
+    [{ id: "7", opts: {} }, "1", "returnvalue", 9, "completed", "t:1", 12],
+  ],
+];
+
+describe.each(Object.entries(versions))("the end of a job in BullMQ %s", (_version, bullmq) => {
+  it.each(ends)("tells what BullMQ tells: %s", async (_name, options, args) => {
+    await withTarget(bullmq as never, options, (target) => {
+      const theirs = target.moveToFinishedArgs(...args) as readonly unknown[];
+      replaceEndArguments(target);
+      const ours = target.moveToFinishedArgs(...args) as JobEnd;
+      const [id, time, property, value, state, fetch, prefix, packed, packedFields] = theirs.slice(KEYS);
+      const { token, ...facts } = unpack(packed as Uint8Array) as { readonly token: string };
+      const known = Object.entries(facts).filter(([, fact]) => fact !== undefined && fact !== null);
+      expect(ours).toBeInstanceOf(JobEnd);
+      expect(ours.told).toEqual([id, time, property, value, state, fetch, ours.options, token]);
+      expect(JSON.parse(ours.options)).toEqual(Object.fromEntries(known));
+      expect(ours.prefix).toBe(prefix);
+      expect(ours.fields).toEqual(packedFields === undefined ? [] : unpack(packedFields as Uint8Array));
+      expect(ours[15]).toBe(theirs[15]);
+    });
+  });
+});
