@@ -511,7 +511,8 @@ function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetPart
   return {
     key: rules.path?.join(".") ?? null,
     onFailure: rules.onFailure,
-    locks: resourcePrefix === undefined ? null : redlock.lockKey(resourcePrefix),
+    // No resource is empty, as the prefix may be.
+    locks: resourcePrefix === undefined ? null : redlock.lockKey(`${resourcePrefix}*`).slice(0, -1),
     nodes: redlock.nodeCount,
   };
 }
