@@ -18,7 +18,7 @@ export interface Vote {
   readonly error?: string;
 }
 
-export type RedlockErrorCode = "LOCK_HELD" | "QUORUM_UNREACHABLE" | "LOCK_LOST" | "CLOSED";
+export type RedlockErrorCode = "LOCK_HELD" | "QUORUM_UNREACHABLE" | "LOCK_LOST" | "FENCED_OFF" | "CLOSED";
 
 /** Base of every error that this package rejects with, except `TypeError`, `RangeError` and the caller's `signal.reason`. */
 export abstract class RedlockError extends Error {
@@ -112,6 +112,25 @@ export class LockLostError extends RedlockError {
     this.reason = facts.reason;
     this.fencingToken = facts.fencingToken;
     this.votes = votes;
+  }
+}
+
+/** Data is claimed for another fencing token, or its claim is gone: what was read may be out of date. Stop. See `fence`. */
+export class FencedOffError extends RedlockError {
+  readonly code = "FENCED_OFF" as const;
+  /** Which of the keys. */
+  readonly key: string;
+  readonly fencingToken: number;
+  /** The fencing token that has it; undefined: the claim has expired or was deleted. */
+  readonly claimedBy: number | undefined;
+
+  constructor(facts: { readonly key: string; readonly fencingToken: number; readonly claimedBy: string }) {
+    const { key, fencingToken, claimedBy } = facts;
+    const by = claimedBy === "" ? "no fencing token any more" : `fencing token ${claimedBy}`;
+    super(`"${key}" is claimed by ${by}, ours is ${fencingToken}`, [key]);
+    this.key = key;
+    this.fencingToken = fencingToken;
+    this.claimedBy = claimedBy === "" ? undefined : Number(claimedBy);
   }
 }
 

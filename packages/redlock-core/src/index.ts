@@ -3,8 +3,16 @@ export type { Clock } from "./clock.ts";
 export { systemClock } from "./clock.ts";
 export type { EmbeddedGrant, EmbeddedLocks } from "./embedded.ts";
 export type { LossReason, RedlockErrorCode, Vote } from "./errors.ts";
-export { LockHeldError, LockLostError, QuorumUnreachableError, RedlockClosedError, RedlockError } from "./errors.ts";
+export {
+  FencedOffError,
+  LockHeldError,
+  LockLostError,
+  QuorumUnreachableError,
+  RedlockClosedError,
+  RedlockError,
+} from "./errors.ts";
 export type { RedlockEventName, RedlockEvents } from "./events.ts";
+export { type FenceClient, type Fenced, type FenceOptions, fence } from "./fence.ts";
 export type { Inspection, NodeInspection } from "./inspect.ts";
 export { Lock } from "./lock.ts";
 export type { LockNode, NodeScript, NodeState } from "./node.ts";

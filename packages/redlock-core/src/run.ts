@@ -38,16 +38,17 @@ const SCRIPT = shaped<NodeScript>("a script of defineScript", ({ name, source, s
   [name, source, sha1].every((each) => typeof each === "string"),
 );
 
-const INPUT = new Schema({
-  keys: listOf("an array of strings", text()),
-  args: listOf(
-    "an array of strings and numbers",
-    new Check<string | number>({
-      rule: "a string or a number",
-      faultOf: (value) => (typeof value === "string" || typeof value === "number" ? undefined : "type"),
-    }),
-  ),
-} satisfies ShapeOf<RunInput>);
+export const KEYS: Check<readonly string[]> = listOf("an array of strings", text());
+
+export const ARGS: Check<readonly (string | number)[]> = listOf(
+  "an array of strings and numbers",
+  new Check<string | number>({
+    rule: "a string or a number",
+    faultOf: (value) => (typeof value === "string" || typeof value === "number" ? undefined : "type"),
+  }),
+);
+
+const INPUT = new Schema({ keys: KEYS, args: ARGS } satisfies ShapeOf<RunInput>);
 
 const OPTIONS = new Schema({
   timeout: integer({ min: 1, max: 86_400_000 }).optional(),

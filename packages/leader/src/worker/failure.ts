@@ -1,5 +1,6 @@
 /** Errors on their way from the renewal thread. A message keeps the text of an error and its cause, not its class and its fields. */
 import {
+  FencedOffError,
   LockHeldError,
   LockLostError,
   QuorumUnreachableError,
@@ -20,6 +21,7 @@ const KINDS: Readonly<Record<RedlockErrorCode, { readonly prototype: Error }>> =
   CLOSED: RedlockClosedError,
   LOCK_LOST: LockLostError,
   LOCK_HELD: LockHeldError,
+  FENCED_OFF: FencedOffError,
 };
 
 /** By its code: the thread's module may have a copy of redlock-core of its own. */
