@@ -12,6 +12,7 @@ const documents = [
   "packages/redlock-core/README.md",
   "packages/leader/README.md",
   "packages/workers/README.md",
+  "docs/fencing.md",
 ];
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));

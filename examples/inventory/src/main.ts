@@ -35,10 +35,18 @@ class Stock {
     return Number(this.#database.exec("SELECT quantity FROM stock WHERE sku = ?", [sku])[0]?.values[0]?.[0]);
   }
 
-  /** Writes what the job computed, unless somebody with a later lock has written since. */
+  /** Reads for the holder of a lock; from then on all earlier holders are refused. */
+  claim(sku: string, fencingToken: number): number {
+    const claim = "UPDATE stock SET fence = $2 WHERE sku = $1 AND fence <= $2 RETURNING quantity";
+    const rows = this.#database.exec(claim, { $1: sku, $2: fencingToken });
+    if (rows[0] === undefined) throw new Error(`${sku}: a later holder has claimed it`);
+    return Number(rows[0].values[0]?.[0]);
+  }
+
+  /** Writes what the job computed, unless a later holder has claimed it since. */
   set(sku: string, quantity: number, fencingToken: number): boolean {
-    const change = "UPDATE stock SET quantity = ?, fence = ? WHERE sku = ? AND fence <= ?";
-    this.#database.run(change, [quantity, fencingToken, sku, fencingToken]);
+    const change = "UPDATE stock SET quantity = $3 WHERE sku = $1 AND fence = $2";
+    this.#database.run(change, { $1: sku, $2: fencingToken, $3: quantity });
     return this.#database.getRowsModified() === 1;
   }
 }
@@ -51,17 +59,26 @@ export async function run(redisUrl: string): Promise<{ left: number; refusedWrit
   let [refusedWrites, sold] = [0, 0];
 
   const sell = async ({ sku, quantity, isPaused }: Order, lock: JobLock, attempt: number): Promise<void> => {
-    const left = stock.quantity(sku);
+    const left = stock.claim(sku, lock.fencingToken);
+    const write = (): void => {
+      if (!stock.set(sku, left - quantity, lock.fencingToken)) {
+        refusedWrites += 1;
+        throw new Error(`order for ${sku}: lost its lock, will be run again`);
+      }
+      sold += quantity;
+    };
     if (isPaused === true && attempt === 0) {
-      // The lease ends, and somebody else changes the stock, before this job goes on with what it has read.
+      // The lease ends, and this job goes on with what it has read when somebody else has read, too, and not yet written.
       await worker.redlock.forceRelease(sku);
-      await worker.redlock.using(sku, (other) => stock.set(sku, stock.quantity(sku) - 10, other.fencingToken));
-    }
-    if (!stock.set(sku, left - quantity, lock.fencingToken)) {
-      refusedWrites += 1;
-      throw new Error(`order for ${sku}: lost its lock, will be run again`);
-    }
-    sold += quantity;
+      await worker.redlock.using(sku, (other) => {
+        const seen = stock.claim(sku, other.fencingToken);
+        try {
+          write();
+        } finally {
+          stock.set(sku, seen - 10, other.fencingToken);
+        }
+      });
+    } else write();
   };
 
   const worker = new ExclusiveWorker<Order>(
