@@ -551,6 +551,17 @@ describe("the node-redlock entry on this engine", () => {
     await third.release();
   });
 
+  it("locks in the database that a client has selected, as node-redlock does", async () => {
+    const { clients } = await nodes(1);
+    const [client] = clients as [Redis];
+    const redlock = open(clients);
+    for (const database of [0, 3]) {
+      await client.select(database);
+      const lock = await redlock.acquire(["selected"], 10_000);
+      expect(await client.get("selected")).toBe(lock.value);
+    }
+  });
+
   it("counts a key of another type, such as a sorted set of another library, as locked", async () => {
     const { clients } = await nodes(1);
     const [client] = clients as [Redis];

@@ -1,6 +1,7 @@
 import { Redis } from "ioredis";
 import { Redis as Redis5 } from "ioredis5";
 import { createClient } from "redis";
+import { createClient as createClient5 } from "redis5";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type NodeSource, QuorumUnreachableError, Redlock } from "../src/index.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
@@ -165,6 +166,92 @@ describe("a node in another database", () => {
     await server?.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
     expect((await redlock.acquire("allowed")).isHeld()).toBe(true);
   });
+});
+
+describe("a client that selects a database", () => {
+  const clients: Readonly<Record<string, (url: string) => Redis | Redis5>> = {
+    "ioredis 6": (url) => new Redis(url),
+    "ioredis 5": (url) => new Redis5(url),
+  };
+
+  it.each(Object.keys(clients))("is followed when it did so before, connected or not: %s", async (name) => {
+    const [server] = await startNodes(1);
+    for (const isConnected of [false, true]) {
+      const client = clients[name]?.(server?.url ?? "") as Redis;
+      onTestFinished(() => client.disconnect());
+      if (isConnected) await client.ping();
+      const selecting = client.select(3);
+      const redlock = openRedlock([client]);
+      await selecting;
+      const lock = await redlock.acquire("chosen");
+      expect(await client.get("chosen")).toBe(lock.token);
+      await lock.release();
+    }
+    expect(await server?.call("DBSIZE")).toBe(0);
+  });
+
+  it.each(Object.keys(clients))("ends the work with it when it does so later, until it is back: %s", async (name) => {
+    const [server] = await startNodes(1);
+    const client = clients[name]?.(server?.url ?? "") as Redis;
+    onTestFinished(() => client.disconnect());
+    const redlock = openRedlock([client], { timeout: 0 });
+    await (await redlock.acquire("before")).release();
+    const selecting = client.select(3);
+    expect(await errorOf(redlock.acquire("after"))).toMatchObject({
+      code: "QUORUM_UNREACHABLE",
+      message: expect.stringContaining("its client selected database 3, and this Redlock is in 0") as string,
+    });
+    await selecting;
+    await server?.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+    await client.ping();
+    expect(await errorOf(redlock.tryAcquire("after"))).toMatchObject({ code: "QUORUM_UNREACHABLE" });
+    await client.select(0);
+    await expect.poll(async () => (await redlock.tryAcquire("again").catch(() => null))?.isHeld()).toBe(true);
+  });
+
+  it.each(["node-redis 6", "node-redis 5"])("ends the work with it, before and later: %s", async (name) => {
+    const [server] = await startNodes(1);
+    const url = server?.url ?? "";
+    const client = (name === "node-redis 6" ? createClient({ url }) : createClient5({ url })) as ReturnType<
+      typeof createClient
+    >;
+    await client.connect();
+    onTestFinished(() => client.destroy());
+    const early = openRedlock([client], { timeout: 0 });
+    await (await early.acquire("before")).release();
+    await client.select(3);
+    const late = openRedlock([client], { timeout: 0 });
+    for (const redlock of [early, late]) {
+      expect(await errorOf(redlock.acquire("after"))).toMatchObject({
+        code: "QUORUM_UNREACHABLE",
+        message: expect.stringContaining("its client selected database 3, and this Redlock is in 0") as string,
+      });
+    }
+    await client.select(0);
+    for (const redlock of [early, late]) await (await redlock.acquire("again")).release();
+  });
+
+  it("is asked where it is, if it selected a database before: node-redis", async () => {
+    const [server] = await startNodes(1);
+    const client = createClient({ url: server?.url ?? "" });
+    await client.connect();
+    onTestFinished(() => client.destroy());
+    const selecting = client.select(3);
+    expect(await errorOf(openRedlock([client]).acquire("r", { timeout: 0 }))).toMatchObject({
+      code: "QUORUM_UNREACHABLE",
+    });
+    await selecting;
+  });
+});
+
+it("takes a URL object for its text", async () => {
+  const [server] = await startNodes(1);
+  const redlock = openRedlock([new URL(`${server?.url}/3`)]);
+  await redlock.acquire("url");
+  expect(await server?.call("INFO", "keyspace")).toMatch(/db3:keys=2/);
+  const error = await errorOf((async () => new Redlock(new URL("https://:secret@h")))());
+  expect(error).toBeInstanceOf(TypeError);
+  expect((error as Error).message).not.toContain("secret");
 });
 
 it("takes options that are given as undefined for left out", async () => {

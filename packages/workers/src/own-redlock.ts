@@ -8,6 +8,9 @@ export function ownRedlock(options: ExclusiveWorkerOptions<never, never>, lockTt
   if (typeof connection !== "object") {
     throw new TypeError(`connection must be an object such as { url: "redis://…" }, got ${describe(connection)}`);
   }
+  // BullMQ would connect to 127.0.0.1.
+  if (connection instanceof URL || (connection as { readonly url?: unknown }).url instanceof URL)
+    throw new TypeError("connection must have its url as a string, got a URL object");
   const { keyPrefix } = connection as { readonly keyPrefix?: unknown };
   if (keyPrefix !== undefined && keyPrefix !== "") {
     throw new RangeError(

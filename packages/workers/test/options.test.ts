@@ -70,6 +70,8 @@ describe("options", () => {
 
   it("refuse a connection that BullMQ or the locks could not use", () => {
     const make = (connection: unknown) => () => new ExclusiveWorker("q", null, { connection, key: "k" } as never);
+    for (const connection of [new URL("redis://h"), { url: new URL("redis://h") }])
+      expect(make(connection)).toThrow("connection must have its url as a string, got a URL object");
     expect(make("redis://localhost")).toThrow('connection must be an object such as { url: "redis://…" }, got "redis');
     expect(make({ ...connection, keyPrefix: "x:" })).toThrow("connection must have no keyPrefix");
     expect(() => new ExclusiveWorker("q", null, undefined as never)).toThrow("options must be an object");

@@ -9,6 +9,7 @@ import { Engine } from "../engine.ts";
 import { Hints } from "../hints.ts";
 import type { LockNode } from "../node.ts";
 import { toNodes } from "../nodes/connect.ts";
+import { databaseOf } from "../nodes/ioredis.ts";
 import { resolveOptions } from "../options.ts";
 import { systemRandom } from "../random.ts";
 import type { Client, EngineSettings, Settings } from "./types.ts";
@@ -61,6 +62,7 @@ export class SharedEngine {
   readonly #closing: AbortController = new AbortController();
   readonly #settings: SharedSettings;
   readonly #ended = new Set<Client>();
+  readonly #databases: readonly number[];
   readonly #stopListening: (() => void)[] = [];
 
   constructor(clients: readonly Client[], settings: SharedSettings) {
@@ -76,6 +78,7 @@ export class SharedEngine {
     );
     const nodes = toNodes(clients, { nodeTimeoutMs: options.nodeTimeout, clock: systemClock });
     this.clients = clients;
+    this.#databases = clients.map(databaseOf);
     this.closed = this.#closing.signal;
     this.#settings = settings;
     this.engine = new Engine(nodes, options, systemClock, systemRandom);
@@ -84,9 +87,10 @@ export class SharedEngine {
     this.connected = untilConnected(this.engine);
   }
 
-  /** False when it was closed, or when a client that had ended is connected again. */
+  /** False when it was closed, when a client that had ended is connected again, or when one has selected another database. */
   get isUsable(): boolean {
-    return !this.closed.aborted && [...this.#ended].every((client) => client.status === "end");
+    const isWhereItWas = this.clients.every((client, index) => databaseOf(client) === this.#databases[index]);
+    return isWhereItWas && !this.closed.aborted && [...this.#ended].every((client) => client.status === "end");
   }
 
   serves(clients: readonly Client[], settings: SharedSettings): boolean {

@@ -6,8 +6,8 @@ import type { NodeSettings } from "./connection.ts";
 import { type IoredisClient, type IoredisConnectOptions, IoredisNode } from "./ioredis.ts";
 import { type NodeRedisClient, NodeRedisNode } from "./node-redis.ts";
 
-/** A client of ioredis 5 or 6 (`Redis`, `Cluster`) or node-redis 5 or later, a `redis://` URL, ioredis options, or a `LockNode`. */
-export type NodeSource = IoredisClient | NodeRedisClient | string | IoredisConnectOptions | LockNode;
+/** A client of ioredis 5 or 6 (`Redis`, `Cluster`) or node-redis 5 or later, a `redis://` URL (text or `URL`), ioredis options, or a `LockNode`. */
+export type NodeSource = IoredisClient | NodeRedisClient | string | URL | IoredisConnectOptions | LockNode;
 
 /** One of them tells ioredis options from other objects. */
 const CONNECT_OPTIONS = ["host", "port", "path", "sentinels"] as const;
@@ -27,6 +27,8 @@ export function toNodes(sources: readonly NodeSource[], settings: NodeSettings):
 export function toNode(source: NodeSource, settings: NodeSettings): LockNode {
   if (typeof source === "string") return IoredisNode.connect(source, settings);
   switch (kindOfSource(source)) {
+    case "url":
+      return IoredisNode.connect((source as URL).href, settings);
     case "lock-node":
       return LOCK_NODE.of("node", source);
     case "ioredis":
@@ -67,9 +69,10 @@ const LOCK_NODE = shaped<LockNode>(
 );
 
 /** Undefined for what is no node, and for an object that throws when it is looked at. */
-function kindOfSource(source: unknown): "lock-node" | "ioredis" | "node-redis" | "options" | undefined {
+function kindOfSource(source: unknown): "url" | "lock-node" | "ioredis" | "node-redis" | "options" | undefined {
   try {
     if (typeof source !== "object" || source === null || Array.isArray(source)) return undefined;
+    if (source instanceof URL) return "url";
     if ("onStateChange" in source || ("eval" in source && "state" in source)) return "lock-node";
     if ("duplicate" in source && "status" in source) return "ioredis";
     if ("duplicate" in source && ("isOpen" in source || "masters" in source)) return "node-redis";

@@ -74,6 +74,14 @@ export class LoadedScripts {
   }
 }
 
+/** The connection has the database that the client had when the `Redlock` was made: locks in two databases exclude nobody. */
+export function checkDatabase(ours: number, clients: number): void {
+  if (clients === ours) return;
+  throw new Error(
+    `its client selected database ${clients}, and this Redlock is in ${ours}: name the database in the client's options, or make another Redlock after select()`,
+  );
+}
+
 /** Grows from 50 ms to a second: a node that comes back is used again soon, a dead one is not hammered. */
 export function reconnectDelayMs(failures: number): number {
   return Math.min(50 * 2 ** Math.min(failures, 10), 1_000);

@@ -16,6 +16,7 @@ import { Schema } from "../schema/schema.ts";
 import { show } from "../schema/show.ts";
 import { deadConnectionMs } from "../validity.ts";
 import {
+  checkDatabase,
   LoadedScripts,
   NO_ANSWER,
   NO_HANDSHAKE,
@@ -46,6 +47,19 @@ export interface IoredisConnectOptions {
   readonly sentinels?: readonly object[] | undefined;
   readonly name?: string | undefined;
   readonly keyPrefix?: string | undefined;
+}
+
+/** What ioredis remembers of `select()`, from the call on, also while it is not connected. */
+interface Selected {
+  readonly condition?: { readonly select?: number } | null;
+  readonly prevCondition?: { readonly select?: number } | null;
+}
+
+/** The database that a client is in, or will be as soon as it is connected. */
+export function databaseOf(client: IoredisClient): number {
+  const { prevCondition, condition } = client as IoredisClient & Selected;
+  const { db } = client.options as IoredisConnectOptions;
+  return prevCondition?.select ?? condition?.select ?? db ?? 0;
 }
 
 interface Connection {
@@ -88,6 +102,8 @@ export class IoredisNode implements LockNode {
   readonly #scripts = new LoadedScripts();
   readonly #settings: NodeSettings;
   readonly #opener: Promise<Opener>;
+  /** Throws if the caller's client is in another database by now. */
+  readonly #checkDatabase: () => unknown;
   readonly #channels = new Map<string, Channel>();
   /** Channels that the node had confirmed before it refused them on another connection. */
   readonly #refused = new Set<string>();
@@ -104,12 +120,14 @@ export class IoredisNode implements LockNode {
     facts: { readonly name: string; readonly keyPrefix: string; readonly isCluster: boolean },
     opener: Promise<Opener>,
     settings: NodeSettings,
+    databaseCheck: () => unknown = () => undefined,
   ) {
     this.name = facts.name;
     this.keyPrefix = facts.keyPrefix;
     this.isCluster = facts.isCluster;
     this.#settings = settings;
     this.#opener = opener;
+    this.#checkDatabase = databaseCheck;
     opener
       .then((open) => {
         if (!this.#isClosed) this.#open(open);
@@ -126,9 +144,10 @@ export class IoredisNode implements LockNode {
     const isCluster = client.isCluster === true;
     const keyPrefix = options.keyPrefix ?? options.redisOptions?.keyPrefix ?? "";
     const source = client as unknown as { duplicate(...args: unknown[]): Connection };
+    const db = isCluster ? 0 : databaseOf(client);
     const opener: Opener = (purpose) => {
       const overrides = overridesFor(purpose, settings, isCluster);
-      if (!isCluster) return source.duplicate(overrides);
+      if (!isCluster) return source.duplicate({ ...overrides, db });
       return source.duplicate([], {
         ...clusterOverrides(settings),
         redisOptions: { ...options.redisOptions, ...overrides },
@@ -138,6 +157,7 @@ export class IoredisNode implements LockNode {
       { name: isCluster ? "cluster" : nameOf(options), keyPrefix, isCluster },
       Promise.resolve(opener),
       settings,
+      () => isCluster || checkDatabase(db, databaseOf(client)),
     );
   }
 
@@ -171,6 +191,7 @@ export class IoredisNode implements LockNode {
     // The status of a Cluster changes a moment before its event, and what it is asked in between it would queue.
     const isReady = this.#teller.state === "ready" && connection?.status === "ready";
     if (connection === undefined || !isReady) throw notConnected(this);
+    this.#checkDatabase();
     if (this.#scripts.needsLoading(script)) {
       for (const master of connection.nodes?.("master") ?? [connection]) {
         master.script("LOAD", script.source).catch(() => this.#scripts.forget());

@@ -9,6 +9,7 @@
 import { type LockNode, type NodeScript, type NodeState, notConnected } from "../node.ts";
 import { deadConnectionMs } from "../validity.ts";
 import {
+  checkDatabase,
   LoadedScripts,
   NO_ANSWER,
   NO_HANDSHAKE,
@@ -26,9 +27,20 @@ export interface NodeRedisClient {
 
 interface Options {
   readonly keyPrefix?: string | Buffer;
+  readonly database?: number;
   readonly url?: string;
   readonly socket?: { readonly host?: string; readonly port?: number; readonly path?: string };
 }
+
+/** The caller's client: `select` and `SELECT` are one method with two names. */
+interface SelectingClient {
+  select(db: number): Promise<unknown>;
+  SELECT(db: number): Promise<unknown>;
+  sendCommand(args: readonly string[]): Promise<unknown>;
+}
+
+/** Databases that clients were put into by `select()`; node-redis tells nobody which. */
+const selected = new WeakMap<NodeRedisClient, number>();
 
 interface Connection {
   readonly isReady: boolean;
@@ -159,6 +171,8 @@ export class NodeRedisNode implements LockNode {
   readonly #scripts = new LoadedScripts();
   readonly #settings: NodeSettings;
   readonly #open: (forMessages: boolean) => Connection;
+  /** Throws if the caller's client is in another database. */
+  readonly #checkDatabase: () => void;
   readonly #requests: LastingConnection;
   readonly #subscriptions = new Set<Subscription>();
   #messages: LastingConnection | undefined;
@@ -168,15 +182,21 @@ export class NodeRedisNode implements LockNode {
     facts: { readonly name: string; readonly keyPrefix: string },
     open: (forMessages: boolean) => Connection,
     settings: NodeSettings,
+    database: { readonly known: Promise<unknown>; readonly check: () => void },
   ) {
     this.name = facts.name;
     this.keyPrefix = facts.keyPrefix;
+    this.#checkDatabase = database.check;
     this.#open = open;
     this.#settings = settings;
     this.#requests = new LastingConnection(() => open(false), settings, {
       onReady: () => {
-        this.#scripts.forget();
-        this.#teller.become("ready");
+        const connection = this.#requests.current;
+        void database.known.then(() => {
+          if (this.#isClosed || connection !== this.#requests.current || !connection.isReady) return;
+          this.#scripts.forget();
+          this.#teller.become("ready");
+        });
       },
       onDown: () => this.#teller.become("down"),
       onError: (error) => this.#teller.noteError(error),
@@ -210,6 +230,10 @@ export class NodeRedisNode implements LockNode {
           commandOptions: {},
         }),
       settings,
+      {
+        known: noticeSelect(client, settings),
+        check: () => checkDatabase(options.database ?? 0, selected.get(client) ?? options.database ?? 0),
+      },
     );
   }
 
@@ -223,6 +247,7 @@ export class NodeRedisNode implements LockNode {
 
   async eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
     if (this.#teller.state !== "ready") throw notConnected(this);
+    this.#checkDatabase();
     const connection = this.#requests.current;
     if (this.#scripts.needsLoading(script)) {
       connection.sendCommand(["SCRIPT", "LOAD", script.source]).catch(() => this.#scripts.forget());
@@ -302,6 +327,38 @@ export class NodeRedisNode implements LockNode {
       subscription.refused(error);
     }
   }
+}
+
+/**
+ * Watches which database the client selects from now on, and asks it which it has selected. Resolves when it has answered, or did
+ * not within `nodeTimeout` (it may be busy with a blocking command): its answer counts from then on. Never rejects.
+ */
+async function noticeSelect(source: NodeRedisClient, { clock, nodeTimeoutMs }: NodeSettings): Promise<void> {
+  const client = source as NodeRedisClient & SelectingClient;
+  if (!selected.has(client)) {
+    selected.set(client, (client.options as Options)?.database ?? 0);
+    const select = client.select.bind(client);
+    client.select = client.SELECT = async (db) => {
+      const reply = await select(db);
+      selected.set(client, db);
+      return reply;
+    };
+  }
+  if (!client.isOpen) return;
+  const answered = client.sendCommand(["CLIENT", "INFO"]).then(
+    (info) => {
+      const [, db] = / db=(\d+)/.exec(String(info)) ?? [];
+      if (db !== undefined) selected.set(client, Number(db));
+    },
+    // A user without the right, or a server that is too old: nobody knows.
+    () => undefined,
+  );
+  let cancel: () => void = () => undefined;
+  const late = new Promise<void>((resolve) => {
+    cancel = clock.schedule(nodeTimeoutMs, resolve);
+  });
+  await Promise.race([answered, late]);
+  cancel();
 }
 
 /** `destroy` throws on a client that is not open. */
