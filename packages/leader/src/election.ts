@@ -8,7 +8,8 @@
  */
 import { hostname } from "node:os";
 import { QuorumUnreachableError, type Redlock, RedlockClosedError } from "@x/redlock-core";
-import { integer, optionalFunction, text } from "./checks.ts";
+import { Schema } from "@x/redlock-core/protocol";
+import { callerSignal, durationOrNoneMs, redlock as REDLOCK, listener as TASK, name as textOfAName } from "./checks.ts";
 import { cooldownMs, jitteredMs } from "./cooldown.ts";
 import { publish } from "./diagnostics.ts";
 import { type DrainTimes, drainTimer } from "./drain.ts";
@@ -16,20 +17,18 @@ import { callSafely, Emitter, type Unsubscribe } from "./emitter.ts";
 import { ElectionBusyError, ElectionStoppedError, LeadershipLostError } from "./errors.ts";
 import { LEADER_EVENTS, type LeaderEvents } from "./events.ts";
 import { keepAlive } from "./keep-alive.ts";
-import { checkKnown } from "./known.ts";
 import { type LeaderTask, lead } from "./lead.ts";
 import { type Lease, type LeaseSource, localLeases } from "./lease.ts";
 import { Ledger } from "./ledger.ts";
 import { logEvents } from "./log.ts";
 import { NodeWatch } from "./node-watch.ts";
 import { infoOf, iterate, Observer, type ObserverListener } from "./observer.ts";
-import { checkRedlock, type LeaderElectionOptions, type ResolvedOptions, resolveOptions } from "./options.ts";
+import { type LeaderElectionOptions, type ResolvedOptions, resolveOptions } from "./options.ts";
 import { onProcessSignals } from "./process-signals.ts";
 import { systemRandom } from "./random.ts";
 import { type Readings, readingsOf } from "./readings.ts";
 import { endedCleanly, heldNow, type LeaderInfo, newestTerm, type TermRecord, yieldsTo } from "./record.ts";
 import {
-  callerSignal,
   DEFAULT_DRAIN_TIMEOUT_MS,
   type ResolvedRunOptions,
   type RunOptions,
@@ -65,6 +64,10 @@ const PREFERENCE_MS = 3_600_000;
 
 /** Values that `observe()` keeps for a consumer that is slower than they come. */
 const OBSERVED_BOUND = 1_000;
+
+const REQUEST = new Schema({ preferred: textOfAName.optional() });
+const STOP = new Schema({ drainTimeout: durationOrNoneMs.optional() });
+const HEALTH = new Schema({ maxTolerableExpiredLease: durationOrNoneMs.default(0) });
 
 export class LeaderElection implements AsyncDisposable {
   readonly name: string;
@@ -102,14 +105,14 @@ export class LeaderElection implements AsyncDisposable {
 
   /** @throws TypeError, RangeError naming option, rule and value */
   constructor(redlock: Redlock, options: LeaderElectionOptions) {
-    checkRedlock(redlock);
+    REDLOCK.of("redlock", redlock);
     const { maxTtl, driftFactor, nodeTimeout } = redlock.options;
     const defaultId = `${hostname()}/${process.pid}`;
     this.#options = resolveOptions(options, { defaultId, maxTtl, driftFactor, nodeTimeout });
     redlock.checkResource(this.#options.resource);
     this.#redlock = redlock;
-    this.#random = optionalFunction("random", options.random) ?? systemRandom;
-    this.#readings = readingsOf(redlock.clock, optionalFunction("uptime", options.uptime));
+    this.#random = this.#options.random ?? systemRandom;
+    this.#readings = readingsOf(redlock.clock, this.#options.uptime);
     this.name = this.#options.name;
     this.id = this.#options.id;
     this.#instance = `${this.id}#${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
@@ -232,7 +235,7 @@ export class LeaderElection implements AsyncDisposable {
    * @throws what `prepare` rejected with, ElectionStoppedError, ElectionBusyError, RedlockClosedError, TypeError, RangeError
    */
   async run(task: LeaderTask, options?: RunOptions): Promise<void> {
-    if (typeof task !== "function") throw new TypeError(`task must be a function, got ${typeof task}`);
+    TASK.of("task", task);
     const resolved = resolveRunOptions(options);
     this.#occupy({ waits: true });
     const letGo = keepAlive(this.#readings.clock);
@@ -252,8 +255,7 @@ export class LeaderElection implements AsyncDisposable {
    * there was a leader to ask. @throws QuorumSilentError
    */
   async requestResign(options: { readonly preferred?: string | undefined } = {}): Promise<boolean> {
-    checkKnown(options, { preferred: true });
-    const preferred = options.preferred === undefined ? undefined : text("preferred", options.preferred);
+    const { preferred } = REQUEST.resolve(options);
     const views = await this.#ledger.read(
       Number.MAX_SAFE_INTEGER,
       (soFar) => heldNow(soFar, this.#ledger.quorum) !== undefined,
@@ -299,9 +301,9 @@ export class LeaderElection implements AsyncDisposable {
    * lease is left to run out instead. Idempotent; never rejects. In the task of `run()` do not await it: it waits for that task.
    */
   stop(options: { readonly drainTimeout?: number | undefined } = {}): Promise<void> {
-    checkKnown(options, { drainTimeout: true });
-    if (options.drainTimeout !== undefined) {
-      this.#stopDrainTimeoutMs = integer("drainTimeout", options.drainTimeout, 0);
+    const { drainTimeout } = STOP.resolve(options);
+    if (drainTimeout !== undefined) {
+      this.#stopDrainTimeoutMs = drainTimeout;
       for (const listener of this.#drainListeners) listener();
     }
     this.#stopped ??= this.#stopAll();
@@ -309,8 +311,7 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   health(options: { readonly maxTolerableExpiredLease?: number | undefined } = {}): LeaderHealth {
-    checkKnown(options, { maxTolerableExpiredLease: true });
-    const tolerated = integer("maxTolerableExpiredLease", options.maxTolerableExpiredLease ?? 0, 0);
+    const { maxTolerableExpiredLease: tolerated } = HEALTH.resolve(options);
     const term = hasTerm(this.#state) && this.#term?.isCurrent() === true ? this.#term : undefined;
     const overrunBy = this.#overrun === undefined ? 0 : this.#readings.clock.monotonicMs() - this.#overrun.sinceMs;
     return {

@@ -2,23 +2,22 @@
  * Typed events. A listener that throws, or an async one that rejects, breaks nothing: the `error` listeners are told; what one of these
  * throws, which it would be told of again, becomes a process warning.
  */
-import { show } from "./checks.ts";
-import type { Known } from "./known.ts";
+import { type Check, choice } from "@x/redlock-core/protocol";
+import { type Known, listener as LISTENER } from "./checks.ts";
 
 export type Unsubscribe = () => void;
 
 export class Emitter<Events extends { error: unknown }> {
   readonly #listeners = new Map<keyof Events, Set<(payload: never) => void>>();
-  readonly #names: Known<Events>;
+  readonly #name: Check<string>;
 
   constructor(names: Known<Events>) {
-    this.#names = names;
+    this.#name = choice(Object.keys(names));
   }
 
   on<Name extends keyof Events>(name: Name, listener: (payload: Events[Name]) => void): Unsubscribe {
-    if (!Object.hasOwn(this.#names, name))
-      throw new TypeError(`event must be one of ${Object.keys(this.#names).join(", ")}, got ${show(name)}`);
-    if (typeof listener !== "function") throw new TypeError(`listener must be a function, got ${typeof listener}`);
+    this.#name.of("event", name);
+    LISTENER.of("listener", listener);
     const own = (payload: Events[Name]): void => listener(payload);
     const listeners = this.#listeners.get(name) ?? new Set();
     this.#listeners.set(name, listeners.add(own));

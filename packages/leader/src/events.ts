@@ -1,5 +1,5 @@
+import type { Known } from "./checks.ts";
 import type { LossReason } from "./errors.ts";
-import type { Known } from "./known.ts";
 import type { LeaderInfo } from "./record.ts";
 import type { LeaderTerm } from "./term.ts";
 

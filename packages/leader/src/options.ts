@@ -1,9 +1,17 @@
 /** Pure: options, defaults, and the relations between them. Resolved once into a frozen, complete object. */
-import type { Redlock } from "@x/redlock-core";
-import { integer, isRedlock, LONGEST_TEXT, optionalFunction, optionalInteger, share, show, text } from "./checks.ts";
+import {
+  callback,
+  integer,
+  type Option,
+  objectWith,
+  Schema,
+  type ShapeOf,
+  show,
+  textLike,
+} from "@x/redlock-core/protocol";
+import { durationMs, durationOrNoneMs, name, proclaimedValue, share } from "./checks.ts";
 import type { Cooldown } from "./cooldown.ts";
 import type { LeaderLogger } from "./diagnostics.ts";
-import { checkKnown, type Known } from "./known.ts";
 import { type Durations, defaultDurations, driftMs } from "./timings.ts";
 
 /** All durations are integer milliseconds. */
@@ -79,6 +87,8 @@ export interface ResolvedOptions extends Durations {
   readonly worker: { readonly redlock: string; readonly maxBlock: number } | undefined;
   readonly cooldown: Cooldown;
   readonly logger: LeaderLogger | undefined;
+  readonly random: (() => number) | undefined;
+  readonly uptime: (() => number) | undefined;
 }
 
 /** What the options are measured against. */
@@ -92,62 +102,45 @@ export interface OptionFacts {
 const SHORTEST_LEASE_MS = 100;
 const LONGEST_LOCK_DELAY_MS = 600_000;
 const HIGHEST_PRIORITY = 1_000;
-const KNOWN: Known<LeaderElectionOptions> = {
-  name: true,
-  id: true,
-  value: true,
-  leaseDuration: true,
-  renewDeadline: true,
-  retryPeriod: true,
-  jitter: true,
-  lockDelay: true,
-  priority: true,
-  eligible: true,
-  renewal: true,
-  cooldown: true,
-  logger: true,
-  random: true,
-  uptime: true,
-};
+const DEFAULT_COOLDOWN: Cooldown = { initial: 1_000, max: 60_000 };
+
+const COOLDOWN = new Schema({
+  initial: durationOrNoneMs.default(DEFAULT_COOLDOWN.initial),
+  max: durationOrNoneMs.optional(),
+} satisfies ShapeOf<CooldownOptions>);
+
+/** No other URL, which might have a password in it, comes as far as the messages of the thread. */
+const MODULE = textLike("the URL of a module", (url) => /^(file|data|https?):/.test(url) && URL.canParse(url));
+
+const OPTIONS = new Schema({
+  name,
+  id: name.optional(),
+  value: proclaimedValue.optional(),
+  leaseDuration: integer({ min: SHORTEST_LEASE_MS }).optional(),
+  renewDeadline: durationMs.optional(),
+  retryPeriod: durationMs.optional(),
+  jitter: share.default(0.2),
+  lockDelay: integer({ min: 0, max: LONGEST_LOCK_DELAY_MS }).default(0),
+  priority: integer({ min: 0, max: HIGHEST_PRIORITY, unit: "" }).default(0),
+  eligible: callback<() => boolean | Promise<boolean>>().optional(),
+  renewal: {
+    rule: '"main" or { worker: { redlock, maxBlock } }',
+    fallback: undefined,
+    of: (_, given) => resolveRenewal(given),
+  } as Option<ResolvedOptions["worker"]>,
+  cooldown: COOLDOWN.inside(),
+  logger: objectWith<LeaderLogger>(["info", "warn", "error"]).optional(),
+  random: callback<() => number>().optional(),
+  uptime: callback<() => number>().optional(),
+} satisfies ShapeOf<Omit<LeaderElectionOptions, "renewal">> & { readonly renewal: Option<ResolvedOptions["worker"]> });
 
 export function resolveOptions(given: LeaderElectionOptions, facts: OptionFacts): ResolvedOptions {
-  checkKnown(given, KNOWN);
-  const name = text("name", given.name);
-  const id = given.id === undefined ? facts.defaultId : text("id", given.id);
-  const value = given.value === undefined ? undefined : proclaimedValue(given.value);
-  const leaseDuration = optionalInteger(
-    "leaseDuration",
-    given.leaseDuration,
-    SHORTEST_LEASE_MS,
-    facts.maxTtl,
-    "maxTtl of the Redlock",
-  );
-  const renewDeadline = optionalInteger("renewDeadline", given.renewDeadline, 1);
-  const retryPeriod = optionalInteger("retryPeriod", given.retryPeriod, 1);
-  const durations = defaultDurations({ leaseDuration, renewDeadline, retryPeriod });
+  const { id = facts.defaultId, renewal: worker, cooldown, ...own } = OPTIONS.resolve(given);
+  const durations = defaultDurations(own);
   const drift = driftMs(durations.leaseDuration, facts.driftFactor);
   checkRelations(durations, drift, facts);
-  return Object.freeze({
-    ...durations,
-    name,
-    resource: `leader:${name}`,
-    id,
-    value,
-    driftMs: drift,
-    jitter: share("jitter", given.jitter ?? 0.2),
-    lockDelay: optionalInteger("lockDelay", given.lockDelay, 0, LONGEST_LOCK_DELAY_MS) ?? 0,
-    priority: optionalInteger("priority", given.priority, 0, HIGHEST_PRIORITY) ?? 0,
-    eligible: optionalFunction("eligible", given.eligible),
-    worker: resolveRenewal(given.renewal),
-    cooldown: resolveCooldown(given.cooldown),
-    logger: resolveLogger(given.logger),
-  });
-}
-
-export function checkRedlock(given: Redlock | undefined): void {
-  if (isRedlock(given)) return;
-  // Not the value: a URL may have a password in it.
-  throw new TypeError(`redlock must be a Redlock (of @x/redlock-core), got ${given === null ? "null" : typeof given}`);
+  const resource = `leader:${own.name}`;
+  return Object.freeze({ ...own, ...durations, id, resource, driftMs: drift, worker, cooldown: cooldownOf(cooldown) });
 }
 
 function checkRelations(durations: Durations, drift: number, facts: OptionFacts): void {
@@ -172,40 +165,31 @@ function checkRelations(durations: Durations, drift: number, facts: OptionFacts)
   }
 }
 
-function resolveRenewal(given: LeaderElectionOptions["renewal"]): ResolvedOptions["worker"] {
+const RENEWAL = new Schema({
+  worker: new Schema({
+    redlock: {
+      rule: "the URL of a module",
+      fallback: undefined,
+      of: (option: string, given: unknown): string => MODULE.of(option, given instanceof URL ? given.href : given),
+    },
+    maxBlock: integer({ min: 100 }),
+  }).inside(),
+});
+
+function resolveRenewal(given: unknown): ResolvedOptions["worker"] {
   if (given === undefined || given === "main") return undefined;
-  const worker = typeof given === "object" && given !== null ? given.worker : undefined;
-  if (typeof worker !== "object" || worker === null) {
+  if (typeof given !== "object" || given === null)
     throw new TypeError(`renewal must be "main" or { worker: { redlock, maxBlock } }, got ${show(given)}`);
-  }
-  checkKnown(given, { worker: true }, "renewal");
-  checkKnown(worker, { redlock: true, maxBlock: true }, "renewal.worker");
-  const redlock = worker.redlock instanceof URL ? worker.redlock.href : text("renewal.worker.redlock", worker.redlock);
-  if (!URL.canParse(redlock))
-    throw new RangeError(`renewal.worker.redlock must be the URL of a module, got ${show(redlock)}`);
-  return Object.freeze({ redlock, maxBlock: integer("renewal.worker.maxBlock", worker.maxBlock, 100) });
+  return RENEWAL.resolve(given, "renewal").worker;
 }
 
-const DEFAULT_COOLDOWN: Cooldown = { initial: 1_000, max: 60_000 };
-
-function resolveCooldown(given: CooldownOptions = {}): Cooldown {
-  checkKnown(given, { initial: true, max: true }, "cooldown");
-  const initial = optionalInteger("cooldown.initial", given.initial, 0) ?? DEFAULT_COOLDOWN.initial;
-  const max = optionalInteger("cooldown.max", given.max, 0) ?? Math.max(initial, DEFAULT_COOLDOWN.max);
+function cooldownOf({
+  initial,
+  max = Math.max(initial, DEFAULT_COOLDOWN.max),
+}: {
+  readonly initial: number;
+  readonly max: number | undefined;
+}): Cooldown {
   if (max < initial) throw new RangeError(`cooldown.max must be >= cooldown.initial (${initial}), got ${max}`);
   return Object.freeze({ initial, max });
-}
-
-function resolveLogger(given: LeaderLogger | undefined): LeaderLogger | undefined {
-  if (given === undefined) return undefined;
-  const missing = (["info", "warn", "error"] as const).find((level) => typeof given?.[level] !== "function");
-  if (missing !== undefined) throw new TypeError(`logger must have a method ${missing}(), got ${show(given)}`);
-  return given;
-}
-
-export function proclaimedValue(given: unknown): string {
-  if (typeof given !== "string") throw new TypeError(`value must be a string, got ${show(given)}`);
-  if (given.length > LONGEST_TEXT)
-    throw new RangeError(`value must have at most ${LONGEST_TEXT} characters, got ${given.length}`);
-  return given;
 }

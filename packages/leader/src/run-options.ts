@@ -1,6 +1,16 @@
 /** Pure: how `run()` treats the task. */
-import { abortSignal, integer, oneOf, optionalBoolean, optionalFunction, show } from "./checks.ts";
-import { checkKnown, type Known } from "./known.ts";
+import {
+  abortSignal,
+  boolean,
+  type Check,
+  callback,
+  choice,
+  listOf,
+  Schema,
+  type ShapeOf,
+  text,
+} from "@x/redlock-core/protocol";
+import { durationOrNoneMs } from "./checks.ts";
 
 export interface RunOptions {
   /** Ends the campaign, or drains and resigns; `run()` then resolves. */
@@ -38,38 +48,19 @@ export interface ResolvedRunOptions {
 
 export const DEFAULT_DRAIN_TIMEOUT_MS = 30_000;
 
-const KNOWN: Known<RunOptions> = {
-  signal: true,
-  onTaskError: true,
-  onTaskEnd: true,
-  drainTimeout: true,
-  releaseOnDrainTimeout: true,
-  onOverrun: true,
-  prepare: true,
-  stopOn: true,
-};
+const OPTIONS = new Schema({
+  signal: abortSignal.optional(),
+  onTaskError: choice(["resign", "restart", "hold"]).default("resign"),
+  onTaskEnd: choice(["resign", "hold", "stop"]).default("resign"),
+  drainTimeout: durationOrNoneMs.default(DEFAULT_DRAIN_TIMEOUT_MS),
+  releaseOnDrainTimeout: boolean.default(false),
+  onOverrun: choice(["event", "exit"]).default("event"),
+  prepare: callback<(signal: AbortSignal) => Promise<void>>().optional(),
+  // Which signals there are, and can be caught, the system says: see process-signals.ts.
+  stopOn: listOf<NodeJS.Signals>("an array of signal names", text() as Check<NodeJS.Signals>).default([]),
+} satisfies ShapeOf<RunOptions>);
 
 export function resolveRunOptions(given: RunOptions = {}): ResolvedRunOptions {
-  checkKnown(given, KNOWN);
-  return Object.freeze({
-    signal: abortSignal(given.signal),
-    onTaskError: oneOf("onTaskError", given.onTaskError, ["resign", "restart", "hold"], "resign"),
-    onTaskEnd: oneOf("onTaskEnd", given.onTaskEnd, ["resign", "hold", "stop"], "resign"),
-    drainTimeout: integer("drainTimeout", given.drainTimeout ?? DEFAULT_DRAIN_TIMEOUT_MS, 0),
-    releaseOnDrainTimeout: optionalBoolean("releaseOnDrainTimeout", given.releaseOnDrainTimeout) ?? false,
-    onOverrun: oneOf("onOverrun", given.onOverrun, ["event", "exit"], "event"),
-    prepare: optionalFunction("prepare", given.prepare),
-    stopOn: signalNames(given.stopOn ?? []),
-  });
-}
-
-function signalNames(given: unknown): readonly NodeJS.Signals[] {
-  const isList = Array.isArray(given) && given.every((name) => typeof name === "string");
-  if (!isList) throw new TypeError(`stopOn must be an array of signal names, got ${show(given)}`);
-  return [...(given as readonly NodeJS.Signals[])];
-}
-
-export function callerSignal(options: { readonly signal?: AbortSignal | undefined }): AbortSignal | undefined {
-  checkKnown(options, { signal: true });
-  return abortSignal(options.signal);
+  const { stopOn, ...options } = OPTIONS.resolve(given);
+  return Object.freeze({ ...options, stopOn: [...stopOn] });
 }

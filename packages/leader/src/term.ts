@@ -7,14 +7,14 @@
  * frozen process can wake in the middle of a function; what it writes is refused only by a store that checks `fencingToken`.
  */
 import { setMaxListeners } from "node:events";
-import { integer } from "./checks.ts";
+import { Schema } from "@x/redlock-core/protocol";
+import { durationOrNoneMs, listener as FUNCTION, proclaimedValue } from "./checks.ts";
 import { dateOf } from "./date.ts";
 import { type Reading, reasonOfDeadline, remainingMs } from "./deadline.ts";
 import { LeadershipLostError, type LossReason, QuorumSilentError } from "./errors.ts";
-import { checkKnown } from "./known.ts";
 import type { Lease } from "./lease.ts";
 import type { Ledger } from "./ledger.ts";
-import { proclaimedValue, type ResolvedOptions } from "./options.ts";
+import type { ResolvedOptions } from "./options.ts";
 import type { Readings } from "./readings.ts";
 import { isHeldBy, type TermRecord } from "./record.ts";
 import { onAbort, sleep } from "./signals.ts";
@@ -89,6 +89,8 @@ type Status =
   | { readonly name: "current" }
   | { readonly name: "ending"; readonly reason: LossReason }
   | { readonly name: "over"; readonly reason: LossReason };
+
+const RESIGN = new Schema({ cooldown: durationOrNoneMs.optional() });
 
 export class HeldTerm implements LeaderTerm {
   readonly election: string;
@@ -181,6 +183,7 @@ export class HeldTerm implements LeaderTerm {
   }
 
   guard<Args extends unknown[], Result>(fn: (...args: Args) => Result): (...args: Args) => Result {
+    FUNCTION.of("fn", fn);
     return (...args) => {
       this.assertCurrent();
       return fn(...args);
@@ -188,7 +191,7 @@ export class HeldTerm implements LeaderTerm {
   }
 
   async proclaim(value: string): Promise<void> {
-    const proclaimed = proclaimedValue(value);
+    const proclaimed = proclaimedValue.of("value", value);
     this.assertCurrent();
     this.#value = proclaimed;
     this.#revision += 1;
@@ -197,9 +200,7 @@ export class HeldTerm implements LeaderTerm {
   }
 
   async resign(options: { readonly cooldown?: number | undefined } = {}): Promise<void> {
-    checkKnown(options, { cooldown: true });
-    if (options.cooldown !== undefined) integer("cooldown", options.cooldown, 0);
-    this.#resignation ??= options;
+    this.#resignation ??= RESIGN.resolve(options);
     this.beginEnd("resigned");
     if (!this.#isAdopted) await this.finish();
   }

@@ -1,5 +1,6 @@
 /** Pure: what a choice of durations means, in numbers. */
-import { checkKnown, type Known } from "./known.ts";
+import { number, Schema, type ShapeOf } from "@x/redlock-core/protocol";
+import { durationMs } from "./checks.ts";
 
 /** The three durations of an election and what they are measured against. All in integer milliseconds. */
 export interface Durations {
@@ -50,13 +51,13 @@ const RETRY_SHARE = 2 / 15;
 /** Redis expires keys with a resolution of 1 ms; Redlock takes 2 ms off for that. */
 const EXPIRY_RESOLUTION_MS = 2;
 
-const KNOWN: Known<TimingsInput> = {
-  leaseDuration: true,
-  renewDeadline: true,
-  retryPeriod: true,
-  driftFactor: true,
-  nodeTimeout: true,
-};
+const INPUT = new Schema({
+  leaseDuration: durationMs.optional(),
+  renewDeadline: durationMs.optional(),
+  retryPeriod: durationMs.optional(),
+  driftFactor: number({ min: 0, max: 0.5 }).default(0.01),
+  nodeTimeout: durationMs.default(500),
+} satisfies ShapeOf<TimingsInput>);
 
 export function driftMs(leaseMs: number, driftFactor: number): number {
   return Math.ceil(leaseMs * driftFactor) + EXPIRY_RESOLUTION_MS;
@@ -77,11 +78,10 @@ export function defaultDurations(given: TimingsInput): Durations {
  * @example deriveTimings({ leaseDuration: 15_000 }).crashTakeoverMax // 15_000
  */
 export function deriveTimings(given: TimingsInput = {}): Timings {
-  checkKnown(given, KNOWN);
-  const durations = defaultDurations(given);
+  const { driftFactor, nodeTimeout, ...asked } = INPUT.resolve(given);
+  const durations = defaultDurations(asked);
   const { leaseDuration, renewDeadline, retryPeriod } = durations;
-  const drift = driftMs(leaseDuration, given.driftFactor ?? 0.01);
-  const nodeTimeout = given.nodeTimeout ?? 500;
+  const drift = driftMs(leaseDuration, driftFactor);
   return Object.freeze({
     ...durations,
     drift,

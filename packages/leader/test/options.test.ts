@@ -44,8 +44,8 @@ describe("options", () => {
       'unknown option "renewal.worker.maxblock": did you mean "renewal.worker.maxBlock"?',
     ],
     [{ renewal: { worker: { redlock: "file:///x.js", maxBlock: 500 }, other: 1 } }, /^unknown option "renewal.other"/],
-    [{ logger: {} }, "logger must have a method info(), got an object"],
-    [{ logger: null }, "logger must have a method info(), got null"],
+    [{ logger: {} }, "logger must be an object with the functions info, warn and error, got an object"],
+    [{ logger: null }, "logger must be an object with the functions info, warn and error, got null"],
     [{ random: 5 }, "random must be a function, got 5"],
     [{ uptime: 5 }, "uptime must be a function, got 5"],
   ])("%j of an election are refused", (options, message) => {

@@ -39,7 +39,7 @@ describe("durations", () => {
   });
 
   it.each([
-    [{ leaseDuration: 60_001 }, /leaseDuration must be an integer from 100 to 60000/],
+    [{ leaseDuration: 60_001 }, /leaseDuration must be <= maxTtl of the Redlock \(60000\), got 60001/],
     [
       { leaseDuration: 15_000, renewDeadline: 14_848 },
       /renewDeadline must be < leaseDuration − drift \(14848\), got 14848/,
@@ -50,8 +50,8 @@ describe("durations", () => {
       /retryPeriod \+ nodeTimeout of the Redlock \(106 \+ 500\) must be < renewDeadline, got 533/,
     ],
     [{ leaseDuration: 1.5 }, /leaseDuration must be an integer/],
-    [{ jitter: 2 }, /jitter must be from 0 to 1, got 2/],
-    [{ name: "" }, /name must have 1 to 4096 characters/],
+    [{ jitter: 2 }, /jitter must be a number from 0 to 1, got 2/],
+    [{ name: "" }, /name must be a string of 1 to 4096 characters, got ""/],
     [{ cooldown: { initial: 10, max: 5 } }, /cooldown.max must be >= cooldown.initial \(10\), got 5/],
   ] satisfies [Partial<LeaderElectionOptions>, RegExp][])(
     "refuses %j with a RangeError that names the rule",

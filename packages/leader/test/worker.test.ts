@@ -146,7 +146,7 @@ describe("renewal from a worker thread", () => {
   it.each([
     ["export default () => ({ acquire() {} })", "whose default export made an object"],
     ["export default async () => undefined", "whose default export made undefined"],
-    ["export default () => 'redis://:secret@a'", "whose default export made a string"],
+    ["export default () => 'redis://:secret@a'", "whose default export made a string of 17 characters"],
     ["export default {}", "whose default export is an object"],
     ["export const redlock = 1", "whose default export is undefined"],
     ["throw new RangeError('no nodes')", "which failed: no nodes"],

@@ -1,6 +1,7 @@
 /** Pure: when ticks are. croner answers questions about calendars here and nothing else: its timers know nothing of terms. */
+
+import { quote, show } from "@x/redlock-core/protocol";
 import { Cron } from "croner";
-import { show } from "../checks.ts";
 import { dateOf } from "../date.ts";
 
 /** The first tick strictly after `after`, or null if there is none. Must not depend on the time at which it is asked. */
@@ -28,13 +29,13 @@ const CRON = /^\s*(@[a-z]+|\S+(\s+\S+){4,5})\s*$/i;
  */
 export function cronCalendar(expression: string, timezone: string): Calendar {
   if (!CRON.test(expression)) {
-    throw new RangeError(`expression must have 5 or 6 fields, or be a nickname as "@daily", got ${show(expression)}`);
+    throw new RangeError(`expression must have 5 or 6 fields, or be a nickname as "@daily", got ${quote(expression)}`);
   }
   // First as it was given: an error is about that.
   parsed(expression, timezone);
   const cron = parsed(withNamedTimes(expression), timezone);
   if (cron.nextRun(dateOf(0)) === null) {
-    throw new RangeError(`expression must have a next tick, got ${show(expression)}, which never fires`);
+    throw new RangeError(`expression must have a next tick, got ${quote(expression)}, which never fires`);
   }
   let last: { readonly afterMs: number; readonly nextMs: number | null } | undefined;
   return {
@@ -50,7 +51,7 @@ function parsed(expression: string, timezone: string): Cron {
     return new Cron(expression, { paused: true, timezone, fixedTimeRule: "no-wildcard" });
   } catch (error) {
     const reason = error instanceof Error ? error.message.replace(/^CronPattern: /, "") : String(error);
-    throw new RangeError(`expression must be a cron expression, got ${show(expression)}: ${reason}`, { cause: error });
+    throw new RangeError(`expression must be a cron expression, got ${quote(expression)}: ${reason}`, { cause: error });
   }
 }
 
@@ -90,7 +91,7 @@ export function ownCalendar(name: string, next: NextTick): Calendar {
       const nextMs = isDate ? (answer as Date).getTime() : Number.NaN;
       if (nextMs > afterMs) return nextMs;
       throw new CalendarError(
-        `next tick of "${name}" must be null or a Date later than ${dateOf(afterMs).toISOString()}, got ${show(answer)}`,
+        `next tick of "${name}" must be null or a Date later than ${dateOf(afterMs).toISOString()}, got ${Number.isNaN(nextMs) ? show(answer) : dateOf(nextMs).toISOString()}`,
       );
     },
   };

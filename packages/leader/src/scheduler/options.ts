@@ -1,6 +1,15 @@
 /** Pure: options of a schedule and of the scheduler. */
-import { integer, oneOf, optionalBoolean, optionalInteger, show, text } from "../checks.ts";
-import { checkKnown, type Known } from "../known.ts";
+import {
+  boolean,
+  Check,
+  choice,
+  integer,
+  type Resolved,
+  Schema,
+  type ShapeOf,
+  textLike,
+} from "@x/redlock-core/protocol";
+import { durationMs, durationOrNoneMs } from "../checks.ts";
 import type { Overlap } from "./overlap.ts";
 import type { Catchup } from "./plan.ts";
 
@@ -72,81 +81,70 @@ export interface ResolvedScheduleOptions {
 
 const LONGEST_NAME = 200;
 
-const KNOWN: Known<ScheduleOptions> = {
-  timezone: true,
-  catchup: true,
-  catchupWindow: true,
-  maxCatchup: true,
-  overlap: true,
-  delivery: true,
-  maxAttempts: true,
-  jitter: true,
-  timeout: true,
-  startAt: true,
-  endAt: true,
-  paused: true,
-};
+const LONGEST_ZONE = 100;
 
-export function resolveScheduleOptions(given: ScheduleOptions, timezone: string): ResolvedScheduleOptions {
-  checkKnown(given, KNOWN);
-  const startMs = moment("startAt", given.startAt) ?? Number.NEGATIVE_INFINITY;
-  const endMs = moment("endAt", given.endAt) ?? Number.POSITIVE_INFINITY;
-  if (endMs < startMs) throw new RangeError(`endAt must not be before startAt, got ${String(given.endAt)}`);
-  return Object.freeze({
-    timezone: given.timezone === undefined ? timezone : zone(given.timezone),
-    catchup: oneOf("catchup", given.catchup, ["none", "latest", "all"], "latest"),
-    catchupWindow: optionalInteger("catchupWindow", given.catchupWindow, 0) ?? 60_000,
-    maxCatchup: optionalInteger("maxCatchup", given.maxCatchup, 1, 1_000) ?? 100,
-    overlap: oneOf("overlap", given.overlap, ["skip", "bufferOne", "cancelOther", "allowAll"], "skip"),
-    delivery: oneOf("delivery", given.delivery, ["at-most-once", "at-least-once"], "at-most-once"),
-    maxAttempts: optionalInteger("maxAttempts", given.maxAttempts, 1) ?? 5,
-    jitter: optionalInteger("jitter", given.jitter, 0) ?? 0,
-    timeout: optionalInteger("timeout", given.timeout, 1),
-    startMs,
-    endMs,
-    paused: optionalBoolean("paused", given.paused) ?? false,
-  });
-}
+export const zone: Check<string> = textLike("an IANA time zone", isZone);
 
-export function splitInterval(given: IntervalOptions): {
-  readonly offset: number;
-  readonly options: ScheduleOptions;
-} {
-  checkKnown(given, { ...KNOWN, offset: true });
-  const { offset, ...options } = given;
-  return { offset: optionalInteger("offset", offset, 0) ?? 0, options };
-}
-
-export function zone(given: unknown): string {
-  const name = text("timezone", given);
+function isZone(name: string): boolean {
   try {
-    new Intl.DateTimeFormat("en", { timeZone: name }).format(0);
-  } catch (error) {
-    throw new RangeError(`timezone must be an IANA time zone, got ${show(name)}`, { cause: error });
+    return name.length <= LONGEST_ZONE && new Intl.DateTimeFormat("en", { timeZone: name }).format(0) !== "";
+  } catch {
+    return false;
   }
-  return name;
 }
 
 /** A name becomes part of `tick.id`, which BullMQ takes as a job id only without ":". */
-export function scheduleName(given: unknown): string {
-  const name = text("name", given);
-  if (name.length > LONGEST_NAME)
-    throw new RangeError(`name must have at most ${LONGEST_NAME} characters, got ${name.length}`);
-  if (name.includes(":")) throw new RangeError(`name must not contain ":" (BullMQ job ids may not), got ${show(name)}`);
-  return name;
+export const scheduleName: Check<string> = textLike(
+  `a string of 1 to ${LONGEST_NAME} characters without ":"`,
+  (name) => name !== "" && name.length <= LONGEST_NAME && !name.includes(":"),
+);
+
+/** Known by what is used of it: a date may come from another realm. */
+export const moment: Check<Date> = new Check({
+  rule: "a valid Date",
+  faultOf: (given) => {
+    const ms: unknown = (given as Date).getTime();
+    if (typeof ms !== "number") return "type";
+    return Number.isNaN(ms) ? "range" : undefined;
+  },
+});
+
+const SHAPE = {
+  timezone: zone.optional(),
+  catchup: choice(["none", "latest", "all"]).default("latest"),
+  catchupWindow: durationOrNoneMs.default(60_000),
+  maxCatchup: integer({ min: 1, max: 1_000, unit: "" }).default(100),
+  overlap: choice(["skip", "bufferOne", "cancelOther", "allowAll"]).default("skip"),
+  delivery: choice(["at-most-once", "at-least-once"]).default("at-most-once"),
+  maxAttempts: integer({ min: 1, unit: "" }).default(5),
+  jitter: durationOrNoneMs.default(0),
+  timeout: durationMs.optional(),
+  startAt: moment.optional(),
+  endAt: moment.optional(),
+  paused: boolean.default(false),
+} satisfies ShapeOf<ScheduleOptions>;
+
+const OPTIONS = new Schema(SHAPE);
+const INTERVAL = new Schema({ ...SHAPE, offset: durationOrNoneMs.default(0) } satisfies ShapeOf<IntervalOptions>);
+
+export function resolveScheduleOptions(given: ScheduleOptions, timezone: string): ResolvedScheduleOptions {
+  return inForce(OPTIONS.resolve(given), timezone);
 }
 
-export function period(given: unknown): number {
-  return integer("ms", given, 1);
+export function resolveIntervalOptions(
+  given: IntervalOptions,
+  timezone: string,
+): { readonly offset: number; readonly options: ResolvedScheduleOptions } {
+  const { offset, ...options } = INTERVAL.resolve(given);
+  return { offset, options: inForce(options, timezone) };
 }
 
-function moment(option: string, given: unknown): number | undefined {
-  if (given === undefined) return undefined;
-  const ms: unknown =
-    typeof given === "object" && given !== null && "getTime" in given
-      ? (given as { getTime(): unknown }).getTime()
-      : undefined;
-  if (typeof ms !== "number") throw new TypeError(`${option} must be a Date, got ${show(given)}`);
-  if (Number.isNaN(ms)) throw new RangeError(`${option} must be a valid Date, got an invalid one`);
-  return ms;
+function inForce(
+  { startAt, endAt, ...given }: Resolved<typeof SHAPE>,
+  defaultTimezone: string,
+): ResolvedScheduleOptions {
+  const startMs = startAt?.getTime() ?? Number.NEGATIVE_INFINITY;
+  const endMs = endAt?.getTime() ?? Number.POSITIVE_INFINITY;
+  if (endMs < startMs) throw new RangeError(`endAt must not be before startAt, by ${startMs - endMs} ms`);
+  return Object.freeze({ ...given, timezone: given.timezone ?? defaultTimezone, startMs, endMs });
 }

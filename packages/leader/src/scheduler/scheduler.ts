@@ -6,12 +6,12 @@
  * that nobody could run is caught up by the next leader as `catchup` says. Not guaranteed: that a tick runs at its very moment;
  * that the effects of a handler happen once: give `tick.id` or `tick.fencingToken` to whatever it writes to.
  */
-import { integer, optionalFunction, show, text } from "../checks.ts";
+import { callback, integer, quote, Schema, type ShapeOf, shaped, text } from "@x/redlock-core/protocol";
+import { durationOrNoneMs, name as NAME, redlock } from "../checks.ts";
 import { dateOf } from "../date.ts";
 import type { LeaderElection } from "../election.ts";
 import { Emitter, type Unsubscribe } from "../emitter.ts";
 import { ElectionBusyError, ElectionStoppedError, UnknownScheduleError } from "../errors.ts";
-import { checkKnown, type Known } from "../known.ts";
 import { Ledger } from "../ledger.ts";
 import { systemRandom } from "../random.ts";
 import type { LeaderInfo } from "../record.ts";
@@ -23,12 +23,12 @@ import type { Entry } from "./entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
 import {
   type IntervalOptions,
-  period,
+  moment,
   type ResolvedScheduleOptions,
+  resolveIntervalOptions,
   resolveScheduleOptions,
   type ScheduleOptions,
   scheduleName,
-  splitInterval,
   zone,
 } from "./options.ts";
 import { Session } from "./session.ts";
@@ -81,14 +81,33 @@ export interface ScheduleInfo {
 
 const DAY_MS = 86_400_000;
 
-const KNOWN: Known<SchedulerOptions> = {
-  election: true,
-  keyPrefix: true,
-  timezone: true,
-  concurrency: true,
-  drainTimeout: true,
-  random: true,
-};
+const ELECTION = shaped<LeaderElection>(
+  "a LeaderElection",
+  (given) =>
+    redlock.accepts(given["redlock"]) &&
+    typeof given["name"] === "string" &&
+    ["run", "health", "leader"].every((method) => typeof given[method] === "function"),
+);
+
+const TERM = shaped<LeaderTerm>(
+  "a LeaderTerm",
+  ({ election, isCurrent, signal }) =>
+    typeof election === "string" && typeof isCurrent === "function" && signal instanceof AbortSignal,
+);
+
+const OPTIONS = new Schema({
+  election: ELECTION,
+  keyPrefix: NAME.optional(),
+  timezone: zone.default("UTC"),
+  concurrency: integer({ min: 1, unit: "" }).default(100),
+  drainTimeout: durationOrNoneMs.default(DEFAULT_DRAIN_TIMEOUT_MS),
+  random: callback<() => number>().default(systemRandom),
+} satisfies ShapeOf<SchedulerOptions>);
+
+const HANDLER = callback<TickHandler>();
+const NEXT = callback<NextTick>();
+const PERIOD = integer({ min: 1 });
+const EXPRESSION = text({ min: 1 });
 
 export class LeaderScheduler implements AsyncDisposable {
   readonly #election: LeaderElection;
@@ -110,16 +129,13 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /** @throws TypeError, RangeError naming option, rule and value */
   constructor(options: SchedulerOptions) {
-    checkKnown(options, KNOWN);
-    const { election } = options;
-    if (typeof election !== "object" || election === null || typeof election.redlock !== "object")
-      throw new TypeError(`election must be a LeaderElection, got ${show(election)}`);
+    const { election, keyPrefix, timezone, concurrency, drainTimeout, random } = OPTIONS.resolve(options);
     this.#election = election;
-    this.#keyPrefix = options.keyPrefix === undefined ? "" : `${text("keyPrefix", options.keyPrefix)}:`;
-    this.#timezone = options.timezone === undefined ? "UTC" : zone(options.timezone);
-    this.#concurrency = integer("concurrency", options.concurrency ?? 100, 1);
-    this.#drainTimeout = integer("drainTimeout", options.drainTimeout ?? DEFAULT_DRAIN_TIMEOUT_MS, 0);
-    this.#random = optionalFunction("random", options.random) ?? systemRandom;
+    this.#keyPrefix = keyPrefix === undefined ? "" : `${keyPrefix}:`;
+    this.#timezone = timezone;
+    this.#concurrency = concurrency;
+    this.#drainTimeout = drainTimeout;
+    this.#random = random;
     this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
     this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
   }
@@ -133,7 +149,7 @@ export class LeaderScheduler implements AsyncDisposable {
   cron(name: string, expression: string, handler: TickHandler, options: ScheduleOptions = {}): Schedule {
     const resolved = this.#resolve(options);
     const { timezone } = resolved;
-    const key = `${text("expression", expression)} ${timezone}`;
+    const key = `${EXPRESSION.of("expression", expression)} ${timezone}`;
     const calendar = this.#crons.get(key) ?? cronCalendar(expression, timezone);
     this.#crons.set(key, calendar);
     return this.#add(name, calendar, handler, resolved);
@@ -144,17 +160,17 @@ export class LeaderScheduler implements AsyncDisposable {
    * @throws TypeError, RangeError at once, also for a `jitter` that is longer than the period
    */
   every(name: string, ms: number, handler: TickHandler, options: IntervalOptions = {}): Schedule {
-    const interval = splitInterval(options);
-    const resolved = this.#resolve(interval.options);
-    const periodMs = period(ms);
+    const { offset, options: resolved } = resolveIntervalOptions(options, this.#timezone);
+    const periodMs = PERIOD.of("ms", ms);
     if (resolved.jitter > periodMs)
       throw new RangeError(`jitter must be at most the period of ${periodMs} ms, got ${resolved.jitter}`);
-    return this.#add(name, everyCalendar(periodMs, interval.offset), handler, resolved);
+    return this.#add(name, everyCalendar(periodMs, offset), handler, resolved);
   }
 
   /** Runs `handler` by a calendar of your own, which is asked once at once. @throws what it throws then */
   add(name: string, next: NextTick, handler: TickHandler, options: ScheduleOptions = {}): Schedule {
-    if (typeof next !== "function") throw new TypeError(`next must be a function, got ${show(next)}`);
+    scheduleName.of("name", name);
+    NEXT.of("next", next);
     return this.#add(name, ownCalendar(name, next), handler, this.#resolve(options));
   }
 
@@ -228,6 +244,7 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /** Runs ticks for as long as `term` lasts: `election.run((term) => scheduler.lead(term))`. Resolves when no handler runs any more. */
   async lead(term: LeaderTerm): Promise<void> {
+    TERM.of("term", term);
     if (term.election !== this.#election.name)
       throw new RangeError(`term must be of election "${this.#election.name}", got "${term.election}"`);
     if (this.#session !== undefined)
@@ -296,9 +313,9 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   #add(name: string, calendar: Calendar, handler: TickHandler, options: ResolvedScheduleOptions): Schedule {
-    const checked = scheduleName(name);
-    if (typeof handler !== "function") throw new TypeError(`handler must be a function, got ${show(handler)}`);
-    if (this.#entries.has(checked)) throw new RangeError(`name must be new to this scheduler, got ${show(checked)}`);
+    const checked = scheduleName.of("name", name);
+    HANDLER.of("handler", handler);
+    if (this.#entries.has(checked)) throw new RangeError(`name must be new to this scheduler, got ${quote(checked)}`);
     const bounded = boundedCalendar(calendar, options.startMs, options.endMs);
     bounded.next(this.#election.redlock.clock.wallMs());
     const entry: Entry = { name: checked, calendar: bounded, handler, options };
@@ -307,7 +324,7 @@ export class LeaderScheduler implements AsyncDisposable {
     return {
       name: checked,
       next: (after) => {
-        const nextMs = bounded.next(after.getTime());
+        const nextMs = bounded.next(moment.of("after", after).getTime());
         return nextMs === null ? null : dateOf(nextMs);
       },
       remove: () => {
@@ -333,7 +350,7 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   #entry(name: string): Entry {
-    const entry = this.#entries.get(name);
+    const entry = this.#entries.get(text().of("name", name));
     if (entry === undefined) throw new UnknownScheduleError(this.#election.name, name);
     return entry;
   }

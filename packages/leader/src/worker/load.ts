@@ -1,10 +1,11 @@
 /** The `Redlock` of a renewal thread, which a module of the user's makes. */
 import type { Redlock } from "@x/redlock-core";
-import { isRedlock, show } from "../checks.ts";
+import { kindOf, quote } from "@x/redlock-core/protocol";
+import { redlock } from "../checks.ts";
 
 /** @throws Error, TypeError naming option, rule and URL, and what the module did instead; what it threw is the `cause` */
 export async function loadRedlock(url: string): Promise<Redlock> {
-  const rule = `renewal.worker.redlock must be the URL of a module whose default export makes a Redlock (of @x/redlock-core), got ${show(url)}`;
+  const rule = `renewal.worker.redlock must be the URL of a module whose default export makes a Redlock (of @x/redlock-core), got ${quote(url)}`;
   let make: unknown;
   let made: unknown;
   try {
@@ -14,13 +15,7 @@ export async function loadRedlock(url: string): Promise<Redlock> {
     const reason = error instanceof Error ? error.message : String(error);
     throw new Error(`${rule}, which failed: ${reason}`, { cause: error });
   }
-  if (isRedlock(made)) return made;
+  if (redlock.accepts(made)) return made;
   const found = typeof make === "function" ? `made ${kindOf(made)}` : `is ${kindOf(make)}`;
   throw new TypeError(`${rule}, whose default export ${found}`);
-}
-
-/** Not the value: a URL may have a password in it. */
-function kindOf(value: unknown): string {
-  if (value === undefined || value === null) return String(value);
-  return typeof value === "object" ? "an object" : `a ${typeof value}`;
 }

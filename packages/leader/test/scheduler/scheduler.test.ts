@@ -358,12 +358,16 @@ describe("LeaderScheduler", () => {
     expect(() => new LeaderScheduler({ election: one.election, timezone: "Mars" })).toThrow(
       /^timezone must be an IANA/,
     );
-    expect(() => scheduler.cron("a:b", "* * * * *", nothing)).toThrow(/name must not contain ":"/);
-    expect(() => scheduler.every("a", 0, nothing)).toThrow(/ms must be an integer >= 1, got 0/);
+    expect(() => scheduler.cron("a:b", "* * * * *", nothing)).toThrow(
+      /name must be a string of 1 to 200 characters without ":"/,
+    );
+    expect(() => scheduler.every("a", 0, nothing)).toThrow(/ms must be an integer >= 1 \(ms\), got 0/);
     expect(() => scheduler.every("a", 200, nothing, { jitter: 201 })).toThrow(
       new RangeError("jitter must be at most the period of 200 ms, got 201"),
     );
-    expect(() => scheduler.every("a", 1, nothing, { catchup: "some" as "all" })).toThrow(/catchup must be one of/);
+    expect(() => scheduler.every("a", 1, nothing, { catchup: "some" as "all" })).toThrow(
+      /catchup must be "none", "latest" or "all", got "some"/,
+    );
     scheduler.every("a", 1_000, nothing);
     expect(() => scheduler.every("a", 1_000, nothing)).toThrow(/name must be new/);
     await expect(scheduler.pause("b")).rejects.toMatchObject({ code: "UNKNOWN_SCHEDULE", schedule: "b" });
