@@ -26,11 +26,20 @@ export function remainingMs(from: Reading, limitMs: number, now: Reading): numbe
 /** What the clocks differ by without a suspend: the resolution of the uptime, and slewing of the wall clock. */
 const CLOCK_NOISE_MS = 100;
 
-/** `suspended` if only a clock that runs through a suspend saw the limit pass, by more than the clocks' noise. */
-export function reasonOfDeadline(from: Reading, limitMs: number, now: Reading): "renew-deadline" | "suspended" {
+/**
+ * Which clock saw the limit pass, by more than the clocks' noise: the monotonic one, the uptime too, which runs through a suspend and is never set, or
+ * the wall clock alone.
+ */
+export function reasonOfDeadline(
+  from: Reading,
+  limitMs: number,
+  now: Reading,
+): "renew-deadline" | "suspended" | "clock-jumped" {
   const awakeMs = now.monotonicMs - from.monotonicMs;
-  const isSuspended = awakeMs < limitMs && elapsedMs(from, now) - awakeMs > CLOCK_NOISE_MS;
-  return isSuspended ? "suspended" : "renew-deadline";
+  const upMs = now.uptimeMs - from.uptimeMs;
+  if (awakeMs >= limitMs || elapsedMs(from, now) - awakeMs <= CLOCK_NOISE_MS) return "renew-deadline";
+  const isSuspended = upMs - awakeMs > CLOCK_NOISE_MS && upMs > limitMs - CLOCK_NOISE_MS;
+  return isSuspended ? "suspended" : "clock-jumped";
 }
 
 /** The later of two readings that were taken in this order: a renewal never moves the deadline back. */

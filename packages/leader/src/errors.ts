@@ -4,8 +4,10 @@
 export type LossReason =
   /** No renewal succeeded for `renewDeadline`. */
   | "renew-deadline"
-  /** The same, seen only by a clock that runs through a suspend: the machine slept, or the wall clock was stepped forward. */
+  /** The same, seen only by clocks that run through a suspend: the machine slept. */
   | "suspended"
+  /** The same, seen only by the wall clock: it was set forward. It is believed, as it may have stood still before. */
+  | "clock-jumped"
   /** A quorum said that the lock is another's or gone, a newer term was seen, or an operator took it away. */
   | "lost-to-other"
   /** The election's `Redlock` was closed: nothing renews the lease any more. It runs out and is not handed over, as work may still go on. */
@@ -23,7 +25,13 @@ export type LossReason =
   /** The task of `run()` returned. */
   | "task-ended";
 
-const FAILURES: ReadonlySet<LossReason> = new Set(["renew-deadline", "suspended", "lost-to-other", "redlock-closed"]);
+const FAILURES: ReadonlySet<LossReason> = new Set([
+  "renew-deadline",
+  "suspended",
+  "clock-jumped",
+  "lost-to-other",
+  "redlock-closed",
+]);
 
 /** Somebody asked for it; every other end is a failure. */
 export function wasAskedFor(reason: LossReason): boolean {

@@ -50,8 +50,15 @@ describe("deadline", () => {
     expect(elapsedMs(from, { monotonicMs: 1_500, wallMs: 1e12 - 3_600_000, uptimeMs: 5_500 })).toBe(500);
   });
 
-  it("calls a loss that only a suspend explains by that name", () => {
+  it("calls a loss that only a suspend, or only a wall clock that was set, explains by that name", () => {
     const from = { monotonicMs: 0, wallMs: 0, uptimeMs: 0 };
+    const reasonAt = (monotonicMs: number, wallMs: number, uptimeMs: number): string =>
+      reasonOfDeadline(from, 1_000, { monotonicMs, wallMs, uptimeMs });
+    expect([reasonAt(10, 60_000, 10), reasonAt(10, 60_000, 500), reasonAt(950, 60_000, 950)]).toEqual(
+      Array(3).fill("clock-jumped"),
+    );
+    // The uptime has a resolution of 10 ms.
+    expect([reasonAt(10, 10, 60_000), reasonAt(10, 1_001, 991)]).toEqual(["suspended", "suspended"]);
     expect(reasonOfDeadline(from, 1_000, { monotonicMs: 10, wallMs: 60_000, uptimeMs: 60_000 })).toBe("suspended");
     expect(reasonOfDeadline(from, 1_000, { monotonicMs: 995, wallMs: 996, uptimeMs: 1_000 })).toBe("renew-deadline");
     expect(reasonOfDeadline(from, 1_000, { monotonicMs: 1_000, wallMs: 1_000, uptimeMs: 1_000 })).toBe(
