@@ -203,7 +203,8 @@ export function fetchArguments(prefix: unknown, lockOptions: unknown, nowMs: num
 export type BullReply =
   /** Nothing taken, or a number: as BullMQ replied. */
   | { readonly kind: "other" }
-  | { readonly kind: "again"; readonly parked: number }
+  /** `fault`: why a job could not be judged and was set aside. */
+  | { readonly kind: "again"; readonly parked: number; readonly fault: string | undefined }
   | { readonly kind: "ask"; readonly jobs: readonly UnknownKeyJob[] }
   | {
       readonly kind: "job";
@@ -229,8 +230,8 @@ export interface UnknownKeyJob {
 
 export function parseReply(raw: unknown): BullReply {
   if (!Array.isArray(raw)) return { kind: "other" };
-  const [first, second, , , pin, parked, fencingToken, ahead, order, followed] = raw as readonly unknown[];
-  if (first === "LANE_AGAIN") return { kind: "again", parked: Number(second) };
+  const [first, second, third, , pin, parked, fencingToken, ahead, order, followed] = raw as readonly unknown[];
+  if (first === "LANE_AGAIN") return { kind: "again", parked: Number(second), fault: textOf(third) };
   if (first === "LANE_ASK") return { kind: "ask", jobs: parseJobs(second) };
   if (!Array.isArray(first)) return { kind: "other" };
   return {
@@ -253,11 +254,23 @@ export function parseEnds(raw: unknown): readonly unknown[] {
   );
 }
 
-/** BullMQ's reply, and whether a lock that was to be released was not. */
-export function splitEnd(raw: unknown): { readonly isKept: boolean; readonly reply: unknown } {
-  if (typeof raw === "number" && raw < 0) return { isKept: true, reply: raw };
-  if (!Array.isArray(raw) || raw[0] !== "LANE_KEPT") return { isKept: false, reply: raw };
-  return { isKept: true, reply: raw[1] };
+export interface Told {
+  readonly reply: unknown;
+  /** A lock that was to be released was not. */
+  readonly isKept: boolean;
+  /** What went wrong after BullMQ's part was done. */
+  readonly fault: string | undefined;
+}
+
+/** BullMQ's reply, and what the lane tells beside it. */
+export function splitTold(raw: unknown): Told {
+  if (typeof raw === "number" && raw < 0) return { reply: raw, isKept: true, fault: undefined };
+  if (!Array.isArray(raw) || raw[0] !== "LANE_TOLD") return { reply: raw, isKept: false, fault: undefined };
+  return { reply: raw[1], isKept: raw[2] === 1, fault: textOf(raw[3]) };
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === "string" ? value : undefined;
 }
 
 /** What is missing is null, or false in JSON. */

@@ -51,7 +51,7 @@ export interface LaneScripts {
 
 export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: LockRules): LaneScripts {
   const head = [
-    "local call = redis.call",
+    "local call, try = redis.call, redis.pcall",
     commands.unpackable,
     `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
     pinLibrary(rules.path),

@@ -6,6 +6,7 @@ export type ExclusiveWorkerErrorCode =
   | "JOB_KEY"
   | "JOB_LOCK_LOST"
   | "NOT_A_LOCK"
+  | "LANE"
   | "MIXED_FLEET";
 
 /** Base of every error of this package, except `TypeError` and `RangeError` for options and the errors of `@x/redlock-core`. */
@@ -66,6 +67,18 @@ export class NotALockError extends ExclusiveWorkerError {
         "it is no lock. Give the locks of keys names of their own with the option resource",
     );
     this.jobId = jobId;
+  }
+}
+
+/**
+ * An `error` event, no job's failure: the queue's Redis refused a command of the lane, e.g. for want of rights. A job that could not be judged
+ * waits for `recheckInterval`; a key that could not be passed on is, when it is next asked for.
+ */
+export class LaneError extends ExclusiveWorkerError {
+  readonly code = "LANE" as const;
+
+  constructor(queue: string, fault: string) {
+    super(`queue ${queue}: a job could not be judged, or its key not passed on, and is again later: ${fault}`);
   }
 }
 

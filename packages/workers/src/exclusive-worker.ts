@@ -23,7 +23,7 @@ import {
 import { aboutJob, tell } from "./channels.ts";
 import { composeScripts } from "./compose.ts";
 import { keyFault } from "./entity-key.ts";
-import { JobKeyError, MixedFleetError } from "./errors.ts";
+import { JobKeyError, LaneError, MixedFleetError } from "./errors.ts";
 import { Fleet, type FleetParts, type WorkerFinding } from "./fleet.ts";
 import { InFlight } from "./in-flight.ts";
 import { type Instant, readClock } from "./instant.ts";
@@ -134,7 +134,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       locks: this.#scriptLocks,
       keyOf: resolved.keyOf as (job: unknown) => unknown,
       clock: this.#clock,
-      events: { onParked: (jobs) => tell("park", () => ({ queue: this.name, jobs })) },
+      events: {
+        onParked: (jobs) => tell("park", () => ({ queue: this.name, jobs })),
+        onFault: (fault) => this.emit("error", new LaneError(this.name, fault)),
+      },
     });
     this.#stopListening = redlock.on("lost", (lost) => this.#watchdog.holderOf(lost)?.loseKeys());
     this.#keyLocks = new KeyLocks({

@@ -5,6 +5,7 @@ export {
   type ExclusiveWorkerErrorCode,
   JobKeyError,
   JobLockLostError,
+  LaneError,
   MixedFleetError,
   NotALockError,
   UnsupportedBullMQError,

@@ -14,7 +14,8 @@ import {
   parseReply,
   runScript,
   type SingleCommand,
-  splitEnd,
+  splitTold,
+  type Told,
   type UnknownKeyJob,
 } from "./bullmq.ts";
 import type { LaneScripts, OperatorCommand } from "./compose.ts";
@@ -54,6 +55,8 @@ export interface Arrival {
 export interface LaneEvents {
   /** Jobs were parked while one was fetched. */
   onParked(parked: number): void;
+  /** A job could not be judged, or a key not passed on. */
+  onFault(fault: string): void;
 }
 
 export type LaneLocks = Pick<ScriptLocks, "newToken" | "granted" | "endingOf">;
@@ -168,7 +171,7 @@ export class Lane {
     const told = args.concat(addition(command, this.#yielding.get(`${jobId} ${token}`), lockToken));
     const sent = readClock(this.#clock);
     try {
-      const raw = await runScript(client, script, told);
+      const raw = this.#told(await runScript(client, script, told)).reply;
       const fetch = { client, prefix, lockOptions: () => lockOptions, isAlone: command === "moveToActive" };
       return await this.#received(raw, { sent, lockToken, ahead: undefined }, fetch);
     } finally {
@@ -193,7 +196,7 @@ export class Lane {
       void ahead?.drop();
       throw error;
     }
-    const { reply, isKept } = splitEnd(answer);
+    const { reply, isKept } = this.#told(answer);
     ending?.settle(!isKept);
     const sent = ended.sent ?? readClock(this.#clock);
     const fetch = { client, prefix, lockOptions: () => end.lockOptions, isAlone: false };
@@ -238,7 +241,7 @@ export class Lane {
     let reply = first;
     const untilMs = this.#clock.monotonicMs() + (this.#isLooping ? FETCH_MS : Number.POSITIVE_INFINITY);
     do {
-      if (reply.kind === "again") this.#events.onParked(reply.parked);
+      if (reply.kind === "again") this.#tell(reply);
       if (reply.kind === "ask") await this.#computeKeys(reply.jobs);
       const lockToken = this.#locks?.newToken() ?? "";
       const sent = readClock(this.#clock);
@@ -250,8 +253,19 @@ export class Lane {
       if (reply.kind === "job") this.#note(reply, { sent, lockToken, ahead: undefined });
       if (reply.kind !== "again" && reply.kind !== "ask") return raw;
     } while (this.#clock.monotonicMs() < untilMs);
-    if (reply.kind === "again") this.#events.onParked(reply.parked);
+    if (reply.kind === "again") this.#tell(reply);
     return ASK_AGAIN;
+  }
+
+  #told(answer: unknown): Told {
+    const told = splitTold(answer);
+    if (told.fault !== undefined) this.#events.onFault(told.fault);
+    return told;
+  }
+
+  #tell({ parked, fault }: BullReply & { readonly kind: "again" }): void {
+    if (parked > 0) this.#events.onParked(parked);
+    if (fault !== undefined) this.#events.onFault(fault);
   }
 
   #note(reply: BullReply & { readonly kind: "job" }, { sent, lockToken, ahead }: FetchFacts): void {

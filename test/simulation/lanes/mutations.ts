@@ -140,8 +140,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the key is taken from whoever has it",
     patches: [
       lane(
-        "if hasKeys(pin) and isSingle(pin) and call('HSETNX', HOLDERS, pin, id) == 1 then",
-        "if hasKeys(pin) and isSingle(pin) and call('HSET', HOLDERS, pin, id) >= 0 then",
+        "if hasKeys(pin) and isSingle(pin) and try('HSETNX', HOLDERS, pin, id) == 1 and",
+        "if hasKeys(pin) and isSingle(pin) and call('HSET', HOLDERS, pin, id) >= 0 and",
       ),
     ],
   },
@@ -170,8 +170,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "nobody knows later which key the job has",
     patches: [
       lane(
-        "call('HSETNX', HOLDERS, pin, id) == 1 then\n    call('HSET', P .. id, 'lk', pin)\n  elseif",
-        "call('HSETNX', HOLDERS, pin, id) == 1 then\n  elseif",
+        "try('HSETNX', HOLDERS, pin, id) == 1 and type(try('HSET', P .. id, 'lk', pin)) == 'number' then",
+        "try('HSETNX', HOLDERS, pin, id) == 1 then",
       ),
     ],
   },
@@ -266,7 +266,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "whoever is next comes to the front",
     without: "it queues up behind everybody",
-    patches: [lane("call('RPUSH', keys[2], id)", "call('LPUSH', keys[2], id)")],
+    patches: [lane("try('RPUSH', list, id)", "try('LPUSH', list, id)")],
   },
   {
     protection: "whoever is next comes to the front, its timer having fired",
@@ -340,7 +340,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "activation taken back: list",
     without: "a parked job still counts as active",
-    patches: [lane("call('LREM', P .. 'active', 1, id)", "")],
+    patches: [lane("leave({'LREM', P .. 'active', 1, id}, back)", "")],
   },
   {
     protection: "activation taken back: lock",
@@ -415,12 +415,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "halt mark",
     without: "the key moves on after a final failure",
-    patches: [commands("if HALT and ARGV[5] == 'failed' then", "if false then")],
+    patches: [commands("if HALT and ARGV[5] == 'failed' and", "if false and")],
   },
   {
     protection: "halt by the holder only",
     without: "a job that lost its key stops it",
-    patches: [commands("if call('HGET', HOLDERS, key) == ARGV[1] then", "do")],
+    patches: [lane("if call('HGET', HOLDERS, key) == id then\n        call('ZADD'", "do\n        call('ZADD'")],
     focus: lostWhileFailing,
   },
   {
@@ -433,7 +433,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the key waits for the job",
     patches: [
       lane("      and not call('ZSCORE', P .. 'waiting-children', id)\n", ""),
-      commands("if reply == 0 then\n  local pin = call('HGET', P .. ARGV[4], 'lk')", "if false then\n  local pin = ''"),
+      commands("if reply == 0 then attempt(release, ARGV[4]) end", ""),
     ],
   },
   {
@@ -441,20 +441,20 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the key moves on",
     patches: [
       commands(
-        "  contended().uncount(id)\n  call('HSET', P .. id, 'lo', order)",
-        "  contended().uncount(id)\n  call('HSET', P .. id, 'lo', order)\n  chosen = release(id, call('HGET', P .. id, 'lk'))",
+        "  attempt(call, 'HSET', P .. id, 'lo', order)\n",
+        "  attempt(call, 'HSET', P .. id, 'lo', order)\n  chosen = release(id)\n",
       ),
     ],
   },
   {
     protection: "place in line for the lock",
     without: "it is forgotten",
-    patches: [commands("  call('HSET', P .. id, 'lo', order)\n", "")],
+    patches: [commands("  attempt(call, 'HSET', P .. id, 'lo', order)\n", "")],
   },
   {
     protection: "waiting for a lock counts no start",
     without: "it does",
-    patches: [commands("  contended().uncount(id)\n", "")],
+    patches: [commands("  attempt(contended().uncount, id)\n", "")],
   },
   {
     protection: "a paused key's holder waits, too",
@@ -541,7 +541,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a lock that was not released is told of",
     without: "its worker believes that it was",
-    patches: [commands("return isKept and {'LANE_KEPT', reply} or reply", "return reply")],
+    patches: [lane("isKept and 1 or 0", "0")],
     focus: contendedLocks,
   },
   {

@@ -131,7 +131,7 @@ export async function resume(run: LaneRun): Promise<void> {
 export async function loseLine(run: LaneRun): Promise<void> {
   const key = run.random.pick(run.setting.keys);
   run.note(`lose the line of ${key}`);
-  await run.world.redis.del(`${PREFIX}lane:parked:${key}`);
+  await run.world.redis.del(`${PREFIX}lane:line=${key}`);
   run.model.loseLine(key, run.time.nowMs, run.before.holders);
 }
 

@@ -81,7 +81,8 @@ export class LaneWorld implements AsyncDisposable {
       const target = bullmq.targetOf(worker, new Job(worker, "sample", {}));
       // Takes the lane of the schedule before off again: what is left are the methods of BullMQ's class.
       for (const name of ["execCommand", "moveToFinishedArgs"]) Reflect.deleteProperty(target, name);
-      const own = new lane.Lane({ scripts, keyOf: setting.keyOf, clock: time.clock, events: { onParked }, locks });
+      const events = { onParked, onFault };
+      const own = new lane.Lane({ scripts, keyOf: setting.keyOf, clock: time.clock, events, locks });
       own.attach(target);
       return { worker: worker as unknown as StepWorker, lane: own };
     });
@@ -93,4 +94,8 @@ export class LaneWorld implements AsyncDisposable {
     this.redis.disconnect();
     await this.#server.stop();
   }
+}
+
+function onFault(fault: string): never {
+  throw new Error(`a script of the lane failed: ${fault}`);
 }

@@ -2,7 +2,7 @@
  * Our side of the five BullMQ commands that take or leave a job. KEYS and ARGV are BullMQ's own, of the installed version; those that
  * may take the next job get one more at the end, with the token for the lock of its key ('': it is not to be taken), and before it
  * what the command's comment says. Each calls BullMQ's script text, unchanged, as `bull…`, and replies what it replied,
- * except as it says, and `fetch` in lane.lua.ts.
+ * except as `fetch` and `tell` in lane.lua.ts say.
  *
  * BullMQ packs its options; those that come from us are JSON, or a table already (`unpackable`).
  */
@@ -28,35 +28,19 @@ return fetch(bullMoveToActive(KEYS, ARGV), ARGV[3])
 
 /**
  * The end of one job, as `eachEnd` calls it.
- * ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be released> <token>". If it could not be released here, the reply is
- * {'LANE_KEPT', BullMQ's reply}.
+ * ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be released> <token>".
  * A negative reply means that the job is no longer the caller's: then its key is not the caller's to pass on either.
  */
 export const moveToFinished: string = /* lua */ `
 local ownToken, token = ${SPLIT}
 ${at("ARGV[7]", "ARGV[2]", "token")}
-local pin = call('HGET', P .. ARGV[1], 'lk')
+local pin = call('HGET', P .. ARGV[1], 'lk') or ''
 local reply = bullMoveToFinished(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
-local chosen
 local isKept = ownToken ~= '' and not (hasKeys(pin) and unlock(pin, ownToken))
-if hasKeys(pin) then
-  if HALT and ARGV[5] == 'failed' then
-    for _, key in ipairs(contended().keysOf(pin)) do
-      if call('HGET', HOLDERS, key) == ARGV[1] then
-        call('ZADD', line(key), '-inf', PAUSED)
-        -- Where an operator has paused the key, what he said stays.
-        local paused = call('HGET', P .. 'lane:paused', key)
-        paused = paused and cjson.decode(paused) or {reason = 'failed', since = tonumber(NOW)}
-        paused.jobId = ARGV[1]
-        call('HSET', P .. 'lane:paused', key, cjson.encode(paused))
-      end
-    end
-  end
-  chosen = release(ARGV[1], pin)
-end
-reply = follow(reply, chosen, ARGV[6], ARGV[8])
-return isKept and {'LANE_KEPT', reply} or reply
+if HALT and ARGV[5] == 'failed' and hasKeys(pin) then attempt(contended().halt, ARGV[1], pin) end
+local chosen = not FAULT and attempt(release, ARGV[1], pin)
+return tell(attempt(follow, reply, chosen, ARGV[6], ARGV[8]) or 0, isKept)
 `;
 
 /**
@@ -105,31 +89,24 @@ local reply = bullMoveToDelayed(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
 local chosen
 if order ~= '' then
-  contended().uncount(id)
-  call('HSET', P .. id, 'lo', order)
+  attempt(contended().uncount, id)
+  attempt(call, 'HSET', P .. id, 'lo', order)
 elseif SKIP or ARGV[6] == '1' then
-  local pin = call('HGET', P .. id, 'lk')
-  if hasKeys(pin) then chosen = release(id, pin) end
+  chosen = attempt(release, id)
 end
-return follow(reply, chosen, ARGV[8], ARGV[9])
+return tell(attempt(follow, reply, chosen, ARGV[8], ARGV[9]) or 0)
 `;
 
 export const moveToWaitingChildren: string = /* lua */ `
 ${at("ARGV[5]", "ARGV[3]")}
 local reply = bullMoveToWaitingChildren(KEYS, ARGV)
-if reply == 0 then
-  local pin = call('HGET', P .. ARGV[4], 'lk')
-  if hasKeys(pin) then release(ARGV[4], pin) end
-end
-return reply
+if reply == 0 then attempt(release, ARGV[4]) end
+return tell(reply)
 `;
 
 export const retryJob: string = /* lua */ `
 ${at("ARGV[1]", "ARGV[2]")}
 local reply = bullRetryJob(KEYS, ARGV)
-if reply == 0 and SKIP then
-  local pin = call('HGET', P .. ARGV[4], 'lk')
-  if hasKeys(pin) then release(ARGV[4], pin) end
-end
-return reply
+if reply == 0 and SKIP then attempt(release, ARGV[4]) end
+return tell(reply)
 `;

@@ -4,7 +4,8 @@
  * It runs inside BullMQ's atomic step, so a job is taken and its keys are claimed at once. It touches, with P = `<prefix>:<queue>:`,
  *   P lane:holders          hash   key → id of the job that has it, or one of two marks: `!:paused`, `!:next` (free, but the first
  *                                  job in line still waits for another of its keys)
- *   P lane:parked:<key>     zset   ids of the jobs in line for the key, by order; `!:paused` at -inf while the key is paused
+ *   P lane:line=<key>       zset   ids of the jobs in line for the key, by order; `!:paused` at -inf while the key is paused; each colon
+ *                                  of the key is the control character 31, which no key has
  *   P lane:paused           hash   key → JSON {reason, since, jobId}, for operators only
  *   P lane:seq              counter of arrivals in a line
  *   P <id>                  BullMQ's job hash gets `lk` (the job's keys, fixed when it is first taken; '' for none), `ls` (its place
@@ -17,7 +18,14 @@
  * job stands in `delayed`, so BullMQ itself brings it back at its time and it is judged again. Whatever happens to a holder
  * (removed, cleaned, obliterated) or to these keys, no job waits for longer than that.
  *
- * Defined before it, see compose.ts: call; BAD, hasKeys, isSingle, pinOfData (pin.lua.ts); lockOf, unlock (key-lock.lua.ts); and in
+ * Names: what follows P has one colon, and no BullMQ key does but `<id>:lock` and its like. BullMQ refuses ids with one colon; one with two
+ * (`lane:line:42`) it takes.
+ *
+ * A script that fails half-way keeps what it did before. So a job that changes its place is added to the new one first, and taken back
+ * from there if it cannot leave the old one; a job that cannot be judged is set aside in `delayed`; and once BullMQ has done its part, what
+ * goes wrong is told beside its reply. A key left half passed on is passed on when it is next asked for.
+ *
+ * Defined before it, see compose.ts: call, try (the error as a reply); BAD, hasKeys, isSingle, pinOfData (pin.lua.ts); lockOf, unlock (key-lock.lua.ts); and in
  * `slowly`, what only a contended key needs: NEAR, FAR, bullPromote, bullMoveToActive.
  *
  * A script defines all its functions anew each time that it is run, and each costs some hundred nanoseconds, more with every local of
@@ -26,17 +34,26 @@
 
 /** Where the queue is, the time, and the token for the lock of the next job's key: '' if that is not to be taken here. */
 export function at(prefix: string, now: string, token = "''"): string {
-  return `P, NOW, HOLDERS, TOKEN = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${token}`;
+  return `P, NOW, HOLDERS, TOKEN, FAULT = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${token}`;
 }
 
 /** `slowly`: what only a contended key needs of what compose.ts defines. */
 export const laneLibrary = (slowly: string): string => /* lua */ `
-local P, NOW, HOLDERS, TOKEN
+local P, NOW, HOLDERS, TOKEN, FAULT
 local PAUSED, NEXT = '!:paused', '!:next'
 -- Jobs that this script has parked.
 local parkedHere = 0
 
-local function line(key) return P .. 'lane:parked:' .. key end
+local function whatFailed(why) return type(why) == 'table' and why.err or tostring(why) end
+
+-- For what follows BullMQ's part of a command, which is done whatever goes wrong now.
+local function attempt(step, ...)
+  local ok, result = pcall(step, ...)
+  if ok then return result end
+  FAULT = FAULT or whatFailed(result)
+end
+
+local function line(key) return P .. 'lane:line=' .. string.gsub(key, ':', '\\31') end
 
 -- Everything that only a contended key needs. A function, so that the others do not pay for making it.
 local slow
@@ -44,6 +61,8 @@ local function contended()
   if slow then return slow end
 ${slowly}
   local BATCH, AHEAD_BYTES, PARKED_BY = 50, 1000000, 'nobody yet: waits for key '
+
+  local function hasFailed(reply) return type(reply) == 'table' and reply.err end
 
   local function keysOf(pin)
     if isSingle(pin) then return {pin} end
@@ -77,6 +96,12 @@ ${slowly}
     end
   end
 
+  local function toFront(list, id)
+    if call('LREM', list, 1, id) == 0 then return false end
+    if hasFailed(try('RPUSH', list, id)) then call('LPUSH', list, id) end
+    return true
+  end
+
   local function promoteToFront(id)
     local keys = {P..'delayed', P..'wait', P..'paused', P..'meta', P..'prioritized', P..'active', P..'pc', P..'events', P..'marker'}
     -- It waits in 'delayed', or its timer has fired. Either way it stands at the end now, the left one of a list.
@@ -84,10 +109,8 @@ ${slowly}
     local score = call('ZSCORE', keys[5], id)
     if score then
       call('ZADD', keys[5], math.floor(tonumber(score) / 4294967296) * 4294967296, id)
-    elseif call('LREM', keys[2], 1, id) == 1 then
-      call('RPUSH', keys[2], id)
-    elseif call('LREM', keys[3], 1, id) == 1 then
-      call('RPUSH', keys[3], id)
+    elseif not toFront(keys[2], id) then
+      toFront(keys[3], id)
     end
   end
 
@@ -143,10 +166,28 @@ ${slowly}
     return call('ZSCORE', line(key), PAUSED)
   end
 
+  -- Why the key is paused; nil if it is not, or if nobody can read it.
+  local function pauseOf(key)
+    local ok, facts = pcall(cjson.decode, call('HGET', P .. 'lane:paused', key) or '')
+    return ok and type(facts) == 'table' and facts or nil
+  end
+
   -- The job whose failure stopped the key.
   local function haltedBy(key)
-    local facts = call('HGET', P .. 'lane:paused', key)
-    return facts and cjson.decode(facts).jobId
+    local facts = pauseOf(key)
+    return facts and facts.jobId
+  end
+
+  -- Its failure stops those of its keys that it has. Where an operator has paused one, what he said stays.
+  local function halt(id, pin)
+    for _, key in ipairs(keysOf(pin)) do
+      if call('HGET', HOLDERS, key) == id then
+        call('ZADD', line(key), '-inf', PAUSED)
+        local facts = pauseOf(key) or {reason = 'failed', since = tonumber(NOW)}
+        facts.jobId = id
+        call('HSET', P .. 'lane:paused', key, cjson.encode(facts))
+      end
+    end
   end
 
   -- May id run now? If not: does it go first when it may, because it has a key that is paused, or its own failure stopped it?
@@ -212,7 +253,41 @@ ${slowly}
     return true
   end
 
-  local function park(id, pin, isFirst)
+  -- No attempt was started.
+  local function uncount(id)
+    if call('HINCRBY', P .. id, 'ats', -1) < 1 then call('HDEL', P .. id, 'processedOn', 'pb') end
+  end
+
+  -- Did BullMQ's limiter just count this activation?
+  local function isLimited(id, opts)
+    if call('PTTL', P .. 'limiter') <= 0 or call('HEXISTS', P .. id, 'defa') == 1 then return false end
+    return call('HGET', P .. 'meta', 'max') or cmsgpack.unpack(opts).limiter
+  end
+
+  -- Takes back, before anybody can have seen it, what BullMQ wrote for a start.
+  local function undo(id, opts)
+    call('DEL', P .. id .. ':lock')
+    uncount(id)
+    if isLimited(id, opts) then call('DECR', P .. 'limiter') end
+    local event = call('XREVRANGE', P .. 'events', '+', '-', 'COUNT', 1)[1]
+    if event and event[2][2] == 'active' and event[2][4] == id then call('XDEL', P .. 'events', event[1]) end
+  end
+
+  -- The second half of a move: the job stands in its new place already, from which \`back\` takes it if it cannot leave the old one.
+  local function leave(old, back)
+    local reply = try(unpack(old))
+    if not hasFailed(reply) then return end
+    call(unpack(back))
+    error(reply.err, 0)
+  end
+
+  local function leaveActive(id, opts, back)
+    leave({'LREM', P .. 'active', 1, id}, back)
+    pcall(undo, id, opts)
+  end
+
+  -- \`go\` takes the job out of where it stands; its argument takes it back from 'delayed'.
+  local function park(id, pin, isFirst, go)
     local keys = keysOf(pin)
     local facts = call('HMGET', P .. id, 'ls', 'priority')
     local place = facts[1] or (isFirst and frontPlace(keys))
@@ -228,35 +303,31 @@ ${slowly}
     end
     local delay = math.min(NEAR * (rank + 1), FAR)
     call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
+    go({'ZREM', P .. 'delayed', id})
     call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', PARKED_BY .. table.concat(keys, ', '))
     call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
     if isFirst then release(id, pin) end
   end
 
-  -- No attempt was started.
-  local function uncount(id)
-    if call('HINCRBY', P .. id, 'ats', -1) < 1 then call('HDEL', P .. id, 'processedOn', 'pb') end
-  end
-
-  -- Did BullMQ's limiter just count this activation?
-  local function isLimited(id, opts)
-    if call('PTTL', P .. 'limiter') <= 0 or call('HEXISTS', P .. id, 'defa') == 1 then return false end
-    return call('HGET', P .. 'meta', 'max') or cmsgpack.unpack(opts).limiter
-  end
-
-  -- Takes an activation back before anybody can have seen it.
-  local function undo(id, opts)
-    call('LREM', P .. 'active', 1, id)
-    call('DEL', P .. id .. ':lock')
-    uncount(id)
-    if isLimited(id, opts) then call('DECR', P .. 'limiter') end
-    local event = call('XREVRANGE', P .. 'events', '+', '-', 'COUNT', 1)[1]
-    if event and event[2][2] == 'active' and event[2][4] == id then call('XDEL', P .. 'events', event[1]) end
-  end
-
-  local function putBack(id)
+  local function putBack(id, opts)
     local priority = tonumber(call('HGET', P .. id, 'priority')) or 0
-    if priority == 0 then call('RPUSH', P .. 'wait', id) else call('ZADD', P .. 'prioritized', priority * 4294967296, id) end
+    if priority == 0 then
+      call('RPUSH', P .. 'wait', id)
+      leaveActive(id, opts, {'RPOP', P .. 'wait'})
+    else
+      call('ZADD', P .. 'prioritized', priority * 4294967296, id)
+      leaveActive(id, opts, {'ZREM', P .. 'prioritized', id})
+    end
+  end
+
+  -- A job that was taken and cannot be judged waits in 'delayed', without a place in line, and is judged again.
+  local function setAside(id, opts)
+    for _, active in ipairs(call('LRANGE', P .. 'active', 0, -1)) do
+      if active == id then
+        call('ZADD', P .. 'delayed', (NOW + NEAR) * 4096, id)
+        return leaveActive(id, opts, {'ZREM', P .. 'delayed', id})
+      end
+    end
   end
 
   -- Jobs that will be taken soon and whose keys JavaScript has not computed yet: the first, and as many more as AHEAD_BYTES of data are.
@@ -270,8 +341,8 @@ ${slowly}
     end
     for i = 1, #ahead do
       if #found >= limit or bytes >= AHEAD_BYTES then break end
-      local known = call('HMGET', P .. ahead[i], 'lk', 'lb')
-      if not known[1] and not known[2] then
+      local known = try('HMGET', P .. ahead[i], 'lk', 'lb')
+      if not known.err and not known[1] and not known[2] then
         local facts = call('HMGET', P .. ahead[i], 'name', 'data', 'timestamp', 'priority', 'parentKey')
         if facts[2] and not pinOfData(facts[2]) then
           found[#found + 1] = {ahead[i], facts[1], facts[2], facts[3], facts[4], facts[5]}
@@ -282,91 +353,101 @@ ${slowly}
     return found
   end
 
-  -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them: how many, and may there be more?
+  -- Of these, those before the present fetch.
+  local parkedBefore
+
+  -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them. May there be more?
   local function sift()
-    local parked = 0
     for _ = 1, BATCH do
       local id, isPlain = call('LINDEX', P .. 'wait', -1), true
       if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
-      if not id or string.sub(id, 1, 2) == '0:' then return parked, false end
+      if not id or string.sub(id, 1, 2) == '0:' then return false end
       local facts = call('HMGET', P .. id, 'lk', 'data')
       local pin = facts[1] or (facts[2] and pinOfData(facts[2]))
-      if not hasKeys(pin) then return parked, false end
+      if not hasKeys(pin) then return false end
       local free, isFirst = mayRun(id, keysOf(pin))
-      if free then return parked, false end
+      if free then return false end
       -- Passing a key on may have put another job in front.
-      if isPlain and call('LINDEX', P .. 'wait', -1) == id then
-        call('RPOP', P .. 'wait')
-        park(id, pin, isFirst)
-        parked = parked + 1
-      elseif not isPlain and call('ZREM', P .. 'prioritized', id) == 1 then
-        park(id, pin, isFirst)
-        parked = parked + 1
+      local old
+      if not isPlain then old = call('ZSCORE', P .. 'prioritized', id) and {'ZREM', P .. 'prioritized', id}
+      elseif call('LINDEX', P .. 'wait', -1) == id then old = {'RPOP', P .. 'wait'} end
+      if old then
+        park(id, pin, isFirst, function(back) leave(old, back) end)
+        parkedHere = parkedHere + 1
       end
     end
-    return parked, true
+    return true
   end
 
   local function activeKeys()
     return {P..'wait', P..'active', P..'prioritized', P..'events', P..'stalled', P..'limiter', P..'delayed', P..'paused', P..'meta', P..'pc', P..'marker'}
   end
 
+  -- What is replied for a job that BullMQ has taken; nil if it was parked.
+  local function judge(reply, opts)
+    local id, fields = reply[2], reply[1]
+    local pin, data, fault, isMark, wasParked, order
+    for i = 1, #fields, 2 do
+      local field = fields[i]
+      if field == 'lk' then pin = fields[i + 1]
+      elseif field == 'data' then data = fields[i + 1]
+      elseif field == 'lb' then fault = fields[i + 1]
+      elseif field == 'ls' then wasParked = true
+      elseif field == 'lo' then order = fields[i + 1]
+      elseif field == 'la' then isMark = true end
+    end
+    if fault then
+      call('HDEL', P .. id, 'lb')
+      pin = BAD .. fault
+    else
+      pin = pin or pinOfData(data)
+      if not pin then
+        putBack(id, opts)
+        return {'LANE_ASK', unknownAhead(256, 256)}
+      end
+    end
+    local isOurs, isFirst = true, false
+    if hasKeys(pin) then isOurs, isFirst = take(id, pin, wasParked) end
+    if not isOurs then
+      if parkedHere >= BATCH then
+        putBack(id, opts)
+        return {'LANE_AGAIN', parkedHere - parkedBefore}
+      end
+      park(id, pin, isFirst, function(back) leaveActive(id, opts, back) end)
+      parkedHere = parkedHere + 1
+      return
+    end
+    if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
+    reply[5] = pin
+    reply[6] = parkedHere - parkedBefore
+    reply[8] = isMark and unknownAhead(512, 256) or false
+    reply[9] = order or false
+    reply[10] = TOKEN == '' and hasKeys(pin) and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
+    reply[7] = not order and lockOf(pin, TOKEN)
+    return reply
+  end
+
   local function fetch(reply, opts)
-    local parked = 0
+    parkedBefore = parkedHere
     while true do
       reply = reply or bullMoveToActive(activeKeys(), {P, NOW, opts})
       if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
-      local id, fields = reply[2], reply[1]
-      local pin, data, fault, isMark, wasParked, order
-      for i = 1, #fields, 2 do
-        local field = fields[i]
-        if field == 'lk' then pin = fields[i + 1]
-        elseif field == 'data' then data = fields[i + 1]
-        elseif field == 'lb' then fault = fields[i + 1]
-        elseif field == 'ls' then wasParked = true
-        elseif field == 'lo' then order = fields[i + 1]
-        elseif field == 'la' then isMark = true end
+      local ok, judged = pcall(judge, reply, opts)
+      if not ok then
+        setAside(reply[2], opts)
+        return {'LANE_AGAIN', parkedHere - parkedBefore, whatFailed(judged)}
       end
-      if fault then
-        call('HDEL', P .. id, 'lb')
-        pin = BAD .. fault
-      else
-        pin = pin or pinOfData(data)
-        if not pin then
-          undo(id, opts)
-          putBack(id)
-          return {'LANE_ASK', unknownAhead(256, 256)}
-        end
-      end
-      local isOurs, isFirst = true, false
-      if hasKeys(pin) then isOurs, isFirst = take(id, pin, wasParked) end
-      if isOurs then
-        reply[5] = pin
-        reply[6] = parked
-        reply[7] = not order and lockOf(pin, TOKEN)
-        reply[8] = isMark and unknownAhead(512, 256) or false
-        reply[9] = order or false
-        reply[10] = TOKEN == '' and hasKeys(pin) and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
-        if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
-        return reply
-      end
-      undo(id, opts)
-      if parkedHere >= BATCH then
-        putBack(id)
-        return {'LANE_AGAIN', parked}
-      end
-      park(id, pin, isFirst)
-      local more, isMore = sift()
-      parked = parked + 1 + more
-      parkedHere = parkedHere + 1 + more
-      if isMore or parkedHere >= BATCH then return {'LANE_AGAIN', parked} end
+      if judged then return judged end
+      -- What cannot be judged there is judged again when it is taken.
+      local _, isMore = pcall(sift)
+      if isMore or parkedHere >= BATCH then return {'LANE_AGAIN', parkedHere - parkedBefore} end
       reply = nil
     end
   end
 
   slow = {
     keysOf = keysOf, holds = holds, first = first, promoteToFront = promoteToFront, advance = advance, release = release,
-    uncount = uncount, fetch = fetch, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
+    uncount = uncount, fetch = fetch, halt = halt, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
     heal = heal
   }
   return slow
@@ -374,6 +455,8 @@ end
 
 -- The job does not need its keys any more: they go to the first in line. Returns a job that may run now, if any.
 local function release(id, pin)
+  pin = pin or call('HGET', P .. id, 'lk')
+  if not hasKeys(pin) then return end
   if isSingle(pin) then
     if call('HGET', HOLDERS, pin) ~= id then return end
     if call('EXISTS', line(pin)) == 0 then
@@ -392,7 +475,8 @@ end
     reply[8]  jobs whose keys are to be computed ahead, or false
     reply[9]  its place in line for its locks, if it waited for them before, or false
     reply[10] true if its end is likely to bring the next job of its one key: others are in line for it, and nothing else waits
-  or {'LANE_AGAIN', parked}: more than a batch was parked, call again; {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
+  or {'LANE_AGAIN', parked, fault}: more than a batch was parked, or (fault) a job could not be judged and was set aside: call again;
+  {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
 ]]
 local function fetch(reply, opts)
   if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
@@ -405,8 +489,7 @@ local function fetch(reply, opts)
     elseif field == 'lb' or field == 'ls' or field == 'la' or field == 'lo' then return contended().fetch(reply, opts) end
   end
   pin = pin or pinOfData(data)
-  if hasKeys(pin) and isSingle(pin) and call('HSETNX', HOLDERS, pin, id) == 1 then
-    call('HSET', P .. id, 'lk', pin)
+  if hasKeys(pin) and isSingle(pin) and try('HSETNX', HOLDERS, pin, id) == 1 and type(try('HSET', P .. id, 'lk', pin)) == 'number' then
   elseif pin ~= '' then
     return contended().fetch(reply, opts)
   end
@@ -421,5 +504,10 @@ local function follow(reply, chosen, fetchNext, opts)
   if fetchNext ~= '1' then return reply end
   if type(reply) == 'table' and type(reply[1]) == 'table' then return fetch(reply, opts) end
   return chosen and contended().fetch(nil, opts) or reply
+end
+
+-- Replies {'LANE_TOLD', BullMQ's reply, 1 if the lock of the job's key was to be released and was not, what went wrong} if either is so.
+local function tell(reply, isKept)
+  return (isKept or FAULT) and {'LANE_TOLD', reply, isKept and 1 or 0, FAULT} or reply
 end
 `;

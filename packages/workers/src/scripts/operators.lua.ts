@@ -48,9 +48,7 @@ return added
 export const resume: string = /* lua */ `
 ${AT}
 local key = ARGV[3]
-local removed = call('ZREM', line(key), PAUSED)
 local failed = contended().haltedBy(key)
-call('HDEL', P .. 'lane:paused', key)
 if failed then
   local facts = call('HMGET', P .. failed, 'lk', 'finishedOn', 'ls')
   if contended().pinned(facts[1], key) and not facts[2] and not facts[3] then
@@ -60,6 +58,8 @@ if failed then
     call('HSET', P .. failed, 'ls', place)
   end
 end
+call('HDEL', P .. 'lane:paused', key)
+local removed = call('ZREM', line(key), PAUSED)
 local holder = call('HGET', HOLDERS, key)
 if holder == PAUSED or (not holder and contended().first(key)) then contended().advance(key) end
 return removed
@@ -130,7 +130,7 @@ return reply
 /** ARGV[3] = name. Leaves a mark, by which another connection can tell whether it reaches the same database; replies its key. */
 export const mark: string = /* lua */ `
 ${AT}
-local key = P .. 'lane:mark:' .. ARGV[3]
+local key = P .. 'lane:mark=' .. ARGV[3]
 call('SET', key, 1, 'PX', 10000)
 return key
 `;

@@ -864,6 +864,43 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       expect(lab.overlaps()).toEqual([]);
     });
 
+    it("keeps the lane where no job can be, whatever its id", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const worker = lab.worker(undefined, soon);
+      const opened = gate();
+      lab.worker(async () => await opened.passed, soon, "q");
+      await queue.addBulk(jobs(6, (i) => ["k", "x:lock", "y:z"][i % 3], 100));
+      await worker.pauseKey("p:q");
+      await until(async () => (await worker.counts()).parked === 3);
+      const names = (await lab.redis.keys("bull:q:lane:*")).map((name) => name.slice("bull:q:".length));
+      expect(names).toEqual(
+        expect.arrayContaining(["lane:holders", "lane:line=x\u001flock", "lane:paused", "lane:seq"]),
+      );
+      const flows = new FlowProducer({ connection: lab.connection });
+      lab.defer(async () => await flows.close());
+      for (const name of names) {
+        for (const jobId of [name, name.split(":").slice(0, -1).join(":")]) {
+          if (!jobId.includes(":")) continue;
+          await expect(queue.add("job", { i: 0 }, { jobId })).rejects.toThrow("cannot contain :");
+          await expect(queue.addBulk([{ name: "job", data: { i: 0 }, opts: { jobId } }])).rejects.toThrow(
+            "cannot contain :",
+          );
+          await expect(flows.add({ name: "job", queueName: "q", data: { i: 0 }, opts: { jobId } })).rejects.toThrow(
+            "cannot contain :",
+          );
+        }
+      }
+      opened.open();
+      // The nearest that BullMQ takes, with its lock, its log and its children beside it.
+      const ids = ["lane:line:k", "lane:parked:k", "lane", "line=k", "lane:holders:lock"];
+      for (const jobId of ids) await queue.add("job", { k: "k", i: 6 }, { jobId });
+      await finished(queue, 6 + ids.length);
+      expect(await queue.getFailedCount()).toBe(0);
+      expect(lab.overlaps()).toEqual([]);
+      expect(lab.errors).toEqual([]);
+    });
+
     it("leaves parked jobs alone when orphans are removed", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();

@@ -1,0 +1,197 @@
+/** Scripts of the lane that fail half-way: Redis keeps what they did before, and no job may be lost by it. */
+import { setTimeout as delay } from "node:timers/promises";
+import { LaneError } from "@x/workers";
+import type { Job, Queue } from "bullmq";
+import { describe, expect, it, vi } from "vitest";
+import type { ComposedScript, composeScripts, LaneScripts } from "../src/compose.ts";
+import { type Data, finished, Lab, until } from "./support/lab.ts";
+
+const HEAD = "local call, try = redis.call, redis.pcall";
+
+/** In every run of a script, the lane's command whose number is in `<queue>:fault` fails. BullMQ's own commands do not. */
+const FAULTY_HEAD = `
+local faultKey, step = string.match(KEYS[1], '^[^:]*:[^:]*:') .. 'fault', 0
+local faultAt = tonumber(redis.call('GET', faultKey) or 0)
+local function isDue()
+  step = step + 1
+  if step == faultAt then redis.call('INCR', faultKey .. 's') return true end
+end
+local function call(...) if isDue() then error({err = 'NOPERM injected'}) end return redis.call(...) end
+local function try(...) if isDue() then return {err = 'NOPERM injected'} end return redis.pcall(...) end
+`;
+
+vi.mock("../src/compose.ts", async (original) => {
+  const actual: { composeScripts: typeof composeScripts } = await original();
+  const faulty = (script: ComposedScript): ComposedScript => {
+    if (!script.lua.includes(HEAD)) throw new Error(`${script.name} has another head`);
+    return { ...script, name: `faulty:${script.name}`, lua: script.lua.replace(HEAD, FAULTY_HEAD) };
+  };
+  const allFaulty = <T extends string>(scripts: Readonly<Record<T, ComposedScript>>): Record<T, ComposedScript> =>
+    Object.fromEntries(Object.entries<ComposedScript>(scripts).map(([name, each]) => [name, faulty(each)])) as Record<
+      T,
+      ComposedScript
+    >;
+  return {
+    ...actual,
+    composeScripts: (...args: Parameters<typeof composeScripts>): LaneScripts => {
+      const { commands, operators } = actual.composeScripts(...args);
+      return { commands: allFaulty(commands), operators: allFaulty(operators) };
+    },
+  };
+});
+
+const LISTS = ["wait", "paused", "active"];
+const SETS = ["prioritized", "delayed", "waiting-children", "completed", "failed"];
+
+/** How often each job stands somewhere, at one moment. */
+async function places({ redis }: Lab, queue: string): Promise<Map<string, number>> {
+  const transaction = redis.multi();
+  for (const list of LISTS) transaction.lrange(`bull:${queue}:${list}`, 0, -1);
+  for (const set of SETS) transaction.zrange(`bull:${queue}:${set}`, "0", "-1");
+  const counts = new Map<string, number>();
+  for (const [, ids] of (await transaction.exec()) ?? []) {
+    for (const id of ids as string[]) counts.set(id, (counts.get(id) ?? 0) + 1);
+  }
+  return counts;
+}
+
+async function misplaced(lab: Lab, queue: string, ids: readonly string[]): Promise<string[]> {
+  const counts = await places(lab, queue);
+  return ids.filter((id) => counts.get(id) !== 1).map((id) => `${id} in ${counts.get(id) ?? 0} places`);
+}
+
+const options = { recheckInterval: 100, drainDelay: 1, lockDuration: 1_000, stalledInterval: 300, concurrency: 4 };
+
+function isToFail(job: Job<Data>): boolean {
+  return job.data.i % 4 === 3 && job.attemptsMade === 0;
+}
+
+async function fill(queue: Queue<Data>, count: number): Promise<string[]> {
+  const added = await queue.addBulk(
+    Array.from({ length: count }, (_, i) => ({
+      name: "job",
+      data: { k: [undefined, "a", "a", ["a", "b:c"], "b:c", "a"][i % 6], i },
+      opts: { attempts: 2, ...(i % 5 === 4 ? { priority: 1 + (i % 2) } : {}) },
+    })),
+  );
+  return added.map((job) => String(job.id));
+}
+
+describe.concurrent("a script of the lane that fails half-way", () => {
+  it.each([
+    { onFailure: "skip", from: "path" },
+    { onFailure: "halt", from: "function" },
+  ] as const)(
+    "loses no job, whichever of its commands fails; $onFailure, key by $from",
+    async ({ onFailure, from }) => {
+      await using lab = await Lab.start();
+      const STEPS = 60;
+      let reached = 0;
+      const one = async (step: number): Promise<void> => {
+        const name = `q${step}`;
+        const queue = lab.queue(name);
+        await lab.redis.set(`bull:${name}:fault`, step);
+        const ids = await fill(queue, 24);
+        const key = from === "path" ? "k" : (job: { readonly data: Data }) => job.data.k as string | undefined;
+        const body = (job: Job<Data>): void => {
+          if (onFailure === "skip" && isToFail(job)) throw new Error("to be retried");
+        };
+        const rules = { ...options, lockDuration: 5_000, onFailure, key, resource: `${name}:` };
+        const workers = [1, 2].map(() => lab.worker(body, rules, name));
+        for (let n = 0; n < 8; n++) {
+          await delay(40);
+          expect(await misplaced(lab, name, ids), `step ${step}`).toEqual([]);
+        }
+        await lab.redis.del(`bull:${name}:fault`);
+        await until(async () => {
+          expect(await misplaced(lab, name, ids), `step ${step}, afterwards`).toEqual([]);
+          return (await queue.getJobCountByTypes("completed", "failed")) === ids.length;
+        });
+        expect(
+          (await queue.getFailed()).map(
+            (job) => `${job.id} ${job.failedReason} ${job.attemptsMade} ${job.attemptsStarted}`,
+          ),
+          `step ${step}: failed`,
+        ).toEqual([]);
+        if ((await lab.redis.exists(`bull:${name}:faults`)) === 1) reached += 1;
+        await Promise.all(workers.map((worker) => worker.close()));
+      };
+      const steps = Array.from({ length: STEPS }, (_, n) => n + 1);
+      await Promise.all(
+        [1, 2, 3, 4].map(async () => {
+          for (let step = steps.shift(); step !== undefined; step = steps.shift()) await one(step);
+        }),
+      );
+      expect(reached).toBeGreaterThan(40);
+      expect(lab.errors.some((error) => error instanceof LaneError)).toBe(true);
+    },
+    120_000,
+  );
+
+  it.each(["lane:holders", "lane:line=a", "lane:line=b\u001fc", "lane:paused", "lane:seq"])(
+    "loses no job while %s is of another type",
+    async (name) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const ids = await fill(queue, 24);
+      const free = await queue.add("job", { k: "free", i: 0 });
+      await lab.redis.rpush(`bull:q:${name}`, "planted");
+      const body = (job: Job<Data>): void => {
+        if (isToFail(job)) throw new Error("to be retried");
+      };
+      const worker = lab.worker(body, options);
+      if (name !== "lane:holders") await until(async () => (await free.getState()) === "completed");
+      await until(async () => {
+        expect(await misplaced(lab, "q", ids)).toEqual([]);
+        return name === "lane:paused" || lab.errors.some((error) => error instanceof LaneError);
+      });
+      // Longer than jobs may stall: what cannot be judged does not.
+      await delay(2_500);
+      expect(await misplaced(lab, "q", ids)).toEqual([]);
+      await lab.redis.del(`bull:q:${name}`);
+      await finished(queue, ids.length + 1);
+      expect(await queue.getFailedCount()).toBe(0);
+      expect(lab.overlaps()).toEqual([]);
+      expect(await worker.counts()).toMatchObject({ parked: 0, busyKeys: 0 });
+    },
+  );
+
+  // BullMQ's own texts do without them, or use them only where nothing has changed yet.
+  it.each(["hsetnx", "zrank", "xrevrange", "xdel", "pttl", "zscore", "hdel", "hmget"])(
+    "loses no job while the worker may not use %s",
+    async (command) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const ids = await fill(queue, 24);
+      await lab.redis.call("ACL", "SETUSER", "worker", "on", "nopass", "~*", "&*", "+@all", `-${command}`);
+      const connection = { ...lab.connection, username: "worker", password: "x" };
+      lab.worker(undefined, { ...options, connection });
+      for (let n = 0; n < 10; n++) {
+        await delay(100);
+        expect(await misplaced(lab, "q", ids)).toEqual([]);
+      }
+      await lab.redis.call("ACL", "SETUSER", "worker", "+@all");
+      await finished(queue, ids.length);
+      expect(await queue.getFailedCount()).toBe(0);
+      expect(await misplaced(lab, "q", ids)).toEqual([]);
+      expect(lab.overlaps()).toEqual([]);
+    },
+  );
+
+  it("keeps a key stopped whose pause nobody can read", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, options);
+    await worker.pauseKey("a");
+    await lab.redis.hset("bull:q:lane:paused", "a", "no JSON");
+    await queue.addBulk([
+      { name: "job", data: { k: "a", i: 0 } },
+      { name: "job", data: { k: "b", i: 1 } },
+    ]);
+    await finished(queue, 1);
+    expect(lab.ran.map(({ key }) => key)).toEqual(["b"]);
+    expect(await worker.resumeKey("a")).toBe(true);
+    await finished(queue, 2);
+    expect(lab.errors).toEqual([]);
+  });
+});
