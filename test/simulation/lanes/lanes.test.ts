@@ -36,6 +36,11 @@ describe("lanes, step by step", () => {
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
   });
 
+  it("expect a LIFO job that is retried by hand in front, as BullMQ puts it there", async () => {
+    const found = await searchLanes(code, { seed: "hostile-b/59", runs: 1 });
+    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
+  });
+
   it("replay from their seed", async () => {
     const logs: (readonly string[])[] = [];
     for (let time = 0; time < 2; time += 1) {

@@ -159,6 +159,11 @@ export class LaneModel {
     if (toFront) this.front.add(job.id);
   }
 
+  /** BullMQ puts a LIFO job in front again when it is retried at once. */
+  retryAtOnce(job: ModelJob, lifo: boolean | undefined): void {
+    if (lifo === true && job.priority === 0) this.front.add(job.id);
+  }
+
   /** An ended job is to run again. */
   reopen(job: ModelJob): void {
     job.phase = "ready";

@@ -16,6 +16,7 @@ export async function retry(run: LaneRun): Promise<void> {
   run.note(`retry ${model.id}`);
   await job.retry("failed");
   run.model.reopen(model);
+  run.model.retryAtOnce(model, job.opts.lifo);
 }
 
 export async function remove(run: LaneRun): Promise<void> {

@@ -186,6 +186,7 @@ async function failWith(run: LaneRun, taken: Taken, forGood: boolean): Promise<v
     if (model.parent === undefined && job.opts.removeOnFail !== true) run.failed.add(model);
   } else {
     run.model.postpone(model, "retry", run.time.nowMs + backoffMs, run.before);
+    if (backoffMs === 0) run.model.retryAtOnce(model, job.opts.lifo);
   }
   // BullMQ fetches no other job with an immediate retry.
   if (fetchNext && (isFinal || backoffMs > 0)) await receiveNext(run, reply, taken);
