@@ -16,7 +16,7 @@ import {
 } from "@x/redlock-core";
 import { DelayedError, type Job } from "bullmq";
 import { aboutJob, tell } from "./channels.ts";
-import { NotALockError } from "./errors.ts";
+import { JobKeyError, NotALockError } from "./errors.ts";
 import type { InFlight } from "./in-flight.ts";
 import type { Arrival, Lane } from "./lane.ts";
 import { LockAhead } from "./lock-ahead.ts";
@@ -92,8 +92,9 @@ export class KeyLocks {
       return this.#holds(run, lock, this.#clock.monotonicMs() - startedMs);
     } catch (error) {
       if (run.lost !== undefined) throw new DelayedError(run.lost.message);
-      // Cancelled by the user, or names that cannot be locked together: the job's own failure.
+      // Cancelled by the user, or names that cannot be locked: the job's own failure.
       if (signal?.aborted === true) throw error instanceof Error ? error : new Error(`cancelled: ${String(error)}`);
+      if (error instanceof RangeError) throw new JobKeyError(run.jobId, `cannot name a lock: ${error.message}`);
       if (!(error instanceof RedlockError)) throw error;
       const { recheckInterval, onError } = this.#parts;
       if (error instanceof LockHeldError) {

@@ -151,6 +151,22 @@ describe("with plain code and other queues", () => {
     expect([await queue.getCompletedCount(), await queue.getFailedCount()]).toEqual([5, 1]);
   });
 
+  it.each(["{a}:fence", "{a}:waiters", "{x}:node", "{a}"])(
+    "fails a job whose lock would share a key with another lock, and nothing else: %s",
+    async (k) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      await queue.addBulk([...jobs(1, () => k), ...jobs(3, () => "a")]);
+      lab.worker();
+      await finished(queue, 4);
+      const [failed] = await queue.getFailed();
+      expect(failed?.failedReason).toMatch(/^job 1: its key cannot name a lock: key of a resource must not be/);
+      expect(failed?.stacktrace?.[0]).toMatch(/^JobKeyError/);
+      expect([await queue.getCompletedCount(), await queue.getFailedCount()]).toEqual([3, 1]);
+      expect(lab.ran.map(({ key }) => key)).toEqual(["a", "a", "a"]);
+    },
+  );
+
   it.each([
     ["SET", "k", "something else", "a key of that name never expires"],
     ["SADD", "k", "something else", "that key or one beside it is of another type"],
