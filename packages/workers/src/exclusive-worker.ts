@@ -303,6 +303,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     }
   }
 
+  /** `await using worker = …`: as `close()`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
   /** As BullMQ's, but for a job that has asked for longer (`job.extendLock`) and would have less then: it counts as renewed. */
   override async extendJobLocks(jobIds: string[], tokens: string[], duration: number): Promise<string[]> {
     const sent = readClock(this.#clock);

@@ -151,6 +151,23 @@ describe("with plain code and other queues", () => {
     expect([await queue.getCompletedCount(), await queue.getFailedCount()]).toEqual([5, 1]);
   });
 
+  it("is closed at the end of its block, when its jobs have ended", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const opened = gate();
+    await queue.addBulk(jobs(3, (i) => `k${i}`));
+    const closed = (async () => {
+      await using worker = lab.worker(async () => await opened.passed);
+      await until(() => lab.ran.length === 3);
+      return worker;
+    })();
+    opened.open();
+    const worker = await closed;
+    expect(worker.isRunning()).toBe(false);
+    expect(await queue.getCompletedCount()).toBe(3);
+    await expect(worker.redlock.acquire("k0")).rejects.toThrow("closed");
+  });
+
   it.each(["{a}:fence", "{a}:waiters", "{x}:node", "{a}"])(
     "fails a job whose lock would share a key with another lock, and nothing else: %s",
     async (k) => {
