@@ -5,7 +5,7 @@
  * their data; the leader repeats its record with each renewal. A node that saw a newer term refuses an older one. Not
  * guaranteed: nothing here decides who leads; that is the lock's business alone.
  */
-import type { NodeReply, NodeScript, Redlock, RunOptions } from "@x/redlock-core";
+import type { Clock, NodeReply, NodeScript, Redlock, RunOptions } from "@x/redlock-core";
 import { QuorumSilentError } from "./errors.ts";
 import { type NodeView, parseView, type ResignRequest, requestOf, type TermRecord } from "./record.ts";
 import { READ_RECORD } from "./scripts/read-record.lua.ts";
@@ -46,6 +46,10 @@ export class Ledger {
     this.election = election;
     this.quorum = redlock.quorum;
     this.channel = redlock.sideKey(resource, "news");
+  }
+
+  get clock(): Clock {
+    return this.#redlock.clock;
   }
 
   get nodeCount(): number {
@@ -129,8 +133,15 @@ export class Ledger {
     parse: (value: unknown, node: string) => Answer,
     enough: (answers: readonly Answer[]) => boolean = () => true,
   ): Promise<readonly Answer[]> {
+    // Asked with each reply about all of them so far.
+    const parsed = new Map<NodeReply, Answer>();
+    const answerOf = (reply: NodeReply & { readonly ok: true }): Answer => {
+      const answer = parsed.get(reply) ?? parse(reply.value, reply.node);
+      parsed.set(reply, answer);
+      return answer;
+    };
     const answersOf = (replies: readonly NodeReply[]): readonly Answer[] =>
-      replies.flatMap((reply) => (reply.ok ? [parse(reply.value, reply.node)] : []));
+      replies.flatMap((reply) => (reply.ok ? [answerOf(reply)] : []));
     const options: RunOptions = {
       enough: (soFar) => {
         const answers = answersOf(soFar);

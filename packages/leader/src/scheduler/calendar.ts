@@ -31,22 +31,46 @@ export function cronCalendar(expression: string, timezone: string): Calendar {
   if (!CRON.test(expression)) {
     throw new RangeError(`expression must have 5 or 6 fields, or be a nickname as "@daily", got ${quote(expression)}`);
   }
-  // First as it was given: an error is about that.
-  parsed(expression, timezone);
-  const cron = parsed(withNamedTimes(expression), timezone);
-  if (cron.nextRun(dateOf(0)) === null) {
+  const calendar = { next: (afterMs: number): number | null => nextOf(recentCron(expression, timezone), afterMs) };
+  if (calendar.next(0) === null) {
     throw new RangeError(`expression must have a next tick, got ${quote(expression)}, which never fires`);
   }
-  let last: { readonly afterMs: number; readonly nextMs: number | null } | undefined;
-  return {
-    next(afterMs: number): number | null {
-      if (last?.afterMs !== afterMs) last = { afterMs, nextMs: cron.nextRun(dateOf(afterMs))?.getTime() ?? null };
-      return last.nextMs;
-    },
-  };
+  return calendar;
 }
 
-function parsed(expression: string, timezone: string): Cron {
+interface ParsedCron {
+  readonly cron: Cron;
+  last: { readonly afterMs: number; readonly nextMs: number | null } | undefined;
+}
+
+/** croner keeps an array of 10,000 years, 83 kB, for each expression. To parse one anew takes about 0.1 ms, as long as to find a tick. */
+const MOST_PARSED = 16;
+const recent = new Map<string, ParsedCron>();
+
+function recentCron(expression: string, timezone: string): ParsedCron {
+  const key = `${timezone} ${expression}`;
+  const found = recent.get(key) ?? { cron: cronOf(expression, timezone), last: undefined };
+  recent.delete(key);
+  recent.set(key, found);
+  const [oldest = key] = recent.keys();
+  if (recent.size > MOST_PARSED) recent.delete(oldest);
+  return found;
+}
+
+function nextOf(parsed: ParsedCron, afterMs: number): number | null {
+  if (parsed.last?.afterMs !== afterMs)
+    parsed.last = { afterMs, nextMs: parsed.cron.nextRun(dateOf(afterMs))?.getTime() ?? null };
+  return parsed.last.nextMs;
+}
+
+function cronOf(expression: string, timezone: string): Cron {
+  // First as it was given: an error is about that.
+  const given = parse(expression, timezone);
+  const named = withNamedTimes(expression);
+  return named === expression ? given : parse(named, timezone);
+}
+
+function parse(expression: string, timezone: string): Cron {
   try {
     return new Cron(expression, { paused: true, timezone, fixedTimeRule: "no-wildcard" });
   } catch (error) {
@@ -99,6 +123,7 @@ export function ownCalendar(name: string, next: NextTick): Calendar {
 
 /** Only ticks from `startMs` on and before or at `endMs`. */
 export function boundedCalendar(calendar: Calendar, startMs: number, endMs: number): Calendar {
+  if (startMs === Number.NEGATIVE_INFINITY && endMs === Number.POSITIVE_INFINITY) return calendar;
   return {
     next(afterMs: number): number | null {
       const nextMs = calendar.next(Math.max(afterMs, startMs - 1));

@@ -46,20 +46,20 @@ export interface Track {
   isPaused: boolean;
   /** Random part of the next tick's time. */
   delayMs: number;
-  nextMs: number | null;
+  /** Null: there is none. Undefined: its calendar has not been asked yet. */
+  nextMs: number | null | undefined;
   /** By the monotonic clock: its calendar failed, and is asked again then. */
   retryMs: number | undefined;
-  readonly runs: Runs;
 }
 
-/** Of one name: a schedule that is added again has those of the one that was removed. */
+/** Of one name. */
 export interface Runs {
   readonly running: Set<Turn>;
   /** Begin when those that run have ended. */
   readonly queue: Job[];
 }
 
-export function trackOf(entry: Entry, accountedMs: number, runs: Runs): Track {
+export function trackOf(entry: Entry, accountedMs: number): Track {
   return {
     entry,
     accountedMs,
@@ -67,20 +67,19 @@ export function trackOf(entry: Entry, accountedMs: number, runs: Runs): Track {
     missed: 0,
     isPaused: entry.options.paused,
     delayMs: 0,
-    nextMs: null,
+    nextMs: undefined,
     retryMs: undefined,
-    runs,
   };
 }
 
 /** With `catchup: "all"` a tick that falls due meanwhile is caught up, too. */
-export function isCatchingUp({ runs }: Track): boolean {
+export function isCatchingUp(runs: Runs): boolean {
   return [...Array.from(runs.running, (turn) => turn.job), ...runs.queue].some((job) => job.isBacklog);
 }
 
-/** Moves on to `accountedMs` and finds the next tick. */
+/** Moves on to `accountedMs`; which tick is next is for the calendar to say. */
 export function advance(track: Track, accountedMs: number, random: () => number): void {
   track.accountedMs = Math.max(track.accountedMs, accountedMs);
-  track.nextMs = track.entry.calendar.next(track.accountedMs);
+  track.nextMs = undefined;
   track.delayMs = Math.floor(random() * (track.entry.options.jitter + 1));
 }

@@ -40,12 +40,13 @@ export class Runner {
     this.#places = new PQueue({ concurrency: parts.concurrency });
   }
 
+  /** A schedule that is added again has those of the one that was removed. */
   runsOf(name: string): Runs {
     return this.#runs.get(name) ?? { running: new Set(), queue: [] };
   }
 
   launch(job: Job, decision: OverlapDecision): void {
-    const { running, queue } = job.track.runs;
+    const { running, queue } = this.runsOf(job.name);
     if (this.#isEnding && !this.#canBegin(job, decision)) return this.#drop(job, "term-over");
     if (decision === "replace") this.#replace(job);
     else if (decision === "run" || running.size === 0) this.#start(job);
@@ -54,8 +55,7 @@ export class Runner {
 
   /** Of the ticks that wait for others or for a place, leaves out those that `isMeant` names. */
   dropWaiting(name: string, reason: SkipReason, isMeant: (job: Job) => boolean): void {
-    const runs = this.runsOf(name);
-    const { running, queue } = runs;
+    const { running, queue } = this.runsOf(name);
     for (const turn of running) {
       if (turn.cancel !== undefined || !isMeant(turn.job)) continue;
       running.delete(turn);
@@ -65,7 +65,7 @@ export class Runner {
       if (isMeant(job)) this.#drop(job, reason);
       else queue.push(job);
     }
-    this.#startNext(name, runs);
+    this.#startNext(name);
   }
 
   /** No handler is to be called any more. */
@@ -81,7 +81,7 @@ export class Runner {
 
   /** A tick that waits for a place leaves that to the later one: at the end of the line, ticks that are due often would never begin. */
   #replace(job: Job): void {
-    const { running, queue } = job.track.runs;
+    const { running, queue } = this.runsOf(job.name);
     const place = [...running].find((turn) => turn.cancel === undefined);
     this.dropWaiting(job.name, "overlap", () => true);
     for (const turn of running) turn.cancel?.(new DOMException(`a later tick of "${job.name}" is due`, "AbortError"));
@@ -93,8 +93,8 @@ export class Runner {
     }
   }
 
-  #canBegin({ track, delivery }: Job, decision: OverlapDecision): boolean {
-    const isNext = decision === "run" || track.runs.running.size === 0;
+  #canBegin({ name, delivery }: Job, decision: OverlapDecision): boolean {
+    const isNext = decision === "run" || this.runsOf(name).running.size === 0;
     return isNext && delivery === "at-most-once" && this.#places.pending < this.#parts.concurrency;
   }
 
@@ -117,9 +117,10 @@ export class Runner {
   }
 
   #enter(turn: Turn): void {
-    const { name, track } = turn.job;
-    track.runs.running.add(turn);
-    this.#runs.set(name, track.runs);
+    const { name } = turn.job;
+    const runs = this.runsOf(name);
+    runs.running.add(turn);
+    this.#runs.set(name, runs);
   }
 
   /** Never rejects. */
@@ -129,16 +130,18 @@ export class Runner {
     const { track } = job;
     // The first who asks after a freeze ends the term, and so drops what waits.
     const isCurrent = term.isCurrent();
-    if (!track.runs.running.has(turn)) return;
+    const { running } = this.runsOf(job.name);
+    if (!running.has(turn)) return;
     if (!isCurrent) this.#drop(job, "term-over");
     else if (entries.get(job.name) !== track.entry) this.#drop(job, "removed");
     else if (track.isPaused && job.request === undefined) this.#drop(job, "paused");
     else await this.#callHandler(turn);
-    track.runs.running.delete(turn);
-    this.#startNext(job.name, track.runs);
+    running.delete(turn);
+    this.#startNext(job.name);
   }
 
-  #startNext(name: string, { running, queue }: Runs): void {
+  #startNext(name: string): void {
+    const { running, queue } = this.runsOf(name);
     if (running.size > 0) return;
     const next = queue.shift();
     if (next === undefined) this.#runs.delete(name);

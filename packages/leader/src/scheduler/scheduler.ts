@@ -17,6 +17,7 @@ import { systemRandom } from "../random.ts";
 import type { LeaderInfo } from "../record.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS } from "../run-options.ts";
 import { deferred } from "../signals.ts";
+import { Slice } from "../slice.ts";
 import type { LeaderTerm } from "../term.ts";
 import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
 import type { Entry } from "./entry.ts";
@@ -118,7 +119,6 @@ export class LeaderScheduler implements AsyncDisposable {
   readonly #drainTimeout: number;
   readonly #random: () => number;
   readonly #entries = new Map<string, Entry>();
-  readonly #crons = new Map<string, Calendar>();
   readonly #events: Emitter<SchedulerEvents>;
   readonly #stop = new AbortController();
   #session: Session | undefined;
@@ -148,10 +148,7 @@ export class LeaderScheduler implements AsyncDisposable {
    */
   cron(name: string, expression: string, handler: TickHandler, options: ScheduleOptions = {}): Schedule {
     const resolved = this.#resolve(options);
-    const { timezone } = resolved;
-    const key = `${EXPRESSION.of("expression", expression)} ${timezone}`;
-    const calendar = this.#crons.get(key) ?? cronCalendar(expression, timezone);
-    this.#crons.set(key, calendar);
+    const calendar = cronCalendar(EXPRESSION.of("expression", expression), resolved.timezone);
     return this.#add(name, calendar, handler, resolved);
   }
 
@@ -171,7 +168,10 @@ export class LeaderScheduler implements AsyncDisposable {
   add(name: string, next: NextTick, handler: TickHandler, options: ScheduleOptions = {}): Schedule {
     scheduleName.of("name", name);
     NEXT.of("next", next);
-    return this.#add(name, ownCalendar(name, next), handler, this.#resolve(options));
+    const resolved = this.#resolve(options);
+    const calendar = ownCalendar(name, next);
+    calendar.next(this.#election.redlock.clock.wallMs());
+    return this.#add(name, calendar, handler, resolved);
   }
 
   /**
@@ -208,10 +208,13 @@ export class LeaderScheduler implements AsyncDisposable {
   async list(): Promise<readonly ScheduleInfo[]> {
     const [state, owner] = await Promise.all([this.#store().read(undefined, true), this.#election.leader()]);
     const nowMs = this.#election.redlock.clock.wallMs();
-    return [...this.#entries.values()].map((entry) => {
+    const infos: ScheduleInfo[] = [];
+    const slice = new Slice(this.#election.redlock.clock);
+    for (const entry of [...this.#entries.values()]) {
+      if (slice.isOver) await slice.another();
       const stored = state.schedules.get(entry.name);
       const nextMs = this.#nextOf(entry, Math.max(nowMs, stored?.accountedMs ?? 0));
-      return {
+      infos.push({
         name: entry.name,
         next: nextMs === null ? null : dateOf(nextMs),
         last: stored === undefined || stored.lastMs === 0 ? null : dateOf(stored.lastMs),
@@ -219,8 +222,9 @@ export class LeaderScheduler implements AsyncDisposable {
         paused: state.paused.get(entry.name)?.isPaused ?? entry.options.paused,
         running: this.#session?.runningOf(entry.name) ?? state.running.get(entry.name) ?? 0,
         owner,
-      };
-    });
+      });
+    }
+    return infos;
   }
 
   /**
@@ -317,7 +321,6 @@ export class LeaderScheduler implements AsyncDisposable {
     HANDLER.of("handler", handler);
     if (this.#entries.has(checked)) throw new RangeError(`name must be new to this scheduler, got ${quote(checked)}`);
     const bounded = boundedCalendar(calendar, options.startMs, options.endMs);
-    bounded.next(this.#election.redlock.clock.wallMs());
     const entry: Entry = { name: checked, calendar: bounded, handler, options };
     this.#entries.set(checked, entry);
     this.#session?.nudge(false);

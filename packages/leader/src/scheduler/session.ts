@@ -9,6 +9,7 @@
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "../emitter.ts";
 import { type LinkedSignal, linkSignals, onAbort, sleep } from "../signals.ts";
+import { Slice } from "../slice.ts";
 import type { LeaderTerm } from "../term.ts";
 import { advance, type Entry, isCatchingUp, type Job, type Track, trackOf } from "./entry.ts";
 import type { SchedulerEvents } from "./events.ts";
@@ -18,7 +19,14 @@ import { type Plan, planTicks } from "./plan.ts";
 import { tellMissed, tellSkipped } from "./report.ts";
 import { Requests } from "./requests.ts";
 import { Runner } from "./runner.ts";
-import type { Claim, Pause, PendingTick, StoredState, TickStore } from "./store.ts";
+import {
+  CLAIMS_PER_REQUEST,
+  type Claim,
+  type Pause,
+  type PendingTick,
+  type StoredState,
+  type TickStore,
+} from "./store.ts";
 import { tickId } from "./tick.ts";
 
 export interface SessionParts {
@@ -149,15 +157,27 @@ export class Session {
     if (this.#notes.hasEnded) await this.#notes.flush();
     const isLoaded = [...entries.keys()].every((name) => this.#tracks.has(name));
     if (!isComplete || !isLoaded || this.#unheld.length > 0 || !term.isCurrent()) return RETRY_MS;
-    const now = clock.wallMs();
-    let waitMs =
-      this.#polling === undefined
-        ? Math.min(LONGEST_SLEEP_MS, this.#nextPollMs - clock.monotonicMs())
-        : LONGEST_SLEEP_MS;
+    const untilPollMs = this.#polling === undefined ? this.#nextPollMs - clock.monotonicMs() : LONGEST_SLEEP_MS;
+    return Math.max(0, Math.ceil(Math.min(LONGEST_SLEEP_MS, untilPollMs, this.#untilTickMs())));
+  }
+
+  /** Of ten thousand calendars, which take a second to ask, some are asked in each step; 0 while others are left. */
+  #untilTickMs(): number {
+    const { clock } = this.#parts;
+    const slice = new Slice(clock);
+    const nowMs = clock.wallMs();
+    let waitMs = Number.POSITIVE_INFINITY;
     for (const track of this.#tracks.values()) {
-      if (track.nextMs !== null) waitMs = Math.min(waitMs, track.nextMs + track.delayMs - now);
+      if (track.retryMs !== undefined && track.retryMs <= clock.monotonicMs()) track.nextMs = undefined;
+      if (track.nextMs === undefined) {
+        if (slice.isOver) return 0;
+        this.#guarded(track, () => {
+          track.nextMs = track.entry.calendar.next(track.accountedMs);
+        });
+      }
+      if (typeof track.nextMs === "number") waitMs = Math.min(waitMs, track.nextMs + track.delayMs - nowMs);
     }
-    return Math.max(0, Math.ceil(waitMs));
+    return waitMs;
   }
 
   /** What is stored of it is read again if it is added again; until then nothing of it is done. */
@@ -187,10 +207,10 @@ export class Session {
     if (seeded.outcomes.some((outcome) => outcome.kind === "open")) return;
     for (const entry of fresh) {
       const stored = state.schedules.get(entry.name);
-      const track = trackOf(entry, stored?.accountedMs ?? nowMs, this.#runner.runsOf(entry.name));
+      const track = trackOf(entry, stored?.accountedMs ?? nowMs);
       track.lastMs = stored?.lastMs ?? 0;
       track.missed = stored?.missed ?? 0;
-      this.#advance(track, track.accountedMs);
+      advance(track, track.accountedMs, this.#parts.random);
       this.#tracks.set(entry.name, track);
     }
     this.#setPauses(state);
@@ -286,7 +306,8 @@ export class Session {
 
   /** Ticks from before the end of a pause are dealt with. If that is yet to come, clocks differ: to wait for it would hold the schedule up. */
   #passOver(track: Track, resumedMs: number): void {
-    if (resumedMs > track.accountedMs && resumedMs <= this.#parts.clock.wallMs()) this.#advance(track, resumedMs);
+    const { clock, random } = this.#parts;
+    if (resumedMs > track.accountedMs && resumedMs <= clock.wallMs()) advance(track, resumedMs, random);
   }
 
   #dropPaused(track: Track): void {
@@ -340,17 +361,10 @@ export class Session {
     }
   }
 
-  /** Claims and launches what is due; false if some of it has to be claimed again. */
+  /** Of what is due, claims and launches as much as there is time for in a slice; false if some of that has to be claimed again. */
   async #claimDue(): Promise<boolean> {
-    const { term, store, clock } = this.#parts;
-    const nowMs = clock.wallMs();
-    const intentions: Intention[] = [];
-    for (const track of this.#tracks.values()) {
-      if (track.retryMs !== undefined && track.retryMs <= clock.monotonicMs()) this.#advance(track, track.accountedMs);
-      if (track.nextMs === null || track.nextMs + track.delayMs > nowMs) continue;
-      const intention = this.#guarded(track, () => this.#intend(track, nowMs - track.delayMs));
-      if (intention !== undefined) intentions.push(intention);
-    }
+    const { term, store } = this.#parts;
+    const intentions = this.#intentions();
     if (intentions.length === 0) return true;
     const claims = intentions.flatMap((intention) => intention.claims);
     this.#notes.ask(claims);
@@ -378,16 +392,27 @@ export class Session {
         if (outcome.kind === "taken") track.accountedMs = Math.max(track.accountedMs, outcome.accountedMs);
         else if (tick !== undefined)
           this.#afterClaim(track, { ...tick, isBacklog }, outcome.kind, decisions[index] ?? "run");
-        this.#advance(track, claim.atMs);
+        advance(track, claim.atMs, this.#parts.random);
       }
     }
     return isComplete;
   }
 
-  #advance(track: Track, accountedMs: number): void {
-    this.#guarded(track, () => {
-      advance(track, accountedMs, this.#parts.random);
-    });
+  #intentions(): readonly Intention[] {
+    const { clock } = this.#parts;
+    const slice = new Slice(clock);
+    const nowMs = clock.wallMs();
+    const intentions: Intention[] = [];
+    let claimCount = 0;
+    for (const track of this.#tracks.values()) {
+      if (slice.isOver || claimCount >= CLAIMS_PER_REQUEST) break;
+      if (typeof track.nextMs !== "number" || track.nextMs + track.delayMs > nowMs) continue;
+      const intention = this.#guarded(track, () => this.#intend(track, nowMs - track.delayMs));
+      if (intention === undefined) continue;
+      intentions.push(intention);
+      claimCount += intention.claims.length;
+    }
+    return intentions;
   }
 
   /** A calendar of the user's that throws holds up its own schedule only; it is asked again later. */
@@ -413,10 +438,11 @@ export class Session {
       windowMs: options.catchupWindow,
       maxCatchup: options.maxCatchup,
     });
-    const { running, queue } = track.runs;
+    const runs = this.#runner.runsOf(name);
+    const { running, queue } = runs;
     const occupancy = { running: running.size, queued: queue.length };
     const isLate = plan.fire.length > 1 || plan.fire.some((tick) => tick.isCatchup);
-    const isBacklog = options.catchup === "all" && (isLate || isCatchingUp(track));
+    const isBacklog = options.catchup === "all" && (isLate || isCatchingUp(runs));
     const missed = track.missed + plan.missed;
     const decisions: OverlapDecision[] = [];
     const claims = plan.fire.map((tick): Claim => {
@@ -480,9 +506,9 @@ export class Session {
     if (!signal.aborted) await new Promise<void>((resolve) => onAbort(signal, resolve));
   }
 
-  /** Until a nudge, the end of the term, or `ms`. */
+  /** Until a nudge, the end of the term, or `ms`; others have a turn of the event loop in any case. */
   async #pause(ms: number): Promise<void> {
-    if (this.#isNudged || ms <= 0) return;
+    if (this.#isNudged) return;
     const woken = linkSignals(this.#over.signal);
     this.#wake = () => woken.abort(undefined);
     await sleep(this.#parts.clock, ms, woken.signal).catch(() => undefined);

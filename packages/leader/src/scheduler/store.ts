@@ -6,6 +6,7 @@
  */
 import { QuorumSilentError } from "../errors.ts";
 import type { Ledger } from "../ledger.ts";
+import { Slice } from "../slice.ts";
 import type { NamedTick } from "./report.ts";
 import { CLAIM_TICKS } from "./scripts/claim-ticks.lua.ts";
 import { ORDER } from "./scripts/order.lua.ts";
@@ -99,7 +100,7 @@ interface NodeState {
 }
 
 /** Entries of one request to a node; a script blocks the node for about 5 µs an entry. */
-const CLAIMS_PER_REQUEST = 500;
+export const CLAIMS_PER_REQUEST = 500;
 
 export class TickStore {
   readonly #ledger: Ledger;
@@ -147,10 +148,10 @@ export class TickStore {
       parseState,
       enough,
     );
-    if (term === undefined) return this.#merge(answers, Number.POSITIVE_INFINITY);
+    if (term === undefined) return await this.#merge(answers, Number.POSITIVE_INFINITY);
     if (answers.some((node) => node.term > term)) return { ...EMPTY, isStale: true };
     const fenced = answers.filter((node) => node.term === term);
-    if (fenced.length >= this.#ledger.quorum) return this.#merge(fenced, term);
+    if (fenced.length >= this.#ledger.quorum) return await this.#merge(fenced, term);
     throw new QuorumSilentError({
       election: this.#ledger.election,
       what: "reading schedules behind the fence of the term",
@@ -261,12 +262,14 @@ export class TickStore {
     return this.#ledger.key(`${this.#prefix}${name}`);
   }
 
-  #merge(nodes: readonly NodeState[], term: number): StoredState {
-    const { quorum, nodeCount } = this.#ledger;
+  async #merge(nodes: readonly NodeState[], term: number): Promise<StoredState> {
+    const { quorum, nodeCount, clock } = this.#ledger;
+    const slice = new Slice(clock);
     const informed = nodes.filter((node) => !node.isBlank);
     const unknown = nodeCount - informed.length;
     const schedules = new Map<string, ScheduleState>();
     for (const name of fieldsOf(informed.map((node) => node.ticks))) {
+      if (slice.isOver) await slice.another();
       if (name === "") continue;
       const states = informed.flatMap((node) => parseSchedule(node.ticks.get(name)) ?? []);
       const accountedMs = highestStored(

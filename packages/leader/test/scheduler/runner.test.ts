@@ -60,7 +60,6 @@ describe("a runner", () => {
         options: resolveScheduleOptions({}, "UTC"),
       },
       0,
-      { running: new Set(), queue: [] },
     );
     entries.set(name, track.entry);
     return track;
@@ -219,7 +218,7 @@ describe("a runner", () => {
     own.launch(job(a, 1), "run");
     own.launch(job(a, 2), "queue");
     entries.delete("a");
-    expect(own.runsOf("a")).toBe(a.runs);
+    expect([own.runsOf("a").running.size, own.runsOf("a").queue.length]).toEqual([1, 1]);
     end("a1");
     await own.idle();
     expect(own.runsOf("a")).toEqual({ running: new Set(), queue: [] });

@@ -1,0 +1,169 @@
+/** Ten thousand schedules cost little memory, and do not hold up the event loop. */
+import { LeaderElection, type LeaderTerm } from "@x/leader";
+import { LeaderScheduler } from "@x/leader/scheduler";
+import { type Clock, systemClock } from "@x/redlock-core";
+import { spawnChild } from "@x/test-support";
+import { describe, expect, it } from "vitest";
+import { Emitter } from "../../src/emitter.ts";
+import type { Ledger } from "../../src/ledger.ts";
+import type { Entry } from "../../src/scheduler/entry.ts";
+import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
+import { resolveScheduleOptions } from "../../src/scheduler/options.ts";
+import { Session } from "../../src/scheduler/session.ts";
+import { type Claim, type StoredState, TickStore } from "../../src/scheduler/store.ts";
+import { LEASE, startNodes } from "../support/redis.ts";
+
+/** A clock that moves by a millisecond with each unit of work, and counts how many there are until the event loop turns. */
+class WorkClock {
+  #ms = 0;
+  #inTurn = 0;
+  longestTurn = 0;
+  turns = 0;
+  readonly clock: Clock = {
+    ...systemClock,
+    monotonicMs: () => this.#ms,
+    schedule: (afterMs, run, options) =>
+      systemClock.schedule(
+        afterMs,
+        () => {
+          this.#inTurn = 0;
+          this.turns += 1;
+          run();
+        },
+        options,
+      ),
+  };
+
+  restart(): void {
+    this.#inTurn = 0;
+    this.longestTurn = 0;
+  }
+
+  work(): void {
+    this.#ms += 1;
+    this.#inTurn += 1;
+    this.longestTurn = Math.max(this.longestTurn, this.#inTurn);
+  }
+}
+
+const COUNT = 400;
+/** Two slices of 10 ms, and what was begun at the end of each. */
+const MOST_IN_A_TURN = 40;
+const PERIOD_MS = 3_600_000;
+
+describe("many schedules", () => {
+  it("take less than 1.3 kB each, of a leader too", { timeout: 60_000 }, async () => {
+    await using nodes = await startNodes(1);
+    await using child = spawnChild(new URL("../support/many-schedules.ts", import.meta.url), {
+      args: [...nodes.paths],
+      execArgv: ["--expose-gc"],
+    });
+    const isCost = (message: unknown): message is { readonly perSchedule: number; readonly perLed: number } =>
+      typeof message === "object" && message !== null && "perLed" in message;
+    const { perSchedule, perLed } = await child.message(isCost);
+    expect(perSchedule).toBeLessThan(1_000);
+    expect(perLed).toBeLessThan(1_300);
+    expect(await child.exited).toMatchObject({ code: 0 });
+  });
+
+  it.each(["are loaded", "are all due"])("are worked on in slices when they %s", async (which) => {
+    const worked = new WorkClock();
+    const nowMs = Date.now();
+    const storedMs = which === "are loaded" ? nowMs : nowMs - 3 * PERIOD_MS;
+    const entries = new Map<string, Entry>();
+    const begun = new Set<string>();
+    const asked = new Set<string>();
+    for (let at = 0; at < COUNT; at += 1) {
+      const name = `s${at}`;
+      const next = (afterMs: number): number => {
+        worked.work();
+        asked.add(name);
+        return (Math.floor(afterMs / PERIOD_MS) + 1) * PERIOD_MS;
+      };
+      const options = resolveScheduleOptions({ catchupWindow: 2 * PERIOD_MS }, "UTC");
+      entries.set(name, { name, calendar: { next }, handler: () => begun.add(name), options });
+    }
+    const over = new AbortController();
+    const state = { accountedMs: storedMs, lastMs: 0, missed: 0 };
+    const stored: Partial<StoredState> = {
+      schedules: new Map([...entries.keys()].map((name) => [name, state])),
+      pending: [],
+      noted: [],
+      paused: new Map(),
+      halfPaused: [],
+      requests: [],
+      requestIds: [],
+    };
+    const store = {
+      read: () => Promise.resolve(stored),
+      claim: (_: number, claims: readonly Claim[]) =>
+        Promise.resolve({ outcomes: claims.map(() => ({ kind: "claimed" })), isStale: false, sawBlank: false }),
+      finish: () => Promise.resolve(true),
+      take: () => Promise.resolve(true),
+      repeatRequests: () => Promise.resolve(true),
+    } as unknown as TickStore;
+    const term = {
+      election: "x",
+      term: 5,
+      fencingToken: 5,
+      signal: over.signal,
+      isCurrent: () => !over.signal.aborted,
+    };
+    const running = new Session({
+      term: term as unknown as LeaderTerm,
+      store,
+      clock: worked.clock,
+      random: () => 0,
+      entries,
+      concurrency: 1_000,
+      events: new Emitter<SchedulerEvents>(SCHEDULER_EVENTS),
+      stop: new AbortController().signal,
+    }).run();
+    const done = which === "are loaded" ? asked : begun;
+    await expect.poll(() => done.size, { timeout: 10_000 }).toBe(COUNT);
+    over.abort(new Error("over"));
+    await running;
+    expect(worked.longestTurn).toBeLessThanOrEqual(MOST_IN_A_TURN);
+  });
+
+  it("are read from the nodes in slices", async () => {
+    const worked = new WorkClock();
+    const lines = Array.from({ length: COUNT }, (_, at) => [`s${at}`, "1 1 0 0"]).flat();
+    const ledger = {
+      quorum: 1,
+      nodeCount: 1,
+      clock: {
+        ...worked.clock,
+        monotonicMs: () => {
+          worked.work();
+          return worked.clock.monotonicMs();
+        },
+      },
+      key: (name: string) => name,
+      ask: (...[, , , , parse]: Parameters<Ledger["ask"]>) =>
+        Promise.resolve([parse(["5", 1, lines, [], [], []], "n")]),
+    } as unknown as Ledger;
+    expect((await new TickStore(ledger, "", 1).read(5, true)).schedules.size).toBe(COUNT);
+    expect(worked.turns).toBeGreaterThan(COUNT / MOST_IN_A_TURN);
+  });
+
+  it("are listed in slices", async () => {
+    await using nodes = await startNodes(1);
+    const worked = new WorkClock();
+    const redlock = nodes.redlock({ clock: worked.clock });
+    const scheduler = new LeaderScheduler({ election: new LeaderElection(redlock, { name: "listed", ...LEASE }) });
+    for (let at = 0; at < COUNT; at += 1) {
+      scheduler.add(
+        `s${at}`,
+        (after) => {
+          worked.work();
+          return new Date(after.getTime() + PERIOD_MS);
+        },
+        () => undefined,
+      );
+    }
+    worked.restart();
+    expect(await scheduler.list()).toHaveLength(COUNT);
+    expect(worked.longestTurn).toBeLessThanOrEqual(MOST_IN_A_TURN);
+  });
+});

@@ -1,0 +1,40 @@
+/** Adds ten thousand schedules of different expressions, leads with them, and tells its parent what they cost. Argument: path of a node. */
+import { LeaderElection } from "@x/leader";
+import { LeaderScheduler } from "@x/leader/scheduler";
+import { connect } from "./redis.ts";
+
+const COUNT = 10_000;
+// A machine with more to do takes its time over answers of ten thousand lines.
+const redlock = connect([process.argv[2] ?? ""], { maxTtl: 30_000, nodeTimeout: 5_000 });
+const scheduler = new LeaderScheduler({
+  election: new LeaderElection(redlock, { name: "many", leaseDuration: 30_000 }),
+});
+const nothing = (): void => undefined;
+
+function add(first: number, count: number): void {
+  for (let at = first; at < first + count; at += 1) {
+    const [minute, hour, day] = [at % 60, Math.floor(at / 60) % 24, (Math.floor(at / 1_440) % 28) + 1];
+    scheduler.cron(`s${at}`, `${minute} ${hour} ${day} * *`, nothing);
+  }
+}
+
+function heapBytes(): number {
+  globalThis.gc?.();
+  return process.memoryUsage().heapUsed;
+}
+
+// What does not grow with their number is there now.
+add(0, 100);
+const before = heapBytes();
+add(100, COUNT);
+const added = heapBytes();
+scheduler.start();
+const isLed = async (): Promise<boolean> => {
+  const [info] = await scheduler.list();
+  return info?.owner?.self === true && info.last === null;
+};
+while (!(await isLed())) await new Promise((resolve) => setTimeout(resolve, 50));
+process.send?.({ perSchedule: (added - before) / COUNT, perLed: (heapBytes() - before) / COUNT });
+await scheduler.stop();
+await redlock.close();
+process.disconnect();
