@@ -1,10 +1,12 @@
 /** Other libraries' locks and ours on the same keys of real nodes: whoever has it, everybody else sees it as held. */
+import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock, type RedlockOptions } from "@x/redlock-core";
-import { type RedisServer, startRedisNodes } from "@x/test-support";
-import { Redis } from "ioredis";
+import { Redlock as CompatRedlock } from "@x/redlock-core/node-redlock";
+import { type RedisServer, startRedis, startRedisNodes } from "@x/test-support";
+import { Redis, type RedisOptions } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { type Peer, type PeerKind, peerKinds, type Release } from "./peers.ts";
+import { NodeRedlock5, type Peer, type PeerKind, peerKinds, type Redlock5, type Release } from "./peers.ts";
 
 const cases = peerKinds.flatMap((kind) => [1, 3].map((nodeCount) => ({ kind, name: kind.name, nodeCount })));
 
@@ -116,6 +118,48 @@ describe.each(cases)("$name and ours on $nodeCount nodes", ({ kind, nodeCount })
     );
     expect(overlaps).toBe(0);
     expect(grants).toEqual([15, 15, 15, 15]);
+  });
+});
+
+describe.each(["node-redlock 5", "ours with its class"] as const)("%s while Redis is not there", (name) => {
+  async function open(
+    options: Pick<RedisOptions, "maxRetriesPerRequest" | "enableOfflineQueue"> = {},
+  ): Promise<{ readonly server: RedisServer; readonly peer: Redlock5 }> {
+    const server = await startRedis();
+    const client = new Redis({ port: server.port, ...options });
+    client.on("error", () => undefined);
+    onTestFinished(async () => {
+      client.disconnect();
+      await server.stop();
+    });
+    if (client.status !== "ready") await once(client, "ready");
+    await server.kill();
+    await expect.poll(() => client.status).toBe("reconnecting");
+    const Class = name === "node-redlock 5" ? NodeRedlock5 : (CompatRedlock as unknown as typeof NodeRedlock5);
+    const peer = new Class([client], { retryCount: 0 });
+    peer.on("error", () => undefined);
+    return { server, peer };
+  }
+
+  it("waits for it, without any retry of its own", async () => {
+    const { server, peer } = await open();
+    let isSettled = false;
+    const waiting = peer.acquire(["later"], 20_000).finally(() => {
+      isSettled = true;
+    });
+    waiting.catch(() => undefined);
+    await delay(300);
+    expect(isSettled).toBe(false);
+    await server.restart();
+    await (await waiting).release();
+  });
+
+  it.each([
+    ["gives a command up", { maxRetriesPerRequest: 1 }],
+    ["has no offline queue", { enableOfflineQueue: false }],
+  ])("rejects when the client %s", async (_, options) => {
+    const { peer } = await open({ ...options });
+    await expect(peer.acquire(["never"], 20_000)).rejects.toMatchObject({ name: "ExecutionError" });
   });
 });
 

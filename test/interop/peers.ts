@@ -24,7 +24,8 @@ interface Redlock4 {
   lock(resource: string, ttl: number): Promise<{ unlock(): Promise<unknown> }>;
 }
 
-interface Redlock5 {
+export interface Redlock5 {
+  on(event: "error", listener: () => void): unknown;
   acquire(resources: string[], duration: number): Promise<{ release(): Promise<unknown> }>;
 }
 
@@ -33,7 +34,7 @@ type Make<Instance> = new (clients: readonly Redis[], settings: object) => Insta
 // Neither has types that resolve here.
 const require = createRequire(import.meta.url);
 const NodeRedlock4 = require("redlock4") as Make<Redlock4>;
-const { default: NodeRedlock5 } = require("redlock") as { readonly default: Make<Redlock5> };
+export const { default: NodeRedlock5 } = require("redlock") as { readonly default: Make<Redlock5> };
 
 export const peerKinds: readonly PeerKind[] = [
   {

@@ -76,5 +76,7 @@ export function countsReceivers(node: LockNode): boolean {
 /** Why a request was not sent. */
 export function notConnected(node: LockNode, when = ""): Error {
   const cause = node.lastError;
-  return new Error(`not connected${when}${cause === undefined ? "" : `: ${cause.message}`}`, { cause });
+  return new Error(`not connected${when}, and no request is queued${cause === undefined ? "" : `: ${cause.message}`}`, {
+    cause,
+  });
 }

@@ -551,6 +551,15 @@ describe("the node-redlock entry on this engine", () => {
     await third.release();
   });
 
+  it.each([
+    ["by hand", { eval: async () => 1, evalsha: async () => 1, quit: async () => "OK" }],
+    ["ioredis-mock", Object.create({ duplicate: () => undefined, evalsha: async () => 1 }, {})],
+    ["vi.mock", Object.create(Redis.prototype)],
+  ] as const)("says what to do instead of a fake: %s", (_, fake: unknown) => {
+    expect(() => open([fake as Client])).toThrow(TypeError);
+    expect(() => open([fake as Client])).toThrow(/a fake of a client cannot hold locks; in tests start a redis-server/);
+  });
+
   it("locks in the database that a client has selected, as node-redlock does", async () => {
     const { clients } = await nodes(1);
     const [client] = clients as [Redis];

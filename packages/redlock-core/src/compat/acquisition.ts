@@ -69,6 +69,7 @@ export class Acquisition {
     const attempts: Promise<ExecutionStats>[] = [];
     await this.#shared.connected;
     for (let retries = 0; ; retries += 1) {
+      await this.#shared.untilUsable();
       const asked = await this.#ask();
       remember(attempts, asked.stats);
       if (asked.kind === "granted") return this.#acquired(asked, attempts);

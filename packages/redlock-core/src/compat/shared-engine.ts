@@ -4,6 +4,7 @@
  *
  * The own connection of a client ends with the client (`client.quit()`, `client.disconnect()`).
  */
+import { onAbort } from "../abort.ts";
 import { systemClock } from "../clock.ts";
 import { Engine } from "../engine.ts";
 import { Hints } from "../hints.ts";
@@ -63,6 +64,8 @@ export class SharedEngine {
   readonly #settings: SharedSettings;
   readonly #ended = new Set<Client>();
   readonly #databases: readonly number[];
+  /** Clients that were asked for a sign of life, see `untilUsable`. */
+  readonly #asked = new Map<Client, Promise<void>>();
   readonly #stopListening: (() => void)[] = [];
 
   constructor(clients: readonly Client[], settings: SharedSettings) {
@@ -91,6 +94,45 @@ export class SharedEngine {
   get isUsable(): boolean {
     const isWhereItWas = this.clients.every((client, index) => databaseOf(client) === this.#databases[index]);
     return isWhereItWas && !this.closed.aborted && [...this.#ended].every((client) => client.status === "end");
+  }
+
+  /**
+   * Resolves when a quorum is connected, or no client that is not has a command in its offline queue any more: whoever asks for a lock
+   * while Redis starts waits as long as for a command of the client's own. Never rejects.
+   */
+  async untilUsable(): Promise<void> {
+    const { nodes, quorum } = this.engine;
+    const isUsable = (): boolean => nodes.filter(({ state }) => state === "ready").length >= quorum;
+    if (isUsable() || this.closed.aborted) return;
+    let stops: readonly (() => void)[] = [];
+    const usable = new Promise<void>((resolve) => {
+      const check = (): void => {
+        if (isUsable()) resolve();
+      };
+      stops = [onAbort(this.closed, resolve), ...nodes.map((node) => node.onStateChange(check))];
+    });
+    const down = this.clients.filter((_, index) => nodes[index]?.state !== "ready");
+    await Promise.race([usable, Promise.all(down.map((client) => this.#untilAnswered(client)))]);
+    for (const stop of stops) stop();
+  }
+
+  /** Resolves when the client gives up, or some time after its server answered, in which ours is connected, too. */
+  #untilAnswered(client: Client): Promise<void> {
+    const known = this.#asked.get(client);
+    if (known !== undefined) return known;
+    const ask = async (): Promise<void> => {
+      try {
+        await client.ping();
+        await untilConnected(this.engine, "ready");
+      } catch {
+        // It will not be connected, or has no queue: the attempt tells.
+      } finally {
+        this.#asked.delete(client);
+      }
+    };
+    const asked = ask();
+    this.#asked.set(client, asked);
+    return asked;
   }
 
   serves(clients: readonly Client[], settings: SharedSettings): boolean {
@@ -127,11 +169,14 @@ export class SharedEngine {
   }
 }
 
-async function untilConnected({ nodes, clock }: Engine): Promise<void> {
+/** At the latest after `CONNECT_MS`. */
+async function untilConnected({ nodes, clock }: Engine, state?: "ready"): Promise<void> {
   const stops: (() => void)[] = [];
   await new Promise<void>((resolve) => {
     const check = (): void => {
-      if (nodes.every((node) => node.state !== "connecting")) resolve();
+      const isOver = (node: LockNode): boolean =>
+        state === undefined ? node.state !== "connecting" : node.state === state;
+      if (nodes.every(isOver)) resolve();
     };
     for (const node of nodes) stops.push(node.onStateChange(check));
     stops.push(clock.schedule(CONNECT_MS, resolve, { keepAlive: true }));

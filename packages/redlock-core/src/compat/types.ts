@@ -1,12 +1,13 @@
 /** Names and shapes of node-redlock 5: clients, votes, settings and errors. */
 
-/** A client of ioredis 5 or 6, `Redis` or `Cluster`. Its connection is duplicated; the client itself is only used by `quit()`. */
+/** A client of ioredis 5 or 6, `Redis` or `Cluster`. Its connection is duplicated; the client itself is only used by `quit()`, and while it connects. */
 export interface Client {
   readonly status: string;
   readonly options: object;
   readonly isCluster?: boolean;
   duplicate(...args: never[]): unknown;
   quit(): Promise<unknown>;
+  ping(): Promise<unknown>;
   once(event: "end", listener: () => void): unknown;
   removeListener(event: "end", listener: () => void): unknown;
 }

@@ -85,8 +85,20 @@ function kindOfSource(source: unknown): "url" | "lock-node" | "ioredis" | "node-
 function refusal(source: unknown): TypeError {
   const options = `ioredis options (${CONNECT_OPTIONS.slice(0, -1).join(", ")} or ${CONNECT_OPTIONS.at(-1)})`;
   return new TypeError(
-    `node must be a client of ioredis or node-redis, a URL string, ${options} or a LockNode, got ${describe(source)}`,
+    `node must be a client of ioredis or node-redis, a URL string, ${options} or a LockNode, got ${describe(source)}${isFake(source) ? FAKES : ""}`,
   );
+}
+
+/** A test's stand-in knows neither the scripts nor how connections break: a lock that it grants says nothing. */
+const FAKES =
+  ": a fake of a client cannot hold locks; in tests start a redis-server, or replace the module that you import Redlock from";
+
+function isFake(source: unknown): boolean {
+  try {
+    return typeof source === "object" && source !== null && ("evalsha" in source || "eval" in source);
+  } catch {
+    return false;
+  }
 }
 
 /** A plain object by the names in it: values may be secrets. */
