@@ -1,8 +1,9 @@
 import { readFileSync } from "node:fs";
 import type { RedisServer } from "@x/test-support";
+import { Redis } from "ioredis";
 import { createClient } from "redis";
-import { beforeEach, describe, expect, it } from "vitest";
-import type { NodeSource } from "../src/index.ts";
+import { beforeEach, describe, expect, it, onTestFinished } from "vitest";
+import { type Lock, type NodeSource, QuorumUnreachableError, type Redlock } from "../src/index.ts";
 import { openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 /** The rights that the README names, word by word. */
@@ -49,5 +50,48 @@ describe("a Redis user", () => {
     expect(findings[0]?.message).toMatch(
       /^answered with an error: 127\.0\.0\.1:\d+: .*(NOPERM|can't run this command|no permissions to run)/,
     );
+  });
+
+  describe("of another prefix", () => {
+    let shop: Redis;
+    let app: Redlock;
+    let held: Lock;
+    beforeEach(async () => {
+      await server.call("ACL", "SETUSER", "locks", ...rights.trim().split(/\s+/));
+      await server.call("ACL", "SETUSER", "shop", ...rights.replaceAll("app:", "shop:").trim().split(/\s+/));
+      shop = new Redis(server.port, { username: "shop", password: "secret" });
+      onTestFinished(() => shop.disconnect());
+      app = openRedlock([url], { ...shortTtl, keyPrefix: "app:", quarantine: true, timeout: 20_000 });
+      held = await app.acquire("r", { autoExtend: true });
+    });
+
+    it("can neither read nor take nor end a lock", async () => {
+      const keys = ["app:r", "{app:r}:fence", "{app:r}:waiters"];
+      for (const key of keys) {
+        for (const call of [shop.get(key), shop.set(key, "x"), shop.del(key), shop.zadd(key, 1, "x")]) {
+          await expect(call).rejects.toThrow("NOPERM");
+        }
+      }
+      const asApp = openRedlock([url.replace("locks:", "shop:")], { ...shortTtl, keyPrefix: "app:" });
+      await expect(asApp.acquire("s", { timeout: 0 })).rejects.toThrow(QuorumUnreachableError);
+      expect(await asApp.forceRelease("r").catch(() => false)).toBe(false);
+      expect(await held.release()).toBe(true);
+    });
+
+    it("can end or start the quarantine for all, and wake their waiters: nodes are one trust domain", async () => {
+      const waiting = app.acquire("r");
+      await expect.poll(() => server.call("PUBSUB", "CHANNELS", "x:redlock:*")).toHaveLength(1);
+      const [channel = ""] = (await server.call("PUBSUB", "CHANNELS", "x:redlock:*")) as string[];
+      expect(await shop.publish(channel, "text")).toBe(1);
+      await held.release();
+      await (await waiting).release();
+
+      await shop.del("{x}:node");
+      await expect(app.acquire("s", { timeout: 0 })).rejects.toThrow("may vote again in");
+      await shop.hset("{x}:node", "since", 1);
+      await (await app.acquire("s", { timeout: 0 })).release();
+      await shop.set("{x}:node", "boo");
+      await expect(app.acquire("s", { timeout: 0 })).rejects.toThrow("WRONGTYPE");
+    });
   });
 });
