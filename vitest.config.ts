@@ -20,8 +20,6 @@ export default defineConfig({
     exclude: ["**/node_modules/**", "**/dist/**"],
     setupFiles: [source("test/support/vitest-setup.ts")],
     pool: "forks",
-    // Real processes on a shared machine: one more try there, and vitest says which test needed it.
-    retry: process.env["CI"] === undefined ? 0 : 1,
     testTimeout: 30_000,
     // A loaded machine is slow, not wrong.
     expect: { poll: { timeout: 10_000 } },

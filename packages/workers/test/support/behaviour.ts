@@ -590,11 +590,16 @@ export function behavesLikeBullMQ(kinds: readonly ("path" | "function")[] = ["pa
       await queue.obliterate({ force: true });
       running.open();
       await queue.resume();
-      lab.ran.length = 0;
-      await queue.addBulk(jobs(10, (i) => (i < 6 ? "b" : "a")));
+      const again = jobs(10, (i) => (i < 6 ? "b" : "a")).map(({ name, data }) => ({
+        name,
+        data: { ...data, i: data.i + 10 },
+      }));
+      await queue.addBulk(again);
       await finished(queue, 10);
       expect(lab.overlaps()).toEqual([]);
-      expect(lab.ran).toHaveLength(10);
+      // A job that was taken before may still begin, as BullMQ starts it from the worker's memory: not one of these.
+      const anew = lab.ran.filter(({ i }) => i >= 10).map(({ i }) => i);
+      expect(anew.toSorted((a, b) => a - b)).toEqual(again.map(({ data }) => data.i));
     });
 
     it("runs what is left after clean, remove and drain of parked jobs", async () => {
