@@ -10,6 +10,7 @@
  * a job that was already chosen, and after the lane's keys were deleted by hand.
  */
 import type { Clock, Lock, Redlock } from "@x/redlock-core";
+import { Check, integer, Schema, shaped, text, textLike } from "@x/redlock-core/protocol";
 import { DelayedError, Job, Worker } from "bullmq";
 import {
   acceptSignal,
@@ -22,7 +23,7 @@ import {
 } from "./bullmq.ts";
 import { aboutJob, tell } from "./channels.ts";
 import { composeScripts } from "./compose.ts";
-import { keyFault } from "./entity-key.ts";
+import { keyFault, MAX_KEY_BYTES } from "./entity-key.ts";
 import { JobKeyError, LaneError, MixedFleetError } from "./errors.ts";
 import { Fleet, type FleetParts, type WorkerFinding } from "./fleet.ts";
 import { InFlight } from "./in-flight.ts";
@@ -42,9 +43,9 @@ import {
 } from "./operators.ts";
 import {
   bullOptions,
-  describe,
   type ExclusiveWorkerOptions,
   type ResolvedExclusiveOptions,
+  readOptions,
   resolveOptions,
 } from "./options.ts";
 import { ownRedlock } from "./own-redlock.ts";
@@ -64,6 +65,29 @@ export type ExclusiveProcessor<Data, Result, Name extends string> = (
 const CONFIRM_ATTEMPTS = 3;
 const LIST_PAGE = 500;
 const SHORTEST_SWEEP_MS = 1_000;
+
+const QUEUE_NAME = text({ min: 1 });
+const PROCESSOR = new Check<unknown>({
+  rule: "a function, the path or file: URL of a file that exports one, or null for jobs that are fetched by hand",
+  faultOf: (given) => {
+    const isOne = ["function", "string", "undefined"].includes(typeof given) || given === null || given instanceof URL;
+    return isOne ? undefined : "type";
+  },
+});
+const KEY = textLike(`a string of 1 to ${MAX_KEY_BYTES} bytes without control characters`, isUsableKey);
+const JOB_ID = text({ min: 1 });
+const JOB = shaped<Job>(
+  "a job that this worker fetched",
+  ({ id, moveToCompleted }) => typeof id === "string" && typeof moveToCompleted === "function",
+);
+const LONGEST_REASON = 10_000;
+const REASON = text({ max: LONGEST_REASON });
+const LIST = new Schema({ limit: integer({ min: 1, unit: "" }).default(1_000) });
+const LOCK_JOB = new Schema({ timeout: integer({ min: 0, orInfinity: true }).optional() });
+
+function isUsableKey(key: string): boolean {
+  return keyFault(key) === undefined;
+}
 
 // oxlint-disable typescript/no-explicit-any -- the defaults of BullMQ's own Worker, so that untyped code compiles as before
 export class ExclusiveWorker<Data = any, Result = any, Name extends string = string> extends Worker<
@@ -102,9 +126,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   constructor(
     name: string,
     processor: string | URL | null | undefined | ExclusiveProcessor<Data, Result, Name>,
-    options: ExclusiveWorkerOptions<Data, Name>,
+    given: ExclusiveWorkerOptions<Data, Name>,
     backendFactory?: object,
   ) {
+    QUEUE_NAME.of("name", name);
+    PROCESSOR.of("processor", processor);
+    const options = readOptions(given);
     const resolved = resolveOptions(name, options);
     const bullScripts = checkScripts(installedScripts());
     const redlock = resolved.redlock ?? ownRedlock(options, resolved.lockTtl);
@@ -186,7 +213,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * (BullMQ's workers have a property `keys`, hence the name.)
    */
   async listKeys(options: { readonly limit?: number | undefined } = {}): Promise<BusyKey[]> {
-    const limit = resolveLimit(options.limit);
+    const { limit } = LIST.resolve(options);
     const found = new Map<string, BusyKey>();
     for await (const page of this.#keyPages()) {
       for (const key of page) found.set(key.key, key);
@@ -197,16 +224,15 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 
   /** Who has a key, and who waits for it: at most `limit` (default 1000) of these. */
   async jobsOf(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyJobs> {
-    assertKey(key);
-    const limit = resolveLimit(options.limit);
+    KEY.of("key", key);
+    const { limit } = LIST.resolve(options);
     const [holder, ...parked] = (await this.#lane.operate("inLine", key, limit)) as readonly [string, ...string[]];
     return { holder: holder === "" ? undefined : holder, parked };
   }
 
   /** Why a job waits, behind whom and until when; undefined if there is no such job. */
   async explain(jobId: string): Promise<Explanation | undefined> {
-    if (typeof jobId !== "string" || jobId === "")
-      throw new TypeError(`jobId must be a non-empty string, got ${describe(jobId)}`);
+    JOB_ID.of("jobId", jobId);
     const [raw, state] = await Promise.all([this.#lane.operate("explain", jobId), this.#lane.stateOf(jobId)]);
     return parseExplanation(jobId, state, raw);
   }
@@ -217,7 +243,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * was paused already. Plain code is not kept out: lock the key's resource for that.
    */
   async pauseKey(key: string, reason = "paused by an operator"): Promise<boolean> {
-    assertKey(key);
+    KEY.of("key", key);
+    REASON.of("reason", reason);
     const isNew = (await this.#lane.operate("pause", key, reason)) === 1;
     tell("pause", () => ({ queue: this.name, key, reason }));
     return isNew;
@@ -228,7 +255,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * the others, retry it first (`job.retry()`). Resolves false if the key was not paused.
    */
   async resumeKey(key: string): Promise<boolean> {
-    assertKey(key);
+    KEY.of("key", key);
     const wasPaused = (await this.#lane.operate("resume", key)) === 1;
     tell("resume", () => ({ queue: this.name, key }));
     return wasPaused;
@@ -271,10 +298,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     job: Job<Data, Result, Name>,
     options: { readonly timeout?: number | undefined } = {},
   ): Promise<Lock | undefined> {
+    JOB.of("job", job);
+    const { timeout = this.#options.lockWait } = LOCK_JOB.resolve(options);
     const keys = this.#keysOf(job, this.#arrivalOf(job));
     if (keys.length === 0) return undefined;
-    const { lockTtl, lockWait } = this.#options;
-    const timeout = options.timeout ?? lockWait;
+    const { lockTtl } = this.#options;
     return await this.redlock.acquire(this.#resourcesOf(job, keys), { ttl: lockTtl, timeout, autoExtend: true });
   }
 
@@ -528,17 +556,6 @@ function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetPart
 /** It declares no parameters, and may be `(...args) => processor(...args)`. */
 function isWrapper(processor: unknown): boolean {
   return typeof processor === "function" && processor.length === 0;
-}
-
-function resolveLimit(limit = 1_000): number {
-  if (!Number.isInteger(limit) || limit < 1) throw new RangeError(`limit must be an integer >= 1, got ${limit}`);
-  return limit;
-}
-
-function assertKey(key: unknown): asserts key is string {
-  if (typeof key !== "string") throw new TypeError(`key must be a string, got ${describe(key)}`);
-  const fault = keyFault(key);
-  if (fault !== undefined) throw new RangeError(`key ${fault}`);
 }
 
 /** The child process gets the lock's facts as `job.lock`. */

@@ -1,10 +1,22 @@
 /** Pure: the options that ExclusiveWorker adds to BullMQ's, their defaults, and the rules that all of them obey. */
 import type { Redlock } from "@x/redlock-core";
+import {
+  Check,
+  choice,
+  integer,
+  kindOf,
+  nearestName,
+  quote,
+  Schema,
+  type ShapeOf,
+  shaped,
+  show,
+  text,
+} from "@x/redlock-core/protocol";
 import type { WorkerOptions } from "bullmq";
 import type { LaneRules, OnFailure } from "./compose.ts";
-import { keyFault, parsePath, valueAt } from "./entity-key.ts";
+import { keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./entity-key.ts";
 import type { StoredJob } from "./lane.ts";
-import { refuseMisspelt } from "./misspelt.ts";
 
 /** A path to fields of `job.data`, separated by dots, or a function of the stored job. */
 export type KeyOption<Data, Name extends string> =
@@ -57,9 +69,11 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
 export type ExclusiveWorkerOptions<Data = unknown, Name extends string = string> = WorkerOptions &
   ExclusiveOptions<Data, Name>;
 
+type KeyFunction = (job: StoredJob<never, never>) => unknown;
+
 export interface ResolvedExclusiveOptions {
   readonly rules: LaneRules;
-  readonly keyOf: (job: StoredJob<never, never>) => unknown;
+  readonly keyOf: KeyFunction;
   readonly resourceOf: (key: string) => string;
   /** What stands before the key in the name of its lock; undefined: only `resourceOf` knows. */
   readonly resourcePrefix: string | undefined;
@@ -83,62 +97,102 @@ const DEFAULT_STALLED_INTERVAL_MS = 5_000;
 const FAR_MS = 3_600_000;
 const DAY_MS = 86_400_000;
 
-const OWN_OPTIONS = [
-  "key",
-  "resource",
-  "withoutKey",
-  "redlock",
-  "onFailure",
-  "lockTtl",
-  "lockWait",
-  "recheckInterval",
-] as const;
+const isFunction = (value: unknown): boolean => typeof value === "function";
 
-/** `queue`: its name. */
+const PATH_OR_FUNCTION = new Check<KeyOption<never, never>>({
+  rule: 'a path of fields such as "account.id" or a function',
+  faultOf: (key) => {
+    if (typeof key === "string") return parsePath(key) === undefined ? "range" : undefined;
+    return isFunction(key) ? undefined : "type";
+  },
+});
+
+const PREFIX_OR_FUNCTION = new Check<string | ((key: string) => string)>({
+  rule: `a string of at most ${MAX_KEY_BYTES} bytes without control characters, or a function`,
+  faultOf: (resource) => {
+    if (typeof resource === "string") return resource === "" || keyFault(resource) === undefined ? undefined : "range";
+    return isFunction(resource) ? undefined : "type";
+  },
+});
+
+const REDLOCK = shaped<Redlock>("a Redlock (of @x/redlock-core)", (given) => {
+  const { maxTtl } = (given["options"] ?? {}) as { readonly maxTtl?: unknown };
+  const methods = ["acquire", "tryAcquire", "untilTurn", "lockKey", "checkResource", "on"];
+  return typeof maxTtl === "number" && methods.every((method) => isFunction(given[method]));
+});
+
+const OWN = new Schema({
+  key: PATH_OR_FUNCTION,
+  resource: PREFIX_OR_FUNCTION.default(""),
+  withoutKey: choice(["pass", "fail"]).default("pass"),
+  redlock: REDLOCK.optional(),
+  onFailure: choice(["skip", "block", "halt"]).default("skip"),
+  lockTtl: integer({ min: 50, max: DAY_MS }).optional(),
+  lockWait: integer({ min: 0, max: DAY_MS }).default(100),
+  recheckInterval: integer({ min: 100, max: DAY_MS }).default(15_000),
+} satisfies ShapeOf<ExclusiveOptions<never, never>>);
+
+/** Of BullMQ's, those whose values are promised more of here, or needed. */
+const BULL = new Schema({
+  lockDuration: integer({ min: 100, max: DAY_MS }).default(DEFAULT_LOCK_DURATION_MS),
+  stalledInterval: integer({ min: 1, max: DAY_MS }).default(DEFAULT_STALLED_INTERVAL_MS),
+  lockRenewTime: integer({ min: 1, max: DAY_MS }).optional(),
+  prefix: text({ min: 1 }).default("bull"),
+});
+
+/** The caller's options, each read once. BullMQ ignores names that it does not know: one that was meant to be ours must not be lost so. */
+export function readOptions<Data, Name extends string>(
+  given: ExclusiveWorkerOptions<Data, Name>,
+): ExclusiveWorkerOptions<Data, Name> {
+  let options: ExclusiveWorkerOptions<Data, Name>;
+  if (Object.prototype.toString.call(given) !== "[object Object]")
+    throw new TypeError(`options must be an object with connection and key, got ${kindOf(given)}`);
+  try {
+    options = { ...given };
+  } catch (cause) {
+    throw new TypeError("options must be readable, got an object that throws when it is read", { cause });
+  }
+  for (const name of Object.keys(options)) {
+    const meant = nearestName(name, OWN.names);
+    if (meant !== undefined && meant !== name)
+      throw new TypeError(`unknown option "${name}": did you mean "${meant}"?`);
+  }
+  return options;
+}
+
+/** `queue`: its name; `options`: of `readOptions`. */
 export function resolveOptions<Data, Name extends string>(
   queue: string,
   options: ExclusiveWorkerOptions<Data, Name>,
 ): ResolvedExclusiveOptions {
-  if (typeof options !== "object" || options === null) {
-    throw new TypeError(`options must be an object with connection and key, got ${describe(options)}`);
-  }
-  refuseMisspelt(options, OWN_OPTIONS);
-  const lockDuration = integer("lockDuration", options.lockDuration ?? DEFAULT_LOCK_DURATION_MS, 100);
-  const stalledInterval = integer("stalledInterval", options.stalledInterval ?? DEFAULT_STALLED_INTERVAL_MS, 1);
-  const lockTtl = integer("lockTtl", options.lockTtl ?? lockDuration, 50);
+  const { key, resource, redlock, onFailure, recheckInterval, ...own } = OWN.pick(options);
+  const { lockDuration, stalledInterval, lockRenewTime, prefix } = BULL.pick(options);
+  const { lockTtl = lockDuration } = own;
   if (lockTtl > lockDuration) {
     throw new RangeError(
       `lockTtl must be <= lockDuration (${lockDuration}), got ${lockTtl}: a killed worker's key would stay locked after its job is free again`,
     );
   }
-  const { lockRenewTime } = options;
-  if (lockRenewTime !== undefined && integer("lockRenewTime", lockRenewTime, 1) > lockDuration / 2) {
+  if (lockRenewTime !== undefined && lockRenewTime > lockDuration / 2) {
     throw new RangeError(
       `lockRenewTime must be <= lockDuration / 2 (${lockDuration / 2}), got ${lockRenewTime}: one late renewal would lose the job`,
     );
   }
-  const recheckInterval = integer("recheckInterval", options.recheckInterval ?? 15_000, 100);
-  const onFailure = options.onFailure ?? "skip";
-  if (!["skip", "block", "halt"].includes(onFailure)) {
-    throw new RangeError(`onFailure must be "skip", "block" or "halt", got ${describe(onFailure)}`);
+  if (redlock !== undefined && lockTtl > redlock.options.maxTtl) {
+    throw new RangeError(`lockTtl must be <= maxTtl of redlock (${redlock.options.maxTtl}), got ${lockTtl}`);
   }
-  const withoutKey = options.withoutKey ?? "pass";
-  if (!["pass", "fail"].includes(withoutKey)) {
-    throw new RangeError(`withoutKey must be "pass" or "fail", got ${describe(withoutKey)}`);
-  }
-  const { path, keyOf } = resolveKey(options.key);
-  const resource = resolveResource(options.resource);
-  const { prefix = "bull" } = options;
+  const { path, keyOf } = keyOptions(key);
+  const resourcePrefix = typeof resource === "string" ? resource : undefined;
   return Object.freeze({
+    ...own,
     rules: { path, onFailure, nearMs: recheckInterval, farMs: Math.max(FAR_MS, recheckInterval) },
     keyOf,
-    ...resource,
+    resourcePrefix,
+    resourceOf: typeof resource === "string" ? (name: string): string => resource + name : namedBy(resource),
     // Entities may be named by strangers; a prefix of the user's own is only kept off this very queue.
-    reserved: resource.resourcePrefix ? `${prefix}:${queue}:` : `${prefix}:`,
-    withoutKey,
-    redlock: resolveRedlock(options.redlock, lockTtl),
+    reserved: resourcePrefix ? `${prefix}:${queue}:` : `${prefix}:`,
+    redlock,
     lockTtl,
-    lockWait: integer("lockWait", options.lockWait ?? 100, 0),
     recheckInterval,
     lockDuration,
     stalledInterval,
@@ -162,44 +216,23 @@ export function bullOptions<Data, Name extends string>(
   return { ...bull, lockDuration: resolved.lockDuration, stalledInterval: resolved.stalledInterval, autorun: false };
 }
 
-function resolveKey(key: unknown): {
+function keyOptions(key: KeyOption<never, never>): {
   readonly path: readonly string[] | undefined;
-  readonly keyOf: ResolvedExclusiveOptions["keyOf"];
+  readonly keyOf: KeyFunction;
 } {
-  if (typeof key === "function") return { path: undefined, keyOf: key as (job: StoredJob<never, never>) => unknown };
-  if (typeof key !== "string") throw new TypeError(`key must be a path or a function, got ${describe(key)}`);
-  const path = parsePath(key);
-  if (path === undefined) throw new RangeError(`key must be a path of fields such as "account.id", got "${key}"`);
+  if (typeof key === "function") return { path: undefined, keyOf: key };
+  const path = parsePath(key) ?? [];
   return { path, keyOf: ({ data }) => valueAt(data, path) };
 }
 
-function resolveResource(resource: unknown = ""): Pick<ResolvedExclusiveOptions, "resourceOf" | "resourcePrefix"> {
-  if (typeof resource === "string") {
-    const fault = resource === "" ? undefined : keyFault(resource);
-    if (fault !== undefined) throw new RangeError(`resource ${fault}, got ${describe(resource)}`);
-    return { resourcePrefix: resource, resourceOf: (key) => resource + key };
-  }
-  if (typeof resource !== "function") {
-    throw new TypeError(`resource must be a string or a function, got ${describe(resource)}`);
-  }
-  const resourceOf = (key: string): string => {
-    const name: unknown = (resource as (key: string) => unknown)(key);
-    if (typeof name !== "string") throw new TypeError(`resource must return a string, got ${describe(name)}`);
+function namedBy(resource: (key: string) => unknown): (key: string) => string {
+  return (key) => {
+    const name: unknown = resource(key);
+    if (typeof name !== "string") throw new TypeError(`resource must return a string, got ${show(name)}`);
     const fault = keyFault(name);
-    if (fault !== undefined) throw new RangeError(`resource must return a usable name, but "${name}" ${fault}`);
+    if (fault !== undefined) throw new RangeError(`resource must return a usable name, but ${quote(name)} ${fault}`);
     return name;
   };
-  return { resourcePrefix: undefined, resourceOf };
-}
-
-function resolveRedlock(redlock: unknown, lockTtl: number): Redlock | undefined {
-  if (redlock === undefined) return undefined;
-  if (typeof (redlock as Redlock | null)?.acquire !== "function") {
-    throw new TypeError(`redlock must be a Redlock of @x/redlock-core, got ${describe(redlock)}`);
-  }
-  const { maxTtl } = (redlock as Redlock).options;
-  if (lockTtl > maxTtl) throw new RangeError(`lockTtl must be <= maxTtl of redlock (${maxTtl}), got ${lockTtl}`);
-  return redlock as Redlock;
 }
 
 function warningsFor(options: ExclusiveWorkerOptions<never, never>, lockDuration: number): string[] {
@@ -221,19 +254,4 @@ function warningsFor(options: ExclusiveWorkerOptions<never, never>, lockDuration
     warnings.push("maxStalledCount is 0: the job that a killed worker was running fails instead of being run again");
   }
   return warnings;
-}
-
-function integer(name: string, value: unknown, min: number): number {
-  if (typeof value !== "number") throw new TypeError(`${name} must be a number, got ${describe(value)}`);
-  if (!Number.isInteger(value) || value < min || value > DAY_MS) {
-    throw new RangeError(`${name} must be an integer from ${min} to ${DAY_MS} (ms), got ${value}`);
-  }
-  return value;
-}
-
-export function describe(value: unknown): string {
-  if (typeof value === "string") return JSON.stringify(value);
-  if (value === null || value === undefined || typeof value === "number" || typeof value === "boolean")
-    return String(value);
-  return Array.isArray(value) ? "an array" : typeof value;
 }

@@ -1,33 +1,55 @@
 /** A worker's own `Redlock`, on the queue's own Redis: where BullMQ's option `connection` leads. */
 import { Redlock } from "@x/redlock-core";
-import { describe, type ExclusiveWorkerOptions } from "./options.ts";
+import { kindOf, show } from "@x/redlock-core/protocol";
+import type { ExclusiveWorkerOptions } from "./options.ts";
 
 export function ownRedlock(options: ExclusiveWorkerOptions<never, never>, lockTtl: number): Redlock {
-  const { connection } = options as { readonly connection?: unknown };
-  if (connection === undefined || connection === null) throw new TypeError("connection must be given, got none");
-  if (typeof connection !== "object") {
-    throw new TypeError(`connection must be an object such as { url: "redis://…" }, got ${describe(connection)}`);
-  }
-  // BullMQ would connect to 127.0.0.1.
-  if (connection instanceof URL || (connection as { readonly url?: unknown }).url instanceof URL)
-    throw new TypeError("connection must have its url as a string, got a URL object");
-  const { keyPrefix } = connection as { readonly keyPrefix?: unknown };
-  if (keyPrefix !== undefined && keyPrefix !== "") {
-    throw new RangeError(
-      `connection must have no keyPrefix, which BullMQ cannot work with (use BullMQ's option prefix), got ${describe(keyPrefix)}`,
-    );
+  const connection = readConnection(options.connection);
+  let node: unknown;
+  try {
+    node = lockNodeOf(connection);
+  } catch {
+    // Without the cause, which has the whole URL.
+    throw new TypeError("connection.url must be a valid URL, percent-encoded where it needs to be");
   }
   try {
-    return new Redlock(lockNodeOf(connection) as string, { ttl: lockTtl, autoExtend: true });
+    return new Redlock(node as string, { ttl: lockTtl, autoExtend: true });
   } catch (error) {
     throw new TypeError("connection cannot be used for locks: give the option redlock", { cause: error });
   }
 }
 
+/** A client, or a copy of options. Throws `TypeError` and `RangeError`; no value is shown: it may be a URL. */
+function readConnection(given: unknown): object {
+  if (typeof given !== "object" || given === null)
+    throw new TypeError(`connection must be an object such as { url: "redis://…" }, got ${kindOf(given)}`);
+  let options: { readonly url?: unknown; readonly keyPrefix?: unknown };
+  try {
+    if (isClient(given)) return given;
+    options = { ...given };
+  } catch (cause) {
+    throw new TypeError("connection must be readable, got an object that throws when it is read", { cause });
+  }
+  // BullMQ would connect to 127.0.0.1.
+  const { url, keyPrefix } = options;
+  if (given instanceof URL || (url !== undefined && url !== null && typeof url !== "string"))
+    throw new TypeError(`connection must have its url as a string, got ${kindOf(given instanceof URL ? given : url)}`);
+  if (keyPrefix !== undefined && keyPrefix !== "") {
+    throw new RangeError(
+      `connection must have no keyPrefix, which BullMQ cannot work with (use BullMQ's option prefix), got ${show(keyPrefix)}`,
+    );
+  }
+  return options;
+}
+
+/** Its methods are its prototype's. */
+function isClient(connection: object): boolean {
+  return typeof (connection as { readonly duplicate?: unknown }).duplicate === "function";
+}
+
 /** BullMQ's connection option as a lock node: it may be a URL in an object, and `{}` is Redis on this machine. */
 export function lockNodeOf(connection: unknown): unknown {
-  // A client: its methods are its prototype's.
-  if (typeof (connection as { readonly duplicate?: unknown }).duplicate === "function") return connection;
+  if (isClient(connection as object)) return connection;
   const { url, ...others } = connection as { readonly url?: unknown };
   if (typeof url === "string") return { ...others, ...addressOf(url, others) };
   const isNamed = ["host", "port", "path", "sentinels"].some((name) => name in (connection as object));

@@ -362,7 +362,9 @@ describe("a running queue", () => {
     await until(() => lab.ran.length === 10);
     expect(await worker.listKeys({ limit: 3 })).toHaveLength(3);
     await expect(worker.listKeys({ limit: 0 })).rejects.toThrow(RangeError);
-    await expect(worker.pauseKey("")).rejects.toThrow("key is empty");
+    await expect(worker.pauseKey("")).rejects.toThrow(
+      'key must be a string of 1 to 512 bytes without control characters, got ""',
+    );
     await expect(worker.pauseKey(7 as never)).rejects.toThrow(TypeError);
     await expect(worker.explain(7 as never)).rejects.toThrow(TypeError);
     running.open();

@@ -2,12 +2,12 @@ import { Redlock } from "@x/redlock-core";
 import { ExclusiveWorker, type ExclusiveWorkerOptions, UnsupportedBullMQError } from "@x/workers";
 import { describe, expect, it } from "vitest";
 import { type BullClient, checkScripts, installedScripts, runScript, targetOf } from "../src/bullmq.ts";
-import { bullOptions, resolveOptions } from "../src/options.ts";
+import { bullOptions, readOptions, resolveOptions } from "../src/options.ts";
 import { lockNodeOf } from "../src/own-redlock.ts";
 
 const connection = { host: "127.0.0.1", port: 1 };
 const resolve = (options: object): ReturnType<typeof resolveOptions> =>
-  resolveOptions("q", { connection, key: "k", ...options });
+  resolveOptions("q", readOptions({ connection, key: "k", ...options }));
 
 describe("options", () => {
   it("recover a killed worker's keys within 20 s by default", () => {
@@ -29,23 +29,27 @@ describe("options", () => {
   });
 
   it.each([
-    [{ key: undefined }, TypeError, "key must be a path or a function, got undefined"],
-    [{ key: "a..b" }, RangeError, 'key must be a path of fields such as "account.id", got "a..b"'],
+    [{ key: undefined }, TypeError, 'key must be a path of fields such as "account.id" or a function, got undefined'],
+    [{ key: "a..b" }, RangeError, 'key must be a path of fields such as "account.id" or a function, got "a..b"'],
     [{ onFailure: "stop" }, RangeError, 'onFailure must be "skip", "block" or "halt", got "stop"'],
     [{ lockTtl: 20_000 }, RangeError, "lockTtl must be <= lockDuration (10000), got 20000: a killed worker's key"],
     [{ lockTtl: 10 }, RangeError, "lockTtl must be an integer from 50"],
-    [{ lockTtl: "1" }, TypeError, 'lockTtl must be a number, got "1"'],
+    [{ lockTtl: "1" }, TypeError, 'lockTtl must be an integer from 50 to 86400000 (ms), got "1"'],
     [{ lockWait: -1 }, RangeError, "lockWait must be an integer from 0"],
     [{ lockDuration: 1.5 }, RangeError, "lockDuration must be an integer"],
     [{ lockRenewTime: 9_000 }, RangeError, "lockRenewTime must be <= lockDuration / 2 (5000), got 9000"],
     [{ recheckInterval: 5 }, RangeError, "recheckInterval must be an integer from 100"],
-    [{ resource: 7 }, TypeError, "resource must be a string or a function, got 7"],
-    [{ resource: "a\n" }, RangeError, 'resource has control characters, got "a\\n"'],
+    [
+      { resource: 7 },
+      TypeError,
+      "resource must be a string of at most 512 bytes without control characters, or a function, got 7",
+    ],
+    [{ resource: "a\n" }, RangeError, "resource must be a string of at most 512 bytes without control characters"],
     [{ withoutKey: "skip" }, RangeError, 'withoutKey must be "pass" or "fail", got "skip"'],
     [{ onFailiure: "block" }, TypeError, 'unknown option "onFailiure": did you mean "onFailure"?'],
     [{ lockTTL: 500 }, TypeError, 'unknown option "lockTTL": did you mean "lockTtl"?'],
     [{ lcokWait: 500 }, TypeError, 'unknown option "lcokWait": did you mean "lockWait"?'],
-    [{ redlock: {} }, TypeError, "redlock must be a Redlock of @x/redlock-core, got object"],
+    [{ redlock: {} }, TypeError, "redlock must be a Redlock (of @x/redlock-core), got an object"],
   ])("refuse %o", (options, type, message) => {
     expect(() => resolve(options)).toThrow(type);
     expect(() => resolve(options)).toThrow(message);
@@ -71,8 +75,10 @@ describe("options", () => {
   it("refuse a connection that BullMQ or the locks could not use", () => {
     const make = (connection: unknown) => () => new ExclusiveWorker("q", null, { connection, key: "k" } as never);
     for (const connection of [new URL("redis://h"), { url: new URL("redis://h") }])
-      expect(make(connection)).toThrow("connection must have its url as a string, got a URL object");
-    expect(make("redis://localhost")).toThrow('connection must be an object such as { url: "redis://…" }, got "redis');
+      expect(make(connection)).toThrow("connection must have its url as a string, got an instance of URL");
+    expect(make("redis://localhost")).toThrow(
+      'connection must be an object such as { url: "redis://…" }, got a string',
+    );
     expect(make({ ...connection, keyPrefix: "x:" })).toThrow("connection must have no keyPrefix");
     expect(() => new ExclusiveWorker("q", null, undefined as never)).toThrow("options must be an object");
   });
@@ -101,7 +107,7 @@ describe("options", () => {
 
   it("leave no connection behind when the constructor throws", () => {
     expect(() => new ExclusiveWorker("q:bad", null, { connection, key: "k" })).toThrow("Queue name cannot contain :");
-    expect(() => new ExclusiveWorker("q", null, { key: "k" } as never)).toThrow("connection must be given");
+    expect(() => new ExclusiveWorker("q", null, { key: "k" } as never)).toThrow("connection must be an object");
     const unusable = { duplicate: () => ({}), isValkey: true };
     expect(() => new ExclusiveWorker("q", null, { key: "k", connection: unusable })).toThrow("give the option redlock");
   });

@@ -31,6 +31,11 @@ export class Schema<Of extends Shape> {
   /** Complete and frozen. `path`: the option that these are inside of. Throws `TypeError` and `RangeError` with name, rule and value. */
   resolve(given: unknown, path = ""): Resolved<Of> {
     this.checkNames(given, path);
+    return this.pick(given, path);
+  }
+
+  /** These of the options in an object that may have others. */
+  pick(given: object, path = ""): Resolved<Of> {
     const resolved: Record<string, unknown> = {};
     for (const name of this.names) resolved[name] = this.#read(given, name, path);
     return Object.freeze(resolved) as Resolved<Of>;
