@@ -52,7 +52,7 @@ const MOST_IN_A_TURN = 40;
 const PERIOD_MS = 3_600_000;
 
 describe("many schedules", () => {
-  it("take less than 1.3 kB each, of a leader too", { timeout: 60_000 }, async () => {
+  it("take less than 1.3 kB each, of a leader too", { timeout: 90_000 }, async () => {
     await using nodes = await startNodes(1);
     await using child = spawnChild(new URL("../support/many-schedules.ts", import.meta.url), {
       args: [...nodes.paths],
@@ -60,7 +60,7 @@ describe("many schedules", () => {
     });
     const isCost = (message: unknown): message is { readonly perSchedule: number; readonly perLed: number } =>
       typeof message === "object" && message !== null && "perLed" in message;
-    const { perSchedule, perLed } = await child.message(isCost);
+    const { perSchedule, perLed } = await child.message(isCost, { timeout: 60_000 });
     expect(perSchedule).toBeLessThan(1_000);
     expect(perLed).toBeLessThan(1_300);
     expect(await child.exited).toMatchObject({ code: 0 });

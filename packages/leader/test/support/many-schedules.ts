@@ -1,10 +1,10 @@
-/** Adds ten thousand schedules of different expressions, leads with them, and tells its parent what they cost. Argument: path of a node. */
+/** Adds thousands of schedules of different expressions, leads with them, and tells its parent what they cost. Argument: path of a node. */
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { connect } from "./redis.ts";
 
-const COUNT = 10_000;
-// A machine with more to do takes its time over answers of ten thousand lines.
+const COUNT = 4_000;
+// A machine with more to do takes its time over answers of thousands of lines.
 const redlock = connect([process.argv[2] ?? ""], { maxTtl: 30_000, nodeTimeout: 5_000 });
 const scheduler = new LeaderScheduler({
   election: new LeaderElection(redlock, { name: "many", leaseDuration: 30_000 }),
