@@ -1,4 +1,4 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -50,6 +50,8 @@ function install(names: readonly string[], clients: readonly string[]): string {
   return folder;
 }
 
+const readmeOf = (name: string): string => readFileSync(join(root, "packages", name, "README.md"), "utf8");
+
 function run(folder: string, script: string): string {
   writeFileSync(join(folder, "script.mjs"), script);
   return execFileSync(process.execPath, ["script.mjs"], {
@@ -76,6 +78,67 @@ it("@x/redlock-core locks with ioredis beside it", { timeout: 60_000 }, () => {
     await redlock.close();
   `;
   expect(run(folder, script)).toBe("null true true\n");
+});
+
+it.each(["redlock-core", "leader", "workers"])("@x/%s can be required from CommonJS", { timeout: 60_000 }, (name) => {
+  const folder = install(["redlock-core", ...(name === "redlock-core" ? [] : [name])], ["ioredis", "bullmq"]);
+  const { exports } = JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8")) as {
+    readonly exports: Readonly<Record<string, unknown>>;
+  };
+  const entries = Object.keys(exports).filter((entry) => !entry.endsWith(".json"));
+  writeFileSync(
+    join(folder, "script.cjs"),
+    `for (const entry of ${JSON.stringify(entries)}) {
+       const found = require(require("node:path").posix.join("@x/${name}", entry));
+       console.log(entry, Object.values(found).some((value) => typeof value === "function"));
+     }`,
+  );
+  const flags = process.versions.node.startsWith("20.") ? ["--disable-warning=ExperimentalWarning"] : [];
+  const told = execFileSync(process.execPath, [...flags, "script.cjs"], { cwd: folder, encoding: "utf8" });
+  expect(told).toBe(entries.map((entry) => `${entry} true\n`).join(""));
+});
+
+it("works in Jest's CommonJS mode with the READMEs' transformIgnorePatterns", { timeout: 300_000 }, (context) => {
+  const folder = install(["redlock-core", "workers"], ["ioredis", "bullmq"]);
+  const tools = mkdtempSync(join(temporaryFolder(), "jest-"));
+  writeFileSync(join(tools, "package.json"), "{}");
+  try {
+    const packages = ["jest@30.5.2", "@babel/preset-env@7"];
+    execFileSync("npm", ["install", "--prefer-offline", "--no-audit", "--no-fund", ...packages], {
+      cwd: tools,
+      stdio: "pipe",
+    });
+  } catch (error) {
+    context.skip(`jest cannot be installed: ${String(error)}`);
+  }
+  const [, patterns] = /`transformIgnorePatterns: (\[[^`]+\])`/.exec(readmeOf("redlock-core")) ?? [];
+  expect(readmeOf("workers")).toContain(`transformIgnorePatterns: ${patterns}`);
+  const preset = [join(tools, "node_modules/@babel/preset-env"), { targets: { node: "current" } }];
+  writeFileSync(join(folder, "babel.config.cjs"), `module.exports = { presets: [${JSON.stringify(preset)}] };`);
+  writeFileSync(
+    join(folder, "jest.cjs"),
+    `const { Redlock } = require("@x/redlock-core");
+     const Compat = require("@x/redlock-core/node-redlock");
+     const { ExclusiveWorker } = require("@x/workers");
+     test("locks", async () => {
+       const redlock = new Redlock(process.env.REDIS_URL);
+       expect(await (await redlock.acquire("jest")).release()).toBe(true);
+       await redlock.close();
+       for (const each of [Compat.default, ExclusiveWorker]) expect(typeof each).toBe("function");
+     });`,
+  );
+  const jest = (transformIgnorePatterns: unknown): { readonly status: number | null; readonly stderr: string } => {
+    const config = JSON.stringify({ rootDir: folder, testMatch: ["**/jest.cjs"], transformIgnorePatterns });
+    return spawnSync(
+      process.execPath,
+      [join(tools, "node_modules/jest/bin/jest.js"), "--runInBand", "--forceExit", "--config", config],
+      { cwd: folder, encoding: "utf8", env: { PATH: process.env["PATH"], REDIS_URL: server.url } },
+    );
+  };
+  const told = jest(JSON.parse(patterns ?? ""));
+  expect(told.stderr).toContain("Tests:       1 passed, 1 total");
+  expect(told.status).toBe(0);
+  expect(jest(["/node_modules/"]).stderr).toContain("Must use import to load ES Module");
 });
 
 it("@x/leader leads with its own dependencies alone", { timeout: 60_000 }, () => {
