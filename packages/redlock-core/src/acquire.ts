@@ -129,7 +129,7 @@ class Acquisition {
     await wait;
     if (!hints.isOpen || this.#waiter !== undefined) return;
     this.#correctOrder();
-    this.#waiter = new Waiter(this.#engine, hints, this.#order);
+    this.#waiter = new Waiter(this.#engine, hints, this.#target, this.#order);
   }
 
   /** The one attempt of a timeout of 0, and every correction, are made even when the time is over. */
@@ -150,7 +150,7 @@ class Acquisition {
       ttlMs: this.#options.ttl,
       timeoutMs: Math.min(nodeTimeout, leftMs),
       order: this.#order,
-      member: this.#waiter?.member,
+      enrolment: this.#waiter,
     });
     return this.#options.signal === undefined ? underWay : this.#unlessCancelled(underWay);
   }
@@ -208,7 +208,7 @@ class Acquisition {
     if (this.#waiter === undefined) {
       if (!hints.isOpen) await this.#limit.until(hints.open());
       this.#correctOrder();
-      this.#waiter = new Waiter(this.#engine, hints, this.#order);
+      this.#waiter = new Waiter(this.#engine, hints, this.#target, this.#order);
       if (hints.isOpen) return;
     }
     if (hints.isOpen) await this.#waiter.untilTurn(refused.freeInMs, this.#limit);
@@ -248,7 +248,7 @@ class Acquisition {
 
   /** What the caller is told. */
   #ended(reason: LimitReason): unknown {
-    this.#waiter?.leave(this.#target);
+    this.#waiter?.leave();
     const { resources } = this.#target;
     if (reason !== "timeout") {
       this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome: "cancelled", votes: this.#votes }));

@@ -9,7 +9,7 @@
 import { type Instant, readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
 import type { Vote } from "./errors.ts";
-import { leaveQueues } from "./leave.ts";
+import { type Enrolment, leaveQueues } from "./leave.ts";
 import { acquireOperation, type Target } from "./operation.ts";
 import {
   acquisitionOutcome,
@@ -64,8 +64,8 @@ export interface AttemptRequest {
   readonly timeoutMs: number;
   /** The place in the queue; waiters with a greater one are overtaken. */
   readonly order: number;
-  /** Name under which a refused attempt is enrolled in the queue; undefined: it is not. */
-  readonly member?: string | undefined;
+  /** As whom a refused attempt is enrolled in the queue; undefined: it is not. */
+  readonly enrolment?: Enrolment | undefined;
   readonly observe?: Observer | undefined;
 }
 
@@ -95,14 +95,12 @@ class Attempt implements RoundHandlers {
   readonly #ballot: number;
   readonly #tally: VoteTally = emptyTally();
   readonly #ballots: (Ballot | undefined)[] = [];
-  /** Where the waiter may stand in line. */
-  #enrolledOn: Set<number> | undefined;
   #isGranted = false;
   #round: Round | undefined;
 
   constructor(engine: Engine, request: AttemptRequest, resolve: (result: AttemptResult) => void) {
     this.timeoutMs = Math.min(request.timeoutMs, request.ttlMs);
-    this.observe = request.member === undefined ? request.observe : (node, answer) => this.#observe(node, answer);
+    this.observe = request.enrolment === undefined ? request.observe : (node, answer) => this.#observe(node, answer);
     this.#engine = engine;
     this.#request = request;
     this.#resolve = resolve;
@@ -112,7 +110,8 @@ class Attempt implements RoundHandlers {
   }
 
   start(): void {
-    const { target, ttlMs, member, order } = this.#request;
+    const { target, ttlMs, enrolment, order } = this.#request;
+    const member = enrolment?.member;
     const operation = acquireOperation(target, { token: this.#token, ballot: this.#ballot, ttlMs, order, member });
     this.#round = startRound(this.#engine, operation, this);
   }
@@ -138,16 +137,16 @@ class Attempt implements RoundHandlers {
   /** Whoever was granted the lock waits no more, also where it was refused. */
   #observe(node: number, answer: Answer): void {
     this.#request.observe?.(node, answer);
+    const { enrolment } = this.#request;
     const isEnrolled = answer.kind === "reply" ? isHeld(answer.value) : this.#wasSent(node);
-    if (!isEnrolled) return;
-    this.#enrolledOn ??= new Set();
-    this.#enrolledOn.add(node);
-    if (this.#isGranted) this.#leave((each) => each === node);
+    if (isEnrolled) enrolment?.on.add(node);
+    else if (answer.kind === "reply" && answer.value === 1) enrolment?.on.delete(node);
+    if (isEnrolled && this.#isGranted) this.#leave((each) => each === node);
   }
 
   #leave(only: (node: number) => boolean): void {
-    const { target, member } = this.#request;
-    if (member !== undefined) leaveQueues(this.#engine, target, member, only);
+    const { target, enrolment } = this.#request;
+    if (enrolment !== undefined) leaveQueues(this.#engine, target, enrolment, { only });
   }
 
   mayHold(node: number): boolean {
@@ -165,10 +164,9 @@ class Attempt implements RoundHandlers {
   }
 
   #granted(end: LeaseEnd, grantedMs: number): AttemptResult {
-    const { target, ttlMs } = this.#request;
+    const { target, ttlMs, enrolment } = this.#request;
     this.#isGranted = true;
-    const enrolledOn = this.#enrolledOn;
-    if (enrolledOn !== undefined) this.#leave((node) => enrolledOn.has(node));
+    if (enrolment !== undefined && enrolment.on.size > 0) this.#leave((node) => enrolment.on.has(node));
     const ballot = this.#ballot;
     const mayHold = (node: number): boolean => this.mayHold(node);
     const token = this.#token;

@@ -18,7 +18,7 @@ import { quarantineMs } from "./validity.ts";
 export const GRANT_TTL_MS = 1_000;
 
 /** How long a queue of waiters outlives the last lease that it waits for. */
-const WAITER_TTL_MS = 60_000;
+export const WAITER_TTL_MS = 60_000;
 
 export class Engine {
   readonly nodes: readonly LockNode[];

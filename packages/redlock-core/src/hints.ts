@@ -5,10 +5,15 @@
  * another connection; one that the node itself forgot (its data was flushed), at most the rest of the lease that the waiter was told of.
  */
 import type { Engine } from "./engine.ts";
+import { lockKeyOf } from "./keys.ts";
+import { leaveQueues } from "./leave.ts";
 import { RESUBSCRIBE_MS } from "./nodes/connection.ts";
-import { leaveOperation } from "./operation.ts";
+import type { Target } from "./operation.ts";
 import { untilEnough } from "./subscription.ts";
 import { messageCheckMs } from "./validity.ts";
+
+/** Keys kept for turns that come too late: about a megabyte. The turn of a key that is forgotten is reserved in vain for a second. */
+const MAX_KEYS = 10_000;
 
 export interface HintListener {
   /** The resource is free on this node, and reserved for us. */
@@ -23,6 +28,8 @@ export class Hints {
   readonly #engine: Engine;
   readonly #channel: string;
   readonly #listeners = new Map<string, HintListener>();
+  /** Lock keys, the oldest first. */
+  readonly #waitedFor = new Set<string>();
   readonly #active: boolean[];
   /** When each node may be asked for a subscription, by the monotonic clock; Infinity: it has been, and has not refused. */
   readonly #askDueMs: number[];
@@ -61,7 +68,8 @@ export class Hints {
     return `${this.#channel}#${this.#count}`;
   }
 
-  listen(member: string, listener: HintListener): () => void {
+  listen(member: string, { resources }: Target, listener: HintListener): () => void {
+    for (const resource of resources) this.#noteWait(lockKeyOf(this.#engine.keyPrefix, resource));
     this.#listeners.set(member, listener);
     if (this.#cancelCheck === undefined) this.#check();
     return () => this.#listeners.delete(member);
@@ -72,6 +80,13 @@ export class Hints {
     this.#listeners.clear();
     this.#cancelCheck?.();
     for (const unsubscribe of this.#unsubscribes.splice(0)) unsubscribe();
+  }
+
+  #noteWait(key: string): void {
+    this.#waitedFor.add(key);
+    if (this.#waitedFor.size <= MAX_KEYS) return;
+    const [oldest] = this.#waitedFor;
+    if (oldest !== undefined) this.#waitedFor.delete(oldest);
   }
 
   /** The connections for messages are idle: one that a firewall has forgotten looks like one on which nobody has a turn. */
@@ -111,23 +126,23 @@ export class Hints {
     }
   }
 
+  /**
+   * Anybody may write here who may write to channels at all: nothing of it may throw, and what is done for it concerns this process's own
+   * waiters, and keys that it has waited for.
+   */
   #onMessage(node: number, message: string): void {
-    const [what, member, ...rest] = message.split(" ");
-    if (what === undefined || member === undefined) return;
+    const [what = "", member = "", ...rest] = message.split(" ");
     const listener = this.#listeners.get(member);
-    if (what.startsWith("next")) listener?.onNext(Number(what.slice("next".length)));
-    else if (listener !== undefined) listener.onTurn(node);
-    else if (!this.#isClosed) this.#passOn(node, member, rest.join(" "));
+    if (what === "turn") {
+      if (listener !== undefined) listener.onTurn(node);
+      else if (member.startsWith(`${this.#channel}#`)) this.#passOn(node, member, rest.join(" "));
+    } else if (/^next[1-9]$/.test(what)) listener?.onNext(Number(what.slice("next".length)));
   }
 
   /** The turn of a waiter that is not here any more: give it back, so that the next one gets it. */
   #passOn(node: number, member: string, key: string): void {
-    this.#engine.batchers[node]?.submit({
-      operation: leaveOperation(this.#engine.targetOf([key.slice(this.#engine.keyPrefix.length)]), member),
-      abandoned: false,
-      sent: false,
-      onReply: () => undefined,
-      onError: () => undefined,
-    });
+    if (this.#isClosed || !this.#waitedFor.has(key)) return;
+    const target = this.#engine.targetOf([key.slice(this.#engine.keyPrefix.length)]);
+    leaveQueues(this.#engine, target, { member, on: new Set([node]) }, { only: (each) => each === node });
   }
 }

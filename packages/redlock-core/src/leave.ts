@@ -1,16 +1,38 @@
 /**
- * Leaving the queue: takes a waiter out on the nodes, with a reservation that it may have there. Where that does not arrive, its
- * turn comes to nobody, and is passed on then (hints.ts).
+ * Leaving the queue: takes a waiter out on the nodes, with a reservation that it may have there.
+ *
+ * Guaranteed: a node that could not be reached is told when its connection is ready, as long as a queue lives on without anybody who
+ * comes. Otherwise the lock would be reserved there for somebody who has gone, for as long as a reservation lasts.
  */
-import type { Engine } from "./engine.ts";
+import { type Engine, WAITER_TTL_MS } from "./engine.ts";
 import { leaveOperation, type Target } from "./operation.ts";
-import { startRound } from "./round.ts";
+import { type RoundHandlers, startRound } from "./round.ts";
 
-/** `only`: on which nodes; default: all. */
-export function leaveQueues(engine: Engine, target: Target, member: string, only?: (node: number) => boolean): void {
-  startRound(engine, leaveOperation(target, member), {
+/** A name in queues, and where it may stand in one. */
+export interface Enrolment {
+  readonly member: string;
+  /** Nodes that were asked to enrol it, and have not granted it the lock since. */
+  readonly on: Set<number>;
+}
+
+/** `only`: which nodes are asked; by default all, because a request that enrols may be about to be sent. */
+export function leaveQueues(
+  engine: Engine,
+  target: Target,
+  { member, on }: Enrolment,
+  { only, observe }: Pick<RoundHandlers, "only" | "observe"> = {},
+): void {
+  const operation = leaveOperation(target, member);
+  startRound(engine, operation, {
     timeoutMs: engine.options.nodeTimeout,
+    sendAnyway: true,
+    observe,
     ...(only === undefined ? {} : { only }),
+    onUndelivered: (node) => {
+      if (!on.has(node)) return;
+      const untilMs = engine.clock.monotonicMs() + WAITER_TTL_MS;
+      engine.batchers[node]?.keepUndelivered({ operation, untilMs });
+    },
     onAnswer: () => false,
   });
 }

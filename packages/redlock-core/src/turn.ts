@@ -10,7 +10,7 @@ import type { Engine } from "./engine.ts";
 import type { Hints } from "./hints.ts";
 import type { Limit } from "./limit.ts";
 import { type Target, waitOperation } from "./operation.ts";
-import { startRound } from "./round.ts";
+import { type Round, startRound } from "./round.ts";
 import { Waiter } from "./waiting.ts";
 
 export async function untilTurn(
@@ -21,12 +21,12 @@ export async function untilTurn(
   const { limit } = request;
   const target = engine.targetOf([request.resource]);
   await limit.until(hints.open());
-  const waiter = new Waiter(engine, hints, request.order ?? engine.sightings.order(engine.clock.wallMs()));
+  const waiter = new Waiter(engine, hints, target, request.order ?? engine.sightings.order(engine.clock.wallMs()));
   const freeInMs = await limit.until(enrol(engine, waiter, target));
   if (freeInMs !== undefined) await waiter.untilTurn(freeInMs, limit, "quorum");
   // Who ends by the clock still stands in line, for a turn that nobody would take. Asking again keeps the place, by its order.
   if (limit.reason === undefined && waiter.hasTurn) waiter.close();
-  else waiter.leave(target);
+  else waiter.leave();
   return limit.reason === undefined ? "turn" : "cancelled";
 }
 
@@ -36,9 +36,11 @@ function enrol(engine: Engine, waiter: Waiter, target: Target): Promise<readonly
   let open = freeInMs.length;
   let told = 0;
   return new Promise((resolve) => {
-    startRound(engine, waitOperation(target, waiter), {
+    let round: Round | undefined;
+    round = startRound(engine, waitOperation(target, waiter), {
       timeoutMs: engine.options.nodeTimeout,
       onAnswer: (node, answer) => {
+        if (round?.sent(node) === true) waiter.on.add(node);
         const pttl = answer.kind === "reply" ? Number(answer.value) : -1;
         // Free now, or reserved for whoever is first: the hint decides, not the clock.
         freeInMs[node] = pttl === -1 ? Number.POSITIVE_INFINITY : Math.max(pttl, 0);

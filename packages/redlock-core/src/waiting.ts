@@ -9,7 +9,7 @@
 import type { Engine } from "./engine.ts";
 import { GRANT_TTL_MS } from "./engine.ts";
 import type { Hints } from "./hints.ts";
-import { leaveQueues } from "./leave.ts";
+import { type Enrolment, leaveQueues } from "./leave.ts";
 import type { Limit } from "./limit.ts";
 import type { Target } from "./operation.ts";
 import { quorumFreeMs } from "./quorum.ts";
@@ -20,10 +20,12 @@ const GATHER_MS = 10;
 /** Nodes that cannot tell when they are free (a key without expiry, no answer) are asked again after this. */
 const UNKNOWN_MS = 1_000;
 
-export class Waiter {
+export class Waiter implements Enrolment {
   readonly member: string;
+  readonly on: Set<number> = new Set();
   readonly order: number;
   readonly #engine: Engine;
+  readonly #target: Target;
   readonly #stopListening: () => void;
   /** Nodes that said that it is our turn, and those that may have said so while nobody listened. */
   #turns = new Set<number>();
@@ -31,11 +33,12 @@ export class Waiter {
   #place: number | undefined;
   #wake: (() => void) | undefined;
 
-  constructor(engine: Engine, hints: Hints, order: number) {
+  constructor(engine: Engine, hints: Hints, target: Target, order: number) {
     this.#engine = engine;
+    this.#target = target;
     this.order = order;
     this.member = hints.nextMember();
-    this.#stopListening = hints.listen(this.member, {
+    this.#stopListening = hints.listen(this.member, target, {
       onTurn: (node) => {
         this.#turns.add(node);
         this.#wake?.();
@@ -105,8 +108,8 @@ export class Waiter {
     this.#stopListening();
   }
 
-  leave(target: Target): void {
+  leave(): void {
     this.close();
-    leaveQueues(this.#engine, target, this.member);
+    leaveQueues(this.#engine, this.#target, this);
   }
 }

@@ -1,6 +1,6 @@
 /** Waiters whose messages are lost, whose process's clock is wrong, and who leave a queue that they stood in. */
 import { setTimeout as delay } from "node:timers/promises";
-import { type RedisServer, startCluster } from "@x/test-support";
+import { type RedisServer, startCluster, startProxy } from "@x/test-support";
 import { Cluster } from "ioredis";
 import { Cluster as Cluster5 } from "ioredis5";
 import { describe, expect, it, onTestFinished } from "vitest";
@@ -164,6 +164,23 @@ describe("nobody stands in a queue", () => {
     await redlock.untilTurn("r");
     expect(lock.isHeld()).toBe(true);
     await enrolled(redlock, "r", [0]);
+  });
+
+  it("who left it while the node could not be reached", async () => {
+    const [server] = (await startNodes(1)) as [RedisServer];
+    const proxy = await startProxy({ path: server.path });
+    onTestFinished(() => proxy.stop());
+    const [holding, waiting] = [openRedlock([server]), openRedlock([proxy.url])];
+    await holding.acquire("r", far);
+    const cancelled = new AbortController();
+    const wait = waiting.acquire("r", { ...far, signal: cancelled.signal });
+    await enrolled(holding, "r", [1]);
+    proxy.refuse();
+    proxy.drop();
+    cancelled.abort();
+    await expect(wait).rejects.toThrow("aborted");
+    proxy.heal();
+    await enrolled(holding, "r", [0]);
   });
 
   it("who has been granted the lock by the other nodes", async () => {

@@ -7,10 +7,10 @@
  */
 import { attempt, type Grant, isCorrectable, MAX_CORRECTIONS, type RefusedAttempt } from "../attempt.ts";
 import { readClock } from "../clock.ts";
+import { type Enrolment, leaveQueues } from "../leave.ts";
 import { Limit } from "../limit.ts";
-import { leaveOperation, type Target } from "../operation.ts";
+import type { Target } from "../operation.ts";
 import { releaseEverywhere } from "../release.ts";
-import { startRound } from "../round.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../validity.ts";
 import { Waiter } from "../waiting.ts";
 import type { SharedEngine } from "./shared-engine.ts";
@@ -89,12 +89,7 @@ export class Acquisition {
     const { engine } = this.#shared;
     this.#waiter?.close();
     const votes = this.#countVotes();
-    startRound(engine, leaveOperation(this.#target, this.#waiter?.member ?? ""), {
-      timeoutMs: engine.options.nodeTimeout,
-      sendAnyway: true,
-      observe: votes.observe,
-      onAnswer: () => true,
-    });
+    leaveQueues(engine, this.#target, this.#waiter ?? NOBODY, { observe: votes.observe });
     await votes.settle();
   }
 
@@ -124,7 +119,7 @@ export class Acquisition {
       if (this.#waiter === undefined) {
         if (!hints.isOpen) await pause.until(hints.open());
         this.#order = engine.sightings.correctOrder(this.#order, this.#startedWallMs);
-        this.#waiter = new Waiter(engine, hints, this.#order);
+        this.#waiter = new Waiter(engine, hints, this.#target, this.#order);
         const asked = await this.#ask();
         if (asked.kind === "granted") return asked;
         last = asked.refused;
@@ -155,7 +150,7 @@ export class Acquisition {
         ttlMs: this.#duration,
         timeoutMs: engine.options.nodeTimeout,
         order: this.#order,
-        member: this.#waiter?.member,
+        enrolment: this.#waiter,
         observe: votes.observe,
       });
       await votes.settle();
@@ -169,6 +164,8 @@ export class Acquisition {
     }
   }
 }
+
+const NOBODY: Enrolment = { member: "", on: new Set() };
 
 const TOO_LATE: RefusedAttempt = { kind: "refused", refusal: "unreachable", votes: [], freeInMs: [] };
 
