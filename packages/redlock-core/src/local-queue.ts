@@ -49,10 +49,11 @@ export class LocalQueues {
 
 export class LocalQueue {
   readonly resource: string;
-  /** The last refusal of whoever was first, for those whose time is over before they are first. */
+  /** The last refusal of whoever was first, since somebody had the lock, for those whose time is over before they are first. */
   noted: Refused | undefined;
   readonly #queues: LocalQueues;
-  readonly #places: Place[] = [];
+  #first: Place | undefined;
+  #last: Place | undefined;
   #holder: LocalHolder | undefined;
   #waiting: Set<() => void> | undefined;
 
@@ -67,21 +68,26 @@ export class LocalQueue {
 
   /** Stands in line. */
   enter(): Place {
-    const place = new Place(this, this.#places.length === 0);
-    this.#places.push(place);
+    const place = new Place(this, this.#last);
+    if (this.#last === undefined) this.#first = place;
+    else this.#last.next = place;
+    this.#last = place;
     return place;
   }
 
-  leave(place: Place): void {
-    const index = this.#places.indexOf(place);
-    if (index === -1) return;
-    this.#places.splice(index, 1);
-    if (index === 0) this.#places[0]?.call();
+  /** A list with links: tens of thousands may leave at once, each from anywhere. */
+  leave({ previous, next }: Place): void {
+    if (previous !== undefined) previous.next = next;
+    else this.#first = next;
+    if (next !== undefined) next.previous = previous;
+    else this.#last = previous;
+    if (previous === undefined) next?.call();
     this.#tidy();
   }
 
   hold(holder: LocalHolder): void {
     this.#holder = holder;
+    this.noted = undefined;
   }
 
   /** The lock is not held any more. */
@@ -104,39 +110,42 @@ export class LocalQueue {
   }
 
   #tidy(): void {
-    if (this.#places.length === 0 && this.#holder === undefined) this.#queues.forget(this);
+    if (this.#first === undefined && this.#holder === undefined) this.#queues.forget(this);
   }
 }
 
 export class Place {
   readonly queue: LocalQueue;
-  #isFirst: boolean;
+  previous: Place | undefined;
+  next: Place | undefined;
+  #isIn = true;
   #called: (() => void) | undefined;
 
-  constructor(queue: LocalQueue, isFirst: boolean) {
+  constructor(queue: LocalQueue, previous: Place | undefined) {
     this.queue = queue;
-    this.#isFirst = isFirst;
+    this.previous = previous;
   }
 
   /** Everybody before has left. */
   get isFirst(): boolean {
-    return this.#isFirst;
+    return this.previous === undefined;
   }
 
   untilFirst(): Promise<void> {
     return new Promise((resolve) => {
-      if (this.#isFirst) resolve();
+      if (this.isFirst) resolve();
       else this.#called = resolve;
     });
   }
 
   call(): void {
-    this.#isFirst = true;
     this.#called?.();
   }
 
   /** Leaves the line, wherever in it; idempotent. */
   leave(): void {
+    if (!this.#isIn) return;
+    this.#isIn = false;
     this.queue.leave(this);
   }
 }
