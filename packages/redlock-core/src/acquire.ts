@@ -67,6 +67,7 @@ class Acquisition {
   #failures = 0;
   #votes: readonly Vote[] = [];
   #refusal: Refusal = "held";
+  #isNoted = false;
 
   constructor(context: AcquisitionContext, resources: readonly string[], options: ResolvedAcquireOptions) {
     const { engine } = context;
@@ -190,9 +191,14 @@ class Acquisition {
     await this.#sleep();
   }
 
-  /** What the caller is told if this was the end. No answer in too short a time says nothing about the nodes. */
+  /**
+   * What the caller is told if this was the end. No answer in what others left of its time says nothing about the nodes; in the whole
+   * of its time, it does.
+   */
   #note({ votes, refusal }: RefusedAttempt): void {
-    if (this.#isCutShort && this.#attempts > 1 && refusal === "unreachable") return;
+    const hasWaited = this.#hasStoodInLine || this.#attempts > 1;
+    if (this.#isCutShort && hasWaited && refusal === "unreachable") return;
+    this.#isNoted = true;
     this.#votes = votes;
     this.#refusal = refusal;
     if (this.#place !== undefined) this.#place.queue.noted = { votes, refusal };
@@ -257,7 +263,7 @@ class Acquisition {
     const heldHere = resources.filter((resource) => this.#context.queues.holds(resource));
     const own = { votes: this.#votes, refusal: this.#refusal };
     const noted = heldHere.length > 0 ? undefined : this.#place?.queue.noted;
-    const { votes, refusal } = this.#attempts > 0 ? own : (noted ?? own);
+    const { votes, refusal } = this.#isNoted ? own : (noted ?? own);
     const facts: AttemptFacts = {
       resources,
       votes,

@@ -1,0 +1,74 @@
+/** Nodes that answer, each after a while, and more callers than can be served in time. */
+import { setTimeout as delay } from "node:timers/promises";
+import { startProxy } from "@x/test-support";
+import { expect, it, onTestFinished } from "vitest";
+import { type Redlock, RedlockError, type RedlockOptions } from "../src/index.ts";
+import { openRedlock, startNodes } from "./support/nodes.ts";
+
+async function behindProxies(count: number, oneWayMs: number, options: RedlockOptions = {}): Promise<Redlock> {
+  const proxies = await Promise.all((await startNodes(count)).map(({ path }) => startProxy({ path })));
+  onTestFinished(async () => {
+    await Promise.all(proxies.map((proxy) => proxy.stop()));
+  });
+  const redlock = openRedlock(
+    proxies.map(({ url }) => url),
+    options,
+  );
+  await expect
+    .poll(async () => (await redlock.inspect("warm")).nodes.every(({ error }) => error === undefined))
+    .toBe(true);
+  await (await redlock.acquire("warm")).release();
+  for (const proxy of proxies) proxy.delay(oneWayMs);
+  return redlock;
+}
+
+async function outcomeOf(call: Promise<AsyncDisposable>, work: () => Promise<unknown>): Promise<string> {
+  try {
+    await using _lock = await call;
+    await work();
+    return "granted";
+  } catch (error) {
+    return error instanceof RedlockError ? error.code : String(error);
+  }
+}
+
+it.each([
+  [1, 2, 10],
+  [3, 2, 10],
+  [1, 10, 50],
+])(
+  "contention is no error of the nodes: %i nodes, round trip of %i ms, %i callers",
+  async (nodes, roundTripMs, callers) => {
+    const redlock = await behindProxies(nodes, roundTripMs / 2);
+    const told = new Set<string>();
+    redlock.on("acquire", ({ outcome }) => told.add(outcome));
+    const outcomes = new Set<string>();
+    const call = async (caller: number): Promise<void> => {
+      const waiting = redlock.acquire("r", { timeout: 500 + caller });
+      outcomes.add(await outcomeOf(waiting, () => delay(1_000 / callers)));
+    };
+    for (let round = 0; round < 5; round += 1) {
+      await Promise.all(Array.from({ length: callers }, async (_, caller) => await call(caller)));
+    }
+    expect([...outcomes].toSorted()).toEqual(["LOCK_HELD", "granted"]);
+    expect([...told].toSorted()).toEqual(["acquired", "held"]);
+  },
+);
+
+it("who gets no answer in what others left of its time, and whoever waits behind it, are told that it was held", async () => {
+  const redlock = await behindProxies(1, 250, { nodeTimeout: 5_000 });
+  const told: string[] = [];
+  const lock = await redlock.acquire("r");
+  redlock.on("acquire", ({ outcome }) => told.push(outcome));
+  const calls = [1, 2, 3].map(async () => await outcomeOf(redlock.acquire("r", { timeout: 1_000 }), () => delay(0)));
+  await delay(750);
+  await lock.release();
+  expect(await Promise.all(calls)).toEqual(["LOCK_HELD", "LOCK_HELD", "LOCK_HELD"]);
+  expect(told).toEqual(["held", "held", "held"]);
+});
+
+it("who gets no answer in the whole of a short time is told so, and so is whoever waited behind it", async () => {
+  const redlock = await behindProxies(1, 500);
+  const calls = [1, 2, 3].map(async () => await outcomeOf(redlock.acquire("r", { timeout: 50 }), () => delay(0)));
+  expect(await Promise.all(calls)).toEqual(["QUORUM_UNREACHABLE", "QUORUM_UNREACHABLE", "QUORUM_UNREACHABLE"]);
+});
