@@ -56,8 +56,8 @@ const everyNode = (): boolean => true;
 
 export class EmbeddedLocks {
   /**
-   * Lua that defines `lockIfFree(key, token, ttl, fenceTtl)` and `unlockIfUnwanted(key, token)`, to be called with pcall, see
-   * scripts/embedded.lua.ts; needs `local call = redis.call`.
+   * Lua that defines `lockIfFree(key, token, ttl, fenceTtl)`, `passOnIfUnwanted(key, token, next, ttl, fenceTtl)` and
+   * `unlockIfUnwanted(key, token)`, to be called with pcall, see scripts/embedded.lua.ts; needs `local call = redis.call`.
    */
   readonly lua: string = embedded;
   readonly #engine: Engine;

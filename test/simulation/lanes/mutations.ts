@@ -97,6 +97,20 @@ const dueWhileYielding: Focus = {
 
 const lostWhileYielding: Focus = { name: "lost while yielding", steps: { yield: 4, wake: 3, "lose holders": 1 } };
 
+const finishedElsewhere: Focus = {
+  name: "finished elsewhere",
+  steps: { "finish elsewhere": 2 },
+  keys: ["a"],
+  severalChance: 0,
+};
+
+const lostWhileRunning: Focus = {
+  name: "lost while running",
+  steps: { "lose holders": 2, stall: 2, "late end": 3 },
+  keys: ["a"],
+  severalChance: 0,
+};
+
 const lostWhileFailing: Focus = {
   name: "lost while failing",
   onFailure: "halt",
@@ -244,8 +258,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "only one key is handed over",
     patches: [
       lane(
-        "for _, key in ipairs(keysOf(pin)) do\n      if call",
-        "for _, key in ipairs({keysOf(pin)[1]}) do\n      if call",
+        "local chosen\n    for _, key in ipairs(keysOf(pin)) do",
+        "local chosen\n    for _, key in ipairs({keysOf(pin)[1]}) do",
       ),
     ],
   },
@@ -369,11 +383,93 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "BullMQ's refusal is not looked at",
     patches: [
       commands(
-        "local reply = bullMoveToFinished(KEYS, ARGV)\nif type(reply) == 'number' and reply < 0 then return reply end",
-        "local reply = bullMoveToFinished(KEYS, ARGV)",
+        "attempt(contended().takeBack, next, pin) end\nif type(reply) == 'number' and reply < 0 then return reply end",
+        "attempt(contended().takeBack, next, pin) end",
       ),
     ],
     focus: lateRetry,
+  },
+  {
+    protection: "next in line put in front by the holder only",
+    without: "a process that lost its job puts the next one of its key in front",
+    patches: [
+      lane("isSingle(pin) and call('HGET', HOLDERS, pin) == id and call('EXISTS'", "isSingle(pin) and call('EXISTS'"),
+    ],
+    focus: lostWhileRunning,
+  },
+  {
+    protection: "a paused key passes to nobody",
+    without: "the mark of the pause is passed over",
+    patches: [
+      lane(
+        "local id, following = heads[1], heads[3]\n    if not id or id == PAUSED then return end",
+        "if heads[1] == PAUSED then heads = call('ZRANGE', line(key), 1, 2, 'WITHSCORES') end\n    local id, following = heads[1], heads[3]\n    if not id then return end",
+      ),
+    ],
+    focus: pausedKeys,
+  },
+  {
+    protection: "what BullMQ's fetch left goes back in line",
+    without: "it waits in front of the queue, out of its line",
+    patches: [commands("if next and not isNext then attempt(contended().takeBack, next, pin) end\n", "")],
+    focus: limited,
+  },
+  {
+    protection: "only the first in line is put in front",
+    without: "whoever has its id by now is",
+    patches: [
+      lane(
+        "if facts[1] ~= key or tonumber(facts[2] or 'x') ~= tonumber(heads[2]) or isOdd then return end",
+        "if isOdd then return end",
+      ),
+    ],
+    focus: parkedAgain,
+  },
+  {
+    protection: "a halted key passes to nobody",
+    without: "the next job of the key is put in front though its failure stops it",
+    patches: [commands("ARGV[6] == '1' and not (HALT and ARGV[5] == 'failed')", "ARGV[6] == '1'")],
+    focus: haltedKeys,
+  },
+  {
+    protection: "who is next has the key",
+    without: "the key stays with the job that has ended",
+    patches: [lane("call('HSET', HOLDERS, key, id)\n    call('HDEL', P .. id, 'ls')", "call('HDEL', P .. id, 'ls')")],
+  },
+  {
+    protection: "who is next does not stand in line any more",
+    without: "it still has a place there",
+    patches: [
+      lane("call('HSET', HOLDERS, key, id)\n    call('HDEL', P .. id, 'ls')", "call('HSET', HOLDERS, key, id)"),
+    ],
+  },
+  {
+    protection: "a job whose timer has fired is not in the queue twice",
+    without: "it is put in front though it waits already",
+    patches: [
+      lane(
+        "if leave({'ZREM', P .. 'delayed', id}, back) == 0 then",
+        "if leave({'ZREM', P .. 'delayed', id}, back) == 2 then",
+      ),
+    ],
+  },
+  {
+    protection: "the one behind is judged soon",
+    without: "the timer of the next in line stays as it was",
+    patches: [lane("if following and tonumber(", "if false and tonumber(")],
+    focus: finishedElsewhere,
+  },
+  {
+    protection: "a lock is passed on by its holder",
+    without: "the next job gets the lock of whoever has it",
+    patches: [locks("if call('GET', key) ~= token then return end", "")],
+    focus: contendedLocks,
+  },
+  {
+    protection: "whoever waits for a lock goes before the next job of its key",
+    without: "the lock is passed on over their heads",
+    patches: [locks("if call('EXISTS', beside .. ':waiters') > 0 then return end", "")],
+    focus: contendedLocks,
   },
   {
     protection: "a process that lost its job passes no key on (delay)",

@@ -3,6 +3,8 @@
  *
  * lockIfFree(key, token, ttl, fenceTtl)   takes a lock that nobody has or waits for; returns its fencing token as text, or nil. Never
  *                                         one that a `Redlock` refuses to lock
+ * passOnIfUnwanted(key, token, next, ttl, fenceTtl)   gives a lock that nobody waits for from this token to the next one; returns as
+ *                                         lockIfFree
  * unlockIfUnwanted(key, token)            releases a lock that nobody waits for; true if it was the token's until now
  *
  * `key`: the lock's own key; `ttl`, `fenceTtl` in ms. What they do not do they leave as it was, for acquire.lua.ts and
@@ -17,6 +19,19 @@ local function besideLock(key)
   return '{' .. key .. '}'
 end
 
+local time
+local function grantLock(key, beside, token, ttl, fenceTtl)
+  time = time or call('TIME')
+  local fence, fencingToken = beside .. ':fence', string.format('%s%06d', time[1], time[2])
+  local before = call('SET', fence, fencingToken, 'PX', fenceTtl, 'GET')
+  if before and tonumber(before) >= tonumber(fencingToken) then
+    fencingToken = string.format('%.0f', before + 1)
+    call('SET', fence, fencingToken, 'PX', fenceTtl)
+  end
+  call('SET', key, token, 'PX', ttl)
+  return fencingToken
+end
+
 local function lockIfFree(key, token, ttl, fenceTtl)
   -- What keys.ts refuses: the key of something beside another lock, or one that has the same keys beside it.
   if string.find(key, '}', 1, true) then
@@ -27,15 +42,14 @@ local function lockIfFree(key, token, ttl, fenceTtl)
   end
   local beside = besideLock(key)
   if call('EXISTS', key, beside .. ':waiters') > 0 then return end
-  local fence, time = beside .. ':fence', call('TIME')
-  local fencingToken = string.format('%s%06d', time[1], time[2])
-  local before = call('SET', fence, fencingToken, 'PX', fenceTtl, 'GET')
-  if before and tonumber(before) >= tonumber(fencingToken) then
-    fencingToken = string.format('%.0f', before + 1)
-    call('SET', fence, fencingToken, 'PX', fenceTtl)
-  end
-  call('SET', key, token, 'PX', ttl)
-  return fencingToken
+  return grantLock(key, beside, token, ttl, fenceTtl)
+end
+
+local function passOnIfUnwanted(key, token, next, ttl, fenceTtl)
+  if call('GET', key) ~= token then return end
+  local beside = besideLock(key)
+  if call('EXISTS', beside .. ':waiters') > 0 then return end
+  return grantLock(key, beside, next, ttl, fenceTtl)
 end
 
 local function unlockIfUnwanted(key, token)

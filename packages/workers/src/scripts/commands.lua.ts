@@ -35,8 +35,19 @@ export const moveToFinished: string = /* lua */ `
 local ownToken, token = ${SPLIT}
 ${at("ARGV[7]", "ARGV[2]", "token")}
 local pin = call('HGET', P .. ARGV[1], 'lk') or ''
+-- The next job of the key goes first: BullMQ's own fetch takes it.
+local mayFetch = ARGV[6] == '1' and not (HALT and ARGV[5] == 'failed')
+local next = mayFetch and attempt(putNext, ARGV[1], pin)
 local reply = bullMoveToFinished(KEYS, ARGV)
+local isNext = next and type(reply) == 'table' and reply[2] == next
+if next and not isNext then attempt(contended().takeBack, next, pin) end
 if type(reply) == 'number' and reply < 0 then return reply end
+if isNext and attempt(contended().claimNext, next, pin, reply) then
+  reply[7] = passOn(pin, ownToken, token)
+  local isKept = ownToken ~= '' and not reply[7] and not unlock(pin, ownToken)
+  reply[7] = reply[7] or lockOf(pin, token)
+  return tell(reply, isKept)
+end
 local isKept = ownToken ~= '' and not (hasKeys(pin) and unlock(pin, ownToken))
 if HALT and ARGV[5] == 'failed' and hasKeys(pin) then attempt(contended().halt, ARGV[1], pin) end
 local chosen = not FAULT and attempt(release, ARGV[1], pin)

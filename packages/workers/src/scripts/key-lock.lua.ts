@@ -18,6 +18,7 @@ export interface LockRules {
 
 export const noKeyLock: string = /* lua */ `
 local function lockOf() return false end
+local function passOn() return false end
 local function unlock() return false end
 `;
 
@@ -30,6 +31,13 @@ local function lockOf(pin, token)
   local name = ${luaString(prefix)} .. pin
   if string.sub(name, 1, ${Buffer.byteLength(reserved)}) == ${luaString(reserved)} then return false end
   local ok, fencingToken = pcall(lockIfFree, name, token, '${ttlMs}', '${fenceTtlMs}')
+  return ok and fencingToken or false
+end
+
+-- From one job of a key to the next, which has the lock without a gap: its fencing token, or false.
+local function passOn(pin, token, next)
+  if token == '' or next == '' then return false end
+  local ok, fencingToken = pcall(passOnIfUnwanted, ${luaString(prefix)} .. pin, token, next, '${ttlMs}', '${fenceTtlMs}')
   return ok and fencingToken or false
 end
 

@@ -276,7 +276,7 @@ ${slowly}
   -- The second half of a move: the job stands in its new place already, from which \`back\` takes it if it cannot leave the old one.
   local function leave(old, back)
     local reply = try(unpack(old))
-    if not hasFailed(reply) then return end
+    if not hasFailed(reply) then return reply end
     call(unpack(back))
     error(reply.err, 0)
   end
@@ -307,6 +307,48 @@ ${slowly}
     call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', PARKED_BY .. table.concat(keys, ', '))
     call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
     if isFirst then release(id, pin) end
+  end
+
+  -- Puts the first in line where the next fetch finds it: its id; nil if there is more to do, or it is not to run.
+  local function putNext(key)
+    local heads = call('ZRANGE', line(key), 0, 1, 'WITHSCORES')
+    local id, following = heads[1], heads[3]
+    if not id or id == PAUSED then return end
+    local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'lb', 'la', 'lo')
+    local isOdd = facts[3] or facts[4] or facts[5] or facts[6]
+    if facts[1] ~= key or tonumber(facts[2] or 'x') ~= tonumber(heads[2]) or isOdd then return end
+    call('RPUSH', P .. 'wait', id)
+    local back = {'LREM', P .. 'wait', -1, id}
+    -- Its timer has fired: it waits already, further back.
+    if leave({'ZREM', P .. 'delayed', id}, back) == 0 then return call(unpack(back)) and nil end
+    call('ZREM', line(key), id)
+    -- That id may be another job's by now.
+    if following and tonumber(call('HGET', P .. following, 'ls') or 'x') == tonumber(heads[4]) then
+      call('ZADD', P .. 'delayed', 'XX', (NOW + NEAR) * 4096, following)
+    end
+    call('HSET', P .. id, 'delay', 0)
+    call('HDEL', P .. id, 'pb')
+    call('XADD', P .. 'events', '*', 'event', 'waiting', 'jobId', id, 'prev', 'delayed')
+    return id
+  end
+
+  -- It was not fetched: back to its place in line.
+  local function takeBack(id, key)
+    park(id, key, false, function(back) leave({'LREM', P .. 'wait', -1, id}, back) end)
+  end
+
+  -- Is the end of this key's job likely to bring the next one, whose lock is then to be asked for ahead?
+  local function isFollowed(pin)
+    return TOKEN == '' and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
+  end
+
+  -- BullMQ's own fetch has brought the job that putNext put there: it has the key now.
+  local function claimNext(id, key, reply)
+    call('HSET', HOLDERS, key, id)
+    call('HDEL', P .. id, 'ls')
+    if isAlone() then call('ZREM', P .. 'marker', '0') end
+    reply[5], reply[6], reply[8], reply[9], reply[10] = key, 0, false, false, isFollowed(key)
+    return true
   end
 
   local function putBack(id, opts)
@@ -422,7 +464,7 @@ ${slowly}
     reply[6] = parkedHere - parkedBefore
     reply[8] = isMark and unknownAhead(512, 256) or false
     reply[9] = order or false
-    reply[10] = TOKEN == '' and hasKeys(pin) and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
+    reply[10] = hasKeys(pin) and isFollowed(pin)
     reply[7] = not order and lockOf(pin, TOKEN)
     return reply
   end
@@ -448,9 +490,16 @@ ${slowly}
   slow = {
     keysOf = keysOf, holds = holds, first = first, promoteToFront = promoteToFront, advance = advance, release = release,
     uncount = uncount, fetch = fetch, halt = halt, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
-    heal = heal
+    heal = heal, putNext = putNext, takeBack = takeBack, claimNext = claimNext
   }
   return slow
+end
+
+-- The next job of the key that id has, put where the next fetch finds it; nil if there is none, or more to do.
+local function putNext(id, pin)
+  if hasKeys(pin) and isSingle(pin) and call('HGET', HOLDERS, pin) == id and call('EXISTS', line(pin)) == 1 then
+    return contended().putNext(pin)
+  end
 end
 
 -- The job does not need its keys any more: they go to the first in line. Returns a job that may run now, if any.
