@@ -62,6 +62,8 @@ const managers = [
     command: "apk",
     installs: [
       ["add", "redis"],
+      // Valkey 9.1 has Lua in a package of its own; before, there is none of that name.
+      ["add", "valkey", "valkey-lua"],
       ["add", "valkey"],
     ],
   },

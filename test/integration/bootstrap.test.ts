@@ -81,6 +81,14 @@ it("tries valkey where there is no redis package", () => {
   });
 });
 
+it("installs valkey with its Lua, where that is a package of its own", () => {
+  stub(
+    "apk",
+    `case "$*" in *valkey*) printf '' > "${folder}/valkey-server"; /bin/chmod +x "${folder}/valkey-server";; *) exit 1;; esac`,
+  );
+  expect(ensureRedis({ user: 0 })).toMatchObject({ status: 0, calls: ["apk add redis", "apk add valkey valkey-lua"] });
+});
+
 it("ends with one line that says what to install when the package manager fails", () => {
   stub("apt-get", "echo 'no network' >&2; exit 100");
   const { status, lines } = ensureRedis({ user: 0 });

@@ -12,7 +12,7 @@
  */
 import type { Clock } from "./clock.ts";
 import { NODE_KEY } from "./keys.ts";
-import { countsReceivers, type LockNode, notConnected } from "./node.ts";
+import { countsReceivers, type LockNode, notConnected, requestError } from "./node.ts";
 import type { Operation } from "./operation.ts";
 import { batchScript } from "./scripts/batch.lua.ts";
 import { deadConnectionMs } from "./validity.ts";
@@ -296,7 +296,7 @@ export class Batcher {
     this.#inFlight.set(slot, (this.#inFlight.get(slot) ?? 0) + 1);
     this.#eval(keys, args).then(
       (reply) => this.#onAnswer(batch, reply),
-      (error: unknown) => this.#onFailure(batch, toError(error)),
+      (error: unknown) => this.#onFailure(batch, requestError(error)),
     );
   }
 
@@ -363,8 +363,4 @@ export function operationError({ value }: NodeReply): string | undefined {
 /** The node refused to write (READONLY, NOREPLICAS, MISCONF). A key of another type is not ours. */
 export function isRefused(reply: NodeReply): boolean {
   return operationError(reply)?.startsWith("WRONGTYPE") === false;
-}
-
-function toError(error: unknown): Error {
-  return error instanceof Error ? error : new Error(String(error));
 }

@@ -1,7 +1,7 @@
 /** `check()`: what is wrong with a deployment, before it loses a lock. */
 import { readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
-import { NODE_KEY } from "./keys.ts";
+import { NODE_KEY, PROBE_KEY } from "./keys.ts";
 import { median, quorumOf } from "./quorum.ts";
 import { type NodeReply, runEverywhere } from "./run.ts";
 import { checkScript } from "./scripts/check.lua.ts";
@@ -12,6 +12,8 @@ export type FindingCode =
   | "HAS_REPLICAS"
   | "CLUSTER_MEMBER"
   | "EVICTION"
+  | "REFUSES_WRITES"
+  | "NO_LUA"
   | "EVEN_NODES"
   | "NO_PERSISTENCE"
   | "NODE_CLOCK"
@@ -37,6 +39,8 @@ interface Facts {
   readonly quarantineLeftMs: number;
   /** What another client told the node last, or this one; undefined: none. */
   readonly toldQuarantineMs: number | undefined;
+  /** Redis' error for a write; empty: none. */
+  readonly writeError: string;
 }
 
 /** Clocks further apart than this weaken the order of fencing tokens after a loss of data, and of waiters. */
@@ -46,7 +50,7 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
   const { quarantine, nodeTimeout } = engine.options;
   const asked = readClock(engine.clock);
   const replies = await runEverywhere(engine, checkScript, {
-    keys: quarantine ? [NODE_KEY] : [],
+    keys: [PROBE_KEY, ...(quarantine ? [NODE_KEY] : [])],
     args: quarantine ? [String(engine.quarantineMs)] : [],
     timeoutMs: nodeTimeout,
   });
@@ -62,7 +66,9 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
 }
 
 function factsOf(engine: Engine, node: string, reply: NodeReply & { ok: true }, askedWallMs: number): Facts {
-  const [text = "", seconds, micros, seenRunId, since, told = ""] = (reply.value as unknown[]).map(String);
+  const [text = "", seconds, micros, seenRunId, since, told = "", writeError = ""] = (reply.value as unknown[]).map(
+    String,
+  );
   const info = new Map<string, string>();
   for (const line of text.split(/\r?\n/)) {
     const colon = line.indexOf(":");
@@ -76,6 +82,7 @@ function factsOf(engine: Engine, node: string, reply: NodeReply & { ok: true }, 
     offsetMs: nowMs - (askedWallMs + reply.ms / 2),
     quarantineLeftMs: engine.options.quarantine ? Math.max(0, Math.ceil(engine.quarantineMs - ageMs)) : 0,
     toldQuarantineMs: told === "" ? undefined : Number(told),
+    writeError,
   };
 }
 
@@ -90,6 +97,11 @@ function unchecked(replies: readonly NodeReply[]): readonly Finding[] {
   };
   return [
     ...finding(
+      "NO_LUA",
+      "cannot make locks",
+      failed.filter(({ reason }) => reason.startsWith("NO_LUA")),
+    ),
+    ...finding(
       "UNREACHABLE",
       "no answer",
       failed.filter(({ reason }) => !isAnswer(reason)),
@@ -97,14 +109,14 @@ function unchecked(replies: readonly NodeReply[]): readonly Finding[] {
     ...finding(
       "REFUSED",
       "answered with an error",
-      failed.filter(({ reason }) => isAnswer(reason)),
+      failed.filter(({ reason }) => isAnswer(reason) && !reason.startsWith("NO_LUA")),
     ),
   ];
 }
 
-/** By convention an error that Redis answers with begins with a code in capitals (NOPERM, LOADING, ERR), and no other does. */
+/** By convention an error that Redis answers with begins with a code in capitals (NOPERM, LOADING, ERR), and no other does but NO_LUA. */
 function isAnswer(message: string): boolean {
-  return /^[A-Z]+ /.test(message);
+  return /^[A-Z_]+ /.test(message);
 }
 
 function sameServer(facts: readonly Facts[]): readonly Finding[] {
@@ -123,7 +135,7 @@ function sameServer(facts: readonly Facts[]): readonly Finding[] {
     }));
 }
 
-function nodeFindings(engine: Engine, { node, info, quarantineLeftMs }: Facts): readonly Finding[] {
+function nodeFindings(engine: Engine, { node, info, quarantineLeftMs, writeError }: Facts): readonly Finding[] {
   const findings: Finding[] = [];
   const add = (code: FindingCode, severity: Finding["severity"], message: string): void => {
     findings.push({ code, severity, nodes: [node], message: `${node} ${message}` });
@@ -131,6 +143,7 @@ function nodeFindings(engine: Engine, { node, info, quarantineLeftMs }: Facts): 
   const isAlone = engine.nodes.length === 1;
   if (info.get("role") === "slave")
     add("REPLICA", "error", "is a replica: it refuses writes, and what it has may be stale");
+  else if (writeError !== "") add("REFUSES_WRITES", "error", `refuses writes, so it grants nothing: ${writeError}`);
   if (Number(info.get("connected_slaves") ?? 0) > 0) {
     add(
       "HAS_REPLICAS",

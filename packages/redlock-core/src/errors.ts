@@ -18,7 +18,7 @@ export interface Vote {
   readonly error?: string;
 }
 
-export type RedlockErrorCode = "LOCK_HELD" | "QUORUM_UNREACHABLE" | "LOCK_LOST" | "FENCED_OFF" | "CLOSED";
+export type RedlockErrorCode = "LOCK_HELD" | "QUORUM_UNREACHABLE" | "NO_LUA" | "LOCK_LOST" | "FENCED_OFF" | "CLOSED";
 
 /** Base of every error that this package rejects with, except `TypeError`, `RangeError` and the caller's `signal.reason`. */
 export abstract class RedlockError extends Error {
@@ -56,7 +56,8 @@ export class LockHeldError extends RedlockError {
 
 /** Too few nodes answered, or may vote: nobody can have the lock now. `cause` lists the nodes' errors. */
 export class QuorumUnreachableError extends RedlockError {
-  readonly code = "QUORUM_UNREACHABLE" as const;
+  /** `NO_LUA`: of servers that run no Lua scripts. */
+  readonly code: "QUORUM_UNREACHABLE" | "NO_LUA";
   readonly votes: readonly Vote[];
   readonly attempts: number;
 
@@ -68,6 +69,8 @@ export class QuorumUnreachableError extends RedlockError {
       facts.resources,
       { cause: new AggregateError(causes, "nodes that gave no vote") },
     );
+    const withoutLua = facts.votes.filter(({ error }) => error?.startsWith("NO_LUA")).length;
+    this.code = withoutLua > facts.nodeCount - facts.quorum ? "NO_LUA" : "QUORUM_UNREACHABLE";
     this.votes = facts.votes;
     this.attempts = facts.attempts;
   }

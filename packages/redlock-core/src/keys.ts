@@ -5,6 +5,9 @@ import { quote } from "./schema/show.ts";
 /** Keeps the incarnation of a node: `run_id` and `since`, see scripts/quarantine.lua.ts. */
 export const NODE_KEY = "{x}:node";
 
+/** Written by `check()`, to see whether a node can be; no lock may have a name like it. */
+export const PROBE_KEY = "{x}:probe:node";
+
 /** Names of the side keys that this package uses; siblings use other names. */
 export const FENCE = "fence";
 export const WAITERS = "waiters";

@@ -73,6 +73,18 @@ export function countsReceivers(node: LockNode): boolean {
   return node.countsReceivers ?? node.isCluster !== true;
 }
 
+/** Valkey as some systems package it has Lua in a package of its own, and without it none of the commands. */
+const NO_LUA = /^ERR unknown command ['`"]?(eval|evalsha|script)\b/i;
+
+/** What a request failed with; of a server without Lua, which nothing here works with, that. */
+export function requestError(error: unknown): Error {
+  if (!(error instanceof Error)) return new Error(String(error));
+  if (!NO_LUA.test(error.message)) return error;
+  const message =
+    "NO_LUA this server runs no Lua scripts, which locks are made by: install its Lua (Alpine: valkey-lua), or use Redis";
+  return Object.assign(new Error(message), { code: "NO_LUA" });
+}
+
 /** Why a request was not sent. */
 export function notConnected(node: LockNode, when = ""): Error {
   const cause = node.lastError;

@@ -1,7 +1,8 @@
 import type { RedisServer } from "@x/test-support";
+import { createClient } from "redis";
 import { describe, expect, it } from "vitest";
-import { type Finding, type LockNode, type Redlock, systemClock } from "../src/index.ts";
-import { openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
+import { defineScript, type Finding, type LockNode, type Redlock, systemClock } from "../src/index.ts";
+import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 /** Seems to be a server that says so of itself, with a clock that is off. */
 function nodeSaying(name: string, info: string, offMs = 0): LockNode {
@@ -41,6 +42,61 @@ describe("check", () => {
     expect(findings.filter((finding) => finding.code === "EVICTION")).toMatchObject([
       { nodes: [servers[0]?.path], severity: "error" },
     ]);
+  });
+
+  const withoutLua = ["eval", "evalsha", "script", "fcall", "function"].flatMap((name) => [
+    "--rename-command",
+    name,
+    "",
+  ]);
+
+  it.each(["ioredis", "node-redis"])("finds servers without Lua, and every call says so: %s", async (client) => {
+    const [server] = await startNodes(1, { args: withoutLua });
+    const url = server?.url ?? "";
+    const redlock = openRedlock([client === "ioredis" ? url : createClient({ url })], { timeout: 0 });
+    expect(await redlock.check()).toMatchObject([
+      { code: "NO_LUA", severity: "error", message: expect.stringContaining("Alpine: valkey-lua") as string },
+    ]);
+    for (const call of [redlock.acquire("r"), redlock.tryAcquire("r"), redlock.using("r", () => 1)]) {
+      expect(await errorOf(call)).toMatchObject({
+        code: "NO_LUA",
+        message: expect.stringContaining("runs no Lua scripts") as string,
+      });
+    }
+    expect((await redlock.inspect("r")).nodes[0]?.error).toContain("NO_LUA");
+    expect(await redlock.forceRelease("r")).toBe(false);
+    const [reply] = await redlock.run(defineScript("none", "return 1"), { keys: [], args: [] });
+    expect(reply).toMatchObject({ ok: false, error: { code: "NO_LUA" } });
+  });
+
+  it("does not blame a quorum that works for a minority without Lua", async () => {
+    const [[bare], others] = [await startNodes(1, { args: withoutLua }), await startNodes(2)];
+    const redlock = openRedlock([bare as RedisServer, ...others], { timeout: 0 });
+    expect(await redlock.check()).toContainEqual(expect.objectContaining({ code: "NO_LUA", severity: "warning" }));
+    await (await redlock.acquire("r")).release();
+    await others[0]?.kill();
+    expect(await errorOf(redlock.acquire("r"))).toMatchObject({ code: "QUORUM_UNREACHABLE" });
+  });
+
+  it.each([
+    ["OOM", [["CONFIG", "SET", "maxmemory", "1"]]],
+    ["MISCONF", [["CONFIG", "SET", "dir", "/proc"], ["CONFIG", "SET", "save", "1 1"], ["SET", "a", "b"], ["BGSAVE"]]],
+    ["NOREPLICAS", [["CONFIG", "SET", "min-replicas-to-write", "1"]]],
+  ] as const)("finds a node that refuses writes: %s", async (reason, commands) => {
+    const [server] = await startNodes(1, { args: ["--enable-protected-configs", "yes"] });
+    const redlock = openRedlock([server as RedisServer], { timeout: 0 });
+    expect((await redlock.check()).map(({ code }) => code)).not.toContain("REFUSES_WRITES");
+    for (const [command, ...rest] of commands) await server?.call(command, ...rest);
+    await expect
+      .poll(() => redlock.check())
+      .toContainEqual(
+        expect.objectContaining({
+          code: "REFUSES_WRITES",
+          severity: "error",
+          message: expect.stringContaining(reason) as string,
+        }),
+      );
+    expect(await errorOf(redlock.acquire("r"))).toMatchObject({ message: expect.stringContaining(reason) as string });
   });
 
   it("finds an even number of nodes, unreachable and quarantined ones", async () => {

@@ -18,6 +18,7 @@ export interface Failure {
 
 const KINDS: Readonly<Record<RedlockErrorCode, { readonly prototype: Error }>> = {
   QUORUM_UNREACHABLE: QuorumUnreachableError,
+  NO_LUA: QuorumUnreachableError,
   CLOSED: RedlockClosedError,
   LOCK_LOST: LockLostError,
   LOCK_HELD: LockHeldError,
