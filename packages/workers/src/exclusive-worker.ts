@@ -4,7 +4,7 @@
  * Guaranteed: jobs of a key run one after the other, across workers, processes and, through the key's lock, across queues and plain
  * code, while clocks advance at nearly the same rate and the lock's nodes keep their data (see `@x/redlock-core`). Jobs of
  * a key start in the order in which BullMQ would have given them out. A job that was taken and not finished keeps its key and
- * is run again before the key's other jobs. Other keys never wait for a busy one.
+ * is run again before the key's other jobs. Other keys do not wait for a busy one while there is a free slot.
  * Not guaranteed: that a paused process stops by itself: give `lock.fencingToken` to what the job writes to. That a job runs
  * only once: BullMQ runs it at least once. The order of jobs that were retried with `onFailure: "skip"`, of priorities against
  * a job that was already chosen, and after the lane's keys were deleted by hand.
