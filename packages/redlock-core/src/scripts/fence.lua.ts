@@ -2,7 +2,7 @@
  * Claims keys for a fencing token, or runs a user's script while they are claimed for it.
  *
  * KEYS the claims, then the user's. ARGV 1 count of claims, 2 token, 3 life of a claim in ms, '' for ever, 4 '1' to claim, then the user's.
- * To claim, the stored token must not be above ours. To run, it must be ours: who has lost his claim does not know who came since.
+ * To claim, the stored token must not be above ours. To run, it must be ours: a holder whose claim is gone does not know who came since.
  * Replies what the user's script returns, or the error `FENCEDOFF <which claim> <token that has it, or nothing>`.
  */
 
