@@ -34,7 +34,7 @@ return fetch(bullMoveToActive(KEYS, ARGV), ARGV[3])
 export const moveToFinished: string = /* lua */ `
 local ownToken, token = ${SPLIT}
 ${at("ARGV[7]", "ARGV[2]", "token")}
-local pin = call('HGET', P .. ARGV[1], 'lk') or ''
+local pin = attempt(call, 'HGET', P .. ARGV[1], 'lk') or ''
 -- The next job of the key goes first: BullMQ's own fetch takes it.
 local mayFetch = ARGV[6] == '1' and not (HALT and ARGV[5] == 'failed')
 local next = mayFetch and attempt(putNext, ARGV[1], pin)
