@@ -92,3 +92,25 @@ export function notConnected(node: LockNode, when = ""): Error {
     cause,
   });
 }
+
+/** Of errors within errors; no client nests them deeper. */
+const MAX_DEPTH = 4;
+
+/**
+ * What may be told of an adapter's error: what it says, where from, and why. Clients hang the command on it, with its arguments, which
+ * may be a password. A name with several addresses fails with an `AggregateError` without a message; its code says what happened.
+ */
+export function plainError(error: unknown, depth: number = MAX_DEPTH): Error {
+  if (!(error instanceof Error)) return new Error(String(error));
+  const { name, stack, code, cause, errors } = error as NodeJS.ErrnoException & { readonly errors?: unknown };
+  const message = error.message || code || name;
+  const within = depth === 0 ? [] : Array.isArray(errors) ? errors : cause instanceof Error ? [cause] : [];
+  const causes = within.map((each) => plainError(each, depth - 1));
+  const plain = new Error(
+    message,
+    causes.length === 0 ? {} : { cause: causes.length === 1 ? causes[0] : new AggregateError(causes) },
+  );
+  Object.defineProperty(plain, "name", { value: name, configurable: true, writable: true });
+  if (stack !== undefined) Object.defineProperty(plain, "stack", { value: stack, configurable: true, writable: true });
+  return typeof code === "string" ? Object.assign(plain, { code }) : plain;
+}

@@ -1,7 +1,7 @@
 /** A script of somebody else's on every node: what the sibling packages build their own majority decisions on. */
 import type { Batcher } from "./batcher.ts";
 import type { Engine } from "./engine.ts";
-import { type LockNode, type NodeScript, notConnected, requestError } from "./node.ts";
+import { type LockNode, type NodeScript, notConnected, plainError, requestError } from "./node.ts";
 import { Check, callback, integer, listOf, shaped, text } from "./schema/check.ts";
 import { Schema, type ShapeOf } from "./schema/schema.ts";
 
@@ -109,7 +109,12 @@ async function runOn(engine: Engine, batcher: Batcher, script: NodeScript, reque
     }
     return { node: node.name, ms: engine.clock.monotonicMs() - startedMs, ok: true, value };
   } catch (error) {
-    return { node: node.name, ms: engine.clock.monotonicMs() - startedMs, ok: false, error: requestError(error) };
+    return {
+      node: node.name,
+      ms: engine.clock.monotonicMs() - startedMs,
+      ok: false,
+      error: plainError(requestError(error)),
+    };
   } finally {
     deadline.cancel();
   }

@@ -1,6 +1,6 @@
 /** What the adapters share: the state of a node with its listeners, and which scripts a connection has been told. */
 import type { Clock } from "../clock.ts";
-import type { NodeScript, NodeState } from "../node.ts";
+import { type NodeScript, type NodeState, plainError } from "../node.ts";
 
 export interface NodeSettings {
   readonly nodeTimeoutMs: number;
@@ -28,7 +28,7 @@ export class StateTeller {
   }
 
   noteError(error: unknown): void {
-    this.#lastError = withMessage(error);
+    this.#lastError = plainError(error);
   }
 
   onChange(listener: () => void): () => void {
@@ -42,13 +42,6 @@ export class StateTeller {
     if (state === "ready") this.#lastError = undefined;
     for (const listener of [...this.#listeners]) listener();
   }
-}
-
-/** A name with several addresses fails with an `AggregateError` without a message; its code says what happened. */
-function withMessage(error: unknown): Error {
-  if (!(error instanceof Error)) return new Error(String(error));
-  if (error.message !== "") return error;
-  return new Error((error as NodeJS.ErrnoException).code ?? error.name, { cause: error });
 }
 
 /**

@@ -1,0 +1,118 @@
+/** Whatever a program logs of errors and events, no password of its own stands in it. */
+import { LeaderElection } from "@x/leader";
+import { type NodeSource, Redlock } from "@x/redlock-core";
+import { Redlock as NodeRedlock } from "@x/redlock-core/node-redlock";
+import { placesOf, type RedisServer, startRedis } from "@x/test-support";
+import { Redis } from "ioredis";
+import { createClient } from "redis";
+import { describe, expect, it, onTestFinished } from "vitest";
+
+const secret = "s3cr3t-pa55word";
+
+const sources: Readonly<Record<string, (port: number) => NodeSource>> = {
+  "a URL": (port) => `redis://app:${secret}@127.0.0.1:${port}`,
+  "a client of ioredis": (port) => ioredis(port),
+  "a client of node-redis": (port) => createClient({ url: `redis://app:${secret}@127.0.0.1:${port}` }) as NodeSource,
+  "a sentinel": (port) => ({
+    sentinels: [{ host: "127.0.0.1", port }],
+    name: "main",
+    sentinelUsername: "app",
+    sentinelPassword: secret,
+  }),
+};
+
+function ioredis(port: number): Redis {
+  const client = new Redis({ port, username: "app", password: secret, lazyConnect: true });
+  client.on("error", () => undefined);
+  onTestFinished(() => client.disconnect());
+  return client;
+}
+
+async function startServer(): Promise<RedisServer> {
+  const server = await startRedis();
+  onTestFinished(() => server.stop());
+  return server;
+}
+
+interface Told {
+  readonly things: unknown[];
+  readonly redlock: Redlock;
+  readonly election: LeaderElection;
+}
+
+function listen(source: NodeSource): Told {
+  const redlock = new Redlock(source, { quarantine: false, timeout: 300, nodeTimeout: 200 });
+  const things: unknown[] = [];
+  for (const event of ["acquire", "wait", "extend", "release", "lost", "node"] as const) {
+    redlock.on(event, (message) => things.push(message));
+  }
+  const election = new LeaderElection(redlock, { name: "told" });
+  election.on("error", (error) => things.push(error));
+  onTestFinished(async () => {
+    await election.stop();
+    await redlock.close();
+  });
+  return { things, redlock, election };
+}
+
+/** Everything that asks a node, with what it resolves or rejects with. */
+async function askEverything({ things, redlock, election }: Told): Promise<void> {
+  const script = { name: "one", source: "return 1", sha1: "e0e1f9fabfc9d4800c877a703b823ac0578ff8db" };
+  const asked: readonly (() => Promise<unknown>)[] = [
+    () => redlock.acquire("r"),
+    () => redlock.tryAcquire("r"),
+    () => redlock.using("r", () => undefined),
+    () => redlock.inspect("r"),
+    () => redlock.check(),
+    () => redlock.forceRelease("r"),
+    () => redlock.run(script, { keys: [], args: [] }),
+    () => election.leader(),
+    () => election.requestResign(),
+    () => election.run(() => undefined, { signal: AbortSignal.timeout(1_000) }),
+  ];
+  for (const ask of asked)
+    await ask().then(
+      (value) => things.push(value),
+      (error: unknown) => things.push(error),
+    );
+}
+
+describe.each(Object.keys(sources))("a secret of %s is in no error and no event", (kind) => {
+  it("of a password that is refused", async () => {
+    const server = await startServer();
+    await server.call("ACL", "SETUSER", "app", "on", ">another", "~*", "&*", "+@all");
+    const told = listen(sources[kind]?.(server.port) ?? "");
+    await askEverything(told);
+    expect(told.things.some((thing) => thing instanceof Error)).toBe(true);
+    expect(await placesOf(secret, told.things)).toEqual([]);
+  });
+
+  it.skipIf(kind === "a sentinel")("of a user that is taken away, and of a server that is gone", async () => {
+    const server = await startServer();
+    await server.call("ACL", "SETUSER", "app", "on", `>${secret}`, "~*", "&*", "+@all");
+    const told = listen(sources[kind]?.(server.port) ?? "");
+    const lock = await told.redlock.acquire("mine", { autoExtend: true, ttl: 1_000, timeout: 10_000 });
+    lock.signal.addEventListener("abort", () => told.things.push(lock.signal.reason));
+    await server.call("ACL", "SETUSER", "app", "-@all");
+    await askEverything(told);
+    await server.call("ACL", "DELUSER", "app");
+    await askEverything(told);
+    await server.stop();
+    await askEverything(told);
+    await expect.poll(() => lock.signal.aborted).toBe(true);
+    expect(await placesOf(secret, told.things)).toEqual([]);
+  });
+});
+
+it("a secret of a client is in no error of the node-redlock entry, but in the client itself", async () => {
+  const server = await startServer();
+  await server.call("ACL", "SETUSER", "app", "on", ">another", "~*", "&*", "+@all");
+  const client = ioredis(server.port);
+  const redlock = new NodeRedlock([client], { retryCount: 1, retryDelay: 10 });
+  const things: unknown[] = [];
+  redlock.on("error", (error) => things.push(error));
+  await redlock.acquire(["r"], 1_000).catch((error: unknown) => things.push(error));
+  expect(things.length).toBeGreaterThan(1);
+  expect(await placesOf(secret, things, [client])).toEqual([]);
+  await redlock.quit();
+});
