@@ -110,7 +110,13 @@ const COOLDOWN = new Schema({
 } satisfies ShapeOf<CooldownOptions>);
 
 /** No other URL, which might have a password in it, comes as far as the messages of the thread. */
-const MODULE = textLike("the URL of a module", (url) => /^(file|data|https?):/.test(url) && URL.canParse(url));
+const MODULE = textLike("the URL of a module", isModule);
+
+function isModule(url: string): boolean {
+  if (!/^(file|data|https?):/.test(url) || !URL.canParse(url)) return false;
+  const { username, password } = new URL(url);
+  return username === "" && password === "";
+}
 
 const OPTIONS = new Schema({
   name,

@@ -1,5 +1,6 @@
 /** One listener on `process` per signal, however many elections want to know: Node takes more than ten for a leak. */
 import { constants } from "node:os";
+import { show } from "@x/redlock-core/protocol";
 
 /** The system takes no listener for these. */
 const UNCATCHABLE: readonly NodeJS.Signals[] = ["SIGKILL", "SIGSTOP"];
@@ -9,7 +10,7 @@ const wanted = new Map<NodeJS.Signals, { readonly runs: Set<() => void>; readonl
 /** Calls `run` when the process gets one of the signals; returns a function that ends that. */
 export function onProcessSignals(names: readonly NodeJS.Signals[], run: () => void): () => void {
   const unknown = names.find((name) => !(name in constants.signals));
-  if (unknown !== undefined) throw new RangeError(`stopOn must name signals of this system, got "${unknown}"`);
+  if (unknown !== undefined) throw new RangeError(`stopOn must name signals of this system, got ${show(unknown)}`);
   const uncatchable = names.find((name) => UNCATCHABLE.includes(name));
   if (uncatchable !== undefined)
     throw new RangeError(`stopOn must name signals that a process can catch, got "${uncatchable}"`);

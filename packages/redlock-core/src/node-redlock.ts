@@ -9,7 +9,8 @@
  * Locks exclude, and are excluded by, those of node-redlock 4 and 5 and of the core on the same keys. While too few clients are connected,
  * `acquire` waits as long as their offline queues do. What differs: a tie or a hung client never hangs a call; a failed attempt leaves
  * nothing behind; an expired lock is never handed out; `using` settles as its routine does; a lock that is released is handed over at
- * once; `error` is not emitted for contention; releasing a lock that is gone rejects at once; custom scripts are refused.
+ * once; `error` is not emitted for contention; releasing a lock that is gone rejects at once; custom scripts and
+ * settings of another type are refused.
  */
 export { type CustomScripts, Lock, Redlock, Redlock as default } from "./compat/redlock.ts";
 export {

@@ -11,6 +11,7 @@
  * - *Errors only through the promise* and `onStateChange`, never as an unhandled rejection or an `error` event without listener.
  */
 import { createHash } from "node:crypto";
+import { text } from "./schema/check.ts";
 
 /** A Lua script with its SHA-1, by which EVALSHA calls it. Make one with `defineScript`. */
 export interface NodeScript {
@@ -19,7 +20,12 @@ export interface NodeScript {
   readonly sha1: string;
 }
 
+const NAME = text({ min: 1 });
+const SOURCE = text();
+
 export function defineScript(name: string, source: string): NodeScript {
+  NAME.of("name", name);
+  SOURCE.of("source", source);
   return Object.freeze({ name, source, sha1: createHash("sha1").update(source).digest("hex") });
 }
 

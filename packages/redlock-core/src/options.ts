@@ -224,8 +224,8 @@ export function resolveResource(resource: string): string {
   return RESOURCE.of("resource", resource);
 }
 
-/** The resources of one lock: one name or a list of distinct names, none empty. */
-export function resolveResources(resources: string | readonly string[]): readonly string[] {
+/** The resources of one lock: one name or a list of distinct names, none empty. `mayRepeat`: names that come again are left out. */
+export function resolveResources(resources: string | readonly string[], mayRepeat = false): readonly string[] {
   if (typeof resources === "string") return [resolveResource(resources)];
   const names = listed(resources);
   if (names === undefined)
@@ -233,11 +233,11 @@ export function resolveResources(resources: string | readonly string[]): readonl
   if (names.length === 0) throw new RangeError("resources must name at least one resource, got []");
   const distinct = new Set<string>();
   for (const name of names) {
-    if (distinct.has(resolveResource(name)))
+    if (distinct.has(resolveResource(name)) && !mayRepeat)
       throw new RangeError(`resources must be distinct, got ${quote(name)} twice`);
     distinct.add(name);
   }
-  return names;
+  return distinct.size === names.length ? names : [...distinct];
 }
 
 /** A copy: the caller's array may change, or be one that throws when it is read. */

@@ -23,7 +23,7 @@ import { Limit } from "./limit.ts";
 import { type LocalQueue, LocalQueues } from "./local-queue.ts";
 import type { Lock } from "./lock.ts";
 import { countsReceivers, type NodeScript } from "./node.ts";
-import { isClusterSource, type NodeSource, toNodes } from "./nodes/connect.ts";
+import { isClusterSource, type NodeSource, sourcesOf, toNodes } from "./nodes/connect.ts";
 import {
   type AcquireOptions,
   type RedlockOptions,
@@ -71,7 +71,7 @@ export class Redlock implements AsyncDisposable {
    * `redis://` URL, ioredis options, or a `LockNode`. Throws `TypeError` and `RangeError` for bad options.
    */
   constructor(nodes: NodeSource | readonly NodeSource[], options: RedlockOptions = {}) {
-    const sources: readonly NodeSource[] = Array.isArray(nodes) ? nodes : [nodes as NodeSource];
+    const sources = sourcesOf(nodes);
     if (sources.length === 0) throw new RangeError("nodes must name at least one node, got []");
     if (sources.length > MAX_NODES) throw new RangeError(`nodes must be at most ${MAX_NODES}, got ${sources.length}`);
     const isCluster = sources.some(isClusterSource);

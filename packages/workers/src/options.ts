@@ -144,14 +144,14 @@ const BULL = new Schema({
 export function readOptions<Data, Name extends string>(
   given: ExclusiveWorkerOptions<Data, Name>,
 ): ExclusiveWorkerOptions<Data, Name> {
-  let options: ExclusiveWorkerOptions<Data, Name>;
-  if (Object.prototype.toString.call(given) !== "[object Object]")
-    throw new TypeError(`options must be an object with connection and key, got ${kindOf(given)}`);
+  let options: ExclusiveWorkerOptions<Data, Name> | undefined;
   try {
-    options = { ...given };
+    if (Object.prototype.toString.call(given) === "[object Object]") options = { ...given };
   } catch (cause) {
     throw new TypeError("options must be readable, got an object that throws when it is read", { cause });
   }
+  if (options === undefined)
+    throw new TypeError(`options must be an object with connection and key, got ${kindOf(given)}`);
   for (const name of Object.keys(options)) {
     const meant = nearestName(name, OWN.names);
     if (meant !== undefined && meant !== name)

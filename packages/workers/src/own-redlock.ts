@@ -21,19 +21,19 @@ export function ownRedlock(options: ExclusiveWorkerOptions<never, never>, lockTt
 
 /** A client, or a copy of options. Throws `TypeError` and `RangeError`; no value is shown: it may be a URL. */
 function readConnection(given: unknown): object {
-  if (typeof given !== "object" || given === null)
-    throw new TypeError(`connection must be an object such as { url: "redis://…" }, got ${kindOf(given)}`);
-  let options: { readonly url?: unknown; readonly keyPrefix?: unknown };
+  let options: { readonly url?: unknown; readonly keyPrefix?: unknown } | undefined;
   try {
-    if (isClient(given)) return given;
-    options = { ...given };
+    if (typeof given === "object" && given !== null && isClient(given)) return given;
+    if (Object.prototype.toString.call(given) === "[object Object]") options = { ...(given as object) };
   } catch (cause) {
     throw new TypeError("connection must be readable, got an object that throws when it is read", { cause });
   }
-  // BullMQ would connect to 127.0.0.1.
+  // Of a URL object BullMQ would make 127.0.0.1.
+  if (options === undefined)
+    throw new TypeError(`connection must be an object such as { url: "redis://…" }, got ${kindOf(given)}`);
   const { url, keyPrefix } = options;
-  if (given instanceof URL || (url !== undefined && url !== null && typeof url !== "string"))
-    throw new TypeError(`connection must have its url as a string, got ${kindOf(given instanceof URL ? given : url)}`);
+  if (url !== undefined && url !== null && typeof url !== "string")
+    throw new TypeError(`connection must have its url as a string, got ${kindOf(url)}`);
   if (keyPrefix !== undefined && keyPrefix !== "") {
     throw new RangeError(
       `connection must have no keyPrefix, which BullMQ cannot work with (use BullMQ's option prefix), got ${show(keyPrefix)}`,

@@ -74,8 +74,10 @@ describe("options", () => {
 
   it("refuse a connection that BullMQ or the locks could not use", () => {
     const make = (connection: unknown) => () => new ExclusiveWorker("q", null, { connection, key: "k" } as never);
-    for (const connection of [new URL("redis://h"), { url: new URL("redis://h") }])
-      expect(make(connection)).toThrow("connection must have its url as a string, got an instance of URL");
+    expect(make(new URL("redis://h"))).toThrow("connection must be an object such as");
+    expect(make({ url: new URL("redis://h") })).toThrow(
+      "connection must have its url as a string, got an instance of URL",
+    );
     expect(make("redis://localhost")).toThrow(
       'connection must be an object such as { url: "redis://…" }, got a string',
     );

@@ -1,6 +1,6 @@
 /** Pure: when ticks are. croner answers questions about calendars here and nothing else: its timers know nothing of terms. */
 
-import { quote, show } from "@x/redlock-core/protocol";
+import { kindOf, quote, show } from "@x/redlock-core/protocol";
 import { Cron } from "croner";
 import { dateOf } from "../date.ts";
 
@@ -29,11 +29,11 @@ const CRON = /^\s*(@[a-z]+|\S+(\s+\S+){4,5})\s*$/i;
  */
 export function cronCalendar(expression: string, timezone: string): Calendar {
   if (!CRON.test(expression)) {
-    throw new RangeError(`expression must have 5 or 6 fields, or be a nickname as "@daily", got ${quote(expression)}`);
+    throw new RangeError(`expression must have 5 or 6 fields, or be a nickname as "@daily", got ${shown(expression)}`);
   }
   const calendar = { next: (afterMs: number): number | null => nextOf(recentCron(expression, timezone), afterMs) };
   if (calendar.next(0) === null) {
-    throw new RangeError(`expression must have a next tick, got ${quote(expression)}, which never fires`);
+    throw new RangeError(`expression must have a next tick, got ${shown(expression)}, which never fires`);
   }
   return calendar;
 }
@@ -75,7 +75,7 @@ function parse(expression: string, timezone: string): Cron {
     return new Cron(expression, { paused: true, timezone, fixedTimeRule: "no-wildcard" });
   } catch (error) {
     const reason = error instanceof Error ? error.message.replace(/^CronPattern: /, "") : String(error);
-    throw new RangeError(`expression must be a cron expression, got ${quote(expression)}: ${reason}`, { cause: error });
+    throw new RangeError(`expression must be a cron expression, got ${shown(expression)}: ${reason}`, { cause: error });
   }
 }
 
@@ -130,4 +130,9 @@ export function boundedCalendar(calendar: Calendar, startMs: number, endMs: numb
       return nextMs !== null && nextMs <= endMs ? nextMs : null;
     },
   };
+}
+
+/** No expression has a colon, as what may be a secret has. */
+function shown(expression: string): string {
+  return expression.includes(":") ? kindOf(expression) : quote(expression);
 }

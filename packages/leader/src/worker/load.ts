@@ -1,11 +1,14 @@
 /** The `Redlock` of a renewal thread, which a module of the user's makes. */
 import type { Redlock } from "@x/redlock-core";
-import { kindOf, quote } from "@x/redlock-core/protocol";
+import { kindOf } from "@x/redlock-core/protocol";
 import { redlock } from "../checks.ts";
+
+/** Of a URL in a message; one with data in it may be long. */
+const LONGEST_URL = 1_000;
 
 /** @throws Error, TypeError naming option, rule and URL, and what the module did instead; what it threw is the `cause` */
 export async function loadRedlock(url: string): Promise<Redlock> {
-  const rule = `renewal.worker.redlock must be the URL of a module whose default export makes a Redlock (of @x/redlock-core), got ${quote(url)}`;
+  const rule = `renewal.worker.redlock must be the URL of a module whose default export makes a Redlock (of @x/redlock-core), got ${JSON.stringify(url.slice(0, LONGEST_URL))}`;
   let make: unknown;
   let made: unknown;
   try {

@@ -5,6 +5,9 @@ import { type ExtendResult, extendRound } from "../extend.ts";
 import type { Target } from "../operation.ts";
 import { resolveResources } from "../options.ts";
 import { releaseEverywhere } from "../release.ts";
+import { Check, integer, number, shaped } from "../schema/check.ts";
+import { Schema, type ShapeOf } from "../schema/schema.ts";
+import { kindOf } from "../schema/show.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
 import { driftMs, type LeaseEnd, leaseEnd, remainingMs } from "../validity.ts";
 import { Acquisition, NO_QUORUM, remember, startPause, untilOver } from "./acquisition.ts";
@@ -122,14 +125,12 @@ export class Redlock extends EventEmitter {
     super();
     // Without a listener an `error` event would end the process.
     this.on("error", () => undefined);
-    this.clients = new Set(clients);
+    this.clients = clientsOf(clients);
     if (this.clients.size === 0) throw new Error("Redlock must be instantiated with at least one redis client.");
-    for (const [name, script] of Object.entries(scripts)) {
-      if (script === undefined) continue;
-      throw new TypeError(`scripts must not replace the engine's own script, got ${name}`);
-    }
+    const [script] = Object.entries(SCRIPTS.resolve(scripts, "scripts")).find(([, given]) => given !== undefined) ?? [];
+    if (script !== undefined) throw new TypeError(`scripts must not replace the engine's own script, got ${script}`);
     this.settings = settingsOf(settings, defaultSettings);
-    const { nodeTimeout, maxTtl } = settings;
+    const { nodeTimeout, maxTtl } = ENGINE_SETTINGS.pick(settings);
     this.#engineSettings = {
       ...(nodeTimeout === undefined ? {} : { nodeTimeout }),
       ...(maxTtl === undefined ? {} : { maxTtl }),
@@ -169,6 +170,7 @@ export class Redlock extends EventEmitter {
    * could not be reached are released when they are back, and the lock expires by itself.
    */
   async release(lock: Lock, settings?: SomeSettings): Promise<ExecutionResult> {
+    LOCK.of("lock", lock);
     const merged = settingsOf(settings, this.settings);
     const end = endOf(lock, this.#shared());
     lock.expiration = 0;
@@ -180,6 +182,7 @@ export class Redlock extends EventEmitter {
    * clients. Rejects with `ExecutionError` if it is not valid any more, or no quorum extended it while it was.
    */
   async extend(existing: Lock, duration: number, settings?: SomeSettings): Promise<Lock> {
+    LOCK.of("existing", existing);
     const merged = settingsOf(settings, this.settings);
     checkDuration(duration, merged.driftFactor, this.#engineSettings.maxTtl);
     const shared = this.#shared();
@@ -392,7 +395,7 @@ function endOf(lock: Lock, { engine }: SharedEngine): LeaseEnd {
 }
 
 function namesOf(resources: readonly string[]): readonly string[] {
-  return resolveResources(Array.isArray(resources) ? [...new Set<string>(resources)] : resources);
+  return resolveResources(resources, true);
 }
 
 function checkDuration(duration: number, driftFactor: number, maxTtl: number | undefined): void {
@@ -407,25 +410,73 @@ function checkDuration(duration: number, driftFactor: number, maxTtl: number | u
   }
 }
 
-/** What is left out, also as undefined, is as in `defaults`. Throws `RangeError` for what would never end, or not in time. */
+const FINITE_MS = new Check<number>({
+  rule: "finite (ms)",
+  faultOf: (value) => {
+    if (typeof value !== "number") return "type";
+    return Number.isFinite(value) ? undefined : "range";
+  },
+});
+
+/** Names that are not known are ignored, as node-redlock does: code that was written for it has some of other versions. */
+const SETTINGS = new Schema({
+  driftFactor: number({ min: 0, max: 0.5 }).optional(),
+  retryCount: new Check<number>({
+    rule: "a number",
+    faultOf: (value) => {
+      if (typeof value !== "number") return "type";
+      return Number.isNaN(value) ? "range" : undefined;
+    },
+  }).optional(),
+  retryDelay: FINITE_MS.optional(),
+  retryJitter: FINITE_MS.optional(),
+  automaticExtensionThreshold: FINITE_MS.optional(),
+} satisfies ShapeOf<SomeSettings>);
+
+const ENGINE_SETTINGS = new Schema({
+  nodeTimeout: integer({ min: 1 }).optional(),
+  maxTtl: integer({ min: 1 }).optional(),
+} satisfies ShapeOf<EngineSettings>);
+
+const SCRIPT = new Check<never>({ rule: "left out", faultOf: () => undefined });
+const SCRIPTS = new Schema({
+  acquireScript: SCRIPT.optional(),
+  extendScript: SCRIPT.optional(),
+  releaseScript: SCRIPT.optional(),
+} satisfies ShapeOf<CustomScripts>);
+
+const LOCK = shaped<Lock>(
+  "a Lock",
+  ({ resources, value, expiration }) =>
+    resources !== undefined && typeof value === "string" && typeof expiration === "number",
+);
+
+const OBJECT = shaped<object>("an object", (given) => Object.prototype.toString.call(given) === "[object Object]");
+
+/** What is left out, also as undefined, is as in `defaults`. */
 function settingsOf(settings: SomeSettings | undefined, defaults: Settings): Settings {
-  const merged = {
-    driftFactor: numberOr(settings?.driftFactor, defaults.driftFactor),
-    retryCount: numberOr(settings?.retryCount, defaults.retryCount),
-    retryDelay: numberOr(settings?.retryDelay, defaults.retryDelay),
-    retryJitter: numberOr(settings?.retryJitter, defaults.retryJitter),
-    automaticExtensionThreshold: numberOr(settings?.automaticExtensionThreshold, defaults.automaticExtensionThreshold),
+  if (settings === undefined) return defaults;
+  const given = SETTINGS.pick(OBJECT.of("settings", settings));
+  return {
+    driftFactor: given.driftFactor ?? defaults.driftFactor,
+    retryCount: given.retryCount ?? defaults.retryCount,
+    retryDelay: given.retryDelay ?? defaults.retryDelay,
+    retryJitter: given.retryJitter ?? defaults.retryJitter,
+    automaticExtensionThreshold: given.automaticExtensionThreshold ?? defaults.automaticExtensionThreshold,
   };
-  const { driftFactor, retryCount } = merged;
-  if (!(driftFactor >= 0 && driftFactor <= 0.5))
-    throw new RangeError(`driftFactor must be a number from 0 to 0.5, got ${driftFactor}`);
-  if (Number.isNaN(retryCount)) throw new RangeError("retryCount must be a number, got NaN");
-  for (const name of ["retryDelay", "retryJitter", "automaticExtensionThreshold"] as const) {
-    if (!Number.isFinite(merged[name])) throw new RangeError(`${name} must be finite (ms), got ${merged[name]}`);
-  }
-  return merged;
 }
 
-function numberOr(value: unknown, otherwise: number): number {
-  return typeof value === "number" ? value : otherwise;
+function clientsOf(given: Iterable<Client>): Set<Client> {
+  let clients: Set<Client> | undefined;
+  try {
+    if (typeof given === "object" && given !== null) clients = new Set(given);
+  } catch {
+    // It is no iterable, or one that throws.
+  }
+  if (clients === undefined) throw new TypeError(`clients must be an iterable of clients, got ${kindOf(given)}`);
+  for (const client of clients) {
+    if (typeof client !== "object" || client === null)
+      throw new TypeError(`clients must be clients of ioredis, got ${kindOf(client)}`);
+  }
+  return clients;
 }

@@ -12,6 +12,15 @@ export type NodeSource = IoredisClient | NodeRedisClient | string | URL | Ioredi
 /** One of them tells ioredis options from other objects. */
 const CONNECT_OPTIONS = ["host", "port", "path", "sentinels"] as const;
 
+/** A copy of the list; a source alone is a list of one. */
+export function sourcesOf(given: NodeSource | readonly NodeSource[]): readonly NodeSource[] {
+  try {
+    return Array.isArray(given) ? Array.from(given as readonly NodeSource[]) : [given as NodeSource];
+  } catch (cause) {
+    throw new TypeError("nodes must be readable, got a list that throws when it is read", { cause });
+  }
+}
+
 /** One node per source. Throws `TypeError` for what is not one, and leaves no connection open then. */
 export function toNodes(sources: readonly NodeSource[], settings: NodeSettings): readonly LockNode[] {
   const nodes: LockNode[] = [];

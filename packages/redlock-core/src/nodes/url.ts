@@ -1,7 +1,8 @@
 /** Pure: the URL of a node, and what may be shown of it. */
-import { kindOf, quote } from "../schema/show.ts";
+import { kindOf } from "../schema/show.ts";
 import type { IoredisConnectOptions } from "./ioredis.ts";
 
+const LONGEST_SHOWN = 200;
 const ENCODED = "must be a valid URL, percent-encoded where it needs to be";
 
 /** A `redis://`, `rediss://` or `unix://` URL, or the path of a socket. Throws `TypeError`; its text has no secret. */
@@ -56,5 +57,7 @@ function withoutSecrets(url: string): string {
   const [, scheme = "", credentials = "", host = "", port = "", rest = ""] =
     /^[\s"']*([a-z][a-z0-9+.-]*:\/\/)?(.*@)?([\w.-]*)(:\d+(?=$|\/))?(.*)$/is.exec(withoutQuery) ?? [];
   if (scheme === "" && credentials === "") return kindOf(url);
-  return quote(`${scheme}${credentials === "" ? "" : "***@"}${host}${port}${rest === "" ? "" : "***"}`);
+  return JSON.stringify(
+    `${scheme}${credentials === "" ? "" : "***@"}${host}${port}${rest === "" ? "" : "***"}`.slice(0, LONGEST_SHOWN),
+  );
 }

@@ -36,8 +36,9 @@ export function kindOf(value: unknown): string {
   }
 }
 
-/** A name that users give, such as a resource: shown as it is, but not all of a long one. */
+/** A name that users give, such as a resource: shown as it is, but not all of a long one, and no URL that may have a password. */
 export function quote(name: string): string {
+  if (/:\/\/|:[^@]*@/.test(name)) return kindOf(name);
   const isLong = name.length > LONGEST_NAME;
   return JSON.stringify(isLong ? `${name.slice(0, LONGEST_NAME - 1)}…` : name);
 }

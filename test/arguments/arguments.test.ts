@@ -1,0 +1,223 @@
+/** Wrong arguments, everywhere: each is refused by name, before anything is sent, and no error shows a secret. */
+import { LeaderElection } from "@x/leader";
+import { LeaderScheduler } from "@x/leader/scheduler";
+import { fence, type LockNode, Redlock } from "@x/redlock-core";
+import CompatRedlock from "@x/redlock-core/node-redlock";
+import { placesOf, type RedisServer, startRedis } from "@x/test-support";
+import { ExclusiveWorker } from "@x/workers";
+import fc from "fast-check";
+import { Redis } from "ioredis";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Entry, MODULES, NOT_CALLED, OBJECTS, type Parameter, type Subjects, TABLE } from "./table.ts";
+import { anything, type Legal, SECRET, VALUES } from "./values.ts";
+
+const LONGEST_MESSAGE = 1_000;
+
+let server: RedisServer;
+let subjects: Subjects;
+let close: () => Promise<void>;
+
+beforeAll(async () => {
+  server = await startRedis();
+  const connection = { host: "127.0.0.1", port: server.port };
+  const client = new Redis(connection);
+  const redlock = new Redlock(server.url, { maxTtl: 60_000 });
+  const election = new LeaderElection(redlock, { name: "idle" });
+  const leading = new LeaderElection(redlock, { name: "led", leaseDuration: 60_000, retryPeriod: 19_000 });
+  const scheduler = new LeaderScheduler({ election });
+  const compat = new CompatRedlock([client]);
+  const worker = new ExclusiveWorker("q", null, { connection, key: "k", recheckInterval: 86_400_000 });
+  const { embedded } = redlock;
+  if (embedded === undefined) throw new Error("one node has no embedded locks");
+  await worker.waitUntilReady();
+  subjects = {
+    node: {
+      name: "unused",
+      state: "ready",
+      eval: () => Promise.reject(new Error("sent")),
+      onStateChange: () => () => undefined,
+      close: () => Promise.resolve(),
+    } satisfies LockNode,
+    redlock,
+    lock: await redlock.acquire("held", { ttl: 60_000 }),
+    embedded,
+    fenced: await fence(client, "fenced", 1),
+    compatClient: client,
+    compat,
+    compatLock: await compat.acquire(["compat"], 60_000),
+    election,
+    term: await leading.campaign(),
+    scheduler,
+    schedule: scheduler.every("schedule", 60_000, () => undefined),
+    worker,
+    connection,
+  };
+  close = async () => {
+    await worker.close();
+    await subjects.term.resign();
+    await leading.stop();
+    await election.stop();
+    await redlock.close();
+    await compat.quit();
+    await server.stop();
+  };
+});
+
+afterAll(async () => await close());
+
+/** All that was sent but questions about the server itself. */
+async function sent(): Promise<Readonly<Record<string, number>>> {
+  const stats = String(await server.call("INFO", "commandstats"));
+  const calls = [...stats.matchAll(/^cmdstat_(\S+?):calls=(\d+)/gm)]
+    .map(([, name = "", count]): [string, number] => [name, Number(count)])
+    .filter(([name]) => !/^(info|ping|hello|client|select|config)/.test(name));
+  return Object.fromEntries(calls);
+}
+
+/** The term opens a channel of its own beside the election. */
+async function sentBefore(): ReturnType<typeof sent> {
+  await expect.poll(sent).toHaveProperty("subscribe", 1);
+  return await sent();
+}
+
+function rightOf({ right, options }: Parameter): unknown {
+  const given =
+    typeof right === "function" && right.length === 1 ? (right as (of: Subjects) => unknown)(subjects) : right;
+  return given === undefined && options !== undefined ? {} : given;
+}
+
+/** One wrong value in one place; undefined if the call is refused as it should be. */
+async function faultOf(entry: Entry, at: number, value: unknown, says: string | RegExp): Promise<string | undefined> {
+  const args = Object.values(entry.parameters).map(rightOf);
+  args[at] = value;
+  let error: unknown;
+  try {
+    const result = await (entry.call(subjects, args as never[]) as Promise<unknown>);
+    return `not refused, but ${typeof result}`;
+  } catch (thrown) {
+    error = thrown;
+  }
+  if (!(error instanceof TypeError) && !(error instanceof RangeError)) return String(error);
+  const { message } = error;
+  const isNamed = typeof says === "string" ? message.includes(says) : says.test(message);
+  if (!isNamed || !/ must | is not a function| cannot be used |^unknown option /.test(message))
+    return `says "${message.slice(0, 200)}"`;
+  if (message.length > LONGEST_MESSAGE) return `says ${message.length} characters`;
+  const places = await placesOf(SECRET, error);
+  return places.length === 0 ? undefined : `shows the secret at ${places.join(", ")}`;
+}
+
+interface Place {
+  readonly name: string;
+  readonly entry: Entry;
+  readonly at: number;
+  readonly says: string | RegExp;
+  readonly isLegal: Legal;
+  /** Of the value in this place, the argument. */
+  readonly argument: (value: unknown) => unknown;
+}
+
+/** Every argument, and every option of those that are options. */
+function placesIn(name: string, entry: Entry): readonly Place[] {
+  return Object.entries(entry.parameters).flatMap(([parameterName, parameter], at) => {
+    const { options, says = parameterName, legal = isPlain } = parameter;
+    const whole: Place = {
+      name: `${name}(${parameterName})`,
+      entry,
+      at,
+      says:
+        options === undefined
+          ? says
+          : /options|unknown option|settings|scripts|request|clock|name|redlock|election|key|keys/,
+      isLegal: safely(legal),
+      argument: (value) => value,
+    };
+    const inside = Object.entries(options ?? {}).map(
+      ([option, isLegal]): Place => ({
+        name: `${name}({ ${option} })`,
+        entry,
+        at,
+        says: option,
+        isLegal: safely(isLegal),
+        argument: (value) => ({ ...(rightOf(parameter) as object), [option]: value }),
+      }),
+    );
+    return [whole, ...inside];
+  });
+}
+
+/** No right value throws when it is looked at. */
+function safely(legal: Legal): Legal {
+  return (value) => {
+    try {
+      return legal(value);
+    } catch {
+      return false;
+    }
+  };
+}
+
+/** An object without a name of its own has no wrong option; what it lacks is looked at with the options. */
+const isPlain: Legal = (value) => value === undefined || Object.prototype.toString.call(value) === "[object Object]";
+
+const places = Object.entries(TABLE).flatMap(([name, entry]) => placesIn(name, entry));
+
+it("knows every exported function, constructor and method", () => {
+  const known = new Set([...Object.keys(TABLE), ...Object.keys(NOT_CALLED)]);
+  const unknown = Object.entries(MODULES).flatMap(([module, exported]) =>
+    Object.entries(exported)
+      .filter(([name]) => name !== "default")
+      .flatMap(([name, value]) => namesOf(`${module}.`, name, value))
+      .filter((name) => !known.has(name)),
+  );
+  const ofObjects = Object.entries(OBJECTS(subjects)).flatMap(([name, object]) =>
+    [...methodsOf(object), ...methodsOf(Object.getPrototypeOf(object) as object)]
+      .map((method) => `${name}.${method}`)
+      .filter((method) => !known.has(method)),
+  );
+  expect([...unknown, ...ofObjects]).toEqual([]);
+});
+
+function namesOf(prefix: string, name: string, value: unknown): readonly string[] {
+  if (typeof value !== "function") return [prefix + name];
+  const { prototype } = value as { readonly prototype?: object };
+  if (prototype === undefined || !String(value).startsWith("class ")) return [prefix + name];
+  // Errors are made by their package.
+  if (prototype instanceof Error) return [];
+  return [`${prefix}new ${name}`, ...methodsOf(prototype).map((method) => `${prefix}${name}.${method}`)];
+}
+
+function methodsOf(object: object): readonly string[] {
+  if (object === Object.prototype) return [];
+  return Object.entries(Object.getOwnPropertyDescriptors(object))
+    .filter(([name, { value }]) => typeof value === "function" && name !== "constructor")
+    .map(([name]) => name);
+}
+
+describe("a wrong argument", () => {
+  it("of whatever kind is refused by name, nothing is sent, and no secret shown", { timeout: 120_000 }, async () => {
+    const before = await sentBefore();
+    const faults: string[] = [];
+    for (const place of places) {
+      for (const [name, value] of Object.entries(VALUES)) {
+        if (place.isLegal(value())) continue;
+        const fault = await faultOf(place.entry, place.at, place.argument(value()), place.says);
+        if (fault !== undefined) faults.push(`${place.name} = ${name}: ${fault}`);
+      }
+    }
+    expect(faults).toEqual([]);
+    expect(await sent()).toEqual(before);
+  });
+
+  it("of any other kind is, too", { timeout: 120_000 }, async () => {
+    const before = await sentBefore();
+    const property = fc.asyncProperty(fc.constantFrom(...places), anything, async (place, make) => {
+      const value = make();
+      fc.pre(!place.isLegal(value));
+      const fault = await faultOf(place.entry, place.at, place.argument(value), place.says);
+      if (fault !== undefined) throw new Error(`${place.name}: ${fault}`);
+    });
+    await fc.assert(property, { seed: 16, numRuns: 10_000, interruptAfterTimeLimit: 20_000 });
+    expect(await sent()).toEqual(before);
+  });
+});

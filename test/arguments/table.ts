@@ -1,0 +1,455 @@
+/** Every exported function, constructor and method: how it is called, and what its arguments and options may be. */
+import type { LeaderElection, LeaderTerm } from "@x/leader";
+import * as leader from "@x/leader";
+import type { Schedule } from "@x/leader/scheduler";
+import * as scheduler from "@x/leader/scheduler";
+import type { EmbeddedLocks, Lock } from "@x/redlock-core";
+import * as core from "@x/redlock-core";
+import * as compat from "@x/redlock-core/node-redlock";
+import * as workers from "@x/workers";
+import {
+  boolean,
+  callback,
+  date,
+  having,
+  integer,
+  type Legal,
+  never,
+  number,
+  oneOf,
+  optional,
+  orInfinity,
+  resources,
+  signal,
+  text,
+  texts,
+} from "./values.ts";
+
+/** What is called; of each package one. */
+export interface Subjects {
+  readonly node: core.LockNode;
+  readonly redlock: core.Redlock;
+  readonly lock: Lock;
+  readonly embedded: EmbeddedLocks;
+  readonly fenced: core.Fenced;
+  readonly compatClient: compat.Client;
+  readonly compat: compat.Redlock;
+  readonly compatLock: compat.Lock;
+  readonly election: LeaderElection;
+  readonly term: LeaderTerm;
+  readonly scheduler: scheduler.LeaderScheduler;
+  readonly schedule: Schedule;
+  readonly worker: workers.ExclusiveWorker;
+  readonly connection: object;
+}
+
+export interface Parameter {
+  /** As the message says it; default: its name. */
+  readonly says?: string | RegExp;
+  readonly legal?: Legal;
+  /** Options, each with its rule: then `legal` is not needed. */
+  readonly options?: Readonly<Record<string, Legal>>;
+  /** A right value; for options those that must be given. */
+  readonly right?: unknown;
+}
+
+export interface Entry {
+  readonly call: (subjects: Subjects, args: readonly never[]) => unknown;
+  /** In the order of the call. */
+  readonly parameters: Readonly<Record<string, Parameter>>;
+}
+
+const NONE: Entry["parameters"] = {};
+const nothing = (): undefined => undefined;
+const script = core.defineScript("s", "return 1");
+
+const resource: Parameter = { legal: text(1), right: "r" };
+const listOfResources: Parameter = { legal: resources, right: "r", says: /resources?/ };
+const timeout = optional(orInfinity(integer(0)));
+const ttl = optional(integer(50, 60_000));
+const maxHold = optional(orInfinity(integer(1)));
+const order = optional(integer(0));
+const perTry = { ttl, signal: optional(signal), autoExtend: optional(boolean), maxHold, order };
+const perCall = { ...perTry, timeout };
+const name4096 = text(1, 4_096);
+const ms0 = optional(integer(0));
+const ms1 = optional(integer(1));
+
+const hasControl = (value: unknown): boolean =>
+  Array.from(value as string).some((letter) => letter < " " || letter === "\u007f");
+
+/** Calls a method of a subject. */
+const method =
+  (subject: keyof Subjects, name: string) =>
+  (subjects: Subjects, args: readonly never[]): unknown => {
+    const target = subjects[subject] as unknown as Readonly<Record<string, (...given: readonly never[]) => unknown>>;
+    return (target[name] as (...given: readonly never[]) => unknown).call(target, ...args);
+  };
+
+function methods(
+  subject: keyof Subjects,
+  prefix: string,
+  entries: Readonly<Record<string, Entry["parameters"]>>,
+): Readonly<Record<string, Entry>> {
+  return Object.fromEntries(
+    Object.entries(entries).map(([name, parameters]) => [
+      `${prefix}.${name}`,
+      { call: method(subject, name), parameters },
+    ]),
+  );
+}
+
+const make =
+  (Made: new (...args: never[]) => unknown): Entry["call"] =>
+  (_, args) =>
+    new Made(...args);
+
+/** The URLs of values.ts, which are right where a node is. */
+const isNode: Legal = (value) =>
+  value instanceof URL ||
+  (typeof value === "string" && /^redis:\/\/[^:]*:[^@]*@host:6379$/.test(value)) ||
+  (Array.isArray(value) && value.length > 0 && value.every(isNode));
+
+/** What BullMQ takes as a connection. */
+const isConnection: Legal = (value) => {
+  if (Object.prototype.toString.call(value) !== "[object Object]") return false;
+  const { host, port } = { ...(value as Readonly<Record<string, unknown>>) };
+  return host !== 5 && port !== "abc" && !("duplicate" in (value as object));
+};
+
+const compatSettings = {
+  driftFactor: optional(number(0, 0.5)),
+  retryCount: optional((value) => typeof value === "number" && !Number.isNaN(value)),
+  retryDelay: optional(Number.isFinite),
+  retryJitter: optional(Number.isFinite),
+  automaticExtensionThreshold: optional(Number.isFinite),
+};
+const isOptions: Legal = (value) => value === undefined || Object.prototype.toString.call(value) === "[object Object]";
+const settings: Parameter = { options: compatSettings };
+const duration: Parameter = { legal: integer(3), right: 1_000, says: "Duration" };
+const compatResources: Parameter = {
+  legal: (value) =>
+    resources(value) || (texts(value) && (value as string[]).length > 0 && !(value as string[]).includes("")),
+  right: ["r"],
+  says: /resources?/,
+};
+const compatLock: Parameter = { legal: never, right: ({ compatLock: right }: Subjects) => right };
+
+const schedule = {
+  timezone: optional(oneOf("UTC")),
+  catchup: optional(oneOf("none", "latest", "all")),
+  catchupWindow: ms0,
+  maxCatchup: optional(integer(1, 1_000)),
+  overlap: optional(oneOf("skip", "bufferOne", "cancelOther", "allowAll")),
+  delivery: optional(oneOf("at-most-once", "at-least-once")),
+  maxAttempts: ms1,
+  jitter: ms0,
+  timeout: ms1,
+  startAt: optional(date),
+  endAt: optional(date),
+  paused: optional(boolean),
+};
+const scheduleName: Parameter = {
+  legal: (value) => text(1, 200)(value) && !(value as string).includes(":"),
+  right: "new",
+};
+const scheduleNamed: Parameter = { legal: text(), right: "schedule", says: "name" };
+const handler: Parameter = { legal: callback, right: nothing };
+const key: Parameter = {
+  legal: (value) => text(1, 512)(value) && !hasControl(value),
+  right: "k",
+};
+const event = (...names: readonly string[]): Parameter => ({ legal: oneOf(...names), right: names[0] });
+const limit: Parameter = { options: { limit: ms1 } };
+
+export const TABLE: Readonly<Record<string, Entry>> = {
+  "core.defineScript": {
+    call: (_, [name, source]) => core.defineScript(name as never, source as never),
+    parameters: { name: { legal: text(1), right: "n" }, source: { legal: text(), right: "return 1" } },
+  },
+  "core.fence": {
+    call: (_, args) => core.fence(...(args as unknown as Parameters<typeof core.fence>)),
+    parameters: {
+      client: { legal: having("eval", "evalsha"), right: { eval: nothing, evalsha: nothing } },
+      keys: { legal: (value) => typeof value === "string" || texts(value), right: "k" },
+      fencingToken: { legal: integer(1), right: 5 },
+      options: { options: { ttl: ms1 } },
+    },
+  },
+  "core.new Redlock": {
+    call: make(core.Redlock),
+    parameters: {
+      nodes: { legal: isNode, right: ({ node }: Subjects) => [node], says: /nodes?/ },
+      options: {
+        options: {
+          ttl: optional(integer(50, 86_400_000)),
+          maxTtl: optional(integer(50, 86_400_000)),
+          driftFactor: optional(number(0, 0.5)),
+          nodeTimeout: optional(integer(1, 86_400_000)),
+          timeout,
+          keyPrefix: optional(text()),
+          autoExtend: optional(boolean),
+          maxHold,
+          quarantine: optional(boolean),
+          retryDelay: optional(integer(0, 86_400_000)),
+          retryJitter: optional(integer(0, 86_400_000)),
+          fenceTtl: ms1,
+          clock: optional(having("schedule", "defer")),
+          random: optional(having("token")),
+        },
+      },
+    },
+  },
+  ...methods("redlock", "core.Redlock", {
+    acquire: { resources: listOfResources, options: { options: perCall } },
+    tryAcquire: { resources: listOfResources, options: { options: { ...perTry, timeout: oneOf(undefined) } } },
+    using: { resources: listOfResources, routine: handler, options: { options: perCall } },
+    untilTurn: { resource, options: { options: { order, signal: optional(signal) } } },
+    inspect: { resource },
+    forceRelease: { resource },
+    check: NONE,
+    on: { event: event("acquire", "wait", "extend", "release", "lost", "node"), listener: handler },
+    orderAt: { wallMs: { legal: number(0, Number.MAX_SAFE_INTEGER), right: 0 } },
+    checkResource: { resource },
+    lockKey: { resource },
+    sideKey: { resource, name: { legal: text(1), right: "n" } },
+    run: {
+      script: { legal: never, right: script },
+      request: { options: { keys: texts, args: texts }, right: { keys: [], args: [] }, says: "request" },
+      options: { options: { timeout: optional(integer(1, 86_400_000)), enough: optional(callback) } },
+    },
+    subscribe: { channel: { legal: text(1), right: "c" }, listener: handler },
+    close: NONE,
+  }),
+  ...methods("lock", "core.Lock", {
+    remaining: NONE,
+    isHeld: NONE,
+    assertHeld: { minRemaining: { legal: optional(number(0)) } },
+    extend: { ttl: { legal: ttl } },
+    release: NONE,
+    releaseBy: { perform: handler },
+    leave: NONE,
+  }),
+  ...methods("embedded", "core.EmbeddedLocks", { newToken: NONE }),
+  ...methods("fenced", "core.Fenced", {
+    eval: { script: { legal: text(), right: "" }, keys: { legal: texts, right: [] }, args: { legal: optional(texts) } },
+    get: { key: { legal: text(), right: "k", says: "key" } },
+    set: {
+      key: { legal: text(), right: "k", says: "key" },
+      value: { legal: (value) => ["string", "number"].includes(typeof value), right: "v", says: /value|args/ },
+    },
+  }),
+  "compat.new Redlock": {
+    call: make(compat.Redlock),
+    parameters: {
+      clients: {
+        // Of none there is node-redlock's own error.
+        legal: (value) => value instanceof Map || (Array.isArray(value) && value.length === 0),
+        right: ({ compatClient }: Subjects) => [compatClient],
+        says: /clients?|node/,
+      },
+      settings: { options: { ...compatSettings, nodeTimeout: ms1, maxTtl: ms1 } },
+      scripts: {
+        options: { acquireScript: optional(never), extendScript: optional(never), releaseScript: optional(never) },
+      },
+    },
+  },
+  ...methods("compat", "compat.Redlock", {
+    quit: NONE,
+    acquire: { resources: compatResources, duration, settings },
+    release: { lock: compatLock, settings },
+    extend: { existing: compatLock, duration, settings },
+    // The routine may stand in the place of the settings.
+    using: {
+      resources: compatResources,
+      duration,
+      settings: { ...settings, legal: (value) => callback(value) || isOptions(value) },
+      routine: handler,
+    },
+  }),
+  ...methods("compatLock", "compat.Lock", { release: NONE, extend: { duration } }),
+  "leader.deriveTimings": {
+    call: (_, [given]) => leader.deriveTimings(given),
+    parameters: {
+      options: {
+        options: {
+          leaseDuration: ms1,
+          renewDeadline: ms1,
+          retryPeriod: ms1,
+          driftFactor: optional(number(0, 0.5)),
+          nodeTimeout: ms1,
+        },
+      },
+    },
+  },
+  "leader.new LeaderElection": {
+    call: make(leader.LeaderElection),
+    parameters: {
+      redlock: { legal: never, right: ({ redlock }: Subjects) => redlock },
+      options: {
+        right: { name: "e" },
+        options: {
+          name: name4096,
+          id: optional(name4096),
+          value: optional(text(0, 4_096)),
+          leaseDuration: optional(integer(100, 60_000)),
+          renewDeadline: ms1,
+          retryPeriod: ms1,
+          jitter: optional(number(0, 1)),
+          lockDelay: optional(integer(0, 600_000)),
+          priority: optional(integer(0, 1_000)),
+          eligible: optional(callback),
+          renewal: optional(never),
+          cooldown: (value) => value === undefined || Object.prototype.toString.call(value) === "[object Object]",
+          logger: optional(having("info")),
+          random: optional(callback),
+          uptime: optional(callback),
+        },
+      },
+    },
+  },
+  ...methods("election", "leader.LeaderElection", {
+    isLeader: NONE,
+    campaign: { options: { options: { signal: optional(signal) } } },
+    tryCampaign: { options: { options: { signal: optional(signal) } } },
+    run: {
+      task: handler,
+      options: {
+        options: {
+          signal: optional(signal),
+          onTaskError: optional(oneOf("resign", "restart", "hold")),
+          onTaskEnd: optional(oneOf("resign", "hold", "stop")),
+          drainTimeout: ms0,
+          releaseOnDrainTimeout: optional(boolean),
+          onOverrun: optional(oneOf("event", "exit")),
+          prepare: optional(callback),
+          stopOn: (value) => value === undefined || (Array.isArray(value) && value.length === 0),
+        },
+      },
+    },
+    requestResign: { options: { options: { preferred: optional(name4096) } } },
+    leader: NONE,
+    stop: { options: { options: { drainTimeout: ms0 } } },
+    health: { options: { options: { maxTolerableExpiredLease: ms0 } } },
+    on: { event: event("elected", "lost", "error"), listener: handler },
+  }),
+  "leader.LeaderElection.observe": {
+    call: ({ election }, [given]) => election.observe(given).next(),
+    parameters: { options: { options: { signal: optional(signal) } } },
+  },
+  ...methods("term", "leader.LeaderTerm", {
+    isCurrent: NONE,
+    assertCurrent: NONE,
+    remaining: NONE,
+    verify: NONE,
+    guard: { fn: handler },
+    proclaim: { value: { legal: text(0, 4_096), right: "v" } },
+    resign: { options: { options: { cooldown: ms0 } } },
+  }),
+  "scheduler.new LeaderScheduler": {
+    call: make(scheduler.LeaderScheduler),
+    parameters: {
+      options: {
+        right: ({ election }: Subjects) => ({ election }),
+        options: {
+          election: never,
+          keyPrefix: optional(name4096),
+          timezone: optional(oneOf("UTC")),
+          concurrency: ms1,
+          drainTimeout: ms0,
+          random: optional(callback),
+        },
+      },
+    },
+  },
+  ...methods("scheduler", "scheduler.LeaderScheduler", {
+    cron: {
+      name: scheduleName,
+      expression: { legal: oneOf("@daily"), right: "@daily" },
+      handler,
+      options: { options: schedule },
+    },
+    every: {
+      name: scheduleName,
+      ms: { legal: integer(1), right: 1_000 },
+      handler,
+      options: { options: { ...schedule, offset: ms0 } },
+    },
+    add: { name: scheduleName, next: { legal: callback, right: () => null }, handler, options: { options: schedule } },
+    trigger: { name: scheduleNamed },
+    pause: { name: scheduleNamed },
+    resume: { name: scheduleNamed },
+    list: NONE,
+    start: NONE,
+    lead: { term: { legal: never, right: ({ term }: Subjects) => term } },
+    stop: NONE,
+    on: { event: event("tick", "error"), listener: handler },
+  }),
+  ...methods("schedule", "scheduler.Schedule", { next: { after: { legal: date, right: new Date(0) } }, remove: NONE }),
+  "workers.new ExclusiveWorker": {
+    call: make(workers.ExclusiveWorker),
+    parameters: {
+      name: { legal: text(1), right: "q" },
+      processor: {
+        legal: (value) =>
+          ["function", "string", "undefined"].includes(typeof value) || value === null || value instanceof URL,
+        right: null,
+      },
+      options: {
+        right: ({ connection }: Subjects) => ({ connection, key: "k" }),
+        options: {
+          key: (value) =>
+            callback(value) || (text(1)(value) && !hasControl(value) && !/^\.|\.$|\.\./.test(value as string)),
+          resource: optional((value) => callback(value) || value === "" || (text(1, 512)(value) && !hasControl(value))),
+          withoutKey: optional(oneOf("pass", "fail")),
+          redlock: optional(never),
+          onFailure: optional(oneOf("skip", "block", "halt")),
+          lockTtl: optional(integer(50, 10_000)),
+          lockWait: optional(integer(0, 86_400_000)),
+          recheckInterval: optional(integer(100, 86_400_000)),
+          lockDuration: optional(integer(10_000, 86_400_000)),
+          connection: isConnection,
+        },
+      },
+    },
+  },
+  ...methods("worker", "workers.ExclusiveWorker", {
+    listKeys: { options: limit },
+    jobsOf: { key, options: limit },
+    explain: { jobId: { legal: text(1), right: "1" } },
+    pauseKey: { key, reason: { legal: optional(text(0, 10_000)) } },
+    resumeKey: { key },
+    counts: NONE,
+    check: NONE,
+    lockJob: {
+      job: { legal: never, right: { id: "1", moveToCompleted: nothing } },
+      options: { options: { timeout } },
+    },
+  }),
+};
+
+/** Public, and not in the table: who else checks their arguments. */
+export const NOT_CALLED: Readonly<Record<string, string>> = {
+  "core.systemClock": "a port that this package calls",
+  "core.EmbeddedLocks.adopt": "called by @x/workers with what a script answered",
+  "core.EmbeddedLocks.drop": "called by @x/workers with what a script answered",
+  "core.new Lock": "made by Redlock only",
+  "core.new Fenced": "made by fence only",
+  "compat.new Lock": "made by Redlock; of one made by hand the members are checked where it is used",
+  "workers.ExclusiveWorker.getNextJob": "BullMQ's, as are its arguments",
+  "workers.ExclusiveWorker.run": "BullMQ's",
+  "workers.ExclusiveWorker.close": "BullMQ's",
+  "workers.ExclusiveWorker.extendJobLocks": "called by BullMQ",
+  "workers.ExclusiveWorker.nextJobFromJobData": "called by BullMQ",
+  "workers.ExclusiveWorker.createJob": "called by BullMQ",
+  "workers.ExclusiveWorker.callProcessJob": "called by BullMQ",
+};
+
+/** What is exported, by the name in front of its entries. */
+export const MODULES: Readonly<Record<string, object>> = { core, compat, leader, scheduler, workers };
+
+/** What is not exported as a class, and yet called by users. */
+export const OBJECTS = (subjects: Subjects): Readonly<Record<string, object>> => ({
+  "core.EmbeddedLocks": subjects.embedded,
+  "scheduler.Schedule": subjects.schedule,
+});
