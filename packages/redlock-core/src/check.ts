@@ -41,6 +41,8 @@ interface Facts {
   readonly toldQuarantineMs: number | undefined;
   /** Redis' error for a write; empty: none. */
   readonly writeError: string;
+  /** The setting; undefined: not known. */
+  readonly appendfsync: string | undefined;
 }
 
 /** Clocks further apart than this weaken the order of fencing tokens after a loss of data, and of waiters. */
@@ -54,7 +56,10 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
     args: quarantine ? [String(engine.quarantineMs)] : [],
     timeoutMs: nodeTimeout,
   });
-  const facts = replies.flatMap((reply) => (reply.ok ? [factsOf(engine, reply.node, reply, asked.wallMs)] : []));
+  const settings = await Promise.all(engine.nodes.map((node) => untilLate(engine, node.config?.("appendfsync"))));
+  const facts = replies.flatMap((reply, index) =>
+    reply.ok ? [{ ...factsOf(engine, reply.node, reply, asked.wallMs), appendfsync: settings[index] }] : [],
+  );
   return [
     ...unchecked(replies),
     ...sameServer(facts),
@@ -65,7 +70,24 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
   ];
 }
 
-function factsOf(engine: Engine, node: string, reply: NodeReply & { ok: true }, askedWallMs: number): Facts {
+/** What is not told within `nodeTimeout`, or not at all, is undefined. */
+function untilLate<Value>(
+  { clock, options }: Engine,
+  asked: Promise<Value | undefined> | undefined,
+): Promise<Value | undefined> {
+  if (asked === undefined) return Promise.resolve(undefined);
+  return new Promise((resolve) => {
+    const cancel = clock.schedule(options.nodeTimeout, () => resolve(undefined));
+    asked.then(resolve, () => resolve(undefined)).finally(cancel);
+  });
+}
+
+function factsOf(
+  engine: Engine,
+  node: string,
+  reply: NodeReply & { ok: true },
+  askedWallMs: number,
+): Omit<Facts, "appendfsync"> {
   const [text = "", seconds, micros, seenRunId, since, told = "", writeError = ""] = (reply.value as unknown[]).map(
     String,
   );
@@ -135,7 +157,10 @@ function sameServer(facts: readonly Facts[]): readonly Finding[] {
     }));
 }
 
-function nodeFindings(engine: Engine, { node, info, quarantineLeftMs, writeError }: Facts): readonly Finding[] {
+function nodeFindings(
+  engine: Engine,
+  { node, info, quarantineLeftMs, writeError, appendfsync }: Facts,
+): readonly Finding[] {
   const findings: Finding[] = [];
   const add = (code: FindingCode, severity: Finding["severity"], message: string): void => {
     findings.push({ code, severity, nodes: [node], message: `${node} ${message}` });
@@ -158,12 +183,17 @@ function nodeFindings(engine: Engine, { node, info, quarantineLeftMs, writeError
   if (Number(info.get("maxmemory") ?? 0) > 0 && policy !== "noeviction") {
     add("EVICTION", "error", `may evict lock keys (maxmemory-policy ${policy}): set noeviction`);
   }
-  if (info.get("aof_enabled") === "0" && !engine.options.quarantine) {
-    add(
-      "NO_PERSISTENCE",
-      "warning",
-      `forgets its locks when it restarts (no AOF), and ${isAlone ? "one node" : "this Redlock"} has no quarantine`,
-    );
+  if (!engine.options.quarantine) {
+    const noQuarantine = `and ${isAlone ? "one node" : "this Redlock"} has no quarantine`;
+    if (info.get("aof_enabled") === "0")
+      add("NO_PERSISTENCE", "warning", `forgets its locks when it restarts (no AOF), ${noQuarantine}`);
+    else if (appendfsync === "no") {
+      add(
+        "NO_PERSISTENCE",
+        "warning",
+        `forgets the locks of up to half a minute when its machine stops (appendfsync no), ${noQuarantine}: set everysec or always`,
+      );
+    }
   }
   const version = info.get("redis_version") ?? "7.0";
   if (isOld(version))

@@ -68,6 +68,8 @@ export interface LockNode {
    * dead without having been closed makes each wait last until the lease ends.
    */
   checkMessages?(): void;
+  /** Tells a setting of the server (CONFIG GET), or undefined. Only `check()` asks. Without it, or if it rejects, settings are not checked. */
+  config?(name: string): Promise<string | undefined>;
   /** Calls `listener` after every change of `state`. Returns a function that stops that. */
   onStateChange(listener: () => void): () => void;
   /** Closes the connections that the adapter opened, and only these. */

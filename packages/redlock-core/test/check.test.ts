@@ -1,6 +1,7 @@
 import type { RedisServer } from "@x/test-support";
+import { Redis as Redis5 } from "ioredis5";
 import { createClient } from "redis";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, onTestFinished } from "vitest";
 import { defineScript, type Finding, type LockNode, type Redlock, systemClock } from "../src/index.ts";
 import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
@@ -97,6 +98,37 @@ describe("check", () => {
         }),
       );
     expect(await errorOf(redlock.acquire("r"))).toMatchObject({ message: expect.stringContaining(reason) as string });
+  });
+
+  it.each(["ioredis", "ioredis 5", "node-redis"])(
+    "finds a file that is flushed when the system likes: %s",
+    async (name) => {
+      const [server] = await startNodes(1, { args: ["--appendonly", "yes", "--appendfsync", "no"] });
+      const url = server?.url ?? "";
+      const clients = {
+        ioredis: () => url,
+        "ioredis 5": () => new Redis5(url),
+        "node-redis": () => createClient({ url }),
+      };
+      const client = clients[name as keyof typeof clients]();
+      if (client instanceof Redis5) onTestFinished(() => client.disconnect());
+      const finding = expect.objectContaining({
+        code: "NO_PERSISTENCE",
+        severity: "warning",
+        message: expect.stringContaining("appendfsync no") as string,
+      }) as unknown;
+      expect(await openRedlock([client]).check()).toContainEqual(finding);
+      expect(await openRedlock([url], { quarantine: true }).check()).not.toContainEqual(finding);
+      await server?.call("CONFIG", "SET", "appendfsync", "everysec");
+      expect(await openRedlock([url]).check()).toEqual([]);
+    },
+  );
+
+  it("checks what a user may see who has no right to settings", async () => {
+    const [server] = await startNodes(1, { args: ["--appendonly", "yes", "--appendfsync", "no"] });
+    await server?.call("ACL", "SETUSER", "locks", "on", ">secret", "~*", "&*", "+@all", "-config");
+    const redlock = openRedlock([(server?.url ?? "").replace("//", "//locks:secret@")]);
+    expect(await redlock.check()).toEqual([]);
   });
 
   it("finds an even number of nodes, unreachable and quarantined ones", async () => {

@@ -79,3 +79,11 @@ export function checkDatabase(ours: number, clients: number): void {
 export function reconnectDelayMs(failures: number): number {
   return Math.min(50 * 2 ** Math.min(failures, 10), 1_000);
 }
+
+/** The value in an answer to CONFIG GET: names and values in turn, or, by protocol version 3, an object. */
+export function settingOf(answer: unknown, name: string): string | undefined {
+  const value = Array.isArray(answer)
+    ? (answer[1] as unknown)
+    : (answer as Readonly<Record<string, unknown>> | undefined)?.[name];
+  return typeof value === "string" ? value : undefined;
+}

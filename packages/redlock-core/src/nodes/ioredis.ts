@@ -24,6 +24,7 @@ import {
   RESUBSCRIBE_MS,
   reconnectDelayMs,
   StateTeller,
+  settingOf,
 } from "./connection.ts";
 import { connectOptionsOf } from "./url.ts";
 
@@ -68,6 +69,7 @@ interface Connection {
   readonly reconnectTimeout?: { unref?: () => void } | null;
   on(event: string, listener: (...args: never[]) => void): unknown;
   evalsha(sha1: string, keyCount: number, ...args: string[]): Promise<unknown>;
+  config?(verb: "GET", name: string): Promise<unknown>;
   script(command: "LOAD", source: string): Promise<unknown>;
   subscribe(channel: string): Promise<unknown>;
   unsubscribe(channel: string): Promise<unknown>;
@@ -206,6 +208,11 @@ export class IoredisNode implements LockNode {
   }
 
   /** The other end may never confirm an orderly end. Of a Cluster, ioredis watches each connection by itself. */
+  async config(name: string): Promise<string | undefined> {
+    if (this.isCluster || this.#teller.state !== "ready") return undefined;
+    return settingOf(await this.#connection?.config?.("GET", name), name);
+  }
+
   reconnect(): void {
     if (!this.isCluster) this.#connection?.stream?.destroy?.(new Error(NO_ANSWER));
   }

@@ -16,6 +16,7 @@ import {
   type NodeSettings,
   reconnectDelayMs,
   StateTeller,
+  settingOf,
 } from "./connection.ts";
 
 /** The part of node-redis that is used. */
@@ -272,6 +273,11 @@ export class NodeRedisNode implements LockNode {
       this.#subscriptions.delete(subscription);
       if (!this.#isClosed) messages.current.unsubscribe(channel, listener).catch(() => undefined);
     };
+  }
+
+  async config(name: string): Promise<string | undefined> {
+    if (this.#teller.state !== "ready") return undefined;
+    return settingOf(await this.#requests.current.sendCommand(["CONFIG", "GET", name]), name);
   }
 
   reconnect(): void {
