@@ -56,9 +56,14 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
     args: quarantine ? [String(engine.quarantineMs)] : [],
     timeoutMs: nodeTimeout,
   });
-  const settings = await Promise.all(engine.nodes.map((node) => untilLate(engine, node.config?.("appendfsync"))));
-  const facts = replies.flatMap((reply, index) =>
-    reply.ok ? [{ ...factsOf(engine, reply.node, reply, asked.wallMs), appendfsync: settings[index] }] : [],
+  const facts = await Promise.all(
+    replies.flatMap((reply, index) => {
+      if (!reply.ok) return [];
+      const told = factsOf(engine, reply.node, reply, asked.wallMs);
+      const isAsked = told.info.get("aof_enabled") === "1" && !quarantine;
+      const setting = isAsked ? engine.nodes[index]?.config?.("appendfsync") : undefined;
+      return [untilLate(engine, setting).then((appendfsync) => ({ ...told, appendfsync }))];
+    }),
   );
   return [
     ...unchecked(replies),
