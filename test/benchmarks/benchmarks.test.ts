@@ -9,7 +9,8 @@ import { barChart } from "./report/chart.ts";
 import { compare, type Figure, figuresOf } from "./report/figures.ts";
 import { writeReport } from "./report/report.ts";
 import { fairness, median, medianRatio, quantile, rotated } from "./support/statistics.ts";
-import { measureWorkers } from "./workers/workers.ts";
+import { historyOf, type Ran } from "./workers/history.ts";
+import { loadNames, measureWorkers } from "./workers/workers.ts";
 
 describe("the benchmarks", () => {
   it("measure pairs of the floor and of ours, and report them", async () => {
@@ -59,9 +60,24 @@ describe("the benchmarks", () => {
     const rows = await measureWorkers({ rounds: 1, jobs: 200, limitMs: 20_000 }, ["ExclusiveWorker"]);
     expect(
       rows.map(({ load, doneShare, overlaps, orderViolations }) => ({ load, doneShare, overlaps, orderViolations })),
-    ).toEqual(
-      ["a key per job", "100 keys", "hot key"].map((load) => ({ load, doneShare: 1, overlaps: 0, orderViolations: 0 })),
-    );
+    ).toEqual(loadNames.map((load) => ({ load, doneShare: 1, overlaps: 0, orderViolations: 0 })));
+    expect(writeReport({ machine: "a machine", workers: rows }).markdown).toContain("100 keys, two processes");
+  });
+
+  it("see overlaps, and jobs that began after a later one, also between processes", () => {
+    const ran: readonly Ran[] = [
+      ["a", 1, 10, 20],
+      ["a", 0, 15, 25],
+      ["hot", 0, 12, 40],
+      ["a", 2, 25, 30],
+    ];
+    expect(historyOf(5, ran, "hot")).toEqual({
+      done: 4,
+      elapsedMs: 35,
+      lastOtherMs: 25,
+      overlaps: 1,
+      orderViolations: 1,
+    });
   });
 
   it("see every failover, and never two leaders, of the floor and of ours", { timeout: 120_000 }, async () => {

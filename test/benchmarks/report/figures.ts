@@ -54,6 +54,8 @@ export function figuresOf(measured: Measurements): readonly Figure[] {
   for (const row of (measured.workers ?? []).filter(({ system }) => ours.has(system))) {
     add(`jobs/s x BullMQ (${row.load})`, "higher", row.timesPlain);
     add(`server calls a job (${row.load})`, "lower", row.serverCalls);
+    add(`client CPU µs a job (${row.load})`, "lower", row.clientCpuUs);
+    add(`server CPU µs a job (${row.load})`, "lower", row.serverCpuUs);
   }
   for (const row of (measured.leaders ?? []).filter(({ way }) => ours.has(way))) {
     add(`idle commands/s of ${row.candidates} candidates (${row.nodes} nodes)`, "lower", row.commandsPerSecond);

@@ -201,18 +201,18 @@ function memorySection(rows: readonly MemoryRow[]): string {
 function workersSections(rows: readonly WorkersRow[], charts: Map<string, string>): readonly string[] {
   return settingsOf(rows, ({ load }) => load).map((own) => {
     const { load = "", jobs = 0 } = own[0] ?? {};
-    const name = `workers-${load.replaceAll(" ", "-")}.svg`;
+    const name = `workers-${load.replaceAll(/\W+/g, "-")}.svg`;
     charts.set(
       name,
       barChart(
         `${jobs} jobs, ${load}: jobs per second`,
-        own.map((row) => ({ label: row.system, value: row.jobsPerSecond, isOurs: isOurs(row.system) })),
+        own.map((row) => ({ label: row.system, value: row.jobsPerSecond.median, isOurs: isOurs(row.system) })),
         (value) => value.toFixed(0),
       ),
     );
     return [
       `## Workers: ${load}`,
-      `${jobs} jobs of 1 ms, added before the start; one process, concurrency 50.${load === "hot key" ? " Five of six jobs stand on one key, ahead of the others. One at a time: a plain worker with concurrency 1, which is what BullMQ itself needs for a sequence." : ""} Overlaps: jobs of one key side by side. Order violations: a job that began after a later one of its key.`,
+      `${jobs} jobs of 1 ms, added before the start; concurrency 50 in each process, one unless it says otherwise.${load.startsWith("100") ? " The key of each job is drawn." : ""}${load === "hot key" ? " Five of six jobs stand on one key, ahead of the others. One at a time: a plain worker with concurrency 1, which is what BullMQ itself needs for a sequence." : ""} Overlaps: jobs of one key side by side. Order violations: a job that began after a later one of its key.`,
       `![](${name})`,
       table(
         [
@@ -224,18 +224,20 @@ function workersSections(rows: readonly WorkersRow[], charts: Map<string, string
           "commands/job",
           "server calls/job",
           "client CPU µs/job",
+          "server CPU µs/job",
           "overlaps",
           "order violations",
         ],
         own.map((row) => [
           row.system,
-          Math.round(row.jobsPerSecond),
-          fixed(row.timesPlain, 2),
+          spreadCell(row.jobsPerSecond, 0),
+          spreadCell(row.timesPlain, 2),
           `${Math.round(row.doneShare * 100)} %`,
-          fixed(row.lastOtherSeconds, 2),
+          spreadCell(row.lastOtherSeconds, 2),
           fixed(row.commands, 2),
           fixed(row.serverCalls, 1),
-          Math.round(row.clientCpuUs),
+          spreadCell(row.clientCpuUs, 0),
+          spreadCell(row.serverCpuUs, 0),
           row.overlaps,
           row.orderViolations,
         ]),

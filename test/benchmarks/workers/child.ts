@@ -1,8 +1,9 @@
-/** One system in a process of its own: adds the jobs, then works them off and watches order and exclusion. */
+/** One process of a system: adds the jobs when asked to, and works them off, noting what ran when. */
 import { setTimeout as delay } from "node:timers/promises";
 import { commandsSent, countCommands } from "../support/commands.ts";
 import { serveJobs } from "../support/jobs.ts";
-import { openSystem, type SystemName, type Task } from "./systems.ts";
+import type { Ran } from "./history.ts";
+import { openSystem, type System, type SystemName, type Task } from "./systems.ts";
 
 export interface WorkersArguments {
   readonly system: SystemName;
@@ -10,68 +11,65 @@ export interface WorkersArguments {
   readonly port: number;
 }
 
-export interface WorkersJob {
-  readonly tasks: readonly Task[];
-  readonly workMs: number;
-  /** When the run is cut off. */
-  readonly limitMs: number;
-  /** A key that does not count as another. */
-  readonly hotKey: string;
-}
+export type WorkersJob =
+  | { readonly kind: "add"; readonly tasks: readonly Task[] }
+  | {
+      readonly kind: "work";
+      readonly workMs: number;
+      /** It ends when so many jobs are done, here, or none was for `idleMs`, or after `limitMs`. */
+      readonly jobs: number;
+      readonly idleMs: number;
+      readonly limitMs: number;
+    };
 
 export interface WorkersResult {
-  readonly done: number;
-  readonly elapsedMs: number;
-  /** When the last job of another key than the hot one was done. */
-  readonly lastOtherMs: number;
-  readonly overlaps: number;
-  readonly orderViolations: number;
+  /** When the work began, by the clock that all processes of the machine share. */
+  readonly startedMs: number;
+  readonly ran: readonly Ran[];
   readonly commands: number;
   readonly cpuMs: number;
 }
 
+/** How often CPU time is read: it is that of the last reading after which a job was done. */
+const sampleMs = 20;
+
 countCommands();
 const { system: name, host, port } = JSON.parse(process.argv[2] ?? "") as WorkersArguments;
 
-serveJobs(async (job: WorkersJob): Promise<WorkersResult> => {
+function nowMs(): number {
+  return Number(process.hrtime.bigint()) / 1e6;
+}
+
+serveJobs(async (job: WorkersJob): Promise<WorkersResult | undefined> => {
   const system = openSystem(name, { host, port });
+  if (job.kind === "work") return await work(system, job);
   await system.add(job.tasks);
-  const running = new Set<string>();
-  const lastPlace = new Map<string, number>();
-  let done = 0;
-  let overlaps = 0;
-  let orderViolations = 0;
-  let lastOtherMs = 0;
-  let finish: () => void = () => undefined;
-  const finished = new Promise<void>((resolve) => {
-    finish = resolve;
-  });
-  const commands = commandsSent();
-  const cpu = process.cpuUsage();
-  const startMs = performance.now();
-  await system.start(async ({ key, place }) => {
-    if (running.has(key)) overlaps += 1;
-    running.add(key);
-    if (place < (lastPlace.get(key) ?? -1)) orderViolations += 1;
-    lastPlace.set(key, place);
-    await delay(job.workMs);
-    running.delete(key);
-    done += 1;
-    if (key !== job.hotKey) lastOtherMs = performance.now() - startMs;
-    if (done === job.tasks.length) finish();
-  });
-  await Promise.race([finished, delay(job.limitMs)]);
-  const elapsedMs = performance.now() - startMs;
-  const { user, system: kernel } = process.cpuUsage(cpu);
-  const result = {
-    done,
-    elapsedMs,
-    lastOtherMs,
-    overlaps,
-    orderViolations,
-    commands: commandsSent() - commands,
-    cpuMs: (user + kernel) / 1_000,
-  };
-  await Promise.race([system.close(), delay(2_000)]);
-  return result;
+  await system.close();
+  return undefined;
 });
+
+async function work(system: System, job: WorkersJob & { readonly kind: "work" }): Promise<WorkersResult> {
+  const ran: Ran[] = [];
+  const commandsBefore = commandsSent();
+  const cpuBefore = process.cpuUsage();
+  const startedMs = nowMs();
+  const used = (): Pick<WorkersResult, "commands" | "cpuMs"> => {
+    const { user, system: kernel } = process.cpuUsage(cpuBefore);
+    return { commands: commandsSent() - commandsBefore, cpuMs: (user + kernel) / 1_000 };
+  };
+  await system.start(async ({ key, place }) => {
+    const fromMs = nowMs();
+    await delay(job.workMs);
+    ran.push([key, place, fromMs, nowMs()]);
+  });
+  let last = used();
+  let seen = 0;
+  for (let idleSinceMs = nowMs(); ran.length < job.jobs; await delay(sampleMs)) {
+    const atMs = nowMs();
+    if (ran.length > seen) [last, seen, idleSinceMs] = [used(), ran.length, atMs];
+    if (atMs - idleSinceMs > job.idleMs || atMs - startedMs > job.limitMs) break;
+  }
+  if (ran.length > seen) last = used();
+  await Promise.race([system.close(), delay(2_000)]);
+  return { startedMs, ran, ...last };
+}

@@ -1,10 +1,12 @@
-/** Jobs with and without contention for their keys, beside the floor and the ways in use. */
+/** Jobs with and without contention for their keys, in one process and in two, beside the floor and the ways in use. */
 import { startRedis } from "@x/test-support";
+import { SeededRandom } from "../../simulation/world/random.ts";
 import { compileChild } from "../support/compile.ts";
 import { JobChild } from "../support/jobs.ts";
 import { readServers } from "../support/servers.ts";
-import { median, medianRatio, rotated } from "../support/statistics.ts";
+import { median, ratios, rotated, type Spread, spread } from "../support/statistics.ts";
 import type { WorkersArguments, WorkersJob, WorkersResult } from "./child.ts";
+import { type History, historyOf } from "./history.ts";
 import { type SystemName, systemNames, type Task } from "./systems.ts";
 
 export interface WorkersSettings {
@@ -14,19 +16,28 @@ export interface WorkersSettings {
   readonly limitMs: number;
 }
 
-export type LoadName = "a key per job" | "100 keys" | "hot key";
+const loads = {
+  "a key per job": { processes: 1, tasks: freeTasks },
+  "100 keys": { processes: 1, tasks: drawnTasks },
+  "100 keys, two processes": { processes: 2, tasks: drawnTasks },
+  "hot key": { processes: 1, tasks: hotTasks },
+} as const;
+
+export type LoadName = keyof typeof loads;
+export const loadNames = Object.keys(loads) as LoadName[];
 
 export interface WorkersRow {
   readonly load: LoadName;
   readonly system: SystemName;
   readonly jobs: number;
   readonly doneShare: number;
-  readonly jobsPerSecond: number;
-  readonly timesPlain: number;
-  readonly lastOtherSeconds: number;
+  readonly jobsPerSecond: Spread;
+  readonly timesPlain: Spread;
+  readonly lastOtherSeconds: Spread;
   readonly commands: number;
   readonly serverCalls: number;
-  readonly clientCpuUs: number;
+  readonly clientCpuUs: Spread;
+  readonly serverCpuUs: Spread;
   readonly overlaps: number;
   readonly orderViolations: number;
 }
@@ -36,20 +47,38 @@ const workMs = 1;
 const plain: SystemName = "BullMQ, no exclusion";
 /** What BullMQ itself needs for jobs that must run one after the other. */
 const sequential: SystemName = "BullMQ, one at a time";
+const keyCount = 100;
+/** With several processes nobody knows which job is the last. */
+const idleMs = 1_000;
 
-function tasksOf(load: LoadName, jobs: number): readonly Task[] {
-  if (load === "a key per job") return Array.from({ length: jobs }, (_, index) => ({ key: `k${index}`, place: 0 }));
-  if (load === "100 keys") {
-    return Array.from({ length: jobs }, (_, index) => ({ key: `k${index % 100}`, place: Math.floor(index / 100) }));
-  }
-  const hot = Array.from({ length: Math.ceil(jobs / 4) }, (_, place) => ({ key: hotKey, place }));
-  const others = Array.from({ length: Math.ceil(jobs / 20) }, (_, index) => ({ key: `k${index}`, place: 0 }));
-  return [...hot, ...others];
+function freeTasks(jobs: number): readonly Task[] {
+  return Array.from({ length: jobs }, (_, index) => ({ key: `k${index}`, place: 0 }));
 }
 
-interface Sample extends WorkersResult {
+/** Drawn, so that those of a key come close to each other, too; the same in every run. */
+function drawnTasks(jobs: number): readonly Task[] {
+  const random = new SeededRandom("workers");
+  const places = Array.from({ length: keyCount }, () => 0);
+  return Array.from({ length: jobs }, () => {
+    const key = random.integer(0, keyCount - 1);
+    const place = places[key] ?? 0;
+    places[key] = place + 1;
+    return { key: `k${key}`, place };
+  });
+}
+
+/** A fourth of the jobs. */
+function hotTasks(jobs: number): readonly Task[] {
+  const hot = Array.from({ length: Math.ceil(jobs / 4) }, (_, place) => ({ key: hotKey, place }));
+  return [...hot, ...freeTasks(Math.ceil(jobs / 20))];
+}
+
+interface Sample extends History {
   readonly jobs: number;
+  readonly commands: number;
+  readonly cpuMs: number;
   readonly serverCalls: number;
+  readonly serverCpuMs: number;
 }
 
 export async function measureWorkers(
@@ -58,7 +87,7 @@ export async function measureWorkers(
 ): Promise<readonly WorkersRow[]> {
   const child = await compileChild(new URL("./child.ts", import.meta.url), "workers");
   const rows: WorkersRow[] = [];
-  for (const load of ["a key per job", "100 keys", "hot key"] as const) {
+  for (const load of loadNames) {
     const systems = chosen.filter((system) => load === "hot key" || system !== sequential);
     const samples = new Map<SystemName, Sample[]>(systems.map((system) => [system, []]));
     for (let round = 0; round < settings.rounds; round += 1) {
@@ -76,18 +105,34 @@ async function measureRound(
   system: SystemName,
   settings: { readonly load: LoadName; readonly jobs: number; readonly limitMs: number },
 ): Promise<Sample> {
+  const { processes, tasks: tasksOf } = loads[settings.load];
   const server = await startRedis();
   const args: WorkersArguments = { system, host: server.host, port: server.port };
-  const child = new JobChild(file, system, [JSON.stringify(args)]);
+  const children = Array.from(
+    { length: processes },
+    (_, n) => new JobChild(file, `${system} ${n}`, [JSON.stringify(args)]),
+  );
   try {
-    const tasks = tasksOf(settings.load, settings.jobs);
-    const job: WorkersJob = { tasks, workMs, limitMs: settings.limitMs, hotKey };
+    const tasks = tasksOf(settings.jobs);
+    await children[0]?.ask({ kind: "add", tasks } satisfies WorkersJob);
     const before = await readServers([server]);
-    const result = await child.ask<WorkersResult>(job);
+    const work: WorkersJob = { kind: "work", workMs, jobs: tasks.length, idleMs, limitMs: settings.limitMs };
+    const results = await Promise.all(children.map((child) => child.ask<WorkersResult>(work)));
     const after = await readServers([server]);
-    return { ...result, jobs: tasks.length, serverCalls: after.calls - before.calls };
+    const sum = (value: (result: WorkersResult) => number): number =>
+      results.reduce((total, result) => total + value(result), 0);
+    const startedMs = Math.min(...results.map((result) => result.startedMs));
+    const ran = results.flatMap((result) => result.ran);
+    return {
+      ...historyOf(startedMs, ran, hotKey),
+      jobs: tasks.length,
+      commands: sum((result) => result.commands),
+      cpuMs: sum((result) => result.cpuMs),
+      serverCalls: after.calls - before.calls,
+      serverCpuMs: after.cpuMs - before.cpuMs,
+    };
   } finally {
-    await child.stop();
+    await Promise.all(children.map((child) => child.stop()));
     await server.stop();
   }
 }
@@ -101,12 +146,13 @@ function rowOf(load: LoadName, system: SystemName, samples: ReadonlyMap<SystemNa
     system,
     jobs: own[0]?.jobs ?? 0,
     doneShare: median(own.map((sample) => sample.done / sample.jobs)),
-    jobsPerSecond: median(own.map(perSecond)),
-    timesPlain: medianRatio(own.map(perSecond), (samples.get(plain) ?? []).map(perSecond)),
-    lastOtherSeconds: median(own.map((sample) => sample.lastOtherMs / 1_000)),
+    jobsPerSecond: spread(own.map(perSecond)),
+    timesPlain: spread(ratios(own.map(perSecond), (samples.get(plain) ?? []).map(perSecond))),
+    lastOtherSeconds: spread(own.map((sample) => sample.lastOtherMs / 1_000)),
     commands: median(own.map((sample) => sample.commands / sample.done)),
     serverCalls: median(own.map((sample) => sample.serverCalls / sample.done)),
-    clientCpuUs: median(own.map((sample) => (sample.cpuMs * 1_000) / sample.done)),
+    clientCpuUs: spread(own.map((sample) => (sample.cpuMs * 1_000) / sample.done)),
+    serverCpuUs: spread(own.map((sample) => (sample.serverCpuMs * 1_000) / sample.done)),
     overlaps: sum((sample) => sample.overlaps),
     orderViolations: sum((sample) => sample.orderViolations),
   };

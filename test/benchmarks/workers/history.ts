@@ -1,0 +1,35 @@
+/** Pure: what the processes of a system did, put together. */
+
+/** Key and place of a job, and from when to when it ran. */
+export type Ran = readonly [key: string, place: number, fromMs: number, toMs: number];
+
+export interface History {
+  readonly done: number;
+  readonly elapsedMs: number;
+  /** When the last job of another key than the hot one was done. */
+  readonly lastOtherMs: number;
+  /** Jobs that began while one of their key ran. */
+  readonly overlaps: number;
+  /** Jobs that began after a later one of their key. */
+  readonly orderViolations: number;
+}
+
+export function historyOf(startedMs: number, ran: readonly Ran[], hotKey: string): History {
+  const furthest = new Map<string, { place: number; toMs: number }>();
+  let [overlaps, orderViolations, lastMs, lastOtherMs] = [0, 0, startedMs, startedMs];
+  for (const [key, place, fromMs, toMs] of ran.toSorted((a, b) => a[2] - b[2])) {
+    const before = furthest.get(key);
+    if (before !== undefined && before.toMs > fromMs) overlaps += 1;
+    if (before !== undefined && before.place > place) orderViolations += 1;
+    furthest.set(key, { place: Math.max(place, before?.place ?? 0), toMs: Math.max(toMs, before?.toMs ?? 0) });
+    lastMs = Math.max(lastMs, toMs);
+    if (key !== hotKey) lastOtherMs = Math.max(lastOtherMs, toMs);
+  }
+  return {
+    done: ran.length,
+    elapsedMs: lastMs - startedMs,
+    lastOtherMs: lastOtherMs - startedMs,
+    overlaps,
+    orderViolations,
+  };
+}
