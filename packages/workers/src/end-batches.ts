@@ -1,12 +1,15 @@
 /**
- * Group commit: ends of jobs travel together. One is sent at once if no answer is awaited, and those that come meanwhile go together
- * when it is there: a lone end waits for nothing, and the busier the worker, the less each end costs.
+ * Group commit: ends of jobs travel together. Those of a turn are sent when it ends; while answers are awaited, those that come are
+ * gathered until the next one is there. So a lone end waits for nothing, and the busier the worker, the less each end costs.
  *
  * Guaranteed: an end is answered for itself. A command that fails as a whole fails all its ends, as it would have failed each alone.
  */
+import { setImmediate } from "node:timers";
 
-/** More at once, and the server waits while the client works, and the reverse; and no other client is served for longer than a millisecond. */
-const LARGEST_BATCH = 16;
+/** More at once, and the server waits while the client works, and the reverse; and other clients wait for longer than half a millisecond. */
+const LARGEST_BATCH = 8;
+/** As many batches may be under way while others are gathered: one that the server works on, and one that is on its way. */
+const MOST_UNDER_WAY = 2;
 
 interface Waiting<End> {
   readonly end: End;
@@ -18,6 +21,7 @@ export class EndBatches<End> {
   readonly #send: (ends: readonly End[]) => Promise<readonly unknown[]>;
   #waiting: Waiting<End>[] = [];
   #underWay = 0;
+  #isDue = false;
 
   /** `send` resolves the answers, in the order of the ends; an `Error` among them is that end's failure. */
   constructor(send: (ends: readonly End[]) => Promise<readonly unknown[]>) {
@@ -27,7 +31,16 @@ export class EndBatches<End> {
   add(end: End): Promise<unknown> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ end, resolve, reject });
-      if (this.#underWay === 0 || this.#waiting.length === LARGEST_BATCH) this.#sendWaiting();
+      if (this.#waiting.length === LARGEST_BATCH) this.#sendWaiting();
+      else if (!this.#isDue && this.#underWay < MOST_UNDER_WAY) this.#sendWithTurn();
+    });
+  }
+
+  #sendWithTurn(): void {
+    this.#isDue = true;
+    setImmediate(() => {
+      this.#isDue = false;
+      this.#sendWaiting();
     });
   }
 

@@ -107,21 +107,18 @@ export function replaceEndArguments(worker: object): void {
     const { opts, keys, closing } = target.queue;
     const jobId = job.id ?? "";
     const workerKeepJobs = state === "completed" ? opts.removeOnComplete : opts.removeOnFail;
-    const options = JSON.stringify(
-      {
-        name: opts.name,
-        keepJobs: target.getKeepJobs(shouldRemove, workerKeepJobs),
-        limiter: opts.limiter,
-        lockDuration: opts.lockDuration,
-        attempts: job.opts.attempts,
-        maxMetricsSize: opts.metrics?.maxDataPoints || "",
-        fpof: job.opts.failParentOnFailure === true,
-        cpof: job.opts.continueParentOnFailure === true,
-        idof: job.opts.ignoreDependencyOnFailure === true,
-        rdof: job.opts.removeDependencyOnFailure === true,
-      },
-      withoutNull,
-    );
+    const options = JSON.stringify({
+      name: opts.name,
+      keepJobs: target.getKeepJobs(shouldRemove, workerKeepJobs),
+      limiter: opts.limiter,
+      lockDuration: opts.lockDuration,
+      attempts: job.opts.attempts,
+      maxMetricsSize: opts.metrics?.maxDataPoints || "",
+      fpof: job.opts.failParentOnFailure === true,
+      cpof: job.opts.continueParentOnFailure === true,
+      idof: job.opts.ignoreDependencyOnFailure === true,
+      rdof: job.opts.removeDependencyOnFailure === true,
+    });
     const doesFetch = fetchNext && closing === undefined ? 1 : 0;
     return new JobEnd({
       jobId,
@@ -133,9 +130,4 @@ export function replaceEndArguments(worker: object): void {
       fields: Object.entries(fields).flatMap(([name, field]) => (field === undefined ? [] : [name, field])),
     });
   };
-}
-
-/** Lua would take null for something. */
-function withoutNull(_name: string, value: unknown): unknown {
-  return value ?? undefined;
 }

@@ -1,7 +1,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
 import { EndBatches } from "../src/end-batches.ts";
-import { finished, jobs, Lab } from "./support/lab.ts";
+import { finished, jobs, Lab, until } from "./support/lab.ts";
 
 /** Commands that are answered by hand. */
 class Commands {
@@ -30,37 +30,41 @@ class Commands {
 const names = (count: number): string[] => Array.from({ length: count }, (_, index) => `end ${index}`);
 
 describe("ends of jobs", () => {
-  it("are sent at once while no answer is awaited", async () => {
+  it("are sent together when their turn ends", async () => {
     const commands = new Commands();
-    const first = commands.batches.add("a");
-    expect(commands.sent).toEqual([["a"]]);
+    const replies = ["a", "b"].map((end) => commands.batches.add(end));
+    expect(commands.sent).toEqual([]);
+    await turn();
+    expect(commands.sent).toEqual([["a", "b"]]);
     await commands.answer();
-    expect(await first).toBe("a done");
-    void commands.batches.add("b");
+    expect(await Promise.all(replies)).toEqual(["a done", "b done"]);
+  });
+
+  it("are gathered while two answers are awaited, until one is there, and each gets its own", async () => {
+    const commands = new Commands();
+    const replies: Promise<unknown>[] = [];
+    for (const name of ["a", "b", "c", "d"]) {
+      replies.push(commands.batches.add(name));
+      await turn();
+    }
     expect(commands.sent).toEqual([["a"], ["b"]]);
+    await commands.answer();
+    expect(commands.sent).toEqual([["a"], ["b"], ["c", "d"]]);
+    await commands.answer();
+    await commands.answer();
+    expect(await Promise.all(replies)).toEqual(["a done", "b done", "c done", "d done"]);
   });
 
-  it("are gathered until the answer is there, and each gets its own", async () => {
+  it("do not wait when eight are gathered", () => {
     const commands = new Commands();
-    const replies = ["a", "b", "c"].map((end) => commands.batches.add(end));
-    expect(commands.sent).toEqual([["a"]]);
-    await commands.answer();
-    expect(commands.sent).toEqual([["a"], ["b", "c"]]);
-    await commands.answer();
-    expect(await Promise.all(replies)).toEqual(["a done", "b done", "c done"]);
-  });
-
-  it("do not wait when sixteen are gathered", () => {
-    const commands = new Commands();
-    for (const name of names(1 + 16 + 3)) void commands.batches.add(name);
-    expect(commands.sent.map((ends) => ends.length)).toEqual([1, 16]);
+    for (const name of names(2 * 8 + 3)) void commands.batches.add(name);
+    expect(commands.sent.map((ends) => ends.length)).toEqual([8, 8]);
   });
 
   it("fail alone", async () => {
     const commands = new Commands();
-    void commands.batches.add("first");
     const ends = Promise.allSettled(["a", "b"].map((end) => commands.batches.add(end)));
-    await commands.answer();
+    await turn();
     const reason = new Error("no such job");
     await commands.answer([reason, "b done"]);
     expect(await ends).toEqual([
@@ -86,16 +90,36 @@ describe("ends of jobs", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
+  it("take null for nothing in Redis", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    await queue.addBulk(jobs(9, (i) => `k${i}`));
+    const removeOnComplete = { age: null, count: 3 } as never;
+    const worker = lab.worker(undefined, { key: "k", concurrency: 1, removeOnComplete, limiter: null as never });
+    let completed = 0;
+    worker.on("completed", () => (completed += 1));
+    await until(() => completed === 9);
+    expect(await queue.getJobCounts("completed", "failed")).toEqual({ completed: 3, failed: 0 });
+    expect(lab.errors).toEqual([]);
+  });
+
   it("fail together with their command, and the next ones are sent", async () => {
     const commands = new Commands();
-    const ends = Promise.allSettled(["first", "second"].map((end) => commands.batches.add(end)));
+    const ends: Promise<unknown>[] = [];
+    for (const name of ["a", "b", "c"]) {
+      ends.push(commands.batches.add(name));
+      await turn();
+    }
+    const settled = Promise.allSettled(ends);
     const reason = new Error("READONLY");
     await commands.fail(reason);
-    expect(commands.sent).toEqual([["first"], ["second"]]);
+    expect(commands.sent).toEqual([["a"], ["b"], ["c"]]);
     await commands.answer();
-    expect(await ends).toEqual([
+    await commands.answer();
+    expect(await settled).toEqual([
       { status: "rejected", reason },
-      { status: "fulfilled", value: "second done" },
+      { status: "fulfilled", value: "b done" },
+      { status: "fulfilled", value: "c done" },
     ]);
   });
 });

@@ -10,10 +10,18 @@ import { at } from "./lane.lua.ts";
 
 /** Before all: what BullMQ's texts unpack may also be JSON of an object, whose first byte no packed one has, or what was made of it. */
 export const unpackable: string = /* lua */ `
+-- What cjson makes of null is not nil.
+local function withoutNull(object)
+  for name, value in pairs(object) do
+    if value == cjson.null then object[name] = nil elseif type(value) == 'table' then withoutNull(value) end
+  end
+  return object
+end
+
 local packer = cmsgpack
 local cmsgpack = {pack = packer.pack, unpack = function(packed)
   if type(packed) == 'table' then return packed end
-  return string.byte(packed, 1) == 123 and cjson.decode(packed) or packer.unpack(packed)
+  return string.byte(packed, 1) == 123 and withoutNull(cjson.decode(packed)) or packer.unpack(packed)
 end}
 `;
 
@@ -69,7 +77,7 @@ local i = 2
 while i < #ARGV do
   local id, state, text, count = ARGV[i], ARGV[i + 4], ARGV[i + 6], tonumber(ARGV[i + 9])
   keys[11], keys[12], keys[13] = prefix .. state, prefix .. id, prefix .. 'metrics:' .. state
-  local options = known[text] or cjson.decode(text)
+  local options = known[text] or cmsgpack.unpack(text)
   known[text] = options
   options.token = ARGV[i + 7]
   local fields = ''
