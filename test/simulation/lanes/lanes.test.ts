@@ -41,6 +41,19 @@ describe("lanes, step by step", () => {
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
   });
 
+  it("keep every invariant though the queue is sifted before each end fetches, as among many ends", async () => {
+    const eager = await loadLanes([
+      {
+        file: "workers/src/scripts/lane.lua.ts",
+        find: "if slow then slow.sift(ending) end",
+        replace: "contended().sift(ending)",
+      },
+    ]);
+    const found = await searchLanes(eager, { seed: SEED, runs: RUNS });
+    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
+    expect(found.parked).toBeGreaterThan(found.runs);
+  }, 600_000);
+
   it("replay from their seed", async () => {
     const logs: (readonly string[])[] = [];
     for (let time = 0; time < 2; time += 1) {

@@ -104,6 +104,13 @@ const finishedElsewhere: Focus = {
   severalChance: 0,
 };
 
+const finishedElsewhereOfTwo: Focus = {
+  ...finishedElsewhere,
+  name: "finished elsewhere, of two keys",
+  steps: { "finish elsewhere": 4, "lose holders": 0.5 },
+  keys: ["a", "b", "c"],
+};
+
 const lostWhileRunning: Focus = {
   name: "lost while running",
   steps: { "lose holders": 2, stall: 2, "late end": 3 },
@@ -390,6 +397,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: lateRetry,
   },
   {
+    protection: "what was put in front meanwhile is not parked",
+    without: "whoever stands in front now is parked for the one that was judged",
+    patches: [lane("elseif not isMoved or call('LINDEX', P .. 'wait', -1) == id then", "else")],
+    focus: finishedElsewhereOfTwo,
+  },
+  {
     protection: "next in line put in front by the holder only",
     without: "a process that lost its job puts the next one of its key in front",
     patches: [
@@ -446,12 +459,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job whose timer has fired is not in the queue twice",
     without: "it is put in front though it waits already",
-    patches: [
-      lane(
-        "if leave({'ZREM', P .. 'delayed', id}, back) == 0 then",
-        "if leave({'ZREM', P .. 'delayed', id}, back) == 2 then",
-      ),
-    ],
+    patches: [lane("if not call('ZSCORE', P .. 'delayed', id) then return end\n    call('RPUSH'", "call('RPUSH'")],
   },
   {
     protection: "the one behind is judged soon",
@@ -528,7 +536,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "waiting for children frees the key",
     without: "the key waits for the job",
     patches: [
-      lane("      and not call('ZSCORE', P .. 'waiting-children', id)\n", ""),
+      lane("== 1 or not call('ZSCORE', P .. 'waiting-children', id)\n        and (", "== 1 or ("),
       commands("if reply == 0 then attempt(release, ARGV[4]) end", ""),
     ],
   },

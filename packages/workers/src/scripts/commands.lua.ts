@@ -45,7 +45,8 @@ ${at("ARGV[7]", "ARGV[2]", "token")}
 local pin = attempt(call, 'HGET', P .. ARGV[1], 'lk') or ''
 -- The next job of the key goes first: BullMQ's own fetch takes it.
 local mayFetch = ARGV[6] == '1' and not (HALT and ARGV[5] == 'failed')
-local next = mayFetch and attempt(putNext, ARGV[1], pin)
+local next = mayFetch and quietly(putNext, ARGV[1], pin)
+if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)
 local isNext = next and type(reply) == 'table' and reply[2] == next
 if next and not isNext then attempt(contended().takeBack, next, pin) end

@@ -34,15 +34,15 @@
 
 /** Where the queue is, the time, and the token for the lock of the next job's key: '' if that is not to be taken here. */
 export function at(prefix: string, now: string, token = "''"): string {
-  return `P, NOW, HOLDERS, TOKEN, FAULT = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${token}`;
+  return `P, NOW, HOLDERS, TOKEN, FAULT, parkedBefore = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${token}, nil, parkedHere`;
 }
 
 /** `slowly`: what only a contended key needs of what compose.ts defines. */
 export const laneLibrary = (slowly: string): string => /* lua */ `
 local P, NOW, HOLDERS, TOKEN, FAULT
 local PAUSED, NEXT = '!:paused', '!:next'
--- Jobs that this script has parked.
-local parkedHere = 0
+-- Jobs that this script has parked, and of these those before the present command.
+local parkedHere, parkedBefore = 0, 0
 
 local function whatFailed(why) return type(why) == 'table' and why.err or tostring(why) end
 
@@ -51,6 +51,12 @@ local function attempt(step, ...)
   local ok, result = pcall(step, ...)
   if ok then return result end
   FAULT = FAULT or whatFailed(result)
+end
+
+-- For what may fail: then it is done in another way, or later.
+local function quietly(step, ...)
+  local ok, result = pcall(step, ...)
+  return ok and result
 end
 
 local function line(key) return P .. 'lane:line=' .. string.gsub(key, ':', '\\31') end
@@ -80,8 +86,9 @@ ${slowly}
   local function holds(id, key)
     local facts = call('HMGET', P .. id, 'lk', 'finishedOn', 'ls', 'lo')
     return pinned(facts[1], key) and not facts[2] and not facts[3]
-      and not call('ZSCORE', P .. 'waiting-children', id)
-      and (not SKIP or facts[4] or not call('ZSCORE', P .. 'delayed', id))
+      -- BullMQ's lock: it is active, so it stands nowhere else.
+      and (call('EXISTS', P .. id .. ':lock') == 1 or not call('ZSCORE', P .. 'waiting-children', id)
+        and (not SKIP or facts[4] or not call('ZSCORE', P .. 'delayed', id)))
   end
 
   -- The first in line. Those that were removed, finished elsewhere, or whose id now names another job are dropped.
@@ -191,9 +198,9 @@ ${slowly}
   end
 
   -- May id run now? If not: does it go first when it may, because it has a key that is paused, or its own failure stopped it?
-  -- A key whose holder is gone is passed on first, to whoever is in front.
+  -- A key whose holder is gone is passed on first, to whoever is in front; was one?
   local function mayRun(id, keys)
-    local free, isFirst = true, false
+    local free, isFirst, isMoved = true, false, false
     for i = 1, #keys do
       local key = keys[i]
       local holder = call('HGET', HOLDERS, key)
@@ -206,11 +213,11 @@ ${slowly}
         local head = first(key)
         if head and head ~= id then
           advance(key)
-          free = false
+          free, isMoved = false, true
         end
       end
     end
-    return free, isFirst
+    return free, isFirst, isMoved
   end
 
   -- Passes the key on if its holder is gone, though nobody asks for it.
@@ -276,7 +283,7 @@ ${slowly}
   -- The second half of a move: the job stands in its new place already, from which \`back\` takes it if it cannot leave the old one.
   local function leave(old, back)
     local reply = try(unpack(old))
-    if not hasFailed(reply) then return reply end
+    if not hasFailed(reply) then return end
     call(unpack(back))
     error(reply.err, 0)
   end
@@ -287,9 +294,9 @@ ${slowly}
   end
 
   -- \`go\` takes the job out of where it stands; its argument takes it back from 'delayed'.
-  local function park(id, pin, isFirst, go)
+  local function park(id, pin, isFirst, go, facts)
     local keys = keysOf(pin)
-    local facts = call('HMGET', P .. id, 'ls', 'priority')
+    facts = facts or call('HMGET', P .. id, 'ls', 'priority')
     local place = facts[1] or (isFirst and frontPlace(keys))
     if not place then
       local priority = #keys == 1 and tonumber(facts[2]) or 0
@@ -317,10 +324,10 @@ ${slowly}
     local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'lb', 'la', 'lo')
     local isOdd = facts[3] or facts[4] or facts[5] or facts[6]
     if facts[1] ~= key or tonumber(facts[2] or 'x') ~= tonumber(heads[2]) or isOdd then return end
+    -- Its timer may have fired: then it waits already, further back.
+    if not call('ZSCORE', P .. 'delayed', id) then return end
     call('RPUSH', P .. 'wait', id)
-    local back = {'LREM', P .. 'wait', -1, id}
-    -- Its timer has fired: it waits already, further back.
-    if leave({'ZREM', P .. 'delayed', id}, back) == 0 then return call(unpack(back)) and nil end
+    leave({'ZREM', P .. 'delayed', id}, {'LREM', P .. 'wait', -1, id})
     call('ZREM', line(key), id)
     -- That id may be another job's by now.
     if following and tonumber(call('HGET', P .. following, 'ls') or 'x') == tonumber(heads[4]) then
@@ -395,26 +402,27 @@ ${slowly}
     return found
   end
 
-  -- Of these, those before the present fetch.
-  local parkedBefore
-
-  -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them. May there be more?
-  local function sift()
-    for _ = 1, BATCH do
+  -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them. May there be more? \`ending\`: a pin whose key is
+  -- about to be free.
+  local function sift(ending)
+    for _ = parkedHere + 1, BATCH do
       local id, isPlain = call('LINDEX', P .. 'wait', -1), true
       if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
       if not id or string.sub(id, 1, 2) == '0:' then return false end
-      local facts = call('HMGET', P .. id, 'lk', 'data')
-      local pin = facts[1] or (facts[2] and pinOfData(facts[2]))
-      if not hasKeys(pin) then return false end
-      local free, isFirst = mayRun(id, keysOf(pin))
+      local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data')
+      local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
+      if not hasKeys(pin) or pin == ending then return false end
+      local free, isFirst, isMoved = mayRun(id, keysOf(pin))
       if free then return false end
       -- Passing a key on may have put another job in front.
       local old
-      if not isPlain then old = call('ZSCORE', P .. 'prioritized', id) and {'ZREM', P .. 'prioritized', id}
-      elseif call('LINDEX', P .. 'wait', -1) == id then old = {'RPOP', P .. 'wait'} end
+      if not isPlain then
+        old = (not isMoved or call('ZSCORE', P .. 'prioritized', id)) and {'ZREM', P .. 'prioritized', id}
+      elseif not isMoved or call('LINDEX', P .. 'wait', -1) == id then
+        old = {'RPOP', P .. 'wait'}
+      end
       if old then
-        park(id, pin, isFirst, function(back) leave(old, back) end)
+        park(id, pin, isFirst, function(back) leave(old, back) end, facts)
         parkedHere = parkedHere + 1
       end
     end
@@ -470,7 +478,6 @@ ${slowly}
   end
 
   local function fetch(reply, opts)
-    parkedBefore = parkedHere
     while true do
       reply = reply or bullMoveToActive(activeKeys(), {P, NOW, opts})
       if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
@@ -481,7 +488,7 @@ ${slowly}
       end
       if judged then return judged end
       -- What cannot be judged there is judged again when it is taken.
-      local _, isMore = pcall(sift)
+      local isMore = quietly(sift)
       if isMore or parkedHere >= BATCH then return {'LANE_AGAIN', parkedHere - parkedBefore} end
       reply = nil
     end
@@ -490,7 +497,7 @@ ${slowly}
   slow = {
     keysOf = keysOf, holds = holds, first = first, promoteToFront = promoteToFront, advance = advance, release = release,
     uncount = uncount, fetch = fetch, halt = halt, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
-    heal = heal, putNext = putNext, takeBack = takeBack, claimNext = claimNext
+    heal = heal, sift = sift, putNext = putNext, takeBack = takeBack, claimNext = claimNext
   }
   return slow
 end
@@ -543,9 +550,14 @@ local function fetch(reply, opts)
     return contended().fetch(reply, opts)
   end
   reply[5] = pin
-  reply[6] = 0
+  reply[6] = parkedHere - parkedBefore
   reply[7] = lockOf(pin, TOKEN)
   return reply
+end
+
+-- Where this script has met a busy key already, the next fetch will rather meet one, too: it costs more to take such a job and put it back.
+local function siftAhead(ending)
+  if slow then slow.sift(ending) end
 end
 
 -- What follows a command that finished with a job: take the next job if BullMQ was asked to.
