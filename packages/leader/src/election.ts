@@ -256,11 +256,7 @@ export class LeaderElection implements AsyncDisposable {
    */
   async requestResign(options: { readonly preferred?: string | undefined } = {}): Promise<boolean> {
     const { preferred } = REQUEST.resolve(options);
-    const views = await this.#ledger.read(
-      Number.MAX_SAFE_INTEGER,
-      (soFar) => heldNow(soFar, this.#ledger.quorum) !== undefined,
-    );
-    const held = heldNow(views, this.#ledger.quorum);
+    const held = heldNow(await this.#ledger.look(Number.MAX_SAFE_INTEGER), this.#ledger.quorum);
     if (held === undefined) return false;
     await this.#ledger.requestResign(held.record.term, preferred, this.#options.leaseDuration + PREFERENCE_MS);
     return true;
@@ -268,11 +264,7 @@ export class LeaderElection implements AsyncDisposable {
 
   /** Who leads, asked from a quorum of the nodes; null: nobody, or not yet known. @throws QuorumSilentError */
   async leader(): Promise<LeaderInfo | null> {
-    const views = await this.#ledger.read(
-      Number.MAX_SAFE_INTEGER,
-      (soFar) => heldNow(soFar, this.#ledger.quorum) !== undefined,
-    );
-    const held = heldNow(views, this.#ledger.quorum);
+    const held = heldNow(await this.#ledger.look(Number.MAX_SAFE_INTEGER), this.#ledger.quorum);
     return held === undefined ? null : infoOf(held, (record) => this.#isSelf(record));
   }
 

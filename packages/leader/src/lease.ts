@@ -17,7 +17,7 @@ import {
 import { laterReading, type Reading, untilNextRenewalMs } from "./deadline.ts";
 import type { ResolvedOptions } from "./options.ts";
 import type { Readings } from "./readings.ts";
-import { onAbort } from "./signals.ts";
+import { type LinkedSignal, linkSignals, onAbort } from "./signals.ts";
 
 export interface RenewalListener {
   renewed(tookMs: number): void;
@@ -30,6 +30,8 @@ export interface Lease {
   readonly fencingToken: number;
   /** The value of the lock on the nodes. */
   readonly token: string;
+  /** Its requests and those of the election's `Redlock` reach a node in the order in which they were made. */
+  readonly isInOrder: boolean;
   anchor(): Reading;
   /** Milliseconds for which the lock itself is valid; 0 or below: over. */
   remaining(): number;
@@ -58,17 +60,29 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, readings
   return {
     async acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease> {
       const askedMs = readings.clock.wallMs();
+      let waiting: LinkedSignal | undefined;
+      let silentSinceMs: number | undefined;
+      const isSilent = (): boolean =>
+        silentSinceMs !== undefined && readings.clock.monotonicMs() - silentSinceMs >= patienceMs(options);
       const stopListening = redlock.on("wait", ({ resources, votes }) => {
-        if (resources[0] === options.resource) refused(votes);
+        if (resources[0] !== options.resource) return;
+        refused(votes);
+        const answers = votes.filter(({ vote }) => vote !== "failed");
+        silentSinceMs = answers.length >= redlock.quorum ? undefined : (silentSinceMs ?? readings.clock.monotonicMs());
+        if (isSilent()) waiting?.abort(SILENCE);
       });
       try {
         let lock = await firstAttempt(redlock, options.resource, { ...own, signal });
         while (lock === null) {
           signal.throwIfAborted();
+          // By the last attempt the nodes' silence is an error, with all that is known of it.
+          const isLast = isSilent();
+          const timeout = isLast ? options.retryPeriod : HELD_PATIENCE_MS;
+          const linked = linkSignals(signal);
+          waiting = isLast ? undefined : linked;
           const order = redlock.orderAt(askedMs);
-          lock = await unlessHeld(
-            redlock.acquire(options.resource, { ...own, order, timeout: patienceMs(options), signal }),
-          );
+          const acquiring = redlock.acquire(options.resource, { ...own, order, timeout, signal: linked.signal });
+          lock = await unlessHeld(acquiring).finally(() => linked.unlink());
         }
         return new LocalLease(lock, options, readings);
       } finally {
@@ -87,10 +101,14 @@ async function unlessHeld(acquiring: Promise<Lock>): Promise<Lock | null> {
   try {
     return await acquiring;
   } catch (error) {
-    if (error instanceof LockHeldError) return null;
+    if (error instanceof LockHeldError || error === SILENCE) return null;
     throw error;
   }
 }
+
+/** To ask anew costs three requests, and finds out nothing while nodes answer. */
+const HELD_PATIENCE_MS = 120_000;
+const SILENCE = new Error("no quorum of nodes has answered for long");
 
 /** A clock that is not known to be right gives nobody a place before others. */
 export const BEHIND_ALL: number = Number.MAX_SAFE_INTEGER;
@@ -108,15 +126,13 @@ export async function firstAttempt(redlock: Redlock, resource: string, options: 
   }
 }
 
-/**
- * How long a candidate waits before it asks anew: long beside the lease, so that waiting stays cheap, and bounded, so that a candidate
- * which cannot reach its nodes says so.
- */
+/** How long a candidate waits without an answer of a quorum: long beside the lease, and bounded, so that it says so. */
 export function patienceMs(options: { readonly leaseDuration: number }): number {
   return Math.max(4 * options.leaseDuration, 10_000);
 }
 
 class LocalLease implements Lease {
+  readonly isInOrder = true;
   readonly fencingToken: number;
   readonly token: string;
   readonly #lock: Lock;

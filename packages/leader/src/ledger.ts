@@ -2,12 +2,12 @@
  * What is kept beside the lock, on the lock nodes and by majority: the record of each term, requests to resign, candidates.
  *
  * Guaranteed: a write that resolves `written` is on a quorum, and every later read of a quorum sees it, as long as those nodes keep
- * their data; the leader repeats its record with each renewal. A node that saw a newer term refuses an older one. Not
+ * their data; the leader repeats its record once per lease. A node that saw a newer term refuses an older one. Not
  * guaranteed: nothing here decides who leads; that is the lock's business alone.
  */
 import type { Clock, NodeReply, NodeScript, Redlock, RunOptions } from "@x/redlock-core";
 import { QuorumSilentError } from "./errors.ts";
-import { type NodeView, parseView, type ResignRequest, requestOf, type TermRecord } from "./record.ts";
+import { heldNow, type NodeView, parseView, type ResignRequest, requestOf, type TermRecord } from "./record.ts";
 import { READ_RECORD } from "./scripts/read-record.lua.ts";
 import { REQUEST_RESIGN } from "./scripts/request-resign.lua.ts";
 import { STAND } from "./scripts/stand.lua.ts";
@@ -15,6 +15,8 @@ import { WRITE_RECORD } from "./scripts/write-record.lua.ts";
 
 /** The record of a term and all earlier ones are kept this long after the last leader's last renewal. */
 const KEEP_MS = 7 * 86_400_000;
+/** Under way, begun in this turn of the event loop: a process may have hundreds of observers of one election. */
+const looks = new WeakMap<Redlock, Map<string, Promise<readonly NodeView[]>>>();
 /** Terms that an observer who was away can still be told of. */
 const KEPT_TERMS = 1_000;
 
@@ -80,6 +82,20 @@ export class Ledger {
       parseView,
       (views) => enough(views),
     );
+  }
+
+  /** Reads until a leader is seen; all who ask for the same in one turn of the event loop share one request. @throws QuorumSilentError */
+  look(afterTerm: number): Promise<readonly NodeView[]> {
+    const shared = looks.get(this.#redlock) ?? new Map<string, Promise<readonly NodeView[]>>();
+    looks.set(this.#redlock, shared);
+    const what = `${afterTerm} ${this.#resource}`;
+    const known = shared.get(what);
+    if (known !== undefined) return known;
+    const looking = this.read(afterTerm, (views) => heldNow(views, this.quorum) !== undefined);
+    shared.set(what, looking);
+    // News of a later turn may be younger than the answer.
+    this.clock.defer(() => shared.delete(what));
+    return looking;
   }
 
   /** @throws QuorumSilentError if neither a quorum stored it nor a node knows better */

@@ -116,9 +116,7 @@ export class Observer {
 
   /** Until a node answers more than a quorum needs to, a leader may look absent that the others know. */
   #read(): Promise<readonly NodeView[]> {
-    const { ledger } = this.#parts;
-    const after = this.#last?.term ?? Number.MAX_SAFE_INTEGER;
-    return ledger.read(after, (views) => heldNow(views, ledger.quorum) !== undefined);
+    return this.#parts.ledger.look(this.#last?.term ?? Number.MAX_SAFE_INTEGER);
   }
 
   #nudge(): void {

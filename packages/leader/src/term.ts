@@ -114,9 +114,12 @@ export class HeldTerm implements LeaderTerm {
   #isAbandoned = false;
   #finishing: Promise<void> | undefined;
   #cancelDeadline: () => void = () => undefined;
+  #cancelListening: () => void = () => undefined;
   #stopListening: () => void = () => undefined;
   #untieFromRedlock: () => void = () => undefined;
   #lastRenewalMs: number;
+  /** The first renewal after this repeats the record. 0: the next one. */
+  #recordDueMs = 0;
 
   constructor(parts: TermParts) {
     const { lease, options, readings } = parts;
@@ -211,12 +214,12 @@ export class HeldTerm implements LeaderTerm {
 
   /** Writes the record of this term to the nodes. @throws QuorumSilentError */
   async announce(): Promise<void> {
-    const { ledger, lease } = this.#parts;
-    const written = await ledger.write({
-      record: this.#record(),
-      revision: this.#revision,
-      token: lease.token,
-      ended: false,
+    const { ledger, lease, options, readings } = this.#parts;
+    const record = { record: this.#record(), revision: this.#revision, token: lease.token, ended: false };
+    this.#recordDueMs = readings.clock.monotonicMs() + options.leaseDuration - options.retryPeriod;
+    const written = await ledger.write(record).catch((error: unknown) => {
+      this.#recordDueMs = 0;
+      throw error;
     });
     if (written.outcome === "stale") {
       this.#endNow("lost-to-other");
@@ -225,7 +228,8 @@ export class HeldTerm implements LeaderTerm {
     if (this.#status.name === "over") return;
     if (!this.#isAnnounced) {
       this.#isAnnounced = true;
-      this.#listen();
+      // After the task has begun, which need not wait for that: what is asked meanwhile is seen with the next record.
+      this.#cancelListening = this.#parts.readings.clock.schedule(0, () => this.#listen());
     }
     if (written.request !== undefined) this.beginEnd("resign-requested");
   }
@@ -271,7 +275,7 @@ export class HeldTerm implements LeaderTerm {
   abandon(): void {
     this.#isAbandoned = true;
     this.#parts.lease.leave();
-    this.#stopListening();
+    this.#endListening();
     this.#untieFromRedlock();
   }
 
@@ -279,15 +283,16 @@ export class HeldTerm implements LeaderTerm {
     const { ledger, lease, listener } = this.#parts;
     if (this.#resignation !== undefined) this.#parts.cool(this.#resignation.cooldown);
     if (this.#status.name === "over") return;
-    if (this.#isAnnounced && isClean && !this.#isWaitingOut) {
-      try {
-        await ledger.write({ record: this.#record(), revision: this.#revision, token: lease.token, ended: true });
-      } catch (error) {
-        listener.failed(error);
-      }
-    }
+    const isMarked = this.#isAnnounced && isClean && !this.#isWaitingOut;
     this.#endNow(this.reason ?? "resigned");
-    await lease.release();
+    const marking = isMarked
+      ? ledger
+          .write({ record: this.#record(), revision: this.#revision, token: lease.token, ended: true })
+          .catch((error: unknown) => listener.failed(error))
+      : undefined;
+    // On one connection the mark is there before the lock is free. One that is late costs the next leader its `lockDelay`.
+    if (!lease.isInOrder) await marking;
+    await Promise.all([marking, lease.release()]);
   }
 
   #remainingAt(now: Reading): number {
@@ -307,7 +312,7 @@ export class HeldTerm implements LeaderTerm {
     if (this.#status.name === "over") return;
     this.#status = { name: "over", reason };
     this.#cancelDeadline();
-    this.#stopListening();
+    this.#endListening();
     this.#untieFromRedlock();
     this.#parts.lease.leave();
     if (!this.signal.aborted) this.#controller.abort(this.#lostError());
@@ -326,7 +331,7 @@ export class HeldTerm implements LeaderTerm {
     this.#tendSoon();
   }
 
-  /** Restores the record where a node lost it, and sees requests to resign and eligibility; one at a time. */
+  /** Sees to eligibility and, once per lease or when it is asked to, to the record; one at a time. */
   #tendSoon(): void {
     if (this.#isTending || !this.#isAnnounced || this.#status.name !== "current") return;
     this.#isTending = true;
@@ -335,16 +340,25 @@ export class HeldTerm implements LeaderTerm {
     });
   }
 
+  /** To write the record restores it where a node lost it, and shows requests to resign whose message was lost. */
   async #tend(): Promise<void> {
     try {
-      await this.announce();
+      if (this.#parts.readings.clock.monotonicMs() >= this.#recordDueMs) await this.announce();
       if (!(await this.#parts.isEligible())) this.beginEnd("ineligible");
     } catch (error) {
       if (!(error instanceof QuorumSilentError)) this.#parts.listener.failed(error);
     }
   }
 
-  /** A request to resign is seen at once if the message arrives, and with the next renewal if not. */
+  /** After the release of the lock, which need not wait for that. */
+  #endListening(): void {
+    this.#cancelListening();
+    const stopListening = this.#stopListening;
+    this.#stopListening = () => undefined;
+    this.#parts.readings.clock.schedule(0, stopListening);
+  }
+
+  /** A request to resign is seen at once if the message arrives, and with the next record if not. */
   #listen(): void {
     let isUnwanted = false;
     this.#stopListening = () => {
@@ -352,7 +366,9 @@ export class HeldTerm implements LeaderTerm {
     };
     this.#parts.ledger
       .listen((news) => {
-        if (news === "resign") this.#tendSoon();
+        if (news !== "resign") return;
+        this.#recordDueMs = 0;
+        this.#tendSoon();
       })
       .then(
         (stop) => {

@@ -38,7 +38,7 @@ export interface Timings extends Durations {
   readonly clockRateTolerated: number;
   /** Renewals that are started before the deadline ends a term, the first one included. */
   readonly renewalsPerDeadline: number;
-  /** Commands a second that a leader sends to each node: one renewal and one write of its record every `retryPeriod`. */
+  /** Commands a second that a leader sends to each node: one renewal every `retryPeriod`, and its record once per lease. */
   readonly leaderCommandsPerSecond: number;
   /** Commands a second that a waiting candidate sends to each node, about, as measured: it asks again when the lease that it saw would end. */
   readonly followerCommandsPerSecond: number;
@@ -91,7 +91,7 @@ export function deriveTimings(given: TimingsInput = {}): Timings {
     stopWindow: leaseDuration - drift - renewDeadline,
     clockRateTolerated: leaseDuration / renewDeadline,
     renewalsPerDeadline: Math.floor(renewDeadline / retryPeriod),
-    leaderCommandsPerSecond: 2_000 / retryPeriod,
+    leaderCommandsPerSecond: 1_000 / retryPeriod + 1_000 / leaseDuration,
     followerCommandsPerSecond: 2_000 / leaseDuration,
   });
 }

@@ -2,7 +2,7 @@ import { defineScript, type NodeScript } from "@x/redlock-core";
 
 /**
  * Writes the record of a term, fenced by the term: a node never goes back to an older one. Idempotent; the leader repeats it
- * with each renewal, so a node that lost its data gets it again.
+ * once per lease, so a node that lost its data gets it again.
  *
  * KEYS 1 leader (hash) · 2 terms (zset: record by term) · 3 request (hash)
  * ARGV 1 term · 2 revision · 3 lock token · 4 record (JSON, opaque here) · 5 ended: 1 = resigned cleanly · 6 keep in ms

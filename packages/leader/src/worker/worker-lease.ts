@@ -182,6 +182,7 @@ class RenewalThread {
 }
 
 class WorkerLease implements Lease {
+  readonly isInOrder = false;
   readonly id: number;
   readonly fencingToken: number;
   readonly token: string;

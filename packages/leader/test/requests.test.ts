@@ -1,0 +1,252 @@
+/** What a candidate, a term and an observer ask of the nodes, and when. */
+import type { Clock, Redlock, Vote } from "@x/redlock-core";
+import { describe, expect, it } from "vitest";
+
+import { type Lease, localLeases, type RenewalListener } from "../src/lease.ts";
+import { Ledger, type RecordToWrite } from "../src/ledger.ts";
+import { resolveOptions } from "../src/options.ts";
+import { readingsOf } from "../src/readings.ts";
+import { HeldTerm } from "../src/term.ts";
+
+const TIMES = { leaseDuration: 1_500, renewDeadline: 1_000, retryPeriod: 200 };
+const options = resolveOptions(
+  { name: "x", ...TIMES },
+  { defaultId: "a", maxTtl: 60_000, driftFactor: 0.01, nodeTimeout: 300 },
+);
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+/** Stands still unless a test moves it; timers of 0 ms run in a later turn, others never. */
+class StillClock implements Clock {
+  ms = 0;
+  monotonicMs(): number {
+    return this.ms;
+  }
+  wallMs(): number {
+    return this.ms;
+  }
+  schedule(afterMs: number, run: () => void): () => void {
+    const timer = afterMs === 0 ? setImmediate(run) : undefined;
+    return () => clearImmediate(timer);
+  }
+  defer(run: () => void): void {
+    process.nextTick(run);
+  }
+}
+
+describe("a term", () => {
+  function held({ isInOrder = true, write = (): Promise<void> => Promise.resolve() } = {}) {
+    const clock = new StillClock();
+    const log: string[] = [];
+    let renewals: RenewalListener | undefined;
+    let hear: (news: string) => void = () => undefined;
+    const readings = readingsOf(clock, undefined);
+    const lease: Lease = {
+      fencingToken: 5,
+      token: "t",
+      isInOrder,
+      anchor: () => readings.read(),
+      remaining: () => 1_000,
+      keep: (listener) => {
+        renewals = listener;
+      },
+      leave: () => undefined,
+      release: () => {
+        log.push("release");
+        return Promise.resolve(true);
+      },
+    };
+    const ledger = {
+      write: async ({ ended }: RecordToWrite) => {
+        log.push(ended ? "ended" : "record");
+        await write();
+        return { outcome: "written", request: undefined };
+      },
+      listen: (listener: (news: string) => void) => {
+        log.push("listen");
+        hear = listener;
+        return Promise.resolve(() => log.push("unlisten"));
+      },
+    } as unknown as Ledger;
+    const term = new HeldTerm({
+      lease,
+      ledger,
+      options,
+      readings,
+      instance: "a#1",
+      listener: {
+        renewed: () => undefined,
+        renewFailed: () => undefined,
+        over: () => undefined,
+        ending: () => undefined,
+        failed: (error) => log.push(String(error)),
+      },
+      isEligible: () => Promise.resolve(true),
+      cool: () => undefined,
+    });
+    const renew = async (afterMs: number): Promise<void> => {
+      clock.ms += afterMs;
+      renewals?.renewed(1);
+      await turn();
+    };
+    return { term, log, renew, hear: (news: string) => hear(news) };
+  }
+
+  it("sends its last mark and the release in one turn, and listens and stops to only after the task has begun or ended", async () => {
+    let resolve: () => void = () => undefined;
+    const marked = new Promise<void>((done) => {
+      resolve = done;
+    });
+    let isEnding = false;
+    const { term, log } = held({ write: () => (isEnding ? marked : Promise.resolve()) });
+    await term.announce();
+    expect(log).toEqual(["record"]);
+    await turn();
+    await turn();
+    expect(log).toEqual(["record", "listen"]);
+    isEnding = true;
+    const finished = term.finish();
+    expect(log.slice(2)).toEqual(["ended", "release"]);
+    await turn();
+    expect(log.slice(4)).toEqual(["unlisten"]);
+    resolve();
+    await finished;
+  });
+
+  it("waits for its last mark where the release goes over another connection", async () => {
+    let resolve: () => void = () => undefined;
+    let isEnding = false;
+    const marked = new Promise<void>((done) => {
+      resolve = done;
+    });
+    const { term, log } = held({ isInOrder: false, write: () => (isEnding ? marked : Promise.resolve()) });
+    await term.announce();
+    isEnding = true;
+    const finished = term.finish();
+    await turn();
+    expect(log).not.toContain("release");
+    resolve();
+    await finished;
+    expect(log.filter((each) => each !== "listen")).toEqual(["record", "ended", "release"]);
+  });
+
+  it("repeats its record once per lease, and at once when it is asked to resign", async () => {
+    const { term, log, renew, hear } = held();
+    const written = (): number => log.filter((each) => each === "record").length;
+    await term.announce();
+    for (let renewals = 0; renewals < 6; renewals += 1) await renew(200);
+    expect(written()).toBe(1);
+    await renew(200);
+    expect(written()).toBe(2);
+    for (let renewals = 0; renewals < 35; renewals += 1) await renew(200);
+    expect(written()).toBe(7);
+    hear("resign");
+    await turn();
+    expect(written()).toBe(8);
+    await term.finish();
+  });
+
+  it("repeats its record with the next renewal when that was refused, or asked for while it was under way", async () => {
+    let answer: Promise<void> = Promise.resolve();
+    const { term, log, renew, hear } = held({ write: () => answer });
+    const written = (): number => log.filter((each) => each === "record").length;
+    await term.announce();
+    await turn();
+    answer = Promise.reject(new Error("no quorum"));
+    hear("resign");
+    await turn();
+    let resolve: () => void = () => undefined;
+    answer = new Promise((done) => {
+      resolve = done;
+    });
+    await renew(200);
+    expect(written()).toBe(3);
+    hear("resign");
+    await turn();
+    expect(written()).toBe(3);
+    resolve();
+    await turn();
+    await renew(200);
+    expect(written()).toBe(4);
+    await term.finish();
+  });
+});
+
+describe("a candidate", () => {
+  function waiting() {
+    const clock = new StillClock();
+    const asked: { timeout: number; signal: AbortSignal; reject: (error: unknown) => void }[] = [];
+    let tell: (event: { resources: readonly string[]; votes: readonly Partial<Vote>[] }) => void = () => undefined;
+    const redlock = {
+      quorum: 2,
+      tryAcquire: () => Promise.resolve(null),
+      orderAt: () => 1,
+      on: (_: string, listener: typeof tell) => {
+        tell = listener;
+        return () => undefined;
+      },
+      acquire: (_: string, { timeout, signal }: { timeout: number; signal: AbortSignal }) =>
+        new Promise((_resolve, reject) => {
+          asked.push({ timeout, signal, reject });
+          signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+        }),
+    } as unknown as Redlock;
+    const leases = localLeases(redlock, options, readingsOf(clock, undefined));
+    const acquiring = leases.acquire(new AbortController().signal, () => undefined).catch((error: unknown) => error);
+    const refuse = async (vote: "held" | "failed"): Promise<void> => {
+      tell({ resources: [options.resource], votes: [{ vote }, { vote }, { vote: "failed" }] });
+      await turn();
+    };
+    return { clock, asked, acquiring, refuse };
+  }
+
+  it("asks anew seldom while nodes answer", async () => {
+    const { clock, asked, acquiring, refuse } = waiting();
+    await turn();
+    for (let seconds = 0; seconds < 60; seconds += 1) {
+      clock.ms += 1_000;
+      await refuse("held");
+    }
+    expect(asked.map(({ timeout }) => timeout)).toEqual([120_000]);
+    asked[0]?.reject(new Error("over"));
+    expect(await acquiring).toMatchObject({ message: "over" });
+  });
+
+  it("says after four leases, 10 s at least, that no quorum answers, by one last attempt", async () => {
+    const { clock, asked, acquiring, refuse } = waiting();
+    await turn();
+    clock.ms += 100_000;
+    for (let seconds = 0; seconds < 10; seconds += 1) {
+      await refuse("failed");
+      clock.ms += 1_000;
+    }
+    expect(asked).toHaveLength(1);
+    await refuse("failed");
+    await refuse("failed");
+    expect(asked.map(({ timeout }) => timeout)).toEqual([120_000, options.retryPeriod]);
+    asked[1]?.reject(new Error("silent"));
+    expect(await acquiring).toMatchObject({ message: "silent" });
+  });
+});
+
+it("all observers of a process that look in one turn send one request, and later ones another", async () => {
+  let runs = 0;
+  const redlock = {
+    quorum: 1,
+    nodeCount: 1,
+    clock: new StillClock(),
+    sideKey: (resource: string, name: string) => `${resource}:${name}`,
+    lockKey: (resource: string) => resource,
+    run: async () => {
+      runs += 1;
+      await turn();
+      return [{ ok: true, node: "n", value: ["", -2, ["", "", "", "", ""], ["", ""], [], [], 1] }];
+    },
+  } as unknown as Redlock;
+  const ledgers = Array.from({ length: 200 }, (_, at) => new Ledger(redlock, "x", at < 199 ? "leader:x" : "leader:y"));
+  await Promise.all(ledgers.map((ledger) => ledger.look(5)));
+  expect(runs).toBe(2);
+  const first = ledgers[0]?.look(5);
+  await new Promise((resolve) => setTimeout(resolve, 0));
+  await Promise.all([first, ledgers[1]?.look(5), ledgers[1]?.look(6)]);
+  expect(runs).toBe(5);
+});
