@@ -63,12 +63,20 @@ export function databaseOf(client: IoredisClient): number {
   return prevCondition?.select ?? condition?.select ?? db ?? 0;
 }
 
+/** One request of ioredis. */
+interface Command {
+  toWritable(): string | Buffer;
+}
+type CommandClass = new (name: string, args: readonly string[], options: object) => Command;
+
 interface Connection {
+  readonly constructor: { readonly Command?: CommandClass };
+  sendCommand(command: Command): Promise<unknown>;
   readonly status: string;
   readonly stream?: { readonly bytesRead?: number; unref?: () => void; destroy?: (error: Error) => void };
   readonly reconnectTimeout?: { unref?: () => void } | null;
   on(event: string, listener: (...args: never[]) => void): unknown;
-  evalsha(sha1: string, keyCount: number, ...args: string[]): Promise<unknown>;
+  evalsha(args: readonly (string | number)[]): Promise<unknown>;
   config?(verb: "GET", name: string): Promise<unknown>;
   script(command: "LOAD", source: string): Promise<unknown>;
   subscribe(channel: string): Promise<unknown>;
@@ -200,7 +208,7 @@ export class IoredisNode implements LockNode {
       }
     }
     try {
-      return await connection.evalsha(script.sha1, keys.length, ...keys, ...args);
+      return await send(connection, script.sha1, keys, args);
     } catch (error) {
       this.#scripts.forgetIfMissing(error);
       throw error;
@@ -498,4 +506,44 @@ function nameOf(options: IoredisConnectOptions): string {
   if (options.path !== undefined && options.path !== null) return options.path;
   if (options.sentinels !== undefined && options.sentinels !== null) return `sentinel:${options.name ?? ""}`;
   return `${options.host ?? "localhost"}:${options.port ?? 6379}`;
+}
+
+const UTF8 = { replyEncoding: "utf8" } as const;
+/** From here on a Buffer is written in less time than a string. */
+const LARGE = 4_096;
+const LENGTHS = Array.from({ length: 256 }, (_, length) => `\r\n$${length}\r\n`);
+const NOT_ASCII = /[^\p{ASCII}]/u;
+
+/**
+ * Sends a script's request as one flat text. ioredis would join it from five pieces per argument, and Node flatten the chain of
+ * pieces as it writes: a third of what a request with many operations costs. A Cluster's command must know its keys.
+ */
+function send(
+  connection: Connection,
+  sha1: string,
+  keys: readonly string[],
+  args: readonly string[],
+): Promise<unknown> {
+  const { Command } = connection.constructor;
+  const payload = Command === undefined || connection.nodes !== undefined ? undefined : payloadOf(sha1, keys, args);
+  if (Command === undefined || payload === undefined) return connection.evalsha([sha1, keys.length, ...keys, ...args]);
+  const command = new Command("evalsha", [sha1], UTF8);
+  command.toWritable = () => payload;
+  return connection.sendCommand(command);
+}
+
+/** The bytes of the request; undefined if one of its parts is not ASCII, so that its length is not that of its bytes. */
+function payloadOf(sha1: string, keys: readonly string[], args: readonly string[]): string | Buffer | undefined {
+  const count = String(keys.length);
+  const parts = [`*${3 + keys.length + args.length}\r\n$7\r\nevalsha\r\n$40\r\n${sha1}`, lengthOf(count), count];
+  for (const key of keys) parts.push(lengthOf(key), key);
+  for (const arg of args) parts.push(lengthOf(arg), arg);
+  parts.push("\r\n");
+  const payload = parts.join("");
+  if (NOT_ASCII.test(payload)) return undefined;
+  return payload.length < LARGE ? payload : Buffer.from(payload, "latin1");
+}
+
+function lengthOf(part: string): string {
+  return LENGTHS[part.length] ?? `\r\n$${part.length}\r\n`;
 }
