@@ -194,6 +194,22 @@ const STORIES: Readonly<
       await stage.until(3_000);
     },
   },
+  "slow extension": {
+    nodeCount: 3,
+    about: "The answers to A's extension reach it 150 ms late. B asks as soon as the keys have expired.",
+    async play(stage) {
+      const a = stage.actor("A", { nodeTimeout: 300 });
+      const b = stage.actor("B", { nodeTimeout: 20 });
+      await stage.until(1_000);
+      const holds = stage.tryAcquire(a);
+      await stage.until(1_500);
+      for (const link of a.links) link.stall("down", 150);
+      stage.extend(a, holds[0]);
+      await stage.until(2_504);
+      stage.tryAcquire(b);
+      await stage.until(4_000);
+    },
+  },
   "grants after the end": {
     nodeCount: 3,
     about:
@@ -251,6 +267,21 @@ const STORIES: Readonly<
       a.links[2]?.stall("up", 200);
       stage.extend(a, holds[0]);
       await stage.until(4_000);
+    },
+  },
+  "node clock set back": {
+    nodeCount: 1,
+    about: "The clock of the one node is set back by an hour. B's token must still be above A's.",
+    async play(stage) {
+      const a = stage.actor("A", { nodeTimeout: 20 });
+      const b = stage.actor("B", { nodeTimeout: 20 });
+      await stage.until(1_000);
+      stage.tryAcquire(a);
+      await stage.until(2_100);
+      stage.servers[0]?.crash({ amnesia: "durable", downMs: 10, stepMs: -3_600_000 });
+      await stage.until(5_000);
+      stage.tryAcquire(b);
+      await stage.until(3_700_000);
     },
   },
   "taken away": {

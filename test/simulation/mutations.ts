@@ -48,8 +48,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "attempt.ts",
-        "fencingToken: ballot, end, grantedMs }",
-        "fencingToken: ballot, end: leaseEnd(readClock(this.#engine.clock), ttlMs, this.#engine.options.driftFactor), grantedMs }",
+        "this.monotonicMs += trustedMs;\n    this.wallMs += trustedMs;",
+        "this.monotonicMs = now.monotonicMs + trustedMs; this.wallMs = now.wallMs + trustedMs;",
       ),
     ],
     directed: "slow answer",
@@ -57,13 +57,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "validity check",
     without: "a quorum is enough, however late",
-    patches: [
-      core(
-        "attempt.ts",
-        'outcome === "won" && remainingMs(end, now) > 0',
-        'outcome === "won" && remainingMs(end, now) > -Infinity',
-      ),
-    ],
+    patches: [core("attempt.ts", 'outcome !== "won" || remainingMs(this, now) <= 0', 'outcome !== "won"')],
     directed: "grants after the end",
   },
   {
@@ -80,7 +74,14 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "forced release",
     without: "the holder may set its key again",
-    patches: [core("scripts/force-release.lua.ts", "call('SET', KEYS[2], raised, 'PX', fenceTtl)", "")],
+    patches: [
+      core(
+        "scripts/force-release.lua.ts",
+        "if register == '' then call('SET', KEYS[1], raised) else call('HSET', KEYS[1], register, raised) end",
+        "",
+      ),
+      core("scripts/force-release.lua.ts", "call('SET', fenceOf(KEYS[2]), raised, 'PX', noteTtl)", ""),
+    ],
     directed: "taken away",
   },
   {
@@ -89,8 +90,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "scripts/force-release.lua.ts",
-        "math.max(tonumber(call('GET', KEYS[2])) or 0, largestUs) + 1",
-        "(tonumber(call('GET', KEYS[2])) or largestUs) + 1",
+        "math.max(tonumber(largest or nil) or 0, largestUs) + 1",
+        "(tonumber(largest or nil) or largestUs) + 1",
       ),
     ],
     directed: "taken away from two",
@@ -101,8 +102,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "holding.ts",
-        "Math.min(remainingMs(this.#state.end, now), this.#maxHoldEndMs - now.monotonicMs)",
-        "remainingMs(this.#state.end, now)",
+        "Math.min(remainingMs(this.#end, now), this.#maxHoldEndMs - now.monotonicMs)",
+        "remainingMs(this.#end, now)",
       ),
     ],
   },
@@ -126,11 +127,7 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "token compare",
     without: "a release deletes whatever is there",
     patches: [
-      core(
-        "scripts/release.lua.ts",
-        "if valueOf(KEYS[first + 3 * i]) == token then",
-        "if call('EXISTS', KEYS[first + 3 * i]) == 1 then",
-      ),
+      core("scripts/release.lua.ts", "if valueOf(KEYS[i]) == token then", "if call('EXISTS', KEYS[i]) == 1 then"),
     ],
   },
   {
@@ -141,22 +138,48 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "ballot check",
     without: "any fencing token is granted",
-    patches: [core("scripts/acquire.lua.ts", "if before[i] and tonumber(before[i]) >= ballot then", "if false then")],
+    patches: [core("scripts/acquire.lua.ts", "if largest >= ballot then return {2, largest} end", "")],
   },
   {
     protection: "lock check on the short way",
     without: "a held key is overwritten",
-    patches: [core("scripts/short-way.lua.ts", "if call('EXISTS', key, waiters) ~= 0 then break end", "")],
+    patches: [core("scripts/batch.lua.ts", ", 'PX', ${ACQUIRE_TTL}, 'NX')", ", 'PX', ${ACQUIRE_TTL})")],
   },
   {
     protection: "ballot check on the short way",
     without: "any fencing token is granted",
-    patches: [core("scripts/short-way.lua.ts", "if before and not isAbove(ballot, before) then", "if false then")],
+    patches: [
+      core("scripts/batch.lua.ts", "if ballot <= limit and (not stored or stored < ballot) then", "if true then"),
+    ],
+  },
+  {
+    protection: "ballots are stored on the short way",
+    without: "the slots stay as they are",
+    patches: [core("scripts/batch.lua.ts", "if writes then\n", "if false then\n")],
+  },
+  {
+    protection: "the last token of a node alone",
+    without: "tokens are its time",
+    patches: [core("scripts/batch.lua.ts", "if stored and stored > floor then floor = stored end", "")],
+    directed: "node clock set back",
   },
   {
     protection: "token compare on the short way",
     without: "a release deletes whatever is there",
-    patches: [core("scripts/short-way.lua.ts", "or try('GET', key) ~= token or", "or")],
+    patches: [
+      core(
+        "scripts/batch.lua.ts",
+        "if try('GET', key) == sub(text, 2) and not (waiting",
+        "if call('EXISTS', key) == 1 and not (waiting",
+      ),
+    ],
+  },
+  {
+    protection: "token compare of a lone release",
+    without: "it deletes whatever is there",
+    patches: [
+      core("scripts/batch.lua.ts", "if try('GET', KEYS[2]) == sub(text, 2) then return", "if true then return"),
+    ],
   },
   {
     protection: "fresh token per attempt",
@@ -164,8 +187,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "attempt.ts",
-        "this.#token = engine.random.token();",
-        "this.#token = (request.target.resources as { token?: string }).token ??= engine.random.token();",
+        "this.token = newToken(engine.random);",
+        "this.token = (request.target.resources as { token?: string }).token ??= newToken(engine.random);",
       ),
     ],
     directed: "late release",
@@ -173,7 +196,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "release to all",
     without: "only nodes that answered are released",
-    patches: [core("attempt.ts", "this.#round?.sent(node) === true", 'this.#ballots[node]?.answer.kind === "reply"')],
+    patches: [core("attempt.ts", "return this.sent(node) && (", "return (this.#answeredBy & (1 << node)) !== 0 && (")],
   },
   {
     protection: "per-node timeout",
@@ -184,13 +207,20 @@ export const MUTATIONS: readonly Mutation[] = [
         "new Deadlines(clock, options.nodeTimeout)",
         "new Deadlines(clock, options.nodeTimeout + 3_600_000)",
       ),
-      core("round.ts", "schedule(handlers.timeoutMs,", "schedule(handlers.timeoutMs + 3_600_000,"),
+      core("round.ts", "clock.schedule(this.timeoutMs,", "clock.schedule(this.timeoutMs + 3_600_000,"),
     ],
   },
   {
     protection: "never shorten an expiry",
     without: "an extension sets whatever ttl it asks for",
-    patches: [core("scripts/extend.lua.ts", "elseif call('PTTL', key) < ttl then", "else")],
+    patches: [
+      core("scripts/extend.lua.ts", "elseif call('PTTL', key) < ttl then call", "else call"),
+      core(
+        "scripts/batch.lua.ts",
+        "if call('PTTL', key) < tonumber(${EXTEND_TTL}) then call('PEXPIRE', key, ${EXTEND_TTL}) end",
+        "call('PEXPIRE', key, ${EXTEND_TTL})",
+      ),
+    ],
   },
   {
     protection: "extension inside validity",
@@ -199,6 +229,18 @@ export const MUTATIONS: readonly Mutation[] = [
       core("extend.ts", 'decided === "won" && remainingMs(request.end, readClock(clock)) > 0', 'decided === "won"'),
     ],
     directed: "late extension",
+  },
+  {
+    protection: "elapsed subtraction of an extension",
+    without: "the lease counts from the last answer",
+    patches: [
+      core(
+        "extend.ts",
+        'settle({ kind: "extended", end });',
+        'settle({ kind: "extended", end: leaseEnd(readClock(clock), request.ttlMs, options.driftFactor) });',
+      ),
+    ],
+    directed: "slow extension",
   },
   {
     protection: "repair does not count",

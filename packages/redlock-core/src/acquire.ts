@@ -7,16 +7,19 @@
  * guaranteed: fairness between locks of several resources, and towards clients that do not queue.
  */
 import {
+  type AttemptRequest,
   type AttemptResult,
   attempt,
   type Grant,
   isCorrectable,
   MAX_CORRECTIONS,
   type RefusedAttempt,
+  startAttempt,
 } from "./attempt.ts";
 import { type Instant, readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
 import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError, type Vote } from "./errors.ts";
+import type { Events } from "./events.ts";
 import type { Hints } from "./hints.ts";
 import { Limit, type LimitReason } from "./limit.ts";
 import type { LocalQueue, LocalQueues, Place } from "./local-queue.ts";
@@ -45,7 +48,79 @@ export function acquire(
   resources: readonly string[],
   options: ResolvedAcquireOptions,
 ): Promise<Lock> {
-  return new Acquisition(context, resources, options).run();
+  return new Promise((resolve, reject) => {
+    startAcquisition(context, resources, options, resolve, reject);
+  });
+}
+
+/** Calls one of the two, later; throws for resources that cannot be locked. */
+export function startAcquisition(
+  context: AcquisitionContext,
+  resources: readonly string[],
+  options: ResolvedAcquireOptions,
+  onLock: (lock: Lock) => void,
+  onFailure: (reason: unknown) => void,
+): void {
+  const { engine, queues } = context;
+  const target = engine.targetOf(resources);
+  const started = readClock(engine.clock);
+  const only = resources.length === 1 && options.timeout > 0 && options.order === undefined ? resources[0] : undefined;
+  const queue = only === undefined ? undefined : queues.of(only);
+  const isUsual = queue !== undefined && options.signal === undefined && queue.isIdle;
+  if (!isUsual) {
+    new Acquisition(context, target, options, started).run(queue).then(onLock, onFailure);
+    return;
+  }
+  const asking = new FirstAttempt(context, target, options, started, queue, onLock, onFailure);
+  startAttempt(engine, asking, asking.onResult);
+}
+
+/** The usual acquisition, of a resource that nobody of this process has: what it asks for, and what becomes of it. */
+class FirstAttempt implements AttemptRequest {
+  readonly target: Target;
+  readonly asked: Instant;
+  readonly ttlMs: number;
+  readonly timeoutMs: number;
+  readonly onResult: (result: AttemptResult) => void;
+
+  constructor(
+    context: AcquisitionContext,
+    target: Target,
+    options: ResolvedAcquireOptions,
+    asked: Instant,
+    queue: LocalQueue,
+    onLock: (lock: Lock) => void,
+    onFailure: (reason: unknown) => void,
+  ) {
+    this.target = target;
+    this.asked = asked;
+    this.ttlMs = options.ttl;
+    this.timeoutMs = Math.min(context.engine.options.nodeTimeout, options.timeout);
+    const place = queue.enter();
+    this.onResult = (result) => {
+      if (result.kind !== "granted") {
+        new Acquisition(context, target, options, asked).run(queue, place, result).then(onLock, onFailure);
+        return;
+      }
+      const { grant } = result;
+      const { events } = context.engine;
+      if (events.isHeard("acquire")) tellAcquired(events, grant, asked);
+      const lock = context.hold(grant, options, queue);
+      place.leave();
+      onLock(lock);
+    };
+  }
+}
+
+function tellAcquired(events: Events, { target, fencingToken, grantedMs }: Grant, asked: Instant): void {
+  const waitMs = grantedMs - asked.monotonicMs;
+  events.tell("acquire", () => ({
+    resources: target.resources,
+    attempts: 1,
+    waitMs,
+    outcome: "acquired",
+    fencingToken,
+  }));
 }
 
 class Acquisition {
@@ -69,13 +144,13 @@ class Acquisition {
   #refusal: Refusal = "held";
   #isNoted = false;
 
-  constructor(context: AcquisitionContext, resources: readonly string[], options: ResolvedAcquireOptions) {
+  constructor(context: AcquisitionContext, target: Target, options: ResolvedAcquireOptions, started: Instant) {
     const { engine } = context;
     this.#context = context;
     this.#engine = engine;
-    this.#target = engine.targetOf(resources);
+    this.#target = target;
     this.#options = options;
-    this.#started = readClock(engine.clock);
+    this.#started = started;
     this.#order = options.order ?? engine.sightings.order(this.#started.wallMs);
     this.#limit = new Limit(engine.clock, {
       startMs: this.#started.monotonicMs,
@@ -85,13 +160,17 @@ class Acquisition {
     });
   }
 
-  async run(): Promise<Lock> {
-    const only = this.#target.resources.length === 1 ? this.#target.resources[0] : undefined;
-    const waits = this.#options.timeout > 0 && this.#options.order === undefined;
-    const queue = only !== undefined && waits ? this.#context.queues.of(only) : undefined;
-    const place = queue?.enter();
+  /** `first`: a first attempt that was refused, at the place where it was made. */
+  async run(queue: LocalQueue | undefined, at?: Place, first?: RefusedAttempt): Promise<Lock> {
+    const place = at ?? queue?.enter();
     this.#place = place;
     try {
+      if (first !== undefined) {
+        this.#attempts = 1;
+        this.#isCutShort = this.#options.timeout < this.#engine.options.nodeTimeout;
+        if (this.#context.closed.aborted) throw this.#ended("closed");
+        await this.#pause(first);
+      }
       if (place?.isFirst === false) await this.#standInLine(this.#limit.until(place.untilFirst()));
       for (;;) {
         if (queue?.holder !== undefined && queue.holder.remaining() > 0) {

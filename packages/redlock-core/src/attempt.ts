@@ -6,23 +6,18 @@
  * quorum-th grant. Whatever else happens, the keys that the attempt may have set are released on every node that may have
  * set one, before the caller hears of it.
  */
+
+import type { Batcher } from "./batcher.ts";
 import { type Instant, readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
 import type { Vote } from "./errors.ts";
 import { type Enrolment, leaveQueues } from "./leave.ts";
-import { acquireOperation, type Target } from "./operation.ts";
-import {
-  acquisitionOutcome,
-  emptyTally,
-  type Outcome,
-  type Refusal,
-  refusalOf,
-  type VoteKind,
-  type VoteTally,
-} from "./quorum.ts";
+import { acquireText, type Target } from "./operation.ts";
+import { emptyTally, type Outcome, type Refusal, refusalOf, type VoteKind } from "./quorum.ts";
 import { releaseEverywhere } from "./release.ts";
-import { type Answer, type Observer, type Round, type RoundHandlers, startRound } from "./round.ts";
-import { type LeaseEnd, leaseEnd, remainingMs } from "./validity.ts";
+import { type Answer, answerOf, type Observer, Round } from "./round.ts";
+import { newToken } from "./token.ts";
+import { driftMs, type LeaseEnd, remainingMs } from "./validity.ts";
 
 export interface Grant {
   readonly target: Target;
@@ -32,7 +27,9 @@ export interface Grant {
   readonly end: LeaseEnd;
   readonly grantedMs: number;
   /** Per node: whether it may hold a key of ours. */
-  readonly mayHold: (node: number) => boolean;
+  mayHold(node: number): boolean;
+  /** Per node: whether it is known to have had the key. */
+  hadKey?(node: number): boolean;
 }
 
 export type AttemptResult =
@@ -62,8 +59,8 @@ export interface AttemptRequest {
   readonly ttlMs: number;
   /** How long a node may take to answer. */
   readonly timeoutMs: number;
-  /** The place in the queue; waiters with a greater one are overtaken. */
-  readonly order: number;
+  /** The place in the queue; waiters with a greater one are overtaken. Undefined: of somebody who comes now. */
+  readonly order?: number | undefined;
   /** As whom a refused attempt is enrolled in the queue; undefined: it is not. */
   readonly enrolment?: Enrolment | undefined;
   readonly observe?: Observer | undefined;
@@ -79,115 +76,198 @@ interface Ballot {
 }
 
 export function attempt(engine: Engine, request: AttemptRequest): Promise<AttemptResult> {
-  return new Promise((resolve) => {
-    new Attempt(engine, request, resolve).start();
-  });
+  return new Promise((resolve) => startAttempt(engine, request, resolve));
 }
 
-class Attempt implements RoundHandlers {
-  readonly timeoutMs: number;
-  readonly observe: Observer | undefined;
-  readonly #engine: Engine;
-  readonly #request: AttemptRequest;
-  readonly #resolve: (result: AttemptResult) => void;
-  readonly #asked: Instant;
-  readonly #token: string;
-  readonly #ballot: number;
-  readonly #tally: VoteTally = emptyTally();
-  readonly #ballots: (Ballot | undefined)[] = [];
-  #isGranted = false;
-  #round: Round | undefined;
+export function startAttempt(engine: Engine, request: AttemptRequest, onResult: (result: AttemptResult) => void): void {
+  new Attempt(engine, request, onResult).start();
+}
 
-  constructor(engine: Engine, request: AttemptRequest, resolve: (result: AttemptResult) => void) {
-    this.timeoutMs = Math.min(request.timeoutMs, request.ttlMs);
-    this.observe = request.enrolment === undefined ? request.observe : (node, answer) => this.#observe(node, answer);
-    this.#engine = engine;
+/** Also the grant that it leads to, and the end of its lease: one object rather than four. */
+class Attempt extends Round implements Grant, LeaseEnd {
+  readonly token: string;
+  readonly ttlMs: number;
+  fencingToken: number;
+  monotonicMs: number;
+  wallMs: number;
+  grantedMs = 0;
+  readonly #request: AttemptRequest;
+  readonly #onResult: (result: AttemptResult) => void;
+  #grantedBy = 0;
+  #grantedOn = 0;
+  #answeredBy = 0;
+  #refused = 0;
+  /** Bits of the nodes that have answered with a refusal. */
+  #keyless = 0;
+  /** Of each grant before the last: node, ms, the node's time. */
+  #grants: number[] | undefined;
+  /** Of the other answers. */
+  #ballots: (Ballot | undefined)[] | undefined;
+  #isGranted = false;
+  #isAsked = false;
+
+  constructor(engine: Engine, request: AttemptRequest, onResult: (result: AttemptResult) => void) {
+    const { target, ttlMs, enrolment, order, asked } = request;
+    const observe =
+      enrolment === undefined ? request.observe : (node: number, answer: Answer) => this.#observe(node, answer);
+    super(engine, target, Math.min(request.timeoutMs, ttlMs), observe);
     this.#request = request;
-    this.#resolve = resolve;
-    this.#asked = request.asked;
-    this.#token = engine.random.token();
-    this.#ballot = engine.sightings.ballot(request.target.resources, this.#asked.wallMs);
+    this.#onResult = onResult;
+    this.ttlMs = ttlMs;
+    this.monotonicMs = asked.monotonicMs;
+    this.wallMs = asked.wallMs;
+    this.token = newToken(engine.random);
+    this.fencingToken = engine.isAlone ? 0 : engine.sightings.ballot(target.resources, asked.wallMs);
+    this.text = acquireText(target.keys.length, this.token, {
+      ttlMs,
+      ballot: this.fencingToken,
+      order,
+      member: enrolment?.member,
+    });
+  }
+
+  get kind(): "granted" {
+    return "granted";
+  }
+
+  override get isAcquisition(): boolean {
+    return true;
+  }
+
+  get grant(): Grant {
+    return this;
+  }
+
+  get end(): LeaseEnd {
+    return this;
   }
 
   start(): void {
-    const { target, ttlMs, enrolment, order } = this.#request;
-    const member = enrolment?.member;
-    const operation = acquireOperation(target, { token: this.#token, ballot: this.#ballot, ttlMs, order, member });
-    this.#round = startRound(this.#engine, operation, this);
+    this.ask(this.#request.asked.monotonicMs);
+    this.#isAsked = true;
   }
 
-  onAnswer(node: number, answer: Answer): boolean {
-    const { clock, nodes } = this.#engine;
-    const now = readClock(clock);
-    const vote = voteOf(answer);
-    this.#ballots[node] = { vote, ms: now.monotonicMs - this.#asked.monotonicMs, answer };
-    this.#tally[vote] += 1;
-    let outcome = acquisitionOutcome(this.#tally, nodes.length);
-    if (outcome === "open") {
-      giveUpOnSilent(this.#engine, this.#ballots, this.#tally);
-      outcome = acquisitionOutcome(this.#tally, nodes.length);
+  protected override onVote(
+    node: number,
+    error: string | undefined,
+    timedOut: boolean,
+    value: unknown,
+    nodeTimeUs: number,
+    quarantineLeftMs: number,
+  ): boolean {
+    const { engine } = this;
+    const { nodes, quorum } = engine;
+    this.#answeredBy |= 1 << node;
+    if (isGrant(value) && quarantineLeftMs <= 0) {
+      this.#grantedBy += 1;
+      this.#grantedOn |= 1 << node;
+      if (engine.isAlone) this.fencingToken = value;
+      if (this.#grantedBy === quorum) {
+        this.#decide("won", readClock(engine.clock));
+        return true;
+      }
     }
-    if (outcome === "open") return false;
-    // A node may refuse while the request is still being sent out: then only the round knows what else was sent.
-    if (this.#round === undefined) queueMicrotask(() => this.#decide(outcome, now));
-    else this.#decide(outcome, now);
+    const now = readClock(engine.clock);
+    const ms = now.monotonicMs - this.#request.asked.monotonicMs;
+    if (isGrant(value) && quarantineLeftMs <= 0) {
+      this.#grants ??= [];
+      this.#grants.push(node, ms, nodeTimeUs);
+      if (!this.#isLostToSilence()) return false;
+      this.#decideLost(now);
+      return true;
+    }
+    const answer = answerOf(error, timedOut, value, nodeTimeUs, quarantineLeftMs);
+    const vote = voteOf(answer);
+    this.#ballots ??= [];
+    this.#ballots[node] = { vote, ms, answer };
+    if (answer.kind === "reply" && vote !== "quarantined") this.#keyless |= 1 << node;
+    else if (answer.kind === "reply" && Array.isArray(value)) this.#keyless |= 1 << node;
+    this.#refused += 1;
+    if (this.#refused <= nodes.length - quorum && !this.#isLostToSilence()) return false;
+    this.#decideLost(now);
     return true;
+  }
+
+  /** Counts as refused what only nodes are left of that have been silent for long. */
+  #isLostToSilence(): boolean {
+    const { nodes, quorum, batchers, options } = this.engine;
+    const answered = this.#answeredBy;
+    for (let node = 0; node < batchers.length; node += 1) {
+      if ((answered & (1 << node)) === 0 && (batchers[node] as Batcher).silentMs() < options.nodeTimeout) return false;
+    }
+    this.#ballots ??= [];
+    this.#noteGrants(this.#ballots);
+    this.#refused += giveUpOnSilent(this.engine, this.#ballots);
+    return this.#refused > nodes.length - quorum;
+  }
+
+  #decideLost(now: Instant): void {
+    // A node may refuse while the request is still being sent out: then only the round knows what else was sent.
+    if (this.#isAsked) this.#decide("lost", now);
+    else queueMicrotask(() => this.#decide("lost", now));
   }
 
   /** Whoever was granted the lock waits no more, also where it was refused. */
   #observe(node: number, answer: Answer): void {
     this.#request.observe?.(node, answer);
     const { enrolment } = this.#request;
-    const isEnrolled = answer.kind === "reply" ? isHeld(answer.value) : this.#wasSent(node);
+    const isEnrolled = answer.kind === "reply" ? isHeld(answer.value) : this.sent(node);
     if (isEnrolled) enrolment?.on.add(node);
-    else if (answer.kind === "reply" && answer.value === 1) enrolment?.on.delete(node);
+    else if (answer.kind === "reply" && isGrant(answer.value)) enrolment?.on.delete(node);
     if (isEnrolled && this.#isGranted) this.#leave((each) => each === node);
   }
 
   #leave(only: (node: number) => boolean): void {
     const { target, enrolment } = this.#request;
-    if (enrolment !== undefined) leaveQueues(this.#engine, target, enrolment, { only });
+    if (enrolment !== undefined) leaveQueues(this.engine, target, enrolment, { only });
+  }
+
+  hadKey(node: number): boolean {
+    return (this.#grantedOn & (1 << node)) !== 0;
   }
 
   mayHold(node: number): boolean {
-    return this.#wasSent(node) && !provesNoKey(this.#ballots[node]);
-  }
-
-  #wasSent(node: number): boolean {
-    return this.#round?.sent(node) === true;
+    return this.sent(node) && (this.#keyless & (1 << node)) === 0;
   }
 
   #decide(outcome: Outcome, now: Instant): void {
-    const end = leaseEnd(this.#asked, this.#request.ttlMs, this.#engine.options.driftFactor);
-    if (outcome === "won" && remainingMs(end, now) > 0) this.#resolve(this.#granted(end, now.monotonicMs));
-    else this.#resolve(this.#refused(outcome === "won"));
-  }
-
-  #granted(end: LeaseEnd, grantedMs: number): AttemptResult {
-    const { target, ttlMs, enrolment } = this.#request;
+    const { engine, ttlMs } = this;
+    const { enrolment } = this.#request;
+    const trustedMs = ttlMs - driftMs(ttlMs, engine.options.driftFactor);
+    this.monotonicMs += trustedMs;
+    this.wallMs += trustedMs;
+    if (outcome !== "won" || remainingMs(this, now) <= 0) {
+      this.#onResult(this.#refusal(outcome === "won"));
+      return;
+    }
+    this.grantedMs = now.monotonicMs;
     this.#isGranted = true;
     if (enrolment !== undefined && enrolment.on.size > 0) this.#leave((node) => enrolment.on.has(node));
-    const ballot = this.#ballot;
-    const mayHold = (node: number): boolean => this.mayHold(node);
-    const token = this.#token;
-    return {
-      kind: "granted",
-      grant: { target, token, ttlMs, mayHold, fencingToken: ballot, end, grantedMs },
-    };
+    this.#onResult(this);
   }
 
-  #refused(isTooLate: boolean): AttemptResult {
-    const engine = this.#engine;
-    const { target, ttlMs } = this.#request;
+  #noteGrants(ballots: (Ballot | undefined)[]): void {
+    const grants = this.#grants ?? [];
+    for (let at = 0; at < grants.length; at += 3) {
+      const [node = 0, ms = 0, nodeTimeUs = 0] = grants.slice(at, at + 3);
+      ballots[node] = { vote: "granted", ms, answer: { kind: "reply", value: 1, nodeTimeUs, quarantineLeftMs: 0 } };
+    }
+  }
+
+  #refusal(isTooLate: boolean): AttemptResult {
+    const { engine, target } = this;
     const { resources } = target;
-    const mayHold = (node: number): boolean => this.mayHold(node);
-    void releaseEverywhere(engine, { target, ttlMs, token: this.#token, mayHold });
-    noteRefusals(engine, resources, this.#ballots, engine.clock.wallMs());
+    const ballots = this.#ballots ?? [];
+    this.#noteGrants(ballots);
+    const tally = emptyTally();
+    for (const ballot of ballots) if (ballot !== undefined) tally[ballot.vote] += 1;
+    void releaseEverywhere(engine, this);
+    noteRefusals(engine, resources, ballots, engine.clock.wallMs());
     return {
       kind: "refused",
-      refusal: isTooLate ? "unreachable" : refusalOf(this.#tally, engine.nodes.length),
-      votes: votesOf(engine, resources, this.#ballots),
-      freeInMs: engine.nodes.map((_, node) => freeInMs(this.#ballots[node])),
+      refusal: isTooLate ? "unreachable" : refusalOf(tally, engine.nodes.length),
+      votes: votesOf(engine, resources, ballots),
+      freeInMs: engine.nodes.map((_, node) => freeInMs(ballots[node])),
     };
   }
 }
@@ -195,7 +275,7 @@ class Attempt implements RoundHandlers {
 function voteOf(answer: Answer): VoteKind {
   if (answer.kind === "error") return "failed";
   const { value, quarantineLeftMs } = answer;
-  if (value === 1) return quarantineLeftMs > 0 ? "quarantined" : "granted";
+  if (isGrant(value)) return quarantineLeftMs > 0 ? "quarantined" : "granted";
   if (Array.isArray(value)) {
     if (isHeld(value)) return quarantineLeftMs > 0 ? "quarantined" : "held";
     if (value[0] === 2) return "stale";
@@ -204,33 +284,33 @@ function voteOf(answer: Answer): VoteKind {
   return "failed";
 }
 
-function isHeld(value: unknown): value is readonly unknown[] {
-  return Array.isArray(value) && value[0] === 0;
+/** 1, or the number that a node alone gave the grant. */
+export function isGrant(value: unknown): value is number {
+  return typeof value === "number" && value > 0;
 }
 
-/** A node that answered this very request with a refusal has set no key for its token, and never will. */
-function provesNoKey(ballot: Ballot | undefined): boolean {
-  return ballot?.answer.kind === "reply" && ballot.answer.value !== 1;
+function isHeld(value: unknown): value is readonly unknown[] {
+  return Array.isArray(value) && value[0] === 0;
 }
 
 /**
  * When only nodes are left that owe answers to older requests for longer than `nodeTimeout`, they count as failed: a hung
  * node makes one attempt wait, not each. Only ever for failing early; a node that answers is asked like any other.
  */
-function giveUpOnSilent(engine: Engine, ballots: (Ballot | undefined)[], tally: VoteTally): void {
+function giveUpOnSilent(engine: Engine, ballots: (Ballot | undefined)[]): number {
   const { nodeTimeout } = engine.options;
   const silent: (readonly [node: number, ms: number])[] = [];
   for (const [node, batcher] of engine.batchers.entries()) {
     if (ballots[node] !== undefined) continue;
     const ms = batcher.silentMs();
-    if (ms < nodeTimeout) return;
+    if (ms < nodeTimeout) return 0;
     silent.push([node, ms]);
   }
   for (const [node, ms] of silent) {
     const message = `has not answered for ${Math.round(ms)} ms`;
     ballots[node] = { vote: "failed", ms: 0, answer: { kind: "error", message, timedOut: true } };
-    tally.failed += 1;
   }
+  return silent.length;
 }
 
 /** Learns from refusals what makes the next ballot better: the stored tokens, and the nodes' clocks if a quorum answered. */

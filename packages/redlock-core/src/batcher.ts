@@ -10,10 +10,11 @@
  * that one master that hangs does not stop the others), the rest waits here until its round gives up. Releases that cannot be
  * delivered are kept until their key has expired anyway, and sent when the node is ready again.
  */
+import { BatchRequests, NO_NUMBER } from "./batch-request.ts";
 import type { Clock } from "./clock.ts";
-import { NODE_KEY } from "./keys.ts";
 import { countsReceivers, type LockNode, notConnected, requestError } from "./node.ts";
-import type { Operation } from "./operation.ts";
+import { digits, type Target } from "./operation.ts";
+import { isRefused, Request } from "./request.ts";
 import { batchScript } from "./scripts/batch.lua.ts";
 import { deadConnectionMs } from "./validity.ts";
 
@@ -34,7 +35,7 @@ const PIPELINED_REQUESTS = 4;
  * Below this a request is not worth splitting. With several nodes, others are written to while one works, and larger requests cost
  * both sides less: 100 callers on three nodes, 63,000 pairs/s against 57,000 with the smaller ones.
  */
-const FULL_REQUEST = { oneNode: 25, severalNodes: 50 } as const;
+const FULL_REQUEST = { oneNode: 50, severalNodes: 100 } as const;
 
 /** Releases kept for a node that cannot be reached; the oldest go first, their keys expire by themselves. */
 const MAX_UNDELIVERED = 10_000;
@@ -42,37 +43,15 @@ const MAX_UNDELIVERED = 10_000;
 /** Pause before a release that a connected node refused is sent again. */
 const REDELIVERY_MS = 250;
 
-export interface NodeReply {
-  readonly kind: "reply";
-  /** What the operation's script file says, or an error. */
-  readonly value: unknown;
-  /** The node's clock in microseconds. */
-  readonly nodeTimeUs: number;
-  /** Milliseconds until the node may vote, 0: it may. */
-  readonly quarantineLeftMs: number;
-}
-
-/** An operation on its way to one node. */
-export interface Question {
-  readonly operation: Operation;
-  onReply(reply: NodeReply): void;
-  onError(error: Error): void;
-  /** Set by whoever gave up; what is not yet sent is then dropped. */
-  abandoned: boolean;
-  /** Set when it was handed to the connection: from then on the node may execute it, answered or not. */
-  sent: boolean;
-}
-
 /** A release that must reach the node sooner or later, until `untilMs` (monotonic) when its key has expired. */
 export interface Undelivered {
-  readonly operation: Operation;
+  readonly target: Target;
+  readonly text: string;
   readonly untilMs: number;
 }
 
 export interface BatcherOptions {
   readonly quarantineMs: number;
-  readonly fenceTtlMs: number;
-  readonly clampUs: number;
   readonly grantTtlMs: number;
   readonly waiterTtlMs: number;
   readonly nodeTimeoutMs: number;
@@ -81,14 +60,17 @@ export interface BatcherOptions {
 
 export class Batcher {
   readonly node: LockNode;
+  /** Which of the nodes it is. */
+  readonly index: number;
   readonly #clock: Clock;
-  readonly #header: string;
+  readonly #requests: BatchRequests;
+  readonly #isAlone: boolean;
   readonly #quarantined: boolean;
   readonly #nodeTimeoutMs: number;
   readonly #deadConnectionMs: number;
   readonly #fullRequest: number;
   readonly #stopListening: () => void;
-  #pending: Question[] = [];
+  #pending: Request[] = [];
   #abandonedCount = 0;
   /** When each unanswered request was sent, in order. */
   #inFlightSinceMs: number[] = [];
@@ -100,34 +82,36 @@ export class Batcher {
   #cancelWatch: (() => void) | undefined;
   /** Answers of the node, whatever was asked. */
   #heard = 0;
+  /** The greatest number that the node gave a grant of this client: one that lost its data goes on above it. */
+  #greatestNumber = NO_NUMBER;
   #isClosed = false;
   #onAnswered: (() => void) | undefined;
 
-  constructor(node: LockNode, clock: Clock, options: BatcherOptions) {
+  constructor(node: LockNode, index: number, clock: Clock, options: BatcherOptions) {
     this.node = node;
+    this.index = index;
     this.#clock = clock;
     this.#quarantined = options.quarantineMs > 0;
     this.#nodeTimeoutMs = options.nodeTimeoutMs;
     this.#deadConnectionMs = deadConnectionMs(options.nodeTimeoutMs);
     this.#fullRequest = options.nodeCount === 1 ? FULL_REQUEST.oneNode : FULL_REQUEST.severalNodes;
-    this.#header = [
-      options.quarantineMs,
-      options.fenceTtlMs,
-      options.clampUs,
-      options.grantTtlMs,
-      countsReceivers(node) ? 1 : 0,
-      options.waiterTtlMs,
-    ].join(" ");
+    this.#isAlone = options.nodeCount === 1;
+    this.#requests = new BatchRequests({
+      ...options,
+      isAlone: this.#isAlone,
+      isCluster: node.isCluster === true,
+      countsReceivers: countsReceivers(node),
+    });
     this.#stopListening = node.onStateChange(() => this.#onStateChange());
     this.#onStateChange();
   }
 
-  submit(question: Question): void {
+  submit(request: Request): void {
     if (this.#isClosed || this.node.state === "down") {
-      question.onError(notConnected(this.node));
+      request.onError(this.index, notConnected(this.node));
       return;
     }
-    this.#pending.push(question);
+    this.#pending.push(request);
     if (this.#pending.length >= this.#fullRequest && this.#isPipelining) this.#flush();
     else this.#scheduleFlush();
   }
@@ -136,7 +120,7 @@ export class Batcher {
   abandoned(): void {
     this.#abandonedCount += 1;
     if (this.#abandonedCount > 100 && this.#abandonedCount * 2 > this.#pending.length) {
-      this.#pending = this.#pending.filter((question) => !question.abandoned);
+      this.#pending = this.#pending.filter((request) => !request.abandoned);
       this.#abandonedCount = 0;
     }
   }
@@ -220,7 +204,7 @@ export class Batcher {
     const failed = this.#pending;
     this.#pending = [];
     this.#abandonedCount = 0;
-    for (const question of failed) if (!question.abandoned) question.onError(error);
+    for (const request of failed) if (!request.abandoned) request.onError(this.index, error);
   }
 
   /** Starts the quarantine's clock at the restart rather than at the first acquisition after it. */
@@ -234,15 +218,7 @@ export class Batcher {
     this.#undelivered = [];
     for (const release of releases) {
       if (release.untilMs <= now) continue;
-      this.#pending.push({
-        operation: release.operation,
-        abandoned: false,
-        sent: false,
-        onReply: (reply) => {
-          if (isRefused(reply)) this.keepUndelivered(release);
-        },
-        onError: () => this.keepUndelivered(release),
-      });
+      this.#pending.push(new Redelivery(this, release));
     }
   }
 
@@ -266,33 +242,36 @@ export class Batcher {
     }
   }
 
-  #nextBatch(size: number): readonly Question[] {
+  #nextBatch(size: number): readonly Request[] {
+    if (this.node.isCluster !== true && this.#abandonedCount === 0) {
+      if (!this.#mayAsk(0)) return [];
+      if (this.#pending.length > size) return this.#pending.splice(0, size);
+      const all = this.#pending;
+      this.#pending = [];
+      return all;
+    }
     const sameSlotOnly = this.node.isCluster === true;
-    const batch: Question[] = [];
-    const rest: Question[] = [];
-    for (const question of this.#pending) {
-      if (question.abandoned) continue;
-      const { slot } = question.operation;
+    const batch: Request[] = [];
+    const rest: Request[] = [];
+    for (const request of this.#pending) {
+      if (request.abandoned) continue;
+      const { slot } = request.target;
       const isFirst = batch.length === 0 && this.#mayAsk(slot);
       const fits = isFirst || (batch.length > 0 && (!sameSlotOnly || slot === slotOf(batch)));
-      if (fits && batch.length < size) batch.push(question);
-      else rest.push(question);
+      if (fits && batch.length < size) batch.push(request);
+      else rest.push(request);
     }
     this.#pending = rest;
     this.#abandonedCount = 0;
     return batch;
   }
 
-  #send(batch: readonly Question[]): void {
-    const keys: string[] = this.#quarantined ? [NODE_KEY] : [];
-    const args: string[] = [this.#header];
-    for (const question of batch) {
-      question.sent = true;
-      for (const key of question.operation.keys) keys.push(key);
-      args.push(question.operation.text);
-    }
-    this.#inFlightSinceMs.push(this.#clock.monotonicMs());
+  #send(batch: readonly Request[]): void {
     const slot = slotOf(batch);
+    const { keys, args } = this.#requests.of(batch, this.#greatestNumber);
+    const bit = 1 << this.index;
+    for (const request of batch) request.sentTo |= bit;
+    this.#inFlightSinceMs.push(this.#clock.monotonicMs());
     this.#inFlight.set(slot, (this.#inFlight.get(slot) ?? 0) + 1);
     this.#eval(keys, args).then(
       (reply) => this.#onAnswer(batch, reply),
@@ -301,8 +280,12 @@ export class Batcher {
   }
 
   /** An adapter of the user's own may throw where it should reject. */
-  async #eval(keys: readonly string[], args: readonly string[]): Promise<unknown> {
-    return await this.node.eval(batchScript, keys, args);
+  #eval(keys: readonly string[], args: readonly string[]): Promise<unknown> {
+    try {
+      return this.node.eval(batchScript, keys, args);
+    } catch (error) {
+      return Promise.reject(requestError(error));
+    }
   }
 
   get #isPipelining(): boolean {
@@ -314,7 +297,7 @@ export class Batcher {
     return (this.#inFlight.get(slot) ?? 0) < MAX_IN_FLIGHT;
   }
 
-  #answered(batch: readonly Question[]): void {
+  #answered(batch: readonly Request[]): void {
     this.#heard += 1;
     this.#inFlightSinceMs.shift();
     const slot = slotOf(batch);
@@ -323,44 +306,78 @@ export class Batcher {
     else this.#inFlight.delete(slot);
   }
 
-  #onAnswer(batch: readonly Question[], reply: unknown): void {
+  #onAnswer(batch: readonly Request[], reply: unknown): void {
     this.#answered(batch);
-    if (!Array.isArray(reply) || reply.length !== batch.length + 3) {
-      this.#settleFailed(batch, new Error(`${this.node.name}: unexpected reply ${JSON.stringify(reply)}`));
+    if (typeof reply === "string" || reply === 1) this.#succeeded(batch, reply);
+    else if (Array.isArray(reply) && reply.length === batch.length + 2) this.#replied(batch, reply);
+    else this.#fail(batch, new Error(`${this.node.name}: unexpected reply ${JSON.stringify(reply)}`));
+    this.#scheduleFlush();
+    this.#tellAnswered();
+  }
+
+  /** All of it: then the grants of a node alone have one number after the other, the last of which it replied. */
+  #succeeded(batch: readonly Request[], reply: string | 1): void {
+    if (reply === 1) {
+      for (const request of batch) request.onReply(this.index, 1, 0, 0);
       return;
     }
-    const nodeTimeUs = Number(reply[0]) * 1_000_000 + Number(reply[1]);
-    const quarantineLeftMs = Number(reply[2]);
-    for (let index = 0; index < batch.length; index += 1) {
-      batch[index]?.onReply({ kind: "reply", value: reply[index + 3], nodeTimeUs, quarantineLeftMs });
+    this.noteNumber(reply);
+    let number = Number(reply) + 1;
+    for (const { isAcquisition } of batch) if (isAcquisition) number -= 1;
+    for (const request of batch) request.onReply(this.index, request.isAcquisition ? number++ : 1, 0, 0);
+  }
+
+  #replied(batch: readonly Request[], reply: readonly unknown[]): void {
+    const nodeTimeUs = Number(reply[0]);
+    const quarantineLeftMs = Number(reply[1]);
+    let at = 2;
+    for (const request of batch) {
+      const value = reply[at++];
+      if (this.#isAlone && request.isAcquisition && typeof value === "number") this.noteNumber(digits(value));
+      request.onReply(this.index, value, nodeTimeUs, quarantineLeftMs);
     }
-    this.#scheduleFlush();
-    this.#tellAnswered();
   }
 
-  #onFailure(batch: readonly Question[], error: Error): void {
+  /** The node has numbered a grant of this client. */
+  noteNumber(number: string): void {
+    if (number > this.#greatestNumber) this.#greatestNumber = number;
+  }
+
+  #onFailure(batch: readonly Request[], error: Error): void {
     this.#answered(batch);
-    this.#settleFailed(batch, error);
-  }
-
-  #settleFailed(batch: readonly Question[], error: Error): void {
-    for (const question of batch) question.onError(error);
+    this.#fail(batch, error);
     this.#scheduleFlush();
     this.#tellAnswered();
   }
+
+  #fail(batch: readonly Request[], error: Error): void {
+    for (const request of batch) request.onError(this.index, error);
+  }
+}
+
+class Redelivery extends Request {
+  readonly #batcher: Batcher;
+  readonly #release: Undelivered;
+
+  constructor(batcher: Batcher, release: Undelivered) {
+    super(release.target);
+    this.text = release.text;
+    this.#batcher = batcher;
+    this.#release = release;
+  }
+
+  override onReply(_node: number, value: unknown): void {
+    if (isRefused(value)) this.#batcher.keepUndelivered(this.#release);
+  }
+
+  override onError(): void {
+    this.#batcher.keepUndelivered(this.#release);
+  }
+
+  override onDeadline(): void {}
 }
 
 /** A batch without operations looks at the node only. */
-function slotOf(batch: readonly Question[]): number {
-  return batch[0]?.operation.slot ?? 0;
-}
-
-/** The error of one operation in a request that the node did execute. */
-export function operationError({ value }: NodeReply): string | undefined {
-  return Array.isArray(value) && value[0] === -1 ? String(value[1]) : undefined;
-}
-
-/** The node refused to write (READONLY, NOREPLICAS, MISCONF). A key of another type is not ours. */
-export function isRefused(reply: NodeReply): boolean {
-  return operationError(reply)?.startsWith("WRONGTYPE") === false;
+function slotOf(batch: readonly Request[]): number {
+  return batch[0]?.target.slot ?? 0;
 }

@@ -1,7 +1,7 @@
 /** `check()`: what is wrong with a deployment, before it loses a lock. */
 import { readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
-import { NODE_KEY, PROBE_KEY } from "./keys.ts";
+import { NODE_KEYS, PROBE_KEY } from "./keys.ts";
 import { median, quorumOf } from "./quorum.ts";
 import { type NodeReply, runEverywhere } from "./run.ts";
 import { checkScript } from "./scripts/check.lua.ts";
@@ -52,7 +52,7 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
   const { quarantine, nodeTimeout } = engine.options;
   const asked = readClock(engine.clock);
   const replies = await runEverywhere(engine, checkScript, {
-    keys: [PROBE_KEY, ...(quarantine ? [NODE_KEY] : [])],
+    keys: [PROBE_KEY, ...(quarantine ? [NODE_KEYS.hash] : [])],
     args: quarantine ? [String(engine.quarantineMs)] : [],
     timeoutMs: nodeTimeout,
   });

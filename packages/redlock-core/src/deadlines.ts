@@ -22,6 +22,7 @@ export class Deadlines {
   #first: Timed | undefined;
   #last: Timed | undefined;
   #cancel: (() => void) | undefined;
+  #isLeaving = false;
 
   constructor(clock: Clock, timeoutMs: number) {
     this.#clock = clock;
@@ -29,8 +30,8 @@ export class Deadlines {
   }
 
   /** Calls `onDeadline` after the timeout; the process is kept alive until then. */
-  start(timed: Timed): void {
-    timed.dueMs = this.#clock.monotonicMs() + this.#timeoutMs;
+  start(timed: Timed, nowMs: number = this.#clock.monotonicMs()): void {
+    timed.dueMs = nowMs + this.#timeoutMs;
     timed.isTimed = true;
     timed.earlier = this.#last;
     if (this.#last === undefined) this.#first = timed;
@@ -48,10 +49,18 @@ export class Deadlines {
     else timed.later.earlier = timed.earlier;
     timed.earlier = undefined;
     timed.later = undefined;
+    if (this.#first !== undefined || this.#isLeaving || this.#cancel === undefined) return;
+    // The next one is likely to come in this very turn.
+    this.#isLeaving = true;
+    this.#clock.defer(this.#onTurnEnd);
+  }
+
+  readonly #onTurnEnd = (): void => {
+    this.#isLeaving = false;
     if (this.#first !== undefined) return;
     this.#cancel?.();
     this.#cancel = undefined;
-  }
+  };
 
   readonly #onTimer = (): void => {
     this.#cancel = undefined;

@@ -12,8 +12,10 @@ import { type Instant, readClock } from "./clock.ts";
 import { Timed } from "./deadlines.ts";
 import type { Engine } from "./engine.ts";
 import type { Lock } from "./lock.ts";
+import { digits } from "./operation.ts";
 import { releaseEverywhere } from "./release.ts";
 import { embedded } from "./scripts/embedded.lua.ts";
+import { newToken } from "./token.ts";
 import { leaseEnd, remainingMs } from "./validity.ts";
 
 /** What a script granted. */
@@ -56,8 +58,8 @@ const everyNode = (): boolean => true;
 
 export class EmbeddedLocks {
   /**
-   * Lua that defines `lockIfFree(key, token, ttl, fenceTtl)`, `passOnIfUnwanted(key, token, next, ttl, fenceTtl)` and
-   * `unlockIfUnwanted(key, token)`, to be called with pcall, see scripts/embedded.lua.ts; needs `local call = redis.call`.
+   * Lua that defines `lockIfFree(key, token, ttl)`, `passOnIfUnwanted(key, token, next, ttl)` and `unlockIfUnwanted(key, token)`, to be
+   * called with pcall, see scripts/embedded.lua.ts; needs `local call = redis.call`.
    */
   readonly lua: string = embedded;
   readonly #engine: Engine;
@@ -70,7 +72,7 @@ export class EmbeddedLocks {
 
   /** For one execution of a script. */
   newToken(): string {
-    return this.#engine.random.token();
+    return newToken(this.#engine.random);
   }
 
   /**
@@ -79,6 +81,7 @@ export class EmbeddedLocks {
    */
   adopt({ resource, token, fencingToken, asked }: EmbeddedGrant, ttl: number): Lock | undefined {
     const engine = this.#engine;
+    engine.batchers[0]?.noteNumber(digits(fencingToken));
     const end = leaseEnd(asked, ttl, engine.options.driftFactor);
     const now = readClock(engine.clock);
     if (remainingMs(end, now) <= 0) {

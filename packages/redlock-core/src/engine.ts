@@ -1,10 +1,9 @@
 /** What every step of the protocol works with: the nodes, the options, time and randomness, and what was seen so far. */
-import { CLAMP_US } from "./ballot.ts";
 import { Batcher } from "./batcher.ts";
 import type { Clock } from "./clock.ts";
 import { Deadlines } from "./deadlines.ts";
 import { Events } from "./events.ts";
-import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, slotOf } from "./keys.ts";
+import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, nodeKeysOf, SLOT_COUNT, slotOf } from "./keys.ts";
 import type { LockNode } from "./node.ts";
 import type { Target } from "./operation.ts";
 import type { ResolvedOptions } from "./options.ts";
@@ -35,6 +34,8 @@ export class Engine {
   readonly deadlines: Deadlines;
   readonly keyPrefix: string;
   readonly isCluster: boolean;
+  /** One node has all the votes, and numbers the grants itself. */
+  readonly isAlone: boolean;
 
   constructor(nodes: readonly LockNode[], options: ResolvedOptions, clock: Clock, random: Random) {
     this.nodes = nodes;
@@ -47,16 +48,15 @@ export class Engine {
     this.isCluster = nodes.some((node) => node.isCluster === true);
     this.keyPrefix = (nodes[0]?.keyPrefix ?? "") + options.keyPrefix;
     this.quarantineMs = options.quarantine ? quarantineMs(options.maxTtl, options.driftFactor) : 0;
+    this.isAlone = nodes.length === 1;
     const batcherOptions = {
       quarantineMs: this.quarantineMs,
-      fenceTtlMs: options.fenceTtl,
-      clampUs: CLAMP_US,
       grantTtlMs: GRANT_TTL_MS,
       waiterTtlMs: WAITER_TTL_MS,
       nodeTimeoutMs: options.nodeTimeout,
       nodeCount: nodes.length,
     };
-    this.batchers = nodes.map((node) => new Batcher(node, clock, batcherOptions));
+    this.batchers = nodes.map((node, index) => new Batcher(node, index, clock, batcherOptions));
   }
 
   /** One node has all the votes, and is trusted to forget nothing: a script on it may take and release locks by itself. */
@@ -66,9 +66,16 @@ export class Engine {
 
   /** Where the resources are. Throws for keys that are not a lock's, and in a Cluster for slots that differ, before anything is sent. */
   targetOf(resources: readonly string[]): Target {
-    for (const resource of resources) checkLockKey(lockKeyOf(this.keyPrefix, resource));
     const keys = keysOf(this.keyPrefix, resources);
-    return { resources, keys, slot: this.isCluster ? this.#slotOf(resources) : 0 };
+    for (const key of keys) checkLockKey(key);
+    const registers = this.isAlone ? undefined : keys.map(registerOf);
+    return { resources, keys, registers, slot: this.isCluster ? this.#slotOf(resources) : 0 };
+  }
+
+  /** Where the nodes keep the fencing token of a single resource: in a register of the hash, or in a key of its own, and then "". */
+  fencingPlaceOf({ slot, registers }: Target): { readonly key: string; readonly register: string } {
+    const { hash, lastNumber } = nodeKeysOf(this.isCluster ? slot : undefined);
+    return this.isAlone ? { key: lastNumber, register: "" } : { key: hash, register: registers?.[0] ?? "" };
   }
 
   #slotOf(resources: readonly string[]): number {
@@ -86,4 +93,10 @@ export class Engine {
     }
     return first;
   }
+}
+
+const REGISTERS = Array.from({ length: SLOT_COUNT }, (_, slot) => String(slot));
+
+function registerOf(key: string): string {
+  return REGISTERS[slotOf(key)] as string;
 }

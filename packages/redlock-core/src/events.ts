@@ -91,6 +91,11 @@ export class Events {
     return () => listeners.delete(listener);
   }
 
+  /** Whether anybody listens: spares a caller the making of what it would tell. */
+  isHeard(name: RedlockEventName): boolean {
+    return channels[name].hasSubscribers || (this.#listeners.get(name)?.size ?? 0) > 0;
+  }
+
   /** Tells everybody who listens; `message` is only called if somebody does. */
   tell<Name extends RedlockEventName>(name: Name, message: () => RedlockEvents[Name]): void {
     const listeners = this.#listeners.get(name);

@@ -9,9 +9,9 @@
 import { readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
 import type { Vote } from "./errors.ts";
-import { extendOperation, type Target } from "./operation.ts";
+import { extendText, repairText, type Target } from "./operation.ts";
 import { outcome, quorumOf } from "./quorum.ts";
-import { type Observer, startRound } from "./round.ts";
+import { type Answer, type Observer, startRound } from "./round.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "./validity.ts";
 
 export interface ExtendRequest {
@@ -24,6 +24,10 @@ export interface ExtendRequest {
   /** End of the current validity: an extension that is later than this has failed. */
   readonly end: LeaseEnd;
   readonly observe?: Observer | undefined;
+  /** False once it was released or lost: nothing may be set again then. */
+  isHeld?(): boolean;
+  /** Per node: whether it is known to have had the key since the grant. */
+  hadKey?(node: number): boolean;
 }
 
 export type ExtendResult =
@@ -51,9 +55,31 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
     settle = resolve;
   });
 
-  const round = startRound(engine, extendOperation(request.target, request), {
+  const { target, token, ttlMs, fencingToken } = request;
+  /** Nodes without the key that would not set it again: they do once a quorum has said that the lock is still ours. */
+  const missingOn = new Set<number>();
+  let isExtended = false;
+  /** Nodes that may have voted for somebody else since the grant. */
+  let others = 0;
+  const repair = (): void => {
+    if (missingOn.size === 0 || request.isHeld?.() === false) return;
+    const nodes = new Set(missingOn);
+    missingOn.clear();
+    startRound(engine, target, repairText({ target, token, ttlMs, fencingToken }), {
+      timeoutMs: engine.options.nodeTimeout,
+      only: (node) => nodes.has(node),
+      onAnswer: () => false,
+    });
+  };
+  const observe = (node: number, answer: Answer): void => {
+    request.observe?.(node, answer);
+    if (answer.kind !== "reply" || answer.value !== 3) return;
+    missingOn.add(node);
+    if (isExtended) repair();
+  };
+  const round = startRound(engine, target, extendText({ target, token, ttlMs, fencingToken }), {
     timeoutMs: Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1)),
-    observe: request.observe,
+    observe,
     onAnswer: (node, answer) => {
       const ms = Math.round(clock.monotonicMs() - asked.monotonicMs);
       const name = engine.nodes[node]?.name ?? "";
@@ -74,15 +100,24 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
           if (answer.value[2] === 1) tally.forced += 1;
         }
       }
+      const isKept = answer.kind === "error" ? request.hadKey?.(node) === true : votes.at(-1)?.vote === "granted";
+      if (!isKept) others += 1;
       if (tally.taken >= quorumOf(nodeCount)) {
         settle({ kind: "lost", reason: tally.forced > 0 ? "forced" : "taken", votes });
         return true;
       }
       const decided = outcome(tally, nodeCount);
       if (decided === "open") return false;
-      if (decided === "won" && remainingMs(request.end, readClock(clock)) > 0) settle({ kind: "extended", end });
-      else if (decided === "lost" && tally.yes + tally.no < nodeCount) return false;
-      else settle({ kind: "failed", votes });
+      if (decided === "won" && remainingMs(request.end, readClock(clock)) > 0) {
+        isExtended = true;
+        repair();
+        settle({ kind: "extended", end });
+      } else if (decided === "lost" && tally.yes + tally.no < nodeCount) return false;
+      else {
+        // Too few nodes for anybody else: what is missing on these was never there.
+        if (others < quorumOf(nodeCount) && remainingMs(request.end, readClock(clock)) > 0) repair();
+        settle({ kind: "failed", votes });
+      }
       return true;
     },
   });

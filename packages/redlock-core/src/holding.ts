@@ -9,13 +9,14 @@ import { LockLostError, type LossReason, QuorumUnreachableError, type Vote } fro
 import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
 import type { LocalHolder, LocalQueue } from "./local-queue.ts";
 import { Lock, type LockKeeper } from "./lock.ts";
+import type { Target } from "./operation.ts";
 import { resolveTtl } from "./options.ts";
-import { releaseEverywhere } from "./release.ts";
+import { releaseEverywhere, startRelease } from "./release.ts";
 import type { Renewal } from "./renewal.ts";
 import { type LeaseEnd, laterEnd, remainingMs, renewAfterMs, renewRetryMs, renewTimeoutMs } from "./validity.ts";
 
 type State =
-  | { readonly kind: "held"; readonly end: LeaseEnd; readonly renewAtMs: number; readonly isExtending: boolean }
+  | { readonly kind: "held" }
   | { readonly kind: "lost"; readonly reason: LossReason; readonly error: LockLostError }
   | {
       readonly kind: "released";
@@ -25,6 +26,7 @@ type State =
       readonly reason: "released" | "closed";
     };
 
+const HELD: State = { kind: "held" };
 const MAX_MANUAL_TRIES = 3;
 
 /** Who has to know of it in this process, as long as it is held. */
@@ -54,7 +56,10 @@ export class Holding implements LockKeeper, LocalHolder {
   #longestTtlMs: number;
   /** Of the last extension, if it failed. */
   #votes: readonly Vote[] = [];
-  #state: State;
+  #state: State = HELD;
+  #end: LeaseEnd;
+  #renewAtMs: number;
+  #isExtending = false;
   #controller: AbortController | undefined;
   #underWay: ExtendRound | undefined;
 
@@ -67,12 +72,8 @@ export class Holding implements LockKeeper, LocalHolder {
     this.#maxHoldEndMs = grant.grantedMs + options.maxHold;
     this.#renewal = renewal;
     this.#queues = queues;
-    this.#state = {
-      kind: "held",
-      end: grant.end,
-      renewAtMs: grant.grantedMs + renewAfterMs(grant.ttlMs),
-      isExtending: false,
-    };
+    this.#end = grant.end;
+    this.#renewAtMs = grant.grantedMs + renewAfterMs(grant.ttlMs);
     this.lock = new Lock(grant, this);
     for (const queue of queues) queue.hold(this);
     renewal.add(this);
@@ -101,7 +102,7 @@ export class Holding implements LockKeeper, LocalHolder {
   remaining(): number {
     if (this.#state.kind !== "held") return 0;
     const now = readClock(this.#engine.clock);
-    const leftMs = Math.min(remainingMs(this.#state.end, now), this.#maxHoldEndMs - now.monotonicMs);
+    const leftMs = Math.min(remainingMs(this.#end, now), this.#maxHoldEndMs - now.monotonicMs);
     if (leftMs > 0) return leftMs;
     this.lose(now.monotonicMs >= this.#maxHoldEndMs ? "max-hold" : "expired");
     return 0;
@@ -110,15 +111,14 @@ export class Holding implements LockKeeper, LocalHolder {
   /** The next moment, by the monotonic clock, at which `tick` has something to do; Infinity when it is over. */
   nextDueMs(): number {
     if (this.#state.kind !== "held") return Number.POSITIVE_INFINITY;
-    const { end, renewAtMs, isExtending } = this.#state;
-    const endMs = Math.min(end.monotonicMs, this.#maxHoldEndMs);
-    return this.autoExtend && !isExtending ? Math.min(renewAtMs, endMs) : endMs;
+    const endMs = Math.min(this.#end.monotonicMs, this.#maxHoldEndMs);
+    return this.autoExtend && !this.#isExtending ? Math.min(this.#renewAtMs, endMs) : endMs;
   }
 
   /** Notices a loss, and starts an extension that is due by `dueMs`. */
   tick(dueMs: number): void {
     if (this.remaining() <= 0 || this.#state.kind !== "held") return;
-    if (this.autoExtend && !this.#state.isExtending && this.#state.renewAtMs <= dueMs) {
+    if (this.autoExtend && !this.#isExtending && this.#renewAtMs <= dueMs) {
       void this.#extendOnce(this.#ttlMs, Math.min(this.#engine.options.nodeTimeout, renewTimeoutMs(this.#ttlMs)));
     }
   }
@@ -207,25 +207,31 @@ export class Holding implements LockKeeper, LocalHolder {
     wasHeld: boolean,
     end: { readonly reason: "released" | "closed"; readonly loss: LockLostError | undefined },
   ): Promise<boolean> {
-    const heldMs = this.#heldMs();
-    const confirmed = this.#releaseKeys().then((isDeleted) => {
-      const isConfirmed = wasHeld && isDeleted;
-      this.#tellRelease(isConfirmed, heldMs);
-      return isConfirmed;
+    const nowMs = this.#engine.clock.monotonicMs();
+    const heldMs = nowMs - this.#grant.grantedMs;
+    const confirmed = new Promise<boolean>((resolve) => {
+      startRelease(this.#engine, this, nowMs, (isDeleted) => {
+        const isConfirmed = wasHeld && isDeleted;
+        if (this.#engine.events.isHeard("release")) this.#tellRelease(isConfirmed, heldMs);
+        resolve(isConfirmed);
+      });
     });
     const wasLost = this.#state.kind === "lost";
-    this.#state = { kind: "released", confirmed, ...end };
+    this.#state = { kind: "released", confirmed, reason: end.reason, loss: end.loss };
     if (!wasLost) this.#forget();
     return confirmed;
   }
 
   async #extendOnce(ttlMs: number, timeoutMs: number): Promise<ExtendResult> {
     if (this.#state.kind !== "held") return { kind: "failed", votes: [] };
-    const { end, renewAtMs } = this.#state;
     const startedMs = this.#engine.clock.monotonicMs();
     this.#longestTtlMs = Math.max(this.#longestTtlMs, ttlMs);
-    const round = extendRound(this.#engine, { ...this.#grant, ttlMs, timeoutMs, end });
-    this.#state = { kind: "held", end, renewAtMs, isExtending: true };
+    const { target, token, fencingToken } = this.#grant;
+    const end = this.#end;
+    const isHeld = (): boolean => this.#state.kind === "held";
+    const hadKey = (node: number): boolean => this.#grant.hadKey?.(node) === true;
+    const round = extendRound(this.#engine, { target, token, fencingToken, ttlMs, timeoutMs, end, isHeld, hadKey });
+    this.#isExtending = true;
     this.#underWay = round;
     const result = await round.result;
     this.#underWay = undefined;
@@ -238,21 +244,16 @@ export class Holding implements LockKeeper, LocalHolder {
 
   #conclude(result: ExtendResult, ttlMs: number, startedMs: number): void {
     if (this.#state.kind !== "held") return;
-    const { end } = this.#state;
+    this.#isExtending = false;
     this.#votes = result.kind === "extended" ? [] : result.votes;
     if (result.kind === "lost") {
       this.lose(result.reason);
     } else if (result.kind === "extended") {
       this.#ttlMs = ttlMs;
-      this.#state = {
-        kind: "held",
-        end: laterEnd(end, result.end),
-        renewAtMs: startedMs + renewAfterMs(ttlMs),
-        isExtending: false,
-      };
+      this.#end = laterEnd(this.#end, result.end);
+      this.#renewAtMs = startedMs + renewAfterMs(ttlMs);
     } else {
-      const retryAtMs = this.#engine.clock.monotonicMs() + renewRetryMs(this.#ttlMs);
-      this.#state = { kind: "held", end, renewAtMs: retryAtMs, isExtending: false };
+      this.#renewAtMs = this.#engine.clock.monotonicMs() + renewRetryMs(this.#ttlMs);
     }
     const { clock, events } = this.#engine;
     const { resources } = this;
@@ -279,16 +280,27 @@ export class Holding implements LockKeeper, LocalHolder {
     for (const queue of this.#queues) queue.free(this);
   }
 
+  get target(): Target {
+    return this.#grant.target;
+  }
+
+  get longestTtlMs(): number {
+    return this.#longestTtlMs;
+  }
+
+  get token(): string {
+    return this.#grant.token;
+  }
+
+  /** Whether a node may hold a key of ours: also one that an extension under way is yet to be sent to. */
+  mayHold(node: number): boolean {
+    return this.#underWay !== undefined || this.#grant.mayHold(node) || this.#extendedOn?.has(node) === true;
+  }
+
   #releaseKeys(): Promise<boolean> {
-    const { target, token, mayHold } = this.#grant;
-    const extendedOn = this.#extendedOn;
-    return releaseEverywhere(this.#engine, {
-      target,
-      token,
-      ttlMs: this.#longestTtlMs,
-      // Also a node that an extension under way is yet to be sent to.
-      mayHold: (node) => this.#underWay !== undefined || mayHold(node) || extendedOn?.has(node) === true,
-    });
+    const { target, token } = this.#grant;
+    const mayHold = (node: number): boolean => this.mayHold(node);
+    return releaseEverywhere(this.#engine, { target, token, ttlMs: this.#longestTtlMs, mayHold });
   }
 
   #unreachable(result: ExtendResult & { kind: "failed" }, attempts: number, startedMs: number): QuorumUnreachableError {

@@ -1,6 +1,6 @@
 /** What the nodes say about a resource, and what follows from it for all of them together. */
 import type { Engine } from "./engine.ts";
-import { NODE_KEY } from "./keys.ts";
+import { sideKeyOf, WAITERS } from "./keys.ts";
 import { quorumLargest } from "./quorum.ts";
 import { runEverywhere } from "./run.ts";
 import { inspectScript } from "./scripts/inspect.lua.ts";
@@ -13,7 +13,7 @@ export interface NodeInspection {
   readonly state?: "free" | "held" | "reserved" | "not-a-lock";
   /** Milliseconds until the key expires; -1: it never does. */
   readonly pttl?: number;
-  /** The fencing token of the last grant, if the node remembers one. */
+  /** The greatest fencing token that the node granted to any resource of the same register; on one node, to any at all. */
   readonly fence?: number;
   /** Waiters in the queue. */
   readonly waiters?: number;
@@ -39,10 +39,12 @@ interface Reading {
 
 export async function inspect(engine: Engine, resource: string): Promise<Inspection> {
   const { quarantine, nodeTimeout } = engine.options;
-  const keys = [...engine.targetOf([resource]).keys, ...(quarantine ? [NODE_KEY] : [])];
+  const target = engine.targetOf([resource]);
+  const fencing = engine.fencingPlaceOf(target);
+  const [lockKey = ""] = target.keys;
   const replies = await runEverywhere(engine, inspectScript, {
-    keys,
-    args: [quarantine ? "1" : "0"],
+    keys: [fencing.key, lockKey, sideKeyOf(lockKey, WAITERS)],
+    args: [fencing.register, quarantine ? "1" : "0"],
     timeoutMs: nodeTimeout,
   });
   const readings = replies.map(

@@ -2,23 +2,52 @@
 
 import { quote } from "./schema/show.ts";
 
-/** Keeps the incarnation of a node: `run_id` and `since`, see scripts/quarantine.lua.ts. */
-export const NODE_KEY = "{x}:node";
+/** The keys that belong to a node rather than to a lock; scripts/batch.lua.ts says what they hold. */
+export interface NodeKeys {
+  readonly hash: string;
+  readonly waiting: string;
+  readonly lastNumber: string;
+}
+
+const ofNode = (beside: string): NodeKeys => ({
+  hash: `${beside}:node`,
+  waiting: `${beside}:node:waiting`,
+  lastNumber: `${beside}:node:last`,
+});
+
+/**
+ * The keyPrefix is not before these: `app:` with the resource `a`, and `app:a` without a prefix, are one lock, so its fencing tokens must be
+ * counted in one place. The clients of a node trust each other.
+ */
+export const NODE_KEYS: NodeKeys = ofNode("{x}");
+const ofSlots = new Map<number, NodeKeys>();
+
+/** In a Cluster: beside the locks of the slot. */
+export function nodeKeysOf(slot: number | undefined): NodeKeys {
+  if (slot === undefined) return NODE_KEYS;
+  let keys = ofSlots.get(slot);
+  if (keys === undefined) {
+    let n = 0;
+    while (slotOf(n.toString(36)) !== slot) n += 1;
+    keys = ofNode(`{${n.toString(36)}}:x`);
+    ofSlots.set(slot, keys);
+  }
+  return keys;
+}
 
 /** Written by `check()`, to see whether a node can be; no lock may have a name like it. */
 export const PROBE_KEY = "{x}:probe:node";
 
 /** Names of the side keys that this package uses; siblings use other names. */
-export const FENCE = "fence";
 export const WAITERS = "waiters";
+export const SIDE_KEY_NAMES: readonly string[] = ["fence", WAITERS, "node", "node:waiting", "node:last"];
 
 /** The lock's own key: a plain string key named like the resource, as every Redlock implementation writes it. */
 export function lockKeyOf(keyPrefix: string, resource: string): string {
   return keyPrefix + resource;
 }
 
-/** Ends of the names of side keys. */
-const SIDE_KEY = /\}.*:(fence|fence:forced|waiters|node)$/s;
+const SIDE_KEY = new RegExp(`\\}.*:(${SIDE_KEY_NAMES.join("|")})$`, "s");
 
 /** Throws `RangeError` for the key of a resource that would share a key with another lock. scripts/embedded.lua.ts has the same rules. */
 export function checkLockKey(lockKey: string): void {
@@ -41,15 +70,10 @@ export function sideKeyOf(lockKey: string, name: string): string {
   return `${taggedKeyOf(lockKey)}:${name}`;
 }
 
-/** Lock, fence and waiters of each resource, in the order that the scripts expect. */
+/** Of each resource, in order. */
 export function keysOf(keyPrefix: string, resources: readonly string[]): readonly string[] {
-  const keys: string[] = [];
-  for (const resource of resources) {
-    const key = lockKeyOf(keyPrefix, resource);
-    const tagged = taggedKeyOf(key);
-    keys.push(key, `${tagged}:${FENCE}`, `${tagged}:${WAITERS}`);
-  }
-  return keys;
+  if (resources.length === 1) return [keyPrefix + resources[0]];
+  return resources.map((resource) => keyPrefix + resource);
 }
 
 function taggedKeyOf(lockKey: string): string {
@@ -68,13 +92,30 @@ function hashTagOf(key: string): string | undefined {
   return close > open + 1 ? key.slice(open + 1, close) : undefined;
 }
 
+/** Of a Redis Cluster. */
+export const SLOT_COUNT = 16_384;
+
+const CRC16 = new Uint16Array(256);
+for (let byte = 0; byte < 256; byte += 1) {
+  let crc = byte << 8;
+  for (let bit = 0; bit < 8; bit += 1) crc = (crc & 0x8000) === 0 ? crc << 1 : (crc << 1) ^ 0x1021;
+  CRC16[byte] = crc & 0xffff;
+}
+
 /** CRC16 (XMODEM) of the hash tag or the whole key, modulo 16384. https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/ */
 export function slotOf(key: string): number {
+  const text = hashTagOf(key) ?? key;
   let crc = 0;
-  for (const byte of Buffer.from(hashTagOf(key) ?? key)) {
-    crc ^= byte << 8;
-    for (let bit = 0; bit < 8; bit += 1) crc = (crc & 0x8000) === 0 ? crc << 1 : (crc << 1) ^ 0x1021;
-    crc &= 0xffff;
+  for (let index = 0; index < text.length; index += 1) {
+    const code = text.charCodeAt(index);
+    if (code > 127) return slotOfBytes(Buffer.from(text));
+    crc = ((crc << 8) & 0xffff) ^ (CRC16[(crc >> 8) ^ code] as number);
   }
-  return crc % 16_384;
+  return crc % SLOT_COUNT;
+}
+
+function slotOfBytes(bytes: Buffer): number {
+  let crc = 0;
+  for (const byte of bytes) crc = ((crc << 8) & 0xffff) ^ (CRC16[(crc >> 8) ^ byte] as number);
+  return crc % SLOT_COUNT;
 }

@@ -5,7 +5,7 @@
  * comes. Otherwise the lock would be reserved there for somebody who has gone, for as long as a reservation lasts.
  */
 import { type Engine, WAITER_TTL_MS } from "./engine.ts";
-import { leaveOperation, type Target } from "./operation.ts";
+import { leaveText, type Target } from "./operation.ts";
 import { type RoundHandlers, startRound } from "./round.ts";
 
 /** A name in queues, and where it may stand in one. */
@@ -22,8 +22,8 @@ export function leaveQueues(
   { member, on }: Enrolment,
   { only, observe }: Pick<RoundHandlers, "only" | "observe"> = {},
 ): void {
-  const operation = leaveOperation(target, member);
-  startRound(engine, operation, {
+  const text = leaveText(target.keys.length, member);
+  startRound(engine, target, text, {
     timeoutMs: engine.options.nodeTimeout,
     sendAnyway: true,
     observe,
@@ -31,7 +31,7 @@ export function leaveQueues(
     onUndelivered: (node) => {
       if (!on.has(node)) return;
       const untilMs = engine.clock.monotonicMs() + WAITER_TTL_MS;
-      engine.batchers[node]?.keepUndelivered({ operation, untilMs });
+      engine.batchers[node]?.keepUndelivered({ target, text, untilMs });
     },
     onAnswer: () => false,
   });

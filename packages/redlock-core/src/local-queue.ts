@@ -5,7 +5,6 @@
  */
 import type { Vote } from "./errors.ts";
 import type { Refusal } from "./quorum.ts";
-import { Table } from "./table.ts";
 
 /** Why an attempt was refused. */
 export interface Refused {
@@ -21,13 +20,14 @@ export interface LocalHolder {
 }
 
 export class LocalQueues {
-  readonly #queues = new Table<LocalQueue>();
+  readonly #queues = new Map<string, LocalQueue>();
 
   of(resource: string): LocalQueue {
-    const known = this.#queues.get(resource);
-    if (known !== undefined) return known;
-    const queue = new LocalQueue(this, resource);
-    this.#queues.set(resource, queue);
+    let queue = this.#queues.get(resource);
+    if (queue === undefined) {
+      queue = new LocalQueue(this, resource);
+      this.#queues.set(resource, queue);
+    }
     return queue;
   }
 
@@ -64,6 +64,11 @@ export class LocalQueue {
 
   get holder(): LocalHolder | undefined {
     return this.#holder;
+  }
+
+  /** Nobody of this process holds the resource, or waits for it. */
+  get isIdle(): boolean {
+    return this.#first === undefined && this.#holder === undefined;
   }
 
   /** Stands in line. */

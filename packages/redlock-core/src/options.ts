@@ -35,8 +35,6 @@ export interface RedlockOptions {
   readonly retryDelay?: number | undefined;
   /** Random share added to every pause, in ms. Default 50. */
   readonly retryJitter?: number | undefined;
-  /** For how long nodes remember the last fencing token of a resource, in ms. Default 86400000 (a day); at least `maxTtl`. */
-  readonly fenceTtl?: number | undefined;
   /** Time, for tests and simulators. Default: the process's clocks. */
   readonly clock?: Clock | undefined;
   /** Randomness, for tests and simulators. Default: OpenSSL and `Math.random`. */
@@ -74,7 +72,6 @@ export interface ResolvedOptions {
   readonly quarantine: boolean;
   readonly retryDelay: number;
   readonly retryJitter: number;
-  readonly fenceTtl: number;
 }
 
 export interface ResolvedAcquireOptions {
@@ -119,7 +116,6 @@ const SHAPE = {
   quarantine: boolean.optional(),
   retryDelay: integer({ min: 0, max: DAY_MS }).default(50),
   retryJitter: integer({ min: 0, max: DAY_MS }).default(50),
-  fenceTtl: integer({ min: 1 }).default(DAY_MS),
   clock: objectWith<Clock>(["monotonicMs", "wallMs", "schedule", "defer"]).optional(),
   random: objectWith<Random>(["token", "fraction"]).optional(),
 } satisfies ShapeOf<RedlockOptions>;
@@ -156,13 +152,12 @@ export function resolveOptions(
   nodes: { readonly count: number; readonly isCluster: boolean },
 ): RedlockSettings {
   const { clock, random, ...own } = OPTIONS.resolve(given);
-  const { ttl, driftFactor, fenceTtl, maxTtl = Math.max(60_000, ttl) } = own;
+  const { ttl, driftFactor, maxTtl = Math.max(60_000, ttl) } = own;
   checkTtl("ttl", ttl, maxTtl, driftFactor);
   const quarantine = own.quarantine ?? (nodes.count >= 3 && !nodes.isCluster);
   if (quarantine && nodes.isCluster) {
     throw new RangeError("quarantine must be false for a Cluster (the node's hash lives in another slot), got true");
   }
-  if (fenceTtl < maxTtl) throw new RangeError(`fenceTtl must be >= maxTtl (${maxTtl} ms), got ${fenceTtl}`);
   return { options: Object.freeze({ ...own, maxTtl, quarantine }), clock, random };
 }
 

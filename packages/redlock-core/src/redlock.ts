@@ -6,7 +6,7 @@
  * a node hangs; a holder that learns of a loss at the latest when its validity ends. Not guaranteed: that code which
  * outlives its lease stops by itself. No lease can stop a paused process; a store that refuses old fencing tokens can.
  */
-import { type AcquisitionContext, acquire } from "./acquire.ts";
+import { type AcquisitionContext, startAcquisition } from "./acquire.ts";
 import type { Grant } from "./attempt.ts";
 import { CLAMP_US } from "./ballot.ts";
 import { check, type Finding } from "./check.ts";
@@ -227,13 +227,18 @@ export class Redlock implements AsyncDisposable {
     this.#assertOpen([name]);
     const { options, nodes } = this.#engine;
     const holder = this.#queues.holderOf(name);
+    const target = this.#engine.targetOf([name]);
+    const { key, register } = this.#engine.fencingPlaceOf(target);
     const replies = await runEverywhere(this.#engine, forceReleaseScript, {
-      keys: this.#engine.targetOf([name]).keys,
+      keys: [key, ...target.keys],
       args: [
-        String(options.fenceTtl),
+        // The holder learns of it by its next extension, or has lost it by then.
+        String(2 * options.maxTtl),
         String(GRANT_TTL_MS),
         nodes.every(countsReceivers) ? "1" : "0",
-        String(CLAMP_US),
+        // A node that numbers the grants itself is ahead of its own time only by what it stored.
+        String(this.#engine.isAlone ? 0 : CLAMP_US),
+        register,
       ],
       timeoutMs: options.nodeTimeout,
     });
@@ -357,18 +362,25 @@ export class Redlock implements AsyncDisposable {
     });
   }
 
-  /** Few layers of promises: this is what a lock costs the client. */
-  async #take(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
-    this.#assertOpen(names, resolved.signal);
-    this.#openCalls += 1;
-    try {
-      const lock = await acquire(this.#context, names, resolved);
-      if (this.#closed === undefined) return lock;
-      await lock.release();
-      throw new RedlockClosedError(names);
-    } finally {
-      this.#callEnded();
-    }
+  /** One promise: this is what a lock costs the client. */
+  #take(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
+    return new Promise((resolve, reject) => {
+      this.#assertOpen(names, resolved.signal);
+      const onLock = (lock: Lock): void => {
+        if (this.#closed === undefined) {
+          this.#callEnded();
+          resolve(lock);
+          return;
+        }
+        void lock.release().then(() => onFailure(new RedlockClosedError(names)));
+      };
+      const onFailure = (reason: unknown): void => {
+        this.#callEnded();
+        reject(reason);
+      };
+      startAcquisition(this.#context, names, resolved, onLock, onFailure);
+      this.#openCalls += 1;
+    });
   }
 
   #resolve(options: AcquireOptions | undefined, autoExtend: boolean): ResolvedAcquireOptions {

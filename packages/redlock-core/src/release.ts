@@ -5,73 +5,87 @@
  * when its connection is ready, as long as the key may live.
  */
 import type { Engine } from "./engine.ts";
-import { type Operation, releaseOperation, type Target } from "./operation.ts";
-import { outcome } from "./quorum.ts";
-import { type Answer, type Observer, type RoundHandlers, startRound } from "./round.ts";
+import { releaseText, type Target } from "./operation.ts";
+import { type Observer, Round } from "./round.ts";
 
 export interface ReleaseRequest {
   readonly target: Target;
   readonly token: string;
   /** The longest lease that was asked for: for so long from now a key may live. */
+  readonly longestTtlMs?: number;
   readonly ttlMs: number;
   /** Per node: whether it may hold a key of ours; the others are not asked. */
-  readonly mayHold: (node: number) => boolean;
+  mayHold(node: number): boolean;
   readonly observe?: Observer | undefined;
 }
 
 /** Resolves true as soon as a quorum of nodes confirms that every key held the token until now, else false. */
 export function releaseEverywhere(engine: Engine, request: ReleaseRequest): Promise<boolean> {
-  return new Promise((resolve) => {
-    new Release(engine, request, resolve).start();
-  });
+  return new Promise((resolve) => startRelease(engine, request, engine.clock.monotonicMs(), resolve));
 }
 
-class Release implements RoundHandlers {
-  readonly timeoutMs: number;
-  readonly sendAnyway = true;
-  readonly observe: Observer | undefined;
-  readonly #engine: Engine;
-  readonly #request: ReleaseRequest;
-  readonly #resolve: (isConfirmed: boolean) => void;
-  readonly #operation: Operation;
-  readonly #asked: readonly boolean[];
+export function startRelease(
+  engine: Engine,
+  request: ReleaseRequest,
+  nowMs: number,
+  onEnd: (isConfirmed: boolean) => void,
+): void {
+  new Release(engine, request, nowMs, onEnd).start(nowMs);
+}
+
+class Release extends Round {
+  readonly #onEnd: (isConfirmed: boolean) => void;
+  readonly #untilMs: number;
+  /** Bits of the nodes that are asked. */
+  #askedNodes = 0;
+  #askedCount = 0;
   #yes = 0;
   #no = 0;
 
-  constructor(engine: Engine, request: ReleaseRequest, resolve: (isConfirmed: boolean) => void) {
-    this.timeoutMs = engine.options.nodeTimeout;
-    this.observe = request.observe;
-    this.#engine = engine;
-    this.#request = request;
-    this.#resolve = resolve;
-    this.#operation = releaseOperation(request.target, request.token);
-    this.#asked = engine.nodes.map((_, node) => request.mayHold(node));
-  }
-
-  start(): void {
-    for (const isAsked of this.#asked) if (!isAsked) this.#no += 1;
-    if (this.#no === this.#asked.length) {
-      this.#resolve(false);
-      return;
+  constructor(engine: Engine, request: ReleaseRequest, nowMs: number, onEnd: (isConfirmed: boolean) => void) {
+    super(engine, request.target, engine.options.nodeTimeout, request.observe);
+    this.#onEnd = onEnd;
+    this.#untilMs = nowMs + (request.longestTtlMs ?? request.ttlMs);
+    this.text = releaseText(request.target.keys.length, request.token);
+    const count = engine.nodes.length;
+    for (let node = 0; node < count; node += 1) {
+      if (request.mayHold(node)) {
+        this.#askedNodes |= 1 << node;
+        this.#askedCount += 1;
+      } else {
+        this.#no += 1;
+      }
     }
-    startRound(this.#engine, this.#operation, this);
   }
 
-  only(node: number): boolean {
-    return this.#asked[node] === true;
+  override get isRelease(): boolean {
+    return true;
   }
 
-  onUndelivered(node: number): void {
-    const untilMs = this.#engine.clock.monotonicMs() + this.#request.ttlMs;
-    this.#engine.batchers[node]?.keepUndelivered({ operation: this.#operation, untilMs });
+  override get sendAnyway(): boolean {
+    return true;
   }
 
-  onAnswer(_node: number, answer: Answer): boolean {
-    if (answer.kind === "reply" && answer.value === this.#request.target.resources.length) this.#yes += 1;
+  start(nowMs: number): void {
+    if (this.#askedCount === 0) this.#onEnd(false);
+    else this.ask(nowMs);
+  }
+
+  protected override only(node: number): boolean {
+    return (this.#askedNodes & (1 << node)) !== 0;
+  }
+
+  protected override onUndelivered(node: number): void {
+    const { target, text } = this;
+    this.engine.batchers[node]?.keepUndelivered({ target, text, untilMs: this.#untilMs });
+  }
+
+  protected override onVote(_node: number, error: string | undefined, _timedOut: boolean, value: unknown): boolean {
+    if (error === undefined && value === this.target.keys.length) this.#yes += 1;
     else this.#no += 1;
-    const decided = outcome({ yes: this.#yes, no: this.#no }, this.#asked.length);
-    if (decided === "open") return false;
-    this.#resolve(decided === "won");
+    const { nodes, quorum } = this.engine;
+    if (this.#yes < quorum && this.#no <= nodes.length - quorum) return false;
+    this.#onEnd(this.#yes >= quorum);
     return true;
   }
 }

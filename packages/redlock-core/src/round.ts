@@ -1,23 +1,27 @@
 /**
  * One request to every node in parallel, and a deadline.
  *
- * Guaranteed: `onAnswer` is called at most once per node, and never after it returned true; a late answer counts for nothing. At the
+ * Guaranteed: `onVote` is called at most once per node, and never after it returned true; a late answer counts for nothing. At the
  * deadline the nodes that did not answer are reported as failed, in one go. What was not yet sent then is never sent.
  */
-import { isRefused, type NodeReply, operationError, type Question } from "./batcher.ts";
-import { Timed } from "./deadlines.ts";
 import type { Engine } from "./engine.ts";
-import type { Operation } from "./operation.ts";
+import type { Target } from "./operation.ts";
+import { isRefused, operationError, Request } from "./request.ts";
+
+export interface NodeReply {
+  readonly kind: "reply";
+  /** What the operation's script file says, or an error. */
+  readonly value: unknown;
+  /** The node's clock in microseconds. */
+  readonly nodeTimeUs: number;
+  /** Milliseconds until the node may vote, 0: it may. */
+  readonly quarantineLeftMs: number;
+}
 
 export type Answer = NodeReply | { readonly kind: "error"; readonly message: string; readonly timedOut: boolean };
 
 /** Told exactly once for each node that is asked: its answer, also one that came after the decision, or why there is none. */
 export type Observer = (node: number, answer: Answer) => void;
-
-export interface Round {
-  /** Per node: whether the request was handed to the connection, so that the node may execute it. */
-  sent(node: number): boolean;
-}
 
 export interface RoundHandlers {
   readonly timeoutMs: number;
@@ -34,80 +38,117 @@ export interface RoundHandlers {
 const NOT_ASKED: Answer = { kind: "error", message: "not asked: decided before", timedOut: false };
 const KEEP_ALIVE = { keepAlive: true } as const;
 
-export function startRound(engine: Engine, operation: Operation, handlers: RoundHandlers): Round {
-  const round = new RunningRound(engine, handlers);
-  round.ask(operation);
+export function startRound(engine: Engine, target: Target, text: string, handlers: RoundHandlers): Round {
+  const round = new HandledRound(engine, target, handlers);
+  round.text = text;
+  round.ask(engine.clock.monotonicMs());
   return round;
 }
 
-/** Classes rather than closures: a round is made for each acquisition and each release, and closures were a third of their cost. */
-class RunningRound extends Timed implements Round {
-  readonly #engine: Engine;
-  readonly #handlers: RoundHandlers;
-  readonly #questions: (RoundQuestion | undefined)[] = [];
+/** A subclass rather than handlers for what is asked all the time. */
+export abstract class Round extends Request {
+  readonly engine: Engine;
+  readonly timeoutMs: number;
+  readonly observe: Observer | undefined;
   #cancelDeadline: (() => void) | undefined;
-  #open: number;
-  #unobserved: number;
+  /** Bits of the nodes that were asked, that answered, and that were asked twice. */
+  #asked = 0;
+  #answered = 0;
+  #repeated = 0;
+  #open = 0;
+  #unobserved = 0;
   #ended = false;
 
-  constructor(engine: Engine, handlers: RoundHandlers) {
-    super();
-    this.#engine = engine;
-    this.#handlers = handlers;
-    this.#open = engine.batchers.length;
-    this.#unobserved = handlers.observe === undefined ? 0 : this.#open;
-    if (handlers.timeoutMs === engine.options.nodeTimeout) engine.deadlines.start(this);
-    else this.#cancelDeadline = engine.clock.schedule(handlers.timeoutMs, () => this.onDeadline(), KEEP_ALIVE);
+  constructor(engine: Engine, target: Target, timeoutMs: number, observe: Observer | undefined) {
+    super(target);
+    this.engine = engine;
+    this.timeoutMs = timeoutMs;
+    this.observe = observe;
   }
 
-  ask(operation: Operation): void {
-    const { batchers } = this.#engine;
-    for (let node = 0; node < batchers.length; node += 1) {
-      if (this.#handlers.only?.(node) === false) {
-        this.#questions.push(undefined);
+  /** Returns true when the round is decided. `error` is undefined where the node replied. */
+  protected abstract onVote(
+    node: number,
+    error: string | undefined,
+    timedOut: boolean,
+    value: unknown,
+    nodeTimeUs: number,
+    quarantineLeftMs: number,
+  ): boolean;
+
+  get sendAnyway(): boolean {
+    return false;
+  }
+
+  protected only(_node: number): boolean {
+    return true;
+  }
+
+  /** As `RoundHandlers.onUndelivered`. */
+  protected onUndelivered(_node: number): void {}
+
+  ask(nowMs: number): void {
+    const { batchers, options, deadlines, clock } = this.engine;
+    const count = batchers.length;
+    this.#open = count;
+    if (this.observe !== undefined) this.#unobserved = count;
+    if (this.timeoutMs === options.nodeTimeout) deadlines.start(this, nowMs);
+    else this.#cancelDeadline = clock.schedule(this.timeoutMs, () => this.onDeadline(), KEEP_ALIVE);
+    for (let node = 0; node < count; node += 1) {
+      if (!this.only(node)) {
         this.#open -= 1;
         if (this.#unobserved > 0) this.#unobserved -= 1;
         continue;
       }
-      if (this.#ended && this.#handlers.sendAnyway !== true) {
-        this.#questions.push(undefined);
+      if (this.#ended && !this.sendAnyway) {
         if (this.#unobserved > 0) this.#observed(node, NOT_ASKED);
         continue;
       }
-      const question = new RoundQuestion(this, node, operation);
-      this.#questions.push(question);
-      batchers[node]?.submit(question);
+      this.#asked |= 1 << node;
+      batchers[node]?.submit(this);
     }
   }
 
-  sent(node: number): boolean {
-    return this.#questions[node]?.sent === true;
+  override onReply(node: number, value: unknown, nodeTimeUs: number, quarantineLeftMs: number): void {
+    if (typeof value === "object" && isRefused(value)) this.onUndelivered(node);
+    const error = typeof value === "object" ? operationError(value) : undefined;
+    this.#answer(node, error, false, value, nodeTimeUs, quarantineLeftMs);
   }
 
-  answer(question: RoundQuestion, answer: Answer): void {
-    if (question.isAnswered || (this.#ended && this.#unobserved === 0)) return;
-    question.isAnswered = true;
-    if (this.#unobserved > 0) this.#observed(question.node, answer);
+  override onError(node: number, error: Error): void {
+    if (this.#asksAgain(node, error)) return;
+    this.onUndelivered(node);
+    this.#answer(node, error.message, false, undefined, 0, 0);
+  }
+
+  #answer(
+    node: number,
+    error: string | undefined,
+    timedOut: boolean,
+    value: unknown,
+    nodeTimeUs: number,
+    quarantineLeftMs: number,
+  ): void {
+    const bit = 1 << node;
+    if ((this.#answered & bit) !== 0 || (this.#ended && this.#unobserved === 0)) return;
+    this.#answered |= bit;
+    if (this.#unobserved > 0) this.#observed(node, answerOf(error, timedOut, value, nodeTimeUs, quarantineLeftMs));
     this.#open -= 1;
-    if (!this.#ended && (this.#handlers.onAnswer(question.node, answer) || this.#open === 0)) this.#end();
+    if (this.#ended) return;
+    if (this.onVote(node, error, timedOut, value, nodeTimeUs, quarantineLeftMs) || this.#open === 0) this.#end();
   }
 
   /** The script cache was flushed: nothing has run, and the adapter sends the script along. */
-  asksAgain(question: RoundQuestion, error: Error): boolean {
-    if (this.#handlers.sendAnyway !== true || !error.message.startsWith("NOSCRIPT") || question.isRepeated)
-      return false;
-    question.isRepeated = true;
-    this.#engine.batchers[question.node]?.submit(question);
+  #asksAgain(node: number, error: Error): boolean {
+    if (!this.sendAnyway || !error.message.startsWith("NOSCRIPT") || (this.#repeated & (1 << node)) !== 0) return false;
+    this.#repeated |= 1 << node;
+    this.engine.batchers[node]?.submit(this);
     return true;
-  }
-
-  undelivered(question: RoundQuestion): void {
-    this.#handlers.onUndelivered?.(question.node);
   }
 
   #observed(node: number, answer: Answer): void {
     this.#unobserved -= 1;
-    this.#handlers.observe?.(node, answer);
+    this.observe?.(node, answer);
     if (this.#ended && this.#unobserved === 0) this.#stopClock();
   }
 
@@ -115,61 +156,74 @@ class RunningRound extends Timed implements Round {
     if (this.#ended) return;
     this.#ended = true;
     if (this.#unobserved === 0) this.#stopClock();
-    if (this.#handlers.sendAnyway === true) return;
-    for (const question of this.#questions) {
-      if (question === undefined || question.sent) continue;
-      question.abandoned = true;
-      this.#engine.batchers[question.node]?.abandoned();
-      this.answer(question, NOT_ASKED);
+    if (this.sendAnyway || (this.#asked & ~this.sentTo) === 0) return;
+    this.abandoned = true;
+    const { batchers } = this.engine;
+    for (let node = 0; node < batchers.length; node += 1) {
+      if ((this.#asked & ~this.sentTo & (1 << node)) === 0) continue;
+      batchers[node]?.abandoned();
+      this.#answer(node, "not asked: decided before", false, undefined, 0, 0);
     }
   }
 
   #stopClock(): void {
-    this.#engine.deadlines.stop(this);
+    this.engine.deadlines.stop(this);
     this.#cancelDeadline?.();
   }
 
   onDeadline(): void {
-    const message = `no answer within ${Math.round(this.#handlers.timeoutMs)} ms`;
-    for (const question of this.#questions) {
-      if (question !== undefined && !question.isAnswered) {
-        if (question.sent) this.#engine.batchers[question.node]?.suspect();
-        this.answer(question, { kind: "error", message, timedOut: true });
-      }
+    const message = `no answer within ${Math.round(this.timeoutMs)} ms`;
+    const { batchers } = this.engine;
+    for (let node = 0; node < batchers.length; node += 1) {
+      const bit = 1 << node;
+      if ((this.#asked & bit) === 0 || (this.#answered & bit) !== 0) continue;
+      if ((this.sentTo & bit) !== 0) batchers[node]?.suspect();
+      this.#answer(node, message, true, undefined, 0, 0);
     }
     this.#end();
   }
 }
 
-/** A round's request to one node. */
-class RoundQuestion implements Question {
-  readonly operation: Operation;
-  readonly node: number;
-  readonly #round: RunningRound;
-  abandoned = false;
-  sent = false;
-  isAnswered = false;
-  isRepeated = false;
-
-  constructor(round: RunningRound, node: number, operation: Operation) {
-    this.#round = round;
-    this.node = node;
-    this.operation = operation;
-  }
-
-  onReply(reply: NodeReply): void {
-    if (isRefused(reply)) this.#round.undelivered(this);
-    this.#round.answer(this, answerOf(reply));
-  }
-
-  onError(error: Error): void {
-    if (this.#round.asksAgain(this, error)) return;
-    this.#round.undelivered(this);
-    this.#round.answer(this, { kind: "error", message: error.message, timedOut: false });
-  }
+export function answerOf(
+  error: string | undefined,
+  timedOut: boolean,
+  value: unknown,
+  nodeTimeUs: number,
+  quarantineLeftMs: number,
+): Answer {
+  return error === undefined
+    ? { kind: "reply", value, nodeTimeUs, quarantineLeftMs }
+    : { kind: "error", message: error, timedOut };
 }
 
-function answerOf(reply: NodeReply): Answer {
-  const message = operationError(reply);
-  return message === undefined ? reply : { kind: "error", message, timedOut: false };
+class HandledRound extends Round {
+  readonly #handlers: RoundHandlers;
+
+  constructor(engine: Engine, target: Target, handlers: RoundHandlers) {
+    super(engine, target, handlers.timeoutMs, handlers.observe);
+    this.#handlers = handlers;
+  }
+
+  override get sendAnyway(): boolean {
+    return this.#handlers.sendAnyway === true;
+  }
+
+  protected override onUndelivered(node: number): void {
+    this.#handlers.onUndelivered?.(node);
+  }
+
+  protected override only(node: number): boolean {
+    return this.#handlers.only?.(node) !== false;
+  }
+
+  protected override onVote(
+    node: number,
+    error: string | undefined,
+    timedOut: boolean,
+    value: unknown,
+    nodeTimeUs: number,
+    quarantineLeftMs: number,
+  ): boolean {
+    return this.#handlers.onAnswer(node, answerOf(error, timedOut, value, nodeTimeUs, quarantineLeftMs));
+  }
 }

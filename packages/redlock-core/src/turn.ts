@@ -9,7 +9,7 @@
 import type { Engine } from "./engine.ts";
 import type { Hints } from "./hints.ts";
 import type { Limit } from "./limit.ts";
-import { type Target, waitOperation } from "./operation.ts";
+import { type Target, waitText } from "./operation.ts";
 import { type Round, startRound } from "./round.ts";
 import { Waiter } from "./waiting.ts";
 
@@ -37,7 +37,7 @@ function enrol(engine: Engine, waiter: Waiter, target: Target): Promise<readonly
   let told = 0;
   return new Promise((resolve) => {
     let round: Round | undefined;
-    round = startRound(engine, waitOperation(target, waiter), {
+    round = startRound(engine, target, waitText(target.keys.length, waiter.order, waiter.member), {
       timeoutMs: engine.options.nodeTimeout,
       onAnswer: (node, answer) => {
         if (round?.sent(node) === true) waiter.on.add(node);

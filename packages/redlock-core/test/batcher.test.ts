@@ -1,15 +1,14 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { Batcher, type Question } from "../src/batcher.ts";
+import { Batcher } from "../src/batcher.ts";
 import { systemClock } from "../src/index.ts";
+import { Request } from "../src/request.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
 function batcherOf(node: StubNode): Batcher {
-  const batcher = new Batcher(node, systemClock, {
+  const batcher = new Batcher(node, 0, systemClock, {
     quarantineMs: 0,
-    fenceTtlMs: 60_000,
-    clampUs: 0,
     grantTtlMs: 1_000,
     waiterTtlMs: 60_000,
     nodeTimeoutMs: 60_000,
@@ -19,17 +18,24 @@ function batcherOf(node: StubNode): Batcher {
   return batcher;
 }
 
-const operationOf = (text: string): Question["operation"] => ({ keys: [text, "fence", "waiters"], slot: 0, text });
+const targetOf = (text: string): Request["target"] => ({
+  resources: [text],
+  keys: [text],
+  registers: undefined,
+  slot: 0,
+});
 
-function questionOf(text: string): Question {
-  return {
-    operation: operationOf(text),
-    abandoned: false,
-    sent: false,
-    onReply: () => undefined,
-    onError: () => undefined,
-  };
+class Question extends Request {
+  constructor(text: string) {
+    super(targetOf(text));
+    this.text = text;
+  }
+  override onReply(): void {}
+  override onError(): void {}
+  override onDeadline(): void {}
 }
+
+const questionOf = (text: string): Question => new Question(text);
 
 const turnEnds = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
@@ -78,7 +84,7 @@ describe("a node that is down", () => {
     node.answer = (operations) => Promise.resolve(granted(operations));
     const texts = Array.from({ length: 30_000 }, (_, index) => `R1 ${index}`);
     for (const text of texts) {
-      batcher.keepUndelivered({ operation: operationOf(text), untilMs: Number.POSITIVE_INFINITY });
+      batcher.keepUndelivered({ target: targetOf(text), text, untilMs: Number.POSITIVE_INFINITY });
     }
     node.become("ready");
     await batcher.untilAnswered();

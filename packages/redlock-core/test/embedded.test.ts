@@ -11,14 +11,13 @@ import {
   RedlockClosedError,
   systemClock,
 } from "../src/index.ts";
-import { keysOf } from "../src/keys.ts";
+import { NODE_KEYS, sideKeyOf } from "../src/keys.ts";
 import { embedded as lua } from "../src/scripts/embedded.lua.ts";
 import { openRedlock, startNodes } from "./support/nodes.ts";
 
 const TTL_MS = 5_000;
-const FENCE_TTL_MS = 86_400_000;
 const HEAD = `local call = redis.call\n${lua}\n`;
-const TAKE = `${HEAD}return lockIfFree(ARGV[1], ARGV[2], ARGV[3], ARGV[4])`;
+const TAKE = `${HEAD}return lockIfFree(ARGV[1], ARGV[2], ARGV[3])`;
 const GIVE = `${HEAD}return unlockIfUnwanted(ARGV[1], ARGV[2]) and 1 or 0`;
 
 let server: RedisServer;
@@ -43,7 +42,7 @@ function embeddedOf(redlock: Redlock): EmbeddedLocks {
 async function take(redlock: Redlock, resource: string, ttl = TTL_MS): Promise<EmbeddedGrant | undefined> {
   const token = embeddedOf(redlock).newToken();
   const asked = { monotonicMs: redlock.clock.monotonicMs(), wallMs: redlock.clock.wallMs() };
-  const fencingToken = await redis.eval(TAKE, 0, redlock.lockKey(resource), token, ttl, FENCE_TTL_MS);
+  const fencingToken = await redis.eval(TAKE, 0, redlock.lockKey(resource), token, ttl);
   return fencingToken === null ? undefined : { resource, token, fencingToken: Number(fencingToken), asked };
 }
 
@@ -66,19 +65,18 @@ describe("the script", () => {
     async (resource) => {
       const redlock = openRedlock([server]);
       await take(redlock, resource);
-      const [lock = "", fence = "", waiters = ""] = keysOf("", [resource]);
-      expect((await redis.keys("*")).toSorted()).toEqual([fence, lock].toSorted());
-      expect(await redis.pttl(fence)).toBeGreaterThan(FENCE_TTL_MS - 10_000);
-      expect(await redis.pttl(lock)).toBeLessThanOrEqual(TTL_MS);
-      await redis.del(lock);
-      await redis.zadd(waiters, 1, "channel#1");
+      expect((await redis.keys("*")).toSorted()).toEqual([resource, NODE_KEYS.lastNumber].toSorted());
+      expect(await redis.pttl(resource)).toBeLessThanOrEqual(TTL_MS);
+      await redis.set(NODE_KEYS.waiting, "1");
+      await redis.del(resource);
+      await redis.zadd(sideKeyOf(resource, "waiters"), 1, "channel#1");
       expect(await take(redlock, resource)).toBeUndefined();
     },
   );
 
   it.each([
     "{a}:fence",
-    "{a}:fence:forced",
+    "{a}:node:waiting",
     "x{a}y:z:waiters",
     "{x}:node",
     "}:fence",
@@ -100,6 +98,7 @@ describe("the script", () => {
     expect(await take(redlock, "r")).toBeUndefined();
     expect(await redis.eval(GIVE, 0, "r", other.token)).toBe(0);
     await redis.zadd("{r}:waiters", 1, "channel#1");
+    await redis.set(NODE_KEYS.waiting, "1");
     expect(await redis.eval(GIVE, 0, "r", first.token)).toBe(0);
     await redis.del("{r}:waiters");
     expect(await redis.eval(GIVE, 0, "r", first.token)).toBe(1);
@@ -117,7 +116,7 @@ describe("the script", () => {
       tokens.push(lock.fencingToken);
       await lock.release();
     }
-    await redis.set("{r}:fence", String(2 ** 52));
+    await redis.set(NODE_KEYS.lastNumber, String(2 ** 52));
     tokens.push((await taken(clients[0] as Redlock, "r")).fencingToken);
     expect(tokens).toEqual([...new Set(tokens)].toSorted((a, b) => a - b));
     expect(tokens.at(-1)).toBe(2 ** 52 + 1);

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type FaultyProxy, type RedisServer, startProxy } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { LockLostError, QuorumUnreachableError, type Redlock, type Vote } from "../src/index.ts";
-import { NODE_KEY } from "../src/keys.ts";
+import { NODE_KEYS } from "../src/keys.ts";
 import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 /** Leases that survive a stall of a loaded machine. */
@@ -192,7 +192,7 @@ describe("nodes that forget", () => {
   it("begin to wait for maxTtl when they are ready, not when somebody asks them for a lock", async () => {
     const [server] = await startNodes(1);
     openRedlock([server as RedisServer], { ...shortTtl, quarantine: true });
-    const isKnown = (): Promise<unknown> | undefined => server?.call("EXISTS", NODE_KEY);
+    const isKnown = (): Promise<unknown> | undefined => server?.call("EXISTS", NODE_KEYS.hash);
     await expect.poll(isKnown).toBe(1);
     await server?.restart();
     await expect.poll(isKnown).toBe(1);
@@ -202,7 +202,7 @@ describe("nodes that forget", () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer], { ...shortTtl, quarantine: true });
     await (await redlock.acquire("set back", { timeout: 10_000 })).release();
-    await server?.call("HSET", NODE_KEY, "since", String((Date.now() + 3_600_000) * 1_000));
+    await server?.call("HSET", NODE_KEYS.hash, "since", String((Date.now() + 3_600_000) * 1_000));
     const error = await errorOf(redlock.tryAcquire("set back"));
     expect((error as QuorumUnreachableError).votes).toMatchObject([{ vote: "quarantined" }]);
     expect((await redlock.acquire("set back", { timeout: 10_000 })).isHeld()).toBe(true);

@@ -5,6 +5,7 @@ import { Cluster } from "ioredis";
 import { Cluster as Cluster5 } from "ioredis5";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type Redlock, systemClock } from "../src/index.ts";
+import { nodeKeysOf } from "../src/keys.ts";
 import { clients } from "./support/clients.ts";
 import { openRedlock, startNodes } from "./support/nodes.ts";
 
@@ -248,7 +249,7 @@ describe("a lock of a Cluster's slot that moves", () => {
     await (await redlock.acquire(resource)).release();
     const slot = await slotOf(resource);
     const [fromId, toId] = [await from.call("CLUSTER", "MYID"), await to.call("CLUSTER", "MYID")];
-    await from.call("DEL", `{${resource}}:fence`);
+    await from.call("DEL", ...Object.values(nodeKeysOf(slot)));
     await to.call("CLUSTER", "SETSLOT", slot, "IMPORTING", String(fromId));
     await from.call("CLUSTER", "SETSLOT", slot, "MIGRATING", String(toId));
     const attempt = redlock.tryAcquire(resource, { ttl: 60_000 }).catch(() => null);

@@ -16,5 +16,5 @@ it("tries three times within a lease to extend it on a node that does not answer
   });
   await clock.advance(6_000);
   expect(lock.isHeld()).toBe(false);
-  expect(node.operations.filter((operation) => operation.startsWith("E"))).toHaveLength(3);
+  expect(node.operations.filter((operation) => operation.startsWith("e"))).toHaveLength(3);
 });

@@ -21,7 +21,6 @@ describe("resolveOptions", () => {
       quarantine: true,
       retryDelay: 50,
       retryJitter: 50,
-      fenceTtl: 86_400_000,
     });
     expect(Object.isFrozen(options)).toBe(true);
   });
@@ -39,7 +38,6 @@ describe("resolveOptions", () => {
       quarantine: undefined,
       retryDelay: undefined,
       retryJitter: undefined,
-      fenceTtl: undefined,
       clock: undefined,
       random: undefined,
     };
@@ -87,7 +85,6 @@ describe("resolveOptions", () => {
     ],
     [{ random: bad(5) }, TypeError, "random must be an object with the functions token and fraction, got 5"],
     [{ random: bad(null) }, TypeError, "random must be an object with the functions token and fraction, got null"],
-    [{ fenceTtl: 1_000 }, RangeError, "fenceTtl must be >= maxTtl (60000 ms), got 1000"],
     [bad([]), TypeError, "options must be an object, got an array"],
     [bad({ ttll: 1 }), TypeError, 'unknown option "ttll": did you mean "ttl"?'],
     [bad({ TTL: 1 }), TypeError, 'unknown option "TTL": did you mean "ttl"?'],

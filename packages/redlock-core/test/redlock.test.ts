@@ -11,6 +11,7 @@ import {
   type RedlockEvents,
   systemClock,
 } from "../src/index.ts";
+import { NODE_KEYS } from "../src/keys.ts";
 import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 async function requestsOf(server: RedisServer | undefined): Promise<number> {
@@ -42,8 +43,8 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     const lock = await redlock.acquire("plain");
     const values = await Promise.all(servers.map((server) => server.call("GET", "plain")));
     expect(values.filter((value) => value === lock.token).length).toBeGreaterThanOrEqual(redlock.quorum);
-    const fences = await Promise.all(servers.map((server) => server.call("GET", "{plain}:fence")));
-    expect(fences.filter((fence) => fence === String(lock.fencingToken)).length).toBeGreaterThanOrEqual(redlock.quorum);
+    const { nodes } = await redlock.inspect("plain");
+    expect(nodes.filter(({ fence }) => fence === lock.fencingToken).length).toBeGreaterThanOrEqual(redlock.quorum);
     await lock.release();
     await expect
       .poll(() => Promise.all(servers.map((server) => server.call("EXISTS", "plain"))))
@@ -238,7 +239,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
   });
 
   it("gives tokens that increase also after a lock that was held for longer than nodes remember tokens", async () => {
-    const ofOneSecond = { ...shortTtl, ttl: 1_000, maxTtl: 1_000, fenceTtl: 1_000 };
+    const ofOneSecond = { ...shortTtl, ttl: 1_000, maxTtl: 1_000 };
     const clock = { ...systemClock, wallMs: (): number => systemClock.wallMs() - 60_000 };
     const [redlock, behind] = [openRedlock(servers, ofOneSecond), openRedlock(servers, { ...ofOneSecond, clock })];
     const lock = await redlock.acquire("long", { autoExtend: true });
@@ -450,7 +451,8 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
   });
 
   it("does not fail its neighbours in the same request when one operation fails", async () => {
-    await Promise.all(servers.map((server) => server.call("RPUSH", "{list}:fence", "x")));
+    await Promise.all(servers.map((server) => server.call("RPUSH", "{list}:waiters", "x")));
+    await Promise.all(servers.map((server) => server.call("SET", NODE_KEYS.waiting, "1", "PX", "5000")));
     const redlock = openRedlock(servers);
     const [bad, good] = await Promise.allSettled([redlock.tryAcquire("list"), redlock.tryAcquire("good")]);
     expect(bad.status).toBe("rejected");
@@ -459,7 +461,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
 
   it("reads the whole state of a resource", async () => {
     const [a, b] = [openRedlock(servers), openRedlock(servers)];
-    expect(await a.inspect("seen")).toMatchObject({ verdict: "free", remaining: 0, fencingToken: undefined });
+    expect(await a.inspect("seen")).toMatchObject({ verdict: "free", remaining: 0 });
     const lock = await a.acquire("seen", { ttl: 5_000 });
     const waiting = b.acquire("seen");
     await expect

@@ -10,6 +10,7 @@ import {
   type RedlockEvents,
   systemClock,
 } from "../src/index.ts";
+import { NODE_KEYS, slotOf } from "../src/keys.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
 import { startSwallower } from "./support/swallower.ts";
 
@@ -135,10 +136,19 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
   });
 
   it("ends also a call that does not wait at once when the caller cancels, and takes back what it gets, before it closes", async () => {
+    const granted = (): Promise<unknown[]> =>
+      Promise.all(
+        servers.map((server) =>
+          count === 1
+            ? server.call("GET", NODE_KEYS.lastNumber)
+            : server.call("HGET", NODE_KEYS.hash, String(slotOf("late"))),
+        ),
+      );
     for (const timeout of [0, 5_000]) {
       const redlock = openRedlock(servers, { nodeTimeout: 5_000 });
       await (await redlock.acquire("warm")).release();
       const controller = new AbortController();
+      const before = await granted();
       for (const server of servers) server.freeze();
       const cancelled = errorOf(redlock.acquire("late", { signal: controller.signal, timeout }));
       await delay(50);
@@ -149,8 +159,9 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
       const closed = redlock.close();
       for (const server of servers) server.thaw();
       await closed;
-      const keys = await Promise.all(servers.map((server) => server.call("EXISTS", "late", "{late}:fence")));
-      expect(keys).toEqual(servers.map(() => 1));
+      const after = await granted();
+      for (const [index, token] of after.entries()) expect(Number(token)).toBeGreaterThan(Number(before[index]));
+      expect(await Promise.all(servers.map((server) => server.call("EXISTS", "late")))).toEqual(servers.map(() => 0));
     }
   });
 
@@ -308,8 +319,8 @@ describe("a waiter", () => {
   it("is told that it is its turn though a node hangs", async () => {
     const servers = await startNodes(3);
     const [holding, queued] = [openRedlock(servers), openRedlock(servers, { nodeTimeout: 60_000 })];
+    for (const redlock of [holding, queued]) await redlock.inspect("hung");
     const lock = await holding.acquire("hung", { ttl: 20_000 });
-    await queued.inspect("hung");
     servers[2]?.freeze();
     onTestFinished(() => servers[2]?.thaw());
     const turn = queued.untilTurn("hung");
@@ -390,13 +401,26 @@ describe("a waiter", () => {
     expect(waits).toMatchObject([wait, wait]);
   });
 
+  it.each(["redlock", "0".repeat(40), "0".repeat(41)])(
+    "asks again and again while another library has the lock, with the value %s",
+    async (value) => {
+      const [server] = await startNodes(1);
+      const redlock = openRedlock([server as RedisServer]);
+      await server?.call("SET", "foreign", value, "PX", "60000");
+      const waiting = redlock.acquire("foreign", { timeout: 20_000 });
+      await expect.poll(() => requests(server as RedisServer), { timeout: 5_000 }).toBeGreaterThan(4);
+      await server?.call("DEL", "foreign");
+      expect((await waiting).isHeld()).toBe(true);
+    },
+  );
+
   it("whose time was too short for the last answers is told that the lock is held, not that the nodes failed", async () => {
     const [server] = await startNodes(1);
     const proxy = await startProxy({ path: server?.path ?? "" });
     onTestFinished(() => proxy[Symbol.asyncDispose]());
     const redlock = openRedlock([{ host: proxy.host, port: proxy.port }], { retryJitter: 0 });
     await (await redlock.acquire("ready")).release();
-    const holder = "0".repeat(40);
+    const holder = `x${"0".repeat(40)}`;
     await server?.call("SET", "foreign", holder, "PX", "700");
     const told = errorOf(redlock.acquire("foreign", { timeout: 1_000 }));
     await expect.poll(() => server?.call("ZCARD", "{foreign}:waiters")).toBe(1);

@@ -68,7 +68,7 @@ export class ScriptLocks {
     this.#redlock = redlock;
     this.#embedded = embedded;
     this.#clock = redlock.clock;
-    this.rules = { ...names, lua: embedded.lua, fenceTtlMs: redlock.options.fenceTtl };
+    this.rules = { ...names, lua: embedded.lua };
   }
 
   /**

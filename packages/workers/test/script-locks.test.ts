@@ -152,11 +152,11 @@ describe("a worker whose locks are on the queue's own Redis", () => {
   it("takes the job though something else is where its lock would be, and runs it when that is gone", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    await lab.redis.lpush("{k}:fence", "not a number");
+    await lab.redis.lpush("k", "no lock");
     await queue.addBulk(jobs(1, () => "k"));
     lab.worker(undefined, { recheckInterval: 100 });
     await until(async () => (await queue.getDelayedCount()) === 1);
-    await lab.redis.del("{k}:fence");
+    await lab.redis.del("k");
     await finished(queue, 1);
     expect(lab.ran).toHaveLength(1);
   });

@@ -3,6 +3,7 @@
  * plain code, and waiters.
  */
 import type { Redis } from "ioredis";
+import { NODE_KEYS } from "../../../packages/redlock-core/src/keys.ts";
 import type { LaneLocks } from "../../../packages/workers/src/lane.ts";
 import type { Ending, KeyGrant } from "../../../packages/workers/src/script-locks.ts";
 import { type HandOut, LaneViolation } from "./checks.ts";
@@ -13,7 +14,7 @@ export const LOCK_TTL_MS = 600_000;
 export const LOCK_PREFIX = "lock:";
 const TOKEN_DIGITS = 40;
 const PLAIN = "plain code";
-/** Plain code's clock may be ahead, by so many µs. */
+/** The node's clock may have been set back, by so many µs. */
 const AHEAD_US = 5_000_000;
 
 interface Holder {
@@ -27,7 +28,8 @@ export class StepLocks implements LaneLocks {
   readonly #isOn: boolean;
   readonly #holders = new Map<string, Holder>();
   readonly #waited = new Set<string>();
-  readonly #lastFence = new Map<string, number>();
+  /** Of whatever key. */
+  #lastNumber = 0;
   #tokens = 0;
   #granted: { readonly id: string; readonly token: string; readonly fencingToken: number } | undefined;
   #ending: { readonly id: string; readonly token: string; isReleased: boolean | undefined } | undefined;
@@ -85,11 +87,11 @@ export class StepLocks implements LaneLocks {
       throw new LaneViolation("lock", `${id} came with${isExpected ? "out" : ""} the lock of ${keys.join()}`);
     }
     if (granted === undefined) return undefined;
-    const last = this.#lastFence.get(key) ?? 0;
+    const last = this.#lastNumber;
     if (granted.fencingToken <= last) {
       throw new LaneViolation("fencing", `${id} came with token ${granted.fencingToken}, not above ${last}`);
     }
-    this.#lastFence.set(key, granted.fencingToken);
+    this.#lastNumber = granted.fencingToken;
     this.#holders.set(key, { token: granted.token, id });
     return granted.token;
   }
@@ -99,12 +101,12 @@ export class StepLocks implements LaneLocks {
     if (this.#holders.has(key)) {
       this.#waited.add(key);
       await this.#redis.zadd(`{${LOCK_PREFIX}${key}}:waiters`, 1, "channel#waiter");
+      await this.#redis.set(NODE_KEYS.waiting, "1");
       return;
     }
-    const fence = Math.max(this.#lastFence.get(key) ?? 0, Date.now() * 1_000) + AHEAD_US;
-    this.#lastFence.set(key, fence);
+    this.#lastNumber = Math.max(this.#lastNumber, Date.now() * 1_000) + AHEAD_US;
     this.#holders.set(key, { token: PLAIN, id: undefined });
-    await this.#redis.mset({ [LOCK_PREFIX + key]: PLAIN, [`{${LOCK_PREFIX}${key}}:fence`]: String(fence) });
+    await this.#redis.mset({ [LOCK_PREFIX + key]: PLAIN, [NODE_KEYS.lastNumber]: String(this.#lastNumber) });
   }
 
   /** Nobody waits any more, and plain code does not hold the lock. */

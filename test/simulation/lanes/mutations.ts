@@ -470,13 +470,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a lock is passed on by its holder",
     without: "the next job gets the lock of whoever has it",
-    patches: [locks("if call('GET', key) ~= token then return end", "")],
+    patches: [locks("if seen[1] ~= token or isWaitedFor(key, seen[2])", "if isWaitedFor(key, seen[2])")],
     focus: contendedLocks,
   },
   {
     protection: "whoever waits for a lock goes before the next job of its key",
     without: "the lock is passed on over their heads",
-    patches: [locks("if call('EXISTS', beside .. ':waiters') > 0 then return end", "")],
+    patches: [locks("if seen[1] ~= token or isWaitedFor(key, seen[2])", "if seen[1] ~= token")],
     focus: contendedLocks,
   },
   {
@@ -615,31 +615,31 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job's lock is free",
     without: "it is taken from whoever has it",
-    patches: [locks("if call('EXISTS', key, beside", "if call('EXISTS', beside")],
+    patches: [locks("'PX', ttl, 'NX')", "'PX', ttl)")],
     focus: contendedLocks,
   },
   {
     protection: "whoever waits for a lock goes first",
     without: "a job takes the lock before them",
-    patches: [locks("if call('EXISTS', key, beside .. ':waiters') > 0", "if call('EXISTS', key) > 0")],
+    patches: [locks("if isWaitedFor(key, seen[1]) or not call", "if not call")],
     focus: contendedLocks,
   },
   {
     protection: "a fencing token above the stored one",
     without: "the node's time, whatever was granted",
-    patches: [locks("if before and tonumber(before) >= tonumber(fencingToken) then", "if false then")],
+    patches: [locks("if last and last >= number then", "if false then")],
     focus: contendedLocks,
   },
   {
     protection: "token compare at the end of a job",
     without: "the lock of its key is deleted, whoever has it",
-    patches: [locks("call('GET', key) == token and ", "")],
+    patches: [locks("seen[1] == token and ", "")],
     focus: contendedLocks,
   },
   {
     protection: "a lock that is waited for is handed over",
     without: "it is deleted, and nobody is told",
-    patches: [locks("call('EXISTS', besideLock(key) .. ':waiters') == 0 and ", "")],
+    patches: [locks("not isWaitedFor(key, seen[2]) and ", "")],
     focus: contendedLocks,
   },
   {

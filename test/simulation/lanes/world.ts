@@ -74,7 +74,6 @@ export class LaneWorld implements AsyncDisposable {
       prefix: LOCK_PREFIX,
       reserved: PREFIX,
       ttlMs: LOCK_TTL_MS,
-      fenceTtlMs: LOCK_TTL_MS,
     };
     const scripts = compose.composeScripts(bullmq.checkScripts(bullmq.installedScripts()), setting.rules, lockRules);
     return this.#workers.map((worker) => {

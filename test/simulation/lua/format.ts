@@ -20,7 +20,7 @@ function trimZeros(text: string): string {
 
 export function formatString(template: string, values: readonly unknown[]): string {
   let next = 0;
-  return template.replace(/%(%|(\.\d+)?[a-zA-Z])/g, (directive) => {
+  return template.replace(/%(%|\d*(\.\d+)?[a-zA-Z])/g, (directive) => {
     if (directive === "%%") return "%";
     const value = values[next];
     next += 1;
@@ -28,8 +28,9 @@ export function formatString(template: string, values: readonly unknown[]): stri
     const number = Number(value);
     if (Number.isNaN(number)) throw new TypeError(`string.format: ${directive} of ${String(value)}`);
     if (directive === "%d") return String(Math.trunc(number));
-    const decimals = /^%\.(\d+)f$/.exec(directive)?.[1];
+    const [, width = "", decimals] = /^%(0\d+)?\.(\d+)f$/.exec(directive) ?? [];
     if (decimals === undefined) throw new TypeError(`string.format: ${directive} is not implemented`);
-    return number.toFixed(Number(decimals));
+    if (number < 0 && width !== "") throw new TypeError(`string.format: ${directive} of a negative number`);
+    return number.toFixed(Number(decimals)).padStart(Number(width), "0");
   });
 }

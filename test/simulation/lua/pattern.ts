@@ -14,14 +14,26 @@ const translated = new Map<string, RegExp>();
 
 /** What `string.match` returns: the captures, or the whole match, or nil. */
 export function matchPattern(subject: string, pattern: string): (string | undefined)[] {
+  const match = execute(subject, pattern);
+  if (match === null) return [undefined];
+  return match.length > 1 ? match.slice(1) : [match[0]];
+}
+
+/** What `string.find` returns of a pattern without captures: its first and its last place. */
+export function findPattern(subject: string, pattern: string): readonly [number, number] | undefined {
+  const match = execute(subject, pattern);
+  if (match === null) return undefined;
+  if (match.length > 1) throw new TypeError("string.find with captures is not implemented");
+  return [match.index + 1, match.index + match[0].length];
+}
+
+function execute(subject: string, pattern: string): RegExpExecArray | null {
   let expression = translated.get(pattern);
   if (expression === undefined) {
     expression = new RegExp(translate(pattern));
     translated.set(pattern, expression);
   }
-  const match = expression.exec(subject);
-  if (match === null) return [undefined];
-  return match.length > 1 ? match.slice(1) : [match[0]];
+  return expression.exec(subject);
 }
 
 function translate(pattern: string): string {

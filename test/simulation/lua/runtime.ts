@@ -5,7 +5,7 @@
  * implemented throws, so a script that starts to use it fails loudly instead of behaving differently from Redis.
  */
 import { formatNumber, formatString } from "./format.ts";
-import { matchPattern } from "./pattern.ts";
+import { findPattern, matchPattern } from "./pattern.ts";
 
 export type LuaValue = undefined | boolean | number | string | LuaTable | LuaFunction;
 export type LuaFunction = (...args: LuaValue[]) => LuaValue[];
@@ -184,8 +184,18 @@ const math = tableOf({
 
 const string = tableOf({
   match: (subject, pattern) => matchPattern(text(subject), text(pattern)),
+  byte(subject, index) {
+    const whole = text(subject);
+    const at = byteIndex(index === undefined ? 1 : operand(index), whole.length);
+    return at >= 1 && at <= whole.length ? [whole.charCodeAt(at - 1)] : [];
+  },
   find(subject, part, from, isPlain) {
-    if (from !== 1 || isPlain !== true) throw new LuaError("string.find: only (subject, part, 1, true)");
+    if (from === undefined) {
+      const found = findPattern(text(subject), text(part));
+      return found === undefined ? [undefined] : [...found];
+    }
+    if (from !== 1 || isPlain !== true)
+      throw new LuaError("string.find: only (subject, part) or (subject, part, 1, true)");
     const at = text(subject).indexOf(text(part));
     return at < 0 ? [undefined] : [at + 1, at + text(part).length];
   },

@@ -1,31 +1,49 @@
 /** The short way through the lock's script against the long one: the same replies, messages and keys, whatever is there before. */
 import { expect, it } from "vitest";
-import { keysOf } from "../../../packages/redlock-core/src/keys.ts";
+import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/batch-request.ts";
+import { keysOf, NODE_KEYS, slotOf } from "../../../packages/redlock-core/src/keys.ts";
 import {
-  acquireOperation,
-  extendOperation,
-  type Operation,
-  releaseOperation,
-  waitOperation,
+  acquireText,
+  digits,
+  extendText,
+  releaseText,
+  waitText,
 } from "../../../packages/redlock-core/src/operation.ts";
+import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/token.ts";
 import { SeededRandom } from "../world/random.ts";
 import { evaluate } from "./scripts.ts";
 import { SCRIPTS } from "./scripts-under-test.ts";
 import { Store } from "./store.ts";
 
 const short = SCRIPTS.batch;
-const long = short.replace("while n <= #ARGV do", "while false do");
-const HEADER = "86400000 500000 1000 1 60000";
-const NODE_KEY = "x:node";
+/** Each kind of operation that has a short way is none of these. */
+const long = [
+  ["if last == 2 and call", "if false and call"],
+  ["if kind == 97 then\n    if not", "if kind == 0 then\n    if not"],
+  ["elseif kind == 114 then\n    if try", "elseif kind == 0 then\n    if try"],
+  ["elseif kind == 101 then\n    if try", "elseif kind == 0 then\n    if try"],
+].reduce((source, [find = "", replace = ""]) => {
+  if (source.split(find).length !== 2) throw new Error(`not once: ${find}`);
+  return source.replace(find, replace);
+}, short);
 const START_US = 1_795_000_000_000_000;
 
 class Node {
   readonly sent: string[] = [];
   readonly store: Store;
-  readonly #quarantineMs: number;
+  readonly #isAlone: boolean;
+  readonly #requests: BatchRequests;
 
-  constructor(quarantineMs: number, nowUs: () => number) {
-    this.#quarantineMs = quarantineMs;
+  constructor(isAlone: boolean, quarantineMs: number, nowUs: () => number) {
+    this.#isAlone = isAlone;
+    this.#requests = new BatchRequests({
+      isAlone,
+      isCluster: false,
+      quarantineMs,
+      grantTtlMs: 1_000,
+      countsReceivers: true,
+      waiterTtlMs: 60_000,
+    });
     this.store = new Store({
       nowUs,
       info: () => "run_id:1\r\n",
@@ -36,50 +54,77 @@ class Node {
     });
   }
 
-  run(source: string, batch: readonly Operation[]): readonly unknown[] {
-    const keys = [...(this.#quarantineMs > 0 ? [NODE_KEY] : []), ...batch.flatMap((operation) => operation.keys)];
-    const reply = evaluate(this.store, source, keys, [
-      `${this.#quarantineMs} ${HEADER}`,
-      ...batch.map(({ text }) => text),
-    ]);
-    return (reply as readonly unknown[]).map((each) => (isError(each) ? "error" : each));
+  /** The replies to the operations, as batcher.ts reads them. */
+  run(source: string, batch: readonly BatchOperation[], greatest: number): readonly unknown[] {
+    const { keys, args } = this.#requests.of(batch, digits(greatest));
+    const reply = evaluate(this.store, source, keys, args);
+    if (Array.isArray(reply)) return reply.slice(2).map((each) => (isError(each) ? "error" : each));
+    const isNumbered = ({ isAcquisition }: BatchOperation): boolean => this.#isAlone && isAcquisition;
+    let number = Number(reply) - batch.filter(isNumbered).length;
+    return batch.map((each) => {
+      if (!isNumbered(each)) return 1;
+      number += 1;
+      return number;
+    });
   }
 }
 
-it.each([0, 1_000])("does what the long way does, with %i ms of quarantine", (quarantineMs) => {
+it.each([
+  ["one of several nodes", false, 0],
+  ["one of several nodes, with quarantine", false, 1_000],
+  ["a node alone", true, 0],
+  ["a node alone, with quarantine", true, 1_000],
+] as const)("does what the long way does: %s", (_name, isAlone, quarantineMs) => {
   const random = new SeededRandom("short way");
   let nowUs = START_US;
-  const [one, other] = [new Node(quarantineMs, () => nowUs), new Node(quarantineMs, () => nowUs)];
-  const tokens = ["a1", "b2"].map((name) => name.padEnd(40, "0"));
-  const draw = (): Operation => {
+  const [one, other] = [new Node(isAlone, quarantineMs, () => nowUs), new Node(isAlone, quarantineMs, () => nowUs)];
+  const tokens = ["xa1", "xb2"].map((name) => name.padEnd(TOKEN_LENGTH, "0"));
+  const draw = (): BatchOperation => {
     const resources = random.chance(0.9) ? [random.pick(["a", "{t}b"])] : ["a", "{t}b"];
-    const target = { resources, keys: keysOf("", resources), slot: 0 };
+    const keys = keysOf("", resources);
+    const count = keys.length;
+    const target = {
+      resources,
+      keys,
+      registers: isAlone ? undefined : keys.map((key) => String(slotOf(key))),
+      slot: 0,
+    };
     const token = random.pick(tokens);
     const order = nowUs + random.integer(-5, 5);
     const member = `x:redlock:p#${random.integer(1, 3)}`;
-    const facts = { token, ttlMs: random.integer(20, 3_000), order };
-    switch (random.pick(["A", "A", "A", "R", "R", "E", "W"])) {
+    const ttlMs = random.integer(20, 3_000);
+    const release = { target, isAcquisition: false, isRelease: true, text: releaseText(count, token) };
+    const other = { target, isAcquisition: false, isRelease: false };
+    switch (random.pick(["A", "A", "A", "R", "R", "E", "W", "unreadable"])) {
       case "A": {
-        const ballot = nowUs + random.pick([0, 1, 1_000, 400_000, 700_000, -1_000]);
-        return acquireOperation(target, { ...facts, ballot, member: random.chance(0.2) ? member : undefined });
+        const facts = {
+          ttlMs,
+          ballot: nowUs + random.pick([0, 1, 1_000, 400_000, 700_000, -1_000]),
+          order: random.chance(0.7) ? undefined : order,
+          member: random.chance(0.2) ? member : undefined,
+        };
+        return { ...other, isAcquisition: true, text: acquireText(count, token, facts) };
       }
       case "E":
-        return extendOperation(target, { ...facts, fencingToken: nowUs });
+        return { ...other, text: extendText({ target, token, ttlMs, fencingToken: nowUs }) };
+      case "unreadable":
+        return { ...other, text: `E${count} ${token}` };
       case "W":
-        return random.chance(0.2) ? waitOperation(target, { order, member }) : releaseOperation(target, token);
+        return random.chance(0.2) ? { ...other, text: waitText(count, order, member) } : release;
       default:
-        return releaseOperation(target, token);
+        return release;
     }
   };
   let [taken, errors] = [0, 0];
   for (let step = 0; step < 4_000; step += 1) {
     nowUs += random.pick([0, 100, 5_000, 900_000, 4_000_000]);
+    if (random.chance(0.01)) nowUs -= 20_000_000;
     if (random.chance(0.02)) {
       const [command, ...args] = random.pick([
         ["SET", "a", "somebody", "PX", "500"],
-        ["HSET", "{a}:fence", "f", "1"],
+        ["HSET", "a", "f", "1"],
         ["HSET", "{t}b", "f", "1"],
-        ["DEL", "a", "{t}b", "{a}:fence"],
+        ["DEL", "a", "{t}b", NODE_KEYS.lastNumber, NODE_KEYS.hash],
       ]);
       for (const { store } of [one, other]) {
         store.call("DEL", args.slice(0, 1));
@@ -87,11 +132,12 @@ it.each([0, 1_000])("does what the long way does, with %i ms of quarantine", (qu
       }
     }
     const batch = Array.from({ length: random.pick([0, 1, 1, 2, 3, 6]) }, draw);
-    const replies = one.run(short, batch);
-    expect(replies).toHaveLength(batch.length + 3);
-    expect({ batch, replies }).toEqual({ batch, replies: other.run(long, batch) });
+    const greatest = random.chance(0.1) ? nowUs + random.integer(-9, 9) * 1_000_000 : 0;
+    const replies = one.run(short, batch, greatest);
+    expect(replies).toHaveLength(batch.length);
+    expect({ step, batch, replies }).toEqual({ step, batch, replies: other.run(long, batch, greatest) });
     expect(one.store.dump()).toEqual(other.store.dump());
-    taken += replies.slice(3).filter((reply) => reply === 1).length;
+    taken += replies.filter((reply) => typeof reply === "number" && reply > 0).length;
     errors += replies.filter((reply) => reply === "error").length;
   }
   expect(one.sent).toEqual(other.sent);

@@ -5,7 +5,7 @@
  * During the pauses it stands in the queue of waiters, so that a lock that is released is handed over at once, first come
  * first served. What is asked because of a hint is not one of the `retryCount` attempts.
  */
-import { attempt, type Grant, isCorrectable, MAX_CORRECTIONS, type RefusedAttempt } from "../attempt.ts";
+import { attempt, type Grant, isCorrectable, isGrant, MAX_CORRECTIONS, type RefusedAttempt } from "../attempt.ts";
 import { readClock } from "../clock.ts";
 import { type Enrolment, leaveQueues } from "../leave.ts";
 import { Limit } from "../limit.ts";
@@ -96,7 +96,7 @@ export class Acquisition {
   #countVotes(): VoteCount {
     return new VoteCount(this.#shared, {
       resourceCount: this.#resources.length,
-      applied: (value) => (value === 1 ? this.#resources.length : 0),
+      applied: (value) => (isGrant(value) ? this.#resources.length : 0),
       onError: this.#onError,
     });
   }

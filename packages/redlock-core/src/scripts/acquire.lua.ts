@@ -1,30 +1,31 @@
 /**
- * Defines `acquire(first, count, token, ttl, ballot, order, member)`: votes on one attempt, all resources or none.
+ * Defines `acquire(first, count, token, ballot, order, ttl, member)`: votes on one attempt, all resources or none.
  *
- * Per resource KEYS[first], +1, +2: the lock, its stored fencing token, its waiters. `ttl` in ms; `member`: '' if it does not
- * wait here.
+ * KEYS[first], +1, …: the locks. `ttl` in ms; `member`: '' if it does not wait here.
  *
  * Replies
- *   1                     granted: every lock key holds the token, every fence holds the ballot
+ *   1                     granted: every lock key holds the token, every register at least the ballot. A node alone replies the number
+ *                         that it gave the grant
  *   {0, index, pttl, ms} the index-th resource is held (pttl ms left, -1: no expiry) or an earlier waiter is due; enrolled there;
  *                         ms: when to ask again if no hint comes; with Redis' error as a fifth if its key is of another type
- *   {2, fence}            stale: the stored fencing token is not below the ballot
- *   {3}                   ahead: the ballot is too far above both the node's time and the stored token
+ *   {2, ballot}           stale: a register has this one, which is not below ours
+ *   {3}                   ahead: the ballot is too far above both the node's time and the registers
  *
- * Numbers are stored as the decimal text that the client sent: printing a Lua number would lose digits. No expiry is ever
- * shortened: only a missing key or a reservation is replaced. Ballots are written first and compared with what they replace:
- * one call less than to read before, and what is not granted puts them back. Calls are what a script costs.
+ * No expiry is ever shortened: only a missing key or a reservation is replaced.
  */
+import { CLAMP_US } from "../ballot.ts";
+
 export const acquire: string = /* lua */ `
-local function mayTake(first, member, order)
-  local key = KEYS[first]
-  if call('EXISTS', key, KEYS[first + 2]) == 0 then return true, false end
+local function mayTake(i, member, order)
+  local key = KEYS[i]
+  local waiters = waitersOf(key)
+  if call('EXISTS', key, waiters) == 0 then return true, false end
   local value = valueOf(key)
   if not value then
-    local head = call('ZRANGE', KEYS[first + 2], 0, 0, 'WITHSCORES')
+    local head = call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
     if head[1] == member or order <= tonumber(head[2]) then return true, true end
-    if member ~= '' then enrol(first, order, member, 0) end
-    handOver(first)
+    if member ~= '' then enrol(i, order, member, 0) end
+    handOver(i)
     value = valueOf(key)
     if not value then return true, true end
   end
@@ -33,52 +34,40 @@ local function mayTake(first, member, order)
 end
 
 local function deny(first, count, index, member, order)
-  local pttl = call('PTTL', KEYS[first + 3 * index])
+  local pttl = call('PTTL', KEYS[first + index])
   if member ~= '' then
     for i = 0, count - 1 do
-      if i == index then enrol(first + 3 * i, order, member, pttl) else withdraw(first + 3 * i, member) end
+      if i == index then enrol(first + i, order, member, pttl) else withdraw(first + i, member) end
     end
   end
-  local wrongType = string.match(valueOf(KEYS[first + 3 * index]) or '', '^WRONGTYPE.*')
-  return {0, index, pttl, askAgainMs(first + 3 * index, pttl), wrongType}
+  local wrongType = string.match(valueOf(KEYS[first + index]) or '', '^WRONGTYPE.*')
+  return {0, index, pttl, askAgainMs(first + index, pttl), wrongType}
 end
 
-local function largestFence(first, count)
-  local largest = 0
-  for i = 0, count - 1 do largest = math.max(largest, tonumber(call('GET', KEYS[first + 3 * i + 1])) or 0) end
-  return largest
-end
-
-local function storeBallot(first, count, ballot, ballotText)
-  local before = {}
-  for i = 0, count - 1 do
-    before[i] = call('SET', KEYS[first + 3 * i + 1], ballotText, 'PX', fenceTtl, 'GET')
-    if before[i] and tonumber(before[i]) >= ballot then
-      for j = 0, i do
-        local fence = KEYS[first + 3 * j + 1]
-        if before[j] then call('SET', fence, before[j], 'PX', fenceTtl) else call('DEL', fence) end
-      end
-      return false
-    end
+local function refusedBallot(count, ballot)
+  local largest = '0000000000000000'
+  for at = register, register + count - 1 do
+    local stored = raised[ARGV[at]] or seen[at]
+    if stored and stored > largest then largest = stored end
   end
-  return true
+  if ballot > limit and tonumber(ballot) > tonumber(largest) + ${CLAMP_US} then return {3} end
+  if largest >= ballot then return {2, largest} end
 end
 
-local function acquire(first, count, token, ttl, ballotText, orderText, member)
-  local order, ballot, queued = tonumber(orderText), tonumber(ballotText), false
+local function acquire(first, count, token, ballot, orderText, ttl, member)
+  local order, queued = tonumber(orderText), false
   for i = 0, count - 1 do
-    local allowed, contended = mayTake(first + 3 * i, member, order)
+    local allowed, contended = mayTake(first + i, member, order)
     if not allowed then return deny(first, count, i, member, order) end
     queued = queued or contended
   end
-  if ballot > nowUs + clampUs and ballot > largestFence(first, count) + clampUs then return {3} end
-  if not storeBallot(first, count, ballot, ballotText) then
-    return {2, string.format('%.0f', largestFence(first, count))}
+  local refused = several and refusedBallot(count, ballot)
+  if refused then return refused end
+  for i = first, first + count - 1 do
+    call('SET', KEYS[i], token, 'PX', ttl)
+    if queued and member ~= '' then call('ZREM', waitersOf(KEYS[i]), member) end
+    if several then raise(ARGV[register + i - first], ballot) end
   end
-  for i = 0, count - 1 do
-    call('SET', KEYS[first + 3 * i], token, 'PX', ttl)
-    if queued and member ~= '' then call('ZREM', KEYS[first + 3 * i + 2], member) end
-  end
-  return 1
+  return several and 1 or nextNumber()
 end
 `;

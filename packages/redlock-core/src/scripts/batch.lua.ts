@@ -2,61 +2,250 @@
  * The one script of the lock protocol: all operations that a client issued to a node in one turn of its event loop, in the
  * order of issue. An operation that fails (a key of another type, out of memory, a text that is none) fails alone.
  *
- * KEYS  the node's hash if quarantine > 0, then three per resource and operation: lock, fence, waiters
- * ARGV  1: "<quarantine in ms, or 0> <life of a stored fencing token in ms> <clamp in µs> <life of a reservation in ms>
- *       <1 where PUBLISH counts every subscriber of the node, or 0> <life of an idle queue of waiters in ms>"
- *       then one per operation, as operation.ts writes it: its letter (A acquire, E extend, R release, L leave, W wait), its count
- *       of resources, and what its file says. One argument per operation rather than up to seven: what a client and a node
- *       spend on a request grows with its arguments.
+ * ARGV  1: "<mode><16 digits: the greatest fencing token that the client had from the node><quarantine in ms, or 0> <life of a
+ *       reservation in ms> <1 where PUBLISH counts every subscriber of the node, or 0> <life of an idle queue of waiters in ms>"
+ *       mode N: how many fencing registers follow, then the registers, one for each lock key of each acquisition
+ *       then one per operation, as operation.ts writes it
+ * KEYS  1: exists as long as somebody may stand in a queue on this node
+ *       then what the mode needs, then the lock keys of all operations
  *
- * Replies {seconds, microseconds, quarantineLeftMs, reply of operation 1, 2, …}: the node's time, and per operation what its
- * file says, or {-1, message} for an error.
+ * Modes, as keys.ts names their keys
+ *   1  this node alone votes and forgets nothing: it numbers the grants. KEYS[2]: the last number
+ *   Q  the same with quarantine. KEYS[2]: the node's hash; KEYS[3]: the last number
+ *   N  one of several nodes. KEYS[2]: the node's hash
+ *   R  only releases, of whatever node
+ *
+ * The node's hash has run_id, since and quarantine (quarantine.lua.ts), and the fencing registers 0 to 16383: the largest ballot that was
+ * granted for any resource whose key has this hash slot. A register is never below what any of its resources was granted, so to refuse
+ * what is not above it refuses too much, never too little; and registers cannot be lost without the run_id beside them.
+ *
+ * A number that a node chooses is above the last one, above what the client had before, and at least the node's time in µs: after a loss
+ * of data they go on rising unless the node's clock was set back. Numbers are texts of 16 digits, so that they compare as texts.
+ *
+ * Replies {µs (0: not looked at), quarantineLeftMs, reply of operation 1, 2, …}; or, where all were granted, extended or released by a
+ * node that may vote, one value: 1, or the number of the last grant, as text: those before have the numbers before.
+ *
+ * Calls are what a script costs, and closures. So what is done most often, locks and releases of one resource that nobody else has or
+ * waits for, comes first and by itself, and what is released is deleted in one call. It is checked against the long way, which does
+ * everything, and is defined by the first operation that needs it.
  */
+import { CLAMP_US } from "../ballot.ts";
 import { defineScript, type NodeScript } from "../node.ts";
+import { FIELDS } from "../operation.ts";
 import { acquire } from "./acquire.lua.ts";
 import { extend } from "./extend.lua.ts";
 import { handOver } from "./hand-over.lua.ts";
 import { quarantine } from "./quarantine.lua.ts";
 import { release } from "./release.lua.ts";
-import { shortWay } from "./short-way.lua.ts";
+import { fenceOf, queueOf } from "./side-keys.lua.ts";
+
+const codeOf = (letter: string): number => letter.charCodeAt(0);
+const [ALONE, ALONE_QUARANTINED, SEVERAL, RELEASES] = ["1", "Q", "N", "R"].map(codeOf);
+const [ACQUIRE, RELEASE, EXTEND] = ["a", "r", "e"].map(codeOf);
+
+const field = ([from, to]: readonly [from: number, to?: number]): string =>
+  `sub(text, ${to === undefined ? from : `${from}, ${to}`})`;
+const TOKEN = field(FIELDS.token);
+const BALLOT = field(FIELDS.ballot);
+const ACQUIRE_TTL = field(FIELDS.acquireTtl);
+const EXTEND_REGISTER = field(FIELDS.extendRegister);
+const EXTEND_TTL = field(FIELDS.extendTtl);
+
+const setIfFree = (key: string): string => `try('SET', ${key}, ${TOKEN}, 'PX', ${ACQUIRE_TTL}, 'NX')`;
+
+const microseconds = /* lua */ `
+  local time = call('TIME')
+  now = #time[2] == 6 and time[1] .. time[2] or time[1] .. sub('00000' .. time[2], -6)`;
+
+/** Sets `floor` to what the next number must be above. */
+const greatestBefore = /* lua */ `
+  local floor, stored = sub(header, 2, 17), call('GET', topKey)
+  if stored and stored > floor then floor = stored end`;
+
+const lone = /* lua */ `
+local call, try, byte, sub = redis.call, redis.pcall, string.byte, string.sub
+local header, last = ARGV[1], #ARGV
+local mode = byte(header)
+
+-- A lone release, and a lone acquisition: what there is to do and nothing else.
+if last == 2 and call('EXISTS', KEYS[1]) == 0 then
+  local text = ARGV[2]
+  local kind = byte(text)
+  if kind == ${RELEASE} and mode == ${RELEASES} then
+    if try('GET', KEYS[2]) == sub(text, 2) then return call('DEL', KEYS[2]) end
+  elseif kind == ${ACQUIRE} and mode == ${ALONE} then
+    local set, topKey, now = ${setIfFree("KEYS[3]")}, KEYS[2], nil
+    if set and not set.err then ${microseconds}
+      ${greatestBefore}
+      if floor >= now then now = string.format('%.0f', floor + 1) end
+      call('SET', topKey, now)
+      return now
+    end
+  end
+end
+`;
 
 const header = /* lua */ `
-local call, match = redis.call, string.match
-local quarantineMs, fenceTtl, clampUs, others = match(ARGV[1], '^(%d+) (%d+) (%d+) (.*)$')
-local time = call('TIME')
+local several, topKey, now, seen, limit = mode == ${SEVERAL}, KEYS[2], nil, nil, nil
+local quarantineLeftMs, o, first, register = 0, 2, 3, 3
+if mode == ${RELEASES} then first = 2
+else ${microseconds}
+  if several then
+    local registers = tonumber(ARGV[2])
+    local atOnce = math.min(registers, 1000)
+    seen, o = call('HMGET', KEYS[2], 'run_id', 'since', unpack(ARGV, 3, atOnce + 2)), registers + 3
+    for i = atOnce + 3, registers + 2 do seen[i] = call('HMGET', KEYS[2], ARGV[i])[1] end
+    limit = string.format('%.0f', now + ${CLAMP_US})
+  elseif mode == ${ALONE_QUARANTINED} then
+    seen, topKey, first = call('HMGET', KEYS[2], 'run_id', 'since'), KEYS[3], 4
+  end
+end
 `;
 
-const otherOptions = /* lua */ `
-local grantTtl, receivers, waiterTtl = match(others, '^(%d+) ([01]) (%d+)$')
-local nowUs = time[1] * 1000000 + time[2]
-local countsReceivers = receivers == '1'
-clampUs, waiterTtl = tonumber(clampUs), tonumber(waiterTtl)
-`;
+/** Sets `top`, the last number that was given, to what it is before the first of this request. */
+const startNumbers = /* lua */ `
+  ${greatestBefore}
+  top = floor < now and now - 1 or floor + 0`;
+
+const longWay = /* lua */ `
+  local match = string.match
+  waitersOf = waitersOf or ${queueOf}
+  if not now then ${microseconds}
+  end
+  local grantTtl, receivers, waiterTtl = match(header, ' (%d+) ([01]) (%d+)$')
+  local countsReceivers = receivers == '1'
+  waiterTtl = tonumber(waiterTtl)
+  local fenceOf = ${fenceOf}
+  local function nextNumber()
+    if not top then ${startNumbers}
+    end
+    top = top + 1
+    return top
+  end
+  local function raise(name, ballot)
+    raised[name] = ballot
+    writes[#writes + 1] = name
+    writes[#writes + 1] = ballot
+  end
+  local function mayWait(idleMs)
+    waiting = true
+    if call('PTTL', KEYS[1]) < idleMs then call('SET', KEYS[1], '1', 'PX', idleMs + 1000) end
+  end
+  ${handOver}
+  ${acquire}
+  ${extend}
+  ${release}
+  local operations = {
+    A = {acquire, '^A(%d+) (%S+) (%d+) (%d+) (%d+) (.*)$'},
+    E = {extend, '^E(%d+) (%d+) (%-?%d+) (%d+) (.*)$'},
+    P = {repair, '^P(%d+) (%d+) (%-?%d+) (%d+) (.*)$'},
+    R = {release, '^R(%d+) (.*)$'},
+    L = {leave, '^L(%d+) (.*)$'},
+    W = {wait, '^W(%d+) (%d+) (.*)$'},
+  }
+  handOverAtEnd = handOverFreed
+  long = function(text, kind)
+    if kind == ${ACQUIRE} then return acquire(first, 1, ${TOKEN}, ${BALLOT}, now, ${ACQUIRE_TTL}, ''), 1 end
+    if kind == ${RELEASE} then return release(first, 1, sub(text, 2)), 1 end
+    if kind == ${EXTEND} then return extend(first, 1, ${EXTEND_TTL}, ${BALLOT}, ${EXTEND_REGISTER}, ${TOKEN}), 1 end
+    local operation = operations[sub(text, 1, 1)]
+    local countText, a, b, c, d, e = match(text, operation[2])
+    local count = tonumber(countText)
+    if not count then error({err = 'ERR operation ' .. sub(text, 1, 1) .. ' cannot be read'}) end
+    return operation[1](first, count, a, b, c, d, e), count
+  end`;
 
 const dispatch = /* lua */ `
-local operations = {
-  A = {acquire, '^A(%d+) (%x+) (%d+) (%d+) (%d+) (.*)$'},
-  E = {extend, '^E(%d+) (%d+) (%-?%d+) (.*)$'},
-  R = {release, '^R(%d+) (.*)$'},
-  L = {leave, '^L(%d+) (.*)$'},
-  W = {wait, '^W(%d+) (%d+) (.*)$'},
-}
-for n = n, #ARGV do
-  local operation = operations[string.sub(ARGV[n], 1, 1)]
-  local countText, a, b, c, d, e = match(ARGV[n], operation[2])
-  local count = tonumber(countText or match(ARGV[n], '^.(%d+)'))
-  local ok, reply
-  if countText then ok, reply = pcall(operation[1], first, count, a, b, c, d, e)
-  else reply = 'ERR operation ' .. string.sub(ARGV[n], 1, 1) .. ' cannot be read' end
-  if not ok then reply = {-1, type(reply) == 'table' and reply.err or tostring(reply)} end
-  replies[n + 2] = reply
-  first = first + 3 * count
+-- Replies only where one value does not say it all; keys to be deleted together; the last number that was given; registers that were raised,
+-- and what is to be written of them.
+local replies, dels, top, raised, writes = quarantineLeftMs > 0 and {0, quarantineLeftMs} or nil, nil, nil, nil, nil
+local op, long, handOverAtEnd, waitersOf = o, nil, nil, nil
+local waiting = call('EXISTS', KEYS[1]) == 1
+if waiting then waitersOf = ${queueOf} end
+if several then raised, writes = {}, {} end
+
+while o <= last do
+  local text, key, reply, count = ARGV[o], KEYS[first], nil, 1
+  local kind = byte(text)
+
+  -- The short way: a reply only where nothing but this is to be done.
+  if kind == ${ACQUIRE} then
+    if not (waiting and call('EXISTS', waitersOf(key)) == 1) then
+      if several then
+        local name, ballot = ARGV[register], ${BALLOT}
+        local stored = raised[name] or seen[register]
+        if ballot <= limit and (not stored or stored < ballot) then
+          local set = ${setIfFree("key")}
+          if set and not set.err then
+            reply, raised[name] = 1, ballot
+            local size = #writes
+            writes[size + 1], writes[size + 2] = name, ballot
+          end
+        end
+      else
+        local set = ${setIfFree("key")}
+        if set and not set.err then
+          if not top then ${startNumbers}
+          end
+          top = top + 1
+          reply = top
+        end
+      end
+    end
+  elseif kind == ${RELEASE} then
+    if try('GET', key) == sub(text, 2) and not (waiting and call('EXISTS', waitersOf(key)) == 1) then
+      if last == op then reply = call('DEL', key)
+      elseif not dels then dels, reply = {key, [key] = true}, 1
+      elseif not dels[key] then dels[#dels + 1], dels[key], reply = key, true, 1 end
+    end
+  elseif kind == ${EXTEND} then
+    if try('GET', key) == ${TOKEN} and not (dels and dels[key]) then
+      if call('PTTL', key) < tonumber(${EXTEND_TTL}) then call('PEXPIRE', key, ${EXTEND_TTL}) end
+      reply = 1
+    end
+  end
+
+  if not reply then
+    if dels then
+      call('DEL', unpack(dels))
+      dels = nil
+    end
+    if not replies then
+      -- All before went the short way: they succeeded, and the grants of a node alone have one number after the other.
+      replies = {0, 0}
+      local number = top
+      for earlier = o - 1, op, -1 do
+        local isNumbered = not several and byte(ARGV[earlier]) == ${ACQUIRE}
+        replies[earlier - op + 3] = isNumbered and number or 1
+        if isNumbered then number = number - 1 end
+      end
+    end
+    if not long then ${longWay}
+    end
+    local ok
+    ok, reply, count = pcall(long, text, kind)
+    if not ok then
+      count = tonumber(string.match(text, '^%u(%d+)')) or 1
+      reply = {-1, type(reply) == 'table' and reply.err or tostring(reply)}
+    end
+  end
+  if replies then replies[o - op + 3] = reply end
+  if several and (kind == ${ACQUIRE} or kind == ${codeOf("A")}) then register = register + count end
+  first, o = first + count, o + 1
 end
-handOverFreed()
+if dels then call('DEL', unpack(dels)) end
+if handOverAtEnd then handOverAtEnd() end
+if top then
+  top = string.format('%.0f', top)
+  call('SET', topKey, top)
+end
+if writes then
+  for i = 1, #writes, 1000 do call('HSET', KEYS[2], unpack(writes, i, math.min(i + 999, #writes))) end
+end
+if not replies and last >= op then return top or 1 end
+replies = replies or {0, 0}
+replies[1] = now or 0
 return replies
 `;
 
-export const batchScript: NodeScript = defineScript(
-  "batch",
-  [header, quarantine, shortWay, otherOptions, handOver, acquire, extend, release, dispatch].join(""),
-);
+export const batchScript: NodeScript = defineScript("batch", [lone, header, quarantine, dispatch].join(""));

@@ -1,58 +1,63 @@
 /**
  * For a script of another package that runs on the one node of a `Redlock`, in the same atomic step as what the lock protects:
  *
- * lockIfFree(key, token, ttl, fenceTtl)   takes a lock that nobody has or waits for; returns its fencing token as text, or nil. Never
- *                                         one that a `Redlock` refuses to lock
- * passOnIfUnwanted(key, token, next, ttl, fenceTtl)   gives a lock that nobody waits for from this token to the next one; returns as
- *                                         lockIfFree
- * unlockIfUnwanted(key, token)            releases a lock that nobody waits for; true if it was the token's until now
+ * lockIfFree(key, token, ttl)                takes a lock that nobody has or waits for; returns its fencing token as text, or nil. Never
+ *                                            one that a `Redlock` refuses to lock
+ * passOnIfUnwanted(key, token, next, ttl)    gives a lock that nobody waits for from this token to the next one; returns as lockIfFree
+ * unlockIfUnwanted(key, token)               releases a lock that nobody waits for; true if it was the token's until now
  *
- * `key`: the lock's own key; `ttl`, `fenceTtl` in ms. What they do not do they leave as it was, for acquire.lua.ts and
- * release.lua.ts. They raise what Redis raises: call them with pcall. The fencing token is the node's own time (in µs), or one above the
- * stored one: where a single node votes, it need not be proposed. Side keys are named as in keys.ts.
+ * `key`: the lock's own key; `ttl` in ms. What they do not do they leave as it was, for acquire.lua.ts and
+ * release.lua.ts. They raise what Redis raises: call them with pcall. The fencing token is the node's next number, as in batch.lua.ts. Side
+ * keys are named as in keys.ts.
  *
  * The script defines `call` before. Every name, string and call here is paid for by every job of somebody's queue.
  */
+import { NODE_KEYS, SIDE_KEY_NAMES } from "../keys.ts";
+import { besideLock } from "./side-keys.lua.ts";
+
+const { waiting, lastNumber } = NODE_KEYS;
+
 export const embedded: string = /* lua */ `
-local function besideLock(key)
-  if string.find(key, '{', 1, true) and string.find(key, '^[^{]*{[^}]+}') then return key end
-  return '{' .. key .. '}'
+local besideLock = ${besideLock}
+
+local function isWaitedFor(key, somebodyWaits)
+  return somebodyWaits and call('EXISTS', besideLock(key) .. ':waiters') == 1
 end
 
-local time
-local function grantLock(key, beside, token, ttl, fenceTtl)
-  time = time or call('TIME')
-  local fence, fencingToken = beside .. ':fence', string.format('%s%06d', time[1], time[2])
-  local before = call('SET', fence, fencingToken, 'PX', fenceTtl, 'GET')
-  if before and tonumber(before) >= tonumber(fencingToken) then
-    fencingToken = string.format('%.0f', before + 1)
-    call('SET', fence, fencingToken, 'PX', fenceTtl)
+local now
+local function nextNumber(last)
+  if not now then
+    local time = call('TIME')
+    now = time[1] .. string.sub('00000' .. time[2], -6)
   end
-  call('SET', key, token, 'PX', ttl)
-  return fencingToken
+  local number = now
+  if last and last >= number then number = string.format('%.0f', last + 1) end
+  call('SET', '${lastNumber}', number)
+  return number
 end
 
-local function lockIfFree(key, token, ttl, fenceTtl)
+local function lockIfFree(key, token, ttl)
   -- What keys.ts refuses: the key of something beside another lock, or one that has the same keys beside it.
   if string.find(key, '}', 1, true) then
     if besideLock(string.sub(key, 2, -2)) == besideLock(key) then return end
-    for _, name in ipairs({'fence', 'fence:forced', 'waiters', 'node'}) do
+    for _, name in ipairs({${SIDE_KEY_NAMES.map((name) => `'${name}'`).join(", ")}}) do
       if string.find(key, '}.*:' .. name .. '$') then return end
     end
   end
-  local beside = besideLock(key)
-  if call('EXISTS', key, beside .. ':waiters') > 0 then return end
-  return grantLock(key, beside, token, ttl, fenceTtl)
+  local seen = call('MGET', '${waiting}', '${lastNumber}')
+  if isWaitedFor(key, seen[1]) or not call('SET', key, token, 'PX', ttl, 'NX') then return end
+  return nextNumber(seen[2])
 end
 
-local function passOnIfUnwanted(key, token, next, ttl, fenceTtl)
-  if call('GET', key) ~= token then return end
-  local beside = besideLock(key)
-  if call('EXISTS', beside .. ':waiters') > 0 then return end
-  return grantLock(key, beside, next, ttl, fenceTtl)
+local function passOnIfUnwanted(key, token, next, ttl)
+  local seen = call('MGET', key, '${waiting}', '${lastNumber}')
+  if seen[1] ~= token or isWaitedFor(key, seen[2]) then return end
+  call('SET', key, next, 'PX', ttl)
+  return nextNumber(seen[3])
 end
 
 local function unlockIfUnwanted(key, token)
-  return call('GET', key) == token and call('EXISTS', besideLock(key) .. ':waiters') == 0 and call('DEL', key) == 1
+  local seen = call('MGET', key, '${waiting}')
+  return seen[1] == token and not isWaitedFor(key, seen[2]) and call('DEL', key) == 1
 end
 `;

@@ -1,37 +1,42 @@
 /**
  * Takes a lock away from whoever holds it.
  *
- * The stored fencing token is raised above every one that may have been granted, here or only on other nodes, so the holder's next
- * extension neither succeeds nor repairs the key, and a note beside it says that this was done by force: also where the key is
- * missing or of another's failed attempt. Waiters get the lock as after a release. A key without expiry, or of another type, is
- * somebody's data, and stays as it is.
+ * Its register, or the last number of a node alone, is raised above every one that may have been granted, here or only on other nodes, and
+ * a note beside the lock says up to which holders it was taken away. So the holder's next extension neither succeeds nor sets the key
+ * again: also where the key is missing or of another's failed attempt. Waiters get the lock as after a release. A key without expiry, or
+ * of another type, is somebody's data, and stays as it is.
  *
- * KEYS lock, fence, waiters; ARGV 1 life of a fencing token in ms, 2 life of a reservation in ms, 3 '1' where PUBLISH counts
- * every subscriber, 4 how far a ballot may be ahead of a node's time, in µs.
+ * KEYS the node's hash or its last number, the lock; ARGV 1 life of the note in ms, 2 life of a reservation in ms, 3 '1' where PUBLISH counts
+ * every subscriber, 4 how far a grant may be ahead of the node's time, in µs, 5 the register in the hash, '' if the node numbers the grants.
  * Replies 1 if a lock was taken away, else 0.
  */
 import { defineScript, type NodeScript } from "../node.ts";
 import { handOver } from "./hand-over.lua.ts";
+import { fenceOf, queueOf } from "./side-keys.lua.ts";
 
 export const forceReleaseScript: NodeScript = defineScript(
   "force-release",
   [
     /* lua */ `
 local call = redis.call
-local fenceTtl, grantTtl, countsReceivers, waiterTtl = ARGV[1], ARGV[2], ARGV[3] == '1', 0
+local noteTtl, grantTtl, countsReceivers, aheadUs, register = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5]
+local waiterTtl = 0
+local waitersOf, fenceOf = ${queueOf}, ${fenceOf}
+local function mayWait() end
 `,
     handOver,
     /* lua */ `
-local value = valueOf(KEYS[1])
-if call('PTTL', KEYS[1]) == -1 or string.match(value or '', '^WRONGTYPE') then return 0 end
-local time = call('TIME')
-local largestUs = time[1] * 1000000 + time[2] + tonumber(ARGV[4])
-local raised = string.format('%.0f', math.max(tonumber(call('GET', KEYS[2])) or 0, largestUs) + 1)
-call('SET', KEYS[2], raised, 'PX', fenceTtl)
-call('SET', KEYS[2] .. ':forced', raised, 'PX', fenceTtl)
+local value = valueOf(KEYS[2])
+if call('PTTL', KEYS[2]) == -1 or string.match(value or '', '^WRONGTYPE') then return 0 end
+local time, largest = call('TIME'), nil
+if register == '' then largest = call('GET', KEYS[1]) else largest = call('HMGET', KEYS[1], register)[1] end
+local largestUs = time[1] * 1000000 + time[2] + tonumber(aheadUs)
+local raised = string.format('%016.0f', math.max(tonumber(largest or nil) or 0, largestUs) + 1)
+if register == '' then call('SET', KEYS[1], raised) else call('HSET', KEYS[1], register, raised) end
+call('SET', fenceOf(KEYS[2]), raised, 'PX', noteTtl)
 if not value or reservedFor(value) then return 0 end
-call('DEL', KEYS[1])
-handOver(1)
+call('DEL', KEYS[2])
+handOver(2)
 return 1
 `,
   ].join(""),

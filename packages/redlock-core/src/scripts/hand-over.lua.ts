@@ -8,12 +8,15 @@
  * asks again when it has one (PUBLISH counts receivers), so its waiter is skipped. The next three in line are told their place
  * ("next<place> <member> <lock key>"), to look again after as many reservations, in case those before them are frozen.
  *
- * A holder that is no client of ours (its value is not 40 hex digits, or its key is of another type) tells nobody of its release, so
- * whoever waits for it asks again every `FOREIGN_POLL_MS`. `valueOf` is the value of a lock's key; of one of another type, Redis' error.
+ * A holder that is no client of ours (its value has not our mark, see token.ts, or its key is of another type) tells nobody of its
+ * release, so whoever waits for it asks again every `FOREIGN_POLL_MS`. `valueOf` is the value of a lock's key; of one of another type,
+ * Redis' error.
  *
  * What an operation frees is handed over only at the end of the whole request: a later operation of the same request may
  * have a better claim to it.
  */
+import { IS_OURS } from "../token.ts";
+
 export const handOver: string = /* lua */ `
 local freed, FOREIGN_POLL_MS = {}, 100
 
@@ -30,7 +33,7 @@ end
 
 local function askAgainMs(first, pttl)
   local value = valueOf(KEYS[first])
-  local isOurs = not value or reservedFor(value) or (#value == 40 and string.match(value, '^%x+$'))
+  local isOurs = not value or reservedFor(value) or (${IS_OURS})
   return isOurs and pttl or math.min(pttl, FOREIGN_POLL_MS)
 end
 
@@ -41,14 +44,15 @@ local function notify(first, member, what)
 end
 
 local function enrol(first, order, member, pttl)
-  local waiters = KEYS[first + 2]
+  local waiters = waitersOf(KEYS[first])
   call('ZADD', waiters, order, member)
   local idleMs = math.max(pttl, 0) + waiterTtl
+  mayWait(idleMs)
   if call('PTTL', waiters) < idleMs then call('PEXPIRE', waiters, idleMs) end
 end
 
 local function withdraw(first, member)
-  call('ZREM', KEYS[first + 2], member)
+  call('ZREM', waitersOf(KEYS[first]), member)
   local value = valueOf(KEYS[first])
   if value and reservedFor(value) == member then
     call('DEL', KEYS[first])
@@ -57,7 +61,7 @@ local function withdraw(first, member)
 end
 
 local function handOver(first)
-  local key, waiters = KEYS[first], KEYS[first + 2]
+  local key, waiters = KEYS[first], waitersOf(KEYS[first])
   if call('EXISTS', waiters) == 0 or call('EXISTS', key) == 1 then return end
   for _ = 1, 1000 do
     local head = call('ZPOPMIN', waiters)
@@ -72,7 +76,7 @@ end
 
 local function handOverFreed()
   local queues = {}
-  for n, first in ipairs(freed) do queues[n] = KEYS[first + 2] end
+  for n, first in ipairs(freed) do queues[n] = waitersOf(KEYS[first]) end
   if #queues == 0 or (#queues <= 1000 and call('EXISTS', unpack(queues)) == 0) then return end
   for _, first in ipairs(freed) do pcall(handOver, first) end
 end

@@ -9,25 +9,25 @@
 export const release: string = /* lua */ `
 local function release(first, count, token)
   local deleted = 0
-  for i = 0, count - 1 do
-    if valueOf(KEYS[first + 3 * i]) == token then
-      deleted = deleted + call('DEL', KEYS[first + 3 * i])
-      freed[#freed + 1] = first + 3 * i
+  for i = first, first + count - 1 do
+    if valueOf(KEYS[i]) == token then
+      deleted = deleted + call('DEL', KEYS[i])
+      freed[#freed + 1] = i
     end
   end
   return deleted
 end
 
 local function wait(first, count, orderText, member)
-  for i = 0, count - 1 do
-    enrol(first + 3 * i, tonumber(orderText), member, call('PTTL', KEYS[first + 3 * i]))
-    freed[#freed + 1] = first + 3 * i
+  for i = first, first + count - 1 do
+    enrol(i, tonumber(orderText), member, call('PTTL', KEYS[i]))
+    freed[#freed + 1] = i
   end
   return askAgainMs(first, call('PTTL', KEYS[first]))
 end
 
 local function leave(first, count, member)
-  for i = 0, count - 1 do withdraw(first + 3 * i, member) end
+  for i = first, first + count - 1 do withdraw(i, member) end
   return 1
 end
 `;

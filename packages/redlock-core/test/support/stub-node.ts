@@ -19,7 +19,7 @@ export class StubNode implements LockNode {
   }
 
   eval(_script: NodeScript, _keys: readonly string[], args: readonly string[]): Promise<unknown> {
-    const operations = args.slice(1);
+    const operations = args.slice(args[0]?.startsWith("N") === true ? 2 + Number(args[1]) : 1);
     this.requests.push(operations);
     return this.answer(operations);
   }
@@ -42,5 +42,5 @@ export class StubNode implements LockNode {
 
 /** A node's answer to a request whose operations all succeeded. */
 export function granted(operations: readonly string[]): readonly unknown[] {
-  return ["1", "0", 0, ...operations.map(() => 1)];
+  return ["1000000", 0, ...operations.map(() => 1)];
 }

@@ -13,7 +13,6 @@ export interface LockRules {
   /** No lock has a name that begins so. */
   readonly reserved: string;
   readonly ttlMs: number;
-  readonly fenceTtlMs: number;
 }
 
 export const noKeyLock: string = /* lua */ `
@@ -22,7 +21,7 @@ local function passOn() return false end
 local function unlock() return false end
 `;
 
-export const keyLock = ({ lua, prefix, reserved, ttlMs, fenceTtlMs }: LockRules): string => /* lua */ `
+export const keyLock = ({ lua, prefix, reserved, ttlMs }: LockRules): string => /* lua */ `
 ${lua}
 -- Takes the lock of a job's one key, if it is free: its fencing token, or false. The others are asked for by the worker. The job is
 -- taken already: whatever is wrong with the lock's keys must not end the script.
@@ -30,14 +29,14 @@ local function lockOf(pin, token)
   if token == '' or not hasKeys(pin) or not isSingle(pin) then return false end
   local name = ${luaString(prefix)} .. pin
   if string.sub(name, 1, ${Buffer.byteLength(reserved)}) == ${luaString(reserved)} then return false end
-  local ok, fencingToken = pcall(lockIfFree, name, token, '${ttlMs}', '${fenceTtlMs}')
+  local ok, fencingToken = pcall(lockIfFree, name, token, '${ttlMs}')
   return ok and fencingToken or false
 end
 
 -- From one job of a key to the next, which has the lock without a gap: its fencing token, or false.
 local function passOn(pin, token, next)
   if token == '' or next == '' then return false end
-  local ok, fencingToken = pcall(passOnIfUnwanted, ${luaString(prefix)} .. pin, token, next, '${ttlMs}', '${fenceTtlMs}')
+  local ok, fencingToken = pcall(passOnIfUnwanted, ${luaString(prefix)} .. pin, token, next, '${ttlMs}')
   return ok and fencingToken or false
 end
 

@@ -1,0 +1,101 @@
+/** What an extension sets again where a key is missing: the rules of scripts/extend.lua.ts, which no schedule without a DEL by hand needs. */
+import { beforeEach, describe, expect, it } from "vitest";
+import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/batch-request.ts";
+import { NODE_KEYS, sideKeyOf, slotOf } from "../../../packages/redlock-core/src/keys.ts";
+import { acquireText, extendText, releaseText, repairText } from "../../../packages/redlock-core/src/operation.ts";
+import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/token.ts";
+import { evaluate } from "./scripts.ts";
+import { SCRIPTS } from "./scripts-under-test.ts";
+import { Store } from "./store.ts";
+
+const NOW_US = 1_795_000_000_000_000;
+const KEY = "{t}a";
+/** Of the same register. */
+const NEIGHBOUR = "{t}b";
+const NOTE = sideKeyOf(KEY, "fence");
+const TOKEN = "xa1".padEnd(TOKEN_LENGTH, "0");
+const FENCE = NOW_US - 1_000;
+
+describe.each([
+  { name: "one of several nodes", isAlone: false, quarantineMs: 0 },
+  { name: "one of several nodes, in quarantine", isAlone: false, quarantineMs: 60_000 },
+  { name: "a node alone", isAlone: true, quarantineMs: 0 },
+  { name: "a node alone, in quarantine", isAlone: true, quarantineMs: 60_000 },
+])("$name", ({ isAlone, quarantineMs }) => {
+  const isQuarantined = quarantineMs > 0;
+  let store: Store;
+  beforeEach(() => {
+    store = new Store({ nowUs: () => NOW_US, info: () => "run_id:1\r\n", publish: () => 1 });
+  });
+
+  const targetOf = (key: string): BatchOperation["target"] => ({
+    resources: [key],
+    keys: [key],
+    registers: isAlone ? undefined : [String(slotOf(key))],
+    slot: 0,
+  });
+  const ask = (text: string, key: string, kind: Partial<BatchOperation> = {}): unknown => {
+    const requests = new BatchRequests({
+      isAlone,
+      isCluster: false,
+      quarantineMs,
+      grantTtlMs: 1_000,
+      countsReceivers: true,
+      waiterTtlMs: 60_000,
+    });
+    const operation = { target: targetOf(key), text, isAcquisition: false, isRelease: false, ...kind };
+    const { keys, args } = requests.of([operation]);
+    const reply = evaluate(store, SCRIPTS.batch, keys, args);
+    return Array.isArray(reply) ? reply[2] : Number(reply);
+  };
+  const lease = { target: targetOf(KEY), token: TOKEN, ttlMs: 1_000, fencingToken: FENCE };
+  const extend = (): unknown => ask(extendText(lease), KEY);
+  const repair = (): unknown => ask(repairText(lease), KEY);
+  const grant = (key: string): void => {
+    const token = "xb2".padEnd(TOKEN_LENGTH, "0");
+    ask(acquireText(1, token, { ttlMs: 1_000, ballot: NOW_US }), key, { isAcquisition: true });
+    ask(releaseText(1, token), key, { isRelease: true });
+  };
+  const valueOf = (key: string): unknown => store.call("GET", [key]);
+  const greatest = (): number =>
+    Number(isAlone ? valueOf(NODE_KEYS.lastNumber) : store.call("HMGET", [NODE_KEYS.hash, String(slotOf(KEY))]));
+
+  it("sets a missing key again, and lets nothing older be granted afterwards", () => {
+    expect(extend()).toBe(2);
+    expect(valueOf(KEY)).toBe(TOKEN);
+    expect(greatest()).toBe(FENCE);
+  });
+
+  it(`${isQuarantined ? "sets it again" : "changes nothing"} where something newer was granted`, () => {
+    grant(NEIGHBOUR);
+    const before = greatest();
+    expect(extend()).toBe(isQuarantined ? 2 : 3);
+    expect(valueOf(KEY)).toBe(isQuarantined ? TOKEN : null);
+    expect(greatest()).toBe(before);
+  });
+
+  it("sets it again all the same for a holder who knows that nobody else can have it", () => {
+    grant(NEIGHBOUR);
+    expect(repair()).toBe(1);
+    expect(valueOf(KEY)).toBe(TOKEN);
+  });
+
+  it("sets nothing again that is somebody else's", () => {
+    store.call("SET", [KEY, "somebody else's"]);
+    expect([extend(), repair()]).toEqual([[0, 0], 0]);
+  });
+
+  it("sets nothing again that an operator took away", () => {
+    store.call("SET", [NOTE, String(FENCE)]);
+    expect([extend(), repair()]).toEqual([[0, 0, 1], 0]);
+    expect(valueOf(KEY)).toBeNull();
+  });
+
+  it("heeds no note on a holder before", () => {
+    store.call("SET", [NOTE, String(FENCE - 1)]);
+    expect(extend()).toBe(2);
+    store.call("DEL", [KEY]);
+    grant(NEIGHBOUR);
+    expect(repair()).toBe(1);
+  });
+});
