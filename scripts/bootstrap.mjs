@@ -40,8 +40,10 @@ function runQuietly(command, args, env = {}) {
 
 /** Installs the dependencies from the lock file, if there are none yet. */
 export function ensureInstalled() {
-  const [major] = process.versions.node.split(".");
-  if (Number(major) < 20) giveUp(`Node.js 20 or newer is needed, this is ${process.version}`);
+  const [major, minor] = process.versions.node.split(".").map(Number);
+  if (major < 20 || (major === 20 && minor < 19)) {
+    giveUp(`Node.js 20.19 or newer is needed, this is ${process.versions.node}`);
+  }
   if (existsSync(join(root, "node_modules", ".package-lock.json"))) return;
   say("installing dependencies (npm ci) ...");
   if (!runQuietly("npm", ["ci", "--no-audit", "--no-fund"])) giveUp("npm ci failed: see above");

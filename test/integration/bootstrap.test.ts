@@ -38,6 +38,16 @@ function calls(): string[] {
   }
 }
 
+it.each(["18.20.0", "20.18.3"])("refuses Node %s, which the packages do not run on", (version) => {
+  const older = `Object.defineProperty(process, "versions", { value: { ...process.versions, node: "${version}" } });`;
+  const script = `${older} (await import(${JSON.stringify(bootstrap)})).ensureInstalled();`;
+  const { status, stderr } = spawnSync(process.execPath, ["--input-type=module", "--eval", script], {
+    env: { PATH: folder },
+    encoding: "utf8",
+  });
+  expect([status, stderr.trim()]).toEqual([1, `Node.js 20.19 or newer is needed, this is ${version}`]);
+});
+
 it("installs nothing when a server is there", () => {
   stub("valkey-server");
   stub("apt-get");
