@@ -65,7 +65,7 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
   readonly recheckInterval?: number | undefined;
 }
 
-/** BullMQ's options with these defaults, chosen so that a killed worker's keys move on within 20 s: lockDuration 10000, stalledInterval 5000. */
+/** BullMQ's options with these defaults, chosen so that a killed worker's keys move on within 15 s and a moment: lockDuration 10000, stalledInterval 5000. */
 export type ExclusiveWorkerOptions<Data = unknown, Name extends string = string> = WorkerOptions &
   ExclusiveOptions<Data, Name>;
 
