@@ -179,7 +179,7 @@ function reasonsOf(votes: readonly Vote[]): Error[] {
 
 function reasonOf(vote: Vote): string | undefined {
   if (vote.vote === "quarantined") {
-    return `restarted or lost its data, may vote again in ${vote.quarantineLeft ?? 0} ms`;
+    return `in quarantine for ${vote.quarantineLeft ?? 0} ms more (new, restarted or without its data)`;
   }
   return vote.vote === "failed" ? (vote.error ?? "no answer") : undefined;
 }

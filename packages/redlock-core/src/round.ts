@@ -20,7 +20,7 @@ export interface NodeReply {
 
 export type Answer = NodeReply | { readonly kind: "error"; readonly message: string; readonly timedOut: boolean };
 
-/** Told exactly once for each node that is asked: its answer, also one that came after the decision, or why there is none. */
+/** Told exactly once for each node: its answer, also one that came after the decision, `NOT_ASKED`, or why there is none. */
 export type Observer = (node: number, answer: Answer) => void;
 
 export interface RoundHandlers {
@@ -35,7 +35,8 @@ export interface RoundHandlers {
   onAnswer(node: number, answer: Answer): boolean;
 }
 
-const NOT_ASKED: Answer = { kind: "error", message: "not asked: decided before", timedOut: false };
+/** Of a node that the request was not sent to. */
+export const NOT_ASKED: Answer = { kind: "error", message: "not asked: decided before", timedOut: false };
 const KEEP_ALIVE = { keepAlive: true } as const;
 
 export function startRound(engine: Engine, target: Target, text: string, handlers: RoundHandlers): Round {

@@ -88,7 +88,7 @@ describe("a Redis user", () => {
       await (await waiting).release();
 
       await shop.del("{x}:node");
-      await expect(app.acquire("s", { timeout: 0 })).rejects.toThrow("may vote again in");
+      await expect(app.acquire("s", { timeout: 0 })).rejects.toThrow("in quarantine for");
       await shop.hset("{x}:node", "since", 1);
       await (await app.acquire("s", { timeout: 0 })).release();
       await shop.set("{x}:node", "boo");

@@ -12,6 +12,7 @@ import Redlock, {
   type EngineSettings,
   ExecutionError,
   type ExecutionResult,
+  type ExecutionStats,
   Lock,
   type RedlockAbortSignal,
   ResourceLockedError,
@@ -744,7 +745,10 @@ describe("the node-redlock entry on this engine", () => {
     const { clients } = await nodes(3);
     const redlock = open(clients, { maxTtl: 500, retryCount: 0 });
     const error = await executionErrorOf(redlock.acquire(["fresh"], 400));
-    for (const vote of await votesAgainst(error)) expect(vote.message).toContain("may vote again in");
+    for (const vote of await votesAgainst(error)) expect(vote.message).toContain("in quarantine for");
+    expect(error.message).toMatch(
+      /^The operation was unable to achieve a quorum during its retry window\. [23] of 3 clients are in quarantine \(new, restarted or without their data\), for \d+ ms more\.$/,
+    );
     await expect
       .poll(async () => await redlock.acquire(["fresh"], 400).then((lock) => lock.release()), { timeout: 10_000 })
       .toBeDefined();
@@ -889,6 +893,29 @@ describe("the node-redlock entry on this engine", () => {
     expect(new ResourceLockedError("m")).toMatchObject({ name: "ResourceLockedError", message: "m" });
     expect(new ExecutionError("m", [])).toMatchObject({ name: "ExecutionError", message: "m", attempts: [] });
     expect(redlock.scripts.acquireScript.hash).toMatch(/^[0-9a-f]{40}$/);
+  });
+
+  it("writes errors as JSON like node-redlock does", () => {
+    const json = (error: Error): unknown => JSON.parse(JSON.stringify(error));
+    const cause = new Error("why");
+    const attempts = [Promise.resolve({} as ExecutionStats)];
+    const error = new ExecutionError("m", attempts, { cause });
+    expect(json(error)).toEqual({ name: "ExecutionError", message: "m", attempts: [{}] });
+    expect(error.cause).toBe(cause);
+    expect(json(new ResourceLockedError("m"))).toEqual({ name: "ResourceLockedError", message: "m" });
+  });
+
+  it("counts no client as a vote, and tells no error of it, that was not asked because the others had failed", async () => {
+    const { clients } = await nodes(3);
+    const redlock = open(clients, { retryCount: 0 });
+    const told: string[] = [];
+    redlock.on("error", (error: Error) => void told.push(error.message));
+    for (const client of clients.slice(0, 2)) client.disconnect();
+    await expect.poll(() => clients.slice(0, 2).map(({ status }) => status)).toEqual(["end", "end"]);
+    const error = await executionErrorOf(redlock.acquire(["unasked"], 1_000));
+    const [votes] = await votesOf(error, clients);
+    expect(votes).toEqual({ membershipSize: 3, quorumSize: 2, votesFor: [], votesAgainst: [0, 1] });
+    expect(new Set(told)).toEqual(new Set(["Connection is closed."]));
   });
 
   it("goes on when an `error` listener throws", async () => {

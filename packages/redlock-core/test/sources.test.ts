@@ -4,6 +4,7 @@ import { createClient } from "redis";
 import { createClient as createClient5 } from "redis5";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type NodeSource, QuorumUnreachableError, Redlock } from "../src/index.ts";
+import { Redlock as NodeRedlock } from "../src/node-redlock.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
 
 function refusalOf(source: unknown): TypeError {
@@ -67,6 +68,24 @@ describe("an object that is refused", () => {
   ])("is named, and so is what is accepted: %j", (source, got) => {
     expect(refusalOf(source).message).toBe(`node must be ${accepted} or a LockNode, ${got}`);
   });
+});
+
+/** As node_redis 3 makes it. */
+class RedisClient {
+  readonly connected = true;
+  readonly server_info = {};
+  duplicate(): RedisClient {
+    return new RedisClient();
+  }
+  eval(): boolean {
+    return true;
+  }
+}
+
+it("names a client of node_redis 3, and what to use", () => {
+  const expected = "got a client of node_redis 3 or older: use node-redis 5 or later, or ioredis";
+  expect(refusalOf(new RedisClient()).message).toMatch(new RegExp(`${expected}$`));
+  expect(() => new NodeRedlock([new RedisClient()] as never)).toThrow(expected);
 });
 
 describe("ioredis options that are refused", () => {

@@ -75,7 +75,7 @@ export class Acquisition {
       if (asked.kind === "granted") return this.#acquired(asked, attempts);
       if ((retryCount !== -1 && retries >= retryCount) || this.#shared.closed.aborted) {
         await this.#leave();
-        throw new ExecutionError(NO_QUORUM, attempts);
+        throw new ExecutionError(`${NO_QUORUM}${quarantineOf(asked.refused)}`, attempts);
       }
       const early = await this.#pause(asked.refused);
       if (early === undefined) continue;
@@ -163,6 +163,13 @@ export class Acquisition {
       if (!isCorrectable(result) || corrections === MAX_CORRECTIONS) return { kind: "refused", refused: result, stats };
     }
   }
+}
+
+/** Why nobody can have a lock now although the clients answer, or nothing. */
+function quarantineOf({ refusal, votes, freeInMs }: RefusedAttempt): string {
+  const leftMs = votes.flatMap(({ vote, quarantineLeft }) => (vote === "quarantined" ? [quarantineLeft ?? 0] : []));
+  if (refusal !== "unreachable" || leftMs.length === 0) return "";
+  return ` ${leftMs.length} of ${freeInMs.length} clients are in quarantine (new, restarted or without their data), for ${Math.max(...leftMs)} ms more.`;
 }
 
 const NOBODY: Enrolment = { member: "", on: new Set() };

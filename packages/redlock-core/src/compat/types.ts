@@ -16,7 +16,10 @@ export type ClientExecutionResult =
   | { client: Client; vote: "for"; value: number }
   | { client: Client; vote: "against"; error: Error };
 
-/** The votes of one attempt, when all are in. A client that does not answer within `nodeTimeout` is against. */
+/**
+ * The votes of one attempt, when all are in. A client that does not answer within `nodeTimeout` is against; one that was not asked,
+ * because the others had decided, is neither for nor against.
+ */
 export type ExecutionStats = {
   readonly membershipSize: number;
   readonly quorumSize: number;
@@ -57,20 +60,22 @@ export interface EngineSettings {
   readonly maxTtl?: number | undefined;
 }
 
-/** Somebody else has one or more of the resources on that client, or the lock is not ours there. */
+/** Somebody else has one or more of the resources on that client, or the lock is not ours there. As JSON it has its message, as node-redlock's. */
 export class ResourceLockedError extends Error {
   constructor(message: string) {
-    super(message);
+    super();
+    this.message = message;
     this.name = "ResourceLockedError";
   }
 }
 
-/** An operation found no quorum; `attempts` tells how each client voted. */
+/** An operation found no quorum; `attempts` tells how each client voted. As JSON it has its message, as node-redlock's. */
 export class ExecutionError extends Error {
   readonly attempts: readonly Promise<ExecutionStats>[];
 
   constructor(message: string, attempts: readonly Promise<ExecutionStats>[], options?: ErrorOptions) {
-    super(message, options);
+    super(undefined, options);
+    this.message = message;
     this.name = "ExecutionError";
     this.attempts = attempts;
   }

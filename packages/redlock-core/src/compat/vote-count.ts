@@ -1,8 +1,8 @@
 /** The votes of one attempt, as node-redlock reports them. */
 import { quorumOf } from "../quorum.ts";
-import type { Answer, Observer } from "../round.ts";
+import { type Answer, NOT_ASKED, type Observer } from "../round.ts";
 import type { SharedEngine } from "./shared-engine.ts";
-import { type ExecutionStats, ResourceLockedError } from "./types.ts";
+import { type Client, type ExecutionStats, ResourceLockedError } from "./types.ts";
 
 /**
  * How long a decided call waits for the votes that are still out. The keys are written over connections of our own, so code
@@ -80,14 +80,17 @@ export class VoteCount {
     const { clients, slow } = this.#shared;
     const client = clients[node];
     if (client === undefined || !this.#open.delete(node)) return;
-    const error = this.#objection(node, answer);
     if (answer.kind === "reply") slow.delete(node);
+    if (answer !== NOT_ASKED) this.#note(client, this.#objection(node, answer));
+    if (this.#open.size === 0) this.#complete(this.#stats);
+    this.#onVote();
+  }
+
+  #note(client: Client, error: Error | undefined): void {
     if (error === undefined) this.#stats.votesFor.add(client);
     else this.#stats.votesAgainst.set(client, error);
     if (error instanceof ResourceLockedError) this.#refusals += 1;
     else if (error !== undefined) this.#rules.onError(error);
-    if (this.#open.size === 0) this.#complete(this.#stats);
-    this.#onVote();
   }
 
   #objection(node: number, answer: Answer): Error | undefined {
@@ -104,6 +107,8 @@ export class VoteCount {
       );
     }
     if (quarantineLeftMs === 0) return undefined;
-    return new Error(`The node restarted or lost its data; it may vote again in ${quarantineLeftMs} ms.`);
+    return new Error(
+      `The node is in quarantine for ${quarantineLeftMs} ms more: it is new, restarted or lost its data.`,
+    );
   }
 }

@@ -92,10 +92,21 @@ function kindOfSource(source: unknown): "url" | "lock-node" | "ioredis" | "node-
 }
 
 function refusal(source: unknown): TypeError {
+  const got = isNodeRedis3(source)
+    ? "a client of node_redis 3 or older: use node-redis 5 or later, or ioredis"
+    : `${describe(source)}${isFake(source) ? FAKES : ""}`;
   const options = `ioredis options (${CONNECT_OPTIONS.slice(0, -1).join(", ")} or ${CONNECT_OPTIONS.at(-1)})`;
   return new TypeError(
-    `node must be a client of ioredis or node-redis, a URL string, ${options} or a LockNode, got ${describe(source)}${isFake(source) ? FAKES : ""}`,
+    `node must be a client of ioredis or node-redis, a URL string, ${options} or a LockNode, got ${got}`,
   );
+}
+
+function isNodeRedis3(source: unknown): boolean {
+  try {
+    return typeof source === "object" && source !== null && "duplicate" in source && "server_info" in source;
+  } catch {
+    return false;
+  }
 }
 
 /** A test's stand-in knows neither the scripts nor how connections break: a lock that it grants says nothing. */
