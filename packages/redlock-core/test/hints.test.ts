@@ -1,4 +1,5 @@
 /** Waiters whose messages are lost, whose process's clock is wrong, and who leave a queue that they stood in. */
+import { EventEmitter } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { type RedisServer, startCluster, startProxy } from "@x/test-support";
 import { Cluster } from "ioredis";
@@ -6,6 +7,7 @@ import { Cluster as Cluster5 } from "ioredis5";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type Redlock, systemClock } from "../src/index.ts";
 import { nodeKeysOf } from "../src/keys.ts";
+import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { clients } from "./support/clients.ts";
 import { openRedlock, startNodes } from "./support/nodes.ts";
 
@@ -84,6 +86,45 @@ describe("a waiter on a Cluster whose connections for messages break just as the
     await lock.release();
     expect((await next).isHeld()).toBe(true);
   });
+});
+
+/** A Cluster as ioredis makes it, as far as messages go over it. */
+class CarrierCluster extends EventEmitter {
+  readonly isCluster = true;
+  readonly options = {};
+  readonly status = "ready";
+  carrier = { status: "wait", ping: async (): Promise<string> => "PONG" };
+  confirm: () => void = () => undefined;
+  readonly subscriber = { getInstance: (): object => this.carrier };
+  duplicate(): this {
+    return this;
+  }
+  subscribe(): Promise<void> {
+    return new Promise((resolve) => (this.confirm = resolve));
+  }
+  disconnect(): void {
+    this.carrier.status = "end";
+  }
+}
+
+it("a Cluster's connection for messages is missed that was there after one check and gone before the next", async () => {
+  const cluster = new CarrierCluster();
+  const node = IoredisNode.of(cluster, { nodeTimeoutMs: 50, clock: systemClock });
+  let gaps = 0;
+  const subscribed = node.subscribe(
+    "news",
+    () => undefined,
+    () => (gaps += 1),
+  );
+  await new Promise(setImmediate);
+  node.checkMessages();
+  cluster.carrier.status = "ready";
+  cluster.confirm();
+  await subscribed;
+  cluster.carrier = { ...cluster.carrier };
+  node.checkMessages();
+  await expect.poll(() => gaps).toBe(1);
+  await node.close();
 });
 
 describe("a waiter whose user loses the right to channels", () => {

@@ -121,7 +121,7 @@ export class IoredisNode implements LockNode {
   #connection: Connection | undefined;
   #subscriber: Promise<Connection> | undefined;
   #openedSubscriber: Connection | undefined;
-  /** Of a Cluster: the connection that messages came over at the last check. */
+  /** Of a Cluster: the connection that a channel was first confirmed on, or that messages came over at a later check. */
   #carrier: Connection | undefined;
   #isCheckingMessages = false;
   #isClosed = false;
@@ -241,6 +241,7 @@ export class IoredisNode implements LockNode {
       if (this.#channels.get(channel) === entry) this.#channels.delete(channel);
       throw error;
     });
+    this.#carrier ??= connection.subscriber?.getInstance?.() ?? undefined;
     return () => {
       listeners.delete(listener);
       if (listeners.size > 0 || this.#channels.get(channel)?.listeners !== listeners) return;
@@ -339,10 +340,8 @@ export class IoredisNode implements LockNode {
 
   /** When a Cluster's is lost, ioredis subscribes over another one by itself, and tells nobody. */
   #checkCarrier(carrier: Connection | null | undefined): void {
-    if (carrier?.status !== "ready" || carrier === this.#carrier) return;
-    const isAnother = this.#carrier !== undefined;
+    if (carrier?.status !== "ready" || this.#carrier === undefined || carrier === this.#carrier) return;
     this.#carrier = carrier;
-    if (!isAnother) return;
     // Answered after what it was to subscribe to.
     carrier.ping().then(
       () => {
