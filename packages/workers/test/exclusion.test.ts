@@ -187,7 +187,7 @@ describe("with plain code and other queues", () => {
   it.each([
     ["SET", "k", "something else", "a key of that name never expires"],
     ["SADD", "k", "something else", "that key or one beside it is of another type"],
-    ["SADD", "{k}:fence", "something else", "that key or one beside it is of another type"],
+    ["SADD", "{x}:node:last", "something else", "that key or one beside it is of another type"],
   ])(
     "tells of a key that is no lock and has the name of one (%s %s); the job runs when it is gone",
     async (...facts) => {
@@ -646,7 +646,7 @@ describe("drop-in", () => {
     lab.worker(
       async () => {
         await lab.redis.select(3);
-        fences.push(await lab.redis.exists("a", "{a}:fence"));
+        fences.push(await lab.redis.exists("a", "{x}:node:last"));
       },
       { connection },
     );
