@@ -82,7 +82,7 @@ function untilLate<Value>(
 ): Promise<Value | undefined> {
   if (asked === undefined) return Promise.resolve(undefined);
   return new Promise((resolve) => {
-    const cancel = clock.schedule(options.nodeTimeout, () => resolve(undefined));
+    const cancel = clock.schedule(options.nodeTimeout, () => resolve(undefined), { keepAlive: true });
     asked.then(resolve, () => resolve(undefined)).finally(cancel);
   });
 }

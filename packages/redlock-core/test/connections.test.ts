@@ -234,6 +234,15 @@ describe("a connection", () => {
     expect(await child.exited).toMatchObject({ code: 0 });
     expect(child.output).toContain("done");
   });
+
+  it("keeps the process alive until check() is answered, also when it asks for a setting", async () => {
+    const servers = await startNodes(1, { args: ["--appendonly", "yes", "--appendfsync", "no"] });
+    await using child = spawnChild(new URL("./support/checking.ts", import.meta.url), {
+      args: servers.map((server) => server.path),
+    });
+    expect(await child.exited).toMatchObject({ code: 0 });
+    expect(child.output).toContain("done NO_PERSISTENCE");
+  });
 });
 
 describe("a node that hangs", () => {
