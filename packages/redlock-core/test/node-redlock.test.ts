@@ -345,6 +345,16 @@ describe("node-redlock's defects are gone", () => {
     for (const vote of votes) expect(vote.message).toContain("no answer within 100 ms");
   });
 
+  it("B1: connected clients that hang hang no call, also where no connection beside theirs is open", async () => {
+    const { servers, clients } = await nodes(1);
+    await clients[0]?.ping();
+    servers[0]?.freeze();
+    onTestFinished(() => servers[0]?.thaw());
+    const redlock = open(clients, { retryCount: 0 });
+    await executionErrorOf(redlock.acquire(["hung"], 10_000));
+    expect(clients[0]?.status).toBe("ready");
+  });
+
   it("B2: what a failed attempt got does not block the next one", async () => {
     const { servers, clients } = await nodes(3);
     const redlock = open(clients, { retryDelay: 50, retryJitter: 0, retryCount: 100, nodeTimeout: 100 });

@@ -64,7 +64,7 @@ export class SharedEngine {
   readonly #settings: SharedSettings;
   readonly #ended = new Set<Client>();
   readonly #databases: readonly number[];
-  /** Clients that were asked for a sign of life, see `untilUsable`. */
+  /** Clients that are waited for, see `untilUsable`. */
   readonly #asked = new Map<Client, Promise<void>>();
   readonly #stopListening: (() => void)[] = [];
 
@@ -116,13 +116,14 @@ export class SharedEngine {
     for (const stop of stops) stop();
   }
 
-  /** Resolves when the client gives up, or some time after its server answered, in which ours is connected, too. */
+  /** Resolves when the client gives up, or some time after it was connected, in which ours is, too. */
   #untilAnswered(client: Client): Promise<void> {
     const known = this.#asked.get(client);
     if (known !== undefined) return known;
     const ask = async (): Promise<void> => {
       try {
-        await client.ping();
+        // A connected client queues nothing, and of one whose server hangs the answer would never come.
+        if (client.status !== "ready") await client.ping();
         await untilConnected(this.engine, "ready");
       } catch {
         // It will not be connected, or has no queue: the attempt tells.
