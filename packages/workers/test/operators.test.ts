@@ -309,6 +309,37 @@ describe("a running queue", () => {
     },
   );
 
+  it("places a job that halted its keys before one that stands in front already, whatever their ids", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const failing = new Set(["z", "m"]);
+    const worker = lab.worker(
+      (job) => {
+        if (failing.delete(job.id ?? "")) throw new Error("once");
+      },
+      { onFailure: "halt" },
+    );
+    const ids = ["z", "m", "n"];
+    await queue.addBulk(
+      jobs(3, (i) => (i === 0 ? ["a", "b"] : "a")).map((job, i) => ({ ...job, opts: { jobId: ids[i] ?? "" } })),
+    );
+    await until(async () => (await queue.getFailedCount()) === 1);
+    await worker.resumeKey("a");
+    await until(async () => (await queue.getFailedCount()) === 2);
+    await queue.pause();
+    for (const failed of await queue.getFailed()) await failed.retry();
+    await worker.resumeKey("a");
+    await worker.resumeKey("b");
+    const places = await Promise.all(
+      ["z", "m", "n"].map(async (id) => Number(await lab.redis.hget(`bull:${queue.name}:${id}`, "ls"))),
+    );
+    expect(places.toSorted((a, b) => a - b)).toEqual(places);
+    expect(new Set(places).size).toBe(3);
+    await queue.resume();
+    await finished(queue, 3);
+    expect(await lab.leftovers()).toEqual([]);
+  });
+
   it("keeps what the operator said when a job fails and halts a key that is paused; one resume ends both", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
