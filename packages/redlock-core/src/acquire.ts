@@ -133,6 +133,8 @@ class Acquisition {
   #order: number;
   #place: Place | undefined;
   #waiter: Waiter | undefined;
+  /** An attempt was made with the waiter: a node may have it in its queue. */
+  #mayBeEnrolled = false;
   #hasStoodInLine = false;
   #attempts = 0;
   #corrections = 0;
@@ -222,6 +224,7 @@ class Acquisition {
     const { nodeTimeout } = this.#engine.options;
     this.#attempts += 1;
     this.#waiter?.reset();
+    this.#mayBeEnrolled = this.#waiter !== undefined;
     const leftMs = this.#options.timeout > 0 ? Math.max(this.#limit.leftAtMs(now.monotonicMs), 1) : nodeTimeout;
     this.#isCutShort = leftMs < nodeTimeout;
     const underWay = attempt(this.#engine, {
@@ -333,7 +336,8 @@ class Acquisition {
 
   /** What the caller is told. */
   #ended(reason: LimitReason): unknown {
-    this.#waiter?.leave();
+    if (this.#mayBeEnrolled) this.#waiter?.leave();
+    else this.#waiter?.close();
     const { resources } = this.#target;
     if (reason !== "timeout") {
       this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome: "cancelled", votes: this.#votes }));

@@ -5,11 +5,12 @@ import { type RedisServer, startCluster, startProxy } from "@x/test-support";
 import { Cluster } from "ioredis";
 import { Cluster as Cluster5 } from "ioredis5";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { type Redlock, systemClock } from "../src/index.ts";
+import { LockHeldError, type Redlock, systemClock } from "../src/index.ts";
 import { nodeKeysOf } from "../src/keys.ts";
 import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { clients } from "./support/clients.ts";
-import { openRedlock, startNodes } from "./support/nodes.ts";
+import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+import { granted, StubNode } from "./support/stub-node.ts";
 
 const far = { ttl: 60_000, timeout: 60_000 } as const;
 
@@ -236,6 +237,23 @@ describe("nobody stands in a queue", () => {
     await lock.release();
     expect((await next).isHeld()).toBe(true);
     await enrolled(holding, "r", [0, 0, 0]);
+  });
+
+  it("and no node is asked to take out who gives up behind a lock of its own process", async () => {
+    const node = Object.assign(new StubNode(), { subscribe: () => Promise.resolve(() => undefined) });
+    node.answer = (operations) => Promise.resolve(granted(operations));
+    const redlock = openRedlock([node]);
+    await redlock.acquire("r", far);
+    const controller = new AbortController();
+    const { signal } = controller;
+    const behind = [{ timeout: 50 }, { ...far, signal }, { ...far, signal }].map((options) =>
+      errorOf(redlock.acquire("r", options)),
+    );
+    expect(await behind[0]).toBeInstanceOf(LockHeldError);
+    controller.abort();
+    await Promise.all(behind);
+    await redlock.close();
+    expect(node.operations.map(([kind = ""]) => kind.toUpperCase())).toEqual(["A", "R"]);
   });
 });
 
