@@ -117,12 +117,14 @@ function factsOf(
 function unchecked(replies: readonly NodeReply[]): readonly Finding[] {
   const failed = replies.flatMap((reply) => (reply.ok ? [] : [{ node: reply.node, reason: reply.error.message }]));
   const severity = replies.length - failed.length < quorumOf(replies.length) ? "error" : "warning";
+  const isMoved = ({ reason }: (typeof failed)[number]): boolean => reason.startsWith("MOVED ");
   const finding = (code: FindingCode, what: string, of: typeof failed): readonly Finding[] => {
     if (of.length === 0) return [];
     const reasons = of.map(({ node, reason }) => `${node}: ${reason}`).join("; ");
     return [{ code, severity, nodes: of.map(({ node }) => node), message: `${what}: ${reasons}` }];
   };
   return [
+    ...failed.filter(isMoved).map(({ node }) => clusterMember(node)),
     ...finding(
       "NO_LUA",
       "cannot make locks",
@@ -136,9 +138,14 @@ function unchecked(replies: readonly NodeReply[]): readonly Finding[] {
     ...finding(
       "REFUSED",
       "answered with an error",
-      failed.filter(({ reason }) => isAnswer(reason) && !reason.startsWith("NO_LUA")),
+      failed.filter((each) => isAnswer(each.reason) && !each.reason.startsWith("NO_LUA") && !isMoved(each)),
     ),
   ];
+}
+
+function clusterMember(node: string): Finding {
+  const message = `${node} is a member of a Redis Cluster: pass the Cluster client as the only node instead`;
+  return { code: "CLUSTER_MEMBER", severity: "error", nodes: [node], message };
 }
 
 /** By convention an error that Redis answers with begins with a code in capitals (NOPERM, LOADING, ERR), and no other does but NO_LUA. */
@@ -182,7 +189,7 @@ function nodeFindings(
     );
   }
   if (info.get("cluster_enabled") === "1" && !engine.isCluster) {
-    add("CLUSTER_MEMBER", "error", "is a member of a Redis Cluster: pass the Cluster client as the only node instead");
+    findings.push(clusterMember(node));
   }
   const policy = info.get("maxmemory_policy") ?? "noeviction";
   if (Number(info.get("maxmemory") ?? 0) > 0 && policy !== "noeviction") {
