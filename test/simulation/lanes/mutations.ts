@@ -615,13 +615,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job's lock is free",
     without: "it is taken from whoever has it",
-    patches: [locks("'PX', ttl, 'NX')", "'PX', ttl)")],
+    patches: [locks("seen[1] or isWaitedFor", "isWaitedFor"), locks("'PX', ttl, 'NX')", "'PX', ttl)")],
     focus: contendedLocks,
   },
   {
     protection: "whoever waits for a lock goes first",
     without: "a job takes the lock before them",
-    patches: [locks("if isWaitedFor(key, seen[1]) or not call", "if not call")],
+    patches: [locks("if seen[1] or isWaitedFor(key, seen[2]) then", "if seen[1] then")],
     focus: contendedLocks,
   },
   {

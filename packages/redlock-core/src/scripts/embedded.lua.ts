@@ -6,9 +6,9 @@
  * passOnIfUnwanted(key, token, next, ttl)    gives a lock that nobody waits for from this token to the next one; returns as lockIfFree
  * unlockIfUnwanted(key, token)               releases a lock that nobody waits for; true if it was the token's until now
  *
- * `key`: the lock's own key; `ttl` in ms. What they do not do they leave as it was, for acquire.lua.ts and
- * release.lua.ts. They raise what Redis raises: call them with pcall. The fencing token is the node's next number, as in batch.lua.ts. Side
- * keys are named as in keys.ts.
+ * `key`: the lock's own key; `ttl` in ms. What they do not do they leave as it was, for acquire.lua.ts and release.lua.ts. They raise what
+ * Redis raises: call them with pcall. A lock is written last, so that what raises has taken none. The fencing token is the node's next
+ * number, as in batch.lua.ts. Side keys are named as in keys.ts.
  *
  * The script defines `call` before. Every name, string and call here is paid for by every job of somebody's queue.
  */
@@ -44,16 +44,18 @@ local function lockIfFree(key, token, ttl)
       if string.find(key, '}.*:' .. name .. '$') then return end
     end
   end
-  local seen = call('MGET', '${waiting}', '${lastNumber}')
-  if isWaitedFor(key, seen[1]) or not call('SET', key, token, 'PX', ttl, 'NX') then return end
-  return nextNumber(seen[2])
+  local seen = call('MGET', key, '${waiting}', '${lastNumber}')
+  if seen[1] or isWaitedFor(key, seen[2]) then return end
+  local number = nextNumber(seen[3])
+  return call('SET', key, token, 'PX', ttl, 'NX') and number or nil
 end
 
 local function passOnIfUnwanted(key, token, next, ttl)
   local seen = call('MGET', key, '${waiting}', '${lastNumber}')
   if seen[1] ~= token or isWaitedFor(key, seen[2]) then return end
+  local number = nextNumber(seen[3])
   call('SET', key, next, 'PX', ttl)
-  return nextNumber(seen[3])
+  return number
 end
 
 local function unlockIfUnwanted(key, token)
