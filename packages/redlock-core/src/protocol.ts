@@ -4,6 +4,7 @@
  * Options: `undefined` means "left out", and takes the default; null is refused everywhere. What is refused is a `TypeError` (wrong type) or
  * `RangeError` (wrong value) with name, rule and value, before anything is sent. No message has what may be a secret.
  */
+export { plainError } from "./node.ts";
 export {
   abortSignal,
   boolean,

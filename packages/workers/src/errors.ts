@@ -1,4 +1,5 @@
 /** Pure: what can go wrong, one class per decision that a caller can make, each with a stable `code` and plain data. */
+import { plainError } from "@x/redlock-core/protocol";
 import type { WorkerFinding } from "./fleet.ts";
 
 export type ExclusiveWorkerErrorCode =
@@ -113,4 +114,12 @@ export class JobLockLostError extends ExclusiveWorkerError {
     );
     this.jobId = jobId;
   }
+}
+
+/** Where clients hang the command that failed on an error, with its arguments: of an AUTH, the password. */
+const CLIENT_FACTS = ["command", "lastNodeError"] as const;
+
+/** What may be told of an error that BullMQ passes on as its client made it; every other error as it is. */
+export function withoutCommand(error: unknown): unknown {
+  return error instanceof Error && CLIENT_FACTS.some((name) => name in error) ? plainError(error) : error;
 }

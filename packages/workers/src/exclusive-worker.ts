@@ -11,7 +11,7 @@
  */
 import type { Clock, Lock, Redlock } from "@x/redlock-core";
 import { Check, integer, Schema, shaped, text, textLike } from "@x/redlock-core/protocol";
-import { DelayedError, Job, Worker } from "bullmq";
+import { DelayedError, Job, Worker, type WorkerListener } from "bullmq";
 import {
   acceptSignal,
   checkScripts,
@@ -24,7 +24,7 @@ import {
 import { aboutJob, tell } from "./channels.ts";
 import { composeScripts } from "./compose.ts";
 import { keyFault, MAX_KEY_BYTES } from "./entity-key.ts";
-import { JobKeyError, LaneError, MixedFleetError } from "./errors.ts";
+import { JobKeyError, LaneError, MixedFleetError, withoutCommand } from "./errors.ts";
 import { Fleet, type FleetParts, type WorkerFinding } from "./fleet.ts";
 import { InFlight } from "./in-flight.ts";
 import { type Instant, readClock } from "./instant.ts";
@@ -313,6 +313,15 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     this.#scriptLocks?.stop();
     this.#fleet.join();
     return super.getNextJob(...args);
+  }
+
+  /** As BullMQ's. An `error` is told without the command that its client has hung on it, whose arguments may be a password. */
+  override emit<Event extends keyof WorkerListener<Data, Result, Name>>(
+    event: Event,
+    ...args: Parameters<WorkerListener<Data, Result, Name>[Event]>
+  ): boolean {
+    const told = event === "error" ? args.map(withoutCommand) : args;
+    return super.emit(event, ...(told as typeof args));
   }
 
   override run(): Promise<void> {

@@ -21,6 +21,7 @@ import {
 import type { LaneScripts, OperatorCommand } from "./compose.ts";
 import { EndBatches } from "./end-batches.ts";
 import { formatPin, type Pin, parsePin, pinOfValue } from "./entity-key.ts";
+import { withoutCommand } from "./errors.ts";
 import { type Instant, readClock } from "./instant.ts";
 import { endKeys, JobEnd, replaceEndArguments } from "./job-end.ts";
 import type { LockAhead } from "./lock-ahead.ts";
@@ -151,15 +152,18 @@ export class Lane {
 
   /** BullMQ's state of a job. */
   async stateOf(jobId: string): Promise<string> {
-    return await this.#attached().getState(jobId);
+    const target = this.#attached();
+    return await rejectingPlainly(() => target.getState(jobId));
   }
 
   async operate(command: OperatorCommand, ...args: readonly (string | number)[]): Promise<unknown> {
     const target = this.#attached();
-    const client = await target.queue.client;
     const prefix = target.queue.toKey("");
     const script = this.#scripts.operators[command];
-    return await runScript(client, script, [`${prefix}lane:holders`, prefix, this.#nowMs(), ...args]);
+    return await rejectingPlainly(async () => {
+      const client = await target.queue.client;
+      return await runScript(client, script, [`${prefix}lane:holders`, prefix, this.#nowMs(), ...args]);
+    });
   }
 
   /** A command for one job, as BullMQ makes it. */
@@ -360,5 +364,13 @@ function addition(command: SingleCommand, order: number | undefined, lockToken: 
       return [`${order ?? ""} ${lockToken}`];
     default:
       return [];
+  }
+}
+
+async function rejectingPlainly<Value>(ask: () => Promise<Value>): Promise<Value> {
+  try {
+    return await ask();
+  } catch (error) {
+    throw withoutCommand(error);
   }
 }

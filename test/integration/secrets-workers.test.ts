@@ -1,0 +1,128 @@
+/** As secrets.test.ts, for workers: what BullMQ itself tells of its connections goes out through our class, too. */
+import { setTimeout as delay } from "node:timers/promises";
+import { placesOf, type RedisServer, startRedis } from "@x/test-support";
+import { ExclusiveWorker } from "@x/workers";
+import { type ConnectionOptions, type Job, Queue } from "bullmq";
+import { Redis } from "ioredis";
+import { describe, expect, it, onTestFinished } from "vitest";
+
+const secret = "s3cr3t-pa55word";
+
+/** BullMQ's loop asks again at once, in the same turn and for ever, where a connection is refused and not to be made again. */
+const unfitToRun = "options without reconnection";
+
+const connections: Readonly<Record<string, (port: number) => ConnectionOptions>> = {
+  options: (port) => ({ host: "127.0.0.1", port, username: "app", password: secret }),
+  "a URL": (port) => ({ url: `redis://app:${secret}@127.0.0.1:${port}` }),
+  [unfitToRun]: (port) => ({
+    port,
+    username: "app",
+    password: secret,
+    retryStrategy: () => null,
+  }),
+  "a client": (port) => {
+    const client = new Redis({ port, username: "app", password: secret, maxRetriesPerRequest: null });
+    client.on("error", () => undefined);
+    onTestFinished(() => client.disconnect());
+    return client;
+  },
+};
+
+async function startServer(password: string): Promise<RedisServer> {
+  const server = await startRedis();
+  onTestFinished(() => server.stop());
+  await server.call("ACL", "SETUSER", "app", "on", `>${password}`, "~*", "&*", "+@all");
+  return server;
+}
+
+class Told {
+  readonly things: unknown[] = [];
+  readonly worker: ExclusiveWorker;
+  readonly #signals: AbortSignal[] = [];
+
+  constructor(connection: ConnectionOptions, autorun = true) {
+    this.worker = new ExclusiveWorker(
+      "q",
+      async (_job: Job, _token: string | undefined, signal: AbortSignal) => {
+        this.#signals.push(signal);
+        await delay(50);
+      },
+      // A stalled check that fails waits for 5 s in BullMQ, also when the worker is closed.
+      { connection, key: "k", lockDuration: 1_000, skipStalledCheck: true, drainDelay: 1, runRetryDelay: 100, autorun },
+    );
+    this.worker.on("error", (error) => this.things.push(error));
+    this.worker.on("failed", (_job, error) => this.things.push(error));
+    this.worker.redlock.on("lost", (lost) => this.things.push(lost));
+    onTestFinished(() => this.worker.close(true).catch(() => undefined));
+  }
+
+  get reasons(): readonly unknown[] {
+    return this.#signals.map((signal) => signal.reason as unknown);
+  }
+
+  /** What each call of ours resolves or rejects with; one that waits for a connection is not waited for. */
+  async askEverything(): Promise<void> {
+    const { worker, things } = this;
+    const asked: readonly (() => Promise<unknown>)[] = [
+      () => worker.listKeys(),
+      () => worker.jobsOf("1"),
+      () => worker.explain("1"),
+      () => worker.pauseKey("2"),
+      () => worker.resumeKey("2"),
+      () => worker.counts(),
+      () => worker.check(),
+      () => worker.redlock.check(),
+    ];
+    const answers = asked.map((ask) =>
+      ask().then(
+        (value) => things.push(value),
+        (error: unknown) => things.push(error),
+      ),
+    );
+    await Promise.race([Promise.all(answers), delay(500)]);
+  }
+}
+
+async function addJobs(server: RedisServer): Promise<void> {
+  const queue = new Queue("q", { connection: { path: server.path } });
+  for (const k of ["1", "1", "2"]) await queue.add("job", { k });
+  await queue.close();
+}
+
+describe.each(Object.keys(connections))("a secret of a worker's connection is in no error (%s)", (kind) => {
+  it("of a password that is refused", async () => {
+    const server = await startServer("another");
+    const told = new Told(connections[kind]?.(server.port) ?? {}, kind !== unfitToRun);
+    await expect.poll(() => told.things.length).toBeGreaterThan(0);
+    await told.askEverything();
+    expect(await placesOf(secret, told.things)).toEqual([]);
+  });
+
+  it.skipIf(kind === unfitToRun)("of a user that is taken away, and of a server that is gone", async () => {
+    const server = await startServer(secret);
+    const told = new Told(connections[kind]?.(server.port) ?? {});
+    await told.worker.waitUntilReady();
+    await addJobs(server);
+    await told.askEverything();
+    await server.call("ACL", "SETUSER", "app", "-@all");
+    await told.askEverything();
+    await server.call("ACL", "DELUSER", "app");
+    await told.askEverything();
+    await server.stop();
+    await told.askEverything();
+    await expect.poll(() => told.things.some((thing) => thing instanceof Error)).toBe(true);
+    expect(await placesOf(secret, [told.things, told.reasons])).toEqual([]);
+  });
+});
+
+it("nor what the last node of a Cluster refused", async () => {
+  const server = await startServer(secret);
+  const { worker, things } = new Told(connections["options"]?.(server.port) ?? {});
+  const lastNodeError = Object.assign(new Error("WRONGPASS"), { command: { name: "auth", args: ["app", secret] } });
+  worker.emit("error", Object.assign(new Error("Failed to refresh slots cache."), { lastNodeError }));
+  const error = new TypeError("a class of its own");
+  worker.emit("error", error);
+  expect(things).toMatchObject([{ message: "Failed to refresh slots cache." }, error]);
+  expect(things[1]).toBe(error);
+  expect(await placesOf(secret, things)).toEqual([]);
+});
