@@ -262,7 +262,7 @@ class Attempt extends Round implements Grant, LeaseEnd {
     const tally = emptyTally();
     for (const ballot of ballots) if (ballot !== undefined) tally[ballot.vote] += 1;
     void releaseEverywhere(engine, this);
-    noteRefusals(engine, resources, ballots, engine.clock.wallMs());
+    noteRefusals(engine, resources, ballots, this.wallMs);
     return {
       kind: "refused",
       refusal: isTooLate ? "unreachable" : refusalOf(tally, engine.nodes.length),
@@ -318,7 +318,7 @@ function noteRefusals(
   engine: Engine,
   resources: readonly string[],
   ballots: readonly (Ballot | undefined)[],
-  wallMs: number,
+  askedWallMs: number,
 ): void {
   const nodeTimesUs: number[] = [];
   for (const ballot of ballots) {
@@ -328,7 +328,8 @@ function noteRefusals(
     if (Array.isArray(value) && value[0] === 2) engine.sightings.see(resources, Number(value[1]));
   }
   // As many refusals as end an attempt: of an even number of nodes that is less than a quorum.
-  if (nodeTimesUs.length > engine.nodes.length - engine.quorum) engine.sightings.seeNodeTimes(nodeTimesUs, wallMs);
+  if (nodeTimesUs.length > engine.nodes.length - engine.quorum)
+    engine.sightings.seeNodeTimes(nodeTimesUs, askedWallMs, engine.clock.wallMs());
 }
 
 function votesOf(

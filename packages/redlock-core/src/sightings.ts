@@ -63,10 +63,15 @@ export class Sightings {
     }
   }
 
-  /** Corrects the clock's offset by what enough nodes reported to end an attempt. */
-  seeNodeTimes(nodeTimesUs: readonly number[], wallMs: number): void {
+  /**
+   * Corrects the clock's offset by what enough nodes reported to end an attempt, which our clock saw begin at `askedMs` and end at
+   * `wallMs`. The nodes looked at their clocks in between: an offset that fits is kept, or answers that are read late would move it.
+   */
+  seeNodeTimes(nodeTimesUs: readonly number[], askedMs: number, wallMs: number): void {
     if (nodeTimesUs.length === 0) return;
-    this.#offsetUs = median(nodeTimesUs) - wallMs * 1_000;
+    const nodeUs = median(nodeTimesUs);
+    const leastUs = nodeUs - wallMs * 1_000;
+    if (this.#offsetUs < leastUs || this.#offsetUs > nodeUs - askedMs * 1_000) this.#offsetUs = leastUs;
     // Proposed by a clock that was ahead: the nodes would refuse what is above it as well.
     if (this.#lastProposed > this.order(wallMs) + CLAMP_US) this.#lastProposed = 0;
   }

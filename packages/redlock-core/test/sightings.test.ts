@@ -27,7 +27,7 @@ describe("Sightings", () => {
   it("comes back from a clock that was ahead once the nodes have told the time", () => {
     const sightings = new Sightings(random);
     sightings.ballot(["a"], wallMs + 3_600_000);
-    sightings.seeNodeTimes([wallMs * 1_000], wallMs);
+    sightings.seeNodeTimes([wallMs * 1_000], wallMs, wallMs);
     expect(near(sightings.ballot(["a"], wallMs))).toBe(true);
   });
 
@@ -41,9 +41,17 @@ describe("Sightings", () => {
   it("corrects its clock by the median of the nodes' clocks", () => {
     const sightings = new Sightings(random);
     const right = (wallMs + 600_000) * 1_000;
-    sightings.seeNodeTimes([right, right, right * 2], wallMs);
+    sightings.seeNodeTimes([right, right, right * 2], wallMs, wallMs);
     expect(sightings.ballot(["a"], wallMs)).toBe(right + 500);
     expect(sightings.order(wallMs)).toBe(right);
+  });
+
+  it("does not take an answer that was read late for a wrong clock", () => {
+    const sightings = new Sightings(random);
+    sightings.seeNodeTimes([wallMs * 1_000], wallMs - 1, wallMs + 900);
+    expect(sightings.order(wallMs)).toBe(wallMs * 1_000);
+    sightings.seeNodeTimes([(wallMs + 5_000) * 1_000], wallMs - 1, wallMs);
+    expect(sightings.order(wallMs)).toBe((wallMs + 5_000) * 1_000);
   });
 
   it("forgets the oldest resources rather than grow for ever", () => {
