@@ -404,15 +404,21 @@ export class Session {
     const nowMs = clock.wallMs();
     const intentions: Intention[] = [];
     let claimCount = 0;
-    for (const track of this.#tracks.values()) {
+    for (const track of this.#dueAt(nowMs)) {
       if (slice.isOver || claimCount >= CLAIMS_PER_REQUEST) break;
-      if (typeof track.nextMs !== "number" || track.nextMs + track.delayMs > nowMs) continue;
       const intention = this.#guarded(track, () => this.#intend(track, nowMs - track.delayMs));
       if (intention === undefined) continue;
       intentions.push(intention);
       claimCount += intention.claims.length;
     }
     return intentions;
+  }
+
+  /** The longest overdue first: what is due again at once cannot keep the others from their turn. */
+  #dueAt(nowMs: number): readonly Track[] {
+    const dueMs = ({ nextMs, delayMs }: Track): number =>
+      typeof nextMs === "number" ? nextMs + delayMs : Number.POSITIVE_INFINITY;
+    return [...this.#tracks.values()].filter((track) => dueMs(track) <= nowMs).toSorted((a, b) => dueMs(a) - dueMs(b));
   }
 
   /** A calendar of the user's that throws holds up its own schedule only; it is asked again later. */
