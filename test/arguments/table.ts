@@ -439,6 +439,7 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
   "workers.ExclusiveWorker.getNextJob": "BullMQ's, as are its arguments",
   "workers.ExclusiveWorker.run": "BullMQ's",
   "workers.ExclusiveWorker.close": "BullMQ's",
+  "workers.ExclusiveWorker.emit": "an EventEmitter's",
   "workers.ExclusiveWorker.extendJobLocks": "called by BullMQ",
   "workers.ExclusiveWorker.nextJobFromJobData": "called by BullMQ",
   "workers.ExclusiveWorker.createJob": "called by BullMQ",
