@@ -21,6 +21,7 @@ import {
   embedded,
 } from "./compose.ts";
 import { UnsupportedBullMQError } from "./errors.ts";
+import { queueKeys } from "./job-end.ts";
 
 /** First 16 digits of the SHA-1 of each text that the contract test was run against. */
 const knownTexts: Readonly<Record<EmbeddedScript, readonly string[]>> = {
@@ -181,23 +182,9 @@ export function argumentsOf(
   }
 }
 
-const activeKeyNames = [
-  "wait",
-  "active",
-  "prioritized",
-  "events",
-  "stalled",
-  "limiter",
-  "delayed",
-  "paused",
-  "meta",
-  "pc",
-  "marker",
-];
-
 /** The arguments with which `moveToActive` goes on after another command: same lock options, new time. */
 export function fetchArguments(prefix: unknown, lockOptions: unknown, nowMs: number): unknown[] {
-  return [...activeKeyNames.map((name) => `${String(prefix)}${name}`), prefix, nowMs, lockOptions];
+  return [...queueKeys(String(prefix)), prefix, nowMs, lockOptions];
 }
 
 export type BullReply =

@@ -1,6 +1,6 @@
 /** Pure: puts our Lua and BullMQ's own script texts together into one script per command. */
 import { createHash } from "node:crypto";
-import { END_KEY_COUNT } from "./job-end.ts";
+import { QUEUE_KEY_COUNT } from "./job-end.ts";
 import { asFunction } from "./lua.ts";
 import * as commands from "./scripts/commands.lua.ts";
 import { keyLock, type LockRules, noKeyLock } from "./scripts/key-lock.lua.ts";
@@ -73,7 +73,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   const end = (): ComposedScript => {
     const own = asFunction("bullMoveToFinished", bull.moveToFinished.lua);
     const parts = [library, own, asFunction("finish", commands.moveToFinished), commands.eachEnd];
-    return compose("moveToFinished", END_KEY_COUNT, parts);
+    return compose("moveToFinished", QUEUE_KEY_COUNT, parts);
   };
   const operate = (name: OperatorCommand): ComposedScript => compose(name, 1, [library, operators[name]]);
   return {

@@ -39,7 +39,10 @@ export class JobEnd {
   }
 }
 
-/** The keys of a queue that the script is given, in BullMQ's order, which has those of the one job between the last two. */
+/**
+ * The keys of a queue that a fetch is given, in BullMQ's order. The script for many ends has the same, to fetch with; BullMQ's end has those of its
+ * one job between the last two.
+ */
 const KEY_NAMES = [
   "wait",
   "active",
@@ -53,9 +56,9 @@ const KEY_NAMES = [
   "pc",
   "marker",
 ];
-export const END_KEY_COUNT: number = KEY_NAMES.length;
+export const QUEUE_KEY_COUNT: number = KEY_NAMES.length;
 
-export function endKeys(prefix: string): string[] {
+export function queueKeys(prefix: string): string[] {
   return KEY_NAMES.map((name) => `${prefix}${name}`);
 }
 

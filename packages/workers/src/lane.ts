@@ -23,7 +23,7 @@ import { EndBatches } from "./end-batches.ts";
 import { formatPin, type Pin, parsePin, pinOfValue } from "./entity-key.ts";
 import { withoutCommand } from "./errors.ts";
 import { type Instant, readClock } from "./instant.ts";
-import { endKeys, JobEnd, replaceEndArguments } from "./job-end.ts";
+import { JobEnd, queueKeys, replaceEndArguments } from "./job-end.ts";
 import type { LockAhead } from "./lock-ahead.ts";
 import type { ScriptLocks } from "./script-locks.ts";
 
@@ -212,7 +212,7 @@ export class Lane {
     if (first === undefined) return [];
     const { client, end } = first;
     const sent = readClock(this.#clock);
-    const args: unknown[] = [...endKeys(end.prefix), end.prefix];
+    const args: unknown[] = [...queueKeys(end.prefix), end.prefix];
     for (const ended of ends) {
       ended.sent = sent;
       const { told, fields } = ended.end;

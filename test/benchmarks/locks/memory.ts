@@ -2,7 +2,7 @@
 import { type RedisServer, startRedis } from "@x/test-support";
 import { rotated, type Spread, spread } from "../support/statistics.ts";
 import type { MemoryJob, MemoryResult } from "./child.ts";
-import type { DriverName } from "./drivers.ts";
+import { type DriverName, driverNames } from "./drivers.ts";
 import { startDriver } from "./start-driver.ts";
 
 export interface MemorySettings {
@@ -23,14 +23,8 @@ export interface MemoryRow {
 
 const ttlMs = 60_000;
 
-const measured: readonly DriverName[] = [
-  "ioredis",
-  "redlock 4",
-  "redlock 5",
-  "redlock-universal",
-  "redis-semaphore",
-  "ours",
-];
+/** The class that is as redlock 5 has the locks of ours. */
+const measured = driverNames.filter((driver) => driver !== "ours, as redlock 5");
 
 /** Each round of each driver has a server and a process of its own. */
 export async function measureMemory(

@@ -215,12 +215,12 @@ export class IoredisNode implements LockNode {
     }
   }
 
-  /** The other end may never confirm an orderly end. Of a Cluster, ioredis watches each connection by itself. */
   async config(name: string): Promise<string | undefined> {
     if (this.isCluster || this.#teller.state !== "ready") return undefined;
     return settingOf(await this.#connection?.config?.("GET", name), name);
   }
 
+  /** The other end may never confirm an orderly end. Of a Cluster, ioredis watches each connection by itself. */
   reconnect(): void {
     if (!this.isCluster) this.#connection?.stream?.destroy?.(new Error(NO_ANSWER));
   }
