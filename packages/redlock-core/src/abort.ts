@@ -1,4 +1,7 @@
-/** One listener per signal, however many wait for it: a shutdown signal shared by fifty calls is no listener leak. */
+/**
+ * Each signal gets one listener, however many calls wait for it. A shutdown signal shared by fifty calls is then no
+ * listener leak.
+ */
 
 interface Fan {
   readonly runs: Set<() => void>;
@@ -7,7 +10,10 @@ interface Fan {
 
 const fans = new WeakMap<AbortSignal, Fan>();
 
-/** Calls `run` when the signal aborts; returns a function that stops that. The last one to go takes the listener with it. */
+/**
+ * Calls `run` when the signal aborts, and returns a function that stops that. The last caller to go takes the
+ * listener with it.
+ */
 export function onAbort(signal: AbortSignal, run: () => void): () => void {
   const fan = fans.get(signal) ?? listen(signal);
   // A function of its own, so that the same `run` may wait twice.

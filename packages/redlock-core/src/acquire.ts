@@ -1,20 +1,24 @@
 /**
- * Acquisition: attempts until one is granted, and in between the wait for one's turn.
+ * An acquisition makes attempts until one is granted, and waits for its turn in between.
  *
- * Guaranteed: first come first served among the waiters of all processes, as well as their clocks agree through the nodes'
- * time; one request per node and attempt; no attempt before a hint or the end of the lease that was told, where nodes can tell
- * (see waiting.ts). A caller that cancels gets its reason at once, and leaves neither a key nor a place in a queue behind. Not
- * guaranteed: fairness between locks of several resources, and towards clients that do not queue.
+ * It guarantees the following:
+ * - The waiters of all processes are served first come, first served, as well as their clocks agree through the
+ *   nodes' time.
+ * - An attempt sends one request to each node.
+ * - Where nodes can tell when to ask again, no attempt is made before a hint, or before the end of the lease that
+ *   they told (see waiting.ts).
+ * - A caller that cancels gets its reason at once, and leaves neither a key nor a place in a queue behind.
+ *
+ * It does not guarantee fairness between locks of several resources, or towards clients that do not queue.
  */
 import {
-  type AttemptRequest,
+  Attempt,
   type AttemptResult,
   attempt,
   type Grant,
   isCorrectable,
   MAX_CORRECTIONS,
   type RefusedAttempt,
-  startAttempt,
 } from "./attempt.ts";
 import { type Instant, readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
@@ -38,28 +42,26 @@ export interface AcquisitionContext {
   readonly hints: Hints;
   readonly queues: LocalQueues;
   readonly closed: AbortSignal;
-  /** Makes a lock of a grant; called before the next waiter of this process is. */
+  /** Makes a lock of a grant. It is called before the next waiter of this process is called. */
   readonly hold: (grant: Grant, options: ResolvedAcquireOptions, queue: LocalQueue | undefined) => Lock;
+  /**
+   * Reports the end of an acquisition, once for each that was started: all that it asked for is then granted or taken
+   * back.
+   */
+  readonly onEnd: () => void;
 }
 
-/** Rejects with what the caller is to be told, see `Redlock.acquire`. */
-export function acquire(
-  context: AcquisitionContext,
-  resources: readonly string[],
-  options: ResolvedAcquireOptions,
-): Promise<Lock> {
-  return new Promise((resolve, reject) => {
-    startAcquisition(context, resources, options, resolve, reject);
-  });
-}
-
-/** Calls one of the two, later; throws for resources that cannot be locked. */
+/**
+ * Starts an acquisition, which later calls either `resolve` or `reject`. `reject` gets what the caller is to be told,
+ * see `Redlock.acquire`.
+ * @throws for resources that cannot be locked.
+ */
 export function startAcquisition(
   context: AcquisitionContext,
   resources: readonly string[],
   options: ResolvedAcquireOptions,
-  onLock: (lock: Lock) => void,
-  onFailure: (reason: unknown) => void,
+  resolve: (lock: Lock) => void,
+  reject: (reason: unknown) => void,
 ): void {
   const { engine, queues } = context;
   const target = engine.targetOf(resources);
@@ -67,48 +69,97 @@ export function startAcquisition(
   const only = resources.length === 1 && options.timeout > 0 && options.order === undefined ? resources[0] : undefined;
   const queue = only === undefined ? undefined : queues.of(only);
   const isUsual = queue !== undefined && options.signal === undefined && queue.isIdle;
-  if (!isUsual) {
-    new Acquisition(context, target, options, started).run(queue).then(onLock, onFailure);
+  if (isUsual) {
+    const place = queue.enter();
+    try {
+      new FirstAttempt(context, target, options, started, place, resolve, reject).start();
+    } catch (error) {
+      // Without randomness, or with a clock that tells no time: those who come later must not wait for this one.
+      place.leave();
+      throw error;
+    }
     return;
   }
-  const asking = new FirstAttempt(context, target, options, started, queue, onLock, onFailure);
-  startAttempt(engine, asking, asking.onResult);
+  const acquired = new Acquisition(context, target, options, started).run(queue);
+  settle(context, acquired, resolve, reject);
 }
 
-/** The usual acquisition, of a resource that nobody of this process has: what it asks for, and what becomes of it. */
-class FirstAttempt implements AttemptRequest {
-  readonly target: Target;
-  readonly asked: Instant;
-  readonly ttlMs: number;
-  readonly timeoutMs: number;
-  readonly onResult: (result: AttemptResult) => void;
+function settle(
+  context: AcquisitionContext,
+  acquired: Promise<Lock>,
+  resolve: (lock: Lock) => void,
+  reject: (reason: unknown) => void,
+): void {
+  acquired.then(
+    (lock) => settleLocked(context, lock, resolve, reject),
+    (reason: unknown) => {
+      context.onEnd();
+      reject(reason);
+    },
+  );
+}
+
+function settleLocked(
+  context: AcquisitionContext,
+  lock: Lock,
+  resolve: (lock: Lock) => void,
+  reject: (reason: unknown) => void,
+): void {
+  if (!context.closed.aborted) {
+    context.onEnd();
+    resolve(lock);
+    return;
+  }
+  void lock.release().then(() => {
+    context.onEnd();
+    reject(new RedlockClosedError(lock.resources));
+  });
+}
+
+/**
+ * The usual acquisition is this one object until it is refused. It is of a resource that nobody in this process
+ * holds.
+ */
+class FirstAttempt extends Attempt {
+  readonly #context: AcquisitionContext;
+  readonly #options: ResolvedAcquireOptions;
+  readonly #place: Place;
+  readonly #resolve: (lock: Lock) => void;
+  readonly #reject: (reason: unknown) => void;
 
   constructor(
     context: AcquisitionContext,
     target: Target,
     options: ResolvedAcquireOptions,
     asked: Instant,
-    queue: LocalQueue,
-    onLock: (lock: Lock) => void,
-    onFailure: (reason: unknown) => void,
+    place: Place,
+    resolve: (lock: Lock) => void,
+    reject: (reason: unknown) => void,
   ) {
-    this.target = target;
-    this.asked = asked;
-    this.ttlMs = options.ttl;
-    this.timeoutMs = Math.min(context.engine.options.nodeTimeout, options.timeout);
-    const place = queue.enter();
-    this.onResult = (result) => {
-      if (result.kind !== "granted") {
-        new Acquisition(context, target, options, asked).run(queue, place, result).then(onLock, onFailure);
-        return;
-      }
-      const { grant } = result;
-      const { events } = context.engine;
-      if (events.isHeard("acquire")) tellAcquired(events, grant, asked);
-      const lock = context.hold(grant, options, queue);
-      place.leave();
-      onLock(lock);
-    };
+    const { engine } = context;
+    const timeoutMs = Math.min(engine.options.nodeTimeout, options.timeout);
+    super(engine, { target, asked, ttlMs: options.ttl, timeoutMs });
+    this.#context = context;
+    this.#options = options;
+    this.#place = place;
+    this.#resolve = resolve;
+    this.#reject = reject;
+  }
+
+  protected override onResult(result: AttemptResult): void {
+    const context = this.#context;
+    const options = this.#options;
+    const place = this.#place;
+    if (result.kind === "refused") {
+      const acquired = new Acquisition(context, this.target, options, this.asked).run(place.queue, place, result);
+      settle(context, acquired, this.#resolve, this.#reject);
+      return;
+    }
+    const { events } = context.engine;
+    if (events.isHeard("acquire")) tellAcquired(events, this, this.asked);
+    const lock = context.hold(this, options, place.queue);
+    place.leave();
+    settleLocked(context, lock, this.#resolve, this.#reject);
   }
 }
 
@@ -133,13 +184,16 @@ class Acquisition {
   #order: number;
   #place: Place | undefined;
   #waiter: Waiter | undefined;
-  /** An attempt was made with the waiter: a node may have it in its queue. */
+  /** Whether an attempt was made with the waiter, so that a node may have it in its queue. */
   #mayBeEnrolled = false;
   #hasStoodInLine = false;
   #attempts = 0;
   #corrections = 0;
   #isCorrecting = false;
-  /** The nodes had less time than `nodeTimeout` for the last attempt, because the caller's time was running out. */
+  /**
+   * Whether the nodes had less time than `nodeTimeout` for the last attempt, because the caller's time was running
+   * out.
+   */
   #isCutShort = false;
   #failures = 0;
   #votes: readonly Vote[] = [];
@@ -153,7 +207,7 @@ class Acquisition {
     this.#target = target;
     this.#options = options;
     this.#started = started;
-    this.#order = options.order ?? engine.sightings.order(this.#started.wallMs);
+    this.#order = options.order ?? engine.fencingClock.order(this.#started.wallMs);
     this.#limit = new Limit(engine.clock, {
       startMs: this.#started.monotonicMs,
       timeoutMs: options.timeout,
@@ -162,7 +216,10 @@ class Acquisition {
     });
   }
 
-  /** `first`: a first attempt that was refused, at the place where it was made. */
+  /**
+   * Runs the acquisition to its end. `first` is a first attempt that was refused, at the place `at` where it was
+   * made.
+   */
   async run(queue: LocalQueue | undefined, at?: Place, first?: RefusedAttempt): Promise<Lock> {
     const place = at ?? queue?.enter();
     this.#place = place;
@@ -200,8 +257,8 @@ class Acquisition {
   }
 
   /**
-   * Waits for something in this process. Whoever has waited enrols with the first attempt, over a channel that is open by then: a
-   * few round trips later somebody of another process who came after would have overtaken.
+   * Waits for something in this process. Afterwards the call enrols with its first attempt, over a channel that is
+   * open by then. A few round trips later, a waiter of another process that came after it would have overtaken it.
    */
   async #standInLine(wait: Promise<void>): Promise<void> {
     const { hints } = this.#context;
@@ -214,12 +271,15 @@ class Acquisition {
     this.#waiter = new Waiter(this.#engine, hints, this.#target, this.#order);
   }
 
-  /** The one attempt of a timeout of 0, and every correction, are made even when the time is over. */
+  /**
+   * Whether the next attempt is made even when the time is over. That holds for the one attempt of a timeout of 0,
+   * and for every correction.
+   */
   get #isFree(): boolean {
     return this.#isCorrecting || (this.#attempts === 0 && this.#options.timeout === 0);
   }
 
-  /** One attempt; undefined if the caller cancelled while it was under way. */
+  /** Makes one attempt. The result is undefined if the caller cancelled while it was under way. */
   #attempt(now: Instant): Promise<AttemptResult | undefined> {
     const { nodeTimeout } = this.#engine.options;
     this.#attempts += 1;
@@ -238,7 +298,7 @@ class Acquisition {
     return this.#options.signal === undefined ? underWay : this.#unlessCancelled(underWay);
   }
 
-  /** Whoever cancels is answered at once, also when the time is over and the attempt goes on. */
+  /** Answers a caller that cancels at once, also when the time is over and the attempt goes on. */
   async #unlessCancelled(underWay: Promise<AttemptResult>): Promise<AttemptResult | undefined> {
     const { clock } = this.#engine;
     const { signal } = this.#options;
@@ -274,8 +334,8 @@ class Acquisition {
   }
 
   /**
-   * What the caller is told if this was the end. No answer in what others left of its time says nothing about the nodes; in the whole
-   * of its time, it does.
+   * Notes what the caller is told if this was the end. A node that did not answer within what others left of the
+   * caller's time says nothing. One that did not answer in the whole of that time does.
    */
   #note({ votes, refusal }: RefusedAttempt): void {
     const hasWaited = this.#hasStoodInLine || this.#attempts > 1;
@@ -288,7 +348,7 @@ class Acquisition {
 
   #correctOrder(): void {
     if (this.#options.order !== undefined) return;
-    this.#order = this.#engine.sightings.correctOrder(this.#order, this.#started.wallMs);
+    this.#order = this.#engine.fencingClock.correctOrder(this.#order, this.#started.wallMs);
   }
 
   async #untilTurn(refused: RefusedAttempt): Promise<void> {
@@ -334,7 +394,7 @@ class Acquisition {
     cancel();
   }
 
-  /** What the caller is told. */
+  /** Ends the acquisition, and returns what the caller is told. */
   #ended(reason: LimitReason): unknown {
     if (this.#mayBeEnrolled) this.#waiter?.leave();
     else this.#waiter?.close();

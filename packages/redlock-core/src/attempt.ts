@@ -1,10 +1,13 @@
 /**
  * The heart of Redlock: one attempt to get a lock from a quorum of nodes.
  *
- * Guaranteed: every attempt has a token and a ballot of its own. `granted` means that a quorum of voting nodes set the keys
- * and that the validity, counted from before the first byte by both clocks, is not over. The answer comes with the
- * quorum-th grant. Whatever else happens, the keys that the attempt may have set are released on every node that may have
- * set one, before the caller hears of it.
+ * It guarantees the following:
+ * - Every attempt has a token and a ballot of its own.
+ * - `granted` means that a quorum of voting nodes set the keys. It also means that the validity is not over, counted
+ *   from before the first byte by both clocks.
+ * - The answer comes with the quorum-th grant.
+ * - If the attempt is not granted, every node that may have set a key is told to release it, before the caller hears
+ *   of it.
  */
 
 import type { Batcher } from "./batcher.ts";
@@ -17,7 +20,7 @@ import { emptyTally, type Outcome, type Refusal, refusalOf, type VoteKind } from
 import { releaseEverywhere } from "./release.ts";
 import { type Answer, answerOf, type Observer, Round } from "./round.ts";
 import { newToken } from "./token.ts";
-import { driftMs, type LeaseEnd, remainingMs } from "./validity.ts";
+import { type LeaseEnd, leaseEnd, remainingMs } from "./validity.ts";
 
 export interface Grant {
   readonly target: Target;
@@ -26,10 +29,10 @@ export interface Grant {
   readonly ttlMs: number;
   readonly end: LeaseEnd;
   readonly grantedMs: number;
-  /** Per node: whether it may hold a key of ours. */
-  mayHold(node: number): boolean;
-  /** Per node: whether it is known to have had the key. */
-  hadKey?(node: number): boolean;
+  /** The nodes that may hold a key of ours, as bits. */
+  readonly mayHoldOn: number;
+  /** The nodes that are known to have had the key, as bits. */
+  readonly hadKeyOn: number;
 }
 
 export type AttemptResult =
@@ -38,35 +41,40 @@ export type AttemptResult =
       readonly kind: "refused";
       readonly refusal: Refusal;
       readonly votes: readonly Vote[];
-      /** Per node: milliseconds until it could grant; Infinity: unknown. */
+      /** The milliseconds until each node could grant; Infinity if that is unknown. */
       readonly freeInMs: readonly number[];
     };
 
 export type RefusedAttempt = AttemptResult & { readonly kind: "refused" };
 
-/** Corrections of the ballot, and of a script cache that was flushed, are no attempts of the caller's; this bounds them. */
+/**
+ * Corrections of the ballot, and of a script cache that was flushed, do not count as attempts of the caller. This
+ * number bounds them.
+ */
 export const MAX_CORRECTIONS = 5;
 
-/** Nobody else has the lock: asked again at once, the nodes may grant it. */
+/** Tells whether nobody else has the lock. If it is asked for again at once, the nodes may grant it. */
 export function isCorrectable({ refusal, votes }: RefusedAttempt): boolean {
   return refusal === "ballot" || votes.some(({ error }) => error?.startsWith("NOSCRIPT") === true);
 }
 
 export interface AttemptRequest {
   readonly target: Target;
-  /** Both clocks, before anything is sent. */
+  /** The time by both clocks before anything is sent. */
   readonly asked: Instant;
   readonly ttlMs: number;
   /** How long a node may take to answer. */
   readonly timeoutMs: number;
-  /** The place in the queue; waiters with a greater one are overtaken. Undefined: of somebody who comes now. */
+  /** The place in the queue; waiters with a greater one are overtaken. It is undefined for a caller that comes now. */
   readonly order?: number | undefined;
-  /** As whom a refused attempt is enrolled in the queue; undefined: it is not. */
+  /**
+   * The name under which a refused attempt is enrolled in the queue. If it is undefined, the attempt is not enrolled.
+   */
   readonly enrolment?: Enrolment | undefined;
   readonly observe?: Observer | undefined;
 }
 
-/** An answer that took longer says little of the clocks: this process may have been frozen when it came. */
+/** An answer that took longer says little of the clocks, because this process may have been frozen when it came. */
 const TELLING_MS = 1_000;
 
 interface Ballot {
@@ -76,48 +84,51 @@ interface Ballot {
 }
 
 export function attempt(engine: Engine, request: AttemptRequest): Promise<AttemptResult> {
-  return new Promise((resolve) => startAttempt(engine, request, resolve));
+  return new Promise((resolve) => new PromisedAttempt(engine, request, resolve).start());
 }
 
-export function startAttempt(engine: Engine, request: AttemptRequest, onResult: (result: AttemptResult) => void): void {
-  new Attempt(engine, request, onResult).start();
-}
-
-/** Also the grant that it leads to, and the end of its lease: one object rather than four. */
-class Attempt extends Round implements Grant, LeaseEnd {
+/**
+ * An attempt is also the grant that it leads to. It is a subclass rather than a function that reports its end,
+ * because attempts are made all the time.
+ */
+export abstract class Attempt extends Round implements Grant {
   readonly token: string;
   readonly ttlMs: number;
   fencingToken: number;
-  monotonicMs: number;
-  wallMs: number;
+  end: LeaseEnd;
   grantedMs = 0;
-  readonly #request: AttemptRequest;
-  readonly #onResult: (result: AttemptResult) => void;
+  /** The nodes that granted it and may vote, as bits. */
+  hadKeyOn = 0;
+  protected readonly asked: Instant;
+  readonly #enrolment: Enrolment | undefined;
   #grantedBy = 0;
-  #grantedOn = 0;
   #answeredBy = 0;
   #refused = 0;
-  /** Bits of the nodes that have answered with a refusal. */
+  /** The nodes that have answered with a refusal, as bits. */
   #keyless = 0;
-  /** Of each grant before the last: node, ms, the node's time. */
+  /** The node, the milliseconds and the node's time of each grant before the last. */
   #grants: number[] | undefined;
-  /** Of the other answers. */
+  /** The ballots of the other answers. */
   #ballots: (Ballot | undefined)[] | undefined;
   #isGranted = false;
   #isAsked = false;
 
-  constructor(engine: Engine, request: AttemptRequest, onResult: (result: AttemptResult) => void) {
+  constructor(engine: Engine, request: AttemptRequest) {
     const { target, ttlMs, enrolment, order, asked } = request;
     const observe =
-      enrolment === undefined ? request.observe : (node: number, answer: Answer) => this.#observe(node, answer);
+      enrolment === undefined
+        ? request.observe
+        : (node: number, answer: Answer) => {
+            request.observe?.(node, answer);
+            this.#follow(enrolment, node, answer);
+          };
     super(engine, target, Math.min(request.timeoutMs, ttlMs), observe);
-    this.#request = request;
-    this.#onResult = onResult;
+    this.#enrolment = enrolment;
     this.ttlMs = ttlMs;
-    this.monotonicMs = asked.monotonicMs;
-    this.wallMs = asked.wallMs;
+    this.asked = asked;
+    this.end = asked;
     this.token = newToken(engine.random);
-    this.fencingToken = engine.isAlone ? 0 : engine.sightings.ballot(target.resources, asked.wallMs);
+    this.fencingToken = engine.isAlone ? 0 : engine.fencingClock.ballot(target.resources, asked.wallMs);
     this.text = acquireText(target.keys.length, this.token, {
       ttlMs,
       ballot: this.fencingToken,
@@ -138,14 +149,16 @@ class Attempt extends Round implements Grant, LeaseEnd {
     return this;
   }
 
-  get end(): LeaseEnd {
-    return this;
+  get mayHoldOn(): number {
+    return this.sentTo & ~this.#keyless;
   }
 
   start(): void {
-    this.ask(this.#request.asked.monotonicMs);
+    this.ask(this.asked.monotonicMs);
     this.#isAsked = true;
   }
+
+  protected abstract onResult(result: AttemptResult): void;
 
   protected override onVote(
     node: number,
@@ -160,7 +173,7 @@ class Attempt extends Round implements Grant, LeaseEnd {
     this.#answeredBy |= 1 << node;
     if (isGrant(value) && quarantineLeftMs <= 0) {
       this.#grantedBy += 1;
-      this.#grantedOn |= 1 << node;
+      this.hadKeyOn |= 1 << node;
       if (engine.isAlone) this.fencingToken = value;
       if (this.#grantedBy === quorum) {
         this.#decide("won", readClock(engine.clock));
@@ -168,7 +181,7 @@ class Attempt extends Round implements Grant, LeaseEnd {
       }
     }
     const now = readClock(engine.clock);
-    const ms = now.monotonicMs - this.#request.asked.monotonicMs;
+    const ms = now.monotonicMs - this.asked.monotonicMs;
     if (isGrant(value) && quarantineLeftMs <= 0) {
       this.#grants ??= [];
       this.#grants.push(node, ms, nodeTimeUs);
@@ -188,7 +201,10 @@ class Attempt extends Round implements Grant, LeaseEnd {
     return true;
   }
 
-  /** Counts as refused what only nodes are left of that have been silent for long. */
+  /**
+   * Tells whether the attempt is lost because only nodes are left that have been silent for long; those count as
+   * refusals.
+   */
   #isLostToSilence(): boolean {
     const { nodes, quorum, batchers, options } = this.engine;
     const answered = this.#answeredBy;
@@ -207,43 +223,32 @@ class Attempt extends Round implements Grant, LeaseEnd {
     else queueMicrotask(() => this.#decide("lost", now));
   }
 
-  /** Whoever was granted the lock waits no more, also where it was refused. */
-  #observe(node: number, answer: Answer): void {
-    this.#request.observe?.(node, answer);
-    const { enrolment } = this.#request;
+  /**
+   * Follows where the attempt is enrolled. A holder waits no more, so it also leaves the queues of nodes that refused
+   * it.
+   */
+  #follow(enrolment: Enrolment, node: number, answer: Answer): void {
     const isEnrolled = answer.kind === "reply" ? isHeld(answer.value) : this.sent(node);
-    if (isEnrolled) enrolment?.on.add(node);
-    else if (answer.kind === "reply" && isGrant(answer.value)) enrolment?.on.delete(node);
-    if (isEnrolled && this.#isGranted) this.#leave((each) => each === node);
-  }
-
-  #leave(only: (node: number) => boolean): void {
-    const { target, enrolment } = this.#request;
-    if (enrolment !== undefined) leaveQueues(this.engine, target, enrolment, { only });
-  }
-
-  hadKey(node: number): boolean {
-    return (this.#grantedOn & (1 << node)) !== 0;
-  }
-
-  mayHold(node: number): boolean {
-    return this.sent(node) && (this.#keyless & (1 << node)) === 0;
+    if (isEnrolled) enrolment.on.add(node);
+    else if (answer.kind === "reply" && isGrant(answer.value)) enrolment.on.delete(node);
+    if (isEnrolled && this.#isGranted)
+      leaveQueues(this.engine, this.target, enrolment, { only: (each) => each === node });
   }
 
   #decide(outcome: Outcome, now: Instant): void {
-    const { engine, ttlMs } = this;
-    const { enrolment } = this.#request;
-    const trustedMs = ttlMs - driftMs(ttlMs, engine.options.driftFactor);
-    this.monotonicMs += trustedMs;
-    this.wallMs += trustedMs;
-    if (outcome !== "won" || remainingMs(this, now) <= 0) {
-      this.#onResult(this.#refusal(outcome === "won"));
+    const { engine, target, ttlMs } = this;
+    const enrolment = this.#enrolment;
+    this.end = leaseEnd(this.asked, ttlMs, engine.options.driftFactor);
+    if (outcome !== "won" || remainingMs(this.end, now) <= 0) {
+      this.onResult(this.#refusal(outcome === "won"));
       return;
     }
     this.grantedMs = now.monotonicMs;
     this.#isGranted = true;
-    if (enrolment !== undefined && enrolment.on.size > 0) this.#leave((node) => enrolment.on.has(node));
-    this.#onResult(this);
+    if (enrolment !== undefined && enrolment.on.size > 0) {
+      leaveQueues(engine, target, enrolment, { only: (node) => enrolment.on.has(node) });
+    }
+    this.onResult(this);
   }
 
   #noteGrants(ballots: (Ballot | undefined)[]): void {
@@ -255,20 +260,33 @@ class Attempt extends Round implements Grant, LeaseEnd {
   }
 
   #refusal(isTooLate: boolean): AttemptResult {
-    const { engine, target } = this;
+    const { engine, target, token, ttlMs, mayHoldOn } = this;
     const { resources } = target;
     const ballots = this.#ballots ?? [];
     this.#noteGrants(ballots);
     const tally = emptyTally();
     for (const ballot of ballots) if (ballot !== undefined) tally[ballot.vote] += 1;
-    void releaseEverywhere(engine, this);
-    noteRefusals(engine, resources, ballots, this.wallMs);
+    void releaseEverywhere(engine, { target, token, ttlMs, mayHoldOn });
+    noteRefusals(engine, resources, ballots, this.asked.wallMs);
     return {
       kind: "refused",
       refusal: isTooLate ? "unreachable" : refusalOf(tally, engine.nodes.length),
       votes: votesOf(engine, resources, ballots),
       freeInMs: engine.nodes.map((_, node) => freeInMs(ballots[node])),
     };
+  }
+}
+
+class PromisedAttempt extends Attempt {
+  readonly #resolve: (result: AttemptResult) => void;
+
+  constructor(engine: Engine, request: AttemptRequest, resolve: (result: AttemptResult) => void) {
+    super(engine, request);
+    this.#resolve = resolve;
+  }
+
+  protected override onResult(result: AttemptResult): void {
+    this.#resolve(result);
   }
 }
 
@@ -284,9 +302,9 @@ function voteOf(answer: Answer): VoteKind {
   return "failed";
 }
 
-/** 1, or the number that a node alone gave the grant. */
+/** Tells whether a node granted: it answers 1, or the number that a single node gave the grant. */
 export function isGrant(value: unknown): value is number {
-  return typeof value === "number" && value > 0;
+  return Number.isSafeInteger(value) && Number(value) > 0;
 }
 
 function isHeld(value: unknown): value is readonly unknown[] {
@@ -294,8 +312,10 @@ function isHeld(value: unknown): value is readonly unknown[] {
 }
 
 /**
- * When only nodes are left that owe answers to older requests for longer than `nodeTimeout`, they count as failed: a hung
- * node makes one attempt wait, not each. Only ever for failing early; a node that answers is asked like any other.
+ * Counts the nodes that are left as failed, if each owes answers to older requests for longer than `nodeTimeout`. A
+ * hung node then makes one attempt wait, not each.
+ *
+ * This rule only makes attempts fail early; a node that answers is asked like any other.
  */
 function giveUpOnSilent(engine: Engine, ballots: (Ballot | undefined)[]): number {
   const { nodeTimeout } = engine.options;
@@ -313,7 +333,10 @@ function giveUpOnSilent(engine: Engine, ballots: (Ballot | undefined)[]): number
   return silent.length;
 }
 
-/** Learns from refusals what makes the next ballot better: the stored tokens, and the nodes' clocks if a quorum answered. */
+/**
+ * Learns from refusals what makes the next ballot better: the stored tokens, and the nodes' clocks if enough nodes
+ * answered.
+ */
 function noteRefusals(
   engine: Engine,
   resources: readonly string[],
@@ -325,11 +348,11 @@ function noteRefusals(
     if (ballot?.answer.kind !== "reply") continue;
     const { value, nodeTimeUs } = ballot.answer;
     if (ballot.ms < TELLING_MS || ballot.vote === "ahead") nodeTimesUs.push(nodeTimeUs);
-    if (Array.isArray(value) && value[0] === 2) engine.sightings.see(resources, Number(value[1]));
+    if (Array.isArray(value) && value[0] === 2) engine.fencingClock.see(resources, Number(value[1]));
   }
   // As many refusals as end an attempt: of an even number of nodes that is less than a quorum.
   if (nodeTimesUs.length > engine.nodes.length - engine.quorum)
-    engine.sightings.seeNodeTimes(nodeTimesUs, askedWallMs, engine.clock.wallMs());
+    engine.fencingClock.seeNodeTimes(nodeTimesUs, askedWallMs, engine.clock.wallMs());
 }
 
 function votesOf(
@@ -341,15 +364,15 @@ function votesOf(
     const ballot = ballots[index];
     if (ballot === undefined) return [];
     const { vote, answer } = ballot;
-    const facts = { node: node.name, vote, ms: Math.round(ballot.ms) };
+    const facts = { node: node.name, vote, tookMs: Math.round(ballot.ms) };
     if (answer.kind === "error") return [{ ...facts, error: answer.message }];
     const { value, quarantineLeftMs } = answer;
     if (vote === "quarantined") {
       engine.events.tell("node", () => ({ node: node.name, state: "quarantined", quarantineLeftMs }));
-      return [{ ...facts, quarantineLeft: quarantineLeftMs }];
+      return [{ ...facts, quarantineLeftMs }];
     }
     if (vote !== "held" || !Array.isArray(value)) return [facts];
-    const held = { ...facts, resource: resources[Number(value[1])] ?? "", holderPttl: Number(value[2]) };
+    const held = { ...facts, resource: resources[Number(value[1])] ?? "", holderTtlMs: Number(value[2]) };
     return [value[4] === undefined ? held : { ...held, error: String(value[4]) }];
   });
 }

@@ -1,20 +1,26 @@
 /**
  * Pure: the fencing token that a client proposes.
  *
- * Every attempt proposes one number to all nodes; a node grants it only if it is above the last one that it granted. Two
- * grants share a node, which accepted both in increasing order: so tokens increase with one round trip and whatever the
- * clocks do. The clock only makes a first guess that is likely to be above.
+ * Every attempt proposes one number to all nodes; a node grants it only if it is above the last one that it granted.
+ * Any two grants share a node, which accepted both in increasing order. So tokens increase with one round trip,
+ * whatever the clocks do.
+ *
+ * The clock only makes a first guess that is likely to be above.
  */
 
-/** Ballots count microseconds; a process keeps these low digits for itself, so that two rarely propose the same number. */
+/**
+ * Ballots count microseconds. A process keeps these low digits for itself, so that two processes rarely propose the
+ * same number.
+ */
 export const DIGITS_PER_PROCESS = 1_000;
 
 /** A node refuses a ballot that is further than this ahead of its own time and of its stored token. */
 export const CLAMP_US = 500_000;
 
 /**
- * The next ballot: above everything seen for the resource, and near the (corrected) wall clock. At most 2^53 - 1 until
- * the year 2255; above it the number would lose its last digit, so it throws.
+ * Returns the next ballot: above everything seen for the resource, and near the (corrected) wall clock. It is at most
+ * 2^53 - 1 until the year 2255.
+ * @throws if the number is larger, because it would lose its last digit.
  */
 export function nextBallot(input: {
   readonly lastSeen: number;

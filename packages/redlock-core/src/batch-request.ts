@@ -1,10 +1,10 @@
-/** Pure: the keys and arguments of one request for many operations, as scripts/batch.lua.ts wants them. */
+/** This file writes the keys and arguments of one request for many operations, as scripts/batch.lua.ts wants them. */
 import { nodeKeysOf } from "./keys.ts";
 import { digits, type Target } from "./operation.ts";
 
 export const NO_NUMBER: string = digits(0);
 
-/** One of the operations. */
+/** One of the operations of a request. */
 export interface BatchOperation {
   readonly target: Target;
   readonly text: string;
@@ -13,7 +13,7 @@ export interface BatchOperation {
 }
 
 export interface BatchSender {
-  /** The node alone votes, and numbers the grants. */
+  /** Whether the node alone votes, and numbers the grants. */
   readonly isAlone: boolean;
   readonly isCluster: boolean;
   readonly quarantineMs: number;
@@ -22,9 +22,16 @@ export interface BatchSender {
   readonly waiterTtlMs: number;
 }
 
+export interface BatchRequest {
+  readonly keys: readonly string[];
+  readonly args: readonly string[];
+}
+
 export class BatchRequests {
   readonly #sender: BatchSender;
   readonly #settings: string;
+  #lastOperations: readonly BatchOperation[] = [];
+  #last: BatchRequest | undefined;
 
   constructor(sender: BatchSender) {
     this.#sender = sender;
@@ -32,11 +39,23 @@ export class BatchRequests {
     this.#settings = `${quarantineMs} ${grantTtlMs} ${countsReceivers ? 1 : 0} ${waiterTtlMs}`;
   }
 
-  /** `greatestNumber`: the greatest that the node gave a grant of this client, of 16 digits. */
-  of(
-    operations: readonly BatchOperation[],
-    greatestNumber: string = NO_NUMBER,
-  ): { readonly keys: readonly string[]; readonly args: readonly string[] } {
+  /**
+   * Writes the request. `greatestNumber` is the greatest number, of 16 digits, that the node gave a grant of this
+   * client.
+   *
+   * Several nodes are asked for the same operations one after the other. They get the very same request object, which
+   * adapters know again.
+   */
+  of(operations: readonly BatchOperation[], greatestNumber: string = NO_NUMBER): BatchRequest {
+    if (this.#sender.isAlone) return this.#make(operations, greatestNumber);
+    if (this.#last === undefined || !areSame(operations, this.#lastOperations)) {
+      this.#lastOperations = operations;
+      this.#last = this.#make(operations, greatestNumber);
+    }
+    return this.#last;
+  }
+
+  #make(operations: readonly BatchOperation[], greatestNumber: string): BatchRequest {
     const { isAlone, isCluster, quarantineMs } = this.#sender;
     const { waiting, hash, lastNumber } = nodeKeysOf(isCluster ? operations[0]?.target.slot : undefined);
     const keys = [waiting];
@@ -61,7 +80,11 @@ export class BatchRequests {
   }
 }
 
-/** How many there are, and those of each acquisition. */
+function areSame(some: readonly BatchOperation[], others: readonly BatchOperation[]): boolean {
+  return some.length === others.length && some.every((operation, index) => operation === others[index]);
+}
+
+/** Lists how many registers there are, and those of each acquisition. */
 function registersOf(operations: readonly BatchOperation[]): readonly string[] {
   const registers = [""];
   for (const { isAcquisition, target } of operations) {

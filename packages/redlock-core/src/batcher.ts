@@ -1,66 +1,68 @@
 /**
- * One node's outgoing side: everything issued to the node in one turn of the event loop travels together, in the order of
- * issue, in one request or, when it is much, in a few. It is sent by the end of the same turn, so batching adds no latency.
+ * A batcher is one node's outgoing side. Everything issued to the node in one turn of the event loop travels
+ * together, in the order of issue, in one request or a few. It is sent by the end of the same turn, so batching adds
+ * no latency.
  *
- * Guaranteed: each operation is settled at most once, by the node's answer or by an error. An operation that was not yet
- * sent when its round gave up is never sent. Not guaranteed: that an operation that was given up after sending does not
- * execute; its release follows it on the same connection.
+ * Each operation is settled at most once, by the node's answer or by an error. An operation that was not yet sent
+ * when its round gave up is never sent. One that was given up after sending may still execute; its release follows it
+ * on the same connection.
  *
- * A node that does not answer costs bounded memory: at most `MAX_IN_FLIGHT` requests are unanswered (of a Cluster: per slot, so
- * that one master that hangs does not stop the others), the rest waits here until its round gives up. Releases that cannot be
- * delivered are kept until their key has expired anyway, and sent when the node is ready again.
+ * A node that does not answer costs bounded memory. At most `MAX_IN_FLIGHT` requests are unanswered, and the rest
+ * waits here until its round gives up. In a Cluster the bound is per slot, so that one master that hangs does not
+ * stop the others.
+ *
+ * Releases that cannot be delivered are kept until their key has expired anyway, and sent when the node can be asked
+ * again (undelivered.ts).
  */
-import { BatchRequests, NO_NUMBER } from "./batch-request.ts";
+import { type BatchRequests, NO_NUMBER } from "./batch-request.ts";
 import type { Clock } from "./clock.ts";
-import { countsReceivers, type LockNode, notConnected, requestError } from "./node.ts";
-import { digits, type Target } from "./operation.ts";
+import { type LockNode, notConnected, requestError } from "./node.ts";
+import { digits, isNumber } from "./operation.ts";
 import { isRefused, Request } from "./request.ts";
+import { show } from "./schema/show.ts";
 import { batchScript } from "./scripts/batch.lua.ts";
+import { type Undelivered, UndeliveredList } from "./undelivered.ts";
 import { deadConnectionMs } from "./validity.ts";
 
-/** Enough to keep a connection busy; beyond it larger batches are cheaper than more requests. */
+/** This many requests keep a connection busy; beyond it, larger batches are cheaper than more requests. */
 const MAX_IN_FLIGHT = 16;
 
-/** Keeps one request, and so one script on the node, below about a millisecond, if locks are of one resource each. */
+/**
+ * This bound keeps one request, and so one script on the node, below about a millisecond, if locks are of one
+ * resource each.
+ */
 const MAX_OPERATIONS = 250;
 
 /**
- * Many operations of one turn are split into so many requests, which leave together: the node answers the first while the
- * next are on their way, and neither side waits for the other. 100 callers on one node: 145,000 pairs/s against 80,000 in one request.
- * While fewer than these are unanswered, a full request leaves before the turn ends: 155,000.
+ * Many operations of one turn are split into so many requests, which leave together. The node answers the first while
+ * the next are on their way, and neither side waits for the other. With 100 callers on one node: 145,000 pairs/s
+ * against 80,000 in one request.
+ *
+ * While fewer than these are unanswered, a full request leaves before the turn ends: 155,000 pairs/s.
  */
 const PIPELINED_REQUESTS = 4;
 
 /**
- * Below this a request is not worth splitting. With several nodes, others are written to while one works, and larger requests cost
- * both sides less: 100 callers on three nodes, 63,000 pairs/s against 57,000 with the smaller ones.
+ * A request with fewer operations is not worth splitting. With several nodes, others are written to while one works,
+ * and larger requests cost both sides less. With 100 callers on three nodes: 63,000 pairs/s against 57,000 with the
+ * smaller ones.
  */
 const FULL_REQUEST = { oneNode: 50, severalNodes: 100 } as const;
 
-/** Releases kept for a node that cannot be reached; the oldest go first, their keys expire by themselves. */
-const MAX_UNDELIVERED = 10_000;
-
-/** Pause before a release that a connected node refused is sent again. */
+/** The pause before a release that a connected node refused is sent again. */
 const REDELIVERY_MS = 250;
 
-/** A release that must reach the node sooner or later, until `untilMs` (monotonic) when its key has expired. */
-export interface Undelivered {
-  readonly target: Target;
-  readonly text: string;
-  readonly untilMs: number;
-}
-
 export interface BatcherOptions {
+  /** The writer of requests for this node and those like it. */
+  readonly requests: BatchRequests;
   readonly quarantineMs: number;
-  readonly grantTtlMs: number;
-  readonly waiterTtlMs: number;
   readonly nodeTimeoutMs: number;
   readonly nodeCount: number;
 }
 
 export class Batcher {
   readonly node: LockNode;
-  /** Which of the nodes it is. */
+  /** The index of the node among the nodes. */
   readonly index: number;
   readonly #clock: Clock;
   readonly #requests: BatchRequests;
@@ -72,17 +74,18 @@ export class Batcher {
   readonly #stopListening: () => void;
   #pending: Request[] = [];
   #abandonedCount = 0;
-  /** When each unanswered request was sent, in order. */
+  /** The times at which the unanswered requests were sent, in order. */
   #inFlightSinceMs: number[] = [];
-  /** Unanswered requests per slot; outside a Cluster all are of one. */
+  /** The number of unanswered requests per slot. Outside a Cluster all have one slot. */
   readonly #inFlight = new Map<number, number>();
   #flushScheduled = false;
-  #undelivered: Undelivered[] = [];
+  readonly #undelivered = new UndeliveredList();
+  /** Cancels the pause after which operations that a connected node refused are sent again. */
   #cancelRedelivery: (() => void) | undefined;
   #cancelWatch: (() => void) | undefined;
-  /** Answers of the node, whatever was asked. */
+  /** The number of answers of the node, whatever was asked. */
   #heard = 0;
-  /** The greatest number that the node gave a grant of this client: one that lost its data goes on above it. */
+  /** The greatest number that the node gave a grant of this client. A node that lost its data goes on above it. */
   #greatestNumber = NO_NUMBER;
   #isClosed = false;
   #onAnswered: (() => void) | undefined;
@@ -96,12 +99,7 @@ export class Batcher {
     this.#deadConnectionMs = deadConnectionMs(options.nodeTimeoutMs);
     this.#fullRequest = options.nodeCount === 1 ? FULL_REQUEST.oneNode : FULL_REQUEST.severalNodes;
     this.#isAlone = options.nodeCount === 1;
-    this.#requests = new BatchRequests({
-      ...options,
-      isAlone: this.#isAlone,
-      isCluster: node.isCluster === true,
-      countsReceivers: countsReceivers(node),
-    });
+    this.#requests = options.requests;
     this.#stopListening = node.onStateChange(() => this.#onStateChange());
     this.#onStateChange();
   }
@@ -125,18 +123,20 @@ export class Batcher {
     }
   }
 
-  /** For how long the node has owed an answer, 0 if it owes none. */
+  /** Returns how long the node has owed an answer; 0 if it owes none. */
   silentMs(): number {
     const sinceMs = this.#inFlightSinceMs[0];
     return sinceMs === undefined ? 0 : this.#clock.monotonicMs() - sinceMs;
   }
 
-  /** The node answered, with an error or without. */
+  /** Notes that the node answered, with an error or without. */
   heard(): void {
     this.#heard += 1;
   }
 
-  /** The node did not answer in time. If nothing at all comes from it for long, its connection is replaced. */
+  /**
+   * Notes that the node did not answer in time. If nothing at all comes from it for long, its connection is replaced.
+   */
   suspect(): void {
     if (this.#isClosed || this.node.reconnect === undefined || this.node.state !== "ready") return;
     const heard = this.#heard;
@@ -147,22 +147,18 @@ export class Batcher {
   }
 
   /**
-   * Keeps a release that failed; it is sent again when the node is ready, or after a moment if it is (a busy
-   * script, a write that the node refused).
+   * Keeps an operation that was not delivered. It is sent again when the node is ready and may be asked more.
+   *
+   * If the node is ready now, the operation is sent after a pause: a script was busy, or the node refused the write.
    */
-  keepUndelivered(release: Undelivered): void {
+  keepUndelivered(operation: Undelivered): void {
     if (this.#isClosed) return;
-    this.#undelivered.push(release);
-    if (this.node.state === "ready") {
-      this.#cancelRedelivery ??= this.#clock.schedule(REDELIVERY_MS, () => {
-        this.#cancelRedelivery = undefined;
-        this.#redeliver();
-        this.#scheduleFlush();
-      });
-    }
-    if (this.#undelivered.length <= MAX_UNDELIVERED) return;
-    const now = this.#clock.monotonicMs();
-    this.#undelivered = this.#undelivered.filter((kept) => kept.untilMs > now).slice(-MAX_UNDELIVERED / 2);
+    this.#undelivered.keep(operation, this.#clock.monotonicMs());
+    if (this.node.state !== "ready") return;
+    this.#cancelRedelivery ??= this.#clock.schedule(REDELIVERY_MS, () => {
+      this.#cancelRedelivery = undefined;
+      this.#scheduleFlush();
+    });
   }
 
   /** Resolves when the node owes no answer and nothing waits to be sent to it. */
@@ -174,7 +170,7 @@ export class Batcher {
   }
 
   #tellAnswered(): void {
-    const isWaiting = this.node.state === "ready" && this.#pending.length > 0;
+    const isWaiting = this.node.state === "ready" && this.#hasToSend;
     if (this.#inFlightSinceMs.length === 0 && !isWaiting) this.#onAnswered?.();
   }
 
@@ -183,7 +179,7 @@ export class Batcher {
     this.#stopListening();
     this.#cancelRedelivery?.();
     this.#cancelWatch?.();
-    this.#undelivered = [];
+    this.#undelivered.clear();
     this.#failPending(new Error(`${this.node.name}: closed`));
   }
 
@@ -195,7 +191,8 @@ export class Batcher {
       return;
     }
     if (this.node.state !== "ready") return;
-    this.#redeliver();
+    this.#cancelRedelivery?.();
+    this.#cancelRedelivery = undefined;
     this.#touch();
     this.#scheduleFlush();
   }
@@ -212,18 +209,23 @@ export class Batcher {
     if (this.#quarantined) this.#send([]);
   }
 
+  get #hasToSend(): boolean {
+    return this.#pending.length > 0 || (this.#cancelRedelivery === undefined && !this.#undelivered.isEmpty);
+  }
+
+  /**
+   * Sends undelivered operations again, but no more than can be sent now. A node that hangs then does not make them
+   * pile up again.
+   */
   #redeliver(): void {
-    const now = this.#clock.monotonicMs();
-    const releases = this.#undelivered;
-    this.#undelivered = [];
-    for (const release of releases) {
-      if (release.untilMs <= now) continue;
-      this.#pending.push(new Redelivery(this, release));
-    }
+    if (this.#cancelRedelivery !== undefined || this.#undelivered.isEmpty) return;
+    if (this.node.isCluster !== true && !this.#mayAsk(0)) return;
+    const due = this.#undelivered.take(MAX_OPERATIONS, this.#clock.monotonicMs(), (slot) => this.#mayAsk(slot));
+    for (const operation of due) this.#pending.push(new Redelivery(this, operation));
   }
 
   #scheduleFlush(): void {
-    if (this.#flushScheduled || this.#pending.length === 0) return;
+    if (this.#flushScheduled || !this.#hasToSend) return;
     this.#flushScheduled = true;
     this.#clock.defer(() => {
       this.#flushScheduled = false;
@@ -234,6 +236,7 @@ export class Batcher {
   #flush(): void {
     if (this.node.state !== "ready") return;
     if (this.silentMs() > this.#nodeTimeoutMs) this.suspect();
+    this.#redeliver();
     const size = Math.max(this.#fullRequest, Math.ceil(this.#pending.length / PIPELINED_REQUESTS));
     while (this.#pending.length > 0 && (this.node.isCluster === true || this.#mayAsk(0))) {
       const batch = this.#nextBatch(Math.min(size, MAX_OPERATIONS));
@@ -279,7 +282,10 @@ export class Batcher {
     );
   }
 
-  /** An adapter of the user's own may throw where it should reject. */
+  /**
+   * Sends the request. The function turns what it throws into a rejection, because an adapter of the user's own may
+   * throw.
+   */
   #eval(keys: readonly string[], args: readonly string[]): Promise<unknown> {
     try {
       return this.node.eval(batchScript, keys, args);
@@ -308,14 +314,17 @@ export class Batcher {
 
   #onAnswer(batch: readonly Request[], reply: unknown): void {
     this.#answered(batch);
-    if (typeof reply === "string" || reply === 1) this.#succeeded(batch, reply);
+    if (reply === 1 || (typeof reply === "string" && isNumber(reply))) this.#succeeded(batch, reply);
     else if (Array.isArray(reply) && reply.length === batch.length + 2) this.#replied(batch, reply);
-    else this.#fail(batch, new Error(`${this.node.name}: unexpected reply ${JSON.stringify(reply)}`));
+    else this.#fail(batch, new Error(`${this.node.name}: unexpected reply ${show(reply)}`));
     this.#scheduleFlush();
     this.#tellAnswered();
   }
 
-  /** All of it: then the grants of a node alone have one number after the other, the last of which it replied. */
+  /**
+   * Settles a batch of which everything succeeded. The grants of a node alone then have consecutive numbers, the last
+   * of which the node replied.
+   */
   #succeeded(batch: readonly Request[], reply: string | 1): void {
     if (reply === 1) {
       for (const request of batch) request.onReply(this.index, 1, 0, 0);
@@ -338,9 +347,9 @@ export class Batcher {
     }
   }
 
-  /** The node has numbered a grant of this client. */
+  /** Notes a number that the node gave a grant of this client. */
   noteNumber(number: string): void {
-    if (number > this.#greatestNumber) this.#greatestNumber = number;
+    if (isNumber(number) && number > this.#greatestNumber) this.#greatestNumber = number;
   }
 
   #onFailure(batch: readonly Request[], error: Error): void {
@@ -357,27 +366,31 @@ export class Batcher {
 
 class Redelivery extends Request {
   readonly #batcher: Batcher;
-  readonly #release: Undelivered;
+  readonly #operation: Undelivered;
 
-  constructor(batcher: Batcher, release: Undelivered) {
-    super(release.target);
-    this.text = release.text;
+  constructor(batcher: Batcher, operation: Undelivered) {
+    super(operation.target);
+    this.text = operation.text;
     this.#batcher = batcher;
-    this.#release = release;
+    this.#operation = operation;
+  }
+
+  override get isRelease(): boolean {
+    return this.#operation.isRelease;
   }
 
   override onReply(_node: number, value: unknown): void {
-    if (isRefused(value)) this.#batcher.keepUndelivered(this.#release);
+    if (isRefused(value)) this.#batcher.keepUndelivered(this.#operation);
   }
 
   override onError(): void {
-    this.#batcher.keepUndelivered(this.#release);
+    this.#batcher.keepUndelivered(this.#operation);
   }
 
   override onDeadline(): void {}
 }
 
-/** A batch without operations looks at the node only. */
+/** Returns the slot of a batch. A batch without operations only looks at the node. */
 function slotOf(batch: readonly Request[]): number {
   return batch[0]?.target.slot ?? 0;
 }

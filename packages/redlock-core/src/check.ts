@@ -1,10 +1,13 @@
-/** `check()`: what is wrong with a deployment, before it loses a lock. */
+/** `check()` finds what is wrong with a deployment before it loses a lock. */
 import { readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
-import { NODE_KEYS, PROBE_KEY } from "./keys.ts";
+import { NODE_KEYS, PROBE_KEY, probeKeysOf } from "./keys.ts";
+import type { LockNode } from "./node.ts";
 import { median, quorumOf } from "./quorum.ts";
 import { type NodeReply, runEverywhere } from "./run.ts";
+import { quote } from "./schema/show.ts";
 import { checkScript } from "./scripts/check.lua.ts";
+import { rightsScript } from "./scripts/rights.lua.ts";
 
 export type FindingCode =
   | "SAME_SERVER"
@@ -24,11 +27,21 @@ export type FindingCode =
   | "REFUSED"
   | "OLD_VERSION";
 
-export interface Finding {
-  readonly code: FindingCode;
-  /** `error`: locks can be held twice or never; `warning`: worse than it could be; `info`: good to know. */
+/** A finding is one thing that a check has found. It has the same shape in every package. */
+export interface Finding<Code extends string = FindingCode> {
+  readonly code: Code;
+  /**
+   * How serious the finding is:
+   * - `error`: a promise can be broken.
+   * - `warning`: something is worse than it could be, or may be wrong under the conditions that the message names.
+   * - `info`: something is good to know.
+   */
   readonly severity: "error" | "warning" | "info";
-  readonly nodes: readonly string[];
+  /**
+   * The names of what the finding is about: nodes, or what else the code speaks of. The list is empty if the finding
+   * is about all of them.
+   */
+  readonly subjects: readonly string[];
   readonly message: string;
 }
 
@@ -37,36 +50,43 @@ interface Facts {
   readonly info: ReadonlyMap<string, string>;
   readonly offsetMs: number;
   readonly quarantineLeftMs: number;
-  /** What another client told the node last, or this one; undefined: none. */
+  /** The quarantine that this or another client told the node last; undefined if none did. */
   readonly toldQuarantineMs: number | undefined;
-  /** Redis' error for a write; empty: none. */
+  /** Redis' error for a write; empty if there was none. */
   readonly writeError: string;
-  /** The setting; undefined: not known. */
+  /** The server's setting of this name; undefined if it is not known. */
   readonly appendfsync: string | undefined;
 }
 
-/** Clocks further apart than this weaken the order of fencing tokens after a loss of data, and of waiters. */
+/**
+ * Clocks that are further apart than this weaken the order of waiters. After a loss of data they also weaken the
+ * order of fencing tokens.
+ */
 const CLOCK_TOLERANCE_MS = 500;
 
 export async function check(engine: Engine): Promise<readonly Finding[]> {
   const { quarantine, nodeTimeout } = engine.options;
   const asked = readClock(engine.clock);
-  const replies = await runEverywhere(engine, checkScript, {
-    keys: [PROBE_KEY, ...(quarantine ? [NODE_KEYS.hash] : [])],
-    args: quarantine ? [String(engine.quarantineMs)] : [],
-    timeoutMs: nodeTimeout,
-  });
+  const [replies, rights] = await Promise.all([
+    runEverywhere(engine, checkScript, {
+      keys: [PROBE_KEY, ...(quarantine ? [NODE_KEYS.hash] : [])],
+      args: quarantine ? [String(engine.quarantineMs)] : [],
+      timeoutMs: nodeTimeout,
+    }),
+    runEverywhere(engine, rightsScript, { keys: probeKeysOf(engine.keyPrefix), args: [], timeoutMs: nodeTimeout }),
+  ]);
   const facts = await Promise.all(
     replies.flatMap((reply, index) => {
       if (!reply.ok) return [];
       const told = factsOf(engine, reply.node, reply, asked.wallMs);
       const isAsked = told.info.get("aof_enabled") === "1" && !quarantine;
-      const setting = isAsked ? engine.nodes[index]?.config?.("appendfsync") : undefined;
+      const setting = isAsked ? settingOf(engine.nodes[index], "appendfsync") : undefined;
       return [untilLate(engine, setting).then((appendfsync) => ({ ...told, appendfsync }))];
     }),
   );
   return [
     ...unchecked(replies),
+    ...withoutRights(engine, replies, rights),
     ...sameServer(facts),
     ...facts.flatMap((node) => nodeFindings(engine, node)),
     ...clocks(facts),
@@ -75,7 +95,12 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
   ];
 }
 
-/** What is not told within `nodeTimeout`, or not at all, is undefined. */
+/** Asks for a setting. The function is async because an adapter of the user's own may throw where it should reject. */
+async function settingOf(node: LockNode | undefined, name: string): Promise<string | undefined> {
+  return await node?.config?.(name);
+}
+
+/** Resolves with undefined if the answer fails, or does not come within `nodeTimeout`. */
 function untilLate<Value>(
   { clock, options }: Engine,
   asked: Promise<Value | undefined> | undefined,
@@ -106,14 +131,17 @@ function factsOf(
   return {
     node,
     info,
-    offsetMs: nowMs - (askedWallMs + reply.ms / 2),
+    offsetMs: nowMs - (askedWallMs + reply.tookMs / 2),
     quarantineLeftMs: engine.options.quarantine ? Math.max(0, Math.ceil(engine.quarantineMs - ageMs)) : 0,
     toldQuarantineMs: told === "" ? undefined : Number(told),
     writeError,
   };
 }
 
-/** Nodes that were asked and told nothing. Fewer than a quorum of the others is an error: locks may be refused in the same way. */
+/**
+ * Finds the nodes that were asked and gave no answer. It is an error if fewer than a quorum remain, because they may
+ * refuse locks in the same way.
+ */
 function unchecked(replies: readonly NodeReply[]): readonly Finding[] {
   const failed = replies.flatMap((reply) => (reply.ok ? [] : [{ node: reply.node, reason: reply.error.message }]));
   const severity = replies.length - failed.length < quorumOf(replies.length) ? "error" : "warning";
@@ -121,7 +149,7 @@ function unchecked(replies: readonly NodeReply[]): readonly Finding[] {
   const finding = (code: FindingCode, what: string, of: typeof failed): readonly Finding[] => {
     if (of.length === 0) return [];
     const reasons = of.map(({ node, reason }) => `${node}: ${reason}`).join("; ");
-    return [{ code, severity, nodes: of.map(({ node }) => node), message: `${what}: ${reasons}` }];
+    return [{ code, severity, subjects: of.map(({ node }) => node), message: `${what}: ${reasons}` }];
   };
   return [
     ...failed.filter(isMoved).map(({ node }) => clusterMember(node)),
@@ -143,12 +171,33 @@ function unchecked(replies: readonly NodeReply[]): readonly Finding[] {
   ];
 }
 
-function clusterMember(node: string): Finding {
-  const message = `${node} is a member of a Redis Cluster: pass the Cluster client as the only node instead`;
-  return { code: "CLUSTER_MEMBER", severity: "error", nodes: [node], message };
+/** Finds the nodes that answered the check but refuse the keys of locks. */
+function withoutRights(
+  { keyPrefix, quorum }: Engine,
+  replies: readonly NodeReply[],
+  rights: readonly NodeReply[],
+): readonly Finding[] {
+  const refused = rights.flatMap((reply, at) =>
+    !reply.ok && replies[at]?.ok === true && reply.error.message.startsWith("NOPERM")
+      ? [[reply.node, reply.error.message]]
+      : [],
+  );
+  if (refused.length === 0) return [];
+  const reasons = refused.map(([node, reason]) => `${node}: ${reason}`).join("; ");
+  const message = `no right to the keys of locks and their queues, with the keyPrefix ${quote(keyPrefix)}: ${reasons}`;
+  const severity = rights.length - refused.length < quorum ? "error" : "warning";
+  return [{ code: "REFUSED", severity, subjects: refused.map(([node = ""]) => node), message }];
 }
 
-/** By convention an error that Redis answers with begins with a code in capitals (NOPERM, LOADING, ERR), and no other does but NO_LUA. */
+function clusterMember(node: string): Finding {
+  const message = `${node} is a member of a Redis Cluster: pass the Cluster client as the only node instead`;
+  return { code: "CLUSTER_MEMBER", severity: "error", subjects: [node], message };
+}
+
+/**
+ * Tells an error that Redis answered from one of the connection. By convention an answer begins with a code in
+ * capitals (NOPERM, LOADING, ERR); besides those only NO_LUA does.
+ */
 function isAnswer(message: string): boolean {
   return /^[A-Z_]+ /.test(message);
 }
@@ -164,7 +213,7 @@ function sameServer(facts: readonly Facts[]): readonly Finding[] {
     .map((nodes) => ({
       code: "SAME_SERVER",
       severity: "error",
-      nodes,
+      subjects: nodes,
       message: `${nodes.join(" and ")} are one server (one run_id): it votes more than once, so a minority makes a quorum`,
     }));
 }
@@ -175,7 +224,7 @@ function nodeFindings(
 ): readonly Finding[] {
   const findings: Finding[] = [];
   const add = (code: FindingCode, severity: Finding["severity"], message: string): void => {
-    findings.push({ code, severity, nodes: [node], message: `${node} ${message}` });
+    findings.push({ code, severity, subjects: [node], message: `${node} ${message}` });
   };
   const isAlone = engine.nodes.length === 1;
   if (info.get("role") === "slave")
@@ -229,14 +278,14 @@ function clocks(facts: readonly Facts[]): readonly Finding[] {
     .map(({ node, offsetMs }) => ({
       code: "NODE_CLOCK",
       severity: "warning",
-      nodes: [node],
+      subjects: [node],
       message: `${node}'s clock is ${Math.round(offsetMs - middle)} ms off the other nodes'`,
     }));
   if (Math.abs(middle) > CLOCK_TOLERANCE_MS) {
     findings.push({
       code: "CLIENT_CLOCK",
       severity: "warning",
-      nodes: facts.map(({ node }) => node),
+      subjects: facts.map(({ node }) => node),
       message: `this process's clock is ${Math.round(-middle)} ms off the nodes'`,
     });
   }
@@ -251,7 +300,7 @@ function otherQuarantine(facts: readonly Facts[], wholeMs: number): readonly Fin
     {
       code: "OTHER_QUARANTINE",
       severity: "error",
-      nodes: others.map(({ node }) => node),
+      subjects: others.map(({ node }) => node),
       message: `another client was last to tell its quarantine (${told}), which is not this one's of ${wholeMs} ms: maxTtl and driftFactor must be the same for all, or a node votes that may have forgotten a valid lock`,
     },
   ];
@@ -264,7 +313,7 @@ function evenNodes(engine: Engine): readonly Finding[] {
     {
       code: "EVEN_NODES",
       severity: "info",
-      nodes: [],
+      subjects: [],
       message: `${nodeCount} nodes tolerate no more failures than ${nodeCount - 1}: use an odd number`,
     },
   ];

@@ -1,17 +1,20 @@
 /**
- * Time as a port. This is the only file of the package that touches it, so a simulator can pass in a virtual clock.
+ * The clock is the port to time. No other file of the package touches time, so a simulator can pass in a virtual
+ * clock.
  *
- * Two clocks are read side by side: the monotonic one never jumps but stands still while the machine is suspended (Linux),
- * the wall clock runs through a suspend but may be stepped. Whoever ends a lease ends it by the earlier of the two.
+ * Two clocks are read side by side. The monotonic clock never jumps, but stands still while the machine is suspended
+ * (Linux). The wall clock runs through a suspend, but may be stepped. A lease ends by the earlier of the two.
  */
 export interface Clock {
-  /** Milliseconds since an arbitrary start; never goes backwards. May have fractions. */
+  /** Returns the milliseconds since an arbitrary start. They never go backwards, and may have fractions. */
   monotonicMs(): number;
-  /** Milliseconds since the Unix epoch; may be stepped by an operator or NTP. */
+  /** Returns the milliseconds since the Unix epoch. An operator or NTP may step them. */
   wallMs(): number;
   /**
-   * Calls `run` once, not before `afterMs`; returns a function that cancels it. The timer does not keep the process
-   * alive unless `keepAlive` is true. Delays above 2^31-1 ms are cut to that: callers read the clock again when called.
+   * Calls `run` once, not before `afterMs`, and returns a function that cancels it. The timer does not keep the
+   * process alive unless `keepAlive` is true.
+   *
+   * Delays above 2^31-1 ms are cut to that, so callers read the clock again when they are called.
    */
   schedule(afterMs: number, run: () => void, options?: { readonly keepAlive?: boolean }): () => void;
   /** Calls `run` at the end of the current turn, after the promise continuations that are already due. */
@@ -32,7 +35,7 @@ export const systemClock: Clock = Object.freeze({
   defer: (run: () => void): void => process.nextTick(run),
 });
 
-/** Both clocks, read once: every step of the protocol works with one such reading. */
+/** An instant is one reading of both clocks. Every step of the protocol works with one such reading. */
 export interface Instant {
   readonly monotonicMs: number;
   readonly wallMs: number;

@@ -1,12 +1,12 @@
 /**
- * The deadlines of the rounds that are under way, on one timer: nearly all rounds have the same timeout, so their deadlines come in
- * the order of their starts. A timer for each was a tenth of what a lock costs the client.
+ * The deadlines of the rounds that are under way share one timer. Nearly all rounds have the same timeout, so their
+ * deadlines come in the order of their starts. A timer for each was a tenth of what a lock costs the client.
  */
 import type { Clock } from "./clock.ts";
 
 const KEEP_ALIVE = { keepAlive: true } as const;
 
-/** Whoever is told of its deadline; the links are the list's. */
+/** A `Timed` is called at its deadline. The links belong to the list. */
 export abstract class Timed {
   dueMs = 0;
   earlier: Timed | undefined;
@@ -37,7 +37,7 @@ export class Deadlines {
     if (this.#last === undefined) this.#first = timed;
     else this.#last.later = timed;
     this.#last = timed;
-    this.#cancel ??= this.#clock.schedule(this.#timeoutMs, this.#onTimer, KEEP_ALIVE);
+    this.#arm(nowMs);
   }
 
   stop(timed: Timed): void {
@@ -70,8 +70,15 @@ export class Deadlines {
       this.stop(due);
       due.onDeadline();
     }
-    if (this.#first !== undefined) {
-      this.#cancel ??= this.#clock.schedule(this.#first.dueMs - nowMs, this.#onTimer, KEEP_ALIVE);
-    }
+    this.#arm(nowMs);
   };
+
+  /**
+   * Arms the timer for the first deadline. A round that begins at the end of another must not put off the deadlines
+   * that are due before its own.
+   */
+  #arm(nowMs: number): void {
+    if (this.#cancel !== undefined || this.#first === undefined) return;
+    this.#cancel = this.#clock.schedule(this.#first.dueMs - nowMs, this.#onTimer, KEEP_ALIVE);
+  }
 }

@@ -1,11 +1,13 @@
 /**
- * Locks that a script of another package takes and releases on the node itself, in the same atomic step as what they protect: no
- * request for the lock at all. Only where one node, which forgets nothing unnoticed, has all the votes.
+ * Embedded locks are taken and released by a script of another package on the node itself, in the same atomic step as
+ * what they protect. The lock then costs no request at all. This works only where one node, which forgets nothing
+ * unnoticed, has all the votes.
  *
- * Guaranteed: such a grant is like any other. It is taken only where nobody has the lock or waits for it, with a token and a
- * fencing token of its own; it is trusted from before the script was sent; what a script did not release, or not within
- * `nodeTimeout`, is released by a request. Not guaranteed, but for the caller to see to: that the scripts run on the very node
- * and database of the `Redlock`.
+ * Such a grant is like any other. It is taken only where nobody has the lock or waits for it, with a token and a
+ * fencing token of its own. It is trusted from before the script was sent. If a script does not release it, or not
+ * within `nodeTimeout`, a request releases it.
+ *
+ * The caller must see to it that the scripts run on the very node and database of the `Redlock`.
  */
 import type { Grant } from "./attempt.ts";
 import { type Instant, readClock } from "./clock.ts";
@@ -18,18 +20,18 @@ import { embedded } from "./scripts/embedded.lua.ts";
 import { newToken } from "./token.ts";
 import { leaseEnd, remainingMs } from "./validity.ts";
 
-/** What a script granted. */
+/** A grant that a script made. */
 export interface EmbeddedGrant {
   readonly resource: string;
-  /** Of `newToken`. */
+  /** The token that `newToken` returned. */
   readonly token: string;
-  /** As `lockIfFree` returned it. */
+  /** The fencing token that `lockIfFree` returned. */
   readonly fencingToken: number;
   /** Both clocks, read before the script was sent. */
   readonly asked: Instant;
 }
 
-/** What a script says of a release; false if it says nothing in time. */
+/** The answer of a script to a release; false if the script says nothing in time. */
 export class ScriptAnswer extends Timed {
   readonly #engine: Engine;
   readonly #onAnswer: (isDeleted: boolean) => void;
@@ -54,12 +56,11 @@ export class ScriptAnswer extends Timed {
   }
 }
 
-const everyNode = (): boolean => true;
-
 export class EmbeddedLocks {
   /**
-   * Lua that defines `lockIfFree(key, token, ttl)`, `passOnIfUnwanted(key, token, next, ttl)` and `unlockIfUnwanted(key, token)`, to be
-   * called with pcall, see scripts/embedded.lua.ts; needs `local call = redis.call`.
+   * The Lua text that defines `lockIfFree(key, token, ttl)`, `passOnIfUnwanted(key, token, next, ttl)` and
+   * `unlockIfUnwanted(key, token)`. Call them with pcall, see scripts/embedded.lua.ts. The text needs `local call =
+   * redis.call`.
    */
   readonly lua: string = embedded;
   readonly #engine: Engine;
@@ -70,14 +71,15 @@ export class EmbeddedLocks {
     this.#hold = hold;
   }
 
-  /** For one execution of a script. */
+  /** Returns a token for one execution of a script. */
   newToken(): string {
     return newToken(this.#engine.random);
   }
 
   /**
-   * The handle of a lock that a script took for `ttl` ms, extended until it is released; undefined, and released, if its validity is
-   * over. Throws `RedlockClosedError` when the `Redlock` is closed: the lock ends with its lease.
+   * Returns the handle of a lock that a script took for `ttl` ms. The lock is extended until it is released. If its
+   * validity is over, it is released and the result is undefined.
+   * @throws RedlockClosedError when the `Redlock` is closed: the lock ends with its lease.
    */
   adopt({ resource, token, fencingToken, asked }: EmbeddedGrant, ttl: number): Lock | undefined {
     const engine = this.#engine;
@@ -89,9 +91,19 @@ export class EmbeddedLocks {
       return undefined;
     }
     const target = engine.targetOf([resource]);
+    const { everyNode } = engine;
     // The answer may have come late: what is due a third of the lease after the grant must not come after its end.
     const grantedMs = asked.monotonicMs;
-    const lock = this.#hold({ target, token, fencingToken, ttlMs: ttl, end, grantedMs, mayHold: everyNode });
+    const lock = this.#hold({
+      target,
+      token,
+      fencingToken,
+      ttlMs: ttl,
+      end,
+      grantedMs,
+      mayHoldOn: everyNode,
+      hadKeyOn: everyNode,
+    });
     engine.events.tell("acquire", () => ({
       resources: target.resources,
       attempts: 1,
@@ -102,9 +114,10 @@ export class EmbeddedLocks {
     return lock;
   }
 
-  /** Releases what a script took and nobody adopted. Resolves as `lock.release()`; never rejects. */
+  /** Releases what a script took and nobody adopted. Resolves as `lock.release()` does; never rejects. */
   drop({ resource, token }: Pick<EmbeddedGrant, "resource" | "token">, ttl: number): Promise<boolean> {
-    const target = this.#engine.targetOf([resource]);
-    return releaseEverywhere(this.#engine, { target, token, ttlMs: ttl, mayHold: everyNode });
+    const engine = this.#engine;
+    const target = engine.targetOf([resource]);
+    return releaseEverywhere(engine, { target, token, ttlMs: ttl, mayHoldOn: engine.everyNode });
   }
 }

@@ -1,40 +1,46 @@
-/** What every step of the protocol works with: the nodes, the options, time and randomness, and what was seen so far. */
+/**
+ * The engine is what every step of the protocol works with: the nodes, the options, time and randomness, and what was
+ * seen so far.
+ */
+import { BatchRequests, type BatchSender } from "./batch-request.ts";
 import { Batcher } from "./batcher.ts";
 import type { Clock } from "./clock.ts";
 import { Deadlines } from "./deadlines.ts";
 import { Events } from "./events.ts";
+import { FencingClock } from "./fencing-clock.ts";
 import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, nodeKeysOf, SLOT_COUNT, slotOf } from "./keys.ts";
-import type { LockNode } from "./node.ts";
+import { countsReceivers, type LockNode } from "./node.ts";
 import type { Target } from "./operation.ts";
 import type { ResolvedOptions } from "./options.ts";
 import { quorumOf } from "./quorum.ts";
 import type { Random } from "./random.ts";
 import { quote } from "./schema/show.ts";
-import { Sightings } from "./sightings.ts";
 import { quarantineMs } from "./validity.ts";
 
-/** How long a freed lock is kept for the waiter whose turn it is. A frozen waiter costs the others this much. */
+/** A freed lock is kept for so long for the waiter whose turn it is. A frozen waiter costs the others this much. */
 export const GRANT_TTL_MS = 1_000;
 
-/** How long a queue of waiters outlives the last lease that it waits for. */
+/** A queue of waiters outlives the last lease that it waits for by this much. */
 export const WAITER_TTL_MS = 60_000;
 
 export class Engine {
   readonly nodes: readonly LockNode[];
   readonly batchers: readonly Batcher[];
   readonly quorum: number;
+  /** A bit mask with the bit of every node set. */
+  readonly everyNode: number;
   readonly options: ResolvedOptions;
   readonly clock: Clock;
   readonly random: Random;
   readonly events: Events = new Events();
-  readonly sightings: Sightings;
-  /** For how long a node that may have forgotten casts no vote; 0: there is no quarantine. */
+  readonly fencingClock: FencingClock;
+  /** How long a node that may have forgotten its keys casts no vote; 0 if there is no quarantine. */
   readonly quarantineMs: number;
-  /** Of rounds that may take `nodeTimeout`. */
+  /** The deadlines of rounds that may take `nodeTimeout`. */
   readonly deadlines: Deadlines;
   readonly keyPrefix: string;
   readonly isCluster: boolean;
-  /** One node has all the votes, and numbers the grants itself. */
+  /** Whether one node has all the votes, and numbers the grants itself. */
   readonly isAlone: boolean;
 
   constructor(nodes: readonly LockNode[], options: ResolvedOptions, clock: Clock, random: Random) {
@@ -43,28 +49,41 @@ export class Engine {
     this.clock = clock;
     this.random = random;
     this.quorum = quorumOf(nodes.length);
-    this.sightings = new Sightings(random);
+    this.everyNode = 2 ** nodes.length - 1;
+    this.fencingClock = new FencingClock(random);
     this.deadlines = new Deadlines(clock, options.nodeTimeout);
     this.isCluster = nodes.some((node) => node.isCluster === true);
     this.keyPrefix = (nodes[0]?.keyPrefix ?? "") + options.keyPrefix;
     this.quarantineMs = options.quarantine ? quarantineMs(options.maxTtl, options.driftFactor) : 0;
     this.isAlone = nodes.length === 1;
-    const batcherOptions = {
+    const requestsOf = requestsFor({
+      isAlone: this.isAlone,
       quarantineMs: this.quarantineMs,
       grantTtlMs: GRANT_TTL_MS,
       waiterTtlMs: WAITER_TTL_MS,
+    });
+    const batcherOptions = {
+      quarantineMs: this.quarantineMs,
       nodeTimeoutMs: options.nodeTimeout,
       nodeCount: nodes.length,
     };
-    this.batchers = nodes.map((node, index) => new Batcher(node, index, clock, batcherOptions));
+    this.batchers = nodes.map((node, index) => {
+      return new Batcher(node, index, clock, { ...batcherOptions, requests: requestsOf(node) });
+    });
   }
 
-  /** One node has all the votes, and is trusted to forget nothing: a script on it may take and release locks by itself. */
+  /**
+   * Whether one node has all the votes and is trusted to forget nothing. A script on it may then take and release
+   * locks by itself.
+   */
   get isEmbeddable(): boolean {
     return this.nodes.length === 1 && !this.isCluster && !this.options.quarantine;
   }
 
-  /** Where the resources are. Throws for keys that are not a lock's, and in a Cluster for slots that differ, before anything is sent. */
+  /**
+   * Returns where the resources are on each node.
+   * @throws before anything is sent: for keys that are not a lock's, and in a Cluster for slots that differ.
+   */
   targetOf(resources: readonly string[]): Target {
     const keys = keysOf(this.keyPrefix, resources);
     for (const key of keys) checkLockKey(key);
@@ -72,7 +91,10 @@ export class Engine {
     return { resources, keys, registers, slot: this.isCluster ? this.#slotOf(resources) : 0 };
   }
 
-  /** Where the nodes keep the fencing token of a single resource: in a register of the hash, or in a key of its own, and then "". */
+  /**
+   * Returns where the nodes keep the fencing token of a single resource: in a register of the hash, or in a key of
+   * its own. In a key of its own, `register` is "".
+   */
   fencingPlaceOf({ slot, registers }: Target): { readonly key: string; readonly register: string } {
     const { hash, lastNumber } = nodeKeysOf(this.isCluster ? slot : undefined);
     return this.isAlone ? { key: lastNumber, register: "" } : { key: hash, register: registers?.[0] ?? "" };
@@ -93,6 +115,18 @@ export class Engine {
     }
     return first;
   }
+}
+
+/** Makes one writer of requests for all nodes that are alike. What all of them are asked is then written once. */
+function requestsFor(common: Omit<BatchSender, "isCluster" | "countsReceivers">): (node: LockNode) => BatchRequests {
+  const known = new Map<string, BatchRequests>();
+  return (node) => {
+    const sender = { ...common, isCluster: node.isCluster === true, countsReceivers: countsReceivers(node) };
+    const kind = `${sender.isCluster} ${sender.countsReceivers}`;
+    const requests = known.get(kind) ?? new BatchRequests(sender);
+    known.set(kind, requests);
+    return requests;
+  };
 }
 
 const REGISTERS = Array.from({ length: SLOT_COUNT }, (_, slot) => String(slot));

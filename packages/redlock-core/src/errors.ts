@@ -1,26 +1,41 @@
-/** Pure: what can go wrong, one class per decision that a caller can make, each with a stable `code` and plain data. */
+/**
+ * Pure: what can go wrong. There is one class per decision that a caller can make, each with a stable `code` and
+ * plain data.
+ */
 import type { VoteKind } from "./quorum.ts";
 
-/** How one node answered; plain data, safe to log or to send to another process. */
+/** A vote says how one node answered. It is plain data, safe to log or to send to another process. */
 export interface Vote {
-  /** Name of the node, e.g. `10.0.0.1:6379`. */
+  /** The name of the node, e.g. `10.0.0.1:6379`. */
   readonly node: string;
   readonly vote: VoteKind;
-  /** Milliseconds from the request to this answer. */
-  readonly ms: number;
+  /** The milliseconds from the request to this answer. */
+  readonly tookMs: number;
   /** The resource that was held there. */
   readonly resource?: string;
-  /** Milliseconds until the holder's key expires there; -1: it has no expiry, so no lock of ours. */
-  readonly holderPttl?: number;
-  /** Milliseconds until the node may vote again. */
-  readonly quarantineLeft?: number;
-  /** Message of the node's or the connection's error. Of a `held` vote: the resource's key is of another type (WRONGTYPE). */
+  /** The milliseconds until the holder's key expires there. With -1 the key has no expiry, so it is no lock of ours. */
+  readonly holderTtlMs?: number;
+  /** The milliseconds until the node may vote again. */
+  readonly quarantineLeftMs?: number;
+  /**
+   * The message of the node's or the connection's error. A `held` vote has one if the resource's key is of another
+   * type (WRONGTYPE).
+   */
   readonly error?: string;
 }
 
-export type RedlockErrorCode = "LOCK_HELD" | "QUORUM_UNREACHABLE" | "NO_LUA" | "LOCK_LOST" | "FENCED_OFF" | "CLOSED";
+export type RedlockErrorCode =
+  | "LOCK_HELD"
+  | "QUORUM_UNREACHABLE"
+  | "NO_LUA"
+  | "LOCK_LOST"
+  | "FENCED_OFF"
+  | "REDLOCK_CLOSED";
 
-/** Base of every error that this package rejects with, except `TypeError`, `RangeError` and the caller's `signal.reason`. */
+/**
+ * The base class of every error that this package rejects with, except `TypeError`, `RangeError` and the caller's
+ * `signal.reason`.
+ */
 export abstract class RedlockError extends Error {
   abstract readonly code: RedlockErrorCode;
   readonly resources: readonly string[];
@@ -32,10 +47,13 @@ export abstract class RedlockError extends Error {
   }
 }
 
-/** Somebody else had the resource, or another lock of this process, until the time for waiting was over. Not a fault: try later, or skip. */
+/**
+ * The resource was held, by somebody else or by another lock of this process, until the time for waiting was over.
+ * This is no fault: try later, or skip.
+ */
 export class LockHeldError extends RedlockError {
   readonly code = "LOCK_HELD" as const;
-  /** Which of the resources was held. */
+  /** The resource that was held. */
   readonly resource: string;
   readonly votes: readonly Vote[];
   readonly attempts: number;
@@ -54,9 +72,12 @@ export class LockHeldError extends RedlockError {
   }
 }
 
-/** Too few nodes answered, or may vote: nobody can have the lock now. `cause` lists the nodes' errors. */
+/**
+ * Too few nodes answered, or may vote. Nothing can be decided now, so nobody can have the lock. `cause` lists the
+ * nodes' errors.
+ */
 export class QuorumUnreachableError extends RedlockError {
-  /** `NO_LUA`: of servers that run no Lua scripts. */
+  /** The code is `NO_LUA` if too many of the servers run no Lua scripts for the others to make a quorum. */
   readonly code: "QUORUM_UNREACHABLE" | "NO_LUA";
   readonly votes: readonly Vote[];
   readonly attempts: number;
@@ -65,7 +86,7 @@ export class QuorumUnreachableError extends RedlockError {
     const causes = reasonsOf(facts.votes);
     const reasons = causes.map((cause) => cause.message).join("; ");
     super(
-      `lock ${quoted(facts.resources)}: no quorum could be reached: ${describe(facts)}${reasons === "" ? "" : `: ${reasons}`}`,
+      `${facts.asked ?? `lock ${quoted(facts.resources)}`}: no quorum could be reached: ${describe(facts)}${reasons === "" ? "" : `: ${reasons}`}`,
       facts.resources,
       { cause: new AggregateError(causes, "nodes that gave no vote") },
     );
@@ -76,10 +97,13 @@ export class QuorumUnreachableError extends RedlockError {
   }
 }
 
-export type LossReason =
+export type LockLossReason =
   /** The validity ended before an extension succeeded, or nobody asked for one. */
   | "expired"
-  /** A quorum answered that the lock is not ours: another has it, or had it since. (A key that was only deleted is set again.) */
+  /**
+   * A quorum answered that the lock is not ours: another has it, or has had it. (A key that was only deleted is set
+   * again.)
+   */
   | "taken"
   /** An operator called `forceRelease`. */
   | "forced"
@@ -91,16 +115,19 @@ export type LossReason =
   | "released";
 
 type LossFacts =
-  | { readonly reason: LossReason; readonly heldMs: number; readonly votes: readonly Vote[] }
+  | { readonly reason: LockLossReason; readonly heldMs: number; readonly votes: readonly Vote[] }
   | { readonly reason: "too-short"; readonly leftMs: number; readonly neededMs: number };
 
-/** The lock is not, or no longer, held by this handle, or not for long enough. The reason of `lock.signal`. */
+/**
+ * This handle does not hold the lock, no longer holds it, or does not hold it for long enough. `lock.signal` has this
+ * error as its reason.
+ */
 export class LockLostError extends RedlockError {
   readonly code = "LOCK_LOST" as const;
-  /** `too-short`: the lock is held, but for less time than `assertHeld` was to see to. */
-  readonly reason: LossReason | "too-short";
+  /** Why the lock is lost. With `too-short` the lock is held, but for less time than `assertHeld` asked for. */
+  readonly reason: LockLossReason | "too-short";
   readonly fencingToken: number;
-  /** How the nodes answered the last extension, if it failed; else empty. */
+  /** How the nodes answered the last extension, if it failed; otherwise empty. */
   readonly votes: readonly Vote[];
 
   constructor(facts: LossFacts & { readonly resources: readonly string[]; readonly fencingToken: number }) {
@@ -118,13 +145,19 @@ export class LockLostError extends RedlockError {
   }
 }
 
-/** Data is claimed for another fencing token, or its claim is gone: what was read may be out of date. Stop. See `fence`. */
+/**
+ * The data is claimed for another fencing token, or its claim is gone. What was read may be out of date, so stop. See
+ * `fence`.
+ */
 export class FencedOffError extends RedlockError {
   readonly code = "FENCED_OFF" as const;
-  /** Which of the keys. */
+  /** The key whose claim refused the token. */
   readonly key: string;
   readonly fencingToken: number;
-  /** The fencing token that has it; undefined: the claim has expired or was deleted. */
+  /**
+   * The fencing token that has claimed the key. It is undefined if the claim has expired or was deleted, or if
+   * something else is in its place.
+   */
   readonly claimedBy: number | undefined;
 
   constructor(facts: { readonly key: string; readonly fencingToken: number; readonly claimedBy: string }) {
@@ -133,13 +166,13 @@ export class FencedOffError extends RedlockError {
     super(`"${key}" is claimed by ${by}, ours is ${fencingToken}`, [key]);
     this.key = key;
     this.fencingToken = fencingToken;
-    this.claimedBy = claimedBy === "" ? undefined : Number(claimedBy);
+    this.claimedBy = /^\d+$/.test(claimedBy) ? Number(claimedBy) : undefined;
   }
 }
 
 /** The `Redlock` was closed before or while the call ran. */
 export class RedlockClosedError extends RedlockError {
-  readonly code = "CLOSED" as const;
+  readonly code = "REDLOCK_CLOSED" as const;
 
   constructor(resources: readonly string[]) {
     super(`lock ${quoted(resources)}: this Redlock is closed`, resources);
@@ -153,23 +186,25 @@ export interface AttemptFacts {
   readonly quorum: number;
   readonly attempts: number;
   readonly elapsedMs: number;
-  /** Those of the resources that a lock of this process has. */
+  /** The resources that a lock of this process holds. */
   readonly heldHere?: readonly string[];
+  /** What the nodes were asked, if it was not for a lock. */
+  readonly asked?: string;
 }
 
 function holderOf(held: Vote | undefined): string {
   if (held?.error !== undefined) return `a key of another type: another program's lock or data (${held.error})`;
-  return held?.holderPttl === -1 ? "a key without expiry, which no lock has: another program's data?" : "another";
+  return held?.holderTtlMs === -1 ? "a key without expiry, which no lock has: another program's data?" : "another";
 }
 
 function describe(facts: AttemptFacts): string {
   if (facts.attempts === 0 && facts.votes.length === 0) return `waited ${Math.round(facts.elapsedMs)} ms`;
   const granted = facts.votes.filter((vote) => vote.vote === "granted").length;
   const attempts = facts.attempts === 1 ? "1 attempt" : `${facts.attempts} attempts`;
-  return `${granted} of ${facts.nodeCount} nodes granted, ${facts.quorum} needed (${attempts}, ${Math.round(facts.elapsedMs)} ms)`;
+  return `${granted} of ${facts.nodeCount} nodes ${facts.asked === undefined ? "granted" : "answered"}, ${facts.quorum} needed (${attempts}, ${Math.round(facts.elapsedMs)} ms)`;
 }
 
-/** Why nodes gave no vote, one error per node. */
+/** Lists why nodes gave no vote, one error per node. */
 function reasonsOf(votes: readonly Vote[]): Error[] {
   return votes.flatMap((vote) => {
     const reason = reasonOf(vote);
@@ -179,7 +214,7 @@ function reasonsOf(votes: readonly Vote[]): Error[] {
 
 function reasonOf(vote: Vote): string | undefined {
   if (vote.vote === "quarantined") {
-    return `in quarantine for ${vote.quarantineLeft ?? 0} ms more (new, restarted or without its data)`;
+    return `in quarantine for ${vote.quarantineLeftMs ?? 0} ms more (new, restarted or without its data)`;
   }
   return vote.vote === "failed" ? (vote.error ?? "no answer") : undefined;
 }

@@ -1,11 +1,14 @@
 /**
- * What happens, told to whoever asks: as messages on `node:diagnostics_channel` (`x.redlock.acquire`, …) and as typed events of
- * one `Redlock`. Messages are built only if somebody listens. A listener of `on()` that throws breaks nothing: its error becomes a
- * process warning. What a subscriber of a channel throws is an uncaught exception: so Node has it. Contention is never reported as an
- * error.
+ * Events: what happens is published as messages on `node:diagnostics_channel` (`x.redlock.acquire`, …) and as typed
+ * events of one `Redlock`.
+ *
+ * Messages are built only if somebody listens. Contention is never reported as an error.
+ *
+ * A listener of `on()` that throws breaks nothing: its error becomes a process warning. An error of a channel's
+ * subscriber becomes an uncaught exception, because Node handles it so.
  */
 import { type Channel, channel } from "node:diagnostics_channel";
-import type { LossReason, Vote } from "./errors.ts";
+import type { LockLossReason, Vote } from "./errors.ts";
 import type { NodeState } from "./node.ts";
 import { callback, choice } from "./schema/check.ts";
 
@@ -20,8 +23,10 @@ export interface RedlockEvents {
     readonly votes?: readonly Vote[];
   };
   /**
-   * An acquisition was refused and waits. Once per call also where it waits for another of this process, before anything is asked:
-   * there are no `votes` then.
+   * An acquisition was refused and waits. The event comes each time that an attempt is refused and the call waits.
+   *
+   * It also comes, once per call, when the call waits for another call or lock of this process. No node is asked
+   * then, so `votes` is empty.
    */
   wait: {
     readonly resources: readonly string[];
@@ -29,30 +34,33 @@ export interface RedlockEvents {
     readonly waitMs: number;
     readonly votes: readonly Vote[];
   };
-  /** One round of extension ended. `remainingMs` is the validity after it: the early warning for a loss. */
+  /** One round of extension ended. `remainingMs` is the validity after it, which is the early warning for a loss. */
   extend: {
     readonly resources: readonly string[];
     readonly fencingToken: number;
     readonly extended: boolean;
-    readonly ms: number;
+    readonly tookMs: number;
     readonly remainingMs: number;
-    /** How the nodes answered, if it failed. */
+    /** How the nodes answered, if the extension failed. */
     readonly votes?: readonly Vote[];
   };
-  /** A lock was released, by its holder or by `close()`. `confirmed`: a quorum says that it was held until then. */
+  /**
+   * A lock was released, by its holder or by `close()`. `confirmed` is true if a quorum says that it was held until
+   * then.
+   */
   release: {
     readonly resources: readonly string[];
     readonly fencingToken: number;
     readonly confirmed: boolean;
     readonly heldMs: number;
   };
-  /** A lock was lost while the holder believed to have it. */
+  /** A lock was lost while its holder still believed in it. */
   lost: {
     readonly resources: readonly string[];
     readonly fencingToken: number;
-    readonly reason: LossReason;
+    readonly reason: LockLossReason;
     readonly heldMs: number;
-    /** Of the last extension, if it failed; else empty. */
+    /** How the nodes answered the last extension, if it failed; otherwise empty. */
     readonly votes: readonly Vote[];
   };
   /** A node changed its state, or is found in quarantine. */
@@ -81,7 +89,7 @@ type Listener = (message: never) => void;
 export class Events {
   readonly #listeners = new Map<RedlockEventName, Set<Listener>>();
 
-  /** Adds a listener; returns a function that takes it out. */
+  /** Adds a listener, and returns a function that removes it. */
   on<Name extends RedlockEventName>(name: Name, listener: (message: RedlockEvents[Name]) => void): () => void {
     NAME.of("event", name);
     LISTENER.of("listener", listener);
@@ -91,12 +99,12 @@ export class Events {
     return () => listeners.delete(listener);
   }
 
-  /** Whether anybody listens: spares a caller the making of what it would tell. */
+  /** Tells whether anybody listens, which spares a caller the making of a message that nobody would get. */
   isHeard(name: RedlockEventName): boolean {
     return channels[name].hasSubscribers || (this.#listeners.get(name)?.size ?? 0) > 0;
   }
 
-  /** Tells everybody who listens; `message` is only called if somebody does. */
+  /** Publishes a message to all listeners. `message` is only called if somebody listens. */
   tell<Name extends RedlockEventName>(name: Name, message: () => RedlockEvents[Name]): void {
     const listeners = this.#listeners.get(name);
     const isWatched = channels[name].hasSubscribers;
@@ -109,7 +117,7 @@ export class Events {
   }
 }
 
-/** Calls a listener of the user's; an error of it becomes a process warning. */
+/** Calls a listener of the user's. An error of the listener becomes a process warning. */
 export function callQuietly(listener: () => void): void {
   try {
     listener();

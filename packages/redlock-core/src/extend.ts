@@ -1,10 +1,13 @@
 /**
- * Extension: one round that prolongs the lease on every node.
+ * An extension is one round that prolongs the lease on every node.
  *
- * Guaranteed: it succeeds only if a quorum of nodes *still had* the token, each of which may vote, and the round ended before
- * the current validity did. A node where the key was missing is repaired in the same round but does not count in it, so a
- * gap in ownership is never hidden, and one restarting node after another does not wear the lock down. A node in quarantine
- * does not count either: counting it let two holders overlap in the simulation.
+ * It succeeds only if a quorum of nodes *still had* the token, each of which may vote, and the round ended before the
+ * current validity did.
+ *
+ * A node where the key was missing is repaired in the same round, but does not count in it. So a gap in ownership is
+ * never hidden, and one restarting node after another does not wear the lock down.
+ *
+ * A node in quarantine does not count either: counting it let two holders overlap in the simulation.
  */
 import { readClock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
@@ -21,26 +24,29 @@ export interface ExtendRequest {
   readonly ttlMs: number;
   /** How long a node may take to answer. */
   readonly timeoutMs: number;
-  /** End of the current validity: an extension that is later than this has failed. */
+  /** The end of the current validity. An extension that comes later than this has failed. */
   readonly end: LeaseEnd;
   readonly observe?: Observer | undefined;
-  /** False once it was released or lost: nothing may be set again then. */
+  /**
+   * Tells whether the lock is still held. It is false once the lock was released or lost, and nothing may be set
+   * again then.
+   */
   isHeld?(): boolean;
-  /** Per node: whether it is known to have had the key since the grant. */
-  hadKey?(node: number): boolean;
+  /** The nodes that are known to have had the key since the grant, as bits. */
+  readonly hadKeyOn: number;
 }
 
 export type ExtendResult =
   | { readonly kind: "extended"; readonly end: LeaseEnd }
-  /** Not now; the lock is still valid until its old end. */
+  /** The extension failed for now; the lock is still valid until its old end. */
   | { readonly kind: "failed"; readonly votes: readonly Vote[] }
   /** A quorum says that the lock is not ours. */
   | { readonly kind: "lost"; readonly reason: "taken" | "forced"; readonly votes: readonly Vote[] };
 
 export interface ExtendRound {
   readonly result: Promise<ExtendResult>;
-  /** Per node: whether it may hold a key of ours from now on. */
-  readonly sent: (node: number) => boolean;
+  /** The nodes that may hold a key of ours from now on, as bits. */
+  readonly sentTo: number;
 }
 
 export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound {
@@ -56,10 +62,13 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
   });
 
   const { target, token, ttlMs, fencingToken } = request;
-  /** Nodes without the key that would not set it again: they do once a quorum has said that the lock is still ours. */
+  /**
+   * These nodes have no key and would not set it again. They set it once a quorum has said that the lock is still
+   * ours.
+   */
   const missingOn = new Set<number>();
   let isExtended = false;
-  /** Nodes that may have voted for somebody else since the grant. */
+  /** The number of nodes that may have voted for somebody else since the grant. */
   let others = 0;
   const repair = (): void => {
     if (missingOn.size === 0 || request.isHeld?.() === false) return;
@@ -81,26 +90,27 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
     timeoutMs: Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1)),
     observe,
     onAnswer: (node, answer) => {
-      const ms = Math.round(clock.monotonicMs() - asked.monotonicMs);
+      const tookMs = Math.round(clock.monotonicMs() - asked.monotonicMs);
       const name = engine.nodes[node]?.name ?? "";
       if (answer.kind === "error") {
         tally.no += 1;
-        votes.push({ node: name, vote: "failed", ms, error: answer.message });
+        votes.push({ node: name, vote: "failed", tookMs, error: answer.message });
       } else if (answer.quarantineLeftMs > 0) {
         tally.no += 1;
-        votes.push({ node: name, vote: "quarantined", ms, quarantineLeft: answer.quarantineLeftMs });
+        votes.push({ node: name, vote: "quarantined", tookMs, quarantineLeftMs: answer.quarantineLeftMs });
       } else if (answer.value === 1) {
         tally.yes += 1;
-        votes.push({ node: name, vote: "granted", ms });
+        votes.push({ node: name, vote: "granted", tookMs });
       } else {
         tally.no += 1;
-        votes.push({ node: name, vote: "held", ms });
+        votes.push({ node: name, vote: "held", tookMs });
         if (Array.isArray(answer.value)) {
           tally.taken += 1;
           if (answer.value[2] === 1) tally.forced += 1;
         }
       }
-      const isKept = answer.kind === "error" ? request.hadKey?.(node) === true : votes.at(-1)?.vote === "granted";
+      const isKept =
+        answer.kind === "error" ? (request.hadKeyOn & (1 << node)) !== 0 : votes.at(-1)?.vote === "granted";
       if (!isKept) others += 1;
       if (tally.taken >= quorumOf(nodeCount)) {
         settle({ kind: "lost", reason: tally.forced > 0 ? "forced" : "taken", votes });
@@ -121,5 +131,10 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
       return true;
     },
   });
-  return { result, sent: (node) => round.sent(node) };
+  return {
+    result,
+    get sentTo() {
+      return round.sentTo;
+    },
+  };
 }

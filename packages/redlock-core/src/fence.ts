@@ -1,28 +1,37 @@
 /**
  * Fencing of data in Redis: only the newest holder of a lock reads and writes it.
  *
- * Guaranteed: once a fencing token has claimed the keys, nothing passes with an older one, and every script runs in one atomic step
- * with its check. So what a holder writes was computed from a value that nobody has changed since, also in a process that was frozen
- * in between. The claim comes before the read: a check on the write alone lets an older holder write after a newer one has read.
- * Not guaranteed: anything for what bypasses the fence, or after the Redis has lost what it had confirmed.
+ * Once a fencing token has claimed the keys, nothing passes with an older one. Every script runs in one atomic step
+ * with its check. What a holder writes was therefore computed from a value that nobody has changed since, even if its
+ * process was frozen in between.
+ *
+ * The claim comes before the read. A check on the write alone would let an older holder write after a newer one has
+ * read.
+ *
+ * Nothing is guaranteed for what bypasses the fence, or after the Redis has lost what it had confirmed.
  */
 import { FencedOffError } from "./errors.ts";
-import { hasStableSlot, sideKeyOf } from "./keys.ts";
+import { hasStableSlot, isOtherInBraces, sideKeyOf } from "./keys.ts";
 import { ARGS, KEYS } from "./run.ts";
 import { integer, listOf, shaped, text } from "./schema/check.ts";
 import { Schema, type ShapeOf } from "./schema/schema.ts";
 import { quote } from "./schema/show.ts";
 import { fenceScript } from "./scripts/fence.lua.ts";
 
-/** A client of ioredis 5 or 6 or node-redis 5 or later, also of a Cluster. It is used as it is, with its own deadlines and retries. */
+/**
+ * A client of ioredis 5 or 6, or of node-redis 5 or later; a Cluster works too. It is used as it is, with its own
+ * deadlines and retries.
+ */
 export interface FenceClient {
   eval(...args: never[]): unknown;
 }
 
 export interface FenceOptions {
   /**
-   * For how long a claim is remembered after its last use, in ms. Default: for ever, like the data that it stands beside. For data that expires: longer than
-   * any process may be frozen, because an older holder that comes back after that can claim again.
+   * How long a claim is remembered after its last use, in ms. Default: for ever, like the data that it stands beside.
+   *
+   * For data that expires, choose longer than any process may be frozen. An older holder that comes back after that
+   * can claim again.
    */
   readonly ttl?: number | undefined;
 }
@@ -44,7 +53,10 @@ interface Request {
   readonly isClaim: boolean;
 }
 
-/** Data that is claimed for a fencing token. Every call rejects with `FencedOffError`, and does nothing, once another token has claimed it. */
+/**
+ * A `Fenced` is data that is claimed for a fencing token. Once another token has claimed it, every call rejects with
+ * `FencedOffError` and does nothing.
+ */
 export class Fenced {
   readonly #run: (request: Request) => Promise<unknown>;
 
@@ -52,28 +64,33 @@ export class Fenced {
     this.#run = run;
   }
 
-  /** Runs a Lua script in one atomic step with the check. It finds `keys` and `args` in KEYS and ARGV, as with EVAL. */
+  /**
+   * Runs a Lua script in one atomic step with the check. The script finds `keys` and `args` in KEYS and ARGV, as with
+   * EVAL.
+   */
   async eval(script: string, keys: readonly string[], args: readonly Argument[] = []): Promise<unknown> {
     SCRIPT.of("script", script);
     return await this.#run({ script, keys: KEYS.of("keys", keys), args: ARGS.of("args", args), isClaim: false });
   }
 
-  /** The string at `key`; null if there is none. */
+  /** Resolves with the string at `key`, or null if there is none. */
   async get(key: string): Promise<string | null> {
     return (await this.eval("return redis.call('GET', KEYS[1])", [key])) as string | null;
   }
 
-  /** Sets the string at `key`. An expiry of the key ends, as with SET. */
+  /** Sets the string at `key`. As with SET, an expiry of the key ends. */
   async set(key: string, value: Argument): Promise<void> {
     await this.eval("return redis.call('SET', KEYS[1], ARGV[1])", [key], [value]);
   }
 }
 
 /**
- * Claims `keys` in Redis for the holder of `fencingToken`; call it before the data is read. From then on every older holder is refused.
+ * Claims `keys` in Redis for the holder of `fencingToken`. Call it before the data is read. From then on every older
+ * holder is refused.
  *
- * `keys` name what the lock protects, one for each of its resources. The claim of `stock:42` is the key `{stock:42}:claim`, in the same hash slot.
- * @throws FencedOffError if a newer token has claimed one of them; nothing is claimed then.
+ * `keys` name what the lock protects, one for each of its resources. The claim of `stock:42` is the key
+ * `{stock:42}:claim`, in the same hash slot.
+ * @throws FencedOffError if a newer token has claimed one of the keys; nothing is claimed then.
  */
 export async function fence(
   client: FenceClient,
@@ -103,9 +120,9 @@ type Evaluate = (script: string, keys: readonly string[], args: readonly string[
 
 interface Evaluator {
   readonly eval: (...args: unknown[]) => Promise<unknown>;
-  /** Of ioredis. */
+  /** A client of ioredis has this method. */
   readonly evalsha?: unknown;
-  /** Of node-redis. */
+  /** A client of node-redis has this method. */
   readonly evalSha?: unknown;
 }
 
@@ -128,16 +145,25 @@ interface ClientOptions {
   readonly redisOptions?: ClientOptions | undefined;
 }
 
-/** The client puts its own prefix before every key: with it inside the braces, the claim is in the hash slot of the prefixed key. */
+/**
+ * Names the claim of a key. The client puts its own prefix before every key, so the prefix belongs inside the braces:
+ * the claim is then in the hash slot of the prefixed key.
+ */
 function claimKeyOf(client: FenceClient, key: string): string {
   const { options } = client as { readonly options?: ClientOptions };
   const prefix = options?.keyPrefix ?? options?.redisOptions?.keyPrefix ?? "";
   const prefixed = `${prefix.toString()}${key}`;
-  if (hasStableSlot(prefixed)) return sideKeyOf(prefixed, "claim");
-  throw new RangeError(`keys must not have a "}" without a hash tag, got ${quote(key)}`);
+  if (!hasStableSlot(prefixed)) {
+    throw new RangeError(`keys must not have a "}" without a hash tag, got ${quote(key)}`);
+  }
+  if (isOtherInBraces(prefixed)) {
+    const inner = quote(prefixed.slice(1, -1));
+    throw new RangeError(`keys must not be another one in braces: it has the claim of ${inner}, got ${quote(key)}`);
+  }
+  return sideKeyOf(prefixed, "claim");
 }
 
-/** What scripts/fence.lua.ts answers; a server may put `ERR` before it. */
+/** Matches the refusal of scripts/fence.lua.ts. A server may put `ERR` before it. */
 const REFUSED = /^(?:ERR )?FENCEDOFF (\d+) ?(.*)/;
 
 function refusalIn(error: unknown, keys: readonly string[], fencingToken: number): FencedOffError | undefined {

@@ -1,8 +1,10 @@
 /**
- * The messages by which nodes wake waiters: one channel per `Redlock`, on every node, opened at the first wait.
+ * Hints are the messages by which nodes wake waiters. Each `Redlock` has one channel on every node, opened at the
+ * first wait.
  *
- * They are hints and nothing more: a false one costs one attempt. One that is lost with its connection costs the time until there is
- * another connection; one that the node itself forgot (its data was flushed), at most the rest of the lease that the waiter was told of.
+ * They are hints and nothing more: a false one costs one attempt. One that is lost with its connection costs the time
+ * until there is another connection. One that the node itself forgot, because its data was flushed, costs at most the
+ * rest of the lease that the waiter was told of.
  */
 import type { Engine } from "./engine.ts";
 import { lockKeyOf } from "./keys.ts";
@@ -12,15 +14,21 @@ import type { Target } from "./operation.ts";
 import { untilEnough } from "./subscription.ts";
 import { messageCheckMs } from "./validity.ts";
 
-/** Keys kept for turns that come too late: about a megabyte. The turn of a key that is forgotten is reserved in vain for a second. */
+/**
+ * This many keys are kept for turns that come too late: about a megabyte. If a key is forgotten, its turn is reserved
+ * in vain for a second.
+ */
 const MAX_KEYS = 10_000;
 
 export interface HintListener {
-  /** The resource is free on this node, and reserved for us. */
+  /** Reports that the resource is free on this node, and reserved for us. */
   readonly onTurn: (node: number) => void;
-  /** It may have been meanwhile, and be another's now: nobody heard of it here. */
+  /**
+   * Reports a gap: the resource may have been free meanwhile, and be another's now, because nobody here received its
+   * messages.
+   */
   readonly onGap: (node: number) => void;
-  /** We are the `place`-th behind the one that has the reservation for a moment. */
+  /** Reports that we are the `place`-th behind the one that has the reservation for a moment. */
   readonly onNext: (place: number) => void;
 }
 
@@ -28,10 +36,13 @@ export class Hints {
   readonly #engine: Engine;
   readonly #channel: string;
   readonly #listeners = new Map<string, HintListener>();
-  /** Lock keys, the oldest first. */
+  /** The lock keys that were waited for, the oldest first. */
   readonly #waitedFor = new Set<string>();
   readonly #active: boolean[];
-  /** When each node may be asked for a subscription, by the monotonic clock; Infinity: it has been, and has not refused. */
+  /**
+   * The times, by the monotonic clock, at which each node may be asked for a subscription. Infinity means that it has
+   * been asked and has not refused.
+   */
   readonly #askDueMs: number[];
   readonly #unsubscribes: (() => void)[] = [];
   #opening: Promise<void> | undefined;
@@ -52,8 +63,8 @@ export class Hints {
   }
 
   /**
-   * Opens the channel on every node that can and has not yet; resolves when a quorum has, or after `nodeTimeout`. A node that
-   * refused is asked again, not before `RESUBSCRIBE_MS`. Never rejects.
+   * Opens the channel on every node that can have one and has none yet. Resolves when a quorum has it, or after
+   * `nodeTimeout`; never rejects. A node that refused is asked again, but not before `RESUBSCRIBE_MS`.
    */
   async open(): Promise<void> {
     const now = this.#engine.clock.monotonicMs();
@@ -62,7 +73,7 @@ export class Hints {
     if (!this.isOpen) await this.#opening;
   }
 
-  /** A name for a waiter, by which the nodes' scripts find our channel. */
+  /** Returns a name for a waiter, by which the nodes' scripts find our channel. */
   nextMember(): string {
     this.#count += 1;
     return `${this.#channel}#${this.#count}`;
@@ -89,7 +100,10 @@ export class Hints {
     if (oldest !== undefined) this.#waitedFor.delete(oldest);
   }
 
-  /** The connections for messages are idle: one that a firewall has forgotten looks like one on which nobody has a turn. */
+  /**
+   * Asks the connections for messages for a sign of life. They are idle, so one that a firewall has forgotten looks
+   * like one on which nobody has a turn.
+   */
   #check(): void {
     const { nodes, clock, options } = this.#engine;
     if (nodes.every((node) => node.checkMessages === undefined)) return;
@@ -127,8 +141,8 @@ export class Hints {
   }
 
   /**
-   * Anybody may write here who may write to channels at all: nothing of it may throw, and what is done for it concerns this process's own
-   * waiters, and keys that it has waited for.
+   * Handles a message. Anybody who may write to channels at all may write here, so no message may make this throw. It
+   * only affects this process's own waiters, and keys that it has waited for.
    */
   #onMessage(node: number, message: string): void {
     const [what = "", member = "", ...rest] = message.split(" ");
@@ -139,7 +153,7 @@ export class Hints {
     } else if (/^next[1-9]$/.test(what)) listener?.onNext(Number(what.slice("next".length)));
   }
 
-  /** The turn of a waiter that is not here any more: give it back, so that the next one gets it. */
+  /** Gives back the turn of a waiter that is not here any more, so that the next one gets it. */
   #passOn(node: number, member: string, key: string): void {
     if (this.#isClosed || !this.#waitedFor.has(key)) return;
     const target = this.#engine.targetOf([key.slice(this.#engine.keyPrefix.length)]);

@@ -1,11 +1,9 @@
-/**
- * The state behind a `Lock`: held, lost or released, and the one place that changes it.
- */
+/** A `Holding` is the state behind a `Lock`: held, lost or released. Only this file changes it. */
 import type { Grant } from "./attempt.ts";
 import { readClock } from "./clock.ts";
 import { ScriptAnswer } from "./embedded.ts";
 import type { Engine } from "./engine.ts";
-import { LockLostError, type LossReason, QuorumUnreachableError, type Vote } from "./errors.ts";
+import { type LockLossReason, LockLostError, QuorumUnreachableError, type Vote } from "./errors.ts";
 import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
 import type { LocalHolder, LocalQueue } from "./local-queue.ts";
 import { Lock, type LockKeeper } from "./lock.ts";
@@ -13,48 +11,53 @@ import type { Target } from "./operation.ts";
 import { resolveTtl } from "./options.ts";
 import { releaseEverywhere, startRelease } from "./release.ts";
 import type { Renewal } from "./renewal.ts";
+import { callback } from "./schema/check.ts";
 import { type LeaseEnd, laterEnd, remainingMs, renewAfterMs, renewRetryMs, renewTimeoutMs } from "./validity.ts";
 
 type State =
   | { readonly kind: "held" }
-  | { readonly kind: "lost"; readonly reason: LossReason; readonly error: LockLostError }
+  | { readonly kind: "lost"; readonly reason: LockLossReason; readonly error: LockLostError }
   | {
       readonly kind: "released";
       readonly confirmed: Promise<boolean>;
-      /** What the signal says: lost before the release, or released by `Redlock.close()`. */
+      /** The error that the signal has: the lock was lost before the release, or `Redlock.close()` released it. */
       readonly loss?: LockLostError | undefined;
       readonly reason: "released" | "closed";
     };
 
 const HELD: State = { kind: "held" };
 const MAX_MANUAL_TRIES = 3;
+const PERFORM = callback<(settle: (isDeleted: boolean) => void) => void>();
 
-/** Who has to know of it in this process, as long as it is held. */
+/** The parts of this process that have to know of the lock as long as it is held. */
 export interface HoldingContext {
   readonly options: { readonly autoExtend: boolean; readonly maxHold: number };
   readonly renewal: Renewal;
-  /** Those of this process that wait for its resources without asking a node. */
+  /** The queues in which callers of this process wait for its resources, without asking a node. */
   readonly queues: readonly LocalQueue[];
 }
 
 export class Holding implements LockKeeper, LocalHolder {
   readonly lock: Lock;
   autoExtend: boolean;
-  /** See `Lock.leave`. */
+  /** See `LockProtocol.leave`. */
   isLeft = false;
-  /** Where the renewal keeps it. */
+  /** The index at which the renewal keeps this lock. */
   place = -1;
   readonly #engine: Engine;
-  readonly #grant: Grant;
+  readonly #target: Target;
+  readonly #grantedMs: number;
+  readonly #hadKeyOn: number;
   readonly #maxHoldEndMs: number;
   readonly #renewal: Renewal;
   readonly #queues: readonly LocalQueue[];
-  /** Nodes that an extension was sent to; those of the acquisition are in the grant. */
-  #extendedOn: Set<number> | undefined;
+  /** The nodes that may hold a key of ours, as bits, without those to which the extension under way is sent. */
+  #mayHoldOn: number;
+  #isExtended = false;
   #ttlMs: number;
-  /** Of all that was asked for, answered or not: for as long a key may live. */
+  /** The longest of the leases that were asked for, answered or not. A key may live for so long. */
   #longestTtlMs: number;
-  /** Of the last extension, if it failed. */
+  /** The votes of the last extension, if it failed. */
   #votes: readonly Vote[] = [];
   #state: State = HELD;
   #end: LeaseEnd;
@@ -65,7 +68,10 @@ export class Holding implements LockKeeper, LocalHolder {
 
   constructor(engine: Engine, grant: Grant, { options, renewal, queues }: HoldingContext) {
     this.#engine = engine;
-    this.#grant = grant;
+    this.#target = grant.target;
+    this.#grantedMs = grant.grantedMs;
+    this.#hadKeyOn = grant.hadKeyOn;
+    this.#mayHoldOn = grant.mayHoldOn;
     this.#ttlMs = grant.ttlMs;
     this.#longestTtlMs = grant.ttlMs;
     this.autoExtend = options.autoExtend;
@@ -80,7 +86,7 @@ export class Holding implements LockKeeper, LocalHolder {
   }
 
   get resources(): readonly string[] {
-    return this.#grant.target.resources;
+    return this.#target.resources;
   }
 
   get ttlMs(): number {
@@ -95,7 +101,7 @@ export class Holding implements LockKeeper, LocalHolder {
     return this.#controller.signal;
   }
 
-  get lossReason(): LossReason | undefined {
+  get lossReason(): LockLossReason | undefined {
     return this.#state.kind === "held" ? undefined : this.#state.reason;
   }
 
@@ -108,7 +114,10 @@ export class Holding implements LockKeeper, LocalHolder {
     return 0;
   }
 
-  /** The next moment, by the monotonic clock, at which `tick` has something to do; Infinity when it is over. */
+  /**
+   * Returns the next moment, by the monotonic clock, at which `tick` has something to do. It is Infinity when the
+   * lock is over.
+   */
   nextDueMs(): number {
     if (this.#state.kind !== "held") return Number.POSITIVE_INFINITY;
     const endMs = Math.min(this.#end.monotonicMs, this.#maxHoldEndMs);
@@ -142,7 +151,10 @@ export class Holding implements LockKeeper, LocalHolder {
     return this.#release(wasHeld, { reason: "released", loss: this.#loss });
   }
 
-  /** Releases it for `Redlock.close()`. What the holder does at once, when its signal aborts, comes before the release is sent. */
+  /**
+   * Releases the lock for `Redlock.close()`. What the holder does at once when its signal aborts comes before the
+   * release is sent.
+   */
   close(): Promise<boolean> {
     if (this.remaining() <= 0) return this.release();
     const error = this.lostError("closed");
@@ -151,10 +163,11 @@ export class Holding implements LockKeeper, LocalHolder {
     return confirmed;
   }
 
-  /** See `Lock.releaseBy`. The others of this process are woken when it is done, not before. */
-  releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
-    const wasExtended = this.#underWay !== undefined || this.#extendedOn !== undefined;
-    if (this.remaining() <= 0 || wasExtended || !this.#engine.isEmbeddable) return this.release();
+  /** See `LockProtocol`. The other callers of this process are woken when the release is done, not before. */
+  async releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
+    PERFORM.of("perform", perform);
+    const wasExtended = this.#underWay !== undefined || this.#isExtended;
+    if (this.remaining() <= 0 || wasExtended || !this.#engine.isEmbeddable) return await this.release();
     const heldMs = this.#heldMs();
     const confirmed = new Promise<boolean>((resolve) => {
       const end = (isConfirmed: boolean): void => {
@@ -169,7 +182,7 @@ export class Holding implements LockKeeper, LocalHolder {
       perform((isDeleted) => answer.settle(isDeleted));
     });
     this.#state = { kind: "released", confirmed, reason: "released" };
-    return confirmed;
+    return await confirmed;
   }
 
   leave(): void {
@@ -177,12 +190,12 @@ export class Holding implements LockKeeper, LocalHolder {
     this.autoExtend = false;
   }
 
-  lose(reason: LossReason): void {
+  lose(reason: LockLossReason): void {
     if (this.#state.kind !== "held") return;
     const error = this.lostError(reason);
     this.#state = { kind: "lost", reason, error };
     const { resources } = this;
-    const { fencingToken } = this.#grant;
+    const { fencingToken } = this.lock;
     const heldMs = this.#heldMs();
     if (!this.isLeft) void this.#releaseKeys();
     this.#forget();
@@ -190,11 +203,11 @@ export class Holding implements LockKeeper, LocalHolder {
     this.#controller?.abort(error);
   }
 
-  lostError(reason: LossReason): LockLostError {
+  lostError(reason: LockLossReason): LockLostError {
     if (this.#state.kind === "lost") return this.#state.error;
     if (this.#state.kind === "released" && this.#state.reason === "closed" && this.#state.loss) return this.#state.loss;
     const { resources } = this;
-    const { fencingToken } = this.#grant;
+    const { fencingToken } = this.lock;
     return new LockLostError({ resources, fencingToken, reason, heldMs: this.#heldMs(), votes: this.#votes });
   }
 
@@ -208,7 +221,7 @@ export class Holding implements LockKeeper, LocalHolder {
     end: { readonly reason: "released" | "closed"; readonly loss: LockLostError | undefined },
   ): Promise<boolean> {
     const nowMs = this.#engine.clock.monotonicMs();
-    const heldMs = nowMs - this.#grant.grantedMs;
+    const heldMs = nowMs - this.#grantedMs;
     const confirmed = new Promise<boolean>((resolve) => {
       startRelease(this.#engine, this, nowMs, (isDeleted) => {
         const isConfirmed = wasHeld && isDeleted;
@@ -226,17 +239,23 @@ export class Holding implements LockKeeper, LocalHolder {
     if (this.#state.kind !== "held") return { kind: "failed", votes: [] };
     const startedMs = this.#engine.clock.monotonicMs();
     this.#longestTtlMs = Math.max(this.#longestTtlMs, ttlMs);
-    const { target, token, fencingToken } = this.#grant;
-    const end = this.#end;
-    const isHeld = (): boolean => this.#state.kind === "held";
-    const hadKey = (node: number): boolean => this.#grant.hadKey?.(node) === true;
-    const round = extendRound(this.#engine, { target, token, fencingToken, ttlMs, timeoutMs, end, isHeld, hadKey });
+    const { token, fencingToken } = this.lock;
+    const round = extendRound(this.#engine, {
+      target: this.#target,
+      token,
+      fencingToken,
+      ttlMs,
+      timeoutMs,
+      end: this.#end,
+      isHeld: () => this.#state.kind === "held",
+      hadKeyOn: this.#hadKeyOn,
+    });
     this.#isExtending = true;
     this.#underWay = round;
     const result = await round.result;
     this.#underWay = undefined;
-    this.#extendedOn ??= new Set();
-    for (const node of this.#engine.nodes.keys()) if (round.sent(node)) this.#extendedOn.add(node);
+    this.#isExtended = true;
+    this.#mayHoldOn |= round.sentTo;
     this.#conclude(result, ttlMs, startedMs);
     this.#renewal.reschedule(this);
     return result;
@@ -257,12 +276,12 @@ export class Holding implements LockKeeper, LocalHolder {
     }
     const { clock, events } = this.#engine;
     const { resources } = this;
-    const { fencingToken } = this.#grant;
+    const { fencingToken } = this.lock;
     events.tell("extend", () => ({
       resources,
       fencingToken,
       extended: result.kind === "extended",
-      ms: clock.monotonicMs() - startedMs,
+      tookMs: clock.monotonicMs() - startedMs,
       remainingMs: this.remaining(),
       ...(result.kind === "extended" ? {} : { votes: result.votes }),
     }));
@@ -270,18 +289,18 @@ export class Holding implements LockKeeper, LocalHolder {
 
   #tellRelease(confirmed: boolean, heldMs: number): void {
     const { resources } = this;
-    const { fencingToken } = this.#grant;
+    const { fencingToken } = this.lock;
     this.#engine.events.tell("release", () => ({ resources, fencingToken, confirmed, heldMs }));
   }
 
-  /** It is no longer held by us, for whatever reason. */
+  /** Forgets the lock, because we no longer hold it, for whatever reason. */
   #forget(): void {
     this.#renewal.delete(this);
     for (const queue of this.#queues) queue.free(this);
   }
 
   get target(): Target {
-    return this.#grant.target;
+    return this.#target;
   }
 
   get longestTtlMs(): number {
@@ -289,18 +308,19 @@ export class Holding implements LockKeeper, LocalHolder {
   }
 
   get token(): string {
-    return this.#grant.token;
+    return this.lock.token;
   }
 
-  /** Whether a node may hold a key of ours: also one that an extension under way is yet to be sent to. */
-  mayHold(node: number): boolean {
-    return this.#underWay !== undefined || this.#grant.mayHold(node) || this.#extendedOn?.has(node) === true;
+  /**
+   * The nodes that may hold a key of ours, as bits. They include those to which an extension under way is yet to be
+   * sent.
+   */
+  get mayHoldOn(): number {
+    return this.#underWay === undefined ? this.#mayHoldOn : this.#engine.everyNode;
   }
 
   #releaseKeys(): Promise<boolean> {
-    const { target, token } = this.#grant;
-    const mayHold = (node: number): boolean => this.mayHold(node);
-    return releaseEverywhere(this.#engine, { target, token, ttlMs: this.#longestTtlMs, mayHold });
+    return releaseEverywhere(this.#engine, this);
   }
 
   #unreachable(result: ExtendResult & { kind: "failed" }, attempts: number, startedMs: number): QuorumUnreachableError {
@@ -315,6 +335,6 @@ export class Holding implements LockKeeper, LocalHolder {
   }
 
   #heldMs(): number {
-    return this.#engine.clock.monotonicMs() - this.#grant.grantedMs;
+    return this.#engine.clock.monotonicMs() - this.#grantedMs;
   }
 }

@@ -1,8 +1,7 @@
 export type { Finding, FindingCode } from "./check.ts";
 export type { Clock } from "./clock.ts";
 export { systemClock } from "./clock.ts";
-export type { EmbeddedGrant, EmbeddedLocks } from "./embedded.ts";
-export type { LossReason, RedlockErrorCode, Vote } from "./errors.ts";
+export type { LockLossReason, RedlockErrorCode, Vote } from "./errors.ts";
 export {
   FencedOffError,
   LockHeldError,
@@ -16,10 +15,8 @@ export { type FenceClient, type Fenced, type FenceOptions, fence } from "./fence
 export type { Inspection, NodeInspection } from "./inspect.ts";
 export { Lock } from "./lock.ts";
 export type { LockNode, NodeScript, NodeState } from "./node.ts";
-export { defineScript } from "./node.ts";
 export type { NodeSource } from "./nodes/connect.ts";
 export type { AcquireOptions, RedlockOptions, ResolvedOptions } from "./options.ts";
 export type { VoteKind } from "./quorum.ts";
 export type { Random } from "./random.ts";
 export { Redlock } from "./redlock.ts";
-export type { NodeReply, RunInput, RunOptions } from "./run.ts";

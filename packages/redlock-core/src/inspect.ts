@@ -1,4 +1,4 @@
-/** What the nodes say about a resource, and what follows from it for all of them together. */
+/** `inspect()` asks what the nodes say about a resource, and concludes what follows for all of them together. */
 import type { Engine } from "./engine.ts";
 import { sideKeyOf, WAITERS } from "./keys.ts";
 import { quorumLargest } from "./quorum.ts";
@@ -7,26 +7,44 @@ import { inspectScript } from "./scripts/inspect.lua.ts";
 
 export interface NodeInspection {
   readonly node: string;
-  /** Why the node could not be asked; the other fields are then absent. */
+  /** Why the node could not be asked. The other fields are then absent. */
   readonly error?: string;
-  /** `held` by a lock, `reserved` for a waiter for a moment, `free`, or a key of another type: no lock of ours, but nobody gets one. */
+  /**
+   * The resource's state on this node:
+   * - `free`: nobody has it.
+   * - `held`: a lock has it.
+   * - `reserved`: it is kept for a waiter for a moment.
+   * - `not-a-lock`: its key is of another type. That is no lock of ours, but nobody can get one.
+   */
   readonly state?: "free" | "held" | "reserved" | "not-a-lock";
-  /** Milliseconds until the key expires; -1: it never does. */
-  readonly pttl?: number;
-  /** The greatest fencing token that the node granted to any resource of the same register; on one node, to any at all. */
+  /** The milliseconds until the key expires; -1 if it never does. */
+  readonly ttlMs?: number;
+  /**
+   * The greatest fencing token that the node granted to any resource of the same register. With one node only, it is
+   * the greatest that was granted to any resource at all.
+   */
   readonly fence?: number;
-  /** Waiters in the queue. */
+  /** The number of waiters in the queue. */
   readonly waiters?: number;
-  /** Milliseconds for which the node casts no vote, because it restarted or lost its data. */
-  readonly quarantineLeft?: number;
+  /** The milliseconds for which the node casts no vote, because it restarted or lost its data. */
+  readonly quarantineLeftMs?: number;
 }
 
 export interface Inspection {
   readonly resource: string;
-  /** `held`: one holder, or a key of another type, has it on a quorum; `free`: a quorum is free; `contended`: neither; `unknown`: no quorum answered. */
+  /**
+   * What the nodes' answers mean together:
+   * - `held`: one holder, or a key of another type, has the resource on a quorum.
+   * - `free`: it is free on a quorum.
+   * - `contended`: it is neither held nor free on a quorum.
+   * - `unknown`: no quorum answered.
+   */
   readonly verdict: "held" | "free" | "contended" | "unknown";
-  /** Milliseconds until the holder loses its quorum unless it extends: the quorum-th largest of its keys. 0 if nobody holds it. */
-  readonly remaining: number;
+  /**
+   * The milliseconds until the holder loses its quorum unless it extends: the quorum-th largest lifetime of its keys.
+   * It is 0 if nobody holds the resource, and Infinity if the keys of a quorum never expire.
+   */
+  readonly remainingMs: number;
   /** The largest fencing token that any node remembers. */
   readonly fencingToken: number | undefined;
   readonly nodes: readonly NodeInspection[];
@@ -62,9 +80,9 @@ function readingOf(engine: Engine, node: string, reply: unknown): Reading {
   const inspection: NodeInspection = {
     node,
     state: stateOf(value),
-    pttl: Math.max(Number(pttl), -1),
+    ttlMs: Math.max(Number(pttl), -1),
     waiters: Number(waiters),
-    quarantineLeft: quarantineLeft(engine, { nowUs, runId, seenRunId, sinceUs: Number(since) }),
+    quarantineLeftMs: quarantineLeftMs(engine, { nowUs, runId, seenRunId, sinceUs: Number(since) }),
     ...(fence === "" ? {} : { fence: Number(fence) }),
   };
   return { inspection, value };
@@ -76,7 +94,7 @@ function stateOf(value: string): "free" | "held" | "reserved" | "not-a-lock" {
   return value.startsWith("reserved:") ? "reserved" : "held";
 }
 
-function quarantineLeft(
+function quarantineLeftMs(
   engine: Engine,
   seen: {
     readonly nowUs: number;
@@ -94,22 +112,26 @@ function quarantineLeft(
 function conclude(
   engine: Engine,
   readings: readonly Reading[],
-): { readonly verdict: Inspection["verdict"]; readonly remaining: number; readonly fencingToken: number | undefined } {
+): {
+  readonly verdict: Inspection["verdict"];
+  readonly remainingMs: number;
+  readonly fencingToken: number | undefined;
+} {
   const nodeCount = engine.nodes.length;
   const fences = readings.flatMap(({ inspection }) => (inspection.fence === undefined ? [] : [inspection.fence]));
   const fencingToken = fences.length === 0 ? undefined : Math.max(...fences);
   const answered = readings.filter(({ inspection }) => inspection.error === undefined);
-  if (answered.length < engine.quorum) return { verdict: "unknown", remaining: 0, fencingToken };
+  if (answered.length < engine.quorum) return { verdict: "unknown", remainingMs: 0, fencingToken };
   const lives = new Map<string, number[]>();
   for (const { inspection, value } of answered) {
     if (inspection.state !== "held" && inspection.state !== "not-a-lock") continue;
-    const pttl = inspection.pttl === -1 ? Number.POSITIVE_INFINITY : (inspection.pttl ?? 0);
+    const pttl = inspection.ttlMs === -1 ? Number.POSITIVE_INFINITY : (inspection.ttlMs ?? 0);
     lives.set(value, [...(lives.get(value) ?? []), pttl]);
   }
   for (const pttls of lives.values()) {
     if (pttls.length >= engine.quorum)
-      return { verdict: "held", remaining: quorumLargest(pttls, nodeCount), fencingToken };
+      return { verdict: "held", remainingMs: quorumLargest(pttls, nodeCount), fencingToken };
   }
   const free = answered.filter(({ inspection }) => inspection.state === "free").length;
-  return { verdict: free >= engine.quorum ? "free" : "contended", remaining: 0, fencingToken };
+  return { verdict: free >= engine.quorum ? "free" : "contended", remainingMs: 0, fencingToken };
 }

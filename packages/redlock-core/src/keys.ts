@@ -16,13 +16,13 @@ const ofNode = (beside: string): NodeKeys => ({
 });
 
 /**
- * The keyPrefix is not before these: `app:` with the resource `a`, and `app:a` without a prefix, are one lock, so its fencing tokens must be
- * counted in one place. The clients of a node trust each other.
+ * The keyPrefix is not put before these keys. `app:` with the resource `a`, and `app:a` without a prefix, are one
+ * lock, so its fencing tokens must be counted in one place. The clients of a node trust each other.
  */
 export const NODE_KEYS: NodeKeys = ofNode("{x}");
 const ofSlots = new Map<number, NodeKeys>();
 
-/** In a Cluster: beside the locks of the slot. */
+/** Returns the node's keys; in a Cluster they lie beside the locks of the slot. */
 export function nodeKeysOf(slot: number | undefined): NodeKeys {
   if (slot === undefined) return NODE_KEYS;
   let keys = ofSlots.get(slot);
@@ -35,21 +35,32 @@ export function nodeKeysOf(slot: number | undefined): NodeKeys {
   return keys;
 }
 
-/** Written by `check()`, to see whether a node can be; no lock may have a name like it. */
+/** `check()` writes this key to see whether a node can be written to. No lock may have a name like it. */
 export const PROBE_KEY = "{x}:probe:node";
 
-/** Names of the side keys that this package uses; siblings use other names. */
+/** Returns the keys of a lock that is never taken. Users have the same rights to them as to those of other locks. */
+export function probeKeysOf(keyPrefix: string): readonly string[] {
+  const lockKey = lockKeyOf(keyPrefix, "x:probe");
+  return [lockKey, sideKeyOf(lockKey, WAITERS)];
+}
+
+/** These are the names of the side keys that this package uses; siblings use other names. */
 export const WAITERS = "waiters";
 export const SIDE_KEY_NAMES: readonly string[] = ["fence", WAITERS, "node", "node:waiting", "node:last"];
 
-/** The lock's own key: a plain string key named like the resource, as every Redlock implementation writes it. */
+/**
+ * Returns the lock's own key: a plain string key named like the resource, as every Redlock implementation writes it.
+ */
 export function lockKeyOf(keyPrefix: string, resource: string): string {
   return keyPrefix + resource;
 }
 
 const SIDE_KEY = new RegExp(`\\}.*:(${SIDE_KEY_NAMES.join("|")})$`, "s");
 
-/** Throws `RangeError` for the key of a resource that would share a key with another lock. scripts/embedded.lua.ts has the same rules. */
+/**
+ * Throws `RangeError` for the key of a resource that would share a key with another lock. scripts/embedded.lua.ts has
+ * the same rules.
+ */
 export function checkLockKey(lockKey: string): void {
   if (!lockKey.includes("}")) return;
   if (SIDE_KEY.test(lockKey)) {
@@ -57,20 +68,27 @@ export function checkLockKey(lockKey: string): void {
       `key of a resource must not be that of a fence or a queue (…}:fence, …}:waiters), got ${quote(lockKey)}`,
     );
   }
-  const inner = lockKey.slice(1, -1);
-  if (taggedKeyOf(inner) === taggedKeyOf(lockKey)) {
+  if (isOtherInBraces(lockKey)) {
     throw new RangeError(
-      `key of a resource must not be another one in braces: it has the fence of ${quote(inner)}, got ${quote(lockKey)}`,
+      `key of a resource must not be another one in braces: it has the fence of ${quote(lockKey.slice(1, -1))}, got ${quote(lockKey)}`,
     );
   }
 }
 
-/** A key beside the lock's, in the same hash slot: `{k}:name`, or `k:name` when `k` carries a hash tag of its own. */
+/** Tells whether the key has the same side keys as another one: that without its braces. */
+export function isOtherInBraces(key: string): boolean {
+  return taggedKeyOf(key.slice(1, -1)) === taggedKeyOf(key);
+}
+
+/**
+ * Returns a key beside the lock's, in the same hash slot: `{k}:name`, or `k:name` when `k` carries a hash tag of its
+ * own.
+ */
 export function sideKeyOf(lockKey: string, name: string): string {
   return `${taggedKeyOf(lockKey)}:${name}`;
 }
 
-/** Of each resource, in order. */
+/** Returns the lock key of each resource, in order. */
 export function keysOf(keyPrefix: string, resources: readonly string[]): readonly string[] {
   if (resources.length === 1) return [keyPrefix + resources[0]];
   return resources.map((resource) => keyPrefix + resource);
@@ -80,7 +98,7 @@ function taggedKeyOf(lockKey: string): string {
   return hashTagOf(lockKey) === undefined ? `{${lockKey}}` : lockKey;
 }
 
-/** True where `sideKeyOf` can keep side keys in the slot of the key: not for a stray brace without a tag. */
+/** Tells whether `sideKeyOf` can keep side keys in the slot of the key. It cannot for a stray brace without a tag. */
 export function hasStableSlot(lockKey: string): boolean {
   return hashTagOf(lockKey) !== undefined || !lockKey.includes("}");
 }
@@ -92,7 +110,7 @@ function hashTagOf(key: string): string | undefined {
   return close > open + 1 ? key.slice(open + 1, close) : undefined;
 }
 
-/** Of a Redis Cluster. */
+/** The number of slots of a Redis Cluster. */
 export const SLOT_COUNT = 16_384;
 
 const CRC16 = new Uint16Array(256);
@@ -102,7 +120,11 @@ for (let byte = 0; byte < 256; byte += 1) {
   CRC16[byte] = crc & 0xffff;
 }
 
-/** CRC16 (XMODEM) of the hash tag or the whole key, modulo 16384. https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/ */
+/**
+ * Returns the slot of a key: CRC16 (XMODEM) of the hash tag or the whole key, modulo 16384.
+ *
+ * Source: https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/
+ */
 export function slotOf(key: string): number {
   const text = hashTagOf(key) ?? key;
   let crc = 0;

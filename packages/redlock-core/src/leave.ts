@@ -1,21 +1,25 @@
 /**
- * Leaving the queue: takes a waiter out on the nodes, with a reservation that it may have there.
+ * To leave the queue, a waiter is taken out on the nodes, with a reservation that it may have there.
  *
- * Guaranteed: a node that could not be reached is told when its connection is ready, as long as a queue lives on without anybody who
- * comes. Otherwise the lock would be reserved there for somebody who has gone, for as long as a reservation lasts.
+ * A node that could not be reached is told when its connection is ready, as long as a queue lives on without anybody
+ * who comes. Otherwise the lock would be reserved there, for a waiter that has gone, for as long as a reservation
+ * lasts.
  */
 import { type Engine, WAITER_TTL_MS } from "./engine.ts";
 import { leaveText, type Target } from "./operation.ts";
 import { type RoundHandlers, startRound } from "./round.ts";
 
-/** A name in queues, and where it may stand in one. */
+/** An enrolment is a name in queues, and where it may stand in one. */
 export interface Enrolment {
   readonly member: string;
-  /** Nodes that were asked to enrol it, and have not granted it the lock since. */
+  /** The nodes that were asked to enrol it, and have not granted it the lock since. */
   readonly on: Set<number>;
 }
 
-/** `only`: which nodes are asked; by default all, because a request that enrols may be about to be sent. */
+/**
+ * Leaves the queues. `only` says which nodes are asked; by default all, because a request that enrols may be about to
+ * be sent.
+ */
 export function leaveQueues(
   engine: Engine,
   target: Target,
@@ -31,7 +35,7 @@ export function leaveQueues(
     onUndelivered: (node) => {
       if (!on.has(node)) return;
       const untilMs = engine.clock.monotonicMs() + WAITER_TTL_MS;
-      engine.batchers[node]?.keepUndelivered({ target, text, untilMs });
+      engine.batchers[node]?.keepUndelivered({ target, text, isRelease: false, untilMs });
     },
     onAnswer: () => false,
   });

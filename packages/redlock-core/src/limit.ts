@@ -1,4 +1,7 @@
-/** How long a call may take: a timeout, the caller's signal and the closing of the `Redlock`, as one thing to wait for. */
+/**
+ * A limit says how long a call may take. It makes the timeout, the caller's signal and the closing of the `Redlock`
+ * one thing to wait for.
+ */
 import { onAbort } from "./abort.ts";
 import type { Clock } from "./clock.ts";
 
@@ -9,7 +12,7 @@ export class Limit {
   readonly #endMs: number;
   readonly #signal: AbortSignal | undefined;
   readonly #closed: AbortSignal;
-  /** Made by the first wait: most calls never wait. */
+  /** The callbacks of the waits. The first wait makes the set, because most calls never wait. */
   #waiting: Set<() => void> | undefined;
   #disarm: (() => void)[] | undefined;
 
@@ -28,7 +31,7 @@ export class Limit {
     this.#closed = limits.closed;
   }
 
-  /** Why the call must end, or undefined while it may go on; reads the clock. */
+  /** Returns why the call must end, or undefined while it may go on. It reads the clock. */
   get reason(): LimitReason | undefined {
     return this.reasonAt(this.#clock.monotonicMs());
   }
@@ -48,8 +51,8 @@ export class Limit {
   }
 
   /**
-   * Resolves when `wait` does, or when the limit is reached. Nothing of it stays behind in the limit afterwards, however many
-   * waits there are.
+   * Resolves when `wait` does, or when the limit is reached. Nothing of the wait stays behind in the limit
+   * afterwards, however many waits there are.
    */
   async until<Result>(wait: Promise<Result>): Promise<Result | undefined> {
     let stop: () => void = () => undefined;
@@ -63,7 +66,7 @@ export class Limit {
     }
   }
 
-  /** Calls `run` when the limit is reached, at once if it is; returns a function that stops that. */
+  /** Calls `run` when the limit is reached, or at once if it is reached already. Returns a function that stops that. */
   onReached(run: () => void): () => void {
     if (this.reason !== undefined) {
       run();
@@ -91,7 +94,9 @@ export class Limit {
     this.#armTimer(reach);
   }
 
-  /** A timer may fire early, and its delay has a maximum: only the clock decides. */
+  /**
+   * Arms the timer, again if need be. A timer may fire early, and its delay has a maximum, so only the clock decides.
+   */
   #armTimer(reach: () => void): void {
     if (!Number.isFinite(this.#endMs)) return;
     const onTimer = (): void => {

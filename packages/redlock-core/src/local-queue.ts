@@ -1,12 +1,14 @@
 /**
- * What one process knows of one resource by itself: who of it holds the lock, and who waits for it, first come first served.
- * Only the first of the waiters talks to the nodes, and not before the holder has gone, so a hand-over costs the same
- * however many wait here.
+ * A local queue is what one process knows of one resource by itself: which of its locks holds it, and who waits for
+ * it, first come, first served.
+ *
+ * Only the first of the waiters talks to the nodes, and not before the holder has gone. A hand-over therefore costs
+ * the same however many wait here.
  */
 import type { Vote } from "./errors.ts";
 import type { Refusal } from "./quorum.ts";
 
-/** Why an attempt was refused. */
+/** A refusal says why an attempt was refused. */
 export interface Refused {
   readonly refusal: Refusal;
   readonly votes: readonly Vote[];
@@ -14,7 +16,10 @@ export interface Refused {
 
 /** A lock that is held in this process. */
 export interface LocalHolder {
-  /** For how many milliseconds it holds the resource, unless it is extended; 0: it does not any more. */
+  /**
+   * Returns for how many milliseconds it still holds the resource, unless it is extended; 0 if it does not hold it
+   * any more.
+   */
   remaining(): number;
   lose(reason: "forced"): void;
 }
@@ -31,17 +36,17 @@ export class LocalQueues {
     return queue;
   }
 
-  /** The lock of this process on the resource, if there is one. */
+  /** Returns the lock of this process on the resource, if there is one. */
   holderOf(resource: string): LocalHolder | undefined {
     return this.#queues.get(resource)?.holder;
   }
 
-  /** Whether a lock of this process has the resource now. */
+  /** Tells whether a lock of this process has the resource now. */
   holds(resource: string): boolean {
     return (this.holderOf(resource)?.remaining() ?? 0) > 0;
   }
 
-  /** Nobody holds the resource or waits for it. */
+  /** Forgets a queue, because nobody holds the resource or waits for it. */
   forget(queue: LocalQueue): void {
     if (this.#queues.get(queue.resource) === queue) this.#queues.delete(queue.resource);
   }
@@ -49,7 +54,10 @@ export class LocalQueues {
 
 export class LocalQueue {
   readonly resource: string;
-  /** The last refusal of whoever was first, since somebody had the lock, for those whose time is over before they are first. */
+  /**
+   * The last refusal of a caller that was first, since somebody had the lock. Callers whose time is over before they
+   * are first are told of it.
+   */
   noted: Refused | undefined;
   readonly #queues: LocalQueues;
   #first: Place | undefined;
@@ -66,12 +74,12 @@ export class LocalQueue {
     return this.#holder;
   }
 
-  /** Nobody of this process holds the resource, or waits for it. */
+  /** Whether nobody in this process holds the resource or waits for it. */
   get isIdle(): boolean {
     return this.#first === undefined && this.#holder === undefined;
   }
 
-  /** Stands in line. */
+  /** Puts the caller in line, and returns its place. */
   enter(): Place {
     const place = new Place(this, this.#last);
     if (this.#last === undefined) this.#first = place;
@@ -80,7 +88,10 @@ export class LocalQueue {
     return place;
   }
 
-  /** A list with links: tens of thousands may leave at once, each from anywhere. */
+  /**
+   * Takes a place out of the line. The line is a linked list, because tens of thousands may leave at once, each from
+   * anywhere.
+   */
   leave({ previous, next }: Place): void {
     if (previous !== undefined) previous.next = next;
     else this.#first = next;
@@ -95,7 +106,7 @@ export class LocalQueue {
     this.noted = undefined;
   }
 
-  /** The lock is not held any more. */
+  /** Notes that the lock is not held any more. */
   free(holder: LocalHolder): void {
     if (this.#holder !== holder) return;
     this.#holder = undefined;
@@ -105,7 +116,7 @@ export class LocalQueue {
     this.#tidy();
   }
 
-  /** Calls `run` when the lock that is held now is not any more; returns a function that stops that. */
+  /** Calls `run` when the lock that is held now is not held any more. Returns a function that stops that. */
   onFree(run: () => void): () => void {
     this.#waiting ??= new Set();
     this.#waiting.add(run);
@@ -131,7 +142,7 @@ export class Place {
     this.previous = previous;
   }
 
-  /** Everybody before has left. */
+  /** Whether everybody before has left. */
   get isFirst(): boolean {
     return this.previous === undefined;
   }

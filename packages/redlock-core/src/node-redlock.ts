@@ -1,16 +1,23 @@
 /**
- * node-redlock 5 on this package's engine: the class, methods, option names, defaults and error classes of `redlock` 5.0.0-beta.2.
- * A migration is one changed import:
+ * This entry is node-redlock 5 on this package's engine. It has the class, methods, option names, defaults and error
+ * classes of `redlock` 5.0.0-beta.2. A migration is one changed import:
  *
  * ```ts
  * import Redlock, { ExecutionError, ResourceLockedError } from "@x/redlock-core/node-redlock";
  * ```
  *
- * Locks exclude, and are excluded by, those of node-redlock 4 and 5 and of the core on the same keys. While too few clients are connected,
- * `acquire` waits as long as their offline queues do. What differs: a tie or a hung client never hangs a call; a failed attempt leaves
- * nothing behind; an expired lock is never handed out; `using` settles as its routine does; a lock that is released is handed over at
- * once; `error` is not emitted for contention; releasing a lock that is gone rejects at once; custom scripts and
- * settings of another type are refused.
+ * Locks exclude, and are excluded by, those of node-redlock 4 and 5 and of the core on the same keys. While too few
+ * clients are connected, `acquire` waits as long as their offline queues do.
+ *
+ * It differs from node-redlock in the following:
+ * - A tie or a hung client never hangs a call.
+ * - A failed attempt leaves nothing behind.
+ * - An expired lock is never handed out.
+ * - `using` settles as its routine does.
+ * - A lock that is released is handed over at once.
+ * - `error` is not emitted for contention.
+ * - Releasing a lock that is gone rejects at once.
+ * - Custom scripts and settings of another type are refused.
  */
 export { type CustomScripts, Lock, Redlock, Redlock as default } from "./compat/redlock.ts";
 export {

@@ -1,25 +1,31 @@
 /**
- * Pure: what is asked of a node about some resources, as scripts/batch.lua.ts reads it: one text, a letter and what it says of it.
- * Small letters are what is asked most often, about one resource, with fields of fixed width. What may be any text comes last.
+ * Pure: what is asked of a node about some resources, as scripts/batch.lua.ts reads it. It is one text: a letter,
+ * followed by the fields of its operation.
+ *
+ * Small letters are for what is asked most often, about one resource, with fields of fixed width. A field that may be
+ * any text comes last.
  */
 import { TOKEN_LENGTH } from "./token.ts";
 
-/** Resources that are locked together, and where they are on each node. */
+/** A target is the resources that are locked together, and where they are on each node. */
 export interface Target {
   readonly resources: readonly string[];
-  /** The lock key of each. */
+  /** The lock key of each resource. */
   readonly keys: readonly string[];
-  /** The fencing register of each in the hash of a node; undefined: one node alone numbers the grants. */
+  /** The fencing register of each resource in a node's hash. It is undefined if a single node numbers the grants. */
   readonly registers: readonly string[] | undefined;
-  /** In a Cluster: the slot of all keys; else 0. */
+  /** The slot of all keys in a Cluster, otherwise 0. */
   readonly slot: number;
 }
 
-/** Numbers of µs have as many digits until 2286. */
+/** Numbers of microseconds have this many digits until 2286. */
 const DIGITS = 16;
 const REGISTER_DIGITS = 5;
 
-/** The first and the last character of each field, counted from 1 as in Lua; without a last one it is the rest. */
+/**
+ * The first and the last character of each field, counted from 1 as in Lua. A field without a last character is the
+ * rest of the text.
+ */
 export const FIELDS: Readonly<
   Record<"token" | "ballot" | "acquireTtl" | "extendRegister" | "extendTtl", readonly [from: number, to?: number]>
 > = {
@@ -33,8 +39,10 @@ export const FIELDS: Readonly<
 const LAST = Number.MAX_SAFE_INTEGER;
 
 /**
- * `ballot`: 0 where the node numbers the grants. `order`: the place in the queue; undefined: behind all that are there. `member`: the name
- * under which a refused attempt is enrolled in the queue; undefined: it is not.
+ * Writes the request for a lock. `ballot` is 0 where the node numbers the grants.
+ *
+ * `order` is the place in the queue; undefined puts the request behind all that are there. `member` is the name under
+ * which a refused attempt is enrolled in the queue; if it is undefined, the attempt is not enrolled.
  */
 export function acquireText(
   count: number,
@@ -87,7 +95,12 @@ function registersOf({ keys, registers }: Target): string {
   return registers.map((register) => register.padStart(REGISTER_DIGITS, "0")).join("");
 }
 
-/** Of one width: what is compared as text. */
+/** Tells whether a node may have given a grant this number. */
+export function isNumber(text: string): boolean {
+  return text.length === DIGITS && Number.isSafeInteger(Number(text));
+}
+
+/** Writes a number with a fixed width, because numbers are compared as text. */
 export function digits(value: number): string {
   return value >= 1e15 ? `${value}` : `${value}`.padStart(DIGITS, "0");
 }

@@ -1,61 +1,83 @@
-/** Pure: options, their defaults, and the rules they obey. Resolved once into a frozen, complete object. */
+/** Pure: options, their defaults, and the rules they obey. They are resolved once into a frozen, complete object. */
 import type { Clock } from "./clock.ts";
 import type { Random } from "./random.ts";
 import { abortSignal, boolean, integer, number, objectWith, text } from "./schema/check.ts";
 import { Schema, type ShapeOf } from "./schema/schema.ts";
 import { kindOf, quote } from "./schema/show.ts";
-import { driftMs } from "./validity.ts";
+import { DAY_MS, driftMs } from "./validity.ts";
 
 export interface RedlockOptions {
-  /** Lease of a lock in ms. Default 30000; 50 or more, at most `maxTtl`. */
+  /** The lease of a lock, in ms. Default 30000; 50 or more, at most `maxTtl`. */
   readonly ttl?: number | undefined;
   /**
-   * The longest lease that any client of these nodes asks for, in ms: a node that restarted or lost its data casts no vote for
-   * that long. All clients must use the same value. Default 60000, or `ttl` if that is longer.
+   * The longest lease that any client of these nodes asks for, in ms. All clients must use the same value, because a
+   * node that restarted or lost its data casts no vote for that long.
+   *
+   * Default 60000, or `ttl` if that is longer.
    */
   readonly maxTtl?: number | undefined;
-  /** What the clocks of a client and a node may drift apart, as a share of the lease. Default 0.01; 0 to 0.5. */
+  /** How far the clocks of a client and a node may drift apart, as a share of the lease. Default 0.01; 0 to 0.5. */
   readonly driftFactor?: number | undefined;
-  /** How long one request may go unanswered by a node, in ms. Default 500; 1 or more. */
+  /** How long a node may leave one request unanswered, in ms. Default 500; 1 or more. */
   readonly nodeTimeout?: number | undefined;
-  /** How long `acquire` and `using` wait for a lock that is held, in ms. Default 10000; 0: one attempt; Infinity: for ever. */
+  /**
+   * How long `acquire` and `using` wait for a lock that is held, in ms. Default 10000. With 0 they make one attempt;
+   * with Infinity they wait for ever.
+   */
   readonly timeout?: number | undefined;
-  /** Put before every resource to make its key. Default "", as other Redlock libraries have it. */
+  /** The text put before every resource to make its key. Default "", as in other Redlock libraries. */
   readonly keyPrefix?: string | undefined;
-  /** Whether `acquire` and `tryAcquire` keep their locks alive until released. `using` always does. Default false. */
+  /**
+   * Whether `acquire` and `tryAcquire` keep their locks alive until they are released. `using` always does. Default
+   * false.
+   */
   readonly autoExtend?: boolean | undefined;
-  /** End of auto-extension: no lock is held for longer than this, in ms. Default Infinity. */
+  /** When auto-extension ends: no lock is held for longer than this, in ms. Default Infinity. */
   readonly maxHold?: number | undefined;
   /**
-   * Whether a node that restarted or lost its data casts no vote before `maxTtl` has passed. Default true for three and
-   * more nodes, false for one or two and for a Cluster. False is your claim that no node ever forgets a lock.
+   * Whether a node that restarted or lost its data casts no vote before `maxTtl` has passed. False is your claim that
+   * no node ever forgets a lock.
+   *
+   * Default true for three and more nodes; false for one or two nodes and for a Cluster.
    */
   readonly quarantine?: boolean | undefined;
-  /** Pause before the next attempt when nodes failed, in ms; doubled per failure up to a second. Default 50. */
+  /**
+   * The pause before the next attempt when nodes failed, in ms. It doubles with each failure, up to a second. Default
+   * 50.
+   */
   readonly retryDelay?: number | undefined;
-  /** Random share added to every pause, in ms. Default 50. */
+  /** The random share added to every pause, in ms. Default 50. */
   readonly retryJitter?: number | undefined;
-  /** Time, for tests and simulators. Default: the process's clocks. */
+  /** The source of time, replaced by tests and simulators. Default: the process's clocks. */
   readonly clock?: Clock | undefined;
-  /** Randomness, for tests and simulators. Default: OpenSSL and `Math.random`. */
+  /** The source of randomness, replaced by tests and simulators. Default: OpenSSL and `Math.random`. */
   readonly random?: Random | undefined;
 }
 
-/** What one call may say differently. */
+/** The options that one call may set for itself. */
 export interface AcquireOptions {
-  /** Lease in ms. Default: the option of the `Redlock`. */
+  /** The lease, in ms. Default: the option of the `Redlock`. */
   readonly ttl?: number | undefined;
-  /** How long to wait in ms; 0: one attempt; Infinity: for ever. Default: the option of the `Redlock`. */
+  /**
+   * How long the call waits, in ms. With 0 it makes one attempt; with Infinity it waits for ever. Default: the option
+   * of the `Redlock`.
+   */
   readonly timeout?: number | undefined;
-  /** Ends the wait at once; the call rejects with `signal.reason`. */
+  /** A signal that ends the wait at once; the call then rejects with `signal.reason`. */
   readonly signal?: AbortSignal | undefined;
-  /** Keeps the lock alive until released. Default: the option of the `Redlock`; always with `using`. */
+  /**
+   * Whether the lock is kept alive until it is released; with `using` it always is. Default: the option of the
+   * `Redlock`.
+   */
   readonly autoExtend?: boolean | undefined;
-  /** No auto-extension beyond this, in ms. Default: the option of the `Redlock`. */
+  /**
+   * When auto-extension ends: the lock is held for no longer than this, in ms. Default: the option of the `Redlock`.
+   */
   readonly maxHold?: number | undefined;
   /**
-   * The place in the queue, in microseconds since the epoch; the smallest is first. Default: now. Whoever was told by `untilTurn`
-   * that it is its turn claims it with the same order, in whatever process.
+   * The place in the queue, in microseconds since the epoch; the smallest is first. Default: now.
+   *
+   * After `RedlockProtocol.waitForTurn` has announced a turn, any process may claim it with the same order.
    */
   readonly order?: number | undefined;
 }
@@ -83,11 +105,10 @@ export interface ResolvedAcquireOptions {
   readonly order: number | undefined;
 }
 
-/** Below this the drift margin, the round trip and the timers' resolution leave nothing to hold. */
+/** A shorter lease leaves nothing to hold after the drift margin, the round trip and the timers' resolution. */
 const MIN_TTL_MS = 50;
-const DAY_MS = 86_400_000;
 
-/** Options of node-redlock that have another name here. */
+/** These options of node-redlock have another name here. */
 const REPLACED: Readonly<Record<string, string>> = {
   retryCount: "timeout",
   automaticExtensionThreshold: "autoExtend",
@@ -136,7 +157,7 @@ const PER_CALL: Schema<typeof CALL_SHAPE> = new Schema(
   (name) => replacementOf(name) ?? (name in SHAPE ? "it is an option of new Redlock" : undefined),
 );
 
-/** What `untilTurn` takes: it neither locks nor ends by itself. */
+/** These are the options of `waitForTurn`, which neither locks nor ends by itself. */
 const UNTIL_TURN = new Schema({ order: CALL_SHAPE.order, signal: CALL_SHAPE.signal }, (name) =>
   name in CALL_SHAPE ? OF_CALLS : undefined,
 );
@@ -187,7 +208,7 @@ export function resolveAcquireOptions(
   };
 }
 
-/** Of one attempt, which does not wait. */
+/** Resolves the options of one attempt, which does not wait. */
 export function resolveTryOptions(
   given: Omit<AcquireOptions, "timeout"> | undefined,
   defaults: ResolvedOptions,
@@ -214,12 +235,15 @@ export function resolveTtl(given: number | undefined, defaults: ResolvedOptions)
 
 const RESOURCE = text({ min: 1 });
 
-/** The one resource of an operator's call. */
+/** Checks the one resource of an operator's call. */
 export function resolveResource(resource: string): string {
   return RESOURCE.of("resource", resource);
 }
 
-/** The resources of one lock: one name or a list of distinct names, none empty. `mayRepeat`: names that come again are left out. */
+/**
+ * Checks the resources of one lock: one name, or a list of distinct names, none of them empty. With `mayRepeat`,
+ * names that come again are left out instead.
+ */
 export function resolveResources(resources: string | readonly string[], mayRepeat = false): readonly string[] {
   if (typeof resources === "string") return [resolveResource(resources)];
   const names = listed(resources);
@@ -235,7 +259,7 @@ export function resolveResources(resources: string | readonly string[], mayRepea
   return distinct.size === names.length ? names : [...distinct];
 }
 
-/** A copy: the caller's array may change, or be one that throws when it is read. */
+/** Copies the caller's array, because it may change, or throw when it is read. */
 function listed(given: unknown): readonly string[] | undefined {
   try {
     return Array.isArray(given) ? Array.from(given as readonly string[]) : undefined;

@@ -1,10 +1,21 @@
 /**
- * What the sibling packages share with this one. Documented, but outside the promises of a version number: it changes with them.
+ * This entry is what the sibling packages share with this one. It is documented, but outside the promises of a
+ * version number, because it changes with them.
  *
- * Options: `undefined` means "left out", and takes the default; null is refused everywhere. What is refused is a `TypeError` (wrong type) or
- * `RangeError` (wrong value) with name, rule and value, before anything is sent. No message has what may be a secret.
+ * An option that is `undefined` counts as left out, and takes the default; null is refused everywhere. Bad input is a
+ * `TypeError` (wrong type) or a `RangeError` (wrong value) with name, rule and value, before anything is sent. No
+ * message contains what may be a secret.
  */
-export { plainError } from "./node.ts";
+export { onAbort } from "./abort.ts";
+export { type Instant, readClock } from "./clock.ts";
+export type { EmbeddedGrant, EmbeddedLocks } from "./embedded.ts";
+export { InFlight } from "./in-flight.ts";
+export { defineScript, plainError } from "./node.ts";
+export { protocolOf, redlock } from "./protocol-of.ts";
+export { type LockProtocol, PROTOCOL } from "./protocol-symbol.ts";
+export { systemRandom } from "./random.ts";
+export type { RedlockProtocol } from "./redlock-protocol.ts";
+export type { NodeReply, ScriptInput, ScriptOptions } from "./run.ts";
 export {
   abortSignal,
   boolean,
@@ -25,3 +36,5 @@ export {
 export { nearestName } from "./schema/nearest-name.ts";
 export { type Resolved, Schema, type ShapeOf } from "./schema/schema.ts";
 export { kindOf, quote, show } from "./schema/show.ts";
+export { abortable, type Deferred, deferred, type LinkedSignal, linkSignals, sleep } from "./signals.ts";
+export { DAY_MS, driftMs } from "./validity.ts";

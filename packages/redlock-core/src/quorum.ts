@@ -10,8 +10,10 @@ export function quorumOf(nodeCount: number): number {
 export type Outcome = "won" | "lost" | "open";
 
 /**
- * `won` at the quorum-th yes, `lost` as soon as so many nodes said no (or failed) that the rest cannot make a quorum.
- * Written against `nodeCount - quorum`, so that a tie of an even number of nodes is lost and never hangs.
+ * Decides a round: it is `won` at the quorum-th yes. It is `lost` as soon as so many nodes said no, or failed, that
+ * the rest cannot make a quorum.
+ *
+ * The rule is written against `nodeCount - quorum`, so that a tie of an even number of nodes is lost and never hangs.
  */
 export function outcome(tally: { readonly yes: number; readonly no: number }, nodeCount: number): Outcome {
   const quorum = quorumOf(nodeCount);
@@ -40,21 +42,21 @@ export function emptyTally(): VoteTally {
   return { granted: 0, held: 0, stale: 0, ahead: 0, quarantined: 0, failed: 0 };
 }
 
-/** The outcome of an acquisition whose votes so far are in `tally`. */
+/** Returns the outcome of an acquisition whose votes so far are in `tally`. */
 export function acquisitionOutcome(tally: VoteTally, nodeCount: number): Outcome {
   const no = tally.held + tally.stale + tally.ahead + tally.quarantined + tally.failed;
   return outcome({ yes: tally.granted, no }, nodeCount);
 }
 
 export type Refusal =
-  /** Nobody holds it, only our ballot was wrong: ask again at once with a better one. */
+  /** Nobody holds the resource, and only our ballot was wrong: ask again at once with a better one. */
   | "ballot"
   /** A quorum could be asked, and somebody else has the resource. */
   | "held"
   /** Too many nodes failed or may not vote: nobody could have won. */
   | "unreachable";
 
-/** Why a lost acquisition was lost, and so what the caller does next. */
+/** Returns why a lost acquisition was lost, which decides what the caller does next. */
 export function refusalOf(tally: VoteTally, nodeCount: number): Refusal {
   const quorum = quorumOf(nodeCount);
   if (nodeCount - tally.failed - tally.quarantined < quorum) return "unreachable";
@@ -63,20 +65,23 @@ export function refusalOf(tally: VoteTally, nodeCount: number): Refusal {
 }
 
 /**
- * After how long a quorum of nodes could be free, given per node the milliseconds until its key expires (0: free now,
- * Infinity: unknown): the quorum-th smallest.
+ * Returns after how long a quorum of nodes could be free: the quorum-th smallest of the nodes' times. Each is the
+ * milliseconds until the node's key expires, 0 if the node is free now, and Infinity if that is unknown.
  */
 export function quorumFreeMs(freeInMs: readonly number[]): number {
   const sorted = freeInMs.toSorted((a, b) => a - b);
   return sorted[quorumOf(freeInMs.length) - 1] ?? Number.POSITIVE_INFINITY;
 }
 
-/** The value that a quorum of nodes reaches or exceeds: the quorum-th largest, 0 when too few nodes report. */
+/** Returns the value that a quorum of nodes reaches or exceeds: the quorum-th largest, or 0 if too few nodes report. */
 export function quorumLargest(values: readonly number[], nodeCount: number): number {
   return values.toSorted((a, b) => b - a)[quorumOf(nodeCount) - 1] ?? 0;
 }
 
-/** The middle value; of two, the smaller: a ballot that is too small costs a round trip, one that is too large is refused. */
+/**
+ * Returns the middle value; of two, the smaller. A ballot that is too small costs a round trip, and one that is too
+ * large is refused.
+ */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
   const middle = sorted[Math.floor((sorted.length - 1) / 2)];

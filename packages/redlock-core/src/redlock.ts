@@ -1,28 +1,32 @@
 /**
- * `Redlock`: locks on one or several independent Redis nodes.
+ * This file has the class `Redlock`: locks on one or several independent Redis nodes.
  *
- * Guaranteed, while clocks advance at nearly the same rate (`driftFactor`) and no node forgets a lock unnoticed: at most one
- * holder of a resource at a time; fencing tokens that increase from grant to grant; no call that outlives its deadline because
- * a node hangs; a holder that learns of a loss at the latest when its validity ends. Not guaranteed: that code which
- * outlives its lease stops by itself. No lease can stop a paused process; a store that refuses old fencing tokens can.
+ * It guarantees the following, while clocks advance at nearly the same rate (`driftFactor`) and no node forgets a
+ * lock unnoticed:
+ * - A resource has at most one holder at a time.
+ * - Fencing tokens increase from grant to grant.
+ * - No call outlives its deadline because a node hangs.
+ * - A holder learns of a loss at the latest when its validity ends.
+ *
+ * It does not guarantee that code which outlives its lease stops by itself. No lease can stop a paused process; a
+ * store that refuses old fencing tokens can.
  */
 import { type AcquisitionContext, startAcquisition } from "./acquire.ts";
 import type { Grant } from "./attempt.ts";
 import { CLAMP_US } from "./ballot.ts";
 import { check, type Finding } from "./check.ts";
-import { type Clock, systemClock } from "./clock.ts";
+import { systemClock } from "./clock.ts";
 import { EmbeddedLocks } from "./embedded.ts";
 import { Engine, GRANT_TTL_MS } from "./engine.ts";
 import { LockHeldError, RedlockClosedError } from "./errors.ts";
 import type { RedlockEventName, RedlockEvents } from "./events.ts";
 import { Hints } from "./hints.ts";
 import { Holding } from "./holding.ts";
+import { InFlight } from "./in-flight.ts";
 import { type Inspection, inspect } from "./inspect.ts";
-import { lockKeyOf, sideKeyOf } from "./keys.ts";
-import { Limit } from "./limit.ts";
 import { type LocalQueue, LocalQueues } from "./local-queue.ts";
 import type { Lock } from "./lock.ts";
-import { countsReceivers, type NodeScript } from "./node.ts";
+import { countsReceivers } from "./node.ts";
 import { isClusterSource, type NodeSource, sourcesOf, toNodes } from "./nodes/connect.ts";
 import {
   type AcquireOptions,
@@ -34,24 +38,19 @@ import {
   resolveResource,
   resolveResources,
   resolveTryOptions,
-  resolveTurnOptions,
 } from "./options.ts";
+import { PROTOCOL } from "./protocol-symbol.ts";
 import { systemRandom } from "./random.ts";
+import { RedlockProtocol } from "./redlock-protocol.ts";
 import { Renewal } from "./renewal.ts";
-import { type NodeReply, type RunInput, type RunOptions, resolveRun, runEverywhere } from "./run.ts";
-import { callback, number, text } from "./schema/check.ts";
+import { runEverywhere } from "./run.ts";
+import { callback } from "./schema/check.ts";
 import { forceReleaseScript } from "./scripts/force-release.lua.ts";
-import { subscribeEverywhere } from "./subscription.ts";
-import { untilTurn } from "./turn.ts";
 
-/** Above this a quorum is slower than it is safe; no deployment that we know of has more than nine. */
+/** More nodes make a quorum slower than it is safe; no deployment that we know of has more than nine. */
 const MAX_NODES = 31;
 
-const CHANNEL = text({ min: 1 });
-const NAME = text({ min: 1 });
 const ROUTINE = callback();
-const LISTENER = callback();
-const WALL_MS = number({ min: 0, max: Number.MAX_SAFE_INTEGER, unit: "ms" });
 
 export class Redlock implements AsyncDisposable {
   readonly #engine: Engine;
@@ -59,16 +58,20 @@ export class Redlock implements AsyncDisposable {
   readonly #queues: LocalQueues = new LocalQueues();
   readonly #renewal: Renewal;
   readonly #closing: AbortController = new AbortController();
-  #openCalls = 0;
-  #onLastCall: () => void = () => undefined;
+  readonly #calls: InFlight = new InFlight();
   readonly #context: AcquisitionContext;
+  /** Calls without options use these: the first without automatic extension, the second with it. */
+  readonly #usualOptions: readonly [ResolvedAcquireOptions, ResolvedAcquireOptions];
   readonly #stopListening: readonly (() => void)[];
   #closed: Promise<void> | undefined;
 
   /**
-   * `nodes`: independent masters, an odd number of them, all the same for every client; or one node; or one Cluster. Each is an
-   * ioredis or node-redis client (its connection is duplicated, the client itself is neither used nor closed), a
-   * `redis://` URL, ioredis options, or a `LockNode`. Throws `TypeError` and `RangeError` for bad options.
+   * Connects to `nodes`: independent masters, one single node, or one Cluster. Use an odd number of masters, and the
+   * same ones in every client.
+   *
+   * Each node is an ioredis or node-redis client, a `redis://` URL, ioredis options, or a `LockNode`. The connection
+   * of a client is duplicated; the client itself is neither used nor closed.
+   * @throws TypeError or RangeError for bad options.
    */
   constructor(nodes: NodeSource | readonly NodeSource[], options: RedlockOptions = {}) {
     const sources = sourcesOf(nodes);
@@ -86,6 +89,10 @@ export class Redlock implements AsyncDisposable {
       throw new RangeError("nodes must have the same keyPrefix");
     }
     this.#engine = new Engine(connected, resolved, clock, random);
+    this.#usualOptions = [
+      resolveAcquireOptions(undefined, resolved, false),
+      resolveAcquireOptions(undefined, resolved, true),
+    ];
     this.#hints = new Hints(this.#engine);
     this.#renewal = new Renewal(clock);
     this.#context = {
@@ -97,7 +104,17 @@ export class Redlock implements AsyncDisposable {
         const queues = queue === undefined ? grant.target.resources.map((name) => this.#queues.of(name)) : [queue];
         return this.#hold(grant, resolved, queues);
       },
+      onEnd: () => this.#calls.end(),
     };
+    const protocol = new RedlockProtocol({
+      engine: this.#engine,
+      hints: this.#hints,
+      closed: this.#closing.signal,
+      calls: this.#calls,
+      assertOpen: (resources, signal) => this.#assertOpen(resources, signal),
+      embedded: () => this.#embedded(),
+    });
+    Object.defineProperty(this, PROTOCOL, { value: protocol });
     this.#stopListening = connected.map((node) =>
       node.onStateChange(() => {
         this.#engine.events.tell("node", () => ({
@@ -109,12 +126,12 @@ export class Redlock implements AsyncDisposable {
     );
   }
 
-  /** How many nodes vote. */
+  /** The number of nodes that vote. */
   get nodeCount(): number {
     return this.#engine.nodes.length;
   }
 
-  /** How many votes make a lock: `floor(nodeCount / 2) + 1`. */
+  /** The number of votes that make a lock: `floor(nodeCount / 2) + 1`. */
   get quorum(): number {
     return this.#engine.quorum;
   }
@@ -124,20 +141,14 @@ export class Redlock implements AsyncDisposable {
     return this.#engine.options;
   }
 
-  /** The clock in use; siblings of this package take their time from it. */
-  get clock(): Clock {
-    return this.#engine.clock;
-  }
-
-  /** Aborts when `close()` is called. */
-  get closed(): AbortSignal {
-    return this.#closing.signal;
-  }
-
   /**
-   * Acquires a lock on one resource, or on all of several or none. Waits up to `timeout` while it is held, first come first
-   * served. Rejects with `LockHeldError` when it was not free in time, `QuorumUnreachableError` when too few nodes
-   * answered, and with `signal.reason` when the caller cancels. Release it, or let it go with `await using`.
+   * Acquires a lock on one resource, or on all of several resources at once: all of them or none.
+   *
+   * While a resource is held, the call waits up to `timeout`; waiters are served first come, first served. Release
+   * the lock, or let `await using` release it.
+   *
+   * The call rejects with `LockHeldError` if the lock was not free in time, and with `QuorumUnreachableError` if too
+   * few nodes answered. It rejects with `signal.reason` if the caller cancels.
    */
   acquire(resources: string | readonly string[], options?: AcquireOptions): Promise<Lock> {
     try {
@@ -147,7 +158,10 @@ export class Redlock implements AsyncDisposable {
     }
   }
 
-  /** One attempt, no waiting: the lock, or null when somebody else has it. Rejects when too few nodes answered. */
+  /**
+   * Makes one attempt without waiting: resolves with the lock, or with null if somebody else has it. The call rejects
+   * with `QuorumUnreachableError` if too few nodes answered.
+   */
   async tryAcquire(
     resources: string | readonly string[],
     options?: Omit<AcquireOptions, "timeout">,
@@ -163,8 +177,10 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Acquires, calls `routine` with the lock, and releases, whatever happens. The lock is extended while the routine runs; if it is
-   * lost, `lock.signal` aborts. Settles as the routine does: a failed release never replaces its result or its error.
+   * Acquires the lock, calls `routine` with it, and releases it whatever happens.
+   *
+   * The lock is extended while the routine runs; if it is lost, `lock.signal` aborts. The call settles as the routine
+   * does: a failed release never replaces its result or its error.
    */
   async using<Result>(
     resources: string | readonly string[],
@@ -182,35 +198,9 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Stands in the queue for a lock without acquiring it, and resolves when it is this caller's turn: the lock is then reserved for its
-   * `order` for about a second, for `acquire(resource, { order })` in this or any other process. Resolves also when the holder's lease
-   * must have ended, and where nodes cannot tell when that is: after 100 ms if another library has the lock, after a second if a key
-   * has no expiry or too few nodes answer. Ask again with the same `order` to keep the place. Rejects with `signal.reason` when the
-   * caller cancels, with `RedlockClosedError` when this `Redlock` is closed.
+   * Reports what each node says about a resource, and what follows for all of them together. The call changes
+   * nothing, and never rejects because of a node.
    */
-  async untilTurn(resource: string, options: Pick<AcquireOptions, "order" | "signal"> = {}): Promise<void> {
-    const names = [resolveResource(resource)];
-    const { signal, order } = resolveTurnOptions(options);
-    this.#assertOpen(names, signal);
-    const limit = new Limit(this.#engine.clock, {
-      startMs: this.#engine.clock.monotonicMs(),
-      timeoutMs: Number.POSITIVE_INFINITY,
-      signal,
-      closed: this.#closing.signal,
-    });
-    try {
-      this.#openCalls += 1;
-      const outcome = await untilTurn(this.#engine, this.#hints, { resource, order, limit });
-      if (outcome === "turn") return;
-    } finally {
-      this.#callEnded();
-      limit.dispose();
-    }
-    signal?.throwIfAborted();
-    throw new RedlockClosedError(names);
-  }
-
-  /** What each node says about a resource, and what follows for all together. Changes nothing. Never rejects for a node. */
   async inspect(resource: string): Promise<Inspection> {
     const name = resolveResource(resource);
     this.#assertOpen([name]);
@@ -218,9 +208,11 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Takes the lock away from whoever holds it, for operators. Its holder learns of it by its next extension, at the latest when
-   * its validity ends; until then it may still work. The next grant has a greater fencing token. Resolves true if a
-   * quorum of nodes took a lock away. A key without expiry is no lock, and stays.
+   * Takes the lock away from its holder; this call is for operators. It resolves true if a quorum of nodes took a
+   * lock away.
+   *
+   * The holder learns of it by its next extension, at the latest when its validity ends; until then it may still
+   * work. The next grant has a greater fencing token. A key without expiry is no lock, so it stays.
    */
   async forceRelease(resource: string): Promise<boolean> {
     const name = resolveResource(resource);
@@ -248,80 +240,26 @@ export class Redlock implements AsyncDisposable {
     return isTaken;
   }
 
-  /** Looks for what is wrong with the deployment; an empty list is good news. Never rejects for a node. */
+  /**
+   * Looks for what is wrong with the deployment; an empty list is good news. The call never rejects because of a
+   * node.
+   */
   async check(): Promise<readonly Finding[]> {
     this.#assertOpen([]);
     return await check(this.#engine);
   }
 
-  /**
-   * For packages beside this one whose scripts run on the very node that the locks are on: lets them take and release locks in their
-   * own atomic steps. Undefined where a lock needs more than one node's word: with several nodes, in a Cluster, with `quarantine`.
-   */
-  get embedded(): EmbeddedLocks | undefined {
-    const { isEmbeddable, options } = this.#engine;
-    if (!isEmbeddable) return undefined;
-    return new EmbeddedLocks(this.#engine, (grant) => {
-      this.#assertOpen(grant.target.resources);
-      // In no local queue: whoever waits here waits at the node, where the next script sees it.
-      return this.#hold(grant, { autoExtend: true, maxHold: options.maxHold }, []);
-    });
-  }
-
-  /** Calls `listener` for each event; returns a function that stops that. A listener that throws breaks nothing. */
+  /** Calls `listener` for each event, and returns a function that stops that. A listener that throws breaks nothing. */
   on<Name extends RedlockEventName>(name: Name, listener: (message: RedlockEvents[Name]) => void): () => void {
     return this.#engine.events.on(name, listener);
   }
 
   /**
-   * The `order` of somebody who asked when this process's wall clock showed `wallMs`: the place in line by the clocks of the nodes, as
-   * far as refusals have told how far this one is off.
-   */
-  orderAt(wallMs: number): number {
-    return this.#engine.sightings.order(WALL_MS.of("wallMs", wallMs));
-  }
-
-  /** Throws the `TypeError` or `RangeError` that a lock on `resource` would be refused with. */
-  checkResource(resource: string): void {
-    this.#engine.targetOf([resolveResource(resource)]);
-  }
-
-  /** The lock's own key on each node. */
-  lockKey(resource: string): string {
-    return lockKeyOf(this.#engine.keyPrefix, resolveResource(resource));
-  }
-
-  /** A key beside the lock's, in the same hash slot, for data that belongs to it. `fence` and `waiters` are taken. */
-  sideKey(resource: string, name: string): string {
-    return sideKeyOf(this.lockKey(resource), NAME.of("name", name));
-  }
-
-  /**
-   * Runs a script on every node in parallel. Resolves when all have answered or their time is over; a node's failure is data in
-   * its reply. For majority decisions beside the lock, fenced by its token.
-   */
-  async run(script: NodeScript, request: RunInput, options: RunOptions = {}): Promise<readonly NodeReply[]> {
-    const resolved = resolveRun(script, request, options, this.#engine.options.nodeTimeout);
-    this.#assertOpen([]);
-    return await runEverywhere(this.#engine, script, resolved);
-  }
-
-  /**
-   * Calls `listener` for each message on `channel` on each node that can; resolves, with a function that stops it, when a quorum of
-   * nodes has confirmed or after `nodeTimeout`. A node that refuses is asked again. Messages may be lost and come once per node: use
-   * them as hints. A listener that throws breaks nothing.
-   */
-  async subscribe(channel: string, listener: (message: string, node: string) => void): Promise<() => void> {
-    CHANNEL.of("channel", channel);
-    LISTENER.of("listener", listener);
-    this.#assertOpen([]);
-    return await subscribeEverywhere(this.#engine, this.#closing.signal, channel, listener);
-  }
-
-  /**
-   * Releases every lock that is still held (except one that was left, see `Lock.leave`), and aborts its `signal` before, with a
-   * `LockLostError` whose `reason` is `closed`; ends every wait with `RedlockClosedError`, and closes the own connections.
-   * Idempotent.
+   * Releases every lock that is still held, except one that was left (see `LockProtocol.leave`), and closes the
+   * connections of its own.
+   *
+   * Before a lock is released, its `signal` aborts with a `LockLostError` whose `reason` is `closed`. Every wait ends
+   * with `RedlockClosedError`. The call is idempotent.
    */
   close(): Promise<void> {
     this.#closed ??= this.#close();
@@ -336,7 +274,7 @@ export class Redlock implements AsyncDisposable {
     this.#closing.abort();
     const held = this.#renewal.holdings.filter((holding) => !holding.isLeft);
     await Promise.all(held.map((holding) => holding.close()));
-    await this.#untilCallsEnd();
+    await this.#calls.untilNone();
     await this.#untilAnswered();
     this.#renewal.close();
     this.#hints.close();
@@ -345,7 +283,10 @@ export class Redlock implements AsyncDisposable {
     await Promise.all(this.#engine.nodes.map((node) => node.close()));
   }
 
-  /** The last requests take keys and waiters back: closing the connections must not overtake them. */
+  /**
+   * Waits until the last requests are answered, or `nodeTimeout` is over. These requests take keys and waiters back,
+   * so closing the connections must not overtake them.
+   */
   async #untilAnswered(): Promise<void> {
     const { batchers, clock, options } = this.#engine;
     const answered = (): Promise<unknown> => Promise.all(batchers.map((batcher) => batcher.untilAnswered()));
@@ -362,41 +303,30 @@ export class Redlock implements AsyncDisposable {
     });
   }
 
-  /** One promise: this is what a lock costs the client. */
+  /** Creates only one promise per acquisition, because that is what a lock costs the client. */
   #take(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
     return new Promise((resolve, reject) => {
       this.#assertOpen(names, resolved.signal);
-      const onLock = (lock: Lock): void => {
-        if (this.#closed === undefined) {
-          this.#callEnded();
-          resolve(lock);
-          return;
-        }
-        void lock.release().then(() => onFailure(new RedlockClosedError(names)));
-      };
-      const onFailure = (reason: unknown): void => {
-        this.#callEnded();
-        reject(reason);
-      };
-      startAcquisition(this.#context, names, resolved, onLock, onFailure);
-      this.#openCalls += 1;
+      startAcquisition(this.#context, names, resolved, resolve, reject);
+      this.#calls.begin();
     });
   }
 
   #resolve(options: AcquireOptions | undefined, autoExtend: boolean): ResolvedAcquireOptions {
+    if (options === undefined) return this.#usualOptions[autoExtend ? 1 : 0];
     return resolveAcquireOptions(options, this.#engine.options, autoExtend);
   }
 
-  #callEnded(): void {
-    this.#openCalls -= 1;
-    if (this.#openCalls === 0) this.#onLastCall();
-  }
-
-  /** `close()` waits for these calls to end: they still take back what they asked for. */
-  #untilCallsEnd(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#onLastCall = resolve;
-      if (this.#openCalls === 0) resolve();
+  /**
+   * Locks that other scripts take are in no local queue: their waiters wait at the node, where the next script sees
+   * them.
+   */
+  #embedded(): EmbeddedLocks | undefined {
+    const { isEmbeddable, options } = this.#engine;
+    if (!isEmbeddable) return undefined;
+    return new EmbeddedLocks(this.#engine, (grant) => {
+      this.#assertOpen(grant.target.resources);
+      return this.#hold(grant, { autoExtend: true, maxHold: options.maxHold }, []);
     });
   }
 

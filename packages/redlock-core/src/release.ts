@@ -1,8 +1,8 @@
 /**
- * Release: compare-and-delete on every node that may hold a key of ours, also those that never answered.
+ * A release is a compare-and-delete on every node that may hold a key of ours, also on those that never answered.
  *
- * Guaranteed: it never throws, and it never deletes somebody else's key. A node that could not be reached is released again
- * when its connection is ready, as long as the key may live.
+ * It never throws, and never deletes somebody else's key. If a node could not be reached, the key is released again
+ * when the connection is ready, as long as the key may live.
  */
 import type { Engine } from "./engine.ts";
 import { releaseText, type Target } from "./operation.ts";
@@ -11,15 +11,18 @@ import { type Observer, Round } from "./round.ts";
 export interface ReleaseRequest {
   readonly target: Target;
   readonly token: string;
-  /** The longest lease that was asked for: for so long from now a key may live. */
+  /** The longest lease that was asked for. A key may live for so long from now. */
   readonly longestTtlMs?: number;
   readonly ttlMs: number;
-  /** Per node: whether it may hold a key of ours; the others are not asked. */
-  mayHold(node: number): boolean;
+  /** The nodes that may hold a key of ours, as bits; the others are not asked. */
+  readonly mayHoldOn: number;
   readonly observe?: Observer | undefined;
 }
 
-/** Resolves true as soon as a quorum of nodes confirms that every key held the token until now, else false. */
+/**
+ * Releases the lock. Resolves true as soon as a quorum of nodes confirms that every key held the token until now,
+ * else false.
+ */
 export function releaseEverywhere(engine: Engine, request: ReleaseRequest): Promise<boolean> {
   return new Promise((resolve) => startRelease(engine, request, engine.clock.monotonicMs(), resolve));
 }
@@ -36,26 +39,18 @@ export function startRelease(
 class Release extends Round {
   readonly #onEnd: (isConfirmed: boolean) => void;
   readonly #untilMs: number;
-  /** Bits of the nodes that are asked. */
-  #askedNodes = 0;
-  #askedCount = 0;
+  /** The nodes that are asked, as bits. */
+  readonly #askedNodes: number;
   #yes = 0;
-  #no = 0;
+  #no: number;
 
   constructor(engine: Engine, request: ReleaseRequest, nowMs: number, onEnd: (isConfirmed: boolean) => void) {
     super(engine, request.target, engine.options.nodeTimeout, request.observe);
     this.#onEnd = onEnd;
     this.#untilMs = nowMs + (request.longestTtlMs ?? request.ttlMs);
     this.text = releaseText(request.target.keys.length, request.token);
-    const count = engine.nodes.length;
-    for (let node = 0; node < count; node += 1) {
-      if (request.mayHold(node)) {
-        this.#askedNodes |= 1 << node;
-        this.#askedCount += 1;
-      } else {
-        this.#no += 1;
-      }
-    }
+    this.#askedNodes = request.mayHoldOn;
+    this.#no = engine.nodes.length - countOf(this.#askedNodes);
   }
 
   override get isRelease(): boolean {
@@ -67,7 +62,7 @@ class Release extends Round {
   }
 
   start(nowMs: number): void {
-    if (this.#askedCount === 0) this.#onEnd(false);
+    if (this.#askedNodes === 0) this.#onEnd(false);
     else this.ask(nowMs);
   }
 
@@ -77,7 +72,7 @@ class Release extends Round {
 
   protected override onUndelivered(node: number): void {
     const { target, text } = this;
-    this.engine.batchers[node]?.keepUndelivered({ target, text, untilMs: this.#untilMs });
+    this.engine.batchers[node]?.keepUndelivered({ target, text, isRelease: true, untilMs: this.#untilMs });
   }
 
   protected override onVote(_node: number, error: string | undefined, _timedOut: boolean, value: unknown): boolean {
@@ -88,4 +83,10 @@ class Release extends Round {
     this.#onEnd(this.#yes >= quorum);
     return true;
   }
+}
+
+function countOf(nodes: number): number {
+  let count = 0;
+  for (let rest = nodes; rest !== 0; rest &= rest - 1) count += 1;
+  return count;
 }

@@ -1,6 +1,7 @@
 /**
- * One timer for all locks of a `Redlock`: it extends what is due and notices what is over, by the wall clock alone within a second.
- * Extensions that are due within the same window are sent in one turn, and so travel in one request per node.
+ * One timer serves all locks of a `Redlock`: it extends what is due, and notices what is over, by the wall clock
+ * alone within a second. Extensions that are due within the same window are sent in one turn, and so travel in one
+ * request per node.
  */
 import type { Clock } from "./clock.ts";
 import type { Holding } from "./holding.ts";
@@ -8,9 +9,9 @@ import { renewWindowMs, WALL_CLOCK_LOOK_MS } from "./validity.ts";
 
 export class Renewal {
   readonly #clock: Clock;
-  /** In no order; each knows its place, so that it leaves in one step. */
+  /** The locks, in no order. Each knows its place, so that it leaves in one step. */
   readonly #holdings: Holding[] = [];
-  /** When the first of them has something to do, or before. */
+  /** The time at which the first of them has something to do, or an earlier time. */
   #dueMs: number = Number.POSITIVE_INFINITY;
   #armedMs: number = Number.POSITIVE_INFINITY;
   #cancel: () => void = () => undefined;
@@ -42,7 +43,7 @@ export class Renewal {
     if (this.#holdings[holding.place] === holding) this.#armFor(holding.nextDueMs());
   }
 
-  /** Stops the timer, which otherwise stays armed when the last lock has gone: the next one is likely to come. */
+  /** Stops the timer. Otherwise it stays armed when the last lock has gone, because the next one is likely to come. */
   close(): void {
     this.#cancel();
     this.#armedMs = Number.POSITIVE_INFINITY;

@@ -1,8 +1,11 @@
-/** Pure: the pause before the next attempt when nodes did not answer or refuse without a hint. */
+/** Pure: the pause before the next attempt, when nodes did not answer or refuse without a hint. */
 
 /**
- * `delayMs`, doubled per failed attempt up to `maxDelayMs`, plus a random share of `jitterMs` (`fraction` in [0, 1)): two
- * clients that split the nodes between them must not meet again. (Redis' page: "a random delay, to desynchronize".)
+ * Returns `delayMs`, doubled per failed attempt up to `maxDelayMs`, plus a random share of `jitterMs` (`fraction` in
+ * [0, 1)).
+ *
+ * The random share keeps two clients that split the nodes between them from meeting again. (Redis' page: "a random
+ * delay, to desynchronize".)
  */
 export function retryDelayMs(input: {
   readonly failures: number;

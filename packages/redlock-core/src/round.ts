@@ -1,8 +1,9 @@
 /**
- * One request to every node in parallel, and a deadline.
+ * A round sends one request to every node in parallel, with a deadline.
  *
- * Guaranteed: `onVote` is called at most once per node, and never after it returned true; a late answer counts for nothing. At the
- * deadline the nodes that did not answer are reported as failed, in one go. What was not yet sent then is never sent.
+ * `onVote` is called at most once per node, and never after it returned true; a late answer counts for nothing. At
+ * the deadline the nodes that did not answer are reported as failed, all at once. From then on the round sends
+ * nothing more.
  */
 import type { Engine } from "./engine.ts";
 import type { Target } from "./operation.ts";
@@ -10,33 +11,50 @@ import { isRefused, operationError, Request } from "./request.ts";
 
 export interface NodeReply {
   readonly kind: "reply";
-  /** What the operation's script file says, or an error. */
+  /** The value that the operation's script file describes, or an error. */
   readonly value: unknown;
   /** The node's clock in microseconds. */
   readonly nodeTimeUs: number;
-  /** Milliseconds until the node may vote, 0: it may. */
+  /** The milliseconds until the node may vote; 0 if it may vote now. */
   readonly quarantineLeftMs: number;
 }
 
 export type Answer = NodeReply | { readonly kind: "error"; readonly message: string; readonly timedOut: boolean };
 
-/** Told exactly once for each node: its answer, also one that came after the decision, `NOT_ASKED`, or why there is none. */
+/**
+ * An observer is called exactly once for each node that is asked. It gets the node's answer, even one that came after
+ * the decision, or the reason why there is none.
+ */
 export type Observer = (node: number, answer: Answer) => void;
 
 export interface RoundHandlers {
   readonly timeoutMs: number;
-  /** A release must reach the node: what is not yet sent when the round ends is still sent, and again if the node had no script. */
+  /**
+   * Whether the request is still sent after the round is decided, because a release must reach the node. It is also
+   * sent again if the node had no script. What is not sent at the deadline is undelivered.
+   */
   readonly sendAnyway?: boolean;
   readonly observe?: Observer | undefined;
   only?(node: number): boolean;
-  /** The request could not be delivered, its connection broke before an answer, or the node refused it; told also after the end. */
+  /**
+   * Reports that the request could not be delivered in time, that its connection broke before an answer, or that the
+   * node refused it. It is also called after the end.
+   */
   onUndelivered?(node: number): void;
-  /** Returns true when the round is decided: no further answer is then reported. May be called before `startRound` returns. */
+  /**
+   * Takes an answer, and returns true when the round is decided: no further answer is then reported. It may be called
+   * before `startRound` returns.
+   */
   onAnswer(node: number, answer: Answer): boolean;
 }
 
-/** Of a node that the request was not sent to. */
-export const NOT_ASKED: Answer = { kind: "error", message: "not asked: decided before", timedOut: false };
+const NOT_ASKED = "not asked: decided before";
+
+/** Tells whether the answer is that of a node to which the request was not sent. */
+export function isNotAsked(answer: Answer): boolean {
+  return answer.kind === "error" && answer.message === NOT_ASKED;
+}
+
 const KEEP_ALIVE = { keepAlive: true } as const;
 
 export function startRound(engine: Engine, target: Target, text: string, handlers: RoundHandlers): Round {
@@ -46,13 +64,13 @@ export function startRound(engine: Engine, target: Target, text: string, handler
   return round;
 }
 
-/** A subclass rather than handlers for what is asked all the time. */
+/** Requests that are made all the time extend this class, which costs less than handlers. */
 export abstract class Round extends Request {
   readonly engine: Engine;
   readonly timeoutMs: number;
   readonly observe: Observer | undefined;
   #cancelDeadline: (() => void) | undefined;
-  /** Bits of the nodes that were asked, that answered, and that were asked twice. */
+  /** The nodes that were asked, that answered, and that were asked twice, as bits. */
   #asked = 0;
   #answered = 0;
   #repeated = 0;
@@ -67,7 +85,7 @@ export abstract class Round extends Request {
     this.observe = observe;
   }
 
-  /** Returns true when the round is decided. `error` is undefined where the node replied. */
+  /** Takes a vote, and returns true when the round is decided. `error` is undefined if the node replied. */
   protected abstract onVote(
     node: number,
     error: string | undefined,
@@ -85,34 +103,29 @@ export abstract class Round extends Request {
     return true;
   }
 
-  /** As `RoundHandlers.onUndelivered`. */
+  /** See `RoundHandlers.onUndelivered`. */
   protected onUndelivered(_node: number): void {}
 
   ask(nowMs: number): void {
     const { batchers, options, deadlines, clock } = this.engine;
-    const count = batchers.length;
-    this.#open = count;
-    if (this.observe !== undefined) this.#unobserved = count;
+    for (let node = 0; node < batchers.length; node += 1) {
+      if (!this.only(node)) continue;
+      this.#asked |= 1 << node;
+      this.#open += 1;
+    }
+    if (this.#open === 0) return;
+    if (this.observe !== undefined) this.#unobserved = this.#open;
     if (this.timeoutMs === options.nodeTimeout) deadlines.start(this, nowMs);
     else this.#cancelDeadline = clock.schedule(this.timeoutMs, () => this.onDeadline(), KEEP_ALIVE);
-    for (let node = 0; node < count; node += 1) {
-      if (!this.only(node)) {
-        this.#open -= 1;
-        if (this.#unobserved > 0) this.#unobserved -= 1;
-        continue;
-      }
-      if (this.#ended && !this.sendAnyway) {
-        if (this.#unobserved > 0) this.#observed(node, NOT_ASKED);
-        continue;
-      }
-      this.#asked |= 1 << node;
-      batchers[node]?.submit(this);
+    for (let node = 0; node < batchers.length; node += 1) {
+      if (this.#ended && !this.sendAnyway) return;
+      if ((this.#asked & (1 << node)) !== 0) batchers[node]?.submit(this);
     }
   }
 
   override onReply(node: number, value: unknown, nodeTimeUs: number, quarantineLeftMs: number): void {
     if (typeof value === "object" && isRefused(value)) this.onUndelivered(node);
-    const error = typeof value === "object" ? operationError(value) : undefined;
+    const error = Number.isSafeInteger(value) ? undefined : operationError(value);
     this.#answer(node, error, false, value, nodeTimeUs, quarantineLeftMs);
   }
 
@@ -131,18 +144,21 @@ export abstract class Round extends Request {
     quarantineLeftMs: number,
   ): void {
     const bit = 1 << node;
-    if ((this.#answered & bit) !== 0 || (this.#ended && this.#unobserved === 0)) return;
+    if ((this.#answered & bit) !== 0) return;
     this.#answered |= bit;
     if (this.#unobserved > 0) this.#observed(node, answerOf(error, timedOut, value, nodeTimeUs, quarantineLeftMs));
     this.#open -= 1;
-    if (this.#ended) return;
-    if (this.onVote(node, error, timedOut, value, nodeTimeUs, quarantineLeftMs) || this.#open === 0) this.#end();
+    if (!this.#ended && this.onVote(node, error, timedOut, value, nodeTimeUs, quarantineLeftMs)) this.#end();
+    else if (this.#open === 0) this.#end();
   }
 
-  /** The script cache was flushed: nothing has run, and the adapter sends the script along. */
+  /** Asks again after the script cache was flushed. Nothing has run, and the adapter sends the script along. */
   #asksAgain(node: number, error: Error): boolean {
-    if (!this.sendAnyway || !error.message.startsWith("NOSCRIPT") || (this.#repeated & (1 << node)) !== 0) return false;
-    this.#repeated |= 1 << node;
+    const bit = 1 << node;
+    if (!this.sendAnyway || this.abandoned || (this.#repeated & bit) !== 0) return false;
+    if (!error.message.startsWith("NOSCRIPT")) return false;
+    this.#repeated |= bit;
+    this.sentTo &= ~bit;
     this.engine.batchers[node]?.submit(this);
     return true;
   }
@@ -150,20 +166,28 @@ export abstract class Round extends Request {
   #observed(node: number, answer: Answer): void {
     this.#unobserved -= 1;
     this.observe?.(node, answer);
-    if (this.#ended && this.#unobserved === 0) this.#stopClock();
   }
 
   #end(): void {
-    if (this.#ended) return;
     this.#ended = true;
-    if (this.#unobserved === 0) this.#stopClock();
-    if (this.sendAnyway || (this.#asked & ~this.sentTo) === 0) return;
+    if (!this.sendAnyway) this.#abandonUnsent(NOT_ASKED, false);
+    if (this.#open === 0 || (this.#unobserved === 0 && this.#unsent === 0)) this.#stopClock();
+  }
+
+  /** The nodes to which the request still waits to be sent, as bits. */
+  get #unsent(): number {
+    return this.#asked & ~this.sentTo & ~this.#answered;
+  }
+
+  #abandonUnsent(message: string, timedOut: boolean): void {
+    if (this.#unsent === 0) return;
     this.abandoned = true;
     const { batchers } = this.engine;
     for (let node = 0; node < batchers.length; node += 1) {
-      if ((this.#asked & ~this.sentTo & (1 << node)) === 0) continue;
+      if ((this.#unsent & (1 << node)) === 0) continue;
       batchers[node]?.abandoned();
-      this.#answer(node, "not asked: decided before", false, undefined, 0, 0);
+      if (this.sendAnyway) this.onUndelivered(node);
+      this.#answer(node, message, timedOut, undefined, 0, 0);
     }
   }
 
@@ -175,10 +199,10 @@ export abstract class Round extends Request {
   onDeadline(): void {
     const message = `no answer within ${Math.round(this.timeoutMs)} ms`;
     const { batchers } = this.engine;
+    this.#abandonUnsent(message, true);
     for (let node = 0; node < batchers.length; node += 1) {
-      const bit = 1 << node;
-      if ((this.#asked & bit) === 0 || (this.#answered & bit) !== 0) continue;
-      if ((this.sentTo & bit) !== 0) batchers[node]?.suspect();
+      if ((this.#asked & ~this.#answered & (1 << node)) === 0) continue;
+      batchers[node]?.suspect();
       this.#answer(node, message, true, undefined, 0, 0);
     }
     this.#end();

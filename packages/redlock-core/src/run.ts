@@ -1,27 +1,31 @@
-/** A script of somebody else's on every node: what the sibling packages build their own majority decisions on. */
+/**
+ * This file runs a script of another package on every node. The sibling packages build their own majority decisions
+ * on it.
+ */
 import type { Batcher } from "./batcher.ts";
 import type { Engine } from "./engine.ts";
 import { type LockNode, type NodeScript, notConnected, plainError, requestError } from "./node.ts";
 import { Check, callback, integer, listOf, shaped, text } from "./schema/check.ts";
 import { Schema, type ShapeOf } from "./schema/schema.ts";
+import { DAY_MS } from "./validity.ts";
 
-/** How one node answered. A node's failure is data here, never a rejection. */
+/** A reply says how one node answered. A node's failure is data here, never a rejection. */
 export type NodeReply =
-  | { readonly node: string; readonly ms: number; readonly ok: true; readonly value: unknown }
-  | { readonly node: string; readonly ms: number; readonly ok: false; readonly error: Error };
+  | { readonly node: string; readonly tookMs: number; readonly ok: true; readonly value: unknown }
+  | { readonly node: string; readonly tookMs: number; readonly ok: false; readonly error: Error };
 
-export interface RunOptions {
-  /** Per node: how long it may take to answer, in ms. Default: the option `nodeTimeout`. */
+export interface ScriptOptions {
+  /** How long each node may take to answer, in ms. Default: the option `nodeTimeout`. */
   readonly timeout?: number | undefined;
   /**
-   * Called after each node's answer with the answers so far; returning true resolves the call with these, so that a node that
-   * hangs costs nothing once the answers decide. Default: wait for all.
+   * Takes the answers so far, after each node's answer. If it returns true, the call resolves with these, so that a
+   * node that hangs costs nothing once the answers decide. Default: wait for all.
    */
   readonly enough?: ((replies: readonly NodeReply[]) => boolean) | undefined;
 }
 
-/** What a script is run with. */
-export interface RunInput {
+/** The keys and arguments with which a script is run. */
+export interface ScriptInput {
   readonly keys: readonly string[];
   readonly args: readonly (string | number)[];
 }
@@ -30,7 +34,7 @@ export interface RunRequest {
   readonly keys: readonly string[];
   readonly args: readonly string[];
   readonly timeoutMs: number;
-  /** Called after each answer with all answers so far; true ends the round at once. */
+  /** Takes all answers so far, after each answer; true ends the round at once. */
   readonly enough?: ((replies: readonly NodeReply[]) => boolean) | undefined;
 }
 
@@ -48,18 +52,18 @@ export const ARGS: Check<readonly (string | number)[]> = listOf(
   }),
 );
 
-const INPUT = new Schema({ keys: KEYS, args: ARGS } satisfies ShapeOf<RunInput>);
+const INPUT = new Schema({ keys: KEYS, args: ARGS } satisfies ShapeOf<ScriptInput>);
 
 const OPTIONS = new Schema({
-  timeout: integer({ min: 1, max: 86_400_000 }).optional(),
+  timeout: integer({ min: 1, max: DAY_MS }).optional(),
   enough: callback<(replies: readonly NodeReply[]) => boolean>().optional(),
-} satisfies ShapeOf<RunOptions>);
+} satisfies ShapeOf<ScriptOptions>);
 
-/** What a user of `Redlock.run` gave. */
+/** Checks what a caller of `RedlockProtocol.run` gave. */
 export function resolveRun(
   script: NodeScript,
-  input: RunInput,
-  options: RunOptions,
+  input: ScriptInput,
+  options: ScriptOptions,
   nodeTimeoutMs: number,
 ): RunRequest {
   SCRIPT.of("script", script);
@@ -68,7 +72,7 @@ export function resolveRun(
   return { keys, args: args.map(String), timeoutMs, enough };
 }
 
-/** Resolves when every node has answered, the answers are enough, or the time is over. */
+/** Runs a script on every node. Resolves when every node has answered, the answers are enough, or the time is over. */
 export function runEverywhere(engine: Engine, script: NodeScript, request: RunRequest): Promise<readonly NodeReply[]> {
   const rounds = engine.batchers.map((batcher) => runOn(engine, batcher, script, request));
   const { enough } = request;
@@ -107,11 +111,11 @@ async function runOn(engine: Engine, batcher: Batcher, script: NodeScript, reque
       batcher.suspect();
       throw new Error(`no answer within ${Math.round(request.timeoutMs)} ms`);
     }
-    return { node: node.name, ms: engine.clock.monotonicMs() - startedMs, ok: true, value };
+    return { node: node.name, tookMs: engine.clock.monotonicMs() - startedMs, ok: true, value };
   } catch (error) {
     return {
       node: node.name,
-      ms: engine.clock.monotonicMs() - startedMs,
+      tookMs: engine.clock.monotonicMs() - startedMs,
       ok: false,
       error: plainError(requestError(error)),
     };

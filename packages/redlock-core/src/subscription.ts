@@ -1,4 +1,7 @@
-/** A channel on every node, for messages of the sibling packages. A node that refuses it is asked again, until it is stopped. */
+/**
+ * A subscription is a channel on every node, for messages of the sibling packages. A node that refuses it is asked
+ * again, until the subscription is stopped.
+ */
 import { onAbort } from "./abort.ts";
 import type { Clock } from "./clock.ts";
 import type { Engine } from "./engine.ts";
@@ -6,7 +9,10 @@ import { callQuietly } from "./events.ts";
 import type { LockNode } from "./node.ts";
 import { RESUBSCRIBE_MS } from "./nodes/connection.ts";
 
-/** Resolves, with a function that stops it, when a quorum of nodes has confirmed, all have answered, or after `nodeTimeout`. */
+/**
+ * Subscribes on every node. Resolves with a function that stops it, when a quorum of nodes has confirmed, all have
+ * answered, or after `nodeTimeout`.
+ */
 export async function subscribeEverywhere(
   { nodes, clock, options, quorum }: Engine,
   closed: AbortSignal,

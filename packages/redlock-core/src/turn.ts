@@ -1,10 +1,12 @@
 /**
- * A waiter that attempts nothing itself: it stands in the queue, and is told when it is its turn. For those who wait
- * without a call of `acquire` in hand, like a job that went back to its queue.
+ * This waiter attempts nothing itself: it stands in the queue, and is told when it is its turn. It serves callers
+ * that wait without a call of `acquire` in hand, like a job that went back to its queue.
  *
- * Guaranteed: it resolves, at the latest a moment after the lease ends that the nodes told of; sooner where they cannot tell, see
- * `UNKNOWN_MS` in waiting.ts and `askAgainMs` in scripts/hand-over.lua.ts. Not guaranteed: that the lock is free then. From the
- * turn on the lock is reserved for this order for `GRANT_TTL_MS`.
+ * It resolves at the latest a moment after the lease ends that the nodes told of. Where they cannot tell, it resolves
+ * sooner: see `UNKNOWN_MS` in waiting.ts and `askAgainMs` in scripts/hand-over.lua.ts.
+ *
+ * It is not guaranteed that the lock is free then. From the turn on, the lock is reserved for this order for
+ * `GRANT_TTL_MS`.
  */
 import type { Engine } from "./engine.ts";
 import type { Hints } from "./hints.ts";
@@ -21,16 +23,20 @@ export async function untilTurn(
   const { limit } = request;
   const target = engine.targetOf([request.resource]);
   await limit.until(hints.open());
-  const waiter = new Waiter(engine, hints, target, request.order ?? engine.sightings.order(engine.clock.wallMs()));
+  const waiter = new Waiter(engine, hints, target, request.order ?? engine.fencingClock.order(engine.clock.wallMs()));
   const freeInMs = await limit.until(enrol(engine, waiter, target));
   if (freeInMs !== undefined) await waiter.untilTurn(freeInMs, limit, "quorum");
-  // Who ends by the clock still stands in line, for a turn that nobody would take. Asking again keeps the place, by its order.
+  // A waiter that ends by the clock still stands in line, for a turn that nobody would take.
+  // Asking again keeps the place, by its order.
   if (limit.reason === undefined && waiter.hasTurn) waiter.close();
   else waiter.leave();
   return limit.reason === undefined ? "turn" : "cancelled";
 }
 
-/** Resolves, when a quorum has told it or all have answered, with the milliseconds until each node's key expires; Infinity: not known. */
+/**
+ * Asks the nodes to enrol the waiter. Resolves when a quorum has told it or all have answered, with the milliseconds
+ * until each node's key expires. Infinity means that this is not known.
+ */
 function enrol(engine: Engine, waiter: Waiter, target: Target): Promise<readonly number[]> {
   const freeInMs = engine.nodes.map(() => Number.POSITIVE_INFINITY);
   let open = freeInMs.length;

@@ -1,10 +1,15 @@
 /**
- * Waiting for a lock that is held: a place in the queue on the nodes, and the moment to attempt again.
+ * A waiter for a lock that is held has a place in the queue on the nodes, and is told the moment to attempt again.
  *
- * A refused attempt enrols the waiter in the same script, so no wake-up can be lost between the two. It attempts again when
- * a quorum of nodes says that it is its turn, shortly after the first of them says so, when the one before it did not take
- * its turn, when hints may have been lost, or when the lease that it was told of must have ended. Nobody polls faster than that,
- * except while another library holds the lock, which tells nobody of its release (`askAgainMs` in scripts/hand-over.lua.ts).
+ * A refused attempt enrols the waiter in the same script, so no wake-up can be lost between the two. The waiter
+ * attempts again in these cases:
+ * - A quorum of nodes says that it is its turn, or the first of them said so shortly before.
+ * - The waiter before it did not take its turn.
+ * - Hints may have been lost.
+ * - The lease that it was told of must have ended.
+ *
+ * Nobody polls faster than that, except while another library holds the lock, which tells nobody of its release
+ * (`askAgainMs` in scripts/hand-over.lua.ts).
  */
 import type { Engine } from "./engine.ts";
 import { GRANT_TTL_MS } from "./engine.ts";
@@ -14,10 +19,13 @@ import type { Limit } from "./limit.ts";
 import type { Target } from "./operation.ts";
 import { quorumFreeMs } from "./quorum.ts";
 
-/** After the first node's hint the others' should follow within a round trip; then we ask even if they did not. */
+/**
+ * After the first node's hint, the others' should follow within a round trip. After this time we ask even if they did
+ * not.
+ */
 const GATHER_MS = 10;
 
-/** Nodes that cannot tell when they are free (a key without expiry, no answer) are asked again after this. */
+/** Nodes that cannot tell when they are free (a key without expiry, no answer) are asked again after this time. */
 const UNKNOWN_MS = 1_000;
 
 export class Waiter implements Enrolment {
@@ -27,7 +35,7 @@ export class Waiter implements Enrolment {
   readonly #engine: Engine;
   readonly #target: Target;
   readonly #stopListening: () => void;
-  /** Nodes that said that it is our turn, and those that may have said so while nobody listened. */
+  /** The nodes that said that it is our turn, and those that may have said so while nobody listened. */
   #turns = new Set<number>();
   #gaps = new Set<number>();
   #place: number | undefined;
@@ -54,21 +62,23 @@ export class Waiter implements Enrolment {
     });
   }
 
-  /** Forgets earlier hints; called before each attempt. A hint that comes during it counts for the wait after it. */
+  /** Forgets earlier hints before each attempt. A hint that comes during the attempt counts for the wait after it. */
   reset(): void {
     this.#turns = new Set();
     this.#gaps = new Set();
     this.#place = undefined;
   }
 
-  /** A quorum of nodes has taken us out of the queue, and reserved the lock for us. */
+  /** Whether a quorum of nodes has taken us out of the queue, and reserved the lock for us. */
   get hasTurn(): boolean {
     return this.#turns.size >= this.#engine.quorum;
   }
 
   /**
-   * Resolves when it is time to attempt again, or when the limit is reached. `heed`: whose hints count. One node may be free
-   * while a quorum is held (it restarted, or did not answer the holder): worth an attempt, but nobody's turn.
+   * Resolves when it is time to attempt again, or when the limit is reached. `heed` says whose hints count.
+   *
+   * One node may be free while a quorum is held, because it restarted or did not answer the holder. That is worth an
+   * attempt, but it is nobody's turn.
    */
   async untilTurn(freeInMs: readonly number[], limit: Limit, heed: "any" | "quorum" = "any"): Promise<void> {
     const { clock, quorum, random, options } = this.#engine;
@@ -103,7 +113,7 @@ export class Waiter implements Enrolment {
     cancelTimer();
   }
 
-  /** Stops listening; nothing is sent. */
+  /** Stops listening, and sends nothing. */
   close(): void {
     this.#stopListening();
   }

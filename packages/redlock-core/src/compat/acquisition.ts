@@ -1,12 +1,22 @@
 /**
- * An acquisition by node-redlock's rules: `retryCount` attempts after the first, with a pause between them; a fresh token per
- * attempt, and nothing left behind by an attempt that failed.
+ * This acquisition follows node-redlock's rules: `retryCount` attempts after the first, with a pause between them.
+ * Each attempt has a fresh token, and an attempt that failed leaves nothing behind.
  *
- * During the pauses it stands in the queue of waiters, so that a lock that is released is handed over at once, first come
- * first served. What is asked because of a hint is not one of the `retryCount` attempts.
+ * During the pauses it stands in the queue of waiters, so that a lock that is released is handed over at once, first
+ * come, first served. What is asked because of a hint is not one of the `retryCount` attempts.
  */
-import { attempt, type Grant, isCorrectable, isGrant, MAX_CORRECTIONS, type RefusedAttempt } from "../attempt.ts";
-import { readClock } from "../clock.ts";
+import {
+  Attempt,
+  type AttemptRequest,
+  type AttemptResult,
+  type Grant,
+  isCorrectable,
+  isGrant,
+  MAX_CORRECTIONS,
+  type RefusedAttempt,
+} from "../attempt.ts";
+import { type Instant, readClock } from "../clock.ts";
+import type { Engine } from "../engine.ts";
 import { type Enrolment, leaveQueues } from "../leave.ts";
 import { Limit } from "../limit.ts";
 import type { Target } from "../operation.ts";
@@ -40,7 +50,8 @@ export class Acquisition {
   readonly #settings: Settings;
   readonly #onError: (error: Error) => void;
   readonly #startedWallMs: number;
-  #order: number;
+  /** The place in the queue, once it has been refused. Until then it is behind all that are there. */
+  #order: number | undefined;
   #waiter: Waiter | undefined;
 
   constructor(
@@ -60,17 +71,17 @@ export class Acquisition {
     this.#settings = request.settings;
     this.#onError = request.onError;
     this.#startedWallMs = engine.clock.wallMs();
-    this.#order = engine.sightings.order(this.#startedWallMs);
   }
 
-  /** Rejects with `ExecutionError` when all attempts have failed. */
+  /** Runs the attempts. Rejects with `ExecutionError` when all attempts have failed. */
   async run(): Promise<Acquired> {
     const { retryCount } = this.#settings;
     const attempts: Promise<ExecutionStats>[] = [];
-    await this.#shared.connected;
+    if (!this.#shared.isConnected) await this.#shared.connected;
     for (let retries = 0; ; retries += 1) {
-      await this.#shared.untilUsable();
-      const asked = await this.#ask();
+      if (!this.#shared.hasQuorum) await this.#shared.untilUsable();
+      const first = await this.#ask();
+      const asked = first.kind === "granted" ? first : await this.#corrected(first);
       remember(attempts, asked.stats);
       if (asked.kind === "granted") return this.#acquired(asked, attempts);
       if ((retryCount !== -1 && retries >= retryCount) || this.#shared.closed.aborted) {
@@ -84,19 +95,21 @@ export class Acquisition {
     }
   }
 
-  /** Leaves the queue. The answers follow those of the releases, so nothing of ours is left on a client that answers. */
+  /**
+   * Leaves the queue. The answers follow those of the releases, so nothing of ours is left on a client that answers.
+   */
   async #leave(): Promise<void> {
     const { engine } = this.#shared;
     this.#waiter?.close();
     const votes = this.#countVotes();
     leaveQueues(engine, this.#target, this.#waiter ?? NOBODY, { observe: votes.observe });
-    await votes.settle();
+    await new Promise<void>((resolve) => votes.whenSettled(resolve));
   }
 
   #countVotes(): VoteCount {
     return new VoteCount(this.#shared, {
       resourceCount: this.#resources.length,
-      applied: (value) => (isGrant(value) ? this.#resources.length : 0),
+      applied: isGrant,
       onError: this.#onError,
     });
   }
@@ -109,6 +122,7 @@ export class Acquisition {
   /** Waits for the next attempt's time; a grant that a hint led to ends it early. */
   async #pause(refused: RefusedAttempt): Promise<(Asked & { kind: "granted" }) | undefined> {
     const { engine, hints } = this.#shared;
+    this.#order ??= engine.fencingClock.order(this.#startedWallMs);
     const pause = startPause(this.#shared, this.#settings);
     try {
       if (refused.refusal !== "held") {
@@ -118,9 +132,9 @@ export class Acquisition {
       let last = refused;
       if (this.#waiter === undefined) {
         if (!hints.isOpen) await pause.until(hints.open());
-        this.#order = engine.sightings.correctOrder(this.#order, this.#startedWallMs);
+        this.#order = engine.fencingClock.correctOrder(this.#order, this.#startedWallMs);
         this.#waiter = new Waiter(engine, hints, this.#target, this.#order);
-        const asked = await this.#ask();
+        const asked = await this.#corrected(await this.#ask());
         if (asked.kind === "granted") return asked;
         last = asked.refused;
       }
@@ -128,7 +142,7 @@ export class Acquisition {
         if (hints.isOpen) await this.#waiter.untilTurn(last.freeInMs, pause);
         else await untilOver(pause);
         if (pause.reason !== undefined) break;
-        const asked = await this.#ask();
+        const asked = await this.#corrected(await this.#ask());
         if (asked.kind === "granted") return asked;
         last = asked.refused;
       }
@@ -138,36 +152,65 @@ export class Acquisition {
     }
   }
 
-  async #ask(): Promise<Asked> {
-    const { engine } = this.#shared;
-    for (let corrections = 0; ; corrections += 1) {
-      const votes = this.#countVotes();
-      this.#waiter?.reset();
-      const end = leaseEnd(readClock(engine.clock), this.#duration, this.#settings.driftFactor);
-      const result = await attempt(engine, {
-        target: this.#target,
-        asked: readClock(engine.clock),
-        ttlMs: this.#duration,
-        timeoutMs: engine.options.nodeTimeout,
-        order: this.#order,
-        enrolment: this.#waiter,
-        observe: votes.observe,
-      });
-      await votes.settle();
-      const { stats } = votes;
-      if (result.kind === "granted") {
-        if (remainingMs(end, readClock(engine.clock)) > 0) return { kind: "granted", grant: result.grant, end, stats };
-        void releaseEverywhere(engine, result.grant);
-        return { kind: "refused", refused: TOO_LATE, stats };
-      }
-      if (!isCorrectable(result) || corrections === MAX_CORRECTIONS) return { kind: "refused", refused: result, stats };
+  /** Asks again what nobody else has. */
+  async #corrected(first: Asked): Promise<Asked> {
+    let asked = first;
+    for (let corrections = 0; corrections < MAX_CORRECTIONS; corrections += 1) {
+      if (asked.kind === "granted" || !isCorrectable(asked.refused)) return asked;
+      asked = await this.#ask();
     }
+    return asked;
+  }
+
+  /** Makes one attempt. Resolves when every client that answers in time has voted. */
+  #ask(): Promise<Asked> {
+    const { engine } = this.#shared;
+    const votes = this.#countVotes();
+    this.#waiter?.reset();
+    const request: AttemptRequest = {
+      target: this.#target,
+      asked: readClock(engine.clock),
+      ttlMs: this.#duration,
+      timeoutMs: engine.options.nodeTimeout,
+      order: this.#order,
+      enrolment: this.#waiter,
+      observe: votes.observe,
+    };
+    return new Promise((resolve) => {
+      new CountedAttempt(engine, request, votes, (result) =>
+        resolve(this.#conclude(result, request.asked, votes)),
+      ).start();
+    });
+  }
+
+  #conclude(result: AttemptResult, asked: Instant, { stats }: VoteCount): Asked {
+    if (result.kind === "refused") return { kind: "refused", refused: result, stats };
+    const { engine } = this.#shared;
+    const end = leaseEnd(asked, this.#duration, this.#settings.driftFactor);
+    if (remainingMs(end, readClock(engine.clock)) > 0) return { kind: "granted", grant: result.grant, end, stats };
+    void releaseEverywhere(engine, result.grant);
+    return { kind: "refused", refused: TOO_LATE, stats };
   }
 }
 
-/** Why nobody can have a lock now although the clients answer, or nothing. */
+class CountedAttempt extends Attempt {
+  readonly #votes: VoteCount;
+  readonly #onSettled: (result: AttemptResult) => void;
+
+  constructor(engine: Engine, request: AttemptRequest, votes: VoteCount, onSettled: (result: AttemptResult) => void) {
+    super(engine, request);
+    this.#votes = votes;
+    this.#onSettled = onSettled;
+  }
+
+  protected override onResult(result: AttemptResult): void {
+    this.#votes.whenSettled(() => this.#onSettled(result));
+  }
+}
+
+/** Returns why nobody can have a lock now although the clients answer, or nothing. */
 function quarantineOf({ refusal, votes, freeInMs }: RefusedAttempt): string {
-  const leftMs = votes.flatMap(({ vote, quarantineLeft }) => (vote === "quarantined" ? [quarantineLeft ?? 0] : []));
+  const leftMs = votes.flatMap(({ vote, quarantineLeftMs }) => (vote === "quarantined" ? [quarantineLeftMs ?? 0] : []));
   if (refusal !== "unreachable" || leftMs.length === 0) return "";
   return ` ${leftMs.length} of ${freeInMs.length} clients are in quarantine (new, restarted or without their data), for ${Math.max(...leftMs)} ms more.`;
 }
@@ -182,7 +225,7 @@ export function remember(attempts: Promise<ExecutionStats>[], stats: Promise<Exe
   if (attempts.length > MAX_ATTEMPTS_KEPT) void attempts.shift();
 }
 
-/** The time between two attempts, which closing the clients ends. Dispose it. */
+/** Starts the time between two attempts, which closing the clients ends. The caller must dispose it. */
 export function startPause(
   { engine, closed }: SharedEngine,
   settings: Pick<Settings, "retryDelay" | "retryJitter">,

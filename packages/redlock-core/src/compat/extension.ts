@@ -1,18 +1,20 @@
 /**
- * What `using` does while the routine runs: extends the lock when its time comes, and aborts the signal when it is lost.
+ * While the routine of `using` runs, this file extends the lock when its time comes, and aborts the signal when it is
+ * lost.
  *
- * Guaranteed: the signal aborts at the latest when the validity ends, even if no client answers, or within a second of running
- * again if it ended while the machine was suspended; it never aborts after the routine has ended; no timer outlives `stop()`.
+ * The signal aborts at the latest when the validity ends, even if no client answers. If the validity ended while the
+ * machine was suspended, the signal aborts within a second of running again. It never aborts after the routine has
+ * ended, and no timer outlives `stop()`.
  */
 import type { Clock } from "../clock.ts";
 import { WALL_CLOCK_LOOK_MS } from "../validity.ts";
 
 export interface Lease {
-  /** Milliseconds for which the lock may be trusted. */
+  /** Returns the milliseconds for which the lock may be trusted. */
   remaining(): number;
-  /** One try. `lost`: trying again is pointless. */
+  /** Makes one try. After `lost`, trying again is pointless. */
   extend(): Promise<{ readonly kind: "extended" } | { readonly kind: "failed" | "lost"; readonly error: Error }>;
-  /** What is told when time ran out without an answer. */
+  /** Returns the error for a time that ran out without an answer. */
   expiredError(): Error;
 }
 

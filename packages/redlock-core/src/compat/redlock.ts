@@ -4,7 +4,7 @@ import { readClock } from "../clock.ts";
 import { type ExtendResult, extendRound } from "../extend.ts";
 import type { Target } from "../operation.ts";
 import { resolveResources } from "../options.ts";
-import { releaseEverywhere } from "../release.ts";
+import { type ReleaseRequest, startRelease } from "../release.ts";
 import { Check, integer, number, shaped } from "../schema/check.ts";
 import { Schema, type ShapeOf } from "../schema/schema.ts";
 import { kindOf } from "../schema/show.ts";
@@ -23,7 +23,7 @@ import {
   type Settings,
   type SomeSettings,
 } from "./types.ts";
-import { VoteCount } from "./vote-count.ts";
+import { type CountRules, VoteCount } from "./vote-count.ts";
 
 const defaultSettings: Settings = Object.freeze({
   driftFactor: 0.01,
@@ -33,14 +33,22 @@ const defaultSettings: Settings = Object.freeze({
   automaticExtensionThreshold: 500,
 });
 
-/** The lock was made by hand and no fencing token is known: an extension of it then repairs no client. */
+/**
+ * This number says that the lock was made by hand and no fencing token is known. An extension of it then repairs no
+ * client.
+ */
 const NO_FENCING_TOKEN = -1;
 
-/** Ends of the locks by both clocks; `expiration` has the wall clock only. */
-const ends = new WeakMap<Lock, LeaseEnd>();
+/** A lease is what a lock does not show. Nothing is known of a lock that was made by hand. */
+interface Lease {
+  /** The end of the lease by both clocks; `expiration` has the wall clock only. */
+  readonly end: LeaseEnd;
+  /** The longest duration that was asked for under the lock's value, answered or not. Its keys may live for so long. */
+  readonly longestMs: number;
+}
 
-/** The longest duration that was asked for under a lock's value, answered or not: for as long its keys may live. */
-const longestDurations = new WeakMap<Lock, number>();
+let leaseOf: (lock: Lock) => Lease | undefined;
+let setLease: (lock: Lock, lease: Lease) => void;
 
 /** A lock that was acquired or extended. */
 export class Lock {
@@ -48,13 +56,24 @@ export class Lock {
   readonly resources: string[];
   readonly value: string;
   readonly attempts: readonly Promise<ExecutionStats>[];
-  /** Until when the lock may be trusted, in ms since the epoch; 0 when it was released or replaced by an extension. */
+  /**
+   * The time until which the lock may be trusted, in ms since the epoch. It is 0 when the lock was released, or
+   * replaced by an extension.
+   */
   expiration: number;
   /**
-   * Strictly greater than that of every earlier grant of each of the resources (see `Lock.fencingToken` of the core). Absent if
-   * the lock was made by hand.
+   * The fencing token is strictly greater than that of every earlier grant of each of the resources (see
+   * `Lock.fencingToken` of the core). It is absent if the lock was made by hand.
    */
   readonly fencingToken: number | undefined;
+  #lease: Lease | undefined;
+
+  static {
+    leaseOf = (lock) => (#lease in lock ? lock.#lease : undefined);
+    setLease = (lock, lease) => {
+      if (#lease in lock) lock.#lease = lease;
+    };
+  }
 
   constructor(
     redlock: Redlock,
@@ -73,13 +92,13 @@ export class Lock {
   }
 
   /** See `Redlock.release`. */
-  async release(): Promise<ExecutionResult> {
-    return await this.redlock.release(this);
+  release(): Promise<ExecutionResult> {
+    return this.redlock.release(this);
   }
 
   /** See `Redlock.extend`. */
-  async extend(duration: number): Promise<Lock> {
-    return await this.redlock.extend(this, duration);
+  extend(duration: number): Promise<Lock> {
+    return this.redlock.extend(this, duration);
   }
 }
 
@@ -96,30 +115,36 @@ interface ScriptText {
 
 type Routine<Result> = (signal: RedlockAbortSignal) => Promise<Result>;
 
-/** `for`, `against`: another attempt may help; `never`: a quorum says that the lock is not ours. */
+/**
+ * The result of a vote. After `for` or `against` another attempt may help; `never` means that a quorum says that the
+ * lock is not ours.
+ */
 interface Voted {
   readonly decision: "for" | "against" | "never";
   readonly stats: Promise<ExecutionStats>;
 }
 
 /**
- * node-redlock 5's class on this package's engine. Emits `error` for each client that failed, also if a quorum was reached all
- * the same; not for contention. Without a listener nothing happens.
+ * This is node-redlock 5's class on this package's engine. It emits `error` for each client that failed, even if a
+ * quorum was reached all the same, but not for contention. Without a listener nothing happens.
  */
 export class Redlock extends EventEmitter {
   readonly clients: Set<Client>;
   readonly settings: Settings;
-  /** The one script of the engine, which does all three. */
+  /** The one script of the engine, which does all three operations. */
   readonly scripts: {
     readonly acquireScript: ScriptText;
     readonly extendScript: ScriptText;
     readonly releaseScript: ScriptText;
   };
   readonly #engineSettings: EngineSettings;
+  /** The engine that was used last. */
+  #engine: SharedEngine | undefined;
+  readonly #onError = (error: Error): void => this.#tell(error);
 
   /**
-   * `clients`: one per independent Redis node or Cluster. Throws `TypeError` for custom scripts: the engine's own script is what
-   * keeps its promises.
+   * Uses `clients`, one per independent Redis node or Cluster.
+   * @throws TypeError for custom scripts, because the engine's own script is what keeps its promises.
    */
   constructor(clients: Iterable<Client>, settings: SomeSettings & EngineSettings = {}, scripts: CustomScripts = {}) {
     super();
@@ -147,8 +172,10 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Acquires a lock on all of the resources or none, for `duration` ms. Rejects with `ExecutionError` when no attempt of
-   * `settings.retryCount + 1` found a quorum. A lock that it resolves with is valid at that moment.
+   * Acquires a lock on all of the resources or none, for `duration` ms. A lock that it resolves with is valid at that
+   * moment.
+   *
+   * It rejects with `ExecutionError` when no attempt of `settings.retryCount + 1` found a quorum.
    */
   async acquire(resources: string[], duration: number, settings?: SomeSettings): Promise<Lock> {
     const merged = settingsOf(settings, this.settings);
@@ -157,7 +184,7 @@ export class Redlock extends EventEmitter {
       resources: namesOf(resources),
       duration,
       settings: merged,
-      onError: (error) => this.#tell(error),
+      onError: this.#onError,
     });
     const { grant, end, attempts } = await acquisition.run();
     const { token: value, fencingToken } = grant;
@@ -165,9 +192,12 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Releases the lock on all clients. Rejects with `ExecutionError` if it was not ours any more on a quorum (at once), or if no
-   * quorum answered (after the retries, at the latest when the lock has expired). The error may be ignored: clients that
-   * could not be reached are released when they are back, and the lock expires by itself.
+   * Releases the lock on all clients. It rejects with `ExecutionError` in two cases:
+   * - The lock was not ours any more on a quorum. The call then rejects at once.
+   * - No quorum answered. The call then rejects after the retries, at the latest when the lock has expired.
+   *
+   * The error may be ignored. Clients that could not be reached are released when they are back, and the lock expires
+   * by itself.
    */
   async release(lock: Lock, settings?: SomeSettings): Promise<ExecutionResult> {
     LOCK.of("lock", lock);
@@ -178,8 +208,10 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Extends a valid lock to `duration` ms from now and resolves with the lock that replaces it. Never shortens it on the
-   * clients. Rejects with `ExecutionError` if it is not valid any more, or no quorum extended it while it was.
+   * Extends a valid lock to `duration` ms from now, and resolves with the lock that replaces it. It never shortens
+   * the lock on the clients.
+   *
+   * It rejects with `ExecutionError` if the lock is not valid any more, or if no quorum extended it while it was.
    */
   async extend(existing: Lock, duration: number, settings?: SomeSettings): Promise<Lock> {
     LOCK.of("existing", existing);
@@ -205,9 +237,11 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Acquires, calls `routine` with a signal, and releases, whatever happens. The lock is extended while the routine runs; if it is
-   * lost, the signal aborts with `signal.error` set, at the latest when the validity ends. Settles as the routine
-   * does: a failed release never replaces its result or its error.
+   * Acquires the lock, calls `routine` with a signal, and releases the lock whatever happens. The call settles as the
+   * routine does: a failed release never replaces its result or its error.
+   *
+   * The lock is extended while the routine runs. If it is lost, the signal aborts with `signal.error` set, at the
+   * latest when the validity ends.
    */
   async using<Result>(
     resources: string[],
@@ -249,10 +283,14 @@ export class Redlock extends EventEmitter {
   }
 
   #shared(): SharedEngine {
-    return sharedEngine([...this.clients], { ...this.#engineSettings, driftFactor: this.settings.driftFactor });
+    const settings = { ...this.#engineSettings, driftFactor: this.settings.driftFactor };
+    if (this.#engine?.isUsable !== true || !this.#engine.serves(this.clients, settings)) {
+      this.#engine = sharedEngine(this.clients, settings);
+    }
+    return this.#engine;
   }
 
-  /** Code without types may name one resource by a string. */
+  /** Makes the handle of a lock. Code without types may name one resource by a string. */
   #lock(
     resources: string | readonly string[],
     facts: {
@@ -263,11 +301,11 @@ export class Redlock extends EventEmitter {
       readonly longestMs: number;
     },
   ): Lock {
-    const expiration = Math.floor(facts.end.wallMs);
+    const { value, fencingToken, attempts, longestMs } = facts;
+    const end = shownEnd(facts.end);
     const names = typeof resources === "string" ? [resources] : [...resources];
-    const lock = new Lock(this, names, facts.value, facts.attempts, expiration, facts.fencingToken);
-    setEnd(lock, facts.end);
-    longestDurations.set(lock, facts.longestMs);
+    const lock = new Lock(this, names, value, attempts, end.wallMs, fencingToken);
+    setLease(lock, { end, longestMs });
     return lock;
   }
 
@@ -289,7 +327,9 @@ export class Redlock extends EventEmitter {
           const { decision, stats } = await this.#extendOnce(lock, { duration, end });
           if (decision === "for") {
             end = leaseEnd(asked, duration, settings.driftFactor);
-            setEnd(lock, end);
+            const shown = shownEnd(end);
+            lock.expiration = shown.wallMs;
+            setLease(lock, { end: shown, longestMs: longestDurationOf(lock, this.#shared()) });
             return { kind: "extended" };
           }
           return { kind: decision === "never" ? "lost" : "failed", error: new ExecutionError(NO_QUORUM, [stats]) };
@@ -318,46 +358,53 @@ export class Redlock extends EventEmitter {
     }
   }
 
-  async #releaseOnce(lock: Lock): Promise<Voted> {
+  #releaseOnce(lock: Lock): Promise<Voted> {
     const shared = this.#shared();
     const { engine } = shared;
-    const request = requestOf(lock, shared);
-    const votes = this.#countVotes(shared, request.target.resources.length, Number);
-    const isReleased = await releaseEverywhere(engine, {
-      ...request,
+    const { target, token } = requestOf(lock, shared);
+    const votes = this.#countVotes(shared, target.resources.length, Number);
+    const request: ReleaseRequest = {
+      target,
+      token,
       ttlMs: longestDurationOf(lock, shared),
-      mayHold: () => true,
+      mayHoldOn: engine.everyNode,
       observe: votes.observe,
+    };
+    return new Promise((resolve) => {
+      startRelease(engine, request, engine.clock.monotonicMs(), (isReleased) => {
+        votes.whenSettled(() => {
+          const isPointless = votes.refusals > engine.nodes.length - engine.quorum;
+          resolve({ decision: isReleased ? "for" : isPointless ? "never" : "against", stats: votes.stats });
+        });
+      });
     });
-    await votes.settle();
-    const isPointless = votes.refusals > engine.nodes.length - engine.quorum;
-    return { decision: isReleased ? "for" : isPointless ? "never" : "against", stats: votes.stats };
   }
 
   async #extendOnce(lock: Lock, options: { readonly duration: number; readonly end: LeaseEnd }): Promise<Voted> {
     const shared = this.#shared();
     const request = requestOf(lock, shared);
-    const count = request.target.resources.length;
-    const votes = this.#countVotes(shared, count, (value) => (value === 1 ? count : 0));
-    longestDurations.set(lock, Math.max(longestDurationOf(lock, shared), options.duration));
+    const votes = this.#countVotes(shared, request.target.resources.length, (value) => value === 1);
+    const longestMs = Math.max(longestDurationOf(lock, shared), options.duration);
+    setLease(lock, { end: endOf(lock, shared), longestMs });
     const round = extendRound(shared.engine, {
       ...request,
       fencingToken: lock.fencingToken ?? NO_FENCING_TOKEN,
       ttlMs: options.duration,
       timeoutMs: shared.engine.options.nodeTimeout,
       end: options.end,
+      hadKeyOn: 0,
       observe: votes.observe,
     });
     const result = await round.result;
-    await votes.settle();
+    await new Promise<void>((resolve) => votes.whenSettled(resolve));
     return { decision: decisionOf(result), stats: votes.stats };
   }
 
-  #countVotes(shared: SharedEngine, resourceCount: number, applied: (value: unknown) => number): VoteCount {
-    return new VoteCount(shared, { resourceCount, applied, onError: (error) => this.#tell(error) });
+  #countVotes(shared: SharedEngine, resourceCount: number, applied: CountRules["applied"]): VoteCount {
+    return new VoteCount(shared, { resourceCount, applied, onError: this.#onError });
   }
 
-  /** A listener that throws breaks nothing. */
+  /** Emits an error. A listener that throws breaks nothing. */
   #tell(error: Error): void {
     try {
       this.emit("error", error);
@@ -376,19 +423,22 @@ function requestOf(lock: Lock, { engine }: SharedEngine): { readonly target: Tar
   return { target: engine.targetOf(namesOf(lock.resources)), token: lock.value };
 }
 
-function setEnd(lock: Lock, { monotonicMs, wallMs }: LeaseEnd): void {
-  lock.expiration = Math.floor(wallMs);
-  ends.set(lock, { monotonicMs, wallMs: lock.expiration });
+/** Returns the end of the lease as `expiration` has it. */
+function shownEnd({ monotonicMs, wallMs }: LeaseEnd): LeaseEnd {
+  return { monotonicMs, wallMs: Math.floor(wallMs) };
 }
 
-/** Of a lock that was made by hand nothing is known. */
+/**
+ * Returns the longest duration of a lock. Nothing is known of a lock that was made by hand, so `maxTtl` counts for
+ * it.
+ */
 function longestDurationOf(lock: Lock, { engine }: SharedEngine): number {
-  return longestDurations.get(lock) ?? engine.options.maxTtl;
+  return leaseOf(lock)?.longestMs ?? engine.options.maxTtl;
 }
 
-/** `expiration` may have been set by hand, to 0 above all. */
+/** Returns the end of a lock. `expiration` may have been set by hand, above all to 0. */
 function endOf(lock: Lock, { engine }: SharedEngine): LeaseEnd {
-  const known = ends.get(lock);
+  const known = leaseOf(lock)?.end;
   if (known?.wallMs === lock.expiration) return known;
   const now = readClock(engine.clock);
   return { wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
@@ -418,7 +468,7 @@ const FINITE_MS = new Check<number>({
   },
 });
 
-/** Names that are not known are ignored, as node-redlock does: code that was written for it has some of other versions. */
+/** Unknown names are ignored, as in node-redlock, because code that was written for it has some of other versions. */
 const SETTINGS = new Schema({
   driftFactor: number({ min: 0, max: 0.5 }).optional(),
   retryCount: new Check<number>({
@@ -453,7 +503,7 @@ const LOCK = shaped<Lock>(
 
 const OBJECT = shaped<object>("an object", (given) => Object.prototype.toString.call(given) === "[object Object]");
 
-/** What is left out, also as undefined, is as in `defaults`. */
+/** Fills in the settings. What is left out, or is undefined, is as in `defaults`. */
 function settingsOf(settings: SomeSettings | undefined, defaults: Settings): Settings {
   if (settings === undefined) return defaults;
   const given = SETTINGS.pick(OBJECT.of("settings", settings));

@@ -1,11 +1,12 @@
 /**
- * One engine, and so one connection per client, for all `Redlock`s with the same clients: node-redlock opens no connection of its
- * own, and code written for it makes a `Redlock` per request and never closes it.
+ * All `Redlock`s with the same clients share one engine, and so one connection per client. node-redlock opens no
+ * connection of its own, and code written for it makes a `Redlock` per request and never closes it.
  *
  * The own connection of a client ends with the client (`client.quit()`, `client.disconnect()`).
  */
 import { onAbort } from "../abort.ts";
 import { systemClock } from "../clock.ts";
+import { Deadlines } from "../deadlines.ts";
 import { Engine } from "../engine.ts";
 import { Hints } from "../hints.ts";
 import type { LockNode } from "../node.ts";
@@ -17,16 +18,27 @@ import type { Client, EngineSettings, Settings } from "./types.ts";
 
 export type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
 
-/** A lock without `maxTtl` may be longer than any option of the core allows; only the default duration is checked against it. */
+/**
+ * A lock without `maxTtl` may be longer than any option of the core allows. Only the default duration is checked
+ * against it.
+ */
 const DEFAULT_TTL_MS = 30_000;
 
 /** How long the first call waits for connections that are being opened; a Cluster's takes some hundred milliseconds. */
 const CONNECT_MS = 2_000;
 
+/**
+ * A decided call waits for so long for the votes that are still out. The keys are written over connections of our
+ * own. Code that reads them over the client right after the call would otherwise see some clients before the vote.
+ *
+ * A client that is slower than this is not waited for again until it has answered.
+ */
+const GRACE_MS = 50;
+
 const known = new WeakMap<Client, Set<SharedEngine>>();
 
-/** `clients` must not be empty. */
-export function sharedEngine(clients: readonly Client[], settings: SharedSettings): SharedEngine {
+/** Returns the engine for `clients`, which must not be empty. */
+export function sharedEngine(clients: ReadonlySet<Client>, settings: SharedSettings): SharedEngine {
   const [first] = clients;
   if (first === undefined) throw new RangeError("clients must name at least one client, got []");
   const engines = known.get(first) ?? new Set();
@@ -37,7 +49,7 @@ export function sharedEngine(clients: readonly Client[], settings: SharedSetting
     engine.close();
     engines.delete(engine);
   }
-  const engine = new SharedEngine(clients, settings);
+  const engine = new SharedEngine([...clients], settings);
   engines.add(engine);
   return engine;
 }
@@ -56,15 +68,18 @@ export class SharedEngine {
   readonly clients: readonly Client[];
   /** Resolves when each connection is open or known to be down, at the latest after `CONNECT_MS`. Never rejects. */
   readonly connected: Promise<void>;
-  /** Clients that are not worth waiting for: see vote-count.ts. */
-  readonly slow: Set<number> = new Set();
-  /** Aborted by `close`. */
+  isConnected = false;
+  /** The deadlines of decided calls that wait for the votes that are still out. */
+  readonly graces: Deadlines = new Deadlines(systemClock, GRACE_MS);
+  /** The clients that are not worth waiting for (see `GRACE_MS`), as bits. */
+  slow = 0;
+  /** A signal that `close` aborts. */
   readonly closed: AbortSignal;
   readonly #closing: AbortController = new AbortController();
   readonly #settings: SharedSettings;
   readonly #ended = new Set<Client>();
   readonly #databases: readonly number[];
-  /** Clients that are waited for, see `untilUsable`. */
+  /** The clients that are waited for, see `untilUsable`. */
   readonly #asked = new Map<Client, Promise<void>>();
   readonly #stopListening: (() => void)[] = [];
 
@@ -87,27 +102,41 @@ export class SharedEngine {
     this.engine = new Engine(nodes, options, systemClock, systemRandom);
     this.hints = new Hints(this.engine);
     for (const [index, node] of nodes.entries()) this.#endWith(clients[index], node);
-    this.connected = untilConnected(this.engine);
-  }
-
-  /** False when it was closed, when a client that had ended is connected again, or when one has selected another database. */
-  get isUsable(): boolean {
-    const isWhereItWas = this.clients.every((client, index) => databaseOf(client) === this.#databases[index]);
-    return isWhereItWas && !this.closed.aborted && [...this.#ended].every((client) => client.status === "end");
+    this.connected = untilConnected(this.engine, this.closed).then(() => {
+      this.isConnected = true;
+    });
   }
 
   /**
-   * Resolves when a quorum is connected, or no client that is not has a command in its offline queue any more: whoever asks for a lock
-   * while Redis starts waits as long as for a command of the client's own. Never rejects.
+   * Whether the engine can be used. It cannot when it was closed, when a client that had ended is connected again, or
+   * when a client has selected another database.
+   */
+  get isUsable(): boolean {
+    if (this.closed.aborted) return false;
+    for (const client of this.#ended) if (client.status !== "end") return false;
+    return this.clients.every((client, index) => databaseOf(client) === this.#databases[index]);
+  }
+
+  /** Whether a quorum of clients is connected. */
+  get hasQuorum(): boolean {
+    const { nodes, quorum } = this.engine;
+    let ready = 0;
+    for (const { state } of nodes) if (state === "ready") ready += 1;
+    return ready >= quorum;
+  }
+
+  /**
+   * Resolves when a quorum is connected, or when no client that is not connected has a command in its offline queue
+   * any more. A caller that asks for a lock while Redis starts waits as long as for a command of the client's own.
+   * Never rejects.
    */
   async untilUsable(): Promise<void> {
-    const { nodes, quorum } = this.engine;
-    const isUsable = (): boolean => nodes.filter(({ state }) => state === "ready").length >= quorum;
-    if (isUsable() || this.closed.aborted) return;
+    const { nodes } = this.engine;
+    if (this.hasQuorum || this.closed.aborted) return;
     let stops: readonly (() => void)[] = [];
     const usable = new Promise<void>((resolve) => {
       const check = (): void => {
-        if (isUsable()) resolve();
+        if (this.hasQuorum) resolve();
       };
       stops = [onAbort(this.closed, resolve), ...nodes.map((node) => node.onStateChange(check))];
     });
@@ -124,7 +153,7 @@ export class SharedEngine {
       try {
         // A connected client queues nothing, and of one whose server hangs the answer would never come.
         if (client.status !== "ready") await client.ping();
-        await untilConnected(this.engine, "ready");
+        await untilConnected(this.engine, this.closed, "ready");
       } catch {
         // It will not be connected, or has no queue: the attempt tells.
       } finally {
@@ -136,10 +165,15 @@ export class SharedEngine {
     return asked;
   }
 
-  serves(clients: readonly Client[], settings: SharedSettings): boolean {
+  /**
+   * Tells whether this engine has these settings, and the same clients in the same order, because votes are reported
+   * by their place.
+   */
+  serves(clients: ReadonlySet<Client>, settings: SharedSettings): boolean {
+    if (clients.size !== this.clients.length) return false;
+    let index = 0;
+    for (const client of clients) if (client !== this.clients[index++]) return false;
     return (
-      clients.length === this.clients.length &&
-      clients.every((client, index) => client === this.clients[index]) &&
       settings.driftFactor === this.#settings.driftFactor &&
       settings.nodeTimeout === this.#settings.nodeTimeout &&
       settings.maxTtl === this.#settings.maxTtl
@@ -170,17 +204,17 @@ export class SharedEngine {
   }
 }
 
-/** At the latest after `CONNECT_MS`. */
-async function untilConnected({ nodes, clock }: Engine, state?: "ready"): Promise<void> {
+/** Waits for the connections, at the latest until `CONNECT_MS` is over or the engine is closed. */
+async function untilConnected({ nodes, clock }: Engine, closed: AbortSignal, state?: "ready"): Promise<void> {
   const stops: (() => void)[] = [];
   await new Promise<void>((resolve) => {
     const check = (): void => {
       const isOver = (node: LockNode): boolean =>
         state === undefined ? node.state !== "connecting" : node.state === state;
-      if (nodes.every(isOver)) resolve();
+      if (nodes.every(isOver) || closed.aborted) resolve();
     };
     for (const node of nodes) stops.push(node.onStateChange(check));
-    stops.push(clock.schedule(CONNECT_MS, resolve, { keepAlive: true }));
+    stops.push(clock.schedule(CONNECT_MS, resolve, { keepAlive: true }), onAbort(closed, resolve));
     check();
   });
   for (const stop of stops) stop();

@@ -1,6 +1,9 @@
-/** Names and shapes of node-redlock 5: clients, votes, settings and errors. */
+/** This file has the names and shapes of node-redlock 5: clients, votes, settings and errors. */
 
-/** A client of ioredis 5 or 6, `Redis` or `Cluster`. Its connection is duplicated; the client itself is only used by `quit()`, and while it connects. */
+/**
+ * A client of ioredis 5 or 6, `Redis` or `Cluster`. Its connection is duplicated. The client itself is only used by
+ * `quit()`, and while it connects.
+ */
 export interface Client {
   readonly status: string;
   readonly options: object;
@@ -17,8 +20,8 @@ export type ClientExecutionResult =
   | { client: Client; vote: "against"; error: Error };
 
 /**
- * The votes of one attempt, when all are in. A client that does not answer within `nodeTimeout` is against; one that was not asked,
- * because the others had decided, is neither for nor against.
+ * The votes of one attempt, when all are in. A client that does not answer within `nodeTimeout` is against. A client
+ * that was not asked, because the others had decided, is neither for nor against.
  */
 export type ExecutionStats = {
   readonly membershipSize: number;
@@ -28,39 +31,45 @@ export type ExecutionStats = {
 };
 
 export type ExecutionResult = {
-  /** One promise per attempt; none ever rejects. At most the last 1000 are kept. */
+  /** The votes of the attempts, one promise for each; none ever rejects. At most the last 1000 are kept. */
   attempts: readonly Promise<ExecutionStats>[];
 };
 
-/** What can be said for all calls of a `Redlock` and for one. */
+/** The settings that can be given for all calls of a `Redlock`, and for one call. */
 export interface Settings {
-  /** What the clocks may drift apart, as a share of the duration. Default 0.01. */
+  /** How far the clocks may drift apart, as a share of the duration. Default 0.01. */
   readonly driftFactor: number;
-  /** Attempts after the first; -1: without end. Default 10. */
+  /** The number of attempts after the first; -1 means without end. Default 10. */
   readonly retryCount: number;
-  /** Pause between attempts in ms; a lock that is released meanwhile is taken at once. Default 200. */
+  /** The pause between attempts, in ms. A lock that is released meanwhile is taken at once. Default 200. */
   readonly retryDelay: number;
-  /** The pause is longer or shorter by up to this, in ms. Default 100. */
+  /** The amount by which the pause may be longer or shorter, in ms. Default 100. */
   readonly retryJitter: number;
-  /** `using` extends the lock when it is valid for less than this, in ms. Default 500. */
+  /** The validity, in ms, below which `using` extends the lock. Default 500. */
   readonly automaticExtensionThreshold: number;
 }
 
-/** Some of them; what is left out, also as undefined, is as in the settings of the `Redlock`. */
+/** Some of the settings. What is left out, or is undefined, is as in the settings of the `Redlock`. */
 export type SomeSettings = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
 
-/** What node-redlock does not have; the whole `Redlock` works with it. */
+/** The settings that node-redlock does not have. They hold for the whole `Redlock`. */
 export interface EngineSettings {
-  /** How long one request may go unanswered by a client, in ms. Default 500. */
+  /** How long a client may leave one request unanswered, in ms. Default 500. */
   readonly nodeTimeout?: number | undefined;
   /**
-   * The longest duration that anybody asks for, in ms. With it, of three and more nodes, one that restarted or lost its data casts no
-   * vote until every lock that it may have forgotten has ended; a longer duration is a `RangeError`. Default: no such protection.
+   * The longest duration that any caller asks for, in ms. A longer duration is a `RangeError`. Default: no such
+   * protection.
+   *
+   * With it, and with three or more nodes, a node that restarted or lost its data casts no vote at first. It votes
+   * again when every lock that it may have forgotten has ended.
    */
   readonly maxTtl?: number | undefined;
 }
 
-/** Somebody else has one or more of the resources on that client, or the lock is not ours there. As JSON it has its message, as node-redlock's. */
+/**
+ * Somebody else has one or more of the resources on that client, or the lock is not ours there. As in node-redlock,
+ * its JSON has the message.
+ */
 export class ResourceLockedError extends Error {
   constructor(message: string) {
     super();
@@ -69,7 +78,9 @@ export class ResourceLockedError extends Error {
   }
 }
 
-/** An operation found no quorum; `attempts` tells how each client voted. As JSON it has its message, as node-redlock's. */
+/**
+ * An operation found no quorum; `attempts` tells how each client voted. As in node-redlock, its JSON has the message.
+ */
 export class ExecutionError extends Error {
   readonly attempts: readonly Promise<ExecutionStats>[];
 
@@ -82,6 +93,6 @@ export class ExecutionError extends Error {
 }
 
 export type RedlockAbortSignal = AbortSignal & {
-  /** Why the signal aborted; the same as `reason`. */
+  /** Why the signal aborted; the same error as `reason`. */
   error?: Error;
 };

@@ -1,89 +1,98 @@
-/** The votes of one attempt, as node-redlock reports them. */
-import { quorumOf } from "../quorum.ts";
-import { type Answer, NOT_ASKED, type Observer } from "../round.ts";
+/** This file counts the votes of one attempt, as node-redlock reports them. */
+
+import { Timed } from "../deadlines.ts";
+import { type Answer, isNotAsked, type Observer } from "../round.ts";
 import type { SharedEngine } from "./shared-engine.ts";
 import { type Client, type ExecutionStats, ResourceLockedError } from "./types.ts";
 
-/**
- * How long a decided call waits for the votes that are still out. The keys are written over connections of our own, so code
- * that reads them over the client right after the call would otherwise see some clients before the vote. A client that is
- * slower than this is not waited for again until it has answered.
- */
-const GRACE_MS = 50;
-
 export interface CountRules {
   readonly resourceCount: number;
-  /** Of a reply without error, to how many resources it was applied; all is a yes. */
-  readonly applied: (value: unknown) => number;
-  /** Told of each client that failed. Plain contention is not an error. */
+  /**
+   * Returns to how many of the resources a reply without error was applied, or whether to all or none. All is a yes.
+   */
+  readonly applied: (value: unknown) => number | boolean;
+  /** Reports each client that failed. Plain contention is not an error. */
   readonly onError: (error: Error) => void;
 }
 
-export class VoteCount {
-  /** Resolves when every client has voted; never rejects. */
-  readonly stats: Promise<ExecutionStats>;
+export class VoteCount extends Timed {
   readonly observe: Observer = (node, answer) => this.#count(node, answer);
   readonly #shared: SharedEngine;
   readonly #rules: CountRules;
   readonly #stats: ExecutionStats;
-  readonly #open: Set<number>;
-  #complete: (stats: ExecutionStats) => void = () => undefined;
-  #onVote: () => void = () => undefined;
+  /** The clients that have not voted, as bits. */
+  #open: number;
+  #complete: Promise<ExecutionStats> | undefined;
+  #onComplete: ((stats: ExecutionStats) => void) | undefined;
+  #onSettled: (() => void) | undefined;
   #refusals = 0;
 
   constructor(shared: SharedEngine, rules: CountRules) {
+    super();
+    const { everyNode, quorum } = shared.engine;
     this.#shared = shared;
     this.#rules = rules;
-    this.#open = new Set(shared.clients.keys());
+    this.#open = everyNode;
     this.#stats = {
       membershipSize: shared.clients.length,
-      quorumSize: quorumOf(shared.clients.length),
+      quorumSize: quorum,
       votesFor: new Set(),
       votesAgainst: new Map(),
     };
-    this.stats = new Promise((resolve) => {
-      this.#complete = resolve;
-    });
   }
 
-  /** Clients that answered that the lock is held by another, or not ours. */
+  /** Resolves when every client has voted; never rejects. */
+  get stats(): Promise<ExecutionStats> {
+    this.#complete ??=
+      this.#open === 0
+        ? Promise.resolve(this.#stats)
+        : new Promise((resolve) => {
+            this.#onComplete = resolve;
+          });
+    return this.#complete;
+  }
+
+  /** The number of clients that answered that the lock is held by another, or not ours. */
   get refusals(): number {
     return this.#refusals;
   }
 
-  /** Resolves when every client has voted that answers in time. */
-  async settle(): Promise<void> {
-    const { clock } = this.#shared.engine;
-    if (!this.#isWorthWaiting()) return;
-    let cancel: () => void = () => undefined;
-    await new Promise<void>((resolve) => {
-      this.#onVote = () => {
-        if (!this.#isWorthWaiting()) resolve();
-      };
-      cancel = clock.schedule(
-        GRACE_MS,
-        () => {
-          for (const node of this.#open) this.#shared.slow.add(node);
-          resolve();
-        },
-        { keepAlive: true },
-      );
-    });
-    cancel();
+  /** Calls `run` when every client that answers in time has voted, or at once if they have. */
+  whenSettled(run: () => void): void {
+    if (this.#isSettled) {
+      run();
+      return;
+    }
+    this.#onSettled = run;
+    this.#shared.graces.start(this);
   }
 
-  #isWorthWaiting(): boolean {
-    return [...this.#open].some((node) => !this.#shared.slow.has(node));
+  override onDeadline(): void {
+    this.#shared.slow |= this.#open;
+    this.#settle();
+  }
+
+  #settle(): void {
+    const run = this.#onSettled;
+    this.#onSettled = undefined;
+    run?.();
+  }
+
+  get #isSettled(): boolean {
+    return (this.#open & ~this.#shared.slow) === 0;
   }
 
   #count(node: number, answer: Answer): void {
-    const { clients, slow } = this.#shared;
-    const client = clients[node];
-    if (client === undefined || !this.#open.delete(node)) return;
-    if (answer.kind === "reply") slow.delete(node);
-    if (answer !== NOT_ASKED) this.#note(client, this.#objection(node, answer));
-    if (this.#open.size === 0) this.#complete(this.#stats);
-    this.#onVote();
+    const bit = 1 << node;
+    const client = this.#shared.clients[node];
+    if (client === undefined || (this.#open & bit) === 0) return;
+    this.#open &= ~bit;
+    if (answer.kind === "reply") this.#shared.slow &= ~bit;
+    if (!isNotAsked(answer)) this.#note(client, this.#objection(node, answer));
+    if (this.#open === 0) this.#onComplete?.(this.#stats);
+    if (this.#onSettled === undefined || !this.#isSettled) return;
+    this.#shared.graces.stop(this);
+    this.#settle();
   }
 
   #note(client: Client, error: Error | undefined): void {
@@ -100,7 +109,8 @@ export class VoteCount {
     }
     const { value, quarantineLeftMs } = answer;
     const { resourceCount } = this.#rules;
-    const applied = this.#rules.applied(value);
+    const told = this.#rules.applied(value);
+    const applied = typeof told === "number" ? told : told ? resourceCount : 0;
     if (applied !== resourceCount) {
       return new ResourceLockedError(
         `The operation was applied to: ${applied} of the ${resourceCount} requested resources.`,

@@ -1,4 +1,4 @@
-/** What may be passed as a node, and which adapter it gets. */
+/** This file says what may be passed as a node, and which adapter it gets. */
 import type { LockNode } from "../node.ts";
 import { shaped } from "../schema/check.ts";
 import { kindOf } from "../schema/show.ts";
@@ -6,13 +6,16 @@ import type { NodeSettings } from "./connection.ts";
 import { type IoredisClient, type IoredisConnectOptions, IoredisNode } from "./ioredis.ts";
 import { type NodeRedisClient, NodeRedisNode } from "./node-redis.ts";
 
-/** A client of ioredis 5 or 6 (`Redis`, `Cluster`) or node-redis 5 or later, a `redis://` URL (text or `URL`), ioredis options, or a `LockNode`. */
+/**
+ * A source of a node: a client of ioredis 5 or 6 (`Redis`, `Cluster`) or of node-redis 5 or later, a `redis://` URL
+ * (text or `URL`), ioredis options, or a `LockNode`.
+ */
 export type NodeSource = IoredisClient | NodeRedisClient | string | URL | IoredisConnectOptions | LockNode;
 
-/** One of them tells ioredis options from other objects. */
+/** An object with one of these names is taken for ioredis options. */
 const CONNECT_OPTIONS = ["host", "port", "path", "sentinels"] as const;
 
-/** A copy of the list; a source alone is a list of one. */
+/** Returns a copy of the list; a source alone is a list of one. */
 export function sourcesOf(given: NodeSource | readonly NodeSource[]): readonly NodeSource[] {
   try {
     return Array.isArray(given) ? Array.from(given as readonly NodeSource[]) : [given as NodeSource];
@@ -21,7 +24,7 @@ export function sourcesOf(given: NodeSource | readonly NodeSource[]): readonly N
   }
 }
 
-/** One node per source. Throws `TypeError` for what is not one, and leaves no connection open then. */
+/** Makes one node per source. Throws `TypeError` for what is no source, and leaves no connection open then. */
 export function toNodes(sources: readonly NodeSource[], settings: NodeSettings): readonly LockNode[] {
   const nodes: LockNode[] = [];
   try {
@@ -51,7 +54,7 @@ export function toNode(source: NodeSource, settings: NodeSettings): LockNode {
   }
 }
 
-/** What is checked is what is used. */
+/** Copies the options, so that what is checked is what is used. */
 function copyOf(options: IoredisConnectOptions): IoredisConnectOptions {
   try {
     return { ...options };
@@ -60,7 +63,7 @@ function copyOf(options: IoredisConnectOptions): IoredisConnectOptions {
   }
 }
 
-/** Of something that may be no node at all. */
+/** Tells whether a source is a Cluster. It may be given something that is no node at all. */
 export function isClusterSource(source: unknown): boolean {
   try {
     return (source as { readonly isCluster?: unknown } | null | undefined)?.isCluster === true;
@@ -77,7 +80,10 @@ const LOCK_NODE = shaped<LockNode>(
     [run, onStateChange, close].every((each) => typeof each === "function"),
 );
 
-/** Undefined for what is no node, and for an object that throws when it is looked at. */
+/**
+ * Returns the kind of a source. It is undefined for what is no node, and for an object that throws when it is looked
+ * at.
+ */
 function kindOfSource(source: unknown): "url" | "lock-node" | "ioredis" | "node-redis" | "options" | undefined {
   try {
     if (typeof source !== "object" || source === null || Array.isArray(source)) return undefined;
@@ -121,7 +127,7 @@ function isFake(source: unknown): boolean {
   }
 }
 
-/** A plain object by the names in it: values may be secrets. */
+/** Describes a plain object by the names in it, because its values may be secrets. */
 function describe(source: unknown): string {
   const kind = kindOf(source);
   if (kind !== "an object") return kind;

@@ -1,4 +1,6 @@
-/** What the adapters share: the state of a node with its listeners, and which scripts a connection has been told. */
+/**
+ * The adapters share this file: the state of a node with its listeners, and which scripts a connection has been told.
+ */
 import type { Clock } from "../clock.ts";
 import { type NodeScript, type NodeState, plainError } from "../node.ts";
 
@@ -11,7 +13,7 @@ export interface NodeSettings {
 export const NO_HANDSHAKE = "no answer to the handshake";
 export const NO_ANSWER = "no answer for too long";
 
-/** Pause before a node that refused a subscription is asked again. */
+/** The pause before a node that refused a subscription is asked again. */
 export const RESUBSCRIBE_MS = 5_000;
 
 export class StateTeller {
@@ -45,8 +47,8 @@ export class StateTeller {
 }
 
 /**
- * SCRIPT LOAD goes out once per connection, before the first EVALSHA on the same connection: no second round trip, and so
- * nothing that a later release could overtake.
+ * SCRIPT LOAD goes out once per connection, before the first EVALSHA on the same connection. There is no second round
+ * trip, and so nothing that a later release could overtake.
  */
 export class LoadedScripts {
   #loaded = new Set<string>();
@@ -61,13 +63,16 @@ export class LoadedScripts {
     return true;
   }
 
-  /** The server's script cache was flushed: the next request loads again. */
+  /** Forgets which scripts were loaded if the server's script cache was flushed: the next request loads again. */
   forgetIfMissing(error: unknown): void {
     if (error instanceof Error && error.message.startsWith("NOSCRIPT")) this.forget();
   }
 }
 
-/** The connection has the database that the client had when the `Redlock` was made: locks in two databases exclude nobody. */
+/**
+ * Checks that the connection has the database that the client had when the `Redlock` was made. Locks in two databases
+ * exclude nobody.
+ */
 export function checkDatabase(ours: number, clients: number): void {
   if (clients === ours) return;
   throw new Error(
@@ -75,12 +80,18 @@ export function checkDatabase(ours: number, clients: number): void {
   );
 }
 
-/** Grows from 50 ms to a second: a node that comes back is used again soon, a dead one is not hammered. */
+/**
+ * Returns the pause before the next connection, which grows from 50 ms to a second. A node that comes back is used
+ * again soon, and a dead one is not hammered.
+ */
 export function reconnectDelayMs(failures: number): number {
   return Math.min(50 * 2 ** Math.min(failures, 10), 1_000);
 }
 
-/** The value in an answer to CONFIG GET: names and values in turn, or, by protocol version 3, an object. */
+/**
+ * Returns the value in an answer to CONFIG GET. The answer has names and values in turn or, by protocol version 3, is
+ * an object.
+ */
 export function settingOf(answer: unknown, name: string): string | undefined {
   const value = Array.isArray(answer)
     ? (answer[1] as unknown)

@@ -1,14 +1,16 @@
 /**
- * ioredis 5 and 6: `Redis` (also by sentinel) and `Cluster`. One of the two files that know a client.
+ * This adapter is for ioredis 5 and 6: `Redis` (also by sentinel) and `Cluster`. It is one of the two files that know
+ * a client.
  *
- * Each node gets a connection of its own by `duplicate()`, with `enableOfflineQueue` and `autoResendUnfulfilledCommands` both
- * off (either alone leaves orphaned locks behind) and no retries per request, so that a request
- * is sent now or never. The connection does not keep the process alive, except a Cluster's. The caller's client is neither
- * used nor closed.
+ * Each node gets a connection of its own by `duplicate()`, so that a request is sent now or never.
+ * `enableOfflineQueue` and `autoResendUnfulfilledCommands` are both off (either alone leaves orphaned locks behind),
+ * and there are no retries per request.
  *
- * Of a Cluster, ioredis itself queues requests for a master that it is connecting to for the first time, up to `connectTimeout`: a
- * lock request may then be sent late, and its release right behind it. A master that was connected never queues any. While a slot
- * moves, ioredis sends a request again for up to a third of `nodeTimeout`.
+ * The connection does not keep the process alive, except a Cluster's. The caller's client is neither used nor closed.
+ *
+ * In a Cluster, ioredis itself queues requests for a master that it is connecting to for the first time, up to
+ * `connectTimeout`. A lock request may then be sent late, and its release right behind it. A master that was
+ * connected never queues any. While a slot moves, ioredis sends a request again for up to a third of `nodeTimeout`.
  */
 import { type LockNode, type NodeScript, type NodeState, notConnected } from "../node.ts";
 import { Check, integer, type Option, text } from "../schema/check.ts";
@@ -56,7 +58,7 @@ interface Selected {
   readonly prevCondition?: { readonly select?: number } | null;
 }
 
-/** The database that a client is in, or will be as soon as it is connected. */
+/** Returns the database that a client is in, or will be in as soon as it is connected. */
 export function databaseOf(client: IoredisClient): number {
   const { prevCondition, condition } = client as IoredisClient & Selected;
   const { db } = client.options as IoredisConnectOptions;
@@ -84,7 +86,7 @@ interface Connection {
   ping(): Promise<unknown>;
   disconnect(): void;
   nodes?(role: "master"): readonly Connection[];
-  /** Of a Cluster: what chooses the connection that messages come over. */
+  /** The part of a Cluster that chooses the connection that messages come over. */
   readonly subscriber?: { getInstance?(): Connection | null };
 }
 
@@ -115,13 +117,13 @@ export class IoredisNode implements LockNode {
   /** Throws if the caller's client is in another database by now. */
   readonly #checkDatabase: () => unknown;
   readonly #channels = new Map<string, Channel>();
-  /** Channels that the node had confirmed before it refused them on another connection. */
+  /** The channels that the node had confirmed before it refused them on another connection. */
   readonly #refused = new Set<string>();
   #cancelAsking: (() => void) | undefined;
   #connection: Connection | undefined;
   #subscriber: Promise<Connection> | undefined;
   #openedSubscriber: Connection | undefined;
-  /** Of a Cluster: the connection that a channel was first confirmed on, or that messages came over at a later check. */
+  /** The connection of a Cluster that a channel was first confirmed on, or that messages came over at a later check. */
   #carrier: Connection | undefined;
   #isCheckingMessages = false;
   #isClosed = false;
@@ -376,8 +378,9 @@ function tellGap({ listeners }: Channel): void {
 }
 
 /**
- * Neither an idle socket, nor one that owes an answer, nor the wait before a reconnection keeps the process alive; a call under
- * way does, by its timer. The connections of a Cluster are out of reach: they do, until they are closed.
+ * Lets the process end: neither an idle socket, nor one that owes an answer, nor the wait before a reconnection keeps
+ * it alive. A call under way does, by its timer. The connections of a Cluster are out of reach: they keep the process
+ * alive until they are closed.
  */
 function letProcessEnd(connection: Connection): void {
   connection.on("connect", () => connection.stream?.unref?.());
@@ -385,9 +388,11 @@ function letProcessEnd(connection: Connection): void {
 }
 
 /**
- * What ioredis does not: its `connectTimeout` ends with the TCP connection, before the handshake (HELLO, AUTH, SELECT, INFO). A server
- * that answers and is not ready, because it loads its data, is waited for. Nothing to see of a Cluster, whose connections have a
- * `socketTimeout` instead.
+ * Bounds the handshake (HELLO, AUTH, SELECT, INFO), which ioredis does not: its `connectTimeout` ends with the TCP
+ * connection, before the handshake.
+ *
+ * A server that answers and is not ready, because it loads its data, is waited for. A Cluster shows nothing of its
+ * handshakes; its connections have a `socketTimeout` instead.
  */
 function boundHandshake(connection: Connection, { clock, nodeTimeoutMs }: NodeSettings): void {
   let cancel = (): void => undefined;
@@ -433,7 +438,10 @@ function overridesFor(purpose: Purpose, settings: NodeSettings, isCluster = fals
   };
 }
 
-/** Together, the pauses before a request is sent again must end well before the round does: its release follows it only once. */
+/**
+ * A request is sent again at most so many times. The pauses before that must together end well before the round does,
+ * because its release follows it only once.
+ */
 const REDIRECTIONS = 8;
 
 const clusterOverrides = ({ nodeTimeoutMs }: NodeSettings): object => ({
@@ -452,7 +460,7 @@ const clusterOverrides = ({ nodeTimeoutMs }: NodeSettings): object => ({
   scaleReads: "master",
 });
 
-/** In the options of a client ioredis writes null for what was left out. */
+/** Accepts null, because ioredis writes it in the options of a client for what was left out. */
 function orNull<Value>(check: Check<Value>): Option<Value | undefined> {
   const of = (name: string, given: unknown): Value | undefined =>
     given === undefined || given === null ? undefined : check.of(name, given);
@@ -514,8 +522,9 @@ const LENGTHS = Array.from({ length: 256 }, (_, length) => `\r\n$${length}\r\n`)
 const NOT_ASCII = /[^\p{ASCII}]/u;
 
 /**
- * Sends a script's request as one flat text. ioredis would join it from five pieces per argument, and Node flatten the chain of
- * pieces as it writes: a third of what a request with many operations costs. A Cluster's command must know its keys.
+ * Sends a script's request as one flat text. ioredis would join it from five pieces per argument, and Node flatten
+ * the chain of pieces as it writes. That is a third of what a request with many operations costs. A Cluster's command
+ * must know its keys.
  */
 function send(
   connection: Connection,
@@ -531,8 +540,28 @@ function send(
   return connection.sendCommand(command);
 }
 
-/** The bytes of the request; undefined if one of its parts is not ASCII, so that its length is not that of its bytes. */
+interface Written {
+  readonly sha1: string;
+  readonly keys: readonly string[];
+  readonly args: readonly string[];
+  readonly payload: string | Buffer | undefined;
+}
+
+/** The request that was written last, because several nodes are asked for the very same, one after the other. */
+let lastWritten: Written | undefined;
+
 function payloadOf(sha1: string, keys: readonly string[], args: readonly string[]): string | Buffer | undefined {
+  if (lastWritten?.keys !== keys || lastWritten.args !== args || lastWritten.sha1 !== sha1) {
+    lastWritten = { sha1, keys, args, payload: write(sha1, keys, args) };
+  }
+  return lastWritten.payload;
+}
+
+/**
+ * Writes the bytes of the request. The result is undefined if one of its parts is not ASCII, because its length is
+ * then not that of its bytes.
+ */
+function write(sha1: string, keys: readonly string[], args: readonly string[]): string | Buffer | undefined {
   const count = String(keys.length);
   const parts = [`*${3 + keys.length + args.length}\r\n$7\r\nevalsha\r\n$40\r\n${sha1}`, lengthOf(count), count];
   for (const key of keys) parts.push(lengthOf(key), key);

@@ -1,10 +1,13 @@
 /**
- * node-redis 5 and later: a client of `createClient`. One of the two files that know a client.
+ * This adapter is for node-redis 5 and later: a client of `createClient`. It is one of the two files that know a
+ * client.
  *
- * Each node gets a connection of its own by `duplicate()`, with `disableOfflineQueue`, which here also drops what was sent and
- * not answered when a connection breaks: a request is sent now or never. The connection does not keep the process alive, but the
- * attempts to make it do: their timer is out of reach. The caller's client is neither used nor closed. Cluster and Sentinel of
- * node-redis are not supported; ioredis' are.
+ * Each node gets a connection of its own by `duplicate()`, with `disableOfflineQueue`. Here that also drops what was
+ * sent and not answered when a connection breaks, so that a request is sent now or never.
+ *
+ * The connection does not keep the process alive, but the attempts to make it do, because their timer is out of
+ * reach. The caller's client is neither used nor closed. Cluster and Sentinel of node-redis are not supported; those
+ * of ioredis are.
  */
 import { type LockNode, type NodeScript, type NodeState, notConnected } from "../node.ts";
 import { deadConnectionMs } from "../validity.ts";
@@ -54,7 +57,7 @@ interface Connection {
   destroy(): void;
 }
 
-/** Who hears of a connection and of those that replace it; of one at a time. */
+/** A listener hears of a connection and of those that replace it, of one at a time. */
 interface ConnectionListener {
   onReady(): void;
   onDown(): void;
@@ -62,8 +65,9 @@ interface ConnectionListener {
 }
 
 /**
- * A connection, and after it the next one: node-redis waits without end for the answer to its handshake (HELLO, AUTH, SELECT) or to a
- * PING. The next one is a new client: the old one may still be about to connect, and would do it beside a second `connect()`.
+ * A connection, and after it the next one, because node-redis waits without end for the answer to its handshake
+ * (HELLO, AUTH, SELECT) or to a PING. The next one is a new client. The old one may still be about to connect, and
+ * would do it beside a second `connect()`.
  */
 class LastingConnection {
   readonly #open: () => Connection;
@@ -161,7 +165,7 @@ interface Subscription {
   readonly onGap: (() => void) | undefined;
   readonly confirmed: () => void;
   readonly refused: (error: unknown) => void;
-  /** Which connection has confirmed it, the last time. */
+  /** The connection that has confirmed it, the last time. */
   on: Connection | undefined;
 }
 
@@ -316,7 +320,10 @@ export class NodeRedisNode implements LockNode {
     return messages;
   }
 
-  /** What the end of the connection leaves without an answer is asked for again when there is one. Never rejects. */
+  /**
+   * Asks for a subscription. What the end of a connection leaves without an answer is asked for again when there is a
+   * new one. Never rejects.
+   */
   async #ask(messages: LastingConnection, subscription: Subscription): Promise<void> {
     const connection = messages.current;
     const { channel, listener } = subscription;
@@ -336,8 +343,10 @@ export class NodeRedisNode implements LockNode {
 }
 
 /**
- * Watches which database the client selects from now on, and asks it which it has selected. Resolves when it has answered, or did
- * not within `nodeTimeout` (it may be busy with a blocking command): its answer counts from then on. Never rejects.
+ * Watches which database the client selects from now on, and asks it which it has selected. Never rejects.
+ *
+ * Resolves when the client has answered, or did not answer within `nodeTimeout` because it may be busy with a
+ * blocking command. Its answer counts from then on.
  */
 async function noticeSelect(source: NodeRedisClient, { clock, nodeTimeoutMs }: NodeSettings): Promise<void> {
   const client = source as NodeRedisClient & SelectingClient;

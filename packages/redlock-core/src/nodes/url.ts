@@ -5,7 +5,10 @@ import type { IoredisConnectOptions } from "./ioredis.ts";
 const LONGEST_SHOWN = 200;
 const ENCODED = "must be a valid URL, percent-encoded where it needs to be";
 
-/** A `redis://`, `rediss://` or `unix://` URL, or the path of a socket. Throws `TypeError`; its text has no secret. */
+/**
+ * Reads a `redis://`, `rediss://` or `unix://` URL, or the path of a socket. Throws `TypeError`; its text has no
+ * secret.
+ */
 export function connectOptionsOf(url: string): IoredisConnectOptions {
   if (url.startsWith("/")) return { path: url };
   if (!/^(rediss?|unix):\/\//.test(url)) {
@@ -49,8 +52,9 @@ function refusal(rule: string, url: string): TypeError {
 }
 
 /**
- * The scheme, where the mistake may be, and the host: whatever stands before the last "@" may be a secret, however badly the URL is
- * written, and what follows the host. Text with neither scheme nor "@" may be a password alone.
+ * Shows a URL without its secrets: its scheme (where the mistake may be) and its host. Whatever stands before the
+ * last "@" may be a secret, however badly the URL is written, and so may what follows the host. Text with neither
+ * scheme nor "@" may be a password alone.
  */
 function withoutSecrets(url: string): string {
   const withoutQuery = url.replace(/[?&]password=.*$/is, "?");

@@ -1,27 +1,27 @@
 /**
- * Pure: what an option or an argument may be. A check says its rule once, for the message and the reference. `undefined` means "left
- * out"; null is a value like any other, which no check accepts.
+ * Pure: what an option or an argument may be. A check states its rule once, for the message and the reference.
+ * `undefined` means "left out"; null is a value like any other, which no check accepts.
  */
 import { kindOf, show } from "./show.ts";
 
-/** An option of a schema; a `Check` is one that must be given. */
+/** An option of a schema. A `Check` is an option that must be given. */
 export interface Option<Value> {
-  /** What it must be, as the message says it: `an integer from 1 to 31 (ms)`. */
+  /** What the value must be, as the message says it: `an integer from 1 to 31 (ms)`. */
   readonly rule: string;
-  /** What is taken for one that is left out. */
+  /** The value that is taken for an option that is left out. */
   readonly fallback: Value | undefined;
-  /** The value or its default; throws `TypeError` or `RangeError` with name, rule and value. */
+  /** Returns the value or its default. Throws `TypeError` or `RangeError` with name, rule and value. */
   of(name: string, given: unknown): Value;
 }
 
-/** Which error a value is refused with; undefined: it is accepted. */
+/** The kind of error that a value is refused with; undefined if it is accepted. */
 export type Fault = "type" | "range" | undefined;
 
 export interface CheckParts {
   readonly rule: string;
-  /** May throw what it likes for a hostile object, which is then of the wrong type. */
+  /** Finds the fault of a value. It may throw what it likes for a hostile object, which is then of the wrong type. */
   readonly faultOf: (value: unknown) => Fault;
-  /** Default `show`. */
+  /** Shows a value in the message. Default: the function `show`. */
   readonly show?: (value: unknown) => string;
 }
 
@@ -73,11 +73,14 @@ export class Check<Value> implements Option<Value> {
 
 interface Range {
   readonly min: number;
-  /** Default: none. */
+  /** The largest value that is accepted. Default: no limit. */
   readonly max?: number;
 }
 
-/** `unit`: default "ms"; "": a count. `orInfinity`: "for ever" can be said, too. */
+/**
+ * Checks an integer. `unit` is "ms" by default; with "" the integer is a count. With `orInfinity` a caller can also
+ * say "for ever".
+ */
 export function integer({
   min,
   max = Number.MAX_SAFE_INTEGER,
@@ -111,7 +114,7 @@ export const boolean: Check<boolean> = new Check({
   faultOf: (value) => (typeof value === "boolean" ? undefined : "type"),
 });
 
-/** `min`: default 0; in UTF-16 units, as `max`. */
+/** Checks a text. `min` is 0 by default; both `min` and `max` count UTF-16 units. */
 export function text({ min = 0, max }: { readonly min?: number; readonly max?: number } = {}): Check<string> {
   return new Check({
     rule: textRule(min, max),
@@ -127,7 +130,7 @@ function textRule(min: number, max: number | undefined): string {
   return `a string of ${min} to ${max} characters`;
 }
 
-/** Text of some form; `rule` says which. */
+/** Checks a text of some form; `rule` says which. */
 export function textLike(rule: string, isRight: (text: string) => boolean): Check<string> {
   return new Check({
     rule,
@@ -152,19 +155,22 @@ export function choice<const Choice extends string>(choices: readonly Choice[]):
   });
 }
 
-/** A function; what it takes and returns is not known before it is called. */
+/** Checks a function. What it takes and returns is not known before it is called. */
 export function callback<Fn>(rule = "a function"): Check<Fn> {
   return new Check({ rule, faultOf: (value) => (typeof value === "function" ? undefined : "type") });
 }
 
-/** An object of the caller's own with these functions. */
+/** Checks an object of the caller's own that has these functions. */
 export function objectWith<Value extends object>(members: readonly (keyof Value & string)[]): Check<Value> {
   return shaped(`an object with the functions ${listed(members, "and")}`, (value) =>
     members.every((member) => typeof value[member] === "function"),
   );
 }
 
-/** An object that is known by what it has: there may be two copies of a package in one program. Shown as no more than its kind. */
+/**
+ * Checks an object that is known by what it has, because there may be two copies of a package in one program.
+ * Messages show no more than its kind.
+ */
 export function shaped<Value>(
   rule: string,
   isRight: (value: Readonly<Record<string, unknown>>) => boolean,
@@ -179,13 +185,13 @@ export function shaped<Value>(
   });
 }
 
-/** Reads it, too: what only inherits from `AbortSignal` throws then. */
+/** Checks an abort signal by reading it. A value that only inherits from `AbortSignal` throws then, and is refused. */
 export const abortSignal: Check<AbortSignal> = new Check({
   rule: "an AbortSignal",
   faultOf: (value) => (value instanceof AbortSignal && typeof value.aborted === "boolean" ? undefined : "type"),
 });
 
-/** The values are not copied. */
+/** Checks a list of values, which are not copied. */
 export function listOf<Value>(rule: string, element: Check<Value>): Check<readonly Value[]> {
   return new Check({
     rule,
@@ -193,7 +199,7 @@ export function listOf<Value>(rule: string, element: Check<Value>): Check<readon
   });
 }
 
-/** `a, b and c`. */
+/** Joins the items to a text such as `a, b and c`. */
 function listed(items: readonly string[], word: "and" | "or"): string {
   return items.length < 2 ? items.join("") : `${items.slice(0, -1).join(", ")} ${word} ${items.at(-1)}`;
 }

@@ -1,8 +1,8 @@
 /** Pure: what a name that is not known was meant to be. */
 
 /**
- * The one of `names` that differs least from `name`, in no more than a third of its letters; case does not count. Undefined if none is
- * so near.
+ * Returns the one of `names` that differs least from `name`, in no more than a third of its letters; case does not
+ * count. The result is undefined if none is so near.
  */
 export function nearestName(name: string, names: readonly string[]): string | undefined {
   const [best] = names

@@ -1,6 +1,6 @@
 /**
- * Pure: the options of one function: their names, rules and defaults. Each option is read once; no name is ignored. What two options must be
- * to each other is checked beside the schema.
+ * Pure: the options of one function: their names, rules and defaults. Each option is read once, and no name is
+ * ignored. What two options must be to each other is checked beside the schema.
  */
 import type { Option } from "./check.ts";
 import { nearestName } from "./nearest-name.ts";
@@ -8,7 +8,10 @@ import { kindOf, show } from "./show.ts";
 
 type Shape = Readonly<Record<string, Option<unknown>>>;
 
-/** The shape that fits a documented interface of options: the compiler finds a name that is missing, too much, or of another type. */
+/**
+ * The shape that fits a documented interface of options. The compiler finds a name that is missing, too much, or of
+ * another type.
+ */
 export type ShapeOf<Options> = { readonly [Name in keyof Options]-?: Option<Options[Name]> };
 
 /** The options in force. */
@@ -21,39 +24,46 @@ export class Schema<Of extends Shape> {
   readonly names: readonly (keyof Of & string)[];
   readonly #hint: (name: string) => string | undefined;
 
-  /** `hint`: what to say of a name that is not known here, but elsewhere. */
+  /** Makes a schema. `hint` returns what to say of a name that is not known here, but elsewhere. */
   constructor(shape: Of, hint: (name: string) => string | undefined = () => undefined) {
     this.shape = Object.freeze(Object.assign(Object.create(null) as Of, shape));
     this.names = Object.keys(shape);
     this.#hint = hint;
   }
 
-  /** Complete and frozen. `path`: the option that these are inside of. Throws `TypeError` and `RangeError` with name, rule and value. */
+  /**
+   * Returns the options complete and frozen. `path` names the option that these are inside of. Throws `TypeError` and
+   * `RangeError` with name, rule and value.
+   */
   resolve(given: unknown, path = ""): Resolved<Of> {
     this.checkNames(given, path);
     return this.pick(given, path);
   }
 
-  /** These of the options in an object that may have others. */
+  /** Returns the options of this schema from an object that may have others. */
   pick(given: object, path = ""): Resolved<Of> {
     const resolved: Record<string, unknown> = {};
     for (const name of this.names) resolved[name] = this.#read(given, name, path);
     return Object.freeze(resolved) as Resolved<Of>;
   }
 
-  /** As an option of another schema, which may be left out as a whole. */
+  /** Returns this schema as an option of another schema, which may be left out as a whole. */
   inside(): Option<Resolved<Of>> {
     const of = (name: string, given: unknown): Resolved<Of> => this.resolve(given === undefined ? {} : given, name);
     return { rule: "an object", fallback: undefined, of };
   }
 
-  /** With `get`, for calls that must cost nothing: neither allocates where nothing is wrong. */
+  /**
+   * Checks the names only. Together with `get` it serves calls that must cost nothing: neither allocates where
+   * nothing is wrong.
+   */
   checkNames(given: unknown, path = ""): asserts given is object {
     const unknown = this.#unknownIn(given, path);
     if (unknown === undefined) return;
     const own = path === "" ? "" : `${path}.`;
     const near = nearestName(unknown, this.names);
-    const otherwise = near === undefined ? `known are ${this.names.join(", ")}` : `did you mean "${own}${near}"?`;
+    const known = this.names.map((name) => own + name).join(", ");
+    const otherwise = near === undefined ? `known are ${known}` : `did you mean "${own}${near}"?`;
     throw new TypeError(`unknown option ${show(own + unknown)}: ${this.#hint(unknown) ?? otherwise}`);
   }
 

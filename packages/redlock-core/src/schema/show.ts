@@ -1,6 +1,9 @@
-/** Pure: what a message says of a value. Never throws, is short whatever it is given, and shows nothing that may be a secret. */
+/**
+ * Pure: what a message says of a value. It never throws, is short whatever it is given, and shows nothing that may be
+ * a secret.
+ */
 
-/** Of text that is shown. */
+/** The largest number of characters of a text that is shown. */
 const LONGEST_TEXT = 40;
 const LONGEST_NAME = 100;
 
@@ -9,7 +12,7 @@ const MAY_BE_SECRET = /[:=%\\]|\/\/|.@/s;
 
 const CLASS_NAME = /^[A-Z][\w$]{0,39}$/;
 
-/** A value that was refused. */
+/** Shows a value that was refused. */
 export function show(value: unknown): string {
   if (typeof value === "string" && value.length <= LONGEST_TEXT && !MAY_BE_SECRET.test(value)) {
     return JSON.stringify(value);
@@ -17,7 +20,7 @@ export function show(value: unknown): string {
   return kindOf(value);
 }
 
-/** A value that was refused where a connection may stand, so that each text may be a URL or a password. */
+/** Shows a value that was refused where a connection may stand, so that each text may be a URL or a password. */
 export function kindOf(value: unknown): string {
   switch (typeof value) {
     case "string":
@@ -36,7 +39,10 @@ export function kindOf(value: unknown): string {
   }
 }
 
-/** A name that users give, such as a resource: shown as it is, but not all of a long one, and no URL that may have a password. */
+/**
+ * Shows a name that users give, such as a resource. It is shown as it is, but not all of a long one, and no URL that
+ * may have a password.
+ */
 export function quote(name: string): string {
   if (/:\/\/|:[^@]*@/.test(name)) return kindOf(name);
   const isLong = name.length > LONGEST_NAME;

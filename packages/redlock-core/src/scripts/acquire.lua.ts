@@ -14,6 +14,7 @@
  * No expiry is ever shortened: only a missing key or a reservation is replaced.
  */
 import { CLAMP_US } from "../ballot.ts";
+import { isTokenText, noToken } from "./number.lua.ts";
 
 export const acquire: string = /* lua */ `
 local function mayTake(i, member, order)
@@ -51,6 +52,7 @@ local function refusedBallot(count, ballot)
     if stored and stored > largest then largest = stored end
   end
   if ballot > limit and tonumber(ballot) > tonumber(largest) + ${CLAMP_US} then return {3} end
+  if largest >= ballot and not ${isTokenText("largest")} then error({err = ${noToken("largest")}}) end
   if largest >= ballot then return {2, largest} end
 end
 

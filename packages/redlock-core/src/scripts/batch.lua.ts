@@ -20,7 +20,7 @@
  * what is not above it refuses too much, never too little; and registers cannot be lost without the run_id beside them.
  *
  * A number that a node chooses is above the last one, above what the client had before, and at least the node's time in µs: after a loss
- * of data they go on rising unless the node's clock was set back. Numbers are texts of 16 digits, so that they compare as texts.
+ * of data they go on rising unless the node's clock was set back. Where that is none of those in number.lua.ts, the acquisition fails.
  *
  * Replies {µs (0: not looked at), quarantineLeftMs, reply of operation 1, 2, …}; or, where all were granted, extended or released by a
  * node that may vote, one value: 1, or the number of the last grant, as text: those before have the numbers before.
@@ -35,6 +35,7 @@ import { FIELDS } from "../operation.ts";
 import { acquire } from "./acquire.lua.ts";
 import { extend } from "./extend.lua.ts";
 import { handOver } from "./hand-over.lua.ts";
+import { isToken, isTokenText, noToken } from "./number.lua.ts";
 import { quarantine } from "./quarantine.lua.ts";
 import { release } from "./release.lua.ts";
 import { fenceOf, queueOf } from "./side-keys.lua.ts";
@@ -57,6 +58,9 @@ const microseconds = /* lua */ `
   local time = call('TIME')
   now = #time[2] == 6 and time[1] .. time[2] or time[1] .. sub('00000' .. time[2], -6)`;
 
+/** What a ballot must not be above. */
+const limit = `string.format('%.0f', now + ${CLAMP_US})`;
+
 /** Sets `floor` to what the next number must be above. */
 const greatestBefore = /* lua */ `
   local floor, stored = sub(header, 2, 17), call('GET', topKey)
@@ -66,6 +70,7 @@ const lone = /* lua */ `
 local call, try, byte, sub = redis.call, redis.pcall, string.byte, string.sub
 local header, last = ARGV[1], #ARGV
 local mode = byte(header)
+local now, seen, quarantineLeftMs = nil, nil, 0
 
 -- A lone release, and a lone acquisition: what there is to do and nothing else.
 if last == 2 and call('EXISTS', KEYS[1]) == 0 then
@@ -74,31 +79,50 @@ if last == 2 and call('EXISTS', KEYS[1]) == 0 then
   if kind == ${RELEASE} and mode == ${RELEASES} then
     if try('GET', KEYS[2]) == sub(text, 2) then return call('DEL', KEYS[2]) end
   elseif kind == ${ACQUIRE} and mode == ${ALONE} then
-    local set, topKey, now = ${setIfFree("KEYS[3]")}, KEYS[2], nil
+    local set, topKey = ${setIfFree("KEYS[3]")}, KEYS[2]
     if set and not set.err then ${microseconds}
       ${greatestBefore}
       if floor >= now then now = string.format('%.0f', floor + 1) end
-      call('SET', topKey, now)
-      return now
+      if ${isTokenText("now")} then
+        call('SET', topKey, now)
+        return now
+      end
+      call('DEL', KEYS[3])
+    end
+  end
+elseif last == 4 and mode == ${SEVERAL} and call('EXISTS', KEYS[1]) == 0 then
+  local text, register = ARGV[4], ARGV[3]
+  if byte(text) == ${ACQUIRE} then ${microseconds}
+    seen = call('HMGET', KEYS[2], 'run_id', 'since', register)
+    ${quarantine}
+    local ballot, stored = ${BALLOT}, seen[3]
+    if quarantineLeftMs == 0 and (not stored or stored < ballot) and (ballot <= now or ballot <= ${limit}) then
+      local set = ${setIfFree("KEYS[3]")}
+      if set and not set.err then
+        call('HSET', KEYS[2], register, ballot)
+        return 1
+      end
     end
   end
 end
 `;
 
 const header = /* lua */ `
-local several, topKey, now, seen, limit = mode == ${SEVERAL}, KEYS[2], nil, nil, nil
-local quarantineLeftMs, o, first, register = 0, 2, 3, 3
+local several, topKey, limit = mode == ${SEVERAL}, KEYS[2], nil
+local o, first, register = 2, 3, 3
 if mode == ${RELEASES} then first = 2
+elseif seen then o, limit = 4, ${limit}
 else ${microseconds}
   if several then
     local registers = tonumber(ARGV[2])
     local atOnce = math.min(registers, 1000)
     seen, o = call('HMGET', KEYS[2], 'run_id', 'since', unpack(ARGV, 3, atOnce + 2)), registers + 3
     for i = atOnce + 3, registers + 2 do seen[i] = call('HMGET', KEYS[2], ARGV[i])[1] end
-    limit = string.format('%.0f', now + ${CLAMP_US})
+    limit = ${limit}
   elseif mode == ${ALONE_QUARANTINED} then
     seen, topKey, first = call('HMGET', KEYS[2], 'run_id', 'since'), KEYS[3], 4
   end
+  ${quarantine}
 end
 `;
 
@@ -119,6 +143,7 @@ const longWay = /* lua */ `
   local function nextNumber()
     if not top then ${startNumbers}
     end
+    if not ${isToken("top + 1")} then error({err = ${noToken("string.format('%.0f', top + 1)")}}) end
     top = top + 1
     return top
   end
@@ -187,8 +212,12 @@ while o <= last do
         if set and not set.err then
           if not top then ${startNumbers}
           end
-          top = top + 1
-          reply = top
+          if ${isToken("top + 1")} then
+            top = top + 1
+            reply = top
+          else
+            call('DEL', key)
+          end
         end
       end
     end
@@ -248,4 +277,4 @@ replies[1] = now or 0
 return replies
 `;
 
-export const batchScript: NodeScript = defineScript("batch", [lone, header, quarantine, dispatch].join(""));
+export const batchScript: NodeScript = defineScript("batch", [lone, header, dispatch].join(""));

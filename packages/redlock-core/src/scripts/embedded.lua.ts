@@ -7,12 +7,13 @@
  * unlockIfUnwanted(key, token)               releases a lock that nobody waits for; true if it was the token's until now
  *
  * `key`: the lock's own key; `ttl` in ms. What they do not do they leave as it was, for acquire.lua.ts and release.lua.ts. They raise what
- * Redis raises: call them with pcall. A lock is written last, so that what raises has taken none. The fencing token is the node's next
- * number, as in batch.lua.ts. Side keys are named as in keys.ts.
+ * Redis raises, and where there is no further fencing token: call them with pcall. A lock is written last, so that what raises has taken
+ * none. The fencing token is the node's next number, as in batch.lua.ts. Side keys are named as in keys.ts.
  *
  * The script defines `call` before. Every name, string and call here is paid for by every job of somebody's queue.
  */
 import { NODE_KEYS, SIDE_KEY_NAMES } from "../keys.ts";
+import { isTokenText, noToken } from "./number.lua.ts";
 import { besideLock } from "./side-keys.lua.ts";
 
 const { waiting, lastNumber } = NODE_KEYS;
@@ -32,6 +33,7 @@ local function nextNumber(last)
   end
   local number = now
   if last and last >= number then number = string.format('%.0f', last + 1) end
+  if not ${isTokenText("number")} then error(${noToken("number")}, 0) end
   call('SET', '${lastNumber}', number)
   return number
 end

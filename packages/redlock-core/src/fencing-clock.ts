@@ -1,13 +1,19 @@
-/** What a client has seen of fencing tokens and of the nodes' clocks; both only make a ballot's first guess better. */
+/**
+ * This file keeps what a client has seen of fencing tokens and of the nodes' clocks. Both only make a ballot's first
+ * guess better.
+ */
 import { CLAMP_US, DIGITS_PER_PROCESS, nextBallot } from "./ballot.ts";
 import { median } from "./quorum.ts";
 import type { Random } from "./random.ts";
 
-/** About a megabyte; a forgotten resource costs at most one more round trip. */
+/** This many resources take about a megabyte. A forgotten resource costs at most one more round trip. */
 const MAX_RESOURCES = 10_000;
 
-export class Sightings {
-  /** Tokens that nodes stored above our ballots: a clock somewhere is or was wrong. Seldom more than a few. */
+export class FencingClock {
+  /**
+   * The tokens that nodes stored above our ballots, because a clock somewhere is or was wrong. There are seldom more
+   * than a few.
+   */
   readonly #lastSeen = new Map<string, number>();
   readonly #processDigits: number;
   #offsetUs = 0;
@@ -18,7 +24,7 @@ export class Sightings {
     this.#processDigits = Math.floor(random.fraction() * DIGITS_PER_PROCESS);
   }
 
-  /** A ballot above everything proposed before, and above what was seen for each of the resources. */
+  /** Returns a ballot above everything proposed before, and above what was seen for each of the resources. */
   ballot(resources: readonly string[], wallMs: number): number {
     this.#lastProposed = this.#ballotAbove(this.#lastProposed, wallMs);
     if (this.#lastSeen.size === 0) return this.#lastProposed;
@@ -34,21 +40,25 @@ export class Sightings {
     return nextBallot({ lastSeen, wallMs, offsetUs: this.#offsetUs, processDigits: this.#processDigits });
   }
 
-  /** The place in the queue of somebody who comes now: microseconds by the nodes' clock, as well as we know it. */
+  /**
+   * Returns the place in the queue of a caller that comes now: microseconds by the nodes' clock, as well as we know
+   * it.
+   */
   order(wallMs: number): number {
     return Math.max(0, Math.floor(wallMs * 1_000 + this.#offsetUs));
   }
 
   /**
-   * The order of somebody who came when the clock showed `wallMs`, if a refusal, of whomever, has told since that it is wrong. What it is
-   * off by less is the noise of its measurement.
+   * Returns the corrected order of a caller that came when the clock showed `wallMs`. It changes if any refusal since
+   * then has told that the clock is wrong. A difference of at most `CLAMP_US` is the noise of the measurement, and
+   * changes nothing.
    */
   correctOrder(order: number, wallMs: number): number {
     const corrected = this.order(wallMs);
     return Math.abs(corrected - order) > CLAMP_US ? corrected : order;
   }
 
-  /** A node stores a fencing token that is not below our ballot. */
+  /** Notes that a node stores a fencing token that is not below our ballot. */
   see(resources: readonly string[], fencingToken: number): void {
     for (const resource of resources) {
       const before = this.#lastSeen.get(resource) ?? 0;
@@ -64,8 +74,11 @@ export class Sightings {
   }
 
   /**
-   * Corrects the clock's offset by what enough nodes reported to end an attempt, which our clock saw begin at `askedMs` and end at
-   * `wallMs`. The nodes looked at their clocks in between: an offset that fits is kept, or answers that are read late would move it.
+   * Corrects the clock's offset by what the nodes reported, if enough of them did to end an attempt. By our clock the
+   * attempt began at `askedMs` and ended at `wallMs`.
+   *
+   * The nodes looked at their clocks in between. An offset that fits is kept, because answers that are read late
+   * would otherwise move it.
    */
   seeNodeTimes(nodeTimesUs: readonly number[], askedMs: number, wallMs: number): void {
     if (nodeTimesUs.length === 0) return;

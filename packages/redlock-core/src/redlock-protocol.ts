@@ -1,0 +1,146 @@
+/**
+ * `RedlockProtocol` is what the sibling packages may do with a `Redlock`, and users need not know. It offers
+ * decisions by majority beside a lock, the lock's queue, and its end by a script. It is outside the promises of a
+ * version number.
+ */
+import type { Clock } from "./clock.ts";
+import type { EmbeddedLocks } from "./embedded.ts";
+import type { Engine } from "./engine.ts";
+import { RedlockClosedError } from "./errors.ts";
+import type { Hints } from "./hints.ts";
+import type { InFlight } from "./in-flight.ts";
+import { lockKeyOf, sideKeyOf } from "./keys.ts";
+import { Limit } from "./limit.ts";
+import type { NodeScript } from "./node.ts";
+import { type AcquireOptions, resolveResource, resolveTurnOptions } from "./options.ts";
+import { type NodeReply, resolveRun, runEverywhere, type ScriptInput, type ScriptOptions } from "./run.ts";
+import { callback, number, text } from "./schema/check.ts";
+import { subscribeEverywhere } from "./subscription.ts";
+import { untilTurn } from "./turn.ts";
+
+const CHANNEL = text({ min: 1 });
+const NAME = text({ min: 1 });
+const LISTENER = callback();
+const WALL_MS = number({ min: 0, max: Number.MAX_SAFE_INTEGER, unit: "ms" });
+
+export interface ProtocolParts {
+  readonly engine: Engine;
+  readonly hints: Hints;
+  readonly closed: AbortSignal;
+  readonly calls: InFlight;
+  /** Throws `RedlockClosedError` once the `Redlock` is closed, and the reason of a signal that has aborted. */
+  readonly assertOpen: (resources: readonly string[], signal?: AbortSignal) => void;
+  readonly embedded: () => EmbeddedLocks | undefined;
+}
+
+export class RedlockProtocol {
+  readonly #parts: ProtocolParts;
+
+  constructor(parts: ProtocolParts) {
+    this.#parts = parts;
+  }
+
+  /** The clock of the `Redlock`, from which siblings take their time. */
+  get clock(): Clock {
+    return this.#parts.engine.clock;
+  }
+
+  /** A signal that aborts when `close()` is called. */
+  get closed(): AbortSignal {
+    return this.#parts.closed;
+  }
+
+  /**
+   * Lets scripts on the very node that the locks are on take and release locks in their own atomic steps. It is
+   * undefined where a lock needs more than one node's word: with several nodes, in a Cluster, with `quarantine`.
+   */
+  get embedded(): EmbeddedLocks | undefined {
+    return this.#parts.embedded();
+  }
+
+  /**
+   * Stands in the queue for a lock without acquiring it, and resolves when it is this caller's turn. The lock is then
+   * reserved for its `order` for about a second, for `acquire(resource, { order })` in this or any other process.
+   *
+   * It also resolves when the holder's lease must have ended. Where nodes cannot tell when that is, it resolves after
+   * 100 ms if another library has the lock. It resolves after a second if a key has no expiry or too few nodes
+   * answer. Ask again with the same `order` to keep the place.
+   *
+   * It rejects with `signal.reason` when the caller cancels, and with `RedlockClosedError` when the `Redlock` is
+   * closed.
+   */
+  async waitForTurn(resource: string, options: Pick<AcquireOptions, "order" | "signal"> = {}): Promise<void> {
+    const { engine, hints, closed, calls, assertOpen } = this.#parts;
+    const names = [resolveResource(resource)];
+    const { signal, order } = resolveTurnOptions(options);
+    assertOpen(names, signal);
+    const limit = new Limit(engine.clock, {
+      startMs: engine.clock.monotonicMs(),
+      timeoutMs: Number.POSITIVE_INFINITY,
+      signal,
+      closed,
+    });
+    try {
+      calls.begin();
+      const outcome = await untilTurn(engine, hints, { resource, order, limit });
+      if (outcome === "turn") return;
+    } finally {
+      calls.end();
+      limit.dispose();
+    }
+    signal?.throwIfAborted();
+    throw new RedlockClosedError(names);
+  }
+
+  /**
+   * Returns the `order` of a caller that asked when this process's wall clock showed `wallMs`. That is its place in
+   * line by the clocks of the nodes, as far as refusals have told how far this clock is off.
+   */
+  orderAt(wallMs: number): number {
+    return this.#parts.engine.fencingClock.order(WALL_MS.of("wallMs", wallMs));
+  }
+
+  /** Throws the `TypeError` or `RangeError` that a lock on `resource` would be refused with. */
+  checkResource(resource: string): void {
+    this.#parts.engine.targetOf([resolveResource(resource)]);
+  }
+
+  /** Returns the lock's own key on each node. */
+  lockKey(resource: string): string {
+    return lockKeyOf(this.#parts.engine.keyPrefix, resolveResource(resource));
+  }
+
+  /**
+   * Returns a key beside the lock's, in the same hash slot, for data that belongs to the lock. The names `fence` and
+   * `waiters` are taken.
+   */
+  sideKey(resource: string, name: string): string {
+    return sideKeyOf(this.lockKey(resource), NAME.of("name", name));
+  }
+
+  /**
+   * Runs a script on every node in parallel, for majority decisions beside the lock, fenced by its token. Resolves
+   * when all nodes have answered or their time is over. A node's failure is data in its reply.
+   */
+  async run(script: NodeScript, request: ScriptInput, options: ScriptOptions = {}): Promise<readonly NodeReply[]> {
+    const { engine, assertOpen } = this.#parts;
+    const resolved = resolveRun(script, request, options, engine.options.nodeTimeout);
+    assertOpen([]);
+    return await runEverywhere(engine, script, resolved);
+  }
+
+  /**
+   * Calls `listener` for each message on `channel`, on each node that has channels. Resolves with a function that
+   * stops it, when a quorum of nodes has confirmed, or after `nodeTimeout`.
+   *
+   * A node that refuses is asked again. Messages may be lost, and come once per node, so use them as hints. A
+   * listener that throws breaks nothing.
+   */
+  async subscribe(channel: string, listener: (message: string, node: string) => void): Promise<() => void> {
+    const { engine, closed, assertOpen } = this.#parts;
+    CHANNEL.of("channel", channel);
+    LISTENER.of("listener", listener);
+    assertOpen([]);
+    return await subscribeEverywhere(engine, closed, channel, listener);
+  }
+}

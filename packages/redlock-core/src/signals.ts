@@ -1,0 +1,90 @@
+/** Waits in this file end by `AbortSignal`. Every listener and timer is taken away again, however the wait ends. */
+import { onAbort } from "./abort.ts";
+import type { Clock } from "./clock.ts";
+
+export interface LinkedSignal {
+  readonly signal: AbortSignal;
+  abort(reason: unknown): void;
+  unlink(): void;
+}
+
+/**
+ * Returns a signal that aborts with the first of `sources`. Unlike `AbortSignal.any`, it leaves nothing on a
+ * long-lived source once unlinked.
+ */
+export function linkSignals(...sources: readonly (AbortSignal | undefined)[]): LinkedSignal {
+  const controller = new AbortController();
+  const undo: (() => void)[] = [];
+  for (const source of sources) {
+    if (source === undefined) continue;
+    if (source.aborted) controller.abort(source.reason);
+    undo.push(onAbort(source, () => controller.abort(source.reason)));
+  }
+  return {
+    signal: controller.signal,
+    abort: (reason) => controller.abort(reason),
+    unlink: () => {
+      for (const each of undo.splice(0)) each();
+    },
+  };
+}
+
+/**
+ * Resolves after `ms`, and rejects with `signal.reason` as soon as the signal aborts. The wait does not keep the
+ * process alive.
+ */
+export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted === true) {
+      reject(signal.reason);
+      return;
+    }
+    const cancel = clock.schedule(ms, () => {
+      stopListening();
+      resolve();
+    });
+    const stopListening =
+      signal === undefined
+        ? (): void => undefined
+        : onAbort(signal, () => {
+            cancel();
+            reject(signal.reason);
+          });
+  });
+}
+
+/** Settles as `promise` does, or rejects with `signal.reason`. A later rejection of `promise` is ignored. */
+export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    if (signal.aborted) {
+      promise.catch(() => undefined);
+      reject(signal.reason);
+      return;
+    }
+    const stopListening = onAbort(signal, () => reject(signal.reason));
+    promise.then(
+      (value) => {
+        stopListening();
+        resolve(value);
+      },
+      (error: unknown) => {
+        stopListening();
+        reject(error);
+      },
+    );
+  });
+}
+
+/** A promise and its handles. */
+export interface Deferred<T> {
+  readonly promise: Promise<T>;
+  resolve(value: T): void;
+}
+
+export function deferred<T>(): Deferred<T> {
+  let settle: (value: T) => void = () => undefined;
+  const promise = new Promise<T>((resolve) => {
+    settle = resolve;
+  });
+  return { promise, resolve: (value) => settle(value) };
+}
