@@ -1,7 +1,9 @@
-import { startProxy } from "@x/test-support";
+import { ManualClock, startProxy } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { QuorumUnreachableError } from "../src/index.ts";
+import { protocolOf } from "../src/protocol.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+import { granted, StubNode } from "./support/stub-node.ts";
 
 describe("attempt", () => {
   it("fails early for nodes that have been silent, and counts them again as soon as they answer", async () => {
@@ -38,5 +40,33 @@ describe("attempt", () => {
     await expect
       .poll(async () => (await redlock.tryAcquire("r").catch(() => null))?.isHeld(), { timeout: 5_000 })
       .toBe(true);
+  });
+
+  it("takes its own late reading of a refusal for no error of its clock", async () => {
+    const [clock, node] = [new ManualClock(), new StubNode()];
+    const redlock = openRedlock([node], { clock });
+    const askedMs = clock.wallMs();
+    const held = [0, 0, 1_000, 1_000];
+    node.answer = async () => {
+      await clock.advance(400);
+      return [String((askedMs + 1) * 1_000), 0, held];
+    };
+    expect(await redlock.tryAcquire("r")).toBeNull();
+    expect(protocolOf(redlock).orderAt(askedMs)).toBe(askedMs * 1_000);
+    node.answer = (operations) => Promise.resolve(granted(operations));
+  });
+
+  it("leaves nobody in the line when it cannot begin", async () => {
+    const random = { token: (): string => "0".repeat(40), fraction: (): number => 0 };
+    const node = new StubNode();
+    node.answer = (operations) => Promise.resolve(granted(operations));
+    const redlock = openRedlock([node], { random });
+    const broken = new Error("no entropy");
+    random.token = (): string => {
+      throw broken;
+    };
+    await expect(redlock.acquire("r")).rejects.toBe(broken);
+    random.token = (): string => "1".repeat(40);
+    await (await redlock.acquire("r", { timeout: 200 })).release();
   });
 });

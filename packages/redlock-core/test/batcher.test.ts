@@ -1,6 +1,7 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { describe, expect, it, onTestFinished } from "vitest";
+import { BatchRequests } from "../src/batch-request.ts";
 import { Batcher } from "../src/batcher.ts";
 import { systemClock } from "../src/index.ts";
 import { Request } from "../src/request.ts";
@@ -8,9 +9,15 @@ import { granted, StubNode } from "./support/stub-node.ts";
 
 function batcherOf(node: StubNode): Batcher {
   const batcher = new Batcher(node, 0, systemClock, {
+    requests: new BatchRequests({
+      isAlone: true,
+      isCluster: false,
+      countsReceivers: true,
+      quarantineMs: 0,
+      grantTtlMs: 1_000,
+      waiterTtlMs: 60_000,
+    }),
     quarantineMs: 0,
-    grantTtlMs: 1_000,
-    waiterTtlMs: 60_000,
     nodeTimeoutMs: 60_000,
     nodeCount: 1,
   });
@@ -84,7 +91,7 @@ describe("a node that is down", () => {
     node.answer = (operations) => Promise.resolve(granted(operations));
     const texts = Array.from({ length: 30_000 }, (_, index) => `R1 ${index}`);
     for (const text of texts) {
-      batcher.keepUndelivered({ target: targetOf(text), text, untilMs: Number.POSITIVE_INFINITY });
+      batcher.keepUndelivered({ target: targetOf(text), text, isRelease: true, untilMs: Number.POSITIVE_INFINITY });
     }
     node.become("ready");
     await batcher.untilAnswered();

@@ -1,8 +1,9 @@
-import type { RedisServer } from "@x/test-support";
+import { type RedisServer, sinceRedis7 } from "@x/test-support";
 import { Redis as Redis5 } from "ioredis5";
 import { createClient } from "redis";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { defineScript, type Finding, type LockNode, type Redlock, systemClock } from "../src/index.ts";
+import { type Finding, type LockNode, type Redlock, systemClock } from "../src/index.ts";
+import { defineScript, protocolOf } from "../src/protocol.ts";
 import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 /** Seems to be a server that says so of itself, with a clock that is off. */
@@ -31,7 +32,11 @@ describe("check", () => {
     const [one, two] = await startNodes(2);
     const redlock = openRedlock([one as RedisServer, one?.url ?? "", two as RedisServer]);
     expect(await redlock.check()).toContainEqual(
-      expect.objectContaining({ code: "SAME_SERVER", severity: "error", nodes: [one?.path, `127.0.0.1:${one?.port}`] }),
+      expect.objectContaining({
+        code: "SAME_SERVER",
+        severity: "error",
+        subjects: [one?.path, `127.0.0.1:${one?.port}`],
+      }),
     );
   });
 
@@ -41,15 +46,15 @@ describe("check", () => {
     for (const server of servers) await server.call("CONFIG", "SET", "maxmemory-policy", "volatile-lru");
     const findings = await openRedlock(servers).check();
     expect(findings.filter((finding) => finding.code === "EVICTION")).toMatchObject([
-      { nodes: [servers[0]?.path], severity: "error" },
+      { subjects: [servers[0]?.path], severity: "error" },
     ]);
   });
 
-  const withoutLua = ["eval", "evalsha", "script", "fcall", "function"].flatMap((name) => [
-    "--rename-command",
-    name,
-    "",
-  ]);
+  const hidden = (name: string): string[] => ["--rename-command", name, ""];
+  const withoutLua = [
+    ...["eval", "evalsha", "script"].flatMap(hidden),
+    ...sinceRedis7(...["fcall", "function"].flatMap(hidden)),
+  ];
 
   it.each(["ioredis", "node-redis"])("finds servers without Lua, and every call says so: %s", async (client) => {
     const [server] = await startNodes(1, { args: withoutLua });
@@ -66,7 +71,7 @@ describe("check", () => {
     }
     expect((await redlock.inspect("r")).nodes[0]?.error).toContain("NO_LUA");
     expect(await redlock.forceRelease("r")).toBe(false);
-    const [reply] = await redlock.run(defineScript("none", "return 1"), { keys: [], args: [] });
+    const [reply] = await protocolOf(redlock).run(defineScript("none", "return 1"), { keys: [], args: [] });
     expect(reply).toMatchObject({ ok: false, error: { code: "NO_LUA" } });
   });
 
@@ -84,7 +89,7 @@ describe("check", () => {
     ["MISCONF", [["CONFIG", "SET", "dir", "/proc"], ["CONFIG", "SET", "save", "1 1"], ["SET", "a", "b"], ["BGSAVE"]]],
     ["NOREPLICAS", [["CONFIG", "SET", "min-replicas-to-write", "1"]]],
   ] as const)("finds a node that refuses writes: %s", async (reason, commands) => {
-    const [server] = await startNodes(1, { args: ["--enable-protected-configs", "yes"] });
+    const [server] = await startNodes(1, { args: sinceRedis7("--enable-protected-configs", "yes") });
     const redlock = openRedlock([server as RedisServer], { timeout: 0 });
     expect((await redlock.check()).map(({ code }) => code)).not.toContain("REFUSES_WRITES");
     for (const [command, ...rest] of commands) await server?.call(command, ...rest);
@@ -131,6 +136,25 @@ describe("check", () => {
     expect(await redlock.check()).toEqual([]);
   });
 
+  it("checks everything else where an adapter cannot tell settings, and throws", async () => {
+    const config = (): Promise<string> => {
+      throw new Error("not supported");
+    };
+    const redlock = openRedlock([{ ...nodeSaying("odd", "aof_enabled:1\r\nrole:slave"), config }]);
+    expect(await redlock.check()).toMatchObject([{ code: "REPLICA" }]);
+  });
+
+  it.each([
+    ["the locks", "~other:* ~{app:*"],
+    ["their queues", "~app:*"],
+  ])("finds a user without rights to %s", async (_what, keys) => {
+    const [server] = await startNodes(1);
+    await server?.call("ACL", "SETUSER", "locks", "on", ">secret", ...keys.split(" "), "~{x}:*", "&*", "+@all");
+    const url = (server?.url ?? "").replace("//", "//locks:secret@");
+    const codes = (findings: readonly Finding[]): readonly string[] => findings.map(({ code }) => code);
+    expect(codes(await openRedlock([url], { keyPrefix: "app:" }).check())).toEqual(["REFUSED", "NO_PERSISTENCE"]);
+  });
+
   it("finds an even number of nodes, unreachable and quarantined ones", async () => {
     const servers = await startNodes(4);
     const redlock = openRedlock(servers, { ...shortTtl, maxTtl: 60_000, quarantine: true });
@@ -140,7 +164,7 @@ describe("check", () => {
     expect(codes).toContain("EVEN_NODES");
     expect(codes.filter((code) => code === "QUARANTINED")).toHaveLength(3);
     expect(findings).toContainEqual(
-      expect.objectContaining({ code: "UNREACHABLE", nodes: [servers[1]?.path], severity: "warning" }),
+      expect.objectContaining({ code: "UNREACHABLE", subjects: [servers[1]?.path], severity: "warning" }),
     );
   });
 
@@ -165,7 +189,7 @@ describe("check", () => {
   it.each([60_000, -60_000])("finds the node whose clock is %i ms off the other nodes'", async (offMs) => {
     const nodes = [nodeSaying("a", ""), nodeSaying("wrong", "", offMs), nodeSaying("c", "")];
     const findings = await openRedlock(nodes).check();
-    expect(findings).toMatchObject([{ code: "NODE_CLOCK", severity: "warning", nodes: ["wrong"] }]);
+    expect(findings).toMatchObject([{ code: "NODE_CLOCK", severity: "warning", subjects: ["wrong"] }]);
     const [toldMs] = /-?\d+(?= ms off)/.exec(findings[0]?.message ?? "") ?? [];
     expect(Math.round(Number(toldMs) / 10_000)).toBe(offMs / 10_000);
   });
@@ -182,7 +206,7 @@ describe("check", () => {
       })
       .toEqual(servers.map(() => "60902"));
     const long = openRedlock(servers, { maxTtl: 90_000, quarantine: true });
-    expect(await others(long)).toMatchObject([{ severity: "error", nodes: servers.map(({ path }) => path) }]);
+    expect(await others(long)).toMatchObject([{ severity: "error", subjects: servers.map(({ path }) => path) }]);
     expect(await others(long)).toEqual([]);
     expect(await others(short)).toMatchObject([{ message: expect.stringContaining("91202 ms") as string }]);
     expect(await others(openRedlock(servers))).toEqual([]);
@@ -193,8 +217,8 @@ describe("check", () => {
       nodeSaying(name, `role:master\r\nconnected_slaves:${replicas}`);
     const findings = await openRedlock([master("a", 0), master("b", 1), master("c", 2)]).check();
     expect(findings).toMatchObject([
-      { code: "HAS_REPLICAS", severity: "warning", nodes: ["b"] },
-      { code: "HAS_REPLICAS", severity: "warning", nodes: ["c"] },
+      { code: "HAS_REPLICAS", severity: "warning", subjects: ["b"] },
+      { code: "HAS_REPLICAS", severity: "warning", subjects: ["c"] },
     ]);
   });
 });

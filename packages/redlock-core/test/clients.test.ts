@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vites
 import { type Lock, type NodeSource, Redlock, systemClock } from "../src/index.ts";
 import { hasStableSlot, slotOf } from "../src/keys.ts";
 import { IoredisNode } from "../src/nodes/ioredis.ts";
+import { protocolOf } from "../src/protocol.ts";
 import { errorOf, openRedlock } from "./support/nodes.ts";
 
 /** What every client must do: exclude, wait, extend, hand over, survive a restart of the server. */
@@ -70,7 +71,7 @@ describe("clients of one server", () => {
     ["node-redis 6", createClient],
     ["node-redis 5", createClient5],
   ] as const)("%s, also after a ping of its own was answered with an error", async (_name, create) => {
-    const busy = await startRedis({ args: ["--busy-reply-threshold", "50"] });
+    const busy = await startRedis({ args: ["--lua-time-limit", "50"] });
     onTestFinished(() => busy.stop());
     const client = (create as typeof createClient)({ url: busy.url, pingInterval: 50 });
     client.on("error", () => undefined);
@@ -191,9 +192,11 @@ describe("a Redis Cluster behind one client", () => {
     for (const resource of ["plain", "{tag}:r", "a{tag}b", "ünï", "a{b", "x y"]) {
       expect(hasStableSlot(resource)).toBe(true);
       const slots = await Promise.all(
-        [resource, redlock.sideKey(resource, "fence"), redlock.sideKey(resource, "waiters")].map(
-          async (key) => await cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", key),
-        ),
+        [
+          resource,
+          protocolOf(redlock).sideKey(resource, "fence"),
+          protocolOf(redlock).sideKey(resource, "waiters"),
+        ].map(async (key) => await cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", key)),
       );
       expect(new Set(slots)).toEqual(new Set([slotOf(resource)]));
       await (await redlock.acquire(resource)).release();

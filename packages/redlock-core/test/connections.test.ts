@@ -1,8 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { type RedisServer, spawnChild, startProxy, watchForLeaks } from "@x/test-support";
+import { type RedisServer, sinceRedis7, spawnChild, startProxy, watchForLeaks } from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from "vitest";
-import { defineScript, type LockNode, QuorumUnreachableError, Redlock } from "../src/index.ts";
+import { type LockNode, QuorumUnreachableError, Redlock } from "../src/index.ts";
+import { defineScript, protocolOf } from "../src/protocol.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
 
 const rejections: unknown[] = [];
@@ -92,7 +93,7 @@ describe("a node that refuses", () => {
   });
 
   it("because a script keeps it busy names the reason", async () => {
-    const [server] = await startNodes(1, { args: ["--busy-reply-threshold", "100"] });
+    const [server] = await startNodes(1, { args: ["--lua-time-limit", "100"] });
     const redlock = openRedlock([server as RedisServer], { nodeTimeout: 5_000 });
     await (await redlock.acquire("warm")).release();
     const busy = server?.call("EVAL", "while true do end", 0).catch(() => undefined);
@@ -127,7 +128,7 @@ describe("a node that refuses", () => {
     for (const call of [
       async () => (await operator.inspect("flushed")).verdict === "held",
       async () => (await operator.check()).every(({ code }) => code !== "UNREACHABLE"),
-      async () => (await operator.run(script, run)).every(({ ok }) => ok),
+      async () => (await protocolOf(operator).run(script, run)).every(({ ok }) => ok),
       async () => !(await operator.forceRelease("other")),
       async () => await operator.forceRelease("flushed"),
     ]) {
@@ -139,7 +140,7 @@ describe("a node that refuses", () => {
   });
 
   it("because it is still loading its data is used when it is ready", async () => {
-    const [server] = await startNodes(1, { persistence: true, args: ["--enable-debug-command", "yes"] });
+    const [server] = await startNodes(1, { persistence: true, args: sinceRedis7("--enable-debug-command", "yes") });
     await server?.call("DEBUG", "POPULATE", 200_000);
     await server?.call("CONFIG", "SET", "key-load-delay", "10");
     await server?.call("BGREWRITEAOF");
@@ -220,7 +221,7 @@ describe("a connection", () => {
     void lock.signal;
     await errorOf(redlock.acquire("a", { timeout: 100 }));
     await redlock.acquire("b", { ttl: 60 });
-    await redlock.untilTurn("c");
+    await protocolOf(redlock).waitForTurn("c");
     await redlock.close();
     await redlock.close();
     await noLeak();
@@ -228,7 +229,7 @@ describe("a connection", () => {
 
   it("does not keep the process alive when the caller forgets to close it", async () => {
     const servers = await startNodes(1);
-    await using child = spawnChild(new URL("./support/forgetful.ts", import.meta.url), {
+    await using child = spawnChild(new URL("./children/closes-nothing.ts", import.meta.url), {
       args: servers.map((server) => server.path),
     });
     expect(await child.exited).toMatchObject({ code: 0 });
@@ -237,7 +238,7 @@ describe("a connection", () => {
 
   it("keeps the process alive until check() is answered, also when it asks for a setting", async () => {
     const servers = await startNodes(1, { args: ["--appendonly", "yes", "--appendfsync", "no"] });
-    await using child = spawnChild(new URL("./support/checking.ts", import.meta.url), {
+    await using child = spawnChild(new URL("./children/checks-only.ts", import.meta.url), {
       args: servers.map((server) => server.path),
     });
     expect(await child.exited).toMatchObject({ code: 0 });
@@ -248,7 +249,7 @@ describe("a connection", () => {
 describe("a node that hangs", () => {
   it("does not keep the process alive while it owes an answer", async () => {
     const servers = await startNodes(3);
-    await using child = spawnChild(new URL("./support/unanswered.ts", import.meta.url), {
+    await using child = spawnChild(new URL("./children/hung-node.ts", import.meta.url), {
       args: servers.map((server) => server.path),
     });
     await expect.poll(() => child.messages, { timeout: 20_000 }).toContain("ready");

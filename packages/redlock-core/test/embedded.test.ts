@@ -3,15 +3,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import {
-  type EmbeddedGrant,
-  type EmbeddedLocks,
-  type Lock,
-  type Redlock,
-  RedlockClosedError,
-  systemClock,
-} from "../src/index.ts";
+import { type Lock, type Redlock, RedlockClosedError, systemClock } from "../src/index.ts";
 import { NODE_KEYS, sideKeyOf } from "../src/keys.ts";
+import { type EmbeddedGrant, type EmbeddedLocks, protocolOf } from "../src/protocol.ts";
 import { embedded as lua } from "../src/scripts/embedded.lua.ts";
 import { openRedlock, startNodes } from "./support/nodes.ts";
 
@@ -35,14 +29,16 @@ afterAll(async () => {
 });
 
 function embeddedOf(redlock: Redlock): EmbeddedLocks {
-  if (redlock.embedded === undefined) throw new Error("expected embedded locks");
-  return redlock.embedded;
+  const { embedded } = protocolOf(redlock);
+  if (embedded === undefined) throw new Error("expected embedded locks");
+  return embedded;
 }
 
 async function take(redlock: Redlock, resource: string, ttl = TTL_MS): Promise<EmbeddedGrant | undefined> {
   const token = embeddedOf(redlock).newToken();
-  const asked = { monotonicMs: redlock.clock.monotonicMs(), wallMs: redlock.clock.wallMs() };
-  const fencingToken = await redis.eval(TAKE, 0, redlock.lockKey(resource), token, ttl);
+  const { clock } = protocolOf(redlock);
+  const asked = { monotonicMs: clock.monotonicMs(), wallMs: clock.wallMs() };
+  const fencingToken = await redis.eval(TAKE, 0, protocolOf(redlock).lockKey(resource), token, ttl);
   return fencingToken === null ? undefined : { resource, token, fencingToken: Number(fencingToken), asked };
 }
 
@@ -54,7 +50,7 @@ async function taken(redlock: Redlock, resource: string, ttl = TTL_MS): Promise<
 }
 
 function give(resource: string, lock: Lock): Promise<boolean> {
-  return lock.releaseBy((settle) => {
+  return protocolOf(lock).releaseBy((settle) => {
     void redis.eval(GIVE, 0, resource, lock.token).then((reply) => settle(reply === 1));
   });
 }
@@ -174,7 +170,7 @@ describe("an embedded lock", () => {
     const waiting = redlock.acquire("r", { timeout: 5_000 });
     await delay(20);
     let settle: (isDeleted: boolean) => void = () => undefined;
-    const released = held.releaseBy((given) => (settle = given));
+    const released = protocolOf(held).releaseBy((given) => (settle = given));
     await delay(50);
     expect(await redis.exists("{r}:waiters")).toBe(0);
     await redis.del("r");
@@ -190,7 +186,7 @@ describe("an embedded lock", () => {
     expect(held.isHeld()).toBe(true);
     let isAsked = false;
     expect(
-      await held.releaseBy((settle) => {
+      await protocolOf(held).releaseBy((settle) => {
         isAsked = true;
         settle(true);
       }),
@@ -202,7 +198,7 @@ describe("an embedded lock", () => {
   it("is released by a request where its script did not", async () => {
     const redlock = openRedlock([server]);
     const held = await taken(redlock, "r");
-    expect(await held.releaseBy((settle) => settle(false))).toBe(true);
+    expect(await protocolOf(held).releaseBy((settle) => settle(false))).toBe(true);
     expect(await redis.exists("r")).toBe(0);
   });
 
@@ -210,7 +206,7 @@ describe("an embedded lock", () => {
     const redlock = openRedlock([server], { nodeTimeout: 100 });
     const held = await taken(redlock, "r");
     let settle: (isDeleted: boolean) => void = () => undefined;
-    expect(await held.releaseBy((given) => (settle = given))).toBe(true);
+    expect(await protocolOf(held).releaseBy((given) => (settle = given))).toBe(true);
     expect(await redis.exists("r")).toBe(0);
     const next = await taken(redlock, "r");
     settle(false);
@@ -257,14 +253,14 @@ describe("an embedded lock", () => {
 
 it("is offered only where one node has all the votes and is trusted to forget nothing", async () => {
   const nodes = await startNodes(3);
-  expect(openRedlock(nodes).embedded).toBeUndefined();
-  expect(openRedlock([server], { quarantine: true }).embedded).toBeUndefined();
+  expect(protocolOf(openRedlock(nodes)).embedded).toBeUndefined();
+  expect(protocolOf(openRedlock([server], { quarantine: true })).embedded).toBeUndefined();
   const cluster = { name: "cluster", isCluster: true, state: "ready", eval: () => Promise.reject(new Error("none")) };
   const node = { ...cluster, onStateChange: () => () => undefined, close: () => Promise.resolve() } as const;
-  expect(openRedlock([node]).embedded).toBeUndefined();
-  expect(openRedlock([server]).embedded).toBeDefined();
+  expect(protocolOf(openRedlock([node])).embedded).toBeUndefined();
+  expect(protocolOf(openRedlock([server])).embedded).toBeDefined();
   const lock = await openRedlock(nodes).acquire("r");
-  expect(await lock.releaseBy((settle) => settle(true))).toBe(true);
+  expect(await protocolOf(lock).releaseBy((settle) => settle(true))).toBe(true);
   const everywhere = (): Promise<readonly unknown[]> => Promise.all(nodes.map((each) => each.call("EXISTS", "r")));
   await expect.poll(everywhere).toEqual([0, 0, 0]);
 });

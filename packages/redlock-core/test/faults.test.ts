@@ -155,12 +155,14 @@ describe("nodes that forget", () => {
     expect(early).toBeInstanceOf(QuorumUnreachableError);
     const votes = (early as QuorumUnreachableError).votes.filter((vote) => vote.vote === "quarantined");
     expect(votes.length).toBeGreaterThanOrEqual(2);
-    expect(votes[0]?.quarantineLeft).toBeGreaterThan(0);
+    expect(votes[0]?.quarantineLeftMs).toBeGreaterThan(0);
     await (await redlock.acquire("young", { timeout: 10_000 })).release();
 
     await Promise.all([servers[0]?.restart(), servers[1]?.flush()]);
     await expect
-      .poll(async () => (await redlock.inspect("young")).nodes.filter((node) => (node.quarantineLeft ?? 0) > 0).length)
+      .poll(
+        async () => (await redlock.inspect("young")).nodes.filter((node) => (node.quarantineLeftMs ?? 0) > 0).length,
+      )
       .toBe(2);
     expect(await errorOf(redlock.tryAcquire("young"))).toBeInstanceOf(QuorumUnreachableError);
     const lock = await redlock.acquire("young", { timeout: 10_000 });

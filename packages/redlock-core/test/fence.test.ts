@@ -132,7 +132,17 @@ it("refuses a holder whose claim is gone: nobody knows who came since", async ()
 
 it("is refused by what is no claim", async () => {
   await redis.set("{a}:claim", "something");
-  await expect(fence(redis, "a", 5)).rejects.toThrow('"a" is claimed by fencing token something, ours is 5');
+  const error = await errorOf(fence(redis, "a", 5));
+  expect(String(error)).toBe('FencedOffError: "a" is claimed by fencing token something, ours is 5');
+  expect(error).toMatchObject({ claimedBy: undefined });
+});
+
+it("refuses a key that has the claim of another one", async () => {
+  await expect(fence(redis, ["a", "{a}"], 5)).rejects.toThrow(
+    'keys must not be another one in braces: it has the claim of "a", got "{a}"',
+  );
+  expect(await redis.keys("*")).toEqual([]);
+  await (await fence(redis, ["{a}b", "a{b}"], 5)).set("{a}b", "1");
 });
 
 describe("the life of a claim", () => {

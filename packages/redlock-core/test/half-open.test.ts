@@ -2,9 +2,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { startProxy } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type Clock, systemClock } from "../src/index.ts";
+import { protocolOf } from "../src/protocol.ts";
 import { clients } from "./support/clients.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
-import { startSwallower } from "./support/swallower.ts";
+import { startSubscriberProxy } from "./support/subscriber-proxy.ts";
 
 /** The wait for a connection's last sign of life is cut from 15 seconds to a moment. */
 const hasty: Clock = {
@@ -72,7 +73,7 @@ describe("a connection that is dead without having been closed", () => {
 describe.each(Object.keys(clients))("a connection whose handshake is not answered (%s)", (name) => {
   it("is replaced, the first one as the next", async () => {
     const [server] = await startNodes(1);
-    const proxy = await startSwallower(server?.path ?? "");
+    const proxy = await startSubscriberProxy(server?.path ?? "");
     const redlock = openRedlock([clients[name]?.(proxy.url) ?? ""], { nodeTimeout: 100, clock: hasty });
     const take = async (): Promise<boolean | undefined> => {
       const lock = await redlock.tryAcquire("r").catch(() => null);
@@ -92,12 +93,12 @@ describe.each(Object.keys(clients))("a connection whose handshake is not answere
 
   it("is replaced also for messages", async () => {
     const [server] = await startNodes(1);
-    const proxy = await startSwallower(server?.path ?? "");
+    const proxy = await startSubscriberProxy(server?.path ?? "");
     const waiting = openRedlock([clients[name]?.(proxy.url) ?? ""], { nodeTimeout: 100, clock: hasty });
     await (await waiting.acquire("r")).release();
     proxy.silencesNew = true;
     const heard: string[] = [];
-    await waiting.subscribe("hints", (message) => heard.push(message));
+    await protocolOf(waiting).subscribe("hints", (message) => heard.push(message));
     proxy.silencesNew = false;
     await expect
       .poll(
@@ -114,7 +115,7 @@ describe.each(Object.keys(clients))("a connection whose handshake is not answere
 describe.each(Object.keys(clients))("an idle connection for messages that is dead (%s)", (name) => {
   it("is replaced while somebody waits", async () => {
     const [server] = await startNodes(1);
-    const proxy = await startSwallower(server?.path ?? "");
+    const proxy = await startSubscriberProxy(server?.path ?? "");
     const holding = openRedlock([server?.path ?? ""]);
     const waiting = openRedlock([clients[name]?.(proxy.url) ?? ""], { nodeTimeout: 1_000, clock: hasty });
     const handOver = async (meanwhile: () => Promise<void>): Promise<void> => {

@@ -8,6 +8,7 @@ import { describe, expect, it, onTestFinished } from "vitest";
 import { LockHeldError, type Redlock, systemClock } from "../src/index.ts";
 import { nodeKeysOf } from "../src/keys.ts";
 import { IoredisNode } from "../src/nodes/ioredis.ts";
+import { protocolOf } from "../src/protocol.ts";
 import { clients } from "./support/clients.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
@@ -152,7 +153,7 @@ describe("subscribe", () => {
     await server.call("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all");
     const redlock = openRedlock([clients[name]?.(`redis://deaf:secret@127.0.0.1:${server.port}`) ?? ""]);
     const heard: string[] = [];
-    const stop = await redlock.subscribe("news", (message) => heard.push(message));
+    const stop = await protocolOf(redlock).subscribe("news", (message) => heard.push(message));
     await server.call("ACL", "SETUSER", "deaf", "allchannels");
     await expect.poll(async () => await server.call("PUBLISH", "news", "heard"), { interval: 200 }).toBe(1);
     await expect.poll(() => heard).toEqual(["heard"]);
@@ -189,13 +190,13 @@ describe("a process whose event loop was blocked while an answer came", () => {
     const [holding, blocked] = [openRedlock([server]), openRedlock([server], { nodeTimeout: 10_000 })];
     await holding.acquire("r", far);
     expect(await blocked.tryAcquire("r")).toBeNull();
-    const before = blocked.orderAt(0);
+    const before = protocolOf(blocked).orderAt(0);
     const attempt = blocked.tryAcquire("r");
     await Promise.resolve();
     await new Promise((resolve) => process.nextTick(resolve));
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_000);
     expect(await attempt).toBeNull();
-    expect(Math.abs(blocked.orderAt(1e12) - 1e15 - before)).toBeLessThan(1_000_000);
+    expect(Math.abs(protocolOf(blocked).orderAt(1e12) - 1e15 - before)).toBeLessThan(1_000_000);
   });
 });
 
@@ -204,7 +205,7 @@ describe("nobody stands in a queue", () => {
     const [server] = (await startNodes(1)) as [RedisServer];
     const redlock = openRedlock([server]);
     const lock = await redlock.acquire("r", { ttl: 600, autoExtend: true });
-    await redlock.untilTurn("r");
+    await protocolOf(redlock).waitForTurn("r");
     expect(lock.isHeld()).toBe(true);
     await enrolled(redlock, "r", [0]);
   });

@@ -733,6 +733,33 @@ describe("the node-redlock entry on this engine", () => {
     await (await redlock.acquire(["again"], 10_000)).release();
   });
 
+  it("leaves no timer when it quits while it waits for a connection of its own", async () => {
+    const {
+      servers: [server],
+      clients,
+    } = await nodes(1);
+    await clients[0]?.ping();
+    await server?.call("CONFIG", "SET", "maxclients", "1");
+    const [started, cleared] = [vi.spyOn(globalThis, "setTimeout"), vi.spyOn(globalThis, "clearTimeout")];
+    onTestFinished(() => {
+      started.mockRestore();
+      cleared.mockRestore();
+    });
+    // The clients' own timer of this length, for the end of a connection, does more than to resolve a promise.
+    const isWait = (_: unknown, at: number): boolean => {
+      const [run, afterMs] = started.mock.calls[at] ?? [];
+      return afterMs === 2_000 && String(run).includes("[native code]");
+    };
+    const waits = (): unknown[] => started.mock.results.filter(isWait);
+    const redlock = open(clients);
+    const call = errorOf(redlock.acquire(["quit"], 10_000));
+    await expect.poll(() => waits().length).toBeGreaterThan(1);
+    await redlock.quit();
+    await call;
+    const stopped = new Set(cleared.mock.calls.map(([timer]) => timer));
+    expect(waits().filter((result) => !stopped.has((result as { value: NodeJS.Timeout }).value))).toEqual([]);
+  });
+
   it("quits the clients and its own connections", async () => {
     const { servers, clients } = await nodes(3);
     const redlock = open(clients);

@@ -12,6 +12,7 @@ import {
   systemClock,
 } from "../src/index.ts";
 import { NODE_KEYS } from "../src/keys.ts";
+import { protocolOf } from "../src/protocol.ts";
 import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 async function requestsOf(server: RedisServer | undefined): Promise<number> {
@@ -112,7 +113,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     const lock = await redlock.acquire("long", { ttl: 20_000 });
     await lock.extend(500);
     expect(lock.remaining()).toBeGreaterThan(10_000);
-    expect((await redlock.inspect("long")).remaining).toBeGreaterThan(10_000);
+    expect((await redlock.inspect("long")).remainingMs).toBeGreaterThan(10_000);
     await lock.release();
   });
 
@@ -293,7 +294,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     await lock.release();
   });
 
-  it.each(["acquire", "untilTurn"] as const)(
+  it.each(["acquire", "waitForTurn"] as const)(
     "counts a key of another type as held: %s waits for its end without spinning",
     async (way) => {
       const everywhere = (...command: [string, ...string[]]): Promise<unknown> =>
@@ -304,12 +305,12 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
       const error = await errorOf(redlock.acquire(["free", "data"], { timeout: 0 }));
       expect(error).toBeInstanceOf(LockHeldError);
       expect(error).toMatchObject({ resource: "data", attempts: 1 });
-      expect((error as LockHeldError).votes[0]).toMatchObject({ vote: "held", holderPttl: -1 });
+      expect((error as LockHeldError).votes[0]).toMatchObject({ vote: "held", holderTtlMs: -1 });
       expect((error as Error).message).toMatch(/^lock "data" is held by a key of another type: .*WRONGTYPE/);
       expect(await redlock.inspect("data")).toMatchObject({
         verdict: "held",
-        remaining: Number.POSITIVE_INFINITY,
-        nodes: servers.map(() => ({ state: "not-a-lock", pttl: -1 })),
+        remainingMs: Number.POSITIVE_INFINITY,
+        nodes: servers.map(() => ({ state: "not-a-lock", ttlMs: -1 })),
       });
       expect(await errorOf(redlock.acquire("data", { timeout: 50 }))).toBeInstanceOf(LockHeldError);
       await expect.poll(() => everywhere("EXISTS", "{data}:waiters")).toEqual(servers.map(() => 0));
@@ -317,7 +318,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
       expect(await redlock.forceRelease("data")).toBe(false);
       expect(await servers[0]?.call("ZCARD", "data")).toBe(1);
       await everywhere("CONFIG", "RESETSTAT");
-      if (way === "untilTurn") await redlock.untilTurn("data");
+      if (way === "waitForTurn") await protocolOf(redlock).waitForTurn("data");
       const lock = await redlock.acquire("data");
       expect(lock.isHeld()).toBe(true);
       expect(await requestsOf(servers[0])).toBeLessThan(20);
@@ -363,7 +364,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     const held = await closing.acquire("held");
     const left = await closing.acquire("left alone", { ttl: 5_000 });
     const signals = [held.signal, left.signal];
-    left.leave();
+    protocolOf(left).leave();
     const wasTold = other.acquire("held").then(() => signals[0]?.aborted);
     await delay(50);
     await closing.close();
@@ -380,7 +381,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
   it("leaves a lock to its lease when that is asked for: neither extended nor released, also when it is closed", async () => {
     const [closing, other] = [openRedlock(servers), openRedlock(servers)];
     const lock = await closing.acquire("left", { ttl: 1_500, autoExtend: true });
-    lock.leave();
+    protocolOf(lock).leave();
     await closing.close();
     expect(await other.tryAcquire("left")).toBeNull();
     expect(lock.isHeld()).toBe(true);
@@ -394,11 +395,11 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     const releases: unknown[] = [];
     redlock.on("release", (message) => releases.push(message));
     const lock = await redlock.acquire("left", { ttl: 300 });
-    lock.leave();
+    protocolOf(lock).leave();
     await expect.poll(() => lock.signal.aborted).toBe(true);
     expect(await redlock.acquire("left").then((next) => next.release())).toBe(true);
     const again = await redlock.acquire("left");
-    again.leave();
+    protocolOf(again).leave();
     expect([await again.release(), releases.length]).toEqual([true, 2]);
   });
 
@@ -406,7 +407,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     const [closing, other] = [openRedlock(servers), openRedlock(servers)];
     await Promise.all([closing.acquire("ready"), other.acquire("taken")]);
     const waiting = errorOf(closing.acquire("taken"));
-    const turn = errorOf(closing.untilTurn("taken"));
+    const turn = errorOf(protocolOf(closing).waitForTurn("taken"));
     await expect
       .poll(async () => (await other.inspect("taken")).nodes.filter((node) => node.waiters === 2).length)
       .toBeGreaterThanOrEqual(other.quorum);
@@ -437,7 +438,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     process.on("warning", onWarning);
     onTestFinished(() => void process.off("warning", onWarning));
     let calls = 0;
-    await redlock.subscribe("throwing", () => {
+    await protocolOf(redlock).subscribe("throwing", () => {
       calls += 1;
       throw new Error("of the listener");
     });
@@ -461,7 +462,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
 
   it("reads the whole state of a resource", async () => {
     const [a, b] = [openRedlock(servers), openRedlock(servers)];
-    expect(await a.inspect("seen")).toMatchObject({ verdict: "free", remaining: 0 });
+    expect(await a.inspect("seen")).toMatchObject({ verdict: "free", remainingMs: 0 });
     const lock = await a.acquire("seen", { ttl: 5_000 });
     const waiting = b.acquire("seen");
     await expect
@@ -469,7 +470,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
       .toBe(count);
     const seen = await a.inspect("seen");
     expect(seen).toMatchObject({ resource: "seen", verdict: "held", fencingToken: lock.fencingToken });
-    expect(seen.remaining).toBeGreaterThan(3_000);
+    expect(seen.remainingMs).toBeGreaterThan(3_000);
     await lock.release();
     await (await waiting).release();
   });
@@ -521,7 +522,7 @@ describe("Redlock", () => {
     expect(await errorOf(redlock.acquire("a", { ttl: 9_999 }))).toBeInstanceOf(RangeError);
     expect(await errorOf(redlock.tryAcquire("a", { ttl: "1" as never }))).toBeInstanceOf(TypeError);
     expect(await errorOf(redlock.using("a", "no function" as never))).toBeInstanceOf(TypeError);
-    expect(() => redlock.checkResource("{a}:fence")).toThrow(RangeError);
+    expect(() => protocolOf(redlock).checkResource("{a}:fence")).toThrow(RangeError);
     expect(() => redlock.on("nothing" as never, () => undefined)).toThrow(RangeError);
     expect(() => redlock.on("lost", 7 as never)).toThrow(TypeError);
   });

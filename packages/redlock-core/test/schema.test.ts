@@ -115,6 +115,10 @@ describe("a schema", () => {
     [{ name: "a", inner: null }, "inner must be an object, got null"],
     [{ name: "a", inner: { max: "1" } }, 'inner.max must be an integer >= 0 (ms), got "1"'],
     [{ name: "a", inner: { mx: 1 } }, 'unknown option "inner.mx": did you mean "inner.max"?'],
+    [
+      { name: "a", inner: { "redis://:hunter2@prod": 1 } },
+      "unknown option a string of 27 characters: known are inner.max",
+    ],
     [{ name: "a", tll: 1 }, 'unknown option "tll": did you mean "ttl"?'],
     [
       { name: "a", ["x".repeat(1_000_000)]: 1 },

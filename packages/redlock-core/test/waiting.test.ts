@@ -11,8 +11,9 @@ import {
   systemClock,
 } from "../src/index.ts";
 import { NODE_KEYS, slotOf } from "../src/keys.ts";
+import { protocolOf } from "../src/protocol.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
-import { startSwallower } from "./support/swallower.ts";
+import { startSubscriberProxy } from "./support/subscriber-proxy.ts";
 
 /** Commands that clients sent to the server, without those that scripts call. */
 async function requests(server: RedisServer): Promise<number> {
@@ -97,7 +98,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     // The holder has a quorum of the nodes, not necessarily the first.
     const held = votes.find(({ vote }) => vote === "held");
     expect(held).toMatchObject({ resource: "timeout" });
-    expect(held?.holderPttl).toBeGreaterThan(10_000);
+    expect(held?.holderTtlMs).toBeGreaterThan(10_000);
     expect(structuredClone(votes)).toEqual(votes);
     await expect
       .poll(async () => (await holding.inspect("timeout")).nodes.every((node) => node.waiters === 0))
@@ -135,7 +136,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     await expect.poll(async () => (await redlock.inspect("moment")).verdict).toBe("free");
   });
 
-  it("ends also a call that does not wait at once when the caller cancels, and takes back what it gets, before it closes", async () => {
+  it("ends every call at once when its caller cancels, and takes back what it gets before it closes", async () => {
     const granted = (): Promise<unknown[]> =>
       Promise.all(
         servers.map((server) =>
@@ -145,7 +146,8 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
         ),
       );
     for (const timeout of [0, 5_000]) {
-      const redlock = openRedlock(servers, { nodeTimeout: 5_000 });
+      // Only the cancellation can end the call: no node answers, and nobody gives up.
+      const redlock = openRedlock(servers, { nodeTimeout: 60_000 });
       await (await redlock.acquire("warm")).release();
       const controller = new AbortController();
       const before = await granted();
@@ -153,9 +155,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
       const cancelled = errorOf(redlock.acquire("late", { signal: controller.signal, timeout }));
       await delay(50);
       controller.abort(new Error("cancelled"));
-      const startedMs = performance.now();
       expect(await cancelled).toBe(controller.signal.reason);
-      expect(performance.now() - startedMs).toBeLessThan(1_000);
       const closed = redlock.close();
       for (const server of servers) server.thaw();
       await closed;
@@ -182,7 +182,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
   it("skips waiters whose process was killed", async () => {
     const redlock = openRedlock(servers);
     const lock = await redlock.acquire("dead", { ttl: 60_000 });
-    await using child = spawnChild(new URL("./support/waiter.ts", import.meta.url), {
+    await using child = spawnChild(new URL("./children/waiter.ts", import.meta.url), {
       args: ["dead", ...servers.map((server) => server.path)],
     });
     await expect
@@ -203,7 +203,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     const redlock = openRedlock(servers);
     const other = openRedlock(servers);
     const lock = await redlock.acquire("frozen", { ttl: 60_000 });
-    await using child = spawnChild(new URL("./support/waiter.ts", import.meta.url), {
+    await using child = spawnChild(new URL("./children/waiter.ts", import.meta.url), {
       args: ["frozen", ...servers.map((server) => server.path)],
     });
     await expect
@@ -246,7 +246,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     const [holding, queued, claiming] = [openRedlock(servers), openRedlock(servers), openRedlock(servers)];
     const lock = await holding.acquire("turn", { ttl: 30_000 });
     const order = Date.now() * 1_000 - 5_000_000;
-    const turn = queued.untilTurn("turn", { order });
+    const turn = protocolOf(queued).waitForTurn("turn", { order });
     const later = claiming.acquire("turn", { timeout: 20_000, ttl: 20_000 });
     await expect
       .poll(async () => (await holding.inspect("turn")).nodes.filter((node) => node.waiters === 2).length)
@@ -263,7 +263,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     const redlock = openRedlock(servers);
     const lock = await redlock.acquire("no turn", { ttl: 30_000 });
     const controller = new AbortController();
-    const turn = errorOf(redlock.untilTurn("no turn", { signal: controller.signal }));
+    const turn = errorOf(protocolOf(redlock).waitForTurn("no turn", { signal: controller.signal }));
     await expect
       .poll(async () => (await redlock.inspect("no turn")).nodes.filter((node) => node.waiters === 1).length)
       .toBeGreaterThanOrEqual(redlock.quorum);
@@ -306,7 +306,9 @@ describe("a waiter", () => {
     await expect.poll(states).toEqual(["held", "held", "held"]);
     await servers[2]?.call("DEL", "minority");
     const turns: string[] = [];
-    const turn = queued.untilTurn("minority").then(() => turns.push("turn"));
+    const turn = protocolOf(queued)
+      .waitForTurn("minority")
+      .then(() => turns.push("turn"));
     await expect
       .poll(async () => (await holding.inspect("minority")).nodes.map((node) => node.waiters))
       .toEqual([1, 1, 0]);
@@ -323,7 +325,7 @@ describe("a waiter", () => {
     const lock = await holding.acquire("hung", { ttl: 20_000 });
     servers[2]?.freeze();
     onTestFinished(() => servers[2]?.thaw());
-    const turn = queued.untilTurn("hung");
+    const turn = protocolOf(queued).waitForTurn("hung");
     await expect.poll(() => servers[0]?.call("ZCARD", "{hung}:waiters")).toBe(1);
     await lock.release();
     await turn;
@@ -435,7 +437,7 @@ describe("a waiter", () => {
     ["node-redis 5", (url: string) => createClient5({ url }) as NodeSource],
   ])("subscribes again some time after its SUBSCRIBE was cut off (%s)", async (_name, sourceOf) => {
     const [server] = await startNodes(1);
-    const proxy = await startSwallower(server?.path ?? "");
+    const proxy = await startSubscriberProxy(server?.path ?? "");
     let aheadMs = 0;
     const clock = { ...systemClock, monotonicMs: (): number => systemClock.monotonicMs() + aheadMs };
     const redlock = openRedlock([sourceOf(proxy.url)], { clock });

@@ -19,8 +19,8 @@ it("increase strictly over 100,000 grants of 4 processes with wrong clocks, whil
   const register = await startNodes(1);
   const skewsMs = [0, 240_000, -240_000, 60_000];
   const children = skewsMs.map((skewMs, index) =>
-    spawnChild(new URL("./support/granted.ts", import.meta.url), {
-      name: `granted ${index}`,
+    spawnChild(new URL("./children/fencing-tokens.ts", import.meta.url), {
+      name: `holder ${index}`,
       args: [String(grants / 4), String(skewMs), register[0]?.path ?? "", ...servers.map((server) => server.path)],
     }),
   );

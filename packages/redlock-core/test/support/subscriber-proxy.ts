@@ -2,14 +2,14 @@ import { FaultyProxy, type ProxyConnection } from "@x/test-support";
 import { onTestFinished } from "vitest";
 
 /** A proxy that tells the connections over which a SUBSCRIBE went from the others. Ends with the test. */
-export async function startSwallower(path: string): Promise<Swallower> {
-  const swallower = new Swallower({ path });
-  await swallower.listen();
-  onTestFinished(() => swallower.stop());
-  return swallower;
+export async function startSubscriberProxy(path: string): Promise<SubscriberProxy> {
+  const proxy = new SubscriberProxy({ path });
+  await proxy.listen();
+  onTestFinished(() => proxy.stop());
+  return proxy;
 }
 
-export class Swallower extends FaultyProxy {
+export class SubscriberProxy extends FaultyProxy {
   readonly #subscribers = new WeakSet<ProxyConnection>();
   #cuts = 0;
 

@@ -15,7 +15,7 @@ const isGrowth = (message: unknown): message is Growth =>
 
 it("does not grow over a million operations, with waits and cancellations among them", async () => {
   const servers = await startNodes(1);
-  await using child = spawnChild(new URL("./support/growing.ts", import.meta.url), {
+  await using child = spawnChild(new URL("./children/memory-growth.ts", import.meta.url), {
     args: [servers[0]?.path ?? ""],
     execArgv: ["--expose-gc"],
   });

@@ -1,0 +1,23 @@
+import { expect, it } from "vitest";
+import { openRedlock } from "./support/nodes.ts";
+import { granted, StubNode } from "./support/stub-node.ts";
+
+class ListeningNode extends StubNode {
+  readonly heard: (readonly string[])[] = [];
+
+  override eval(...[script, keys, args]: Parameters<StubNode["eval"]>): Promise<unknown> {
+    this.heard.push(keys, args);
+    return super.eval(script, keys, args);
+  }
+}
+
+it("writes what several nodes are asked for once", async () => {
+  const nodes = [new ListeningNode(), new ListeningNode(), new ListeningNode()];
+  for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
+  const redlock = openRedlock(nodes, { quarantine: false });
+  const locks = await Promise.all(["a", "b"].map((resource) => redlock.acquire(resource)));
+  await Promise.all(locks.map((lock) => lock.release()));
+  const [first, ...others] = nodes.map(({ heard }) => heard);
+  expect(first).toHaveLength(4);
+  for (const heard of others) expect(heard.every((part, index) => part === first?.[index])).toBe(true);
+});

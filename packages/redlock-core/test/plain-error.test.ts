@@ -1,0 +1,10 @@
+import { expect, it } from "vitest";
+import { plainError } from "../src/protocol.ts";
+
+it("tells where a connection failed, and no command with its arguments", () => {
+  const facts = { code: "ECONNREFUSED", errno: -111, syscall: "connect", address: "127.0.0.1", port: 6379 };
+  const command = { name: "auth", args: ["secret"] };
+  const refused = Object.assign(new Error("connect ECONNREFUSED 127.0.0.1:6379"), facts, { command, port2: 1 });
+  const plain = plainError(new Error("not connected", { cause: refused }));
+  expect({ ...(plain.cause as object) }).toEqual(facts);
+});

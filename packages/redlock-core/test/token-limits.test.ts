@@ -1,0 +1,109 @@
+/** Fencing tokens that a node can neither count on from nor tell exactly: it gives none, and says so. */
+import type { RedisServer } from "@x/test-support";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
+import { BatchRequests } from "../src/batch-request.ts";
+import { Batcher } from "../src/batcher.ts";
+import { QuorumUnreachableError, type Redlock, systemClock } from "../src/index.ts";
+import { NODE_KEYS, slotOf } from "../src/keys.ts";
+import { embedded } from "../src/scripts/embedded.lua.ts";
+import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+import { StubNode } from "./support/stub-node.ts";
+
+const WRONG = ["9007199254740991", "9007199254740993", "90071992547409930", "5"];
+const SAYS = /fencing tokens have 16 digits/;
+
+/** Of a first attempt, as an acquisition usually makes it, and others after it. */
+async function refusalOf(redlock: Redlock, resource: string): Promise<string | undefined> {
+  const error = await errorOf(redlock.acquire(resource, { timeout: 200 }));
+  return error instanceof QuorumUnreachableError ? error.votes.map((vote) => vote.error).join() : String(error);
+}
+
+async function startNode(): Promise<RedisServer> {
+  const [server] = await startNodes(1);
+  if (server === undefined) throw new Error("expected a node");
+  return server;
+}
+
+describe.each(WRONG)("a node alone whose last number is %s", (last) => {
+  it("refuses a lone acquisition, until the number is mended", async () => {
+    const server = await startNode();
+    const redlock = openRedlock([server]);
+    const before = await redlock.acquire("r");
+    await before.release();
+    await server.call("SET", NODE_KEYS.lastNumber, last);
+    expect(await refusalOf(redlock, "r")).toMatch(SAYS);
+    await expect.poll(() => server.call("EXISTS", "r")).toBe(0);
+    await server.call("DEL", NODE_KEYS.lastNumber);
+    expect((await redlock.acquire("r")).fencingToken).toBeGreaterThan(before.fencingToken);
+  });
+
+  it("refuses each acquisition of a batch, and does what else it is asked for", async () => {
+    const server = await startNode();
+    const redlock = openRedlock([server]);
+    const [held, extended] = [await redlock.acquire("held"), await redlock.acquire("extended", { ttl: 5_000 })];
+    await server.call("SET", NODE_KEYS.lastNumber, last);
+    const asked = ["a", "b", "c"].map((resource) => refusalOf(redlock, resource));
+    const done = [held.release(), extended.extend(9_000)];
+    for (const refusal of await Promise.all(asked)) expect(refusal).toMatch(SAYS);
+    expect((await Promise.all(done))[0]).toBe(true);
+    expect(extended.remaining()).toBeGreaterThan(5_000);
+    await expect.poll(() => server.call("EXISTS", "a", "b", "c", "held")).toBe(0);
+  });
+
+  it("refuses a script of another package", async () => {
+    const server = await startNode();
+    await server.call("SET", NODE_KEYS.lastNumber, last);
+    const script = `local call = redis.call\n${embedded}\nreturn {pcall(lockIfFree, 'r', 'token', '5000')}`;
+    const says = `local reply = (function() ${script} end)() return tostring(reply[2])`;
+    expect(await server.call("EVAL", says, "0")).toMatch(SAYS);
+    expect(await server.call("EXISTS", "r")).toBe(0);
+  });
+});
+
+describe.each(WRONG)("one of several nodes whose register is %s", (register) => {
+  it.each([1, 2])("has no vote: of %i asked at once", async (count) => {
+    const nodes = await startNodes(3);
+    const redlock = openRedlock(nodes);
+    const resources = ["a", "b"].slice(0, count);
+    const spoil = async (node: RedisServer | undefined): Promise<void> => {
+      for (const each of resources) await node?.call("HSET", NODE_KEYS.hash, String(slotOf(each)), register);
+    };
+    await spoil(nodes[0]);
+    for (const lock of await Promise.all(resources.map((each) => redlock.acquire(each)))) await lock.release();
+    await spoil(nodes[1]);
+    for (const refusal of await Promise.all(resources.map((each) => refusalOf(redlock, each)))) {
+      expect(refusal).toMatch(SAYS);
+    }
+    await expect.poll(() => Promise.all(nodes.map((node) => node.call("EXISTS", ...resources)))).toEqual([0, 0, 0]);
+  });
+});
+
+it.each(["9007199254740992", "90071992547409930", "5", [0, 0, 2 ** 53]].map((reply) => ({ reply })))(
+  "a node that replies $reply has granted nothing, and is asked to release",
+  async ({ reply }) => {
+    const node = new StubNode();
+    node.answer = ([operation = ""]) => Promise.resolve(/^a/i.test(operation) ? reply : 1);
+    const redlock = openRedlock([node]);
+    expect(await refusalOf(redlock, "r")).toMatch(/unexpected reply|no safe integer/);
+    expect(node.operations.slice(0, 2).map((operation) => operation[0])).toEqual(["a", "r"]);
+  },
+);
+
+it("what a node cannot have given is not told it as the greatest number that it gave", () => {
+  const requests = new BatchRequests({
+    isAlone: true,
+    isCluster: false,
+    quarantineMs: 0,
+    grantTtlMs: 1_000,
+    countsReceivers: true,
+    waiterTtlMs: 60_000,
+  });
+  const of = vi.spyOn(requests, "of");
+  const node = new StubNode("connecting");
+  const options = { requests, quarantineMs: 1, nodeTimeoutMs: 1_000, nodeCount: 1 };
+  const batcher = new Batcher(node, 0, systemClock, options);
+  onTestFinished(() => batcher.close());
+  for (const number of [...WRONG.slice(1), "1795000000000000", "90071992547409930"]) batcher.noteNumber(number);
+  node.become("ready");
+  expect(of.mock.calls).toEqual([[[], "1795000000000000"]]);
+});

@@ -1,0 +1,101 @@
+import { ManualClock } from "@x/test-support";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { Engine } from "../src/engine.ts";
+import { leaveQueues } from "../src/leave.ts";
+import { resolveOptions } from "../src/options.ts";
+import { systemRandom } from "../src/random.ts";
+import { releaseEverywhere } from "../src/release.ts";
+import { granted, StubNode } from "./support/stub-node.ts";
+
+interface Situation {
+  readonly clock: ManualClock;
+  readonly node: StubNode;
+  readonly engine: Engine;
+  readonly release: (name: string) => void;
+  readonly leave: (name: string) => void;
+}
+
+function situation(): Situation {
+  const [clock, node] = [new ManualClock(), new StubNode()];
+  const { options } = resolveOptions({}, { count: 1, isCluster: false });
+  const engine = new Engine([node], options, clock, systemRandom);
+  onTestFinished(() => engine.batchers[0]?.close());
+  return {
+    clock,
+    node,
+    engine,
+    release: (token) => {
+      const target = engine.targetOf(["r"]);
+      void releaseEverywhere(engine, { target, token, ttlMs: options.ttl, mayHoldOn: engine.everyNode });
+    },
+    leave: (member) => leaveQueues(engine, engine.targetOf(["r"]), { member, on: new Set([0]) }),
+  };
+}
+
+/** Those of the operations that begin with the letter. */
+const sent = ({ operations }: StubNode, letter: string): readonly string[] =>
+  operations.filter((operation) => operation.startsWith(letter));
+
+const turnEnds = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+/** The node hangs with as many requests as it may owe an answer; returns what lets it answer these and all others. */
+async function hang({ node, release }: Situation): Promise<() => void> {
+  const answers: (() => void)[] = [];
+  node.answer = (operations) => new Promise((resolve) => answers.push(() => resolve(granted(operations))));
+  for (let before = -1; before < node.requests.length; ) {
+    before = node.requests.length;
+    release(`hang${before}`);
+    await turnEnds();
+  }
+  return () => {
+    node.answer = (operations) => Promise.resolve(granted(operations));
+    for (const answer of answers) answer();
+  };
+}
+
+describe("a node that hangs while it is connected", () => {
+  it("gets what was not sent to it in time when it answers again, each once", async () => {
+    const given = situation();
+    const answer = await hang(given);
+    const names = Array.from({ length: 1_000 }, (_, index) => `late${index}`);
+    for (const name of names) {
+      given.release(name);
+      given.leave(name);
+    }
+    await given.clock.advance(5_000);
+    answer();
+    await given.engine.batchers[0]?.untilAnswered();
+    expect(sent(given.node, "rlate")).toEqual(names.map((name) => `r${name}`));
+    expect(sent(given.node, "L")).toEqual(names.map((name) => `L1 ${name}`));
+  });
+
+  it("has a bounded number of operations kept for it, and no release dropped for waiters that leave", async () => {
+    const given = situation();
+    const answer = await hang(given);
+    given.release("first");
+    for (let index = 0; index < 30_000; index += 1) given.leave(String(index));
+    await given.clock.advance(5_000);
+    answer();
+    await given.engine.batchers[0]?.untilAnswered();
+    expect(sent(given.node, "rfirst")).toHaveLength(1);
+    expect(sent(given.node, "L").length).toBeGreaterThan(1_000);
+    expect(sent(given.node, "L").length).toBeLessThanOrEqual(10_000);
+  });
+});
+
+it("asks a node again that refuses a release, not more often than a few times a second", async () => {
+  const { clock, node, release, engine } = situation();
+  const readonly = [-1, "READONLY You can't write against a read only replica."];
+  node.answer = (operations) => Promise.resolve(["1000000", 0, ...operations.map(() => readonly)]);
+  release("refused");
+  await turnEnds();
+  await clock.advance(1_000);
+  expect(node.requests.length).toBeGreaterThan(2);
+  expect(node.requests.length).toBeLessThan(10);
+  node.answer = (operations) => Promise.resolve(granted(operations));
+  await clock.advance(500);
+  const before = node.requests.length;
+  await clock.advance(5_000);
+  expect(node.requests.length).toBe(before);
+  await engine.batchers[0]?.untilAnswered();
+});
