@@ -1,6 +1,5 @@
 /** Pure: what the options of this package have in common. */
-import type { Redlock } from "@x/redlock-core";
-import { abortSignal, type Check, callback, integer, number, Schema, shaped, text } from "@x/redlock-core/protocol";
+import { abortSignal, type Check, callback, integer, number, Schema, text } from "@x/redlock-core/protocol";
 
 /** Every name of a kind; the compiler finds one that is left out. */
 export type Known<Kind> = Record<keyof Kind, true>;
@@ -14,13 +13,6 @@ export const durationMs: Check<number> = integer({ min: 1 });
 export const durationOrNoneMs: Check<number> = integer({ min: 0 });
 export const share: Check<number> = number({ min: 0, max: 1 });
 export const listener: Check<(...args: never[]) => unknown> = callback();
-
-/** By what is used of it: there may be two copies of redlock-core in one program. */
-export const redlock: Check<Redlock> = shaped("a Redlock (of @x/redlock-core)", (given) => {
-  const { maxTtl } = (given["options"] ?? {}) as { readonly maxTtl?: unknown };
-  const methods = ["acquire", "tryAcquire", "run", "subscribe", "checkResource"];
-  return typeof maxTtl === "number" && methods.every((method) => typeof given[method] === "function");
-});
 
 const SIGNAL = new Schema({ signal: abortSignal.optional() });
 

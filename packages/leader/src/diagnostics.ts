@@ -14,38 +14,38 @@ export interface LeaderLogger {
 
 /** Messages by channel. Durations in milliseconds. */
 export interface LeaderMessages {
-  /** A term began. `vacancy`: since the last leader was seen to end, if this process saw that. */
-  "x.leader.elected": { election: string; id: string; term: number; waited: number; vacancy: number | undefined };
-  /** A term ended. `drained`: from the request to end until the task had ended. */
+  /** A term began. `vacancyMs`: since the last leader was seen to end, if this process saw that. */
+  "x.leader.elected": { election: string; id: string; term: number; waitMs: number; vacancyMs: number | undefined };
+  /** A term ended. `drainMs`: from the request to end until the task had ended. */
   "x.leader.lost": {
     election: string;
     id: string;
     term: number;
     reason: string;
-    heldFor: number;
-    drained: number | undefined;
+    heldMs: number;
+    drainMs: number | undefined;
   };
-  /** A renewal succeeded. `remaining`: what was left of the deadline when the answer came: the early warning. */
-  "x.leader.renewed": { election: string; id: string; term: number; took: number; remaining: number };
-  "x.leader.renew-failed": { election: string; id: string; term: number; error: unknown; remaining: number };
+  /** A renewal succeeded. `remainingMs`: what was left of the deadline when the answer came: the early warning. */
+  "x.leader.renewed": { election: string; id: string; term: number; tookMs: number; remainingMs: number };
+  "x.leader.renewFailed": { election: string; id: string; term: number; error: unknown; remainingMs: number };
   /** The task still ran when the lease had ended: another may lead beside it. */
-  "x.leader.overrun": { election: string; id: string; term: number; by: number };
-  /** An observer saw the leader change. `vacancy`: how long there was none, as seen from here. */
-  "x.leader.change": {
+  "x.leader.overrun": { election: string; id: string; term: number; overrunMs: number };
+  /** An observer saw the leader change. `vacancyMs`: how long there was none, as seen from here. */
+  "x.leader.leaderChange": {
     election: string;
     leader: string | undefined;
     term: number | undefined;
-    vacancy: number | undefined;
+    vacancyMs: number | undefined;
   };
   /** The scheduler ran, skipped or missed a tick. */
   "x.leader.tick": {
     election: string;
     schedule: string;
-    scheduledAt: number;
+    scheduledAtMs: number;
     term: number;
     outcome: "run" | "failed" | "skipped" | "missed";
-    took: number | undefined;
-    late: number | undefined;
+    tookMs: number | undefined;
+    lateMs: number | undefined;
     count: number;
   };
 }

@@ -1,6 +1,6 @@
 /** How long is waited for work that was asked to end: by the shortest time that anybody has named since. */
 import type { Clock } from "@x/redlock-core";
-import { deferred } from "./signals.ts";
+import { deferred } from "@x/redlock-core/protocol";
 
 export interface DrainTimes {
   /** In ms, from now. */

@@ -8,8 +8,19 @@
  */
 import { hostname } from "node:os";
 import { QuorumUnreachableError, type Redlock, RedlockClosedError } from "@x/redlock-core";
-import { Schema } from "@x/redlock-core/protocol";
-import { callerSignal, durationOrNoneMs, redlock as REDLOCK, listener as TASK, name as textOfAName } from "./checks.ts";
+import {
+  abortable,
+  deferred,
+  type LinkedSignal,
+  linkSignals,
+  onAbort,
+  protocolOf,
+  redlock as REDLOCK,
+  Schema,
+  sleep,
+  systemRandom,
+} from "@x/redlock-core/protocol";
+import { callerSignal, durationOrNoneMs, listener as TASK, name as textOfAName } from "./checks.ts";
 import { cooldownMs, jitteredMs } from "./cooldown.ts";
 import { publish } from "./diagnostics.ts";
 import { type DrainTimes, drainTimer } from "./drain.ts";
@@ -25,16 +36,16 @@ import { NodeWatch } from "./node-watch.ts";
 import { infoOf, iterate, Observer, type ObserverListener } from "./observer.ts";
 import { type LeaderElectionOptions, type ResolvedOptions, resolveOptions } from "./options.ts";
 import { onProcessSignals } from "./process-signals.ts";
-import { systemRandom } from "./random.ts";
 import { type Readings, readingsOf } from "./readings.ts";
 import { endedCleanly, heldNow, type LeaderInfo, newestTerm, type TermRecord, yieldsTo } from "./record.ts";
 import {
   DEFAULT_DRAIN_TIMEOUT_MS,
-  type ResolvedRunOptions,
-  type RunOptions,
-  resolveRunOptions,
+  type ResolvedTaskOptions,
+  resolveTaskOptions,
+  STOP,
+  type StopOptions,
+  type TaskOptions,
 } from "./run-options.ts";
-import { abortable, deferred, type LinkedSignal, linkSignals, onAbort, sleep } from "./signals.ts";
 import { type ElectionEvent, type ElectionState, hasTerm, IDLE, nextState } from "./state.ts";
 import { HeldTerm, insist, type LeaderTerm, type TermListener } from "./term.ts";
 import { mayVoteAgain } from "./votes.ts";
@@ -46,13 +57,13 @@ export interface LeaderHealth {
   readonly state: ElectionState["name"];
   readonly term?: number;
   /** Until the deadline, in ms. */
-  readonly remaining?: number;
+  readonly remainingMs?: number;
   /** Since the last successful renewal, in ms. */
-  readonly sinceRenewal?: number;
+  readonly sinceRenewalMs?: number;
   /** Failed in a row. */
   readonly renewFailures: number;
   /** For how long a task has been running without its lease, in ms. */
-  readonly overrunBy: number;
+  readonly overrunMs: number;
   /** Does `run()` campaign or lead? */
   readonly running: boolean;
   /** Why a node or an attempt or a renewal failed last, unless a quorum has answered since. */
@@ -66,7 +77,6 @@ const PREFERENCE_MS = 3_600_000;
 const OBSERVED_BOUND = 1_000;
 
 const REQUEST = new Schema({ preferred: textOfAName.optional() });
-const STOP = new Schema({ drainTimeout: durationOrNoneMs.optional() });
 const HEALTH = new Schema({ maxTolerableExpiredLease: durationOrNoneMs.default(0) });
 
 export class LeaderElection implements AsyncDisposable {
@@ -109,10 +119,10 @@ export class LeaderElection implements AsyncDisposable {
     const { maxTtl, driftFactor, nodeTimeout } = redlock.options;
     const defaultId = `${hostname()}/${process.pid}`;
     this.#options = resolveOptions(options, { defaultId, maxTtl, driftFactor, nodeTimeout });
-    redlock.checkResource(this.#options.resource);
+    protocolOf(redlock).checkResource(this.#options.resource);
     this.#redlock = redlock;
-    this.#random = this.#options.random ?? systemRandom;
-    this.#readings = readingsOf(redlock.clock, this.#options.uptime);
+    this.#random = this.#options.random ?? ((): number => systemRandom.fraction());
+    this.#readings = readingsOf(protocolOf(redlock).clock, this.#options.uptime);
     this.name = this.#options.name;
     this.id = this.#options.id;
     this.#instance = `${this.id}#${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
@@ -130,7 +140,7 @@ export class LeaderElection implements AsyncDisposable {
       random: this.#random,
       isSelf: (record) => this.#isSelf(record),
       failed: (error) => this.#report(error),
-      closed: redlock.closed,
+      closed: protocolOf(redlock).closed,
     });
     this.#nodes = new NodeWatch(redlock, {
       down: (node, error) => {
@@ -138,9 +148,9 @@ export class LeaderElection implements AsyncDisposable {
         this.#events.emit("nodeDown", { node, error });
       },
       quarantined: (leftMs) => {
-        const remaining = Math.ceil(leftMs);
-        this.#lastError = new Error(mayVoteAgain(remaining));
-        this.#events.emit("quarantined", { remaining });
+        const quarantineLeftMs = Math.ceil(leftMs);
+        this.#lastError = new Error(mayVoteAgain(quarantineLeftMs));
+        this.#events.emit("quarantined", { quarantineLeftMs });
       },
       answered: () => {
         this.#lastError = undefined;
@@ -148,7 +158,7 @@ export class LeaderElection implements AsyncDisposable {
     });
     const { logger } = this.#options;
     if (logger !== undefined)
-      logEvents(this.#events, { logger, election: this.name, id: this.id, clock: redlock.clock });
+      logEvents(this.#events, { logger, election: this.name, id: this.id, clock: protocolOf(redlock).clock });
   }
 
   get state(): ElectionState["name"] {
@@ -232,11 +242,11 @@ export class LeaderElection implements AsyncDisposable {
    * Campaigns for ever and runs `task` in each term; never two runs of it at once: it first waits for the task of an earlier call that
    * outlasted its `drainTimeout`. The process stays alive until it resolves: after `stop()`, after `signal` aborted, or by
    * `onTaskEnd: "stop"`; in each case after the task has ended, unless it outlasted `drainTimeout`.
-   * @throws what `prepare` rejected with, ElectionStoppedError, ElectionBusyError, RedlockClosedError, TypeError, RangeError
+   * @throws ElectionStoppedError, ElectionBusyError, RedlockClosedError, TypeError, RangeError
    */
-  async run(task: LeaderTask, options?: RunOptions): Promise<void> {
+  async run(task: LeaderTask, options?: TaskOptions): Promise<void> {
     TASK.of("task", task);
-    const resolved = resolveRunOptions(options);
+    const resolved = resolveTaskOptions(options);
     this.#occupy({ waits: true });
     const letGo = keepAlive(this.#readings.clock);
     const running = this.#run(task, resolved);
@@ -252,7 +262,7 @@ export class LeaderElection implements AsyncDisposable {
 
   /**
    * Asks whoever leads to drain and resign; `preferred` is the id of a candidate that the others let go first, once. Resolves to whether
-   * there was a leader to ask. @throws QuorumSilentError
+   * there was a leader to ask. @throws QuorumUnreachableError
    */
   async requestResign(options: { readonly preferred?: string | undefined } = {}): Promise<boolean> {
     const { preferred } = REQUEST.resolve(options);
@@ -262,7 +272,7 @@ export class LeaderElection implements AsyncDisposable {
     return true;
   }
 
-  /** Who leads, asked from a quorum of the nodes; null: nobody, or not yet known. @throws QuorumSilentError */
+  /** Who leads, asked from a quorum of the nodes; null: nobody, or not yet known. @throws QuorumUnreachableError */
   async leader(): Promise<LeaderInfo | null> {
     const held = heldNow(await this.#ledger.look(Number.MAX_SAFE_INTEGER), this.#ledger.quorum);
     return held === undefined ? null : infoOf(held, (record) => this.#isSelf(record));
@@ -277,7 +287,7 @@ export class LeaderElection implements AsyncDisposable {
   async *observe(
     options: { readonly signal?: AbortSignal | undefined } = {},
   ): AsyncGenerator<LeaderInfo | null, void, undefined> {
-    const linked = linkSignals(callerSignal(options), this.#stop.signal, this.#redlock.closed);
+    const linked = linkSignals(callerSignal(options), this.#stop.signal, protocolOf(this.#redlock).closed);
     const letGo = keepAlive(this.#readings.clock);
     try {
       yield* iterate((listener) => this.#watch(listener), linked.signal, OBSERVED_BOUND);
@@ -292,7 +302,7 @@ export class LeaderElection implements AsyncDisposable {
    * is released and handed over. Called again it may shorten the time. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the
    * lease is left to run out instead. Idempotent; never rejects. In the task of `run()` do not await it: it waits for that task.
    */
-  stop(options: { readonly drainTimeout?: number | undefined } = {}): Promise<void> {
+  stop(options: StopOptions = {}): Promise<void> {
     const { drainTimeout } = STOP.resolve(options);
     if (drainTimeout !== undefined) {
       this.#stopDrainTimeoutMs = drainTimeout;
@@ -305,15 +315,15 @@ export class LeaderElection implements AsyncDisposable {
   health(options: { readonly maxTolerableExpiredLease?: number | undefined } = {}): LeaderHealth {
     const { maxTolerableExpiredLease: tolerated } = HEALTH.resolve(options);
     const term = hasTerm(this.#state) && this.#term?.isCurrent() === true ? this.#term : undefined;
-    const overrunBy = this.#overrun === undefined ? 0 : this.#readings.clock.monotonicMs() - this.#overrun.sinceMs;
+    const overrunMs = this.#overrun === undefined ? 0 : this.#readings.clock.monotonicMs() - this.#overrun.sinceMs;
     return {
-      healthy: this.#state.name !== "stopped" && overrunBy <= tolerated,
+      healthy: this.#state.name !== "stopped" && overrunMs <= tolerated,
       state: this.#state.name,
       ...(term === undefined
         ? {}
-        : { term: term.term, remaining: term.remaining(), sinceRenewal: term.sinceRenewalMs }),
+        : { term: term.term, remainingMs: term.remaining(), sinceRenewalMs: term.sinceRenewalMs }),
       renewFailures: this.#renewFailures,
-      overrunBy,
+      overrunMs,
       running: this.#running !== undefined,
       ...(this.#lastError === undefined ? {} : { lastError: this.#lastError }),
     };
@@ -332,12 +342,11 @@ export class LeaderElection implements AsyncDisposable {
     return this.stop();
   }
 
-  async #run(task: LeaderTask, run: ResolvedRunOptions): Promise<void> {
+  async #run(task: LeaderTask, run: ResolvedTaskOptions): Promise<void> {
     const stopListening = onProcessSignals(run.stopOn, () => void this.stop());
     const linked = linkSignals(run.signal, this.#stop.signal);
     const open = this.#whileOpen(linked.signal);
     try {
-      if (run.prepare !== undefined) await abortable(Promise.resolve(run.prepare(open.signal)), open.signal);
       await abortable(this.#taskEnded, open.signal);
       await this.#untilAbandonedIsOver(open.signal);
       let next: "again" | "stop" = "again";
@@ -354,7 +363,7 @@ export class LeaderElection implements AsyncDisposable {
     }
   }
 
-  #lead(term: HeldTerm, task: LeaderTask, run: ResolvedRunOptions, stop: AbortSignal): Promise<"again" | "stop"> {
+  #lead(term: HeldTerm, task: LeaderTask, run: ResolvedTaskOptions, stop: AbortSignal): Promise<"again" | "stop"> {
     let stopListening: Unsubscribe = () => undefined;
     let ended = deferred<void>();
     return lead({
@@ -371,7 +380,7 @@ export class LeaderElection implements AsyncDisposable {
           ended = deferred();
           this.#taskEnded = ended.promise;
           stopListening = this.#events.on("lost", (lost) => {
-            if (lost.term === term.term) this.#beginOverrun(term.term, run);
+            if (lost.term === term.term) this.#beginOverrun(term.term);
           });
         },
         taskEnded: () => {
@@ -388,7 +397,7 @@ export class LeaderElection implements AsyncDisposable {
 
   /** A signal that aborts with the first of `sources`, or with `RedlockClosedError`. */
   #whileOpen(...sources: readonly (AbortSignal | undefined)[]): LinkedSignal {
-    const { closed } = this.#redlock;
+    const { closed } = protocolOf(this.#redlock);
     const linked = linkSignals(...sources);
     const close = (): void => linked.abort(new RedlockClosedError([this.#options.resource]));
     if (closed.aborted) close();
@@ -475,16 +484,16 @@ export class LeaderElection implements AsyncDisposable {
     } finally {
       untie();
     }
-    term.endOn(this.#redlock.closed);
+    term.endOn(protocolOf(this.#redlock).closed);
     office.isTaken = true;
     this.#move({ type: "led" });
-    const waited = clock.monotonicMs() - startedMs;
+    const waitMs = clock.monotonicMs() - startedMs;
     publish("x.leader.elected", () => ({
       election: this.name,
       id: this.id,
       term: term.term,
-      waited,
-      vacancy: this.#observer.vacancyMs,
+      waitMs,
+      vacancyMs: this.#observer.vacancyMs,
     }));
     this.#events.emit("elected", term);
     return term;
@@ -502,38 +511,38 @@ export class LeaderElection implements AsyncDisposable {
           election: this.name,
           id: this.id,
           term: number,
-          took: tookMs,
-          remaining: remainingMs,
+          tookMs,
+          remainingMs,
         }));
-        this.#events.emit("renewed", { term: number, took: tookMs, remaining: remainingMs });
+        this.#events.emit("renewed", { term: number, tookMs, remainingMs });
       },
       renewFailed: ({ error, remainingMs }) => {
         this.#renewFailures += 1;
         this.#lastError = asError(error);
-        publish("x.leader.renew-failed", () => ({
+        publish("x.leader.renewFailed", () => ({
           election: this.name,
           id: this.id,
           term: number,
           error,
-          remaining: remainingMs,
+          remainingMs,
         }));
-        this.#events.emit("renewFailed", { term: number, error, remaining: remainingMs });
+        this.#events.emit("renewFailed", { term: number, error, remainingMs });
       },
       ending: (reason) => {
         endingSinceMs = nowMs();
         this.#move({ type: "drain", reason });
       },
       over: (reason) => {
-        const heldFor = nowMs() - startedMs;
-        const drained = endingSinceMs === undefined ? undefined : nowMs() - endingSinceMs;
+        const heldMs = nowMs() - startedMs;
+        const drainMs = endingSinceMs === undefined ? undefined : nowMs() - endingSinceMs;
         if (this.#term?.term === number) {
           this.#term = undefined;
           this.#renewFailures = 0;
           this.#move({ type: "ended" });
         }
         if (!office.isTaken) return;
-        publish("x.leader.lost", () => ({ election: this.name, id: this.id, term: number, reason, heldFor, drained }));
-        this.#events.emit("lost", { term: number, reason, heldFor });
+        publish("x.leader.lost", () => ({ election: this.name, id: this.id, term: number, reason, heldMs, drainMs }));
+        this.#events.emit("lost", { term: number, reason, heldMs });
       },
       failed: (error) => this.#report(error),
     };
@@ -675,19 +684,18 @@ export class LeaderElection implements AsyncDisposable {
     this.#events.emit("drainTimeout", { term: term.term });
   }
 
-  #beginOverrun(term: number, run: ResolvedRunOptions): void {
+  #beginOverrun(term: number): void {
     this.#overrun ??= { term, sinceMs: this.#readings.clock.monotonicMs() };
-    publish("x.leader.overrun", () => ({ election: this.name, id: this.id, term, by: 0 }));
-    this.#events.emit("overrun", { term, by: 0 });
-    if (run.onOverrun === "exit") process.exit(1);
+    publish("x.leader.overrun", () => ({ election: this.name, id: this.id, term, overrunMs: 0 }));
+    this.#events.emit("overrun", { term, overrunMs: 0 });
   }
 
   #endOverrun(term: number): void {
     if (this.#overrun?.term !== term) return;
-    const by = this.#readings.clock.monotonicMs() - this.#overrun.sinceMs;
+    const overrunMs = this.#readings.clock.monotonicMs() - this.#overrun.sinceMs;
     this.#overrun = undefined;
-    publish("x.leader.overrun", () => ({ election: this.name, id: this.id, term, by }));
-    this.#events.emit("overrun", { term, by });
+    publish("x.leader.overrun", () => ({ election: this.name, id: this.id, term, overrunMs }));
+    this.#events.emit("overrun", { term, overrunMs });
   }
 
   #report(error: unknown): void {

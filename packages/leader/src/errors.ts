@@ -1,7 +1,7 @@
 /** Pure: what can go wrong, one class per decision that a caller can make, each with a stable `code` and plain data. */
 
 /** Why a term ended, or is about to end. */
-export type LossReason =
+export type TermLossReason =
   /** No renewal succeeded for `renewDeadline`. */
   | "renew-deadline"
   /** The same, seen only by clocks that run through a suspend: the machine slept. */
@@ -9,9 +9,9 @@ export type LossReason =
   /** The same, seen only by the wall clock: it was set forward. It is believed, as it may have stood still before. */
   | "clock-jumped"
   /** A quorum said that the lock is another's or gone, a newer term was seen, or an operator took it away. */
-  | "lost-to-other"
+  | "taken"
   /** The election's `Redlock` was closed: nothing renews the lease any more. It runs out and is not handed over, as work may still go on. */
-  | "redlock-closed"
+  | "closed"
   /** `term.resign()` was called. */
   | "resigned"
   /** Somebody called `requestResign()`. */
@@ -25,25 +25,20 @@ export type LossReason =
   /** The task of `run()` returned. */
   | "task-ended";
 
-const FAILURES: ReadonlySet<LossReason> = new Set([
+const FAILURES: ReadonlySet<TermLossReason> = new Set([
   "renew-deadline",
   "suspended",
   "clock-jumped",
-  "lost-to-other",
-  "redlock-closed",
+  "taken",
+  "closed",
 ]);
 
 /** Somebody asked for it; every other end is a failure. */
-export function wasAskedFor(reason: LossReason): boolean {
+export function wasAskedFor(reason: TermLossReason): boolean {
   return !FAILURES.has(reason);
 }
 
-export type LeaderErrorCode =
-  | "LEADERSHIP_LOST"
-  | "ELECTION_STOPPED"
-  | "ELECTION_BUSY"
-  | "QUORUM_SILENT"
-  | "UNKNOWN_SCHEDULE";
+export type LeaderErrorCode = "LEADERSHIP_LOST" | "ELECTION_STOPPED" | "ELECTION_BUSY" | "UNKNOWN_SCHEDULE";
 
 /** Base of every error that this package rejects with, except `TypeError`, `RangeError` and the caller's `signal.reason`. */
 export abstract class LeaderError extends Error {
@@ -60,10 +55,10 @@ export abstract class LeaderError extends Error {
 /** The term is over, or asked to end: the reason of `term.signal`, and what `assertCurrent()` and `guard()` throw. */
 export class LeadershipLostError extends LeaderError {
   readonly code = "LEADERSHIP_LOST" as const;
-  readonly reason: LossReason;
+  readonly reason: TermLossReason;
   readonly term: number;
 
-  constructor(facts: { readonly election: string; readonly term: number; readonly reason: LossReason }) {
+  constructor(facts: { readonly election: string; readonly term: number; readonly reason: TermLossReason }) {
     super(`election "${facts.election}": term ${facts.term} is over (${facts.reason})`, facts.election);
     this.reason = facts.reason;
     this.term = facts.term;
@@ -85,31 +80,6 @@ export class ElectionBusyError extends LeaderError {
 
   constructor(election: string, state: string) {
     super(`election "${election}" already takes part (${state}): one campaign or term at a time per object`, election);
-  }
-}
-
-/** Fewer nodes than a quorum answered a read or write beside the lock. `cause` lists the nodes with their errors. Try again. */
-export class QuorumSilentError extends LeaderError {
-  readonly code = "QUORUM_SILENT" as const;
-  readonly answered: number;
-  readonly needed: number;
-
-  constructor(facts: {
-    readonly election: string;
-    readonly what: string;
-    readonly answered: number;
-    readonly nodeCount: number;
-    readonly needed: number;
-    readonly causes: readonly Error[];
-  }) {
-    const reasons = facts.causes.map((cause) => cause.message).join("; ");
-    super(
-      `election "${facts.election}": ${facts.what}: ${facts.answered} of ${facts.nodeCount} nodes answered, ${facts.needed} needed${reasons === "" ? "" : `: ${reasons}`}`,
-      facts.election,
-      { cause: new AggregateError(facts.causes, "nodes that did not answer") },
-    );
-    this.answered = facts.answered;
-    this.needed = facts.needed;
   }
 }
 

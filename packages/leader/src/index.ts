@@ -9,15 +9,14 @@ export {
   LeaderError,
   type LeaderErrorCode,
   LeadershipLostError,
-  type LossReason,
-  QuorumSilentError,
+  type TermLossReason,
   UnknownScheduleError,
 } from "./errors.ts";
 export type { LeaderEvents } from "./events.ts";
 export type { LeaderTask } from "./lead.ts";
 export type { CooldownOptions, LeaderElectionOptions, WorkerRenewal } from "./options.ts";
 export type { LeaderInfo } from "./record.ts";
-export type { RunOptions } from "./run-options.ts";
+export type { StopOptions, TaskOptions } from "./run-options.ts";
 export type { ElectionState } from "./state.ts";
 export type { LeaderTerm } from "./term.ts";
 export { type Durations, deriveTimings, type Timings, type TimingsInput } from "./timings.ts";

@@ -5,11 +5,11 @@
  * the function resolves only after the task has ended, or after a stop whose drain timed out. Never rejects.
  */
 import type { Clock } from "@x/redlock-core";
+import { deferred, onAbort, sleep } from "@x/redlock-core/protocol";
 import { type Cooldown, cooldownMs, hasRecovered } from "./cooldown.ts";
 import { type DrainTimes, drainTimer } from "./drain.ts";
-import type { LossReason } from "./errors.ts";
-import type { ResolvedRunOptions } from "./run-options.ts";
-import { deferred, onAbort, sleep } from "./signals.ts";
+import type { TermLossReason } from "./errors.ts";
+import type { ResolvedTaskOptions } from "./run-options.ts";
 import type { HeldTerm, LeaderTerm } from "./term.ts";
 
 export type LeaderTask = (term: LeaderTerm) => unknown;
@@ -17,7 +17,7 @@ export type LeaderTask = (term: LeaderTerm) => unknown;
 export interface LeadParts {
   readonly term: HeldTerm;
   readonly task: LeaderTask;
-  readonly run: ResolvedRunOptions;
+  readonly run: ResolvedTaskOptions;
   readonly clock: Clock;
   readonly cooldown: Cooldown;
   /** Aborts when this candidate is to stop for good. */
@@ -91,10 +91,9 @@ async function endOrTimeout(parts: LeadParts, settled: Promise<TaskEnd>): Promis
 }
 
 async function outlasted(parts: LeadParts, settled: Promise<TaskEnd>): Promise<"again" | "stop"> {
-  const { term, run, stop, listener } = parts;
+  const { term, stop, listener } = parts;
   listener.drainTimedOut();
-  if (run.releaseOnDrainTimeout) await term.finish({ isClean: false });
-  else term.abandon();
+  term.abandon();
   if (!stop.aborted) {
     const stopped = deferred<void>();
     const untie = onAbort(stop, () => stopped.resolve());
@@ -123,7 +122,7 @@ async function afterTask(parts: LeadParts, end: TaskEnd, ranMs: number): Promise
       if (!term.signal.aborted) return "restart";
     } else if (policy === "hold") await untilAborted(term.signal);
     else {
-      const reason: LossReason = end.type === "rejected" ? "task-failed" : "task-ended";
+      const reason: TermLossReason = end.type === "rejected" ? "task-failed" : "task-ended";
       term.beginEnd(reason);
       listener.cool(cooldownMs(cooldown, failures.count));
       await term.finish();

@@ -14,10 +14,10 @@ import {
   type Redlock,
   type Vote,
 } from "@x/redlock-core";
+import { type LinkedSignal, linkSignals, onAbort, protocolOf } from "@x/redlock-core/protocol";
 import { laterReading, type Reading, untilNextRenewalMs } from "./deadline.ts";
 import type { ResolvedOptions } from "./options.ts";
 import type { Readings } from "./readings.ts";
-import { type LinkedSignal, linkSignals, onAbort } from "./signals.ts";
 
 export interface RenewalListener {
   renewed(tookMs: number): void;
@@ -80,7 +80,7 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, readings
           const timeout = isLast ? options.retryPeriod : HELD_PATIENCE_MS;
           const linked = linkSignals(signal);
           waiting = isLast ? undefined : linked;
-          const order = redlock.orderAt(askedMs);
+          const order = protocolOf(redlock).orderAt(askedMs);
           const acquiring = redlock.acquire(options.resource, { ...own, order, timeout, signal: linked.signal });
           lock = await unlessHeld(acquiring).finally(() => linked.unlink());
         }
@@ -163,7 +163,7 @@ class LocalLease implements Lease {
   keep(listener: RenewalListener): void {
     this.#listener = listener;
     // Work may go on when it is lost, to a clock that jumped or a `Redlock` that is closed: it is released by `release` or not at all.
-    this.#lock.leave();
+    protocolOf(this.#lock).leave();
     if (this.#lock.signal.aborted) {
       this.#onLockLost();
       return;

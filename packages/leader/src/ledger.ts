@@ -5,8 +5,8 @@
  * their data; the leader repeats its record once per lease. A node that saw a newer term refuses an older one. Not
  * guaranteed: nothing here decides who leads; that is the lock's business alone.
  */
-import type { Clock, NodeReply, NodeScript, Redlock, RunOptions } from "@x/redlock-core";
-import { QuorumSilentError } from "./errors.ts";
+import { type Clock, type NodeScript, QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
+import { DAY_MS, type NodeReply, protocolOf, type ScriptOptions } from "@x/redlock-core/protocol";
 import { heldNow, type NodeView, parseView, type ResignRequest, requestOf, type TermRecord } from "./record.ts";
 import { READ_RECORD } from "./scripts/read-record.lua.ts";
 import { REQUEST_RESIGN } from "./scripts/request-resign.lua.ts";
@@ -14,7 +14,7 @@ import { STAND } from "./scripts/stand.lua.ts";
 import { WRITE_RECORD } from "./scripts/write-record.lua.ts";
 
 /** The record of a term and all earlier ones are kept this long after the last leader's last renewal. */
-const KEEP_MS = 7 * 86_400_000;
+const KEEP_MS = 7 * DAY_MS;
 /** Under way, begun in this turn of the event loop: a process may have hundreds of observers of one election. */
 const looks = new WeakMap<Redlock, Map<string, Promise<readonly NodeView[]>>>();
 /** Terms that an observer who was away can still be told of. */
@@ -47,11 +47,11 @@ export class Ledger {
     this.#resource = resource;
     this.election = election;
     this.quorum = redlock.quorum;
-    this.channel = redlock.sideKey(resource, "news");
+    this.channel = protocolOf(redlock).sideKey(resource, "news");
   }
 
   get clock(): Clock {
-    return this.#redlock.clock;
+    return protocolOf(this.#redlock).clock;
   }
 
   get nodeCount(): number {
@@ -59,16 +59,16 @@ export class Ledger {
   }
 
   key(name: string): string {
-    return this.#redlock.sideKey(this.#resource, name);
+    return protocolOf(this.#redlock).sideKey(this.#resource, name);
   }
 
-  /** Reads a quorum of nodes, or more until `enough` has what it wants. @throws QuorumSilentError */
+  /** Reads a quorum of nodes, or more until `enough` has what it wants. @throws QuorumUnreachableError */
   async read(
     afterTerm: number,
     enough: (views: readonly NodeView[]) => boolean = () => true,
   ): Promise<readonly NodeView[]> {
     const keys = [
-      this.#redlock.lockKey(this.#resource),
+      protocolOf(this.#redlock).lockKey(this.#resource),
       this.key("leader"),
       this.key("terms"),
       this.key("request"),
@@ -84,7 +84,7 @@ export class Ledger {
     );
   }
 
-  /** Reads until a leader is seen; all who ask for the same in one turn of the event loop share one request. @throws QuorumSilentError */
+  /** Reads until a leader is seen; all who ask for the same in one turn of the event loop share one request. @throws QuorumUnreachableError */
   look(afterTerm: number): Promise<readonly NodeView[]> {
     const shared = looks.get(this.#redlock) ?? new Map<string, Promise<readonly NodeView[]>>();
     looks.set(this.#redlock, shared);
@@ -98,7 +98,7 @@ export class Ledger {
     return looking;
   }
 
-  /** @throws QuorumSilentError if neither a quorum stored it nor a node knows better */
+  /** @throws QuorumUnreachableError if neither a quorum stored it nor a node knows better */
   async write(toWrite: RecordToWrite): Promise<Written> {
     const { record, revision, token, ended } = toWrite;
     const keys = [this.key("leader"), this.key("terms"), this.key("request")];
@@ -117,13 +117,13 @@ export class Ledger {
     return { outcome: "written", request: replies.find((reply) => reply.request?.term === record.term)?.request };
   }
 
-  /** @throws QuorumSilentError */
+  /** @throws QuorumUnreachableError */
   async requestResign(term: number, preferred: string | undefined, keepMs: number): Promise<void> {
     const args = [String(term), preferred ?? "", String(keepMs), this.channel];
     await this.ask("requesting a resignation", REQUEST_RESIGN, [this.key("request")], args, () => true);
   }
 
-  /** @throws QuorumSilentError */
+  /** @throws QuorumUnreachableError */
   async stand(
     candidate: { readonly instance: string; readonly priority: number; readonly id: string },
     keepMs: number,
@@ -134,12 +134,12 @@ export class Ledger {
 
   /** Calls `listener` with news from any node, so up to once per node. */
   listen(listener: (news: string) => void): Promise<() => void> {
-    return this.#redlock.subscribe(this.channel, (message) => listener(message));
+    return protocolOf(this.#redlock).subscribe(this.channel, (message) => listener(message));
   }
 
   /**
    * Runs a script on every node; resolves with the answers as soon as a quorum has answered and `enough` is satisfied, or when all
-   * have. @throws QuorumSilentError if fewer than a quorum answered
+   * have. @throws QuorumUnreachableError if fewer than a quorum answered
    */
   async ask<Answer>(
     what: string,
@@ -158,26 +158,35 @@ export class Ledger {
     };
     const answersOf = (replies: readonly NodeReply[]): readonly Answer[] =>
       replies.flatMap((reply) => (reply.ok ? [answerOf(reply)] : []));
-    const options: RunOptions = {
+    const options: ScriptOptions = {
       enough: (soFar) => {
         const answers = answersOf(soFar);
         return answers.length >= this.quorum && enough(answers);
       },
     };
-    const replies = await this.#redlock.run(script, { keys, args }, options);
+    const replies = await protocolOf(this.#redlock).run(script, { keys, args }, options);
     const answers = answersOf(replies);
     if (answers.length >= this.quorum) return answers;
-    throw new QuorumSilentError({
-      election: this.election,
-      what,
-      answered: answers.length,
+    throw this.unreachable(what, replies.map(voteOf));
+  }
+
+  /** The error of a question that fewer than a quorum of the nodes answered: a vote that is `granted` is an answer. */
+  unreachable(what: string, votes: readonly Vote[]): QuorumUnreachableError {
+    return new QuorumUnreachableError({
+      asked: `election "${this.election}": ${what}`,
+      resources: [this.#resource],
+      votes,
       nodeCount: this.nodeCount,
-      needed: this.quorum,
-      causes: replies.flatMap((reply) =>
-        reply.ok ? [] : [new Error(`${reply.node}: ${reply.error.message}`, { cause: reply.error })],
-      ),
+      quorum: this.quorum,
+      attempts: 1,
+      elapsedMs: Math.max(0, ...votes.map(({ tookMs }) => tookMs)),
     });
   }
+}
+
+function voteOf(reply: NodeReply): Vote {
+  const facts = { node: reply.node, tookMs: reply.tookMs };
+  return reply.ok ? { ...facts, vote: "granted" } : { ...facts, vote: "failed", error: reply.error.message };
 }
 
 function parseWritten(value: unknown): Written {

@@ -21,11 +21,11 @@ export function logEvents(events: Emitter<LeaderEvents>, parts: LogParts): void 
     const level = wasAskedFor(facts.reason) ? "info" : "warn";
     logger[level]({ ...own, ...facts }, "leadership ended");
   });
-  events.on("renewFailed", ({ term, remaining, error }) =>
-    logger.warn({ ...own, term, remaining, err: error }, "renewal failed"),
+  events.on("renewFailed", ({ term, remainingMs, error }) =>
+    logger.warn({ ...own, term, remainingMs, err: error }, "renewal failed"),
   );
   events.on("nodeDown", ({ node, error }) => logger.warn({ ...own, node, err: error }, "lock node is down"));
-  events.on("quarantined", (facts) => logger.info({ ...own, ...facts }, mayVoteAgain(facts.remaining)));
+  events.on("quarantined", (facts) => logger.info({ ...own, ...facts }, mayVoteAgain(facts.quarantineLeftMs)));
   events.on("drainTimeout", (facts) => logger.warn({ ...own, ...facts }, "task did not end in time"));
   events.on("taskError", ({ term, error }) => logger.error({ ...own, term, err: error }, "task failed"));
   events.on("error", (error) => logger.warn({ ...own, err: error }, "failed, will be tried again"));
@@ -37,15 +37,15 @@ const LONG_MS = 1_000;
 
 function logOverruns(events: Emitter<LeaderEvents>, { logger, election, id, clock }: LogParts): void {
   let begun: { readonly term: number; readonly cancel: () => void } | undefined;
-  events.on("overrun", ({ term, by }) => {
+  events.on("overrun", ({ term, overrunMs }) => {
     begun?.cancel();
     if (begun?.term === term) {
       begun = undefined;
-      if (by >= 1) logger.error({ election, id, term, by }, "task ran on without its lease");
+      if (overrunMs >= 1) logger.error({ election, id, term, overrunMs }, "task ran on without its lease");
       return;
     }
     const cancel = clock.schedule(LONG_MS, () =>
-      logger.error({ election, id, term, by: LONG_MS }, "task still runs without its lease"),
+      logger.error({ election, id, term, overrunMs: LONG_MS }, "task still runs without its lease"),
     );
     begun = { term, cancel };
   });

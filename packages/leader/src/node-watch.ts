@@ -5,6 +5,7 @@
  * needed: a minority that is down keeps nobody from leading.
  */
 import type { Redlock, RedlockEvents, Vote } from "@x/redlock-core";
+import { protocolOf } from "@x/redlock-core/protocol";
 import { decisiveFailures, quarantineLeftMs } from "./votes.ts";
 
 export interface NodeListener {
@@ -56,7 +57,7 @@ export class NodeWatch {
   }
 
   #tellQuarantine(leftMs: number): void {
-    const endMs = this.#redlock.clock.monotonicMs() + leftMs;
+    const endMs = protocolOf(this.#redlock).clock.monotonicMs() + leftMs;
     if (endMs <= this.#quarantineEndMs + SAME_QUARANTINE_MS) return;
     this.#quarantineEndMs = endMs;
     this.#listener.quarantined(leftMs);

@@ -5,6 +5,7 @@
  * Terms that came and went while it was cut off are read from the nodes' history (the last 1,000). Informational: who leads
  * *now* only the leader itself can know, by its clock.
  */
+import { type LinkedSignal, linkSignals, sleep } from "@x/redlock-core/protocol";
 import { dateOf } from "./date.ts";
 import { publish } from "./diagnostics.ts";
 import type { Ledger } from "./ledger.ts";
@@ -18,7 +19,6 @@ import {
   type TermRecord,
   termsAfter,
 } from "./record.ts";
-import { type LinkedSignal, linkSignals, sleep } from "./signals.ts";
 
 export interface ObserverParts {
   readonly ledger: Ledger;
@@ -155,10 +155,10 @@ export class Observer {
 
   #tell(info: LeaderInfo | null, term: number, revision: number): void {
     this.#last = { info, term, revision };
-    const vacancy = this.vacancyMs;
+    const { vacancyMs } = this;
     this.#vacantSinceMs = info === null ? (this.#vacantSinceMs ?? this.#parts.readings.clock.monotonicMs()) : undefined;
     const election = this.#parts.ledger.election;
-    publish("x.leader.change", () => ({ election, leader: info?.id, term: info?.term, vacancy }));
+    publish("x.leader.leaderChange", () => ({ election, leader: info?.id, term: info?.term, vacancyMs }));
     for (const listener of [...this.#listeners]) listener(info);
   }
 }
@@ -170,7 +170,7 @@ export function infoOf(held: Held, isSelf: (record: TermRecord) => boolean): Lea
     term: record.term,
     ...(record.value === undefined ? {} : { value: record.value }),
     acquiredAt: dateOf(record.sinceMs),
-    expiresIn: held.expiresInMs,
+    expiresInMs: held.expiresInMs,
     self: isSelf(record),
   };
 }

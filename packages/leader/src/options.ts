@@ -1,6 +1,7 @@
 /** Pure: options, defaults, and the relations between them. Resolved once into a frozen, complete object. */
 import {
   callback,
+  driftMs,
   integer,
   type Option,
   objectWith,
@@ -12,7 +13,7 @@ import {
 import { durationMs, durationOrNoneMs, name, proclaimedValue, share } from "./checks.ts";
 import type { Cooldown } from "./cooldown.ts";
 import type { LeaderLogger } from "./diagnostics.ts";
-import { type Durations, defaultDurations, driftMs } from "./timings.ts";
+import { type Durations, defaultDurations } from "./timings.ts";
 
 /** All durations are integer milliseconds. */
 export interface LeaderElectionOptions {

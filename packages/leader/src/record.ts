@@ -10,7 +10,7 @@ export interface LeaderInfo {
   /** When it was elected, by its own wall clock. */
   readonly acquiredAt: Date;
   /** Milliseconds until the lease ends unless it is renewed, by the nodes' clocks. */
-  readonly expiresIn: number;
+  readonly expiresInMs: number;
   /** Is it this election object of this process? */
   readonly self: boolean;
 }

@@ -1,17 +1,19 @@
 /** Long work on the event loop, in slices, so that others have their turn in between. */
 import type { Clock } from "@x/redlock-core";
-import { sleep } from "./signals.ts";
+import { sleep } from "@x/redlock-core/protocol";
 
-/** A fifth of what a block of the loop may take: what is begun in a slice is finished after its end. */
-const SLICE_MS = 10;
+/** A tenth of what a block of the loop may take: two slices, what is begun at their ends, and a collection of garbage meet in one turn. */
+const SLICE_MS = 5;
 
 export class Slice {
   readonly #clock: Clock;
+  readonly #lengthMs: number;
   #endMs: number;
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, lengthMs: number = SLICE_MS) {
     this.#clock = clock;
-    this.#endMs = clock.monotonicMs() + SLICE_MS;
+    this.#lengthMs = lengthMs;
+    this.#endMs = clock.monotonicMs() + lengthMs;
   }
 
   get isOver(): boolean {
@@ -21,6 +23,19 @@ export class Slice {
   /** Begins another slice, in a later turn of the event loop. */
   async another(): Promise<void> {
     await sleep(this.#clock, 0);
-    this.#endMs = this.#clock.monotonicMs() + SLICE_MS;
+    this.#endMs = this.#clock.monotonicMs() + this.#lengthMs;
+  }
+}
+
+/** Calls `act` with each item; in the turns between slices, anything may happen to what it reads. */
+export async function eachInSlices<Item>(
+  clock: Clock,
+  items: Iterable<Item>,
+  act: (item: Item) => void,
+): Promise<void> {
+  const slice = new Slice(clock);
+  for (const item of items) {
+    if (slice.isOver) await slice.another();
+    act(item);
   }
 }

@@ -1,5 +1,5 @@
 /** Pure: what one election object of one process is doing. `nextState` is the only function that changes it. */
-import type { LossReason } from "./errors.ts";
+import type { TermLossReason } from "./errors.ts";
 
 export type ElectionState =
   /** Takes no part. */
@@ -12,7 +12,7 @@ export type ElectionState =
   | { readonly name: "candidate"; readonly term: number }
   | { readonly name: "leader"; readonly term: number }
   /** Was asked to end, still has the lease and renews it while the task comes to its end. */
-  | { readonly name: "draining"; readonly term: number; readonly reason: LossReason }
+  | { readonly name: "draining"; readonly term: number; readonly reason: TermLossReason }
   /** For good. */
   | { readonly name: "stopped" };
 
@@ -21,7 +21,7 @@ export type ElectionEvent =
   | { readonly type: "cool" }
   | { readonly type: "won"; readonly term: number }
   | { readonly type: "led" }
-  | { readonly type: "drain"; readonly reason: LossReason }
+  | { readonly type: "drain"; readonly reason: TermLossReason }
   /** The campaign was given up, or the term is over. */
   | { readonly type: "ended" }
   | { readonly type: "stop" };

@@ -7,17 +7,17 @@
  * frozen process can wake in the middle of a function; what it writes is refused only by a store that checks `fencingToken`.
  */
 import { setMaxListeners } from "node:events";
-import { Schema } from "@x/redlock-core/protocol";
+import { QuorumUnreachableError } from "@x/redlock-core";
+import { onAbort, Schema, sleep } from "@x/redlock-core/protocol";
 import { durationOrNoneMs, listener as FUNCTION, proclaimedValue } from "./checks.ts";
 import { dateOf } from "./date.ts";
 import { type Reading, reasonOfDeadline, remainingMs } from "./deadline.ts";
-import { LeadershipLostError, type LossReason, QuorumSilentError } from "./errors.ts";
+import { LeadershipLostError, type TermLossReason } from "./errors.ts";
 import type { Lease } from "./lease.ts";
 import type { Ledger } from "./ledger.ts";
 import type { ResolvedOptions } from "./options.ts";
 import type { Readings } from "./readings.ts";
 import { isHeldBy, type TermRecord } from "./record.ts";
-import { onAbort, sleep } from "./signals.ts";
 
 export interface LeaderTerm extends AsyncDisposable {
   readonly election: string;
@@ -40,14 +40,14 @@ export interface LeaderTerm extends AsyncDisposable {
   remaining(): number;
   /**
    * Asks the nodes: is the lock still this term's on a quorum? For rare, expensive side effects.
-   * @throws QuorumSilentError if too few nodes answer
+   * @throws QuorumUnreachableError if too few nodes answer
    */
   verify(): Promise<boolean>;
   /** Wraps a function so that it throws `LeadershipLostError` instead of running once the term is over. */
   guard<Args extends unknown[], Result>(fn: (...args: Args) => Result): (...args: Args) => Result;
   /**
    * Changes the value that observers see. Of values that follow each other closely they may see the last only.
-   * @throws LeadershipLostError, QuorumSilentError (the value may then show later, with the next renewal)
+   * @throws LeadershipLostError, QuorumUnreachableError (the value may then show later, with the next renewal)
    */
   proclaim(value: string): Promise<void>;
   /**
@@ -63,9 +63,9 @@ export interface TermListener {
   renewed(facts: { readonly tookMs: number; readonly remainingMs: number }): void;
   renewFailed(facts: { readonly error: unknown; readonly remainingMs: number }): void;
   /** Called once; the lease is no longer renewed. */
-  over(reason: LossReason): void;
+  over(reason: TermLossReason): void;
   /** Called once, unless the term is over before: the signal aborts, the lease is still renewed. */
-  ending(reason: LossReason): void;
+  ending(reason: TermLossReason): void;
   failed(error: unknown): void;
 }
 
@@ -87,8 +87,8 @@ const SUSPEND_LOOK_MS = 1_000;
 
 type Status =
   | { readonly name: "current" }
-  | { readonly name: "ending"; readonly reason: LossReason }
-  | { readonly name: "over"; readonly reason: LossReason };
+  | { readonly name: "ending"; readonly reason: TermLossReason }
+  | { readonly name: "over"; readonly reason: TermLossReason };
 
 const RESIGN = new Schema({ cooldown: durationOrNoneMs.optional() });
 
@@ -140,11 +140,11 @@ export class HeldTerm implements LeaderTerm {
     lease.keep({
       renewed: (tookMs) => this.#onRenewed(tookMs),
       failed: (error) => this.#onRenewFailed(error),
-      lost: () => this.#endNow("lost-to-other"),
+      lost: () => this.#endNow("taken"),
     });
   }
 
-  get reason(): LossReason | undefined {
+  get reason(): TermLossReason | undefined {
     return this.#status.name === "current" ? undefined : this.#status.reason;
   }
 
@@ -166,7 +166,7 @@ export class HeldTerm implements LeaderTerm {
     const now = readings.read();
     if (this.#remainingAt(now) > 0) return true;
     const isLate = remainingMs(lease.anchor(), options.renewDeadline, now) <= 0;
-    this.#endNow(isLate ? reasonOfDeadline(lease.anchor(), options.renewDeadline, now) : "lost-to-other");
+    this.#endNow(isLate ? reasonOfDeadline(lease.anchor(), options.renewDeadline, now) : "taken");
     return false;
   }
 
@@ -212,7 +212,7 @@ export class HeldTerm implements LeaderTerm {
     return this.resign();
   }
 
-  /** Writes the record of this term to the nodes. @throws QuorumSilentError */
+  /** Writes the record of this term to the nodes. @throws QuorumUnreachableError */
   async announce(): Promise<void> {
     const { ledger, lease, options, readings } = this.#parts;
     const record = { record: this.#record(), revision: this.#revision, token: lease.token, ended: false };
@@ -222,7 +222,7 @@ export class HeldTerm implements LeaderTerm {
       throw error;
     });
     if (written.outcome === "stale") {
-      this.#endNow("lost-to-other");
+      this.#endNow("taken");
       return;
     }
     if (this.#status.name === "over") return;
@@ -235,7 +235,7 @@ export class HeldTerm implements LeaderTerm {
   }
 
   /** Asks the task to end; the lease is kept meanwhile. Nothing if the term is ending or over. */
-  beginEnd(reason: LossReason): void {
+  beginEnd(reason: TermLossReason): void {
     if (this.#status.name !== "current" || !this.isCurrent()) return;
     this.#status = { name: "ending", reason };
     this.#parts.listener.ending(reason);
@@ -247,7 +247,7 @@ export class HeldTerm implements LeaderTerm {
    * being closed from releasing it under that work.
    */
   endOn(closed: AbortSignal): void {
-    this.#untieFromRedlock = onAbort(closed, () => this.#endNow("redlock-closed"));
+    this.#untieFromRedlock = onAbort(closed, () => this.#endNow("closed"));
   }
 
   /** Waits before work begins under this term. @throws the reason of `signal` */
@@ -262,12 +262,9 @@ export class HeldTerm implements LeaderTerm {
     this.#isAdopted = true;
   }
 
-  /**
-   * Marks the term as cleanly ended, unless its work goes on (`isClean: false`), and releases the lock. Repeated calls share one
-   * release.
-   */
-  finish({ isClean = true }: { readonly isClean?: boolean } = {}): Promise<void> {
-    this.#finishing ??= this.#finish(isClean);
+  /** Marks the term as cleanly ended, and releases the lock. Repeated calls share one release. */
+  finish(): Promise<void> {
+    this.#finishing ??= this.#finish();
     return this.#finishing;
   }
 
@@ -279,11 +276,11 @@ export class HeldTerm implements LeaderTerm {
     this.#untieFromRedlock();
   }
 
-  async #finish(isClean: boolean): Promise<void> {
+  async #finish(): Promise<void> {
     const { ledger, lease, listener } = this.#parts;
     if (this.#resignation !== undefined) this.#parts.cool(this.#resignation.cooldown);
     if (this.#status.name === "over") return;
-    const isMarked = this.#isAnnounced && isClean && !this.#isWaitingOut;
+    const isMarked = this.#isAnnounced && !this.#isWaitingOut;
     this.#endNow(this.reason ?? "resigned");
     const marking = isMarked
       ? ledger
@@ -308,7 +305,7 @@ export class HeldTerm implements LeaderTerm {
     });
   }
 
-  #endNow(reason: LossReason): void {
+  #endNow(reason: TermLossReason): void {
     if (this.#status.name === "over") return;
     this.#status = { name: "over", reason };
     this.#cancelDeadline();
@@ -346,7 +343,7 @@ export class HeldTerm implements LeaderTerm {
       if (this.#parts.readings.clock.monotonicMs() >= this.#recordDueMs) await this.announce();
       if (!(await this.#parts.isEligible())) this.beginEnd("ineligible");
     } catch (error) {
-      if (!(error instanceof QuorumSilentError)) this.#parts.listener.failed(error);
+      if (!(error instanceof QuorumUnreachableError)) this.#parts.listener.failed(error);
     }
   }
 
@@ -393,7 +390,7 @@ export class HeldTerm implements LeaderTerm {
     return new LeadershipLostError({
       election: this.election,
       term: this.term,
-      reason: this.reason ?? "lost-to-other",
+      reason: this.reason ?? "taken",
     });
   }
 }
@@ -409,7 +406,7 @@ export async function insist<T>(
     try {
       return await step();
     } catch (error) {
-      if (!(error instanceof QuorumSilentError)) throw error;
+      if (!(error instanceof QuorumUnreachableError)) throw error;
     }
     await sleep(clock, pauseMs, term.signal);
   }

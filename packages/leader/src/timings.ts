@@ -1,5 +1,5 @@
 /** Pure: what a choice of durations means, in numbers. */
-import { number, Schema, type ShapeOf } from "@x/redlock-core/protocol";
+import { driftMs, number, Schema, type ShapeOf } from "@x/redlock-core/protocol";
 import { durationMs } from "./checks.ts";
 
 /** The three durations of an election and what they are measured against. All in integer milliseconds. */
@@ -48,8 +48,6 @@ export interface Timings extends Durations {
 export const DEFAULT_LEASE_MS = 15_000;
 const DEADLINE_SHARE = 2 / 3;
 const RETRY_SHARE = 2 / 15;
-/** Redis expires keys with a resolution of 1 ms; Redlock takes 2 ms off for that. */
-const EXPIRY_RESOLUTION_MS = 2;
 
 const INPUT = new Schema({
   leaseDuration: durationMs.optional(),
@@ -58,10 +56,6 @@ const INPUT = new Schema({
   driftFactor: number({ min: 0, max: 0.5 }).default(0.01),
   nodeTimeout: durationMs.default(500),
 } satisfies ShapeOf<TimingsInput>);
-
-export function driftMs(leaseMs: number, driftFactor: number): number {
-  return Math.ceil(leaseMs * driftFactor) + EXPIRY_RESOLUTION_MS;
-}
 
 export function defaultDurations(given: TimingsInput): Durations {
   const leaseDuration = given.leaseDuration ?? DEFAULT_LEASE_MS;

@@ -20,7 +20,7 @@ export function mayVoteAgain(afterMs: number): string {
 export function quarantineLeftMs(votes: readonly Vote[], { nodeCount, quorum }: Electorate): number | undefined {
   const told = votes.map((vote) => {
     if (vote.vote === "failed") return Number.POSITIVE_INFINITY;
-    return vote.vote === "quarantined" ? (vote.quarantineLeft ?? 0) : 0;
+    return vote.vote === "quarantined" ? (vote.quarantineLeftMs ?? 0) : 0;
   });
   const silent = Array.from({ length: nodeCount - votes.length }, () => 0);
   const leftMs = [...told, ...silent].toSorted((a, b) => a - b)[quorum - 1] ?? 0;

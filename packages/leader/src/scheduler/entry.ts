@@ -1,6 +1,7 @@
 /** What the scheduler knows of one schedule: its calendar, how far it is dealt with, and what runs. */
 import type { Calendar } from "./calendar.ts";
 import type { ResolvedScheduleOptions } from "./options.ts";
+import type { Planning } from "./plan.ts";
 import type { Request } from "./store.ts";
 import type { TickHandler } from "./tick.ts";
 
@@ -48,6 +49,8 @@ export interface Track {
   delayMs: number;
   /** Null: there is none. Undefined: its calendar has not been asked yet. */
   nextMs: number | null | undefined;
+  /** Its due ticks are being found; undefined: not begun. */
+  planning: Planning | undefined;
   /** By the monotonic clock: its calendar failed, and is asked again then. */
   retryMs: number | undefined;
 }
@@ -68,6 +71,7 @@ export function trackOf(entry: Entry, accountedMs: number): Track {
     isPaused: entry.options.paused,
     delayMs: 0,
     nextMs: undefined,
+    planning: undefined,
     retryMs: undefined,
   };
 }
@@ -81,5 +85,6 @@ export function isCatchingUp(runs: Runs): boolean {
 export function advance(track: Track, accountedMs: number, random: () => number): void {
   track.accountedMs = Math.max(track.accountedMs, accountedMs);
   track.nextMs = undefined;
+  track.planning = undefined;
   track.delayMs = Math.floor(random() * (track.entry.options.jitter + 1));
 }

@@ -8,7 +8,7 @@ export interface SchedulerEvents {
   /** A handler is about to be called; it is not (`tickSkipped`) if listeners take longer than the term lasts. */
   tick: Tick;
   /** It has ended; `took` in ms. */
-  tickDone: { readonly tick: Tick; readonly took: number };
+  tickDone: { readonly tick: Tick; readonly tookMs: number };
   /** It rejected; the tick counts as run. */
   tickError: { readonly tick: Tick; readonly error: unknown };
   /**

@@ -78,7 +78,7 @@ export class Notes {
     for (const tick of noted) if (!this.mayRun(tick) && isOurs(tick)) this.end(tick);
   }
 
-  /** Tells the nodes what has ended, one request at a time. What fails is told with the next call. @throws QuorumSilentError */
+  /** Tells the nodes what has ended, one request at a time. What fails is told with the next call. @throws QuorumUnreachableError */
   async flush(): Promise<void> {
     while (this.#flushing !== undefined) await this.#flushing;
     // What looked as if it had ended may have been claimed since.

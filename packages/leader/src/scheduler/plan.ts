@@ -33,18 +33,21 @@ export interface Plan {
 
 /** A tick that is no later than this is on time: timers, round trips and a hand-over take some of it. */
 export const ON_TIME_MS = 1_000;
-/** croner needs about 0.1 ms a tick: a plan never takes more than a fraction of a second of the event loop. */
+/** croner needs about 0.1 ms a tick: a plan never takes more than a fraction of a second. */
 const MOST_ENUMERATED = 1_000;
 
-export function planTicks(input: PlanInput): Plan {
+/** A plan in the making: the calendar is asked once between two yields. */
+export type Planning = Generator<undefined, Plan, undefined>;
+
+export function* planInSteps(input: PlanInput): Planning {
   const { calendar, accountedMs, nowMs } = input;
   const firstMs = calendar.next(accountedMs);
   if (firstMs === null || firstMs > nowMs) return { fire: [], missed: 0, accountedMs };
   const windowMs = input.catchup === "none" ? ON_TIME_MS : Math.max(input.windowMs, ON_TIME_MS);
-  const recent = newestTicks(calendar, Math.max(accountedMs, nowMs - windowMs - 1), nowMs);
+  const recent = yield* newestTicks(calendar, Math.max(accountedMs, nowMs - windowMs - 1), nowMs);
   const most = input.catchup === "all" ? input.maxCatchup : 1;
   const fire = recent.ticks.slice(-most).map((atMs) => ({ atMs, isCatchup: nowMs - atMs > ON_TIME_MS }));
-  const olderCount = countTicks(calendar, accountedMs, recent.fromMs);
+  const olderCount = yield* countTicks(calendar, accountedMs, recent.fromMs);
   return {
     fire,
     missed: olderCount + recent.ticks.length - fire.length,
@@ -53,16 +56,18 @@ export function planTicks(input: PlanInput): Plan {
 }
 
 /** The ticks in (fromMs, toMs]; from a later moment if there are too many of them. */
-function newestTicks(
+function* newestTicks(
   calendar: Calendar,
   fromMs: number,
   toMs: number,
-): { readonly ticks: readonly number[]; readonly fromMs: number } {
+): Generator<undefined, { readonly ticks: readonly number[]; readonly fromMs: number }, undefined> {
   for (let start = fromMs; ; start = toMs - Math.floor((toMs - start) / 8)) {
     const ticks: number[] = [];
+    yield;
     let next = calendar.next(start);
     while (next !== null && next <= toMs && ticks.length <= MOST_ENUMERATED) {
       ticks.push(next);
+      yield;
       next = calendar.next(next);
     }
     if (ticks.length <= MOST_ENUMERATED) return { ticks, fromMs: start };
@@ -70,11 +75,13 @@ function newestTicks(
 }
 
 /** Ticks in (fromMs, toMs], counted up to `MOST_ENUMERATED`. */
-function countTicks(calendar: Calendar, fromMs: number, toMs: number): number {
+function* countTicks(calendar: Calendar, fromMs: number, toMs: number): Generator<undefined, number, undefined> {
   let count = 0;
+  yield;
   let next = calendar.next(fromMs);
   while (next !== null && next <= toMs && count < MOST_ENUMERATED) {
     count += 1;
+    yield;
     next = calendar.next(next);
   }
   return count;

@@ -16,20 +16,20 @@ export interface NamedTick {
 }
 
 export function tellSkipped({ term, events }: Audience, { name, atMs }: NamedTick, reason: SkipReason): void {
-  publishTick(term, { name, atMs }, { outcome: "skipped", took: undefined, late: undefined, count: 1 });
+  publishTick(term, { name, atMs }, { outcome: "skipped", tookMs: undefined, lateMs: undefined, count: 1 });
   events.emit("tickSkipped", { schedule: name, scheduledAt: dateOf(atMs), reason });
 }
 
 /** `atMs`: the last tick that was dealt with before those. */
 export function tellMissed({ term, events }: Audience, { name, atMs }: NamedTick, count: number): void {
-  publishTick(term, { name, atMs }, { outcome: "missed", took: undefined, late: undefined, count });
+  publishTick(term, { name, atMs }, { outcome: "missed", tookMs: undefined, lateMs: undefined, count });
   events.emit("missed", { schedule: name, count });
 }
 
 export function publishTick(
   { election, term }: LeaderTerm,
   { name, atMs }: NamedTick,
-  facts: Pick<LeaderMessages["x.leader.tick"], "outcome" | "took" | "late" | "count">,
+  facts: Pick<LeaderMessages["x.leader.tick"], "outcome" | "tookMs" | "lateMs" | "count">,
 ): void {
-  publish("x.leader.tick", () => ({ election, schedule: name, scheduledAt: atMs, term, ...facts }));
+  publish("x.leader.tick", () => ({ election, schedule: name, scheduledAtMs: atMs, term, ...facts }));
 }

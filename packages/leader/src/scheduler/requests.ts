@@ -3,6 +3,7 @@
  * begin before the end of its term is given back.
  */
 import type { Clock } from "@x/redlock-core";
+import { DAY_MS } from "@x/redlock-core/protocol";
 import { UnknownScheduleError } from "../errors.ts";
 import type { Entry } from "./entry.ts";
 import { type Audience, tellSkipped } from "./report.ts";
@@ -18,7 +19,7 @@ export interface RequestsParts extends Audience {
 const MOST_TAKEN = 1_000;
 
 /** Far longer than a deployment, at whose end every leader has the schedule, and than clocks differ. */
-const LONGEST_REQUEST_MS = 86_400_000;
+const LONGEST_REQUEST_MS = DAY_MS;
 
 /** Longer than a request is on its way from the first node to the last. */
 const LONGEST_WAY_MS = 5_000;
@@ -47,7 +48,7 @@ export class Requests {
   /**
    * Takes off the nodes what will not run: requests of which a node has missed that they were taken, here or by an earlier leader, and those
    * that the others have missed. They would run once one of those loses its state. What has come just now may be on its way to the others.
-   * @throws QuorumSilentError
+   * @throws QuorumUnreachableError
    */
   async tidy({ requests, requestIds }: StoredState): Promise<void> {
     const { store, term, clock } = this.#parts;
@@ -63,7 +64,7 @@ export class Requests {
 
   /**
    * Takes the requests for schedules for which `isHere`, and those that are too old; the others are left to a leader that has the
-   * schedule. Resolves with those to run, or undefined if the term is stale. @throws QuorumSilentError
+   * schedule. Resolves with those to run, or undefined if the term is stale. @throws QuorumUnreachableError
    */
   async take(isHere: (name: string) => boolean): Promise<readonly Request[] | undefined> {
     const { store, term, clock } = this.#parts;

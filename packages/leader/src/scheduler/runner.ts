@@ -6,9 +6,9 @@
  * which ignores its signal ends.
  */
 import type { Clock } from "@x/redlock-core";
+import { linkSignals } from "@x/redlock-core/protocol";
 import PQueue from "p-queue";
 import { dateOf } from "../date.ts";
-import { linkSignals } from "../signals.ts";
 import { type Entry, type Job, type Runs, type Turn } from "./entry.ts";
 import type { SkipReason } from "./events.ts";
 import type { OverlapDecision } from "./overlap.ts";
@@ -168,7 +168,7 @@ export class Runner {
       if (!term.isCurrent()) return this.#drop(job, "term-over");
       await handler(tick);
       this.#ended(job, clock.monotonicMs() - startedMs, "run");
-      events.emit("tickDone", { tick, took: clock.monotonicMs() - startedMs });
+      events.emit("tickDone", { tick, tookMs: clock.monotonicMs() - startedMs });
     } catch (error) {
       if (term.signal.aborted && linked.signal.reason === term.signal.reason) {
         events.emit("tickError", { tick, error });
@@ -200,8 +200,8 @@ export class Runner {
 
   #ended(job: Job, tookMs: number, outcome: "run" | "failed"): void {
     const { term, clock } = this.#parts;
-    const late = clock.wallMs() - tookMs - job.atMs;
-    publishTick(term, job, { outcome, took: tookMs, late, count: 1 });
+    const lateMs = clock.wallMs() - tookMs - job.atMs;
+    publishTick(term, job, { outcome, tookMs, lateMs, count: 1 });
     if (job.delivery === "at-least-once") this.#parts.finished(job);
   }
 }

@@ -6,17 +6,28 @@
  * that nobody could run is caught up by the next leader as `catchup` says. Not guaranteed: that a tick runs at its very moment;
  * that the effects of a handler happen once: give `tick.id` or `tick.fencingToken` to whatever it writes to.
  */
-import { callback, integer, quote, Schema, type ShapeOf, shaped, text } from "@x/redlock-core/protocol";
-import { durationOrNoneMs, name as NAME, redlock } from "../checks.ts";
+import {
+  callback,
+  DAY_MS,
+  deferred,
+  integer,
+  protocolOf,
+  quote,
+  redlock,
+  Schema,
+  type ShapeOf,
+  shaped,
+  systemRandom,
+  text,
+} from "@x/redlock-core/protocol";
+import { durationOrNoneMs, name as NAME } from "../checks.ts";
 import { dateOf } from "../date.ts";
 import type { LeaderElection } from "../election.ts";
 import { Emitter, type Unsubscribe } from "../emitter.ts";
 import { ElectionBusyError, ElectionStoppedError, UnknownScheduleError } from "../errors.ts";
 import { Ledger } from "../ledger.ts";
-import { systemRandom } from "../random.ts";
 import type { LeaderInfo } from "../record.ts";
-import { DEFAULT_DRAIN_TIMEOUT_MS } from "../run-options.ts";
-import { deferred } from "../signals.ts";
+import { DEFAULT_DRAIN_TIMEOUT_MS, STOP, type StopOptions } from "../run-options.ts";
 import { Slice } from "../slice.ts";
 import type { LeaderTerm } from "../term.ts";
 import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
@@ -80,8 +91,6 @@ export interface ScheduleInfo {
   readonly owner: LeaderInfo | null;
 }
 
-const DAY_MS = 86_400_000;
-
 const ELECTION = shaped<LeaderElection>(
   "a LeaderElection",
   (given) =>
@@ -102,7 +111,7 @@ const OPTIONS = new Schema({
   timezone: zone.default("UTC"),
   concurrency: integer({ min: 1, unit: "" }).default(100),
   drainTimeout: durationOrNoneMs.default(DEFAULT_DRAIN_TIMEOUT_MS),
-  random: callback<() => number>().default(systemRandom),
+  random: callback<() => number>().default(() => systemRandom.fraction()),
 } satisfies ShapeOf<SchedulerOptions>);
 
 const HANDLER = callback<TickHandler>();
@@ -118,6 +127,8 @@ export class LeaderScheduler implements AsyncDisposable {
   readonly #concurrency: number;
   readonly #drainTimeout: number;
   readonly #random: () => number;
+  /** One object for all schedules without options, of which there may be ten thousand. */
+  readonly #defaults: ResolvedScheduleOptions;
   readonly #entries = new Map<string, Entry>();
   readonly #events: Emitter<SchedulerEvents>;
   readonly #stop = new AbortController();
@@ -136,6 +147,7 @@ export class LeaderScheduler implements AsyncDisposable {
     this.#concurrency = concurrency;
     this.#drainTimeout = drainTimeout;
     this.#random = random;
+    this.#defaults = resolveScheduleOptions({}, timezone);
     this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
     this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
   }
@@ -146,7 +158,7 @@ export class LeaderScheduler implements AsyncDisposable {
    * those of the skipped hour when it ends (on the same day), as one tick; an hour field with `*` or `?` follows real time.
    * @throws TypeError, RangeError at once for a bad expression, one that never fires, a bad zone or option, or a name that is taken
    */
-  cron(name: string, expression: string, handler: TickHandler, options: ScheduleOptions = {}): Schedule {
+  cron(name: string, expression: string, handler: TickHandler, options?: ScheduleOptions): Schedule {
     const resolved = this.#resolve(options);
     const calendar = cronCalendar(EXPRESSION.of("expression", expression), resolved.timezone);
     return this.#add(name, calendar, handler, resolved);
@@ -165,23 +177,23 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /** Runs `handler` by a calendar of your own, which is asked once at once. @throws what it throws then */
-  add(name: string, next: NextTick, handler: TickHandler, options: ScheduleOptions = {}): Schedule {
+  add(name: string, next: NextTick, handler: TickHandler, options?: ScheduleOptions): Schedule {
     scheduleName.of("name", name);
     NEXT.of("next", next);
     const resolved = this.#resolve(options);
     const calendar = ownCalendar(name, next);
-    calendar.next(this.#election.redlock.clock.wallMs());
+    calendar.next(protocolOf(this.#election.redlock).clock.wallMs());
     return this.#add(name, calendar, handler, resolved);
   }
 
   /**
    * Has the leader run a schedule now, also a paused one; the tick's id is its own. A leader that does not have the schedule, as while a new
    * version is deployed, reports that (`error`), and the request waits for one that has it. After a day it is dropped.
-   * @throws UnknownScheduleError, QuorumSilentError
+   * @throws UnknownScheduleError, QuorumUnreachableError
    */
   async trigger(name: string): Promise<void> {
     this.#entry(name);
-    const atMs = Math.floor(this.#election.redlock.clock.wallMs());
+    const atMs = Math.floor(protocolOf(this.#election.redlock).clock.wallMs());
     this.#requestCount += 1;
     // The time also, because whoever wants no jitter may have `random` return the same each time.
     const parts = [atMs, Math.floor(this.#random() * 2 ** 40), this.#requestCount];
@@ -204,12 +216,12 @@ export class LeaderScheduler implements AsyncDisposable {
     await this.#setPaused(name, false);
   }
 
-  /** The schedules of this scheduler as the nodes know them, from any process. @throws QuorumSilentError */
+  /** The schedules of this scheduler as the nodes know them, from any process. @throws QuorumUnreachableError */
   async list(): Promise<readonly ScheduleInfo[]> {
     const [state, owner] = await Promise.all([this.#store().read(undefined, true), this.#election.leader()]);
-    const nowMs = this.#election.redlock.clock.wallMs();
+    const nowMs = protocolOf(this.#election.redlock).clock.wallMs();
     const infos: ScheduleInfo[] = [];
-    const slice = new Slice(this.#election.redlock.clock);
+    const slice = new Slice(protocolOf(this.#election.redlock).clock);
     for (const entry of [...this.#entries.values()]) {
       if (slice.isOver) await slice.another();
       const stored = state.schedules.get(entry.name);
@@ -256,7 +268,7 @@ export class LeaderScheduler implements AsyncDisposable {
     const session = new Session({
       term,
       store: this.#store(),
-      clock: this.#election.redlock.clock,
+      clock: protocolOf(this.#election.redlock).clock,
       random: this.#random,
       entries: this.#entries,
       concurrency: this.#concurrency,
@@ -289,19 +301,24 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * No more ticks here; resolves when the handlers have ended, or `drainTimeout` has passed. Ticks that wait for their turn are skipped, or left
-   * to the next leader (`at-least-once`, and what was triggered). A term from `start()` is asked to end, so that `tick.signal` aborts, and then released, or left to run
-   * out; one that was given to `lead()` stays its owner's, and the handlers run to their end. Never rejects. In a handler do not await it:
-   * it waits for that handler.
+   * No more ticks here; resolves when the handlers have ended, or `drainTimeout` (default: that of the constructor) has passed. Ticks that
+   * wait for their turn are skipped, or left to the next leader (`at-least-once`, and what was triggered). A term from `start()` is asked
+   * to end, so that `tick.signal` aborts, and then released; at the constructor's `drainTimeout` it is left to run out. One that was given
+   * to `lead()` stays its owner's, and the handlers run to their end. Called again it may shorten the time. Never rejects. In a handler do
+   * not await it: it waits for that handler.
    */
-  async stop(): Promise<void> {
+  async stop(options: StopOptions = {}): Promise<void> {
+    const { drainTimeout = this.#drainTimeout } = STOP.resolve(options);
     this.#stop.abort(new ElectionStoppedError(this.#election.name));
-    if (this.#running !== undefined) return this.#running;
-    if (this.#leading === undefined) return;
+    const ending = this.#running ?? this.#leading;
+    if (ending === undefined) return;
     const late = deferred<void>();
-    const cancel = this.#election.redlock.clock.schedule(this.#drainTimeout, () => late.resolve(), { keepAlive: true });
-    await Promise.race([this.#leading, late.promise]);
-    cancel();
+    const { clock } = protocolOf(this.#election.redlock);
+    // A term from start() ends at its own time: that of the constructor.
+    const isOwn = this.#running !== undefined && drainTimeout >= this.#drainTimeout;
+    const cancel = isOwn ? undefined : clock.schedule(drainTimeout, () => late.resolve(), { keepAlive: true });
+    await Promise.race([ending, late.promise]);
+    cancel?.();
   }
 
   on<Name extends keyof SchedulerEvents>(name: Name, listener: (payload: SchedulerEvents[Name]) => void): Unsubscribe {
@@ -312,8 +329,8 @@ export class LeaderScheduler implements AsyncDisposable {
     await this.stop();
   }
 
-  #resolve(options: ScheduleOptions): ResolvedScheduleOptions {
-    return resolveScheduleOptions(options, this.#timezone);
+  #resolve(options: ScheduleOptions | undefined): ResolvedScheduleOptions {
+    return options === undefined ? this.#defaults : resolveScheduleOptions(options, this.#timezone);
   }
 
   #add(name: string, calendar: Calendar, handler: TickHandler, options: ResolvedScheduleOptions): Schedule {
@@ -339,7 +356,7 @@ export class LeaderScheduler implements AsyncDisposable {
 
   async #setPaused(name: string, isPaused: boolean): Promise<void> {
     const isPausedAtFirst = this.#entry(name).options.paused;
-    const nowMs = Math.floor(this.#election.redlock.clock.wallMs());
+    const nowMs = Math.floor(protocolOf(this.#election.redlock).clock.wallMs());
     await this.#store().setPaused({ name, isPaused, nowMs, isPausedAtFirst });
   }
 

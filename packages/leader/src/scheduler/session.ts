@@ -7,15 +7,15 @@
  * after. Not guaranteed: that a handler which ignores its signal ends with the term.
  */
 import type { Clock } from "@x/redlock-core";
+import { type LinkedSignal, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
 import type { Emitter } from "../emitter.ts";
-import { type LinkedSignal, linkSignals, onAbort, sleep } from "../signals.ts";
-import { Slice } from "../slice.ts";
+import { eachInSlices, Slice } from "../slice.ts";
 import type { LeaderTerm } from "../term.ts";
 import { advance, type Entry, isCatchingUp, type Job, type Track, trackOf } from "./entry.ts";
 import type { SchedulerEvents } from "./events.ts";
 import { Notes } from "./notes.ts";
 import { decideOverlap, type OverlapDecision } from "./overlap.ts";
-import { type Plan, planTicks } from "./plan.ts";
+import { type Plan, planInSteps } from "./plan.ts";
 import { tellMissed, tellSkipped } from "./report.ts";
 import { Requests } from "./requests.ts";
 import { Runner } from "./runner.ts";
@@ -45,6 +45,8 @@ export interface SessionParts {
 const POLL_MS = 5_000;
 /** Before the next try after too few nodes answered. */
 const RETRY_MS = 100;
+/** What is claimed in one slice travels in one request. */
+const CLAIM_SLICE_MS = 10;
 /** A wall clock that was stepped is noticed this late. */
 const LONGEST_SLEEP_MS = 30_000;
 
@@ -76,6 +78,8 @@ export class Session {
   #mustRead = false;
   #toRestore: StoredState | undefined;
   #isNudged = false;
+  /** Schedules may have been taken out since the tracks were compared with them. */
+  #mayDiffer = false;
   #wake: () => void = () => undefined;
 
   constructor(parts: SessionParts) {
@@ -95,6 +99,7 @@ export class Session {
   nudge(isNews: boolean): void {
     if (isNews) this.#nextPollMs = 0;
     this.#isNudged = true;
+    this.#mayDiffer = true;
     this.#wake();
   }
 
@@ -144,9 +149,9 @@ export class Session {
 
   /** Returns the milliseconds until the next one. */
   async #step(): Promise<number> {
-    const { entries, term, clock } = this.#parts;
-    for (const track of this.#tracks.values()) if (entries.get(track.entry.name) !== track.entry) this.#forget(track);
-    if ([...entries.keys()].some((name) => !this.#tracks.has(name))) await this.#load();
+    const { term, clock } = this.#parts;
+    if (this.#mayDiffer) this.#forgetRemoved();
+    if (!this.#isLoaded) await this.#load();
     if (clock.monotonicMs() >= this.#nextPollMs && this.#polling === undefined) this.#pollBeside();
     if (this.#toRestore !== undefined) await this.#restore(this.#toRestore);
     if (this.#unheld.length > 0) await this.#hold();
@@ -155,8 +160,7 @@ export class Session {
     const isComplete = await this.#claimDue();
     this.#notes.settle((name) => this.#tracks.get(name)?.accountedMs);
     if (this.#notes.hasEnded) await this.#notes.flush();
-    const isLoaded = [...entries.keys()].every((name) => this.#tracks.has(name));
-    if (!isComplete || !isLoaded || this.#unheld.length > 0 || !term.isCurrent()) return RETRY_MS;
+    if (!isComplete || !this.#isLoaded || this.#unheld.length > 0 || !term.isCurrent()) return RETRY_MS;
     const untilPollMs = this.#polling === undefined ? this.#nextPollMs - clock.monotonicMs() : LONGEST_SLEEP_MS;
     return Math.max(0, Math.ceil(Math.min(LONGEST_SLEEP_MS, untilPollMs, this.#untilTickMs())));
   }
@@ -180,12 +184,21 @@ export class Session {
     return waitMs;
   }
 
-  /** What is stored of it is read again if it is added again; until then nothing of it is done. */
-  #forget(track: Track): void {
-    const { name } = track.entry;
-    this.#tracks.delete(name);
-    this.#unheld = this.#unheld.filter((tick) => tick.name !== name);
-    this.#runner.dropWaiting(name, "removed", () => true);
+  /** What was removed has no track: so there are as many tracks as schedules, once each has one. */
+  get #isLoaded(): boolean {
+    return this.#tracks.size === this.#parts.entries.size;
+  }
+
+  /** What is stored of them is read again if they are added again; until then nothing of them is done. */
+  #forgetRemoved(): void {
+    this.#mayDiffer = false;
+    for (const { entry } of this.#tracks.values()) {
+      const { name } = entry;
+      if (this.#parts.entries.get(name) === entry) continue;
+      this.#tracks.delete(name);
+      this.#unheld = this.#unheld.filter((tick) => tick.name !== name);
+      this.#runner.dropWaiting(name, "removed", () => true);
+    }
   }
 
   /** Finds out how far each schedule is dealt with, and what an earlier leader left unfinished. */
@@ -205,24 +218,27 @@ export class Session {
     );
     if (seeded.isStale) return this.#untilOver();
     if (seeded.outcomes.some((outcome) => outcome.kind === "open")) return;
-    for (const entry of fresh) {
+    const tracks = new Map<string, Track>();
+    await eachInSlices(clock, fresh, (entry) => {
       const stored = state.schedules.get(entry.name);
       const track = trackOf(entry, stored?.accountedMs ?? nowMs);
       track.lastMs = stored?.lastMs ?? 0;
       track.missed = stored?.missed ?? 0;
       advance(track, track.accountedMs, this.#parts.random);
-      this.#tracks.set(entry.name, track);
-    }
+      tracks.set(entry.name, track);
+    });
+    // In one turn with taking over what is unfinished: a poll that knew only the tracks would end that.
+    for (const [name, track] of tracks) this.#tracks.set(name, track);
     this.#setPauses(state);
     if (state.sawBlank) this.#toRestore = state;
-    await this.#takeOver(state, new Set(fresh.map((entry) => entry.name)));
+    await this.#takeOver(state, tracks);
   }
 
   /** Ticks that an earlier leader started and did not finish are held on the nodes under this term, then run again. */
-  async #takeOver(state: StoredState, names: ReadonlySet<string>): Promise<void> {
-    const pending = state.pending.filter((tick) => names.has(tick.name));
+  async #takeOver(state: StoredState, tracks: ReadonlyMap<string, Track>): Promise<void> {
+    const pending = state.pending.filter((tick) => tracks.has(tick.name));
     const again = pending.filter((tick) => {
-      const options = this.#tracks.get(tick.name)?.entry.options;
+      const options = tracks.get(tick.name)?.entry.options;
       return options?.delivery === "at-least-once" && tick.attempt < options.maxAttempts;
     });
     for (const tick of pending) {
@@ -321,22 +337,14 @@ export class Session {
 
   /** A node that lost its state gets it again, also that of schedules which only other leaders have; the others keep theirs. */
   async #restore(state: StoredState): Promise<void> {
-    const { term, store } = this.#parts;
+    const { term, store, clock } = this.#parts;
     this.#toRestore = undefined;
     const requests = this.#requests.untaken(state.requests);
     if (!(await store.repeatRequests(term.term, requests))) return this.#untilOver();
     const claims: Claim[] = [];
-    for (const track of this.#tracks.values()) {
-      const { name } = track.entry;
-      claims.push({
-        name,
-        atMs: track.accountedMs,
-        lastMs: track.lastMs,
-        missed: track.missed,
-        mode: "skip",
-        attempt: 1,
-      });
-    }
+    await eachInSlices(clock, this.#tracks.values(), ({ entry, accountedMs, lastMs, missed }) =>
+      claims.push({ name: entry.name, atMs: accountedMs, lastMs, missed, mode: "skip", attempt: 1 }),
+    );
     for (const [name, { accountedMs, lastMs, missed }] of state.schedules)
       if (!this.#tracks.has(name)) claims.push({ name, atMs: accountedMs, lastMs, missed, mode: "skip", attempt: 1 });
     const held = this.#notes.live();
@@ -400,16 +408,19 @@ export class Session {
 
   #intentions(): readonly Intention[] {
     const { clock } = this.#parts;
-    const slice = new Slice(clock);
     const nowMs = clock.wallMs();
+    const due = this.#dueAt(nowMs);
+    const slice = new Slice(clock, CLAIM_SLICE_MS);
     const intentions: Intention[] = [];
     let claimCount = 0;
-    for (const track of this.#dueAt(nowMs)) {
+    for (const track of due) {
+      const plan = this.#guarded(track, () => this.#plan(track, nowMs - track.delayMs, slice));
+      if (plan !== undefined) {
+        const intention = this.#intend(track, plan);
+        intentions.push(intention);
+        claimCount += intention.claims.length;
+      }
       if (slice.isOver || claimCount >= CLAIMS_PER_REQUEST) break;
-      const intention = this.#guarded(track, () => this.#intend(track, nowMs - track.delayMs));
-      if (intention === undefined) continue;
-      intentions.push(intention);
-      claimCount += intention.claims.length;
     }
     return intentions;
   }
@@ -418,7 +429,9 @@ export class Session {
   #dueAt(nowMs: number): readonly Track[] {
     const dueMs = ({ nextMs, delayMs }: Track): number =>
       typeof nextMs === "number" ? nextMs + delayMs : Number.POSITIVE_INFINITY;
-    return [...this.#tracks.values()].filter((track) => dueMs(track) <= nowMs).toSorted((a, b) => dueMs(a) - dueMs(b));
+    const due: Track[] = [];
+    for (const track of this.#tracks.values()) if (dueMs(track) <= nowMs) due.push(track);
+    return due.sort((a, b) => dueMs(a) - dueMs(b));
   }
 
   /** A calendar of the user's that throws holds up its own schedule only; it is asked again later. */
@@ -428,15 +441,17 @@ export class Session {
       return ask();
     } catch (error) {
       track.nextMs = null;
+      track.planning = undefined;
       track.retryMs = this.#parts.clock.monotonicMs() + LONGEST_SLEEP_MS;
       this.#parts.events.emit("error", error);
       return undefined;
     }
   }
 
-  #intend(track: Track, nowMs: number): Intention {
-    const { calendar, options, name } = track.entry;
-    const plan = planTicks({
+  /** Undefined: the slice was over before its ticks were found; the next step goes on. */
+  #plan(track: Track, nowMs: number, slice: Slice): Plan | undefined {
+    const { calendar, options } = track.entry;
+    track.planning ??= planInSteps({
       calendar,
       accountedMs: track.accountedMs,
       nowMs,
@@ -444,6 +459,18 @@ export class Session {
       windowMs: options.catchupWindow,
       maxCatchup: options.maxCatchup,
     });
+    for (;;) {
+      const step = track.planning.next();
+      if (step.done === true) {
+        track.planning = undefined;
+        return step.value;
+      }
+      if (slice.isOver) return undefined;
+    }
+  }
+
+  #intend(track: Track, plan: Plan): Intention {
+    const { options, name } = track.entry;
     const runs = this.#runner.runsOf(name);
     const { running, queue } = runs;
     const occupancy = { running: running.size, queued: queue.length };

@@ -4,7 +4,6 @@
  * Guaranteed: a tick whose claim resolves `claimed` is on a quorum, so every later leader that reads a quorum takes it as dealt
  * with. Not guaranteed: that it has run.
  */
-import { QuorumSilentError } from "../errors.ts";
 import type { Ledger } from "../ledger.ts";
 import { Slice } from "../slice.ts";
 import type { NamedTick } from "./report.ts";
@@ -91,6 +90,7 @@ export interface StoredState {
 }
 
 interface NodeState {
+  readonly node: string;
   readonly term: number;
   readonly isBlank: boolean;
   readonly ticks: ReadonlyMap<string, string>;
@@ -113,7 +113,7 @@ export class TickStore {
     this.#keepMs = keepMs;
   }
 
-  /** `isWhole`: the claims are the state of every schedule. @throws QuorumSilentError if fewer than a quorum answered at all */
+  /** `isWhole`: the claims are the state of every schedule. @throws QuorumUnreachableError if fewer than a quorum answered at all */
   async claim(term: number, claims: readonly Claim[], isWhole = false): Promise<Claimed> {
     const outcomes: ClaimOutcome[] = [];
     let sawBlank = false;
@@ -127,7 +127,7 @@ export class TickStore {
     return { outcomes, isStale: false, sawBlank };
   }
 
-  /** `term`: of the leader who asks; undefined for a bystander. `everything` false: all but how far they are dealt with. @throws QuorumSilentError */
+  /** `term`: of the leader who asks; undefined for a bystander. `everything` false: all but how far they are dealt with. @throws QuorumUnreachableError */
   async read(term: number | undefined, everything: boolean): Promise<StoredState> {
     const keys = [
       this.#ledger.key("leader"),
@@ -152,22 +152,18 @@ export class TickStore {
     if (answers.some((node) => node.term > term)) return { ...EMPTY, isStale: true };
     const fenced = answers.filter((node) => node.term === term);
     if (fenced.length >= this.#ledger.quorum) return await this.#merge(fenced, term);
-    throw new QuorumSilentError({
-      election: this.#ledger.election,
-      what: "reading schedules behind the fence of the term",
-      answered: fenced.length,
-      nodeCount: this.#ledger.nodeCount,
-      needed: this.#ledger.quorum,
-      causes: [],
-    });
+    throw this.#ledger.unreachable(
+      "reading schedules behind the fence of the term",
+      fenced.map(({ node }) => ({ node, vote: "granted", tookMs: 0 })),
+    );
   }
 
-  /** Notes ticks as ended; false if the term is stale. @throws QuorumSilentError */
+  /** Notes ticks as ended; false if the term is stale. @throws QuorumUnreachableError */
   async finish(term: number, ticks: readonly NamedTick[]): Promise<boolean> {
     return this.#settle("running", term, ticks.map(noteOf));
   }
 
-  /** Takes requests as dealt with; false if the term is stale. @throws QuorumSilentError */
+  /** Takes requests as dealt with; false if the term is stale. @throws QuorumUnreachableError */
   async take(term: number, ids: readonly string[]): Promise<boolean> {
     return this.#settle("requests", term, ids);
   }
@@ -175,7 +171,7 @@ export class TickStore {
   /**
    * Wins over every order that a node which answers in time has stored, whatever the clock was that gave its version: the version is `nowMs`, or
    * more if a node knows of one that is as high. Of two orders at once one wins, on all nodes the same. An order to resume what is not
-   * paused ends no pause. @throws QuorumSilentError
+   * paused ends no pause. @throws QuorumUnreachableError
    */
   async setPaused({ name, isPaused, nowMs, isPausedAtFirst }: PauseOrder): Promise<void> {
     const known = (await this.read(undefined, false)).paused.get(name);
@@ -190,17 +186,17 @@ export class TickStore {
     }
   }
 
-  /** A node that lost its state, or missed this order, has it again; one that knows of a later order keeps that. @throws QuorumSilentError */
+  /** A node that lost its state, or missed this order, has it again; one that knows of a later order keeps that. @throws QuorumUnreachableError */
   async restorePause(name: string, pause: Pause): Promise<void> {
     await this.#orderPause(name, pause, this.#ledger.quorum);
   }
 
-  /** @throws QuorumSilentError */
+  /** @throws QuorumUnreachableError */
   async request(id: string, name: string, atMs: number): Promise<void> {
     await this.#order("requests", id, requestLine({ name, atMs }), this.#ledger.quorum);
   }
 
-  /** Nodes that lost these requests, or from which they were taken, have them again; false if the term is stale. @throws QuorumSilentError */
+  /** Nodes that lost these requests, or from which they were taken, have them again; false if the term is stale. @throws QuorumUnreachableError */
   async repeatRequests(term: number, requests: readonly Request[]): Promise<boolean> {
     if (requests.length === 0) return true;
     const keys = [this.#ledger.key("leader"), this.#key("requests")];
@@ -372,10 +368,11 @@ function parseClaim(value: unknown): NodeClaim {
   };
 }
 
-function parseState(value: unknown): NodeState {
+function parseState(value: unknown, node: string): NodeState {
   if (!Array.isArray(value) || value.length !== 6) throw new TypeError("unexpected reply to read-ticks");
   const [term, known, ticks, paused, running, requests] = value as readonly unknown[];
   return {
+    node,
     term: Number(term),
     isBlank: Number(known) === 0,
     ticks: pairs(ticks),

@@ -1,4 +1,5 @@
-import { defineScript, type NodeScript } from "@x/redlock-core";
+import type { NodeScript } from "@x/redlock-core";
+import { defineScript } from "@x/redlock-core/protocol";
 
 /**
  * Announces a candidate with a priority, for as long as it goes on saying so; takes those out whose time is over.

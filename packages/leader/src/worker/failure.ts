@@ -19,7 +19,7 @@ export interface Failure {
 const KINDS: Readonly<Record<RedlockErrorCode, { readonly prototype: Error }>> = {
   QUORUM_UNREACHABLE: QuorumUnreachableError,
   NO_LUA: QuorumUnreachableError,
-  CLOSED: RedlockClosedError,
+  REDLOCK_CLOSED: RedlockClosedError,
   LOCK_LOST: LockLostError,
   LOCK_HELD: LockHeldError,
   FENCED_OFF: FencedOffError,

@@ -1,7 +1,6 @@
 /** The `Redlock` of a renewal thread, which a module of the user's makes. */
 import type { Redlock } from "@x/redlock-core";
-import { kindOf } from "@x/redlock-core/protocol";
-import { redlock } from "../checks.ts";
+import { kindOf, redlock } from "@x/redlock-core/protocol";
 
 /** Of a URL in a message; one with data in it may be long. */
 const LONGEST_URL = 1_000;

@@ -4,6 +4,7 @@
  */
 import { parentPort, workerData } from "node:worker_threads";
 import { type AcquireOptions, type Lock, LockHeldError, LockLostError, systemClock } from "@x/redlock-core";
+import { protocolOf } from "@x/redlock-core/protocol";
 import type { Reading } from "../deadline.ts";
 import { BEHIND_ALL, firstAttempt } from "../lease.ts";
 import { readingsOf } from "../readings.ts";
@@ -62,7 +63,9 @@ async function acquire(id: number, wait: Wait | undefined): Promise<void> {
 
 async function waitFor({ askedMs, isFirst, timeout }: Wait, options: AcquireOptions): Promise<Lock> {
   const free = isFirst ? await firstAttempt(redlock, data.resource, options) : null;
-  return free ?? (await redlock.acquire(data.resource, { ...options, timeout, order: redlock.orderAt(askedMs) }));
+  return (
+    free ?? (await redlock.acquire(data.resource, { ...options, timeout, order: protocolOf(redlock).orderAt(askedMs) }))
+  );
 }
 
 function hold(own: Acquisition, lock: Lock): void {
@@ -73,7 +76,7 @@ function hold(own: Acquisition, lock: Lock): void {
   own.lock = lock;
   own.isKept = true;
   // As `LocalLease.keep`.
-  lock.leave();
+  protocolOf(lock).leave();
   beatSeenMs = now.monotonicMs;
   lock.signal.addEventListener(
     "abort",
@@ -103,7 +106,7 @@ async function renew(own: Acquisition, lock: Lock): Promise<void> {
       setAnchor(asked, 0);
       tell({ type: "renewed", id: own.id, tookMs: systemClock.monotonicMs() - asked.monotonicMs });
     } catch (error) {
-      tell({ type: "renew-failed", id: own.id, failure: failureOf(error) });
+      tell({ type: "renewFailed", id: own.id, failure: failureOf(error) });
     }
   }
   if (own.isKept) renewLater(own, lock);
@@ -119,7 +122,7 @@ function setAnchor(reading: Reading, olderByMs: number): void {
 
 function leave(acquisition: Acquisition): void {
   acquisition.isKept = false;
-  acquisition.lock?.leave();
+  if (acquisition.lock !== undefined) protocolOf(acquisition.lock).leave();
 }
 
 async function release(id: number): Promise<void> {

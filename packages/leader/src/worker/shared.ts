@@ -45,7 +45,7 @@ export type Report =
   | { readonly type: "held"; readonly id: number }
   | { readonly type: "failed"; readonly id: number; readonly failure: Failure }
   | { readonly type: "renewed"; readonly id: number; readonly tookMs: number }
-  | { readonly type: "renew-failed"; readonly id: number; readonly failure: Failure }
+  | { readonly type: "renewFailed"; readonly id: number; readonly failure: Failure }
   | { readonly type: "lost"; readonly id: number }
   | { readonly type: "released"; readonly id: number; readonly confirmed: boolean };
 

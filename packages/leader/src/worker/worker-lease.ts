@@ -7,19 +7,13 @@
  */
 import { Worker } from "node:worker_threads";
 import type { Vote } from "@x/redlock-core";
+import { abortable, type Deferred, deferred } from "@x/redlock-core/protocol";
 import { type Reading, remainingMs } from "../deadline.ts";
 import { type Lease, type LeaseSource, patienceMs, type RenewalListener } from "../lease.ts";
 import type { ResolvedOptions } from "../options.ts";
 import type { Readings } from "../readings.ts";
-import { abortable, type Deferred, deferred } from "../signals.ts";
 import { errorOf } from "./failure.ts";
 import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
-
-/** In the package `.js`; from source, under a loader for TypeScript, `.ts`. */
-const THREAD = new URL(
-  import.meta.url.endsWith(".ts") ? "./renewal-thread.ts" : "./renewal-thread.js",
-  import.meta.url,
-);
 
 export function workerLeases(
   options: ResolvedOptions,
@@ -32,7 +26,9 @@ export function workerLeases(
     signal: AbortSignal,
     refused: Refused = () => undefined,
   ): Promise<Lease | undefined> => {
-    if (thread?.isDead !== false) thread = new RenewalThread(options, worker, readings);
+    const { THREAD_URL } = await import("./thread-url.ts");
+    signal.throwIfAborted();
+    if (thread?.isDead !== false) thread = new RenewalThread(THREAD_URL, options, worker, readings);
     return thread.acquire(wait, signal, refused);
   };
   return {
@@ -65,6 +61,7 @@ class RenewalThread {
   #cancelBeat: () => void = () => undefined;
 
   constructor(
+    url: URL,
     options: ResolvedOptions,
     { redlock, maxBlock }: NonNullable<ResolvedOptions["worker"]>,
     readings: Readings,
@@ -80,7 +77,7 @@ class RenewalThread {
       retryPeriod,
       maxBlock,
     };
-    this.#worker = new Worker(THREAD, { workerData, name: `renewal of ${options.name}` });
+    this.#worker = new Worker(url, { workerData, name: `renewal of ${options.name}` });
     this.#worker.unref();
     this.#worker.on("message", (report: Report) => this.#receive(report));
     this.#worker.on("error", (error) => this.#die(error instanceof Error ? error : new Error(String(error))));
@@ -244,7 +241,7 @@ class WorkerLease implements Lease {
       case "renewed":
         this.#listener?.renewed(report.tookMs);
         break;
-      case "renew-failed":
+      case "renewFailed":
         this.#listener?.failed(errorOf(report.failure));
         break;
       case "lost":

@@ -1,4 +1,5 @@
-import { defineScript, type NodeScript } from "@x/redlock-core";
+import type { NodeScript } from "@x/redlock-core";
+import { defineScript } from "@x/redlock-core/protocol";
 
 /**
  * Stores ticks as dealt with, fenced by the term: a node that saw a newer term refuses. Idempotent for one term and tick.

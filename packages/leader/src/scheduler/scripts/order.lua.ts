@@ -1,4 +1,5 @@
-import { defineScript, type NodeScript } from "@x/redlock-core";
+import type { NodeScript } from "@x/redlock-core";
+import { defineScript } from "@x/redlock-core/protocol";
 
 /**
  * An operator's order to the leader: to pause or resume a schedule, or to run it now. The highest version stays; of two values of one

@@ -1,4 +1,5 @@
-import { defineScript, type NodeScript } from "@x/redlock-core";
+import type { NodeScript } from "@x/redlock-core";
+import { defineScript } from "@x/redlock-core/protocol";
 
 /**
  * Reads the state of all schedules, or only that which changes without the leader, or which a node may have missed.

@@ -1,4 +1,5 @@
-import { defineScript, type NodeScript } from "@x/redlock-core";
+import type { NodeScript } from "@x/redlock-core";
+import { defineScript } from "@x/redlock-core/protocol";
 
 /**
  * Takes entries out of a hash, fenced by the term: ticks that have ended, or requests that are dealt with.
