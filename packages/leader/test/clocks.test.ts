@@ -1,6 +1,7 @@
 /** What the holder of a term believes when clocks jump. */
-import { LeaderElection, type LossReason } from "@x/leader";
+import { LeaderElection, type TermLossReason } from "@x/leader";
 import { type Clock, systemClock } from "@x/redlock-core";
+import { protocolOf } from "@x/redlock-core/protocol";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LEASE, type Nodes, startNodes } from "./support/redis.ts";
 
@@ -59,7 +60,7 @@ describe("candidates", () => {
     const redlock = nodes.redlock({ clock: own.clock });
     const election = new LeaderElection(redlock, { name: "turn", ...LEASE });
     const turn = `reserved:${(Date.now() - 30_000) * 1_000}:x:redlock:other#1`;
-    await nodes.servers[0]?.call("SET", redlock.lockKey("leader:turn"), turn, "PX", "60000");
+    await nodes.servers[0]?.call("SET", protocolOf(redlock).lockKey("leader:turn"), turn, "PX", "60000");
     const once = new LeaderElection(nodes.redlock({ clock: own.clock }), { name: "turn", ...LEASE });
     expect(await once.tryCampaign()).toBeUndefined();
     const campaigning = election.campaign().catch((error: unknown) => error);
@@ -80,13 +81,13 @@ describe("a term", () => {
     await nodes[Symbol.asyncDispose]();
   });
 
-  function candidate(name: string, own: Skewed): { election: LeaderElection; losses: LossReason[] } {
+  function candidate(name: string, own: Skewed): { election: LeaderElection; losses: TermLossReason[] } {
     const election = new LeaderElection(nodes.redlock({ clock: own.clock }), {
       name,
       ...LEASE,
       uptime: () => systemClock.monotonicMs() + own.uptimeMs,
     });
-    const losses: LossReason[] = [];
+    const losses: TermLossReason[] = [];
     election.on("lost", ({ reason }) => losses.push(reason));
     return { election, losses };
   }
@@ -180,7 +181,7 @@ describe("a term", () => {
     const term = await election.campaign();
     const [server] = nodes.servers;
     const failures: number[] = [];
-    election.on("renewFailed", ({ remaining }) => failures.push(remaining));
+    election.on("renewFailed", ({ remainingMs }) => failures.push(remainingMs));
     server?.freeze();
     await expect.poll(() => losses, { timeout: 10_000 }).toEqual(["renew-deadline"]);
     server?.thaw();

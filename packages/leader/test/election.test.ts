@@ -1,19 +1,23 @@
-import { LeaderElection, LeadershipLostError, type LeaderTerm, type LossReason } from "@x/leader";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { LEASE, type Nodes, startNodes } from "./support/redis.ts";
+/** Candidates of one process: who is elected, who follows, and what an election refuses. */
+import {
+  ElectionBusyError,
+  ElectionStoppedError,
+  LeaderElection,
+  type LeadershipLostError,
+  type LeaderTerm,
+  type TermLossReason,
+} from "@x/leader";
+import { LeaderScheduler } from "@x/leader/scheduler";
+import { describe, expect, it } from "vitest";
+import { pause, untilAborted, useLab } from "./support/lab.ts";
+import { LEASE } from "./support/redis.ts";
 
-describe("LeaderElection", () => {
-  let nodes: Nodes;
-  beforeAll(async () => {
-    nodes = await startNodes(1);
-  });
-  afterAll(async () => {
-    await nodes[Symbol.asyncDispose]();
-  });
+const lab = useLab();
 
+describe("an election", () => {
   it("elects one of two candidates and hands over when it resigns", async () => {
-    await using first = new LeaderElection(nodes.redlock(), { name: "pair", id: "a", ...LEASE });
-    await using second = new LeaderElection(nodes.redlock(), { name: "pair", id: "b", ...LEASE });
+    await using first = new LeaderElection(lab.nodes.redlock(), { name: "pair", id: "a", ...LEASE });
+    await using second = new LeaderElection(lab.nodes.redlock(), { name: "pair", id: "b", ...LEASE });
     const firstTerm = await first.campaign();
     expect(first.isLeader()).toBe(true);
     expect(await second.leader()).toMatchObject({ id: "a", term: firstTerm.term, self: false });
@@ -27,8 +31,8 @@ describe("LeaderElection", () => {
   });
 
   it("gives undefined from tryCampaign while another leads", async () => {
-    await using first = new LeaderElection(nodes.redlock(), { name: "try", ...LEASE });
-    await using second = new LeaderElection(nodes.redlock(), { name: "try", ...LEASE });
+    await using first = new LeaderElection(lab.nodes.redlock(), { name: "try", ...LEASE });
+    await using second = new LeaderElection(lab.nodes.redlock(), { name: "try", ...LEASE });
     const term = await first.tryCampaign();
     expect(term?.isCurrent()).toBe(true);
     expect(await second.tryCampaign()).toBeUndefined();
@@ -39,17 +43,13 @@ describe("LeaderElection", () => {
   });
 
   it("elects candidates that share a Redlock one after another, in the order of their coming", async () => {
-    const redlock = nodes.redlock();
+    const redlock = lab.nodes.redlock();
     const all = ["a", "b", "c"].map((id) => new LeaderElection(redlock, { name: "shared", id, ...LEASE }));
     const order: string[] = [];
     const runs: Promise<void>[] = [];
     for (const election of all) {
       election.on("elected", () => order.push(election.id));
-      runs.push(
-        election.run(
-          (term) => new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true })),
-        ),
-      );
+      runs.push(election.run(untilAborted));
       await expect.poll(() => election.state).toMatch(/leader|follower/);
     }
     for (const [index, election] of all.entries()) {
@@ -62,7 +62,7 @@ describe("LeaderElection", () => {
   });
 
   it("keeps a term far beyond its lease", async () => {
-    await using election = new LeaderElection(nodes.redlock(), { name: "long", ...LEASE });
+    await using election = new LeaderElection(lab.nodes.redlock(), { name: "long", ...LEASE });
     let renewals = 0;
     election.on("renewed", () => {
       renewals += 1;
@@ -74,9 +74,13 @@ describe("LeaderElection", () => {
   });
 
   it("runs the task again after it returned, in a new term", async () => {
-    await using election = new LeaderElection(nodes.redlock(), { name: "again", cooldown: { initial: 10 }, ...LEASE });
+    await using election = new LeaderElection(lab.nodes.redlock(), {
+      name: "again",
+      cooldown: { initial: 10 },
+      ...LEASE,
+    });
     const terms: number[] = [];
-    const reasons: LossReason[] = [];
+    const reasons: TermLossReason[] = [];
     election.on("lost", ({ reason }) => reasons.push(reason));
     const running = election.run((term: LeaderTerm) => {
       terms.push(term.term);
@@ -91,21 +95,21 @@ describe("LeaderElection", () => {
   });
 
   it("drains the task before it hands over", async () => {
-    await using first = new LeaderElection(nodes.redlock(), { name: "drain", id: "a", ...LEASE });
-    await using second = new LeaderElection(nodes.redlock(), { name: "drain", id: "b", ...LEASE });
+    await using first = new LeaderElection(lab.nodes.redlock(), { name: "drain", id: "a", ...LEASE });
+    await using second = new LeaderElection(lab.nodes.redlock(), { name: "drain", id: "b", ...LEASE });
     const order: string[] = [];
     const firstRuns = first.run(async (term) => {
       order.push("a leads");
-      await new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+      await untilAborted(term);
       order.push(`a drains: ${(term.signal.reason as LeadershipLostError).reason}, held ${term.isCurrent()}`);
-      await new Promise((resolve) => setTimeout(resolve, 300));
+      await pause(300);
       expect(await term.verify()).toBe(true);
       order.push("a has drained");
     });
     await expect.poll(() => first.isLeader()).toBe(true);
     const secondRuns = second.run(async (term) => {
       order.push("b leads");
-      await new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+      await untilAborted(term);
     });
     await expect.poll(() => second.state).toBe("follower");
     await first.stop();
@@ -114,5 +118,104 @@ describe("LeaderElection", () => {
     expect(order).toEqual(["a leads", "a drains: stopping, held true", "a has drained", "b leads"]);
     await second.stop();
     await secondRuns;
+  });
+
+  it("takes one campaign or term at a time, and none after stop", async () => {
+    const election = lab.candidate("busy");
+    await using other = await lab.candidate("busy").campaign();
+    expect(other.isCurrent()).toBe(true);
+    const controller = new AbortController();
+    const waiting = election.campaign({ signal: controller.signal });
+    await expect(election.campaign()).rejects.toThrow(ElectionBusyError);
+    const reason = new Error("enough");
+    controller.abort(reason);
+    await expect(waiting).rejects.toBe(reason);
+    expect(election.state).toBe("idle");
+    const again = election.campaign();
+    await election.stop();
+    await expect(again).rejects.toThrow(ElectionStoppedError);
+    await expect(election.campaign()).rejects.toThrow(ElectionStoppedError);
+  });
+
+  it("is not busy after a call that was refused for its options", async () => {
+    const election = lab.candidate("refused");
+    const signal = "nope" as unknown as AbortSignal;
+    await expect(election.campaign({ signal })).rejects.toThrow(/signal must be an AbortSignal, got "nope"/);
+    await expect(election.tryCampaign({ signal })).rejects.toThrow(TypeError);
+    await expect(election.run(() => undefined, { signal })).rejects.toThrow(TypeError);
+    await using term = await election.campaign();
+    expect(term.isCurrent()).toBe(true);
+  });
+
+  it("observes nothing after stop", async () => {
+    const election = lab.candidate("observed-late");
+    await election.stop();
+    const seen: unknown[] = [];
+    const off = election.on("leaderChange", (info) => seen.push(info));
+    for await (const info of election.observe()) seen.push(info);
+    await pause(300);
+    off();
+    expect(seen).toEqual([]);
+  });
+
+  it("stops at once while a winner waits out lockDelay", async () => {
+    const crashed = lab.candidate("stop-early");
+    await crashed.campaign();
+    await lab.nodes.redlock().forceRelease("leader:stop-early");
+    await expect.poll(() => crashed.isLeader(), { timeout: 10_000 }).toBe(false);
+    const election = lab.candidate("stop-early", { lockDelay: 60_000 });
+    const waiting = election.campaign();
+    await expect.poll(() => election.state, { timeout: 10_000 }).toBe("candidate");
+    const stopped = election.stop({ drainTimeout: 600_000 });
+    await expect(waiting).rejects.toThrow(ElectionStoppedError);
+    await stopped;
+    await using next = await lab.candidate("stop-early").campaign();
+    expect(next.isCurrent()).toBe(true);
+  });
+
+  it("stops at once while an attempt takes office", async () => {
+    const crashed = lab.candidate("stop-attempt");
+    await crashed.campaign();
+    await lab.nodes.redlock().forceRelease("leader:stop-attempt");
+    await expect.poll(() => crashed.isLeader(), { timeout: 10_000 }).toBe(false);
+    const election = lab.candidate("stop-attempt", { lockDelay: 60_000 });
+    let drainTimeouts = 0;
+    election.on("drainTimeout", () => (drainTimeouts += 1));
+    const attempt = election.tryCampaign();
+    await expect.poll(() => election.state).toBe("candidate");
+    await Promise.all([election.stop({ drainTimeout: 5_000 }), expect(attempt).rejects.toThrow(ElectionStoppedError)]);
+    expect(drainTimeouts).toBe(0);
+  });
+
+  it("refuses a name that no lock can have", () => {
+    expect(() => lab.candidate("{a}:fence")).toThrow(/ must not be .*got "leader:\{a\}:fence"/);
+  });
+
+  it("refuses a listener for an event that there is not", () => {
+    const election = lab.candidate("typo");
+    expect(() => election.on("typo" as "error", () => undefined)).toThrow(
+      /^event must be "elected", "lost", .* or "error", got "typo"$/,
+    );
+    expect(() => new LeaderScheduler({ election }).on("ticks" as "tick", () => undefined)).toThrow(RangeError);
+  });
+
+  it("survives listeners that throw, and async ones that reject", async () => {
+    const election = lab.candidate("listeners");
+    const errors: unknown[] = [];
+    const thrown = new Error("listener");
+    for (const name of ["elected", "lost", "renewed"] as const) {
+      election.on(name, () => {
+        throw thrown;
+      });
+      election.on(name, (): unknown => Promise.reject(thrown));
+    }
+    election.on("error", (error) => {
+      errors.push(error);
+      throw new Error("and this one, too");
+    });
+    const term = await election.campaign();
+    await expect.poll(() => errors.length).toBeGreaterThan(1);
+    await term.resign();
+    expect(new Set(errors)).toEqual(new Set([thrown]));
   });
 });

@@ -1,6 +1,6 @@
 /** Candidates in processes of their own, and what happens when they or the nodes die, freeze or forget. */
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { Candidate, type CandidateArgs } from "./support/messages.ts";
+import { Candidate, type CandidateArgs } from "./support/candidate.ts";
 import { LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
 
 describe("failover of processes", () => {
@@ -61,7 +61,7 @@ describe("failover of processes", () => {
     await expect.poll(() => a.all("lost").length, { timeout: 10_000 }).toBe(1);
     expect(a.all("worked").filter((call) => call.term === firstTerm && call.at >= electedAt)).toEqual([]);
     expect(secondTerm).toBeGreaterThan(firstTerm);
-    expect(["renew-deadline", "lost-to-other"]).toContain(a.all("lost")[0]?.reason);
+    expect(["renew-deadline", "taken"]).toContain(a.all("lost")[0]?.reason);
   });
 
   it("loses the term of a blocked event loop, and knows it before the next callback", async () => {

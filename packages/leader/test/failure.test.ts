@@ -4,7 +4,7 @@ import { errorOf, failureOf } from "../src/worker/failure.ts";
 
 const QUORUM = new QuorumUnreachableError({
   resources: ["leader:x"],
-  votes: [{ node: "a", vote: "failed", ms: 3, error: "no answer within 300 ms" }],
+  votes: [{ node: "a", vote: "failed", tookMs: 3, error: "no answer within 300 ms" }],
   nodeCount: 1,
   quorum: 1,
   attempts: 2,

@@ -1,5 +1,6 @@
 /** Renewals on a clock that the test moves. */
 import { type Lock, LockLostError, type Redlock } from "@x/redlock-core";
+import { PROTOCOL } from "@x/redlock-core/protocol";
 import { ManualClock } from "@x/test-support";
 import { beforeEach, describe, expect, it } from "vitest";
 import { type Lease, localLeases } from "../src/lease.ts";
@@ -35,7 +36,7 @@ describe("a lease", () => {
         new Promise<void>((resolve, reject) => {
           extensions.push({ settle: resolve, fail: reject });
         }),
-      leave: () => undefined,
+      [PROTOCOL]: { leave: () => undefined },
       release: () => Promise.resolve(true),
     } as unknown as Lock;
     const redlock = { tryAcquire: () => Promise.resolve(lock), on: () => () => undefined } as unknown as Redlock;

@@ -4,7 +4,7 @@ import {
   LeaderElection,
   type LeaderElectionOptions,
   type LeaderLogger,
-  type RunOptions,
+  type TaskOptions,
 } from "@x/leader";
 import {
   type IntervalOptions,
@@ -100,13 +100,10 @@ describe("options", () => {
     await using own = new LeaderElection(redlock, options);
     const stopped = new AbortController();
     stopped.abort();
-    const run: RunOptions = {
+    const run: TaskOptions = {
       onTaskError: undefined,
       onTaskEnd: undefined,
       drainTimeout: undefined,
-      releaseOnDrainTimeout: undefined,
-      onOverrun: undefined,
-      prepare: undefined,
       stopOn: undefined,
     };
     await own.run(task, { ...run, signal: stopped.signal });

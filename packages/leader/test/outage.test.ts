@@ -1,5 +1,5 @@
 /** What happens to a term when the lock nodes fail. */
-import { LeaderElection, type LeaderElectionOptions, type LeaderInfo, type LossReason } from "@x/leader";
+import { LeaderElection, type LeaderElectionOptions, type LeaderInfo, type TermLossReason } from "@x/leader";
 import { Redlock } from "@x/redlock-core";
 import { startProxy } from "@x/test-support";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -36,7 +36,7 @@ describe("outages of lock nodes", () => {
   it("loses the term at its deadline when Redis is down for longer, and is elected again afterwards", async () => {
     nodes = await startNodes(1);
     const election = candidate("a");
-    const losses: LossReason[] = [];
+    const losses: TermLossReason[] = [];
     const terms: number[] = [];
     election.on("lost", ({ reason }) => losses.push(reason));
     election.on("elected", ({ term }) => terms.push(term));
@@ -72,7 +72,7 @@ describe("outages of lock nodes", () => {
     nodes = await startNodes(5);
     const election = candidate("a");
     let renewals = 0;
-    const losses: LossReason[] = [];
+    const losses: TermLossReason[] = [];
     election.on("lost", ({ reason }) => losses.push(reason));
     election.on("renewed", () => {
       renewals += 1;
@@ -108,7 +108,7 @@ describe("outages of lock nodes", () => {
     const redlock = nodes.redlock({ quarantine: true });
     const election = new LeaderElection(redlock, { name: "jobs", id: "a", ...LEASE, value: "here" });
     elections.push(election);
-    const losses: LossReason[] = [];
+    const losses: TermLossReason[] = [];
     election.on("lost", ({ reason }) => losses.push(reason));
     let renewals = 0;
     election.on("renewed", () => {
@@ -145,7 +145,7 @@ describe("outages of lock nodes", () => {
     await expect.poll(() => second.state).toBe("follower");
     await nodes.redlock().forceRelease("leader:jobs");
     await expect.poll(() => order.length, { timeout: 15_000 }).toBeGreaterThanOrEqual(3);
-    expect(order.toSorted().slice(0, 3)).toEqual(["a elected", "a lost: lost-to-other", "b elected"]);
+    expect(order.toSorted().slice(0, 3)).toEqual(["a elected", "a lost: taken", "b elected"]);
     await Promise.all([first.stop(), second.stop()]);
     await Promise.all([firstRuns, secondRuns]);
   });

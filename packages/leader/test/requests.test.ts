@@ -1,5 +1,6 @@
 /** What a candidate, a term and an observer ask of the nodes, and when. */
 import type { Clock, Redlock, Vote } from "@x/redlock-core";
+import { PROTOCOL } from "@x/redlock-core/protocol";
 import { describe, expect, it } from "vitest";
 
 import { type Lease, localLeases, type RenewalListener } from "../src/lease.ts";
@@ -179,7 +180,7 @@ describe("a candidate", () => {
     const redlock = {
       quorum: 2,
       tryAcquire: () => Promise.resolve(null),
-      orderAt: () => 1,
+      [PROTOCOL]: { orderAt: () => 1 },
       on: (_: string, listener: typeof tell) => {
         tell = listener;
         return () => undefined;
@@ -233,13 +234,15 @@ it("all observers of a process that look in one turn send one request, and later
   const redlock = {
     quorum: 1,
     nodeCount: 1,
-    clock: new StillClock(),
-    sideKey: (resource: string, name: string) => `${resource}:${name}`,
-    lockKey: (resource: string) => resource,
-    run: async () => {
-      runs += 1;
-      await turn();
-      return [{ ok: true, node: "n", value: ["", -2, ["", "", "", "", ""], ["", ""], [], [], 1] }];
+    [PROTOCOL]: {
+      clock: new StillClock(),
+      sideKey: (resource: string, name: string) => `${resource}:${name}`,
+      lockKey: (resource: string) => resource,
+      run: async () => {
+        runs += 1;
+        await turn();
+        return [{ ok: true, node: "n", value: ["", -2, ["", "", "", "", ""], ["", ""], [], [], 1] }];
+      },
     },
   } as unknown as Redlock;
   const ledgers = Array.from({ length: 200 }, (_, at) => new Ledger(redlock, "x", at < 199 ? "leader:x" : "leader:y"));

@@ -6,8 +6,8 @@ const FIVE = { nodeCount: 5, quorum: 3 };
 const votes = (...kinds: readonly (number | "failed" | "held" | "granted")[]): readonly Vote[] =>
   kinds.map((kind, index) => ({
     node: `n${index}`,
-    ms: 1,
-    ...(typeof kind === "number" ? { vote: "quarantined" as const, quarantineLeft: kind } : { vote: kind }),
+    tookMs: 1,
+    ...(typeof kind === "number" ? { vote: "quarantined" as const, quarantineLeftMs: kind } : { vote: kind }),
   }));
 
 describe("the votes of a refused attempt", () => {

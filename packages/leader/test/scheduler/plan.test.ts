@@ -1,11 +1,20 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { cronCalendar, everyCalendar, ownCalendar } from "../../src/scheduler/calendar.ts";
-import { type Catchup, ON_TIME_MS, planTicks } from "../../src/scheduler/plan.ts";
+import { type Catchup, ON_TIME_MS, type Plan, type PlanInput, planInSteps } from "../../src/scheduler/plan.ts";
 
 const catchup = fc.constantFrom<Catchup>("none", "latest", "all");
 
-describe("planTicks", () => {
+/** All the steps of a plan at once. */
+function planTicks(input: PlanInput): Plan {
+  const planning = planInSteps(input);
+  for (;;) {
+    const step = planning.next();
+    if (step.done === true) return step.value;
+  }
+}
+
+describe("planInSteps", () => {
   it("runs each tick at most once and forgets none, however often it is asked", () => {
     fc.assert(
       fc.property(

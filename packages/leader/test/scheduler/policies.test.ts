@@ -148,6 +148,8 @@ describe("schedules", () => {
   it("run side by side, with overlap allowAll, as many as there are places", async () => {
     const own = scheduler("places", { concurrency: 3 });
     const { handler, ticks, most, release } = slow();
+    let missed = 0;
+    own.on("missed", ({ count }) => (missed += count));
     own.every("s", 50, handler, { overlap: "allowAll" });
     own.start();
     await expect.poll(() => ticks.length).toBe(3);
@@ -156,9 +158,11 @@ describe("schedules", () => {
     await expect.poll(() => ticks.length).toBeGreaterThan(before + 8);
     clearInterval(timer);
     expect(most()).toBe(3);
-    expect(ticks.map((tick) => tick.scheduledAt.getTime())).toEqual(
-      ticks.map((_, index) => (ticks[0]?.scheduledAt.getTime() ?? 0) + 50 * index),
-    );
+    const times = ticks.map((tick) => tick.scheduledAt.getTime());
+    expect(times).toEqual([...new Set(times)].toSorted((a, b) => a - b));
+    // A step that took longer than a period, on a loaded machine, reports all but the newest tick of that time as missed.
+    const passed = ((times.at(-1) ?? 0) - (times[0] ?? 0)) / 50 + 1;
+    expect(passed - times.length).toBeLessThanOrEqual(missed);
     release();
   });
 
@@ -443,7 +447,8 @@ describe("schedules", () => {
     own.start();
     await expect.poll(() => skipped.overlap.length).toBeGreaterThan(0);
     removed.remove();
-    await expect.poll(() => skipped.removed).toEqual([(ticks[0]?.scheduledAt.getTime() ?? 0) + 100]);
+    await expect.poll(() => skipped.removed.length).toBe(1);
+    expect(skipped.removed[0]).toBeGreaterThan(ticks[0]?.scheduledAt.getTime() ?? Number.POSITIVE_INFINITY);
     release();
     await own.stop();
     expect(ticks.length).toBe(1);
@@ -565,8 +570,9 @@ describe("schedules", () => {
       Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0) +
       Number(/cmdstat_eval:calls=(\d+)/.exec(stats)?.[1] ?? 0);
     const seconds = ticks.size - from;
+    // While they are loaded a second may end, which some of them have no tick in.
     await expect
-      .poll(() => [...ticks.values()].slice(0, from + 3).every((count) => count === 1_000), { timeout: 10_000 })
+      .poll(() => [...ticks.values()].slice(from, from + 3).every((count) => count === 1_000), { timeout: 10_000 })
       .toBe(true);
     // Two claims of 500 a second, five renewals with a record each, a poll, and a little for what other candidates ask.
     expect(evals / seconds).toBeLessThan(40);

@@ -99,6 +99,19 @@ describe("LeaderScheduler", () => {
     ends[0]?.();
   });
 
+  it("is not waited for longer than stop() says, though the scheduler would", async () => {
+    await using patient = replica("patient", "a", 600_000);
+    const ends: (() => void)[] = [];
+    patient.scheduler.every("fast", 100, () => new Promise<void>((resolve) => void ends.push(resolve)));
+    patient.scheduler.start();
+    await expect.poll(() => ends.length).toBe(1);
+    await patient.scheduler.stop({ drainTimeout: 50 });
+    expect(patient.election.health().running).toBe(true);
+    ends[0]?.();
+    await patient.scheduler.stop();
+    expect(patient.election.health().running).toBe(false);
+  });
+
   it("runs only the newest missed tick by default, and counts the others", async () => {
     const ticks: Tick[] = [];
     {

@@ -1,80 +1,64 @@
-/** A candidate in a process of its own: campaigns for ever and tells its parent of each term. Argument: JSON of `CandidateArgs`. */
-import { BroadcastChannel } from "node:worker_threads";
-import { LeaderElection, type LeaderTerm } from "@x/leader";
-import { QuorumUnreachableError, Redlock } from "@x/redlock-core";
-import type { CandidateArgs, CandidateMessage, CandidateOrder } from "./messages.ts";
+import { type Child, type ChildOptions, spawnChild } from "@x/test-support";
 
-const args = JSON.parse(process.argv[2] ?? "{}") as CandidateArgs;
-const tell = (message: CandidateMessage): void => void process.send?.(message);
+export interface CandidateArgs {
+  readonly paths: readonly string[];
+  readonly name: string;
+  readonly id: string;
+  readonly maxTtl: number;
+  readonly leaseDuration: number;
+  readonly renewDeadline: number;
+  readonly retryPeriod: number;
+  readonly quarantine?: boolean;
+  readonly workEveryMs?: number;
+  /** Its task never ends. */
+  readonly isStubborn?: boolean;
+  readonly worker?: { readonly redlock: string; readonly maxBlock: number };
+}
 
-const redlock = new Redlock(
-  args.paths.map((path) => ({ path })),
-  { ttl: args.maxTtl, maxTtl: args.maxTtl, nodeTimeout: 300, quarantine: args.quarantine ?? false },
-);
-const election = new LeaderElection(redlock, {
-  name: args.name,
-  id: args.id,
-  leaseDuration: args.leaseDuration,
-  renewDeadline: args.renewDeadline,
-  retryPeriod: args.retryPeriod,
-  cooldown: { initial: 50 },
-  ...(args.worker === undefined ? {} : { renewal: { worker: args.worker } }),
-});
-let current: LeaderTerm | undefined;
-election.on("error", (error) => {
-  process.stderr.write(`${String(error)}\n`);
-  const { message } = error as Error;
-  tell({ type: "error", message, lastError: election.health().lastError?.message });
-});
-election.on("elected", (term) => tell({ type: "elected", term: term.term, at: Date.now() }));
-election.on("renewFailed", ({ error }) => {
-  const { code } = error as { code?: unknown };
-  tell({ type: "renewFailed", isUnreachable: error instanceof QuorumUnreachableError, code });
-});
-const lost = new Promise<void>((resolve) => {
-  election.on("lost", ({ term, reason }) => {
-    tell({ type: "lost", term, reason, at: Date.now() });
-    resolve();
-  });
-});
+export type CandidateMessage =
+  | { readonly type: "ready" }
+  | { readonly type: "elected"; readonly term: number; readonly at: number }
+  | { readonly type: "lost"; readonly term: number; readonly reason: string; readonly at: number }
+  | { readonly type: "renewFailed"; readonly isUnreachable: boolean; readonly code: unknown }
+  | { readonly type: "worked"; readonly term: number; readonly at: number }
+  | { readonly type: "unblocked"; readonly isCurrent: boolean; readonly at: number }
+  | { readonly type: "quarantined"; readonly quarantineLeftMs: number }
+  /** As the event; `lastError`: of `health()`, by its message. */
+  | { readonly type: "error"; readonly message: string; readonly lastError: string | undefined }
+  /** `run()` rejected. */
+  | { readonly type: "failed"; readonly code: unknown }
+  | { readonly type: "done"; readonly at: number };
 
-election.on("quarantined", ({ remaining }) => tell({ type: "quarantined", remaining }));
+export type CandidateOrder =
+  | { readonly type: "hangThread" }
+  | { readonly type: "closeRedlock" }
+  | { readonly type: "block"; readonly ms: number }
+  | { readonly type: "stop"; readonly drainTimeout?: number };
 
-const running = election.run(
-  async (term) => {
-    current = term;
-    const work = term.guard(() => tell({ type: "worked", term: term.term, at: Date.now() }));
-    const timer = setInterval(() => {
-      try {
-        work();
-      } catch {
-        clearInterval(timer);
-      }
-    }, args.workEveryMs ?? 20);
-    await new Promise((resolve) => {
-      if (args.isStubborn !== true) term.signal.addEventListener("abort", resolve, { once: true });
-    });
-    clearInterval(timer);
-    current = undefined;
-  },
-  { stopOn: ["SIGTERM"] },
-);
+type Of<Type extends CandidateMessage["type"]> = CandidateMessage & { readonly type: Type };
 
-process.on("message", (order: CandidateOrder) => {
-  if (order.type === "block") {
-    const until = performance.now() + order.ms;
-    while (performance.now() < until);
-    tell({ type: "unblocked", isCurrent: current?.isCurrent() ?? false, at: Date.now() });
-  } else if (order.type === "closeRedlock") void redlock.close();
-  else if (order.type === "hangThread") {
-    const hang = new BroadcastChannel("hang");
-    hang.postMessage("now");
-    hang.close();
-  } else void election.stop(order.drainTimeout === undefined ? {} : { drainTimeout: order.drainTimeout });
-});
-tell({ type: "ready" });
-await running.catch((error: unknown) => tell({ type: "failed", code: (error as { code?: unknown }).code }));
-await redlock.close();
-tell({ type: "done", at: Date.now() });
-if (args.isStubborn === true) await lost;
-process.disconnect();
+/** A candidate process, and what it told. */
+export class Candidate implements AsyncDisposable {
+  readonly child: Child;
+
+  constructor(args: CandidateArgs, options: ChildOptions = {}) {
+    const own = { name: args.id, args: [JSON.stringify(args)] };
+    this.child = spawnChild(new URL("../children/candidate.ts", import.meta.url), { ...own, ...options });
+  }
+
+  all<Type extends CandidateMessage["type"]>(type: Type): readonly Of<Type>[] {
+    return this.child.messages.filter((message): message is Of<Type> => (message as CandidateMessage).type === type);
+  }
+
+  next<Type extends CandidateMessage["type"]>(type: Type): Promise<Of<Type>> {
+    return this.child.message((message): message is Of<Type> => (message as CandidateMessage).type === type);
+  }
+
+  order(order: CandidateOrder): void {
+    this.child.send({ ...order });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.child[Symbol.asyncDispose]();
+  }
+}

@@ -1,6 +1,6 @@
 /** Observes until nobody leads, with nothing else that keeps the process alive. Argument: path of a node. */
 import { LeaderElection } from "@x/leader";
-import { connect, LEASE } from "./redis.ts";
+import { connect, LEASE } from "../support/redis.ts";
 
 const [path = ""] = process.argv.slice(2);
 const redlock = connect([path]);

@@ -1,7 +1,8 @@
 import { LeaderElection } from "@x/leader";
-import { spawnChild } from "@x/test-support";
+import { spawnChild, watchForLeaks } from "@x/test-support";
 import { expect, it } from "vitest";
-import { LEASE, startNodes } from "./support/redis.ts";
+import { pause, untilAborted } from "./support/lab.ts";
+import { connect, LEASE, startNodes } from "./support/redis.ts";
 
 it.each(["main", "worker"])(
   "a process lives while it waits and until its calls have answered, and not longer, with renewal on %s",
@@ -10,7 +11,7 @@ it.each(["main", "worker"])(
     const [path = ""] = nodes.paths;
     await using election = new LeaderElection(nodes.redlock(), { name: "once", ...LEASE });
     const term = await election.campaign();
-    await using child = spawnChild(new URL("support/once.ts", import.meta.url), {
+    await using child = spawnChild(new URL("children/leads-once.ts", import.meta.url), {
       args: [path, renewal],
       env: { LOCK_PATHS: path },
       execArgv: ["--import", new URL("support/threads.mjs", import.meta.url).href],
@@ -35,7 +36,7 @@ it("a process that only observes lives as long as it does", async () => {
   const [path = ""] = nodes.paths;
   await using election = new LeaderElection(nodes.redlock(), { name: "once", ...LEASE });
   const term = await election.campaign();
-  await using child = spawnChild(new URL("support/observe.ts", import.meta.url), { args: [path] });
+  await using child = spawnChild(new URL("children/observes-only.ts", import.meta.url), { args: [path] });
   const isSeen = (message: unknown): message is number => message === term.term;
   await child.message(isSeen);
   const since = Date.now();
@@ -43,4 +44,26 @@ it("a process that only observes lives as long as it does", async () => {
   expect(child.isRunning).toBe(true);
   await term.resign();
   expect(await child.exited).toMatchObject({ code: 0 });
+});
+
+it("fifty elections of a process are led by one each, and leave no timer or socket behind", async () => {
+  await using nodes = await startNodes(1);
+  const check = watchForLeaks();
+  const redlocks = [connect(nodes.paths), connect(nodes.paths)];
+  const all = redlocks.map((redlock, side) =>
+    Array.from(
+      { length: 50 },
+      (_, index) => new LeaderElection(redlock, { name: `many-${index}`, id: `side-${side}`, ...LEASE }),
+    ),
+  );
+  const runs = all.flat().map((election) => election.run(untilAborted));
+  await expect.poll(() => all.flat().filter((election) => election.isLeader()).length, { timeout: 15_000 }).toBe(50);
+  for (const [index, election] of (all[0] ?? []).entries())
+    expect(election.isLeader()).not.toBe(all[1]?.[index]?.isLeader());
+  await pause(2 * LEASE.leaseDuration);
+  expect(all.flat().filter((election) => election.isLeader()).length).toBe(50);
+  await Promise.all(all.flat().map((election) => election.stop()));
+  await Promise.all(runs);
+  await Promise.all(redlocks.map((redlock) => redlock.close()));
+  await check();
 });

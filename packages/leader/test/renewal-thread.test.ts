@@ -2,7 +2,7 @@
 import { LeaderElection } from "@x/leader";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { SharedState } from "../src/worker/shared.ts";
-import { Candidate, type CandidateArgs } from "./support/messages.ts";
+import { Candidate, type CandidateArgs } from "./support/candidate.ts";
 import { LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
 
 describe("renewal from a worker thread", () => {
@@ -39,8 +39,8 @@ describe("renewal from a worker thread", () => {
   it("tells at once and once that its nodes are in quarantine", async () => {
     const a = start("a", 60_000, { quarantine: true });
     await a.next("ready");
-    const { remaining } = await a.next("quarantined");
-    expect(remaining).toBeGreaterThan(1);
+    const { quarantineLeftMs } = await a.next("quarantined");
+    expect(quarantineLeftMs).toBeGreaterThan(1);
     await a.next("elected");
     expect(a.all("quarantined").length).toBe(1);
   });
@@ -107,8 +107,8 @@ describe("renewal from a worker thread", () => {
     const b = start("b");
     await b.next("ready");
     a.order({ type: "closeRedlock" });
-    expect(await a.next("lost")).toMatchObject({ reason: "redlock-closed" });
-    expect(await a.next("failed")).toMatchObject({ code: "CLOSED" });
+    expect(await a.next("lost")).toMatchObject({ reason: "closed" });
+    expect(await a.next("failed")).toMatchObject({ code: "REDLOCK_CLOSED" });
     await a.next("done");
     await b.next("elected");
   });

@@ -1,0 +1,80 @@
+/** A candidate in a process of its own: campaigns for ever and tells its parent of each term. Argument: JSON of `CandidateArgs`. */
+import { BroadcastChannel } from "node:worker_threads";
+import { LeaderElection, type LeaderTerm } from "@x/leader";
+import { QuorumUnreachableError, Redlock } from "@x/redlock-core";
+import type { CandidateArgs, CandidateMessage, CandidateOrder } from "../support/candidate.ts";
+
+const args = JSON.parse(process.argv[2] ?? "{}") as CandidateArgs;
+const tell = (message: CandidateMessage): void => void process.send?.(message);
+
+const redlock = new Redlock(
+  args.paths.map((path) => ({ path })),
+  { ttl: args.maxTtl, maxTtl: args.maxTtl, nodeTimeout: 300, quarantine: args.quarantine ?? false },
+);
+const election = new LeaderElection(redlock, {
+  name: args.name,
+  id: args.id,
+  leaseDuration: args.leaseDuration,
+  renewDeadline: args.renewDeadline,
+  retryPeriod: args.retryPeriod,
+  cooldown: { initial: 50 },
+  ...(args.worker === undefined ? {} : { renewal: { worker: args.worker } }),
+});
+let current: LeaderTerm | undefined;
+election.on("error", (error) => {
+  process.stderr.write(`${String(error)}\n`);
+  const { message } = error as Error;
+  tell({ type: "error", message, lastError: election.health().lastError?.message });
+});
+election.on("elected", (term) => tell({ type: "elected", term: term.term, at: Date.now() }));
+election.on("renewFailed", ({ error }) => {
+  const { code } = error as { code?: unknown };
+  tell({ type: "renewFailed", isUnreachable: error instanceof QuorumUnreachableError, code });
+});
+const lost = new Promise<void>((resolve) => {
+  election.on("lost", ({ term, reason }) => {
+    tell({ type: "lost", term, reason, at: Date.now() });
+    resolve();
+  });
+});
+
+election.on("quarantined", ({ quarantineLeftMs }) => tell({ type: "quarantined", quarantineLeftMs }));
+
+const running = election.run(
+  async (term) => {
+    current = term;
+    const work = term.guard(() => tell({ type: "worked", term: term.term, at: Date.now() }));
+    const timer = setInterval(() => {
+      try {
+        work();
+      } catch {
+        clearInterval(timer);
+      }
+    }, args.workEveryMs ?? 20);
+    await new Promise((resolve) => {
+      if (args.isStubborn !== true) term.signal.addEventListener("abort", resolve, { once: true });
+    });
+    clearInterval(timer);
+    current = undefined;
+  },
+  { stopOn: ["SIGTERM"] },
+);
+
+process.on("message", (order: CandidateOrder) => {
+  if (order.type === "block") {
+    const until = performance.now() + order.ms;
+    while (performance.now() < until);
+    tell({ type: "unblocked", isCurrent: current?.isCurrent() ?? false, at: Date.now() });
+  } else if (order.type === "closeRedlock") void redlock.close();
+  else if (order.type === "hangThread") {
+    const hang = new BroadcastChannel("hang");
+    hang.postMessage("now");
+    hang.close();
+  } else void election.stop(order.drainTimeout === undefined ? {} : { drainTimeout: order.drainTimeout });
+});
+tell({ type: "ready" });
+await running.catch((error: unknown) => tell({ type: "failed", code: (error as { code?: unknown }).code }));
+await redlock.close();
+tell({ type: "done", at: Date.now() });
+if (args.isStubborn === true) await lost;
+process.disconnect();

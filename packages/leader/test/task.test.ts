@@ -1,0 +1,385 @@
+/** How `run()` treats its task: when it is begun, how long it may drain, and who may lead meanwhile. */
+import {
+  ElectionBusyError,
+  LeaderElection,
+  LeadershipLostError,
+  type LeaderTerm,
+  type TermLossReason,
+} from "@x/leader";
+import { describe, expect, it } from "vitest";
+import { pause, untilAborted, useLab } from "./support/lab.ts";
+import { connect, LEASE } from "./support/redis.ts";
+
+const lab = useLab();
+
+describe("run()", () => {
+  it("waits longer each time before it leads again after the task has rejected", async () => {
+    const election = lab.candidate("poison", { cooldown: { initial: 50, max: 100_000 }, jitter: 0 });
+    const startedAt: number[] = [];
+    const errors: unknown[] = [];
+    election.on("taskError", ({ error }) => errors.push(error));
+    const poison = new Error("poison");
+    const running = election.run(() => {
+      startedAt.push(performance.now());
+      throw poison;
+    });
+    await expect.poll(() => startedAt.length, { timeout: 10_000 }).toBe(5);
+    const gaps = startedAt.slice(1).map((at, index) => at - (startedAt[index] ?? 0));
+    expect(gaps.map((gap, index) => gap >= 50 * 2 ** index - 5)).toEqual([true, true, true, true]);
+    expect(new Set(errors)).toEqual(new Set([poison]));
+    await election.stop();
+    await running;
+  });
+
+  it("restarts a task that rejected in the same term, with onTaskError restart", async () => {
+    const election = lab.candidate("restart");
+    const terms: number[] = [];
+    const running = election.run(
+      async (term) => {
+        terms.push(term.term);
+        if (terms.length < 3) throw new Error("again");
+        await untilAborted(term);
+      },
+      { onTaskError: "restart" },
+    );
+    await expect.poll(() => terms.length).toBe(3);
+    expect(new Set(terms).size).toBe(1);
+    await election.stop();
+    await running;
+  });
+
+  it("holds the leadership or ends the run when the task has ended, as onTaskEnd says", async () => {
+    const held = lab.candidate("hold");
+    let calls = 0;
+    const running = held.run(() => void (calls += 1), { onTaskEnd: "hold" });
+    await expect.poll(() => calls).toBe(1);
+    await pause(LEASE.leaseDuration + 200);
+    expect([calls, held.isLeader()]).toEqual([1, true]);
+    await held.stop();
+    await running;
+
+    const once = lab.candidate("once");
+    await once.run(() => void (calls += 1), { onTaskEnd: "stop" });
+    expect([calls, once.state, await once.leader()]).toEqual([2, "idle", null]);
+  });
+
+  it("begins no other term while a task outlives its own", async () => {
+    const election = lab.candidate("overrun");
+    const events: string[] = [];
+    election.on("lost", ({ reason }) => events.push(`lost: ${reason}`));
+    election.on("overrun", ({ overrunMs }) => events.push(overrunMs === 0 ? "overrun" : "overran"));
+    let running = 0;
+    let most = 0;
+    let terms = 0;
+    let end: () => void = () => undefined;
+    const runs = election.run(async (term) => {
+      terms += 1;
+      running += 1;
+      most = Math.max(most, running);
+      if (terms === 1) await new Promise<void>((resolve) => (end = resolve));
+      else await untilAborted(term);
+      running -= 1;
+    });
+    await expect.poll(() => terms).toBe(1);
+    await lab.nodes.redlock().forceRelease("leader:overrun");
+    await expect.poll(() => events, { timeout: 10_000 }).toEqual(["lost: taken", "overrun"]);
+    expect(election.health()).toMatchObject({ healthy: false, running: true });
+    expect(election.health({ maxTolerableExpiredLease: 60_000 }).healthy).toBe(true);
+    await pause(300);
+    expect(terms).toBe(1);
+    end();
+    await expect.poll(() => terms).toBe(2);
+    expect([most, events.at(-1), election.health().healthy]).toEqual([1, "overran", true]);
+    await election.stop();
+    await runs;
+  });
+
+  it("lets another lead only when the lease has ended, if the task ignores its signal", async () => {
+    const stubborn = lab.candidate("stubborn");
+    const next = lab.candidate("stubborn");
+    const events: string[] = [];
+    for (const name of ["drainTimeout", "overrun"] as const) stubborn.on(name, () => events.push(name));
+    let end: () => void = () => undefined;
+    const runs = stubborn.run(() => new Promise<void>((resolve) => (end = resolve)), { drainTimeout: 100 });
+    await expect.poll(() => stubborn.isLeader()).toBe(true);
+    const waiting = next.campaign();
+    await expect.poll(() => next.state).toBe("follower");
+    await stubborn.stop();
+    await runs;
+    expect(events).toEqual(["drainTimeout"]);
+    expect(next.isLeader()).toBe(false);
+    await using term = await waiting;
+    expect(term.isCurrent()).toBe(true);
+    await expect.poll(() => events).toEqual(["drainTimeout", "overrun"]);
+    end();
+  });
+
+  it("keeps the lock of a task that outlasts stop() until its lease has ended, though the Redlock is closed", async () => {
+    const redlock = connect(lab.nodes.paths);
+    const stubborn = new LeaderElection(redlock, { name: "closed-under", ...LEASE });
+    const next = lab.candidate("closed-under");
+    let term: LeaderTerm | undefined;
+    let end: () => void = () => undefined;
+    const runs = stubborn.run((own) => {
+      term = own;
+      return new Promise<void>((resolve) => (end = resolve));
+    });
+    await expect.poll(() => stubborn.isLeader()).toBe(true);
+    const waiting = next.campaign();
+    await expect.poll(() => next.state).toBe("follower");
+    await stubborn.stop({ drainTimeout: 50 });
+    await runs;
+    await redlock.close();
+    expect([next.isLeader(), term?.isCurrent()]).toEqual([false, true]);
+    await using following = await waiting;
+    expect([following.isCurrent(), term?.isCurrent()]).toEqual([true, false]);
+    end();
+  });
+
+  it("begins no task again that ignores a request to resign, though its term has ended", async () => {
+    const election = lab.candidate("ignores", { cooldown: { initial: 0 } });
+    let begun = 0;
+    let end: () => void = () => undefined;
+    const reasons: TermLossReason[] = [];
+    election.on("lost", ({ reason }) => reasons.push(reason));
+    const runs = election.run(
+      async (term) => {
+        begun += 1;
+        if (begun === 1) await new Promise<void>((resolve) => (end = resolve));
+        else await untilAborted(term);
+      },
+      { drainTimeout: 50 },
+    );
+    await expect.poll(() => begun).toBe(1);
+    await election.requestResign();
+    await expect.poll(() => reasons, { timeout: 10_000 }).toEqual(["renew-deadline"]);
+    await pause(LEASE.leaseDuration);
+    expect([begun, election.state]).toEqual([1, "idle"]);
+    end();
+    await expect.poll(() => begun, { timeout: 10_000 }).toBe(2);
+    await election.stop();
+    await runs;
+  });
+
+  it("begins the next run's task only when that of the run before has ended", async () => {
+    const election = lab.candidate("two-runs");
+    const controller = new AbortController();
+    const ends: (() => void)[] = [];
+    const task = (): Promise<void> => new Promise((resolve) => void ends.push(resolve));
+    const first = election.run(task, { signal: controller.signal, drainTimeout: 50 });
+    await expect.poll(() => ends.length).toBe(1);
+    controller.abort();
+    await first;
+    await expect.poll(() => election.state).toBe("idle");
+    const second = election.run(task, { drainTimeout: 50 });
+    await pause(500);
+    expect([ends.length, election.state, election.health()]).toMatchObject([
+      1,
+      "idle",
+      { running: true, healthy: false },
+    ]);
+    ends[0]?.();
+    await expect.poll(() => ends.length).toBe(2);
+    await election.stop();
+    await second;
+    ends[1]?.();
+  });
+
+  it("stops a run that waits for the task of the run before", async () => {
+    const election = lab.candidate("two-runs-stopped");
+    const controller = new AbortController();
+    let end: () => void = () => undefined;
+    const first = election.run(() => new Promise<void>((resolve) => (end = resolve)), {
+      signal: controller.signal,
+      drainTimeout: 0,
+    });
+    await expect.poll(() => election.isLeader()).toBe(true);
+    controller.abort();
+    await first;
+    await expect.poll(() => election.state).toBe("idle");
+    const second = election.run(() => undefined);
+    await election.stop();
+    await second;
+    end();
+  });
+
+  it("leads again after a task that ended late, but before its lease", async () => {
+    const election = lab.candidate("late", { cooldown: { initial: 0 } });
+    const terms: LeaderTerm[] = [];
+    const runs = election.run(
+      async (term) => {
+        terms.push(term);
+        await untilAborted(term);
+        if (terms.length === 1) await pause(300);
+      },
+      { drainTimeout: 50 },
+    );
+    await expect.poll(() => election.isLeader()).toBe(true);
+    await election.requestResign();
+    await expect.poll(() => terms.length, { timeout: 10_000 }).toBe(2);
+    expect([election.state, election.isLeader(), election.current?.term, election.health().term]).toEqual([
+      "leader",
+      true,
+      terms[1]?.term,
+      terms[1]?.term,
+    ]);
+    await pause(LEASE.renewDeadline);
+    expect([election.state, terms[1]?.isCurrent()]).toEqual(["leader", true]);
+    await election.stop();
+    await runs;
+  });
+
+  it("keeps the lock of a task that resigned until it has ended", async () => {
+    const election = lab.candidate("resigns", { cooldown: { initial: 10_000 } });
+    const next = lab.candidate("resigns");
+    const held: boolean[] = [];
+    const runs = election.run(async (term) => {
+      await term.resign({ cooldown: 0 });
+      held.push(term.signal.aborted, await term.verify());
+      await pause(200);
+      held.push(await term.verify());
+    });
+    await expect.poll(() => held.length, { timeout: 10_000 }).toBeGreaterThanOrEqual(3);
+    expect(held.slice(0, 3)).toEqual([true, true, true]);
+    await expect.poll(() => held.length, { timeout: 5_000 }).toBeGreaterThan(3);
+    await election.stop();
+    await runs;
+    await using term = await next.campaign();
+    expect(term.isCurrent()).toBe(true);
+  });
+
+  it.each<readonly [string, (election: LeaderElection) => unknown]>([
+    ["resigns", (election: LeaderElection) => election.current?.resign({ cooldown: 0 })],
+    ["is stopped", (election: LeaderElection) => void election.stop({ drainTimeout: 60_000 })],
+  ])("keeps the lock while the task drains, for several leases after it %s", async (how, endTerm) => {
+    const [election, next] = [lab.candidate(`drains: ${how}`), lab.candidate(`drains: ${how}`)];
+    const held: boolean[] = [];
+    const led: string[] = [];
+    let hasDrained = false;
+    const runs = election.run(
+      async (term) => {
+        if (hasDrained) return;
+        await untilAborted(term);
+        const endMs = performance.now() + 3 * LEASE.leaseDuration;
+        while (performance.now() < endMs) {
+          held.push(term.isCurrent());
+          await pause(50);
+        }
+        held.push(await term.verify());
+        hasDrained = true;
+      },
+      { drainTimeout: 60_000 },
+    );
+    await expect.poll(() => election.isLeader()).toBe(true);
+    const nextRuns = next.run(async (term) => {
+      led.push(hasDrained ? "after" : "meanwhile");
+      await untilAborted(term);
+    });
+    await expect.poll(() => next.state).toBe("follower");
+    await endTerm(election);
+    await expect.poll(() => led[0], { timeout: 20_000 }).toBe("after");
+    expect(new Set(held)).toEqual(new Set([true]));
+    await Promise.all([election.stop(), next.stop()]);
+    await Promise.all([runs, nextRuns]);
+  });
+
+  it("hands over when a task that stops its election has ended", async () => {
+    const election = lab.candidate("stops-itself");
+    const next = lab.candidate("stops-itself");
+    const events: string[] = [];
+    election.on("drainTimeout", () => events.push("drainTimeout"));
+    election.on("lost", ({ reason }) => events.push(reason));
+    await election.run(() => void election.stop());
+    await using term = await next.campaign();
+    expect([term.isCurrent(), events]).toEqual([true, ["stopping"]]);
+  });
+
+  it("begins no task in a term that was asked to end before", async () => {
+    const election = lab.candidate("before");
+    let begun = 0;
+    election.on("elected", () => void election.stop());
+    await election.run(() => void (begun += 1));
+    expect([begun, election.state, await lab.candidate("before").leader()]).toEqual([0, "stopped", null]);
+  });
+
+  it("cuts the time to drain when stop() asks for less", async () => {
+    const election = lab.candidate("shorter");
+    const events: string[] = [];
+    election.on("drainTimeout", () => events.push("drainTimeout"));
+    let end: () => void = () => undefined;
+    const controller = new AbortController();
+    const runs = election.run(() => new Promise<void>((resolve) => (end = resolve)), {
+      signal: controller.signal,
+      drainTimeout: 600_000,
+    });
+    await expect.poll(() => election.isLeader()).toBe(true);
+    controller.abort();
+    await election.stop({ drainTimeout: 50 });
+    await runs;
+    expect(events).toEqual(["drainTimeout"]);
+    end();
+  });
+
+  it("tells of an overrun in a restarted task, too", async () => {
+    const election = lab.candidate("restarted-overrun", { cooldown: { initial: 0 } });
+    const events: string[] = [];
+    election.on("overrun", ({ overrunMs }) => events.push(overrunMs === 0 ? "overrun" : "overran"));
+    let runs = 0;
+    let end: () => void = () => undefined;
+    const running = election.run(
+      async (term) => {
+        runs += 1;
+        if (runs === 1) throw new Error("again");
+        if (runs === 2) await new Promise<void>((resolve) => (end = resolve));
+        else await untilAborted(term);
+      },
+      { onTaskError: "restart" },
+    );
+    await expect.poll(() => runs).toBe(2);
+    await lab.nodes.redlock().forceRelease("leader:restarted-overrun");
+    await expect.poll(() => events, { timeout: 10_000 }).toEqual(["overrun"]);
+    end();
+    await expect.poll(() => events).toEqual(["overrun", "overran"]);
+    await election.stop();
+    await running;
+  });
+
+  it("ends the task with the caller's signal", async () => {
+    const election = lab.candidate("signal");
+    const controller = new AbortController();
+    const reasons: unknown[] = [];
+    const running = election.run(
+      async (term) => {
+        await untilAborted(term);
+        reasons.push((term.signal.reason as LeadershipLostError).reason);
+        throw term.signal.reason;
+      },
+      { signal: controller.signal },
+    );
+    await expect.poll(() => election.isLeader()).toBe(true);
+    controller.abort();
+    await running;
+    expect(reasons).toEqual(["stopping"]);
+    expect(election.state).toBe("idle");
+  });
+
+  it("begins a run when the task of the run before has ended and its lease is over", async () => {
+    const election = lab.candidate("outlasting");
+    const first = new AbortController();
+    let end: () => void = () => undefined;
+    const running = election.run(() => new Promise<void>((resolve) => (end = resolve)), {
+      signal: first.signal,
+      drainTimeout: 50,
+    });
+    await expect.poll(() => election.isLeader()).toBe(true);
+    first.abort();
+    await running;
+    const told: string[] = [];
+    const second = election.run(() => void told.push("second"), { onTaskEnd: "stop" });
+    await expect(election.campaign()).rejects.toThrow(ElectionBusyError);
+    expect(told).toEqual([]);
+    end();
+    await second;
+    expect(told).toEqual(["second"]);
+  });
+});

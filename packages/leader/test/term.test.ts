@@ -1,0 +1,179 @@
+/** How a term begins and ends, and who has the next one. */
+import {
+  ElectionStoppedError,
+  LeaderElection,
+  LeadershipLostError,
+  type LeaderTerm,
+  type TermLossReason,
+} from "@x/leader";
+import { describe, expect, it } from "vitest";
+import { pause, untilAborted, useLab } from "./support/lab.ts";
+import { LEASE } from "./support/redis.ts";
+
+const lab = useLab();
+
+describe("an election", () => {
+  it("refuses guarded calls once the term is over", async () => {
+    const election = lab.candidate("guard");
+    const term = await election.campaign();
+    const add = term.guard((a: number, b: number) => a + b);
+    expect(add(1, 2)).toBe(3);
+    await term.resign();
+    expect(() => add(1, 2)).toThrow(LeadershipLostError);
+    expect(() => term.assertCurrent()).toThrow(/term \d+ is over \(resigned\)/);
+    expect([term.isCurrent(), term.remaining(), await term.verify(), term.signal.aborted]).toEqual([
+      false,
+      0,
+      false,
+      true,
+    ]);
+    await expect(election.campaign().then((again) => again.resign({ cooldown: -1 }))).rejects.toThrow(RangeError);
+    await expect(term.proclaim("late")).rejects.toMatchObject({ code: "LEADERSHIP_LOST", reason: "resigned" });
+    await term.resign();
+  });
+
+  it("shows what a leader proclaims to observers", async () => {
+    const election = lab.candidate("value", { value: "one" });
+    const observer = lab.candidate("value");
+    const values: (string | undefined)[] = [];
+    observer.on("leaderChange", (info) => values.push(info?.value));
+    await expect.poll(() => values.length).toBe(1);
+    const term = await election.campaign();
+    await expect.poll(() => values.at(-1)).toBe("one");
+    await term.proclaim("two");
+    await expect.poll(() => values.at(-1)).toBe("two");
+    await term.resign();
+    await expect.poll(() => values.at(-1)).toBe(undefined);
+    expect(values).toEqual([undefined, "one", "two", undefined]);
+  });
+
+  it("ends a term on request, for the candidate that is preferred", async () => {
+    const first = lab.candidate("preferred", { id: "first", cooldown: { initial: 2_000 } });
+    const others = ["second", "third", "fourth"].map((id) =>
+      lab.candidate("preferred", { id, cooldown: { initial: 2_000 } }),
+    );
+    const reasons: TermLossReason[] = [];
+    first.on("lost", ({ reason }) => reasons.push(reason));
+    const runs = [first.run(untilAborted)];
+    await expect.poll(() => first.isLeader()).toBe(true);
+    for (const other of others) {
+      runs.push(other.run(untilAborted));
+      await expect.poll(() => other.state).toBe("follower");
+    }
+    const operator = lab.candidate("preferred", { id: "operator" });
+    expect(await operator.requestResign({ preferred: "fourth" })).toBe(true);
+    await expect.poll(() => others[2]?.isLeader(), { timeout: 10_000 }).toBe(true);
+    expect(reasons).toEqual(["resign-requested"]);
+    await Promise.all([first, ...others].map((election) => election.stop()));
+    await Promise.all(runs);
+    expect(await operator.requestResign()).toBe(false);
+  });
+
+  it("elects the preferred candidate at each vacancy, though tasks take longer than a lease to end", async () => {
+    const slowly = async (term: LeaderTerm): Promise<void> => {
+      await untilAborted(term);
+      await pause(LEASE.leaseDuration + 500);
+    };
+    const ids = ["one", "two", "three"];
+    const all = ids.map((id) => lab.candidate("each vacancy", { id, cooldown: { initial: 0, max: 1 } }));
+    const runs: Promise<void>[] = [];
+    for (const each of all) {
+      runs.push(each.run(slowly));
+      await expect.poll(() => each.state).toMatch(/leader|follower/);
+    }
+    const operator = lab.candidate("each vacancy", { id: "operator" });
+    for (const preferred of ["three", "one", "three", "two"]) {
+      await operator.requestResign({ preferred });
+      await expect
+        .poll(async () => all.filter((each) => each.isLeader()).map(({ id, state }) => `${id} ${state}`), {
+          timeout: 15_000,
+        })
+        .toEqual([`${preferred} leader`]);
+    }
+    await Promise.all(all.map((each) => each.stop()));
+    await Promise.all(runs);
+  }, 60_000);
+
+  it("elects the waiting candidate of the highest priority", async () => {
+    const first = lab.candidate("priority");
+    const low = lab.candidate("priority", { id: "low" });
+    const high = lab.candidate("priority", { id: "high", priority: 10 });
+    const term = await first.campaign();
+    const lowRuns = low.run(untilAborted);
+    await expect.poll(() => low.state).toBe("follower");
+    const highRuns = high.run(untilAborted);
+    await expect.poll(() => high.state).toBe("follower");
+    await expect.poll(() => lab.nodes.servers[0]?.call("HLEN", "{leader:priority}:candidates")).toBe(1);
+    await term.resign();
+    await expect.poll(() => high.isLeader(), { timeout: 10_000 }).toBe(true);
+    expect(low.isLeader()).toBe(false);
+    await high.stop();
+    await expect.poll(() => low.isLeader(), { timeout: 10_000 }).toBe(true);
+    await low.stop();
+    await Promise.all([lowRuns, highRuns]);
+  });
+
+  it("ends a term when its process is no longer eligible, and seeks none before it is again", async () => {
+    let isEligible = true;
+    const election = lab.candidate("eligible", { eligible: () => isEligible });
+    const reasons: TermLossReason[] = [];
+    election.on("lost", ({ reason }) => reasons.push(reason));
+    const running = election.run(untilAborted);
+    await expect.poll(() => election.isLeader()).toBe(true);
+    isEligible = false;
+    await expect.poll(() => reasons).toEqual(["ineligible"]);
+    await pause(400);
+    expect(election.isLeader()).toBe(false);
+    isEligible = true;
+    await expect.poll(() => election.isLeader(), { timeout: 10_000 }).toBe(true);
+    await election.stop();
+    await running;
+  });
+
+  it("begins a term after lockDelay when the one before did not end cleanly, and at once when it did", async () => {
+    const options = { lockDelay: 2_500 };
+    const first = lab.candidate("delay", options);
+    const second = lab.candidate("delay", options);
+    const firstTerm = await first.campaign();
+    const waiting = second.campaign();
+    await firstTerm.resign();
+    const secondTerm = await waiting;
+    expect(secondTerm.acquiredAt.getTime()).toBeGreaterThanOrEqual(firstTerm.acquiredAt.getTime());
+    await lab.nodes.redlock().forceRelease("leader:delay");
+    await expect.poll(() => second.isLeader(), { timeout: 10_000 }).toBe(false);
+    const third = lab.candidate("delay", options);
+    const from = performance.now();
+    await using thirdTerm = await third.campaign();
+    expect(performance.now() - from).toBeGreaterThanOrEqual(options.lockDelay - 5);
+    expect(thirdTerm.isCurrent()).toBe(true);
+  });
+
+  it("waits out lockDelay though another winner stopped while it did", async () => {
+    const crashed = lab.candidate("delay-kept");
+    await crashed.campaign();
+    await lab.nodes.redlock().forceRelease("leader:delay-kept");
+    await expect.poll(() => crashed.isLeader(), { timeout: 10_000 }).toBe(false);
+    const second = lab.candidate("delay-kept", { lockDelay: 60_000 });
+    const waiting = second.campaign();
+    await expect.poll(() => second.state, { timeout: 10_000 }).toBe("candidate");
+    await expect.poll(() => lab.nodes.servers[0]?.call("HGET", "{leader:delay-kept}:leader", "ended")).toBe("0");
+    const third = lab.candidate("delay-kept", { lockDelay: 2_500 });
+    await Promise.all([second.stop(), expect(waiting).rejects.toThrow(ElectionStoppedError)]);
+    const from = performance.now();
+    await using term = await third.campaign();
+    expect(performance.now() - from).toBeGreaterThanOrEqual(2_500 - 5);
+    expect(term.isCurrent()).toBe(true);
+  });
+
+  it("is not ended by maxHold of its Redlock", async () => {
+    const redlock = lab.nodes.redlock({ maxHold: 500 });
+    await using election = new LeaderElection(redlock, { name: "max-hold", ...LEASE });
+    const term = await election.campaign();
+    await pause(1_000);
+    expect(term.isCurrent()).toBe(true);
+    await term.resign();
+    await using again = await election.tryCampaign();
+    await pause(1_000);
+    expect(again?.isCurrent()).toBe(true);
+  });
+});
