@@ -22,7 +22,7 @@ const NONE: Pin = { kind: "none" };
 export function parsePin(text: string): Pin {
   if (text === "") return NONE;
   if (text.startsWith(FAULT)) return { kind: "fault", fault: text.slice(FAULT.length) };
-  return { kind: "keys", keys: text.split(SEPARATOR) };
+  return { kind: "keys", keys: text.includes(SEPARATOR) ? text.split(SEPARATOR) : [text] };
 }
 
 export function formatPin(pin: Pin): string {

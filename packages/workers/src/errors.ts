@@ -1,6 +1,6 @@
 /** Pure: what can go wrong, one class per decision that a caller can make, each with a stable `code` and plain data. */
 import { plainError } from "@x/redlock-core/protocol";
-import type { WorkerFinding } from "./fleet.ts";
+import type { WorkerFinding } from "./finding.ts";
 
 export type ExclusiveWorkerErrorCode =
   | "UNSUPPORTED_BULLMQ"

@@ -10,7 +10,18 @@
  * a job that was already chosen, and after the lane's keys were deleted by hand.
  */
 import type { Clock, Lock, Redlock } from "@x/redlock-core";
-import { Check, integer, Schema, shaped, text, textLike } from "@x/redlock-core/protocol";
+import {
+  Check,
+  InFlight,
+  type Instant,
+  integer,
+  protocolOf,
+  readClock,
+  Schema,
+  shaped,
+  text,
+  textLike,
+} from "@x/redlock-core/protocol";
 import { DelayedError, Job, Worker, type WorkerListener } from "bullmq";
 import {
   acceptSignal,
@@ -25,9 +36,8 @@ import { aboutJob, tell } from "./channels.ts";
 import { composeScripts } from "./compose.ts";
 import { keyFault, MAX_KEY_BYTES } from "./entity-key.ts";
 import { JobKeyError, LaneError, MixedFleetError, withoutCommand } from "./errors.ts";
-import { Fleet, type FleetParts, type WorkerFinding } from "./fleet.ts";
-import { InFlight } from "./in-flight.ts";
-import { type Instant, readClock } from "./instant.ts";
+import type { WorkerFinding } from "./finding.ts";
+import { Fleet, type FleetParts } from "./fleet.ts";
 import type { JobLock } from "./job-lock.ts";
 import { type HeldKeys, KeyLocks } from "./key-locks.ts";
 import { type Arrival, ASK_AGAIN_ID, Lane } from "./lane.ts";
@@ -61,6 +71,10 @@ export type ExclusiveProcessor<Data, Result, Name extends string> = (
   signal: AbortSignal,
   lock: JobLock,
 ) => Promise<Result>;
+
+/** On a job: what its fetch told. */
+const ARRIVAL = Symbol("arrival");
+type Arrived = object & { [ARRIVAL]?: Arrival };
 
 const CONFIRM_ATTEMPTS = 3;
 const LIST_PAGE = 500;
@@ -96,8 +110,6 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   Name
 > {
   // oxlint-enable typescript/no-explicit-any
-  /** Promises that the options weaken, in words; empty for most. */
-  readonly warnings: readonly string[];
   /** Where the keys' locks live: use it for plain code of this process that works on the same entities. */
   readonly redlock: Redlock;
   readonly #options: ResolvedExclusiveOptions;
@@ -110,7 +122,6 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #sweep: Sweep;
   readonly #fleet: Fleet;
   readonly #isSandboxed: boolean;
-  readonly #arrivals = new WeakMap<object, Arrival>();
   readonly #inFlight = new InFlight();
   readonly #onLost = (run: Run, error: Error): void => tell("lost", () => ({ ...aboutJob(this.name, run), error }));
   readonly #stopListening: () => void;
@@ -134,7 +145,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     const options = readOptions(given);
     const resolved = resolveOptions(name, options);
     const bullScripts = checkScripts(installedScripts());
-    const redlock = resolved.redlock ?? ownRedlock(options, resolved.lockTtl);
+    const redlock = resolved.redlock ?? ownRedlock(options, resolved.ttl);
     const isByHand = (processor ?? null) === null;
     try {
       super(
@@ -149,9 +160,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     }
     if (isWrapper(processor)) acceptSignal(this);
     this.#options = resolved;
-    this.warnings = resolved.warnings;
     this.redlock = redlock;
-    this.#clock = redlock.clock;
+    this.#clock = protocolOf(redlock).clock;
     this.#watchdog = new Watchdog(this.#clock);
     this.#isSandboxed = typeof processor !== "function";
     // Jobs that are run by hand have locks of their own: see `lockJob`.
@@ -173,8 +183,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       lane: this.#lane,
       scriptLocks: this.#scriptLocks,
       inFlight: this.#inFlight,
-      lockTtl: resolved.lockTtl,
-      lockWait: resolved.lockWait,
+      ttl: resolved.ttl,
+      timeout: resolved.timeout,
       recheckInterval: resolved.recheckInterval,
       onError: (error) => this.emit("error", error),
     });
@@ -282,28 +292,29 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Whether the workers of this queue agree, see `WorkerFinding`: each worker that runs looks when it starts and every minute, and tells
-   * what it finds once, as an `error` event with a `MixedFleetError`. This looks now. Idle plain workers are not seen.
+   * What weakens a promise: options of this worker, and workers of this queue that do not agree. Each
+   * worker that runs compares when it starts and every minute, and tells what it finds once, as an `error` event with a
+   * `MixedFleetError`. This looks now. Idle plain workers are not seen.
    */
   async check(): Promise<readonly WorkerFinding[]> {
-    return await this.#fleet.look();
+    return [...this.#options.warnings, ...(await this.#fleet.check())];
   }
 
   /**
    * For jobs that you fetch yourself with `getNextJob`: the lock of the job's keys. The lane is yours from the fetch to
    * `moveToCompleted`, `moveToFailed` or another move; this takes the lock that keeps other queues and plain code out, extended
-   * until you release it. Waits up to `timeout` ms (default `lockWait`). Undefined for a job without a key.
+   * until you release it. Waits up to `timeout` ms (default: the option `timeout`). Undefined for a job without a key.
    */
   async lockJob(
     job: Job<Data, Result, Name>,
     options: { readonly timeout?: number | undefined } = {},
   ): Promise<Lock | undefined> {
     JOB.of("job", job);
-    const { timeout = this.#options.lockWait } = LOCK_JOB.resolve(options);
+    const { timeout = this.#options.timeout } = LOCK_JOB.resolve(options);
     const keys = this.#keysOf(job, this.#arrivalOf(job));
     if (keys.length === 0) return undefined;
-    const { lockTtl } = this.#options;
-    return await this.redlock.acquire(this.#resourcesOf(job, keys), { ttl: lockTtl, timeout, autoExtend: true });
+    const { ttl } = this.#options;
+    return await this.redlock.acquire(this.#resourcesOf(job, keys), { ttl, timeout, autoExtend: true });
   }
 
   /** As BullMQ's, for jobs that you run yourself: see `lockJob`. */
@@ -382,7 +393,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     if (run === undefined) return extended;
     if (extended > 0) {
       this.#watchdog.renewed(run, sent, durationMs);
-      await run.extendKeys(Math.min(durationMs, this.redlock.options.maxTtl), this.#options.lockTtl);
+      await run.extendKeys(Math.min(durationMs, this.redlock.options.maxTtl), this.#options.ttl);
     } else {
       run.loseJobLock();
     }
@@ -401,7 +412,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   protected override createJob(...args: Parameters<Worker<Data, Result, Name>["createJob"]>): Job<Data, Result, Name> {
     const job = super.createJob(...args);
     const arrival = this.#lane.arrivalOf(args[1]);
-    if (arrival !== undefined) this.#arrivals.set(job, arrival);
+    if (arrival !== undefined) (job as Arrived)[ARRIVAL] = arrival;
     return job;
   }
 
@@ -492,7 +503,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   #arrivalOf(job: Job<Data, Result, Name>): Arrival {
-    const known = this.#arrivals.get(job);
+    const known = (job as Arrived)[ARRIVAL];
     if (known !== undefined) return known;
     // The user may have made the job himself, of what `moveToCompleted` brought.
     const arrival = this.#lane.arrivalOf(String(job.id));
@@ -501,7 +512,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
         "a job reached this ExclusiveWorker without passing through its lane: fetch jobs with this worker",
       );
     }
-    this.#arrivals.set(job, arrival);
+    (job as Arrived)[ARRIVAL] = arrival;
     return arrival;
   }
 
@@ -516,7 +527,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   #resourcesOf(job: Job<Data, Result, Name>, keys: readonly string[]): readonly string[] {
     const { resourceOf, reserved } = this.#options;
     const resources = keys.map((key) => resourceOf(key));
-    const taken = resources.find((resource) => this.redlock.lockKey(resource).startsWith(reserved));
+    const taken = resources.find((resource) => protocolOf(this.redlock).lockKey(resource).startsWith(reserved));
     if (taken === undefined) return resources;
     throw new JobKeyError(String(job.id), `would have a lock named like a key of BullMQ's ("${taken}")`);
   }
@@ -557,7 +568,7 @@ function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetPart
     key: rules.path?.join(".") ?? null,
     onFailure: rules.onFailure,
     // No resource is empty, as the prefix may be.
-    locks: resourcePrefix === undefined ? null : redlock.lockKey(`${resourcePrefix}*`).slice(0, -1),
+    locks: resourcePrefix === undefined ? null : protocolOf(redlock).lockKey(`${resourcePrefix}*`).slice(0, -1),
     nodes: redlock.nodeCount,
   };
 }

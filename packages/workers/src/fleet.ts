@@ -8,23 +8,13 @@
 import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
 import type { OnFailure } from "./compose.ts";
+import type { WorkerFinding, WorkerFindingCode } from "./finding.ts";
 import { Regularly } from "./regularly.ts";
 
-export interface WorkerFinding {
-  /**
-   * `PLAIN_WORKER`: jobs run without having their key, so somebody took them who knows no keys. `OTHER_KEY`, `OTHER_LOCKS`, `OTHER_ON_FAILURE`:
-   * another worker of the queue has another `key`; other names of locks, or another number of nodes for them; another `onFailure`.
-   */
-  readonly code: "PLAIN_WORKER" | "OTHER_KEY" | "OTHER_LOCKS" | "OTHER_ON_FAILURE";
-  /** `error`: jobs of one key may run side by side; `warning`: it depends, the message says on what. */
-  readonly severity: "error" | "warning";
-  readonly message: string;
-  /** What the other workers have, in words; empty for `PLAIN_WORKER`. */
+/** A finding, and what the other workers have, in words; empty if it is about jobs. */
+export interface Difference {
+  readonly finding: WorkerFinding;
   readonly there: string;
-  /** The other workers, as `host:pid`. */
-  readonly workers: readonly string[];
-  /** The ids of the jobs, at most 100. */
-  readonly jobs: readonly string[];
 }
 
 /** How a worker is set up; null: by a function. */
@@ -72,10 +62,15 @@ export class Fleet {
     void this.#loop.start();
   }
 
-  async look(): Promise<readonly WorkerFinding[]> {
+  /** Compares now. */
+  async check(): Promise<readonly WorkerFinding[]> {
+    return (await this.#look()).map(({ finding }) => finding);
+  }
+
+  async #look(): Promise<readonly Difference[]> {
     const own = this.#isMember && !this.#isClosed ? JSON.stringify(this.#setup) : "";
     const [setups, jobs] = (await this.#parts.look(this.#parts.id, own, LIFE_MS)) as readonly [string[], string[]];
-    return findingsOf(
+    return differencesOf(
       this.#setup,
       setups.map((setup) => JSON.parse(setup) as Setup),
       jobs,
@@ -87,26 +82,26 @@ export class Fleet {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#loop.stop();
-    if (this.#isMember) this.look().catch(() => {});
+    if (this.#isMember) this.#look().catch(() => {});
   }
 
   async #watch(): Promise<void> {
-    const findings = await this.look();
+    const differences = await this.#look();
     if (this.#isClosed) return;
     const told = this.#told;
-    this.#told = new Set(findings.map(nameOf));
-    for (const finding of findings) if (!told.has(nameOf(finding))) this.#parts.onFinding(finding);
+    this.#told = new Set(differences.map(nameOf));
+    for (const each of differences) if (!told.has(nameOf(each))) this.#parts.onFinding(each.finding);
   }
 }
 
 /** The same trouble, though other workers or jobs are in it. */
-function nameOf({ code, severity, there }: WorkerFinding): string {
-  return [code, severity, there].join(" ");
+function nameOf({ finding, there }: Difference): string {
+  return [finding.code, finding.severity, there].join(" ");
 }
 
 /** What may differ: how it is shown, and what a difference means. */
-const differences: readonly {
-  readonly code: WorkerFinding["code"];
+const compared: readonly {
+  readonly code: WorkerFindingCode;
   readonly option: "key" | "locks" | "onFailure";
   readonly shown: (setup: Setup) => string;
   readonly means: string;
@@ -135,37 +130,26 @@ const differences: readonly {
 ];
 
 /** Pure: what the set-ups of the workers, one's own among them, mean beside one's own, and jobs that run without their key. */
-export function findingsOf(own: Setup, all: readonly Setup[], jobs: readonly string[]): WorkerFinding[] {
-  const findings: WorkerFinding[] = [];
+export function differencesOf(own: Setup, all: readonly Setup[], jobs: readonly string[]): Difference[] {
+  const found: Difference[] = [];
   if (jobs.length > 0) {
     const named = jobs.length > 5 ? `${jobs.slice(0, 5).join(", ")} and ${jobs.length - 5} more` : jobs.join(", ");
-    findings.push({
-      code: "PLAIN_WORKER",
-      severity: "error",
-      message:
-        `without having their key run the jobs ${named}: a worker took them that knows no keys (BullMQ's own Worker), ` +
-        "or the lane's keys were deleted",
-      there: "",
-      workers: [],
-      jobs,
-    });
+    const message =
+      `without having their key run the jobs ${named}: a worker took them that knows no keys (BullMQ's own Worker), ` +
+      "or the lane's keys were deleted";
+    found.push({ finding: { code: "PLAIN_WORKER", severity: "error", subjects: jobs, message }, there: "" });
   }
-  for (const { code, option, shown, means } of differences) {
+  for (const { code, option, shown, means } of compared) {
     const ours = shown(own);
-    for (const theirs of new Set(all.map(shown))) {
-      if (theirs === ours) continue;
-      const alike = all.filter((setup) => shown(setup) === theirs);
-      const workers = [...new Set(alike.map(({ at }) => at))].sort();
+    for (const there of new Set(all.map(shown))) {
+      if (there === ours) continue;
+      const alike = all.filter((setup) => shown(setup) === there);
+      const subjects = [...new Set(alike.map(({ at }) => at))].sort();
       const isKnown = [own, ...alike].every((setup) => setup[option] !== null);
-      findings.push({
-        code,
-        severity: isKnown && code !== "OTHER_ON_FAILURE" ? "error" : "warning",
-        message: `${option} of ${workers.join(", ")}: ${theirs}, here: ${ours}; ${isKnown ? "" : "unless they come to the same, "}${means}`,
-        there: theirs,
-        workers,
-        jobs: [],
-      });
+      const severity = isKnown && code !== "OTHER_ON_FAILURE" ? "error" : "warning";
+      const message = `${option} of ${subjects.join(", ")}: ${there}, here: ${ours}; ${isKnown ? "" : "unless they come to the same, "}${means}`;
+      found.push({ finding: { code, severity, subjects, message }, there });
     }
   }
-  return findings;
+  return found;
 }

@@ -11,7 +11,7 @@ export {
   UnsupportedBullMQError,
 } from "./errors.ts";
 export { type ExclusiveProcessor, ExclusiveWorker } from "./exclusive-worker.ts";
-export type { WorkerFinding } from "./fleet.ts";
+export type { WorkerFindingCode } from "./finding.ts";
 export type { JobLock } from "./job-lock.ts";
 export type { StoredJob } from "./lane.ts";
 export type { BusyKey, Explanation, JobCounts, KeyJobs, KeyPause, KeyPosition, Verdict } from "./operators.ts";

@@ -14,10 +14,10 @@ import {
   RedlockError,
   type Vote,
 } from "@x/redlock-core";
+import { type InFlight, protocolOf } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "bullmq";
 import { aboutJob, tell } from "./channels.ts";
 import { JobKeyError, NotALockError } from "./errors.ts";
-import type { InFlight } from "./in-flight.ts";
 import type { Arrival, Lane } from "./lane.ts";
 import { LockAhead } from "./lock-ahead.ts";
 import type { Run } from "./run.ts";
@@ -37,8 +37,8 @@ export interface KeyLocksParts {
   /** Where the keys' locks are on the queue's own Redis. */
   readonly scriptLocks: ScriptLocks | undefined;
   readonly inFlight: InFlight;
-  readonly lockTtl: number;
-  readonly lockWait: number;
+  readonly ttl: number;
+  readonly timeout: number;
   readonly recheckInterval: number;
   readonly onError: (error: Error) => void;
 }
@@ -58,7 +58,7 @@ export class KeyLocks {
 
   constructor(parts: KeyLocksParts) {
     this.#parts = parts;
-    this.#clock = parts.redlock.clock;
+    this.#clock = protocolOf(parts.redlock).clock;
     this.#wakes = new Wakes({
       redlock: parts.redlock,
       wake: async (jobId) => (await parts.lane.operate("wake", jobId)) === 1,
@@ -98,7 +98,7 @@ export class KeyLocks {
       if (!(error instanceof RedlockError)) throw error;
       const { recheckInterval, onError } = this.#parts;
       if (error instanceof LockHeldError) {
-        const endless = error.votes.find(({ holderPttl }) => holderPttl === -1);
+        const endless = error.votes.find(({ holderTtlMs }) => holderTtlMs === -1);
         const { resource = error.resource } = endless ?? {};
         if (endless !== undefined) onError(new NotALockError(run.jobId, [resource], endless));
         return await this.#yield(run, job, recheckInterval, error.resource);
@@ -121,19 +121,20 @@ export class KeyLocks {
   release(run: Run, { lock, lockedMs }: HeldKeys, { withEnd }: { readonly withEnd: boolean }): void {
     const locks = withEnd && run.keys.length === 1 ? this.#parts.scriptLocks : undefined;
     const released = locks === undefined ? lock.release() : locks.releaseWithEnd(run.jobId, lock);
-    const told = released.then((confirmed) => {
+    this.#parts.inFlight.begin();
+    void released.then((confirmed) => {
       const heldMs = this.#clock.monotonicMs() - lockedMs;
       tell("release", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, heldMs, confirmed }));
+      this.#parts.inFlight.end();
     });
-    this.#parts.inFlight.follow(told);
   }
 
   /** For the next job of the run's one key: in the same turn as the release, so both travel together. */
   lockAhead(run: Run): void {
     const [key] = run.keys;
     if (key === undefined) return;
-    const { redlock, lane, inFlight, lockTtl: ttl } = this.#parts;
-    const order = redlock.orderAt(this.#clock.wallMs());
+    const { redlock, lane, inFlight, ttl } = this.#parts;
+    const order = protocolOf(redlock).orderAt(this.#clock.wallMs());
     const lock = redlock.tryAcquire(run.resources, { ttl, order, autoExtend: true }).catch(() => null);
     const ahead = new LockAhead(key, lock, this.#clock);
     inFlight.follow(ahead.settled);
@@ -167,7 +168,7 @@ export class KeyLocks {
    * are asked again for a while: a stall is not a reason to send jobs back.
    */
   async #acquire(run: Run, signal: AbortSignal | undefined): Promise<Lock> {
-    const { redlock, lockTtl: ttl, lockWait: timeout } = this.#parts;
+    const { redlock, ttl, timeout } = this.#parts;
     const options = { ttl, autoExtend: true, signal };
     const startedMs = this.#clock.monotonicMs();
     for (;;) {
@@ -184,7 +185,7 @@ export class KeyLocks {
 
   /** A refusal tells how far this process's clock is off, so it is asked for anew each time. */
   #orderOf(run: Run): number {
-    return run.order ?? this.#parts.redlock.orderAt(run.askedMs);
+    return run.order ?? protocolOf(this.#parts.redlock).orderAt(run.askedMs);
   }
 
   #pause(ms: number): Promise<void> {

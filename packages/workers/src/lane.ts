@@ -3,6 +3,7 @@
  * the lane on behalf of operators. What it guarantees is said in scripts/lane.lua.ts.
  */
 import type { Clock } from "@x/redlock-core";
+import { type Instant, readClock } from "@x/redlock-core/protocol";
 import {
   argumentsOf,
   type BullClient,
@@ -22,7 +23,6 @@ import type { LaneScripts, OperatorCommand } from "./compose.ts";
 import { EndBatches } from "./end-batches.ts";
 import { formatPin, type Pin, parsePin, pinOfValue } from "./entity-key.ts";
 import { withoutCommand } from "./errors.ts";
-import { type Instant, readClock } from "./instant.ts";
 import { JobEnd, queueKeys, replaceEndArguments } from "./job-end.ts";
 import type { LockAhead } from "./lock-ahead.ts";
 import type { ScriptLocks } from "./script-locks.ts";
@@ -176,8 +176,14 @@ export class Lane {
     const sent = readClock(this.#clock);
     try {
       const raw = this.#told(await runScript(client, script, told)).reply;
-      const fetch = { client, prefix, lockOptions: () => lockOptions, isAlone: command === "moveToActive" };
-      return await this.#received(raw, { sent, lockToken, ahead: undefined }, fetch);
+      const reply = this.#received(raw, { sent, lockToken, ahead: undefined });
+      if (reply === undefined) return raw;
+      return await this.#fetchOn(reply, {
+        client,
+        prefix,
+        lockOptions: () => lockOptions,
+        isAlone: command === "moveToActive",
+      });
     } finally {
       ending?.settle(false);
     }
@@ -200,11 +206,11 @@ export class Lane {
       void ahead?.drop();
       throw error;
     }
-    const { reply, isKept } = this.#told(answer);
+    const { reply: raw, isKept } = this.#told(answer);
     ending?.settle(!isKept);
-    const sent = ended.sent ?? readClock(this.#clock);
-    const fetch = { client, prefix, lockOptions: () => end.lockOptions, isAlone: false };
-    return await this.#received(reply, { sent, lockToken, ahead }, fetch);
+    const reply = this.#received(raw, { sent: ended.sent ?? readClock(this.#clock), lockToken, ahead });
+    if (reply === undefined) return raw;
+    return await this.#fetchOn(reply, { client, prefix, lockOptions: () => end.lockOptions, isAlone: false });
   }
 
   async #sendEnds(ends: readonly Ended[]): Promise<readonly unknown[]> {
@@ -221,19 +227,19 @@ export class Lane {
     return parseEnds(await runScript(client, this.#scripts.commands.moveToFinished, args));
   }
 
-  /** What a command replied that may have brought a job: BullMQ's own reply, after more fetches if it takes some. */
-  async #received(
-    raw: unknown,
-    about: FetchFacts,
-    fetch: FetchParts & { readonly isAlone: boolean },
-  ): Promise<unknown> {
+  /** Looks at what a command replied that may have brought a job; what it replied, if more is to be fetched, else undefined. */
+  #received(raw: unknown, about: FetchFacts): FetchAgain | undefined {
     const reply = parseReply(raw);
     const isForIt = reply.kind === "job" && reply.pin === about.ahead?.key;
     if (!isForIt) void about.ahead?.drop();
     if (reply.kind === "job") this.#note(reply, { ...about, ahead: isForIt ? about.ahead : undefined });
-    if (reply.kind !== "again" && reply.kind !== "ask") return raw;
+    return reply.kind === "again" || reply.kind === "ask" ? reply : undefined;
+  }
+
+  /** Fetches until there is a job, or none. Resolves BullMQ's own reply. */
+  async #fetchOn(first: FetchAgain, fetch: FetchParts): Promise<unknown> {
     try {
-      return await this.#fetchOn(reply, fetch);
+      return await this.#fetchUntilJob(first, fetch);
     } catch (error) {
       // The job was left, only the next one could not be taken: BullMQ must not leave it a second time.
       if (fetch.isAlone) throw error;
@@ -241,8 +247,8 @@ export class Lane {
     }
   }
 
-  async #fetchOn(first: BullReply, { client, prefix, lockOptions }: FetchParts): Promise<unknown> {
-    let reply = first;
+  async #fetchUntilJob(first: FetchAgain, { client, prefix, lockOptions }: FetchParts): Promise<unknown> {
+    let reply: BullReply = first;
     const untilMs = this.#clock.monotonicMs() + (this.#isLooping ? FETCH_MS : Number.POSITIVE_INFINITY);
     do {
       if (reply.kind === "again") this.#tell(reply);
@@ -341,7 +347,11 @@ interface FetchParts {
   readonly client: BullClient;
   readonly prefix: unknown;
   readonly lockOptions: () => unknown;
+  /** It follows nothing else. */
+  readonly isAlone: boolean;
 }
+
+type FetchAgain = Extract<BullReply, { readonly kind: "again" | "ask" }>;
 
 interface Ended {
   readonly client: BullClient;

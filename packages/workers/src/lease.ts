@@ -1,5 +1,5 @@
 /** Pure: how long BullMQ's lock of a job can be trusted. It was set when Redis ran the command, so at the earliest when it was sent. */
-import type { Instant } from "./instant.ts";
+import { type Instant } from "@x/redlock-core/protocol";
 
 /** The larger of the two clocks' differences: the monotonic one stands still while the machine sleeps, the wall clock may be stepped back. */
 export function elapsedMs(since: Instant, now: Instant): number {

@@ -3,19 +3,21 @@ import type { Redlock } from "@x/redlock-core";
 import {
   Check,
   choice,
+  DAY_MS,
   integer,
   kindOf,
   nearestName,
   quote,
+  redlock,
   Schema,
   type ShapeOf,
-  shaped,
   show,
   text,
 } from "@x/redlock-core/protocol";
 import type { WorkerOptions } from "bullmq";
 import type { LaneRules, OnFailure } from "./compose.ts";
 import { keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./entity-key.ts";
+import type { WorkerFinding, WorkerFindingCode } from "./finding.ts";
 import type { StoredJob } from "./lane.ts";
 
 /** A path to fields of `job.data`, separated by dots, or a function of the stored job. */
@@ -52,12 +54,12 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    */
   readonly onFailure?: OnFailure | undefined;
   /** Lease of a key's lock in ms; it is extended while the job runs. Default and largest: `lockDuration`. At least 50. */
-  readonly lockTtl?: number | undefined;
+  readonly ttl?: number | undefined;
   /**
    * How long a job waits in its slot for a lock that plain code holds, in ms, before it goes back to `delayed`. Default 100; at
    * least 0. It keeps its key there and is woken by the release.
    */
-  readonly lockWait?: number | undefined;
+  readonly timeout?: number | undefined;
   /**
    * When the first job in line for a key is judged again though nobody passed the key on, in ms; the n-th in line waits n times as
    * long, at most an hour. After jobs were removed by hand, their keys move on within three times this. Default 15000; at least 100.
@@ -81,13 +83,13 @@ export interface ResolvedExclusiveOptions {
   readonly reserved: string;
   readonly withoutKey: "pass" | "fail";
   readonly redlock: Redlock | undefined;
-  readonly lockTtl: number;
-  readonly lockWait: number;
+  readonly ttl: number;
+  readonly timeout: number;
   readonly recheckInterval: number;
   readonly lockDuration: number;
   readonly stalledInterval: number;
-  /** Promises that these options weaken, in words. */
-  readonly warnings: readonly string[];
+  /** Promises that these options weaken. */
+  readonly warnings: readonly WorkerFinding[];
 }
 
 /** A killed worker: its locks end within lockDuration, the next check but one of another worker brings its jobs back. */
@@ -95,8 +97,6 @@ const DEFAULT_LOCK_DURATION_MS = 10_000;
 const DEFAULT_STALLED_INTERVAL_MS = 5_000;
 /** Nobody waits for a job this far back in line; it is only there in case the lane's own keys were lost. */
 const FAR_MS = 3_600_000;
-const DAY_MS = 86_400_000;
-
 const isFunction = (value: unknown): boolean => typeof value === "function";
 
 const PATH_OR_FUNCTION = new Check<KeyOption<never, never>>({
@@ -115,20 +115,14 @@ const PREFIX_OR_FUNCTION = new Check<string | ((key: string) => string)>({
   },
 });
 
-const REDLOCK = shaped<Redlock>("a Redlock (of @x/redlock-core)", (given) => {
-  const { maxTtl } = (given["options"] ?? {}) as { readonly maxTtl?: unknown };
-  const methods = ["acquire", "tryAcquire", "untilTurn", "lockKey", "checkResource", "on"];
-  return typeof maxTtl === "number" && methods.every((method) => isFunction(given[method]));
-});
-
 const OWN = new Schema({
   key: PATH_OR_FUNCTION,
   resource: PREFIX_OR_FUNCTION.default(""),
   withoutKey: choice(["pass", "fail"]).default("pass"),
-  redlock: REDLOCK.optional(),
+  redlock: redlock.optional(),
   onFailure: choice(["skip", "block", "halt"]).default("skip"),
-  lockTtl: integer({ min: 50, max: DAY_MS }).optional(),
-  lockWait: integer({ min: 0, max: DAY_MS }).default(100),
+  ttl: integer({ min: 50, max: DAY_MS }).optional(),
+  timeout: integer({ min: 0, max: DAY_MS }).default(100),
   recheckInterval: integer({ min: 100, max: DAY_MS }).default(15_000),
 } satisfies ShapeOf<ExclusiveOptions<never, never>>);
 
@@ -167,10 +161,10 @@ export function resolveOptions<Data, Name extends string>(
 ): ResolvedExclusiveOptions {
   const { key, resource, redlock, onFailure, recheckInterval, ...own } = OWN.pick(options);
   const { lockDuration, stalledInterval, lockRenewTime, prefix } = BULL.pick(options);
-  const { lockTtl = lockDuration } = own;
-  if (lockTtl > lockDuration) {
+  const { ttl = lockDuration } = own;
+  if (ttl > lockDuration) {
     throw new RangeError(
-      `lockTtl must be <= lockDuration (${lockDuration}), got ${lockTtl}: a killed worker's key would stay locked after its job is free again`,
+      `ttl must be <= lockDuration (${lockDuration}), got ${ttl}: a killed worker's key would stay locked after its job is free again`,
     );
   }
   if (lockRenewTime !== undefined && lockRenewTime > lockDuration / 2) {
@@ -178,8 +172,8 @@ export function resolveOptions<Data, Name extends string>(
       `lockRenewTime must be <= lockDuration / 2 (${lockDuration / 2}), got ${lockRenewTime}: one late renewal would lose the job`,
     );
   }
-  if (redlock !== undefined && lockTtl > redlock.options.maxTtl) {
-    throw new RangeError(`lockTtl must be <= maxTtl of redlock (${redlock.options.maxTtl}), got ${lockTtl}`);
+  if (redlock !== undefined && ttl > redlock.options.maxTtl) {
+    throw new RangeError(`ttl must be <= maxTtl of redlock (${redlock.options.maxTtl}), got ${ttl}`);
   }
   const { path, keyOf } = keyOptions(key);
   const resourcePrefix = typeof resource === "string" ? resource : undefined;
@@ -192,7 +186,7 @@ export function resolveOptions<Data, Name extends string>(
     // Entities may be named by strangers; a prefix of the user's own is only kept off this very queue.
     reserved: resourcePrefix ? `${prefix}:${queue}:` : `${prefix}:`,
     redlock,
-    lockTtl,
+    ttl,
     recheckInterval,
     lockDuration,
     stalledInterval,
@@ -206,13 +200,7 @@ export function bullOptions<Data, Name extends string>(
   resolved: ResolvedExclusiveOptions,
 ): WorkerOptions {
   const { key: _key, resource: _resource, redlock: _redlock, onFailure: _onFailure, ...others } = options;
-  const {
-    lockTtl: _lockTtl,
-    lockWait: _lockWait,
-    recheckInterval: _interval,
-    withoutKey: _withoutKey,
-    ...bull
-  } = others;
+  const { ttl: _ttl, timeout: _timeout, recheckInterval: _interval, withoutKey: _withoutKey, ...bull } = others;
   return { ...bull, lockDuration: resolved.lockDuration, stalledInterval: resolved.stalledInterval, autorun: false };
 }
 
@@ -235,23 +223,27 @@ function namedBy(resource: (key: string) => unknown): (key: string) => string {
   };
 }
 
-function warningsFor(options: ExclusiveWorkerOptions<never, never>, lockDuration: number): string[] {
-  const warnings: string[] = [];
+function warningsFor(options: ExclusiveWorkerOptions<never, never>, lockDuration: number): WorkerFinding[] {
+  const found: WorkerFinding[] = [];
+  const warn = (code: WorkerFindingCode, option: string, message: string): void => {
+    found.push({ code, severity: "warning", subjects: [option], message });
+  };
   if (typeof options.key === "string" && options.key.startsWith("data.")) {
-    warnings.push(`key is "${options.key}": a path begins in job.data, so this is the field data of job.data`);
+    const message = `key is "${options.key}": a path begins in job.data, so this is the field data of job.data`;
+    warn("KEY_PATH", "key", message);
   }
   if (options.skipStalledCheck === true) {
-    warnings.push(
-      "skipStalledCheck is true: this worker brings back no jobs of killed workers, whose keys stay busy until another worker does",
-    );
+    const message =
+      "skipStalledCheck is true: this worker brings back no jobs of killed workers, whose keys stay busy until another worker does";
+    warn("NO_STALLED_CHECK", "skipStalledCheck", message);
   }
   if (options.skipLockRenewal === true) {
-    warnings.push(
-      `skipLockRenewal is true: the signal of a job that runs for longer than lockDuration (${lockDuration}) aborts, and the job is run again, unless it calls job.extendLock`,
-    );
+    const message = `skipLockRenewal is true: the signal of a job that runs for longer than lockDuration (${lockDuration}) aborts, and the job is run again, unless it calls job.extendLock`;
+    warn("NO_LOCK_RENEWAL", "skipLockRenewal", message);
   }
   if (options.maxStalledCount === 0) {
-    warnings.push("maxStalledCount is 0: the job that a killed worker was running fails instead of being run again");
+    const message = "maxStalledCount is 0: the job that a killed worker was running fails instead of being run again";
+    warn("NO_SECOND_RUN", "maxStalledCount", message);
   }
-  return warnings;
+  return found;
 }

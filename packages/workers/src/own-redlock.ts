@@ -3,7 +3,7 @@ import { Redlock } from "@x/redlock-core";
 import { kindOf, show } from "@x/redlock-core/protocol";
 import type { ExclusiveWorkerOptions } from "./options.ts";
 
-export function ownRedlock(options: ExclusiveWorkerOptions<never, never>, lockTtl: number): Redlock {
+export function ownRedlock(options: ExclusiveWorkerOptions<never, never>, ttl: number): Redlock {
   const connection = readConnection(options.connection);
   let node: unknown;
   try {
@@ -13,7 +13,7 @@ export function ownRedlock(options: ExclusiveWorkerOptions<never, never>, lockTt
     throw new TypeError("connection.url must be a valid URL, percent-encoded where it needs to be");
   }
   try {
-    return new Redlock(node as string, { ttl: lockTtl, autoExtend: true });
+    return new Redlock(node as string, { ttl, autoExtend: true });
   } catch (error) {
     throw new TypeError("connection cannot be used for locks: give the option redlock", { cause: error });
   }

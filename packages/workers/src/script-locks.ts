@@ -6,15 +6,8 @@
  * Guaranteed: the lock is an ordinary one, see `EmbeddedLocks` of `@x/redlock-core`; it is held from before the processor is called
  * until after it has settled; a lock that no run claims is released with its job's end, or ends with its lease.
  */
-import {
-  type Clock,
-  defineScript,
-  type EmbeddedGrant,
-  type EmbeddedLocks,
-  type Lock,
-  type Redlock,
-  RedlockClosedError,
-} from "@x/redlock-core";
+import { type Clock, type Lock, type Redlock, RedlockClosedError } from "@x/redlock-core";
+import { defineScript, type EmbeddedGrant, type EmbeddedLocks, protocolOf } from "@x/redlock-core/protocol";
 import type { LockRules } from "./scripts/key-lock.lua.ts";
 
 /** The command that ends a job follows its run in the same turn; a run that is not followed by one was not. */
@@ -51,11 +44,11 @@ export class ScriptLocks {
     options: {
       readonly resourcePrefix: string | undefined;
       readonly reserved: string;
-      readonly lockTtl: number;
+      readonly ttl: number;
     },
   ): ScriptLocks | undefined {
-    const { embedded } = redlock;
-    const { resourcePrefix: prefix, reserved, lockTtl: ttlMs } = options;
+    const { embedded } = protocolOf(redlock);
+    const { resourcePrefix: prefix, reserved, ttl: ttlMs } = options;
     if (embedded === undefined || prefix === undefined) return undefined;
     return new ScriptLocks(redlock, embedded, { prefix, reserved, ttlMs });
   }
@@ -67,7 +60,7 @@ export class ScriptLocks {
   ) {
     this.#redlock = redlock;
     this.#embedded = embedded;
-    this.#clock = redlock.clock;
+    this.#clock = protocolOf(redlock).clock;
     this.rules = { ...names, lua: embedded.lua };
   }
 
@@ -79,7 +72,7 @@ export class ScriptLocks {
     while (!this.#isStopped) {
       try {
         const key = String(await leaveMark(this.#embedded.newToken()));
-        const [reply] = await this.#redlock.run(takeMark, { keys: [key], args: [] });
+        const [reply] = await protocolOf(this.#redlock).run(takeMark, { keys: [key], args: [] });
         if (reply?.ok === true) {
           this.#isProven = reply.value === 1;
           return;
@@ -123,7 +116,7 @@ export class ScriptLocks {
   /** The run has settled well, and BullMQ is about to be told that its job has ended. Resolves as `lock.release()`. */
   releaseWithEnd(jobId: string, lock: Lock): Promise<boolean> {
     if (!this.#isProven) return lock.release();
-    return lock.releaseBy((settle) => this.#expectEnd(jobId, { token: lock.token, settle }));
+    return protocolOf(lock).releaseBy((settle) => this.#expectEnd(jobId, { token: lock.token, settle }));
   }
 
   /** What is to be released with this command that leaves the job, once. */

@@ -5,6 +5,7 @@
  * Only hints: a job whose place in line is lost with this process comes back from `delayed` at its time.
  */
 import type { Redlock } from "@x/redlock-core";
+import { protocolOf } from "@x/redlock-core/protocol";
 
 export interface WakesParts {
   readonly redlock: Redlock;
@@ -57,7 +58,7 @@ export class Wakes {
   async #waitFor({ jobId, resource, order }: LockWish, signal: AbortSignal, onWoken: () => void): Promise<void> {
     const { redlock, wake } = this.#parts;
     // A turn does not mean that the lock is free: another library's tells nobody of its release, and a lease may have been extended.
-    do await redlock.untilTurn(resource, { order, signal });
+    do await protocolOf(redlock).waitForTurn(resource, { order, signal });
     while ((await redlock.inspect(resource)).verdict === "held");
     if (await wake(jobId)) {
       onWoken();

@@ -1,11 +1,14 @@
 /** Ends runs whose lease is over by this process's own clocks: one timer for all of them, set to the earliest end. */
 import type { Clock } from "@x/redlock-core";
-import type { Instant } from "./instant.ts";
+import { type Instant } from "@x/redlock-core/protocol";
 import type { Run } from "./run.ts";
 
 export class Watchdog {
   readonly #clock: Clock;
+  /** The last run of each job. */
   readonly #runs = new Map<string, Run>();
+  /** The same job may run twice in a worker that lost it and took it again: the earlier runs. */
+  readonly #earlier = new Set<Run>();
   #cancel: (() => void) | undefined;
   /** When the timer fires, by the monotonic clock. */
   #armedMs = Number.POSITIVE_INFINITY;
@@ -15,7 +18,9 @@ export class Watchdog {
   }
 
   add(run: Run): void {
-    this.#runs.set(nameOf(run), run);
+    const earlier = this.#runs.get(run.jobId);
+    if (earlier !== undefined) this.#earlier.add(earlier);
+    this.#runs.set(run.jobId, run);
     this.#watch(run);
   }
 
@@ -26,18 +31,21 @@ export class Watchdog {
   }
 
   delete(run: Run): void {
-    this.#runs.delete(nameOf(run));
-    if (this.#runs.size > 0) return;
-    this.#disarm();
+    if (this.#runs.get(run.jobId) === run) this.#runs.delete(run.jobId);
+    else this.#earlier.delete(run);
+    if (this.#runs.size === 0 && this.#earlier.size === 0) this.#disarm();
   }
 
   find(jobId: string, token: string): Run | undefined {
-    return this.#runs.get(nameOf({ jobId, token }));
+    const last = this.#runs.get(jobId);
+    if (last?.token === token) return last;
+    for (const run of this.#earlier) if (run.jobId === jobId && run.token === token) return run;
+    return undefined;
   }
 
   /** The run that holds this lock. */
   holderOf(lock: Parameters<Run["isHeldBy"]>[0]): Run | undefined {
-    for (const run of this.#runs.values()) if (run.isHeldBy(lock)) return run;
+    for (const run of this.#all()) if (run.isHeldBy(lock)) return run;
     return undefined;
   }
 
@@ -62,13 +70,11 @@ export class Watchdog {
   #check(): void {
     this.#disarm();
     let earliestMs = Number.POSITIVE_INFINITY;
-    for (const run of this.#runs.values())
-      if (run.lost === undefined) earliestMs = Math.min(earliestMs, run.leaseLeftMs());
+    for (const run of this.#all()) if (run.lost === undefined) earliestMs = Math.min(earliestMs, run.leaseLeftMs());
     if (Number.isFinite(earliestMs)) this.#arm(earliestMs);
   }
-}
 
-/** A job has one run per token; the same job may run twice in a worker that lost it and took it again. */
-function nameOf(run: { readonly jobId: string; readonly token: string }): string {
-  return `${run.jobId} ${run.token}`;
+  #all(): readonly Run[] {
+    return [...this.#runs.values(), ...this.#earlier];
+  }
 }

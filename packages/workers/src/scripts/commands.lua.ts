@@ -44,8 +44,10 @@ local ownToken, token = ${SPLIT}
 ${at("ARGV[7]", "ARGV[2]", "token")}
 local pin = attempt(call, 'HGET', P .. ARGV[1], 'lk') or ''
 -- The next job of the key goes first: BullMQ's own fetch takes it.
-local mayFetch = ARGV[6] == '1' and not (HALT and ARGV[5] == 'failed')
-local next = mayFetch and quietly(putNext, ARGV[1], pin)
+local stops = HALT and ARGV[5] == 'failed'
+local mayFetch = ARGV[6] == '1' and not stops
+local isHolder, isWanted = quietly(look, ARGV[1], pin)
+local next = mayFetch and isWanted and quietly(contended().putNext, pin)
 if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)
 local isNext = next and type(reply) == 'table' and reply[2] == next
@@ -58,8 +60,11 @@ if isNext and attempt(contended().claimNext, next, pin, reply) then
   return tell(reply, isKept)
 end
 local isKept = ownToken ~= '' and not (hasKeys(pin) and unlock(pin, ownToken))
-if HALT and ARGV[5] == 'failed' and hasKeys(pin) then attempt(contended().halt, ARGV[1], pin) end
-local chosen = not FAULT and attempt(release, ARGV[1], pin)
+if stops and hasKeys(pin) then attempt(contended().halt, ARGV[1], pin) end
+local chosen
+-- Where nothing was parked meanwhile, still nobody waits.
+if isHolder and not isWanted and not slow then attempt(call, 'HDEL', HOLDERS, pin)
+else chosen = not FAULT and attempt(release, ARGV[1], pin) end
 return tell(attempt(follow, reply, chosen, ARGV[6], ARGV[8]) or 0, isKept)
 `;
 

@@ -55,8 +55,8 @@ end
 
 -- For what may fail: then it is done in another way, or later.
 local function quietly(step, ...)
-  local ok, result = pcall(step, ...)
-  return ok and result
+  local ok, result, more = pcall(step, ...)
+  return ok and result, more
 end
 
 local function line(key) return P .. 'lane:line=' .. string.gsub(key, ':', '\\31') end
@@ -502,11 +502,10 @@ ${slowly}
   return slow
 end
 
--- The next job of the key that id has, put where the next fetch finds it; nil if there is none, or more to do.
-local function putNext(id, pin)
-  if hasKeys(pin) and isSingle(pin) and call('HGET', HOLDERS, pin) == id and call('EXISTS', line(pin)) == 1 then
-    return contended().putNext(pin)
-  end
+-- Is id the holder of its one key, and does another job wait for that?
+local function look(id, pin)
+  local isHolder = hasKeys(pin) and isSingle(pin) and call('HGET', HOLDERS, pin) == id
+  return isHolder, isHolder and call('EXISTS', line(pin)) == 1
 end
 
 -- The job does not need its keys any more: they go to the first in line. Returns a job that may run now, if any.
