@@ -11,7 +11,7 @@ const tuned = {
   lockDuration: 800,
   stalledInterval: 300,
   recheckInterval: 1_000,
-  lockWait: 20,
+  timeout: 20,
   concurrency: 2,
   drainDelay: 1,
   maxStalledCount: 3,

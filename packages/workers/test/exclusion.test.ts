@@ -25,7 +25,7 @@ describe("with plain code and other queues", () => {
     };
     const body = async (job: Job<Data>, _signal: AbortSignal, lock: { fencingToken: number }): Promise<void> =>
       await work(String(job.data.k), lock.fencingToken);
-    for (const name of ["first", "second"]) lab.worker(body, { lockWait: 2_000 }, name);
+    for (const name of ["first", "second"]) lab.worker(body, { timeout: 2_000 }, name);
     await Promise.all([
       first.addBulk(jobs(40, (i) => `k${i % 3}`)),
       second.addBulk(jobs(40, (i) => `k${i % 3}`)),
@@ -49,7 +49,7 @@ describe("with plain code and other queues", () => {
     const yields = listen<{ jobId: string; reason: string }>(lab, "x.workers.yield");
     const wakes = listen<{ jobId: string }>(lab, "x.workers.wake");
     const held = await plain.acquire("a");
-    const worker = lab.worker(undefined, { concurrency: 1, lockWait: 20, recheckInterval: 60_000 });
+    const worker = lab.worker(undefined, { concurrency: 1, timeout: 20, recheckInterval: 60_000 });
     const [job] = await queue.addBulk([...jobs(2, () => "a"), { name: "job", data: { k: "b", i: 5 } }]);
     // One slot: b runs because a does not wait in it; the second job of a does not overtake the first.
     await until(() => lab.ran.length === 1);
@@ -72,7 +72,7 @@ describe("with plain code and other queues", () => {
     const queue = lab.queue();
     const yields = listen(lab, "x.workers.yield");
     await lab.redis.set("a", "a value of node-redlock", "PX", 1_500);
-    lab.worker(undefined, { concurrency: 1, lockWait: 10, recheckInterval: 60_000 });
+    lab.worker(undefined, { concurrency: 1, timeout: 10, recheckInterval: 60_000 });
     await queue.addBulk(jobs(1, () => "a"));
     await finished(queue, 1);
     expect(yields).toHaveLength(1);
@@ -86,12 +86,12 @@ describe("with plain code and other queues", () => {
     const plain = redlockOn(lab, lab.connection);
     const held = await plain.acquire("a");
     const order: string[] = [];
-    const first = lab.worker(() => void order.push("job in the first"), { lockWait: 10, recheckInterval: 60_000 });
+    const first = lab.worker(() => void order.push("job in the first"), { timeout: 10, recheckInterval: 60_000 });
     await queue.addBulk(jobs(1, () => "a"));
     await until(async () => (await queue.getDelayedCount()) === 1);
     await first.pause();
     const other = plain.using("a", () => void order.push("plain code that came later"));
-    lab.worker(() => void order.push("job in the second"), { lockWait: 10, recheckInterval: 60_000 });
+    lab.worker(() => void order.push("job in the second"), { timeout: 10, recheckInterval: 60_000 });
     await held.release();
     await finished(queue, 1);
     await other;
@@ -103,12 +103,12 @@ describe("with plain code and other queues", () => {
     const queue = lab.queue();
     const plain = redlockOn(lab, lab.connection);
     const held = await plain.acquire("a");
-    const first = lab.worker(undefined, { lockWait: 10, recheckInterval: 600, drainDelay: 1 });
+    const first = lab.worker(undefined, { timeout: 10, recheckInterval: 600, drainDelay: 1 });
     await queue.addBulk(jobs(1, () => "a"));
     await until(async () => (await queue.getDelayedCount()) === 1);
     await first.close();
     await held.release();
-    lab.worker(undefined, { lockWait: 10, recheckInterval: 600, drainDelay: 1 });
+    lab.worker(undefined, { timeout: 10, recheckInterval: 600, drainDelay: 1 });
     await finished(queue, 1);
   });
 
@@ -196,7 +196,7 @@ describe("with plain code and other queues", () => {
       const queue = lab.queue();
       await lab.redis.call(command, name, value);
       await queue.addBulk(jobs(1, () => "k"));
-      const worker = lab.worker(undefined, { lockWait: 20, recheckInterval: 500 });
+      const worker = lab.worker(undefined, { timeout: 20, recheckInterval: 500 });
       const outcomes: string[] = [];
       worker.redlock.on("acquire", ({ outcome }) => outcomes.push(outcome));
       await until(() => lab.errors.length > 0);
@@ -249,7 +249,7 @@ describe("on lock nodes of their own", () => {
         nodes.map((node) => ({ path: node.path })),
         { quarantine: false },
       );
-      lab.worker(undefined, { redlock, lockTtl: 2_000, lockWait: 2_000 });
+      lab.worker(undefined, { redlock, ttl: 2_000, timeout: 2_000 });
       await queue.addBulk(jobs(60, (i) => `k${i % 5}`));
       await until(() => lab.ran.length > 10);
       await nodes[0]?.kill();
@@ -268,7 +268,7 @@ describe("on lock nodes of their own", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const redlock = redlockOn(lab, { path: locks.path });
-    lab.worker(undefined, { redlock, lockTtl: 2_000 });
+    lab.worker(undefined, { redlock, ttl: 2_000 });
     await queue.addBulk(jobs(2, () => "a"));
     await finished(queue, 2);
     await locks.kill();
@@ -300,7 +300,7 @@ describe("when a lock is lost", () => {
           seen.push(error);
         }
       },
-      { lockTtl: 1_000 },
+      { ttl: 1_000 },
     );
     await queue.addBulk(jobs(1, () => "a"));
     await finished(queue, 1);
@@ -319,7 +319,7 @@ describe("when a lock is lost", () => {
       lockDuration: 1_000,
       stalledInterval: 300,
       concurrency: 4,
-      lockWait: 20,
+      timeout: 20,
       recheckInterval: 300,
       drainDelay: 1,
     };
@@ -381,7 +381,7 @@ describe("when a lock is lost", () => {
         lab.server.thaw();
         aborted.open();
       },
-      { redlock, lockDuration: 800, lockTtl: 800, stalledInterval: 300 },
+      { redlock, lockDuration: 800, ttl: 800, stalledInterval: 300 },
     );
     await queue.addBulk(jobs(1, () => "a"));
     await aborted.passed;
@@ -422,9 +422,9 @@ describe("when a lock is lost", () => {
     // Waits in its slot for longer than the lease, while its lock is taken away as if it had ended in a freeze.
     lab.worker(undefined, {
       lockDuration: 1_000,
-      lockTtl: 1_000,
+      ttl: 1_000,
       stalledInterval: 60_000,
-      lockWait: 5_000,
+      timeout: 5_000,
       skipLockRenewal: true,
     });
     await queue.addBulk(jobs(1, () => "a"));
@@ -442,7 +442,7 @@ describe("when a lock is lost", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const held = await redlockOn(lab, lab.connection).acquire("a");
-    lab.worker(undefined, { lockDuration: 2_000, lockTtl: 1_000, lockWait: 5_000 });
+    lab.worker(undefined, { lockDuration: 2_000, ttl: 1_000, timeout: 5_000 });
     await queue.addBulk(jobs(1, () => "a"));
     await until(async () => (await queue.getActiveCount()) === 1);
     await delay(1_200);
@@ -471,7 +471,7 @@ describe("drop-in", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     await using _held = await redlockOn(lab, lab.connection).acquire("k");
-    const worker = lab.worker(undefined, { lockWait: 20_000 });
+    const worker = lab.worker(undefined, { timeout: 20_000 });
     await queue.add("job", { k: "k", i: 0 });
     await until(async () => (await queue.getActiveCount()) === 1 && (await lab.redis.exists("{k}:waiters")) === 1);
     worker.cancelJob("1", "because");
@@ -485,7 +485,7 @@ describe("drop-in", () => {
     const queue = lab.queue();
     const plain = redlockOn(lab, lab.connection);
     for (const { data } of jobs(3, (i) => `k${i}`)) await plain.acquire(String(data.k));
-    lab.worker(undefined, { limiter: { max: 5, duration: 60_000 }, lockWait: 20 });
+    lab.worker(undefined, { limiter: { max: 5, duration: 60_000 }, timeout: 20 });
     await queue.addBulk([...jobs(3, (i) => `k${i}`), ...jobs(10, (i) => `other${i}`)]);
     await until(async () => (await queue.getJobCounts("delayed", "completed"))["delayed"] === 3);
     await until(async () => (await queue.getCompletedCount()) >= 2);

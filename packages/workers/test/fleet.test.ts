@@ -4,10 +4,14 @@ import type { Clock } from "@x/redlock-core";
 import { MixedFleetError } from "@x/workers";
 import { Worker } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
-import { Fleet, findingsOf, type Setup, type WorkerFinding } from "../src/fleet.ts";
+import type { WorkerFinding } from "../src/finding.ts";
+import { differencesOf, Fleet, type Setup } from "../src/fleet.ts";
 import { type Data, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
 
 const own: Setup = { at: "a:1", key: "k", onFailure: "skip", locks: "account:", nodes: 1 };
+
+const findingsOf = (others: readonly Setup[], withoutKey: readonly string[]): WorkerFinding[] =>
+  differencesOf(own, others, withoutKey).map(({ finding }) => finding);
 
 describe("what another set-up means", () => {
   const other = { ...own, at: "b:2" };
@@ -75,18 +79,18 @@ describe("what another set-up means", () => {
       ],
     ],
   ])("%s", (_, setup, expected) => {
-    const found = findingsOf(own, [setup], []);
+    const found = findingsOf([setup], []);
     expect(found.map(({ code, severity, message }) => [code, severity, message])).toEqual(expected);
   });
 
   it("tells of workers that differ in the same way together", () => {
     const others = ["d:4", "b:2", "b:2", "c:3"].map((at, index) => ({ ...own, at, key: index === 3 ? "z" : "x" }));
-    expect(findingsOf(own, others, []).map(({ workers }) => workers)).toEqual([["b:2", "d:4"], ["c:3"]]);
+    expect(findingsOf(others, []).map(({ subjects }) => subjects)).toEqual([["b:2", "d:4"], ["c:3"]]);
   });
 
   it("names some of the jobs that run without their key, and has all", () => {
-    const [finding] = findingsOf(own, [], ["1", "2", "3", "4", "5", "6", "7"]);
-    expect(finding).toMatchObject({ code: "PLAIN_WORKER", severity: "error", jobs: { length: 7 } });
+    const [finding] = findingsOf([], ["1", "2", "3", "4", "5", "6", "7"]);
+    expect(finding).toMatchObject({ code: "PLAIN_WORKER", severity: "error", subjects: { length: 7 } });
     expect(finding?.message).toContain("run the jobs 1, 2, 3, 4, 5 and 2 more:");
   });
 });
@@ -142,7 +146,7 @@ describe("a look every minute", () => {
     fleet.join();
     await delay(1);
     for (let n = 0; n < 4; n++) await minute();
-    expect(found.map((finding) => finding.jobs)).toEqual([["1"], ["3"]]);
+    expect(found.map(({ subjects }) => subjects)).toEqual([["1"], ["3"]]);
   });
 
   it("tells each difference of its own once, whoever has it", async () => {
@@ -159,9 +163,9 @@ describe("a look every minute", () => {
     fleet.join();
     await delay(1);
     for (let n = 0; n < 3; n++) await minute();
-    expect(found.map(({ there, workers }) => [there, workers])).toEqual([
-      ['"x"', ["b:2"]],
-      ['"y"', ["b:2"]],
+    expect(found.map(({ subjects, message }) => [subjects, message.slice(0, 15)])).toEqual([
+      [["b:2"], 'key of b:2: "x"'],
+      [["b:2"], 'key of b:2: "y"'],
     ]);
   });
 
@@ -180,7 +184,7 @@ describe("a look every minute", () => {
 
   it("takes part only once it has joined", async () => {
     const { fleet, looks, pending } = fleetThatSees([]);
-    await fleet.look();
+    await fleet.check();
     fleet.leave();
     expect(looks).toEqual([""]);
     expect(pending()).toBe(0);
@@ -220,7 +224,7 @@ describe("on a queue", () => {
     expect(lab.errors[0]?.message).toContain("queue q: without having their key run the jobs");
     const [finding, ...others] = await worker.check();
     expect(finding).toMatchObject({ code: "PLAIN_WORKER", severity: "error" });
-    expect([...(finding?.jobs ?? [])].sort()).toEqual(["1", "2"]);
+    expect([...(finding?.subjects ?? [])].sort()).toEqual(["1", "2"]);
     expect(others).toEqual([]);
     done.open();
   });
@@ -240,7 +244,7 @@ describe("on a queue", () => {
     lab.defer(async () => await plain.close());
     await (await queue.getJob("2"))?.promote();
     await until(async () => (await queue.getActiveCount()) === 2);
-    expect((await worker.check()).map(({ code, jobs: ids }) => [code, ids])).toEqual([["PLAIN_WORKER", ["2"]]]);
+    expect((await worker.check()).map(({ code, subjects: ids }) => [code, ids])).toEqual([["PLAIN_WORKER", ["2"]]]);
     done.open();
   });
 
@@ -278,7 +282,9 @@ describe("on a queue", () => {
     await queue.addBulk(jobs(120, () => "a"));
     const asking = lab.worker(undefined, { autorun: false });
     await until(async () => (await queue.getActiveCount()) === 120);
-    expect((await asking.check()).map(({ code, jobs: ids }) => [code, ids.length])).toEqual([["PLAIN_WORKER", 100]]);
+    expect((await asking.check()).map(({ code, subjects: ids }) => [code, ids.length])).toEqual([
+      ["PLAIN_WORKER", 100],
+    ]);
     done.open();
   });
 

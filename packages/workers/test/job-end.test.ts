@@ -71,6 +71,31 @@ const ends: readonly (readonly [string, object, readonly unknown[]])[] = [
   ],
 ];
 
+it("tells limits that were changed since the last end", async () => {
+  const limiter = { max: 3, duration: 9 };
+  const removeOnComplete = { count: 5 };
+  await withTarget(bullmq6, { limiter, removeOnComplete }, (target) => {
+    replaceEndArguments(target);
+    const told = (): unknown => {
+      const end = target.moveToFinishedArgs(
+        { id: "7", opts: {} },
+        "1",
+        "returnvalue",
+        undefined,
+        "completed",
+        "t:1",
+        12,
+      );
+      return JSON.parse((end as JobEnd).options);
+    };
+    expect(told()).toMatchObject({ limiter: { max: 3, duration: 9 }, keepJobs: { count: 5 } });
+    limiter.max = 4;
+    expect(told()).toMatchObject({ limiter: { max: 4, duration: 9 }, keepJobs: { count: 5 } });
+    removeOnComplete.count = 6;
+    expect(told()).toMatchObject({ limiter: { max: 4, duration: 9 }, keepJobs: { count: 6 } });
+  });
+});
+
 describe.each(Object.entries(versions))("the end of a job in BullMQ %s", (_version, bullmq) => {
   it.each(ends)("tells what BullMQ tells: %s", async (_name, options, args) => {
     await withTarget(bullmq as never, options, (target) => {

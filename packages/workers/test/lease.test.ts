@@ -1,7 +1,7 @@
 import { systemClock } from "@x/redlock-core";
+import { type Instant } from "@x/redlock-core/protocol";
 import fc from "fast-check";
 import { expect, it } from "vitest";
-import type { Instant } from "../src/instant.ts";
 import { elapsedMs, leaseLeftMs, mustConfirm } from "../src/lease.ts";
 import { Run } from "../src/run.ts";
 import { Watchdog } from "../src/watchdog.ts";

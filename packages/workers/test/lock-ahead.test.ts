@@ -88,7 +88,7 @@ describe("a key with a line of jobs", () => {
     const yields = listen(lab, "x.workers.yield");
     const running = gate();
     await queue.addBulk(jobs(4, () => "hot"));
-    lab.worker(async (job) => (job.data.i === 1 ? await running.passed : undefined), { redlock, lockWait: 20 });
+    lab.worker(async (job) => (job.data.i === 1 ? await running.passed : undefined), { redlock, timeout: 20 });
     await until(() => lab.ran.length === 2);
     // As BullMQ does for a parent whose child has failed.
     await lab.redis.hset("bull:q:3", "defa", "a child has failed");

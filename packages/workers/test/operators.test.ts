@@ -253,7 +253,7 @@ describe("a running queue", () => {
           else if (job.data.i === 0 && lab.ran.length < 3) await first.passed;
           if (fails && job.data.i === 0 && job.attemptsStarted === 1) throw new Error("once");
         },
-        { onFailure: "block", concurrency: 2, lockWait: 20 },
+        { onFailure: "block", concurrency: 2, timeout: 20 },
       );
       const isChosen = how.startsWith("was chosen");
       if (isChosen) await worker.pauseKey("a");

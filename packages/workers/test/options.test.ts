@@ -11,14 +11,14 @@ const resolve = (options: object): ReturnType<typeof resolveOptions> =>
 
 describe("options", () => {
   it("recover a killed worker's keys within 20 s by default", () => {
-    const { lockDuration, stalledInterval, lockTtl, warnings } = resolve({});
+    const { lockDuration, stalledInterval, ttl, warnings } = resolve({});
     expect(lockDuration + stalledInterval).toBeLessThanOrEqual(20_000);
-    expect(lockTtl).toBe(lockDuration);
+    expect(ttl).toBe(lockDuration);
     expect(warnings).toEqual([]);
   });
 
   it("go on to BullMQ without ours, and without starting the worker", () => {
-    const options = { connection, key: "k", concurrency: 7, lockWait: 5, onFailure: "block" } as const;
+    const options = { connection, key: "k", concurrency: 7, timeout: 5, onFailure: "block" } as const;
     expect(bullOptions(options, resolveOptions("q", options))).toEqual({
       connection,
       concurrency: 7,
@@ -32,10 +32,10 @@ describe("options", () => {
     [{ key: undefined }, TypeError, 'key must be a path of fields such as "account.id" or a function, got undefined'],
     [{ key: "a..b" }, RangeError, 'key must be a path of fields such as "account.id" or a function, got "a..b"'],
     [{ onFailure: "stop" }, RangeError, 'onFailure must be "skip", "block" or "halt", got "stop"'],
-    [{ lockTtl: 20_000 }, RangeError, "lockTtl must be <= lockDuration (10000), got 20000: a killed worker's key"],
-    [{ lockTtl: 10 }, RangeError, "lockTtl must be an integer from 50"],
-    [{ lockTtl: "1" }, TypeError, 'lockTtl must be an integer from 50 to 86400000 (ms), got "1"'],
-    [{ lockWait: -1 }, RangeError, "lockWait must be an integer from 0"],
+    [{ ttl: 20_000 }, RangeError, "ttl must be <= lockDuration (10000), got 20000: a killed worker's key"],
+    [{ ttl: 10 }, RangeError, "ttl must be an integer from 50"],
+    [{ ttl: "1" }, TypeError, 'ttl must be an integer from 50 to 86400000 (ms), got "1"'],
+    [{ timeout: -1 }, RangeError, "timeout must be an integer from 0"],
     [{ lockDuration: 1.5 }, RangeError, "lockDuration must be an integer"],
     [{ lockRenewTime: 9_000 }, RangeError, "lockRenewTime must be <= lockDuration / 2 (5000), got 9000"],
     [{ recheckInterval: 5 }, RangeError, "recheckInterval must be an integer from 100"],
@@ -47,8 +47,8 @@ describe("options", () => {
     [{ resource: "a\n" }, RangeError, "resource must be a string of at most 512 bytes without control characters"],
     [{ withoutKey: "skip" }, RangeError, 'withoutKey must be "pass" or "fail", got "skip"'],
     [{ onFailiure: "block" }, TypeError, 'unknown option "onFailiure": did you mean "onFailure"?'],
-    [{ lockTTL: 500 }, TypeError, 'unknown option "lockTTL": did you mean "lockTtl"?'],
-    [{ lcokWait: 500 }, TypeError, 'unknown option "lcokWait": did you mean "lockWait"?'],
+    [{ TTL: 500 }, TypeError, 'unknown option "TTL": did you mean "ttl"?'],
+    [{ tiemout: 500 }, TypeError, 'unknown option "tiemout": did you mean "timeout"?'],
     [{ redlock: {} }, TypeError, "redlock must be a Redlock (of @x/redlock-core), got an object"],
   ])("refuse %o", (options, type, message) => {
     expect(() => resolve(options)).toThrow(type);
@@ -57,11 +57,11 @@ describe("options", () => {
 
   it("refuse a lease that the given Redlock does not allow", async () => {
     await using redlock = new Redlock(connection, { ttl: 1_000, maxTtl: 2_000 });
-    expect(() => resolve({ redlock })).toThrow("lockTtl must be <= maxTtl of redlock (2000), got 10000");
+    expect(() => resolve({ redlock })).toThrow("ttl must be <= maxTtl of redlock (2000), got 10000");
   });
 
   it("may be given as undefined, as exactOptionalPropertyTypes has it", () => {
-    const names = ["resource", "withoutKey", "redlock", "onFailure", "lockTtl", "lockWait", "recheckInterval"] as const;
+    const names = ["resource", "withoutKey", "redlock", "onFailure", "ttl", "timeout", "recheckInterval"] as const;
     const none: Pick<ExclusiveWorkerOptions, (typeof names)[number]> = Object.fromEntries(
       names.map((name) => [name, undefined]),
     );
@@ -92,14 +92,15 @@ describe("options", () => {
   });
 
   it.each([
-    [{ key: "data.accountId" }],
-    [{ skipStalledCheck: true }],
-    [{ skipLockRenewal: true }],
-    [{ maxStalledCount: 0 }],
-  ])("warn, with the reason, of %o", (options) => {
-    const { warnings } = resolve(options);
-    expect(warnings).toHaveLength(1);
-    expect(warnings[0]).toContain(Object.keys(options)[0]);
+    [{ key: "data.accountId" }, "KEY_PATH"],
+    [{ skipStalledCheck: true }, "NO_STALLED_CHECK"],
+    [{ skipLockRenewal: true }, "NO_LOCK_RENEWAL"],
+    [{ maxStalledCount: 0 }, "NO_SECOND_RUN"],
+  ])("warn, with the reason, of %o", (options, code) => {
+    const [option] = Object.keys(options);
+    expect(resolve(options).warnings).toEqual([
+      { code, severity: "warning", subjects: [option], message: expect.stringContaining(`${option} is `) },
+    ]);
   });
 
   it("refuse a resource name that is no string, when it is made", () => {

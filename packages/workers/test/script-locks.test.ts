@@ -75,7 +75,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     const queue = lab.queue();
     const isHeld: boolean[] = [];
     await queue.addBulk(jobs(1, () => "long", 1_200));
-    lab.worker((_job, _signal, lock) => isHeld.push(lock.isHeld()), { lockTtl: 400 });
+    lab.worker((_job, _signal, lock) => isHeld.push(lock.isHeld()), { ttl: 400 });
     await until(() => lab.ran.length === 1);
     const value = await lab.redis.get("long");
     await delay(900);
@@ -90,7 +90,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     const plain = redlockOn(lab, lab.connection);
     const queue = lab.queue();
     const first = await plain.acquire("k");
-    lab.worker(undefined, { lockWait: 2_000 });
+    lab.worker(undefined, { timeout: 2_000 });
     await queue.addBulk(jobs(2, () => "k", 100));
     await delay(100);
     expect(lab.ran).toEqual([]);
@@ -218,7 +218,7 @@ it("asks for a lock apart when its Redlock was closed by the user, and fails no 
 it("waits for one end per job, and for that no longer than a moment", async () => {
   await using lab = await Lab.start();
   const redlock = redlockOn(lab, lab.connection);
-  const locks = ScriptLocks.on(redlock, { resourcePrefix: "", reserved: "bull:", lockTtl: 1_000 });
+  const locks = ScriptLocks.on(redlock, { resourcePrefix: "", reserved: "bull:", ttl: 1_000 });
   if (locks === undefined) throw new Error("expected locks");
   await locks.prove(async (name) => {
     await lab.redis.set(name, 1);

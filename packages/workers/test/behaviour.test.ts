@@ -1,3 +1,0 @@
-import { behavesLikeBullMQ } from "./support/behaviour.ts";
-
-behavesLikeBullMQ();

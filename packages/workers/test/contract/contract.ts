@@ -1,0 +1,17 @@
+/**
+ * The contract with BullMQ: everything that the lane relies on, shown by what users do with their queues and see of them. It runs
+ * against whatever `bullmq` is in the test file that calls it.
+ */
+import { describe } from "vitest";
+import { testFailures } from "./failures.ts";
+import { testFeatures } from "./features.ts";
+import { keyKinds } from "./key.ts";
+import { testLocks } from "./locks.ts";
+import { testOrder } from "./order.ts";
+import { testRecovery } from "./recovery.ts";
+
+export function testContract(kinds: readonly (keyof typeof keyKinds)[]): void {
+  describe.concurrent.each(kinds)("keys by %s", (kind) => {
+    for (const test of [testOrder, testLocks, testFailures, testRecovery, testFeatures]) test(keyKinds[kind]);
+  });
+}

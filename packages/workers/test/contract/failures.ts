@@ -1,0 +1,132 @@
+/** What a failed or stalled job does to the other jobs of its key. */
+import { UnrecoverableError } from "bullmq";
+import { describe, expect, it } from "vitest";
+import { finished, gate, jobs, Lab, until } from "../support/lab.ts";
+import type { Key } from "./key.ts";
+
+export function testFailures(key: Key): void {
+  describe("failures", () => {
+    it("keeps a job waiting for its retry, with onFailure block, though the lock that it had waited for is free", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const busy = gate();
+      const options = { key, onFailure: "block", timeout: 10 } as const;
+      const first = lab.worker(() => busy.passed, { ...options, concurrency: 1 });
+      lab.defer(async () => busy.open());
+      const second = lab.worker(undefined, { ...options, autorun: false });
+      const held = await first.redlock.acquire("a", { ttl: 60_000 });
+      const job = await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });
+      await until(async () => (await first.explain("1"))?.verdict === "waits-for-lock");
+      // The first worker waits for the lock on behalf of the job, which comes back in the second and has its turn there.
+      await queue.addBulk(jobs(1, () => "busy"));
+      await until(() => lab.ran.length === 1);
+      await job.promote();
+      const fetched = await second.getNextJob("token", { block: false });
+      await fetched?.moveToFailed(new Error("not yet"), "token", false);
+      expect(await second.explain("1")).toMatchObject({ verdict: "waits-for-retry" });
+      await held.release();
+      const after = await second.redlock.acquire("a", { timeout: 10_000 });
+      await after.release();
+      expect(await job.isDelayed()).toBe(true);
+    });
+
+    it.each([{ backoff: 60 }, { backoff: 0 }])(
+      "lets the key move on while a failed job waits for its retry, with onFailure skip (%o)",
+      async (retry) => {
+        await using lab = await Lab.start();
+        const queue = lab.queue();
+        lab.worker(
+          (job) => {
+            if (job.data.i === 0 && job.attemptsMade < 2) throw new Error("not yet");
+          },
+          { key },
+        );
+        await queue.addBulk(jobs(5, () => "a").map((job) => ({ ...job, opts: { attempts: 3, ...retry } })));
+        await finished(queue, 5);
+        expect(await queue.getFailedCount()).toBe(0);
+        expect(lab.ran.map((run) => run.i).slice(0, 5)).toEqual([0, 1, 2, 3, 4]);
+        expect(lab.ran.filter((run) => run.i === 0)).toHaveLength(3);
+        expect(lab.overlaps()).toEqual([]);
+      },
+    );
+
+    it.each([{ backoff: 40 }, { backoff: 0 }])(
+      "keeps the order through retries, with onFailure block (%o)",
+      async (retry) => {
+        await using lab = await Lab.start();
+        const queue = lab.queue();
+        for (let n = 0; n < 2; n++) {
+          lab.worker(
+            (job) => {
+              if (job.data.i % 4 === 0 && job.attemptsMade < 2) throw new Error("not yet");
+            },
+            { key, onFailure: "block" },
+          );
+        }
+        const bulk = jobs(20, (i) => `k${i % 2}`).map((job) => ({ ...job, opts: { attempts: 3, ...retry } }));
+        await queue.addBulk(bulk);
+        await finished(queue, 20);
+        expect(lab.inversions()).toEqual([]);
+        expect(lab.overlaps()).toEqual([]);
+        expect(lab.ran).toHaveLength(30);
+        expect(await lab.leftovers()).toEqual([]);
+      },
+    );
+
+    it("stops the key of a job that failed for good with halt, until it is resumed", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const worker = lab.worker(
+        (job) => {
+          if (job.data.i === 1) throw new UnrecoverableError("broken");
+        },
+        { key, onFailure: "halt" },
+      );
+      await queue.addBulk([...jobs(4, () => "a"), ...jobs(2, () => "b")]);
+      await until(async () => (await queue.getFailedCount()) === 2 && (await queue.getDelayedCount()) === 2);
+      expect(lab.ran.filter((run) => run.key === "a").map((run) => run.i)).toEqual([0, 1]);
+      expect(await worker.explain("3")).toMatchObject({
+        verdict: "parked",
+        keys: [{ key: "a", paused: { reason: "failed", jobId: "2" } }],
+      });
+      expect(await worker.resumeKey("a")).toBe(true);
+      await finished(queue, 6);
+      expect(await worker.resumeKey("a")).toBe(false);
+      expect(lab.inversions().filter((each) => each.endsWith("a"))).toEqual([]);
+      // b's last job failed, too: its key stays halted, with nothing in line.
+      expect((await worker.listKeys()).map((each) => [each.key, each.paused?.jobId, each.parked])).toEqual([
+        ["b", "6", 0],
+      ]);
+    });
+
+    it("runs a stalled job again before the other jobs of its key", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      await queue.addBulk(jobs(4, () => "a"));
+      const keeper = lab.worker(undefined, { key, autorun: false, lockDuration: 300, stalledInterval: 200 });
+      const taken = await keeper.getNextJob("nobody", { block: false });
+      expect(taken?.data.i).toBe(0);
+      void keeper.run();
+      await finished(queue, 4);
+      expect(lab.ran.map((run) => run.i)).toEqual([0, 1, 2, 3]);
+    });
+
+    it("retries a finished job by hand", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      let isBroken = true;
+      lab.worker(
+        () => {
+          if (isBroken) throw new Error("broken");
+        },
+        { key },
+      );
+      const [job] = await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      isBroken = false;
+      await job?.retry();
+      await until(async () => (await queue.getCompletedCount()) === 1);
+      expect(await lab.leftovers()).toEqual([]);
+    });
+  });
+}

@@ -1,0 +1,209 @@
+/** BullMQ's own features with keyed jobs: counts and events, pause, limiter, flows, schedulers, deduplication, removal, close. */
+import { setTimeout as delay } from "node:timers/promises";
+import { DelayedError, FlowProducer, QueueEvents, RateLimitError, WaitingChildrenError } from "bullmq";
+import { describe, expect, it } from "vitest";
+import { finished, gate, jobs, Lab, until } from "../support/lab.ts";
+import { healsSoon, type Key } from "./key.ts";
+
+export function testFeatures(key: Key): void {
+  describe("features", () => {
+    const soon = healsSoon(key);
+
+    it("shows parked jobs as delayed, and counts no attempt, start or event for them", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const events = new QueueEvents("q", { connection: lab.connection });
+      lab.defer(async () => await events.close());
+      await events.waitUntilReady();
+      const activated: string[] = [];
+      events.on("active", ({ jobId }) => activated.push(jobId));
+      const running = gate();
+      lab.worker(async (job) => (job.data.i === 0 ? await running.passed : undefined), { key });
+      const added = await queue.addBulk(jobs(4, () => "a"));
+      await until(async () => (await queue.getDelayedCount()) === 3);
+      expect(await Promise.all(added.map((job) => job.getState()))).toEqual([
+        "active",
+        "delayed",
+        "delayed",
+        "delayed",
+      ]);
+      const parked = await queue.getDelayed();
+      expect(parked.map((job) => job.attemptsStarted)).toEqual([0, 0, 0]);
+      expect(parked.map((job) => job.processedBy)).toEqual(parked.map(() => "nobody yet: waits for key a"));
+      expect(activated).toEqual(["1"]);
+      running.open();
+      await finished(queue, 4);
+      const done = await queue.getCompleted();
+      expect(done.map((job) => [job.attemptsMade, job.attemptsStarted, job.processedBy])).toEqual(
+        done.map(() => [1, 1, undefined]),
+      );
+      await until(() => activated.length === 4);
+      expect(activated).toEqual(["1", "2", "3", "4"]);
+      expect(lab.inversions()).toEqual([]);
+    });
+
+    it("survives pause and resume of the queue while keys are busy", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      lab.worker(undefined, { ...soon, concurrency: 3 });
+      await queue.addBulk(jobs(60, (i) => `k${i % 3}`, 5));
+      await until(() => lab.ran.length > 5);
+      await queue.pause();
+      await until(async () => (await queue.getActiveCount()) === 0);
+      const before = lab.ran.length;
+      await delay(500);
+      expect(lab.ran).toHaveLength(before);
+      await queue.resume();
+      await finished(queue, 60);
+      expect(lab.overlaps()).toEqual([]);
+    });
+
+    it("does not use the limiter's tokens for parking", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const running = gate();
+      lab.worker(async (job) => (job.data.i === 0 ? await running.passed : undefined), {
+        key,
+        limiter: { max: 3, duration: 2_000 },
+      });
+      await queue.addBulk([
+        ...jobs(4, () => "a"),
+        { name: "job", data: { k: "b", i: 10 } },
+        { name: "job", data: { k: "c", i: 11 } },
+      ]);
+      // Three tokens for a, b and c, though three jobs were taken and parked in between.
+      await until(() => lab.ran.length === 3);
+      expect(lab.ran.map((run) => run.key).sort()).toEqual(["a", "b", "c"]);
+      expect(await lab.redis.get("bull:q:limiter")).toBe("3");
+      running.open();
+      await finished(queue, 6);
+      expect(lab.inversions()).toEqual([]);
+    });
+
+    it("respects the queue's global concurrency", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      await queue.setGlobalConcurrency(2);
+      let [inside, most] = [0, 0];
+      lab.worker(
+        async () => {
+          inside += 1;
+          most = Math.max(most, inside);
+          await delay(3);
+          inside -= 1;
+        },
+        { key },
+      );
+      await queue.addBulk(jobs(40, (i) => `k${i % 8}`));
+      await finished(queue, 40);
+      expect(most).toBeLessThanOrEqual(2);
+      expect(lab.inversions()).toEqual([]);
+    });
+
+    it("frees the key of a job that waits for its children, which may have the same key", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const flows = new FlowProducer({ connection: lab.connection });
+      lab.defer(async () => await flows.close());
+      lab.worker(undefined, { key });
+      const child = (i: number) => ({ name: "child", queueName: "q", data: { k: "a", i } });
+      await flows.add({
+        name: "parent",
+        queueName: "q",
+        data: { k: "a", i: 9 },
+        children: [child(0), child(1), child(2)],
+      });
+      await finished(queue, 4);
+      expect(lab.ran.map((run) => run.i)).toEqual([0, 1, 2, 9]);
+      expect(lab.overlaps()).toEqual([]);
+    });
+
+    it("works with children added while running, moveToDelayed and a rate limit in the processor", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const seen = new Set<string>();
+      const once = (what: string): boolean => !seen.has(what) && Boolean(seen.add(what));
+      const worker = lab.worker(
+        async (job) => {
+          const token = String(job.token);
+          if (job.name === "parent" && once("parent")) {
+            await queue.add(
+              "child",
+              { k: "a", i: 50 },
+              { parent: { id: String(job.id), queue: job.queueQualifiedName } },
+            );
+            if (await job.moveToWaitingChildren(token)) throw new WaitingChildrenError();
+          }
+          if (job.name === "later" && once("later")) {
+            await job.moveToDelayed(Date.now() + 80, token);
+            throw new DelayedError();
+          }
+          if (job.name === "limited" && once("limited")) {
+            await queue.rateLimit(80);
+            throw new RateLimitError();
+          }
+        },
+        { key },
+      );
+      await queue.addBulk(["parent", "later", "limited", "plain"].map((name, i) => ({ name, data: { k: "a", i } })));
+      await finished(queue, 5);
+      expect(await queue.getFailedCount()).toBe(0);
+      expect(lab.overlaps()).toEqual([]);
+      expect(await worker.listKeys()).toEqual([]);
+    });
+
+    it("runs the jobs of a scheduler one at a time", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      lab.worker(undefined, { key });
+      await queue.upsertJobScheduler("tick", { every: 60, limit: 5 }, { name: "tick", data: { k: "a", i: 0, ms: 90 } });
+      await finished(queue, 5);
+      expect(lab.overlaps()).toEqual([]);
+    });
+
+    it("works with deduplication", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const running = gate();
+      lab.worker(async (job) => (job.data.i === 0 ? await running.passed : undefined), { key });
+      await queue.add("job", { k: "a", i: 0 });
+      await until(() => lab.ran.length === 1);
+      for (let i = 1; i < 4; i++) await queue.add("job", { k: "a", i }, { deduplication: { id: "one" } });
+      await until(async () => (await queue.getDelayedCount()) === 1);
+      running.open();
+      await finished(queue, 2);
+      expect(lab.ran.map((run) => run.i)).toEqual([0, 1]);
+    });
+
+    it("removes finished jobs as told, and frees their keys", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      lab.worker(
+        (job) => {
+          if (job.data.i % 5 === 0) throw new Error("no");
+        },
+        { key, removeOnComplete: { count: 0 }, removeOnFail: { count: 0 } },
+      );
+      await queue.addBulk(jobs(50, (i) => `k${i % 4}`));
+      await lab.ended(50);
+      await until(async () => (await lab.leftovers()).length === 0);
+      expect(lab.inversions()).toEqual([]);
+      expect(await queue.getJobCountByTypes("completed", "failed", "delayed", "waiting", "active")).toBe(0);
+    });
+
+    it("closes without losing a job: what runs finishes, what is parked stays", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const worker = lab.worker(undefined, { key, concurrency: 4 });
+      await queue.addBulk(jobs(60, (i) => `k${i % 3}`, 5));
+      await until(() => lab.ran.length > 10);
+      await worker.close();
+      expect(lab.ran.every((run) => run.endedMs !== undefined)).toBe(true);
+      expect(await queue.getActiveCount()).toBe(0);
+      lab.worker(undefined, { key });
+      await finished(queue, 60);
+      expect(lab.ran).toHaveLength(60);
+      expect(lab.inversions()).toEqual([]);
+    });
+  });
+}

@@ -1,0 +1,145 @@
+/** The lock of a running job: who renews it, who extends it, and who is told that it has ended. */
+import { setTimeout as delay } from "node:timers/promises";
+import { ExclusiveWorker, type ExclusiveWorkerOptions, type JobLock, JobLockLostError } from "@x/workers";
+import type { Job } from "bullmq";
+import { describe, expect, it } from "vitest";
+import { type Data, finished, jobs, Lab, until } from "../support/lab.ts";
+import type { Key } from "./key.ts";
+
+export function testLocks(key: Key): void {
+  describe("locks", () => {
+    it("leaves a job to a processor that renews its lock itself", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const held: boolean[] = [];
+      const body = async (job: Job<Data>, signal: AbortSignal, lock: JobLock): Promise<void> => {
+        for (let n = 0; n < 5; n++) {
+          await delay(350);
+          expect(await job.extendLock(job.token ?? "", 1_000)).toBe(1);
+          held.push(lock.isHeld() && !signal.aborted);
+        }
+      };
+      lab.worker(body, { key, lockDuration: 1_000, stalledInterval: 500, skipLockRenewal: true });
+      await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      expect(await queue.getCompletedCount()).toBe(1);
+      expect(held).toEqual([true, true, true, true, true]);
+    });
+
+    it("goes on renewing a job whose earlier run in the same worker ends late", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      let [isAborted, wasRenewed] = [true, false];
+      const worker = lab.worker(
+        async (job, signal) => {
+          // What BullMQ does when the fetch after the earlier run, which sent the job back, has answered.
+          lockManager.untrackJob(String(job.id));
+          await delay(2_500);
+          [isAborted, wasRenewed] = [signal.aborted, lockManager.getTrackedJobIds().includes(String(job.id))];
+        },
+        { key, lockDuration: 2_000, stalledInterval: 60_000 },
+      );
+      const { lockManager } = worker as unknown as {
+        readonly lockManager: { untrackJob(id: string): void; getTrackedJobIds(): string[] };
+      };
+      await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      expect([isAborted, wasRenewed]).toEqual([false, true]);
+      await until(() => lockManager.getTrackedJobIds().length === 0);
+    });
+
+    /** Runs a job that has its locks extended, and looks at what is left of them when `extend` resolves. */
+    async function expectExtended(
+      options: Partial<ExclusiveWorkerOptions<Data>>,
+      extend: (job: Job<Data>, worker: () => ExclusiveWorker<Data>) => Promise<unknown>,
+    ): Promise<void> {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const left: number[] = [];
+      const body = async (job: Job<Data>, _signal: AbortSignal, lock: JobLock): Promise<void> => {
+        await extend(job, () => worker);
+        left.push(lock.remaining(), await lab.redis.pttl("a"), await lab.redis.pttl(`bull:q:${job.id}:lock`));
+      };
+      const worker = lab.worker(body, { key, ...options });
+      await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      expect(await queue.getCompletedCount()).toBe(1);
+      expect(left).toHaveLength(3);
+      for (const ms of left) expect(ms).toBeGreaterThan(15_000);
+    }
+
+    it("extends the lock of the key with that of the job, for work that blocks the event loop", async () => {
+      await expectExtended({ lockRenewTime: 5_000 }, (job) => job.extendLock(job.token ?? "", 20_000));
+    });
+
+    it("does not cut an extension that a job has asked for when it is renewed", async () => {
+      await expectExtended({ lockDuration: 2_000, stalledInterval: 1_000 }, async (job) => {
+        await job.extendLock(job.token ?? "", 30_000);
+        await delay(1_500);
+      });
+    });
+
+    it("does not cut an extension that is under way when it is renewed", async () => {
+      await expectExtended({ lockDuration: 2_000, stalledInterval: 1_000 }, async (job, worker) => {
+        const { id = "", token = "" } = job;
+        const renewed = async (): Promise<unknown> => await worker().extendJobLocks([id], [token], 2_000);
+        await Promise.all([job.extendLock(token, 30_000), renewed()]);
+      });
+    });
+
+    it("extends the lock of the key also within lockDuration, and only once", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const left: number[] = [];
+      const body = async (job: Job<Data>): Promise<void> => {
+        await job.extendLock(job.token ?? "", 4_000);
+        left.push(await lab.redis.pttl("a"));
+        await until(async () => {
+          left.push(await lab.redis.pttl("a"));
+          return (left.at(-1) ?? 0) <= 1_000;
+        });
+        await delay(500);
+        left.push(await lab.redis.pttl("a"));
+      };
+      lab.worker(body, { key, ttl: 1_000 });
+      await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      expect(await queue.getCompletedCount()).toBe(1);
+      expect(left[0]).toBeGreaterThan(3_000);
+      expect(left.at(-1)).toBeGreaterThan(0);
+      expect(left.at(-1)).toBeLessThanOrEqual(1_000);
+    });
+
+    it("tells a processor that declares no parameters of cancelJob", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const reasons: unknown[] = [];
+      const wrapped = async (...all: unknown[]): Promise<void> => {
+        const [{ id }, , signal] = all as [Job<Data>, string, AbortSignal];
+        expect(worker.cancelJob(String(id), "changed my mind")).toBe(true);
+        reasons.push(signal.reason);
+      };
+      const worker = lab.adopt(new ExclusiveWorker<Data>("q", wrapped, { connection: lab.connection, key }));
+      await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      expect(reasons).toEqual(["changed my mind"]);
+    });
+
+    it("ends the signal when an extension is refused, and when a shorter one is over", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const reasons: unknown[] = [];
+      const body = async (job: Job<Data>, signal: AbortSignal): Promise<void> => {
+        const isTaken = job.data.i === 0;
+        if (isTaken) await lab.redis.set(`bull:q:${job.id}:lock`, "somebody else");
+        expect(await job.extendLock(job.token ?? "", 300)).toBe(isTaken ? 0 : 1);
+        await until(() => signal.aborted, 5_000);
+        reasons.push(signal.reason);
+      };
+      lab.worker(body, { key, skipLockRenewal: true });
+      await queue.addBulk(jobs(2, (i) => `k${i}`));
+      await until(() => reasons.length === 2);
+      expect(reasons).toEqual([expect.any(JobLockLostError), expect.any(JobLockLostError)]);
+    });
+  });
+}

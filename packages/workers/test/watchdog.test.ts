@@ -1,0 +1,61 @@
+import { type Clock } from "@x/redlock-core";
+import { describe, expect, it } from "vitest";
+import { Run } from "../src/run.ts";
+import { Watchdog } from "../src/watchdog.ts";
+
+/** Timers fire when the test says so. */
+class ManualClock implements Clock {
+  nowMs = 0;
+  due: (() => void) | undefined;
+  readonly defer = queueMicrotask;
+  monotonicMs(): number {
+    return this.nowMs;
+  }
+  wallMs(): number {
+    return this.nowMs;
+  }
+  schedule(_ms: number, action: () => void): () => void {
+    this.due = action;
+    return () => (this.due = undefined);
+  }
+}
+
+function runOf(clock: Clock, token: string, lost: string[], sentMs = 0): Run {
+  const sent = { monotonicMs: sentMs, wallMs: sentMs };
+  const facts = { jobId: "1", token, keys: ["a"], resources: ["a"], order: undefined, lockDurationMs: 1_000, sent };
+  return new Run(facts, clock, () => lost.push(token));
+}
+
+describe("runs of one job in a worker that lost it and took it again", () => {
+  it("are found by their tokens, until each has ended", () => {
+    const clock = new ManualClock();
+    const watchdog = new Watchdog(clock);
+    const [first, second] = [runOf(clock, "first", []), runOf(clock, "second", [])];
+    watchdog.add(first);
+    watchdog.add(second);
+    expect([watchdog.find("1", "first"), watchdog.find("1", "second"), watchdog.find("1", "third")]).toEqual([
+      first,
+      second,
+      undefined,
+    ]);
+    watchdog.delete(second);
+    expect([watchdog.find("1", "first"), watchdog.find("1", "second")]).toEqual([first, undefined]);
+    watchdog.delete(first);
+    expect(watchdog.find("1", "first")).toBeUndefined();
+    expect(clock.due).toBeUndefined();
+  });
+
+  it("end when their own leases are over", () => {
+    const clock = new ManualClock();
+    const watchdog = new Watchdog(clock);
+    const lost: string[] = [];
+    watchdog.add(runOf(clock, "first", lost));
+    watchdog.add(runOf(clock, "second", lost, 500));
+    clock.nowMs = 1_000;
+    clock.due?.();
+    expect(lost).toEqual(["first"]);
+    clock.nowMs = 1_500;
+    clock.due?.();
+    expect(lost).toEqual(["first", "second"]);
+  });
+});
