@@ -1,10 +1,13 @@
 // What a fresh clone lacks: the dependencies, a Redis binary, the build. Plain Node, because it runs before anything is installed.
-import { spawnSync } from "node:child_process";
-import { accessSync, constants, existsSync } from "node:fs";
+import { spawn, spawnSync } from "node:child_process";
+import { accessSync, existsSync, constants as modes } from "node:fs";
+import { constants, setPriority } from "node:os";
 import { delimiter, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const root = fileURLToPath(new URL("..", import.meta.url));
+
+const environment = (own = {}) => ({ ...process.env, TURBO_TELEMETRY_DISABLED: "1", DO_NOT_TRACK: "1", ...own });
 
 const say = (line) => process.stderr.write(`${line}\n`);
 
@@ -14,24 +17,44 @@ function giveUp(line) {
   process.exit(1);
 }
 
-/** Runs a command in the repository, with its output shown; returns whether it succeeded. */
-export function run(command, args, env = {}) {
-  const { status } = spawnSync(command, args, {
-    cwd: root,
-    stdio: "inherit",
-    env: { ...process.env, TURBO_TELEMETRY_DISABLED: "1", DO_NOT_TRACK: "1", ...env },
+/** Runs a command in the repository, with its output shown; resolves with whether it succeeded. */
+export async function run(command, args) {
+  return (await ended(spawn(command, args, { cwd: root, env: environment(), stdio: "inherit" }))) === 0;
+}
+
+/** Runs a command on cores that are idle; resolves with whether it succeeded and what it said. */
+export async function runBeside(command, args) {
+  const child = spawn(command, args, { cwd: root, env: environment(), stdio: ["ignore", "pipe", "pipe"] });
+  if (child.pid !== undefined) setPriority(child.pid, constants.priority.PRIORITY_LOW);
+  const output = [];
+  for (const stream of [child.stdout, child.stderr]) stream.on("data", (bytes) => output.push(bytes));
+  const isDone = (await ended(child)) === 0;
+  return { isDone, output: Buffer.concat(output).toString() };
+}
+
+/** The exit code of a child, which ends with this process at the latest. */
+async function ended(child) {
+  const kill = () => child.kill();
+  process.once("exit", kill);
+  const code = await new Promise((resolve) => {
+    child.once("error", (error) => {
+      say(error.message);
+      resolve(1);
+    });
+    child.once("close", resolve);
   });
-  return status === 0;
+  process.off("exit", kill);
+  return code;
 }
 
 /** Runs a command and shows its output only if it fails. */
-function runQuietly(command, args, env = {}) {
+function runQuietly(command, args, env) {
   const { status, stdout, stderr, error } = spawnSync(command, args, {
     cwd: root,
     encoding: "utf8",
     stdio: ["inherit", "pipe", "pipe"],
     maxBuffer: 64 * 1024 * 1024,
-    env: { ...process.env, TURBO_TELEMETRY_DISABLED: "1", DO_NOT_TRACK: "1", ...env },
+    env: environment(env),
   });
   if (status === 0) return true;
   process.stderr.write(`${stdout ?? ""}${stderr ?? ""}${error === undefined ? "" : `${error.message}\n`}`);
@@ -81,8 +104,18 @@ const managers = [
 
 const servers = ["redis-server", "valkey-server"];
 
-/** Gets a `redis-server` or `valkey-server` from the system's package manager, if none is on the PATH. */
+/**
+ * Gets a `redis-server` or `valkey-server` from the system's package manager, if none is on the PATH. The server that
+ * `REDIS_SERVER` names (a path, or a name on the PATH) is never replaced by another one.
+ */
 export function ensureRedis() {
+  const chosen = process.env.REDIS_SERVER ?? "";
+  if (chosen !== "") {
+    if (!(chosen.includes("/") ? isExecutable(chosen) : onPath(chosen))) {
+      giveUp(`REDIS_SERVER names no executable file: "${chosen}"`);
+    }
+    return;
+  }
   if (servers.some(onPath)) return;
   const advice =
     "install Redis 6.2 or newer or Valkey (for example: sudo apt-get install redis-server, brew install redis) and run this again";
@@ -113,7 +146,7 @@ function onPath(name) {
 
 function isExecutable(file) {
   try {
-    accessSync(file, constants.X_OK);
+    accessSync(file, modes.X_OK);
     return true;
   } catch {
     return false;

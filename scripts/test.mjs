@@ -2,7 +2,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { bin, ensureBuilt, ensureInstalled, ensureRedis, run } from "./bootstrap.mjs";
+import { bin, ensureBuilt, ensureInstalled, ensureRedis, run, runBeside } from "./bootstrap.mjs";
 
 const packages = ["packages/redlock-core", "packages/leader", "packages/workers"];
 const selection = process.argv.slice(2);
@@ -24,38 +24,43 @@ for (const [signal, number] of [
 ensureBuilt();
 
 const checks = [
-  { name: "types", check: () => run(bin("tsc"), ["-b"]) },
-  { name: "lint", check: () => run(bin("oxlint"), ["--type-aware", "--deny-warnings"]) },
-  { name: "format", check: () => run(bin("biome"), ["ci"]) },
+  { name: "types", command: "tsc", args: ["-b"] },
+  { name: "lint", command: "oxlint", args: ["--type-aware", "--deny-warnings"] },
+  { name: "format", command: "biome", args: ["ci"] },
   ...packages.flatMap((folder) => [
-    { name: `publint ${folder}`, check: () => run(bin("publint"), ["--strict", "--pack", "npm", folder]) },
+    { name: `publint ${folder}`, command: "publint", args: ["--strict", "--pack", "npm", folder] },
     {
       name: `attw ${folder}`,
-      check: () => run(bin("attw"), ["--pack", folder, "--profile", "esm-only", "--format", "ascii"]),
+      command: "attw",
+      args: ["--pack", folder, "--profile", "esm-only", "--format", "ascii"],
     },
   ]),
 ];
 
-const failedChecks = [];
-if (selection.length === 0) {
-  for (const { name, check } of checks) {
-    process.stdout.write(`\n--- ${name}\n`);
-    if (!check()) failedChecks.push(name);
-  }
-}
-
+// The tests wait more than they compute: the checks take what is left of the cores.
+const checking = selection.length === 0 ? runChecks() : Promise.resolve([]);
 process.stdout.write("\n--- tests\n");
-const tests = runTests();
-for (const name of failedChecks) process.stdout.write(`check failed: ${name}\n`);
+const tests = await runTests();
+const results = await checking;
+for (const { name, output } of results) process.stdout.write(`\n--- ${name}\n${output}`);
+const failedChecks = results.filter(({ isDone }) => !isDone);
+for (const { name } of failedChecks) process.stdout.write(`check failed: ${name}\n`);
 if (tests.skipped > 0) process.stdout.write(`${tests.skipped} tests skipped\n`);
 const failed = tests.failed + failedChecks.length;
 process.stdout.write(`${tests.passed} passed, ${failed} failed\n`);
 process.exitCode = failed === 0 ? 0 : 1;
 
+/** One after the other: each uses more than one core. */
+async function runChecks() {
+  const results = [];
+  for (const { name, command, args } of checks) results.push({ name, ...(await runBeside(bin(command), args)) });
+  return results;
+}
+
 /** Runs vitest and counts what it reports; a file that fails without a failed test and an unhandled error count as failed, too. */
-function runTests() {
+async function runTests() {
   const file = join(folder, "result.json");
-  const succeeded = run(bin("vitest"), [
+  const succeeded = await run(bin("vitest"), [
     "run",
     "--reporter=default",
     "--reporter=json",
