@@ -1,5 +1,7 @@
+import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
+import { LongestFirst } from "./test/support/longest-first.ts";
 
 const source = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
@@ -18,8 +20,12 @@ export default defineConfig({
   test: {
     include: ["packages/*/test/**/*.test.ts", "examples/*/test/**/*.test.ts", "test/**/*.test.ts"],
     exclude: ["**/node_modules/**", "**/dist/**"],
+    globalSetup: [source("test/support/vitest-children.ts")],
     setupFiles: [source("test/support/vitest-setup.ts")],
     pool: "forks",
+    // Most tests wait for servers and leases: more of them than cores keep the cores busy.
+    maxWorkers: 2 * availableParallelism() + 1,
+    sequence: { sequencer: LongestFirst },
     testTimeout: 30_000,
     // A loaded machine is slow, not wrong.
     expect: { poll: { timeout: 10_000 } },

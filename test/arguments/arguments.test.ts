@@ -3,6 +3,7 @@ import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { fence, type LockNode, Redlock } from "@x/redlock-core";
 import CompatRedlock from "@x/redlock-core/node-redlock";
+import { protocolOf } from "@x/redlock-core/protocol";
 import { placesOf, type RedisServer, startRedis } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import fc from "fast-check";
@@ -21,13 +22,15 @@ beforeAll(async () => {
   server = await startRedis();
   const connection = { host: "127.0.0.1", port: server.port };
   const client = new Redis(connection);
-  const redlock = new Redlock(server.url, { maxTtl: 60_000 });
+  // No lease is renewed before the tests have ended.
+  const redlock = new Redlock(server.url, { maxTtl: 3_600_000 });
   const election = new LeaderElection(redlock, { name: "idle" });
-  const leading = new LeaderElection(redlock, { name: "led", leaseDuration: 60_000, retryPeriod: 19_000 });
+  const leading = new LeaderElection(redlock, { name: "led", leaseDuration: 3_600_000, retryPeriod: 1_000_000 });
   const scheduler = new LeaderScheduler({ election });
   const compat = new CompatRedlock([client]);
   const worker = new ExclusiveWorker("q", null, { connection, key: "k", recheckInterval: 86_400_000 });
-  const { embedded } = redlock;
+  const lock = await redlock.acquire("held", { ttl: 3_600_000 });
+  const { embedded } = protocolOf(redlock);
   if (embedded === undefined) throw new Error("one node has no embedded locks");
   await worker.waitUntilReady();
   subjects = {
@@ -39,7 +42,9 @@ beforeAll(async () => {
       close: () => Promise.resolve(),
     } satisfies LockNode,
     redlock,
-    lock: await redlock.acquire("held", { ttl: 60_000 }),
+    lock,
+    protocol: protocolOf(redlock),
+    lockProtocol: protocolOf(lock),
     embedded,
     fenced: await fence(client, "fenced", 1),
     compatClient: client,

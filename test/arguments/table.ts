@@ -3,9 +3,10 @@ import type { LeaderElection, LeaderTerm } from "@x/leader";
 import * as leader from "@x/leader";
 import type { Schedule } from "@x/leader/scheduler";
 import * as scheduler from "@x/leader/scheduler";
-import type { EmbeddedLocks, Lock } from "@x/redlock-core";
+import type { Lock } from "@x/redlock-core";
 import * as core from "@x/redlock-core";
 import * as compat from "@x/redlock-core/node-redlock";
+import * as protocol from "@x/redlock-core/protocol";
 import * as workers from "@x/workers";
 import {
   boolean,
@@ -30,7 +31,9 @@ export interface Subjects {
   readonly node: core.LockNode;
   readonly redlock: core.Redlock;
   readonly lock: Lock;
-  readonly embedded: EmbeddedLocks;
+  readonly protocol: protocol.RedlockProtocol;
+  readonly lockProtocol: protocol.LockProtocol;
+  readonly embedded: protocol.EmbeddedLocks;
   readonly fenced: core.Fenced;
   readonly compatClient: compat.Client;
   readonly compat: compat.Redlock;
@@ -61,12 +64,12 @@ export interface Entry {
 
 const NONE: Entry["parameters"] = {};
 const nothing = (): undefined => undefined;
-const script = core.defineScript("s", "return 1");
+const script = protocol.defineScript("s", "return 1");
 
 const resource: Parameter = { legal: text(1), right: "r" };
 const listOfResources: Parameter = { legal: resources, right: "r", says: /resources?/ };
 const timeout = optional(orInfinity(integer(0)));
-const ttl = optional(integer(50, 60_000));
+const ttl = optional(integer(50, 3_600_000));
 const maxHold = optional(orInfinity(integer(1)));
 const order = optional(integer(0));
 const perTry = { ttl, signal: optional(signal), autoExtend: optional(boolean), maxHold, order };
@@ -163,8 +166,8 @@ const event = (...names: readonly string[]): Parameter => ({ legal: oneOf(...nam
 const limit: Parameter = { options: { limit: ms1 } };
 
 export const TABLE: Readonly<Record<string, Entry>> = {
-  "core.defineScript": {
-    call: (_, [name, source]) => core.defineScript(name as never, source as never),
+  "protocol.defineScript": {
+    call: (_, [name, source]) => protocol.defineScript(name as never, source as never),
     parameters: { name: { legal: text(1), right: "n" }, source: { legal: text(), right: "return 1" } },
   },
   "core.fence": {
@@ -204,11 +207,21 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     acquire: { resources: listOfResources, options: { options: perCall } },
     tryAcquire: { resources: listOfResources, options: { options: { ...perTry, timeout: oneOf(undefined) } } },
     using: { resources: listOfResources, routine: handler, options: { options: perCall } },
-    untilTurn: { resource, options: { options: { order, signal: optional(signal) } } },
     inspect: { resource },
     forceRelease: { resource },
     check: NONE,
     on: { event: event("acquire", "wait", "extend", "release", "lost", "node"), listener: handler },
+    close: NONE,
+  }),
+  ...methods("lock", "core.Lock", {
+    remaining: NONE,
+    isHeld: NONE,
+    assertHeld: { minRemaining: { legal: optional(number(0)) } },
+    extend: { ttl: { legal: ttl } },
+    release: NONE,
+  }),
+  ...methods("protocol", "protocol.RedlockProtocol", {
+    waitForTurn: { resource, options: { options: { order, signal: optional(signal) } } },
     orderAt: { wallMs: { legal: number(0, Number.MAX_SAFE_INTEGER), right: 0 } },
     checkResource: { resource },
     lockKey: { resource },
@@ -219,18 +232,9 @@ export const TABLE: Readonly<Record<string, Entry>> = {
       options: { options: { timeout: optional(integer(1, 86_400_000)), enough: optional(callback) } },
     },
     subscribe: { channel: { legal: text(1), right: "c" }, listener: handler },
-    close: NONE,
   }),
-  ...methods("lock", "core.Lock", {
-    remaining: NONE,
-    isHeld: NONE,
-    assertHeld: { minRemaining: { legal: optional(number(0)) } },
-    extend: { ttl: { legal: ttl } },
-    release: NONE,
-    releaseBy: { perform: handler },
-    leave: NONE,
-  }),
-  ...methods("embedded", "core.EmbeddedLocks", { newToken: NONE }),
+  ...methods("lockProtocol", "protocol.LockProtocol", { releaseBy: { perform: handler }, leave: NONE }),
+  ...methods("embedded", "protocol.EmbeddedLocks", { newToken: NONE }),
   ...methods("fenced", "core.Fenced", {
     eval: { script: { legal: text(), right: "" }, keys: { legal: texts, right: [] }, args: { legal: optional(texts) } },
     get: { key: { legal: text(), right: "k", says: "key" } },
@@ -292,7 +296,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           name: name4096,
           id: optional(name4096),
           value: optional(text(0, 4_096)),
-          leaseDuration: optional(integer(100, 60_000)),
+          leaseDuration: optional(integer(100, 3_600_000)),
           renewDeadline: ms1,
           retryPeriod: ms1,
           jitter: optional(number(0, 1)),
@@ -320,9 +324,6 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           onTaskError: optional(oneOf("resign", "restart", "hold")),
           onTaskEnd: optional(oneOf("resign", "hold", "stop")),
           drainTimeout: ms0,
-          releaseOnDrainTimeout: optional(boolean),
-          onOverrun: optional(oneOf("event", "exit")),
-          prepare: optional(callback),
           stopOn: (value) => value === undefined || (Array.isArray(value) && value.length === 0),
         },
       },
@@ -382,7 +383,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     list: NONE,
     start: NONE,
     lead: { term: { legal: never, right: ({ term }: Subjects) => term } },
-    stop: NONE,
+    stop: { options: { options: { drainTimeout: ms0 } } },
     on: { event: event("tick", "error"), listener: handler },
   }),
   ...methods("schedule", "scheduler.Schedule", { next: { after: { legal: date, right: new Date(0) } }, remove: NONE }),
@@ -404,8 +405,8 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           withoutKey: optional(oneOf("pass", "fail")),
           redlock: optional(never),
           onFailure: optional(oneOf("skip", "block", "halt")),
-          lockTtl: optional(integer(50, 10_000)),
-          lockWait: optional(integer(0, 86_400_000)),
+          ttl: optional(integer(50, 10_000)),
+          timeout: optional(integer(0, 86_400_000)),
           recheckInterval: optional(integer(100, 86_400_000)),
           lockDuration: optional(integer(10_000, 86_400_000)),
           connection: isConnection,
@@ -431,8 +432,8 @@ export const TABLE: Readonly<Record<string, Entry>> = {
 /** Public, and not in the table: who else checks their arguments. */
 export const NOT_CALLED: Readonly<Record<string, string>> = {
   "core.systemClock": "a port that this package calls",
-  "core.EmbeddedLocks.adopt": "called by @x/workers with what a script answered",
-  "core.EmbeddedLocks.drop": "called by @x/workers with what a script answered",
+  "protocol.EmbeddedLocks.adopt": "called by @x/workers with what a script answered",
+  "protocol.EmbeddedLocks.drop": "called by @x/workers with what a script answered",
   "core.new Lock": "made by Redlock only",
   "core.new Fenced": "made by fence only",
   "compat.new Lock": "made by Redlock; of one made by hand the members are checked where it is used",
@@ -451,6 +452,7 @@ export const MODULES: Readonly<Record<string, object>> = { core, compat, leader,
 
 /** What is not exported as a class, and yet called by users. */
 export const OBJECTS = (subjects: Subjects): Readonly<Record<string, object>> => ({
-  "core.EmbeddedLocks": subjects.embedded,
+  "protocol.RedlockProtocol": subjects.protocol,
+  "protocol.EmbeddedLocks": subjects.embedded,
   "scheduler.Schedule": subjects.schedule,
 });

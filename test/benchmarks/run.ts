@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { startRedis } from "@x/test-support";
 import { measureLeaders } from "./leaders/leaders.ts";
+import { measureMany } from "./leaders/many.ts";
 import { measureHandOver } from "./locks/hand-over.ts";
 import { measureHeld } from "./locks/held.ts";
 import { measureHungNode } from "./locks/hung-node.ts";
@@ -17,7 +18,7 @@ import { fixed, spreadCell, table } from "./report/table.ts";
 import { full, quick } from "./settings.ts";
 import { measureWorkers } from "./workers/workers.ts";
 
-const PARTS = ["pairs", "hand-over", "hung", "held", "memory", "workers", "leaders"] as const;
+const PARTS = ["pairs", "hand-over", "hung", "held", "memory", "workers", "leaders", "elections"] as const;
 
 const HELP = `npm run bench -- [options]
 
@@ -50,6 +51,7 @@ const only = values.check
   ? ({
       drivers: ["ioredis", "ours", "ours, as redlock 5"],
       systems: ["BullMQ, no exclusion", "ExclusiveWorker"],
+      keepers: ["ours"],
       ways: ["ours"],
     } as const)
   : {};
@@ -69,10 +71,11 @@ async function measureAll(): Promise<void> {
     throughput: await part("pairs", () => measureThroughput(settings.throughput, only.drivers)),
     handOver: await part("hand-over", () => measureHandOver(settings.handOver, only.drivers)),
     hungNode: values.check ? undefined : await part("hung", () => measureHungNode(settings.hungNode)),
-    held: await part("held", () => measureHeld(settings.held, only.ways)),
-    memory: await part("memory", () => measureMemory(settings.memory, only.ways)),
+    held: await part("held", () => measureHeld(settings.held, only.keepers)),
+    memory: await part("memory", () => measureMemory(settings.memory, only.keepers)),
     workers: await part("workers", () => measureWorkers(settings.workers, only.systems)),
     leaders: await part("leaders", () => measureLeaders(settings.leaders, only.ways)),
+    elections: await part("elections", () => measureMany(settings.elections, only.ways)),
   };
   const measurements = withoutMissing(measured);
   const { markdown, charts } = writeReport(measurements);

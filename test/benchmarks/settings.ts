@@ -1,5 +1,6 @@
 /** How long everything is measured. */
 import type { LeadersSettings } from "./leaders/leaders.ts";
+import type { ManySettings } from "./leaders/many.ts";
 import type { HandOverSettings } from "./locks/hand-over.ts";
 import type { MemorySettings } from "./locks/memory.ts";
 import type { ThroughputSettings } from "./locks/throughput.ts";
@@ -13,6 +14,7 @@ export interface BenchmarkSettings {
   readonly memory: MemorySettings;
   readonly workers: WorkersSettings;
   readonly leaders: LeadersSettings;
+  readonly elections: ManySettings;
 }
 
 export const full: BenchmarkSettings = {
@@ -27,9 +29,17 @@ export const full: BenchmarkSettings = {
     rounds: 2,
     candidates: 10,
     durations: { leaseMs: 1_500, retryPeriodMs: 200 },
-    idleMs: 2_400,
-    resignations: 5,
+    idleMs: 6_000,
+    // As many as lead for the first time, and as many again.
+    resignations: 18,
     crashes: 2,
+  },
+  elections: {
+    nodeCounts: [1, 5],
+    rounds: 2,
+    elections: 1_000,
+    durations: { leaseMs: 15_000, retryPeriodMs: 2_000 },
+    idleMs: 15_000,
   },
 };
 
@@ -48,5 +58,12 @@ export const quick: BenchmarkSettings = {
     idleMs: 560,
     resignations: 1,
     crashes: 1,
+  },
+  elections: {
+    nodeCounts: [1],
+    rounds: 1,
+    elections: 200,
+    durations: { leaseMs: 2_000, retryPeriodMs: 280 },
+    idleMs: 2_000,
   },
 };

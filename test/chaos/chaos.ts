@@ -57,6 +57,7 @@ class ChaosRun implements AsyncDisposable {
   readonly #waitingForHolder: ((member: Member) => void)[] = [];
   #nodes: readonly RedisServer[] = [];
   #members: Member[] = [];
+  readonly #down = new Set<RedisServer>();
   #isOver = false;
   #added = 0;
 
@@ -215,11 +216,7 @@ class ChaosRun implements AsyncDisposable {
     const ms = random.between(50, 1.6 * MAX_TTL_MS);
     switch (random.integer(0, 9)) {
       case 0:
-        if (!node.isRunning) return;
-        this.#tell(`SIGKILL ${nodeName}, back without its data`);
-        await node.kill();
-        await delay(random.between(0, 300));
-        await node.restart();
+        await this.#killServer(node, `SIGKILL ${nodeName}, back without its data`);
         return;
       case 1:
         this.#tell(`SIGSTOP ${nodeName} for ${ms.toFixed(0)} ms`);
@@ -273,12 +270,21 @@ class ChaosRun implements AsyncDisposable {
         return;
       }
       default:
-        if (!queueServer.isRunning || random.chance(0.7)) return;
-        this.#tell("SIGKILL queue, back with its data");
-        await queueServer.kill();
-        await delay(random.between(0, 300));
-        await queueServer.restart();
+        if (random.chance(0.7)) return;
+        await this.#killServer(queueServer, "SIGKILL queue, back with its data");
     }
+  }
+
+  /** One that is on its way back already is left alone: killed again, it would not have started. */
+  async #killServer(server: RedisServer, fault: string): Promise<void> {
+    const downMs = this.#random.between(0, 300);
+    if (this.#down.has(server)) return;
+    this.#down.add(server);
+    this.#tell(fault);
+    await server.kill();
+    await delay(downMs);
+    await server.restart();
+    this.#down.delete(server);
   }
 
   async #heal(): Promise<void> {

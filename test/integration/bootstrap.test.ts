@@ -20,10 +20,14 @@ const sudo = 'while [ "$1" = -n ]; do shift; done; exec "$@"';
 const installsRedis = () =>
   `case "$*" in *install*redis*) printf '' > "${folder}/redis-server"; /bin/chmod +x "${folder}/redis-server";; esac`;
 
-function ensureRedis(options: { readonly user: number }): { status: number | null; lines: string[]; calls: string[] } {
+function ensureRedis(options: { readonly user: number; readonly server?: string }): {
+  status: number | null;
+  lines: string[];
+  calls: string[];
+} {
   const script = `process.getuid = () => ${options.user}; (await import(${JSON.stringify(bootstrap)})).ensureRedis();`;
   const { status, stderr } = spawnSync(process.execPath, ["--input-type=module", "--eval", script], {
-    env: { PATH: folder },
+    env: { PATH: folder, ...(options.server === undefined ? {} : { REDIS_SERVER: options.server }) },
     encoding: "utf8",
     stdio: ["ignore", "pipe", "pipe"],
   });
@@ -120,4 +124,17 @@ it("ends with one line when root is needed and there is no sudo, or no package m
     lines: [expect.stringMatching(/^no redis-server on the PATH, and apt-get needs root: install/)],
     calls: [],
   });
+});
+
+it("neither replaces the server that REDIS_SERVER names nor installs another when there is none", () => {
+  stub("apt-get", installsRedis());
+  const missing = ensureRedis({ user: 0, server: "valkey-server" });
+  expect(missing).toEqual({
+    status: 1,
+    lines: ['REDIS_SERVER names no executable file: "valkey-server"'],
+    calls: [],
+  });
+  stub("valkey-server");
+  expect(ensureRedis({ user: 0, server: "valkey-server" })).toEqual({ status: 0, lines: [], calls: [] });
+  expect(ensureRedis({ user: 0, server: join(folder, "valkey-server") })).toEqual({ status: 0, lines: [], calls: [] });
 });

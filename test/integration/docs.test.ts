@@ -16,8 +16,18 @@ const documents = tracked.filter((file) => file.endsWith(".md"));
 
 function linksOf(file: string): string[] {
   const text = readFileSync(join(root, file), "utf8").replaceAll(/```[^]*?```/g, "");
-  return [...text.matchAll(/\]\(([^)\s]+)\)/g)].map((match) => match[1] ?? "");
+  return [...text.matchAll(/\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)$/gm)].map((match) => match[1] ?? match[2] ?? "");
 }
+
+/** Names in brackets that no line `[name]: address` explains: `[text][name]`. */
+function unknownReferences(file: string): string[] {
+  const text = readFileSync(join(root, file), "utf8").replaceAll(/```[^]*?```|`[^`\n]*`/g, "");
+  const used = [...text.matchAll(/\]\[([^\]]+)\]/g)].map((match) => match[1] ?? "");
+  return used.filter((name) => !text.includes(`\n[${name}]: `));
+}
+
+const { repository } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { repository: { url: string } };
+const repositoryUrl = repository.url.replace(/^git\+|\.git$/g, "");
 
 function anchorsOf(file: string): string[] {
   const headings = readFileSync(file, "utf8").matchAll(/^#+ (.*)$/gm);
@@ -30,15 +40,46 @@ function anchorsOf(file: string): string[] {
 }
 
 function isBroken(link: string, from: string): boolean {
-  if (/^[a-z]+:/.test(link)) return false;
-  const [path = "", anchor] = link.split("#");
-  const target = path === "" ? join(root, from) : join(root, dirname(from), path);
+  const [, owner, ours] = /^(https:\/\/github\.com\/[^/]+\/[^/]+)\/(?:blob|tree)\/main\/(.+)$/.exec(link) ?? [];
+  // What a package's README says of a repository's main branch it says of ours.
+  if (owner !== undefined && owner !== repositoryUrl) return from.startsWith("packages/");
+  if (ours === undefined && /^[a-z]+:/.test(link)) return false;
+  const [path = "", anchor] = (ours ?? link).split("#");
+  const folder = ours === undefined ? dirname(from) : "";
+  const target = path === "" ? join(root, from) : join(root, folder, path);
   if (!existsSync(target)) return true;
   return anchor !== undefined && target.endsWith(".md") && !anchorsOf(target).includes(anchor);
 }
 
 it.each(documents)("links in %s lead somewhere", (file) => {
   expect(linksOf(file).filter((link) => isBroken(link, file))).toEqual([]);
+  expect(unknownReferences(file)).toEqual([]);
+});
+
+const readmes = ["README.md", ...["redlock-core", "leader", "workers"].map((name) => `packages/${name}/README.md`)];
+
+it.each(readmes)("%s can be read in one sitting: 150 lines at most", (file) => {
+  expect(readFileSync(join(root, file), "utf8").trimEnd().split("\n").length).toBeLessThanOrEqual(150);
+});
+
+/** Lines that no formatter can break: of tables, of code, with an address. */
+const UNBREAKABLE = /^\s*\||https:\/\/|^#/;
+
+// The report of the benchmarks is written by a program.
+const written = documents.filter((file) => !file.startsWith("docs/benchmarks/"));
+
+it.each(written)("the prose of %s fits 120 columns", (file) => {
+  const lines = readFileSync(join(root, file), "utf8")
+    .replaceAll(/```[^]*?```/g, "")
+    .split("\n");
+  expect(lines.filter((line) => line.length > 120 && !UNBREAKABLE.test(line))).toEqual([]);
+});
+
+const guides = documents.filter((file) => file.startsWith("docs/") && file !== "docs/README.md");
+
+it("docs/README.md leads to every guide", () => {
+  const index = linksOf("docs/README.md").map((link) => join("docs", link.split("#")[0] ?? ""));
+  expect(guides.filter((file) => !index.includes(file))).toEqual([]);
 });
 
 /** Prose: of a document all but its code blocks, of a source its comments. */

@@ -25,6 +25,21 @@ afterAll(async () => {
 const manifestOf = (name: string): Manifest =>
   JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8")) as Manifest;
 
+const archives = new Map<string, string>();
+
+/** The archive that npm would publish; packed once. */
+function pack(name: string): string {
+  const packed = archives.get(name);
+  if (packed !== undefined) return packed;
+  const source = join(root, "packages", name);
+  if (!existsSync(join(source, "dist", "index.js"))) throw new Error(`${name} is not built: npm run build`);
+  const folder = mkdtempSync(join(temporaryFolder(), "archive-"));
+  execFileSync("npm", ["pack", source, "--pack-destination", folder, "--silent"], { cwd: folder });
+  const archive = join(folder, `x-${name}-0.1.0.tgz`);
+  archives.set(name, archive);
+  return archive;
+}
+
 /**
  * A folder in whose node_modules is what npm would install for these packages, as they are packed, and nothing else: their
  * dependencies, and those of the peers that are asked for.
@@ -33,12 +48,9 @@ function install(names: readonly string[], clients: readonly string[]): string {
   const folder = mkdtempSync(join(temporaryFolder(), "packed-"));
   const modules = join(folder, "node_modules");
   for (const name of names) {
-    const source = join(root, "packages", name);
-    if (!existsSync(join(source, "dist", "index.js"))) throw new Error(`${name} is not built: npm run build`);
     const target = join(modules, "@x", name);
     mkdirSync(target, { recursive: true });
-    execFileSync("npm", ["pack", source, "--pack-destination", folder, "--silent"], { cwd: folder });
-    execFileSync("tar", ["-xzf", join(folder, `x-${name}-0.1.0.tgz`), "-C", target, "--strip-components", "1"]);
+    execFileSync("tar", ["-xzf", pack(name), "-C", target, "--strip-components", "1"]);
   }
   const dependencies = names
     .flatMap((name) => Object.keys(manifestOf(name).dependencies ?? {}))
@@ -50,7 +62,7 @@ function install(names: readonly string[], clients: readonly string[]): string {
   return folder;
 }
 
-const readmeOf = (name: string): string => readFileSync(join(root, "packages", name, "README.md"), "utf8");
+const guide = readFileSync(join(root, "docs/locks/clients.md"), "utf8");
 
 function run(folder: string, script: string): string {
   writeFileSync(join(folder, "script.mjs"), script);
@@ -98,8 +110,8 @@ it.each(["redlock-core", "leader", "workers"])("@x/%s can be required from Commo
   expect(told).toBe(entries.map((entry) => `${entry} true\n`).join(""));
 });
 
-it("works in Jest's CommonJS mode with the READMEs' transformIgnorePatterns", { timeout: 300_000 }, (context) => {
-  const folder = install(["redlock-core", "workers"], ["ioredis", "bullmq"]);
+it("works in Jest's CommonJS mode with the guide's transformIgnorePatterns", { timeout: 300_000 }, (context) => {
+  const folder = install(["redlock-core", "leader", "workers"], ["ioredis", "bullmq"]);
   const tools = mkdtempSync(join(temporaryFolder(), "jest-"));
   writeFileSync(join(tools, "package.json"), "{}");
   try {
@@ -111,15 +123,27 @@ it("works in Jest's CommonJS mode with the READMEs' transformIgnorePatterns", { 
   } catch (error) {
     context.skip(`jest cannot be installed: ${String(error)}`);
   }
-  const [, patterns] = /`transformIgnorePatterns: (\[[^`]+\])`/.exec(readmeOf("redlock-core")) ?? [];
-  expect(readmeOf("workers")).toContain(`transformIgnorePatterns: ${patterns}`);
+  const [, patterns] = /`transformIgnorePatterns: (\[[^`]+\])`/.exec(guide) ?? [];
   const preset = [join(tools, "node_modules/@babel/preset-env"), { targets: { node: "current" } }];
   writeFileSync(join(folder, "babel.config.cjs"), `module.exports = { presets: [${JSON.stringify(preset)}] };`);
   writeFileSync(
     join(folder, "jest.cjs"),
     `const { Redlock } = require("@x/redlock-core");
      const Compat = require("@x/redlock-core/node-redlock");
+     const { LeaderElection } = require("@x/leader");
+     const { LeaderScheduler } = require("@x/leader/scheduler");
      const { ExclusiveWorker } = require("@x/workers");
+     test("leads", async () => {
+       const redlock = new Redlock(process.env.REDIS_URL);
+       const election = new LeaderElection(redlock, { name: "jest" });
+       const scheduler = new LeaderScheduler({ election });
+       const ran = new Promise((resolve) => scheduler.cron("each-second", "* * * * * *", resolve));
+       scheduler.start();
+       expect((await ran).term.isCurrent()).toBe(true);
+       await scheduler.stop();
+       await election.stop();
+       await redlock.close();
+     });
      test("locks", async () => {
        const redlock = new Redlock(process.env.REDIS_URL);
        expect(await (await redlock.acquire("jest")).release()).toBe(true);
@@ -136,7 +160,7 @@ it("works in Jest's CommonJS mode with the READMEs' transformIgnorePatterns", { 
     );
   };
   const told = jest(JSON.parse(patterns ?? ""));
-  expect(told.stderr).toContain("Tests:       1 passed, 1 total");
+  expect(told.stderr).toContain("Tests:       2 passed, 2 total");
   expect(told.status).toBe(0);
   expect(jest(["/node_modules/"]).stderr).toContain("Must use import to load ES Module");
 });

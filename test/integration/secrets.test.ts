@@ -2,6 +2,7 @@
 import { LeaderElection } from "@x/leader";
 import { type NodeSource, Redlock } from "@x/redlock-core";
 import { Redlock as NodeRedlock } from "@x/redlock-core/node-redlock";
+import { protocolOf } from "@x/redlock-core/protocol";
 import { placesOf, type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import { createClient } from "redis";
@@ -65,7 +66,7 @@ async function askEverything({ things, redlock, election }: Told): Promise<void>
     () => redlock.inspect("r"),
     () => redlock.check(),
     () => redlock.forceRelease("r"),
-    () => redlock.run(script, { keys: [], args: [] }),
+    () => protocolOf(redlock).run(script, { keys: [], args: [] }),
     () => election.leader(),
     () => election.requestResign(),
     () => election.run(() => undefined, { signal: AbortSignal.timeout(1_000) }),

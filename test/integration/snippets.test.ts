@@ -1,6 +1,6 @@
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { basename, dirname, join } from "node:path";
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, expect, it } from "vitest";
 
@@ -9,10 +9,10 @@ const root = fileURLToPath(new URL("../../", import.meta.url));
 const folder = join(root, "test", "dist", "snippets");
 const documents = [
   "README.md",
-  "packages/redlock-core/README.md",
-  "packages/leader/README.md",
-  "packages/workers/README.md",
-  "docs/fencing.md",
+  ...["redlock-core", "leader", "workers"].map((name) => `packages/${name}/README.md`),
+  ...readdirSync(join(root, "docs"), { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith(".md"))
+    .map((file) => join("docs", file)),
 ];
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -20,22 +20,38 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 // A snippet may use what the text around it introduced: unknown names, and values never used, are fine; wrong members, options and types are not.
 const forgiven = new Set(["TS2304", "TS2552", "TS7006", "TS7031", "TS18004", "TS2451", "TS6133", "TS2582"]);
 
+/** What the guides call these names, wherever a page does not make its own: so that their members and options are checked. */
+const globals = `
+  declare const redlock: import("@x/redlock-core").Redlock;
+  declare const lock: import("@x/redlock-core").Lock;
+  declare const election: import("@x/leader").LeaderElection;
+  declare const term: import("@x/leader").LeaderTerm;
+  declare const scheduler: import("@x/leader/scheduler").LeaderScheduler;
+  declare const worker: import("@x/workers").ExclusiveWorker;
+  declare const queue: import("bullmq").Queue;
+  declare const job: import("bullmq").Job;
+  declare const redis: import("ioredis").Redis;
+  declare const connection: import("bullmq").ConnectionOptions;
+  declare const signal: AbortSignal;
+`;
+
 function snippetsOf(document: string): string[] {
   const text = readFileSync(join(root, document), "utf8");
   return [...text.matchAll(/^```(?:ts|typescript)\n([^]*?)^```/gm)].map((match) => match[1] ?? "");
 }
 
-it("compiles what the READMEs show", { timeout: 120_000 }, () => {
+it("compiles what the READMEs and the guides show", { timeout: 120_000 }, () => {
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
   let count = 0;
-  for (const document of documents.filter((file) => existsSync(join(root, file)))) {
+  for (const document of documents) {
     for (const [index, snippet] of snippetsOf(document).entries()) {
-      const name = `${document === "README.md" ? "top" : basename(dirname(document))}-${index + 1}.ts`;
+      const name = `${document.replace(/\.md$/, "").replaceAll("/", "-")}-${index + 1}.ts`;
       writeFileSync(join(folder, name), `${snippet}\nexport {};\n`);
       count++;
     }
   }
+  writeFileSync(join(folder, "globals.d.ts"), globals);
   writeFileSync(
     join(folder, "tsconfig.json"),
     JSON.stringify({
@@ -53,6 +69,6 @@ it("compiles what the READMEs show", { timeout: 120_000 }, () => {
     const code = /error (TS\d+):/.exec(line)?.[1];
     return code !== undefined && !forgiven.has(code);
   });
-  expect(count).toBeGreaterThan(3);
+  expect(count).toBeGreaterThan(20);
   expect(errors).toEqual([]);
 });

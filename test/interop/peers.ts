@@ -81,7 +81,7 @@ export const peerKinds: readonly PeerKind[] = [
     open: (clients) => ({
       tryAcquire: async (resource) => {
         const [client] = clients;
-        const options = { lockTimeout: ttl, refreshInterval: 0 };
+        const options = { lockTimeout: ttl, refreshInterval: 0, acquireAttemptsLimit: 1 };
         const mutex =
           client !== undefined && clients.length === 1
             ? new Mutex(client, resource, options)

@@ -48,8 +48,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "attempt.ts",
-        "this.monotonicMs += trustedMs;\n    this.wallMs += trustedMs;",
-        "this.monotonicMs = now.monotonicMs + trustedMs; this.wallMs = now.wallMs + trustedMs;",
+        "leaseEnd(this.asked, ttlMs, engine.options.driftFactor)",
+        "leaseEnd(now, ttlMs, engine.options.driftFactor)",
       ),
     ],
     directed: "slow answer",
@@ -57,7 +57,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "validity check",
     without: "a quorum is enough, however late",
-    patches: [core("attempt.ts", 'outcome !== "won" || remainingMs(this, now) <= 0', 'outcome !== "won"')],
+    patches: [core("attempt.ts", 'outcome !== "won" || remainingMs(this.end, now) <= 0', 'outcome !== "won"')],
     directed: "grants after the end",
   },
   {
@@ -158,6 +158,21 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [core("scripts/batch.lua.ts", "if writes then\n", "if false then\n")],
   },
   {
+    protection: "ballot check of a lone acquisition",
+    without: "any fencing token is granted",
+    patches: [core("scripts/batch.lua.ts", "(not stored or stored < ballot) and (ballot <= now", "(ballot <= now")],
+  },
+  {
+    protection: "the ballot of a lone acquisition is stored",
+    without: "the slots stay as they are",
+    patches: [core("scripts/batch.lua.ts", "call('HSET', KEYS[2], register, ballot)\n", "\n")],
+  },
+  {
+    protection: "quarantine of a lone acquisition",
+    without: "a node that lost its data votes at once",
+    patches: [core("scripts/batch.lua.ts", "if quarantineLeftMs == 0 and (not stored", "if (not stored")],
+  },
+  {
     protection: "the last token of a node alone",
     without: "tokens are its time",
     patches: [core("scripts/batch.lua.ts", "if stored and stored > floor then floor = stored end", "")],
@@ -196,7 +211,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "release to all",
     without: "only nodes that answered are released",
-    patches: [core("attempt.ts", "return this.sent(node) && (", "return (this.#answeredBy & (1 << node)) !== 0 && (")],
+    patches: [core("attempt.ts", "return this.sentTo & ~", "return this.#answeredBy & ~")],
   },
   {
     protection: "per-node timeout",

@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { DIRECTED, runDirected } from "./directed.ts";
 import { loadEngine } from "./engine.ts";
-import { isCaught, runMutation } from "./mutation-run.ts";
 import { MUTATIONS } from "./mutations.ts";
 import { timelineSvg } from "./report/svg.ts";
 import { timelineText } from "./report/text.ts";
@@ -11,15 +10,9 @@ import { search } from "./search.ts";
 const SEED = process.env["SIMULATION_SEED"] ?? "ci";
 const engine = await loadEngine();
 
-describe("simulation", () => {
-  it("keeps every invariant in random schedules full of faults", { timeout: 120_000 }, async () => {
+describe("simulation of locks", () => {
+  it("keeps every invariant in random schedules full of faults", { timeout: 600_000 }, async () => {
     const found = await search(engine, { seed: SEED, runs: 500 });
-    expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
-    expect(found.grants).toBeGreaterThan(found.runs);
-  });
-
-  it("keeps every invariant of elections and schedulers", { timeout: 120_000 }, async () => {
-    const found = await search(engine, { seed: SEED, runs: 100, subject: "elections" });
     expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
     expect(found.grants).toBeGreaterThan(found.runs);
   });
@@ -46,22 +39,5 @@ describe("simulation", () => {
     expect(result.violation).toEqual(found.violations[0]?.result.violation);
     expect(timelineText(result)).toContain("exclusion broke at");
     expect(timelineSvg(result)).toMatch(/^<svg .*exclusion<\/text>.*<\/svg>$/s);
-  });
-});
-
-describe("mutations", () => {
-  it.each(MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(
-    "breaks an invariant without: %s",
-    { timeout: 120_000 },
-    async (_protection, mutation) => {
-      const result = await runMutation(mutation, { seed: SEED, budget: 600, quick: true });
-      expect(isCaught(result)).toBe(true);
-    },
-  );
-
-  it("fails loudly when the text to replace is not there once", async () => {
-    const patch = { file: "redlock-core/src/quorum.ts", find: "tally", replace: "count" };
-    await expect(loadEngine([patch])).rejects.toThrow('must contain "tally" once');
-    await expect(loadEngine([{ ...patch, file: "redlock-core/src/none.ts" }])).rejects.toThrow("no source was loaded");
   });
 });

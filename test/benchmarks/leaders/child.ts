@@ -1,9 +1,9 @@
-/** One candidate in a process of its own. Arguments: way, nodes and durations as JSON. */
+/** The candidates of a process of its own: one, or one for each of many elections. Arguments: way, nodes and durations as JSON. */
 import { setTimeout as delay } from "node:timers/promises";
 import { machineMs } from "@x/test-support";
 import { commandsSent, countCommands } from "../support/commands.ts";
 import { serveJobs } from "../support/jobs.ts";
-import { type Durations, type NodeAddress, openCandidate, type Term, type WayName } from "./ways.ts";
+import { type Durations, type NodeAddress, openBallot, type Term, type WayName } from "./ways.ts";
 
 export interface LeaderArguments {
   readonly way: WayName;
@@ -17,7 +17,9 @@ export interface LeaderArguments {
  */
 export type LeaderJob =
   | { readonly kind: "campaign" | "loss" | "resign" }
-  | { readonly kind: "idle"; readonly durationMs: number };
+  | { readonly kind: "idle"; readonly durationMs: number }
+  /** Answers when this process leads so many elections of their own. */
+  | { readonly kind: "lead"; readonly elections: number };
 
 export interface IdleResult {
   readonly commands: number;
@@ -27,11 +29,17 @@ export interface IdleResult {
 
 countCommands();
 const { way, nodes, durations } = JSON.parse(process.argv[2] ?? "") as LeaderArguments;
-const candidate = openCandidate(way, nodes, durations);
+const ballot = openBallot(way, nodes, durations);
+const candidate = ballot("bench");
 let term: Term | undefined;
 
 serveJobs(async (job: LeaderJob): Promise<number | IdleResult> => {
   if (job.kind === "idle") return await idle(job.durationMs);
+  if (job.kind === "lead") {
+    const names = Array.from({ length: job.elections }, (_, index) => `bench ${index}`);
+    await Promise.all(names.map((name) => ballot(name).campaign()));
+    return names.length;
+  }
   if (job.kind === "campaign") {
     term = await candidate.campaign();
     return machineMs();

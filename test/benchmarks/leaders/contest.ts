@@ -16,8 +16,17 @@ export interface ContestSettings {
 interface ObservedTerm {
   readonly leader: JobChild;
   readonly fromMs: number;
+  /** Its process has led before: what it needs for that is compiled. */
+  readonly isWarm: boolean;
   /** The last moment at which its program believed to lead; undefined: not known yet. */
   toMs: number | undefined;
+}
+
+export interface Failover {
+  /** Milliseconds until the next one led; undefined: given up. */
+  readonly tookMs: number | undefined;
+  /** The next one had led before. */
+  readonly isWarm: boolean;
 }
 
 /** Longer than any contest: a follower may wait for its turn all the time. */
@@ -26,6 +35,7 @@ const patienceMs = 600_000;
 export class Contest implements AsyncDisposable {
   readonly #settings: ContestSettings;
   readonly #candidates = new Set<JobChild>();
+  readonly #haveLed = new Set<JobChild>();
   readonly #terms: ObservedTerm[] = [];
   readonly #current = new Set<ObservedTerm>();
   readonly #waiting = new Set<(term: ObservedTerm) => void>();
@@ -80,28 +90,28 @@ export class Contest implements AsyncDisposable {
     return await Promise.all([...this.#candidates].map((candidate) => candidate.ask<IdleResult>(job)));
   }
 
-  /** The leader gives its leadership back. Milliseconds from then until the next one leads; undefined: given up. */
-  async resign(): Promise<number | undefined> {
+  /** The leader gives its leadership back, and stands again when the next one leads. */
+  async resign(): Promise<Failover> {
     const term = await this.#take();
-    if (term === undefined) return undefined;
+    if (term === undefined) return GIVEN_UP;
     const next = this.#nextTerm();
     const job: LeaderJob = { kind: "resign" };
     term.toMs = await term.leader.ask<number>(job);
     const following = await next;
     this.#campaign(term.leader);
-    return following === undefined ? undefined : following.fromMs - term.toMs;
+    return failover(term.toMs, following);
   }
 
   /** The leader's process is killed, and stays away. Otherwise as `resign`. */
-  async crash(): Promise<number | undefined> {
+  async crash(): Promise<Failover> {
     const term = await this.#take();
-    if (term === undefined) return undefined;
+    if (term === undefined) return GIVEN_UP;
     const next = this.#nextTerm();
     this.#candidates.delete(term.leader);
     term.toMs = machineMs();
     await term.leader.stop();
     const following = await next;
-    return following === undefined ? undefined : following.fromMs - term.toMs;
+    return failover(term.toMs, following);
   }
 
   /** Ends the contest. The terms that were observed. @throws what a candidate failed with. */
@@ -147,7 +157,9 @@ export class Contest implements AsyncDisposable {
   async #follow(leader: JobChild): Promise<void> {
     const campaign: LeaderJob = { kind: "campaign" };
     const loss: LeaderJob = { kind: "loss" };
-    const term: ObservedTerm = { leader, fromMs: await leader.ask<number>(campaign, patienceMs), toMs: undefined };
+    const fromMs = await leader.ask<number>(campaign, patienceMs);
+    const term: ObservedTerm = { leader, fromMs, isWarm: this.#haveLed.has(leader), toMs: undefined };
+    this.#haveLed.add(leader);
     this.#terms.push(term);
     this.#current.add(term);
     for (const settle of this.#waiting) settle(term);
@@ -157,4 +169,10 @@ export class Contest implements AsyncDisposable {
     this.#lostTerms += 1;
     this.#campaign(leader);
   }
+}
+
+const GIVEN_UP: Failover = { tookMs: undefined, isWarm: false };
+
+function failover(fromMs: number, following: ObservedTerm | undefined): Failover {
+  return following === undefined ? GIVEN_UP : { tookMs: following.fromMs - fromMs, isWarm: following.isWarm };
 }

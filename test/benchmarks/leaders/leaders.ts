@@ -6,8 +6,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type RedisServer, startRedisNodes } from "@x/test-support";
 import { compileChild } from "../support/compile.ts";
 import { readServers } from "../support/servers.ts";
-import { median, quantile, rotated } from "../support/statistics.ts";
-import { Contest } from "./contest.ts";
+import { quantile, rotated, type Spread, spread } from "../support/statistics.ts";
+import { Contest, type Failover } from "./contest.ts";
 import { countTwoLeaders } from "./terms.ts";
 import { type Durations, type WayName, wayNames, ways } from "./ways.ts";
 
@@ -33,11 +33,13 @@ export interface LeadersRow {
   readonly rounds: number;
   readonly durations: Durations;
   /** Of all candidates and to all nodes, while nothing happens. */
-  readonly commandsPerSecond: number;
-  readonly serverCallsPerSecond: number;
+  readonly commandsPerSecond: Spread;
+  readonly serverCallsPerSecond: Spread;
   /** Of all candidates; share of one core. */
-  readonly clientCpuPercent: number;
-  readonly resigned: Failovers;
+  readonly clientCpuPercent: Spread;
+  /** By whether the next one led for the first time in its process. */
+  readonly resignedCold: Failovers;
+  readonly resignedWarm: Failovers;
   readonly crashed: Failovers;
   /** Terms that began while another one lasted. */
   readonly twoLeaders: number;
@@ -49,7 +51,7 @@ export interface Failovers {
   readonly tried: number;
   /** After which the next one led, before they were given up. */
   readonly done: number;
-  readonly p50Ms: number;
+  readonly tookMs: Spread;
   readonly maxMs: number;
 }
 
@@ -78,8 +80,8 @@ interface Sample {
   readonly commandsPerSecond: number;
   readonly serverCallsPerSecond: number;
   readonly clientCpuPercent: number;
-  readonly resignedMs: readonly (number | undefined)[];
-  readonly crashedMs: readonly (number | undefined)[];
+  readonly resigned: readonly Failover[];
+  readonly crashed: readonly Failover[];
   readonly twoLeaders: number;
   readonly lostTerms: number;
 }
@@ -98,12 +100,12 @@ async function measureRound(
     await delay(durations.leaseMs / 2);
     const idle = await measureIdle(contest, servers, settings.idleMs);
     const startShare = round / rounds;
-    const resignedMs = await failovers(settings.resignations, startShare, durations, () => contest.resign());
-    const crashedMs = await failovers(settings.crashes, startShare, durations, () => contest.crash());
+    const resigned = await failovers(settings.resignations, startShare, durations, () => contest.resign());
+    const crashed = await failovers(settings.crashes, startShare, durations, () => contest.crash());
     return {
       ...idle,
-      resignedMs,
-      crashedMs,
+      resigned,
+      crashed,
       twoLeaders: countTwoLeaders(await contest.end()),
       lostTerms: contest.lostTerms,
     };
@@ -135,14 +137,14 @@ async function failovers(
   count: number,
   startShare: number,
   { retryPeriodMs }: Durations,
-  fail: () => Promise<number | undefined>,
-): Promise<readonly (number | undefined)[]> {
-  const tookMs: (number | undefined)[] = [];
+  fail: () => Promise<Failover>,
+): Promise<readonly Failover[]> {
+  const seen: Failover[] = [];
   for (let index = 0; index < count; index += 1) {
     await delay((2 + (index + startShare) / count) * retryPeriodMs);
-    tookMs.push(await fail());
+    seen.push(await fail());
   }
-  return tookMs;
+  return seen;
 }
 
 function rowOf(
@@ -153,6 +155,7 @@ function rowOf(
 ): LeadersRow {
   const sum = (value: (sample: Sample) => number): number =>
     samples.reduce((total, sample) => total + value(sample), 0);
+  const resigned = samples.flatMap((sample) => sample.resigned);
   return {
     way,
     text: ways[way].text,
@@ -160,17 +163,18 @@ function rowOf(
     candidates,
     rounds: samples.length,
     durations,
-    commandsPerSecond: median(samples.map(({ commandsPerSecond }) => commandsPerSecond)),
-    serverCallsPerSecond: median(samples.map(({ serverCallsPerSecond }) => serverCallsPerSecond)),
-    clientCpuPercent: median(samples.map(({ clientCpuPercent }) => clientCpuPercent)),
-    resigned: failoversOf(samples.flatMap(({ resignedMs }) => resignedMs)),
-    crashed: failoversOf(samples.flatMap(({ crashedMs }) => crashedMs)),
+    commandsPerSecond: spread(samples.map(({ commandsPerSecond }) => commandsPerSecond)),
+    serverCallsPerSecond: spread(samples.map(({ serverCallsPerSecond }) => serverCallsPerSecond)),
+    clientCpuPercent: spread(samples.map(({ clientCpuPercent }) => clientCpuPercent)),
+    resignedCold: failoversOf(resigned.filter(({ isWarm }) => !isWarm)),
+    resignedWarm: failoversOf(resigned.filter(({ isWarm }) => isWarm)),
+    crashed: failoversOf(samples.flatMap(({ crashed }) => crashed)),
     twoLeaders: sum(({ twoLeaders }) => twoLeaders),
     lostTerms: sum(({ lostTerms }) => lostTerms),
   };
 }
 
-function failoversOf(tookMs: readonly (number | undefined)[]): Failovers {
-  const done = tookMs.filter((ms) => ms !== undefined);
-  return { tried: tookMs.length, done: done.length, p50Ms: quantile(done, 0.5), maxMs: quantile(done, 1) };
+function failoversOf(seen: readonly Failover[]): Failovers {
+  const done = seen.flatMap(({ tookMs }) => tookMs ?? []);
+  return { tried: seen.length, done: done.length, tookMs: spread(done), maxMs: quantile(done, 1) };
 }

@@ -31,16 +31,19 @@ export interface Term {
   resign(): Promise<unknown>;
 }
 
-export type WayName = "SET NX PX" | "redlock 5" | "redis-semaphore" | "ours";
+export type WayName = "SET NX PX" | "redlock 5" | "redis-semaphore" | "ours" | "ours, rehearsed";
 
 /** The floor, the peers, and ours. */
-export const wayNames: readonly WayName[] = ["SET NX PX", "redlock 5", "redis-semaphore", "ours"];
+export const wayNames: readonly WayName[] = ["SET NX PX", "redlock 5", "redis-semaphore", "ours", "ours, rehearsed"];
 
 interface Way {
   /** For the report: what a candidate does. */
   readonly text: string;
-  readonly open: (clients: readonly Redis[], durations: Durations) => Candidate;
+  readonly open: (clients: readonly Redis[], durations: Durations) => Ballot;
 }
+
+/** The candidate of this process for each election. */
+export type Ballot = (election: string) => Candidate;
 
 export const ways: Record<WayName, Way> = {
   "SET NX PX": {
@@ -59,33 +62,50 @@ export const ways: Record<WayName, Way> = {
     text: "`LeaderElection` with its own defaults beside the lease and the retry period; followers wait for a message or the end of the lease",
     open: openOurs,
   },
+  "ours, rehearsed": {
+    text: "the same after each process has led, and resigned from, an election of its own, so that what a term needs is compiled",
+    open: openRehearsed,
+  },
 };
 
-const electionName = "bench";
-
-export function openCandidate(way: WayName, nodes: readonly NodeAddress[], durations: Durations): Candidate {
+export function openBallot(way: WayName, nodes: readonly NodeAddress[], durations: Durations): Ballot {
   const clients = nodes.map(({ host, port }) => new Redis(port, host));
   for (const client of clients) client.on("error", () => undefined);
   return ways[way].open(clients, durations);
 }
 
-function openOurs(clients: readonly Redis[], { leaseMs, retryPeriodMs }: Durations): Candidate {
+function openRehearsed(clients: readonly Redis[], durations: Durations): Ballot {
+  const ballot = openOurs(clients, durations);
+  let rehearsal: Promise<unknown> | undefined;
+  return (name) => {
+    const candidate = ballot(name);
+    return {
+      campaign: async () => {
+        rehearsal ??= ballot(randomUUID())
+          .campaign()
+          .then((term) => term.resign());
+        await rehearsal;
+        return await candidate.campaign();
+      },
+    };
+  };
+}
+
+function openOurs(clients: readonly Redis[], { leaseMs, retryPeriodMs }: Durations): Ballot {
   // The servers are new, and a measurement need not wait for them.
   const redlock = new Redlock(clients, { ttl: leaseMs, maxTtl: leaseMs, quarantine: false });
-  const election = new LeaderElection(redlock, {
-    name: electionName,
-    leaseDuration: leaseMs,
-    retryPeriod: retryPeriodMs,
-  });
-  return {
-    campaign: async () => {
-      const term = await election.campaign();
-      const lost = new Promise<void>((resolve) => {
-        term.signal.addEventListener("abort", () => resolve(), { once: true });
-      });
-      // Whoever has resigned stands again when the measurement says so.
-      return { lost, resign: () => term.resign({ cooldown: 0 }) };
-    },
+  return (name) => {
+    const election = new LeaderElection(redlock, { name, leaseDuration: leaseMs, retryPeriod: retryPeriodMs });
+    return {
+      campaign: async () => {
+        const term = await election.campaign();
+        const lost = new Promise<void>((resolve) => {
+          term.signal.addEventListener("abort", () => resolve(), { once: true });
+        });
+        // Whoever has resigned stands again when the measurement says so.
+        return { lost, resign: () => term.resign({ cooldown: 0 }) };
+      },
+    };
   };
 }
 
@@ -97,51 +117,49 @@ interface ScriptedRedis {
 const extendScript = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("pexpire", KEYS[1], ARGV[2]) end return 0`;
 const releaseScript = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`;
 
-function openPlain(clients: readonly Redis[], { leaseMs, retryPeriodMs }: Durations): Candidate {
+function openPlain(clients: readonly Redis[], { leaseMs, retryPeriodMs }: Durations): Ballot {
   for (const client of clients) {
     client.defineCommand("extendLease", { numberOfKeys: 1, lua: extendScript });
     client.defineCommand("releaseLease", { numberOfKeys: 1, lua: releaseScript });
   }
   const scripted = clients as unknown as readonly ScriptedRedis[];
   const isMajority = (votes: readonly boolean[]): boolean => votes.filter(Boolean).length > clients.length / 2;
-  const release = (token: string): Promise<unknown> =>
-    Promise.all(scripted.map((client) => client.releaseLease(electionName, token)));
-  const extend = async (token: string): Promise<void> => {
-    const answers = await Promise.all(scripted.map((client) => client.extendLease(electionName, token, leaseMs)));
+  const release = (name: string, token: string): Promise<unknown> =>
+    Promise.all(scripted.map((client) => client.releaseLease(name, token)));
+  const extend = async (name: string, token: string): Promise<void> => {
+    const answers = await Promise.all(scripted.map((client) => client.extendLease(name, token, leaseMs)));
     if (!isMajority(answers.map((answer) => answer === 1))) throw new Error("somebody else leads");
   };
-  return {
+  return (name) => ({
     campaign: async () => {
       for (;;) {
         const token = randomUUID();
-        const answers = await Promise.all(
-          clients.map((client) => client.set(electionName, token, "PX", leaseMs, "NX")),
-        );
+        const answers = await Promise.all(clients.map((client) => client.set(name, token, "PX", leaseMs, "NX")));
         const votes = answers.map((answer) => answer === "OK");
         if (isMajority(votes)) {
-          return keptAlive(retryPeriodMs, { extend: () => extend(token), release: () => release(token) });
+          return keptAlive(retryPeriodMs, { extend: () => extend(name, token), release: () => release(name, token) });
         }
-        if (votes.includes(true)) await release(token);
+        if (votes.includes(true)) await release(name, token);
         await delay(retryPeriodMs);
       }
     },
-  };
+  });
 }
 
-function openRedlock5(clients: readonly Redis[], { leaseMs, retryPeriodMs }: Durations): Candidate {
+function openRedlock5(clients: readonly Redis[], { leaseMs, retryPeriodMs }: Durations): Ballot {
   const redlock = new NodeRedlock5(clients, { retryDelay: retryPeriodMs });
-  const acquire = async (): Promise<Redlock5Lock> => {
+  const acquire = async (name: string): Promise<Redlock5Lock> => {
     for (;;) {
       try {
-        return await redlock.acquire([electionName], leaseMs, { retryCount: 0 });
+        return await redlock.acquire([name], leaseMs, { retryCount: 0 });
       } catch {
         await delay(retryPeriodMs);
       }
     }
   };
-  return {
+  return (name) => ({
     campaign: async () => {
-      let lock = await acquire();
+      let lock = await acquire(name);
       return keptAlive(retryPeriodMs, {
         extend: async () => {
           lock = await lock.extend(leaseMs);
@@ -149,12 +167,12 @@ function openRedlock5(clients: readonly Redis[], { leaseMs, retryPeriodMs }: Dur
         release: () => lock.release(),
       });
     },
-  };
+  });
 }
 
-function openSemaphore(clients: readonly Redis[], { leaseMs, retryPeriodMs }: Durations): Candidate {
+function openSemaphore(clients: readonly Redis[], { leaseMs, retryPeriodMs }: Durations): Ballot {
   const [client] = clients;
-  return {
+  return (name) => ({
     campaign: async () => {
       let lose: () => void = () => undefined;
       const lost = new Promise<void>((resolve) => {
@@ -169,12 +187,12 @@ function openSemaphore(clients: readonly Redis[], { leaseMs, retryPeriodMs }: Du
       };
       const mutex =
         client !== undefined && clients.length === 1
-          ? new Mutex(client, electionName, settings)
-          : new RedlockMutex([...clients], electionName, settings);
+          ? new Mutex(client, name, settings)
+          : new RedlockMutex([...clients], name, settings);
       await mutex.acquire();
       return { lost, resign: () => mutex.release() };
     },
-  };
+  });
 }
 
 /** The loop that goes with a lock which does not keep itself alive: until it is given back, or `extend` rejects. */

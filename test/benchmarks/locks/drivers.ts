@@ -8,6 +8,7 @@ import { Redis } from "ioredis";
 import { Mutex, RedlockMutex } from "redis-semaphore";
 import { createLock, createRedlock, IoredisAdapter } from "redlock-universal";
 import { NodeRedlock5, type Redlock5 } from "../support/redlock5.ts";
+import { openScriptAlone } from "./script-alone.ts";
 
 export interface NodeAddress {
   readonly host: string;
@@ -33,6 +34,7 @@ export interface DriverOptions {
 
 export type DriverName =
   | "ioredis"
+  | "our script alone"
   | "redlock 4"
   | "redlock 5"
   | "redlock-universal"
@@ -52,6 +54,9 @@ export const driverNames: readonly DriverName[] = [
 ];
 
 export const floor: DriverName = "ioredis";
+
+/** Pairs only: beside it, what of ours is the script's and what the library's. */
+export const pairDriverNames: readonly DriverName[] = [...driverNames, "our script alone"];
 export const peers: readonly DriverName[] = ["redlock 4", "redlock 5", "redlock-universal", "redis-semaphore"];
 
 interface Redlock4 {
@@ -66,6 +71,7 @@ const NodeRedlock4 = createRequire(import.meta.url)("redlock4") as new (
 
 const open: Record<DriverName, (clients: readonly Redis[], options: DriverOptions) => LockDriver> = {
   ioredis: openPlain,
+  "our script alone": (clients, { ttl }) => driver(clients, openScriptAlone(clients, ttl)),
   "redlock 4": (clients, { ttl, retryDelay }) => {
     const redlock = new NodeRedlock4(clients, {
       retryCount: -1,

@@ -4,7 +4,7 @@ import type { JobChild } from "../support/jobs.ts";
 import { readServers } from "../support/servers.ts";
 import { median, ratios, rotated, type Spread, spread } from "../support/statistics.ts";
 import type { PairsJob, PairsResult } from "./child.ts";
-import { type DriverName, driverNames, floor } from "./drivers.ts";
+import { type DriverName, floor, pairDriverNames } from "./drivers.ts";
 import { startDriver } from "./start-driver.ts";
 
 export interface ThroughputSettings {
@@ -45,7 +45,7 @@ const ttlMs = 30_000;
 /** All drivers, round by round in turn, with every number of nodes and callers. */
 export async function measureThroughput(
   settings: ThroughputSettings,
-  drivers: readonly DriverName[] = driverNames,
+  drivers: readonly DriverName[] = pairDriverNames,
 ): Promise<readonly ThroughputRow[]> {
   const rows: ThroughputRow[] = [];
   for (const nodeCount of [1, 5]) {

@@ -59,6 +59,11 @@ export function figuresOf(measured: Measurements): readonly Figure[] {
   }
   for (const row of (measured.leaders ?? []).filter(({ way }) => ours.has(way))) {
     add(`idle commands/s of ${row.candidates} candidates (${row.nodes} nodes)`, "lower", row.commandsPerSecond);
+    add(`resigned leader to the next, cold, ms (${row.nodes} nodes)`, "lower", row.resignedCold.tookMs);
+    add(`resigned leader to the next, warm, ms (${row.nodes} nodes)`, "lower", row.resignedWarm.tookMs);
+  }
+  for (const row of (measured.elections ?? []).filter(({ way }) => ours.has(way))) {
+    add(`commands/s of ${row.elections} elections (${row.nodes} nodes)`, "lower", row.commandsPerSecond);
   }
   return figures;
 }

@@ -1,5 +1,6 @@
 /** Pure: what was measured, as one Markdown report with its charts. */
 import type { Failovers, LeadersRow } from "../leaders/leaders.ts";
+import type { ManyRow } from "../leaders/many.ts";
 import type { HandOverRow } from "../locks/hand-over.ts";
 import type { HeldRow } from "../locks/held.ts";
 import type { HungNodeRow } from "../locks/hung-node.ts";
@@ -18,6 +19,7 @@ export interface Measurements {
   readonly memory?: readonly MemoryRow[];
   readonly workers?: readonly WorkersRow[];
   readonly leaders?: readonly LeadersRow[];
+  readonly elections?: readonly ManyRow[];
 }
 
 export interface Report {
@@ -37,6 +39,7 @@ export function writeReport(measured: Measurements): Report {
     ...(measured.memory === undefined ? [] : [memorySection(measured.memory)]),
     ...(measured.workers === undefined ? [] : workersSections(measured.workers, charts)),
     ...(measured.leaders === undefined ? [] : [leadersSection(measured.leaders, charts)]),
+    ...(measured.elections === undefined ? [] : [electionsSection(measured.elections)]),
   ];
   return { markdown: `${sections.join("\n\n")}\n`, charts };
 }
@@ -60,7 +63,7 @@ function throughputSections(
     );
     return [
       `## Acquire and release without contention, ${where}`,
-      `Pairs of acquire and release per second, each on a free resource; ${rounds} rounds. ioredis: SET NX PX and a compare-and-delete script, no quorum rules.`,
+      `Pairs of acquire and release per second, each on a free resource; ${rounds} rounds. ioredis: SET NX PX and a compare-and-delete script, no quorum rules. Our script alone: one request of the library's own script per node, with all that makes it a lock, and no library around it.`,
       `![](${name})`,
       table(
         [
@@ -263,11 +266,16 @@ function leadersSection(rows: readonly LeadersRow[], charts: Map<string, string>
   };
   return [
     "## Leader election",
-    `${candidates} candidates, each in a process of its own; lease ${leaseMs} ms, retry period ${retryPeriodMs} ms. ${count(rounds, "round")}, each with new processes and servers. Idle: all candidates together while one of them leads, to all nodes; CPU is the share of one core. Resigned: from the leader's call until the next one leads; the old leader stands aside meanwhile, and the next one mostly leads for the first time in its process. Crashed: from the SIGKILL of the leader's process, at any time between two renewals, until the next one leads: the lease has to run out; each crash leaves one candidate less. Two leaders: terms that began while another program believed to lead. Lost: terms that ended though nobody had asked for it.`,
+    `${candidates} candidates, each in a process of its own; lease ${leaseMs} ms, retry period ${retryPeriodMs} ms. ${count(rounds, "round")}, each with new processes and servers. Idle: all candidates together while one of them leads, to all nodes; CPU is the share of one core. Resigned: from the leader's call until the next one leads; the old leader stands aside meanwhile. Cold: the next one leads for the first time in its process, so most of its code is compiled just then; warm: it has led before. Crashed: from the SIGKILL of the leader's process, at any time between two renewals, until the next one leads: the lease has to run out; each crash leaves one candidate less. Two leaders: terms that began while another program believed to lead. Lost: terms that ended though nobody had asked for it.`,
     [...new Set(rows.map(({ way, text }) => `- _${way}_: ${text}.`))].join("\n"),
-    chart("leaders-idle.svg", "commands per second when idle", (row) => row.commandsPerSecond, ""),
-    chart("leaders-resigned.svg", "the next one leads after a resignation, p50", (row) => row.resigned.p50Ms, " ms"),
-    chart("leaders-crashed.svg", "the next one leads after a crash, p50", (row) => row.crashed.p50Ms, " ms"),
+    chart("leaders-idle.svg", "commands per second when idle", (row) => row.commandsPerSecond.median, ""),
+    chart(
+      "leaders-resigned.svg",
+      "the next one leads after a resignation, for the first time, p50",
+      (row) => row.resignedCold.tookMs.median,
+      " ms",
+    ),
+    chart("leaders-crashed.svg", "the next one leads after a crash, p50", (row) => row.crashed.tookMs.median, " ms"),
     table(
       [
         "way",
@@ -275,7 +283,10 @@ function leadersSection(rows: readonly LeadersRow[], charts: Map<string, string>
         "idle commands/s",
         "idle server calls/s",
         "idle client CPU %",
-        "resigned: done",
+        "resigned, cold: done",
+        "p50 ms",
+        "max ms",
+        "warm: done",
         "p50 ms",
         "max ms",
         "crashed: done",
@@ -287,10 +298,9 @@ function leadersSection(rows: readonly LeadersRow[], charts: Map<string, string>
       rows.map((row) => [
         row.way,
         row.nodes,
-        fixed(row.commandsPerSecond, 1),
-        Math.round(row.serverCallsPerSecond),
-        fixed(row.clientCpuPercent, 1),
-        ...failoverCells(row.resigned, 1),
+        ...loadCells(row),
+        ...failoverCells(row.resignedCold, 1),
+        ...failoverCells(row.resignedWarm, 1),
         ...failoverCells(row.crashed, 0),
         row.twoLeaders,
         row.lostTerms,
@@ -299,8 +309,29 @@ function leadersSection(rows: readonly LeadersRow[], charts: Map<string, string>
   ].join("\n\n");
 }
 
-function failoverCells({ tried, done, p50Ms, maxMs }: Failovers, digits: number): readonly Cell[] {
-  return [`${done} of ${tried}`, fixed(p50Ms, digits), fixed(maxMs, digits)];
+/** What elections cost while nothing happens. */
+function loadCells(row: LeadersRow | ManyRow): readonly Cell[] {
+  return [
+    spreadCell(row.commandsPerSecond, 1),
+    spreadCell(row.serverCallsPerSecond, 0),
+    spreadCell(row.clientCpuPercent, 1),
+  ];
+}
+
+function failoverCells({ tried, done, tookMs, maxMs }: Failovers, digits: number): readonly Cell[] {
+  return [`${done} of ${tried}`, spreadCell(tookMs, digits), fixed(maxMs, digits)];
+}
+
+function electionsSection(rows: readonly ManyRow[]): string {
+  const { elections = 0, durations = { leaseMs: 0, retryPeriodMs: 0 } } = rows[0] ?? {};
+  return [
+    `## ${elections} elections led by one process`,
+    `Lease ${durations.leaseMs} ms, retry period ${durations.retryPeriodMs} ms, to all nodes, while nothing happens.`,
+    table(
+      ["way", "nodes", "commands/s", "server calls/s", "client CPU %"],
+      rows.map((row) => [row.way, row.nodes, ...loadCells(row)]),
+    ),
+  ].join("\n\n");
 }
 
 function isOurs(label: string): boolean {

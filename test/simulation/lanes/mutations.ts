@@ -39,6 +39,8 @@ const againAfterLoss: Focus = {
   sameIdChance: 0.9,
 };
 
+const severalKeys: Focus = { name: "several keys", steps: {}, keys: ["a", "b", "c"], severalChance: 0.6 };
+
 const limited: Focus = { name: "limited starts", steps: { "next period": 1, yield: 1, wake: 1 }, starts: 4 };
 
 const pausedKeys: Focus = {
@@ -406,7 +408,10 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "next in line put in front by the holder only",
     without: "a process that lost its job puts the next one of its key in front",
     patches: [
-      lane("isSingle(pin) and call('HGET', HOLDERS, pin) == id and call('EXISTS'", "isSingle(pin) and call('EXISTS'"),
+      lane(
+        "return isHolder, isHolder and call('EXISTS'",
+        "return isHolder, hasKeys(pin) and isSingle(pin) and call('EXISTS'",
+      ),
     ],
     focus: lostWhileRunning,
   },
@@ -441,8 +446,17 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a halted key passes to nobody",
     without: "the next job of the key is put in front though its failure stops it",
-    patches: [commands("ARGV[6] == '1' and not (HALT and ARGV[5] == 'failed')", "ARGV[6] == '1'")],
+    patches: [commands("local mayFetch = ARGV[6] == '1' and not stops", "local mayFetch = ARGV[6] == '1'")],
     focus: haltedKeys,
+  },
+  {
+    protection: "a key that somebody waits for meanwhile",
+    without: "it is free, though a job was parked before the fetch",
+    patches: [
+      lane("if slow then slow.sift(ending) end", "contended().sift(ending)"),
+      commands("and not isWanted and not slow then", "and not isWanted then"),
+    ],
+    focus: severalKeys,
   },
   {
     protection: "who is next has the key",
@@ -519,7 +533,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "halt mark",
     without: "the key moves on after a final failure",
-    patches: [commands("if HALT and ARGV[5] == 'failed' and", "if false and")],
+    patches: [commands("if stops and hasKeys(pin) then", "if false then")],
   },
   {
     protection: "halt by the holder only",

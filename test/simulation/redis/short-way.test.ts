@@ -19,6 +19,7 @@ const short = SCRIPTS.batch;
 /** Each kind of operation that has a short way is none of these. */
 const long = [
   ["if last == 2 and call", "if false and call"],
+  ["elseif last == 4 and mode == 78 and call", "elseif false and call"],
   ["if kind == 97 then\n    if not", "if kind == 0 then\n    if not"],
   ["elseif kind == 114 then\n    if try", "elseif kind == 0 then\n    if try"],
   ["elseif kind == 101 then\n    if try", "elseif kind == 0 then\n    if try"],

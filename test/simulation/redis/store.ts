@@ -229,6 +229,11 @@ export class Store {
     const commands: Record<string, Command> = {
       SET: (args) => this.#set(args),
       GET: ([key = ""]) => this.#of(key, "string")?.text ?? null,
+      MGET: (keys) =>
+        keys.map((key) => {
+          const value = this.#find(key)?.value;
+          return value?.type === "string" ? value.text : null;
+        }),
       DEL: (keys) => this.#delete(keys),
       EXISTS: (keys) => keys.filter((key) => this.#find(key) !== undefined).length,
       TYPE: ([key = ""]) => new Status(this.#find(key)?.value.type ?? "none"),

@@ -1,10 +1,11 @@
 /**
  * Node processes for tests and examples that need several: they talk over Node's IPC channel, are told apart by a name, and
- * are killed at the latest when the process that started them ends. A `.ts` file runs from source with tsx, and `@x/*`
- * resolves to the packages' sources (tsconfig.check.json); a `.js` file runs as it is.
+ * are killed at the latest when the process that started them ends. A `.ts` file runs from source, as the bundle
+ * that the test run has made of it or with tsx, and `@x/*` is the packages' sources (tsconfig.check.json); a `.js` file runs as it is.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { bundleOf } from "./bundles.ts";
 import { type Exit, follow } from "./processes.ts";
 
 export interface ChildOptions {
@@ -39,13 +40,14 @@ export class Child implements AsyncDisposable {
   /** Use `spawnChild`. */
   constructor(file: string, options: ChildOptions) {
     this.name = options.name ?? file.slice(file.lastIndexOf("/") + 1);
-    const fromSource = file.endsWith(".ts");
+    const isSource = file.endsWith(".ts");
+    const bundle = isSource ? bundleOf(file) : undefined;
     this.#process = spawn(
       process.execPath,
       [
-        ...(fromSource ? ["--import", import.meta.resolve("tsx")] : []),
+        ...(isSource && bundle === undefined ? ["--import", import.meta.resolve("tsx")] : []),
         ...(options.execArgv ?? []),
-        file,
+        bundle ?? file,
         ...(options.args ?? []),
       ],
       {
@@ -54,7 +56,7 @@ export class Child implements AsyncDisposable {
         stdio: ["ignore", "pipe", "pipe", "ipc"],
         env: {
           ...process.env,
-          ...(fromSource
+          ...(isSource
             ? { TSX_TSCONFIG_PATH: fileURLToPath(new URL("../../../tsconfig.check.json", import.meta.url)) }
             : {}),
           ...options.env,

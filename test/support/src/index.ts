@@ -6,6 +6,6 @@ export { ManualClock } from "./manual-clock.ts";
 export { type Exit, runningProcesses } from "./processes.ts";
 export { type Direction, FaultyProxy, type ProxyConnection, type ProxyTarget, startProxy } from "./proxy.ts";
 export { RedisServer, type RedisServerOptions, startRedis, startRedisNodes } from "./redis.ts";
-export { redisBinary } from "./redis-binary.ts";
+export { redisBinary, sinceRedis7 } from "./redis-binary.ts";
 export { placesOf } from "./secrets.ts";
 export { temporaryFolder } from "./watchdog.ts";

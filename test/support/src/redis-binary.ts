@@ -1,29 +1,53 @@
+import { execFileSync } from "node:child_process";
 import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
 
 const names = ["redis-server", "valkey-server"];
 
 /**
- * The first `redis-server` or `valkey-server` on the PATH.
- * @throws Error that says what to install, when there is none.
+ * The server to test with: the one that `REDIS_SERVER` names (a path, or a name on the PATH), else the first `redis-server` or
+ * `valkey-server` on the PATH.
+ * @throws Error that says what to install, or what `REDIS_SERVER` names instead of a server.
  */
-export function redisBinary(path: string = process.env["PATH"] ?? ""): string {
+export function redisBinary(
+  path: string = process.env["PATH"] ?? "",
+  chosen: string | undefined = process.env["REDIS_SERVER"],
+): string {
+  if (chosen !== undefined && chosen !== "") {
+    const file = chosen.includes("/") ? executable(chosen) : onPath(chosen, path);
+    if (file === undefined) throw new Error(`REDIS_SERVER names no executable file: "${chosen}"`);
+    return file;
+  }
   for (const name of names) {
-    for (const folder of path.split(delimiter)) {
-      const file = join(folder, name);
-      if (folder !== "" && isExecutable(file)) return file;
-    }
+    const file = onPath(name, path);
+    if (file !== undefined) return file;
   }
   throw new Error(
     `no ${names.join(" or ")} on the PATH: install Redis 6.2 or newer, or Valkey (apt-get install redis-server, brew install redis)`,
   );
 }
 
-function isExecutable(file: string): boolean {
+let serverMajor: number | undefined;
+
+/** Arguments that servers before Redis 7 do not know and refuse to start with; for these, nothing. */
+export function sinceRedis7(...args: string[]): string[] {
+  serverMajor ??= Number(/ v=(\d+)/.exec(execFileSync(redisBinary(), ["--version"], { encoding: "utf8" }))?.[1]);
+  return serverMajor < 7 ? [] : args;
+}
+
+function onPath(name: string, path: string): string | undefined {
+  for (const folder of path.split(delimiter)) {
+    const file = folder === "" ? undefined : executable(join(folder, name));
+    if (file !== undefined) return file;
+  }
+  return undefined;
+}
+
+function executable(file: string): string | undefined {
   try {
     accessSync(file, constants.X_OK);
-    return true;
+    return file;
   } catch {
-    return false;
+    return undefined;
   }
 }

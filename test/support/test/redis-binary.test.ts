@@ -8,11 +8,20 @@ it("takes redis-server before valkey-server, and only executables", () => {
   for (const folder of [empty, both]) mkdirSync(folder);
   writeFileSync(join(empty, "redis-server"), "", { mode: 0o644 });
   for (const name of ["valkey-server", "redis-server"]) writeFileSync(join(both, name), "", { mode: 0o755 });
-  expect(redisBinary(`${empty}:${both}`)).toBe(join(both, "redis-server"));
+  expect(redisBinary(`${empty}:${both}`, "")).toBe(join(both, "redis-server"));
   chmodSync(join(both, "redis-server"), 0o644);
-  expect(redisBinary(`${empty}:${both}`)).toBe(join(both, "valkey-server"));
+  expect(redisBinary(`${empty}:${both}`, "")).toBe(join(both, "valkey-server"));
 });
 
 it("says what to install when there is none", () => {
-  expect(() => redisBinary(temporaryFolder())).toThrow(/no redis-server or valkey-server on the PATH: install/);
+  expect(() => redisBinary(temporaryFolder(), "")).toThrow(/no redis-server or valkey-server on the PATH: install/);
+});
+
+it("takes the server that REDIS_SERVER names, by its path or its name on the PATH", () => {
+  const folder = join(temporaryFolder(), "chosen");
+  mkdirSync(folder);
+  for (const name of ["redis-server", "valkey-server"]) writeFileSync(join(folder, name), "", { mode: 0o755 });
+  expect(redisBinary(folder, "valkey-server")).toBe(join(folder, "valkey-server"));
+  expect(redisBinary("", join(folder, "valkey-server"))).toBe(join(folder, "valkey-server"));
+  expect(() => redisBinary(folder, "keydb-server")).toThrow('REDIS_SERVER names no executable file: "keydb-server"');
 });

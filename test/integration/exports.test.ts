@@ -1,0 +1,27 @@
+import { readFileSync } from "node:fs";
+import { expect, it } from "vitest";
+
+/** `node-redlock` is left out: it has the names of the library that it stands in for. */
+const ENTRIES = [
+  "redlock-core/src/index.ts",
+  "redlock-core/src/protocol.ts",
+  "leader/src/index.ts",
+  "leader/src/scheduler/index.ts",
+  "workers/src/index.ts",
+];
+
+function exportsOf(entry: string): readonly string[] {
+  const text = readFileSync(new URL(`../../packages/${entry}`, import.meta.url), "utf8");
+  return [...text.matchAll(/^export (?:type )?\{([^}]*)\}/gm)].flatMap(([, names = ""]) =>
+    names
+      .split(",")
+      .map((name) => name.trim().replace(/^type /, ""))
+      .filter((name) => name !== ""),
+  );
+}
+
+it("no name is exported by two packages, or for users and for siblings", () => {
+  const names = ENTRIES.flatMap(exportsOf);
+  expect(names.length).toBeGreaterThan(100);
+  expect(names.filter((name, at) => names.indexOf(name) !== at)).toEqual([]);
+});

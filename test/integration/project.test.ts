@@ -1,0 +1,110 @@
+/** What makes the repository a public project: addresses, workflows and the versions that they test. */
+import { readdirSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { expect, it } from "vitest";
+import { parse } from "yaml";
+
+const read = (file: string): string => readFileSync(fileURLToPath(new URL(`../../${file}`, import.meta.url)), "utf8");
+
+interface Manifest {
+  readonly homepage: string;
+  readonly bugs: { readonly url: string };
+  readonly repository: { readonly type: string; readonly url: string; readonly directory?: string };
+  readonly engines: { readonly node: string };
+  readonly scripts: Readonly<Record<string, string>>;
+}
+
+interface Step {
+  readonly run?: string;
+  readonly with?: Readonly<Record<string, string>>;
+}
+
+interface Job {
+  readonly strategy: { readonly matrix: Readonly<Record<string, unknown>> };
+  readonly steps: readonly Step[];
+}
+
+interface Workflow {
+  readonly jobs: Readonly<Record<string, Job>>;
+}
+
+const manifest = JSON.parse(read("package.json")) as Manifest;
+const packages = ["redlock-core", "leader", "workers"];
+const files = readdirSync(new URL("../../.github/workflows", import.meta.url));
+const workflow = (file: string): Workflow => parse(read(`.github/workflows/${file}`)) as Workflow;
+
+it.each(packages)("@x/%s has the repository's address, and its own folder there", (name) => {
+  const url = manifest.repository.url.replace(/^git\+|\.git$/g, "");
+  const { repository, homepage, bugs, engines } = JSON.parse(read(`packages/${name}/package.json`)) as Manifest;
+  expect({ repository, homepage, bugs, engines }).toEqual({
+    repository: { ...manifest.repository, directory: `packages/${name}` },
+    homepage: `${url}/tree/main/packages/${name}#readme`,
+    bugs: manifest.bugs,
+    engines: manifest.engines,
+  });
+  expect(manifest.bugs.url).toBe(`${url}/issues`);
+});
+
+it.each(files)("%s runs scripts that exist", (file) => {
+  const commands = Object.values(workflow(file).jobs).flatMap(({ steps, strategy }) => [
+    ...steps.flatMap(({ run = "" }) => run.split("\n")),
+    ...Object.values(strategy.matrix).flat().map(String),
+  ]);
+  const scripts = commands.flatMap((command) => [...command.matchAll(/\bnpm (?:run (\S+)|(test|start)\b)/g)]);
+  const names = scripts.map(([, run, short]) => run ?? short ?? "");
+  expect(names.length).toBeGreaterThan(0);
+  expect(names.filter((name) => !(name in manifest.scripts))).toEqual([]);
+});
+
+interface Setting {
+  readonly node: string;
+  readonly image: string;
+  readonly server: string;
+}
+
+const settings = workflow("ci.yml").jobs["test"]?.strategy.matrix["include"] as readonly Setting[];
+
+/** `[20, 19]` of `>=20.19`, `20.19` and `20.19.1`. A missing number is `otherwise`. */
+function versionOf(text: string, otherwise: number): readonly [number, number] {
+  const [, major, minor] = /(\d+)(?:\.(\d+))?/.exec(text) ?? [];
+  return [Number(major), minor === undefined ? otherwise : Number(minor)];
+}
+
+it("tests the oldest Node that `engines` allows, and none that is older", () => {
+  const [major, minor] = versionOf(manifest.engines.node, 0);
+  // "22" is the newest 22.
+  const tested = settings.map(({ node }) => versionOf(node, Number.POSITIVE_INFINITY));
+  expect(tested).toContainEqual([major, minor]);
+  expect(tested.filter((each) => each[0] < major || (each[0] === major && each[1] < minor))).toEqual([]);
+  expect(new Set(tested.map(([each]) => each))).toEqual(new Set([20, 22, 24]));
+});
+
+it("develops on a Node that is tested", () => {
+  expect(settings.map(({ node }) => node)).toContain(read(".nvmrc").trim());
+});
+
+it("tests the oldest server that the READMEs ask for, the newest ones, and each by its own binary", () => {
+  const images = new Set(settings.map(({ image }) => image));
+  expect(images).toEqual(new Set(["redis:6.2", "redis:7.2", "redis:8", "valkey/valkey:8", "valkey/valkey:9"]));
+  for (const { image, server } of settings) expect(server).toBe(`${image.split(/[/:]/)[0]}-server`);
+  expect(read("README.md").replaceAll(/\s+/g, " ")).toContain("Redis 6.2 or newer");
+});
+
+it("CI runs all that `npm test` runs, and nothing less", () => {
+  const commands = workflow("ci.yml").jobs["test"]?.steps.flatMap(({ run }) => run ?? []);
+  expect(commands).toContain("npm test");
+});
+
+it("names a server for each workflow that starts some, so that no other one is tested by accident", () => {
+  for (const file of files) expect(read(`.github/workflows/${file}`)).toContain("REDIS_SERVER:");
+});
+
+it("says how to report a vulnerability and how to release", () => {
+  expect(read("SECURITY.md")).toContain("## How to report");
+  expect(read("RELEASING.md")).toContain("npx changeset publish");
+});
+
+it.each(packages)("@x/%s has a changelog that begins with its present version", (name) => {
+  const { version } = JSON.parse(read(`packages/${name}/package.json`)) as { version: string };
+  expect(/^## (\S+)$/m.exec(read(`packages/${name}/CHANGELOG.md`))?.[1]).toBe(version);
+});

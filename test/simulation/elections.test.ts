@@ -1,0 +1,14 @@
+import { describe, expect, it } from "vitest";
+import { loadEngine } from "./engine.ts";
+import { timelineText } from "./report/text.ts";
+import { search } from "./search.ts";
+
+const SEED = process.env["SIMULATION_SEED"] ?? "ci";
+
+describe("simulation of elections and schedulers", () => {
+  it("keeps every invariant in random schedules full of faults", { timeout: 600_000 }, async () => {
+    const found = await search(await loadEngine(), { seed: SEED, runs: 100, subject: "elections" });
+    expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
+    expect(found.grants).toBeGreaterThan(found.runs);
+  });
+});

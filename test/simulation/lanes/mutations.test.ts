@@ -1,0 +1,24 @@
+/** Each protection of the lane is needed: without it, schedules break an invariant. */
+import { describe, expect, it } from "vitest";
+import { isCaught } from "../mutation-run.ts";
+import { loadLanes } from "./load.ts";
+import { runLaneMutation } from "./mutation-run.ts";
+import { LANE_MUTATIONS } from "./mutations.ts";
+
+const SEED = process.env["SIMULATION_SEED"] ?? "ci";
+
+describe("mutations of the lane", () => {
+  it.each(LANE_MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(
+    "breaks an invariant without: %s",
+    { timeout: 600_000 },
+    async (_protection, mutation) => {
+      const result = await runLaneMutation(mutation, { seed: SEED, budget: 200, quick: true });
+      expect(isCaught(result)).toBe(true);
+    },
+  );
+
+  it("fails loudly when the text to replace is not there once", async () => {
+    const patch = { file: "workers/src/scripts/lane.lua.ts", find: "call", replace: "call" };
+    await expect(loadLanes([patch])).rejects.toThrow('must contain "call" once');
+  });
+});

@@ -1,0 +1,24 @@
+/** Each protection of the protocol, the elections and the scheduler is needed: without it, a simulation breaks an invariant. */
+import { describe, expect, it } from "vitest";
+import { loadEngine } from "./engine.ts";
+import { isCaught, runMutation } from "./mutation-run.ts";
+import { MUTATIONS } from "./mutations.ts";
+
+const SEED = process.env["SIMULATION_SEED"] ?? "ci";
+
+describe("mutations", () => {
+  it.each(MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(
+    "breaks an invariant without: %s",
+    { timeout: 600_000 },
+    async (_protection, mutation) => {
+      const result = await runMutation(mutation, { seed: SEED, budget: 600, quick: true });
+      expect(isCaught(result)).toBe(true);
+    },
+  );
+
+  it("fails loudly when the text to replace is not there once", async () => {
+    const patch = { file: "redlock-core/src/quorum.ts", find: "tally", replace: "count" };
+    await expect(loadEngine([patch])).rejects.toThrow('must contain "tally" once');
+    await expect(loadEngine([{ ...patch, file: "redlock-core/src/none.ts" }])).rejects.toThrow("no source was loaded");
+  });
+});

@@ -1,0 +1,120 @@
+/** The locks that a script of another package takes and releases against those of the lock's own script, whatever is there before. */
+import { expect, it } from "vitest";
+import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/batch-request.ts";
+import { NODE_KEYS, sideKeyOf } from "../../../packages/redlock-core/src/keys.ts";
+import { acquireText, digits, releaseText } from "../../../packages/redlock-core/src/operation.ts";
+import { embedded } from "../../../packages/redlock-core/src/scripts/embedded.lua.ts";
+import { SeededRandom } from "../world/random.ts";
+import { type ClientReply, evaluate } from "./scripts.ts";
+import { SCRIPTS } from "./scripts-under-test.ts";
+import { Store } from "./store.ts";
+
+const START_US = 1_795_000_000_000_000;
+const TTL_MS = 2_000;
+const KEYS = ["a", "{t}b"];
+const [OURS, NEXT, FOREIGN] = ["1", "2", "3"].map((end) => `x${end.repeat(40)}`) as [string, string, string];
+
+/** What there is before: commands for a store. */
+function drawState(random: SeededRandom, key: string, nowUs: number): readonly (readonly string[])[] {
+  const waiters = sideKeyOf(key, "waiters");
+  const life = ["PX", String(random.integer(1, 5_000))];
+  const near = (): string => String(nowUs + random.pick([-1, 0, 1, 1_000, -1_000_000, 60_000_000]));
+  const mark = ["SET", NODE_KEYS.waiting, "1", "PX", "60000"];
+  return [
+    random.pick([
+      [],
+      [],
+      ["SET", key, OURS, ...life],
+      ["SET", key, OURS],
+      ["SET", key, FOREIGN, ...life],
+      ["SET", key, "somebody", ...life],
+      ["SET", key, `reserved:${near()}:x:redlock:p#1`, ...life],
+      ["HSET", key, "f", "1"],
+    ]),
+    ...random.pick([
+      [],
+      [mark],
+      [mark, ["ZADD", waiters, near(), "x:redlock:p#1"]],
+      [mark, ["SET", waiters, "no queue"]],
+    ]),
+    random.pick([[], ["SET", NODE_KEYS.lastNumber, near()], ["SET", NODE_KEYS.lastNumber, "9007199254740993"]]),
+  ].filter((command) => command.length > 0);
+}
+
+class Side {
+  readonly store: Store;
+  readonly #requests = new BatchRequests({
+    isAlone: true,
+    isCluster: false,
+    quarantineMs: 0,
+    grantTtlMs: 1_000,
+    countsReceivers: true,
+    waiterTtlMs: 60_000,
+  });
+
+  constructor(nowUs: number, state: readonly (readonly string[])[]) {
+    this.store = new Store({ nowUs: () => nowUs, info: () => "run_id:1\r\n", publish: () => 1 });
+    for (const [command = "", ...args] of state) this.store.call(command, args);
+  }
+
+  /** What the lock's script replies to the last of the operations. */
+  batch(key: string, texts: readonly string[]): unknown {
+    const target = { resources: [key], keys: [key], registers: undefined, slot: 0 };
+    const operations = texts.map((text): BatchOperation => {
+      const isAcquisition = text.startsWith("a");
+      return { target, text, isAcquisition, isRelease: !isAcquisition };
+    });
+    const { keys, args } = this.#requests.of(operations, digits(0));
+    const reply = evaluate(this.store, SCRIPTS.batch, keys, args);
+    return Array.isArray(reply) ? reply.at(-1) : reply;
+  }
+
+  /** What a function replies that the other package's script calls; null also if it raised. */
+  embedded(call: string, args: readonly string[]): ClientReply {
+    const source = `local call = redis.call\n${embedded}\nlocal ok, reply = pcall(function() return ${call} end)\nreturn ok and reply or nil`;
+    return evaluate(this.store, source, [], args);
+  }
+
+  /** All but what may be used up by a refusal: a number. */
+  dump(): unknown {
+    return this.store.dump().filter(({ key }) => key !== NODE_KEYS.lastNumber);
+  }
+}
+
+const acquire = (token: string): string => acquireText(1, token, { ttlMs: TTL_MS, ballot: 0 });
+
+it.each([
+  ["lockIfFree", "lockIfFree(ARGV[1], ARGV[3], ARGV[4])", [acquire(NEXT)]],
+  ["passOnIfUnwanted", "passOnIfUnwanted(ARGV[1], ARGV[2], ARGV[3], ARGV[4])", [releaseText(1, OURS), acquire(NEXT)]],
+  ["unlockIfUnwanted", "unlockIfUnwanted(ARGV[1], ARGV[2])", [releaseText(1, OURS)]],
+] as const)("%s does what the lock's script does, or nothing", (name, call, texts) => {
+  const random = new SeededRandom(name);
+  let [done, left] = [0, 0];
+  for (let step = 0; step < 3_000; step += 1) {
+    const key = random.pick(KEYS);
+    const nowUs = START_US + random.integer(0, 9_999_999);
+    const state = drawState(random, key, nowUs);
+    const [before, ours, reference] = [new Side(nowUs, state), new Side(nowUs, state), new Side(nowUs, state)];
+    const reply = ours.embedded(call, [key, OURS, NEXT, String(TTL_MS)]);
+    const isFreeFor = name === "lockIfFree" ? null : OURS;
+    const isWaitedFor = state.some(([, place]) => place === sideKeyOf(key, "waiters"));
+    if (reply === null) {
+      left += 1;
+      expect({ step, state, keys: ours.dump() }).toEqual({ step, state, keys: before.dump() });
+      const isOffered = !isWaitedFor && valueOf(before.store, key) === isFreeFor;
+      if (isOffered) expect(Array.isArray(reference.batch(key, texts))).toBe(true);
+      continue;
+    }
+    done += 1;
+    expect({ step, state, reply: Number(reply) }).toEqual({ step, state, reply: Number(reference.batch(key, texts)) });
+    expect({ step, state, keys: ours.store.dump() }).toEqual({ step, state, keys: reference.store.dump() });
+  }
+  expect(Math.min(done, left)).toBeGreaterThan(200);
+});
+
+/** The string at the key; null if there is nothing; undefined if there is something else. */
+function valueOf(store: Store, key: string): unknown {
+  const facts = store.dump().find((each) => each.key === key);
+  if (facts === undefined) return null;
+  return facts.type === "string" ? facts.content : undefined;
+}
