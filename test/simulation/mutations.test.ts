@@ -17,7 +17,7 @@ describe("mutations", () => {
   );
 
   it("fails loudly when the text to replace is not there once", async () => {
-    const patch = { file: "redlock-core/src/quorum.ts", find: "tally", replace: "count" };
+    const patch = { file: "redlock-core/src/rules/quorum.ts", find: "tally", replace: "count" };
     await expect(loadEngine([patch])).rejects.toThrow('must contain "tally" once');
     await expect(loadEngine([{ ...patch, file: "redlock-core/src/none.ts" }])).rejects.toThrow("no source was loaded");
   });

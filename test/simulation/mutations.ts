@@ -35,7 +35,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "the whole ttl is trusted",
     patches: [
       core(
-        "validity.ts",
+        "rules/validity.ts",
         "return Math.ceil(ttlMs * driftFactor) + EXPIRY_RESOLUTION_MS;",
         "return 0 * driftFactor * EXPIRY_RESOLUTION_MS;",
       ),
@@ -47,7 +47,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "the lease counts from the last answer",
     patches: [
       core(
-        "attempt.ts",
+        "lock/attempt.ts",
         "leaseEnd(this.asked, ttlMs, engine.options.driftFactor)",
         "leaseEnd(now, ttlMs, engine.options.driftFactor)",
       ),
@@ -57,7 +57,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "validity check",
     without: "a quorum is enough, however late",
-    patches: [core("attempt.ts", 'outcome !== "won" || remainingMs(this.end, now) <= 0', 'outcome !== "won"')],
+    patches: [core("lock/attempt.ts", 'outcome !== "won" || remainingMs(this.end, now) <= 0', 'outcome !== "won"')],
     directed: "grants after the end",
   },
   {
@@ -65,7 +65,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "only the monotonic clock ends a lease",
     patches: [
       core(
-        "validity.ts",
+        "rules/validity.ts",
         "return Math.min(end.monotonicMs - now.monotonicMs, end.wallMs - now.wallMs);",
         "return end.monotonicMs - now.monotonicMs;",
       ),
@@ -101,7 +101,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "an extension prolongs it",
     patches: [
       core(
-        "holding.ts",
+        "lock/holding.ts",
         "Math.min(remainingMs(this.#end, now), this.#maxHoldEndMs - now.monotonicMs)",
         "remainingMs(this.#end, now)",
       ),
@@ -201,7 +201,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "one token per call",
     patches: [
       core(
-        "attempt.ts",
+        "lock/attempt.ts",
         "this.token = newToken(engine.random);",
         "this.token = (request.target.resources as { token?: string }).token ??= newToken(engine.random);",
       ),
@@ -211,18 +211,18 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "release to all",
     without: "only nodes that answered are released",
-    patches: [core("attempt.ts", "return this.sentTo & ~", "return this.#answeredBy & ~")],
+    patches: [core("lock/attempt.ts", "return this.sentTo & ~", "return this.#answeredBy & ~")],
   },
   {
     protection: "per-node timeout",
     without: "an answer is awaited for an hour",
     patches: [
       core(
-        "engine.ts",
+        "rounds/engine.ts",
         "new Deadlines(clock, options.nodeTimeout)",
         "new Deadlines(clock, options.nodeTimeout + 3_600_000)",
       ),
-      core("round.ts", "clock.schedule(this.timeoutMs,", "clock.schedule(this.timeoutMs + 3_600_000,"),
+      core("rounds/round.ts", "clock.schedule(this.timeoutMs,", "clock.schedule(this.timeoutMs + 3_600_000,"),
     ],
   },
   {
@@ -241,7 +241,11 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "extension inside validity",
     without: "an extension may end after the lease",
     patches: [
-      core("extend.ts", 'decided === "won" && remainingMs(request.end, readClock(clock)) > 0', 'decided === "won"'),
+      core(
+        "lock/extend.ts",
+        'decided === "won" && remainingMs(request.end, readClock(clock)) > 0',
+        'decided === "won"',
+      ),
     ],
     directed: "late extension",
   },
@@ -250,7 +254,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "the lease counts from the last answer",
     patches: [
       core(
-        "extend.ts",
+        "lock/extend.ts",
         'settle({ kind: "extended", end });',
         'settle({ kind: "extended", end: leaseEnd(readClock(clock), request.ttlMs, options.driftFactor) });',
       ),
@@ -266,7 +270,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "quarantined nodes do not count in an extension",
     without: "they count",
-    patches: [core("extend.ts", "answer.quarantineLeftMs > 0", "answer.quarantineLeftMs < 0")],
+    patches: [core("lock/extend.ts", "answer.quarantineLeftMs > 0", "answer.quarantineLeftMs < 0")],
     directed: "quarantined extension",
   },
   {
@@ -280,12 +284,12 @@ export const MUTATIONS: readonly Mutation[] = [
     subject: "elections",
     patches: [
       leader(
-        "deadline.ts",
+        "term/deadline.ts",
         "Math.max(0, now.monotonicMs - from.monotonicMs, now.wallMs - from.wallMs, now.uptimeMs - from.uptimeMs)",
         "Math.max(0, now.monotonicMs - from.monotonicMs)",
       ),
       core(
-        "validity.ts",
+        "rules/validity.ts",
         "return Math.min(end.monotonicMs - now.monotonicMs, end.wallMs - now.wallMs);",
         "return end.monotonicMs - now.monotonicMs;",
       ),

@@ -1,8 +1,9 @@
 /** Leader election on 1 to N Redis nodes. `@x/leader/scheduler` adds a scheduler. */
-export type { Cooldown } from "./cooldown.ts";
-export type { LeaderLogger, LeaderMessages } from "./diagnostics.ts";
-export { LeaderElection, type LeaderHealth } from "./election.ts";
-export type { Unsubscribe } from "./emitter.ts";
+
+export { LeaderElection, type LeaderHealth } from "./election/election.ts";
+export type { LeaderTask } from "./election/lead.ts";
+export type { StopOptions, TaskOptions } from "./election/run-options.ts";
+export type { ElectionState } from "./election/state.ts";
 export {
   ElectionBusyError,
   ElectionStoppedError,
@@ -12,11 +13,11 @@ export {
   type TermLossReason,
   UnknownScheduleError,
 } from "./errors.ts";
-export type { LeaderEvents } from "./events.ts";
-export type { LeaderTask } from "./lead.ts";
+export type { LeaderEvents } from "./events/events.ts";
+export type { Cooldown } from "./kit/cooldown.ts";
+export type { LeaderLogger, LeaderMessages } from "./kit/diagnostics.ts";
+export type { Unsubscribe } from "./kit/emitter.ts";
 export type { CooldownOptions, LeaderElectionOptions, WorkerRenewal } from "./options.ts";
-export type { LeaderInfo } from "./record.ts";
-export type { StopOptions, TaskOptions } from "./run-options.ts";
-export type { ElectionState } from "./state.ts";
-export type { LeaderTerm } from "./term.ts";
+export type { LeaderInfo } from "./record/record.ts";
+export type { LeaderTerm } from "./term/term.ts";
 export { type Durations, deriveTimings, type Timings, type TimingsInput } from "./timings.ts";

@@ -10,9 +10,9 @@ import {
   show,
   textLike,
 } from "@x/redlock-core/protocol";
-import { durationMs, durationOrNoneMs, name, proclaimedValue, share } from "./checks.ts";
-import type { Cooldown } from "./cooldown.ts";
-import type { LeaderLogger } from "./diagnostics.ts";
+import { durationMs, durationOrNoneMs, name, proclaimedValue, share } from "./kit/checks.ts";
+import type { Cooldown } from "./kit/cooldown.ts";
+import type { LeaderLogger } from "./kit/diagnostics.ts";
 import { type Durations, defaultDurations } from "./timings.ts";
 
 /** All durations are integer milliseconds. */

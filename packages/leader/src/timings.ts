@@ -1,6 +1,6 @@
 /** Pure: what a choice of durations means, in numbers. */
 import { driftMs, number, Schema, type ShapeOf } from "@x/redlock-core/protocol";
-import { durationMs } from "./checks.ts";
+import { durationMs } from "./kit/checks.ts";
 
 /** The three durations of an election and what they are measured against. All in integer milliseconds. */
 export interface Durations {

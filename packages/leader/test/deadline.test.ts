@@ -7,7 +7,7 @@ import {
   reasonOfDeadline,
   remainingMs,
   untilNextRenewalMs,
-} from "../src/deadline.ts";
+} from "../src/term/deadline.ts";
 
 const reading: fc.Arbitrary<Reading> = fc.record({
   monotonicMs: fc.integer({ min: 0, max: 1e9 }),

@@ -3,9 +3,9 @@ import { type Lock, LockLostError, type Redlock } from "@x/redlock-core";
 import { PROTOCOL } from "@x/redlock-core/protocol";
 import { ManualClock } from "@x/test-support";
 import { beforeEach, describe, expect, it } from "vitest";
-import { type Lease, localLeases } from "../src/lease.ts";
 import { resolveOptions } from "../src/options.ts";
-import { type Readings, readingsOf } from "../src/readings.ts";
+import { type Lease, localLeases } from "../src/term/lease.ts";
+import { type Readings, readingsOf } from "../src/term/readings.ts";
 
 const OPTIONS = resolveOptions(
   { name: "x", leaseDuration: 15_000, renewDeadline: 10_000, retryPeriod: 2_000 },

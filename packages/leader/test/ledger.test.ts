@@ -1,8 +1,8 @@
 /** What the scripts beside the lock store and refuse, on real nodes. */
 import type { Redlock } from "@x/redlock-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { Ledger } from "../src/ledger.ts";
-import type { TermRecord } from "../src/record.ts";
+import { Ledger } from "../src/record/ledger.ts";
+import type { TermRecord } from "../src/record/record.ts";
 import { type Claim, TickStore } from "../src/scheduler/store.ts";
 import { type Nodes, startNodes } from "./support/redis.ts";
 

@@ -1,6 +1,6 @@
 import { systemClock } from "@x/redlock-core";
 import { describe, expect, it } from "vitest";
-import { readingsOf } from "../src/readings.ts";
+import { readingsOf } from "../src/term/readings.ts";
 
 describe("a reading of the clocks", () => {
   it("is made again when the process was frozen in the middle of it", () => {

@@ -1,6 +1,14 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { endedCleanly, heldNow, isHeldBy, type NodeView, parseView, termsAfter, yieldsTo } from "../src/record.ts";
+import {
+  endedCleanly,
+  heldNow,
+  isHeldBy,
+  type NodeView,
+  parseView,
+  termsAfter,
+  yieldsTo,
+} from "../src/record/record.ts";
 
 function view(given: Partial<NodeView>): NodeView {
   return {

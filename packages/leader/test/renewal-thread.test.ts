@@ -1,7 +1,7 @@
 /** Renewal from a worker thread, in processes whose event loop is blocked. */
 import { LeaderElection } from "@x/leader";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { SharedState } from "../src/worker/shared.ts";
+import { SharedState } from "../src/term/worker/shared.ts";
 import { Candidate, type CandidateArgs } from "./support/candidate.ts";
 import { LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
 

@@ -2,12 +2,11 @@
 import type { Clock, Redlock, Vote } from "@x/redlock-core";
 import { PROTOCOL } from "@x/redlock-core/protocol";
 import { describe, expect, it } from "vitest";
-
-import { type Lease, localLeases, type RenewalListener } from "../src/lease.ts";
-import { Ledger, type RecordToWrite } from "../src/ledger.ts";
 import { resolveOptions } from "../src/options.ts";
-import { readingsOf } from "../src/readings.ts";
-import { HeldTerm } from "../src/term.ts";
+import { Ledger, type RecordToWrite } from "../src/record/ledger.ts";
+import { type Lease, localLeases, type RenewalListener } from "../src/term/lease.ts";
+import { readingsOf } from "../src/term/readings.ts";
+import { HeldTerm } from "../src/term/term.ts";
 
 const TIMES = { leaseDuration: 1_500, renewDeadline: 1_000, retryPeriod: 200 };
 const options = resolveOptions(

@@ -9,7 +9,7 @@
  */
 import { type Channel, channel } from "node:diagnostics_channel";
 import type { LockLossReason, Vote } from "./errors.ts";
-import type { NodeState } from "./node.ts";
+import type { NodeState } from "./nodes/node.ts";
 import { callback, choice } from "./schema/check.ts";
 
 export interface RedlockEvents {

@@ -11,8 +11,8 @@
  * Nothing is guaranteed for what bypasses the fence, or after the Redis has lost what it had confirmed.
  */
 import { FencedOffError } from "./errors.ts";
-import { hasStableSlot, isOtherInBraces, sideKeyOf } from "./keys.ts";
-import { ARGS, KEYS } from "./run.ts";
+import { ARGS, KEYS } from "./rounds/run.ts";
+import { hasStableSlot, isOtherInBraces, sideKeyOf } from "./rules/keys.ts";
 import { integer, listOf, shaped, text } from "./schema/check.ts";
 import { Schema, type ShapeOf } from "./schema/schema.ts";
 import { quote } from "./schema/show.ts";

@@ -1,10 +1,10 @@
 /** Pure: options, their defaults, and the rules they obey. They are resolved once into a frozen, complete object. */
-import type { Clock } from "./clock.ts";
-import type { Random } from "./random.ts";
+import type { Clock } from "./kit/clock.ts";
+import type { Random } from "./kit/random.ts";
+import { DAY_MS, driftMs } from "./rules/validity.ts";
 import { abortSignal, boolean, integer, number, objectWith, text } from "./schema/check.ts";
 import { Schema, type ShapeOf } from "./schema/schema.ts";
 import { kindOf, quote } from "./schema/show.ts";
-import { DAY_MS, driftMs } from "./validity.ts";
 
 export interface RedlockOptions {
   /** The lease of a lock, in ms. Default 30000; 50 or more, at most `maxTtl`. */

@@ -1,5 +1,5 @@
-import type { Lock } from "./lock.ts";
-import { type LockProtocol, PROTOCOL } from "./protocol-symbol.ts";
+import type { Lock } from "./lock/lock.ts";
+import { type LockProtocol, PROTOCOL } from "./lock/protocol-symbol.ts";
 import type { Redlock } from "./redlock.ts";
 import type { RedlockProtocol } from "./redlock-protocol.ts";
 import { type Check, shaped } from "./schema/check.ts";

@@ -6,16 +6,18 @@
  * `TypeError` (wrong type) or a `RangeError` (wrong value) with name, rule and value, before anything is sent. No
  * message contains what may be a secret.
  */
-export { onAbort } from "./abort.ts";
-export { type Instant, readClock } from "./clock.ts";
-export type { EmbeddedGrant, EmbeddedLocks } from "./embedded.ts";
-export { InFlight } from "./in-flight.ts";
-export { defineScript, plainError } from "./node.ts";
+export { onAbort } from "./kit/abort.ts";
+export { type Instant, readClock } from "./kit/clock.ts";
+export { InFlight } from "./kit/in-flight.ts";
+export { systemRandom } from "./kit/random.ts";
+export { abortable, type Deferred, deferred, type LinkedSignal, linkSignals, sleep } from "./kit/signals.ts";
+export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
+export { type LockProtocol, PROTOCOL } from "./lock/protocol-symbol.ts";
+export { defineScript, plainError } from "./nodes/node.ts";
 export { protocolOf, redlock } from "./protocol-of.ts";
-export { type LockProtocol, PROTOCOL } from "./protocol-symbol.ts";
-export { systemRandom } from "./random.ts";
 export type { RedlockProtocol } from "./redlock-protocol.ts";
-export type { NodeReply, ScriptInput, ScriptOptions } from "./run.ts";
+export type { NodeReply, ScriptInput, ScriptOptions } from "./rounds/run.ts";
+export { DAY_MS, driftMs } from "./rules/validity.ts";
 export {
   abortSignal,
   boolean,
@@ -36,5 +38,3 @@ export {
 export { nearestName } from "./schema/nearest-name.ts";
 export { type Resolved, Schema, type ShapeOf } from "./schema/schema.ts";
 export { kindOf, quote, show } from "./schema/show.ts";
-export { abortable, type Deferred, deferred, type LinkedSignal, linkSignals, sleep } from "./signals.ts";
-export { DAY_MS, driftMs } from "./validity.ts";

@@ -3,20 +3,21 @@
  * decisions by majority beside a lock, the lock's queue, and its end by a script. It is outside the promises of a
  * version number.
  */
-import type { Clock } from "./clock.ts";
-import type { EmbeddedLocks } from "./embedded.ts";
-import type { Engine } from "./engine.ts";
+
 import { RedlockClosedError } from "./errors.ts";
-import type { Hints } from "./hints.ts";
-import type { InFlight } from "./in-flight.ts";
-import { lockKeyOf, sideKeyOf } from "./keys.ts";
-import { Limit } from "./limit.ts";
-import type { NodeScript } from "./node.ts";
+import type { Clock } from "./kit/clock.ts";
+import type { InFlight } from "./kit/in-flight.ts";
+import type { EmbeddedLocks } from "./lock/embedded.ts";
+import type { NodeScript } from "./nodes/node.ts";
 import { type AcquireOptions, resolveResource, resolveTurnOptions } from "./options.ts";
-import { type NodeReply, resolveRun, runEverywhere, type ScriptInput, type ScriptOptions } from "./run.ts";
+import type { Engine } from "./rounds/engine.ts";
+import { type NodeReply, resolveRun, runEverywhere, type ScriptInput, type ScriptOptions } from "./rounds/run.ts";
+import { lockKeyOf, sideKeyOf } from "./rules/keys.ts";
 import { callback, number, text } from "./schema/check.ts";
-import { subscribeEverywhere } from "./subscription.ts";
-import { untilTurn } from "./turn.ts";
+import type { Hints } from "./waiting/hints.ts";
+import { Limit } from "./waiting/limit.ts";
+import { subscribeEverywhere } from "./waiting/subscription.ts";
+import { untilTurn } from "./waiting/turn.ts";
 
 const CHANNEL = text({ min: 1 });
 const NAME = text({ min: 1 });

@@ -11,23 +11,23 @@
  * It does not guarantee that code which outlives its lease stops by itself. No lease can stop a paused process; a
  * store that refuses old fencing tokens can.
  */
-import { type AcquisitionContext, startAcquisition } from "./acquire.ts";
-import type { Grant } from "./attempt.ts";
-import { CLAMP_US } from "./ballot.ts";
-import { check, type Finding } from "./check.ts";
-import { systemClock } from "./clock.ts";
-import { EmbeddedLocks } from "./embedded.ts";
-import { Engine, GRANT_TTL_MS } from "./engine.ts";
+
 import { LockHeldError, RedlockClosedError } from "./errors.ts";
 import type { RedlockEventName, RedlockEvents } from "./events.ts";
-import { Hints } from "./hints.ts";
-import { Holding } from "./holding.ts";
-import { InFlight } from "./in-flight.ts";
-import { type Inspection, inspect } from "./inspect.ts";
-import { type LocalQueue, LocalQueues } from "./local-queue.ts";
-import type { Lock } from "./lock.ts";
-import { countsReceivers } from "./node.ts";
+import { systemClock } from "./kit/clock.ts";
+import { InFlight } from "./kit/in-flight.ts";
+import { systemRandom } from "./kit/random.ts";
+import { type AcquisitionContext, startAcquisition } from "./lock/acquire.ts";
+import type { Grant } from "./lock/attempt.ts";
+import { EmbeddedLocks } from "./lock/embedded.ts";
+import { Holding } from "./lock/holding.ts";
+import type { Lock } from "./lock/lock.ts";
+import { PROTOCOL } from "./lock/protocol-symbol.ts";
+import { Renewal } from "./lock/renewal.ts";
 import { isClusterSource, type NodeSource, sourcesOf, toNodes } from "./nodes/connect.ts";
+import { countsReceivers } from "./nodes/node.ts";
+import { check, type Finding } from "./operators/check.ts";
+import { type Inspection, inspect } from "./operators/inspect.ts";
 import {
   type AcquireOptions,
   type RedlockOptions,
@@ -39,13 +39,14 @@ import {
   resolveResources,
   resolveTryOptions,
 } from "./options.ts";
-import { PROTOCOL } from "./protocol-symbol.ts";
-import { systemRandom } from "./random.ts";
 import { RedlockProtocol } from "./redlock-protocol.ts";
-import { Renewal } from "./renewal.ts";
-import { runEverywhere } from "./run.ts";
+import { Engine, GRANT_TTL_MS } from "./rounds/engine.ts";
+import { runEverywhere } from "./rounds/run.ts";
+import { CLAMP_US } from "./rules/ballot.ts";
 import { callback } from "./schema/check.ts";
 import { forceReleaseScript } from "./scripts/force-release.lua.ts";
+import { Hints } from "./waiting/hints.ts";
+import { type LocalQueue, LocalQueues } from "./waiting/local-queue.ts";
 
 /** More nodes make a quorum slower than it is safe; no deployment that we know of has more than nine. */
 const MAX_NODES = 31;

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { nextBallot } from "../src/ballot.ts";
+import { nextBallot } from "../src/rules/ballot.ts";
 
 const input = fc.record({
   lastSeen: fc.nat(2 ** 51),

@@ -1,10 +1,10 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { BatchRequests } from "../src/batch-request.ts";
-import { Batcher } from "../src/batcher.ts";
 import { systemClock } from "../src/index.ts";
-import { Request } from "../src/request.ts";
+import { BatchRequests } from "../src/rounds/batch-request.ts";
+import { Batcher } from "../src/rounds/batcher.ts";
+import { Request } from "../src/rounds/request.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
 function batcherOf(node: StubNode): Batcher {

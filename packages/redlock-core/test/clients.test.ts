@@ -6,9 +6,9 @@ import { BasicClientSideCache, createClient, createSentinel } from "redis";
 import { BasicClientSideCache as BasicClientSideCache5, createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { type Lock, type NodeSource, Redlock, systemClock } from "../src/index.ts";
-import { hasStableSlot, slotOf } from "../src/keys.ts";
 import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { protocolOf } from "../src/protocol.ts";
+import { hasStableSlot, slotOf } from "../src/rules/keys.ts";
 import { errorOf, openRedlock } from "./support/nodes.ts";
 
 /** What every client must do: exclude, wait, extend, hand over, survive a restart of the server. */

@@ -1,6 +1,6 @@
 import { ManualClock } from "@x/test-support";
 import { expect, it } from "vitest";
-import { Deadlines, Timed } from "../src/deadlines.ts";
+import { Deadlines, Timed } from "../src/kit/deadlines.ts";
 
 class Round extends Timed {
   readonly #onEnd: () => void;

@@ -4,8 +4,8 @@ import { type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { type Lock, type Redlock, RedlockClosedError, systemClock } from "../src/index.ts";
-import { NODE_KEYS, sideKeyOf } from "../src/keys.ts";
 import { type EmbeddedGrant, type EmbeddedLocks, protocolOf } from "../src/protocol.ts";
+import { NODE_KEYS, sideKeyOf } from "../src/rules/keys.ts";
 import { embedded as lua } from "../src/scripts/embedded.lua.ts";
 import { openRedlock, startNodes } from "./support/nodes.ts";
 

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type FaultyProxy, type RedisServer, startProxy } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { LockLostError, QuorumUnreachableError, type Redlock, type Vote } from "../src/index.ts";
-import { NODE_KEYS } from "../src/keys.ts";
+import { NODE_KEYS } from "../src/rules/keys.ts";
 import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 /** Leases that survive a stall of a loaded machine. */

@@ -5,7 +5,7 @@ import { createClient, createCluster } from "redis";
 import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from "vitest";
 import { type FenceClient, type Fenced, FencedOffError, fence, RedlockError } from "../src/index.ts";
-import { slotOf } from "../src/keys.ts";
+import { slotOf } from "../src/rules/keys.ts";
 import { errorOf, openRedlock } from "./support/nodes.ts";
 
 let server: RedisServer;

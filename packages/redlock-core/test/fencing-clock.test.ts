@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { FencingClock } from "../src/fencing-clock.ts";
+import { FencingClock } from "../src/rounds/fencing-clock.ts";
 
 const random = { token: (): string => "t", fraction: (): number => 0.5 };
 const wallMs = 1_795_000_000_000;

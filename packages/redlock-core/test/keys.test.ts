@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, sideKeyOf, slotOf } from "../src/keys.ts";
+import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, sideKeyOf, slotOf } from "../src/rules/keys.ts";
 
 describe("slotOf", () => {
   it("is CRC16 of the key, by the test vector of the cluster specification", () => {

@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
-import { LocalQueues, type Place } from "../src/local-queue.ts";
+import { LocalQueues, type Place } from "../src/waiting/local-queue.ts";
 
 describe("LocalQueue", () => {
   it("has whoever has stood there longest as the first, wherever others leave", async () => {

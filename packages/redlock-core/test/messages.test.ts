@@ -2,11 +2,11 @@
 import type { RedisServer } from "@x/test-support";
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
-import { Engine } from "../src/engine.ts";
-import { Hints } from "../src/hints.ts";
 import { type Redlock, systemClock } from "../src/index.ts";
+import { systemRandom } from "../src/kit/random.ts";
 import { resolveOptions } from "../src/options.ts";
-import { systemRandom } from "../src/random.ts";
+import { Engine } from "../src/rounds/engine.ts";
+import { Hints } from "../src/waiting/hints.ts";
 import { clients } from "./support/clients.ts";
 import { openRedlock, startNodes } from "./support/nodes.ts";
 import { StubNode } from "./support/stub-node.ts";

@@ -11,7 +11,7 @@ import {
   refusalOf,
   type VoteKind,
   type VoteTally,
-} from "../src/quorum.ts";
+} from "../src/rules/quorum.ts";
 
 const kinds: readonly VoteKind[] = ["granted", "held", "stale", "ahead", "quarantined", "failed"];
 

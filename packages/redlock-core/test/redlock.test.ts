@@ -11,8 +11,8 @@ import {
   type RedlockEvents,
   systemClock,
 } from "../src/index.ts";
-import { NODE_KEYS } from "../src/keys.ts";
 import { protocolOf } from "../src/protocol.ts";
+import { NODE_KEYS } from "../src/rules/keys.ts";
 import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 async function requestsOf(server: RedisServer | undefined): Promise<number> {

@@ -1,10 +1,10 @@
 /** Fencing tokens that a node can neither count on from nor tell exactly: it gives none, and says so. */
 import type { RedisServer } from "@x/test-support";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
-import { BatchRequests } from "../src/batch-request.ts";
-import { Batcher } from "../src/batcher.ts";
 import { QuorumUnreachableError, type Redlock, systemClock } from "../src/index.ts";
-import { NODE_KEYS, slotOf } from "../src/keys.ts";
+import { BatchRequests } from "../src/rounds/batch-request.ts";
+import { Batcher } from "../src/rounds/batcher.ts";
+import { NODE_KEYS, slotOf } from "../src/rules/keys.ts";
 import { embedded } from "../src/scripts/embedded.lua.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
 import { StubNode } from "./support/stub-node.ts";

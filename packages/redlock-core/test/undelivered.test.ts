@@ -1,10 +1,10 @@
 import { ManualClock } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { Engine } from "../src/engine.ts";
-import { leaveQueues } from "../src/leave.ts";
+import { systemRandom } from "../src/kit/random.ts";
+import { releaseEverywhere } from "../src/lock/release.ts";
 import { resolveOptions } from "../src/options.ts";
-import { systemRandom } from "../src/random.ts";
-import { releaseEverywhere } from "../src/release.ts";
+import { Engine } from "../src/rounds/engine.ts";
+import { leaveQueues } from "../src/waiting/leave.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
 interface Situation {

@@ -9,7 +9,7 @@ import {
   renewAfterMs,
   renewRetryMs,
   renewTimeoutMs,
-} from "../src/validity.ts";
+} from "../src/rules/validity.ts";
 
 const ttl = fc.integer({ min: 50, max: 86_400_000 });
 const factor = fc.double({ min: 0, max: 0.4, noNaN: true });

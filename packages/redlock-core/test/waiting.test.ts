@@ -10,8 +10,8 @@ import {
   type RedlockEvents,
   systemClock,
 } from "../src/index.ts";
-import { NODE_KEYS, slotOf } from "../src/keys.ts";
 import { protocolOf } from "../src/protocol.ts";
+import { NODE_KEYS, slotOf } from "../src/rules/keys.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
 import { startSubscriberProxy } from "./support/subscriber-proxy.ts";
 

@@ -31,17 +31,22 @@ import {
   type LockExtension,
   replaceExtendLock,
   targetOf,
-} from "./bullmq.ts";
+} from "./bullmq/bullmq.ts";
+import { composeScripts } from "./bullmq/compose.ts";
 import { aboutJob, tell } from "./channels.ts";
-import { composeScripts } from "./compose.ts";
 import { keyFault, MAX_KEY_BYTES } from "./entity-key.ts";
 import { JobKeyError, LaneError, MixedFleetError, withoutCommand } from "./errors.ts";
 import type { WorkerFinding } from "./finding.ts";
-import { Fleet, type FleetParts } from "./fleet.ts";
-import type { JobLock } from "./job-lock.ts";
-import { type HeldKeys, KeyLocks } from "./key-locks.ts";
-import { type Arrival, ASK_AGAIN_ID, Lane } from "./lane.ts";
-import { mustConfirm } from "./lease.ts";
+import type { JobLock } from "./job-run/job-lock.ts";
+import { mustConfirm } from "./job-run/lease.ts";
+import { Run } from "./job-run/run.ts";
+import { Watchdog } from "./job-run/watchdog.ts";
+import { type Arrival, ASK_AGAIN_ID, Lane } from "./lane/lane.ts";
+import { ScriptLocks } from "./lane/script-locks.ts";
+import { Sweep } from "./lane/sweep.ts";
+import { type HeldKeys, KeyLocks } from "./locks/key-locks.ts";
+import { ownRedlock } from "./locks/own-redlock.ts";
+import { Fleet, type FleetParts } from "./operators/fleet.ts";
 import {
   type BusyKey,
   type Explanation,
@@ -50,7 +55,7 @@ import {
   type KeyList,
   parseExplanation,
   parseKeys,
-} from "./operators.ts";
+} from "./operators/operators.ts";
 import {
   bullOptions,
   type ExclusiveWorkerOptions,
@@ -58,11 +63,6 @@ import {
   readOptions,
   resolveOptions,
 } from "./options.ts";
-import { ownRedlock } from "./own-redlock.ts";
-import { Run } from "./run.ts";
-import { ScriptLocks } from "./script-locks.ts";
-import { Sweep } from "./sweep.ts";
-import { Watchdog } from "./watchdog.ts";
 
 /** BullMQ's processor with a fourth argument. A processor with fewer parameters runs as it is. */
 export type ExclusiveProcessor<Data, Result, Name extends string> = (

@@ -1,5 +1,5 @@
+export type { OnFailure } from "./bullmq/compose.ts";
 export type { WorkerMessages } from "./channels.ts";
-export type { OnFailure } from "./compose.ts";
 export {
   ExclusiveWorkerError,
   type ExclusiveWorkerErrorCode,
@@ -12,7 +12,15 @@ export {
 } from "./errors.ts";
 export { type ExclusiveProcessor, ExclusiveWorker } from "./exclusive-worker.ts";
 export type { WorkerFindingCode } from "./finding.ts";
-export type { JobLock } from "./job-lock.ts";
-export type { StoredJob } from "./lane.ts";
-export type { BusyKey, Explanation, JobCounts, KeyJobs, KeyPause, KeyPosition, Verdict } from "./operators.ts";
+export type { JobLock } from "./job-run/job-lock.ts";
+export type { StoredJob } from "./lane/lane.ts";
+export type {
+  BusyKey,
+  Explanation,
+  JobCounts,
+  KeyJobs,
+  KeyPause,
+  KeyPosition,
+  Verdict,
+} from "./operators/operators.ts";
 export type { ExclusiveOptions, ExclusiveWorkerOptions, KeyOption } from "./options.ts";

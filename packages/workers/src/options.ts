@@ -15,10 +15,10 @@ import {
   text,
 } from "@x/redlock-core/protocol";
 import type { WorkerOptions } from "bullmq";
-import type { LaneRules, OnFailure } from "./compose.ts";
+import type { LaneRules, OnFailure } from "./bullmq/compose.ts";
 import { keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./entity-key.ts";
 import type { WorkerFinding, WorkerFindingCode } from "./finding.ts";
-import type { StoredJob } from "./lane.ts";
+import type { StoredJob } from "./lane/lane.ts";
 
 /** A path to fields of `job.data`, separated by dots, or a function of the stored job. */
 export type KeyOption<Data, Name extends string> =

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
-import { EndBatches } from "../src/end-batches.ts";
+import { EndBatches } from "../src/bullmq/end-batches.ts";
 import { finished, jobs, Lab, until } from "./support/lab.ts";
 
 /** Commands that are answered by hand. */

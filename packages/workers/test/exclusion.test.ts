@@ -5,7 +5,7 @@ import { startRedis, startRedisNodes } from "@x/test-support";
 import { ExclusiveWorker, JobLockLostError, NotALockError } from "@x/workers";
 import { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
-import { targetOf } from "../src/bullmq.ts";
+import { targetOf } from "../src/bullmq/bullmq.ts";
 import { type Data, finished, gate, jobs, Lab, listen, redlockOn, scriptCalls, until } from "./support/lab.ts";
 
 describe("with plain code and other queues", () => {

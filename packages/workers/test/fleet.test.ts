@@ -5,7 +5,7 @@ import { MixedFleetError } from "@x/workers";
 import { Worker } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
 import type { WorkerFinding } from "../src/finding.ts";
-import { differencesOf, Fleet, type Setup } from "../src/fleet.ts";
+import { differencesOf, Fleet, type Setup } from "../src/operators/fleet.ts";
 import { type Data, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
 
 const own: Setup = { at: "a:1", key: "k", onFailure: "skip", locks: "account:", nodes: 1 };

@@ -6,7 +6,7 @@ import * as bullmq60 from "bullmq60";
 import * as bullmq62 from "bullmq62";
 import * as bullmq64 from "bullmq64";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { JobEnd, replaceEndArguments } from "../src/job-end.ts";
+import { JobEnd, replaceEndArguments } from "../src/bullmq/job-end.ts";
 
 const { unpack } = createRequire(createRequire(import.meta.url).resolve("bullmq"))("msgpackr") as {
   unpack: (packed: Uint8Array) => unknown;

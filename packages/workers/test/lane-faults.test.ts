@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { LaneError } from "@x/workers";
 import type { Job, Queue } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
-import type { ComposedScript, composeScripts, LaneScripts } from "../src/compose.ts";
+import type { ComposedScript, composeScripts, LaneScripts } from "../src/bullmq/compose.ts";
 import { type Data, finished, Lab, until } from "./support/lab.ts";
 
 const HEAD = "local call, try = redis.call, redis.pcall";
@@ -20,7 +20,7 @@ local function call(...) if isDue() then error({err = 'NOPERM injected'}) end re
 local function try(...) if isDue() then return {err = 'NOPERM injected'} end return redis.pcall(...) end
 `;
 
-vi.mock("../src/compose.ts", async (original) => {
+vi.mock("../src/bullmq/compose.ts", async (original) => {
   const actual: { composeScripts: typeof composeScripts } = await original();
   const faulty = (script: ComposedScript): ComposedScript => {
     if (!script.lua.includes(HEAD)) throw new Error(`${script.name} has another head`);

@@ -2,9 +2,9 @@ import { systemClock } from "@x/redlock-core";
 import { type Instant } from "@x/redlock-core/protocol";
 import fc from "fast-check";
 import { expect, it } from "vitest";
-import { elapsedMs, leaseLeftMs, mustConfirm } from "../src/lease.ts";
-import { Run } from "../src/run.ts";
-import { Watchdog } from "../src/watchdog.ts";
+import { elapsedMs, leaseLeftMs, mustConfirm } from "../src/job-run/lease.ts";
+import { Run } from "../src/job-run/run.ts";
+import { Watchdog } from "../src/job-run/watchdog.ts";
 
 const instant = fc.record({ monotonicMs: fc.integer({ min: 0, max: 1e9 }), wallMs: fc.integer({ min: 0, max: 1e12 }) });
 

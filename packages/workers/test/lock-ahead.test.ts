@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type Lock, Redlock, systemClock } from "@x/redlock-core";
 import { describe, expect, it } from "vitest";
-import { LockAhead } from "../src/lock-ahead.ts";
+import { LockAhead } from "../src/lane/lock-ahead.ts";
 import { finished, gate, jobs, Lab, listen, scriptCalls, until } from "./support/lab.ts";
 
 function stub(): { readonly lock: Lock; readonly releases: () => number } {

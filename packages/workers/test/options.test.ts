@@ -1,9 +1,9 @@
 import { Redlock } from "@x/redlock-core";
 import { ExclusiveWorker, type ExclusiveWorkerOptions, UnsupportedBullMQError } from "@x/workers";
 import { describe, expect, it } from "vitest";
-import { type BullClient, checkScripts, installedScripts, runScript, targetOf } from "../src/bullmq.ts";
+import { type BullClient, checkScripts, installedScripts, runScript, targetOf } from "../src/bullmq/bullmq.ts";
+import { lockNodeOf } from "../src/locks/own-redlock.ts";
 import { bullOptions, readOptions, resolveOptions } from "../src/options.ts";
-import { lockNodeOf } from "../src/own-redlock.ts";
 
 const connection = { host: "127.0.0.1", port: 1 };
 const resolve = (options: object): ReturnType<typeof resolveOptions> =>

@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
-import { ScriptLocks } from "../src/script-locks.ts";
+import { ScriptLocks } from "../src/lane/script-locks.ts";
 import { finished, jobs, Lab, listen, redlockOn, scriptCalls, until } from "./support/lab.ts";
 
 /** By the time that a lock lapses, the tests here are over: what is free then was released. */

@@ -3,15 +3,15 @@
  * quorum, and both clocks read before the first byte. What `Redlock` costs more are its batches, queues, deadlines, events and handles.
  */
 import type { Redis } from "ioredis";
-import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/batch-request.ts";
-import { readClock, systemClock } from "../../../packages/redlock-core/src/clock.ts";
-import { slotOf } from "../../../packages/redlock-core/src/keys.ts";
-import { acquireText, releaseText } from "../../../packages/redlock-core/src/operation.ts";
-import { outcome } from "../../../packages/redlock-core/src/quorum.ts";
-import { systemRandom } from "../../../packages/redlock-core/src/random.ts";
+import { readClock, systemClock } from "../../../packages/redlock-core/src/kit/clock.ts";
+import { systemRandom } from "../../../packages/redlock-core/src/kit/random.ts";
+import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
+import { slotOf } from "../../../packages/redlock-core/src/rules/keys.ts";
+import { acquireText, releaseText } from "../../../packages/redlock-core/src/rules/operation.ts";
+import { outcome } from "../../../packages/redlock-core/src/rules/quorum.ts";
+import { newToken } from "../../../packages/redlock-core/src/rules/token.ts";
+import { leaseEnd, remainingMs } from "../../../packages/redlock-core/src/rules/validity.ts";
 import { batchScript } from "../../../packages/redlock-core/src/scripts/batch.lua.ts";
-import { newToken } from "../../../packages/redlock-core/src/token.ts";
-import { leaseEnd, remainingMs } from "../../../packages/redlock-core/src/validity.ts";
 
 const driftFactor = 0.01;
 

@@ -2,17 +2,17 @@
 import { loadSources, type SourcePatch } from "../sources.ts";
 
 export interface LaneCode {
-  readonly lane: typeof import("../../../packages/workers/src/lane.ts");
-  readonly bullmq: typeof import("../../../packages/workers/src/bullmq.ts");
-  readonly compose: typeof import("../../../packages/workers/src/compose.ts");
+  readonly lane: typeof import("../../../packages/workers/src/lane/lane.ts");
+  readonly bullmq: typeof import("../../../packages/workers/src/bullmq/bullmq.ts");
+  readonly compose: typeof import("../../../packages/workers/src/bullmq/compose.ts");
   readonly locks: typeof import("../../../packages/redlock-core/src/scripts/embedded.lua.ts");
 }
 
 export async function loadLanes(patches: readonly SourcePatch[] = []): Promise<LaneCode> {
   const modules = {
-    lane: "workers/src/lane.ts",
-    bullmq: "workers/src/bullmq.ts",
-    compose: "workers/src/compose.ts",
+    lane: "workers/src/lane/lane.ts",
+    bullmq: "workers/src/bullmq/bullmq.ts",
+    compose: "workers/src/bullmq/compose.ts",
     locks: "redlock-core/src/scripts/embedded.lua.ts",
   };
   const contents = Object.entries(modules).map(([name, file]) => `export * as ${name} from "./${file}";`);

@@ -3,9 +3,9 @@
  * plain code, and waiters.
  */
 import type { Redis } from "ioredis";
-import { NODE_KEYS } from "../../../packages/redlock-core/src/keys.ts";
-import type { LaneLocks } from "../../../packages/workers/src/lane.ts";
-import type { Ending, KeyGrant } from "../../../packages/workers/src/script-locks.ts";
+import { NODE_KEYS } from "../../../packages/redlock-core/src/rules/keys.ts";
+import type { LaneLocks } from "../../../packages/workers/src/lane/lane.ts";
+import type { Ending, KeyGrant } from "../../../packages/workers/src/lane/script-locks.ts";
 import { type HandOut, LaneViolation } from "./checks.ts";
 
 /** Longer than any schedule takes. */

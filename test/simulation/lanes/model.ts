@@ -1,5 +1,5 @@
 /** What should be true of every job and every key, told step by step; what it means for the next hand-out is in checks.ts. */
-import type { OnFailure } from "../../../packages/workers/src/compose.ts";
+import type { OnFailure } from "../../../packages/workers/src/bullmq/compose.ts";
 import { NEAR_MS } from "./setting.ts";
 import type { Snapshot } from "./snapshot.ts";
 

@@ -2,7 +2,7 @@
 import { type RedisServer, startRedis } from "@x/test-support";
 import { Job, Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";
-import type { Lane } from "../../../packages/workers/src/lane.ts";
+import type { Lane } from "../../../packages/workers/src/lane/lane.ts";
 import type { LaneCode } from "./load.ts";
 import { LOCK_PREFIX, LOCK_TTL_MS, type StepLocks } from "./locks.ts";
 import type { LaneSetting } from "./setting.ts";

@@ -5,8 +5,8 @@
 import { type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/batch-request.ts";
-import { keysOf, NODE_KEYS, sideKeyOf, slotOf } from "../../../packages/redlock-core/src/keys.ts";
+import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
+import { keysOf, NODE_KEYS, sideKeyOf, slotOf } from "../../../packages/redlock-core/src/rules/keys.ts";
 import {
   acquireText,
   digits,
@@ -15,8 +15,8 @@ import {
   releaseText,
   repairText,
   waitText,
-} from "../../../packages/redlock-core/src/operation.ts";
-import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/token.ts";
+} from "../../../packages/redlock-core/src/rules/operation.ts";
+import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/rules/token.ts";
 import { SeededRandom } from "../world/random.ts";
 import { evaluate } from "./scripts.ts";
 import { SCRIPTS } from "./scripts-under-test.ts";

@@ -1,8 +1,8 @@
 /** The locks that a script of another package takes and releases against those of the lock's own script, whatever is there before. */
 import { expect, it } from "vitest";
-import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/batch-request.ts";
-import { NODE_KEYS, sideKeyOf } from "../../../packages/redlock-core/src/keys.ts";
-import { acquireText, digits, releaseText } from "../../../packages/redlock-core/src/operation.ts";
+import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
+import { NODE_KEYS, sideKeyOf } from "../../../packages/redlock-core/src/rules/keys.ts";
+import { acquireText, digits, releaseText } from "../../../packages/redlock-core/src/rules/operation.ts";
 import { embedded } from "../../../packages/redlock-core/src/scripts/embedded.lua.ts";
 import { SeededRandom } from "../world/random.ts";
 import { type ClientReply, evaluate } from "./scripts.ts";

@@ -1,9 +1,14 @@
 /** What an extension sets again where a key is missing: the rules of scripts/extend.lua.ts, which no schedule without a DEL by hand needs. */
 import { beforeEach, describe, expect, it } from "vitest";
-import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/batch-request.ts";
-import { NODE_KEYS, sideKeyOf, slotOf } from "../../../packages/redlock-core/src/keys.ts";
-import { acquireText, extendText, releaseText, repairText } from "../../../packages/redlock-core/src/operation.ts";
-import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/token.ts";
+import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
+import { NODE_KEYS, sideKeyOf, slotOf } from "../../../packages/redlock-core/src/rules/keys.ts";
+import {
+  acquireText,
+  extendText,
+  releaseText,
+  repairText,
+} from "../../../packages/redlock-core/src/rules/operation.ts";
+import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/rules/token.ts";
 import { evaluate } from "./scripts.ts";
 import { SCRIPTS } from "./scripts-under-test.ts";
 import { Store } from "./store.ts";

@@ -1,14 +1,14 @@
 /** The sources of the production scripts, for the conformance test. */
 
+import { READ_RECORD } from "../../../packages/leader/src/record/scripts/read-record.lua.ts";
+import { REQUEST_RESIGN } from "../../../packages/leader/src/record/scripts/request-resign.lua.ts";
+import { STAND } from "../../../packages/leader/src/record/scripts/stand.lua.ts";
+import { WRITE_RECORD } from "../../../packages/leader/src/record/scripts/write-record.lua.ts";
 import { CLAIM_TICKS } from "../../../packages/leader/src/scheduler/scripts/claim-ticks.lua.ts";
 import { ORDER } from "../../../packages/leader/src/scheduler/scripts/order.lua.ts";
 import { READ_TICKS } from "../../../packages/leader/src/scheduler/scripts/read-ticks.lua.ts";
 import { REPEAT_REQUESTS } from "../../../packages/leader/src/scheduler/scripts/repeat-requests.lua.ts";
 import { SETTLE_ENTRIES } from "../../../packages/leader/src/scheduler/scripts/settle-entries.lua.ts";
-import { READ_RECORD } from "../../../packages/leader/src/scripts/read-record.lua.ts";
-import { REQUEST_RESIGN } from "../../../packages/leader/src/scripts/request-resign.lua.ts";
-import { STAND } from "../../../packages/leader/src/scripts/stand.lua.ts";
-import { WRITE_RECORD } from "../../../packages/leader/src/scripts/write-record.lua.ts";
 import { batchScript } from "../../../packages/redlock-core/src/scripts/batch.lua.ts";
 import { forceReleaseScript } from "../../../packages/redlock-core/src/scripts/force-release.lua.ts";
 import { inspectScript } from "../../../packages/redlock-core/src/scripts/inspect.lua.ts";

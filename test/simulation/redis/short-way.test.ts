@@ -1,15 +1,15 @@
 /** The short way through the lock's script against the long one: the same replies, messages and keys, whatever is there before. */
 import { expect, it } from "vitest";
-import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/batch-request.ts";
-import { keysOf, NODE_KEYS, slotOf } from "../../../packages/redlock-core/src/keys.ts";
+import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
+import { keysOf, NODE_KEYS, slotOf } from "../../../packages/redlock-core/src/rules/keys.ts";
 import {
   acquireText,
   digits,
   extendText,
   releaseText,
   waitText,
-} from "../../../packages/redlock-core/src/operation.ts";
-import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/token.ts";
+} from "../../../packages/redlock-core/src/rules/operation.ts";
+import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/rules/token.ts";
 import { SeededRandom } from "../world/random.ts";
 import { evaluate } from "./scripts.ts";
 import { SCRIPTS } from "./scripts-under-test.ts";

@@ -2,7 +2,7 @@
 
 import { kindOf, quote, show } from "@x/redlock-core/protocol";
 import { Cron } from "croner";
-import { dateOf } from "../date.ts";
+import { dateOf } from "../kit/date.ts";
 
 /** The first tick strictly after `after`, or null if there is none. Must not depend on the time at which it is asked. */
 export type NextTick = (after: Date) => Date | null;

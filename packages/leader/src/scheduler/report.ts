@@ -1,8 +1,8 @@
 /** What becomes of ticks, told to listeners and on the diagnostics channel. */
-import { dateOf } from "../date.ts";
-import { type LeaderMessages, publish } from "../diagnostics.ts";
-import type { Emitter } from "../emitter.ts";
-import type { LeaderTerm } from "../term.ts";
+import { dateOf } from "../kit/date.ts";
+import { type LeaderMessages, publish } from "../kit/diagnostics.ts";
+import type { Emitter } from "../kit/emitter.ts";
+import type { LeaderTerm } from "../term/term.ts";
 import type { SchedulerEvents, SkipReason } from "./events.ts";
 
 export interface Audience {

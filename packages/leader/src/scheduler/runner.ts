@@ -8,7 +8,7 @@
 import type { Clock } from "@x/redlock-core";
 import { linkSignals } from "@x/redlock-core/protocol";
 import PQueue from "p-queue";
-import { dateOf } from "../date.ts";
+import { dateOf } from "../kit/date.ts";
 import { type Entry, type Job, type Runs, type Turn } from "./entry.ts";
 import type { SkipReason } from "./events.ts";
 import type { OverlapDecision } from "./overlap.ts";

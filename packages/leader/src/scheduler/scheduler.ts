@@ -20,16 +20,16 @@ import {
   systemRandom,
   text,
 } from "@x/redlock-core/protocol";
-import { durationOrNoneMs, name as NAME } from "../checks.ts";
-import { dateOf } from "../date.ts";
-import type { LeaderElection } from "../election.ts";
-import { Emitter, type Unsubscribe } from "../emitter.ts";
+import type { LeaderElection } from "../election/election.ts";
+import { DEFAULT_DRAIN_TIMEOUT_MS, STOP, type StopOptions } from "../election/run-options.ts";
 import { ElectionBusyError, ElectionStoppedError, UnknownScheduleError } from "../errors.ts";
-import { Ledger } from "../ledger.ts";
-import type { LeaderInfo } from "../record.ts";
-import { DEFAULT_DRAIN_TIMEOUT_MS, STOP, type StopOptions } from "../run-options.ts";
-import { Slice } from "../slice.ts";
-import type { LeaderTerm } from "../term.ts";
+import { durationOrNoneMs, name as NAME } from "../kit/checks.ts";
+import { dateOf } from "../kit/date.ts";
+import { Emitter, type Unsubscribe } from "../kit/emitter.ts";
+import { Slice } from "../kit/slice.ts";
+import { Ledger } from "../record/ledger.ts";
+import type { LeaderInfo } from "../record/record.ts";
+import type { LeaderTerm } from "../term/term.ts";
 import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
 import type { Entry } from "./entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";

@@ -8,9 +8,9 @@
  */
 import type { Clock } from "@x/redlock-core";
 import { type LinkedSignal, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
-import type { Emitter } from "../emitter.ts";
-import { eachInSlices, Slice } from "../slice.ts";
-import type { LeaderTerm } from "../term.ts";
+import type { Emitter } from "../kit/emitter.ts";
+import { eachInSlices, Slice } from "../kit/slice.ts";
+import type { LeaderTerm } from "../term/term.ts";
 import { advance, type Entry, isCatchingUp, type Job, type Track, trackOf } from "./entry.ts";
 import type { SchedulerEvents } from "./events.ts";
 import { Notes } from "./notes.ts";

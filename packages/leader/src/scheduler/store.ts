@@ -4,8 +4,9 @@
  * Guaranteed: a tick whose claim resolves `claimed` is on a quorum, so every later leader that reads a quorum takes it as dealt
  * with. Not guaranteed: that it has run.
  */
-import type { Ledger } from "../ledger.ts";
-import { Slice } from "../slice.ts";
+
+import { Slice } from "../kit/slice.ts";
+import type { Ledger } from "../record/ledger.ts";
 import type { NamedTick } from "./report.ts";
 import { CLAIM_TICKS } from "./scripts/claim-ticks.lua.ts";
 import { ORDER } from "./scripts/order.lua.ts";

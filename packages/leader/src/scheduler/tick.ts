@@ -1,5 +1,5 @@
-import { dateOf } from "../date.ts";
-import type { LeaderTerm } from "../term.ts";
+import { dateOf } from "../kit/date.ts";
+import type { LeaderTerm } from "../term/term.ts";
 
 /** One firing of a schedule. */
 export interface Tick {

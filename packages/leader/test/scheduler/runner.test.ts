@@ -1,14 +1,14 @@
 /** Ticks that wait for each other or for a place; handlers end when the test says so. */
 import { systemClock } from "@x/redlock-core";
 import { beforeEach, describe, expect, it } from "vitest";
-import { Emitter } from "../../src/emitter.ts";
+import { Emitter } from "../../src/kit/emitter.ts";
 import { everyCalendar } from "../../src/scheduler/calendar.ts";
 import { type Entry, type Job, type Track, trackOf } from "../../src/scheduler/entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions } from "../../src/scheduler/options.ts";
 import { Runner } from "../../src/scheduler/runner.ts";
 import { type Tick, tickId } from "../../src/scheduler/tick.ts";
-import type { LeaderTerm } from "../../src/term.ts";
+import type { LeaderTerm } from "../../src/term/term.ts";
 
 describe("a runner", () => {
   let term: AbortController;

@@ -2,8 +2,8 @@
 import { systemClock } from "@x/redlock-core";
 import { onAbort } from "@x/redlock-core/protocol";
 import { beforeEach, describe, expect, it } from "vitest";
-import { Emitter } from "../../src/emitter.ts";
 import { LeadershipLostError } from "../../src/errors.ts";
+import { Emitter } from "../../src/kit/emitter.ts";
 import { everyCalendar } from "../../src/scheduler/calendar.ts";
 import type { Entry } from "../../src/scheduler/entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
@@ -12,7 +12,7 @@ import type { NamedTick } from "../../src/scheduler/report.ts";
 import { Session } from "../../src/scheduler/session.ts";
 import type { Claim, Claimed, StoredState, TickStore } from "../../src/scheduler/store.ts";
 import type { Tick } from "../../src/scheduler/tick.ts";
-import type { LeaderTerm } from "../../src/term.ts";
+import type { LeaderTerm } from "../../src/term/term.ts";
 
 const EMPTY: StoredState = {
   schedules: new Map(),

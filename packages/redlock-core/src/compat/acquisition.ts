@@ -5,6 +5,8 @@
  * During the pauses it stands in the queue of waiters, so that a lock that is released is handed over at once, first
  * come, first served. What is asked because of a hint is not one of the `retryCount` attempts.
  */
+
+import { type Instant, readClock } from "../kit/clock.ts";
 import {
   Attempt,
   type AttemptRequest,
@@ -14,15 +16,14 @@ import {
   isGrant,
   MAX_CORRECTIONS,
   type RefusedAttempt,
-} from "../attempt.ts";
-import { type Instant, readClock } from "../clock.ts";
-import type { Engine } from "../engine.ts";
-import { type Enrolment, leaveQueues } from "../leave.ts";
-import { Limit } from "../limit.ts";
-import type { Target } from "../operation.ts";
-import { releaseEverywhere } from "../release.ts";
-import { type LeaseEnd, leaseEnd, remainingMs } from "../validity.ts";
-import { Waiter } from "../waiting.ts";
+} from "../lock/attempt.ts";
+import { releaseEverywhere } from "../lock/release.ts";
+import type { Engine } from "../rounds/engine.ts";
+import type { Target } from "../rules/operation.ts";
+import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
+import { type Enrolment, leaveQueues } from "../waiting/leave.ts";
+import { Limit } from "../waiting/limit.ts";
+import { Waiter } from "../waiting/waiting.ts";
 import type { SharedEngine } from "./shared-engine.ts";
 import { ExecutionError, type ExecutionStats, type Settings } from "./types.ts";
 import { VoteCount } from "./vote-count.ts";

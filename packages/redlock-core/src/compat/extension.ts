@@ -6,8 +6,8 @@
  * machine was suspended, the signal aborts within a second of running again. It never aborts after the routine has
  * ended, and no timer outlives `stop()`.
  */
-import type { Clock } from "../clock.ts";
-import { WALL_CLOCK_LOOK_MS } from "../validity.ts";
+import type { Clock } from "../kit/clock.ts";
+import { WALL_CLOCK_LOOK_MS } from "../rules/validity.ts";
 
 export interface Lease {
   /** Returns the milliseconds for which the lock may be trusted. */

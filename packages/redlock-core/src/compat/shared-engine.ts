@@ -4,16 +4,16 @@
  *
  * The own connection of a client ends with the client (`client.quit()`, `client.disconnect()`).
  */
-import { onAbort } from "../abort.ts";
-import { systemClock } from "../clock.ts";
-import { Deadlines } from "../deadlines.ts";
-import { Engine } from "../engine.ts";
-import { Hints } from "../hints.ts";
-import type { LockNode } from "../node.ts";
+import { onAbort } from "../kit/abort.ts";
+import { systemClock } from "../kit/clock.ts";
+import { Deadlines } from "../kit/deadlines.ts";
+import { systemRandom } from "../kit/random.ts";
 import { toNodes } from "../nodes/connect.ts";
 import { databaseOf } from "../nodes/ioredis.ts";
+import type { LockNode } from "../nodes/node.ts";
 import { resolveOptions } from "../options.ts";
-import { systemRandom } from "../random.ts";
+import { Engine } from "../rounds/engine.ts";
+import { Hints } from "../waiting/hints.ts";
 import type { Client, EngineSettings, Settings } from "./types.ts";
 
 export type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;

@@ -1,7 +1,7 @@
 /** This file counts the votes of one attempt, as node-redlock reports them. */
 
-import { Timed } from "../deadlines.ts";
-import { type Answer, isNotAsked, type Observer } from "../round.ts";
+import { Timed } from "../kit/deadlines.ts";
+import { type Answer, isNotAsked, type Observer } from "../rounds/round.ts";
 import type { SharedEngine } from "./shared-engine.ts";
 import { type Client, type ExecutionStats, ResourceLockedError } from "./types.ts";
 

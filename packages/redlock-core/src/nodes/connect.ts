@@ -1,9 +1,10 @@
 /** This file says what may be passed as a node, and which adapter it gets. */
-import type { LockNode } from "../node.ts";
+
 import { shaped } from "../schema/check.ts";
 import { kindOf } from "../schema/show.ts";
 import type { NodeSettings } from "./connection.ts";
 import { type IoredisClient, type IoredisConnectOptions, IoredisNode } from "./ioredis.ts";
+import type { LockNode } from "./node.ts";
 import { type NodeRedisClient, NodeRedisNode } from "./node-redis.ts";
 
 /**

@@ -1,8 +1,8 @@
 /**
  * The adapters share this file: the state of a node with its listeners, and which scripts a connection has been told.
  */
-import type { Clock } from "../clock.ts";
-import { type NodeScript, type NodeState, plainError } from "../node.ts";
+import type { Clock } from "../kit/clock.ts";
+import { type NodeScript, type NodeState, plainError } from "./node.ts";
 
 export interface NodeSettings {
   readonly nodeTimeoutMs: number;

@@ -12,11 +12,11 @@
  * `connectTimeout`. A lock request may then be sent late, and its release right behind it. A master that was
  * connected never queues any. While a slot moves, ioredis sends a request again for up to a third of `nodeTimeout`.
  */
-import { type LockNode, type NodeScript, type NodeState, notConnected } from "../node.ts";
+
+import { deadConnectionMs } from "../rules/validity.ts";
 import { Check, integer, type Option, text } from "../schema/check.ts";
 import { Schema } from "../schema/schema.ts";
 import { show } from "../schema/show.ts";
-import { deadConnectionMs } from "../validity.ts";
 import {
   checkDatabase,
   LoadedScripts,
@@ -28,6 +28,7 @@ import {
   StateTeller,
   settingOf,
 } from "./connection.ts";
+import { type LockNode, type NodeScript, type NodeState, notConnected } from "./node.ts";
 import { connectOptionsOf } from "./url.ts";
 
 /** The part of ioredis that is used; both major versions have it. */

@@ -9,8 +9,8 @@
  * reach. The caller's client is neither used nor closed. Cluster and Sentinel of node-redis are not supported; those
  * of ioredis are.
  */
-import { type LockNode, type NodeScript, type NodeState, notConnected } from "../node.ts";
-import { deadConnectionMs } from "../validity.ts";
+
+import { deadConnectionMs } from "../rules/validity.ts";
 import {
   checkDatabase,
   LoadedScripts,
@@ -21,6 +21,7 @@ import {
   StateTeller,
   settingOf,
 } from "./connection.ts";
+import { type LockNode, type NodeScript, type NodeState, notConnected } from "./node.ts";
 
 /** The part of node-redis that is used. */
 export interface NodeRedisClient {

@@ -13,7 +13,7 @@
  *
  * No expiry is ever shortened: only a missing key or a reservation is replaced.
  */
-import { CLAMP_US } from "../ballot.ts";
+import { CLAMP_US } from "../rules/ballot.ts";
 import { isTokenText, noToken } from "./number.lua.ts";
 
 export const acquire: string = /* lua */ `

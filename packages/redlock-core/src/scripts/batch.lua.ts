@@ -29,9 +29,10 @@
  * waits for, comes first and by itself, and what is released is deleted in one call. It is checked against the long way, which does
  * everything, and is defined by the first operation that needs it.
  */
-import { CLAMP_US } from "../ballot.ts";
-import { defineScript, type NodeScript } from "../node.ts";
-import { FIELDS } from "../operation.ts";
+
+import { defineScript, type NodeScript } from "../nodes/node.ts";
+import { CLAMP_US } from "../rules/ballot.ts";
+import { FIELDS } from "../rules/operation.ts";
 import { acquire } from "./acquire.lua.ts";
 import { extend } from "./extend.lua.ts";
 import { handOver } from "./hand-over.lua.ts";

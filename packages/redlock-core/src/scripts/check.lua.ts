@@ -4,7 +4,7 @@
  *
  * KEYS[1] a key to try to write; KEYS[2] the node's hash, if any; ARGV[1] the quarantine of the one who asks, which is remembered from now on, where the node can be written to.
  */
-import { defineScript, type NodeScript } from "../node.ts";
+import { defineScript, type NodeScript } from "../nodes/node.ts";
 
 export const checkScript: NodeScript = defineScript(
   "check",

@@ -12,7 +12,7 @@
  *
  * The script defines `call` before. Every name, string and call here is paid for by every job of somebody's queue.
  */
-import { NODE_KEYS, SIDE_KEY_NAMES } from "../keys.ts";
+import { NODE_KEYS, SIDE_KEY_NAMES } from "../rules/keys.ts";
 import { isTokenText, noToken } from "./number.lua.ts";
 import { besideLock } from "./side-keys.lua.ts";
 

@@ -10,7 +10,7 @@
  * every subscriber, 4 how far a grant may be ahead of the node's time, in µs, 5 the register in the hash, '' if the node numbers the grants.
  * Replies 1 if a lock was taken away, else 0.
  */
-import { defineScript, type NodeScript } from "../node.ts";
+import { defineScript, type NodeScript } from "../nodes/node.ts";
 import { handOver } from "./hand-over.lua.ts";
 import { fenceOf, queueOf } from "./side-keys.lua.ts";
 

@@ -15,7 +15,7 @@
  * What an operation frees is handed over only at the end of the whole request: a later operation of the same request may
  * have a better claim to it.
  */
-import { IS_OURS } from "../token.ts";
+import { IS_OURS } from "../rules/token.ts";
 
 export const handOver: string = /* lua */ `
 local freed, FOREIGN_POLL_MS = {}, 100

@@ -4,7 +4,7 @@
  * KEYS where the fence is, lock, waiters; ARGV 1 the field of the fence in the node's hash, '' if it is no hash; 2 '1' with quarantine
  * Replies {value or '', pttl, fence or '', count of waiters, seconds, microseconds, run_id, remembered run_id, since}.
  */
-import { defineScript, type NodeScript } from "../node.ts";
+import { defineScript, type NodeScript } from "../nodes/node.ts";
 
 export const inspectScript: NodeScript = defineScript(
   "inspect",

@@ -3,7 +3,7 @@
  * why if they cannot be used, nil where JavaScript is to find them.
  */
 import { indexOf, MAX_KEY_BYTES, MAX_KEYS } from "../entity-key.ts";
-import { luaString } from "../lua.ts";
+import { luaString } from "./lua.ts";
 
 /** `path`: the fields that lead to the key in the job's data; undefined where a function finds it. */
 export function pinLibrary(path: readonly string[] | undefined): string {

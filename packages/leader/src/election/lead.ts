@@ -1,0 +1,148 @@
+/**
+ * A term with a task: drains before it releases, and never runs the task twice at once.
+ *
+ * Guaranteed: the lock is released only after the task has ended, or never (it runs out) if the task outlasts `drainTimeout`;
+ * the function resolves only after the task has ended, or after a stop whose drain timed out. Never rejects.
+ */
+import type { Clock } from "@x/redlock-core";
+import { deferred, onAbort, sleep } from "@x/redlock-core/protocol";
+import type { TermLossReason } from "../errors.ts";
+import { type Cooldown, cooldownMs, hasRecovered } from "../kit/cooldown.ts";
+import type { HeldTerm, LeaderTerm } from "../term/term.ts";
+import { type DrainTimes, drainTimer } from "./drain.ts";
+import type { ResolvedTaskOptions } from "./run-options.ts";
+
+export type LeaderTask = (term: LeaderTerm) => unknown;
+
+export interface LeadParts {
+  readonly term: HeldTerm;
+  readonly task: LeaderTask;
+  readonly run: ResolvedTaskOptions;
+  readonly clock: Clock;
+  readonly cooldown: Cooldown;
+  /** Aborts when this candidate is to stop for good. */
+  readonly stop: AbortSignal;
+  readonly drain: DrainTimes;
+  /** Failures of the task in a row; kept from term to term. */
+  readonly failures: { count: number };
+  readonly listener: LeadListener;
+}
+
+export interface LeadListener {
+  taskStarted(): void;
+  taskEnded(): void;
+  taskFailed(error: unknown): void;
+  drainTimedOut(): void;
+  /** Stay out for so long before the next campaign. */
+  cool(ms: number): void;
+}
+
+type TaskEnd = { readonly type: "returned" } | { readonly type: "rejected"; readonly error: unknown };
+
+export async function lead(parts: LeadParts): Promise<"again" | "stop"> {
+  const { term, stop } = parts;
+  term.adopt();
+  if (stop.aborted) term.beginEnd("stopping");
+  const untie = onAbort(stop, () => term.beginEnd("stopping"));
+  try {
+    while (term.isCurrent() && !term.isEnding) {
+      const settled = start(parts);
+      const startedMs = parts.clock.monotonicMs();
+      const end = await endOrTimeout(parts, settled);
+      if (end === "timeout") return await outlasted(parts, settled);
+      const next = await afterTask(parts, end, parts.clock.monotonicMs() - startedMs);
+      if (next !== "restart") return next;
+    }
+    await term.finish();
+    return stop.aborted ? "stop" : "again";
+  } finally {
+    untie();
+  }
+}
+
+/** Never rejects. */
+async function start({ term, task, listener }: LeadParts): Promise<TaskEnd> {
+  listener.taskStarted();
+  try {
+    await task(term);
+    return { type: "returned" };
+  } catch (error) {
+    return { type: "rejected", error };
+  } finally {
+    listener.taskEnded();
+  }
+}
+
+/** Waits for the task; no longer than `drainTimeout` after it was asked to end while the lease is held, or after a stop. */
+async function endOrTimeout(parts: LeadParts, settled: Promise<TaskEnd>): Promise<TaskEnd | "timeout"> {
+  const { term, stop, clock } = parts;
+  const timer = drainTimer(clock, parts.drain);
+  const startTimer = (): void => {
+    if (term.isEnding || stop.aborted) timer.start();
+  };
+  startTimer();
+  const undo = [onAbort(term.signal, startTimer), onAbort(stop, startTimer)];
+  try {
+    return await Promise.race([settled, timer.isOver]);
+  } finally {
+    for (const each of undo) each();
+    timer.cancel();
+  }
+}
+
+async function outlasted(parts: LeadParts, settled: Promise<TaskEnd>): Promise<"again" | "stop"> {
+  const { term, stop, listener } = parts;
+  listener.drainTimedOut();
+  term.abandon();
+  if (!stop.aborted) {
+    const stopped = deferred<void>();
+    const untie = onAbort(stop, () => stopped.resolve());
+    const hasEnded = await Promise.race([settled, stopped.promise]);
+    untie();
+    if (hasEnded !== undefined) {
+      if (hasEnded.type === "rejected" && !isAbortOf(hasEnded.error, term)) listener.taskFailed(hasEnded.error);
+      await term.finish();
+    }
+  }
+  return stop.aborted ? "stop" : "again";
+}
+
+async function afterTask(parts: LeadParts, end: TaskEnd, ranMs: number): Promise<"again" | "stop" | "restart"> {
+  const { term, run, stop, listener, failures, cooldown } = parts;
+  const isFailure = end.type === "rejected" && !isAbortOf(end.error, term);
+  if (hasRecovered(cooldown, ranMs)) failures.count = 0;
+  if (isFailure) {
+    failures.count += 1;
+    listener.taskFailed(end.error);
+  } else if (end.type === "returned") failures.count = 0;
+  if (term.isCurrent() && !term.isEnding) {
+    const policy = end.type === "rejected" ? run.onTaskError : run.onTaskEnd;
+    if (policy === "restart") {
+      await sleep(parts.clock, cooldownMs(cooldown, failures.count), term.signal).catch(() => undefined);
+      if (!term.signal.aborted) return "restart";
+    } else if (policy === "hold") await untilAborted(term.signal);
+    else {
+      const reason: TermLossReason = end.type === "rejected" ? "task-failed" : "task-ended";
+      term.beginEnd(reason);
+      listener.cool(cooldownMs(cooldown, failures.count));
+      await term.finish();
+      return policy === "stop" ? "stop" : "again";
+    }
+  }
+  if (term.isEnding && term.reason !== "resigned") listener.cool(cooldownMs(cooldown, failures.count));
+  await term.finish();
+  return stop.aborted ? "stop" : "again";
+}
+
+/** A task that ends by rejecting with its signal's reason, or an `AbortError` after the abort, did what it was asked to. */
+function isAbortOf(error: unknown, term: HeldTerm): boolean {
+  if (!term.signal.aborted) return false;
+  return error === term.signal.reason || (error instanceof Error && error.name === "AbortError");
+}
+
+function untilAborted(signal: AbortSignal): Promise<void> {
+  const aborted = deferred<void>();
+  if (signal.aborted) aborted.resolve();
+  else onAbort(signal, () => aborted.resolve());
+  return aborted.promise;
+}

@@ -1,0 +1,207 @@
+/**
+ * Sees every leader of an election, in order, from any process.
+ *
+ * Nobody is polled at a fixed rate: a change is published by the nodes, and in between this reads when the lease it saw would end.
+ * Terms that came and went while it was cut off are read from the nodes' history (the last 1,000). Informational: who leads
+ * *now* only the leader itself can know, by its clock.
+ */
+import { type LinkedSignal, linkSignals, sleep } from "@x/redlock-core/protocol";
+import { dateOf } from "../kit/date.ts";
+import { publish } from "../kit/diagnostics.ts";
+import type { Ledger } from "../record/ledger.ts";
+import {
+  type Held,
+  heldNow,
+  type LeaderInfo,
+  type NodeView,
+  newestTerm,
+  type TermRecord,
+  termsAfter,
+} from "../record/record.ts";
+import type { Readings } from "../term/readings.ts";
+
+export interface ObserverParts {
+  readonly ledger: Ledger;
+  readonly readings: Readings;
+  readonly leaseMs: number;
+  readonly random: () => number;
+  readonly isSelf: (record: TermRecord) => boolean;
+  readonly failed: (error: unknown) => void;
+  /** Aborts when there is nobody left to ask. */
+  readonly closed: AbortSignal;
+}
+
+export type ObserverListener = (info: LeaderInfo | null) => void;
+
+/** After the end of a lease was due: nodes expire keys with a resolution of 1 ms. */
+const PAST_EXPIRY_MS = 5;
+/** Observers that saw the same lease do not read in the same moment. */
+const SPREAD_MS = 50;
+/** Enough to see that there is no leader, and to read again after a failure, without asking often. */
+const SHORTEST_PAUSE_MS = 20;
+
+export class Observer {
+  readonly #parts: ObserverParts;
+  readonly #listeners = new Set<ObserverListener>();
+  #running: LinkedSignal | undefined;
+  #isClosed = false;
+  #wake: () => void = () => undefined;
+  #isNudged = false;
+  #vacantSinceMs: number | undefined;
+  #last: { readonly info: LeaderInfo | null; readonly term: number; readonly revision: number } | undefined;
+
+  constructor(parts: ObserverParts) {
+    this.#parts = parts;
+  }
+
+  /** How long there has been no leader, or was none before this one; undefined if that was not seen. */
+  get vacancyMs(): number | undefined {
+    return this.#vacantSinceMs === undefined
+      ? undefined
+      : this.#parts.readings.clock.monotonicMs() - this.#vacantSinceMs;
+  }
+
+  /** Calls `listener` with the leader of now, then with each change; returns a function that ends that. */
+  watch(listener: ObserverListener): () => void {
+    if (this.#isClosed) return () => undefined;
+    const own: ObserverListener = (info) => listener(info);
+    this.#listeners.add(own);
+    if (this.#running === undefined) this.#start();
+    else if (this.#last !== undefined) own(this.#last.info);
+    return () => {
+      this.#listeners.delete(own);
+      if (this.#listeners.size === 0) this.#stop();
+    };
+  }
+
+  /** Nobody is told of anything any more. */
+  close(): void {
+    this.#isClosed = true;
+    this.#listeners.clear();
+    this.#stop();
+  }
+
+  #start(): void {
+    const running = linkSignals(this.#parts.closed);
+    this.#running = running;
+    this.#last = undefined;
+    void this.#loop(running.signal).finally(() => running.unlink());
+  }
+
+  #stop(): void {
+    this.#running?.abort(undefined);
+    this.#running = undefined;
+  }
+
+  /** Never rejects. */
+  async #loop(signal: AbortSignal): Promise<void> {
+    let stopListening: (() => void) | undefined;
+    while (!signal.aborted) {
+      let pauseMs = this.#parts.leaseMs;
+      this.#isNudged = false;
+      try {
+        stopListening ??= await this.#parts.ledger.listen(() => this.#nudge());
+        const views = await this.#read();
+        if (signal.aborted) break;
+        pauseMs = this.#see(views);
+      } catch (error) {
+        if (signal.aborted) break;
+        this.#parts.failed(error);
+        pauseMs = this.#parts.leaseMs / 10;
+      }
+      await this.#pause(Math.max(SHORTEST_PAUSE_MS, pauseMs + SPREAD_MS * this.#parts.random()), signal);
+    }
+    stopListening?.();
+  }
+
+  /** Until a node answers more than a quorum needs to, a leader may look absent that the others know. */
+  #read(): Promise<readonly NodeView[]> {
+    return this.#parts.ledger.look(this.#last?.term ?? Number.MAX_SAFE_INTEGER);
+  }
+
+  #nudge(): void {
+    this.#isNudged = true;
+    this.#wake();
+  }
+
+  /** Until a nudge, the end, or `ms`. */
+  async #pause(ms: number, signal: AbortSignal): Promise<void> {
+    if (this.#isNudged || signal.aborted) return;
+    const nudged = linkSignals(signal);
+    this.#wake = () => nudged.abort(undefined);
+    await sleep(this.#parts.readings.clock, ms, nudged.signal).catch(() => undefined);
+    nudged.unlink();
+  }
+
+  /** Tells the listeners what is new; returns how long nothing can change without a message. */
+  #see(views: readonly NodeView[]): number {
+    const held = heldNow(views, this.#parts.ledger.quorum);
+    const isFirst = this.#last === undefined;
+    const before = this.#last ?? { info: null, term: newestTerm(views), revision: -1 };
+    for (const record of isFirst ? [] : termsAfter(views, before.term)) {
+      if (record.term !== held?.record.term)
+        this.#tell(infoOf({ record, revision: 0, expiresInMs: 0 }, this.#parts.isSelf), record.term, 0);
+    }
+    const last = this.#last ?? before;
+    if (held === undefined) {
+      if (isFirst || last.info !== null) this.#tell(null, last.term, last.revision);
+      return this.#parts.leaseMs;
+    }
+    const isNews = isFirst || last.info === null || held.record.term > last.term || held.revision > last.revision;
+    if (isNews && held.record.term >= last.term)
+      this.#tell(infoOf(held, this.#parts.isSelf), held.record.term, held.revision);
+    return held.expiresInMs + PAST_EXPIRY_MS;
+  }
+
+  #tell(info: LeaderInfo | null, term: number, revision: number): void {
+    this.#last = { info, term, revision };
+    const { vacancyMs } = this;
+    this.#vacantSinceMs = info === null ? (this.#vacantSinceMs ?? this.#parts.readings.clock.monotonicMs()) : undefined;
+    const election = this.#parts.ledger.election;
+    publish("x.leader.leaderChange", () => ({ election, leader: info?.id, term: info?.term, vacancyMs }));
+    for (const listener of [...this.#listeners]) listener(info);
+  }
+}
+
+export function infoOf(held: Held, isSelf: (record: TermRecord) => boolean): LeaderInfo {
+  const { record } = held;
+  return {
+    id: record.id,
+    term: record.term,
+    ...(record.value === undefined ? {} : { value: record.value }),
+    acquiredAt: dateOf(record.sinceMs),
+    expiresInMs: held.expiresInMs,
+    self: isSelf(record),
+  };
+}
+
+/** Values waiting for a consumer that is slower than they come; the oldest are dropped beyond `bound`. */
+export async function* iterate(
+  watch: (listener: ObserverListener) => () => void,
+  signal: AbortSignal,
+  bound: number,
+): AsyncGenerator<LeaderInfo | null, void, undefined> {
+  const waiting: (LeaderInfo | null)[] = [];
+  let wake: () => void = () => undefined;
+  const stop = watch((info) => {
+    waiting.push(info);
+    if (waiting.length > bound) waiting.shift();
+    wake();
+  });
+  const end = (): void => wake();
+  signal.addEventListener("abort", end, { once: true });
+  try {
+    while (!signal.aborted) {
+      const next = waiting.shift();
+      if (next !== undefined) yield next;
+      else {
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+      }
+    }
+  } finally {
+    signal.removeEventListener("abort", end);
+    stop();
+  }
+}

@@ -1,0 +1,66 @@
+/** Pure: how `run()` treats the task. */
+import {
+  abortSignal,
+  type Check,
+  choice,
+  listOf,
+  type Option,
+  Schema,
+  type ShapeOf,
+  text,
+} from "@x/redlock-core/protocol";
+import { durationOrNoneMs } from "../kit/checks.ts";
+
+export interface TaskOptions {
+  /** Ends the campaign, or drains and resigns; `run()` then resolves. */
+  readonly signal?: AbortSignal | undefined;
+  /**
+   * The task rejected. `resign` (default): hand over, and stay out for a cooldown that doubles with each failure in a row, so that
+   * a poison task does not walk the fleet at full speed. `restart`: run it again in the same term after that cooldown. `hold`:
+   * keep the leadership without a task until the term ends.
+   */
+  readonly onTaskError?: "resign" | "restart" | "hold" | undefined;
+  /** The task returned. `resign` (default): hand over, campaign again after the cooldown. `hold`: as above. `stop`: hand over; `run()` resolves. */
+  readonly onTaskEnd?: "resign" | "hold" | "stop" | undefined;
+  /**
+   * How long a task may take to end after its signal aborted, in ms; the lease is renewed meanwhile, and then left to run out. Default
+   * 30,000.
+   */
+  readonly drainTimeout?: number | undefined;
+  /** Process signals on which to call `stop()`, for instance `["SIGTERM"]`. Default: none. */
+  readonly stopOn?: readonly NodeJS.Signals[] | undefined;
+}
+
+export interface ResolvedTaskOptions {
+  readonly signal: AbortSignal | undefined;
+  readonly onTaskError: "resign" | "restart" | "hold";
+  readonly onTaskEnd: "resign" | "hold" | "stop";
+  readonly drainTimeout: number;
+  readonly stopOn: readonly NodeJS.Signals[];
+}
+
+export const DEFAULT_DRAIN_TIMEOUT_MS = 30_000;
+
+const OPTIONS = new Schema({
+  signal: abortSignal.optional(),
+  onTaskError: choice(["resign", "restart", "hold"]).default("resign"),
+  onTaskEnd: choice(["resign", "hold", "stop"]).default("resign"),
+  drainTimeout: durationOrNoneMs.default(DEFAULT_DRAIN_TIMEOUT_MS),
+  // Which signals there are, and can be caught, the system says: see process-signals.ts.
+  stopOn: listOf<NodeJS.Signals>("an array of signal names", text() as Check<NodeJS.Signals>).default([]),
+} satisfies ShapeOf<TaskOptions>);
+
+export function resolveTaskOptions(given: TaskOptions = {}): ResolvedTaskOptions {
+  const { stopOn, ...options } = OPTIONS.resolve(given);
+  return Object.freeze({ ...options, stopOn: [...stopOn] });
+}
+
+/** Of `stop()`, of an election and of a scheduler. */
+export interface StopOptions {
+  /** How long work may take to end from now on, in ms. Default: what it was told before, else 30,000. */
+  readonly drainTimeout?: number | undefined;
+}
+
+export const STOP: Schema<{ readonly drainTimeout: Option<number | undefined> }> = new Schema({
+  drainTimeout: durationOrNoneMs.optional(),
+} satisfies ShapeOf<StopOptions>);

@@ -1,0 +1,55 @@
+/** Pure: what one election object of one process is doing. `nextState` is the only function that changes it. */
+import type { TermLossReason } from "../errors.ts";
+
+export type ElectionState =
+  /** Takes no part. */
+  | { readonly name: "idle" }
+  /** Stays out for a while after a failure or a resignation. */
+  | { readonly name: "cooldown" }
+  /** Waits for the lock. */
+  | { readonly name: "follower" }
+  /** Has the lock, does not lead yet: writes its record, waits out `lockDelay`. */
+  | { readonly name: "candidate"; readonly term: number }
+  | { readonly name: "leader"; readonly term: number }
+  /** Was asked to end, still has the lease and renews it while the task comes to its end. */
+  | { readonly name: "draining"; readonly term: number; readonly reason: TermLossReason }
+  /** For good. */
+  | { readonly name: "stopped" };
+
+export type ElectionEvent =
+  | { readonly type: "campaign" }
+  | { readonly type: "cool" }
+  | { readonly type: "won"; readonly term: number }
+  | { readonly type: "led" }
+  | { readonly type: "drain"; readonly reason: TermLossReason }
+  /** The campaign was given up, or the term is over. */
+  | { readonly type: "ended" }
+  | { readonly type: "stop" };
+
+export const IDLE: ElectionState = Object.freeze({ name: "idle" });
+
+/** The state after `event`; the same object when the event does not apply in it. */
+export function nextState(state: ElectionState, event: ElectionEvent): ElectionState {
+  if (state.name === "stopped") return state;
+  switch (event.type) {
+    case "campaign":
+      return state.name === "idle" || state.name === "cooldown" ? { name: "follower" } : state;
+    case "cool":
+      return state.name === "idle" || state.name === "follower" ? { name: "cooldown" } : state;
+    case "won":
+      return state.name === "follower" ? { name: "candidate", term: event.term } : state;
+    case "led":
+      return state.name === "candidate" ? { name: "leader", term: state.term } : state;
+    case "drain":
+      return state.name === "leader" ? { name: "draining", term: state.term, reason: event.reason } : state;
+    case "ended":
+      return state.name === "idle" ? state : IDLE;
+    case "stop":
+      return { name: "stopped" };
+  }
+}
+
+/** Does this process believe that it has the lease? */
+export function hasTerm(state: ElectionState): boolean {
+  return state.name === "candidate" || state.name === "leader" || state.name === "draining";
+}

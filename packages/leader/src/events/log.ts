@@ -1,0 +1,52 @@
+/** One line to the logger for each change and each failure. */
+import type { Clock } from "@x/redlock-core";
+import { wasAskedFor } from "../errors.ts";
+import type { LeaderLogger } from "../kit/diagnostics.ts";
+import type { Emitter } from "../kit/emitter.ts";
+import type { LeaderEvents } from "./events.ts";
+import { mayVoteAgain } from "./votes.ts";
+
+export interface LogParts {
+  readonly logger: LeaderLogger;
+  readonly election: string;
+  readonly id: string;
+  readonly clock: Clock;
+}
+
+export function logEvents(events: Emitter<LeaderEvents>, parts: LogParts): void {
+  const { logger, election, id } = parts;
+  const own = { election, id };
+  events.on("elected", ({ term }) => logger.info({ ...own, term }, "elected leader"));
+  events.on("lost", (facts) => {
+    const level = wasAskedFor(facts.reason) ? "info" : "warn";
+    logger[level]({ ...own, ...facts }, "leadership ended");
+  });
+  events.on("renewFailed", ({ term, remainingMs, error }) =>
+    logger.warn({ ...own, term, remainingMs, err: error }, "renewal failed"),
+  );
+  events.on("nodeDown", ({ node, error }) => logger.warn({ ...own, node, err: error }, "lock node is down"));
+  events.on("quarantined", (facts) => logger.info({ ...own, ...facts }, mayVoteAgain(facts.quarantineLeftMs)));
+  events.on("drainTimeout", (facts) => logger.warn({ ...own, ...facts }, "task did not end in time"));
+  events.on("taskError", ({ term, error }) => logger.error({ ...own, term, err: error }, "task failed"));
+  events.on("error", (error) => logger.warn({ ...own, err: error }, "failed, will be tried again"));
+  logOverruns(events, parts);
+}
+
+/** An overrun that is longer is logged while it lasts, too; a shorter one when it has ended. */
+const LONG_MS = 1_000;
+
+function logOverruns(events: Emitter<LeaderEvents>, { logger, election, id, clock }: LogParts): void {
+  let begun: { readonly term: number; readonly cancel: () => void } | undefined;
+  events.on("overrun", ({ term, overrunMs }) => {
+    begun?.cancel();
+    if (begun?.term === term) {
+      begun = undefined;
+      if (overrunMs >= 1) logger.error({ election, id, term, overrunMs }, "task ran on without its lease");
+      return;
+    }
+    const cancel = clock.schedule(LONG_MS, () =>
+      logger.error({ election, id, term, overrunMs: LONG_MS }, "task still runs without its lease"),
+    );
+    begun = { term, cancel };
+  });
+}

@@ -1,0 +1,216 @@
+/**
+ * The lease of a term: a lock, kept by renewals on this event loop.
+ *
+ * Guaranteed: `anchor` is the reading of the clocks from *before* the last successful request, so whoever counts from it never
+ * believes longer than a node. A renewal that fails decides nothing: the next one may succeed; the loss is decided by the deadline,
+ * or by `lost` when a quorum said that the lock is not ours.
+ */
+import {
+  type AcquireOptions,
+  type Lock,
+  LockHeldError,
+  LockLostError,
+  QuorumUnreachableError,
+  type Redlock,
+  type Vote,
+} from "@x/redlock-core";
+import { type LinkedSignal, linkSignals, onAbort, protocolOf } from "@x/redlock-core/protocol";
+import type { ResolvedOptions } from "../options.ts";
+import { laterReading, type Reading, untilNextRenewalMs } from "./deadline.ts";
+import type { Readings } from "./readings.ts";
+
+export interface RenewalListener {
+  renewed(tookMs: number): void;
+  failed(error: unknown): void;
+  /** The lock is known not to be ours any more. */
+  lost(): void;
+}
+
+export interface Lease {
+  readonly fencingToken: number;
+  /** The value of the lock on the nodes. */
+  readonly token: string;
+  /** Its requests and those of the election's `Redlock` reach a node in the order in which they were made. */
+  readonly isInOrder: boolean;
+  anchor(): Reading;
+  /** Milliseconds for which the lock itself is valid; 0 or below: over. */
+  remaining(): number;
+  /** Renews every `retryPeriod` until `leave` or `release`. */
+  keep(listener: RenewalListener): void;
+  /** Stops renewing and lets the lease run out, whatever is closed meanwhile. */
+  leave(): void;
+  /** Gives the lock up at once; true if a quorum says that it was ours until now. Never rejects. */
+  release(): Promise<boolean>;
+}
+
+export interface LeaseSource {
+  /**
+   * Waits for the lock until `signal` aborts; `refused` is called with the votes of each attempt that fails. Rejects when too few nodes have
+   * answered for a while: call it again.
+   */
+  acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease>;
+  /** One attempt; undefined if another has it, or its turn. */
+  tryAcquire(signal: AbortSignal): Promise<Lease | undefined>;
+  close(): Promise<void>;
+}
+
+/** Leases whose renewals run on this event loop. */
+export function localLeases(redlock: Redlock, options: ResolvedOptions, readings: Readings): LeaseSource {
+  const own = { ttl: options.leaseDuration, autoExtend: false, maxHold: Number.POSITIVE_INFINITY };
+  return {
+    async acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease> {
+      const askedMs = readings.clock.wallMs();
+      let waiting: LinkedSignal | undefined;
+      let silentSinceMs: number | undefined;
+      const isSilent = (): boolean =>
+        silentSinceMs !== undefined && readings.clock.monotonicMs() - silentSinceMs >= patienceMs(options);
+      const stopListening = redlock.on("wait", ({ resources, votes }) => {
+        if (resources[0] !== options.resource) return;
+        refused(votes);
+        const answers = votes.filter(({ vote }) => vote !== "failed");
+        silentSinceMs = answers.length >= redlock.quorum ? undefined : (silentSinceMs ?? readings.clock.monotonicMs());
+        if (isSilent()) waiting?.abort(SILENCE);
+      });
+      try {
+        let lock = await firstAttempt(redlock, options.resource, { ...own, signal });
+        while (lock === null) {
+          signal.throwIfAborted();
+          // By the last attempt the nodes' silence is an error, with all that is known of it.
+          const isLast = isSilent();
+          const timeout = isLast ? options.retryPeriod : HELD_PATIENCE_MS;
+          const linked = linkSignals(signal);
+          waiting = isLast ? undefined : linked;
+          const order = protocolOf(redlock).orderAt(askedMs);
+          const acquiring = redlock.acquire(options.resource, { ...own, order, timeout, signal: linked.signal });
+          lock = await unlessHeld(acquiring).finally(() => linked.unlink());
+        }
+        return new LocalLease(lock, options, readings);
+      } finally {
+        stopListening();
+      }
+    },
+    async tryAcquire(signal: AbortSignal): Promise<Lease | undefined> {
+      const lock = await redlock.tryAcquire(options.resource, { ...own, order: BEHIND_ALL, signal });
+      return lock === null ? undefined : new LocalLease(lock, options, readings);
+    },
+    close: () => Promise.resolve(),
+  };
+}
+
+async function unlessHeld(acquiring: Promise<Lock>): Promise<Lock | null> {
+  try {
+    return await acquiring;
+  } catch (error) {
+    if (error instanceof LockHeldError || error === SILENCE) return null;
+    throw error;
+  }
+}
+
+/** To ask anew costs three requests, and finds out nothing while nodes answer. */
+const HELD_PATIENCE_MS = 120_000;
+const SILENCE = new Error("no quorum of nodes has answered for long");
+
+/** A clock that is not known to be right gives nobody a place before others. */
+export const BEHIND_ALL: number = Number.MAX_SAFE_INTEGER;
+
+/**
+ * Takes the lock if it is free and nobody stands in line for it, before the candidate does: by a refusal the nodes tell how far this process's
+ * clock is off, and so which place is the candidate's (`orderAt`). Whoever asks anew keeps it.
+ */
+export async function firstAttempt(redlock: Redlock, resource: string, options: AcquireOptions): Promise<Lock | null> {
+  try {
+    return await redlock.tryAcquire(resource, { ...options, order: BEHIND_ALL });
+  } catch (error) {
+    if (error instanceof QuorumUnreachableError) return null;
+    throw error;
+  }
+}
+
+/** How long a candidate waits without an answer of a quorum: long beside the lease, and bounded, so that it says so. */
+export function patienceMs(options: { readonly leaseDuration: number }): number {
+  return Math.max(4 * options.leaseDuration, 10_000);
+}
+
+class LocalLease implements Lease {
+  readonly isInOrder = true;
+  readonly fencingToken: number;
+  readonly token: string;
+  readonly #lock: Lock;
+  readonly #options: ResolvedOptions;
+  readonly #readings: Readings;
+  #anchor: Reading;
+  #listener: RenewalListener | undefined;
+  #cancelTimer: () => void = () => undefined;
+  #stopListening: () => void = () => undefined;
+
+  constructor(lock: Lock, options: ResolvedOptions, readings: Readings) {
+    this.fencingToken = lock.fencingToken;
+    this.token = lock.token;
+    this.#lock = lock;
+    this.#options = options;
+    this.#readings = readings;
+    this.#anchor = startOfGrant(lock.remaining(), options, readings.read());
+  }
+
+  anchor(): Reading {
+    return this.#anchor;
+  }
+
+  remaining(): number {
+    return this.#lock.remaining();
+  }
+
+  keep(listener: RenewalListener): void {
+    this.#listener = listener;
+    // Work may go on when it is lost, to a clock that jumped or a `Redlock` that is closed: it is released by `release` or not at all.
+    protocolOf(this.#lock).leave();
+    if (this.#lock.signal.aborted) {
+      this.#onLockLost();
+      return;
+    }
+    this.#stopListening = onAbort(this.#lock.signal, () => this.#onLockLost());
+    this.#schedule();
+  }
+
+  leave(): void {
+    this.#listener = undefined;
+    this.#cancelTimer();
+    this.#stopListening();
+  }
+
+  async release(): Promise<boolean> {
+    this.leave();
+    return this.#lock.release();
+  }
+
+  /** The lock's own validity may end first; that is the deadline's business, and only another's claim is a loss. */
+  #onLockLost(): void {
+    const reason: unknown = this.#lock.signal.reason;
+    if (reason instanceof LockLostError && reason.reason === "expired") return;
+    this.#listener?.lost();
+  }
+
+  #schedule(): void {
+    const afterMs = untilNextRenewalMs(this.#readings.clock.monotonicMs(), this.#options.retryPeriod);
+    this.#cancelTimer = this.#readings.clock.schedule(afterMs, () => void this.#renew());
+  }
+
+  /** Never rejects: the listener's own errors are the emitter's. */
+  async #renew(): Promise<void> {
+    const asked = this.#readings.read();
+    try {
+      await this.#lock.extend(this.#options.leaseDuration);
+      this.#anchor = laterReading(this.#anchor, asked);
+      this.#listener?.renewed(this.#readings.clock.monotonicMs() - asked.monotonicMs);
+    } catch (error) {
+      this.#listener?.failed(error);
+    }
+    if (this.#listener !== undefined) this.#schedule();
+  }
+}
+
+/** The lock knows how much of its validity is left, and so when the attempt that was granted began. */
+function startOfGrant(remainingMs: number, options: ResolvedOptions, now: Reading): Reading {
+  const elapsed = Math.max(0, options.leaseDuration - options.driftMs - remainingMs);
+  return { monotonicMs: now.monotonicMs - elapsed, wallMs: now.wallMs - elapsed, uptimeMs: now.uptimeMs - elapsed };
+}

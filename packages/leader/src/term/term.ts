@@ -1,0 +1,413 @@
+/**
+ * One uninterrupted period of leadership.
+ *
+ * Guaranteed: from the deadline on (`renewDeadline` after the *start* of the last successful renewal, by the earliest of the
+ * clocks) `isCurrent()` is false, whatever the network does, and whoever asks first after a freeze finds that out by himself:
+ * no timer and no reply is needed. `signal` aborts at the latest then. Not guaranteed: that code which does not ask stops. A
+ * frozen process can wake in the middle of a function; what it writes is refused only by a store that checks `fencingToken`.
+ */
+import { setMaxListeners } from "node:events";
+import { QuorumUnreachableError } from "@x/redlock-core";
+import { onAbort, Schema, sleep } from "@x/redlock-core/protocol";
+import { LeadershipLostError, type TermLossReason } from "../errors.ts";
+import { durationOrNoneMs, listener as FUNCTION, proclaimedValue } from "../kit/checks.ts";
+import { dateOf } from "../kit/date.ts";
+import type { ResolvedOptions } from "../options.ts";
+import type { Ledger } from "../record/ledger.ts";
+import { isHeldBy, type TermRecord } from "../record/record.ts";
+import { type Reading, reasonOfDeadline, remainingMs } from "./deadline.ts";
+import type { Lease } from "./lease.ts";
+import type { Readings } from "./readings.ts";
+
+export interface LeaderTerm extends AsyncDisposable {
+  readonly election: string;
+  readonly id: string;
+  /** Strictly increasing over all terms of this election. */
+  readonly term: number;
+  /** The same number: pass it to every store that can refuse an older one. */
+  readonly fencingToken: number;
+  readonly acquiredAt: Date;
+  /**
+   * Aborts with `LeadershipLostError` when the term ends, at the latest at its deadline, or when it is asked to end (its `reason`
+   * says which). After a freeze, timers may run before it aborts: ask `isCurrent()` before anything that matters.
+   */
+  readonly signal: AbortSignal;
+  /** Reads the clocks now. True also while the term was asked to end and its task comes to an end: the lease is still held. */
+  isCurrent(): boolean;
+  /** @throws LeadershipLostError if the term is over */
+  assertCurrent(): void;
+  /** Milliseconds until the deadline, unless a renewal moves it; 0 when the term is over. */
+  remaining(): number;
+  /**
+   * Asks the nodes: is the lock still this term's on a quorum? For rare, expensive side effects.
+   * @throws QuorumUnreachableError if too few nodes answer
+   */
+  verify(): Promise<boolean>;
+  /** Wraps a function so that it throws `LeadershipLostError` instead of running once the term is over. */
+  guard<Args extends unknown[], Result>(fn: (...args: Args) => Result): (...args: Args) => Result;
+  /**
+   * Changes the value that observers see. Of values that follow each other closely they may see the last only.
+   * @throws LeadershipLostError, QuorumUnreachableError (the value may then show later, with the next renewal)
+   */
+  proclaim(value: string): Promise<void>;
+  /**
+   * Ends the term and hands the lock to the next candidate. End your work first: the signal aborts, then the lock is free. Safe to
+   * repeat. `cooldown`: how long this candidate stays out, in ms; default the election's `cooldown.initial`. In the task of `run()` it
+   * asks for the end and resolves at once: the lock is released when the task has ended.
+   */
+  resign(options?: { readonly cooldown?: number | undefined }): Promise<void>;
+}
+
+/** What a term tells its election. */
+export interface TermListener {
+  renewed(facts: { readonly tookMs: number; readonly remainingMs: number }): void;
+  renewFailed(facts: { readonly error: unknown; readonly remainingMs: number }): void;
+  /** Called once; the lease is no longer renewed. */
+  over(reason: TermLossReason): void;
+  /** Called once, unless the term is over before: the signal aborts, the lease is still renewed. */
+  ending(reason: TermLossReason): void;
+  failed(error: unknown): void;
+}
+
+export interface TermParts {
+  readonly lease: Lease;
+  readonly ledger: Ledger;
+  readonly options: ResolvedOptions;
+  readonly readings: Readings;
+  readonly instance: string;
+  readonly listener: TermListener;
+  /** Asked with each renewal. */
+  readonly isEligible: () => Promise<boolean>;
+  /** Stay out for this long, after a resignation by the owner of the term. */
+  readonly cool: (ms: number | undefined) => void;
+}
+
+/** Timers stand still while the machine is suspended, so none is due when it has slept through the deadline. */
+const SUSPEND_LOOK_MS = 1_000;
+
+type Status =
+  | { readonly name: "current" }
+  | { readonly name: "ending"; readonly reason: TermLossReason }
+  | { readonly name: "over"; readonly reason: TermLossReason };
+
+const RESIGN = new Schema({ cooldown: durationOrNoneMs.optional() });
+
+export class HeldTerm implements LeaderTerm {
+  readonly election: string;
+  readonly id: string;
+  readonly term: number;
+  readonly fencingToken: number;
+  readonly acquiredAt: Date;
+  readonly signal: AbortSignal;
+  readonly startedMs: number;
+  readonly #parts: TermParts;
+  readonly #controller = new AbortController();
+  #status: Status = { name: "current" };
+  #value: string | undefined;
+  #revision = 0;
+  #isTending = false;
+  #isAnnounced = false;
+  /** The one before may still be at work: who looks for how the last term ended must see that one's end. */
+  #isWaitingOut = false;
+  #isAdopted = false;
+  #resignation: { readonly cooldown?: number | undefined } | undefined;
+  #isAbandoned = false;
+  #finishing: Promise<void> | undefined;
+  #cancelDeadline: () => void = () => undefined;
+  #cancelListening: () => void = () => undefined;
+  #stopListening: () => void = () => undefined;
+  #untieFromRedlock: () => void = () => undefined;
+  #lastRenewalMs: number;
+  /** The first renewal after this repeats the record. 0: the next one. */
+  #recordDueMs = 0;
+
+  constructor(parts: TermParts) {
+    const { lease, options, readings } = parts;
+    this.#parts = parts;
+    this.election = options.name;
+    this.id = options.id;
+    this.term = lease.fencingToken;
+    this.fencingToken = lease.fencingToken;
+    this.signal = this.#controller.signal;
+    // Every tick that runs listens to it; a hundred of them are no leak.
+    setMaxListeners(0, this.signal);
+    this.#value = options.value;
+    const now = readings.read();
+    this.startedMs = now.monotonicMs;
+    this.#lastRenewalMs = now.monotonicMs;
+    this.acquiredAt = dateOf(Math.round(now.wallMs));
+    this.#armDeadline();
+    lease.keep({
+      renewed: (tookMs) => this.#onRenewed(tookMs),
+      failed: (error) => this.#onRenewFailed(error),
+      lost: () => this.#endNow("taken"),
+    });
+  }
+
+  get reason(): TermLossReason | undefined {
+    return this.#status.name === "current" ? undefined : this.#status.reason;
+  }
+
+  get isEnding(): boolean {
+    return this.#status.name === "ending";
+  }
+
+  get isAbandoned(): boolean {
+    return this.#isAbandoned;
+  }
+
+  get sinceRenewalMs(): number {
+    return this.#parts.readings.clock.monotonicMs() - this.#lastRenewalMs;
+  }
+
+  isCurrent(): boolean {
+    if (this.#status.name === "over") return false;
+    const { lease, options, readings } = this.#parts;
+    const now = readings.read();
+    if (this.#remainingAt(now) > 0) return true;
+    const isLate = remainingMs(lease.anchor(), options.renewDeadline, now) <= 0;
+    this.#endNow(isLate ? reasonOfDeadline(lease.anchor(), options.renewDeadline, now) : "taken");
+    return false;
+  }
+
+  assertCurrent(): void {
+    if (!this.isCurrent()) throw this.#lostError();
+  }
+
+  remaining(): number {
+    return this.isCurrent() ? Math.max(0, this.#remainingAt(this.#parts.readings.read())) : 0;
+  }
+
+  async verify(): Promise<boolean> {
+    if (!this.isCurrent()) return false;
+    const { lease, ledger } = this.#parts;
+    const views = await ledger.read(this.term, (soFar) => isHeldBy(soFar, lease.token, ledger.quorum));
+    return isHeldBy(views, lease.token, ledger.quorum) && this.isCurrent();
+  }
+
+  guard<Args extends unknown[], Result>(fn: (...args: Args) => Result): (...args: Args) => Result {
+    FUNCTION.of("fn", fn);
+    return (...args) => {
+      this.assertCurrent();
+      return fn(...args);
+    };
+  }
+
+  async proclaim(value: string): Promise<void> {
+    const proclaimed = proclaimedValue.of("value", value);
+    this.assertCurrent();
+    this.#value = proclaimed;
+    this.#revision += 1;
+    await this.announce();
+    this.assertCurrent();
+  }
+
+  async resign(options: { readonly cooldown?: number | undefined } = {}): Promise<void> {
+    this.#resignation ??= RESIGN.resolve(options);
+    this.beginEnd("resigned");
+    if (!this.#isAdopted) await this.finish();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.resign();
+  }
+
+  /** Writes the record of this term to the nodes. @throws QuorumUnreachableError */
+  async announce(): Promise<void> {
+    const { ledger, lease, options, readings } = this.#parts;
+    const record = { record: this.#record(), revision: this.#revision, token: lease.token, ended: false };
+    this.#recordDueMs = readings.clock.monotonicMs() + options.leaseDuration - options.retryPeriod;
+    const written = await ledger.write(record).catch((error: unknown) => {
+      this.#recordDueMs = 0;
+      throw error;
+    });
+    if (written.outcome === "stale") {
+      this.#endNow("taken");
+      return;
+    }
+    if (this.#status.name === "over") return;
+    if (!this.#isAnnounced) {
+      this.#isAnnounced = true;
+      // After the task has begun, which need not wait for that: what is asked meanwhile is seen with the next record.
+      this.#cancelListening = this.#parts.readings.clock.schedule(0, () => this.#listen());
+    }
+    if (written.request !== undefined) this.beginEnd("resign-requested");
+  }
+
+  /** Asks the task to end; the lease is kept meanwhile. Nothing if the term is ending or over. */
+  beginEnd(reason: TermLossReason): void {
+    if (this.#status.name !== "current" || !this.isCurrent()) return;
+    this.#status = { name: "ending", reason };
+    this.#parts.listener.ending(reason);
+    this.#controller.abort(this.#lostError());
+  }
+
+  /**
+   * Work begins under this term: from now on it ends when `closed` aborts. Its lease is then left to run out, which keeps the `Redlock` that is
+   * being closed from releasing it under that work.
+   */
+  endOn(closed: AbortSignal): void {
+    this.#untieFromRedlock = onAbort(closed, () => this.#endNow("closed"));
+  }
+
+  /** Waits before work begins under this term. @throws the reason of `signal` */
+  async waitOut(ms: number): Promise<void> {
+    this.#isWaitingOut = true;
+    await sleep(this.#parts.readings.clock, ms, this.signal);
+    this.#isWaitingOut = false;
+  }
+
+  /** From now on somebody else releases the lock, when the work under this term has ended. */
+  adopt(): void {
+    this.#isAdopted = true;
+  }
+
+  /** Marks the term as cleanly ended, and releases the lock. Repeated calls share one release. */
+  finish(): Promise<void> {
+    this.#finishing ??= this.#finish();
+    return this.#finishing;
+  }
+
+  /** Lets the lease run out: work may still be going on under it. The term is over at its deadline. */
+  abandon(): void {
+    this.#isAbandoned = true;
+    this.#parts.lease.leave();
+    this.#endListening();
+    this.#untieFromRedlock();
+  }
+
+  async #finish(): Promise<void> {
+    const { ledger, lease, listener } = this.#parts;
+    if (this.#resignation !== undefined) this.#parts.cool(this.#resignation.cooldown);
+    if (this.#status.name === "over") return;
+    const isMarked = this.#isAnnounced && !this.#isWaitingOut;
+    this.#endNow(this.reason ?? "resigned");
+    const marking = isMarked
+      ? ledger
+          .write({ record: this.#record(), revision: this.#revision, token: lease.token, ended: true })
+          .catch((error: unknown) => listener.failed(error))
+      : undefined;
+    // On one connection the mark is there before the lock is free. One that is late costs the next leader its `lockDelay`.
+    if (!lease.isInOrder) await marking;
+    await Promise.all([marking, lease.release()]);
+  }
+
+  #remainingAt(now: Reading): number {
+    const { lease, options } = this.#parts;
+    return Math.min(remainingMs(lease.anchor(), options.renewDeadline, now), lease.remaining());
+  }
+
+  /** One timer, armed again when it finds that the deadline is not yet: renewals have moved it, or it looked early. */
+  #armDeadline(): void {
+    const afterMs = Math.max(0, Math.min(this.#remainingAt(this.#parts.readings.read()), SUSPEND_LOOK_MS));
+    this.#cancelDeadline = this.#parts.readings.clock.schedule(Math.ceil(afterMs), () => {
+      if (this.isCurrent()) this.#armDeadline();
+    });
+  }
+
+  #endNow(reason: TermLossReason): void {
+    if (this.#status.name === "over") return;
+    this.#status = { name: "over", reason };
+    this.#cancelDeadline();
+    this.#endListening();
+    this.#untieFromRedlock();
+    this.#parts.lease.leave();
+    if (!this.signal.aborted) this.#controller.abort(this.#lostError());
+    this.#parts.listener.over(reason);
+  }
+
+  #onRenewed(tookMs: number): void {
+    if (!this.isCurrent()) return;
+    this.#lastRenewalMs = this.#parts.readings.clock.monotonicMs();
+    this.#parts.listener.renewed({ tookMs, remainingMs: this.remaining() });
+    this.#tendSoon();
+  }
+
+  #onRenewFailed(error: unknown): void {
+    this.#parts.listener.renewFailed({ error, remainingMs: this.remaining() });
+    this.#tendSoon();
+  }
+
+  /** Sees to eligibility and, once per lease or when it is asked to, to the record; one at a time. */
+  #tendSoon(): void {
+    if (this.#isTending || !this.#isAnnounced || this.#status.name !== "current") return;
+    this.#isTending = true;
+    void this.#tend().finally(() => {
+      this.#isTending = false;
+    });
+  }
+
+  /** To write the record restores it where a node lost it, and shows requests to resign whose message was lost. */
+  async #tend(): Promise<void> {
+    try {
+      if (this.#parts.readings.clock.monotonicMs() >= this.#recordDueMs) await this.announce();
+      if (!(await this.#parts.isEligible())) this.beginEnd("ineligible");
+    } catch (error) {
+      if (!(error instanceof QuorumUnreachableError)) this.#parts.listener.failed(error);
+    }
+  }
+
+  /** After the release of the lock, which need not wait for that. */
+  #endListening(): void {
+    this.#cancelListening();
+    const stopListening = this.#stopListening;
+    this.#stopListening = () => undefined;
+    this.#parts.readings.clock.schedule(0, stopListening);
+  }
+
+  /** A request to resign is seen at once if the message arrives, and with the next record if not. */
+  #listen(): void {
+    let isUnwanted = false;
+    this.#stopListening = () => {
+      isUnwanted = true;
+    };
+    this.#parts.ledger
+      .listen((news) => {
+        if (news !== "resign") return;
+        this.#recordDueMs = 0;
+        this.#tendSoon();
+      })
+      .then(
+        (stop) => {
+          if (isUnwanted) stop();
+          else this.#stopListening = stop;
+        },
+        (error: unknown) => this.#parts.listener.failed(error),
+      );
+  }
+
+  #record(): TermRecord {
+    return {
+      term: this.term,
+      id: this.id,
+      instance: this.#parts.instance,
+      sinceMs: this.acquiredAt.getTime(),
+      ...(this.#value === undefined ? {} : { value: this.#value }),
+    };
+  }
+
+  #lostError(): LeadershipLostError {
+    return new LeadershipLostError({
+      election: this.election,
+      term: this.term,
+      reason: this.reason ?? "taken",
+    });
+  }
+}
+
+/** Repeats `step` while too few nodes answer, as long as the term lasts. @throws what else `step` throws, or the loss of the term */
+export async function insist<T>(
+  term: HeldTerm,
+  clock: Readings["clock"],
+  pauseMs: number,
+  step: () => Promise<T>,
+): Promise<T> {
+  for (;;) {
+    try {
+      return await step();
+    } catch (error) {
+      if (!(error instanceof QuorumUnreachableError)) throw error;
+    }
+    await sleep(clock, pauseMs, term.signal);
+  }
+}

@@ -1,0 +1,263 @@
+/**
+ * Leases whose renewals run in a worker thread.
+ *
+ * Guaranteed: the lease outlives a blocked event loop for as long as the thread renews it, at most `maxBlock` and one lease; the event
+ * loop knows from shared memory until when it may believe, without waiting for a message. Not guaranteed: anything through a freeze of the
+ * whole process (SIGSTOP, a frozen cgroup): that stops the thread, too.
+ */
+import { Worker } from "node:worker_threads";
+import type { Vote } from "@x/redlock-core";
+import { abortable, type Deferred, deferred } from "@x/redlock-core/protocol";
+import type { ResolvedOptions } from "../../options.ts";
+import { type Reading, remainingMs } from "../deadline.ts";
+import { type Lease, type LeaseSource, patienceMs, type RenewalListener } from "../lease.ts";
+import type { Readings } from "../readings.ts";
+import { errorOf } from "./failure.ts";
+import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
+
+export function workerLeases(
+  options: ResolvedOptions,
+  worker: NonNullable<ResolvedOptions["worker"]>,
+  readings: Readings,
+): LeaseSource {
+  let thread: RenewalThread | undefined;
+  const acquire = async (
+    wait: Wait | undefined,
+    signal: AbortSignal,
+    refused: Refused = () => undefined,
+  ): Promise<Lease | undefined> => {
+    const { THREAD_URL } = await import("./thread-url.ts");
+    signal.throwIfAborted();
+    if (thread?.isDead !== false) thread = new RenewalThread(THREAD_URL, options, worker, readings);
+    return thread.acquire(wait, signal, refused);
+  };
+  return {
+    async acquire(signal: AbortSignal, refused: Refused): Promise<Lease> {
+      const askedMs = readings.clock.wallMs();
+      for (let isFirst = true; ; isFirst = false) {
+        const lease = await acquire({ askedMs, isFirst, timeout: patienceMs(options) }, signal, refused);
+        if (lease !== undefined) return lease;
+      }
+    },
+    tryAcquire: (signal) => acquire(undefined, signal),
+    close: async () => thread?.close(),
+  };
+}
+
+type Refused = (votes: readonly Vote[]) => void;
+
+class RenewalThread {
+  readonly #options: ResolvedOptions;
+  readonly #readings: Readings;
+  readonly #shared = new SharedState();
+  readonly #worker: Worker;
+  readonly #exited: Promise<unknown>;
+  readonly #ready = deferred<Error | undefined>();
+  #count = 0;
+  #acquiring: { readonly id: number; readonly answer: Deferred<Report | Error>; readonly refused: Refused } | undefined;
+  #lease: WorkerLease | undefined;
+  #isDead = false;
+  #attended = 0;
+  #cancelBeat: () => void = () => undefined;
+
+  constructor(
+    url: URL,
+    options: ResolvedOptions,
+    { redlock, maxBlock }: NonNullable<ResolvedOptions["worker"]>,
+    readings: Readings,
+  ) {
+    this.#options = options;
+    this.#readings = readings;
+    const { resource, leaseDuration, retryPeriod } = options;
+    const workerData: ThreadData = {
+      memory: this.#shared.memory,
+      redlock,
+      resource,
+      leaseDuration,
+      retryPeriod,
+      maxBlock,
+    };
+    this.#worker = new Worker(url, { workerData, name: `renewal of ${options.name}` });
+    this.#worker.unref();
+    this.#worker.on("message", (report: Report) => this.#receive(report));
+    this.#worker.on("error", (error) => this.#die(error instanceof Error ? error : new Error(String(error))));
+    const exited = deferred<void>();
+    this.#exited = exited.promise;
+    this.#worker.on("exit", () => {
+      this.#die(new Error("the renewal thread has ended"));
+      exited.resolve();
+    });
+    this.#beat(maxBlock);
+  }
+
+  get isDead(): boolean {
+    return this.#isDead;
+  }
+
+  /** While its answer is awaited, the thread keeps the process alive. */
+  async attend<T>(answer: Promise<T>): Promise<T> {
+    this.#attended += 1;
+    this.#worker.ref();
+    try {
+      return await answer;
+    } finally {
+      this.#attended -= 1;
+      if (this.#attended === 0) this.#worker.unref();
+    }
+  }
+
+  /** As `attend`, but for a lease at most: a thread that hangs releases nothing, and by then there is nothing left to release. */
+  async attendForLease<T>(answer: Promise<T>, otherwise: T): Promise<T> {
+    const late = deferred<T>();
+    const cancel = this.#readings.clock.schedule(this.#options.leaseDuration, () => late.resolve(otherwise));
+    try {
+      return await this.attend(Promise.race([answer, late.promise]));
+    } finally {
+      cancel();
+    }
+  }
+
+  acquire(wait: Wait | undefined, signal: AbortSignal, refused: Refused): Promise<WorkerLease | undefined> {
+    return this.attend(this.#acquire(wait, signal, refused));
+  }
+
+  async #acquire(wait: Wait | undefined, signal: AbortSignal, refused: Refused): Promise<WorkerLease | undefined> {
+    const failure = await abortable(this.#ready.promise, signal);
+    if (failure !== undefined) throw failure;
+    this.#count += 1;
+    const id = this.#count;
+    const answer = deferred<Report | Error>();
+    this.#acquiring = { id, answer, refused };
+    this.order({ type: "acquire", id, wait, monotonicMs: this.#readings.clock.monotonicMs() });
+    try {
+      const report = await abortable(answer.promise, signal);
+      if (report instanceof Error) throw report;
+      if (report.type === "failed") throw errorOf(report.failure);
+      if (report.type !== "granted") return undefined;
+      this.#lease = new WorkerLease(this, this.#shared, this.#readings, this.#options, report);
+      return this.#lease;
+    } catch (error) {
+      this.order({ type: "cancel", id });
+      throw error;
+    } finally {
+      this.#acquiring = undefined;
+    }
+  }
+
+  order(order: Order): void {
+    if (!this.#isDead) this.#worker.postMessage(order);
+  }
+
+  async close(): Promise<void> {
+    if (this.#isDead) return;
+    this.order({ type: "close" });
+    await this.attendForLease(this.#exited, undefined);
+    await this.#worker.terminate();
+  }
+
+  #receive(report: Report): void {
+    if (report.type === "ready") this.#ready.resolve(undefined);
+    else if (report.id === this.#acquiring?.id) {
+      if (report.type === "refused") this.#acquiring.refused(report.votes);
+      else this.#acquiring.answer.resolve(report);
+    } else if (report.id === this.#lease?.id) this.#lease.receive(report);
+  }
+
+  #die(error: Error): void {
+    this.#isDead = true;
+    this.#cancelBeat();
+    this.#ready.resolve(error);
+    this.#acquiring?.answer.resolve(error);
+    this.#lease?.threadDied(error);
+  }
+
+  #beat(maxBlock: number): void {
+    if (this.#isDead) return;
+    this.#shared.beat();
+    this.#cancelBeat = this.#readings.clock.schedule(beatPeriodMs(maxBlock), () => this.#beat(maxBlock));
+  }
+}
+
+class WorkerLease implements Lease {
+  readonly isInOrder = false;
+  readonly id: number;
+  readonly fencingToken: number;
+  readonly token: string;
+  readonly #thread: RenewalThread;
+  readonly #shared: SharedState;
+  readonly #readings: Readings;
+  readonly #options: ResolvedOptions;
+  readonly #released = deferred<boolean>();
+  #listener: RenewalListener | undefined;
+  #isOver = false;
+  #lastAnchor: Reading | undefined;
+
+  constructor(
+    thread: RenewalThread,
+    shared: SharedState,
+    readings: Readings,
+    options: ResolvedOptions,
+    granted: Report & { readonly type: "granted" },
+  ) {
+    this.id = granted.id;
+    this.fencingToken = granted.fencingToken;
+    this.token = granted.token;
+    this.#thread = thread;
+    this.#shared = shared;
+    this.#readings = readings;
+    this.#options = options;
+  }
+
+  /** After the end it stays what it was: the memory may already be that of the next lease. */
+  anchor(): Reading {
+    return this.#lastAnchor ?? this.#shared.anchor;
+  }
+
+  remaining(): number {
+    return remainingMs(this.anchor(), this.#options.leaseDuration - this.#options.driftMs, this.#readings.read());
+  }
+
+  keep(listener: RenewalListener): void {
+    this.#listener = listener;
+  }
+
+  leave(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#lastAnchor = this.#shared.anchor;
+    this.#listener = undefined;
+    this.#thread.order({ type: "leave", id: this.id });
+  }
+
+  async release(): Promise<boolean> {
+    this.leave();
+    if (this.#thread.isDead) return false;
+    this.#thread.order({ type: "release", id: this.id });
+    return this.#thread.attendForLease(this.#released.promise, false);
+  }
+
+  receive(report: Report): void {
+    switch (report.type) {
+      case "renewed":
+        this.#listener?.renewed(report.tookMs);
+        break;
+      case "renewFailed":
+        this.#listener?.failed(errorOf(report.failure));
+        break;
+      case "lost":
+        this.#listener?.lost();
+        break;
+      case "released":
+        this.#released.resolve(report.confirmed);
+        break;
+      default:
+        break;
+    }
+  }
+
+  /** The lease runs out; its deadline ends the term. */
+  threadDied(error: Error): void {
+    this.#listener?.failed(error);
+    this.#released.resolve(false);
+  }
+}

@@ -1,0 +1,388 @@
+/**
+ * The heart of Redlock: one attempt to get a lock from a quorum of nodes.
+ *
+ * It guarantees the following:
+ * - Every attempt has a token and a ballot of its own.
+ * - `granted` means that a quorum of voting nodes set the keys. It also means that the validity is not over, counted
+ *   from before the first byte by both clocks.
+ * - The answer comes with the quorum-th grant.
+ * - If the attempt is not granted, every node that may have set a key is told to release it, before the caller hears
+ *   of it.
+ */
+
+import type { Vote } from "../errors.ts";
+import { type Instant, readClock } from "../kit/clock.ts";
+import type { Batcher } from "../rounds/batcher.ts";
+import type { Engine } from "../rounds/engine.ts";
+import { type Answer, answerOf, type Observer, Round } from "../rounds/round.ts";
+import { acquireText, type Target } from "../rules/operation.ts";
+import { emptyTally, type Outcome, type Refusal, refusalOf, type VoteKind } from "../rules/quorum.ts";
+import { newToken } from "../rules/token.ts";
+import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
+import { type Enrolment, leaveQueues } from "../waiting/leave.ts";
+import { releaseEverywhere } from "./release.ts";
+
+export interface Grant {
+  readonly target: Target;
+  readonly token: string;
+  readonly fencingToken: number;
+  readonly ttlMs: number;
+  readonly end: LeaseEnd;
+  readonly grantedMs: number;
+  /** The nodes that may hold a key of ours, as bits. */
+  readonly mayHoldOn: number;
+  /** The nodes that are known to have had the key, as bits. */
+  readonly hadKeyOn: number;
+}
+
+export type AttemptResult =
+  | { readonly kind: "granted"; readonly grant: Grant }
+  | {
+      readonly kind: "refused";
+      readonly refusal: Refusal;
+      readonly votes: readonly Vote[];
+      /** The milliseconds until each node could grant; Infinity if that is unknown. */
+      readonly freeInMs: readonly number[];
+    };
+
+export type RefusedAttempt = AttemptResult & { readonly kind: "refused" };
+
+/**
+ * Corrections of the ballot, and of a script cache that was flushed, do not count as attempts of the caller. This
+ * number bounds them.
+ */
+export const MAX_CORRECTIONS = 5;
+
+/** Tells whether nobody else has the lock. If it is asked for again at once, the nodes may grant it. */
+export function isCorrectable({ refusal, votes }: RefusedAttempt): boolean {
+  return refusal === "ballot" || votes.some(({ error }) => error?.startsWith("NOSCRIPT") === true);
+}
+
+export interface AttemptRequest {
+  readonly target: Target;
+  /** The time by both clocks before anything is sent. */
+  readonly asked: Instant;
+  readonly ttlMs: number;
+  /** How long a node may take to answer. */
+  readonly timeoutMs: number;
+  /** The place in the queue; waiters with a greater one are overtaken. It is undefined for a caller that comes now. */
+  readonly order?: number | undefined;
+  /**
+   * The name under which a refused attempt is enrolled in the queue. If it is undefined, the attempt is not enrolled.
+   */
+  readonly enrolment?: Enrolment | undefined;
+  readonly observe?: Observer | undefined;
+}
+
+/** An answer that took longer says little of the clocks, because this process may have been frozen when it came. */
+const TELLING_MS = 1_000;
+
+interface Ballot {
+  readonly vote: VoteKind;
+  readonly ms: number;
+  readonly answer: Answer;
+}
+
+export function attempt(engine: Engine, request: AttemptRequest): Promise<AttemptResult> {
+  return new Promise((resolve) => new PromisedAttempt(engine, request, resolve).start());
+}
+
+/**
+ * An attempt is also the grant that it leads to. It is a subclass rather than a function that reports its end,
+ * because attempts are made all the time.
+ */
+export abstract class Attempt extends Round implements Grant {
+  readonly token: string;
+  readonly ttlMs: number;
+  fencingToken: number;
+  end: LeaseEnd;
+  grantedMs = 0;
+  /** The nodes that granted it and may vote, as bits. */
+  hadKeyOn = 0;
+  protected readonly asked: Instant;
+  readonly #enrolment: Enrolment | undefined;
+  #grantedBy = 0;
+  #answeredBy = 0;
+  #refused = 0;
+  /** The nodes that have answered with a refusal, as bits. */
+  #keyless = 0;
+  /** The node, the milliseconds and the node's time of each grant before the last. */
+  #grants: number[] | undefined;
+  /** The ballots of the other answers. */
+  #ballots: (Ballot | undefined)[] | undefined;
+  #isGranted = false;
+  #isAsked = false;
+
+  constructor(engine: Engine, request: AttemptRequest) {
+    const { target, ttlMs, enrolment, order, asked } = request;
+    const observe =
+      enrolment === undefined
+        ? request.observe
+        : (node: number, answer: Answer) => {
+            request.observe?.(node, answer);
+            this.#follow(enrolment, node, answer);
+          };
+    super(engine, target, Math.min(request.timeoutMs, ttlMs), observe);
+    this.#enrolment = enrolment;
+    this.ttlMs = ttlMs;
+    this.asked = asked;
+    this.end = asked;
+    this.token = newToken(engine.random);
+    this.fencingToken = engine.isAlone ? 0 : engine.fencingClock.ballot(target.resources, asked.wallMs);
+    this.text = acquireText(target.keys.length, this.token, {
+      ttlMs,
+      ballot: this.fencingToken,
+      order,
+      member: enrolment?.member,
+    });
+  }
+
+  get kind(): "granted" {
+    return "granted";
+  }
+
+  override get isAcquisition(): boolean {
+    return true;
+  }
+
+  get grant(): Grant {
+    return this;
+  }
+
+  get mayHoldOn(): number {
+    return this.sentTo & ~this.#keyless;
+  }
+
+  start(): void {
+    this.ask(this.asked.monotonicMs);
+    this.#isAsked = true;
+  }
+
+  protected abstract onResult(result: AttemptResult): void;
+
+  protected override onVote(
+    node: number,
+    error: string | undefined,
+    timedOut: boolean,
+    value: unknown,
+    nodeTimeUs: number,
+    quarantineLeftMs: number,
+  ): boolean {
+    const { engine } = this;
+    const { nodes, quorum } = engine;
+    this.#answeredBy |= 1 << node;
+    if (isGrant(value) && quarantineLeftMs <= 0) {
+      this.#grantedBy += 1;
+      this.hadKeyOn |= 1 << node;
+      if (engine.isAlone) this.fencingToken = value;
+      if (this.#grantedBy === quorum) {
+        this.#decide("won", readClock(engine.clock));
+        return true;
+      }
+    }
+    const now = readClock(engine.clock);
+    const ms = now.monotonicMs - this.asked.monotonicMs;
+    if (isGrant(value) && quarantineLeftMs <= 0) {
+      this.#grants ??= [];
+      this.#grants.push(node, ms, nodeTimeUs);
+      if (!this.#isLostToSilence()) return false;
+      this.#decideLost(now);
+      return true;
+    }
+    const answer = answerOf(error, timedOut, value, nodeTimeUs, quarantineLeftMs);
+    const vote = voteOf(answer);
+    this.#ballots ??= [];
+    this.#ballots[node] = { vote, ms, answer };
+    if (answer.kind === "reply" && vote !== "quarantined") this.#keyless |= 1 << node;
+    else if (answer.kind === "reply" && Array.isArray(value)) this.#keyless |= 1 << node;
+    this.#refused += 1;
+    if (this.#refused <= nodes.length - quorum && !this.#isLostToSilence()) return false;
+    this.#decideLost(now);
+    return true;
+  }
+
+  /**
+   * Tells whether the attempt is lost because only nodes are left that have been silent for long; those count as
+   * refusals.
+   */
+  #isLostToSilence(): boolean {
+    const { nodes, quorum, batchers, options } = this.engine;
+    const answered = this.#answeredBy;
+    for (let node = 0; node < batchers.length; node += 1) {
+      if ((answered & (1 << node)) === 0 && (batchers[node] as Batcher).silentMs() < options.nodeTimeout) return false;
+    }
+    this.#ballots ??= [];
+    this.#noteGrants(this.#ballots);
+    this.#refused += giveUpOnSilent(this.engine, this.#ballots);
+    return this.#refused > nodes.length - quorum;
+  }
+
+  #decideLost(now: Instant): void {
+    // A node may refuse while the request is still being sent out: then only the round knows what else was sent.
+    if (this.#isAsked) this.#decide("lost", now);
+    else queueMicrotask(() => this.#decide("lost", now));
+  }
+
+  /**
+   * Follows where the attempt is enrolled. A holder waits no more, so it also leaves the queues of nodes that refused
+   * it.
+   */
+  #follow(enrolment: Enrolment, node: number, answer: Answer): void {
+    const isEnrolled = answer.kind === "reply" ? isHeld(answer.value) : this.sent(node);
+    if (isEnrolled) enrolment.on.add(node);
+    else if (answer.kind === "reply" && isGrant(answer.value)) enrolment.on.delete(node);
+    if (isEnrolled && this.#isGranted)
+      leaveQueues(this.engine, this.target, enrolment, { only: (each) => each === node });
+  }
+
+  #decide(outcome: Outcome, now: Instant): void {
+    const { engine, target, ttlMs } = this;
+    const enrolment = this.#enrolment;
+    this.end = leaseEnd(this.asked, ttlMs, engine.options.driftFactor);
+    if (outcome !== "won" || remainingMs(this.end, now) <= 0) {
+      this.onResult(this.#refusal(outcome === "won"));
+      return;
+    }
+    this.grantedMs = now.monotonicMs;
+    this.#isGranted = true;
+    if (enrolment !== undefined && enrolment.on.size > 0) {
+      leaveQueues(engine, target, enrolment, { only: (node) => enrolment.on.has(node) });
+    }
+    this.onResult(this);
+  }
+
+  #noteGrants(ballots: (Ballot | undefined)[]): void {
+    const grants = this.#grants ?? [];
+    for (let at = 0; at < grants.length; at += 3) {
+      const [node = 0, ms = 0, nodeTimeUs = 0] = grants.slice(at, at + 3);
+      ballots[node] = { vote: "granted", ms, answer: { kind: "reply", value: 1, nodeTimeUs, quarantineLeftMs: 0 } };
+    }
+  }
+
+  #refusal(isTooLate: boolean): AttemptResult {
+    const { engine, target, token, ttlMs, mayHoldOn } = this;
+    const { resources } = target;
+    const ballots = this.#ballots ?? [];
+    this.#noteGrants(ballots);
+    const tally = emptyTally();
+    for (const ballot of ballots) if (ballot !== undefined) tally[ballot.vote] += 1;
+    void releaseEverywhere(engine, { target, token, ttlMs, mayHoldOn });
+    noteRefusals(engine, resources, ballots, this.asked.wallMs);
+    return {
+      kind: "refused",
+      refusal: isTooLate ? "unreachable" : refusalOf(tally, engine.nodes.length),
+      votes: votesOf(engine, resources, ballots),
+      freeInMs: engine.nodes.map((_, node) => freeInMs(ballots[node])),
+    };
+  }
+}
+
+class PromisedAttempt extends Attempt {
+  readonly #resolve: (result: AttemptResult) => void;
+
+  constructor(engine: Engine, request: AttemptRequest, resolve: (result: AttemptResult) => void) {
+    super(engine, request);
+    this.#resolve = resolve;
+  }
+
+  protected override onResult(result: AttemptResult): void {
+    this.#resolve(result);
+  }
+}
+
+function voteOf(answer: Answer): VoteKind {
+  if (answer.kind === "error") return "failed";
+  const { value, quarantineLeftMs } = answer;
+  if (isGrant(value)) return quarantineLeftMs > 0 ? "quarantined" : "granted";
+  if (Array.isArray(value)) {
+    if (isHeld(value)) return quarantineLeftMs > 0 ? "quarantined" : "held";
+    if (value[0] === 2) return "stale";
+    if (value[0] === 3) return "ahead";
+  }
+  return "failed";
+}
+
+/** Tells whether a node granted: it answers 1, or the number that a single node gave the grant. */
+export function isGrant(value: unknown): value is number {
+  return Number.isSafeInteger(value) && Number(value) > 0;
+}
+
+function isHeld(value: unknown): value is readonly unknown[] {
+  return Array.isArray(value) && value[0] === 0;
+}
+
+/**
+ * Counts the nodes that are left as failed, if each owes answers to older requests for longer than `nodeTimeout`. A
+ * hung node then makes one attempt wait, not each.
+ *
+ * This rule only makes attempts fail early; a node that answers is asked like any other.
+ */
+function giveUpOnSilent(engine: Engine, ballots: (Ballot | undefined)[]): number {
+  const { nodeTimeout } = engine.options;
+  const silent: (readonly [node: number, ms: number])[] = [];
+  for (const [node, batcher] of engine.batchers.entries()) {
+    if (ballots[node] !== undefined) continue;
+    const ms = batcher.silentMs();
+    if (ms < nodeTimeout) return 0;
+    silent.push([node, ms]);
+  }
+  for (const [node, ms] of silent) {
+    const message = `has not answered for ${Math.round(ms)} ms`;
+    ballots[node] = { vote: "failed", ms: 0, answer: { kind: "error", message, timedOut: true } };
+  }
+  return silent.length;
+}
+
+/**
+ * Learns from refusals what makes the next ballot better: the stored tokens, and the nodes' clocks if enough nodes
+ * answered.
+ */
+function noteRefusals(
+  engine: Engine,
+  resources: readonly string[],
+  ballots: readonly (Ballot | undefined)[],
+  askedWallMs: number,
+): void {
+  const nodeTimesUs: number[] = [];
+  for (const ballot of ballots) {
+    if (ballot?.answer.kind !== "reply") continue;
+    const { value, nodeTimeUs } = ballot.answer;
+    if (ballot.ms < TELLING_MS || ballot.vote === "ahead") nodeTimesUs.push(nodeTimeUs);
+    if (Array.isArray(value) && value[0] === 2) engine.fencingClock.see(resources, Number(value[1]));
+  }
+  // As many refusals as end an attempt: of an even number of nodes that is less than a quorum.
+  if (nodeTimesUs.length > engine.nodes.length - engine.quorum)
+    engine.fencingClock.seeNodeTimes(nodeTimesUs, askedWallMs, engine.clock.wallMs());
+}
+
+function votesOf(
+  engine: Engine,
+  resources: readonly string[],
+  ballots: readonly (Ballot | undefined)[],
+): readonly Vote[] {
+  return engine.nodes.flatMap((node, index) => {
+    const ballot = ballots[index];
+    if (ballot === undefined) return [];
+    const { vote, answer } = ballot;
+    const facts = { node: node.name, vote, tookMs: Math.round(ballot.ms) };
+    if (answer.kind === "error") return [{ ...facts, error: answer.message }];
+    const { value, quarantineLeftMs } = answer;
+    if (vote === "quarantined") {
+      engine.events.tell("node", () => ({ node: node.name, state: "quarantined", quarantineLeftMs }));
+      return [{ ...facts, quarantineLeftMs }];
+    }
+    if (vote !== "held" || !Array.isArray(value)) return [facts];
+    const held = { ...facts, resource: resources[Number(value[1])] ?? "", holderTtlMs: Number(value[2]) };
+    return [value[4] === undefined ? held : { ...held, error: String(value[4]) }];
+  });
+}
+
+function freeInMs(ballot: Ballot | undefined): number {
+  if (ballot === undefined || ballot.answer.kind === "error") return Number.POSITIVE_INFINITY;
+  const { value, quarantineLeftMs } = ballot.answer;
+  if (isHeld(value)) {
+    const askAgainMs = Number(value[3]);
+    return askAgainMs < 0 ? Number.POSITIVE_INFINITY : Math.max(askAgainMs, quarantineLeftMs);
+  }
+  return quarantineLeftMs;
+}

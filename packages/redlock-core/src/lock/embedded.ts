@@ -1,0 +1,124 @@
+/**
+ * Embedded locks are taken and released by a script of another package on the node itself, in the same atomic step as
+ * what they protect. The lock then costs no request at all. This works only where one node, which forgets nothing
+ * unnoticed, has all the votes.
+ *
+ * Such a grant is like any other. It is taken only where nobody has the lock or waits for it, with a token and a
+ * fencing token of its own. It is trusted from before the script was sent. If a script does not release it, or not
+ * within `nodeTimeout`, a request releases it.
+ *
+ * The caller must see to it that the scripts run on the very node and database of the `Redlock`.
+ */
+
+import { type Instant, readClock } from "../kit/clock.ts";
+import { Timed } from "../kit/deadlines.ts";
+import type { Engine } from "../rounds/engine.ts";
+import { digits } from "../rules/operation.ts";
+import { newToken } from "../rules/token.ts";
+import { leaseEnd, remainingMs } from "../rules/validity.ts";
+import { embedded } from "../scripts/embedded.lua.ts";
+import type { Grant } from "./attempt.ts";
+import type { Lock } from "./lock.ts";
+import { releaseEverywhere } from "./release.ts";
+
+/** A grant that a script made. */
+export interface EmbeddedGrant {
+  readonly resource: string;
+  /** The token that `newToken` returned. */
+  readonly token: string;
+  /** The fencing token that `lockIfFree` returned. */
+  readonly fencingToken: number;
+  /** Both clocks, read before the script was sent. */
+  readonly asked: Instant;
+}
+
+/** The answer of a script to a release; false if the script says nothing in time. */
+export class ScriptAnswer extends Timed {
+  readonly #engine: Engine;
+  readonly #onAnswer: (isDeleted: boolean) => void;
+  #isSettled = false;
+
+  constructor(engine: Engine, onAnswer: (isDeleted: boolean) => void) {
+    super();
+    this.#engine = engine;
+    this.#onAnswer = onAnswer;
+    engine.deadlines.start(this);
+  }
+
+  settle(isDeleted: boolean): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    this.#engine.deadlines.stop(this);
+    this.#onAnswer(isDeleted);
+  }
+
+  onDeadline(): void {
+    this.settle(false);
+  }
+}
+
+export class EmbeddedLocks {
+  /**
+   * The Lua text that defines `lockIfFree(key, token, ttl)`, `passOnIfUnwanted(key, token, next, ttl)` and
+   * `unlockIfUnwanted(key, token)`. Call them with pcall, see scripts/embedded.lua.ts. The text needs `local call =
+   * redis.call`.
+   */
+  readonly lua: string = embedded;
+  readonly #engine: Engine;
+  readonly #hold: (grant: Grant) => Lock;
+
+  constructor(engine: Engine, hold: (grant: Grant) => Lock) {
+    this.#engine = engine;
+    this.#hold = hold;
+  }
+
+  /** Returns a token for one execution of a script. */
+  newToken(): string {
+    return newToken(this.#engine.random);
+  }
+
+  /**
+   * Returns the handle of a lock that a script took for `ttl` ms. The lock is extended until it is released. If its
+   * validity is over, it is released and the result is undefined.
+   * @throws RedlockClosedError when the `Redlock` is closed: the lock ends with its lease.
+   */
+  adopt({ resource, token, fencingToken, asked }: EmbeddedGrant, ttl: number): Lock | undefined {
+    const engine = this.#engine;
+    engine.batchers[0]?.noteNumber(digits(fencingToken));
+    const end = leaseEnd(asked, ttl, engine.options.driftFactor);
+    const now = readClock(engine.clock);
+    if (remainingMs(end, now) <= 0) {
+      void this.drop({ resource, token }, ttl);
+      return undefined;
+    }
+    const target = engine.targetOf([resource]);
+    const { everyNode } = engine;
+    // The answer may have come late: what is due a third of the lease after the grant must not come after its end.
+    const grantedMs = asked.monotonicMs;
+    const lock = this.#hold({
+      target,
+      token,
+      fencingToken,
+      ttlMs: ttl,
+      end,
+      grantedMs,
+      mayHoldOn: everyNode,
+      hadKeyOn: everyNode,
+    });
+    engine.events.tell("acquire", () => ({
+      resources: target.resources,
+      attempts: 1,
+      waitMs: now.monotonicMs - asked.monotonicMs,
+      outcome: "acquired",
+      fencingToken,
+    }));
+    return lock;
+  }
+
+  /** Releases what a script took and nobody adopted. Resolves as `lock.release()` does; never rejects. */
+  drop({ resource, token }: Pick<EmbeddedGrant, "resource" | "token">, ttl: number): Promise<boolean> {
+    const engine = this.#engine;
+    const target = engine.targetOf([resource]);
+    return releaseEverywhere(engine, { target, token, ttlMs: ttl, mayHoldOn: engine.everyNode });
+  }
+}

@@ -1,0 +1,341 @@
+/** A `Holding` is the state behind a `Lock`: held, lost or released. Only this file changes it. */
+
+import { type LockLossReason, LockLostError, QuorumUnreachableError, type Vote } from "../errors.ts";
+import { readClock } from "../kit/clock.ts";
+import { resolveTtl } from "../options.ts";
+import type { Engine } from "../rounds/engine.ts";
+import type { Target } from "../rules/operation.ts";
+import { type LeaseEnd, laterEnd, remainingMs, renewAfterMs, renewRetryMs, renewTimeoutMs } from "../rules/validity.ts";
+import { callback } from "../schema/check.ts";
+import type { LocalHolder, LocalQueue } from "../waiting/local-queue.ts";
+import type { Grant } from "./attempt.ts";
+import { ScriptAnswer } from "./embedded.ts";
+import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
+import { Lock, type LockKeeper } from "./lock.ts";
+import { releaseEverywhere, startRelease } from "./release.ts";
+import type { Renewal } from "./renewal.ts";
+
+type State =
+  | { readonly kind: "held" }
+  | { readonly kind: "lost"; readonly reason: LockLossReason; readonly error: LockLostError }
+  | {
+      readonly kind: "released";
+      readonly confirmed: Promise<boolean>;
+      /** The error that the signal has: the lock was lost before the release, or `Redlock.close()` released it. */
+      readonly loss?: LockLostError | undefined;
+      readonly reason: "released" | "closed";
+    };
+
+const HELD: State = { kind: "held" };
+const MAX_MANUAL_TRIES = 3;
+const PERFORM = callback<(settle: (isDeleted: boolean) => void) => void>();
+
+/** The parts of this process that have to know of the lock as long as it is held. */
+export interface HoldingContext {
+  readonly options: { readonly autoExtend: boolean; readonly maxHold: number };
+  readonly renewal: Renewal;
+  /** The queues in which callers of this process wait for its resources, without asking a node. */
+  readonly queues: readonly LocalQueue[];
+}
+
+export class Holding implements LockKeeper, LocalHolder {
+  readonly lock: Lock;
+  autoExtend: boolean;
+  /** See `LockProtocol.leave`. */
+  isLeft = false;
+  /** The index at which the renewal keeps this lock. */
+  place = -1;
+  readonly #engine: Engine;
+  readonly #target: Target;
+  readonly #grantedMs: number;
+  readonly #hadKeyOn: number;
+  readonly #maxHoldEndMs: number;
+  readonly #renewal: Renewal;
+  readonly #queues: readonly LocalQueue[];
+  /** The nodes that may hold a key of ours, as bits, without those to which the extension under way is sent. */
+  #mayHoldOn: number;
+  #isExtended = false;
+  #ttlMs: number;
+  /** The longest of the leases that were asked for, answered or not. A key may live for so long. */
+  #longestTtlMs: number;
+  /** The votes of the last extension, if it failed. */
+  #votes: readonly Vote[] = [];
+  #state: State = HELD;
+  #end: LeaseEnd;
+  #renewAtMs: number;
+  #isExtending = false;
+  #controller: AbortController | undefined;
+  #underWay: ExtendRound | undefined;
+
+  constructor(engine: Engine, grant: Grant, { options, renewal, queues }: HoldingContext) {
+    this.#engine = engine;
+    this.#target = grant.target;
+    this.#grantedMs = grant.grantedMs;
+    this.#hadKeyOn = grant.hadKeyOn;
+    this.#mayHoldOn = grant.mayHoldOn;
+    this.#ttlMs = grant.ttlMs;
+    this.#longestTtlMs = grant.ttlMs;
+    this.autoExtend = options.autoExtend;
+    this.#maxHoldEndMs = grant.grantedMs + options.maxHold;
+    this.#renewal = renewal;
+    this.#queues = queues;
+    this.#end = grant.end;
+    this.#renewAtMs = grant.grantedMs + renewAfterMs(grant.ttlMs);
+    this.lock = new Lock(grant, this);
+    for (const queue of queues) queue.hold(this);
+    renewal.add(this);
+  }
+
+  get resources(): readonly string[] {
+    return this.#target.resources;
+  }
+
+  get ttlMs(): number {
+    return this.#ttlMs;
+  }
+
+  get signal(): AbortSignal {
+    this.#controller ??= new AbortController();
+    this.remaining();
+    const loss = this.#loss;
+    if (loss !== undefined) this.#controller.abort(loss);
+    return this.#controller.signal;
+  }
+
+  get lossReason(): LockLossReason | undefined {
+    return this.#state.kind === "held" ? undefined : this.#state.reason;
+  }
+
+  remaining(): number {
+    if (this.#state.kind !== "held") return 0;
+    const now = readClock(this.#engine.clock);
+    const leftMs = Math.min(remainingMs(this.#end, now), this.#maxHoldEndMs - now.monotonicMs);
+    if (leftMs > 0) return leftMs;
+    this.lose(now.monotonicMs >= this.#maxHoldEndMs ? "max-hold" : "expired");
+    return 0;
+  }
+
+  /**
+   * Returns the next moment, by the monotonic clock, at which `tick` has something to do. It is Infinity when the
+   * lock is over.
+   */
+  nextDueMs(): number {
+    if (this.#state.kind !== "held") return Number.POSITIVE_INFINITY;
+    const endMs = Math.min(this.#end.monotonicMs, this.#maxHoldEndMs);
+    return this.autoExtend && !this.#isExtending ? Math.min(this.#renewAtMs, endMs) : endMs;
+  }
+
+  /** Notices a loss, and starts an extension that is due by `dueMs`. */
+  tick(dueMs: number): void {
+    if (this.remaining() <= 0 || this.#state.kind !== "held") return;
+    if (this.autoExtend && !this.#isExtending && this.#renewAtMs <= dueMs) {
+      void this.#extendOnce(this.#ttlMs, Math.min(this.#engine.options.nodeTimeout, renewTimeoutMs(this.#ttlMs)));
+    }
+  }
+
+  async extend(ttl: number | undefined): Promise<void> {
+    const ttlMs = ttl === undefined ? this.#ttlMs : resolveTtl(ttl, this.#engine.options);
+    const startedMs = this.#engine.clock.monotonicMs();
+    for (let tries = 1; ; tries += 1) {
+      while (this.#underWay !== undefined) await this.#underWay.result;
+      if (this.remaining() <= 0) throw this.lostError(this.lossReason ?? "expired");
+      const result = await this.#extendOnce(ttlMs, this.#engine.options.nodeTimeout);
+      if (this.remaining() <= 0) throw this.lostError(this.lossReason ?? "expired");
+      if (result.kind === "extended") return;
+      if (result.kind === "failed" && tries >= MAX_MANUAL_TRIES) throw this.#unreachable(result, tries, startedMs);
+    }
+  }
+
+  release(): Promise<boolean> {
+    if (this.#state.kind === "released") return this.#state.confirmed;
+    const wasHeld = this.remaining() > 0;
+    return this.#release(wasHeld, { reason: "released", loss: this.#loss });
+  }
+
+  /**
+   * Releases the lock for `Redlock.close()`. What the holder does at once when its signal aborts comes before the
+   * release is sent.
+   */
+  close(): Promise<boolean> {
+    if (this.remaining() <= 0) return this.release();
+    const error = this.lostError("closed");
+    const confirmed = this.#release(true, { reason: "closed", loss: error });
+    this.#controller?.abort(error);
+    return confirmed;
+  }
+
+  /** See `LockProtocol`. The other callers of this process are woken when the release is done, not before. */
+  async releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
+    PERFORM.of("perform", perform);
+    const wasExtended = this.#underWay !== undefined || this.#isExtended;
+    if (this.remaining() <= 0 || wasExtended || !this.#engine.isEmbeddable) return await this.release();
+    const heldMs = this.#heldMs();
+    const confirmed = new Promise<boolean>((resolve) => {
+      const end = (isConfirmed: boolean): void => {
+        this.#forget();
+        this.#tellRelease(isConfirmed, heldMs);
+        resolve(isConfirmed);
+      };
+      const answer = new ScriptAnswer(this.#engine, (isDeleted) => {
+        if (isDeleted) end(true);
+        else void this.#releaseKeys().then(end);
+      });
+      perform((isDeleted) => answer.settle(isDeleted));
+    });
+    this.#state = { kind: "released", confirmed, reason: "released" };
+    return await confirmed;
+  }
+
+  leave(): void {
+    this.isLeft = true;
+    this.autoExtend = false;
+  }
+
+  lose(reason: LockLossReason): void {
+    if (this.#state.kind !== "held") return;
+    const error = this.lostError(reason);
+    this.#state = { kind: "lost", reason, error };
+    const { resources } = this;
+    const { fencingToken } = this.lock;
+    const heldMs = this.#heldMs();
+    if (!this.isLeft) void this.#releaseKeys();
+    this.#forget();
+    this.#engine.events.tell("lost", () => ({ resources, fencingToken, reason, heldMs, votes: error.votes }));
+    this.#controller?.abort(error);
+  }
+
+  lostError(reason: LockLossReason): LockLostError {
+    if (this.#state.kind === "lost") return this.#state.error;
+    if (this.#state.kind === "released" && this.#state.reason === "closed" && this.#state.loss) return this.#state.loss;
+    const { resources } = this;
+    const { fencingToken } = this.lock;
+    return new LockLostError({ resources, fencingToken, reason, heldMs: this.#heldMs(), votes: this.#votes });
+  }
+
+  get #loss(): LockLostError | undefined {
+    if (this.#state.kind === "lost") return this.#state.error;
+    return this.#state.kind === "released" ? this.#state.loss : undefined;
+  }
+
+  #release(
+    wasHeld: boolean,
+    end: { readonly reason: "released" | "closed"; readonly loss: LockLostError | undefined },
+  ): Promise<boolean> {
+    const nowMs = this.#engine.clock.monotonicMs();
+    const heldMs = nowMs - this.#grantedMs;
+    const confirmed = new Promise<boolean>((resolve) => {
+      startRelease(this.#engine, this, nowMs, (isDeleted) => {
+        const isConfirmed = wasHeld && isDeleted;
+        if (this.#engine.events.isHeard("release")) this.#tellRelease(isConfirmed, heldMs);
+        resolve(isConfirmed);
+      });
+    });
+    const wasLost = this.#state.kind === "lost";
+    this.#state = { kind: "released", confirmed, reason: end.reason, loss: end.loss };
+    if (!wasLost) this.#forget();
+    return confirmed;
+  }
+
+  async #extendOnce(ttlMs: number, timeoutMs: number): Promise<ExtendResult> {
+    if (this.#state.kind !== "held") return { kind: "failed", votes: [] };
+    const startedMs = this.#engine.clock.monotonicMs();
+    this.#longestTtlMs = Math.max(this.#longestTtlMs, ttlMs);
+    const { token, fencingToken } = this.lock;
+    const round = extendRound(this.#engine, {
+      target: this.#target,
+      token,
+      fencingToken,
+      ttlMs,
+      timeoutMs,
+      end: this.#end,
+      isHeld: () => this.#state.kind === "held",
+      hadKeyOn: this.#hadKeyOn,
+    });
+    this.#isExtending = true;
+    this.#underWay = round;
+    const result = await round.result;
+    this.#underWay = undefined;
+    this.#isExtended = true;
+    this.#mayHoldOn |= round.sentTo;
+    this.#conclude(result, ttlMs, startedMs);
+    this.#renewal.reschedule(this);
+    return result;
+  }
+
+  #conclude(result: ExtendResult, ttlMs: number, startedMs: number): void {
+    if (this.#state.kind !== "held") return;
+    this.#isExtending = false;
+    this.#votes = result.kind === "extended" ? [] : result.votes;
+    if (result.kind === "lost") {
+      this.lose(result.reason);
+    } else if (result.kind === "extended") {
+      this.#ttlMs = ttlMs;
+      this.#end = laterEnd(this.#end, result.end);
+      this.#renewAtMs = startedMs + renewAfterMs(ttlMs);
+    } else {
+      this.#renewAtMs = this.#engine.clock.monotonicMs() + renewRetryMs(this.#ttlMs);
+    }
+    const { clock, events } = this.#engine;
+    const { resources } = this;
+    const { fencingToken } = this.lock;
+    events.tell("extend", () => ({
+      resources,
+      fencingToken,
+      extended: result.kind === "extended",
+      tookMs: clock.monotonicMs() - startedMs,
+      remainingMs: this.remaining(),
+      ...(result.kind === "extended" ? {} : { votes: result.votes }),
+    }));
+  }
+
+  #tellRelease(confirmed: boolean, heldMs: number): void {
+    const { resources } = this;
+    const { fencingToken } = this.lock;
+    this.#engine.events.tell("release", () => ({ resources, fencingToken, confirmed, heldMs }));
+  }
+
+  /** Forgets the lock, because we no longer hold it, for whatever reason. */
+  #forget(): void {
+    this.#renewal.delete(this);
+    for (const queue of this.#queues) queue.free(this);
+  }
+
+  get target(): Target {
+    return this.#target;
+  }
+
+  get longestTtlMs(): number {
+    return this.#longestTtlMs;
+  }
+
+  get token(): string {
+    return this.lock.token;
+  }
+
+  /**
+   * The nodes that may hold a key of ours, as bits. They include those to which an extension under way is yet to be
+   * sent.
+   */
+  get mayHoldOn(): number {
+    return this.#underWay === undefined ? this.#mayHoldOn : this.#engine.everyNode;
+  }
+
+  #releaseKeys(): Promise<boolean> {
+    return releaseEverywhere(this.#engine, this);
+  }
+
+  #unreachable(result: ExtendResult & { kind: "failed" }, attempts: number, startedMs: number): QuorumUnreachableError {
+    return new QuorumUnreachableError({
+      resources: this.resources,
+      votes: result.votes,
+      nodeCount: this.#engine.nodes.length,
+      quorum: this.#engine.quorum,
+      attempts,
+      elapsedMs: this.#engine.clock.monotonicMs() - startedMs,
+    });
+  }
+
+  #heldMs(): number {
+    return this.#engine.clock.monotonicMs() - this.#grantedMs;
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * This file has the class `Lock`: a lock that is held.
+ *
+ * `isHeld()`, `remaining()`, `assertHeld()` and `signal` read both clocks when asked. The first check after a blocked
+ * event loop or a frozen process therefore notices it.
+ *
+ * The holder learns of a loss at the latest when the validity ends, even if no node answers. If the validity ended
+ * while the machine was suspended, the holder learns of it within a second of running again.
+ *
+ * It is not guaranteed that code which does not check stops in time. Give `fencingToken` to whatever the lock
+ * protects, and let that refuse smaller ones.
+ */
+import { type LockLossReason, LockLostError } from "../errors.ts";
+import { number } from "../schema/check.ts";
+import { type LockProtocol, PROTOCOL } from "./protocol-symbol.ts";
+
+const MIN_REMAINING = number({ min: 0, unit: "ms" });
+
+/** A `LockKeeper` is what a handle needs of the `Redlock` that made it. */
+export interface LockKeeper extends LockProtocol {
+  remaining(): number;
+  extend(ttl: number | undefined): Promise<void>;
+  release(): Promise<boolean>;
+  readonly signal: AbortSignal;
+  readonly lossReason: LockLossReason | undefined;
+  lostError(reason: LockLossReason): LockLostError;
+}
+
+export class Lock implements AsyncDisposable {
+  /** The names of what is locked, in the order of the call. */
+  readonly resources: readonly string[];
+  /** The random value that the lock's keys hold. It is a secret between this handle and the nodes. */
+  readonly token: string;
+  /**
+   * The fencing token is strictly greater than that of every earlier grant of each of the resources.
+   *
+   * Send it with every write that the lock protects. Let the store keep the largest token it has seen, and refuse
+   * smaller ones.
+   */
+  readonly fencingToken: number;
+  readonly #keeper: LockKeeper;
+
+  static {
+    Object.defineProperty(Lock.prototype, PROTOCOL, {
+      get(this: Lock): LockProtocol {
+        return this.#keeper;
+      },
+    });
+  }
+
+  /** Only `Redlock` calls the constructor. */
+  constructor(
+    facts: {
+      readonly target: { readonly resources: readonly string[] };
+      readonly token: string;
+      readonly fencingToken: number;
+    },
+    keeper: LockKeeper,
+  ) {
+    this.resources = facts.target.resources;
+    this.token = facts.token;
+    this.fencingToken = facts.fencingToken;
+    this.#keeper = keeper;
+  }
+
+  /**
+   * Aborts with a `LockLostError` when the lock is lost, at the latest when its validity ends, or when its `Redlock`
+   * is closed. It does not abort when the holder releases the lock.
+   *
+   * Timers that were due before a freeze run before the abort. After a suspend of the machine, other timers may run
+   * for up to a second before it. Check `isHeld()` before a side effect.
+   */
+  get signal(): AbortSignal {
+    return this.#keeper.signal;
+  }
+
+  /**
+   * Returns the milliseconds for which the lock may be trusted, with the drift already taken off. The result is 0 if
+   * the lock is lost or released.
+   */
+  remaining(): number {
+    return this.#keeper.remaining();
+  }
+
+  isHeld(): boolean {
+    return this.remaining() > 0;
+  }
+
+  /**
+   * Throws `LockLostError` unless the lock is held for at least `minRemaining` ms more (default 0). Call it right
+   * before a side effect.
+   *
+   * The error's `reason` is `too-short` if the lock is held, but for less time.
+   */
+  assertHeld(minRemaining = 0): void {
+    MIN_REMAINING.of("minRemaining", minRemaining);
+    const leftMs = this.remaining();
+    if (leftMs <= 0) throw this.#keeper.lostError(this.#keeper.lossReason ?? "expired");
+    if (leftMs >= minRemaining) return;
+    const { resources, fencingToken } = this;
+    throw new LockLostError({ resources, fencingToken, reason: "too-short", leftMs, neededMs: minRemaining });
+  }
+
+  /**
+   * Prolongs the lease of this same handle to `ttl` ms from now, and never shortens it. `ttl` is at most `maxTtl`,
+   * and by default the lease that was asked for last.
+   *
+   * The call rejects with `LockLostError` if the lock is lost. It rejects with `QuorumUnreachableError` if too few
+   * nodes answered but the old validity still runs.
+   */
+  extend(ttl?: number): Promise<void> {
+    return this.#keeper.extend(ttl);
+  }
+
+  /**
+   * Releases the lock on all nodes and hands it to the next waiter. The call is idempotent and never rejects.
+   *
+   * It resolves true if a quorum confirms that the lock was ours until now. It resolves false otherwise: the lock had
+   * expired, or too few nodes answered.
+   */
+  release(): Promise<boolean> {
+    return this.#keeper.release();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release();
+  }
+}

@@ -1,0 +1,137 @@
+/** `inspect()` asks what the nodes say about a resource, and concludes what follows for all of them together. */
+import type { Engine } from "../rounds/engine.ts";
+import { runEverywhere } from "../rounds/run.ts";
+import { sideKeyOf, WAITERS } from "../rules/keys.ts";
+import { quorumLargest } from "../rules/quorum.ts";
+import { inspectScript } from "../scripts/inspect.lua.ts";
+
+export interface NodeInspection {
+  readonly node: string;
+  /** Why the node could not be asked. The other fields are then absent. */
+  readonly error?: string;
+  /**
+   * The resource's state on this node:
+   * - `free`: nobody has it.
+   * - `held`: a lock has it.
+   * - `reserved`: it is kept for a waiter for a moment.
+   * - `not-a-lock`: its key is of another type. That is no lock of ours, but nobody can get one.
+   */
+  readonly state?: "free" | "held" | "reserved" | "not-a-lock";
+  /** The milliseconds until the key expires; -1 if it never does. */
+  readonly ttlMs?: number;
+  /**
+   * The greatest fencing token that the node granted to any resource of the same register. With one node only, it is
+   * the greatest that was granted to any resource at all.
+   */
+  readonly fence?: number;
+  /** The number of waiters in the queue. */
+  readonly waiters?: number;
+  /** The milliseconds for which the node casts no vote, because it restarted or lost its data. */
+  readonly quarantineLeftMs?: number;
+}
+
+export interface Inspection {
+  readonly resource: string;
+  /**
+   * What the nodes' answers mean together:
+   * - `held`: one holder, or a key of another type, has the resource on a quorum.
+   * - `free`: it is free on a quorum.
+   * - `contended`: it is neither held nor free on a quorum.
+   * - `unknown`: no quorum answered.
+   */
+  readonly verdict: "held" | "free" | "contended" | "unknown";
+  /**
+   * The milliseconds until the holder loses its quorum unless it extends: the quorum-th largest lifetime of its keys.
+   * It is 0 if nobody holds the resource, and Infinity if the keys of a quorum never expire.
+   */
+  readonly remainingMs: number;
+  /** The largest fencing token that any node remembers. */
+  readonly fencingToken: number | undefined;
+  readonly nodes: readonly NodeInspection[];
+}
+
+interface Reading {
+  readonly inspection: NodeInspection;
+  readonly value: string;
+}
+
+export async function inspect(engine: Engine, resource: string): Promise<Inspection> {
+  const { quarantine, nodeTimeout } = engine.options;
+  const target = engine.targetOf([resource]);
+  const fencing = engine.fencingPlaceOf(target);
+  const [lockKey = ""] = target.keys;
+  const replies = await runEverywhere(engine, inspectScript, {
+    keys: [fencing.key, lockKey, sideKeyOf(lockKey, WAITERS)],
+    args: [fencing.register, quarantine ? "1" : "0"],
+    timeoutMs: nodeTimeout,
+  });
+  const readings = replies.map(
+    (reply): Reading =>
+      reply.ok
+        ? readingOf(engine, reply.node, reply.value)
+        : { inspection: { node: reply.node, error: reply.error.message }, value: "" },
+  );
+  return { resource, ...conclude(engine, readings), nodes: readings.map((reading) => reading.inspection) };
+}
+
+function readingOf(engine: Engine, node: string, reply: unknown): Reading {
+  const [value = "", pttl, fence, waiters, seconds, micros, runId, seenRunId, since] = (reply as unknown[]).map(String);
+  const nowUs = Number(seconds) * 1_000_000 + Number(micros);
+  const inspection: NodeInspection = {
+    node,
+    state: stateOf(value),
+    ttlMs: Math.max(Number(pttl), -1),
+    waiters: Number(waiters),
+    quarantineLeftMs: quarantineLeftMs(engine, { nowUs, runId, seenRunId, sinceUs: Number(since) }),
+    ...(fence === "" ? {} : { fence: Number(fence) }),
+  };
+  return { inspection, value };
+}
+
+function stateOf(value: string): "free" | "held" | "reserved" | "not-a-lock" {
+  if (value === "") return "free";
+  if (value.startsWith("type:")) return "not-a-lock";
+  return value.startsWith("reserved:") ? "reserved" : "held";
+}
+
+function quarantineLeftMs(
+  engine: Engine,
+  seen: {
+    readonly nowUs: number;
+    readonly runId: string | undefined;
+    readonly seenRunId: string | undefined;
+    readonly sinceUs: number;
+  },
+): number {
+  const { quarantineMs: wholeMs } = engine;
+  if (wholeMs === 0) return 0;
+  const isKnown = seen.runId === seen.seenRunId && seen.sinceUs <= seen.nowUs;
+  return isKnown ? Math.max(0, Math.ceil(wholeMs - (seen.nowUs - seen.sinceUs) / 1_000)) : wholeMs;
+}
+
+function conclude(
+  engine: Engine,
+  readings: readonly Reading[],
+): {
+  readonly verdict: Inspection["verdict"];
+  readonly remainingMs: number;
+  readonly fencingToken: number | undefined;
+} {
+  const nodeCount = engine.nodes.length;
+  const fences = readings.flatMap(({ inspection }) => (inspection.fence === undefined ? [] : [inspection.fence]));
+  const fencingToken = fences.length === 0 ? undefined : Math.max(...fences);
+  const answered = readings.filter(({ inspection }) => inspection.error === undefined);
+  if (answered.length < engine.quorum) return { verdict: "unknown", remainingMs: 0, fencingToken };
+  const lives = new Map<string, number[]>();
+  for (const { inspection, value } of answered) {
+    if (inspection.state !== "held" && inspection.state !== "not-a-lock") continue;
+    const pttl = inspection.ttlMs === -1 ? Number.POSITIVE_INFINITY : (inspection.ttlMs ?? 0);
+    lives.set(value, [...(lives.get(value) ?? []), pttl]);
+  }
+  for (const pttls of lives.values()) {
+    if (pttls.length >= engine.quorum)
+      return { verdict: "held", remainingMs: quorumLargest(pttls, nodeCount), fencingToken };
+  }
+  const free = answered.filter(({ inspection }) => inspection.state === "free").length;
+  return { verdict: free >= engine.quorum ? "free" : "contended", remainingMs: 0, fencingToken };
+}

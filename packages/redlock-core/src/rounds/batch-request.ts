@@ -1,0 +1,95 @@
+/** This file writes the keys and arguments of one request for many operations, as scripts/batch.lua.ts wants them. */
+import { nodeKeysOf } from "../rules/keys.ts";
+import { digits, type Target } from "../rules/operation.ts";
+
+export const NO_NUMBER: string = digits(0);
+
+/** One of the operations of a request. */
+export interface BatchOperation {
+  readonly target: Target;
+  readonly text: string;
+  readonly isAcquisition: boolean;
+  readonly isRelease: boolean;
+}
+
+export interface BatchSender {
+  /** Whether the node alone votes, and numbers the grants. */
+  readonly isAlone: boolean;
+  readonly isCluster: boolean;
+  readonly quarantineMs: number;
+  readonly grantTtlMs: number;
+  readonly countsReceivers: boolean;
+  readonly waiterTtlMs: number;
+}
+
+export interface BatchRequest {
+  readonly keys: readonly string[];
+  readonly args: readonly string[];
+}
+
+export class BatchRequests {
+  readonly #sender: BatchSender;
+  readonly #settings: string;
+  #lastOperations: readonly BatchOperation[] = [];
+  #last: BatchRequest | undefined;
+
+  constructor(sender: BatchSender) {
+    this.#sender = sender;
+    const { quarantineMs, grantTtlMs, countsReceivers, waiterTtlMs } = sender;
+    this.#settings = `${quarantineMs} ${grantTtlMs} ${countsReceivers ? 1 : 0} ${waiterTtlMs}`;
+  }
+
+  /**
+   * Writes the request. `greatestNumber` is the greatest number, of 16 digits, that the node gave a grant of this
+   * client.
+   *
+   * Several nodes are asked for the same operations one after the other. They get the very same request object, which
+   * adapters know again.
+   */
+  of(operations: readonly BatchOperation[], greatestNumber: string = NO_NUMBER): BatchRequest {
+    if (this.#sender.isAlone) return this.#make(operations, greatestNumber);
+    if (this.#last === undefined || !areSame(operations, this.#lastOperations)) {
+      this.#lastOperations = operations;
+      this.#last = this.#make(operations, greatestNumber);
+    }
+    return this.#last;
+  }
+
+  #make(operations: readonly BatchOperation[], greatestNumber: string): BatchRequest {
+    const { isAlone, isCluster, quarantineMs } = this.#sender;
+    const { waiting, hash, lastNumber } = nodeKeysOf(isCluster ? operations[0]?.target.slot : undefined);
+    const keys = [waiting];
+    const args: string[] = [];
+    if (operations.length > 0 && operations.every(({ isRelease }) => isRelease)) {
+      args.push(`R${NO_NUMBER}${this.#settings}`);
+    } else if (!isAlone) {
+      keys.push(hash);
+      args.push(`N${NO_NUMBER}${this.#settings}`, ...registersOf(operations));
+    } else if (quarantineMs > 0) {
+      keys.push(hash, lastNumber);
+      args.push(`Q${greatestNumber}${this.#settings}`);
+    } else {
+      keys.push(lastNumber);
+      args.push(`1${greatestNumber}${this.#settings}`);
+    }
+    for (const { target, text } of operations) {
+      for (const key of target.keys) keys.push(key);
+      args.push(text);
+    }
+    return { keys, args };
+  }
+}
+
+function areSame(some: readonly BatchOperation[], others: readonly BatchOperation[]): boolean {
+  return some.length === others.length && some.every((operation, index) => operation === others[index]);
+}
+
+/** Lists how many registers there are, and those of each acquisition. */
+function registersOf(operations: readonly BatchOperation[]): readonly string[] {
+  const registers = [""];
+  for (const { isAcquisition, target } of operations) {
+    if (isAcquisition) for (const register of target.registers ?? []) registers.push(register);
+  }
+  registers[0] = String(registers.length - 1);
+  return registers;
+}

@@ -1,0 +1,397 @@
+/**
+ * A batcher is one node's outgoing side. Everything issued to the node in one turn of the event loop travels
+ * together, in the order of issue, in one request or a few. It is sent by the end of the same turn, so batching adds
+ * no latency.
+ *
+ * Each operation is settled at most once, by the node's answer or by an error. An operation that was not yet sent
+ * when its round gave up is never sent. One that was given up after sending may still execute; its release follows it
+ * on the same connection.
+ *
+ * A node that does not answer costs bounded memory. At most `MAX_IN_FLIGHT` requests are unanswered, and the rest
+ * waits here until its round gives up. In a Cluster the bound is per slot, so that one master that hangs does not
+ * stop the others.
+ *
+ * Releases that cannot be delivered are kept until their key has expired anyway, and sent when the node can be asked
+ * again (undelivered.ts).
+ */
+
+import type { Clock } from "../kit/clock.ts";
+import { type LockNode, notConnected, requestError } from "../nodes/node.ts";
+import { digits, isNumber } from "../rules/operation.ts";
+import { deadConnectionMs } from "../rules/validity.ts";
+import { show } from "../schema/show.ts";
+import { batchScript } from "../scripts/batch.lua.ts";
+import { type BatchRequests, NO_NUMBER } from "./batch-request.ts";
+import { isRefused, Request } from "./request.ts";
+import { type Undelivered, UndeliveredList } from "./undelivered.ts";
+
+/** This many requests keep a connection busy; beyond it, larger batches are cheaper than more requests. */
+const MAX_IN_FLIGHT = 16;
+
+/**
+ * This bound keeps one request, and so one script on the node, below about a millisecond, if locks are of one
+ * resource each.
+ */
+const MAX_OPERATIONS = 250;
+
+/**
+ * Many operations of one turn are split into so many requests, which leave together. The node answers the first while
+ * the next are on their way, and neither side waits for the other. With 100 callers on one node: 145,000 pairs/s
+ * against 80,000 in one request.
+ *
+ * While fewer than these are unanswered, a full request leaves before the turn ends: 155,000 pairs/s.
+ */
+const PIPELINED_REQUESTS = 4;
+
+/**
+ * A request with fewer operations is not worth splitting. With several nodes, others are written to while one works,
+ * and larger requests cost both sides less. With 100 callers on three nodes: 63,000 pairs/s against 57,000 with the
+ * smaller ones.
+ */
+const FULL_REQUEST = { oneNode: 50, severalNodes: 100 } as const;
+
+/** The pause before a release that a connected node refused is sent again. */
+const REDELIVERY_MS = 250;
+
+export interface BatcherOptions {
+  /** The writer of requests for this node and those like it. */
+  readonly requests: BatchRequests;
+  readonly quarantineMs: number;
+  readonly nodeTimeoutMs: number;
+  readonly nodeCount: number;
+}
+
+export class Batcher {
+  readonly node: LockNode;
+  /** The index of the node among the nodes. */
+  readonly index: number;
+  readonly #clock: Clock;
+  readonly #requests: BatchRequests;
+  readonly #isAlone: boolean;
+  readonly #quarantined: boolean;
+  readonly #nodeTimeoutMs: number;
+  readonly #deadConnectionMs: number;
+  readonly #fullRequest: number;
+  readonly #stopListening: () => void;
+  #pending: Request[] = [];
+  #abandonedCount = 0;
+  /** The times at which the unanswered requests were sent, in order. */
+  #inFlightSinceMs: number[] = [];
+  /** The number of unanswered requests per slot. Outside a Cluster all have one slot. */
+  readonly #inFlight = new Map<number, number>();
+  #flushScheduled = false;
+  readonly #undelivered = new UndeliveredList();
+  /** Cancels the pause after which operations that a connected node refused are sent again. */
+  #cancelRedelivery: (() => void) | undefined;
+  #cancelWatch: (() => void) | undefined;
+  /** The number of answers of the node, whatever was asked. */
+  #heard = 0;
+  /** The greatest number that the node gave a grant of this client. A node that lost its data goes on above it. */
+  #greatestNumber = NO_NUMBER;
+  #isClosed = false;
+  #onAnswered: (() => void) | undefined;
+
+  constructor(node: LockNode, index: number, clock: Clock, options: BatcherOptions) {
+    this.node = node;
+    this.index = index;
+    this.#clock = clock;
+    this.#quarantined = options.quarantineMs > 0;
+    this.#nodeTimeoutMs = options.nodeTimeoutMs;
+    this.#deadConnectionMs = deadConnectionMs(options.nodeTimeoutMs);
+    this.#fullRequest = options.nodeCount === 1 ? FULL_REQUEST.oneNode : FULL_REQUEST.severalNodes;
+    this.#isAlone = options.nodeCount === 1;
+    this.#requests = options.requests;
+    this.#stopListening = node.onStateChange(() => this.#onStateChange());
+    this.#onStateChange();
+  }
+
+  submit(request: Request): void {
+    if (this.#isClosed || this.node.state === "down") {
+      request.onError(this.index, notConnected(this.node));
+      return;
+    }
+    this.#pending.push(request);
+    if (this.#pending.length >= this.#fullRequest && this.#isPipelining) this.#flush();
+    else this.#scheduleFlush();
+  }
+
+  /** Tells that operations were abandoned, so that a node that never answers does not keep them for ever. */
+  abandoned(): void {
+    this.#abandonedCount += 1;
+    if (this.#abandonedCount > 100 && this.#abandonedCount * 2 > this.#pending.length) {
+      this.#pending = this.#pending.filter((request) => !request.abandoned);
+      this.#abandonedCount = 0;
+    }
+  }
+
+  /** Returns how long the node has owed an answer; 0 if it owes none. */
+  silentMs(): number {
+    const sinceMs = this.#inFlightSinceMs[0];
+    return sinceMs === undefined ? 0 : this.#clock.monotonicMs() - sinceMs;
+  }
+
+  /** Notes that the node answered, with an error or without. */
+  heard(): void {
+    this.#heard += 1;
+  }
+
+  /**
+   * Notes that the node did not answer in time. If nothing at all comes from it for long, its connection is replaced.
+   */
+  suspect(): void {
+    if (this.#isClosed || this.node.reconnect === undefined || this.node.state !== "ready") return;
+    const heard = this.#heard;
+    this.#cancelWatch ??= this.#clock.schedule(this.#deadConnectionMs, () => {
+      this.#cancelWatch = undefined;
+      if (this.#heard === heard && this.node.state === "ready") this.node.reconnect?.();
+    });
+  }
+
+  /**
+   * Keeps an operation that was not delivered. It is sent again when the node is ready and may be asked more.
+   *
+   * If the node is ready now, the operation is sent after a pause: a script was busy, or the node refused the write.
+   */
+  keepUndelivered(operation: Undelivered): void {
+    if (this.#isClosed) return;
+    this.#undelivered.keep(operation, this.#clock.monotonicMs());
+    if (this.node.state !== "ready") return;
+    this.#cancelRedelivery ??= this.#clock.schedule(REDELIVERY_MS, () => {
+      this.#cancelRedelivery = undefined;
+      this.#scheduleFlush();
+    });
+  }
+
+  /** Resolves when the node owes no answer and nothing waits to be sent to it. */
+  untilAnswered(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#onAnswered = resolve;
+      this.#tellAnswered();
+    });
+  }
+
+  #tellAnswered(): void {
+    const isWaiting = this.node.state === "ready" && this.#hasToSend;
+    if (this.#inFlightSinceMs.length === 0 && !isWaiting) this.#onAnswered?.();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#stopListening();
+    this.#cancelRedelivery?.();
+    this.#cancelWatch?.();
+    this.#undelivered.clear();
+    this.#failPending(new Error(`${this.node.name}: closed`));
+  }
+
+  #onStateChange(): void {
+    this.#cancelWatch?.();
+    this.#cancelWatch = undefined;
+    if (this.node.state === "down") {
+      this.#failPending(notConnected(this.node));
+      return;
+    }
+    if (this.node.state !== "ready") return;
+    this.#cancelRedelivery?.();
+    this.#cancelRedelivery = undefined;
+    this.#touch();
+    this.#scheduleFlush();
+  }
+
+  #failPending(error: Error): void {
+    const failed = this.#pending;
+    this.#pending = [];
+    this.#abandonedCount = 0;
+    for (const request of failed) if (!request.abandoned) request.onError(this.index, error);
+  }
+
+  /** Starts the quarantine's clock at the restart rather than at the first acquisition after it. */
+  #touch(): void {
+    if (this.#quarantined) this.#send([]);
+  }
+
+  get #hasToSend(): boolean {
+    return this.#pending.length > 0 || (this.#cancelRedelivery === undefined && !this.#undelivered.isEmpty);
+  }
+
+  /**
+   * Sends undelivered operations again, but no more than can be sent now. A node that hangs then does not make them
+   * pile up again.
+   */
+  #redeliver(): void {
+    if (this.#cancelRedelivery !== undefined || this.#undelivered.isEmpty) return;
+    if (this.node.isCluster !== true && !this.#mayAsk(0)) return;
+    const due = this.#undelivered.take(MAX_OPERATIONS, this.#clock.monotonicMs(), (slot) => this.#mayAsk(slot));
+    for (const operation of due) this.#pending.push(new Redelivery(this, operation));
+  }
+
+  #scheduleFlush(): void {
+    if (this.#flushScheduled || !this.#hasToSend) return;
+    this.#flushScheduled = true;
+    this.#clock.defer(() => {
+      this.#flushScheduled = false;
+      this.#flush();
+    });
+  }
+
+  #flush(): void {
+    if (this.node.state !== "ready") return;
+    if (this.silentMs() > this.#nodeTimeoutMs) this.suspect();
+    this.#redeliver();
+    const size = Math.max(this.#fullRequest, Math.ceil(this.#pending.length / PIPELINED_REQUESTS));
+    while (this.#pending.length > 0 && (this.node.isCluster === true || this.#mayAsk(0))) {
+      const batch = this.#nextBatch(Math.min(size, MAX_OPERATIONS));
+      if (batch.length === 0) return;
+      this.#send(batch);
+    }
+  }
+
+  #nextBatch(size: number): readonly Request[] {
+    if (this.node.isCluster !== true && this.#abandonedCount === 0) {
+      if (!this.#mayAsk(0)) return [];
+      if (this.#pending.length > size) return this.#pending.splice(0, size);
+      const all = this.#pending;
+      this.#pending = [];
+      return all;
+    }
+    const sameSlotOnly = this.node.isCluster === true;
+    const batch: Request[] = [];
+    const rest: Request[] = [];
+    for (const request of this.#pending) {
+      if (request.abandoned) continue;
+      const { slot } = request.target;
+      const isFirst = batch.length === 0 && this.#mayAsk(slot);
+      const fits = isFirst || (batch.length > 0 && (!sameSlotOnly || slot === slotOf(batch)));
+      if (fits && batch.length < size) batch.push(request);
+      else rest.push(request);
+    }
+    this.#pending = rest;
+    this.#abandonedCount = 0;
+    return batch;
+  }
+
+  #send(batch: readonly Request[]): void {
+    const slot = slotOf(batch);
+    const { keys, args } = this.#requests.of(batch, this.#greatestNumber);
+    const bit = 1 << this.index;
+    for (const request of batch) request.sentTo |= bit;
+    this.#inFlightSinceMs.push(this.#clock.monotonicMs());
+    this.#inFlight.set(slot, (this.#inFlight.get(slot) ?? 0) + 1);
+    this.#eval(keys, args).then(
+      (reply) => this.#onAnswer(batch, reply),
+      (error: unknown) => this.#onFailure(batch, requestError(error)),
+    );
+  }
+
+  /**
+   * Sends the request. The function turns what it throws into a rejection, because an adapter of the user's own may
+   * throw.
+   */
+  #eval(keys: readonly string[], args: readonly string[]): Promise<unknown> {
+    try {
+      return this.node.eval(batchScript, keys, args);
+    } catch (error) {
+      return Promise.reject(requestError(error));
+    }
+  }
+
+  get #isPipelining(): boolean {
+    const unanswered = this.#inFlightSinceMs.length;
+    return unanswered > 0 && unanswered < PIPELINED_REQUESTS && this.node.isCluster !== true;
+  }
+
+  #mayAsk(slot: number): boolean {
+    return (this.#inFlight.get(slot) ?? 0) < MAX_IN_FLIGHT;
+  }
+
+  #answered(batch: readonly Request[]): void {
+    this.#heard += 1;
+    this.#inFlightSinceMs.shift();
+    const slot = slotOf(batch);
+    const left = (this.#inFlight.get(slot) ?? 0) - 1;
+    if (left > 0) this.#inFlight.set(slot, left);
+    else this.#inFlight.delete(slot);
+  }
+
+  #onAnswer(batch: readonly Request[], reply: unknown): void {
+    this.#answered(batch);
+    if (reply === 1 || (typeof reply === "string" && isNumber(reply))) this.#succeeded(batch, reply);
+    else if (Array.isArray(reply) && reply.length === batch.length + 2) this.#replied(batch, reply);
+    else this.#fail(batch, new Error(`${this.node.name}: unexpected reply ${show(reply)}`));
+    this.#scheduleFlush();
+    this.#tellAnswered();
+  }
+
+  /**
+   * Settles a batch of which everything succeeded. The grants of a node alone then have consecutive numbers, the last
+   * of which the node replied.
+   */
+  #succeeded(batch: readonly Request[], reply: string | 1): void {
+    if (reply === 1) {
+      for (const request of batch) request.onReply(this.index, 1, 0, 0);
+      return;
+    }
+    this.noteNumber(reply);
+    let number = Number(reply) + 1;
+    for (const { isAcquisition } of batch) if (isAcquisition) number -= 1;
+    for (const request of batch) request.onReply(this.index, request.isAcquisition ? number++ : 1, 0, 0);
+  }
+
+  #replied(batch: readonly Request[], reply: readonly unknown[]): void {
+    const nodeTimeUs = Number(reply[0]);
+    const quarantineLeftMs = Number(reply[1]);
+    let at = 2;
+    for (const request of batch) {
+      const value = reply[at++];
+      if (this.#isAlone && request.isAcquisition && typeof value === "number") this.noteNumber(digits(value));
+      request.onReply(this.index, value, nodeTimeUs, quarantineLeftMs);
+    }
+  }
+
+  /** Notes a number that the node gave a grant of this client. */
+  noteNumber(number: string): void {
+    if (isNumber(number) && number > this.#greatestNumber) this.#greatestNumber = number;
+  }
+
+  #onFailure(batch: readonly Request[], error: Error): void {
+    this.#answered(batch);
+    this.#fail(batch, error);
+    this.#scheduleFlush();
+    this.#tellAnswered();
+  }
+
+  #fail(batch: readonly Request[], error: Error): void {
+    for (const request of batch) request.onError(this.index, error);
+  }
+}
+
+class Redelivery extends Request {
+  readonly #batcher: Batcher;
+  readonly #operation: Undelivered;
+
+  constructor(batcher: Batcher, operation: Undelivered) {
+    super(operation.target);
+    this.text = operation.text;
+    this.#batcher = batcher;
+    this.#operation = operation;
+  }
+
+  override get isRelease(): boolean {
+    return this.#operation.isRelease;
+  }
+
+  override onReply(_node: number, value: unknown): void {
+    if (isRefused(value)) this.#batcher.keepUndelivered(this.#operation);
+  }
+
+  override onError(): void {
+    this.#batcher.keepUndelivered(this.#operation);
+  }
+
+  override onDeadline(): void {}
+}
+
+/** Returns the slot of a batch. A batch without operations only looks at the node. */
+function slotOf(batch: readonly Request[]): number {
+  return batch[0]?.target.slot ?? 0;
+}

@@ -1,0 +1,137 @@
+/**
+ * The engine is what every step of the protocol works with: the nodes, the options, time and randomness, and what was
+ * seen so far.
+ */
+
+import { Events } from "../events.ts";
+import type { Clock } from "../kit/clock.ts";
+import { Deadlines } from "../kit/deadlines.ts";
+import type { Random } from "../kit/random.ts";
+import { countsReceivers, type LockNode } from "../nodes/node.ts";
+import type { ResolvedOptions } from "../options.ts";
+import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, nodeKeysOf, SLOT_COUNT, slotOf } from "../rules/keys.ts";
+import type { Target } from "../rules/operation.ts";
+import { quorumOf } from "../rules/quorum.ts";
+import { quarantineMs } from "../rules/validity.ts";
+import { quote } from "../schema/show.ts";
+import { BatchRequests, type BatchSender } from "./batch-request.ts";
+import { Batcher } from "./batcher.ts";
+import { FencingClock } from "./fencing-clock.ts";
+
+/** A freed lock is kept for so long for the waiter whose turn it is. A frozen waiter costs the others this much. */
+export const GRANT_TTL_MS = 1_000;
+
+/** A queue of waiters outlives the last lease that it waits for by this much. */
+export const WAITER_TTL_MS = 60_000;
+
+export class Engine {
+  readonly nodes: readonly LockNode[];
+  readonly batchers: readonly Batcher[];
+  readonly quorum: number;
+  /** A bit mask with the bit of every node set. */
+  readonly everyNode: number;
+  readonly options: ResolvedOptions;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly events: Events = new Events();
+  readonly fencingClock: FencingClock;
+  /** How long a node that may have forgotten its keys casts no vote; 0 if there is no quarantine. */
+  readonly quarantineMs: number;
+  /** The deadlines of rounds that may take `nodeTimeout`. */
+  readonly deadlines: Deadlines;
+  readonly keyPrefix: string;
+  readonly isCluster: boolean;
+  /** Whether one node has all the votes, and numbers the grants itself. */
+  readonly isAlone: boolean;
+
+  constructor(nodes: readonly LockNode[], options: ResolvedOptions, clock: Clock, random: Random) {
+    this.nodes = nodes;
+    this.options = options;
+    this.clock = clock;
+    this.random = random;
+    this.quorum = quorumOf(nodes.length);
+    this.everyNode = 2 ** nodes.length - 1;
+    this.fencingClock = new FencingClock(random);
+    this.deadlines = new Deadlines(clock, options.nodeTimeout);
+    this.isCluster = nodes.some((node) => node.isCluster === true);
+    this.keyPrefix = (nodes[0]?.keyPrefix ?? "") + options.keyPrefix;
+    this.quarantineMs = options.quarantine ? quarantineMs(options.maxTtl, options.driftFactor) : 0;
+    this.isAlone = nodes.length === 1;
+    const requestsOf = requestsFor({
+      isAlone: this.isAlone,
+      quarantineMs: this.quarantineMs,
+      grantTtlMs: GRANT_TTL_MS,
+      waiterTtlMs: WAITER_TTL_MS,
+    });
+    const batcherOptions = {
+      quarantineMs: this.quarantineMs,
+      nodeTimeoutMs: options.nodeTimeout,
+      nodeCount: nodes.length,
+    };
+    this.batchers = nodes.map((node, index) => {
+      return new Batcher(node, index, clock, { ...batcherOptions, requests: requestsOf(node) });
+    });
+  }
+
+  /**
+   * Whether one node has all the votes and is trusted to forget nothing. A script on it may then take and release
+   * locks by itself.
+   */
+  get isEmbeddable(): boolean {
+    return this.nodes.length === 1 && !this.isCluster && !this.options.quarantine;
+  }
+
+  /**
+   * Returns where the resources are on each node.
+   * @throws before anything is sent: for keys that are not a lock's, and in a Cluster for slots that differ.
+   */
+  targetOf(resources: readonly string[]): Target {
+    const keys = keysOf(this.keyPrefix, resources);
+    for (const key of keys) checkLockKey(key);
+    const registers = this.isAlone ? undefined : keys.map(registerOf);
+    return { resources, keys, registers, slot: this.isCluster ? this.#slotOf(resources) : 0 };
+  }
+
+  /**
+   * Returns where the nodes keep the fencing token of a single resource: in a register of the hash, or in a key of
+   * its own. In a key of its own, `register` is "".
+   */
+  fencingPlaceOf({ slot, registers }: Target): { readonly key: string; readonly register: string } {
+    const { hash, lastNumber } = nodeKeysOf(this.isCluster ? slot : undefined);
+    return this.isAlone ? { key: lastNumber, register: "" } : { key: hash, register: registers?.[0] ?? "" };
+  }
+
+  #slotOf(resources: readonly string[]): number {
+    const slots = resources.map((resource) => {
+      const key = lockKeyOf(this.keyPrefix, resource);
+      if (!hasStableSlot(key))
+        throw new RangeError(`resource must not contain "}" without a hash tag in a Cluster, got ${quote(resource)}`);
+      return slotOf(key);
+    });
+    const first = slots[0] ?? 0;
+    if (slots.some((slot) => slot !== first)) {
+      throw new RangeError(
+        `resources of one lock must share a hash slot in a Cluster: use one hash tag, got ${resources.slice(0, 5).map(quote).join(", ")}`,
+      );
+    }
+    return first;
+  }
+}
+
+/** Makes one writer of requests for all nodes that are alike. What all of them are asked is then written once. */
+function requestsFor(common: Omit<BatchSender, "isCluster" | "countsReceivers">): (node: LockNode) => BatchRequests {
+  const known = new Map<string, BatchRequests>();
+  return (node) => {
+    const sender = { ...common, isCluster: node.isCluster === true, countsReceivers: countsReceivers(node) };
+    const kind = `${sender.isCluster} ${sender.countsReceivers}`;
+    const requests = known.get(kind) ?? new BatchRequests(sender);
+    known.set(kind, requests);
+    return requests;
+  };
+}
+
+const REGISTERS = Array.from({ length: SLOT_COUNT }, (_, slot) => String(slot));
+
+function registerOf(key: string): string {
+  return REGISTERS[slotOf(key)] as string;
+}

@@ -1,0 +1,53 @@
+/**
+ * A request is what is asked of one node or more in one operation, and what became of it on each. One object serves
+ * all nodes, because requests are made all the time.
+ */
+import { Timed } from "../kit/deadlines.ts";
+import type { Target } from "../rules/operation.ts";
+
+export abstract class Request extends Timed {
+  readonly target: Target;
+  text = "";
+  /** The nodes to whose connection it was handed, as bits. From then on a node may execute it, answered or not. */
+  sentTo = 0;
+  /** Whether its caller has given up; what is not yet sent is then dropped. */
+  abandoned = false;
+
+  constructor(target: Target) {
+    super();
+    this.target = target;
+  }
+
+  get isAcquisition(): boolean {
+    return false;
+  }
+
+  get isRelease(): boolean {
+    return false;
+  }
+
+  sent(node: number): boolean {
+    return (this.sentTo & (1 << node)) !== 0;
+  }
+
+  /**
+   * Takes a node's reply. `value` is what the operation's script file describes, or an error; `nodeTimeUs` is the
+   * node's clock. With a `quarantineLeftMs` of 0 the node may vote.
+   */
+  abstract onReply(node: number, value: unknown, nodeTimeUs: number, quarantineLeftMs: number): void;
+  abstract onError(node: number, error: Error): void;
+}
+
+/** Returns the error of one operation in a request that the node did execute. */
+export function operationError(value: unknown): string | undefined {
+  if (typeof value === "number" && !Number.isSafeInteger(value)) return `replied ${value}, which is no safe integer`;
+  return Array.isArray(value) && value[0] === -1 ? String(value[1]) : undefined;
+}
+
+/**
+ * Tells whether the node refused to write (READONLY, NOREPLICAS, MISCONF). A key of another type is not ours, so that
+ * is no refusal.
+ */
+export function isRefused(value: unknown): boolean {
+  return operationError(value)?.startsWith("WRONGTYPE") === false;
+}

@@ -1,0 +1,148 @@
+/**
+ * This file runs a script of another package on every node. The sibling packages build their own majority decisions
+ * on it.
+ */
+
+import { type LockNode, type NodeScript, notConnected, plainError, requestError } from "../nodes/node.ts";
+import { DAY_MS } from "../rules/validity.ts";
+import { Check, callback, integer, listOf, shaped, text } from "../schema/check.ts";
+import { Schema, type ShapeOf } from "../schema/schema.ts";
+import type { Batcher } from "./batcher.ts";
+import type { Engine } from "./engine.ts";
+
+/** A reply says how one node answered. A node's failure is data here, never a rejection. */
+export type NodeReply =
+  | { readonly node: string; readonly tookMs: number; readonly ok: true; readonly value: unknown }
+  | { readonly node: string; readonly tookMs: number; readonly ok: false; readonly error: Error };
+
+export interface ScriptOptions {
+  /** How long each node may take to answer, in ms. Default: the option `nodeTimeout`. */
+  readonly timeout?: number | undefined;
+  /**
+   * Takes the answers so far, after each node's answer. If it returns true, the call resolves with these, so that a
+   * node that hangs costs nothing once the answers decide. Default: wait for all.
+   */
+  readonly enough?: ((replies: readonly NodeReply[]) => boolean) | undefined;
+}
+
+/** The keys and arguments with which a script is run. */
+export interface ScriptInput {
+  readonly keys: readonly string[];
+  readonly args: readonly (string | number)[];
+}
+
+export interface RunRequest {
+  readonly keys: readonly string[];
+  readonly args: readonly string[];
+  readonly timeoutMs: number;
+  /** Takes all answers so far, after each answer; true ends the round at once. */
+  readonly enough?: ((replies: readonly NodeReply[]) => boolean) | undefined;
+}
+
+const SCRIPT = shaped<NodeScript>("a script of defineScript", ({ name, source, sha1 }) =>
+  [name, source, sha1].every((each) => typeof each === "string"),
+);
+
+export const KEYS: Check<readonly string[]> = listOf("an array of strings", text());
+
+export const ARGS: Check<readonly (string | number)[]> = listOf(
+  "an array of strings and numbers",
+  new Check<string | number>({
+    rule: "a string or a number",
+    faultOf: (value) => (typeof value === "string" || typeof value === "number" ? undefined : "type"),
+  }),
+);
+
+const INPUT = new Schema({ keys: KEYS, args: ARGS } satisfies ShapeOf<ScriptInput>);
+
+const OPTIONS = new Schema({
+  timeout: integer({ min: 1, max: DAY_MS }).optional(),
+  enough: callback<(replies: readonly NodeReply[]) => boolean>().optional(),
+} satisfies ShapeOf<ScriptOptions>);
+
+/** Checks what a caller of `RedlockProtocol.run` gave. */
+export function resolveRun(
+  script: NodeScript,
+  input: ScriptInput,
+  options: ScriptOptions,
+  nodeTimeoutMs: number,
+): RunRequest {
+  SCRIPT.of("script", script);
+  const { keys, args } = INPUT.resolve(input, "request");
+  const { timeout: timeoutMs = nodeTimeoutMs, enough } = OPTIONS.resolve(options);
+  return { keys, args: args.map(String), timeoutMs, enough };
+}
+
+/** Runs a script on every node. Resolves when every node has answered, the answers are enough, or the time is over. */
+export function runEverywhere(engine: Engine, script: NodeScript, request: RunRequest): Promise<readonly NodeReply[]> {
+  const rounds = engine.batchers.map((batcher) => runOn(engine, batcher, script, request));
+  const { enough } = request;
+  if (enough === undefined) return Promise.all(rounds);
+  return new Promise((resolve, reject) => {
+    const replies: NodeReply[] = [];
+    for (const round of rounds) {
+      round
+        .then((reply) => {
+          replies.push(reply);
+          if (replies.length === rounds.length || enough([...replies])) resolve([...replies]);
+        })
+        .catch(reject);
+    }
+  });
+}
+
+async function runOn(engine: Engine, batcher: Batcher, script: NodeScript, request: RunRequest): Promise<NodeReply> {
+  const { node } = batcher;
+  const startedMs = engine.clock.monotonicMs();
+  const deadline = startDeadline(engine, request.timeoutMs);
+  try {
+    if (node.state === "connecting") await untilSettled(node, deadline.over);
+    const ask = (): Promise<unknown> => {
+      const answer = node.eval(script, request.keys, request.args);
+      const heard = (): void => batcher.heard();
+      answer.then(heard, heard);
+      return Promise.race([answer, deadline.over]);
+    };
+    const value = await ask().catch((error: unknown) => {
+      // The script cache was flushed: nothing has run, and the adapter sends the script again.
+      if (error instanceof Error && error.message.startsWith("NOSCRIPT")) return ask();
+      throw error;
+    });
+    if (value === TIMED_OUT) {
+      batcher.suspect();
+      throw new Error(`no answer within ${Math.round(request.timeoutMs)} ms`);
+    }
+    return { node: node.name, tookMs: engine.clock.monotonicMs() - startedMs, ok: true, value };
+  } catch (error) {
+    return {
+      node: node.name,
+      tookMs: engine.clock.monotonicMs() - startedMs,
+      ok: false,
+      error: plainError(requestError(error)),
+    };
+  } finally {
+    deadline.cancel();
+  }
+}
+
+const TIMED_OUT: unique symbol = Symbol("timed out");
+
+function startDeadline(engine: Engine, timeoutMs: number): { over: Promise<typeof TIMED_OUT>; cancel: () => void } {
+  let cancel: () => void = () => undefined;
+  const over = new Promise<typeof TIMED_OUT>((resolve) => {
+    cancel = engine.clock.schedule(timeoutMs, () => resolve(TIMED_OUT), { keepAlive: true });
+  });
+  return { over, cancel };
+}
+
+async function untilSettled(node: LockNode, over: Promise<unknown>): Promise<void> {
+  let stop: () => void = () => undefined;
+  const settled = new Promise<void>((resolve) => {
+    stop = node.onStateChange(() => {
+      if (node.state !== "connecting") resolve();
+    });
+  });
+  await Promise.race([settled, over]);
+  stop();
+  if (node.state === "connecting") throw notConnected(node, " in time");
+}

@@ -1,0 +1,54 @@
+/**
+ * This file keeps what must reach a node sooner or later: releases, and waiters that leave their queues. It is
+ * bounded, because what they would free expires by itself.
+ */
+import type { Target } from "../rules/operation.ts";
+
+export interface Undelivered {
+  readonly target: Target;
+  readonly text: string;
+  readonly isRelease: boolean;
+  /** Until this time, by the monotonic clock, there may be something to free. */
+  readonly untilMs: number;
+}
+
+/** This many of each kind are kept, so that waiters that leave do not push out releases, which free more. */
+const MAX_KEPT = 10_000;
+
+export class UndeliveredList {
+  #releases: Undelivered[] = [];
+  #leaves: Undelivered[] = [];
+
+  get isEmpty(): boolean {
+    return this.#releases.length === 0 && this.#leaves.length === 0;
+  }
+
+  /** Keeps an operation. The oldest go first when there are too many. */
+  keep(operation: Undelivered, nowMs: number): void {
+    const kept = operation.isRelease ? this.#releases : this.#leaves;
+    kept.push(operation);
+    if (kept.length <= MAX_KEPT) return;
+    const newest = kept.filter(({ untilMs }) => untilMs > nowMs).slice(-MAX_KEPT / 2);
+    if (operation.isRelease) this.#releases = newest;
+    else this.#leaves = newest;
+  }
+
+  /** Takes at most `count` out, releases first, each in the order of their failures. */
+  take(count: number, nowMs: number, mayAsk: (slot: number) => boolean): readonly Undelivered[] {
+    const taken: Undelivered[] = [];
+    const isKept = (operation: Undelivered): boolean => {
+      if (operation.untilMs <= nowMs) return false;
+      if (taken.length >= count || !mayAsk(operation.target.slot)) return true;
+      taken.push(operation);
+      return false;
+    };
+    this.#releases = this.#releases.filter(isKept);
+    this.#leaves = this.#leaves.filter(isKept);
+    return taken;
+  }
+
+  clear(): void {
+    this.#releases = [];
+    this.#leaves = [];
+  }
+}

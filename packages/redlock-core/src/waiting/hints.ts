@@ -1,0 +1,163 @@
+/**
+ * Hints are the messages by which nodes wake waiters. Each `Redlock` has one channel on every node, opened at the
+ * first wait.
+ *
+ * They are hints and nothing more: a false one costs one attempt. One that is lost with its connection costs the time
+ * until there is another connection. One that the node itself forgot, because its data was flushed, costs at most the
+ * rest of the lease that the waiter was told of.
+ */
+
+import { RESUBSCRIBE_MS } from "../nodes/connection.ts";
+import type { Engine } from "../rounds/engine.ts";
+import { lockKeyOf } from "../rules/keys.ts";
+import type { Target } from "../rules/operation.ts";
+import { messageCheckMs } from "../rules/validity.ts";
+import { leaveQueues } from "./leave.ts";
+import { untilEnough } from "./subscription.ts";
+
+/**
+ * This many keys are kept for turns that come too late: about a megabyte. If a key is forgotten, its turn is reserved
+ * in vain for a second.
+ */
+const MAX_KEYS = 10_000;
+
+export interface HintListener {
+  /** Reports that the resource is free on this node, and reserved for us. */
+  readonly onTurn: (node: number) => void;
+  /**
+   * Reports a gap: the resource may have been free meanwhile, and be another's now, because nobody here received its
+   * messages.
+   */
+  readonly onGap: (node: number) => void;
+  /** Reports that we are the `place`-th behind the one that has the reservation for a moment. */
+  readonly onNext: (place: number) => void;
+}
+
+export class Hints {
+  readonly #engine: Engine;
+  readonly #channel: string;
+  readonly #listeners = new Map<string, HintListener>();
+  /** The lock keys that were waited for, the oldest first. */
+  readonly #waitedFor = new Set<string>();
+  readonly #active: boolean[];
+  /**
+   * The times, by the monotonic clock, at which each node may be asked for a subscription. Infinity means that it has
+   * been asked and has not refused.
+   */
+  readonly #askDueMs: number[];
+  readonly #unsubscribes: (() => void)[] = [];
+  #opening: Promise<void> | undefined;
+  #cancelCheck: (() => void) | undefined;
+  #count = 0;
+  #isClosed = false;
+
+  constructor(engine: Engine, id: string = engine.random.token()) {
+    this.#engine = engine;
+    this.#channel = `x:redlock:${id}`;
+    this.#active = engine.nodes.map(() => false);
+    this.#askDueMs = engine.nodes.map((node) => (node.subscribe === undefined ? Number.POSITIVE_INFINITY : 0));
+  }
+
+  /** Whether a quorum of nodes can wake us. */
+  get isOpen(): boolean {
+    return this.#active.filter((active) => active).length >= this.#engine.quorum;
+  }
+
+  /**
+   * Opens the channel on every node that can have one and has none yet. Resolves when a quorum has it, or after
+   * `nodeTimeout`; never rejects. A node that refused is asked again, but not before `RESUBSCRIBE_MS`.
+   */
+  async open(): Promise<void> {
+    const now = this.#engine.clock.monotonicMs();
+    const due = [...this.#askDueMs.keys()].filter((node) => (this.#askDueMs[node] ?? 0) <= now);
+    if (due.length > 0) this.#opening = this.#subscribeTo(due);
+    if (!this.isOpen) await this.#opening;
+  }
+
+  /** Returns a name for a waiter, by which the nodes' scripts find our channel. */
+  nextMember(): string {
+    this.#count += 1;
+    return `${this.#channel}#${this.#count}`;
+  }
+
+  listen(member: string, { resources }: Target, listener: HintListener): () => void {
+    for (const resource of resources) this.#noteWait(lockKeyOf(this.#engine.keyPrefix, resource));
+    this.#listeners.set(member, listener);
+    if (this.#cancelCheck === undefined) this.#check();
+    return () => this.#listeners.delete(member);
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#listeners.clear();
+    this.#cancelCheck?.();
+    for (const unsubscribe of this.#unsubscribes.splice(0)) unsubscribe();
+  }
+
+  #noteWait(key: string): void {
+    this.#waitedFor.add(key);
+    if (this.#waitedFor.size <= MAX_KEYS) return;
+    const [oldest] = this.#waitedFor;
+    if (oldest !== undefined) this.#waitedFor.delete(oldest);
+  }
+
+  /**
+   * Asks the connections for messages for a sign of life. They are idle, so one that a firewall has forgotten looks
+   * like one on which nobody has a turn.
+   */
+  #check(): void {
+    const { nodes, clock, options } = this.#engine;
+    if (nodes.every((node) => node.checkMessages === undefined)) return;
+    for (const node of nodes) node.checkMessages?.();
+    this.#cancelCheck = clock.schedule(messageCheckMs(options.nodeTimeout), () => {
+      this.#cancelCheck = undefined;
+      if (this.#listeners.size > 0) this.#check();
+    });
+  }
+
+  #subscribeTo(due: readonly number[]): Promise<void> {
+    const { clock, options } = this.#engine;
+    const answers = due.map((node) => this.#subscribe(node));
+    return untilEnough(clock, options.nodeTimeout, answers, () => this.isOpen);
+  }
+
+  /** Resolves when the node has confirmed or refused. */
+  async #subscribe(index: number): Promise<void> {
+    this.#askDueMs[index] = Number.POSITIVE_INFINITY;
+    try {
+      const unsubscribe = await this.#engine.nodes[index]?.subscribe?.(
+        this.#channel,
+        (message) => this.#onMessage(index, message),
+        () => {
+          for (const { onGap } of [...this.#listeners.values()]) onGap(index);
+        },
+      );
+      if (unsubscribe === undefined) return;
+      if (this.#isClosed) unsubscribe();
+      else this.#unsubscribes.push(unsubscribe);
+      this.#active[index] = true;
+    } catch {
+      this.#askDueMs[index] = this.#engine.clock.monotonicMs() + RESUBSCRIBE_MS;
+    }
+  }
+
+  /**
+   * Handles a message. Anybody who may write to channels at all may write here, so no message may make this throw. It
+   * only affects this process's own waiters, and keys that it has waited for.
+   */
+  #onMessage(node: number, message: string): void {
+    const [what = "", member = "", ...rest] = message.split(" ");
+    const listener = this.#listeners.get(member);
+    if (what === "turn") {
+      if (listener !== undefined) listener.onTurn(node);
+      else if (member.startsWith(`${this.#channel}#`)) this.#passOn(node, member, rest.join(" "));
+    } else if (/^next[1-9]$/.test(what)) listener?.onNext(Number(what.slice("next".length)));
+  }
+
+  /** Gives back the turn of a waiter that is not here any more, so that the next one gets it. */
+  #passOn(node: number, member: string, key: string): void {
+    if (this.#isClosed || !this.#waitedFor.has(key)) return;
+    const target = this.#engine.targetOf([key.slice(this.#engine.keyPrefix.length)]);
+    leaveQueues(this.#engine, target, { member, on: new Set([node]) }, { only: (each) => each === node });
+  }
+}

@@ -1,0 +1,167 @@
+/**
+ * A local queue is what one process knows of one resource by itself: which of its locks holds it, and who waits for
+ * it, first come, first served.
+ *
+ * Only the first of the waiters talks to the nodes, and not before the holder has gone. A hand-over therefore costs
+ * the same however many wait here.
+ */
+import type { Vote } from "../errors.ts";
+import type { Refusal } from "../rules/quorum.ts";
+
+/** A refusal says why an attempt was refused. */
+export interface Refused {
+  readonly refusal: Refusal;
+  readonly votes: readonly Vote[];
+}
+
+/** A lock that is held in this process. */
+export interface LocalHolder {
+  /**
+   * Returns for how many milliseconds it still holds the resource, unless it is extended; 0 if it does not hold it
+   * any more.
+   */
+  remaining(): number;
+  lose(reason: "forced"): void;
+}
+
+export class LocalQueues {
+  readonly #queues = new Map<string, LocalQueue>();
+
+  of(resource: string): LocalQueue {
+    let queue = this.#queues.get(resource);
+    if (queue === undefined) {
+      queue = new LocalQueue(this, resource);
+      this.#queues.set(resource, queue);
+    }
+    return queue;
+  }
+
+  /** Returns the lock of this process on the resource, if there is one. */
+  holderOf(resource: string): LocalHolder | undefined {
+    return this.#queues.get(resource)?.holder;
+  }
+
+  /** Tells whether a lock of this process has the resource now. */
+  holds(resource: string): boolean {
+    return (this.holderOf(resource)?.remaining() ?? 0) > 0;
+  }
+
+  /** Forgets a queue, because nobody holds the resource or waits for it. */
+  forget(queue: LocalQueue): void {
+    if (this.#queues.get(queue.resource) === queue) this.#queues.delete(queue.resource);
+  }
+}
+
+export class LocalQueue {
+  readonly resource: string;
+  /**
+   * The last refusal of a caller that was first, since somebody had the lock. Callers whose time is over before they
+   * are first are told of it.
+   */
+  noted: Refused | undefined;
+  readonly #queues: LocalQueues;
+  #first: Place | undefined;
+  #last: Place | undefined;
+  #holder: LocalHolder | undefined;
+  #waiting: Set<() => void> | undefined;
+
+  constructor(queues: LocalQueues, resource: string) {
+    this.#queues = queues;
+    this.resource = resource;
+  }
+
+  get holder(): LocalHolder | undefined {
+    return this.#holder;
+  }
+
+  /** Whether nobody in this process holds the resource or waits for it. */
+  get isIdle(): boolean {
+    return this.#first === undefined && this.#holder === undefined;
+  }
+
+  /** Puts the caller in line, and returns its place. */
+  enter(): Place {
+    const place = new Place(this, this.#last);
+    if (this.#last === undefined) this.#first = place;
+    else this.#last.next = place;
+    this.#last = place;
+    return place;
+  }
+
+  /**
+   * Takes a place out of the line. The line is a linked list, because tens of thousands may leave at once, each from
+   * anywhere.
+   */
+  leave({ previous, next }: Place): void {
+    if (previous !== undefined) previous.next = next;
+    else this.#first = next;
+    if (next !== undefined) next.previous = previous;
+    else this.#last = previous;
+    if (previous === undefined) next?.call();
+    this.#tidy();
+  }
+
+  hold(holder: LocalHolder): void {
+    this.#holder = holder;
+    this.noted = undefined;
+  }
+
+  /** Notes that the lock is not held any more. */
+  free(holder: LocalHolder): void {
+    if (this.#holder !== holder) return;
+    this.#holder = undefined;
+    const waiting = this.#waiting;
+    this.#waiting = undefined;
+    for (const wake of waiting ?? []) wake();
+    this.#tidy();
+  }
+
+  /** Calls `run` when the lock that is held now is not held any more. Returns a function that stops that. */
+  onFree(run: () => void): () => void {
+    this.#waiting ??= new Set();
+    this.#waiting.add(run);
+    return () => {
+      this.#waiting?.delete(run);
+    };
+  }
+
+  #tidy(): void {
+    if (this.#first === undefined && this.#holder === undefined) this.#queues.forget(this);
+  }
+}
+
+export class Place {
+  readonly queue: LocalQueue;
+  previous: Place | undefined;
+  next: Place | undefined;
+  #isIn = true;
+  #called: (() => void) | undefined;
+
+  constructor(queue: LocalQueue, previous: Place | undefined) {
+    this.queue = queue;
+    this.previous = previous;
+  }
+
+  /** Whether everybody before has left. */
+  get isFirst(): boolean {
+    return this.previous === undefined;
+  }
+
+  untilFirst(): Promise<void> {
+    return new Promise((resolve) => {
+      if (this.isFirst) resolve();
+      else this.#called = resolve;
+    });
+  }
+
+  call(): void {
+    this.#called?.();
+  }
+
+  /** Leaves the line, wherever in it; idempotent. */
+  leave(): void {
+    if (!this.#isIn) return;
+    this.#isIn = false;
+    this.queue.leave(this);
+  }
+}

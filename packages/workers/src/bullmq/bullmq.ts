@@ -1,0 +1,318 @@
+/**
+ * With job-end.ts the only file that knows BullMQ's internals: which of its scripts we build on, how they are called, and what they reply.
+ *
+ * What it relies on, checked when a worker is constructed:
+ * - the six script texts, by their SHA-1: an unknown text is refused, because our Lua reads and writes what they do;
+ * - `execCommand` of the worker's backend (BullMQ 6) or `scripts` (BullMQ 5), through which every command of the worker and of its
+ *   jobs goes; that jobs use the same object;
+ * - the lock manager's `untrackJob` and `trackedJobs`, by which BullMQ knows whose locks it renews;
+ * - the order of the arguments, which comes with the texts.
+ */
+import { createHash } from "node:crypto";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { RedisConnection } from "bullmq";
+import { UnsupportedBullMQError } from "../errors.ts";
+import {
+  type BullScript,
+  type BullScripts,
+  type ComposedScript,
+  type DecoratedCommand,
+  decorated,
+  type EmbeddedScript,
+  embedded,
+} from "./compose.ts";
+import { queueKeys } from "./job-end.ts";
+
+/** First 16 digits of the SHA-1 of each text that the contract test was run against. */
+const knownTexts: Readonly<Record<EmbeddedScript, readonly string[]>> = {
+  moveToActive: [
+    "6c4c6de2bece2ad8", // 5.81
+    "8eb09338a4d68a0d", // 6.0, 6.1
+    "d96ca626f1ea141b", // 6.2 to 6.7
+  ],
+  moveToFinished: [
+    "11d69c87800ed307", // 5.81
+    "cc54ad919f8d93ce", // 6.0, 6.1
+    "665f3bc3d4869f4c", // 6.2
+    "69666e69dd5621df", // 6.3 to 6.7
+  ],
+  moveToDelayed: [
+    "50f67b9ae294f395", // 5.81
+    "f909a46b3c025966", // 6.0, 6.1
+    "d38534cd0ca4d522", // 6.2
+    "9f83944d6edafd63", // 6.3 to 6.7
+  ],
+  moveToWaitingChildren: ["bbb6163481b4e259"],
+  retryJob: [
+    "4500167f688cb8d0", // 5.81
+    "812d06de3eaf0fb7", // 6.0 to 6.7
+  ],
+  promote: [
+    "494df440a22d9222", // 5.81
+    "1d740f19fe984343", // 6.0 to 6.7
+  ],
+};
+
+/** A Redis client as BullMQ wraps it. */
+export interface BullClient {
+  defineCommand(name: string, definition: BullScript): void;
+  runCommand(name: string, args: readonly unknown[]): Promise<unknown>;
+}
+
+/** BullMQ 6: the worker's backend; BullMQ 5: its `scripts`. */
+export interface BullTarget {
+  readonly queue: { readonly client: Promise<BullClient>; toKey(type: string): string };
+  execCommand(client: BullClient, name: string, args: readonly unknown[]): Promise<unknown>;
+  getState(jobId: string): Promise<string>;
+  extendLock(jobId: string, token: string, durationMs: number, client?: unknown): Promise<number>;
+}
+
+/** One extension of a job's lock that somebody asks for; BullMQ's own renewals are of many jobs at once. */
+export interface LockExtension {
+  readonly jobId: string;
+  readonly token: string;
+  readonly durationMs: number;
+  /** Asks Redis. Resolves 1, or 0 if the lock is not this token's. */
+  readonly ask: () => Promise<number>;
+}
+
+/** The script texts of the installed BullMQ, without a deep import: BullMQ "defines" them on a collector. */
+export function installedScripts(): Readonly<Record<string, BullScript>> {
+  const scripts: Record<string, BullScript> = {};
+  const collector = {
+    defineCommand(name: string, definition: BullScript): void {
+      scripts[name.split(":")[0] ?? name] = definition;
+    },
+  };
+  const { prototype } = RedisConnection as unknown as {
+    prototype: { loadCommands?: (this: { _client: typeof collector }, version: string) => void };
+  };
+  prototype.loadCommands?.call({ _client: collector }, "x");
+  return scripts;
+}
+
+/** @throws UnsupportedBullMQError when a script is missing or its text is not a known one. */
+export function checkScripts(scripts: Readonly<Record<string, BullScript>>): BullScripts {
+  const differences = embedded.flatMap((name) => {
+    const script = scripts[name];
+    if (script === undefined) return [`script ${name} is missing`];
+    const sha1 = createHash("sha1").update(script.lua).digest("hex").slice(0, 16);
+    return knownTexts[name].includes(sha1) ? [] : [`script ${name} has the unknown text ${sha1}`];
+  });
+  if (differences.length > 0) throw new UnsupportedBullMQError(differences);
+  return scripts;
+}
+
+/** What BullMQ sends its commands through, for a worker and for the jobs that it creates. */
+export function targetOf(worker: object, sampleJob: object): BullTarget {
+  const own = ownTarget(worker);
+  const hasAll =
+    typeof own?.execCommand === "function" &&
+    typeof own.extendLock === "function" &&
+    typeof own.queue?.toKey === "function";
+  if (!hasAll) {
+    throw new UnsupportedBullMQError(["the worker's backend is not BullMQ's Redis backend"]);
+  }
+  if (ownTarget(sampleJob) !== own) throw new UnsupportedBullMQError(["jobs do not use the worker's backend"]);
+  return own;
+}
+
+/** BullMQ tells a processor that declares fewer than three parameters nothing of `cancelJob`: this one may pass them on. */
+export function acceptSignal(worker: object): void {
+  (worker as { processorAcceptsSignal: boolean }).processorAcceptsSignal = true;
+}
+
+/** `job.extendLock` of this worker's jobs goes through `extend` from now on. */
+export function replaceExtendLock(target: BullTarget, extend: (extension: LockExtension) => Promise<number>): void {
+  const original = target.extendLock.bind(target);
+  target.extendLock = async (jobId, token, durationMs, client) =>
+    await extend({ jobId, token, durationMs, ask: async () => await original(jobId, token, durationMs, client) });
+}
+
+/**
+ * BullMQ renews the locks of the jobs that it tracks, by their ids alone, and forgets a job when the fetch after its run has answered.
+ * By then the same worker may run it again: that run `isLive`, and stays tracked.
+ */
+export function keepTracked(worker: object, isLive: (jobId: string, token: string) => boolean): void {
+  const { lockManager } = worker as {
+    readonly lockManager?: {
+      readonly trackedJobs?: Map<string, { readonly token: string }>;
+      untrackJob?: (jobId: string) => void;
+    };
+  };
+  const { trackedJobs } = lockManager ?? {};
+  const untrack = lockManager?.untrackJob?.bind(lockManager);
+  if (lockManager === undefined || untrack === undefined || !(trackedJobs instanceof Map)) {
+    throw new UnsupportedBullMQError(["the worker does not track its jobs as known"]);
+  }
+  lockManager.untrackJob = (jobId) => {
+    const tracked = trackedJobs.get(jobId);
+    if (tracked === undefined || !isLive(jobId, tracked.token)) untrack(jobId);
+  };
+}
+
+function ownTarget(owner: object): BullTarget | undefined {
+  const { backend, scripts } = owner as { backend?: BullTarget; scripts?: BullTarget };
+  return backend ?? scripts;
+}
+
+export function isDecorated(name: string): name is DecoratedCommand {
+  return (decorated as readonly string[]).includes(name);
+}
+
+/** Those that are sent as BullMQ makes them: the ends of jobs are `JobEnd`s. */
+export type SingleCommand = Exclude<DecoratedCommand, "moveToFinished">;
+
+/** Where a command's id, token and lock options stand behind its keys; what it is told at the end. */
+export function argumentsOf(
+  command: SingleCommand,
+  args: readonly unknown[],
+  keyCount: number,
+): { readonly jobId: string; readonly token: string; readonly prefix: unknown; readonly lockOptions: unknown } {
+  const argument = (index: number): unknown => args[keyCount + index - 1];
+  switch (command) {
+    case "moveToActive":
+      return { jobId: "", token: "", prefix: argument(1), lockOptions: argument(3) };
+    case "moveToDelayed":
+      return { jobId: String(argument(3)), token: String(argument(4)), prefix: argument(1), lockOptions: argument(9) };
+    case "moveToWaitingChildren":
+      return { jobId: String(argument(4)), token: String(argument(1)), prefix: argument(5), lockOptions: undefined };
+    case "retryJob":
+      return { jobId: String(argument(4)), token: String(argument(5)), prefix: argument(1), lockOptions: undefined };
+  }
+}
+
+/** The arguments with which `moveToActive` goes on after another command: same lock options, new time. */
+export function fetchArguments(prefix: unknown, lockOptions: unknown, nowMs: number): unknown[] {
+  return [...queueKeys(String(prefix)), prefix, nowMs, lockOptions];
+}
+
+export type BullReply =
+  /** Nothing taken, or a number: as BullMQ replied. */
+  | { readonly kind: "other" }
+  /** `fault`: why a job could not be judged and was set aside. */
+  | { readonly kind: "again"; readonly parked: number; readonly fault: string | undefined }
+  | { readonly kind: "ask"; readonly jobs: readonly UnknownKeyJob[] }
+  | {
+      readonly kind: "job";
+      readonly jobId: string;
+      readonly pin: string;
+      readonly parked: number;
+      /** Of the lock of its key, if that was taken. */
+      readonly fencingToken: number | undefined;
+      readonly ahead: readonly UnknownKeyJob[];
+      readonly order: number | undefined;
+      /** Its end is likely to bring the next job of its one key. */
+      readonly isFollowed: boolean;
+    };
+
+export interface UnknownKeyJob {
+  readonly id: string;
+  readonly name: string;
+  readonly data: string;
+  readonly timestamp: number;
+  readonly priority: number;
+  readonly parentKey: string | undefined;
+}
+
+export function parseReply(raw: unknown): BullReply {
+  if (!Array.isArray(raw)) return { kind: "other" };
+  const [first, second, third, , pin, parked, fencingToken, ahead, order, followed] = raw as readonly unknown[];
+  if (first === "LANE_AGAIN") return { kind: "again", parked: Number(second), fault: textOf(third) };
+  if (first === "LANE_ASK") return { kind: "ask", jobs: parseJobs(second) };
+  if (!Array.isArray(first)) return { kind: "other" };
+  return {
+    kind: "job",
+    jobId: String(second),
+    pin: String(pin),
+    parked: Number(parked ?? 0),
+    fencingToken: typeof fencingToken === "string" ? Number(fencingToken) : undefined,
+    ahead: Array.isArray(ahead) ? parseJobs(ahead) : [],
+    order: typeof order === "string" ? Number(order) : undefined,
+    isFollowed: followed === 1 || followed === true,
+  };
+}
+
+/** What `eachEnd` in scripts/commands.lua.ts replied: the replies, or why an end failed. */
+export function parseEnds(raw: unknown): readonly unknown[] {
+  const replies = JSON.parse(String(raw)) as readonly unknown[];
+  return replies.map((reply) =>
+    Array.isArray(reply) && reply[0] === "LANE_ERROR" ? new Error(String(reply[1])) : reply,
+  );
+}
+
+export interface Told {
+  readonly reply: unknown;
+  /** A lock that was to be released was not. */
+  readonly isKept: boolean;
+  /** What went wrong after BullMQ's part was done. */
+  readonly fault: string | undefined;
+}
+
+/** BullMQ's reply, and what the lane tells beside it. */
+export function splitTold(raw: unknown): Told {
+  if (typeof raw === "number" && raw < 0) return { reply: raw, isKept: true, fault: undefined };
+  if (!Array.isArray(raw) || raw[0] !== "LANE_TOLD") return { reply: raw, isKept: false, fault: undefined };
+  return { reply: raw[1], isKept: raw[2] === 1, fault: textOf(raw[3]) };
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === "string" ? value : undefined;
+}
+
+/** What is missing is null, or false in JSON. */
+function parseJobs(raw: unknown): UnknownKeyJob[] {
+  return (raw as readonly (readonly (string | null | false)[])[]).map((job) => ({
+    id: String(job[0]),
+    name: job[1] || "",
+    data: job[2] || "",
+    timestamp: Number(job[3] || 0),
+    priority: Number(job[4] || 0),
+    parentKey: job[5] || undefined,
+  }));
+}
+
+const defined = new WeakMap<object, Set<string>>();
+
+/** Runs one of our scripts; the client loads it when it is first used. */
+export function runScript(client: BullClient, script: ComposedScript, args: readonly unknown[]): Promise<unknown> {
+  let names = defined.get(client);
+  if (names === undefined) defined.set(client, (names = new Set()));
+  if (!names.has(script.name)) {
+    client.defineCommand(script.name, { numberOfKeys: script.numberOfKeys, lua: script.lua });
+    names.add(script.name);
+  }
+  const { options } = client as { readonly options?: { readonly enableAutoPipelining?: boolean } };
+  return options?.enableAutoPipelining === true
+    ? runPipelined(client, script.name, args)
+    : client.runCommand(script.name, args);
+}
+
+/** What to wait for before a script is first used on a key; undefined: for nothing any more. */
+const barriers = new WeakMap<object, Map<string, Promise<void> | undefined>>();
+
+/**
+ * With ioredis' option `enableAutoPipelining`: it collects the commands of a turn, in a Cluster those of the same nodes, in a pipeline that
+ * knows only the scripts that were defined before it was made. That one has ended when a command in it was answered, or failed.
+ */
+async function runPipelined(client: BullClient, name: string, args: readonly unknown[]): Promise<unknown> {
+  let known = barriers.get(client);
+  if (known === undefined) barriers.set(client, (known = new Map()));
+  const first = `${name} ${String(args[0])}`;
+  if (!known.has(first)) {
+    const passed = client.runCommand("del", [`${String(args[0])}:barrier`]).then(
+      () => void known.set(first, undefined),
+      () => void known.delete(first),
+    );
+    known.set(first, passed);
+  }
+  const barrier = known.get(first);
+  try {
+    if (barrier !== undefined) await barrier;
+    return await client.runCommand(name, args);
+  } catch (error) {
+    // BullMQ asks again at once, for ever: a pipeline is sent, and the process lives, only between two turns.
+    await nextTurn();
+    throw error;
+  }
+}

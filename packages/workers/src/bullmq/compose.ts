@@ -1,0 +1,101 @@
+/** Pure: puts our Lua and BullMQ's own script texts together into one script per command. */
+import { createHash } from "node:crypto";
+import * as commands from "../scripts/commands.lua.ts";
+import { keyLock, type LockRules, noKeyLock } from "../scripts/key-lock.lua.ts";
+import { laneLibrary } from "../scripts/lane.lua.ts";
+import { asFunction } from "../scripts/lua.ts";
+import * as operators from "../scripts/operators.lua.ts";
+import { pinLibrary } from "../scripts/pin.lua.ts";
+import { QUEUE_KEY_COUNT } from "./job-end.ts";
+
+export type OnFailure = "skip" | "block" | "halt";
+
+/** What is written into the scripts; two workers of a queue should agree on it. */
+export interface LaneRules {
+  /** Fields of the path to the key, or undefined if keys come from a function. */
+  readonly path: readonly string[] | undefined;
+  readonly onFailure: OnFailure;
+  /** When the first in line is judged again though nobody handed the key over; the n-th n times as late, at most `farMs`. */
+  readonly nearMs: number;
+  readonly farMs: number;
+}
+
+/** BullMQ's commands that take or leave a job. */
+export const decorated = [
+  "moveToActive",
+  "moveToFinished",
+  "moveToDelayed",
+  "moveToWaitingChildren",
+  "retryJob",
+] as const;
+export type DecoratedCommand = (typeof decorated)[number];
+/** BullMQ's scripts whose text is used. */
+export type EmbeddedScript = DecoratedCommand | "promote";
+export const embedded: readonly EmbeddedScript[] = [...decorated, "promote"];
+export type OperatorCommand = keyof typeof operators;
+
+export interface BullScript {
+  readonly lua: string;
+  readonly numberOfKeys: number;
+}
+export type BullScripts = Readonly<Record<EmbeddedScript, BullScript>>;
+
+export interface ComposedScript extends BullScript {
+  /** Unique to the text, so that workers with different rules can share a client. */
+  readonly name: string;
+}
+export interface LaneScripts {
+  readonly commands: Readonly<Record<DecoratedCommand, ComposedScript>>;
+  readonly operators: Readonly<Record<OperatorCommand, ComposedScript>>;
+}
+
+export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: LockRules): LaneScripts {
+  const head = [
+    "local call, try = redis.call, redis.pcall",
+    commands.unpackable,
+    `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
+    pinLibrary(rules.path),
+    locks === undefined ? noKeyLock : keyLock(locks),
+  ];
+  const takes = asFunction("bullMoveToActive", bull.moveToActive.lua);
+  const slowly = [`local NEAR, FAR = ${rules.nearMs}, ${rules.farMs}`, asFunction("bullPromote", bull.promote.lua)];
+  const library = laneLibrary([...slowly, takes].join("\n"));
+  const compose = (name: string, numberOfKeys: number, parts: readonly string[]): ComposedScript => {
+    const lua = [...head, ...parts].join("\n");
+    return { name: `lane:${name}:${createHash("sha1").update(lua).digest("hex").slice(0, 12)}`, lua, numberOfKeys };
+  };
+  const decorate = (name: DecoratedCommand): ComposedScript => {
+    const own = asFunction(`bull${name[0]?.toUpperCase()}${name.slice(1)}`, bull[name].lua);
+    const parts = name === "moveToActive" ? [own, laneLibrary(slowly.join("\n"))] : [library, own];
+    return compose(name, bull[name].numberOfKeys, [...parts, commands[name]]);
+  };
+  /** Of many jobs at once. */
+  const end = (): ComposedScript => {
+    const own = asFunction("bullMoveToFinished", bull.moveToFinished.lua);
+    const parts = [library, own, asFunction("finish", commands.moveToFinished), commands.eachEnd];
+    return compose("moveToFinished", QUEUE_KEY_COUNT, parts);
+  };
+  const operate = (name: OperatorCommand): ComposedScript => compose(name, 1, [library, operators[name]]);
+  return {
+    commands: {
+      moveToActive: decorate("moveToActive"),
+      moveToFinished: end(),
+      moveToDelayed: decorate("moveToDelayed"),
+      moveToWaitingChildren: decorate("moveToWaitingChildren"),
+      retryJob: decorate("retryJob"),
+    },
+    operators: {
+      pin: operate("pin"),
+      wake: operate("wake"),
+      pause: operate("pause"),
+      resume: operate("resume"),
+      list: operate("list"),
+      explain: operate("explain"),
+      lengths: operate("lengths"),
+      mark: operate("mark"),
+      inLine: operate("inLine"),
+      look: operate("look"),
+      turn: operate("turn"),
+    },
+  };
+}

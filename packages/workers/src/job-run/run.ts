@@ -1,0 +1,158 @@
+/**
+ * One run of a job: from the moment its lane was taken to the moment its locks are released.
+ *
+ * Ends its processor's signal, at the latest when the lease of BullMQ's job lock is over by this process's own clocks, or when the
+ * lock of its keys is lost. It releases only what it acquired, and only after the processor has settled: a zombie that goes on
+ * keeps others out for as long as its process lives.
+ */
+import type { Clock, Lock } from "@x/redlock-core";
+import { type Instant, readClock } from "@x/redlock-core/protocol";
+import { JobLockLostError } from "../errors.ts";
+import type { JobLock } from "./job-lock.ts";
+import { elapsedMs, leaseLeftMs } from "./lease.ts";
+
+export interface RunFacts {
+  readonly jobId: string;
+  readonly token: string;
+  readonly keys: readonly string[];
+  readonly resources: readonly string[];
+  /** Its place in line for the locks, if it waited for them before. */
+  readonly order: number | undefined;
+  readonly lockDurationMs: number;
+  /** When the command was sent that set BullMQ's lock of the job. */
+  readonly sent: Instant;
+}
+
+export class Run implements JobLock {
+  readonly jobId: string;
+  readonly token: string;
+  readonly keys: readonly string[];
+  readonly resources: readonly string[];
+  readonly order: number | undefined;
+  /** When it was asked for, by the wall clock. */
+  readonly askedMs: number;
+  readonly #clock: Clock;
+  readonly #onLost: (run: Run, error: Error) => void;
+  // Made when somebody asks for the signal: most processors never do.
+  #controller: AbortController | undefined;
+  #cancelled: { readonly reason: unknown } | undefined;
+  #sent: Instant;
+  #lockDurationMs: number;
+  #lock: Lock | undefined;
+  #lost: Error | undefined;
+
+  constructor(facts: RunFacts, clock: Clock, onLost: (run: Run, error: Error) => void) {
+    this.jobId = facts.jobId;
+    this.token = facts.token;
+    this.keys = facts.keys;
+    this.resources = facts.resources;
+    this.order = facts.order;
+    this.askedMs = facts.sent.wallMs;
+    this.#clock = clock;
+    this.#onLost = onLost;
+    this.#sent = facts.sent;
+    this.#lockDurationMs = facts.lockDurationMs;
+  }
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.#cancelled !== undefined) this.#controller.abort(this.#cancelled.reason);
+      else if (this.#lost !== undefined) this.#controller.abort(this.#lost);
+    }
+    return this.#controller.signal;
+  }
+
+  get fencingToken(): number {
+    return this.#lock?.fencingToken ?? 0;
+  }
+
+  /** Why the job is not ours any more, if it is not. */
+  get lost(): Error | undefined {
+    if (this.#lost === undefined && this.leaseLeftMs() <= 0) this.loseJobLock();
+    return this.#lost;
+  }
+
+  /** When the command was sent that set or renewed BullMQ's lock. */
+  get sent(): Instant {
+    return this.#sent;
+  }
+
+  leaseLeftMs(): number {
+    return leaseLeftMs(this.#sent, readClock(this.#clock), this.#lockDurationMs);
+  }
+
+  ageMs(): number {
+    return elapsedMs(this.#sent, readClock(this.#clock));
+  }
+
+  /** Nothing has run yet, and Redis says that the job is ours, whatever our clocks made of it. */
+  confirmed(sent: Instant, lockDurationMs: number): void {
+    this.renewed(sent, lockDurationMs);
+    this.#lost = undefined;
+  }
+
+  /** BullMQ's lock was renewed by a command that was sent at that time. */
+  renewed(sent: Instant, lockDurationMs: number): void {
+    this.#sent = sent;
+    this.#lockDurationMs = lockDurationMs;
+  }
+
+  /** Keeps the keys for so long at the least, once: renewals go on with the ordinary lease. Rejects as `lock.extend`. */
+  async extendKeys(ttlMs: number, ordinaryTtlMs: number): Promise<void> {
+    if (this.#lock === undefined || this.#lock.remaining() >= ttlMs) return;
+    await this.#lock.extend(Math.max(ttlMs, ordinaryTtlMs));
+    if (ttlMs > ordinaryTtlMs) await this.#lock.extend(ordinaryTtlMs);
+  }
+
+  /** The locks of the job's keys. */
+  holds(lock: Lock): void {
+    this.#lock = lock;
+  }
+
+  isHeldBy(lock: { readonly fencingToken: number; readonly resources: readonly string[] }): boolean {
+    return this.fencingToken === lock.fencingToken && this.resources[0] === lock.resources[0];
+  }
+
+  loseJobLock(): void {
+    this.#lose(this.#jobLockLost());
+  }
+
+  /** The locks of the keys are lost; `lock.signal` says why. */
+  loseKeys(): void {
+    if (this.#lock !== undefined) this.#lose(this.#lock.signal.reason as Error);
+  }
+
+  /** Cancelled by the user: not a loss. */
+  cancel(reason: unknown): void {
+    this.#cancelled ??= { reason };
+    this.#controller?.abort(reason);
+  }
+
+  remaining(): number {
+    if (this.lost !== undefined) return 0;
+    return this.#lock === undefined ? Number.POSITIVE_INFINITY : Math.min(this.#lock.remaining(), this.leaseLeftMs());
+  }
+
+  isHeld(): boolean {
+    return this.remaining() > 0;
+  }
+
+  assertHeld(minRemaining = 0): void {
+    if (this.lost !== undefined) throw this.lost;
+    this.#lock?.assertHeld(minRemaining);
+    if (this.#lock !== undefined && this.leaseLeftMs() < minRemaining) throw this.#jobLockLost(minRemaining);
+  }
+
+  #lose(error: Error): void {
+    if (this.#lost !== undefined) return;
+    this.#lost = error;
+    this.#controller?.abort(error);
+    this.#onLost(this, error);
+  }
+
+  #jobLockLost(neededMs = 0): JobLockLostError {
+    const lockDurationMs = this.#lockDurationMs;
+    return new JobLockLostError(this.jobId, { sinceRenewalMs: this.ageMs(), lockDurationMs, neededMs });
+  }
+}

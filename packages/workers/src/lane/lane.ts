@@ -1,0 +1,386 @@
+/**
+ * The lane as the worker sees it: takes and leaves jobs through our scripts in place of BullMQ's, computes keys ahead, and asks
+ * the lane on behalf of operators. What it guarantees is said in scripts/lane.lua.ts.
+ */
+import type { Clock } from "@x/redlock-core";
+import { type Instant, readClock } from "@x/redlock-core/protocol";
+import {
+  argumentsOf,
+  type BullClient,
+  type BullReply,
+  type BullTarget,
+  fetchArguments,
+  isDecorated,
+  parseEnds,
+  parseReply,
+  runScript,
+  type SingleCommand,
+  splitTold,
+  type Told,
+  type UnknownKeyJob,
+} from "../bullmq/bullmq.ts";
+import type { LaneScripts, OperatorCommand } from "../bullmq/compose.ts";
+import { EndBatches } from "../bullmq/end-batches.ts";
+import { JobEnd, queueKeys, replaceEndArguments } from "../bullmq/job-end.ts";
+import { formatPin, type Pin, parsePin, pinOfValue } from "../entity-key.ts";
+import { withoutCommand } from "../errors.ts";
+import type { LockAhead } from "./lock-ahead.ts";
+import type { ScriptLocks } from "./script-locks.ts";
+
+/** A job as it is stored, for the function that finds its key. */
+export interface StoredJob<Data = unknown, Name extends string = string> {
+  readonly id: string;
+  readonly name: Name;
+  readonly data: Data;
+  /** When it was added, ms since the epoch. */
+  readonly timestamp: number;
+  readonly priority: number;
+  readonly parentKey: string | undefined;
+}
+
+export type KeyFunction = (job: StoredJob) => unknown;
+
+/** What the fetch of a job told: its keys, and when it was asked for. */
+export interface Arrival {
+  readonly pin: Pin;
+  /** When the command was sent that set BullMQ's lock. */
+  readonly sent: Instant;
+  /** Its place in line for its locks, if it waited for them before. */
+  readonly order: number | undefined;
+  /** Its end is likely to bring the next job of its one key. */
+  readonly isFollowed: boolean;
+  /** The lock of its key, if it was asked for already. */
+  readonly ahead: LockAhead | undefined;
+}
+
+export interface LaneEvents {
+  /** Jobs were parked while one was fetched. */
+  onParked(parked: number): void;
+  /** A job could not be judged, or a key not passed on. */
+  onFault(fault: string): void;
+}
+
+export type LaneLocks = Pick<ScriptLocks, "newToken" | "granted" | "endingOf">;
+
+/**
+ * For how long one fetch parks batches or computes keys, ms. BullMQ's loop starts the jobs that it has taken, one after each fetch, only
+ * when that has answered, and renews no lock of theirs before: with many free slots, the last starts so many times later.
+ */
+const FETCH_MS = 10;
+
+/** In place of a job's id: nothing was taken, and the queue is not drained. */
+export const ASK_AGAIN_ID = "LANE_AGAIN";
+
+/** Nothing taken, and jobs are due since long ago: BullMQ starts one that it has, and asks again at once. */
+const ASK_AGAIN = [0, ASK_AGAIN_ID, 0, 1] as const;
+
+export class Lane {
+  readonly #scripts: LaneScripts;
+  readonly #keyOf: KeyFunction;
+  readonly #clock: Clock;
+  readonly #events: LaneEvents;
+  readonly #locks: LaneLocks | undefined;
+  readonly #arrivals = new Map<string, Arrival>();
+  readonly #yielding = new Map<string, number>();
+  readonly #aheads = new Map<string, LockAhead>();
+  readonly #ends: EndBatches<Ended>;
+  #target: BullTarget | undefined;
+  #isLooping = false;
+  #pinning: Promise<void> | undefined;
+
+  constructor(parts: {
+    readonly scripts: LaneScripts;
+    readonly keyOf: KeyFunction;
+    readonly clock: Clock;
+    readonly events: LaneEvents;
+    /** Where the scripts take and release the locks of keys themselves. */
+    readonly locks?: LaneLocks | undefined;
+  }) {
+    this.#scripts = parts.scripts;
+    this.#keyOf = parts.keyOf;
+    this.#clock = parts.clock;
+    this.#events = parts.events;
+    this.#locks = parts.locks;
+    this.#ends = new EndBatches(async (ends) => await this.#sendEnds(ends));
+  }
+
+  /** From now on, the commands of this worker that take or leave a job go through the lane. */
+  attach(target: BullTarget): void {
+    this.#target = target;
+    const original = target.execCommand.bind(target);
+    replaceEndArguments(target);
+    target.execCommand = (client, name, args) => {
+      if (args instanceof JobEnd) return this.#end(client, args);
+      return isSingle(name) ? this.#exec(client, name, args) : original(client, name, args);
+    };
+  }
+
+  /** From now on BullMQ's own loop fetches, which asks again. Whoever fetches by hand is not answered before there is a job, or none. */
+  loops(): void {
+    this.#isLooping = true;
+  }
+
+  /** What the fetch of this job told, once; undefined if it did not come through the lane. */
+  arrivalOf(jobId: string): Arrival | undefined {
+    const arrival = this.#arrivals.get(jobId);
+    this.#arrivals.delete(jobId);
+    return arrival;
+  }
+
+  /** When this job ends, and the answer brings the next one of its key, that one has this lock. */
+  passOn(jobId: string, ahead: LockAhead): void {
+    void this.#aheads.get(jobId)?.drop();
+    this.#aheads.set(jobId, ahead);
+    void ahead.settled.then(() => {
+      if (this.#aheads.get(jobId) === ahead) this.#aheads.delete(jobId);
+    });
+  }
+
+  /** Runs `moveToDelayed`, which must move this job back with this token, so that the job keeps its keys and nothing is counted. */
+  async yielding(
+    run: { readonly jobId: string; readonly token: string; readonly order: number },
+    moveToDelayed: () => Promise<void>,
+  ): Promise<void> {
+    const name = `${run.jobId} ${run.token}`;
+    this.#yielding.set(name, run.order);
+    try {
+      await moveToDelayed();
+    } finally {
+      this.#yielding.delete(name);
+    }
+  }
+
+  /** BullMQ's state of a job. */
+  async stateOf(jobId: string): Promise<string> {
+    const target = this.#attached();
+    return await rejectingPlainly(() => target.getState(jobId));
+  }
+
+  async operate(command: OperatorCommand, ...args: readonly (string | number)[]): Promise<unknown> {
+    const target = this.#attached();
+    const prefix = target.queue.toKey("");
+    const script = this.#scripts.operators[command];
+    return await rejectingPlainly(async () => {
+      const client = await target.queue.client;
+      return await runScript(client, script, [`${prefix}lane:holders`, prefix, this.#nowMs(), ...args]);
+    });
+  }
+
+  /** A command for one job, as BullMQ makes it. */
+  async #exec(client: BullClient, command: SingleCommand, args: readonly unknown[]): Promise<unknown> {
+    const script = this.#scripts.commands[command];
+    const { jobId, token, prefix, lockOptions } = argumentsOf(command, args, script.numberOfKeys);
+    const ending = this.#locks?.endingOf(jobId);
+    const lockToken = this.#locks?.newToken() ?? "";
+    const told = args.concat(addition(command, this.#yielding.get(`${jobId} ${token}`), lockToken));
+    const sent = readClock(this.#clock);
+    try {
+      const raw = this.#told(await runScript(client, script, told)).reply;
+      const reply = this.#received(raw, { sent, lockToken, ahead: undefined });
+      if (reply === undefined) return raw;
+      return await this.#fetchOn(reply, {
+        client,
+        prefix,
+        lockOptions: () => lockOptions,
+        isAlone: command === "moveToActive",
+      });
+    } finally {
+      ending?.settle(false);
+    }
+  }
+
+  /** The end of a job, together with others'. */
+  async #end(client: BullClient, end: JobEnd): Promise<unknown> {
+    const { jobId, prefix } = end;
+    this.#arrivals.delete(jobId);
+    const ending = this.#locks?.endingOf(jobId);
+    const lockToken = this.#locks?.newToken() ?? "";
+    const ahead = this.#aheads.get(jobId);
+    this.#aheads.delete(jobId);
+    const ended: Ended = { client, end, locks: `${ending?.token ?? ""} ${lockToken}`, sent: undefined };
+    let answer: unknown;
+    try {
+      answer = await this.#ends.add(ended);
+    } catch (error) {
+      ending?.settle(false);
+      void ahead?.drop();
+      throw error;
+    }
+    const { reply: raw, isKept } = this.#told(answer);
+    ending?.settle(!isKept);
+    const reply = this.#received(raw, { sent: ended.sent ?? readClock(this.#clock), lockToken, ahead });
+    if (reply === undefined) return raw;
+    return await this.#fetchOn(reply, { client, prefix, lockOptions: () => end.lockOptions, isAlone: false });
+  }
+
+  async #sendEnds(ends: readonly Ended[]): Promise<readonly unknown[]> {
+    const [first] = ends;
+    if (first === undefined) return [];
+    const { client, end } = first;
+    const sent = readClock(this.#clock);
+    const args: unknown[] = [...queueKeys(end.prefix), end.prefix];
+    for (const ended of ends) {
+      ended.sent = sent;
+      const { told, fields } = ended.end;
+      args.push(...told, ended.locks, fields.length, ...fields);
+    }
+    return parseEnds(await runScript(client, this.#scripts.commands.moveToFinished, args));
+  }
+
+  /** Looks at what a command replied that may have brought a job; what it replied, if more is to be fetched, else undefined. */
+  #received(raw: unknown, about: FetchFacts): FetchAgain | undefined {
+    const reply = parseReply(raw);
+    const isForIt = reply.kind === "job" && reply.pin === about.ahead?.key;
+    if (!isForIt) void about.ahead?.drop();
+    if (reply.kind === "job") this.#note(reply, { ...about, ahead: isForIt ? about.ahead : undefined });
+    return reply.kind === "again" || reply.kind === "ask" ? reply : undefined;
+  }
+
+  /** Fetches until there is a job, or none. Resolves BullMQ's own reply. */
+  async #fetchOn(first: FetchAgain, fetch: FetchParts): Promise<unknown> {
+    try {
+      return await this.#fetchUntilJob(first, fetch);
+    } catch (error) {
+      // The job was left, only the next one could not be taken: BullMQ must not leave it a second time.
+      if (fetch.isAlone) throw error;
+      return 0;
+    }
+  }
+
+  async #fetchUntilJob(first: FetchAgain, { client, prefix, lockOptions }: FetchParts): Promise<unknown> {
+    let reply: BullReply = first;
+    const untilMs = this.#clock.monotonicMs() + (this.#isLooping ? FETCH_MS : Number.POSITIVE_INFINITY);
+    do {
+      if (reply.kind === "again") this.#tell(reply);
+      if (reply.kind === "ask") await this.#computeKeys(reply.jobs);
+      const lockToken = this.#locks?.newToken() ?? "";
+      const sent = readClock(this.#clock);
+      const raw = await runScript(client, this.#scripts.commands.moveToActive, [
+        ...fetchArguments(prefix, lockOptions(), this.#nowMs()),
+        lockToken,
+      ]);
+      reply = parseReply(raw);
+      if (reply.kind === "job") this.#note(reply, { sent, lockToken, ahead: undefined });
+      if (reply.kind !== "again" && reply.kind !== "ask") return raw;
+    } while (this.#clock.monotonicMs() < untilMs);
+    if (reply.kind === "again") this.#tell(reply);
+    return ASK_AGAIN;
+  }
+
+  #told(answer: unknown): Told {
+    const told = splitTold(answer);
+    if (told.fault !== undefined) this.#events.onFault(told.fault);
+    return told;
+  }
+
+  #tell({ parked, fault }: BullReply & { readonly kind: "again" }): void {
+    if (parked > 0) this.#events.onParked(parked);
+    if (fault !== undefined) this.#events.onFault(fault);
+  }
+
+  #note(reply: BullReply & { readonly kind: "job" }, { sent, lockToken, ahead }: FetchFacts): void {
+    const { jobId, fencingToken, order, isFollowed } = reply;
+    this.#arrivals.set(jobId, { pin: parsePin(reply.pin), sent, order, isFollowed, ahead });
+    // BullMQ may end the job without running it.
+    if (ahead !== undefined) this.passOn(jobId, ahead);
+    if (fencingToken !== undefined) {
+      this.#locks?.granted(jobId, { key: reply.pin, token: lockToken, fencingToken, asked: sent });
+    }
+    if (reply.parked > 0) this.#events.onParked(reply.parked);
+    // Nobody waits for it: if it fails, the next fetch asks again.
+    if (reply.ahead.length > 0) this.#computeKeys(reply.ahead).catch(() => {});
+  }
+
+  /** One computation at a time: whoever finds another under way waits for that one, and then asks again. */
+  async #computeKeys(jobs: readonly UnknownKeyJob[]): Promise<void> {
+    if (this.#pinning !== undefined) {
+      await this.#pinning;
+      return;
+    }
+    const pairs = jobs.flatMap((job) => [job.id, formatPin(this.#pinOf(job))]);
+    this.#pinning = this.operate("pin", ...pairs).then(() => {});
+    try {
+      await this.#pinning;
+    } finally {
+      this.#pinning = undefined;
+    }
+  }
+
+  #pinOf(job: UnknownKeyJob): Pin {
+    let data: unknown;
+    try {
+      data = JSON.parse(job.data);
+    } catch {
+      return { kind: "fault", fault: "cannot be found: the job's data is not JSON" };
+    }
+    try {
+      const value = this.#keyOf({ ...job, data });
+      if (!(value instanceof Promise)) return pinOfValue(value);
+      value.catch(() => {});
+      return { kind: "fault", fault: "function returned a promise, but must be synchronous" };
+    } catch (error) {
+      const message = error instanceof Error ? error.message : String(error);
+      return { kind: "fault", fault: `function threw: ${message.slice(0, 500)}` };
+    }
+  }
+
+  #attached(): BullTarget {
+    if (this.#target === undefined) throw new TypeError("the lane is not attached to a worker");
+    return this.#target;
+  }
+
+  #nowMs(): number {
+    return Math.floor(this.#clock.wallMs());
+  }
+}
+
+/** What may have brought a job. */
+interface FetchFacts {
+  readonly sent: Instant;
+  /** For the lock of the job's key. */
+  readonly lockToken: string;
+  readonly ahead: LockAhead | undefined;
+}
+
+/** For further fetches. */
+interface FetchParts {
+  readonly client: BullClient;
+  readonly prefix: unknown;
+  readonly lockOptions: () => unknown;
+  /** It follows nothing else. */
+  readonly isAlone: boolean;
+}
+
+type FetchAgain = Extract<BullReply, { readonly kind: "again" | "ask" }>;
+
+interface Ended {
+  readonly client: BullClient;
+  readonly end: JobEnd;
+  /** As the last argument of `moveToFinished` in scripts/commands.lua.ts. */
+  readonly locks: string;
+  sent: Instant | undefined;
+}
+
+function isSingle(name: string): name is SingleCommand {
+  return name !== "moveToFinished" && isDecorated(name);
+}
+
+/** What a command is told behind BullMQ's own arguments, see scripts/commands.lua.ts. */
+function addition(command: SingleCommand, order: number | undefined, lockToken: string): readonly unknown[] {
+  switch (command) {
+    case "moveToActive":
+      return [lockToken];
+    case "moveToDelayed":
+      return [`${order ?? ""} ${lockToken}`];
+    default:
+      return [];
+  }
+}
+
+async function rejectingPlainly<Value>(ask: () => Promise<Value>): Promise<Value> {
+  try {
+    return await ask();
+  } catch (error) {
+    throw withoutCommand(error);
+  }
+}

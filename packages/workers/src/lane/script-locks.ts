@@ -1,0 +1,150 @@
+/**
+ * The locks of keys on the queue's own Redis: the lane's scripts take one with its job and release it with the job's end, so it costs no
+ * request. Whatever a script does not do (the lock is held or waited for, a job has several keys, fails, or is moved back) is
+ * left to the ordinary requests for locks; everything is, until a mark that the lane left was found where the locks are.
+ *
+ * Guaranteed: the lock is an ordinary one, see `EmbeddedLocks` of `@x/redlock-core`; it is held from before the processor is called
+ * until after it has settled; a lock that no run claims is released with its job's end, or ends with its lease.
+ */
+import { type Clock, type Lock, type Redlock, RedlockClosedError } from "@x/redlock-core";
+import { defineScript, type EmbeddedGrant, type EmbeddedLocks, protocolOf } from "@x/redlock-core/protocol";
+import type { LockRules } from "../scripts/key-lock.lua.ts";
+
+/** The command that ends a job follows its run in the same turn; a run that is not followed by one was not. */
+const SAME_TURN_MS = 5;
+const PROVE_AGAIN_MS = 500;
+
+const takeMark = defineScript("take-mark", "return redis.call('DEL', KEYS[1])");
+
+/** What a script granted with a job. */
+export type KeyGrant = Omit<EmbeddedGrant, "resource"> & { readonly key: string };
+
+/** A lock to be released by the script that ends its job. */
+export interface Ending {
+  readonly token: string;
+  /** Told whether a script released the lock: false if it did not, was not run, or is not known to have been. */
+  readonly settle: (isReleased: boolean) => void;
+}
+
+export class ScriptLocks {
+  readonly rules: LockRules;
+  readonly #redlock: Redlock;
+  readonly #embedded: EmbeddedLocks;
+  readonly #clock: Clock;
+  /** In the order of their grants. */
+  readonly #unclaimed = new Map<string, EmbeddedGrant>();
+  readonly #endings = new Map<string, Ending>();
+  #isProven = false;
+  #isStopped = false;
+  #isWatching = false;
+
+  /** Undefined where a script cannot take locks: these are on several nodes or in a Cluster, or JavaScript makes their names. */
+  static on(
+    redlock: Redlock,
+    options: {
+      readonly resourcePrefix: string | undefined;
+      readonly reserved: string;
+      readonly ttl: number;
+    },
+  ): ScriptLocks | undefined {
+    const { embedded } = protocolOf(redlock);
+    const { resourcePrefix: prefix, reserved, ttl: ttlMs } = options;
+    if (embedded === undefined || prefix === undefined) return undefined;
+    return new ScriptLocks(redlock, embedded, { prefix, reserved, ttlMs });
+  }
+
+  private constructor(
+    redlock: Redlock,
+    embedded: EmbeddedLocks,
+    names: { readonly prefix: string; readonly reserved: string; readonly ttlMs: number },
+  ) {
+    this.#redlock = redlock;
+    this.#embedded = embedded;
+    this.#clock = protocolOf(redlock).clock;
+    this.rules = { ...names, lua: embedded.lua };
+  }
+
+  /**
+   * Finds out whether the lane's scripts run where the locks are; until it is known that they do, they take none. `leaveMark` has the
+   * lane leave a mark of this name, and resolves its key. Never rejects.
+   */
+  async prove(leaveMark: (name: string) => Promise<unknown>): Promise<void> {
+    while (!this.#isStopped) {
+      try {
+        const key = String(await leaveMark(this.#embedded.newToken()));
+        const [reply] = await protocolOf(this.#redlock).run(takeMark, { keys: [key], args: [] });
+        if (reply?.ok === true) {
+          this.#isProven = reply.value === 1;
+          return;
+        }
+      } catch (error) {
+        if (error instanceof RedlockClosedError) return;
+      }
+      await new Promise<void>((resolve) => {
+        this.#clock.schedule(PROVE_AGAIN_MS, resolve);
+      });
+    }
+  }
+
+  /** From now on no script takes a lock: jobs are fetched by hand, so nobody would claim it, or the worker is closed. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  /** For a script that may fetch a job: the token for the lock of its key; '' if none is to be taken. */
+  newToken(): string {
+    return this.#isProven && !this.#isStopped ? this.#embedded.newToken() : "";
+  }
+
+  /** A script took the lock with this job. */
+  granted(jobId: string, { key, token, fencingToken, asked }: KeyGrant): void {
+    for (const [oldest, { asked: earlier }] of this.#unclaimed) {
+      if (asked.monotonicMs - earlier.monotonicMs < this.rules.ttlMs) break;
+      this.#unclaimed.delete(oldest);
+    }
+    this.#unclaimed.set(jobId, { resource: this.rules.prefix + key, token, fencingToken, asked });
+  }
+
+  /** The lock that came with the job, once; undefined if none did, or its lease is over. */
+  claim(jobId: string): Lock | undefined {
+    const grant = this.#unclaimed.get(jobId);
+    if (grant === undefined) return undefined;
+    this.#unclaimed.delete(jobId);
+    return this.#embedded.adopt(grant, this.rules.ttlMs);
+  }
+
+  /** The run has settled well, and BullMQ is about to be told that its job has ended. Resolves as `lock.release()`. */
+  releaseWithEnd(jobId: string, lock: Lock): Promise<boolean> {
+    if (!this.#isProven) return lock.release();
+    return protocolOf(lock).releaseBy((settle) => this.#expectEnd(jobId, { token: lock.token, settle }));
+  }
+
+  /** What is to be released with this command that leaves the job, once. */
+  endingOf(jobId: string): Ending | undefined {
+    const ending = this.#endings.get(jobId);
+    if (ending !== undefined) {
+      this.#endings.delete(jobId);
+      return ending;
+    }
+    const unclaimed = this.#unclaimed.get(jobId);
+    if (unclaimed === undefined) return undefined;
+    // BullMQ ends the job without having run it.
+    this.#unclaimed.delete(jobId);
+    const settle = (isReleased: boolean): void => {
+      if (!isReleased) void this.#embedded.drop(unclaimed, this.rules.ttlMs);
+    };
+    return { token: unclaimed.token, settle };
+  }
+
+  #expectEnd(jobId: string, ending: Ending): void {
+    this.#endings.get(jobId)?.settle(false);
+    this.#endings.set(jobId, ending);
+    if (this.#isWatching) return;
+    this.#isWatching = true;
+    this.#clock.schedule(SAME_TURN_MS, () => {
+      this.#isWatching = false;
+      for (const { settle } of this.#endings.values()) settle(false);
+      this.#endings.clear();
+    });
+  }
+}

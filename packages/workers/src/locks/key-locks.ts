@@ -1,0 +1,230 @@
+/**
+ * The locks of a run's keys: taken with the job, or acquired in its slot, or waited for in `delayed`; released when the run has ended.
+ *
+ * Guaranteed: a run begins with the lock of all its keys, or its job goes back to `delayed` with its keys kept, to be run first. What is
+ * taken here is released here, whatever becomes of the run. Not guaranteed: that a release has arrived when the next job of the key
+ * comes; that one waits in its slot.
+ */
+import {
+  type Clock,
+  type Lock,
+  LockHeldError,
+  QuorumUnreachableError,
+  type Redlock,
+  RedlockError,
+  type Vote,
+} from "@x/redlock-core";
+import { type InFlight, protocolOf } from "@x/redlock-core/protocol";
+import { DelayedError, type Job } from "bullmq";
+import { aboutJob, tell } from "../channels.ts";
+import { JobKeyError, NotALockError } from "../errors.ts";
+import type { Run } from "../job-run/run.ts";
+import type { Arrival, Lane } from "../lane/lane.ts";
+import { LockAhead } from "../lane/lock-ahead.ts";
+import type { ScriptLocks } from "../lane/script-locks.ts";
+import { Wakes } from "./wakes.ts";
+
+/** The lock of a run's keys. */
+export interface HeldKeys {
+  readonly lock: Lock;
+  readonly lockedMs: number;
+}
+
+export interface KeyLocksParts {
+  readonly queue: string;
+  readonly redlock: Redlock;
+  readonly lane: Lane;
+  /** Where the keys' locks are on the queue's own Redis. */
+  readonly scriptLocks: ScriptLocks | undefined;
+  readonly inFlight: InFlight;
+  readonly ttl: number;
+  readonly timeout: number;
+  readonly recheckInterval: number;
+  readonly onError: (error: Error) => void;
+}
+
+type BullJob = Pick<Job, "moveToDelayed">;
+
+/** When nobody who has the lock could be asked, a job comes back after this. */
+const UNREACHABLE_RETRY_MS = 1_000;
+/** How long a job waits in its slot for lock nodes that do not answer, and how often it asks: connections may not be up yet. */
+const UNREACHABLE_WAIT_MS = 2_000;
+const UNREACHABLE_PAUSE_MS = 50;
+
+export class KeyLocks {
+  readonly #parts: KeyLocksParts;
+  readonly #clock: Clock;
+  readonly #wakes: Wakes;
+
+  constructor(parts: KeyLocksParts) {
+    this.#parts = parts;
+    this.#clock = protocolOf(parts.redlock).clock;
+    this.#wakes = new Wakes({
+      redlock: parts.redlock,
+      wake: async (jobId) => (await parts.lane.operate("wake", jobId)) === 1,
+      onError: parts.onError,
+    });
+  }
+
+  /** The lock that was taken with the job. */
+  claim(run: Run, signal: AbortSignal | undefined): HeldKeys | undefined {
+    const lock = this.#granted(run);
+    if (lock === undefined) return undefined;
+    this.#wakes.delete(run.jobId);
+    if (signal?.aborted !== true) return this.#holds(run, lock, 0);
+    this.#parts.inFlight.follow(lock.release());
+    return undefined;
+  }
+
+  /** Acquires the locks of the job's keys, or sends it back to `delayed` with its keys kept, or leaves it to whoever has it now. */
+  async acquire(
+    run: Run,
+    job: BullJob,
+    { arrival, signal }: { readonly arrival: Arrival; readonly signal: AbortSignal | undefined },
+  ): Promise<HeldKeys> {
+    const startedMs = this.#clock.monotonicMs();
+    this.#wakes.delete(run.jobId);
+    try {
+      const early = await arrival.ahead?.claim();
+      const isOurs = early?.isHeld() === true && signal?.aborted !== true;
+      if (!isOurs) void early?.release();
+      const lock = isOurs ? early : await this.#acquire(run, signal);
+      return this.#holds(run, lock, this.#clock.monotonicMs() - startedMs);
+    } catch (error) {
+      if (run.lost !== undefined) throw new DelayedError(run.lost.message);
+      // Cancelled by the user, or names that cannot be locked: the job's own failure.
+      if (signal?.aborted === true) throw error instanceof Error ? error : new Error(`cancelled: ${String(error)}`);
+      if (error instanceof RangeError) throw new JobKeyError(run.jobId, `cannot name a lock: ${error.message}`);
+      if (!(error instanceof RedlockError)) throw error;
+      const { recheckInterval, onError } = this.#parts;
+      if (error instanceof LockHeldError) {
+        const endless = error.votes.find(({ holderTtlMs }) => holderTtlMs === -1);
+        const { resource = error.resource } = endless ?? {};
+        if (endless !== undefined) onError(new NotALockError(run.jobId, [resource], endless));
+        return await this.#yield(run, job, recheckInterval, error.resource);
+      }
+      const foreign = foreignVote(error);
+      onError(foreign === undefined ? error : new NotALockError(run.jobId, run.resources, foreign));
+      return await this.#yield(run, job, foreign === undefined ? UNREACHABLE_RETRY_MS : recheckInterval);
+    }
+  }
+
+  /** Nothing has run yet, and the lock is gone: the job goes back as it came. */
+  async giveBack(run: Run, job: BullJob): Promise<never> {
+    return await this.#yield(run, job, UNREACHABLE_RETRY_MS);
+  }
+
+  /**
+   * Together with the end of the job, or by a request that is sent before BullMQ is told of it. Not waited for: the next job of
+   * the key comes a round trip later at the earliest, and waits in its slot if it is there first.
+   */
+  release(run: Run, { lock, lockedMs }: HeldKeys, { withEnd }: { readonly withEnd: boolean }): void {
+    const locks = withEnd && run.keys.length === 1 ? this.#parts.scriptLocks : undefined;
+    const released = locks === undefined ? lock.release() : locks.releaseWithEnd(run.jobId, lock);
+    this.#parts.inFlight.begin();
+    void released.then((confirmed) => {
+      const heldMs = this.#clock.monotonicMs() - lockedMs;
+      tell("release", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, heldMs, confirmed }));
+      this.#parts.inFlight.end();
+    });
+  }
+
+  /** For the next job of the run's one key: in the same turn as the release, so both travel together. */
+  lockAhead(run: Run): void {
+    const [key] = run.keys;
+    if (key === undefined) return;
+    const { redlock, lane, inFlight, ttl } = this.#parts;
+    const order = protocolOf(redlock).orderAt(this.#clock.wallMs());
+    const lock = redlock.tryAcquire(run.resources, { ttl, order, autoExtend: true }).catch(() => null);
+    const ahead = new LockAhead(key, lock, this.#clock);
+    inFlight.follow(ahead.settled);
+    lane.passOn(run.jobId, ahead);
+  }
+
+  /** No job is brought back any more, and no script takes a lock. What is held is released with its run. */
+  close(): void {
+    this.#wakes.close();
+    this.#parts.scriptLocks?.stop();
+  }
+
+  #granted(run: Run): Lock | undefined {
+    try {
+      return this.#parts.scriptLocks?.claim(run.jobId);
+    } catch (error) {
+      // The Redlock was closed by its user: who asks it for a lock is told.
+      if (error instanceof RedlockError) return undefined;
+      throw error;
+    }
+  }
+
+  #holds(run: Run, lock: Lock, waitMs: number): HeldKeys {
+    run.holds(lock);
+    tell("lock", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, waitMs }));
+    return { lock, lockedMs: this.#clock.monotonicMs() };
+  }
+
+  /**
+   * One attempt, which is all that a free lock needs; then a short wait in the slot for one that is held. Nodes that do not answer
+   * are asked again for a while: a stall is not a reason to send jobs back.
+   */
+  async #acquire(run: Run, signal: AbortSignal | undefined): Promise<Lock> {
+    const { redlock, ttl, timeout } = this.#parts;
+    const options = { ttl, autoExtend: true, signal };
+    const startedMs = this.#clock.monotonicMs();
+    for (;;) {
+      try {
+        const lock = await redlock.tryAcquire(run.resources, { ...options, order: this.#orderOf(run) });
+        return lock ?? (await redlock.acquire(run.resources, { ...options, order: this.#orderOf(run), timeout }));
+      } catch (error) {
+        const isLate = this.#clock.monotonicMs() - startedMs > UNREACHABLE_WAIT_MS;
+        if (!(error instanceof QuorumUnreachableError) || isLate || foreignVote(error) !== undefined) throw error;
+        await this.#pause(UNREACHABLE_PAUSE_MS);
+      }
+    }
+  }
+
+  /** A refusal tells how far this process's clock is off, so it is asked for anew each time. */
+  #orderOf(run: Run): number {
+    return run.order ?? protocolOf(this.#parts.redlock).orderAt(run.askedMs);
+  }
+
+  #pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.#clock.schedule(ms, resolve, { keepAlive: true });
+    });
+  }
+
+  /**
+   * Back to `delayed` for `delayMs`, or until the lock that is `held` is free. BullMQ takes the DelayedError as a sign that the job was
+   * moved, and fetches the next one.
+   */
+  async #yield(run: Run, job: BullJob, delayMs: number, held?: string): Promise<never> {
+    const { jobId, token } = run;
+    const { lane, onError } = this.#parts;
+    const order = this.#orderOf(run);
+    try {
+      const dueMs = Math.floor(this.#clock.wallMs()) + delayMs;
+      await lane.yielding({ jobId, token, order }, async () => await job.moveToDelayed(dueMs, token));
+    } catch (error) {
+      // Not ours any more, or Redis is gone: the job comes back as a stalled one.
+      onError(error as Error);
+      throw new DelayedError(`job ${jobId} could not be moved to delayed`);
+    }
+    const reason = held === undefined ? "unreachable" : "held";
+    tell("yield", () => ({ ...this.#about(run), reason, delayMs }));
+    if (held !== undefined) {
+      this.#wakes.add({ jobId, resource: held, order }, () => tell("wake", () => this.#about(run)));
+    }
+    throw new DelayedError(`job ${jobId} waits for its lock`);
+  }
+
+  #about(run: Run): ReturnType<typeof aboutJob> {
+    return aboutJob(this.#parts.queue, run);
+  }
+}
+
+/** A node answered that a key of the lock is of another type: it is there, and something else is where the lock should be. */
+function foreignVote(error: RedlockError): Vote | undefined {
+  const votes = error instanceof QuorumUnreachableError ? error.votes : [];
+  return votes.find((vote) => vote.error?.startsWith("WRONGTYPE"));
+}

@@ -1,0 +1,83 @@
+/** A worker's own `Redlock`, on the queue's own Redis: where BullMQ's option `connection` leads. */
+import { Redlock } from "@x/redlock-core";
+import { kindOf, show } from "@x/redlock-core/protocol";
+import type { ExclusiveWorkerOptions } from "../options.ts";
+
+export function ownRedlock(options: ExclusiveWorkerOptions<never, never>, ttl: number): Redlock {
+  const connection = readConnection(options.connection);
+  let node: unknown;
+  try {
+    node = lockNodeOf(connection);
+  } catch {
+    // Without the cause, which has the whole URL.
+    throw new TypeError("connection.url must be a valid URL, percent-encoded where it needs to be");
+  }
+  try {
+    return new Redlock(node as string, { ttl, autoExtend: true });
+  } catch (error) {
+    throw new TypeError("connection cannot be used for locks: give the option redlock", { cause: error });
+  }
+}
+
+/** A client, or a copy of options. Throws `TypeError` and `RangeError`; no value is shown: it may be a URL. */
+function readConnection(given: unknown): object {
+  let options: { readonly url?: unknown; readonly keyPrefix?: unknown } | undefined;
+  try {
+    if (typeof given === "object" && given !== null && isClient(given)) return given;
+    if (Object.prototype.toString.call(given) === "[object Object]") options = { ...(given as object) };
+  } catch (cause) {
+    throw new TypeError("connection must be readable, got an object that throws when it is read", { cause });
+  }
+  // Of a URL object BullMQ would make 127.0.0.1.
+  if (options === undefined)
+    throw new TypeError(`connection must be an object such as { url: "redis://…" }, got ${kindOf(given)}`);
+  const { url, keyPrefix } = options;
+  if (url !== undefined && url !== null && typeof url !== "string")
+    throw new TypeError(`connection must have its url as a string, got ${kindOf(url)}`);
+  if (keyPrefix !== undefined && keyPrefix !== "") {
+    throw new RangeError(
+      `connection must have no keyPrefix, which BullMQ cannot work with (use BullMQ's option prefix), got ${show(keyPrefix)}`,
+    );
+  }
+  return options;
+}
+
+/** Its methods are its prototype's. */
+function isClient(connection: object): boolean {
+  return typeof (connection as { readonly duplicate?: unknown }).duplicate === "function";
+}
+
+/** BullMQ's connection option as a lock node: it may be a URL in an object, and `{}` is Redis on this machine. */
+export function lockNodeOf(connection: unknown): unknown {
+  if (isClient(connection as object)) return connection;
+  const { url, ...others } = connection as { readonly url?: unknown };
+  if (typeof url === "string") return { ...others, ...addressOf(url, others) };
+  const isNamed = ["host", "port", "path", "sentinels"].some((name) => name in (connection as object));
+  return isNamed ? connection : { ...(connection as object), host: "127.0.0.1", port: 6379 };
+}
+
+/** What a URL says goes before the options beside it, its query after its other parts; all of this as ioredis has it. */
+function addressOf(url: string, others: object): object {
+  const hasAuthority = /^(?:[a-z][a-z0-9+.-]*:)?\/\//i.test(url);
+  if (url.startsWith("/") && !hasAuthority) {
+    const [path, query] = url.split("?");
+    return { ...optionsOf(new URLSearchParams(query)), path };
+  }
+  const { hostname, port, username, password, pathname, protocol, searchParams } = new URL(
+    hasAuthority ? url : `//${url}`,
+    "redis://localhost",
+  );
+  return {
+    ...optionsOf(searchParams),
+    host: hostname.replace(/^\[|\]$/g, ""),
+    ...(port === "" ? {} : { port: Number(port) }),
+    ...(username === "" ? {} : { username: decodeURIComponent(username) }),
+    ...(password === "" ? {} : { password: decodeURIComponent(password) }),
+    ...(pathname.length <= 1 ? {} : hasAuthority ? { db: Number(pathname.slice(1)) } : { path: pathname }),
+    ...(protocol === "rediss:" && !("tls" in others) ? { tls: {} } : {}),
+  };
+}
+
+function optionsOf(query: URLSearchParams): object {
+  return Object.fromEntries([...query].map(([name, value]) => [name, /^\d+$/.test(value) ? Number(value) : value]));
+}

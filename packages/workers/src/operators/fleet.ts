@@ -1,0 +1,155 @@
+/**
+ * The workers of a queue, and whether they agree: exclusion holds among those that take the same key of a job, and no plain worker
+ * takes part in it. Each that runs tells the others how it is set up, and looks at them and at the jobs that run, when it
+ * starts and every minute: one request, O(workers + running jobs).
+ *
+ * Seen are jobs that run without their key, not plain workers that are idle; of keys and names made by functions, only that they are.
+ */
+import { hostname } from "node:os";
+import type { Clock } from "@x/redlock-core";
+import type { OnFailure } from "../bullmq/compose.ts";
+import type { WorkerFinding, WorkerFindingCode } from "../finding.ts";
+import { Regularly } from "../lane/regularly.ts";
+
+/** A finding, and what the other workers have, in words; empty if it is about jobs. */
+export interface Difference {
+  readonly finding: WorkerFinding;
+  readonly there: string;
+}
+
+/** How a worker is set up; null: by a function. */
+export interface Setup {
+  readonly at: string;
+  readonly key: string | null;
+  readonly onFailure: OnFailure;
+  /** What the names of its locks on the nodes begin with. */
+  readonly locks: string | null;
+  readonly nodes: number;
+}
+
+export interface FleetParts {
+  readonly clock: Clock;
+  /** BullMQ's id of the worker. */
+  readonly id: string;
+  readonly setup: Omit<Setup, "at">;
+  /** Runs the operator `look`, see scripts/operators.lua.ts. */
+  readonly look: (id: string, setup: string, lifeMs: number) => Promise<unknown>;
+  readonly onFinding: (finding: WorkerFinding) => void;
+}
+
+const EVERY_MS = 60_000;
+/** A worker that was killed is forgotten after this. */
+const LIFE_MS = 3 * EVERY_MS;
+
+export class Fleet {
+  readonly #parts: FleetParts;
+  readonly #setup: Setup;
+  readonly #loop: Regularly;
+  #told: ReadonlySet<string> = new Set();
+  #isMember = false;
+  #isClosed = false;
+
+  constructor(parts: FleetParts) {
+    this.#parts = parts;
+    this.#setup = { at: `${hostname()}:${process.pid}`, ...parts.setup };
+    this.#loop = new Regularly(parts.clock, EVERY_MS, async () => await this.#watch());
+  }
+
+  /** From now on this worker is one of them; what it finds is told once, and again when it comes back. */
+  join(): void {
+    if (this.#isMember || this.#isClosed) return;
+    this.#isMember = true;
+    void this.#loop.start();
+  }
+
+  /** Compares now. */
+  async check(): Promise<readonly WorkerFinding[]> {
+    return (await this.#look()).map(({ finding }) => finding);
+  }
+
+  async #look(): Promise<readonly Difference[]> {
+    const own = this.#isMember && !this.#isClosed ? JSON.stringify(this.#setup) : "";
+    const [setups, jobs] = (await this.#parts.look(this.#parts.id, own, LIFE_MS)) as readonly [string[], string[]];
+    return differencesOf(
+      this.#setup,
+      setups.map((setup) => JSON.parse(setup) as Setup),
+      jobs,
+    );
+  }
+
+  /** Not waited for: where Redis is away, the others forget this worker after a while. */
+  leave(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#loop.stop();
+    if (this.#isMember) this.#look().catch(() => {});
+  }
+
+  async #watch(): Promise<void> {
+    const differences = await this.#look();
+    if (this.#isClosed) return;
+    const told = this.#told;
+    this.#told = new Set(differences.map(nameOf));
+    for (const each of differences) if (!told.has(nameOf(each))) this.#parts.onFinding(each.finding);
+  }
+}
+
+/** The same trouble, though other workers or jobs are in it. */
+function nameOf({ finding, there }: Difference): string {
+  return [finding.code, finding.severity, there].join(" ");
+}
+
+/** What may differ: how it is shown, and what a difference means. */
+const compared: readonly {
+  readonly code: WorkerFindingCode;
+  readonly option: "key" | "locks" | "onFailure";
+  readonly shown: (setup: Setup) => string;
+  readonly means: string;
+}[] = [
+  {
+    code: "OTHER_KEY",
+    option: "key",
+    shown: ({ key }) => (key === null ? "a function" : JSON.stringify(key)),
+    means: "jobs of one entity may run side by side",
+  },
+  {
+    code: "OTHER_LOCKS",
+    option: "locks",
+    shown: ({ locks, nodes }) => {
+      const names = locks === null ? "named by a function" : `named ${JSON.stringify(`${locks}…`)}`;
+      return `${names} on ${nodes} ${nodes === 1 ? "node" : "nodes"}`;
+    },
+    means: "code that takes the ones is not kept out by the others",
+  },
+  {
+    code: "OTHER_ON_FAILURE",
+    option: "onFailure",
+    shown: ({ onFailure }) => JSON.stringify(onFailure),
+    means: "what a failed job does to its key depends on the worker",
+  },
+];
+
+/** Pure: what the set-ups of the workers, one's own among them, mean beside one's own, and jobs that run without their key. */
+export function differencesOf(own: Setup, all: readonly Setup[], jobs: readonly string[]): Difference[] {
+  const found: Difference[] = [];
+  if (jobs.length > 0) {
+    const named = jobs.length > 5 ? `${jobs.slice(0, 5).join(", ")} and ${jobs.length - 5} more` : jobs.join(", ");
+    const message =
+      `without having their key run the jobs ${named}: a worker took them that knows no keys (BullMQ's own Worker), ` +
+      "or the lane's keys were deleted";
+    found.push({ finding: { code: "PLAIN_WORKER", severity: "error", subjects: jobs, message }, there: "" });
+  }
+  for (const { code, option, shown, means } of compared) {
+    const ours = shown(own);
+    for (const there of new Set(all.map(shown))) {
+      if (there === ours) continue;
+      const alike = all.filter((setup) => shown(setup) === there);
+      const subjects = [...new Set(alike.map(({ at }) => at))].sort();
+      const isKnown = [own, ...alike].every((setup) => setup[option] !== null);
+      const severity = isKnown && code !== "OTHER_ON_FAILURE" ? "error" : "warning";
+      const message = `${option} of ${subjects.join(", ")}: ${there}, here: ${ours}; ${isKnown ? "" : "unless they come to the same, "}${means}`;
+      found.push({ finding: { code, severity, subjects, message }, there });
+    }
+  }
+  return found;
+}

@@ -1,0 +1,198 @@
+/** Pure: what the lane's scripts reply to operators, and what it means. */
+import { parsePin } from "../entity-key.ts";
+
+export interface KeyPause {
+  /** What the operator said, also if a job has failed since; `failed` if nobody had paused the key before. */
+  readonly reason: string;
+  /** ms since the epoch. */
+  readonly since: number;
+  /** The job whose failure stopped the key, alone or besides the operator. */
+  readonly jobId?: string;
+}
+
+export interface BusyKey {
+  readonly key: string;
+  /** The job that has the key: it runs, was chosen to run next, or waits for its retry. */
+  readonly holder: string | undefined;
+  /** When that job was last started, ms since the epoch. */
+  readonly since: number | undefined;
+  /** How many jobs wait in line. */
+  readonly parked: number;
+  readonly paused: KeyPause | undefined;
+}
+
+export interface KeyJobs {
+  /** The id of the job that has the key. */
+  readonly holder: string | undefined;
+  /** The ids of the jobs that wait in line for it, first come first. A job that was removed by hand is listed until its turn. */
+  readonly parked: readonly string[];
+}
+
+export interface KeyList {
+  readonly cursor: string;
+  readonly keys: readonly BusyKey[];
+}
+
+export interface JobCounts {
+  readonly runnable: number;
+  readonly active: number;
+  readonly parked: number;
+  readonly busyKeys: number;
+  readonly pausedKeys: number;
+}
+
+export type Verdict =
+  | "finished"
+  /** Has no key: waits only for a slot, or its time. */
+  | "no-key"
+  /** The key cannot be used: the job will fail. */
+  | "unusable-key"
+  /** In no line: waits for a slot, its delay or its retry; then its key is looked at. */
+  | "not-judged"
+  /** Waits for its children, without a key. */
+  | "waits-for-children"
+  | "runs"
+  /** Has its keys, waits for a slot. */
+  | "chosen"
+  /** Has its keys, and waits in `delayed` for its retry. */
+  | "waits-for-retry"
+  /** Has its keys, and waits in `delayed` for their lock: other code holds it, or its nodes did not answer. */
+  | "waits-for-lock"
+  /** Waits in line for a key. */
+  | "parked";
+
+export interface KeyPosition {
+  readonly key: string;
+  readonly holder: string | undefined;
+  readonly since: number | undefined;
+  /** False if the holder was removed: the key is passed on when it is next asked for. */
+  readonly isHolderAlive: boolean;
+  /** Jobs in front of it in line, besides the holder; undefined if it stands in no line. */
+  readonly ahead: number | undefined;
+  readonly parked: number;
+  readonly paused: KeyPause | undefined;
+}
+
+export interface Explanation {
+  readonly jobId: string;
+  /** BullMQ's state of the job. */
+  readonly state: string;
+  readonly verdict: Verdict;
+  /** In words. */
+  readonly message: string;
+  readonly keys: readonly KeyPosition[];
+  /** When it leaves `delayed` at the latest, ms since the epoch. */
+  readonly dueAt: number | undefined;
+}
+
+const marks: ReadonlySet<string> = new Set(["", "!:paused", "!:next"]);
+
+export function parseKeys(raw: unknown): KeyList {
+  const [cursor, ...keys] = raw as readonly [unknown, ...(readonly (string | number)[])[]];
+  return {
+    cursor: String(cursor),
+    keys: keys.map(([key, holder, parked, since, paused]) => ({
+      key: String(key),
+      ...holderOf(holder, since),
+      parked: Number(parked),
+      paused: pauseOf(paused),
+    })),
+  };
+}
+
+/** Undefined if there is no such job. */
+export function parseExplanation(jobId: string, state: string, raw: unknown): Explanation | undefined {
+  const [pinText, isParked, due, isFinished, isYielding, isQueuePaused, ...rest] = raw as readonly unknown[];
+  if (isParked === undefined) return undefined;
+  const keys = (rest as readonly (readonly (string | number)[])[]).map(parsePosition);
+  const pin = typeof pinText === "string" ? parsePin(pinText) : undefined;
+  const holdsAll = keys.length > 0 && keys.every((key) => key.holder === jobId);
+  const verdict = ((): Verdict => {
+    if (isFinished === 1) return "finished";
+    if (state === "active") return "runs";
+    if (state === "waiting-children") return "waits-for-children";
+    if (pin?.kind === "none") return "no-key";
+    if (pin?.kind === "fault") return "unusable-key";
+    if (isParked === 1) return "parked";
+    if (!holdsAll) return "not-judged";
+    if (state !== "delayed") return "chosen";
+    return isYielding === 1 ? "waits-for-lock" : "waits-for-retry";
+  })();
+  const fault = pin?.kind === "fault" ? pin.fault : "";
+  return {
+    jobId,
+    state,
+    verdict,
+    message:
+      inWords(verdict, { jobId, state, keys, fault }) +
+      (isQueuePaused === 1 && !["active", "completed", "failed"].includes(state) ? "; the queue is paused" : ""),
+    keys,
+    dueAt: due === "" ? undefined : Number(due),
+  };
+}
+
+function parsePosition(raw: readonly (string | number)[]): KeyPosition {
+  const [key, holder, since, isAlive, rank, parked, paused] = raw;
+  return {
+    key: String(key),
+    ...holderOf(holder, since),
+    isHolderAlive: isAlive === 1,
+    ahead: Number(rank) < 0 ? undefined : Number(rank),
+    parked: Number(parked),
+    paused: pauseOf(paused),
+  };
+}
+
+function holderOf(holder: unknown, since: unknown): Pick<BusyKey, "holder" | "since"> {
+  if (marks.has(String(holder))) return { holder: undefined, since: undefined };
+  return { holder: String(holder), since: since === "" ? undefined : Number(since) };
+}
+
+function pauseOf(text: string | number | undefined): KeyPause | undefined {
+  return text === "" || text === undefined ? undefined : (JSON.parse(String(text)) as KeyPause);
+}
+
+function inWords(
+  verdict: Verdict,
+  facts: Pick<Explanation, "jobId" | "state" | "keys"> & { readonly fault: string },
+): string {
+  const { jobId, state, keys, fault } = facts;
+  const paused = keys
+    .filter((position) => position.paused !== undefined)
+    .map(positionInWords)
+    .join("; ");
+  const halted = keys.filter(({ paused }) => paused?.jobId === jobId).map(({ key }) => JSON.stringify(key));
+  switch (verdict) {
+    case "finished":
+      if (state !== "failed") return "has finished";
+      return halted.length === 0
+        ? "has failed"
+        : `has failed, and stopped key ${halted.join(", ")}: retry the job, then resume the key; or only resume it`;
+    case "no-key":
+      return state === "delayed" ? "has no key, and waits for its time" : "has no key, and waits only for a free slot";
+    case "unusable-key":
+      return `will fail: its key ${fault}`;
+    case "not-judged":
+      return "stands in no line: it waits for a free slot, its delay or its retry";
+    case "waits-for-children":
+      return "waits for its children, and keeps no key meanwhile";
+    case "runs":
+      return "is running";
+    case "chosen":
+      return `is next on its key, and waits ${paused === "" ? "for a free slot" : `while ${paused}`}`;
+    case "waits-for-retry":
+      return `has its key, and waits for its retry${paused === "" ? "" : `; ${paused}`}`;
+    case "waits-for-lock":
+      return `has its key, and waits for its lock, which other code holds or whose nodes did not answer${paused === "" ? "" : `; ${paused}`}`;
+    case "parked":
+      return keys.map(positionInWords).join("; ");
+  }
+}
+
+function positionInWords(position: KeyPosition): string {
+  const { key, holder, ahead, paused } = position;
+  if (paused !== undefined) return `key "${key}" is paused: ${paused.reason}`;
+  const line =
+    ahead === undefined || ahead === 0 ? "first in line" : `behind ${ahead} other ${ahead === 1 ? "job" : "jobs"}`;
+  return `key "${key}": ${line}, ${holder === undefined ? "nobody has it" : `job ${holder} has it`}`;
+}
