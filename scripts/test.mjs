@@ -1,11 +1,15 @@
-// npm test: everything that must hold. `npm test -- <vitest arguments>` runs only the tests that they select.
+// npm test: everything that must hold. `npm test -- <vitest arguments>` runs only the tests that they select. Tests wait for real
+// servers and processes: what failed beside the others is looked at once more, alone, and told apart. `--strict` forgives nothing.
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { bin, ensureBuilt, ensureInstalled, ensureRedis, run, runBeside } from "./bootstrap.mjs";
+import { join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import { bin, ensureBuilt, ensureInstalled, ensureRedis, root, run, runBeside } from "./bootstrap.mjs";
+import { filesToRepeat, judge } from "./second-look.mjs";
 
 const packages = ["packages/redlock-core", "packages/leader", "packages/workers"];
-const selection = process.argv.slice(2);
+const isStrict = process.argv.includes("--strict");
+const selection = process.argv.slice(2).filter((argument) => argument !== "--strict");
 
 ensureInstalled();
 ensureRedis();
@@ -40,15 +44,32 @@ const checks = [
 // The tests wait more than they compute: the checks take what is left of the cores.
 const checking = selection.length === 0 ? runChecks() : Promise.resolve([]);
 process.stdout.write("\n--- tests\n");
-const tests = await runTests();
+const first = await runTests(selection);
 const results = await checking;
 for (const { name, output } of results) process.stdout.write(`\n--- ${name}\n${output}`);
 const failedChecks = results.filter(({ isDone }) => !isDone);
+
+const repeated = filesToRepeat(first);
+if (repeated.length > 0)
+  process.stdout.write(`\n--- second look at the files in which something failed: ${repeated.length}\n`);
+const second = repeated.length > 0 ? await repeat(repeated) : undefined;
+const { passed, failed, skipped, failures, flaky } = judge(first, second, isStrict);
+
 for (const { name } of failedChecks) process.stdout.write(`check failed: ${name}\n`);
-if (tests.skipped > 0) process.stdout.write(`${tests.skipped} tests skipped\n`);
-const failed = tests.failed + failedChecks.length;
-process.stdout.write(`${tests.passed} passed, ${failed} failed\n`);
-process.exitCode = failed === 0 ? 0 : 1;
+for (const failure of failures) process.stdout.write(`failed: ${linesOf(failure)}\n`);
+if (skipped > 0) process.stdout.write(`${skipped} tests skipped\n`);
+for (const failure of flaky) process.stdout.write(`flaky: ${linesOf(failure)}\n`);
+if (flaky.length > 0) {
+  process.stdout.write(
+    `${flaky.length} flaky: failed in one of two looks, counted as ${isStrict ? "failed" : "passed"}\n`,
+  );
+}
+process.stdout.write(`${passed} passed, ${failed + failedChecks.length} failed\n`);
+process.exitCode = failed + failedChecks.length === 0 ? 0 : 1;
+
+function linesOf({ file, title, error }) {
+  return `${file === undefined ? "" : `${relative(root, file)} > `}${title}\n    ${error}`;
+}
 
 /** One after the other: each uses more than one core. */
 async function runChecks() {
@@ -57,27 +78,23 @@ async function runChecks() {
   return results;
 }
 
-/** Runs vitest and counts what it reports; a file that fails without a failed test and an unhandled error count as failed, too. */
-async function runTests() {
-  const file = join(folder, "result.json");
-  const succeeded = await run(bin("vitest"), [
-    "run",
-    "--reporter=default",
-    "--reporter=json",
-    `--outputFile.json=${file}`,
-    ...selection,
-  ]);
-  if (!existsSync(file)) return { passed: 0, failed: 1, skipped: 0 };
-  const result = JSON.parse(readFileSync(file, "utf8"));
-  // Does not load, or fails in a hook: the leak check is one.
-  const failedFiles = result.testResults.filter(
-    ({ status, assertionResults }) =>
-      status === "failed" && !assertionResults.some((assertion) => assertion.status === "failed"),
-  ).length;
-  const failed = result.numFailedTests + failedFiles;
-  return {
-    passed: result.numPassedTests,
-    failed: failed === 0 && !succeeded ? 1 : failed,
-    skipped: result.numPendingTests + result.numTodoTests,
-  };
+/** Runs vitest and reads what its reporter wrote; a run that failed for a reason that no test tells is an error. */
+async function runTests(args) {
+  const file = join(folder, "report.json");
+  rmSync(file, { force: true });
+  process.env.X_TEST_REPORT = file;
+  const reporter = fileURLToPath(new URL("reporter.mjs", import.meta.url));
+  const succeeded = await run(bin("vitest"), ["run", "--reporter=default", `--reporter=${reporter}`, ...args]);
+  const report = existsSync(file) ? JSON.parse(readFileSync(file, "utf8")) : { files: {}, errors: [] };
+  const isTold = report.errors.length > 0 || Object.values(report.files).some(({ failed }) => failed.length > 0);
+  if (!succeeded && !isTold) report.errors.push("vitest failed: see above");
+  return report;
+}
+
+/** Runs the files once more, one at a time, with the same options. */
+async function repeat(files) {
+  const { parseCLI } = await import("vitest/node");
+  const { filter } = parseCLI(["vitest", "run", ...selection]);
+  const options = selection.filter((argument) => !filter.includes(argument));
+  return await runTests([...options, "--no-file-parallelism", ...files]);
 }

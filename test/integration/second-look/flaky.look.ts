@@ -1,0 +1,21 @@
+import { appendFileSync, existsSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, expect, it } from "vitest";
+
+/** True in the first look only. */
+function isFirst(name: string): boolean {
+  const file = join(process.env["LOOKS"] ?? "", name);
+  const isFirst = !existsSync(file);
+  appendFileSync(file, "looked\n");
+  return isFirst;
+}
+
+it("passes", () => undefined);
+
+it("passes alone", () => {
+  expect(isFirst("test"), "is the first look").toBe(false);
+});
+
+afterAll(() => {
+  if (isFirst("hook")) throw new Error("left open");
+});
