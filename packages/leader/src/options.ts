@@ -42,8 +42,6 @@ export interface LeaderElectionOptions {
    * the work of a frozen predecessor to run out. Range 0 to 600,000. Default 0.
    */
   readonly lockDelay?: number | undefined;
-  /** A winner gives way, once per vacancy, to a waiting candidate of higher priority. Integer, 0 to 1,000. Default 0. */
-  readonly priority?: number | undefined;
   /** Asked before each campaign and with each renewal. `false` (or a rejection): do not campaign, or resign. Default: always. */
   readonly eligible?: (() => boolean | Promise<boolean>) | undefined;
   /**
@@ -83,7 +81,6 @@ export interface ResolvedOptions extends Durations {
   readonly driftMs: number;
   readonly jitter: number;
   readonly lockDelay: number;
-  readonly priority: number;
   readonly eligible: (() => boolean | Promise<boolean>) | undefined;
   readonly worker: { readonly redlock: string; readonly maxBlock: number } | undefined;
   readonly cooldown: Cooldown;
@@ -102,7 +99,6 @@ export interface OptionFacts {
 
 const SHORTEST_LEASE_MS = 100;
 const LONGEST_LOCK_DELAY_MS = 600_000;
-const HIGHEST_PRIORITY = 1_000;
 const DEFAULT_COOLDOWN: Cooldown = { initial: 1_000, max: 60_000 };
 
 const COOLDOWN = new Schema({
@@ -128,7 +124,6 @@ const OPTIONS = new Schema({
   retryPeriod: durationMs.optional(),
   jitter: share.default(0.2),
   lockDelay: integer({ min: 0, max: LONGEST_LOCK_DELAY_MS }).default(0),
-  priority: integer({ min: 0, max: HIGHEST_PRIORITY, unit: "" }).default(0),
   eligible: callback<() => boolean | Promise<boolean>>().optional(),
   renewal: {
     rule: '"main" or { worker: { redlock, maxBlock } }',

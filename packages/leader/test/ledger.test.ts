@@ -74,15 +74,13 @@ describe("beside the lock", () => {
     const ledger = ledgerOf("expiry");
     const store = new TickStore(ledger, "", DAY_MS);
     await write(ledger, 1);
-    await ledger.requestResign(1, undefined, 1_000);
-    await ledger.stand({ instance: "i", priority: 1, id: "a" }, 1_000);
+    await ledger.requestResign(1, 1_000);
     await store.claim(1, [claim("s", 5, "least")], true);
     await store.setPaused({ name: "s", isPaused: true, nowMs: 1, isPausedAtFirst: false });
     await store.request("r", "s", 5);
     const [server] = nodes.servers;
     const keys = (await server?.call("KEYS", "{leader:expiry}:*")) as string[];
     expect(keys.map((key) => key.slice(key.lastIndexOf(":") + 1)).toSorted()).toEqual([
-      "candidates",
       "leader",
       "paused",
       "request",

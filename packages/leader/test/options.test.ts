@@ -59,7 +59,6 @@ describe("options", () => {
     ["campaign", () => election.campaign(as({ signl: 1 })), "signal"],
     ["tryCampaign", () => election.tryCampaign(as({ signl: 1 })), "signal"],
     ["observe", () => election.observe(as({ Signal: 1 })).next(), "signal"],
-    ["requestResign", () => election.requestResign(as({ prefered: "b" })), "preferred"],
     ["stop", async () => election.stop(as({ draintimeout: 1 })), "drainTimeout"],
   ])("of %s() are refused", async (_, call, known) => {
     await expect(call()).rejects.toThrow(TypeError);
@@ -89,7 +88,6 @@ describe("options", () => {
       retryPeriod: undefined,
       jitter: undefined,
       lockDelay: undefined,
-      priority: undefined,
       eligible: undefined,
       renewal: undefined,
       cooldown: undefined,

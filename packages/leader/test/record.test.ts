@@ -1,14 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import {
-  endedCleanly,
-  heldNow,
-  isHeldBy,
-  type NodeView,
-  parseView,
-  termsAfter,
-  yieldsTo,
-} from "../src/record/record.ts";
+import { endedCleanly, heldNow, isHeldBy, type NodeView, parseView, termsAfter } from "../src/record/record.ts";
 
 function view(given: Partial<NodeView>): NodeView {
   return {
@@ -19,9 +11,7 @@ function view(given: Partial<NodeView>): NodeView {
     token: "",
     record: undefined,
     ended: false,
-    request: undefined,
     terms: [],
-    standings: [],
     ...given,
   };
 }
@@ -77,24 +67,9 @@ describe("record", () => {
     expect(endedCleanly([clean, leads(7)], 8)).toBe(false);
   });
 
-  it("yields to the preferred candidate, else to the highest waiting one above its own priority", () => {
-    const self = { term: 9, id: "me", priority: 1 };
-    const standings = [
-      { untilMs: 1, priority: 5, id: "high" },
-      { untilMs: 1, priority: 3, id: "middle" },
-    ];
-    expect(yieldsTo([view({ standings })], self)).toBe("high");
-    expect(yieldsTo([view({ standings })], { ...self, priority: 5 })).toBeUndefined();
-    expect(yieldsTo([view({ term: 8, request: { term: 8, preferred: "other" } })], self)).toBe("other");
-    expect(yieldsTo([view({ term: 8, standings, request: { term: 8, preferred: "me" } })], self)).toBeUndefined();
-    expect(yieldsTo([view({ term: 9, request: { term: 9, preferred: "other" } })], self)).toBeUndefined();
-    const earlier = view({ term: 7, request: { term: 7, preferred: "other" } });
-    expect(yieldsTo([earlier, view({ term: 8 })], self)).toBeUndefined();
-  });
-
   it("survives a record that somebody else has written", () => {
-    const reply = ["tok", 100, ["3", "0", "tok", "{not json", "0"], ["", ""], ["null", '{"term":"x"}'], ["junk"], 5];
-    expect(parseView(reply)).toMatchObject({ record: undefined, terms: [], standings: [] });
+    const reply = ["tok", 100, ["3", "0", "tok", "{not json", "0"], ["null", '{"term":"x"}']];
+    expect(parseView(reply)).toMatchObject({ record: undefined, terms: [] });
     expect(() => parseView("PONG")).toThrow(TypeError);
   });
 });

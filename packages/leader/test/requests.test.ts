@@ -59,7 +59,7 @@ describe("a term", () => {
       write: async ({ ended }: RecordToWrite) => {
         log.push(ended ? "ended" : "record");
         await write();
-        return { outcome: "written", request: undefined };
+        return { outcome: "written", isToResign: false };
       },
       listen: (listener: (news: string) => void) => {
         log.push("listen");
@@ -240,7 +240,7 @@ it("all observers of a process that look in one turn send one request, and later
       run: async () => {
         runs += 1;
         await turn();
-        return [{ ok: true, node: "n", value: ["", -2, ["", "", "", "", ""], ["", ""], [], [], 1] }];
+        return [{ ok: true, node: "n", value: ["", -2, ["", "", "", "", ""], []] }];
       },
     },
   } as unknown as Redlock;

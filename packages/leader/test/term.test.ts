@@ -1,11 +1,5 @@
 /** How a term begins and ends, and who has the next one. */
-import {
-  ElectionStoppedError,
-  LeaderElection,
-  LeadershipLostError,
-  type LeaderTerm,
-  type TermLossReason,
-} from "@x/leader";
+import { ElectionStoppedError, LeaderElection, LeadershipLostError, type TermLossReason } from "@x/leader";
 import { describe, expect, it } from "vitest";
 import { pause, untilAborted, useLab } from "./support/lab.ts";
 import { LEASE } from "./support/redis.ts";
@@ -47,11 +41,9 @@ describe("an election", () => {
     expect(values).toEqual([undefined, "one", "two", undefined]);
   });
 
-  it("ends a term on request, for the candidate that is preferred", async () => {
-    const first = lab.candidate("preferred", { id: "first", cooldown: { initial: 2_000 } });
-    const others = ["second", "third", "fourth"].map((id) =>
-      lab.candidate("preferred", { id, cooldown: { initial: 2_000 } }),
-    );
+  it("ends a term on request, and hands it to the candidate that has waited longest", async () => {
+    const first = lab.candidate("request", { id: "first", cooldown: { initial: 2_000 } });
+    const others = ["second", "third"].map((id) => lab.candidate("request", { id, cooldown: { initial: 2_000 } }));
     const reasons: TermLossReason[] = [];
     first.on("lost", ({ reason }) => reasons.push(reason));
     const runs = [first.run(untilAborted)];
@@ -60,57 +52,38 @@ describe("an election", () => {
       runs.push(other.run(untilAborted));
       await expect.poll(() => other.state).toBe("follower");
     }
-    const operator = lab.candidate("preferred", { id: "operator" });
-    expect(await operator.requestResign({ preferred: "fourth" })).toBe(true);
-    await expect.poll(() => others[2]?.isLeader(), { timeout: 10_000 }).toBe(true);
+    const operator = lab.candidate("request", { id: "operator" });
+    expect(await operator.requestResign()).toBe(true);
+    await expect.poll(() => others[0]?.isLeader(), { timeout: 10_000 }).toBe(true);
     expect(reasons).toEqual(["resign-requested"]);
     await Promise.all([first, ...others].map((election) => election.stop()));
     await Promise.all(runs);
     expect(await operator.requestResign()).toBe(false);
   });
 
-  it("elects the preferred candidate at each vacancy, though tasks take longer than a lease to end", async () => {
-    const slowly = async (term: LeaderTerm): Promise<void> => {
-      await untilAborted(term);
-      await pause(LEASE.leaseDuration + 500);
-    };
-    const ids = ["one", "two", "three"];
-    const all = ids.map((id) => lab.candidate("each vacancy", { id, cooldown: { initial: 0, max: 1 } }));
+  it("hands the leadership to the one that is eligible, past those that have waited longer", async () => {
+    let preferred: string | null = null;
+    const all = ["one", "two", "three"].map((id) =>
+      lab.candidate("preferring", {
+        id,
+        cooldown: { initial: 1 },
+        eligible: () => preferred === null || preferred === id,
+      }),
+    );
     const runs: Promise<void>[] = [];
     for (const each of all) {
-      runs.push(each.run(slowly));
+      runs.push(each.run(untilAborted));
       await expect.poll(() => each.state).toMatch(/leader|follower/);
     }
-    const operator = lab.candidate("each vacancy", { id: "operator" });
-    for (const preferred of ["three", "one", "three", "two"]) {
-      await operator.requestResign({ preferred });
-      await expect
-        .poll(async () => all.filter((each) => each.isLeader()).map(({ id, state }) => `${id} ${state}`), {
-          timeout: 15_000,
-        })
-        .toEqual([`${preferred} leader`]);
-    }
+    const leaders = (): readonly string[] => all.filter((each) => each.isLeader()).map(({ id }) => id);
+    expect(leaders()).toEqual(["one"]);
+    preferred = "three";
+    await expect.poll(leaders, { timeout: 10_000 }).toEqual(["three"]);
+    preferred = null;
+    await all[2]?.stop();
+    await expect.poll(leaders, { timeout: 10_000 }).toHaveLength(1);
     await Promise.all(all.map((each) => each.stop()));
     await Promise.all(runs);
-  }, 60_000);
-
-  it("elects the waiting candidate of the highest priority", async () => {
-    const first = lab.candidate("priority");
-    const low = lab.candidate("priority", { id: "low" });
-    const high = lab.candidate("priority", { id: "high", priority: 10 });
-    const term = await first.campaign();
-    const lowRuns = low.run(untilAborted);
-    await expect.poll(() => low.state).toBe("follower");
-    const highRuns = high.run(untilAborted);
-    await expect.poll(() => high.state).toBe("follower");
-    await expect.poll(() => lab.nodes.servers[0]?.call("HLEN", "{leader:priority}:candidates")).toBe(1);
-    await term.resign();
-    await expect.poll(() => high.isLeader(), { timeout: 10_000 }).toBe(true);
-    expect(low.isLeader()).toBe(false);
-    await high.stop();
-    await expect.poll(() => low.isLeader(), { timeout: 10_000 }).toBe(true);
-    await low.stop();
-    await Promise.all([lowRuns, highRuns]);
   });
 
   it("ends a term when its process is no longer eligible, and seeks none before it is again", async () => {

@@ -315,36 +315,20 @@ describe("the simulated Redis", () => {
       "{k}:leader",
       "{k}:terms",
       "{k}:request",
-      "{k}:candidates",
       "{k}:ticks",
       "{k}:paused",
       "{k}:running",
       "{k}:requests",
     ];
-    const [
-      k = "",
-      record = "",
-      terms = "",
-      request = "",
-      candidates = "",
-      ticks = "",
-      paused = "",
-      running = "",
-      requests = "",
-    ] = keys;
+    const [k = "", record = "", terms = "", request = "", ticks = "", paused = "", running = "", requests = ""] = keys;
     const requestOf: Record<string, () => Request> = {
-      read: () => ({ source: leader.read, keys: [k, record, terms, request, candidates], args: [term(), "5"] }),
+      read: () => ({ source: leader.read, keys: [k, record, terms], args: [term(), "5"] }),
       write: () => ({
         source: leader.write,
         keys: [record, terms, request],
         args: [term(), term(), `token${term()}`, `record${term()}`, random.pick(["", "e"]), "86400000", "3", "ch"],
       }),
-      resign: () => ({ source: leader.resign, keys: [request], args: [term(), "x", "60000", "ch"] }),
-      stand: () => ({
-        source: leader.stand,
-        keys: [candidates],
-        args: [`c${term()}`, term(), "v", random.pick(["0", "60000"])],
-      }),
+      resign: () => ({ source: leader.resign, keys: [request], args: [term(), "60000", "ch"] }),
       claim: () => ({
         source: leader.claim,
         keys: [record, ticks, paused, running],

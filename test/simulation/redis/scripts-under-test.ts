@@ -2,7 +2,6 @@
 
 import { READ_RECORD } from "../../../packages/leader/src/record/scripts/read-record.lua.ts";
 import { REQUEST_RESIGN } from "../../../packages/leader/src/record/scripts/request-resign.lua.ts";
-import { STAND } from "../../../packages/leader/src/record/scripts/stand.lua.ts";
 import { WRITE_RECORD } from "../../../packages/leader/src/record/scripts/write-record.lua.ts";
 import { CLAIM_TICKS } from "../../../packages/leader/src/scheduler/scripts/claim-ticks.lua.ts";
 import { ORDER } from "../../../packages/leader/src/scheduler/scripts/order.lua.ts";
@@ -21,7 +20,6 @@ export const SCRIPTS = {
     read: READ_RECORD.source,
     write: WRITE_RECORD.source,
     resign: REQUEST_RESIGN.source,
-    stand: STAND.source,
     claim: CLAIM_TICKS.source,
     order: ORDER.source,
     ticks: READ_TICKS.source,

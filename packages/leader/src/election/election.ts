@@ -25,13 +25,13 @@ import { LEADER_EVENTS, type LeaderEvents } from "../events/events.ts";
 import { logEvents } from "../events/log.ts";
 import { NodeWatch } from "../events/node-watch.ts";
 import { mayVoteAgain } from "../events/votes.ts";
-import { callerSignal, durationOrNoneMs, listener as TASK, name as textOfAName } from "../kit/checks.ts";
+import { callerSignal, durationOrNoneMs, listener as TASK } from "../kit/checks.ts";
 import { cooldownMs, jitteredMs } from "../kit/cooldown.ts";
 import { publish } from "../kit/diagnostics.ts";
 import { callSafely, Emitter, type Unsubscribe } from "../kit/emitter.ts";
 import { type LeaderElectionOptions, type ResolvedOptions, resolveOptions } from "../options.ts";
 import { Ledger } from "../record/ledger.ts";
-import { endedCleanly, heldNow, type LeaderInfo, newestTerm, type TermRecord, yieldsTo } from "../record/record.ts";
+import { endedCleanly, heldNow, type LeaderInfo, type TermRecord } from "../record/record.ts";
 import { type Lease, type LeaseSource, localLeases } from "../term/lease.ts";
 import { type Readings, readingsOf } from "../term/readings.ts";
 import { HeldTerm, insist, type LeaderTerm, type TermListener } from "../term/term.ts";
@@ -70,13 +70,12 @@ export interface LeaderHealth {
   readonly lastError?: Error;
 }
 
-/** How long nodes remember whom an operator prefers: the task of the leader that was asked may take as long to end. */
-const PREFERENCE_MS = 3_600_000;
+/** How long nodes remember a request to resign: the leader sees it with its next record, which may fail for a while. */
+const REQUEST_MS = 3_600_000;
 
 /** Values that `observe()` keeps for a consumer that is slower than they come. */
 const OBSERVED_BOUND = 1_000;
 
-const REQUEST = new Schema({ preferred: textOfAName.optional() });
 const HEALTH = new Schema({ maxTolerableExpiredLease: durationOrNoneMs.default(0) });
 
 export class LeaderElection implements AsyncDisposable {
@@ -106,8 +105,6 @@ export class LeaderElection implements AsyncDisposable {
   #stopDrainTimeoutMs: number | undefined;
   readonly #drainListeners = new Set<() => void>();
   #coolUntilMs = 0;
-  /** The last term before the vacancy in which this candidate let another go first. */
-  #yieldedAfter: number | undefined;
   #renewFailures = 0;
   #lastError: Error | undefined;
   #stopWatchingNodes: () => void = () => undefined;
@@ -260,15 +257,11 @@ export class LeaderElection implements AsyncDisposable {
     }
   }
 
-  /**
-   * Asks whoever leads to drain and resign; `preferred` is the id of a candidate that the others let go first, once. Resolves to whether
-   * there was a leader to ask. @throws QuorumUnreachableError
-   */
-  async requestResign(options: { readonly preferred?: string | undefined } = {}): Promise<boolean> {
-    const { preferred } = REQUEST.resolve(options);
+  /** Asks whoever leads to drain and resign. Resolves to whether there was a leader to ask. @throws QuorumUnreachableError */
+  async requestResign(): Promise<boolean> {
     const held = heldNow(await this.#ledger.look(Number.MAX_SAFE_INTEGER), this.#ledger.quorum);
     if (held === undefined) return false;
-    await this.#ledger.requestResign(held.record.term, preferred, this.#options.leaseDuration + PREFERENCE_MS);
+    await this.#ledger.requestResign(held.record.term, REQUEST_MS);
     return true;
   }
 
@@ -417,10 +410,8 @@ export class LeaderElection implements AsyncDisposable {
       await this.#untilAllowed(signal);
       this.#move({ type: "campaign" });
       const startedMs = this.#readings.clock.monotonicMs();
-      const endStanding = this.#stand(signal);
       try {
         const lease = await this.#leases.acquire(signal, (votes) => this.#nodes.refused(votes));
-        endStanding();
         this.#lastError = undefined;
         failures = 0;
         const term = await this.#takeOffice(lease, signal, startedMs);
@@ -433,13 +424,11 @@ export class LeaderElection implements AsyncDisposable {
         failures = error instanceof QuorumUnreachableError ? 1 : failures + 1;
         const pause = { initial: this.#options.retryPeriod, max: this.#options.leaseDuration };
         await this.#sleep(cooldownMs(pause, failures), signal);
-      } finally {
-        endStanding();
       }
     }
   }
 
-  /** From the lock to the leadership; undefined if the seat was lost or given to another meanwhile. */
+  /** From the lock to the leadership; undefined if the seat was lost meanwhile. */
   async #takeOffice(lease: Lease, signal: AbortSignal, startedMs: number): Promise<HeldTerm | undefined> {
     const office = { isTaken: false };
     const term = new HeldTerm({
@@ -463,15 +452,6 @@ export class LeaderElection implements AsyncDisposable {
       if (!(await this.#isEligible()))
         throw new LeadershipLostError({ election: this.name, term: term.term, reason: "ineligible" });
       const views = await insist(term, clock, pauseMs, () => this.#ledger.read(Number.MAX_SAFE_INTEGER));
-      const last = newestTerm(views);
-      if (
-        this.#yieldedAfter !== last &&
-        yieldsTo(views, { term: term.term, id: this.id, priority: this.#options.priority }) !== undefined
-      ) {
-        this.#yieldedAfter = last;
-        await term.finish();
-        return undefined;
-      }
       await insist(term, clock, pauseMs, () => term.announce());
       if (this.#options.lockDelay > 0 && !endedCleanly(views, term.term)) await term.waitOut(this.#options.lockDelay);
       term.assertCurrent();
@@ -584,26 +564,6 @@ export class LeaderElection implements AsyncDisposable {
     } finally {
       cancel();
     }
-  }
-
-  /** Candidates with a priority say that they wait; returns a function that ends that. */
-  #stand(signal: AbortSignal): () => void {
-    const { priority, leaseDuration } = this.#options;
-    if (priority === 0) return () => undefined;
-    const candidate = { instance: this.#instance, priority, id: this.id };
-    const linked = linkSignals(signal);
-    const repeat = async (): Promise<void> => {
-      while (!linked.signal.aborted) {
-        await this.#ledger.stand(candidate, leaseDuration).catch((error: unknown) => this.#report(error));
-        await sleep(this.#readings.clock, leaseDuration / 2, linked.signal).catch(() => undefined);
-      }
-      await this.#ledger.stand(candidate, 0).catch(() => undefined);
-    };
-    void repeat();
-    return () => {
-      linked.abort(new ElectionStoppedError(this.name));
-      linked.unlink();
-    };
   }
 
   #watch(listener: ObserverListener): () => void {

@@ -1,5 +1,5 @@
 /**
- * What is kept beside the lock, on the lock nodes and by majority: the record of each term, requests to resign, candidates.
+ * What is kept beside the lock, on the lock nodes and by majority: the record of each term, and requests to resign.
  *
  * Guaranteed: a write that resolves `written` is on a quorum, and every later read of a quorum sees it, as long as those nodes keep
  * their data; the leader repeats its record once per lease. A node that saw a newer term refuses an older one. Not
@@ -7,10 +7,9 @@
  */
 import { type Clock, type NodeScript, QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
 import { DAY_MS, type NodeReply, protocolOf, type ScriptOptions } from "@x/redlock-core/protocol";
-import { heldNow, type NodeView, parseView, type ResignRequest, requestOf, type TermRecord } from "./record.ts";
+import { heldNow, type NodeView, parseView, type TermRecord } from "./record.ts";
 import { READ_RECORD } from "./scripts/read-record.lua.ts";
 import { REQUEST_RESIGN } from "./scripts/request-resign.lua.ts";
-import { STAND } from "./scripts/stand.lua.ts";
 import { WRITE_RECORD } from "./scripts/write-record.lua.ts";
 
 /** The record of a term and all earlier ones are kept this long after the last leader's last renewal. */
@@ -25,7 +24,8 @@ export type News = "leader" | "resign" | "schedules";
 export interface Written {
   /** `stale`: a node has seen a newer term, so ours is over. */
   readonly outcome: "written" | "stale";
-  readonly request: ResignRequest | undefined;
+  /** An operator has asked this term to resign. */
+  readonly isToResign: boolean;
 }
 
 export interface RecordToWrite {
@@ -67,13 +67,7 @@ export class Ledger {
     afterTerm: number,
     enough: (views: readonly NodeView[]) => boolean = () => true,
   ): Promise<readonly NodeView[]> {
-    const keys = [
-      protocolOf(this.#redlock).lockKey(this.#resource),
-      this.key("leader"),
-      this.key("terms"),
-      this.key("request"),
-      this.key("candidates"),
-    ];
+    const keys = [protocolOf(this.#redlock).lockKey(this.#resource), this.key("leader"), this.key("terms")];
     return this.ask(
       "reading the leader's record",
       READ_RECORD,
@@ -113,23 +107,14 @@ export class Ledger {
       this.channel,
     ];
     const replies = await this.ask("writing the leader's record", WRITE_RECORD, keys, args, parseWritten);
-    if (replies.some((reply) => reply.outcome === "stale")) return { outcome: "stale", request: undefined };
-    return { outcome: "written", request: replies.find((reply) => reply.request?.term === record.term)?.request };
+    if (replies.some((reply) => reply.outcome === "stale")) return { outcome: "stale", isToResign: false };
+    return { outcome: "written", isToResign: replies.some((reply) => reply.isToResign) };
   }
 
   /** @throws QuorumUnreachableError */
-  async requestResign(term: number, preferred: string | undefined, keepMs: number): Promise<void> {
-    const args = [String(term), preferred ?? "", String(keepMs), this.channel];
+  async requestResign(term: number, keepMs: number): Promise<void> {
+    const args = [String(term), String(keepMs), this.channel];
     await this.ask("requesting a resignation", REQUEST_RESIGN, [this.key("request")], args, () => true);
-  }
-
-  /** @throws QuorumUnreachableError */
-  async stand(
-    candidate: { readonly instance: string; readonly priority: number; readonly id: string },
-    keepMs: number,
-  ): Promise<void> {
-    const args = [candidate.instance, String(candidate.priority), candidate.id, String(keepMs)];
-    await this.ask("announcing a candidate", STAND, [this.key("candidates")], args, () => true);
   }
 
   /** Calls `listener` with news from any node, so up to once per node. */
@@ -190,8 +175,6 @@ function voteOf(reply: NodeReply): Vote {
 }
 
 function parseWritten(value: unknown): Written {
-  const [outcome, requestTerm, preferred] = Array.isArray(value) ? value.map(String) : [];
-  return outcome === "stale"
-    ? { outcome, request: undefined }
-    : { outcome: "written", request: requestOf(requestTerm, preferred) };
+  const [outcome, isToResign] = Array.isArray(value) ? value.map(String) : [];
+  return { outcome: outcome === "stale" ? outcome : "written", isToResign: isToResign === "1" };
 }

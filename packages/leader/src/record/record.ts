@@ -25,12 +25,6 @@ export interface TermRecord {
   readonly sinceMs: number;
 }
 
-export interface Standing {
-  readonly untilMs: number;
-  readonly priority: number;
-  readonly id: string;
-}
-
 /** One node's reply to read-record. */
 export interface NodeView {
   readonly lockValue: string;
@@ -40,15 +34,8 @@ export interface NodeView {
   readonly token: string;
   readonly record: TermRecord | undefined;
   readonly ended: boolean;
-  readonly request: ResignRequest | undefined;
   /** Ascending. */
   readonly terms: readonly TermRecord[];
-  readonly standings: readonly Standing[];
-}
-
-export interface ResignRequest {
-  readonly term: number;
-  readonly preferred: string | undefined;
 }
 
 export interface Held {
@@ -59,10 +46,9 @@ export interface Held {
 
 /** Parses a node's reply; throws `TypeError` if it is not one of ours. */
 export function parseView(reply: unknown): NodeView {
-  if (!Array.isArray(reply) || reply.length !== 7) throw new TypeError("unexpected reply to read-record");
-  const [lockValue, pttl, leader, request, terms, standings, nowMs] = reply as readonly unknown[];
+  if (!Array.isArray(reply) || reply.length !== 4) throw new TypeError("unexpected reply to read-record");
+  const [lockValue, pttl, leader, terms] = reply as readonly unknown[];
   const [term, revision, token, record, ended] = texts(leader);
-  const [requestTerm, preferred] = texts(request);
   return {
     lockValue: String(lockValue),
     pttlMs: Number(pttl),
@@ -71,19 +57,10 @@ export function parseView(reply: unknown): NodeView {
     token: token ?? "",
     record: parseRecord(record ?? ""),
     ended: ended === "1",
-    request: requestOf(requestTerm, preferred),
     terms: texts(terms)
       .flatMap((each) => parseRecord(each) ?? [])
       .toSorted((a, b) => a.term - b.term),
-    standings: texts(standings)
-      .map(parseStanding)
-      .filter((standing) => standing.untilMs >= Number(nowMs)),
   };
-}
-
-export function requestOf(term: string | undefined, preferred: string | undefined): ResignRequest | undefined {
-  if (term === undefined || term === "") return undefined;
-  return { term: Number(term), preferred: preferred === "" ? undefined : preferred };
 }
 
 /** The leader whose lock token is on at least `quorum` nodes now, with the lease that a quorum still gives it. */
@@ -117,30 +94,6 @@ export function endedCleanly(views: readonly NodeView[], term: number): boolean 
   return last === 0 || before.some((view) => view.term === last && view.ended);
 }
 
-/** The request to resign that was made to a term, if any node knows one. */
-export function requestTo(views: readonly NodeView[], term: number): ResignRequest | undefined {
-  return views.find((view) => view.request?.term === term)?.request;
-}
-
-/**
- * Should the winner of `term` let another go first? For the one that an operator preferred when the last leader was asked to resign, or
- * for a waiting candidate of higher priority. Whoever yields does so once per vacancy, so a candidate that never comes cannot keep the
- * seat empty.
- */
-export function yieldsTo(
-  views: readonly NodeView[],
-  self: { readonly term: number; readonly id: string; readonly priority: number },
-): string | undefined {
-  const last = newestTerm(views);
-  const { preferred } = (last < self.term ? requestTo(views, last) : undefined) ?? {};
-  if (preferred !== undefined) return preferred === self.id ? undefined : preferred;
-  const rival = views
-    .flatMap((view) => view.standings)
-    .filter((standing) => standing.priority > self.priority)
-    .toSorted((a, b) => b.priority - a.priority)[0];
-  return rival?.id;
-}
-
 /** The highest term that any node knows; 0: none. */
 export function newestTerm(views: readonly NodeView[]): number {
   return Math.max(0, ...views.map((view) => view.term));
@@ -163,9 +116,4 @@ function parseRecord(json: string): TermRecord | undefined {
   } catch {
     return undefined;
   }
-}
-
-function parseStanding(line: string): Standing {
-  const [until, priority, ...id] = line.split(" ");
-  return { untilMs: Number(until), priority: Number(priority), id: id.join(" ") };
 }

@@ -231,7 +231,7 @@ export class HeldTerm implements LeaderTerm {
       // After the task has begun, which need not wait for that: what is asked meanwhile is seen with the next record.
       this.#cancelListening = this.#parts.readings.clock.schedule(0, () => this.#listen());
     }
-    if (written.request !== undefined) this.beginEnd("resign-requested");
+    if (written.isToResign) this.beginEnd("resign-requested");
   }
 
   /** Asks the task to end; the lease is kept meanwhile. Nothing if the term is ending or over. */

@@ -4,14 +4,13 @@ import { defineScript } from "@x/redlock-core/protocol";
 /**
  * Asks the leader of a term to resign.
  *
- * KEYS 1 request (hash) · ARGV 1 term · 2 preferred id or '' · 3 keep in ms · 4 channel · Replies 1
+ * KEYS 1 request (the term) · ARGV 1 term · 2 keep in ms · 3 channel · Replies 1
  */
 export const REQUEST_RESIGN: NodeScript = defineScript(
   "leader-request-resign",
   /* lua */ `
-redis.call('HSET', KEYS[1], 'term', ARGV[1], 'preferred', ARGV[2])
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-redis.call('PUBLISH', ARGV[4], 'resign')
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+redis.call('PUBLISH', ARGV[3], 'resign')
 return 1
 `,
 );

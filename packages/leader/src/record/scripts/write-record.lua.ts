@@ -5,13 +5,13 @@ import { defineScript } from "@x/redlock-core/protocol";
  * Writes the record of a term, fenced by the term: a node never goes back to an older one. Idempotent; the leader repeats it
  * once per lease, so a node that lost its data gets it again.
  *
- * KEYS 1 leader (hash) · 2 terms (zset: record by term) · 3 request (hash)
+ * KEYS 1 leader (hash) · 2 terms (zset: record by term) · 3 request
  * ARGV 1 term · 2 revision · 3 lock token · 4 record (JSON, opaque here) · 5 ended: 1 = resigned cleanly · 6 keep in ms
  *      7 records kept in `terms` · 8 channel
  *
  * Replies
- *   {'stale', stored term}                a newer term was here
- *   {'ok', request term, preferred id}    stored; the last request to resign, or two empty strings
+ *   {'stale'}     a newer term was here
+ *   {'ok', 0|1}   stored; 1: the term was asked to resign
  */
 export const WRITE_RECORD: NodeScript = defineScript(
   "leader-write-record",
@@ -19,7 +19,7 @@ export const WRITE_RECORD: NodeScript = defineScript(
 local call = redis.call
 local stored = call('HMGET', KEYS[1], 'term', 'revision', 'ended')
 local storedTerm, term = tonumber(stored[1]) or 0, tonumber(ARGV[1])
-if storedTerm > term then return {'stale', stored[1]} end
+if storedTerm > term then return {'stale'} end
 local ended = ARGV[5]
 local same = storedTerm == term
 if same and stored[3] == '1' then ended = '1' end
@@ -34,7 +34,6 @@ if not same or stored[3] ~= ended then call('HSET', KEYS[1], 'ended', ended) new
 call('PEXPIRE', KEYS[1], ARGV[6])
 call('PEXPIRE', KEYS[2], ARGV[6])
 if newer then call('PUBLISH', ARGV[8], 'leader') end
-local request = call('HMGET', KEYS[3], 'term', 'preferred')
-return {'ok', request[1] or '', request[2] or ''}
+return {'ok', call('GET', KEYS[3]) == ARGV[1] and 1 or 0}
 `,
 );
