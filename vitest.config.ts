@@ -12,6 +12,7 @@ export default defineConfig({
       { find: /^@x\/redlock-core\/node-redlock$/, replacement: source("packages/redlock-core/src/node-redlock.ts") },
       { find: /^@x\/redlock-core\/protocol$/, replacement: source("packages/redlock-core/src/protocol.ts") },
       { find: /^@x\/leader$/, replacement: source("packages/leader/src/index.ts") },
+      { find: /^@x\/leader\/node-cron$/, replacement: source("packages/leader/src/node-cron.ts") },
       { find: /^@x\/leader\/scheduler$/, replacement: source("packages/leader/src/scheduler/index.ts") },
       { find: /^@x\/workers$/, replacement: source("packages/workers/src/index.ts") },
       { find: /^@x\/test-support$/, replacement: source("test/support/src/index.ts") },

@@ -1,5 +1,6 @@
 /** Wrong arguments, everywhere: each is refused by name, before anything is sent, and no error shows a secret. */
 import { LeaderElection } from "@x/leader";
+import { coordinator } from "@x/leader/node-cron";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { fence, type LockNode, Redlock } from "@x/redlock-core";
 import CompatRedlock from "@x/redlock-core/node-redlock";
@@ -52,6 +53,7 @@ beforeAll(async () => {
     compatLock: await compat.acquire(["compat"], 60_000),
     election,
     term: await leading.campaign(),
+    runCoordinator: coordinator(redlock),
     scheduler,
     schedule: scheduler.every("schedule", 60_000, () => undefined),
     worker,

@@ -1,6 +1,7 @@
 /** Every exported function, constructor and method: how it is called, and what its arguments and options may be. */
 import type { LeaderElection, LeaderTerm } from "@x/leader";
 import * as leader from "@x/leader";
+import * as nodeCron from "@x/leader/node-cron";
 import type { Schedule } from "@x/leader/scheduler";
 import * as scheduler from "@x/leader/scheduler";
 import type { Lock } from "@x/redlock-core";
@@ -40,6 +41,7 @@ export interface Subjects {
   readonly compatLock: compat.Lock;
   readonly election: LeaderElection;
   readonly term: LeaderTerm;
+  readonly runCoordinator: nodeCron.RunCoordinator;
   readonly scheduler: scheduler.LeaderScheduler;
   readonly schedule: Schedule;
   readonly worker: workers.ExclusiveWorker;
@@ -346,6 +348,16 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     proclaim: { value: { legal: text(0, 4_096), right: "v" } },
     resign: { options: { options: { cooldown: ms0 } } },
   }),
+  "nodeCron.coordinator": {
+    call: (_, [locks, options]) => nodeCron.coordinator(locks as never, options),
+    parameters: {
+      redlock: { legal: never, right: ({ redlock }: Subjects) => redlock },
+      options: { options: { claimFor: optional(integer(3_000, 3_600_000)), prefix: optional(text(0, 256)) } },
+    },
+  },
+  ...methods("runCoordinator", "nodeCron.RunCoordinator", {
+    shouldRun: { key: { legal: text(1), right: "r" }, ttlMs: { legal: integer(1), right: 30_000 } },
+  }),
   "scheduler.new LeaderScheduler": {
     call: make(scheduler.LeaderScheduler),
     parameters: {
@@ -447,10 +459,11 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
 };
 
 /** What is exported, by the name in front of its entries. */
-export const MODULES: Readonly<Record<string, object>> = { core, compat, leader, scheduler, workers };
+export const MODULES: Readonly<Record<string, object>> = { core, compat, leader, nodeCron, scheduler, workers };
 
 /** What is not exported as a class, and yet called by users. */
 export const OBJECTS = (subjects: Subjects): Readonly<Record<string, object>> => ({
+  "nodeCron.RunCoordinator": subjects.runCoordinator,
   "protocol.RedlockProtocol": subjects.protocol,
   "protocol.EmbeddedLocks": subjects.embedded,
   "scheduler.Schedule": subjects.schedule,

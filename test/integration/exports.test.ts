@@ -6,6 +6,7 @@ const ENTRIES = [
   "redlock-core/src/index.ts",
   "redlock-core/src/protocol.ts",
   "leader/src/index.ts",
+  "leader/src/node-cron.ts",
   "leader/src/scheduler/index.ts",
   "workers/src/index.ts",
 ];
