@@ -6,15 +6,18 @@
  * `TypeError` (wrong type) or a `RangeError` (wrong value) with name, rule and value, before anything is sent. No
  * message contains what may be a secret.
  */
-export { onAbort } from "./kit/abort.ts";
+import { type Lock, type LockProtocol, PROTOCOL } from "./lock/lock.ts";
+import type { Redlock } from "./redlock.ts";
+import type { RedlockProtocol } from "./redlock-protocol.ts";
+import { type Check, shaped } from "./schema/check.ts";
+
 export { type Instant, readClock } from "./kit/clock.ts";
 export { InFlight } from "./kit/in-flight.ts";
 export { systemRandom } from "./kit/random.ts";
-export { abortable, type Deferred, deferred, type LinkedSignal, linkSignals, sleep } from "./kit/signals.ts";
+export { abortable, type Deferred, deferred, type LinkedSignal, linkSignals, onAbort, sleep } from "./kit/signals.ts";
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
-export { type LockProtocol, PROTOCOL } from "./lock/protocol-symbol.ts";
+export { type LockProtocol, PROTOCOL } from "./lock/lock.ts";
 export { defineScript, plainError } from "./nodes/node.ts";
-export { protocolOf, redlock } from "./protocol-of.ts";
 export type { RedlockProtocol } from "./redlock-protocol.ts";
 export type { NodeReply, ScriptInput, ScriptOptions } from "./rounds/run.ts";
 export { DAY_MS, driftMs } from "./rules/validity.ts";
@@ -38,3 +41,20 @@ export {
 export { nearestName } from "./schema/nearest-name.ts";
 export { type Resolved, Schema, type ShapeOf } from "./schema/schema.ts";
 export { kindOf, quote, show } from "./schema/show.ts";
+
+/** Returns what a `Redlock`, or a `Lock`, does for the sibling packages. */
+export function protocolOf(redlock: Redlock): RedlockProtocol;
+export function protocolOf(lock: Lock): LockProtocol;
+export function protocolOf(spoken: object): unknown {
+  return (spoken as { readonly [PROTOCOL]: unknown })[PROTOCOL];
+}
+
+/**
+ * Checks that a value is a `Redlock` as siblings need one. It is known by what is used of it, because there may be
+ * two copies of this package in one program.
+ */
+export const redlock: Check<Redlock> = shaped<Redlock>("a Redlock (of @x/redlock-core)", (given) => {
+  const { maxTtl } = (given["options"] ?? {}) as { readonly maxTtl?: unknown };
+  const isWhole = ["acquire", "tryAcquire", "on"].every((method) => typeof given[method] === "function");
+  return typeof maxTtl === "number" && isWhole && PROTOCOL in given;
+});

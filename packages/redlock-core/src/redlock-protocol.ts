@@ -17,7 +17,7 @@ import { callback, number, text } from "./schema/check.ts";
 import type { Hints } from "./waiting/hints.ts";
 import { Limit } from "./waiting/limit.ts";
 import { subscribeEverywhere } from "./waiting/subscription.ts";
-import { untilTurn } from "./waiting/turn.ts";
+import { waitForTurn } from "./waiting/waiter.ts";
 
 const CHANNEL = text({ min: 1 });
 const NAME = text({ min: 1 });
@@ -83,7 +83,7 @@ export class RedlockProtocol {
     });
     try {
       calls.begin();
-      const outcome = await untilTurn(engine, hints, { resource, order, limit });
+      const outcome = await waitForTurn(engine, hints, { resource, order, limit });
       if (outcome === "turn") return;
     } finally {
       calls.end();

@@ -23,7 +23,7 @@ import type { Target } from "../rules/operation.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import { type Enrolment, leaveQueues } from "../waiting/leave.ts";
 import { Limit } from "../waiting/limit.ts";
-import { Waiter } from "../waiting/waiting.ts";
+import { Waiter } from "../waiting/waiter.ts";
 import type { SharedEngine } from "./shared-engine.ts";
 import { ExecutionError, type ExecutionStats, type Settings } from "./types.ts";
 import { VoteCount } from "./vote-count.ts";

@@ -4,10 +4,11 @@
  *
  * The own connection of a client ends with the client (`client.quit()`, `client.disconnect()`).
  */
-import { onAbort } from "../kit/abort.ts";
+
 import { systemClock } from "../kit/clock.ts";
 import { Deadlines } from "../kit/deadlines.ts";
 import { systemRandom } from "../kit/random.ts";
+import { onAbort } from "../kit/signals.ts";
 import { toNodes } from "../nodes/connect.ts";
 import { databaseOf } from "../nodes/ioredis.ts";
 import type { LockNode } from "../nodes/node.ts";

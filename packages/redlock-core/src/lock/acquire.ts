@@ -6,7 +6,7 @@
  *   nodes' time.
  * - An attempt sends one request to each node.
  * - Where nodes can tell when to ask again, no attempt is made before a hint, or before the end of the lease that
- *   they told (see waiting.ts).
+ *   they told (see waiter.ts).
  * - A caller that cancels gets its reason at once, and leaves neither a key nor a place in a queue behind.
  *
  * It does not guarantee fairness between locks of several resources, or towards clients that do not queue.
@@ -23,7 +23,7 @@ import { retryDelayMs } from "../rules/retry.ts";
 import type { Hints } from "../waiting/hints.ts";
 import { Limit, type LimitReason } from "../waiting/limit.ts";
 import type { LocalQueue, LocalQueues, Place } from "../waiting/local-queue.ts";
-import { Waiter } from "../waiting/waiting.ts";
+import { Waiter } from "../waiting/waiter.ts";
 import {
   Attempt,
   type AttemptResult,

@@ -3,9 +3,10 @@
 import { shaped } from "../schema/check.ts";
 import { kindOf } from "../schema/show.ts";
 import type { NodeSettings } from "./connection.ts";
-import { type IoredisClient, type IoredisConnectOptions, IoredisNode } from "./ioredis.ts";
+import { type IoredisClient, IoredisNode } from "./ioredis.ts";
 import type { LockNode } from "./node.ts";
 import { type NodeRedisClient, NodeRedisNode } from "./node-redis.ts";
+import type { IoredisConnectOptions } from "./url.ts";
 
 /**
  * A source of a node: a client of ioredis 5 or 6 (`Redis`, `Cluster`) or of node-redis 5 or later, a `redis://` URL

@@ -29,7 +29,7 @@ import {
   settingOf,
 } from "./connection.ts";
 import { type LockNode, type NodeScript, type NodeState, notConnected } from "./node.ts";
-import { connectOptionsOf } from "./url.ts";
+import { connectOptionsOf, type IoredisConnectOptions } from "./url.ts";
 
 /** The part of ioredis that is used; both major versions have it. */
 export interface IoredisClient {
@@ -37,20 +37,6 @@ export interface IoredisClient {
   readonly options: object;
   readonly isCluster?: boolean;
   duplicate(...args: never[]): unknown;
-}
-
-/** Options of `new Redis(options)`. */
-export interface IoredisConnectOptions {
-  readonly host?: string | undefined;
-  readonly port?: number | undefined;
-  readonly path?: string | undefined;
-  readonly username?: string | undefined;
-  readonly password?: string | undefined;
-  readonly db?: number | undefined;
-  readonly tls?: object | undefined;
-  readonly sentinels?: readonly object[] | undefined;
-  readonly name?: string | undefined;
-  readonly keyPrefix?: string | undefined;
 }
 
 /** What ioredis remembers of `select()`, from the call on, also while it is not connected. */

@@ -1,6 +1,19 @@
 /** Pure: the URL of a node, and what may be shown of it. */
 import { kindOf } from "../schema/show.ts";
-import type { IoredisConnectOptions } from "./ioredis.ts";
+
+/** Options of `new Redis(options)`. */
+export interface IoredisConnectOptions {
+  readonly host?: string | undefined;
+  readonly port?: number | undefined;
+  readonly path?: string | undefined;
+  readonly username?: string | undefined;
+  readonly password?: string | undefined;
+  readonly db?: number | undefined;
+  readonly tls?: object | undefined;
+  readonly sentinels?: readonly object[] | undefined;
+  readonly name?: string | undefined;
+  readonly keyPrefix?: string | undefined;
+}
 
 const LONGEST_SHOWN = 200;
 const ENCODED = "must be a valid URL, percent-encoded where it needs to be";

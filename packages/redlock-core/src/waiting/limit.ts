@@ -2,8 +2,9 @@
  * A limit says how long a call may take. It makes the timeout, the caller's signal and the closing of the `Redlock`
  * one thing to wait for.
  */
-import { onAbort } from "../kit/abort.ts";
+
 import type { Clock } from "../kit/clock.ts";
+import { onAbort } from "../kit/signals.ts";
 
 export type LimitReason = "timeout" | "signal" | "closed";
 

@@ -4,8 +4,8 @@
  */
 
 import { callQuietly } from "../events.ts";
-import { onAbort } from "../kit/abort.ts";
 import type { Clock } from "../kit/clock.ts";
+import { onAbort } from "../kit/signals.ts";
 import { RESUBSCRIBE_MS } from "../nodes/connection.ts";
 import type { LockNode } from "../nodes/node.ts";
 import type { Engine } from "../rounds/engine.ts";
