@@ -14,7 +14,6 @@ export {
   UnknownScheduleError,
 } from "./errors.ts";
 export type { LeaderEvents } from "./events/events.ts";
-export type { Cooldown } from "./kit/cooldown.ts";
 export type { LeaderLogger, LeaderMessages } from "./kit/diagnostics.ts";
 export type { Unsubscribe } from "./kit/emitter.ts";
 export type { CooldownOptions, LeaderElectionOptions, WorkerRenewal } from "./options.ts";

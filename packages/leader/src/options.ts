@@ -11,9 +11,8 @@ import {
   textLike,
 } from "@x/redlock-core/protocol";
 import { durationMs, durationOrNoneMs, name, proclaimedValue, share } from "./kit/checks.ts";
-import type { Cooldown } from "./kit/cooldown.ts";
 import type { LeaderLogger } from "./kit/diagnostics.ts";
-import { type Durations, defaultDurations } from "./timings.ts";
+import { type Cooldown, type Durations, defaultDurations } from "./timings.ts";
 
 /** All durations are integer milliseconds. */
 export interface LeaderElectionOptions {

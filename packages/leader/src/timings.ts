@@ -1,5 +1,5 @@
 /** Pure: what a choice of durations means, in numbers. */
-import { driftMs, number, Schema, type ShapeOf } from "@x/redlock-core/protocol";
+import { backOffMs, driftMs, number, Schema, type ShapeOf } from "@x/redlock-core/protocol";
 import { durationMs } from "./kit/checks.ts";
 
 /** The three durations of an election and what they are measured against. All in integer milliseconds. */
@@ -88,4 +88,27 @@ export function deriveTimings(given: TimingsInput = {}): Timings {
     leaderCommandsPerSecond: 1_000 / retryPeriod + 1_000 / leaseDuration,
     followerCommandsPerSecond: 2_000 / leaseDuration,
   });
+}
+
+/** How long a candidate stays out after a failure, and before it runs its task again. */
+export interface Cooldown {
+  /** The time after the first failure, in ms. */
+  readonly initial: number;
+  /** The longest time, in ms. */
+  readonly max: number;
+}
+
+/** Returns the cooldown after so many failures in a row: it doubles with each, up to `max`. */
+export function cooldownMs({ initial, max }: Cooldown, failures: number): number {
+  return backOffMs({ failures, delayMs: initial, maxDelayMs: max });
+}
+
+/** Returns `ms` spread by ± `share`, by a random number in [0, 1). It is never negative. */
+export function jitteredMs(ms: number, share: number, random: number): number {
+  return Math.max(0, ms * (1 + share * (2 * random - 1)));
+}
+
+/** Tells whether a task that ran this long has recovered, so that its earlier failures are forgotten. */
+export function hasRecovered(cooldown: Cooldown, ranMs: number): boolean {
+  return ranMs >= cooldown.max;
 }

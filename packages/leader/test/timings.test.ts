@@ -1,8 +1,8 @@
 import { deriveTimings } from "@x/leader";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { cooldownMs, hasRecovered, jitteredMs } from "../src/kit/cooldown.ts";
 import { type LeaderElectionOptions, resolveOptions } from "../src/options.ts";
+import { cooldownMs, hasRecovered, jitteredMs } from "../src/timings.ts";
 
 const FACTS = { defaultId: "host/1", maxTtl: 60_000, driftFactor: 0.01, nodeTimeout: 500 };
 const resolve = (options: Partial<LeaderElectionOptions>): ReturnType<typeof resolveOptions> =>

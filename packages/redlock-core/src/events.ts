@@ -1,16 +1,10 @@
 /**
- * Events: what happens is published as messages on `node:diagnostics_channel` (`x.redlock.acquire`, …) and as typed
- * events of one `Redlock`.
- *
- * Messages are built only if somebody listens. Contention is never reported as an error.
- *
- * A listener of `on()` that throws breaks nothing: its error becomes a process warning. An error of a channel's
- * subscriber becomes an uncaught exception, because Node handles it so.
+ * These are the events of a `Redlock`, which are also published on channels (`x.redlock.acquire`, …). Contention is
+ * never reported as an error.
  */
-import { type Channel, channel } from "node:diagnostics_channel";
 import type { LockLossReason, Vote } from "./errors.ts";
+import { Channels, Emitter, type Known } from "./kit/emitter.ts";
 import type { NodeState } from "./nodes/node.ts";
-import { callback, choice } from "./schema/check.ts";
 
 export interface RedlockEvents {
   /** An acquisition ended. `waitMs` counts from the call. */
@@ -74,54 +68,10 @@ export interface RedlockEvents {
 
 export type RedlockEventName = keyof RedlockEvents;
 
-const NAMES: readonly RedlockEventName[] = ["acquire", "wait", "extend", "release", "lost", "node"];
+const NAMES: Known<RedlockEvents> = { acquire: true, wait: true, extend: true, release: true, lost: true, node: true };
 
-const NAME = choice(NAMES);
-const LISTENER = callback();
+const channels = new Channels<RedlockEvents>("x.redlock", NAMES);
 
-const channels = Object.fromEntries(NAMES.map((name) => [name, channel(`x.redlock.${name}`)])) as Record<
-  RedlockEventName,
-  Channel
->;
-
-type Listener = (message: never) => void;
-
-export class Events {
-  readonly #listeners = new Map<RedlockEventName, Set<Listener>>();
-
-  /** Adds a listener, and returns a function that removes it. */
-  on<Name extends RedlockEventName>(name: Name, listener: (message: RedlockEvents[Name]) => void): () => void {
-    NAME.of("event", name);
-    LISTENER.of("listener", listener);
-    const listeners = this.#listeners.get(name) ?? new Set<Listener>();
-    this.#listeners.set(name, listeners);
-    listeners.add(listener);
-    return () => listeners.delete(listener);
-  }
-
-  /** Tells whether anybody listens, which spares a caller the making of a message that nobody would get. */
-  isHeard(name: RedlockEventName): boolean {
-    return channels[name].hasSubscribers || (this.#listeners.get(name)?.size ?? 0) > 0;
-  }
-
-  /** Publishes a message to all listeners. `message` is only called if somebody listens. */
-  tell<Name extends RedlockEventName>(name: Name, message: () => RedlockEvents[Name]): void {
-    const listeners = this.#listeners.get(name);
-    const isWatched = channels[name].hasSubscribers;
-    if (!isWatched && (listeners === undefined || listeners.size === 0)) return;
-    const told = message();
-    if (isWatched) channels[name].publish(told);
-    for (const listener of listeners ?? []) {
-      callQuietly(() => (listener as (message: RedlockEvents[Name]) => void)(told));
-    }
-  }
-}
-
-/** Calls a listener of the user's. An error of the listener becomes a process warning. */
-export function callQuietly(listener: () => void): void {
-  try {
-    listener();
-  } catch (error) {
-    process.emitWarning(error instanceof Error ? error : String(error), { code: "X_REDLOCK_LISTENER" });
-  }
+export function redlockEvents(): Emitter<RedlockEvents> {
+  return new Emitter(NAMES, channels);
 }

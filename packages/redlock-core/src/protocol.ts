@@ -12,14 +12,17 @@ import type { RedlockProtocol } from "./redlock-protocol.ts";
 import { type Check, shaped } from "./schema/check.ts";
 
 export { type Instant, readClock } from "./kit/clock.ts";
+export { Channels, callQuietly, Emitter, type Known } from "./kit/emitter.ts";
 export { InFlight } from "./kit/in-flight.ts";
 export { systemRandom } from "./kit/random.ts";
 export { abortable, type Deferred, deferred, type LinkedSignal, linkSignals, onAbort, sleep } from "./kit/signals.ts";
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
 export { type LockProtocol, PROTOCOL } from "./lock/lock.ts";
 export { defineScript, plainError } from "./nodes/node.ts";
+export { addressOf } from "./nodes/url.ts";
 export type { RedlockProtocol } from "./redlock-protocol.ts";
 export type { NodeReply, ScriptInput, ScriptOptions } from "./rounds/run.ts";
+export { type BackOff, backOffMs } from "./rules/retry.ts";
 export { DAY_MS, driftMs } from "./rules/validity.ts";
 export {
   abortSignal,

@@ -85,6 +85,12 @@ describe("options", () => {
     expect(() => new ExclusiveWorker("q", null, undefined as never)).toThrow("options must be an object");
   });
 
+  it("leave a URL without a server to the options beside it, or to this machine", () => {
+    expect(lockNodeOf({ url: "redis:///2" })).toEqual({ host: "127.0.0.1", port: 6379, db: 2 });
+    expect(lockNodeOf({ url: "redis:///2", host: "h", port: 1 })).toEqual({ host: "h", port: 1, db: 2 });
+    expect(lockNodeOf({ url: "redis://:s%40@[::1]" })).toEqual({ host: "::1", password: "s@" });
+  });
+
   it("keep the TLS options that stand beside a URL", () => {
     expect(lockNodeOf({ url: "rediss://h:1", tls: { ca: "c" } })).toMatchObject({ host: "h", tls: { ca: "c" } });
     expect(lockNodeOf({ url: "rediss://h:1" })).toMatchObject({ tls: {} });

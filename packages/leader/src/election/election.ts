@@ -10,7 +10,9 @@ import { hostname } from "node:os";
 import { QuorumUnreachableError, type Redlock, RedlockClosedError } from "@x/redlock-core";
 import {
   abortable,
+  callQuietly,
   deferred,
+  Emitter,
   type LinkedSignal,
   linkSignals,
   onAbort,
@@ -23,12 +25,10 @@ import {
 import { ElectionBusyError, ElectionStoppedError, LeadershipLostError } from "../errors.ts";
 import { LEADER_EVENTS, type LeaderEvents } from "../events/events.ts";
 import { logEvents } from "../events/log.ts";
-import { NodeWatch } from "../events/node-watch.ts";
-import { mayVoteAgain } from "../events/votes.ts";
+import { mayVoteAgain, NodeWatch } from "../events/node-watch.ts";
 import { callerSignal, durationOrNoneMs, listener as TASK } from "../kit/checks.ts";
-import { cooldownMs, jitteredMs } from "../kit/cooldown.ts";
 import { publish } from "../kit/diagnostics.ts";
-import { callSafely, Emitter, type Unsubscribe } from "../kit/emitter.ts";
+import type { Unsubscribe } from "../kit/emitter.ts";
 import { type LeaderElectionOptions, type ResolvedOptions, resolveOptions } from "../options.ts";
 import { Ledger } from "../record/ledger.ts";
 import { endedCleanly, heldNow, type LeaderInfo, type TermRecord } from "../record/record.ts";
@@ -36,11 +36,11 @@ import { type Lease, type LeaseSource, localLeases } from "../term/lease.ts";
 import { type Readings, readingsOf } from "../term/readings.ts";
 import { HeldTerm, insist, type LeaderTerm, type TermListener } from "../term/term.ts";
 import { workerLeases } from "../term/worker/worker-lease.ts";
+import { cooldownMs, jitteredMs } from "../timings.ts";
 import { type DrainTimes, drainTimer } from "./drain.ts";
-import { keepAlive } from "./keep-alive.ts";
 import { type LeaderTask, lead } from "./lead.ts";
 import { infoOf, iterate, Observer, type ObserverListener } from "./observer.ts";
-import { onProcessSignals } from "./process-signals.ts";
+import { keepAlive, onProcessSignals } from "./process.ts";
 import {
   DEFAULT_DRAIN_TIMEOUT_MS,
   type ResolvedTaskOptions,
@@ -568,7 +568,7 @@ export class LeaderElection implements AsyncDisposable {
 
   #watch(listener: ObserverListener): () => void {
     return this.#observer.watch((info) =>
-      callSafely(
+      callQuietly(
         () => listener(info),
         (error) => this.#report(error),
       ),

@@ -7,8 +7,8 @@
 import type { Clock } from "@x/redlock-core";
 import { deferred, onAbort, sleep } from "@x/redlock-core/protocol";
 import type { TermLossReason } from "../errors.ts";
-import { type Cooldown, cooldownMs, hasRecovered } from "../kit/cooldown.ts";
 import type { HeldTerm, LeaderTerm } from "../term/term.ts";
+import { type Cooldown, cooldownMs, hasRecovered } from "../timings.ts";
 import { type DrainTimes, drainTimer } from "./drain.ts";
 import type { ResolvedTaskOptions } from "./run-options.ts";
 

@@ -46,7 +46,7 @@ const OPTIONS = new Schema({
   onTaskError: choice(["resign", "restart", "hold"]).default("resign"),
   onTaskEnd: choice(["resign", "hold", "stop"]).default("resign"),
   drainTimeout: durationOrNoneMs.default(DEFAULT_DRAIN_TIMEOUT_MS),
-  // Which signals there are, and can be caught, the system says: see process-signals.ts.
+  // Which signals there are, and can be caught, the system says: see process.ts.
   stopOn: listOf<NodeJS.Signals>("an array of signal names", text() as Check<NodeJS.Signals>).default([]),
 } satisfies ShapeOf<TaskOptions>);
 

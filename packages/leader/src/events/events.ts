@@ -1,5 +1,5 @@
+import type { Known } from "@x/redlock-core/protocol";
 import type { TermLossReason } from "../errors.ts";
-import type { Known } from "../kit/checks.ts";
 import type { LeaderInfo } from "../record/record.ts";
 import type { LeaderTerm } from "../term/term.ts";
 

@@ -1,10 +1,10 @@
 /** One line to the logger for each change and each failure. */
 import type { Clock } from "@x/redlock-core";
+import type { Emitter } from "@x/redlock-core/protocol";
 import { wasAskedFor } from "../errors.ts";
 import type { LeaderLogger } from "../kit/diagnostics.ts";
-import type { Emitter } from "../kit/emitter.ts";
 import type { LeaderEvents } from "./events.ts";
-import { mayVoteAgain } from "./votes.ts";
+import { mayVoteAgain } from "./node-watch.ts";
 
 export interface LogParts {
   readonly logger: LeaderLogger;

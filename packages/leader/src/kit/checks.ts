@@ -1,8 +1,7 @@
 /** Pure: what the options of this package have in common. */
 import { abortSignal, type Check, callback, integer, number, Schema, text } from "@x/redlock-core/protocol";
 
-/** Every name of a kind; the compiler finds one that is left out. */
-export type Known<Kind> = Record<keyof Kind, true>;
+export type { Known } from "@x/redlock-core/protocol";
 
 /** In UTF-16 units. Redis Pub/Sub messages and side keys carry it; more belongs into a store of its own. */
 const LONGEST_TEXT = 4_096;

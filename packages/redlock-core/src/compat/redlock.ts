@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { EventEmitter } from "node:events";
 import { readClock } from "../kit/clock.ts";
+import { callQuietly } from "../kit/emitter.ts";
 import { type ExtendResult, extendRound } from "../lock/extend.ts";
 import { type ReleaseRequest, startRelease } from "../lock/release.ts";
 import { resolveResources } from "../options.ts";
@@ -406,11 +407,7 @@ export class Redlock extends EventEmitter {
 
   /** Emits an error. A listener that throws breaks nothing. */
   #tell(error: Error): void {
-    try {
-      this.emit("error", error);
-    } catch (thrown) {
-      process.emitWarning(thrown instanceof Error ? thrown : String(thrown), { code: "X_REDLOCK_LISTENER" });
-    }
+    callQuietly(() => this.emit("error", error));
   }
 }
 

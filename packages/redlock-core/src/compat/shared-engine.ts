@@ -7,6 +7,7 @@
 
 import { systemClock } from "../kit/clock.ts";
 import { Deadlines } from "../kit/deadlines.ts";
+import { warn } from "../kit/emitter.ts";
 import { systemRandom } from "../kit/random.ts";
 import { onAbort } from "../kit/signals.ts";
 import { toNodes } from "../nodes/connect.ts";
@@ -222,7 +223,5 @@ async function untilConnected({ nodes, clock }: Engine, closed: AbortSignal, sta
 }
 
 function closeQuietly(node: LockNode): void {
-  node.close().catch((error: unknown) => {
-    process.emitWarning(error instanceof Error ? error : String(error), { code: "X_REDLOCK_CLOSE" });
-  });
+  node.close().catch((error) => warn(error, "X_REDLOCK_CLOSE"));
 }

@@ -13,8 +13,9 @@
  */
 
 import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError, type Vote } from "../errors.ts";
-import type { Events } from "../events.ts";
+import type { RedlockEvents } from "../events.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
+import type { Emitter } from "../kit/emitter.ts";
 import type { ResolvedAcquireOptions } from "../options.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
@@ -164,7 +165,11 @@ class FirstAttempt extends Attempt {
   }
 }
 
-function tellAcquired(events: Events, { target, fencingToken, grantedMs }: Grant, asked: Instant): void {
+function tellAcquired(
+  events: Emitter<RedlockEvents>,
+  { target, fencingToken, grantedMs }: Grant,
+  asked: Instant,
+): void {
   const waitMs = grantedMs - asked.monotonicMs;
   events.tell("acquire", () => ({
     resources: target.resources,

@@ -2,6 +2,7 @@
  * The adapters share this file: the state of a node with its listeners, and which scripts a connection has been told.
  */
 import type { Clock } from "../kit/clock.ts";
+import { backOffMs } from "../rules/retry.ts";
 import { type NodeScript, type NodeState, plainError } from "./node.ts";
 
 export interface NodeSettings {
@@ -85,7 +86,7 @@ export function checkDatabase(ours: number, clients: number): void {
  * again soon, and a dead one is not hammered.
  */
 export function reconnectDelayMs(failures: number): number {
-  return Math.min(50 * 2 ** Math.min(failures, 10), 1_000);
+  return backOffMs({ failures: failures + 1, delayMs: 50, maxDelayMs: 1_000 });
 }
 
 /**

@@ -50,13 +50,24 @@ function parse(url: URL): IoredisConnectOptions {
   const isSocket = url.protocol === "unix:";
   const db = (isSocket ? "" : url.pathname.slice(1)) || url.searchParams.get("db");
   return {
-    ...(isSocket
-      ? { path: decodeURIComponent(url.pathname) }
-      : { host: url.hostname.replace(/^\[|\]$/g, ""), port: url.port === "" ? 6379 : Number(url.port) }),
-    ...(url.username === "" ? {} : { username: decodeURIComponent(url.username) }),
-    ...(url.password === "" ? {} : { password: decodeURIComponent(url.password) }),
+    ...(isSocket ? { path: decodeURIComponent(url.pathname) } : { port: 6379 }),
+    ...addressOf(url),
     ...(db ? { db: Number(db) } : {}),
-    ...(url.protocol === "rediss:" ? { tls: {} } : {}),
+  };
+}
+
+/**
+ * Returns what a URL says before its path: the server, the user, and whether the connection is encrypted. Throws
+ * `URIError` for a user or password that is not percent-encoded.
+ */
+export function addressOf(url: URL): Pick<IoredisConnectOptions, "host" | "port" | "username" | "password" | "tls"> {
+  const { hostname, port, username, password, protocol } = url;
+  return {
+    ...(hostname === "" ? {} : { host: hostname.replace(/^\[|\]$/g, "") }),
+    ...(port === "" ? {} : { port: Number(port) }),
+    ...(username === "" ? {} : { username: decodeURIComponent(username) }),
+    ...(password === "" ? {} : { password: decodeURIComponent(password) }),
+    ...(protocol === "rediss:" ? { tls: {} } : {}),
   };
 }
 

@@ -3,9 +3,10 @@
  * seen so far.
  */
 
-import { Events } from "../events.ts";
+import { type RedlockEvents, redlockEvents } from "../events.ts";
 import type { Clock } from "../kit/clock.ts";
 import { Deadlines } from "../kit/deadlines.ts";
+import type { Emitter } from "../kit/emitter.ts";
 import type { Random } from "../kit/random.ts";
 import { countsReceivers, type LockNode } from "../nodes/node.ts";
 import type { ResolvedOptions } from "../options.ts";
@@ -33,7 +34,7 @@ export class Engine {
   readonly options: ResolvedOptions;
   readonly clock: Clock;
   readonly random: Random;
-  readonly events: Events = new Events();
+  readonly events: Emitter<RedlockEvents> = redlockEvents();
   readonly fencingClock: FencingClock;
   /** How long a node that may have forgotten its keys casts no vote; 0 if there is no quarantine. */
   readonly quarantineMs: number;

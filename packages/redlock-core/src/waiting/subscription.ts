@@ -3,8 +3,8 @@
  * again, until the subscription is stopped.
  */
 
-import { callQuietly } from "../events.ts";
 import type { Clock } from "../kit/clock.ts";
+import { callQuietly } from "../kit/emitter.ts";
 import { onAbort } from "../kit/signals.ts";
 import { RESUBSCRIBE_MS } from "../nodes/connection.ts";
 import type { LockNode } from "../nodes/node.ts";

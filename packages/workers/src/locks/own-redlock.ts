@@ -1,6 +1,6 @@
 /** A worker's own `Redlock`, on the queue's own Redis: where BullMQ's option `connection` leads. */
 import { Redlock } from "@x/redlock-core";
-import { kindOf, show } from "@x/redlock-core/protocol";
+import { addressOf, kindOf, show } from "@x/redlock-core/protocol";
 import type { ExclusiveWorkerOptions } from "../options.ts";
 
 export function ownRedlock(options: ExclusiveWorkerOptions<never, never>, ttl: number): Redlock {
@@ -47,34 +47,29 @@ function isClient(connection: object): boolean {
   return typeof (connection as { readonly duplicate?: unknown }).duplicate === "function";
 }
 
-/** BullMQ's connection option as a lock node: it may be a URL in an object, and `{}` is Redis on this machine. */
+/** Returns BullMQ's option as a lock node: it may have a URL in it, and `{}` is Redis on this machine. */
 export function lockNodeOf(connection: unknown): unknown {
   if (isClient(connection as object)) return connection;
   const { url, ...others } = connection as { readonly url?: unknown };
-  if (typeof url === "string") return { ...others, ...addressOf(url, others) };
-  const isNamed = ["host", "port", "path", "sentinels"].some((name) => name in (connection as object));
-  return isNamed ? connection : { ...(connection as object), host: "127.0.0.1", port: 6379 };
+  const options = typeof url === "string" ? { ...others, ...optionsOfUrl(url, others) } : (connection as object);
+  const isNamed = ["host", "port", "path", "sentinels"].some((name) => name in options);
+  return isNamed ? options : { ...options, host: "127.0.0.1", port: 6379 };
 }
 
-/** What a URL says goes before the options beside it, its query after its other parts; all of this as ioredis has it. */
-function addressOf(url: string, others: object): object {
+/** What a URL says goes before the options beside it, except `tls`; its query after its other parts. ioredis does so. */
+function optionsOfUrl(url: string, others: object): object {
   const hasAuthority = /^(?:[a-z][a-z0-9+.-]*:)?\/\//i.test(url);
   if (url.startsWith("/") && !hasAuthority) {
     const [path, query] = url.split("?");
     return { ...optionsOf(new URLSearchParams(query)), path };
   }
-  const { hostname, port, username, password, pathname, protocol, searchParams } = new URL(
-    hasAuthority ? url : `//${url}`,
-    "redis://localhost",
-  );
+  const parsed = new URL(hasAuthority ? url : `//${url}`, "redis://localhost");
+  const { pathname, searchParams } = parsed;
   return {
     ...optionsOf(searchParams),
-    host: hostname.replace(/^\[|\]$/g, ""),
-    ...(port === "" ? {} : { port: Number(port) }),
-    ...(username === "" ? {} : { username: decodeURIComponent(username) }),
-    ...(password === "" ? {} : { password: decodeURIComponent(password) }),
+    ...addressOf(parsed),
     ...(pathname.length <= 1 ? {} : hasAuthority ? { db: Number(pathname.slice(1)) } : { path: pathname }),
-    ...(protocol === "rediss:" && !("tls" in others) ? { tls: {} } : {}),
+    ...("tls" in others ? { tls: others.tls } : {}),
   };
 }
 

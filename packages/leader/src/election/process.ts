@@ -1,10 +1,27 @@
-/** One listener on `process` per signal, however many elections want to know: Node takes more than ten for a leak. */
+/** What an election asks of its process: that it stays alive, and that it passes on its signals. */
 import { constants } from "node:os";
+import type { Clock } from "@x/redlock-core";
 import { show } from "@x/redlock-core/protocol";
+
+const HOUR_MS = 3_600_000;
+
+/**
+ * Keeps the process alive until the function that it returns is called. Nothing else does, neither the connections nor
+ * any timer, and a replica that waits for its turn must not end for want of work.
+ */
+export function keepAlive(clock: Clock): () => void {
+  let cancel: () => void = () => undefined;
+  const arm = (): void => {
+    cancel = clock.schedule(HOUR_MS, arm, { keepAlive: true });
+  };
+  arm();
+  return () => cancel();
+}
 
 /** The system takes no listener for these. */
 const UNCATCHABLE: readonly NodeJS.Signals[] = ["SIGKILL", "SIGSTOP"];
 
+/** One listener per signal serves all elections, because Node takes more than ten for a leak. */
 const wanted = new Map<NodeJS.Signals, { readonly runs: Set<() => void>; readonly listener: () => void }>();
 
 /** Calls `run` when the process gets one of the signals; returns a function that ends that. */

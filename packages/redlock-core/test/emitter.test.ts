@@ -1,0 +1,114 @@
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from "vitest";
+import { Channels, callQuietly, Emitter, type Known } from "../src/protocol.ts";
+
+interface Plain {
+  said: string;
+}
+interface WithErrors extends Plain {
+  error: unknown;
+}
+const PLAIN: Known<Plain> = { said: true };
+const WITH_ERRORS: Known<WithErrors> = { said: true, error: true };
+
+describe("an emitter", () => {
+  const warned: unknown[] = [];
+  beforeEach(() => {
+    vi.spyOn(process, "emitWarning").mockImplementation((warning) => void warned.push(warning));
+  });
+  afterEach(() => {
+    warned.length = 0;
+    vi.restoreAllMocks();
+  });
+
+  function hear(channel: string): unknown[] {
+    const heard: unknown[] = [];
+    const listener = (message: unknown): void => void heard.push(message);
+    subscribe(channel, listener);
+    onTestFinished(() => void unsubscribe(channel, listener));
+    return heard;
+  }
+
+  it("refuses an event that it does not have, and a listener that is no function", () => {
+    const emitter = new Emitter(PLAIN);
+    expect(() => emitter.on("sad" as "said", () => undefined)).toThrow('event must be "said", got "sad"');
+    expect(() => emitter.on("said", 7 as never)).toThrow("listener must be a function, got 7");
+  });
+
+  it("calls a listener that was added twice until both are removed", () => {
+    const emitter = new Emitter(PLAIN);
+    const heard: string[] = [];
+    const listener = (word: string): void => void heard.push(word);
+    const stops = [emitter.on("said", listener), emitter.on("said", listener)];
+    emitter.emit("said", "a");
+    for (const stop of stops) {
+      stop();
+      stop();
+      emitter.emit("said", "b");
+    }
+    expect(heard).toEqual(["a", "a", "b"]);
+  });
+
+  it("makes a message only if somebody listens, and the same one for listeners and channels", () => {
+    const channels = new Channels("x.test.one", PLAIN);
+    const emitter = new Emitter(PLAIN, channels);
+    let made = 0;
+    const message = (): string => `message ${++made}`;
+    emitter.tell("said", message);
+    channels.publish("said", message);
+    expect([made, emitter.isHeard("said"), channels.isHeard("said")]).toEqual([0, false, false]);
+    const onChannel = hear("x.test.one.said");
+    expect([emitter.isHeard("said"), channels.isHeard("said")]).toEqual([true, true]);
+    emitter.tell("said", message);
+    const heard: string[] = [];
+    emitter.on("said", (each) => heard.push(each));
+    emitter.tell("said", message);
+    expect([heard, onChannel]).toEqual([["message 2"], ["message 1", "message 2"]]);
+  });
+
+  it("goes on after a listener that throws or rejects, with a warning where nobody else is told", async () => {
+    const emitter = new Emitter(PLAIN);
+    const heard: string[] = [];
+    emitter.on("said", () => {
+      throw new Error("thrown");
+    });
+    emitter.on("said", () => Promise.reject(new Error("rejected")));
+    emitter.on("said", (word) => heard.push(word));
+    emitter.emit("said", "a");
+    expect(heard).toEqual(["a"]);
+    await expect.poll(() => warned.map(String)).toEqual(["Error: thrown", "Error: rejected"]);
+  });
+
+  it("tells the listeners of `error` what another one throws, and warns of what these throw", async () => {
+    const emitter = new Emitter(WITH_ERRORS);
+    const errors: unknown[] = [];
+    emitter.on("said", () => Promise.reject(new Error("rejected")));
+    emitter.on("error", (error) => errors.push(error));
+    emitter.on("error", () => {
+      throw new Error("of an error's listener");
+    });
+    emitter.emit("said", "a");
+    await expect.poll(() => errors.map(String)).toEqual(["Error: rejected"]);
+    expect(warned.map(String)).toEqual(["Error: of an error's listener"]);
+  });
+
+  it("drops the error of a listener if nobody listens to `error`", () => {
+    const emitter = new Emitter(WITH_ERRORS);
+    emitter.on("said", () => {
+      throw new Error("thrown");
+    });
+    emitter.emit("said", "a");
+    expect(warned).toEqual([]);
+  });
+
+  it("gives what a call throws to whoever asked for it", () => {
+    const errors: unknown[] = [];
+    callQuietly(
+      () => {
+        throw new Error("thrown");
+      },
+      (error) => errors.push(error),
+    );
+    expect([errors.map(String), warned]).toEqual([["Error: thrown"], []]);
+  });
+});
