@@ -27,10 +27,11 @@ export default defineConfig({
     // Most tests wait for servers and leases: more of them than cores keep the cores busy.
     maxWorkers: 2 * availableParallelism() + 1,
     sequence: { sequencer: LongestFirst },
-    testTimeout: 30_000,
-    // A loaded machine is slow, not wrong.
+    // A loaded machine is slow, not wrong: these end what hangs, and judge nothing.
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
+    // Shorter than the leases of tests that wait for a release, which nothing but the release may end.
     expect: { poll: { timeout: 10_000 } },
-    hookTimeout: 30_000,
     dangerouslyIgnoreUnhandledErrors: false,
   },
 });

@@ -5,7 +5,7 @@ import { type RedisServer, startCluster, startProxy } from "@x/test-support";
 import { Cluster } from "ioredis";
 import { Cluster as Cluster5 } from "ioredis5";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { LockHeldError, type Redlock, systemClock } from "../src/index.ts";
+import { LockHeldError, type Redlock, type RedlockOptions, systemClock } from "../src/index.ts";
 import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { nodeKeysOf } from "../src/rules/keys.ts";
@@ -16,8 +16,8 @@ import { granted, StubNode } from "./support/stub-node.ts";
 const far = { ttl: 60_000, timeout: 60_000 } as const;
 
 /** Clients whose every node is there: a lock is then held on all of them. */
-async function connected(servers: readonly RedisServer[], count: number): Promise<Redlock[]> {
-  const redlocks = Array.from({ length: count }, () => openRedlock(servers));
+async function connected(servers: readonly RedisServer[], count: number, options?: RedlockOptions): Promise<Redlock[]> {
+  const redlocks = Array.from({ length: count }, () => openRedlock(servers, options));
   const isConnected = async (redlock: Redlock): Promise<boolean> =>
     (await redlock.inspect("r")).nodes.every(({ error }) => error === undefined);
   for (const redlock of redlocks) await expect.poll(async () => await isConnected(redlock)).toBe(true);
@@ -261,7 +261,7 @@ describe("nobody stands in a queue", () => {
 describe("forceRelease", () => {
   it("leaves the lock alone that a waiter of the same process gets by it", async () => {
     const servers = await startNodes(3);
-    const [holding, operator] = (await connected(servers, 2)) as [Redlock, Redlock];
+    const [holding, operator] = (await connected(servers, 2, { nodeTimeout: 1_000 })) as [Redlock, Redlock];
     await holding.acquire("r", far);
     await heldEverywhere(holding, "r");
     const next = operator.acquire("r", far);
@@ -273,7 +273,7 @@ describe("forceRelease", () => {
 
   it("that reaches a minority takes the lock from nobody", async () => {
     const servers = await startNodes(3);
-    const [redlock] = (await connected(servers, 1)) as [Redlock];
+    const [redlock] = (await connected(servers, 1, { nodeTimeout: 1_000 })) as [Redlock];
     const lock = await redlock.acquire("r", far);
     for (const server of servers.slice(1)) server.freeze();
     expect(await redlock.forceRelease("r")).toBe(false);
@@ -302,7 +302,7 @@ describe("a lock of a Cluster's slot that moves", () => {
     const client = new Cluster([{ host: "127.0.0.1", port: from.port }]);
     client.on("error", () => undefined);
     onTestFinished(() => client.disconnect());
-    const redlock = openRedlock([client]);
+    const redlock = openRedlock([client], { nodeTimeout: 500 });
     const slotOf = async (name: string): Promise<number> => Number(await from.call("CLUSTER", "KEYSLOT", name));
     let resource = "r";
     while ((await slotOf(resource)) > 5_000) resource += "r";

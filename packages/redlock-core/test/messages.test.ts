@@ -72,7 +72,7 @@ it.each(Object.keys(clients))("no message throws, nor takes anybody out of a que
       for (const receivers of await Promise.all(published)) expect(receivers).toBe(1);
       expect(await membersOf(server)).toEqual(members);
     }),
-    { numRuns: 30 },
+    { numRuns: 30, endOnFailure: true },
   );
   await held[Symbol.asyncDispose]();
   for (const wait of waits) await (await wait)[Symbol.asyncDispose]();

@@ -47,7 +47,7 @@ it.each<[string, typeof Redis]>([
     sentinelRetryStrategy: () => null,
   });
   onTestFinished(() => client.disconnect());
-  const redlock = openRedlock([client]);
+  const redlock = openRedlock([client], { nodeTimeout: 1_000 });
   await expect(redlock.tryAcquire("r")).rejects.toThrow("no quorum");
   proxy.heal();
   await expect.poll(async () => await redlock.tryAcquire("r").catch(() => null)).not.toBeNull();

@@ -5,7 +5,11 @@ import { expect, it, onTestFinished } from "vitest";
 import { type Redlock, RedlockError, type RedlockOptions } from "../src/index.ts";
 import { openRedlock, startNodes } from "./support/nodes.ts";
 
-async function behindProxies(count: number, oneWayMs: number, options: RedlockOptions = {}): Promise<Redlock> {
+async function behindProxies(
+  count: number,
+  oneWayMs: number,
+  options: RedlockOptions = { nodeTimeout: 500 },
+): Promise<Redlock> {
   const proxies = await Promise.all((await startNodes(count)).map(({ path }) => startProxy({ path })));
   onTestFinished(async () => {
     await Promise.all(proxies.map((proxy) => proxy.stop()));

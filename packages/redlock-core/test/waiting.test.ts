@@ -420,7 +420,7 @@ describe("a waiter", () => {
     const [server] = await startNodes(1);
     const proxy = await startProxy({ path: server?.path ?? "" });
     onTestFinished(() => proxy[Symbol.asyncDispose]());
-    const redlock = openRedlock([{ host: proxy.host, port: proxy.port }], { retryJitter: 0 });
+    const redlock = openRedlock([{ host: proxy.host, port: proxy.port }], { retryJitter: 0, nodeTimeout: 500 });
     await (await redlock.acquire("ready")).release();
     const holder = `x${"0".repeat(40)}`;
     await server?.call("SET", "foreign", holder, "PX", "700");

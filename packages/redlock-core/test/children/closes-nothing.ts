@@ -2,7 +2,7 @@
 import { Redlock } from "@x/redlock-core";
 
 const [path = ""] = process.argv.slice(2);
-const [redlock, other] = [new Redlock([{ path }]), new Redlock([{ path }])];
+const [redlock, other] = [1, 2].map(() => new Redlock([{ path }], { nodeTimeout: 30_000 })) as [Redlock, Redlock];
 const lock = await redlock.acquire("forgotten", { autoExtend: true });
 await other.acquire("forgotten", { timeout: 200 }).catch(() => undefined);
 await other.acquire("second");

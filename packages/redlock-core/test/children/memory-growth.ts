@@ -6,7 +6,7 @@ import { Redlock } from "@x/redlock-core";
 declare const gc: () => void;
 
 const [path = ""] = process.argv.slice(2);
-const redlock = new Redlock([{ path }], { timeout: 30_000 });
+const redlock = new Redlock([{ path }], { timeout: 120_000, nodeTimeout: 30_000 });
 const shared = new AbortController();
 let operations = 0;
 

@@ -15,10 +15,13 @@ export async function startNodes(count: number, options?: RedisServerOptions): P
   return servers;
 }
 
-/** A `Redlock` that is closed with the test. Without quarantine, unless asked for: the nodes are new. */
+/**
+ * A `Redlock` that is closed with the test. Without quarantine, unless asked for: the nodes are new. It waits for an answer for as
+ * long as a loaded machine may take; a test with nodes that hang asks for less.
+ */
 export function openRedlock(nodes: readonly (RedisServer | NodeSource)[], options: RedlockOptions = {}): Redlock {
   const sources = nodes.map((node) => (isServer(node) ? { path: node.path } : node));
-  const redlock = new Redlock(sources, { quarantine: false, ...options });
+  const redlock = new Redlock(sources, { quarantine: false, nodeTimeout: 10_000, ...options });
   onTestFinished(async () => {
     await redlock.close();
   });
