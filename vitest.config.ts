@@ -14,6 +14,7 @@ export default defineConfig({
       { find: /^@x\/leader$/, replacement: source("packages/leader/src/index.ts") },
       { find: /^@x\/leader\/node-cron$/, replacement: source("packages/leader/src/node-cron.ts") },
       { find: /^@x\/leader\/scheduler$/, replacement: source("packages/leader/src/scheduler/index.ts") },
+      { find: /^@x\/console$/, replacement: source("packages/console/src/index.ts") },
       { find: /^@x\/workers$/, replacement: source("packages/workers/src/index.ts") },
       { find: /^@x\/test-support$/, replacement: source("test/support/src/index.ts") },
     ],

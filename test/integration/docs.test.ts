@@ -56,7 +56,10 @@ it.each(documents)("links in %s lead somewhere", (file) => {
   expect(unknownReferences(file)).toEqual([]);
 });
 
-const readmes = ["README.md", ...["redlock-core", "leader", "workers"].map((name) => `packages/${name}/README.md`)];
+const readmes = [
+  "README.md",
+  ...["redlock-core", "leader", "workers", "console"].map((name) => `packages/${name}/README.md`),
+];
 
 it.each(readmes)("%s can be read in one sitting: 150 lines at most", (file) => {
   expect(readFileSync(join(root, file), "utf8").trimEnd().split("\n").length).toBeLessThanOrEqual(150);
@@ -108,9 +111,12 @@ it("names no file, in a comment or a document, that is not in the repository", (
   expect(dangling).toEqual([]);
 });
 
-it.each(["redlock-core", "leader", "workers"])("@x/%s has a README of its own, listed for the package", (name) => {
-  const folder = join(root, "packages", name);
-  const { files } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as { files: string[] };
-  expect(files).toContain("README.md");
-  expect(existsSync(join(folder, "README.md"))).toBe(true);
-});
+it.each(["redlock-core", "leader", "workers", "console"])(
+  "@x/%s has a README of its own, listed for the package",
+  (name) => {
+    const folder = join(root, "packages", name);
+    const { files } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as { files: string[] };
+    expect(files).toContain("README.md");
+    expect(existsSync(join(folder, "README.md"))).toBe(true);
+  },
+);

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 const root = fileURLToPath(new URL("../../", import.meta.url));
 
 interface Manifest {
+  readonly bin?: Readonly<Record<string, string>>;
   readonly dependencies?: Readonly<Record<string, string>>;
   readonly peerDependencies?: Readonly<Record<string, string>>;
 }
@@ -199,7 +200,18 @@ it("@x/workers works with its own dependencies and BullMQ alone", { timeout: 60_
   expect(run(folder, script)).toBe("true\n");
 });
 
-it.each(["redlock-core", "leader", "workers"])(
+it("@x/console runs as a command with its own dependencies alone", { timeout: 60_000 }, () => {
+  const folder = install(["redlock-core", "leader", "workers", "console"], []);
+  const bin = join(folder, "node_modules/@x/console", String(manifestOf("console").bin?.["x-console"]));
+  const told = spawnSync(process.execPath, [bin, "locks", "inspect", "packed", "--json", "--redis", server.url], {
+    encoding: "utf8",
+  });
+  expect(told.stderr).toBe("");
+  expect(JSON.parse(told.stdout)).toMatchObject({ resource: "packed", verdict: "free" });
+  expect(told.status).toBe(0);
+});
+
+it.each(["redlock-core", "leader", "workers", "console"])(
   "@x/%s imports all that it declares, and packs nothing but its build and README",
   { timeout: 60_000 },
   (name) => {
@@ -213,8 +225,14 @@ it.each(["redlock-core", "leader", "workers"])(
       .filter((file) => file.endsWith(".js"))
       .map((file) => readFileSync(join(folder, file), "utf8"))
       .join("\n");
-    const unused = Object.keys(manifestOf(name).dependencies ?? {}).filter(
-      (dependency) => !code.includes(`from "${dependency}"`) && !code.includes(`import("${dependency}")`),
+    const dependencies = Object.keys(manifestOf(name).dependencies ?? {});
+    const siblings = dependencies.filter((dependency) => dependency.startsWith("@x/"));
+    const peers = siblings.flatMap((sibling) => Object.keys(manifestOf(sibling.slice(3)).peerDependencies ?? {}));
+    const unused = dependencies.filter(
+      (dependency) =>
+        !peers.includes(dependency) &&
+        !code.includes(`from "${dependency}"`) &&
+        !code.includes(`import("${dependency}")`),
     );
     expect(unused).toEqual([]);
   },

@@ -1,0 +1,56 @@
+import type { Inspection, NodeInspection } from "@x/redlock-core";
+import { type Command, confirmed, type IsGood, looking } from "../command.ts";
+import { ConsoleFailure } from "../failure.ts";
+import { type Cell, durationText, type Tone } from "../output.ts";
+
+const TONES: Readonly<Record<Inspection["verdict"], Tone>> = {
+  held: "warn",
+  free: "good",
+  contended: "warn",
+  unknown: "bad",
+};
+
+/** Says who has a lock, per node and together. */
+export async function inspectLock(command: Command, resource: string): Promise<IsGood> {
+  const { output } = command;
+  const redlock = await command.connections.redlock();
+  return await looking(command, async () => {
+    const inspection = await redlock.inspect(resource);
+    output.answer(inspection, () => {
+      const { verdict, remainingMs, fencingToken, nodes } = inspection;
+      const left = verdict === "held" ? `, for ${durationText(remainingMs)} unless it is extended` : "";
+      output.line(`${resource}: ${verdict}${left}`, TONES[verdict]);
+      if (fencingToken !== undefined) output.line(`greatest fencing token: ${fencingToken}`, "dim");
+      output.table(["node", "state", "expires", "waiters", "quarantine"], nodes.map(rowOf));
+    });
+    return inspection.verdict !== "unknown";
+  });
+}
+
+function rowOf(node: NodeInspection): readonly Cell[] {
+  if (node.error !== undefined) return [node.node, { text: node.error, tone: "bad" }, "", "", ""];
+  const { state = "", ttlMs = 0, waiters = 0, quarantineLeftMs = 0 } = node;
+  return [
+    node.node,
+    state,
+    state === "free" ? "" : ttlMs < 0 ? "never" : `in ${durationText(ttlMs)}`,
+    waiters === 0 ? "" : String(waiters),
+    quarantineLeftMs === 0 ? "" : { text: `${durationText(quarantineLeftMs)} more`, tone: "warn" },
+  ];
+}
+
+/** Takes a lock away from whoever has it. The answer is good if a quorum took one away. */
+export async function releaseLock(command: Command, resource: string): Promise<IsGood> {
+  const { output } = command;
+  const redlock = await command.connections.redlock();
+  const { verdict } = await redlock.inspect(resource);
+  if (verdict === "unknown") throw new ConsoleFailure(`no quorum of nodes answered about ${resource}`);
+  if (!(await confirmed(command, `Take ${resource} (${verdict}) away? Its holder may still work for a moment.`))) {
+    return false;
+  }
+  const isTaken = await redlock.forceRelease(resource);
+  output.answer({ resource, released: isTaken }, () => {
+    output.line(isTaken ? `${resource} was taken away` : `nobody had ${resource}`, isTaken ? "good" : "warn");
+  });
+  return isTaken;
+}

@@ -1,0 +1,75 @@
+/** How answers look: tables for people, JSON for programs. */
+import { styleText } from "node:util";
+import Table from "cli-table3";
+
+export type Tone = "good" | "bad" | "warn" | "dim";
+
+const COLOURS = { good: "green", bad: "red", warn: "yellow", dim: "gray" } as const;
+
+/** A cell of a table: a text, or one with a tone. */
+export type Cell = string | { readonly text: string; readonly tone: Tone };
+
+export class Output {
+  readonly isJson: boolean;
+  readonly #hasColour: boolean;
+  readonly #write: (text: string) => void;
+
+  constructor(options: {
+    readonly isJson: boolean;
+    readonly hasColour: boolean;
+    readonly write: (text: string) => void;
+  }) {
+    this.isJson = options.isJson;
+    this.#hasColour = options.hasColour;
+    this.#write = options.write;
+  }
+
+  /** Writes `value` as one line of JSON with --json, else what `inWords` writes. */
+  answer(value: unknown, inWords: () => void): void {
+    if (this.isJson) this.#write(`${JSON.stringify(value)}\n`);
+    else inWords();
+  }
+
+  line(text: string, tone?: Tone): void {
+    this.#write(`${tone === undefined ? text : this.#painted(text, tone)}\n`);
+  }
+
+  /** Writes a table. `widths`: of the columns whose texts are long, by their place. */
+  table(
+    head: readonly string[],
+    rows: readonly (readonly Cell[])[],
+    widths: Readonly<Record<number, number>> = {},
+  ): void {
+    const table = new Table({
+      head: [...head],
+      colWidths: head.map((_, index) => widths[index] ?? null),
+      wordWrap: true,
+      style: { head: [], border: [], compact: true },
+    });
+    for (const row of rows) {
+      table.push(row.map((cell) => (typeof cell === "string" ? cell : this.#painted(cell.text, cell.tone))));
+    }
+    this.#write(`${table.toString()}\n`);
+  }
+
+  /** Clears the screen. */
+  clear(): void {
+    this.#write("\u001b[H\u001b[J");
+  }
+
+  #painted(text: string, tone: Tone): string {
+    return this.#hasColour ? styleText(COLOURS[tone], text, { validateStream: false }) : text;
+  }
+}
+
+/** Returns a duration as people say it. */
+export function durationText(ms: number): string {
+  if (!Number.isFinite(ms)) return "for ever";
+  if (ms < 1_000) return `${Math.round(ms)} ms`;
+  const seconds = ms / 1_000;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  const minutes = seconds / 60;
+  if (minutes < 60) return `${Math.floor(minutes)} min ${Math.floor(seconds % 60)} s`;
+  const hours = minutes / 60;
+  return hours < 48 ? `${Math.floor(hours)} h ${Math.floor(minutes % 60)} min` : `${Math.floor(hours / 24)} days`;
+}

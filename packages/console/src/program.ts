@@ -1,0 +1,175 @@
+/** The commands by name, their arguments and options, and their exit codes. */
+import { QuorumUnreachableError } from "@x/redlock-core";
+import { Command as Commander, CommanderError, InvalidArgumentError } from "commander";
+import type { Command, IsGood } from "./command.ts";
+import { checkNodes } from "./commands/check.ts";
+import { explainJob, jobsOfKey, pauseKey, resumeKey, topKeys } from "./commands/keys.ts";
+import { leaderStatus, resignLeader, watchLeader } from "./commands/leader.ts";
+import { inspectLock, releaseLock } from "./commands/locks.ts";
+import { Connections } from "./connections.ts";
+import { ConsoleFailure } from "./failure.ts";
+import { Output } from "./output.ts";
+import type { Terminal } from "./terminal.ts";
+
+/** 0: done, and the answer is good. 1: the answer is not good, or a question was answered by no. 2: it could not be done. */
+export type ExitCode = 0 | 1 | 2;
+
+interface Shared {
+  readonly redis?: readonly string[];
+  readonly keyPrefix?: string;
+  readonly maxTtl?: number;
+  readonly quarantine: boolean;
+  readonly json?: true;
+  readonly watch?: number | true;
+  readonly yes?: true;
+}
+
+const DEFAULT_WATCH_SECONDS = 2;
+
+/**
+ * Runs one command, such as `["locks", "inspect", "account:42"]`, and resolves with its exit code. Never rejects: what
+ * went wrong is written to `terminal.writeError`.
+ */
+export async function runConsole(args: readonly string[], terminal: Terminal): Promise<ExitCode> {
+  let isGood: IsGood = true;
+  const program = programOf(terminal, (answer) => {
+    isGood = answer;
+  });
+  try {
+    await program.parseAsync([...args], { from: "user" });
+    return isGood ? 0 : 1;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+    terminal.writeError(`${inWords(error)}\n`);
+    return 2;
+  }
+}
+
+function inWords(error: unknown): string {
+  if (error instanceof ConsoleFailure) return [error.message, error.advice].filter((text) => text !== "").join("\n");
+  if (error instanceof QuorumUnreachableError) return `${error.message}\nTry: x-console check`;
+  return error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+}
+
+function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Commander {
+  const program = new Commander("x-console")
+    .description("Looks at locks, leaders and exclusive BullMQ jobs, and operates them.")
+    .option("--redis <url>", "a node; give all in the services' order (default: REDIS_URL, commas between)", collected)
+    .option("--key-prefix <prefix>", "the keyPrefix of the services' Redlock")
+    .option("--max-ttl <ms>", "the maxTtl of the services' Redlock", wholeNumber)
+    .option("--no-quarantine", "the services' Redlock has quarantine: false")
+    .option("--json", "answer in JSON, one line a look")
+    .option("--watch [seconds]", `look again and again (default: every ${DEFAULT_WATCH_SECONDS} s)`, positive)
+    .option("-y, --yes", "do not ask before something is changed")
+    .addHelpText("after", "\nExit codes: 0 done, 1 the answer is not good (see each command), 2 it could not be done.")
+    .exitOverride()
+    .configureOutput({ writeOut: terminal.write, writeErr: terminal.writeError })
+    .showHelpAfterError("(--help tells more)");
+
+  const running = (run: (command: Command) => Promise<IsGood>): Promise<void> =>
+    withCommand(program.opts<Shared>(), terminal, async (command) => onAnswer(await run(command)));
+  addLocks(program, running);
+  addLeaders(program, running);
+  addKeys(program, running);
+  return program;
+}
+
+type Running = (run: (command: Command) => Promise<IsGood>) => Promise<void>;
+
+function addLocks(program: Commander, running: Running): void {
+  program
+    .command("check")
+    .description("look for what is wrong with the lock nodes; 1: something is")
+    .action(() => running(checkNodes));
+  const locks = program.command("locks").description("who has a lock");
+  locks
+    .command("inspect <resource>")
+    .description("what each node says of a lock, and all together; 1: no quorum answered")
+    .action((resource: string) => running((command) => inspectLock(command, resource)));
+  locks
+    .command("watch <resource>")
+    .description("as inspect --watch")
+    .action((resource: string) =>
+      running((command) => inspectLock({ ...command, watch: command.watch ?? DEFAULT_WATCH_SECONDS }, resource)),
+    );
+  locks
+    .command("release <resource>")
+    .description("take a lock away from whoever has it; 1: nobody had it")
+    .action((resource: string) => running((command) => releaseLock(command, resource)));
+}
+
+function addLeaders(program: Commander, running: Running): void {
+  const leader = program.command("leader").description("who leads an election");
+  leader
+    .command("status <election>")
+    .description("who leads; 1: nobody")
+    .action((name: string) => running((command) => leaderStatus(command, name)));
+  leader
+    .command("watch <election>")
+    .description("tell each change of the leader")
+    .action((name: string) => running((command) => watchLeader(command, name)));
+  leader
+    .command("resign <election>")
+    .description("ask the leader to drain and hand over; 1: nobody leads")
+    .action((name: string) => running((command) => resignLeader(command, name)));
+}
+
+function addKeys(program: Commander, running: Running): void {
+  const keys = program.command("keys").description("the keys of a queue with exclusive workers");
+  const one = (usage: string, description: string): Commander =>
+    keys.command(usage).description(description).option("--prefix <prefix>", "BullMQ's prefix", "bull");
+  one("top <queue>", "the keys with the longest lines")
+    .option("--limit <count>", "how many", wholeNumber, 20)
+    .action((queue: string, options: { prefix: string; limit: number }) =>
+      running((command) => topKeys(command, { queue, ...options })),
+    );
+  one("jobs <queue> <key>", "who has a key, and who waits for it")
+    .option("--limit <count>", "how many", wholeNumber, 100)
+    .action((queue: string, key: string, options: { prefix: string; limit: number }) =>
+      running((command) => jobsOfKey(command, { queue, key, ...options })),
+    );
+  one("explain <queue> <jobId>", "why a job waits; 1: there is no such job").action(
+    (queue: string, jobId: string, options: { prefix: string }) =>
+      running((command) => explainJob(command, { queue, jobId, ...options })),
+  );
+  one("pause <queue> <key>", "start nothing of a key any more; 1: it was paused before")
+    .option("--reason <text>", "what others are told", "paused by an operator")
+    .action((queue: string, key: string, options: { prefix: string; reason: string }) =>
+      running((command) => pauseKey(command, { queue, key, ...options })),
+    );
+  one("resume <queue> <key>", "end a pause, or the halt after a failed job; 1: it was not paused").action(
+    (queue: string, key: string, options: { prefix: string }) =>
+      running((command) => resumeKey(command, { queue, key, ...options })),
+  );
+}
+
+async function withCommand(
+  options: Shared,
+  terminal: Terminal,
+  run: (command: Command) => Promise<void>,
+): Promise<void> {
+  const urls = options.redis ?? terminal.env["REDIS_URL"]?.split(",") ?? ["redis://localhost:6379"];
+  await using connections = new Connections({ ...options, urls });
+  const output = new Output({
+    isJson: options.json === true,
+    hasColour: terminal.isInteractive && (terminal.env["NO_COLOR"] ?? "") === "",
+    write: terminal.write,
+  });
+  const watch = options.watch === true ? DEFAULT_WATCH_SECONDS : options.watch;
+  await run({ connections, output, terminal, watch, isConfirmed: options.yes === true });
+}
+
+function collected(text: string, before: readonly string[] | undefined): readonly string[] {
+  return [...(before ?? []), ...text.split(",")];
+}
+
+function wholeNumber(text: string): number {
+  if (!/^\d+$/.test(text) || Number(text) < 1) throw new InvalidArgumentError("It must be an integer from 1.");
+  return Number(text);
+}
+
+function positive(text: string): number {
+  const value = Number(text);
+  if (!(value > 0) || value > 86_400) throw new InvalidArgumentError("It must be a number of seconds up to 86400.");
+  return value;
+}

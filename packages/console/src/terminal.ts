@@ -1,0 +1,36 @@
+/** What a command reads from and writes to. */
+import { createInterface } from "node:readline/promises";
+
+export interface Terminal {
+  /** Whether somebody is looking: only then is there colour, a cleared screen, or a question. */
+  readonly isInteractive: boolean;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** Ends what is being watched. */
+  readonly signal: AbortSignal;
+  readonly write: (text: string) => void;
+  readonly writeError: (text: string) => void;
+  /** Asks a question that is answered by yes or no. */
+  readonly confirm: (question: string) => Promise<boolean>;
+}
+
+/** Returns the terminal of this process. SIGINT and SIGTERM end what is being watched. */
+export function processTerminal(): Terminal {
+  const controller = new AbortController();
+  for (const name of ["SIGINT", "SIGTERM"] as const) process.once(name, () => controller.abort());
+  return {
+    isInteractive: process.stdin.isTTY && process.stdout.isTTY,
+    env: process.env,
+    signal: controller.signal,
+    write: (text) => void process.stdout.write(text),
+    writeError: (text) => void process.stderr.write(text),
+    async confirm(question) {
+      const lines = createInterface({ input: process.stdin, output: process.stderr });
+      try {
+        const answer = await lines.question(`${question} [y/N] `, { signal: controller.signal });
+        return /^y(es)?$/i.test(answer.trim());
+      } finally {
+        lines.close();
+      }
+    },
+  };
+}

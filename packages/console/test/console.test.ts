@@ -1,0 +1,264 @@
+import { spawn } from "node:child_process";
+import { runConsole, type Terminal } from "@x/console";
+import { LeaderElection } from "@x/leader";
+import { Redlock } from "@x/redlock-core";
+import { type RedisServer, startRedisNodes } from "@x/test-support";
+import { ExclusiveWorker } from "@x/workers";
+import { Queue } from "bullmq";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+
+interface Ran {
+  readonly code: number;
+  readonly text: string;
+  readonly errors: string;
+}
+
+const URL_WITH_SECRET = "redis://operator:tell-nobody@127.0.0.1:1";
+
+let servers: readonly RedisServer[];
+beforeAll(async () => {
+  servers = await startRedisNodes(3);
+});
+afterAll(async () => {
+  await Promise.all(servers.map((server) => server.stop()));
+});
+
+const urls = (): readonly string[] => servers.map((server) => server.url);
+
+interface Options {
+  /** What somebody at a terminal answers to every question. */
+  readonly answer?: boolean;
+  readonly nodes?: readonly string[];
+}
+
+interface Running {
+  /** What the command has written. */
+  readonly text: () => string;
+  readonly done: Promise<Ran>;
+  /** Ends what is being watched. */
+  readonly end: () => Promise<Ran>;
+}
+
+function start(args: readonly string[], { answer, nodes = urls() }: Options = {}): Running {
+  const watching = new AbortController();
+  let [text, errors] = ["", ""];
+  const terminal: Terminal = {
+    isInteractive: answer !== undefined,
+    env: { REDIS_URL: nodes.join(",") },
+    signal: watching.signal,
+    write: (written) => void (text += written),
+    writeError: (written) => void (errors += written),
+    confirm: () => Promise.resolve(answer ?? false),
+  };
+  const done = runConsole(args, terminal).then((code) => ({ code, text, errors }));
+  const end = (): Promise<Ran> => {
+    watching.abort();
+    return done;
+  };
+  return { text: () => text, done, end };
+}
+
+const run = (args: readonly string[], options?: Options): Promise<Ran> => start(args, options).done;
+
+function connected(): Redlock {
+  const redlock = new Redlock([...urls()], { quarantine: false });
+  onTestFinished(() => redlock.close());
+  return redlock;
+}
+
+describe("check", () => {
+  it("tells the findings, and is not good if there are some", async () => {
+    const { code, text } = await run(["check"]);
+    expect(text).toContain("QUARANTINED");
+    expect(code).toBe(1);
+  });
+
+  it("is good where nothing is wrong", async () => {
+    const [server] = await startRedisNodes(1, { args: ["--appendonly", "yes"] });
+    onTestFinished(() => server?.stop());
+    const { code, text } = await run(["check"], { nodes: [server?.url ?? ""] });
+    expect(text).toBe("Nothing is wrong.\n");
+    expect(code).toBe(0);
+  });
+
+  it("answers in JSON what the library says", async () => {
+    const { text } = await run(["check", "--no-quarantine", "--json"]);
+    const codes = (JSON.parse(text) as { code: string }[]).map(({ code }) => code);
+    const told = (await connected().check()).map(({ code }) => code);
+    expect(codes).toEqual(told);
+    expect(codes).toContain("NO_PERSISTENCE");
+  });
+});
+
+describe("locks", () => {
+  it("says that a lock is held, for how long, and by which fencing token", async () => {
+    const lock = await connected().acquire("console:held", { ttl: 30_000 });
+    const { code, text } = await run(["locks", "inspect", "console:held"]);
+    expect(text).toMatch(/console:held: held, for (2\d|30)\.\d s/);
+    expect(text).toContain(String(lock.fencingToken));
+    expect(code).toBe(0);
+  });
+
+  it("takes a lock away with --yes, so that its holder loses it", async () => {
+    const lock = await connected().acquire("console:taken", { ttl: 30_000 });
+    expect(await run(["locks", "release", "console:taken", "--yes"])).toMatchObject({ code: 0 });
+    await expect(lock.extend()).rejects.toThrow("console:taken");
+    expect(await run(["locks", "release", "console:taken", "--yes"])).toMatchObject({ code: 1 });
+  });
+
+  it("takes nothing away without a yes", async () => {
+    const lock = await connected().acquire("console:kept", { ttl: 30_000 });
+    const unasked = await run(["locks", "release", "console:kept"]);
+    expect(unasked).toMatchObject({ code: 2 });
+    expect(unasked.errors).toContain("--yes");
+    expect(await run(["locks", "release", "console:kept"], { answer: false })).toMatchObject({ code: 1 });
+    await lock.extend();
+    expect(await run(["locks", "release", "console:kept"], { answer: true })).toMatchObject({ code: 0 });
+  });
+
+  it("looks again until it is ended", async () => {
+    const watching = start(["locks", "watch", "console:watched", "--watch", "0.05", "--json"]);
+    const verdicts = (): string[] =>
+      watching
+        .text()
+        .trim()
+        .split("\n")
+        .filter((line) => line !== "")
+        .map((line) => (JSON.parse(line) as { verdict: string }).verdict);
+    await expect.poll(verdicts).toContain("free");
+    const held = await connected().acquire("console:watched");
+    await expect.poll(verdicts).toContain("held");
+    await held.release();
+    await expect.poll(() => verdicts().at(-1)).toBe("free");
+    expect(await watching.end()).toMatchObject({ code: 0 });
+  });
+});
+
+describe("leader", () => {
+  it("says who leads, and asks the leader to resign", async () => {
+    expect(await run(["leader", "status", "console"])).toMatchObject({ code: 1 });
+    const election = new LeaderElection(connected(), { name: "console", id: "host-a", value: "10.0.0.1" });
+    onTestFinished(() => election.stop({ drainTimeout: 0 }));
+    const term = await election.campaign();
+    const { code, text } = await run(["leader", "status", "console"]);
+    expect(text).toContain("console: host-a leads");
+    expect(text).toContain(String(term.fencingToken));
+    expect(text).toContain("10.0.0.1");
+    expect(code).toBe(0);
+    const asked = new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+    expect(await run(["leader", "resign", "console", "--yes"])).toMatchObject({ code: 0 });
+    await asked;
+  });
+
+  it("tells each change of the leader", async () => {
+    const election = new LeaderElection(connected(), { name: "changing", id: "host-b" });
+    onTestFinished(() => election.stop({ drainTimeout: 0 }));
+    const watching = start(["leader", "watch", "changing"]);
+    await expect.poll(watching.text).toContain("changing: nobody leads");
+    const term = await election.campaign();
+    await expect.poll(watching.text, { timeout: 20_000 }).toContain("changing: host-b leads");
+    await term.resign();
+    await expect.poll(watching.text, { timeout: 20_000 }).toMatch(/host-b leads[^]*nobody leads/);
+    expect(await watching.end()).toMatchObject({ code: 0 });
+  });
+});
+
+describe("keys", () => {
+  it("lists the longest lines, explains a job, pauses and resumes a key", async () => {
+    const [url = ""] = urls();
+    const connection = { url, maxRetriesPerRequest: null };
+    const queue = new Queue("console", { connection });
+    let end = (): void => undefined;
+    const worker = new ExclusiveWorker("console", () => new Promise<void>((resolve) => (end = resolve)), {
+      connection,
+      key: "account",
+      concurrency: 5,
+    });
+    onTestFinished(async () => {
+      end();
+      await worker.close();
+      await queue.close();
+    });
+    const jobs = await queue.addBulk([1, 2, 3].map(() => ({ name: "charge", data: { account: "42" } })));
+    const ids = jobs.map(({ id }) => String(id));
+    await expect.poll(async () => (await worker.counts()).parked).toBe(2);
+
+    const top = await run(["keys", "top", "console"]);
+    expect(top.text).toContain("console: 1 run, 0 can run, 2 wait for their key; 1 keys are busy, 0 paused");
+    expect(top.text).toMatch(/42 +│ 2 +│ 1/);
+    const explained = await run(["keys", "explain", "console", ids[2] ?? ""]);
+    expect(explained.text).toContain('key "42": behind 1 other job, job 1 has it');
+    expect(await run(["keys", "explain", "console", "no-such-job"])).toMatchObject({ code: 1 });
+    const inLine = await run(["keys", "jobs", "console", "42", "--json"]);
+    expect(JSON.parse(inLine.text)).toEqual({ holder: ids[0], parked: ids.slice(1) });
+
+    expect(await run(["keys", "pause", "console", "42", "--reason", "migration", "--yes"])).toMatchObject({ code: 0 });
+    expect((await run(["keys", "top", "console"])).text).toContain("paused: migration");
+    end();
+    await expect.poll(async () => (await worker.counts()).active).toBe(0);
+    expect(await run(["keys", "resume", "console", "42", "--yes"])).toMatchObject({ code: 0 });
+    await expect.poll(async () => (await worker.counts()).active).toBe(1);
+    expect(await run(["keys", "resume", "console", "42", "--yes"])).toMatchObject({ code: 1 });
+    expect(await worker.check()).toEqual([]);
+  });
+
+  it("names a queue that there is not, and leaves nothing behind", async () => {
+    const { code, errors } = await run(["keys", "top", "nowhere"]);
+    expect(errors).toContain('there is no queue "nowhere" with the prefix "bull"');
+    expect(code).toBe(2);
+  });
+});
+
+describe("what cannot be done", () => {
+  it("names the node that cannot be reached, why, and what to do, without its password", async () => {
+    for (const command of [["check"], ["locks", "inspect", "a"], ["keys", "top", "a"]]) {
+      const { code, text, errors } = await run(command, { nodes: [URL_WITH_SECRET] });
+      expect(errors).toMatch(/cannot reach 127\.0\.0\.1:1: .*ECONNREFUSED/);
+      expect(errors).toContain("Is Redis running there?");
+      expect(errors + text).not.toContain("tell-nobody");
+      expect(errors).not.toContain("    at ");
+      expect(code).toBe(2);
+    }
+  });
+
+  it("says which of several nodes are away", async () => {
+    const { code, text } = await run(["locks", "inspect", "a"], { nodes: [...urls().slice(0, 2), URL_WITH_SECRET] });
+    expect(text).toContain("a: free");
+    expect(text).toContain("127.0.0.1:1");
+    expect(text).not.toContain("tell-nobody");
+    expect(code).toBe(0);
+  });
+
+  it.each([
+    [["locks"], "watch"],
+    [["nonsense"], "unknown command"],
+    [["locks", "inspect"], "missing required argument"],
+    [["check", "--watch", "-1"], "seconds"],
+    [["keys", "top", "q", "--limit", "0"], "integer from 1"],
+    [["check", "--redis", "http://x"], "redis://"],
+  ])("answers %j with what is wrong, and exit code 2", async (args, message) => {
+    const { code, errors } = await run(args);
+    expect(errors).toContain(message);
+    expect(code).toBe(2);
+  });
+
+  it("helps with exit code 0", async () => {
+    const { code, text } = await run(["--help"]);
+    expect(text).toContain("Exit codes");
+    expect(code).toBe(0);
+  });
+});
+
+it("ends as a process with its exit code, also while it watches", async () => {
+  const bin = new URL("../src/bin.ts", import.meta.url);
+  const arguments_ = ["--import", "tsx", bin.pathname, "locks", "watch", "console:process", "--json"];
+  const child = spawn(process.execPath, arguments_, {
+    env: { ...process.env, REDIS_URL: urls().join(","), TSX_TSCONFIG_PATH: "tsconfig.check.json" },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  onTestFinished(() => void child.kill("SIGKILL"));
+  const exited = new Promise((resolve) => child.once("exit", (code, signal) => resolve(code ?? signal)));
+  await new Promise((resolve) => child.stdout.once("data", resolve));
+  child.kill("SIGINT");
+  expect(await exited).toBe(0);
+});
