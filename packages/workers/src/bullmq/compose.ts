@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import * as commands from "../scripts/commands.lua.ts";
 import { keyLock, type LockRules, noKeyLock } from "../scripts/key-lock.lua.ts";
 import { laneLibrary } from "../scripts/lane.lua.ts";
-import { asFunction } from "../scripts/lua.ts";
+import { asFunction, asRepeatedFunction } from "../scripts/lua.ts";
 import * as operators from "../scripts/operators.lua.ts";
 import { pinLibrary } from "../scripts/pin.lua.ts";
 import { QUEUE_KEY_COUNT } from "./job-end.ts";
@@ -71,7 +71,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   };
   /** Of many jobs at once. */
   const end = (): ComposedScript => {
-    const own = asFunction("bullMoveToFinished", bull.moveToFinished.lua);
+    const own = asRepeatedFunction("bullMoveToFinished", bull.moveToFinished.lua);
     const parts = [library, own, asFunction("finish", commands.moveToFinished), commands.eachEnd];
     return compose("moveToFinished", QUEUE_KEY_COUNT, parts);
   };

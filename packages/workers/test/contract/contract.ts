@@ -9,8 +9,10 @@ import { keyKinds } from "./key.ts";
 import { testLocks } from "./locks.ts";
 import { testOrder } from "./order.ts";
 import { testRecovery } from "./recovery.ts";
+import { testScripts } from "./scripts.ts";
 
 export function testContract(kinds: readonly (keyof typeof keyKinds)[]): void {
+  testScripts();
   describe.concurrent.each(kinds)("keys by %s", (kind) => {
     for (const test of [testOrder, testLocks, testFailures, testRecovery, testFeatures]) test(keyKinds[kind]);
   });

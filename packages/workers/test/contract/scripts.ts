@@ -1,0 +1,22 @@
+import { expect, it } from "vitest";
+import { installedScripts } from "../../src/bullmq/bullmq.ts";
+import { startOf } from "../../src/scripts/lua.ts";
+
+/** What stands there is run once for many ends: whatever it kept, they would share. */
+export function testScripts(): void {
+  it("defines functions, and nothing that changes, before the end of a job is told what to end", () => {
+    const lua = installedScripts()["moveToFinished"]?.lua ?? "";
+    const start = startOf(lua);
+    const head = lua
+      .slice(0, start)
+      .replaceAll(/--\[\[.*?\]\]/gs, "")
+      .replaceAll(/--.*$/gm, "");
+    const lines = head.split("\n").filter((line) => /^\S/.test(line) && line.trimEnd() !== "end");
+    const isFunction = /^local function \w+\(|^local \w+ = function ?\(/;
+    expect(lines.filter((line) => !isFunction.test(line)).map((line) => line.trim())).toEqual([
+      "local rcall = redis.call",
+    ]);
+    expect(lines.length).toBeGreaterThan(30);
+    expect(lua.slice(start)).not.toMatch(/^\s*(?:local )?function \w/m);
+  });
+}
