@@ -71,7 +71,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   };
   /** Of many jobs at once. */
   const end = (): ComposedScript => {
-    const own = asRepeatedFunction("bullMoveToFinished", bull.moveToFinished.lua);
+    const own = asRepeatedFunction("bullMoveToFinished", bull.moveToFinished.lua, commands.oncePerRequest);
     const parts = [library, own, asFunction("finish", commands.moveToFinished), commands.eachEnd];
     return compose("moveToFinished", QUEUE_KEY_COUNT, parts);
   };

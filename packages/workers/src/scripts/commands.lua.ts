@@ -69,6 +69,27 @@ return tell(attempt(follow, reply, chosen, ARGV[6], ARGV[8]) or 0, isKept)
 `;
 
 /**
+ * Two functions of BullMQ's `moveToFinished` that need not be run for each end of a request, because nobody does anything between its ends: to
+ * keep the stream of events short, and to bring jobs whose time has come from `delayed`.
+ */
+export const oncePerRequest: string = /* lua */ `
+local trim, isTrimmed = trimEvents, false
+trimEvents = function(...)
+  if isTrimmed then return end
+  trim(...)
+  isTrimmed = true
+end
+
+local promote, promotedMs = promoteDelayedJobs, -1
+promoteDelayedJobs = function(delayedKey, markerKey, targetKey, prioritizedKey, eventsKey, prefix, timestamp, ...)
+  local nowMs = tonumber(timestamp)
+  if nowMs <= promotedMs then return end
+  promote(delayedKey, markerKey, targetKey, prioritizedKey, eventsKey, prefix, timestamp, ...)
+  promotedMs = nowMs
+end
+`;
+
+/**
  * Ends many jobs of one worker, each as if alone: what ends one (`moveToFinished`) is the function `finish` here. KEYS: BullMQ's, but for
  * those of the job, which stand before the last. ARGV[1]: the queue's prefix; then of each job id, time, property, value, state, '1' to
  * fetch the next job, options as JSON, BullMQ's token, the last argument of `moveToFinished`, the count of texts that follow, and these: names

@@ -7,11 +7,12 @@ export function asFunction(name: string, lua: string): string {
 
 /**
  * As `asFunction`, for a script that is called often: the functions that the text defines before it reads its parameters are made once. Making
- * those of BullMQ's `moveToFinished` is a tenth of what an end of a job costs Redis.
+ * those of BullMQ's `moveToFinished` is a tenth of what an end of a job costs Redis. `between` stands behind them: it may put others in
+ * their place.
  */
-export function asRepeatedFunction(name: string, lua: string): string {
+export function asRepeatedFunction(name: string, lua: string, between: string): string {
   const start = startOf(lua);
-  return `local ${name}\ndo\n${lua.slice(0, start)}\n${name} = function(KEYS, ARGV)\n${lua.slice(start)}\nend\nend`;
+  return `local ${name}\ndo\n${lua.slice(0, start)}\n${between}\n${name} = function(KEYS, ARGV)\n${lua.slice(start)}\nend\nend`;
 }
 
 /** Where a script first reads its parameters outside its functions and comments, in which every line that does is indented. */
