@@ -5,6 +5,7 @@ import { DelayedError, type Job, Queue, Worker } from "bullmq";
 import { Queue as GroupQueue, Worker as GroupWorker } from "groupmq";
 import { Redis } from "ioredis";
 import { NodeRedlock5 } from "../support/redlock5.ts";
+import { startAlone } from "./key-alone.ts";
 
 export interface Task {
   readonly key: string;
@@ -15,6 +16,8 @@ export interface Task {
 export type SystemName =
   | "BullMQ, no exclusion"
   | "BullMQ, one at a time"
+  | "BullMQ, ends together"
+  | "BullMQ, ends together, the key alone"
   | "BullMQ + redlock 5 in the processor"
   | "BullMQ + moveToDelayed"
   | "groupmq"
@@ -23,6 +26,8 @@ export type SystemName =
 export const systemNames: readonly SystemName[] = [
   "BullMQ, no exclusion",
   "BullMQ, one at a time",
+  "BullMQ, ends together",
+  "BullMQ, ends together, the key alone",
   "BullMQ + redlock 5 in the processor",
   "BullMQ + moveToDelayed",
   "groupmq",
@@ -59,6 +64,9 @@ export function openSystem(name: SystemName, address: Address): System {
       new Worker<Task>(queueName, (job) => process(job.data), { connection, concurrency }),
     "BullMQ, one at a time": (process) =>
       new Worker<Task>(queueName, (job) => process(job.data), { connection, concurrency: 1 }),
+    "BullMQ, ends together": (process) => startAlone(queueName, process, { connection, concurrency, hasKeys: false }),
+    "BullMQ, ends together, the key alone": (process) =>
+      startAlone(queueName, process, { connection, concurrency, hasKeys: true }),
     "BullMQ + redlock 5 in the processor": (process) =>
       new Worker<Task>(
         queueName,
