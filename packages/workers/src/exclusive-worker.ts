@@ -22,7 +22,7 @@ import {
   text,
   textLike,
 } from "@x/redlock-core/protocol";
-import { DelayedError, Job, Worker, type WorkerListener } from "bullmq";
+import { DelayedError, Job, Worker } from "bullmq";
 import {
   acceptSignal,
   checkScripts,
@@ -33,9 +33,9 @@ import {
   targetOf,
 } from "./bullmq/bullmq.ts";
 import { composeScripts } from "./bullmq/compose.ts";
-import { aboutJob, tell } from "./channels.ts";
 import { keyFault, MAX_KEY_BYTES } from "./entity-key.ts";
 import { JobKeyError, LaneError, MixedFleetError, withoutCommand } from "./errors.ts";
+import { aboutJob, channels, type ExclusiveWorkerListener, type Tell } from "./events.ts";
 import type { WorkerFinding } from "./finding.ts";
 import type { JobLock } from "./job-run/job-lock.ts";
 import { mustConfirm } from "./job-run/lease.ts";
@@ -71,6 +71,9 @@ export type ExclusiveProcessor<Data, Result, Name extends string> = (
   signal: AbortSignal,
   lock: JobLock,
 ) => Promise<Result>;
+
+/** Any event of BullMQ's that has no arguments, which is how it is told of ours. */
+type BullEvent = "ready";
 
 /** On a job: what its fetch told. */
 const ARRIVAL = Symbol("arrival");
@@ -123,7 +126,15 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #fleet: Fleet;
   readonly #isSandboxed: boolean;
   readonly #inFlight = new InFlight();
-  readonly #onLost = (run: Run, error: Error): void => tell("lost", () => ({ ...aboutJob(this.name, run), error }));
+  readonly #tell: Tell = (name, message) => {
+    const isHeard = this.listenerCount(name) > 0;
+    if (!isHeard && !channels.isHeard(name)) return;
+    const told = message();
+    channels.publish(name, () => told);
+    if (isHeard) this.emit(name, ...([told] as Parameters<ExclusiveWorkerListener<Data, Result, Name>[typeof name]>));
+  };
+  readonly #onLost = (run: Run, error: Error): void =>
+    this.#tell("lost", () => ({ ...aboutJob(this.name, run), error }));
   readonly #stopListening: () => void;
   /** How often locks of jobs were renewed. */
   #renewals = 0;
@@ -172,7 +183,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       keyOf: resolved.keyOf as (job: unknown) => unknown,
       clock: this.#clock,
       events: {
-        onParked: (jobs) => tell("park", () => ({ queue: this.name, jobs })),
+        onParked: (jobs) => this.#tell("parked", () => ({ queue: this.name, jobs })),
         onFault: (fault) => this.emit("error", new LaneError(this.name, fault)),
       },
     });
@@ -186,6 +197,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       ttl: resolved.ttl,
       timeout: resolved.timeout,
       recheckInterval: resolved.recheckInterval,
+      tell: this.#tell,
       onError: (error) => this.emit("error", error),
     });
     this.#sweep = new Sweep({
@@ -256,7 +268,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     KEY.of("key", key);
     REASON.of("reason", reason);
     const isNew = (await this.#lane.operate("pause", key, reason)) === 1;
-    tell("pause", () => ({ queue: this.name, key, reason }));
+    this.#tell("keyPaused", () => ({ queue: this.name, key, reason }));
     return isNew;
   }
 
@@ -267,7 +279,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   async resumeKey(key: string): Promise<boolean> {
     KEY.of("key", key);
     const wasPaused = (await this.#lane.operate("resume", key)) === 1;
-    tell("resume", () => ({ queue: this.name, key }));
+    this.#tell("keyResumed", () => ({ queue: this.name, key }));
     return wasPaused;
   }
 
@@ -326,13 +338,40 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return super.getNextJob(...args);
   }
 
-  /** As BullMQ's. An `error` is told without the command that its client has hung on it, whose arguments may be a password. */
-  override emit<Event extends keyof WorkerListener<Data, Result, Name>>(
+  /** Adds a listener, as BullMQ's `on` does, also for the events of `WorkerEvents`. */
+  override on<Event extends keyof ExclusiveWorkerListener<Data, Result, Name>>(
     event: Event,
-    ...args: Parameters<WorkerListener<Data, Result, Name>[Event]>
+    listener: ExclusiveWorkerListener<Data, Result, Name>[Event],
+  ): this {
+    return super.on(event as BullEvent, listener as () => void);
+  }
+
+  /** Adds a listener for the next time, as `on` does. */
+  override once<Event extends keyof ExclusiveWorkerListener<Data, Result, Name>>(
+    event: Event,
+    listener: ExclusiveWorkerListener<Data, Result, Name>[Event],
+  ): this {
+    return super.once(event as BullEvent, listener as () => void);
+  }
+
+  /** Removes a listener that `on` or `once` added. */
+  override off<Event extends keyof ExclusiveWorkerListener<Data, Result, Name>>(
+    event: Event,
+    listener: ExclusiveWorkerListener<Data, Result, Name>[Event],
+  ): this {
+    return super.off(event as BullEvent, listener as () => void);
+  }
+
+  /**
+   * Emits an event, as BullMQ's `emit` does. An `error` loses the command that its client has hung on it, because the
+   * arguments of that may be a password.
+   */
+  override emit<Event extends keyof ExclusiveWorkerListener<Data, Result, Name>>(
+    event: Event,
+    ...args: Parameters<ExclusiveWorkerListener<Data, Result, Name>[Event]>
   ): boolean {
     const told = event === "error" ? args.map(withoutCommand) : args;
-    return super.emit(event, ...(told as typeof args));
+    return super.emit(event as BullEvent, ...(told as []));
   }
 
   override run(): Promise<void> {
@@ -485,7 +524,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       const isOurs = attempt <= CONFIRM_ATTEMPTS && (await this.#renew(run, lockDuration));
       if (!isOurs) {
         run.loseJobLock();
-        tell("stale", () => ({ ...aboutJob(this.name, run), ageMs }));
+        this.#tell("stale", () => ({ ...aboutJob(this.name, run), ageMs }));
         throw new DelayedError(`job ${run.jobId} was taken ${Math.round(ageMs)} ms ago and is not ours any more`);
       }
       run.confirmed(sent, lockDuration);

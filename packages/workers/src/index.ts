@@ -1,5 +1,4 @@
 export type { OnFailure } from "./bullmq/compose.ts";
-export type { WorkerMessages } from "./channels.ts";
 export {
   ExclusiveWorkerError,
   type ExclusiveWorkerErrorCode,
@@ -10,6 +9,7 @@ export {
   NotALockError,
   UnsupportedBullMQError,
 } from "./errors.ts";
+export type { ExclusiveWorkerListener, WorkerEvents } from "./events.ts";
 export { type ExclusiveProcessor, ExclusiveWorker } from "./exclusive-worker.ts";
 export type { WorkerFindingCode } from "./finding.ts";
 export type { JobLock } from "./job-run/job-lock.ts";

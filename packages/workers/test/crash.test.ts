@@ -46,13 +46,13 @@ async function scene(): Promise<Scene> {
 
 const points: readonly CrashPoint[] = [
   "fetched",
-  "lock",
+  "locked",
   "processing",
-  "release",
+  "released",
   "before-finish",
   "finish-sent",
   "finished",
-  "park",
+  "parked",
 ];
 
 describe.concurrent.each(["skip", "block"] as const)("onFailure: %s", (onFailure) => {
@@ -75,7 +75,7 @@ describe.concurrent.each(["skip", "block"] as const)("onFailure: %s", (onFailure
   });
 });
 
-it.each(["before-delay", "yield"] as const)(
+it.each(["before-delay", "yielded"] as const)(
   "brings a job back whose process died at %s, while plain code had its lock",
   async (crashAt) => {
     await using stage = await scene();
@@ -100,7 +100,7 @@ it("loses nothing when killed while keys are computed in JavaScript", async () =
   const queue = lab.queue();
   await queue.addBulk(jobs(200, (i) => `k${i % 9}`));
   const deaths = new Map<number, bigint>();
-  for (const crashAt of ["fetched", "finished", "park"] as const) {
+  for (const crashAt of ["fetched", "finished", "parked"] as const) {
     const dying = stage.spawn({ crashAt, keyFunction: true });
     await dying.exited;
     deaths.set(dying.pid ?? 0, process.hrtime.bigint());

@@ -46,8 +46,8 @@ describe("with plain code and other queues", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const plain = redlockOn(lab, lab.connection);
-    const yields = listen<{ jobId: string; reason: string }>(lab, "x.workers.yield");
-    const wakes = listen<{ jobId: string }>(lab, "x.workers.wake");
+    const yields = listen<{ jobId: string; reason: string }>(lab, "x.workers.yielded");
+    const wakes = listen<{ jobId: string }>(lab, "x.workers.woken");
     const held = await plain.acquire("a");
     const worker = lab.worker(undefined, { concurrency: 1, timeout: 20, recheckInterval: 60_000 });
     const [job] = await queue.addBulk([...jobs(2, () => "a"), { name: "job", data: { k: "b", i: 5 } }]);
@@ -70,7 +70,7 @@ describe("with plain code and other queues", () => {
   it("takes no slot for a job while another library holds its lock", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const yields = listen(lab, "x.workers.yield");
+    const yields = listen(lab, "x.workers.yielded");
     await lab.redis.set("a", "a value of node-redlock", "PX", 1_500);
     lab.worker(undefined, { concurrency: 1, timeout: 10, recheckInterval: 60_000 });
     await queue.addBulk(jobs(1, () => "a"));

@@ -85,7 +85,7 @@ describe("a key with a line of jobs", () => {
     const redlock = new Redlock([lab.connection], { ttl: 5_000 });
     lab.defer(async () => await redlock.close());
     const queue = lab.queue();
-    const yields = listen(lab, "x.workers.yield");
+    const yields = listen(lab, "x.workers.yielded");
     const running = gate();
     await queue.addBulk(jobs(4, () => "hot"));
     lab.worker(async (job) => (job.data.i === 1 ? await running.passed : undefined), { redlock, timeout: 20 });

@@ -16,7 +16,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
   it("needs one request per job, and gives each a greater fencing token", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const released = listen<{ readonly confirmed: boolean }>(lab, "x.workers.release");
+    const released = listen<{ readonly confirmed: boolean }>(lab, "x.workers.released");
     await queue.addBulk([...jobs(200, (i) => `free${i}`), ...jobs(200, () => "hot")]);
     const before = await scriptCalls(lab);
     lab.worker();

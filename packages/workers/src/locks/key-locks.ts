@@ -16,8 +16,8 @@ import {
 } from "@x/redlock-core";
 import { type InFlight, protocolOf } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "bullmq";
-import { aboutJob, tell } from "../channels.ts";
 import { JobKeyError, NotALockError } from "../errors.ts";
+import { aboutJob, type Tell } from "../events.ts";
 import type { Run } from "../job-run/run.ts";
 import type { Arrival, Lane } from "../lane/lane.ts";
 import { LockAhead } from "../lane/lock-ahead.ts";
@@ -40,6 +40,7 @@ export interface KeyLocksParts {
   readonly ttl: number;
   readonly timeout: number;
   readonly recheckInterval: number;
+  readonly tell: Tell;
   readonly onError: (error: Error) => void;
 }
 
@@ -124,7 +125,7 @@ export class KeyLocks {
     this.#parts.inFlight.begin();
     void released.then((confirmed) => {
       const heldMs = this.#clock.monotonicMs() - lockedMs;
-      tell("release", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, heldMs, confirmed }));
+      this.#parts.tell("released", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, heldMs, confirmed }));
       this.#parts.inFlight.end();
     });
   }
@@ -159,7 +160,7 @@ export class KeyLocks {
 
   #holds(run: Run, lock: Lock, waitMs: number): HeldKeys {
     run.holds(lock);
-    tell("lock", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, waitMs }));
+    this.#parts.tell("locked", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, waitMs }));
     return { lock, lockedMs: this.#clock.monotonicMs() };
   }
 
@@ -200,7 +201,7 @@ export class KeyLocks {
    */
   async #yield(run: Run, job: BullJob, delayMs: number, held?: string): Promise<never> {
     const { jobId, token } = run;
-    const { lane, onError } = this.#parts;
+    const { lane, tell, onError } = this.#parts;
     const order = this.#orderOf(run);
     try {
       const dueMs = Math.floor(this.#clock.wallMs()) + delayMs;
@@ -211,9 +212,9 @@ export class KeyLocks {
       throw new DelayedError(`job ${jobId} could not be moved to delayed`);
     }
     const reason = held === undefined ? "unreachable" : "held";
-    tell("yield", () => ({ ...this.#about(run), reason, delayMs }));
+    tell("yielded", () => ({ ...this.#about(run), reason, delayMs }));
     if (held !== undefined) {
-      this.#wakes.add({ jobId, resource: held, order }, () => tell("wake", () => this.#about(run)));
+      this.#wakes.add({ jobId, resource: held, order }, () => tell("woken", () => this.#about(run)));
     }
     throw new DelayedError(`job ${jobId} waits for its lock`);
   }

@@ -22,7 +22,7 @@ const at = (point: CrashPoint): boolean => {
 };
 const never = new Promise<never>(() => {});
 
-for (const channel of ["lock", "yield", "park", "release"] as const) {
+for (const channel of ["locked", "yielded", "parked", "released"] as const) {
   subscribe(`x.workers.${channel}`, () => void at(channel));
 }
 

@@ -6,19 +6,19 @@ export type CrashPoint =
   /** BullMQ's lock and the lane are taken, nothing else. */
   | "fetched"
   /** The key's lock is acquired, the processor not called. */
-  | "lock"
+  | "locked"
   | "processing"
   /** The key's lock is released, the job not finished. */
-  | "release"
+  | "released"
   | "before-finish"
   | "finish-sent"
   /** The job is finished, the next one taken and not looked at. */
   | "finished"
   /** Jobs were parked by a fetch that is under way. */
-  | "park"
+  | "parked"
   /** The key's lock is held by plain code, the job not yet moved back. */
   | "before-delay"
-  | "yield";
+  | "yielded";
 
 export interface Task {
   readonly queuePath: string;

@@ -1,0 +1,59 @@
+/**
+ * These are the events of an `ExclusiveWorker` beside BullMQ's own, which are also published on channels
+ * (`x.workers.parked`, …).
+ */
+import { Channels, type Known } from "@x/redlock-core/protocol";
+import type { WorkerListener } from "bullmq";
+
+interface AboutJob {
+  readonly queue: string;
+  readonly jobId: string;
+  readonly keys: readonly string[];
+}
+
+export interface WorkerEvents {
+  /** One fetch parked jobs, whose keys were busy, on its way to another job. */
+  parked: { readonly queue: string; readonly jobs: number };
+  /** A job got the locks of its keys. */
+  locked: AboutJob & { readonly fencingToken: number; readonly waitMs: number };
+  /** A job went back to `delayed` because plain code has its lock, or because too few nodes answered. */
+  yielded: AboutJob & { readonly reason: "held" | "unreachable"; readonly delayMs: number };
+  /** A job that had yielded was brought back because its lock was released. */
+  woken: AboutJob;
+  /** A job's processor ended and its locks were released. `confirmed` is true if they were ours until then. */
+  released: AboutJob & { readonly fencingToken: number; readonly heldMs: number; readonly confirmed: boolean };
+  /** A running job lost BullMQ's lock or a lock of its keys; its signal was aborted. */
+  lost: AboutJob & { readonly error: Error };
+  /** A job was not started, because its fetch was too long ago and another worker may have it. */
+  stale: AboutJob & { readonly ageMs: number };
+  /** An operator paused a key by this worker. */
+  keyPaused: { readonly queue: string; readonly key: string; readonly reason: string };
+  /** An operator resumed a key by this worker. */
+  keyResumed: { readonly queue: string; readonly key: string };
+}
+
+/** The listeners of an `ExclusiveWorker`, by the event: BullMQ's, and those of `WorkerEvents`. */
+export type ExclusiveWorkerListener<Data, Result, Name extends string> = WorkerListener<Data, Result, Name> & {
+  [Event in keyof WorkerEvents]: (message: WorkerEvents[Event]) => void;
+};
+
+/** Tells one event. `message` is only called if somebody listens. */
+export type Tell = <Name extends keyof WorkerEvents>(name: Name, message: () => WorkerEvents[Name]) => void;
+
+export function aboutJob(queue: string, { jobId, keys }: Omit<AboutJob, "queue">): AboutJob {
+  return { queue, jobId, keys };
+}
+
+const NAMES: Known<WorkerEvents> = {
+  parked: true,
+  locked: true,
+  yielded: true,
+  woken: true,
+  released: true,
+  lost: true,
+  stale: true,
+  keyPaused: true,
+  keyResumed: true,
+};
+
+export const channels: Channels<WorkerEvents> = new Channels("x.workers", NAMES);
