@@ -1,16 +1,24 @@
-/** Pure: what can go wrong, one class per decision that a caller can make, each with a stable `code` and plain data. */
+/**
+ * Pure: what can go wrong. There is one class per decision that a caller can make, with a stable `code` and plain data.
+ */
 
-/** Why a term ended, or is about to end. */
+/** The reason why a term ended, or is about to end. */
 export type TermLossReason =
   /** No renewal succeeded for `renewDeadline`. */
   | "renew-deadline"
-  /** The same, seen only by clocks that run through a suspend: the machine slept. */
+  /** No renewal succeeded for `renewDeadline`, as only the clocks saw that run through a suspend: the machine slept. */
   | "suspended"
-  /** The same, seen only by the wall clock: it was set forward. It is believed, as it may have stood still before. */
+  /**
+   * No renewal succeeded for `renewDeadline`, as only the wall clock saw, which was set forward. It is believed,
+   * because the process may have stood still before.
+   */
   | "clock-jumped"
-  /** A quorum said that the lock is another's or gone, a newer term was seen, or an operator took it away. */
+  /** A quorum said that the lock is another's or gone, a newer term was seen, or an operator took the lock away. */
   | "taken"
-  /** The election's `Redlock` was closed: nothing renews the lease any more. It runs out and is not handed over, as work may still go on. */
+  /**
+   * The election's `Redlock` was closed, so nothing renews the lease any more. The lease runs out and is not handed
+   * over, because work may still go on.
+   */
   | "closed"
   /** `term.resign()` was called. */
   | "resigned"
@@ -33,14 +41,17 @@ const FAILURES: ReadonlySet<TermLossReason> = new Set([
   "closed",
 ]);
 
-/** Somebody asked for it; every other end is a failure. */
+/** Tells whether somebody asked for the end; every other end is a failure. */
 export function wasAskedFor(reason: TermLossReason): boolean {
   return !FAILURES.has(reason);
 }
 
 export type LeaderErrorCode = "LEADERSHIP_LOST" | "ELECTION_STOPPED" | "ELECTION_BUSY" | "UNKNOWN_SCHEDULE";
 
-/** Base of every error that this package rejects with, except `TypeError`, `RangeError` and the caller's `signal.reason`. */
+/**
+ * The base of every error that this package rejects with, except `TypeError`, `RangeError` and the caller's
+ * `signal.reason`.
+ */
 export abstract class LeaderError extends Error {
   abstract readonly code: LeaderErrorCode;
   readonly election: string;
@@ -52,7 +63,10 @@ export abstract class LeaderError extends Error {
   }
 }
 
-/** The term is over, or asked to end: the reason of `term.signal`, and what `assertCurrent()` and `guard()` throw. */
+/**
+ * The term is over, or was asked to end. It is the reason of `term.signal`, and what `assertCurrent()` and `guard()`
+ * throw.
+ */
 export class LeadershipLostError extends LeaderError {
   readonly code = "LEADERSHIP_LOST" as const;
   readonly reason: TermLossReason;
@@ -65,7 +79,7 @@ export class LeadershipLostError extends LeaderError {
   }
 }
 
-/** `stop()` was called: this election does not campaign any more. */
+/** `stop()` was called, so this election does not campaign any more. */
 export class ElectionStoppedError extends LeaderError {
   readonly code = "ELECTION_STOPPED" as const;
 
@@ -74,7 +88,10 @@ export class ElectionStoppedError extends LeaderError {
   }
 }
 
-/** One election object campaigns, or leads, once at a time; make a second object for a second candidate. */
+/**
+ * The election object already takes part: it campaigns, or leads, once at a time. Make a second object for a second
+ * candidate.
+ */
 export class ElectionBusyError extends LeaderError {
   readonly code = "ELECTION_BUSY" as const;
 

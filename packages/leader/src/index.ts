@@ -1,4 +1,4 @@
-/** Leader election on 1 to N Redis nodes. `@x/leader/scheduler` adds a scheduler. */
+/** This entry has leader election on 1 to N Redis nodes. `@x/leader/scheduler` adds a scheduler. */
 
 export { LeaderElection, type LeaderHealth } from "./election/election.ts";
 export type { LeaderTask } from "./election/lead.ts";

@@ -1,4 +1,6 @@
-/** Pure: options, defaults, and the relations between them. Resolved once into a frozen, complete object. */
+/**
+ * Pure: options, defaults, and the relations between them. They are resolved once, into a frozen and complete object.
+ */
 import {
   callback,
   driftMs,
@@ -14,61 +16,89 @@ import { durationMs, durationOrNoneMs, name, proclaimedValue, share } from "./ki
 import type { LeaderLogger } from "./kit/diagnostics.ts";
 import { type Cooldown, type Durations, defaultDurations } from "./timings.ts";
 
-/** All durations are integer milliseconds. */
+/** The options of an election. All durations are integer milliseconds. */
 export interface LeaderElectionOptions {
-  /** Name of the election; at most one leader per name. The lock's resource is `leader:<name>`. */
+  /** The name of the election; there is at most one leader per name. The lock's resource is `leader:<name>`. */
   readonly name: string;
   /**
-   * Shown to observers. Default `<hostname>/<pid>`. Two candidates with the same id are harmless: ownership rests on a random
-   * token per grant.
+   * The name of this candidate, which observers see. Default `<hostname>/<pid>`.
+   *
+   * Two candidates with the same id are harmless, because ownership rests on a random token per grant.
    */
   readonly id?: string | undefined;
-  /** Published to observers, for instance an address. Change it with `term.proclaim()`. Default: none. */
+  /** A text for observers, for instance an address. Change it with `term.proclaim()`. Default: none. */
   readonly value?: string | undefined;
-  /** The lease on the lock nodes. Range 100 to the `Redlock`'s `maxTtl`. Default 15,000. A crashed leader is replaced within it. */
+  /**
+   * The lease on the lock nodes, within which a crashed leader is replaced. Range 100 to the `Redlock`'s `maxTtl`.
+   * Default 15,000.
+   */
   readonly leaseDuration?: number | undefined;
   /**
-   * The term ends when this has passed since the *start* of the last successful renewal. Default two thirds of the lease.
-   * Must leave the clocks their drift: `renewDeadline + drift < leaseDuration`. The rest is what a task has to stop in.
+   * The term ends when this has passed since the *start* of the last successful renewal. Default two thirds of the
+   * lease.
+   *
+   * It must leave the clocks their drift: `renewDeadline + drift < leaseDuration`. The rest is what a task has to stop
+   * in.
    */
   readonly renewDeadline?: number | undefined;
-  /** Between renewals, and between tries after a failed one. Default 2/15 of the lease. At least two tries must fit before the deadline. */
+  /**
+   * The time between renewals, and between tries after a failed one. Default 2/15 of the lease. At least two tries must
+   * fit before the deadline.
+   */
   readonly retryPeriod?: number | undefined;
-  /** Spread of the pauses between tries and of cooldowns, 0 to 1. Default 0.2. */
+  /** The spread of the pauses between tries and of cooldowns, 0 to 1. Default 0.2. */
   readonly jitter?: number | undefined;
   /**
-   * After a term that did not end with a clean resignation, the winner holds the lease this long before it leads: time for
-   * the work of a frozen predecessor to run out. Range 0 to 600,000. Default 0.
+   * The winner holds the lease this long before it leads, after a term that did not end with a clean resignation. The
+   * work of a frozen predecessor can run out meanwhile. Range 0 to 600,000. Default 0.
    */
   readonly lockDelay?: number | undefined;
-  /** Asked before each campaign and with each renewal. `false` (or a rejection): do not campaign, or resign. Default: always. */
+  /**
+   * This function is asked before each campaign and with each renewal. If it returns false or fails, the process does
+   * not campaign, or resigns. Default: always eligible.
+   */
   readonly eligible?: (() => boolean | Promise<boolean>) | undefined;
   /**
-   * Where renewals run. `main` (default): on this event loop. `worker`: in a worker thread that keeps the lease through a
-   * blocked event loop, for `maxBlock` and no longer. `redlock` is the URL of a module whose default export is a
-   * function that returns a `Redlock` for the same nodes (or a promise of one): clients cannot be sent to a thread.
+   * The place where renewals run.
+   *
+   * - `main` (default): on this event loop.
+   * - `worker`: in a worker thread, which keeps the lease through a blocked event loop, for `maxBlock` and no longer.
    */
   readonly renewal?: "main" | { readonly worker: WorkerRenewal } | undefined;
-  /** After a failed task, or a resignation, this candidate stays out for a while; doubles with each failure in a row. Default 1,000 to 60,000. */
+  /**
+   * How long this candidate stays out after a failed task or a resignation. The time doubles with each failure in a
+   * row. Default 1,000 to 60,000.
+   */
   readonly cooldown?: CooldownOptions | undefined;
-  /** Gets a line for each change of leadership and each error. A pino logger fits. Default: nothing is logged. */
+  /**
+   * The logger gets a line for each change of leadership and each error. One of pino fits. Default: nothing is logged.
+   */
   readonly logger?: LeaderLogger | undefined;
-  /** A number in [0, 1), for jitter and instance names. Default `Math.random`. */
+  /** This function returns a number in [0, 1), for jitter and instance names. Default `Math.random`. */
   readonly random?: (() => number) | undefined;
-  /** Milliseconds since the machine booted, suspended time included. Default `os.uptime()`. */
+  /**
+   * This function returns the milliseconds since the machine booted, suspended time included. Default `os.uptime()`.
+   */
   readonly uptime?: (() => number) | undefined;
 }
 
 export interface CooldownOptions {
-  /** After the first failure, in ms. Default 1,000. */
+  /** The time after the first failure, in ms. Default 1,000. */
   readonly initial?: number | undefined;
-  /** Never longer than this, in ms. Default 60,000, or `initial` if that is longer. */
+  /** The longest time, in ms. Default 60,000, or `initial` if that is longer. */
   readonly max?: number | undefined;
 }
 
 export interface WorkerRenewal {
+  /**
+   * The URL of a module whose default export is a function that returns a `Redlock` for the same nodes, or a promise of
+   * one. Clients cannot be sent to a thread.
+   */
   readonly redlock: URL | string;
-  /** In ms: how long a blocked event loop keeps the lease. Range 100 and up: as long as you would let a process hang before it is restarted. */
+  /**
+   * How long a blocked event loop keeps the lease, in ms, from 100. Choose as long as you would let a process hang
+   * before it is restarted.
+   */
   readonly maxBlock: number;
 }
 
@@ -105,7 +135,7 @@ const COOLDOWN = new Schema({
   max: durationOrNoneMs.optional(),
 } satisfies ShapeOf<CooldownOptions>);
 
-/** No other URL, which might have a password in it, comes as far as the messages of the thread. */
+/** Only these URLs come as far as the messages of the thread; another one might have a password in it. */
 const MODULE = textLike("the URL of a module", isModule);
 
 function isModule(url: string): boolean {

@@ -2,7 +2,7 @@
 import { backOffMs, driftMs, number, Schema, type ShapeOf } from "@x/redlock-core/protocol";
 import { durationMs } from "./kit/checks.ts";
 
-/** The three durations of an election and what they are measured against. All in integer milliseconds. */
+/** The three durations of an election, in integer milliseconds. */
 export interface Durations {
   readonly leaseDuration: number;
   readonly renewDeadline: number;
@@ -10,41 +10,56 @@ export interface Durations {
 }
 
 export interface TimingsInput {
-  /** Default 15,000. */
+  /** The lease; default 15,000. */
   readonly leaseDuration?: number | undefined;
-  /** Default two thirds of the lease. */
+  /** The time without a renewal after which a term ends; default two thirds of the lease. */
   readonly renewDeadline?: number | undefined;
-  /** Default 2/15 of the lease. */
+  /** The time between renewals; default 2/15 of the lease. */
   readonly retryPeriod?: number | undefined;
-  /** Of the `Redlock`. Default 0.01. */
+  /** The `driftFactor` of the `Redlock`; default 0.01. */
   readonly driftFactor?: number | undefined;
-  /** Of the `Redlock`. Default 500. */
+  /** The `nodeTimeout` of the `Redlock`; default 500. */
   readonly nodeTimeout?: number | undefined;
 }
 
-/** Everything in milliseconds unless named otherwise. */
+/** What follows from the durations, in milliseconds unless the name says otherwise. */
 export interface Timings extends Durations {
-  /** What clocks may drift apart over one lease: `ceil(lease × driftFactor) + 2`, as in Redlock. */
+  /** The time that clocks may drift apart over one lease: `ceil(lease × driftFactor) + 2`, as in Redlock. */
   readonly drift: number;
-  /** A crashed leader is replaced at the latest this long after its crash, plus one round trip: the lease it had just renewed. */
+  /**
+   * A crashed leader is replaced at the latest this long after its crash, plus one round trip. That is the lease which
+   * it had just renewed.
+   */
   readonly crashTakeoverMax: number;
-  /** ... and at the earliest after this long: it crashed just before its next renewal. */
+  /** A crashed leader is replaced at the earliest after this long, if it crashed just before its next renewal. */
   readonly crashTakeoverMin: number;
-  /** The leader survives an outage of all nodes of this length, whenever it begins: the last renewal before was `retryPeriod` ago. */
+  /**
+   * The leader survives an outage of all nodes of this length, whenever it begins. The last renewal before it was at
+   * most `retryPeriod` ago.
+   */
   readonly outageSurvived: number;
-  /** After the term ended here, nobody else can lead for this long: the time in which a task that stops late is still alone. */
+  /** Nobody else can lead for this long after the term ended here. A task that stops late is still alone meanwhile. */
   readonly stopWindow: number;
-  /** Clock rates may differ by this factor before two terms can overlap: `leaseDuration / renewDeadline`. */
+  /** Clock rates may differ by this factor, `leaseDuration / renewDeadline`, before two terms can overlap. */
   readonly clockRateTolerated: number;
-  /** Renewals that are started before the deadline ends a term, the first one included. */
+  /** The number of renewals that are started before the deadline ends a term, the first one included. */
   readonly renewalsPerDeadline: number;
-  /** Commands a second that a leader sends to each node: one renewal every `retryPeriod`, and its record once per lease. */
+  /**
+   * The commands per second that a leader sends to each node: one renewal every `retryPeriod`, and its record once per
+   * lease.
+   */
   readonly leaderCommandsPerSecond: number;
-  /** Commands a second that a waiting candidate sends to each node, about, as measured: it asks again when the lease that it saw would end. */
+  /**
+   * The commands per second that a waiting candidate sends to each node, about, as measured. It asks again when the
+   * lease that it saw would end.
+   */
   readonly followerCommandsPerSecond: number;
 }
 
-/** As in Kubernetes: 15 s / 10 s / 2 s. https://pkg.go.dev/k8s.io/client-go/tools/leaderelection */
+/**
+ * The default of Kubernetes, whose durations are 15 s, 10 s and 2 s:
+ * https://pkg.go.dev/k8s.io/client-go/tools/leaderelection
+ */
 export const DEFAULT_LEASE_MS = 15_000;
 const DEADLINE_SHARE = 2 / 3;
 const RETRY_SHARE = 2 / 15;
@@ -67,8 +82,8 @@ export function defaultDurations(given: TimingsInput): Durations {
 }
 
 /**
- * Figures a user wants before choosing durations. Does not check relations between them: `new LeaderElection` does.
- *
+ * Returns the figures that one wants before choosing durations. It does not check how these relate:
+ * `new LeaderElection` does.
  * @example deriveTimings({ leaseDuration: 15_000 }).crashTakeoverMax // 15_000
  */
 export function deriveTimings(given: TimingsInput = {}): Timings {

@@ -1,8 +1,14 @@
-/** Pure: entity keys. What may be a key, how a job's keys travel to and from Redis, and the path that finds them in `job.data`. */
+/**
+ * Pure: what may be an entity key, how a job's keys travel to and from Redis, and the path that finds them in
+ * `job.data`.
+ */
 
-/** In bytes of UTF-8. Long enough for any id or URL-like name; each busy key is stored in every one of its jobs. */
+/**
+ * The limit is in bytes of UTF-8. It is long enough for any id or URL-like name; each busy key is stored in every one
+ * of its jobs.
+ */
 export const MAX_KEY_BYTES = 512;
-/** Every key of a job costs its own place in line and its own lock. */
+/** The number of keys is limited, because each costs the job a place in line and a lock. */
 export const MAX_KEYS = 16;
 
 const SEPARATOR = "\u001f";
@@ -10,7 +16,7 @@ const FAULT = "\u001e";
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
 const CONTROL = /[\u0000-\u001f\u007f]/; // oxlint-disable-line eslint/no-control-regex
 
-/** What is known of a job's keys when it is taken. */
+/** A pin is what is known of a job's keys when it is taken. */
 export type Pin =
   | { readonly kind: "none" }
   | { readonly kind: "keys"; readonly keys: readonly string[] }
@@ -36,7 +42,10 @@ export function formatPin(pin: Pin): string {
   }
 }
 
-/** The pin for what a key function returned: sorted, unique keys, or what is wrong with them. The Lua library does the same for a path. */
+/**
+ * Returns the pin for what a key function returned: sorted, unique keys, or what is wrong with them. The Lua library
+ * does the same for a path.
+ */
 export function pinOfValue(value: unknown): Pin {
   if (value === undefined || value === null) return NONE;
   const values: readonly unknown[] = Array.isArray(value) ? value : [value];
@@ -54,26 +63,26 @@ export function pinOfValue(value: unknown): Pin {
   return { kind: "keys", keys: [...keys].sort(compareBytes) };
 }
 
-/** Why this text cannot be a key; undefined if it can. */
+/** Returns why this text cannot be a key, or undefined if it can. */
 export function keyFault(key: string): string | undefined {
   if (key === "") return "is empty";
   if (Buffer.byteLength(key) > MAX_KEY_BYTES) return `is longer than ${MAX_KEY_BYTES} bytes`;
   return CONTROL.test(key) ? "has control characters" : undefined;
 }
 
-/** The fields of a path such as `account.id`, or undefined if it is none. */
+/** Returns the fields of a path such as `account.id`, or undefined if it is none. */
 export function parsePath(path: string): readonly string[] | undefined {
   const fields = path.split(".");
   return fields.every((field) => field !== "" && !CONTROL.test(field)) ? fields : undefined;
 }
 
-/** The place of a field in an array, counted from 0; undefined if it names none. */
+/** Returns the index that a field names in an array, counted from 0, or undefined if it names none. */
 export function indexOf(field: string): number | undefined {
   const index = /^(0|[1-9]\d*)$/.test(field) ? Number(field) : undefined;
   return Number.isSafeInteger(index) ? index : undefined;
 }
 
-/** What the path leads to in a job's data. The Lua library does the same, where it can read the data. */
+/** Returns what the path leads to in a job's data. The Lua library does the same, where it can read the data. */
 export function valueAt(data: unknown, path: readonly string[]): unknown {
   let value = data;
   for (const field of path) {
@@ -84,7 +93,10 @@ export function valueAt(data: unknown, path: readonly string[]): unknown {
   return value;
 }
 
-/** As Lua's `table.sort` on strings in the C locale: so that a path and a function agree on the order of locks. */
+/**
+ * Compares as Lua's `table.sort` does with strings in the C locale, so that a path and a function agree on the order of
+ * locks.
+ */
 function compareBytes(a: string, b: string): number {
   return Buffer.compare(Buffer.from(a), Buffer.from(b));
 }

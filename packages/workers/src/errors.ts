@@ -1,4 +1,6 @@
-/** Pure: what can go wrong, one class per decision that a caller can make, each with a stable `code` and plain data. */
+/**
+ * Pure: what can go wrong. There is one class per decision that a caller can make, with a stable `code` and plain data.
+ */
 import { plainError } from "@x/redlock-core/protocol";
 import type { WorkerFinding } from "./finding.ts";
 
@@ -10,7 +12,10 @@ export type ExclusiveWorkerErrorCode =
   | "LANE"
   | "MIXED_FLEET";
 
-/** Base of every error of this package, except `TypeError` and `RangeError` for options and the errors of `@x/redlock-core`. */
+/**
+ * The base of every error of this package, except `TypeError` and `RangeError` for options, and the errors of
+ * `@x/redlock-core`.
+ */
 export abstract class ExclusiveWorkerError extends Error {
   abstract readonly code: ExclusiveWorkerErrorCode;
 
@@ -20,10 +25,13 @@ export abstract class ExclusiveWorkerError extends Error {
   }
 }
 
-/** The installed BullMQ is not one whose scripts this package knows. Thrown by the constructor, before anything is sent. */
+/**
+ * The installed BullMQ is not one whose scripts this package knows. The constructor throws this before anything is
+ * sent.
+ */
 export class UnsupportedBullMQError extends ExclusiveWorkerError {
   readonly code = "UNSUPPORTED_BULLMQ" as const;
-  /** What differs, e.g. the names of scripts. */
+  /** What differs, for instance the names of scripts. */
   readonly differences: readonly string[];
 
   constructor(differences: readonly string[]) {
@@ -35,7 +43,7 @@ export class UnsupportedBullMQError extends ExclusiveWorkerError {
   }
 }
 
-/** The job's key cannot be used: the job fails before the processor is called, and is retried as its options say. */
+/** The job's key cannot be used. The job fails before the processor is called, and is retried as its options say. */
 export class JobKeyError extends ExclusiveWorkerError {
   readonly code = "JOB_KEY" as const;
   readonly jobId: string;
@@ -47,8 +55,10 @@ export class JobKeyError extends ExclusiveWorkerError {
 }
 
 /**
- * An `error` event, no job's failure: where the lock of a job's key should be stands a key that never expires or is of another type, which
- * no lock is. The job waits until it is gone; give the locks names of their own (`resource`).
+ * An `error` event says that something stands where the lock of a job's key should be, and is no lock. It never
+ * expires, or is of another type.
+ *
+ * The job does not fail: it waits until that key is gone. Give the locks names of their own (`resource`).
  */
 export class NotALockError extends ExclusiveWorkerError {
   readonly code = "NOT_A_LOCK" as const;
@@ -72,8 +82,11 @@ export class NotALockError extends ExclusiveWorkerError {
 }
 
 /**
- * An `error` event, no job's failure: the queue's Redis refused a command of the lane, e.g. for want of rights. A job that could not be judged
- * waits for `recheckInterval`; a key that could not be passed on is, when it is next asked for.
+ * An `error` event says that the queue's Redis refused a command of the lane, for instance for want of rights. No job
+ * fails by that.
+ *
+ * A job that could not be judged waits for `recheckInterval`. A key that could not be passed on is passed on when it is
+ * next asked for.
  */
 export class LaneError extends ExclusiveWorkerError {
   readonly code = "LANE" as const;
@@ -83,7 +96,10 @@ export class LaneError extends ExclusiveWorkerError {
   }
 }
 
-/** An `error` event: the workers of the queue do not agree, so that jobs of one key may run side by side. Told once, see `ExclusiveWorker.check`. */
+/**
+ * An `error` event says that the workers of the queue do not agree, so that jobs of one key may run side by side. It
+ * comes once; see `ExclusiveWorker.check`.
+ */
 export class MixedFleetError extends ExclusiveWorkerError {
   readonly code = "MIXED_FLEET" as const;
   readonly finding: WorkerFinding;
@@ -95,8 +111,11 @@ export class MixedFleetError extends ExclusiveWorkerError {
 }
 
 /**
- * BullMQ's lock of this job ended or was taken: the job will run, or runs, elsewhere. The reason of the processor's `signal`;
- * what the processor returns afterwards is not recorded. `assertHeld(minRemaining)` throws it, too, if the lock is held for less.
+ * BullMQ's lock of this job ended or was taken, so the job will run, or runs, elsewhere. What the processor returns
+ * afterwards is not recorded.
+ *
+ * It is the reason of the processor's `signal`. `assertHeld(minRemaining)` throws it, too, if the lock is held for
+ * less.
  */
 export class JobLockLostError extends ExclusiveWorkerError {
   readonly code = "JOB_LOCK_LOST" as const;
@@ -116,10 +135,13 @@ export class JobLockLostError extends ExclusiveWorkerError {
   }
 }
 
-/** Where clients hang the command that failed on an error, with its arguments: of an AUTH, the password. */
+/** Clients hang the command that failed on an error by these names, with its arguments: the password of an AUTH. */
 const CLIENT_FACTS = ["command", "lastNodeError"] as const;
 
-/** What may be told of an error that BullMQ passes on as its client made it; every other error as it is. */
+/**
+ * Returns what may be told of an error that BullMQ passes on as its client made it. Every other error is returned as it
+ * is.
+ */
 export function withoutCommand(error: unknown): unknown {
   return error instanceof Error && CLIENT_FACTS.some((name) => name in error) ? plainError(error) : error;
 }

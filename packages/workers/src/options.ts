@@ -27,47 +27,69 @@ export type KeyOption<Data, Name extends string> =
 
 export interface ExclusiveOptions<Data = unknown, Name extends string = string> {
   /**
-   * What the job is about: at most one job per key runs at a time, in the order in which they were added. A path such as
-   * `"account.id"` into `job.data` (do not write `"data.account.id"`), or a function of the job as it is stored. A string, a safe
-   * integer, or an array of at most 16 of them: then the job has all of these keys at once. `undefined` or `null`: no key, see
-   * `withoutKey`. Anything else, and a function that throws, fails the job: it never means "no key". A key is fixed when a worker first
-   * looks at the job, which may be hundreds of jobs before it runs: do not change the field later.
+   * What the job is about. At most one job per key runs at a time, in the order in which they were added.
+   *
+   * It is a path such as `"account.id"` into `job.data` (do not write `"data.account.id"`), or a function of the job as
+   * it is stored. It leads to one of these:
+   * - A string or a safe integer: the job has this key.
+   * - An array of at most 16 of them: the job has all of these keys at once.
+   * - `undefined` or `null`: the job has no key, see `withoutKey`.
+   *
+   * Anything else, and a function that throws, fails the job: it never means "no key". A key is fixed when a worker
+   * first looks at the job, which may be hundreds of jobs before it runs. Do not change the field later.
    */
   readonly key: KeyOption<Data, Name>;
   /**
-   * Name of the lock for a key; plain code that locks the same name is excluded. A string is put before the key (`"account:"`);
-   * a function makes the name, which costs a request of its own per job. Default: the key itself. Two different keys must
-   * have two different names.
+   * The name of the lock for a key; plain code that locks the same name is excluded. Default: the key itself.
+   *
+   * A string is put before the key (`"account:"`). A function makes the name, which costs a request of its own per job.
+   * Two different keys must have two different names.
    */
   readonly resource?: string | ((key: string) => string) | undefined;
   /**
-   * What a job without a key does: `"pass"` (default), it runs as in a plain worker; `"fail"`, it fails with a `JobKeyError`, so
-   * that a misspelt path or a producer that forgot the field is noticed.
+   * What a job without a key does.
+   *
+   * - `"pass"` (default): it runs as in a plain worker.
+   * - `"fail"`: it fails with a `JobKeyError`, so that a misspelt path or a producer that forgot the field is
+   *   noticed.
    */
   readonly withoutKey?: "pass" | "fail" | undefined;
-  /** Where the locks live. Default: a Redlock on the queue's own Redis, closed with the worker; yours stays open. */
+  /**
+   * The place where the locks live. Default: a Redlock on the queue's own Redis, which is closed with the worker. Yours
+   * stays open.
+   */
   readonly redlock?: Redlock | undefined;
   /**
-   * What a failed job does to its key. `"skip"` (default): the key moves on while the job waits for its retry, as in plain BullMQ.
-   * `"block"`: the key waits for the retry, so order is kept. `"halt"`: as block, and a job that failed for good stops its key
-   * until `resumeKey`.
+   * What a failed job does to its key.
+   *
+   * - `"skip"` (default): the key moves on while the job waits for its retry, as in plain BullMQ.
+   * - `"block"`: the key waits for the retry, so order is kept.
+   * - `"halt"`: the key waits for the retry, and a job that failed for good stops its key until `resumeKey`.
    */
   readonly onFailure?: OnFailure | undefined;
-  /** Lease of a key's lock in ms; it is extended while the job runs. Default and largest: `lockDuration`. At least 50. */
+  /**
+   * The lease of a key's lock in ms, which is extended while the job runs. Default and largest: `lockDuration`. At
+   * least 50.
+   */
   readonly ttl?: number | undefined;
   /**
-   * How long a job waits in its slot for a lock that plain code holds, in ms, before it goes back to `delayed`. Default 100; at
-   * least 0. It keeps its key there and is woken by the release.
+   * How long a job waits in its slot for a lock that plain code holds, in ms, before it goes back to `delayed`. It
+   * keeps its key there, and is woken by the release. Default 100; at least 0.
    */
   readonly timeout?: number | undefined;
   /**
-   * When the first job in line for a key is judged again though nobody passed the key on, in ms; the n-th in line waits n times as
-   * long, at most an hour. After jobs were removed by hand, their keys move on within three times this. Default 15000; at least 100.
+   * When the first job in line for a key is judged again though nobody passed the key on, in ms. The n-th in line waits
+   * n times as long, at most an hour. Default 15000; at least 100.
+   *
+   * After jobs were removed by hand, their keys move on within three times this.
    */
   readonly recheckInterval?: number | undefined;
 }
 
-/** BullMQ's options with these defaults, chosen so that a killed worker's keys move on within 15 s and a moment: lockDuration 10000, stalledInterval 5000. */
+/**
+ * BullMQ's options, with defaults by which a killed worker's keys move on within 15 s and a moment: lockDuration 10000,
+ * stalledInterval 5000.
+ */
 export type ExclusiveWorkerOptions<Data = unknown, Name extends string = string> = WorkerOptions &
   ExclusiveOptions<Data, Name>;
 
@@ -77,9 +99,9 @@ export interface ResolvedExclusiveOptions {
   readonly rules: LaneRules;
   readonly keyOf: KeyFunction;
   readonly resourceOf: (key: string) => string;
-  /** What stands before the key in the name of its lock; undefined: only `resourceOf` knows. */
+  /** The text before the key in the name of its lock. It is undefined if only `resourceOf` knows the name. */
   readonly resourcePrefix: string | undefined;
-  /** No lock's key on a node begins so: those that do are BullMQ's. */
+  /** No lock's key on a node begins with this text; those that do are BullMQ's. */
   readonly reserved: string;
   readonly withoutKey: "pass" | "fail";
   readonly redlock: Redlock | undefined;
@@ -88,14 +110,17 @@ export interface ResolvedExclusiveOptions {
   readonly recheckInterval: number;
   readonly lockDuration: number;
   readonly stalledInterval: number;
-  /** Promises that these options weaken. */
+  /** The promises that these options weaken. */
   readonly warnings: readonly WorkerFinding[];
 }
 
-/** A killed worker: its locks end within lockDuration, the next check but one of another worker brings its jobs back. */
+/**
+ * The locks of a killed worker end within lockDuration. The next check of another worker, or the one after it, brings
+ * its jobs back.
+ */
 const DEFAULT_LOCK_DURATION_MS = 10_000;
 const DEFAULT_STALLED_INTERVAL_MS = 5_000;
-/** Nobody waits for a job this far back in line; it is only there in case the lane's own keys were lost. */
+/** Nobody waits for a job this far back in line. It is only there in case the lane's own keys were lost. */
 const FAR_MS = 3_600_000;
 const isFunction = (value: unknown): boolean => typeof value === "function";
 
@@ -126,7 +151,7 @@ const OWN = new Schema({
   recheckInterval: integer({ min: 100, max: DAY_MS }).default(15_000),
 } satisfies ShapeOf<ExclusiveOptions<never, never>>);
 
-/** Of BullMQ's, those whose values are promised more of here, or needed. */
+/** These are options of BullMQ whose values are needed here, or whose promises are stronger here. */
 const BULL = new Schema({
   lockDuration: integer({ min: 100, max: DAY_MS }).default(DEFAULT_LOCK_DURATION_MS),
   stalledInterval: integer({ min: 1, max: DAY_MS }).default(DEFAULT_STALLED_INTERVAL_MS),
@@ -134,7 +159,10 @@ const BULL = new Schema({
   prefix: text({ min: 1 }).default("bull"),
 });
 
-/** The caller's options, each read once. BullMQ ignores names that it does not know: one that was meant to be ours must not be lost so. */
+/**
+ * Reads each of the caller's options once. BullMQ ignores names that it does not know, and one that was meant to be
+ * ours must not be lost so.
+ */
 export function readOptions<Data, Name extends string>(
   given: ExclusiveWorkerOptions<Data, Name>,
 ): ExclusiveWorkerOptions<Data, Name> {
@@ -154,7 +182,7 @@ export function readOptions<Data, Name extends string>(
   return options;
 }
 
-/** `queue`: its name; `options`: of `readOptions`. */
+/** Resolves the options, which `readOptions` has read, for the queue of this name. */
 export function resolveOptions<Data, Name extends string>(
   queue: string,
   options: ExclusiveWorkerOptions<Data, Name>,
@@ -194,7 +222,10 @@ export function resolveOptions<Data, Name extends string>(
   });
 }
 
-/** BullMQ's part of the options, with the defaults above; it starts the worker itself only when everything is in place. */
+/**
+ * Returns BullMQ's part of the options, with the defaults above. The worker is started here only when everything is in
+ * place.
+ */
 export function bullOptions<Data, Name extends string>(
   options: ExclusiveWorkerOptions<Data, Name>,
   resolved: ResolvedExclusiveOptions,

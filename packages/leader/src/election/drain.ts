@@ -1,17 +1,17 @@
-/** How long is waited for work that was asked to end: by the shortest time that anybody has named since. */
+/** Work that was asked to end is waited for by the shortest time that anybody has named since. */
 import type { Clock } from "@x/redlock-core";
 import { deferred } from "@x/redlock-core/protocol";
 
 export interface DrainTimes {
-  /** In ms, from now. */
+  /** Returns the milliseconds from now for which the work may go on. */
   timeoutMs(): number;
-  /** Calls `listener` when `timeoutMs` may have become shorter; returns a function that ends that. */
+  /** Calls `listener` when `timeoutMs` may have become shorter, and returns a function that ends that. */
   onChange(listener: () => void): () => void;
 }
 
 export interface DrainTimer {
   readonly isOver: Promise<"timeout">;
-  /** The time begins; nothing if it has. */
+  /** Begins the time, unless it has begun. */
   start(): void;
   cancel(): void;
 }

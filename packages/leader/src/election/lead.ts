@@ -1,8 +1,9 @@
 /**
- * A term with a task: drains before it releases, and never runs the task twice at once.
+ * A term with a task is drained before it is released, and the task never runs twice at once.
  *
- * Guaranteed: the lock is released only after the task has ended, or never (it runs out) if the task outlasts `drainTimeout`;
- * the function resolves only after the task has ended, or after a stop whose drain timed out. Never rejects.
+ * The lock is released only after the task has ended. If the task outlasts `drainTimeout`, the lock is never released;
+ * it runs out. The function resolves only after the task has ended, or after a stop whose drain timed out. It never
+ * rejects.
  */
 import type { Clock } from "@x/redlock-core";
 import { deferred, onAbort, sleep } from "@x/redlock-core/protocol";
@@ -20,10 +21,10 @@ export interface LeadParts {
   readonly run: ResolvedTaskOptions;
   readonly clock: Clock;
   readonly cooldown: Cooldown;
-  /** Aborts when this candidate is to stop for good. */
+  /** This signal aborts when the candidate is to stop for good. */
   readonly stop: AbortSignal;
   readonly drain: DrainTimes;
-  /** Failures of the task in a row; kept from term to term. */
+  /** The failures of the task in a row, which are kept from term to term. */
   readonly failures: { count: number };
   readonly listener: LeadListener;
 }
@@ -33,7 +34,7 @@ export interface LeadListener {
   taskEnded(): void;
   taskFailed(error: unknown): void;
   drainTimedOut(): void;
-  /** Stay out for so long before the next campaign. */
+  /** Keeps the candidate out for so long before its next campaign. */
   cool(ms: number): void;
 }
 
@@ -60,7 +61,7 @@ export async function lead(parts: LeadParts): Promise<"again" | "stop"> {
   }
 }
 
-/** Never rejects. */
+/** Runs the task, and resolves with how it ended. The promise never rejects. */
 async function start({ term, task, listener }: LeadParts): Promise<TaskEnd> {
   listener.taskStarted();
   try {
@@ -73,7 +74,10 @@ async function start({ term, task, listener }: LeadParts): Promise<TaskEnd> {
   }
 }
 
-/** Waits for the task; no longer than `drainTimeout` after it was asked to end while the lease is held, or after a stop. */
+/**
+ * Waits for the task. It waits no longer than `drainTimeout` after the task was asked to end while the lease is held,
+ * or after a stop.
+ */
 async function endOrTimeout(parts: LeadParts, settled: Promise<TaskEnd>): Promise<TaskEnd | "timeout"> {
   const { term, stop, clock } = parts;
   const timer = drainTimer(clock, parts.drain);
@@ -134,7 +138,10 @@ async function afterTask(parts: LeadParts, end: TaskEnd, ranMs: number): Promise
   return stop.aborted ? "stop" : "again";
 }
 
-/** A task that ends by rejecting with its signal's reason, or an `AbortError` after the abort, did what it was asked to. */
+/**
+ * Tells whether a task did what it was asked to: it rejected with its signal's reason, or with an `AbortError` after
+ * the abort.
+ */
 function isAbortOf(error: unknown, term: HeldTerm): boolean {
   if (!term.signal.aborted) return false;
   return error === term.signal.reason || (error instanceof Error && error.name === "AbortError");

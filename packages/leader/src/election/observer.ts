@@ -1,9 +1,11 @@
 /**
- * Sees every leader of an election, in order, from any process.
+ * An observer sees every leader of an election, in order, from any process.
  *
- * Nobody is polled at a fixed rate: a change is published by the nodes, and in between this reads when the lease it saw would end.
- * Terms that came and went while it was cut off are read from the nodes' history (the last 1,000). Informational: who leads
- * *now* only the leader itself can know, by its clock.
+ * Nobody is polled at a fixed rate. The nodes publish each change, and in between the observer reads when the lease
+ * that it saw would end. Terms that came and went while it was cut off are read from the nodes' history (the last
+ * 1,000).
+ *
+ * What it sees is informational: only the leader itself can know, by its clock, who leads *now*.
  */
 import { type LinkedSignal, linkSignals, sleep } from "@x/redlock-core/protocol";
 import { dateOf } from "../kit/date.ts";
@@ -27,17 +29,19 @@ export interface ObserverParts {
   readonly random: () => number;
   readonly isSelf: (record: TermRecord) => boolean;
   readonly failed: (error: unknown) => void;
-  /** Aborts when there is nobody left to ask. */
+  /** This signal aborts when there is nobody left to ask. */
   readonly closed: AbortSignal;
 }
 
 export type ObserverListener = (info: LeaderInfo | null) => void;
 
-/** After the end of a lease was due: nodes expire keys with a resolution of 1 ms. */
+/**
+ * The observer reads this long after the end of a lease was due, because nodes expire keys with a resolution of 1 ms.
+ */
 const PAST_EXPIRY_MS = 5;
-/** Observers that saw the same lease do not read in the same moment. */
+/** Observers that saw the same lease spread over this time, so that they do not read in the same moment. */
 const SPREAD_MS = 50;
-/** Enough to see that there is no leader, and to read again after a failure, without asking often. */
+/** This pause is enough to see that there is no leader, and to read again after a failure, without asking often. */
 const SHORTEST_PAUSE_MS = 20;
 
 export class Observer {
@@ -54,14 +58,14 @@ export class Observer {
     this.#parts = parts;
   }
 
-  /** How long there has been no leader, or was none before this one; undefined if that was not seen. */
+  /** How long there has been no leader, or was none before this one. It is undefined if that was not seen. */
   get vacancyMs(): number | undefined {
     return this.#vacantSinceMs === undefined
       ? undefined
       : this.#parts.readings.clock.monotonicMs() - this.#vacantSinceMs;
   }
 
-  /** Calls `listener` with the leader of now, then with each change; returns a function that ends that. */
+  /** Calls `listener` with the leader of now, then with each change. Returns a function that ends that. */
   watch(listener: ObserverListener): () => void {
     if (this.#isClosed) return () => undefined;
     const own: ObserverListener = (info) => listener(info);
@@ -74,7 +78,7 @@ export class Observer {
     };
   }
 
-  /** Nobody is told of anything any more. */
+  /** Ends all watching: nobody is told of anything any more. */
   close(): void {
     this.#isClosed = true;
     this.#listeners.clear();
@@ -93,7 +97,7 @@ export class Observer {
     this.#running = undefined;
   }
 
-  /** Never rejects. */
+  /** Reads until the signal aborts. The promise never rejects. */
   async #loop(signal: AbortSignal): Promise<void> {
     let stopListening: (() => void) | undefined;
     while (!signal.aborted) {
@@ -114,7 +118,7 @@ export class Observer {
     stopListening?.();
   }
 
-  /** Until a node answers more than a quorum needs to, a leader may look absent that the others know. */
+  /** Reads the nodes. Until one answers more than a quorum needs, a leader may look absent that the others know. */
   #read(): Promise<readonly NodeView[]> {
     return this.#parts.ledger.look(this.#last?.term ?? Number.MAX_SAFE_INTEGER);
   }
@@ -124,7 +128,7 @@ export class Observer {
     this.#wake();
   }
 
-  /** Until a nudge, the end, or `ms`. */
+  /** Waits for a nudge, for the end, or for `ms`. */
   async #pause(ms: number, signal: AbortSignal): Promise<void> {
     if (this.#isNudged || signal.aborted) return;
     const nudged = linkSignals(signal);
@@ -133,7 +137,7 @@ export class Observer {
     nudged.unlink();
   }
 
-  /** Tells the listeners what is new; returns how long nothing can change without a message. */
+  /** Tells the listeners what is new, and returns for how long nothing can change without a message. */
   #see(views: readonly NodeView[]): number {
     const held = heldNow(views, this.#parts.ledger.quorum);
     const isFirst = this.#last === undefined;
@@ -175,7 +179,7 @@ export function infoOf(held: Held, isSelf: (record: TermRecord) => boolean): Lea
   };
 }
 
-/** Values waiting for a consumer that is slower than they come; the oldest are dropped beyond `bound`. */
+/** Iterates over values that may come faster than the consumer takes them. Beyond `bound`, the oldest are dropped. */
 export async function* iterate(
   watch: (listener: ObserverListener) => () => void,
   signal: AbortSignal,

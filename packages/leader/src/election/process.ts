@@ -1,4 +1,4 @@
-/** What an election asks of its process: that it stays alive, and that it passes on its signals. */
+/** An election asks of its process that it stays alive, and that it passes on its signals. */
 import { constants } from "node:os";
 import type { Clock } from "@x/redlock-core";
 import { show } from "@x/redlock-core/protocol";
@@ -18,13 +18,13 @@ export function keepAlive(clock: Clock): () => void {
   return () => cancel();
 }
 
-/** The system takes no listener for these. */
+/** The system takes no listener for these signals. */
 const UNCATCHABLE: readonly NodeJS.Signals[] = ["SIGKILL", "SIGSTOP"];
 
 /** One listener per signal serves all elections, because Node takes more than ten for a leak. */
 const wanted = new Map<NodeJS.Signals, { readonly runs: Set<() => void>; readonly listener: () => void }>();
 
-/** Calls `run` when the process gets one of the signals; returns a function that ends that. */
+/** Calls `run` when the process gets one of the signals, and returns a function that ends that. */
 export function onProcessSignals(names: readonly NodeJS.Signals[], run: () => void): () => void {
   const unknown = names.find((name) => !(name in constants.signals));
   if (unknown !== undefined) throw new RangeError(`stopOn must name signals of this system, got ${show(unknown)}`);

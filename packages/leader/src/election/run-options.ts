@@ -12,22 +12,31 @@ import {
 import { durationOrNoneMs } from "../kit/checks.ts";
 
 export interface TaskOptions {
-  /** Ends the campaign, or drains and resigns; `run()` then resolves. */
+  /** This signal ends the campaign, or drains and resigns; `run()` then resolves. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * The task rejected. `resign` (default): hand over, and stay out for a cooldown that doubles with each failure in a row, so that
-   * a poison task does not walk the fleet at full speed. `restart`: run it again in the same term after that cooldown. `hold`:
-   * keep the leadership without a task until the term ends.
+   * What follows when the task rejects.
+   *
+   * - `resign` (default): the term is handed over. This candidate stays out for a cooldown that doubles with each
+   *   failure in a row, so that a poison task does not walk the fleet at full speed.
+   * - `restart`: the task is run again in the same term, after that cooldown.
+   * - `hold`: the leadership is kept without a task, until the term ends.
    */
   readonly onTaskError?: "resign" | "restart" | "hold" | undefined;
-  /** The task returned. `resign` (default): hand over, campaign again after the cooldown. `hold`: as above. `stop`: hand over; `run()` resolves. */
+  /**
+   * What follows when the task returns.
+   *
+   * - `resign` (default): the term is handed over, and the candidate campaigns again after the cooldown.
+   * - `hold`: the leadership is kept without a task, until the term ends.
+   * - `stop`: the term is handed over, and `run()` resolves.
+   */
   readonly onTaskEnd?: "resign" | "hold" | "stop" | undefined;
   /**
-   * How long a task may take to end after its signal aborted, in ms; the lease is renewed meanwhile, and then left to run out. Default
-   * 30,000.
+   * How long a task may take to end after its signal aborted, in ms. The lease is renewed meanwhile, and then left to
+   * run out. Default 30,000.
    */
   readonly drainTimeout?: number | undefined;
-  /** Process signals on which to call `stop()`, for instance `["SIGTERM"]`. Default: none. */
+  /** The process signals on which `stop()` is called, for instance `["SIGTERM"]`. Default: none. */
   readonly stopOn?: readonly NodeJS.Signals[] | undefined;
 }
 
@@ -55,9 +64,9 @@ export function resolveTaskOptions(given: TaskOptions = {}): ResolvedTaskOptions
   return Object.freeze({ ...options, stopOn: [...stopOn] });
 }
 
-/** Of `stop()`, of an election and of a scheduler. */
+/** The options of `stop()`, of an election and of a scheduler. */
 export interface StopOptions {
-  /** How long work may take to end from now on, in ms. Default: what it was told before, else 30,000. */
+  /** How long work may take to end from now on, in ms. Default: what was given before, else 30,000. */
   readonly drainTimeout?: number | undefined;
 }
 

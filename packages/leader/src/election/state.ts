@@ -2,18 +2,18 @@
 import type { TermLossReason } from "../errors.ts";
 
 export type ElectionState =
-  /** Takes no part. */
+  /** The process takes no part. */
   | { readonly name: "idle" }
-  /** Stays out for a while after a failure or a resignation. */
+  /** The process stays out for a while, after a failure or a resignation. */
   | { readonly name: "cooldown" }
-  /** Waits for the lock. */
+  /** The process waits for the lock. */
   | { readonly name: "follower" }
-  /** Has the lock, does not lead yet: writes its record, waits out `lockDelay`. */
+  /** The process has the lock and does not lead yet: it writes its record and waits out `lockDelay`. */
   | { readonly name: "candidate"; readonly term: number }
   | { readonly name: "leader"; readonly term: number }
-  /** Was asked to end, still has the lease and renews it while the task comes to its end. */
+  /** The term was asked to end. The process still has the lease, and renews it while the task comes to its end. */
   | { readonly name: "draining"; readonly term: number; readonly reason: TermLossReason }
-  /** For good. */
+  /** The process takes no part any more. */
   | { readonly name: "stopped" };
 
 export type ElectionEvent =
@@ -28,7 +28,7 @@ export type ElectionEvent =
 
 export const IDLE: ElectionState = Object.freeze({ name: "idle" });
 
-/** The state after `event`; the same object when the event does not apply in it. */
+/** Returns the state after `event`. It is the same object if the event does not apply in it. */
 export function nextState(state: ElectionState, event: ElectionEvent): ElectionState {
   if (state.name === "stopped") return state;
   switch (event.type) {
@@ -49,7 +49,7 @@ export function nextState(state: ElectionState, event: ElectionEvent): ElectionS
   }
 }
 
-/** Does this process believe that it has the lease? */
+/** Tells whether this process believes that it has the lease. */
 export function hasTerm(state: ElectionState): boolean {
   return state.name === "candidate" || state.name === "leader" || state.name === "draining";
 }

@@ -3,25 +3,37 @@ import type { TermLossReason } from "../errors.ts";
 import type { LeaderInfo } from "../record/record.ts";
 import type { LeaderTerm } from "../term/term.ts";
 
-/** All durations in ms. */
+/** The events of an election. All durations are in milliseconds. */
 export interface LeaderEvents {
   elected: LeaderTerm;
-  /** Once per elected term. `heldMs`: since it was elected. */
+  /** A term ended, once for each that was elected. `heldMs` counts from its election. */
   lost: { readonly term: number; readonly reason: TermLossReason; readonly heldMs: number };
-  /** As `observe()` sees it; observing starts with the first listener and ends with `stop()`. */
+  /**
+   * Another process leads, or nobody, as `observe()` sees it. Observing starts with the first listener and ends with
+   * `stop()`.
+   */
   leaderChange: LeaderInfo | null;
-  /** `remainingMs`: until the deadline, when the answer came. */
+  /** A renewal succeeded. `remainingMs` is what was left until the deadline when the answer came. */
   renewed: { readonly term: number; readonly tookMs: number; readonly remainingMs: number };
   renewFailed: { readonly term: number; readonly error: unknown; readonly remainingMs: number };
-  /** The task still runs though the lease has ended; once more when it has ended, with the final figure. */
+  /**
+   * The task still runs though the lease has ended. The event comes once more when the task has ended, with the final
+   * figure.
+   */
   overrun: { readonly term: number; readonly overrunMs: number };
   drainTimeout: { readonly term: number };
-  /** A lock node could not be reached, or failed so that no quorum was left. Once, until it answers again; while this object campaigns or runs. */
+  /**
+   * A lock node could not be reached, or failed so that no quorum was left. The event comes once until the node answers
+   * again, and only while this object campaigns or runs.
+   */
   nodeDown: { readonly node: string; readonly error: Error };
-  /** Nodes are new, restarted, or lost their data: a quorum casts no vote, and so nobody is elected, for `quarantineLeftMs`. Once each time. */
+  /**
+   * A quorum of nodes casts no vote for `quarantineLeftMs`, so nobody is elected: the nodes are new, restarted, or lost
+   * their data. The event comes once each time.
+   */
   quarantined: { readonly quarantineLeftMs: number };
   taskError: { readonly term: number; readonly error: unknown };
-  /** Something failed and is tried again, or a listener threw. Nothing happens if nobody listens. */
+  /** Something failed and is tried again, or a listener threw. If nobody listens, nothing happens. */
   error: unknown;
 }
 

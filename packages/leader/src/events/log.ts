@@ -1,4 +1,4 @@
-/** One line to the logger for each change and each failure. */
+/** The logger of an election gets one line for each change and each failure. */
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "@x/redlock-core/protocol";
 import { wasAskedFor } from "../errors.ts";
@@ -32,7 +32,7 @@ export function logEvents(events: Emitter<LeaderEvents>, parts: LogParts): void 
   logOverruns(events, parts);
 }
 
-/** An overrun that is longer is logged while it lasts, too; a shorter one when it has ended. */
+/** An overrun that is longer is logged while it lasts, too. A shorter one is logged when it has ended. */
 const LONG_MS = 1_000;
 
 function logOverruns(events: Emitter<LeaderEvents>, { logger, election, id, clock }: LogParts): void {

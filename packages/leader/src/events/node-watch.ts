@@ -1,21 +1,21 @@
 /**
- * What keeps a candidate from its nodes, told at once: a node that is down, a quorum in quarantine.
+ * A candidate is told at once what keeps it from its nodes: a node that is down, or a quorum in quarantine.
  *
- * Guaranteed: each occurrence is told once; a node that has answered since counts anew. Not guaranteed: that a node which is told of is
- * needed: a minority that is down keeps nobody from leading.
+ * Each occurrence is told once, and a node that has answered since counts anew. It is not guaranteed that a node which
+ * is told of is needed: a minority that is down keeps nobody from leading.
  */
 import type { Redlock, RedlockEvents, Vote } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 
 export interface NodeListener {
   down(node: string, error: Error): void;
-  /** A quorum may vote again in `leftMs`. */
+  /** Reports that a quorum may vote again in `leftMs`. */
   quarantined(leftMs: number): void;
-  /** A quorum votes, though not for us. */
+  /** Reports that a quorum votes, though not for us. */
   answered(): void;
 }
 
-/** Nodes tell the end of one quarantine in turn, each by its own clock. */
+/** The nodes of one quarantine end it one after the other, each by its own clock, within this time. */
 const SAME_QUARANTINE_MS = 1_000;
 
 export class NodeWatch {
@@ -29,12 +29,12 @@ export class NodeWatch {
     this.#listener = listener;
   }
 
-  /** Begins to listen for nodes that go down; returns a function that ends that. */
+  /** Begins to listen for nodes that go down, and returns a function that ends that. */
   start(): () => void {
     return this.#redlock.on("node", (message) => this.#changed(message));
   }
 
-  /** An attempt was refused. */
+  /** Notes the votes of an attempt that was refused. */
   refused(votes: readonly Vote[]): void {
     for (const { node, vote } of votes) if (vote !== "failed") this.#down.delete(node);
     const failed = decisiveFailures(votes, this.#redlock);
@@ -68,7 +68,7 @@ export interface Electorate {
   readonly quorum: number;
 }
 
-/** The votes that failed, if there are so many that no quorum is left. */
+/** Returns the votes that failed, if there are so many that no quorum is left. */
 export function decisiveFailures(votes: readonly Vote[], { nodeCount, quorum }: Electorate): readonly Vote[] {
   const failed = votes.filter((vote) => vote.vote === "failed");
   return nodeCount - failed.length < quorum ? failed : [];
@@ -78,7 +78,10 @@ export function mayVoteAgain(afterMs: number): string {
   return `nodes may vote again in ${afterMs} ms: a leader is possible then`;
 }
 
-/** Milliseconds until a quorum may vote again; undefined if it is not their quarantine that keeps the nodes from voting. */
+/**
+ * Returns the milliseconds until a quorum may vote again. The result is undefined if it is not their quarantine that
+ * keeps the nodes from voting.
+ */
 export function quarantineLeftMs(votes: readonly Vote[], { nodeCount, quorum }: Electorate): number | undefined {
   const told = votes.map((vote) => {
     if (vote.vote === "failed") return Number.POSITIVE_INFINITY;

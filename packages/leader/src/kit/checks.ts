@@ -3,7 +3,10 @@ import { abortSignal, type Check, callback, integer, number, Schema, text } from
 
 export type { Known } from "@x/redlock-core/protocol";
 
-/** In UTF-16 units. Redis Pub/Sub messages and side keys carry it; more belongs into a store of its own. */
+/**
+ * The limit is in UTF-16 units. Redis Pub/Sub messages and side keys carry the text; more belongs into a store of its
+ * own.
+ */
 const LONGEST_TEXT = 4_096;
 
 export const name: Check<string> = text({ min: 1, max: LONGEST_TEXT });

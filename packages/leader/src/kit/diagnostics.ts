@@ -1,6 +1,6 @@
 /**
- * What the package reports: messages on `node:diagnostics_channel`, and lines to a logger if one was given. Nothing else
- * is written anywhere, but a warning of the process when an `error` listener fails.
+ * This package publishes messages on `node:diagnostics_channel`, and writes lines to a logger if one was given. It
+ * writes nothing else, except a process warning when an `error` listener fails.
  */
 import { type Channel, channel } from "node:diagnostics_channel";
 
@@ -12,11 +12,11 @@ export interface LeaderLogger {
   error(facts: object, message: string): void;
 }
 
-/** Messages by channel. Durations in milliseconds. */
+/** The messages, by channel. Durations are in milliseconds. */
 export interface LeaderMessages {
-  /** A term began. `vacancyMs`: since the last leader was seen to end, if this process saw that. */
+  /** A term began. `vacancyMs` counts from the end of the last leader, if this process saw that. */
   "x.leader.elected": { election: string; id: string; term: number; waitMs: number; vacancyMs: number | undefined };
-  /** A term ended. `drainMs`: from the request to end until the task had ended. */
+  /** A term ended. `drainMs` counts from the request to end until the task had ended. */
   "x.leader.lost": {
     election: string;
     id: string;
@@ -25,12 +25,15 @@ export interface LeaderMessages {
     heldMs: number;
     drainMs: number | undefined;
   };
-  /** A renewal succeeded. `remainingMs`: what was left of the deadline when the answer came: the early warning. */
+  /**
+   * A renewal succeeded. `remainingMs` is what was left of the deadline when the answer came, which is the early
+   * warning.
+   */
   "x.leader.renewed": { election: string; id: string; term: number; tookMs: number; remainingMs: number };
   "x.leader.renewFailed": { election: string; id: string; term: number; error: unknown; remainingMs: number };
-  /** The task still ran when the lease had ended: another may lead beside it. */
+  /** The task still ran when the lease had ended, so another process may lead beside it. */
   "x.leader.overrun": { election: string; id: string; term: number; overrunMs: number };
-  /** An observer saw the leader change. `vacancyMs`: how long there was none, as seen from here. */
+  /** An observer saw the leader change. `vacancyMs` is how long there was none, as seen from here. */
   "x.leader.leaderChange": {
     election: string;
     leader: string | undefined;
@@ -52,7 +55,7 @@ export interface LeaderMessages {
 
 const channels = new Map<string, Channel>();
 
-/** Builds the message only if somebody listens. */
+/** Publishes a message, which is only built if somebody listens. */
 export function publish<Name extends keyof LeaderMessages>(name: Name, message: () => LeaderMessages[Name]): void {
   const target = channels.get(name) ?? channel(name);
   channels.set(name, target);

@@ -1,8 +1,11 @@
-/** Long work on the event loop, in slices, so that others have their turn in between. */
+/** Long work on the event loop is done in slices, so that others have their turn in between. */
 import type { Clock } from "@x/redlock-core";
 import { sleep } from "@x/redlock-core/protocol";
 
-/** A tenth of what a block of the loop may take: two slices, what is begun at their ends, and a collection of garbage meet in one turn. */
+/**
+ * A slice is a tenth of what a block of the loop may take. Two slices, what is begun at their ends, and a collection of
+ * garbage meet in one turn.
+ */
 const SLICE_MS = 5;
 
 export class Slice {
@@ -27,7 +30,7 @@ export class Slice {
   }
 }
 
-/** Calls `act` with each item; in the turns between slices, anything may happen to what it reads. */
+/** Calls `act` with each item. In the turns between slices, anything may happen to what it reads. */
 export async function eachInSlices<Item>(
   clock: Clock,
   items: Iterable<Item>,

@@ -1,9 +1,12 @@
 /**
- * The workers of a queue, and whether they agree: exclusion holds among those that take the same key of a job, and no plain worker
- * takes part in it. Each that runs tells the others how it is set up, and looks at them and at the jobs that run, when it
- * starts and every minute: one request, O(workers + running jobs).
+ * The workers of a queue must agree, because exclusion holds among those that take the same key of a job. No plain
+ * worker takes part in it.
  *
- * Seen are jobs that run without their key, not plain workers that are idle; of keys and names made by functions, only that they are.
+ * Each worker that runs tells the others how it is set up. It looks at them and at the jobs that run, when it starts
+ * and every minute: one request, O(workers + running jobs).
+ *
+ * It sees jobs that run without their key, and no plain workers that are idle. Of keys and names made by functions, it
+ * sees only that they are.
  */
 import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
@@ -11,18 +14,18 @@ import type { OnFailure } from "../bullmq/compose.ts";
 import type { WorkerFinding, WorkerFindingCode } from "../finding.ts";
 import { Regularly } from "../lane/regularly.ts";
 
-/** A finding, and what the other workers have, in words; empty if it is about jobs. */
+/** A finding, and what the other workers have, in words. The words are empty if the finding is about jobs. */
 export interface Difference {
   readonly finding: WorkerFinding;
   readonly there: string;
 }
 
-/** How a worker is set up; null: by a function. */
+/** How a worker is set up. What a function makes is null. */
 export interface Setup {
   readonly at: string;
   readonly key: string | null;
   readonly onFailure: OnFailure;
-  /** What the names of its locks on the nodes begin with. */
+  /** The text with which the names of its locks on the nodes begin. */
   readonly locks: string | null;
   readonly nodes: number;
 }
@@ -32,7 +35,7 @@ export interface FleetParts {
   /** BullMQ's id of the worker. */
   readonly id: string;
   readonly setup: Omit<Setup, "at">;
-  /** Runs the operator `look`, see scripts/operators.lua.ts. */
+  /** Runs the operator `look` (see scripts/operators.lua.ts). */
   readonly look: (id: string, setup: string, lifeMs: number) => Promise<unknown>;
   readonly onFinding: (finding: WorkerFinding) => void;
 }
@@ -55,14 +58,14 @@ export class Fleet {
     this.#loop = new Regularly(parts.clock, EVERY_MS, async () => await this.#watch());
   }
 
-  /** From now on this worker is one of them; what it finds is told once, and again when it comes back. */
+  /** Makes this worker one of them from now on. What it finds is told once, and again when it comes back. */
   join(): void {
     if (this.#isMember || this.#isClosed) return;
     this.#isMember = true;
     void this.#loop.start();
   }
 
-  /** Compares now. */
+  /** Compares the workers now. */
   async check(): Promise<readonly WorkerFinding[]> {
     return (await this.#look()).map(({ finding }) => finding);
   }
@@ -77,7 +80,7 @@ export class Fleet {
     );
   }
 
-  /** Not waited for: where Redis is away, the others forget this worker after a while. */
+  /** Leaves the others, which nobody waits for. Where Redis is away, they forget this worker after a while. */
   leave(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
@@ -94,12 +97,12 @@ export class Fleet {
   }
 }
 
-/** The same trouble, though other workers or jobs are in it. */
+/** Returns what is the same for the same trouble, though other workers or jobs are in it. */
 function nameOf({ finding, there }: Difference): string {
   return [finding.code, finding.severity, there].join(" ");
 }
 
-/** What may differ: how it is shown, and what a difference means. */
+/** What may differ, how it is shown, and what a difference means. */
 const compared: readonly {
   readonly code: WorkerFindingCode;
   readonly option: "key" | "locks" | "onFailure";
@@ -129,7 +132,10 @@ const compared: readonly {
   },
 ];
 
-/** Pure: what the set-ups of the workers, one's own among them, mean beside one's own, and jobs that run without their key. */
+/**
+ * Returns what the set-ups of all workers mean beside one's own, which is among them, and jobs that run without their
+ * key.
+ */
 export function differencesOf(own: Setup, all: readonly Setup[], jobs: readonly string[]): Difference[] {
   const found: Difference[] = [];
   if (jobs.length > 0) {

@@ -2,9 +2,9 @@
 import { parsePin } from "../entity-key.ts";
 
 export interface KeyPause {
-  /** What the operator said, also if a job has failed since; `failed` if nobody had paused the key before. */
+  /** What the operator said, also if a job has failed since. It is `failed` if nobody had paused the key before. */
   readonly reason: string;
-  /** ms since the epoch. */
+  /** The time of the pause, in ms since the epoch. */
   readonly since: number;
   /** The job whose failure stopped the key, alone or besides the operator. */
   readonly jobId?: string;
@@ -14,9 +14,9 @@ export interface BusyKey {
   readonly key: string;
   /** The job that has the key: it runs, was chosen to run next, or waits for its retry. */
   readonly holder: string | undefined;
-  /** When that job was last started, ms since the epoch. */
+  /** The time at which that job was last started, in ms since the epoch. */
   readonly since: number | undefined;
-  /** How many jobs wait in line. */
+  /** The number of jobs that wait in line. */
   readonly parked: number;
   readonly paused: KeyPause | undefined;
 }
@@ -24,7 +24,10 @@ export interface BusyKey {
 export interface KeyJobs {
   /** The id of the job that has the key. */
   readonly holder: string | undefined;
-  /** The ids of the jobs that wait in line for it, first come first. A job that was removed by hand is listed until its turn. */
+  /**
+   * The ids of the jobs that wait in line for it, first come first. A job that was removed by hand is listed until its
+   * turn.
+   */
   readonly parked: readonly string[];
 }
 
@@ -43,31 +46,31 @@ export interface JobCounts {
 
 export type Verdict =
   | "finished"
-  /** Has no key: waits only for a slot, or its time. */
+  /** The job has no key, and waits only for a slot or its time. */
   | "no-key"
-  /** The key cannot be used: the job will fail. */
+  /** The key cannot be used, so the job will fail. */
   | "unusable-key"
-  /** In no line: waits for a slot, its delay or its retry; then its key is looked at. */
+  /** The job is in no line. It waits for a slot, its delay or its retry; then its key is looked at. */
   | "not-judged"
-  /** Waits for its children, without a key. */
+  /** The job waits for its children, without a key. */
   | "waits-for-children"
   | "runs"
-  /** Has its keys, waits for a slot. */
+  /** The job has its keys, and waits for a slot. */
   | "chosen"
-  /** Has its keys, and waits in `delayed` for its retry. */
+  /** The job has its keys, and waits in `delayed` for its retry. */
   | "waits-for-retry"
-  /** Has its keys, and waits in `delayed` for their lock: other code holds it, or its nodes did not answer. */
+  /** The job has its keys, and waits in `delayed` for their lock: other code holds it, or its nodes did not answer. */
   | "waits-for-lock"
-  /** Waits in line for a key. */
+  /** The job waits in line for a key. */
   | "parked";
 
 export interface KeyPosition {
   readonly key: string;
   readonly holder: string | undefined;
   readonly since: number | undefined;
-  /** False if the holder was removed: the key is passed on when it is next asked for. */
+  /** It is false if the holder was removed; the key is passed on when it is next asked for. */
   readonly isHolderAlive: boolean;
-  /** Jobs in front of it in line, besides the holder; undefined if it stands in no line. */
+  /** The number of jobs in front of it in line, besides the holder. It is undefined if the job stands in no line. */
   readonly ahead: number | undefined;
   readonly parked: number;
   readonly paused: KeyPause | undefined;
@@ -78,10 +81,10 @@ export interface Explanation {
   /** BullMQ's state of the job. */
   readonly state: string;
   readonly verdict: Verdict;
-  /** In words. */
+  /** The explanation in words. */
   readonly message: string;
   readonly keys: readonly KeyPosition[];
-  /** When it leaves `delayed` at the latest, ms since the epoch. */
+  /** The latest time at which the job leaves `delayed`, in ms since the epoch. */
   readonly dueAt: number | undefined;
 }
 
@@ -100,7 +103,7 @@ export function parseKeys(raw: unknown): KeyList {
   };
 }
 
-/** Undefined if there is no such job. */
+/** Returns the explanation in a reply, or undefined if there is no such job. */
 export function parseExplanation(jobId: string, state: string, raw: unknown): Explanation | undefined {
   const [pinText, isParked, due, isFinished, isYielding, isQueuePaused, ...rest] = raw as readonly unknown[];
   if (isParked === undefined) return undefined;
