@@ -308,7 +308,6 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           cooldown: (value) => value === undefined || Object.prototype.toString.call(value) === "[object Object]",
           logger: optional(having("info")),
           random: optional(callback),
-          uptime: optional(callback),
         },
       },
     },

@@ -5,6 +5,7 @@
  * through it, without side effects, and compares it with the machine's clocks as they stand.
  */
 import type { Lock } from "@x/redlock-core";
+import type { Instant } from "@x/redlock-core/protocol";
 import type { Machine } from "./world/machine.ts";
 import type { World } from "./world/world.ts";
 
@@ -32,7 +33,7 @@ export interface Hold {
   readonly order: number;
   readonly grantedMs: number;
   /** By the holder's own clocks. */
-  end: ValidityEnd | undefined;
+  end: Instant | undefined;
   /** When its validity was first seen to be over, whether the holder has noticed or not. */
   doubtedMs: number | undefined;
   /** The monotonic clock was seen behind the end: no extension can be in time any more. */
@@ -52,11 +53,6 @@ export interface Hold {
 export interface Forcing {
   readonly holds: readonly Hold[];
   readonly maxTtl: number;
-}
-
-interface ValidityEnd {
-  readonly monotonicMs: number;
-  readonly wallMs: number;
 }
 
 /** One bar of the picture: a belief to hold, in true time. */
@@ -186,7 +182,8 @@ export class LockChecker {
   believes(hold: Hold): boolean {
     const { end, machine } = hold;
     if (end === undefined || hold.endedMs !== undefined) return false;
-    return machine.monotonicMs() < end.monotonicMs && Math.floor(machine.wallMs()) < end.wallMs;
+    const ranMs = machine.monotonicMs() + machine.suspendedMs() - end.suspendedMs;
+    return ranMs < end.monotonicMs && Math.floor(machine.wallMs()) < end.wallMs;
   }
 
   get intervals(): readonly Interval[] {
@@ -264,12 +261,13 @@ export class LockChecker {
   }
 }
 
-/** Where the validity ends by either clock, as the production code has it; undefined when the lock is lost or released. */
-function validityEnd(lock: Lock, machine: Machine): ValidityEnd | undefined {
-  const byMonotonic = { monotonicMs: -FAR_MS, wallMs: -FAR_MS * 1_024 };
+/** Where the validity ends by either clock, if the machine is not suspended from now on, as the production code has it; undefined when the lock is lost or released. */
+function validityEnd(lock: Lock, machine: Machine): Instant | undefined {
+  const suspendedMs = machine.suspendedMs();
+  const byMonotonic = { monotonicMs: -FAR_MS, wallMs: -FAR_MS * 1_024, suspendedMs };
   const monotonicLeftMs = machine.withClock(byMonotonic, () => lock.remaining());
   if (monotonicLeftMs === 0) return undefined;
-  const byWall = { monotonicMs: -FAR_MS * 1_024, wallMs: -FAR_MS };
+  const byWall = { monotonicMs: -FAR_MS * 1_024, wallMs: -FAR_MS, suspendedMs };
   const wallLeftMs = machine.withClock(byWall, () => lock.remaining());
-  return { monotonicMs: monotonicLeftMs - FAR_MS, wallMs: wallLeftMs - FAR_MS };
+  return { monotonicMs: monotonicLeftMs - FAR_MS, wallMs: wallLeftMs - FAR_MS, suspendedMs };
 }

@@ -210,7 +210,7 @@ export class Client implements Victim {
     if (wasForced) this.#parts.world.violate(INVARIANTS.force, `${this.machine.name} extended what was taken away`);
   }
 
-  /** Never looks at the lock: the signal must abort by itself, as far as a timer can (none sees a suspend or a clock that is set). */
+  /** Never looks at the lock: the signal must abort by itself, as far as a timer can; after a suspend within a second. */
   async #untilOver(hold: Hold, signal: AbortSignal): Promise<void> {
     const { world, checker } = this.#parts;
     const { machine, lock } = hold;
@@ -219,8 +219,8 @@ export class Client implements Victim {
       await this.sleep(20);
     }
     if (hold.end === undefined) return;
-    const dueMs = hold.end.monotonicMs + 20;
-    await this.sleep(Math.max(dueMs - machine.monotonicMs(), 0));
+    const leftMs = Math.max(hold.end.monotonicMs - machine.monotonicMs(), machine.suspendedMs() > 0 ? 1_000 : 0);
+    await this.sleep(Math.max(leftMs + 20, 0));
     const frozenMs = machine.frozenMs;
     await this.sleep(50);
     if (signal.aborted || !machine.isAlive || machine.frozenMs > frozenMs || checker.believes(hold)) return;

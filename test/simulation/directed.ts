@@ -269,6 +269,24 @@ const STORIES: Readonly<
       await stage.until(4_000);
     },
   },
+  "suspended and set back": {
+    nodeCount: 3,
+    about:
+      "A's machine is suspended for longer than its lease, and its wall clock is set back by as much. B asks after it.",
+    async play(stage) {
+      const a = stage.actor("A", { nodeTimeout: 20 });
+      const b = stage.actor("B", { nodeTimeout: 20 });
+      await stage.until(1_000);
+      stage.tryAcquire(a);
+      await stage.until(1_100);
+      stage.tell("A is suspended for 1.5 s, and its wall clock is set back by 1.5 s");
+      a.machine.suspend(1_500);
+      await stage.until(2_500);
+      stage.tryAcquire(b);
+      a.machine.stepWallClock(-1_500);
+      await stage.until(4_000);
+    },
+  },
   "node clock set back": {
     nodeCount: 1,
     about: "The clock of the one node is set back by an hour. B's token must still be above A's.",

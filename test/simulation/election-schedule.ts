@@ -186,7 +186,11 @@ class ElectionSchedule {
 
   #isCurrent({ machine, term }: Office): boolean {
     if (!machine.isAlive) return false;
-    const now = { monotonicMs: machine.monotonicMs(), wallMs: Math.floor(machine.wallMs()) };
+    const now = {
+      monotonicMs: machine.monotonicMs(),
+      wallMs: Math.floor(machine.wallMs()),
+      suspendedMs: machine.suspendedMs(),
+    };
     return machine.withClock(now, () => term.isCurrent());
   }
 
@@ -289,7 +293,6 @@ class Candidate implements Victim {
       leaseDuration: setting.maxTtl,
       cooldown: { initial: COOLDOWN_MS, max: COOLDOWN_MS },
       random: fraction,
-      uptime: () => world.nowMs,
     });
     this.#election.on("elected", (term) => parts.schedule.elected(this.machine, term));
     this.#election.on("lost", () => parts.schedule.ended(this.machine));

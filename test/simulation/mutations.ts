@@ -29,6 +29,8 @@ const leader = (file: string, find: string, replace: string): SourcePatch => ({
   replace,
 });
 
+const ALL_CLOCKS = "return Math.max(ranMs, now.wallMs - from.wallMs);";
+
 export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "drift margin",
@@ -61,15 +63,15 @@ export const MUTATIONS: readonly Mutation[] = [
     directed: "grants after the end",
   },
   {
-    protection: "both clocks",
+    protection: "all clocks",
     without: "only the monotonic clock ends a lease",
-    patches: [
-      core(
-        "rules/validity.ts",
-        "return Math.min(end.monotonicMs - now.monotonicMs, end.wallMs - now.wallMs);",
-        "return end.monotonicMs - now.monotonicMs;",
-      ),
-    ],
+    patches: [core("rules/validity.ts", ALL_CLOCKS, "return now.monotonicMs - from.monotonicMs;")],
+  },
+  {
+    protection: "suspends are counted",
+    without: "only the wall clock sees a suspend, and it may be set back",
+    patches: [core("rules/validity.ts", " + (now.suspendedMs - from.suspendedMs)", "")],
+    directed: "suspended and set back",
   },
   {
     protection: "forced release",
@@ -282,18 +284,7 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "a term ends by every clock",
     without: "it ends by the monotonic clock only",
     subject: "elections",
-    patches: [
-      leader(
-        "term/deadline.ts",
-        "Math.max(0, now.monotonicMs - from.monotonicMs, now.wallMs - from.wallMs, now.uptimeMs - from.uptimeMs)",
-        "Math.max(0, now.monotonicMs - from.monotonicMs)",
-      ),
-      core(
-        "rules/validity.ts",
-        "return Math.min(end.monotonicMs - now.monotonicMs, end.wallMs - now.wallMs);",
-        "return end.monotonicMs - now.monotonicMs;",
-      ),
-    ],
+    patches: [core("rules/validity.ts", ALL_CLOCKS, "return now.monotonicMs - from.monotonicMs;")],
   },
   {
     protection: "the last tick is stored",

@@ -55,8 +55,6 @@ const LOSES_DATA: readonly FaultClass[] = ["crash", "failover", "flush"];
 
 export function drawSetting(random: SeededRandom, options: SettingOptions): Setting {
   const faults = new Set(FAULTS.filter(() => random.chance(0.35)));
-  // A suspended machine whose wall clock is set back meanwhile believes too long: an assumption, not a promise.
-  if (faults.has("suspend")) faults.delete("wall clock step");
   const losesData = LOSES_DATA.some((fault) => faults.has(fault));
   const maxTtl = random.pick([600, 1_500, 4_000]);
   return {

@@ -76,10 +76,6 @@ export interface LeaderElectionOptions {
   readonly logger?: LeaderLogger | undefined;
   /** This function returns a number in [0, 1), for jitter and instance names. Default `Math.random`. */
   readonly random?: (() => number) | undefined;
-  /**
-   * This function returns the milliseconds since the machine booted, suspended time included. Default `os.uptime()`.
-   */
-  readonly uptime?: (() => number) | undefined;
 }
 
 export interface CooldownOptions {
@@ -115,7 +111,6 @@ export interface ResolvedOptions extends Durations {
   readonly cooldown: Cooldown;
   readonly logger: LeaderLogger | undefined;
   readonly random: (() => number) | undefined;
-  readonly uptime: (() => number) | undefined;
 }
 
 /** What the options are measured against. */
@@ -162,7 +157,6 @@ const OPTIONS = new Schema({
   cooldown: COOLDOWN.inside(),
   logger: objectWith<LeaderLogger>(["info", "warn", "error"]).optional(),
   random: callback<() => number>().optional(),
-  uptime: callback<() => number>().optional(),
 } satisfies ShapeOf<Omit<LeaderElectionOptions, "renewal">> & { readonly renewal: Option<ResolvedOptions["worker"]> });
 
 export function resolveOptions(given: LeaderElectionOptions, facts: OptionFacts): ResolvedOptions {

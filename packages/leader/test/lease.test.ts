@@ -5,7 +5,6 @@ import { ManualClock } from "@x/test-support";
 import { beforeEach, describe, expect, it } from "vitest";
 import { resolveOptions } from "../src/options.ts";
 import { type Lease, localLeases } from "../src/term/lease.ts";
-import { type Readings, readingsOf } from "../src/term/readings.ts";
 
 const OPTIONS = resolveOptions(
   { name: "x", leaseDuration: 15_000, renewDeadline: 10_000, retryPeriod: 2_000 },
@@ -14,13 +13,11 @@ const OPTIONS = resolveOptions(
 
 describe("a lease", () => {
   let clock: ManualClock;
-  let readings: Readings;
   let extensions: { settle: () => void; fail: (error: Error) => void }[];
   let lost: AbortController;
   let remainingMs: number;
   beforeEach(() => {
     clock = new ManualClock();
-    readings = readingsOf(clock, undefined);
     extensions = [];
     lost = new AbortController();
     remainingMs = OPTIONS.leaseDuration - OPTIONS.driftMs;
@@ -40,7 +37,7 @@ describe("a lease", () => {
       release: () => Promise.resolve(true),
     } as unknown as Lock;
     const redlock = { tryAcquire: () => Promise.resolve(lock), on: () => () => undefined } as unknown as Redlock;
-    return localLeases(redlock, OPTIONS, readings).acquire(new AbortController().signal, () => undefined);
+    return localLeases(redlock, OPTIONS, clock).acquire(new AbortController().signal, () => undefined);
   }
 
   it("counts from the moment before the attempt that was granted", async () => {

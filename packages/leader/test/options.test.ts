@@ -47,7 +47,6 @@ describe("options", () => {
     [{ logger: {} }, "logger must be an object with the functions info, warn and error, got an object"],
     [{ logger: null }, "logger must be an object with the functions info, warn and error, got null"],
     [{ random: 5 }, "random must be a function, got 5"],
-    [{ uptime: 5 }, "uptime must be a function, got 5"],
   ])("%j of an election are refused", (options, message) => {
     const make = (): LeaderElection => new LeaderElection(redlock, as({ name: "x", ...options }));
     expect(make).toThrow(TypeError);
@@ -93,7 +92,6 @@ describe("options", () => {
       cooldown: undefined,
       logger: undefined,
       random: undefined,
-      uptime: undefined,
     };
     await using own = new LeaderElection(redlock, options);
     const stopped = new AbortController();

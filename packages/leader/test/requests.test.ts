@@ -1,11 +1,10 @@
 /** What a candidate, a term and an observer ask of the nodes, and when. */
 import type { Clock, Redlock, Vote } from "@x/redlock-core";
-import { PROTOCOL } from "@x/redlock-core/protocol";
+import { PROTOCOL, readClock } from "@x/redlock-core/protocol";
 import { describe, expect, it } from "vitest";
 import { resolveOptions } from "../src/options.ts";
 import { Ledger, type RecordToWrite } from "../src/record/ledger.ts";
 import { type Lease, localLeases, type RenewalListener } from "../src/term/lease.ts";
-import { readingsOf } from "../src/term/readings.ts";
 import { HeldTerm } from "../src/term/term.ts";
 
 const TIMES = { leaseDuration: 1_500, renewDeadline: 1_000, retryPeriod: 200 };
@@ -24,6 +23,9 @@ class StillClock implements Clock {
   wallMs(): number {
     return this.ms;
   }
+  suspendedMs(): number {
+    return 0;
+  }
   schedule(afterMs: number, run: () => void): () => void {
     const timer = afterMs === 0 ? setImmediate(run) : undefined;
     return () => clearImmediate(timer);
@@ -39,12 +41,11 @@ describe("a term", () => {
     const log: string[] = [];
     let renewals: RenewalListener | undefined;
     let hear: (news: string) => void = () => undefined;
-    const readings = readingsOf(clock, undefined);
     const lease: Lease = {
       fencingToken: 5,
       token: "t",
       isInOrder,
-      anchor: () => readings.read(),
+      anchor: () => readClock(clock),
       remaining: () => 1_000,
       keep: (listener) => {
         renewals = listener;
@@ -71,7 +72,7 @@ describe("a term", () => {
       lease,
       ledger,
       options,
-      readings,
+      clock,
       instance: "a#1",
       listener: {
         renewed: () => undefined,
@@ -190,7 +191,7 @@ describe("a candidate", () => {
           signal.addEventListener("abort", () => reject(signal.reason), { once: true });
         }),
     } as unknown as Redlock;
-    const leases = localLeases(redlock, options, readingsOf(clock, undefined));
+    const leases = localLeases(redlock, options, clock);
     const acquiring = leases.acquire(new AbortController().signal, () => undefined).catch((error: unknown) => error);
     const refuse = async (vote: "held" | "failed"): Promise<void> => {
       tell({ resources: [options.resource], votes: [{ vote }, { vote }, { vote: "failed" }] });

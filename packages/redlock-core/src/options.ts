@@ -137,7 +137,7 @@ const SHAPE = {
   quarantine: boolean.optional(),
   retryDelay: integer({ min: 0, max: DAY_MS }).default(50),
   retryJitter: integer({ min: 0, max: DAY_MS }).default(50),
-  clock: objectWith<Clock>(["monotonicMs", "wallMs", "schedule", "defer"]).optional(),
+  clock: objectWith<Clock>(["monotonicMs", "wallMs", "suspendedMs", "schedule", "defer"]).optional(),
   random: objectWith<Random>(["token", "fraction"]).optional(),
 } satisfies ShapeOf<RedlockOptions>;
 

@@ -23,7 +23,7 @@ export { addressOf } from "./nodes/url.ts";
 export type { RedlockProtocol } from "./redlock-protocol.ts";
 export type { NodeReply, ScriptInput, ScriptOptions } from "./rounds/run.ts";
 export { type BackOff, backOffMs } from "./rules/retry.ts";
-export { DAY_MS, driftMs } from "./rules/validity.ts";
+export { DAY_MS, driftMs, elapsedMs, leaseStart } from "./rules/validity.ts";
 export {
   abortSignal,
   boolean,

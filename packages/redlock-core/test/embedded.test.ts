@@ -4,7 +4,7 @@ import { type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { type Lock, type Redlock, RedlockClosedError, systemClock } from "../src/index.ts";
-import { type EmbeddedGrant, type EmbeddedLocks, protocolOf } from "../src/protocol.ts";
+import { type EmbeddedGrant, type EmbeddedLocks, protocolOf, readClock } from "../src/protocol.ts";
 import { NODE_KEYS, sideKeyOf } from "../src/rules/keys.ts";
 import { embedded as lua } from "../src/scripts/embedded.lua.ts";
 import { openRedlock, startNodes } from "./support/nodes.ts";
@@ -37,7 +37,7 @@ function embeddedOf(redlock: Redlock): EmbeddedLocks {
 async function take(redlock: Redlock, resource: string, ttl = TTL_MS): Promise<EmbeddedGrant | undefined> {
   const token = embeddedOf(redlock).newToken();
   const { clock } = protocolOf(redlock);
-  const asked = { monotonicMs: clock.monotonicMs(), wallMs: clock.wallMs() };
+  const asked = readClock(clock);
   const fencingToken = await redis.eval(TAKE, 0, protocolOf(redlock).lockKey(resource), token, ttl);
   return fencingToken === null ? undefined : { resource, token, fencingToken: Number(fencingToken), asked };
 }
@@ -234,8 +234,8 @@ describe("an embedded lock", () => {
   it("is not adopted, but released, when its lease is over by the time that the answer comes", async () => {
     const redlock = openRedlock([server]);
     const grant = (await take(redlock, "r")) as EmbeddedGrant;
-    const { monotonicMs, wallMs } = grant.asked;
-    const asked = { monotonicMs: monotonicMs - TTL_MS, wallMs };
+    const { asked: sent } = grant;
+    const asked = { ...sent, monotonicMs: sent.monotonicMs - TTL_MS };
     expect(embeddedOf(redlock).adopt({ ...grant, asked }, TTL_MS)).toBeUndefined();
     await expect.poll(() => redis.exists("r")).toBe(0);
   });

@@ -46,3 +46,13 @@ it.each([
   expect(nodes.map(isAsked)).toEqual(repaired);
   for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
 });
+
+it("is lost when the machine was suspended, though its wall clock was set back by as much", async () => {
+  const [clock, node] = [new ManualClock(), new StubNode()];
+  node.answer = (operations) => Promise.resolve(granted(operations));
+  const redlock = openRedlock([node], { clock });
+  const lock = await redlock.acquire("r", { ttl: 6_000 });
+  clock.suspend(6_000);
+  clock.stepWallClock(-6_000);
+  expect([lock.isHeld(), lock.remaining(), lock.signal.aborted]).toEqual([false, 0, true]);
+});

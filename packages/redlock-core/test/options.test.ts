@@ -76,12 +76,12 @@ describe("resolveOptions", () => {
     [
       { clock: bad(5) },
       TypeError,
-      "clock must be an object with the functions monotonicMs, wallMs, schedule and defer, got 5",
+      "clock must be an object with the functions monotonicMs, wallMs, suspendedMs, schedule and defer, got 5",
     ],
     [
       { clock: bad({ wallMs: Date.now }) },
       TypeError,
-      "clock must be an object with the functions monotonicMs, wallMs, schedule and defer, got an object",
+      "clock must be an object with the functions monotonicMs, wallMs, suspendedMs, schedule and defer, got an object",
     ],
     [{ random: bad(5) }, TypeError, "random must be an object with the functions token and fraction, got 5"],
     [{ random: bad(null) }, TypeError, "random must be an object with the functions token and fraction, got null"],

@@ -2,8 +2,10 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import {
   driftMs,
+  elapsedMs,
   laterEnd,
   leaseEnd,
+  leaseStart,
   quarantineMs,
   remainingMs,
   renewAfterMs,
@@ -13,7 +15,7 @@ import {
 
 const ttl = fc.integer({ min: 50, max: 86_400_000 });
 const factor = fc.double({ min: 0, max: 0.4, noNaN: true });
-const asked = { monotonicMs: 1_000, wallMs: 1_700_000_000_000 };
+const asked = { monotonicMs: 1_000, wallMs: 1_700_000_000_000, suspendedMs: 7_000 };
 
 describe("driftMs", () => {
   it("is the drift over one lease plus two milliseconds, rounded up", () => {
@@ -26,32 +28,58 @@ describe("driftMs", () => {
 describe("leaseEnd and remainingMs", () => {
   it("trust less than the lease, and less the longer the answer took", () => {
     fc.assert(
-      fc.property(ttl, factor, fc.nat(100_000), (ttlMs, driftFactor, elapsedMs) => {
+      fc.property(ttl, factor, fc.nat(100_000), (ttlMs, driftFactor, tookMs) => {
         const end = leaseEnd(asked, ttlMs, driftFactor);
         const left = remainingMs(end, {
-          monotonicMs: asked.monotonicMs + elapsedMs,
-          wallMs: asked.wallMs + elapsedMs,
+          monotonicMs: asked.monotonicMs + tookMs,
+          wallMs: asked.wallMs + tookMs,
+          suspendedMs: asked.suspendedMs,
         });
-        expect(left).toBe(ttlMs - elapsedMs - driftMs(ttlMs, driftFactor));
+        expect(left).toBe(ttlMs - tookMs - driftMs(ttlMs, driftFactor));
       }),
     );
   });
 
   it("end by the wall clock when the machine was suspended and the monotonic clock stood still", () => {
     const end = leaseEnd(asked, 10_000, 0.01);
-    expect(remainingMs(end, { monotonicMs: asked.monotonicMs, wallMs: asked.wallMs + 20_000 })).toBeLessThan(0);
+    expect(remainingMs(end, { ...asked, wallMs: asked.wallMs + 20_000 })).toBeLessThan(0);
   });
 
   it("end by the monotonic clock when the wall clock was set back", () => {
     const end = leaseEnd(asked, 10_000, 0.01);
     expect(
-      remainingMs(end, { monotonicMs: asked.monotonicMs + 20_000, wallMs: asked.wallMs - 3_600_000 }),
+      remainingMs(end, { ...asked, monotonicMs: asked.monotonicMs + 20_000, wallMs: asked.wallMs - 3_600_000 }),
     ).toBeLessThan(0);
   });
 });
 
+describe("elapsedMs", () => {
+  it("is what the clock that went furthest says, with what the machine was suspended for", () => {
+    fc.assert(
+      fc.property(fc.nat(1e6), fc.nat(1e6), fc.integer({ min: -1e7, max: 1e7 }), (ranMs, sleptMs, wallMs) => {
+        const now = {
+          monotonicMs: asked.monotonicMs + ranMs,
+          wallMs: asked.wallMs + wallMs,
+          suspendedMs: asked.suspendedMs + sleptMs,
+        };
+        expect(elapsedMs(asked, now)).toBe(Math.max(ranMs + sleptMs, wallMs));
+      }),
+    );
+  });
+});
+
+describe("leaseStart", () => {
+  it("is when the lease was asked for", () => {
+    fc.assert(
+      fc.property(ttl, factor, (ttlMs, driftFactor) => {
+        expect(leaseStart(leaseEnd(asked, ttlMs, driftFactor), ttlMs, driftFactor)).toEqual(asked);
+      }),
+    );
+  });
+});
+
 describe("laterEnd", () => {
-  const extended = leaseEnd({ monotonicMs: 1_100, wallMs: asked.wallMs - 3_600_000 }, 1_000, 0.01);
+  const extended = leaseEnd({ ...asked, monotonicMs: 1_100, wallMs: asked.wallMs - 3_600_000 }, 1_000, 0.01);
 
   it("never shortens the lease", () => {
     expect(laterEnd(leaseEnd(asked, 5_000, 0.01), extended)).toEqual(leaseEnd(asked, 5_000, 0.01));
@@ -60,7 +88,9 @@ describe("laterEnd", () => {
 
   it("sees a suspend after the wall clock was set back by an hour", () => {
     const end = laterEnd(leaseEnd(asked, 1_000, 0.01), extended);
-    expect(remainingMs(end, { monotonicMs: 1_100, wallMs: asked.wallMs - 3_600_000 + 60_000 })).toBeLessThan(0);
+    expect(remainingMs(end, { ...asked, monotonicMs: 1_100, wallMs: asked.wallMs - 3_600_000 + 60_000 })).toBeLessThan(
+      0,
+    );
   });
 });
 

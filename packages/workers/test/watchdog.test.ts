@@ -14,6 +14,9 @@ class ManualClock implements Clock {
   wallMs(): number {
     return this.nowMs;
   }
+  suspendedMs(): number {
+    return 0;
+  }
   schedule(_ms: number, action: () => void): () => void {
     this.due = action;
     return () => (this.due = undefined);
@@ -21,7 +24,7 @@ class ManualClock implements Clock {
 }
 
 function runOf(clock: Clock, token: string, lost: string[], sentMs = 0): Run {
-  const sent = { monotonicMs: sentMs, wallMs: sentMs };
+  const sent = { monotonicMs: sentMs, wallMs: sentMs, suspendedMs: 0 };
   const facts = { jobId: "1", token, keys: ["a"], resources: ["a"], order: undefined, lockDurationMs: 1_000, sent };
   return new Run(facts, clock, () => lost.push(token));
 }

@@ -26,7 +26,8 @@ export class VirtualTime implements Disposable {
     const unused = (): never => {
       throw new Error("the lane sets no timers");
     };
-    return { monotonicMs: () => this.#nowMs, wallMs: () => this.#nowMs, schedule: unused, defer: unused };
+    const now = (): number => this.#nowMs;
+    return { monotonicMs: now, wallMs: now, suspendedMs: () => 0, schedule: unused, defer: unused };
   }
 
   [Symbol.dispose](): void {

@@ -3,6 +3,7 @@
  * (the monotonic clock stands still as well) or killed.
  */
 import type { Clock } from "@x/redlock-core";
+import type { Instant } from "@x/redlock-core/protocol";
 import type { Drift } from "./drift.ts";
 import { EPOCH_MS, type World } from "./world.ts";
 
@@ -34,7 +35,7 @@ export class Machine {
   #inbox: Waiting[] = [];
   #isAlive = true;
   #frozenMs = 0;
-  #probe: { readonly monotonicMs: number; readonly wallMs: number } | undefined;
+  #probe: Instant | undefined;
 
   constructor(world: World, options: MachineOptions) {
     this.world = world;
@@ -44,6 +45,7 @@ export class Machine {
     this.clock = {
       monotonicMs: () => this.#read()?.monotonicMs ?? this.monotonicMs(),
       wallMs: () => this.#probe?.wallMs ?? Math.floor(this.wallMs()),
+      suspendedMs: () => this.#probe?.suspendedMs ?? this.suspendedMs(),
       schedule: (afterMs, run) => this.#schedule(afterMs, run),
       defer: (run) => process.nextTick(run),
     };
@@ -74,8 +76,12 @@ export class Machine {
     return EPOCH_MS + wallOffsetMs + this.#wallStepMs + nowMs + drift.errorMs(nowMs);
   }
 
+  suspendedMs(): number {
+    return Math.floor(this.world.nowMs - this.#ranMs());
+  }
+
   /** Reads something through the production code as if its clock stood there; whatever it computes must not have effects. */
-  withClock<Result>(at: { readonly monotonicMs: number; readonly wallMs: number }, read: () => Result): Result {
+  withClock<Result>(at: Instant, read: () => Result): Result {
     this.#probe = at;
     try {
       return read();

@@ -1,6 +1,8 @@
 /** A `Clock` of redlock-core that stands still until the test moves it. */
 export class ManualClock {
   #nowMs = 1_000;
+  #suspendedMs = 0;
+  #steppedMs = 0;
   readonly #timers = new Set<{ readonly dueMs: number; readonly run: () => void }>();
 
   monotonicMs(): number {
@@ -8,7 +10,11 @@ export class ManualClock {
   }
 
   wallMs(): number {
-    return 1e12 + this.#nowMs;
+    return 1e12 + this.#nowMs + this.#suspendedMs + this.#steppedMs;
+  }
+
+  suspendedMs(): number {
+    return this.#suspendedMs;
   }
 
   schedule(afterMs: number, run: () => void): () => void {
@@ -19,6 +25,16 @@ export class ManualClock {
 
   defer(run: () => void): void {
     process.nextTick(run);
+  }
+
+  /** The machine sleeps: nothing is due meanwhile. */
+  suspend(ms: number): void {
+    this.#suspendedMs += ms;
+  }
+
+  /** Sets the wall clock, as an operator does. */
+  stepWallClock(byMs: number): void {
+    this.#steppedMs += byMs;
   }
 
   /** Runs what is due meanwhile, each at its time, and lets what follows from it happen. */

@@ -7,7 +7,7 @@
  * released after the task has ended, not before. Not guaranteed: that work under way stops in time: pass `term.fencingToken` on.
  */
 import { hostname } from "node:os";
-import { QuorumUnreachableError, type Redlock, RedlockClosedError } from "@x/redlock-core";
+import { type Clock, QuorumUnreachableError, type Redlock, RedlockClosedError } from "@x/redlock-core";
 import {
   abortable,
   callQuietly,
@@ -33,7 +33,6 @@ import { type LeaderElectionOptions, type ResolvedOptions, resolveOptions } from
 import { Ledger } from "../record/ledger.ts";
 import { endedCleanly, heldNow, type LeaderInfo, type TermRecord } from "../record/record.ts";
 import { type Lease, type LeaseSource, localLeases } from "../term/lease.ts";
-import { type Readings, readingsOf } from "../term/readings.ts";
 import { HeldTerm, insist, type LeaderTerm, type TermListener } from "../term/term.ts";
 import { workerLeases } from "../term/worker/worker-lease.ts";
 import { cooldownMs, jitteredMs } from "../timings.ts";
@@ -83,7 +82,7 @@ export class LeaderElection implements AsyncDisposable {
   readonly id: string;
   readonly #redlock: Redlock;
   readonly #options: ResolvedOptions;
-  readonly #readings: Readings;
+  readonly #clock: Clock;
   readonly #random: () => number;
   /** Tells two starts, and two objects with one id, apart. */
   readonly #instance: string;
@@ -119,7 +118,7 @@ export class LeaderElection implements AsyncDisposable {
     protocolOf(redlock).checkResource(this.#options.resource);
     this.#redlock = redlock;
     this.#random = this.#options.random ?? ((): number => systemRandom.fraction());
-    this.#readings = readingsOf(protocolOf(redlock).clock, this.#options.uptime);
+    this.#clock = protocolOf(redlock).clock;
     this.name = this.#options.name;
     this.id = this.#options.id;
     this.#instance = `${this.id}#${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
@@ -128,11 +127,11 @@ export class LeaderElection implements AsyncDisposable {
     const { worker } = this.#options;
     this.#leases =
       worker === undefined
-        ? localLeases(redlock, this.#options, this.#readings)
-        : workerLeases(this.#options, worker, this.#readings);
+        ? localLeases(redlock, this.#options, this.#clock)
+        : workerLeases(this.#options, worker, this.#clock);
     this.#observer = new Observer({
       ledger: this.#ledger,
-      readings: this.#readings,
+      clock: this.#clock,
       leaseMs: this.#options.leaseDuration,
       random: this.#random,
       isSelf: (record) => this.#isSelf(record),
@@ -187,7 +186,7 @@ export class LeaderElection implements AsyncDisposable {
     const signal = callerSignal(options);
     this.#occupy();
     const linked = this.#whileOpen(signal, this.#stop.signal);
-    const letGo = keepAlive(this.#readings.clock);
+    const letGo = keepAlive(this.#clock);
     try {
       return await this.#asCampaign(this.#campaign(linked.signal));
     } finally {
@@ -214,7 +213,7 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   async #tryOnce(signal: AbortSignal): Promise<HeldTerm | undefined> {
-    const startedMs = this.#readings.clock.monotonicMs();
+    const startedMs = this.#clock.monotonicMs();
     signal.throwIfAborted();
     this.#move({ type: "campaign" });
     if (!(await this.#isEligible())) return undefined;
@@ -245,7 +244,7 @@ export class LeaderElection implements AsyncDisposable {
     TASK.of("task", task);
     const resolved = resolveTaskOptions(options);
     this.#occupy({ waits: true });
-    const letGo = keepAlive(this.#readings.clock);
+    const letGo = keepAlive(this.#clock);
     const running = this.#run(task, resolved);
     this.#running = running.catch(() => undefined);
     try {
@@ -281,7 +280,7 @@ export class LeaderElection implements AsyncDisposable {
     options: { readonly signal?: AbortSignal | undefined } = {},
   ): AsyncGenerator<LeaderInfo | null, void, undefined> {
     const linked = linkSignals(callerSignal(options), this.#stop.signal, protocolOf(this.#redlock).closed);
-    const letGo = keepAlive(this.#readings.clock);
+    const letGo = keepAlive(this.#clock);
     try {
       yield* iterate((listener) => this.#watch(listener), linked.signal, OBSERVED_BOUND);
     } finally {
@@ -308,7 +307,7 @@ export class LeaderElection implements AsyncDisposable {
   health(options: { readonly maxTolerableExpiredLease?: number | undefined } = {}): LeaderHealth {
     const { maxTolerableExpiredLease: tolerated } = HEALTH.resolve(options);
     const term = hasTerm(this.#state) && this.#term?.isCurrent() === true ? this.#term : undefined;
-    const overrunMs = this.#overrun === undefined ? 0 : this.#readings.clock.monotonicMs() - this.#overrun.sinceMs;
+    const overrunMs = this.#overrun === undefined ? 0 : this.#clock.monotonicMs() - this.#overrun.sinceMs;
     return {
       healthy: this.#state.name !== "stopped" && overrunMs <= tolerated,
       state: this.#state.name,
@@ -363,7 +362,7 @@ export class LeaderElection implements AsyncDisposable {
       term,
       task,
       run,
-      clock: this.#readings.clock,
+      clock: this.#clock,
       cooldown: this.#options.cooldown,
       stop,
       drain: this.#drainTimes(run.drainTimeout),
@@ -409,7 +408,7 @@ export class LeaderElection implements AsyncDisposable {
     for (let failures = 0; ; ) {
       await this.#untilAllowed(signal);
       this.#move({ type: "campaign" });
-      const startedMs = this.#readings.clock.monotonicMs();
+      const startedMs = this.#clock.monotonicMs();
       try {
         const lease = await this.#leases.acquire(signal, (votes) => this.#nodes.refused(votes));
         this.#lastError = undefined;
@@ -435,7 +434,7 @@ export class LeaderElection implements AsyncDisposable {
       lease,
       ledger: this.#ledger,
       options: this.#options,
-      readings: this.#readings,
+      clock: this.#clock,
       instance: this.#instance,
       listener: this.#termListener(lease.fencingToken, office),
       isEligible: () => this.#isEligible(),
@@ -445,7 +444,7 @@ export class LeaderElection implements AsyncDisposable {
     this.#term = term;
     this.#move({ type: "won", term: term.term });
     const untie = onAbort(signal, () => term.beginEnd("stopping"));
-    const { clock } = this.#readings;
+    const clock = this.#clock;
     const pauseMs = Math.ceil(this.#options.retryPeriod / 4);
     try {
       signal.throwIfAborted();
@@ -481,7 +480,7 @@ export class LeaderElection implements AsyncDisposable {
 
   #termListener(number: number, office: { readonly isTaken: boolean }): TermListener {
     let endingSinceMs: number | undefined;
-    const nowMs = (): number => this.#readings.clock.monotonicMs();
+    const nowMs = (): number => this.#clock.monotonicMs();
     const startedMs = nowMs();
     return {
       renewed: ({ tookMs, remainingMs }) => {
@@ -531,7 +530,7 @@ export class LeaderElection implements AsyncDisposable {
   async #untilAllowed(signal: AbortSignal): Promise<void> {
     for (;;) {
       signal.throwIfAborted();
-      const coolMs = this.#coolUntilMs - this.#readings.clock.monotonicMs();
+      const coolMs = this.#coolUntilMs - this.#clock.monotonicMs();
       if (coolMs > 0) {
         this.#move({ type: "cool" });
         await this.#sleep(coolMs, signal);
@@ -541,11 +540,11 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   async #sleep(ms: number, signal: AbortSignal): Promise<void> {
-    await sleep(this.#readings.clock, jitteredMs(ms, this.#options.jitter, this.#random()), signal);
+    await sleep(this.#clock, jitteredMs(ms, this.#options.jitter, this.#random()), signal);
   }
 
   #cool(ms: number): void {
-    this.#coolUntilMs = this.#readings.clock.monotonicMs() + ms;
+    this.#coolUntilMs = this.#clock.monotonicMs() + ms;
   }
 
   /** A question that is not answered within a renewal's time counts as no. */
@@ -553,7 +552,7 @@ export class LeaderElection implements AsyncDisposable {
     const { eligible, retryPeriod } = this.#options;
     if (eligible === undefined) return true;
     const unanswered = new AbortController();
-    const cancel = this.#readings.clock.schedule(retryPeriod, () =>
+    const cancel = this.#clock.schedule(retryPeriod, () =>
       unanswered.abort(new Error(`eligible() gave no answer within ${retryPeriod} ms`)),
     );
     try {
@@ -589,7 +588,7 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   async #untilAbandonedIsOver(signal: AbortSignal): Promise<void> {
-    while (this.#term?.isCurrent() === true) await sleep(this.#readings.clock, this.#term.remaining(), signal);
+    while (this.#term?.isCurrent() === true) await sleep(this.#clock, this.#term.remaining(), signal);
   }
 
   #vacate(): void {
@@ -603,7 +602,7 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   async #stopAll(): Promise<void> {
-    const letGo = keepAlive(this.#readings.clock);
+    const letGo = keepAlive(this.#clock);
     this.#stop.abort(new ElectionStoppedError(this.name));
     await this.#campaigning;
     if (this.#running !== undefined) await this.#running;
@@ -630,7 +629,7 @@ export class LeaderElection implements AsyncDisposable {
     if (term === undefined || !term.isCurrent()) return;
     const over = deferred<"over">();
     const off = this.#events.on("lost", () => over.resolve("over"));
-    const timer = drainTimer(this.#readings.clock, this.#drainTimes(DEFAULT_DRAIN_TIMEOUT_MS));
+    const timer = drainTimer(this.#clock, this.#drainTimes(DEFAULT_DRAIN_TIMEOUT_MS));
     timer.start();
     term.beginEnd("stopping");
     const end = await Promise.race([over.promise, timer.isOver]);
@@ -645,14 +644,14 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   #beginOverrun(term: number): void {
-    this.#overrun ??= { term, sinceMs: this.#readings.clock.monotonicMs() };
+    this.#overrun ??= { term, sinceMs: this.#clock.monotonicMs() };
     publish("x.leader.overrun", () => ({ election: this.name, id: this.id, term, overrunMs: 0 }));
     this.#events.emit("overrun", { term, overrunMs: 0 });
   }
 
   #endOverrun(term: number): void {
     if (this.#overrun?.term !== term) return;
-    const overrunMs = this.#readings.clock.monotonicMs() - this.#overrun.sinceMs;
+    const overrunMs = this.#clock.monotonicMs() - this.#overrun.sinceMs;
     this.#overrun = undefined;
     publish("x.leader.overrun", () => ({ election: this.name, id: this.id, term, overrunMs }));
     this.#events.emit("overrun", { term, overrunMs });

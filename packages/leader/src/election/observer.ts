@@ -7,6 +7,7 @@
  *
  * What it sees is informational: only the leader itself can know, by its clock, who leads *now*.
  */
+import type { Clock } from "@x/redlock-core";
 import { type LinkedSignal, linkSignals, sleep } from "@x/redlock-core/protocol";
 import { dateOf } from "../kit/date.ts";
 import { publish } from "../kit/diagnostics.ts";
@@ -20,11 +21,10 @@ import {
   type TermRecord,
   termsAfter,
 } from "../record/record.ts";
-import type { Readings } from "../term/readings.ts";
 
 export interface ObserverParts {
   readonly ledger: Ledger;
-  readonly readings: Readings;
+  readonly clock: Clock;
   readonly leaseMs: number;
   readonly random: () => number;
   readonly isSelf: (record: TermRecord) => boolean;
@@ -60,9 +60,7 @@ export class Observer {
 
   /** How long there has been no leader, or was none before this one. It is undefined if that was not seen. */
   get vacancyMs(): number | undefined {
-    return this.#vacantSinceMs === undefined
-      ? undefined
-      : this.#parts.readings.clock.monotonicMs() - this.#vacantSinceMs;
+    return this.#vacantSinceMs === undefined ? undefined : this.#parts.clock.monotonicMs() - this.#vacantSinceMs;
   }
 
   /** Calls `listener` with the leader of now, then with each change. Returns a function that ends that. */
@@ -133,7 +131,7 @@ export class Observer {
     if (this.#isNudged || signal.aborted) return;
     const nudged = linkSignals(signal);
     this.#wake = () => nudged.abort(undefined);
-    await sleep(this.#parts.readings.clock, ms, nudged.signal).catch(() => undefined);
+    await sleep(this.#parts.clock, ms, nudged.signal).catch(() => undefined);
     nudged.unlink();
   }
 
@@ -160,7 +158,7 @@ export class Observer {
   #tell(info: LeaderInfo | null, term: number, revision: number): void {
     this.#last = { info, term, revision };
     const { vacancyMs } = this;
-    this.#vacantSinceMs = info === null ? (this.#vacantSinceMs ?? this.#parts.readings.clock.monotonicMs()) : undefined;
+    this.#vacantSinceMs = info === null ? (this.#vacantSinceMs ?? this.#parts.clock.monotonicMs()) : undefined;
     const election = this.#parts.ledger.election;
     publish("x.leader.leaderChange", () => ({ election, leader: info?.id, term: info?.term, vacancyMs }));
     for (const listener of [...this.#listeners]) listener(info);

@@ -7,6 +7,7 @@
  */
 import {
   type AcquireOptions,
+  type Clock,
   type Lock,
   LockHeldError,
   LockLostError,
@@ -14,10 +15,9 @@ import {
   type Redlock,
   type Vote,
 } from "@x/redlock-core";
-import { type LinkedSignal, linkSignals, onAbort, protocolOf } from "@x/redlock-core/protocol";
+import { type Instant, type LinkedSignal, linkSignals, onAbort, protocolOf, readClock } from "@x/redlock-core/protocol";
 import type { ResolvedOptions } from "../options.ts";
-import { laterReading, type Reading, untilNextRenewalMs } from "./deadline.ts";
-import type { Readings } from "./readings.ts";
+import { untilNextRenewalMs } from "./deadline.ts";
 
 export interface RenewalListener {
   renewed(tookMs: number): void;
@@ -32,7 +32,7 @@ export interface Lease {
   readonly token: string;
   /** Its requests and those of the election's `Redlock` reach a node in the order in which they were made. */
   readonly isInOrder: boolean;
-  anchor(): Reading;
+  anchor(): Instant;
   /** Milliseconds for which the lock itself is valid; 0 or below: over. */
   remaining(): number;
   /** Renews every `retryPeriod` until `leave` or `release`. */
@@ -55,20 +55,20 @@ export interface LeaseSource {
 }
 
 /** Leases whose renewals run on this event loop. */
-export function localLeases(redlock: Redlock, options: ResolvedOptions, readings: Readings): LeaseSource {
+export function localLeases(redlock: Redlock, options: ResolvedOptions, clock: Clock): LeaseSource {
   const own = { ttl: options.leaseDuration, autoExtend: false, maxHold: Number.POSITIVE_INFINITY };
   return {
     async acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease> {
-      const askedMs = readings.clock.wallMs();
+      const askedMs = clock.wallMs();
       let waiting: LinkedSignal | undefined;
       let silentSinceMs: number | undefined;
       const isSilent = (): boolean =>
-        silentSinceMs !== undefined && readings.clock.monotonicMs() - silentSinceMs >= patienceMs(options);
+        silentSinceMs !== undefined && clock.monotonicMs() - silentSinceMs >= patienceMs(options);
       const stopListening = redlock.on("wait", ({ resources, votes }) => {
         if (resources[0] !== options.resource) return;
         refused(votes);
         const answers = votes.filter(({ vote }) => vote !== "failed");
-        silentSinceMs = answers.length >= redlock.quorum ? undefined : (silentSinceMs ?? readings.clock.monotonicMs());
+        silentSinceMs = answers.length >= redlock.quorum ? undefined : (silentSinceMs ?? clock.monotonicMs());
         if (isSilent()) waiting?.abort(SILENCE);
       });
       try {
@@ -84,14 +84,14 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, readings
           const acquiring = redlock.acquire(options.resource, { ...own, order, timeout, signal: linked.signal });
           lock = await unlessHeld(acquiring).finally(() => linked.unlink());
         }
-        return new LocalLease(lock, options, readings);
+        return new LocalLease(lock, options, clock);
       } finally {
         stopListening();
       }
     },
     async tryAcquire(signal: AbortSignal): Promise<Lease | undefined> {
       const lock = await redlock.tryAcquire(options.resource, { ...own, order: BEHIND_ALL, signal });
-      return lock === null ? undefined : new LocalLease(lock, options, readings);
+      return lock === null ? undefined : new LocalLease(lock, options, clock);
     },
     close: () => Promise.resolve(),
   };
@@ -137,22 +137,22 @@ class LocalLease implements Lease {
   readonly token: string;
   readonly #lock: Lock;
   readonly #options: ResolvedOptions;
-  readonly #readings: Readings;
-  #anchor: Reading;
+  readonly #clock: Clock;
+  #anchor: Instant;
   #listener: RenewalListener | undefined;
   #cancelTimer: () => void = () => undefined;
   #stopListening: () => void = () => undefined;
 
-  constructor(lock: Lock, options: ResolvedOptions, readings: Readings) {
+  constructor(lock: Lock, options: ResolvedOptions, clock: Clock) {
     this.fencingToken = lock.fencingToken;
     this.token = lock.token;
     this.#lock = lock;
     this.#options = options;
-    this.#readings = readings;
-    this.#anchor = startOfGrant(lock.remaining(), options, readings.read());
+    this.#clock = clock;
+    this.#anchor = startOfGrant(lock.remaining(), options, readClock(clock));
   }
 
-  anchor(): Reading {
+  anchor(): Instant {
     return this.#anchor;
   }
 
@@ -191,17 +191,17 @@ class LocalLease implements Lease {
   }
 
   #schedule(): void {
-    const afterMs = untilNextRenewalMs(this.#readings.clock.monotonicMs(), this.#options.retryPeriod);
-    this.#cancelTimer = this.#readings.clock.schedule(afterMs, () => void this.#renew());
+    const afterMs = untilNextRenewalMs(this.#clock.monotonicMs(), this.#options.retryPeriod);
+    this.#cancelTimer = this.#clock.schedule(afterMs, () => void this.#renew());
   }
 
   /** Never rejects: the listener's own errors are the emitter's. */
   async #renew(): Promise<void> {
-    const asked = this.#readings.read();
+    const asked = readClock(this.#clock);
     try {
       await this.#lock.extend(this.#options.leaseDuration);
-      this.#anchor = laterReading(this.#anchor, asked);
-      this.#listener?.renewed(this.#readings.clock.monotonicMs() - asked.monotonicMs);
+      this.#anchor = asked;
+      this.#listener?.renewed(this.#clock.monotonicMs() - asked.monotonicMs);
     } catch (error) {
       this.#listener?.failed(error);
     }
@@ -210,7 +210,7 @@ class LocalLease implements Lease {
 }
 
 /** The lock knows how much of its validity is left, and so when the attempt that was granted began. */
-function startOfGrant(remainingMs: number, options: ResolvedOptions, now: Reading): Reading {
+function startOfGrant(remainingMs: number, options: ResolvedOptions, now: Instant): Instant {
   const elapsed = Math.max(0, options.leaseDuration - options.driftMs - remainingMs);
-  return { monotonicMs: now.monotonicMs - elapsed, wallMs: now.wallMs - elapsed, uptimeMs: now.uptimeMs - elapsed };
+  return { ...now, monotonicMs: now.monotonicMs - elapsed, wallMs: now.wallMs - elapsed };
 }

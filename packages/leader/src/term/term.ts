@@ -7,17 +7,16 @@
  * frozen process can wake in the middle of a function; what it writes is refused only by a store that checks `fencingToken`.
  */
 import { setMaxListeners } from "node:events";
-import { QuorumUnreachableError } from "@x/redlock-core";
-import { onAbort, Schema, sleep } from "@x/redlock-core/protocol";
+import { type Clock, QuorumUnreachableError } from "@x/redlock-core";
+import { elapsedMs, type Instant, onAbort, readClock, Schema, sleep } from "@x/redlock-core/protocol";
 import { LeadershipLostError, type TermLossReason } from "../errors.ts";
 import { durationOrNoneMs, listener as FUNCTION, proclaimedValue } from "../kit/checks.ts";
 import { dateOf } from "../kit/date.ts";
 import type { ResolvedOptions } from "../options.ts";
 import type { Ledger } from "../record/ledger.ts";
 import { isHeldBy, type TermRecord } from "../record/record.ts";
-import { type Reading, reasonOfDeadline, remainingMs } from "./deadline.ts";
+import { reasonOfDeadline } from "./deadline.ts";
 import type { Lease } from "./lease.ts";
-import type { Readings } from "./readings.ts";
 
 export interface LeaderTerm extends AsyncDisposable {
   readonly election: string;
@@ -73,7 +72,7 @@ export interface TermParts {
   readonly lease: Lease;
   readonly ledger: Ledger;
   readonly options: ResolvedOptions;
-  readonly readings: Readings;
+  readonly clock: Clock;
   readonly instance: string;
   readonly listener: TermListener;
   /** Asked with each renewal. */
@@ -122,7 +121,7 @@ export class HeldTerm implements LeaderTerm {
   #recordDueMs = 0;
 
   constructor(parts: TermParts) {
-    const { lease, options, readings } = parts;
+    const { lease, options, clock } = parts;
     this.#parts = parts;
     this.election = options.name;
     this.id = options.id;
@@ -132,7 +131,7 @@ export class HeldTerm implements LeaderTerm {
     // Every tick that runs listens to it; a hundred of them are no leak.
     setMaxListeners(0, this.signal);
     this.#value = options.value;
-    const now = readings.read();
+    const now = readClock(clock);
     this.startedMs = now.monotonicMs;
     this.#lastRenewalMs = now.monotonicMs;
     this.acquiredAt = dateOf(Math.round(now.wallMs));
@@ -157,15 +156,15 @@ export class HeldTerm implements LeaderTerm {
   }
 
   get sinceRenewalMs(): number {
-    return this.#parts.readings.clock.monotonicMs() - this.#lastRenewalMs;
+    return this.#parts.clock.monotonicMs() - this.#lastRenewalMs;
   }
 
   isCurrent(): boolean {
     if (this.#status.name === "over") return false;
-    const { lease, options, readings } = this.#parts;
-    const now = readings.read();
+    const { lease, options, clock } = this.#parts;
+    const now = readClock(clock);
     if (this.#remainingAt(now) > 0) return true;
-    const isLate = remainingMs(lease.anchor(), options.renewDeadline, now) <= 0;
+    const isLate = elapsedMs(lease.anchor(), now) >= options.renewDeadline;
     this.#endNow(isLate ? reasonOfDeadline(lease.anchor(), options.renewDeadline, now) : "taken");
     return false;
   }
@@ -175,7 +174,7 @@ export class HeldTerm implements LeaderTerm {
   }
 
   remaining(): number {
-    return this.isCurrent() ? Math.max(0, this.#remainingAt(this.#parts.readings.read())) : 0;
+    return this.isCurrent() ? Math.max(0, this.#remainingAt(readClock(this.#parts.clock))) : 0;
   }
 
   async verify(): Promise<boolean> {
@@ -214,9 +213,9 @@ export class HeldTerm implements LeaderTerm {
 
   /** Writes the record of this term to the nodes. @throws QuorumUnreachableError */
   async announce(): Promise<void> {
-    const { ledger, lease, options, readings } = this.#parts;
+    const { ledger, lease, options, clock } = this.#parts;
     const record = { record: this.#record(), revision: this.#revision, token: lease.token, ended: false };
-    this.#recordDueMs = readings.clock.monotonicMs() + options.leaseDuration - options.retryPeriod;
+    this.#recordDueMs = clock.monotonicMs() + options.leaseDuration - options.retryPeriod;
     const written = await ledger.write(record).catch((error: unknown) => {
       this.#recordDueMs = 0;
       throw error;
@@ -229,7 +228,7 @@ export class HeldTerm implements LeaderTerm {
     if (!this.#isAnnounced) {
       this.#isAnnounced = true;
       // After the task has begun, which need not wait for that: what is asked meanwhile is seen with the next record.
-      this.#cancelListening = this.#parts.readings.clock.schedule(0, () => this.#listen());
+      this.#cancelListening = this.#parts.clock.schedule(0, () => this.#listen());
     }
     if (written.isToResign) this.beginEnd("resign-requested");
   }
@@ -253,7 +252,7 @@ export class HeldTerm implements LeaderTerm {
   /** Waits before work begins under this term. @throws the reason of `signal` */
   async waitOut(ms: number): Promise<void> {
     this.#isWaitingOut = true;
-    await sleep(this.#parts.readings.clock, ms, this.signal);
+    await sleep(this.#parts.clock, ms, this.signal);
     this.#isWaitingOut = false;
   }
 
@@ -292,15 +291,15 @@ export class HeldTerm implements LeaderTerm {
     await Promise.all([marking, lease.release()]);
   }
 
-  #remainingAt(now: Reading): number {
+  #remainingAt(now: Instant): number {
     const { lease, options } = this.#parts;
-    return Math.min(remainingMs(lease.anchor(), options.renewDeadline, now), lease.remaining());
+    return Math.min(options.renewDeadline - elapsedMs(lease.anchor(), now), lease.remaining());
   }
 
   /** One timer, armed again when it finds that the deadline is not yet: renewals have moved it, or it looked early. */
   #armDeadline(): void {
-    const afterMs = Math.max(0, Math.min(this.#remainingAt(this.#parts.readings.read()), SUSPEND_LOOK_MS));
-    this.#cancelDeadline = this.#parts.readings.clock.schedule(Math.ceil(afterMs), () => {
+    const afterMs = Math.max(0, Math.min(this.#remainingAt(readClock(this.#parts.clock)), SUSPEND_LOOK_MS));
+    this.#cancelDeadline = this.#parts.clock.schedule(Math.ceil(afterMs), () => {
       if (this.isCurrent()) this.#armDeadline();
     });
   }
@@ -318,7 +317,7 @@ export class HeldTerm implements LeaderTerm {
 
   #onRenewed(tookMs: number): void {
     if (!this.isCurrent()) return;
-    this.#lastRenewalMs = this.#parts.readings.clock.monotonicMs();
+    this.#lastRenewalMs = this.#parts.clock.monotonicMs();
     this.#parts.listener.renewed({ tookMs, remainingMs: this.remaining() });
     this.#tendSoon();
   }
@@ -340,7 +339,7 @@ export class HeldTerm implements LeaderTerm {
   /** To write the record restores it where a node lost it, and shows requests to resign whose message was lost. */
   async #tend(): Promise<void> {
     try {
-      if (this.#parts.readings.clock.monotonicMs() >= this.#recordDueMs) await this.announce();
+      if (this.#parts.clock.monotonicMs() >= this.#recordDueMs) await this.announce();
       if (!(await this.#parts.isEligible())) this.beginEnd("ineligible");
     } catch (error) {
       if (!(error instanceof QuorumUnreachableError)) this.#parts.listener.failed(error);
@@ -352,7 +351,7 @@ export class HeldTerm implements LeaderTerm {
     this.#cancelListening();
     const stopListening = this.#stopListening;
     this.#stopListening = () => undefined;
-    this.#parts.readings.clock.schedule(0, stopListening);
+    this.#parts.clock.schedule(0, stopListening);
   }
 
   /** A request to resign is seen at once if the message arrives, and with the next record if not. */
@@ -396,12 +395,7 @@ export class HeldTerm implements LeaderTerm {
 }
 
 /** Repeats `step` while too few nodes answer, as long as the term lasts. @throws what else `step` throws, or the loss of the term */
-export async function insist<T>(
-  term: HeldTerm,
-  clock: Readings["clock"],
-  pauseMs: number,
-  step: () => Promise<T>,
-): Promise<T> {
+export async function insist<T>(term: HeldTerm, clock: Clock, pauseMs: number, step: () => Promise<T>): Promise<T> {
   for (;;) {
     try {
       return await step();

@@ -42,7 +42,7 @@ const NO_FENCING_TOKEN = -1;
 
 /** A lease is what a lock does not show. Nothing is known of a lock that was made by hand. */
 interface Lease {
-  /** The end of the lease by both clocks; `expiration` has the wall clock only. */
+  /** The end of the lease by all clocks; `expiration` has the wall clock only. */
   readonly end: LeaseEnd;
   /** The longest duration that was asked for under the lock's value, answered or not. Its keys may live for so long. */
   readonly longestMs: number;
@@ -421,8 +421,8 @@ function requestOf(lock: Lock, { engine }: SharedEngine): { readonly target: Tar
 }
 
 /** Returns the end of the lease as `expiration` has it. */
-function shownEnd({ monotonicMs, wallMs }: LeaseEnd): LeaseEnd {
-  return { monotonicMs, wallMs: Math.floor(wallMs) };
+function shownEnd(end: LeaseEnd): LeaseEnd {
+  return { ...end, wallMs: Math.floor(end.wallMs) };
 }
 
 /**
@@ -438,7 +438,7 @@ function endOf(lock: Lock, { engine }: SharedEngine): LeaseEnd {
   const known = leaseOf(lock)?.end;
   if (known?.wallMs === lock.expiration) return known;
   const now = readClock(engine.clock);
-  return { wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
+  return { ...now, wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
 }
 
 function namesOf(resources: readonly string[]): readonly string[] {

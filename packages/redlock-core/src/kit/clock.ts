@@ -2,14 +2,23 @@
  * The clock is the port to time. No other file of the package touches time, so a simulator can pass in a virtual
  * clock.
  *
- * Two clocks are read side by side. The monotonic clock never jumps, but stands still while the machine is suspended
- * (Linux). The wall clock runs through a suspend, but may be stepped. A lease ends by the earlier of the two.
+ * Three clocks are read side by side, because none sees everything. The monotonic clock never jumps, but stands still
+ * while the machine is suspended (Linux). The wall clock runs through a suspend, but may be stepped. What the machine
+ * was suspended for has a resolution of 10 ms.
  */
+import { uptime } from "node:os";
+import { SuspendCounter } from "./suspend-counter.ts";
+
 export interface Clock {
   /** Returns the milliseconds since an arbitrary start. They never go backwards, and may have fractions. */
   monotonicMs(): number;
   /** Returns the milliseconds since the Unix epoch. An operator or NTP may step them. */
   wallMs(): number;
+  /**
+   * Returns the milliseconds for which the machine has been suspended since an arbitrary start, as far as
+   * `monotonicMs` does not count them. They never go backwards. `nowMs` is what `monotonicMs` returned just now.
+   */
+  suspendedMs(nowMs: number): number;
   /**
    * Calls `run` once, not before `afterMs`, and returns a function that cancels it. The timer does not keep the
    * process alive unless `keepAlive` is true.
@@ -23,10 +32,21 @@ export interface Clock {
 
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-/** The process's own clock. */
+const suspends = new SuspendCounter(
+  () => uptime() * 1_000,
+  () => performance.now(),
+);
+
+/**
+ * The process's own clock.
+ *
+ * On Linux a suspend is seen by the uptime, which libuv reads from /proc/uptime. On macOS the monotonic clock is
+ * `mach_continuous_time`, which runs through a suspend. On other systems only the wall clock sees one.
+ */
 export const systemClock: Clock = Object.freeze({
   monotonicMs: (): number => performance.now(),
   wallMs: (): number => Date.now(),
+  suspendedMs: process.platform === "linux" ? (nowMs: number): number => suspends.read(nowMs) : (): number => 0,
   schedule(afterMs: number, run: () => void, options?: { readonly keepAlive?: boolean }): () => void {
     const timer = setTimeout(run, Math.min(Math.max(afterMs, 0), LONGEST_TIMER_MS));
     if (options?.keepAlive !== true) timer.unref();
@@ -35,12 +55,14 @@ export const systemClock: Clock = Object.freeze({
   defer: (run: () => void): void => process.nextTick(run),
 });
 
-/** An instant is one reading of both clocks. Every step of the protocol works with one such reading. */
+/** An instant is one reading of all clocks. Every step of the protocol works with one such reading. */
 export interface Instant {
   readonly monotonicMs: number;
   readonly wallMs: number;
+  readonly suspendedMs: number;
 }
 
 export function readClock(clock: Clock): Instant {
-  return { monotonicMs: clock.monotonicMs(), wallMs: clock.wallMs() };
+  const monotonicMs = clock.monotonicMs();
+  return { monotonicMs, wallMs: clock.wallMs(), suspendedMs: clock.suspendedMs(monotonicMs) };
 }

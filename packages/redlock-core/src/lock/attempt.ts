@@ -4,7 +4,7 @@
  * It guarantees the following:
  * - Every attempt has a token and a ballot of its own.
  * - `granted` means that a quorum of voting nodes set the keys. It also means that the validity is not over, counted
- *   from before the first byte by both clocks.
+ *   from before the first byte by all clocks.
  * - The answer comes with the quorum-th grant.
  * - If the attempt is not granted, every node that may have set a key is told to release it, before the caller hears
  *   of it.
@@ -60,7 +60,7 @@ export function isCorrectable({ refusal, votes }: RefusedAttempt): boolean {
 
 export interface AttemptRequest {
   readonly target: Target;
-  /** The time by both clocks before anything is sent. */
+  /** The time by all clocks before anything is sent. */
   readonly asked: Instant;
   readonly ttlMs: number;
   /** How long a node may take to answer. */

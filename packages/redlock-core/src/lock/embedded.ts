@@ -28,7 +28,7 @@ export interface EmbeddedGrant {
   readonly token: string;
   /** The fencing token that `lockIfFree` returned. */
   readonly fencingToken: number;
-  /** Both clocks, read before the script was sent. */
+  /** All clocks, read before the script was sent. */
   readonly asked: Instant;
 }
 

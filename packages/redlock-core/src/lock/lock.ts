@@ -1,7 +1,7 @@
 /**
  * This file has the class `Lock`: a lock that is held.
  *
- * `isHeld()`, `remaining()`, `assertHeld()` and `signal` read both clocks when asked. The first check after a blocked
+ * `isHeld()`, `remaining()`, `assertHeld()` and `signal` read all clocks when asked. The first check after a blocked
  * event loop or a frozen process therefore notices it.
  *
  * The holder learns of a loss at the latest when the validity ends, even if no node answers. If the validity ended

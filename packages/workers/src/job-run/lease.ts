@@ -1,10 +1,5 @@
 /** Pure: how long BullMQ's lock of a job can be trusted. It was set when Redis ran the command, so at the earliest when it was sent. */
-import { type Instant } from "@x/redlock-core/protocol";
-
-/** The larger of the two clocks' differences: the monotonic one stands still while the machine sleeps, the wall clock may be stepped back. */
-export function elapsedMs(since: Instant, now: Instant): number {
-  return Math.max(now.monotonicMs - since.monotonicMs, now.wallMs - since.wallMs);
-}
+import { elapsedMs, type Instant } from "@x/redlock-core/protocol";
 
 export function leaseLeftMs(sent: Instant, now: Instant, lockDurationMs: number): number {
   return lockDurationMs - elapsedMs(sent, now);

@@ -6,10 +6,10 @@
  * keeps others out for as long as its process lives.
  */
 import type { Clock, Lock } from "@x/redlock-core";
-import { type Instant, readClock } from "@x/redlock-core/protocol";
+import { elapsedMs, type Instant, readClock } from "@x/redlock-core/protocol";
 import { JobLockLostError } from "../errors.ts";
 import type { JobLock } from "./job-lock.ts";
-import { elapsedMs, leaseLeftMs } from "./lease.ts";
+import { leaseLeftMs } from "./lease.ts";
 
 export interface RunFacts {
   readonly jobId: string;

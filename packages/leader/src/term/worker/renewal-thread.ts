@@ -4,17 +4,14 @@
  */
 import { parentPort, workerData } from "node:worker_threads";
 import { type AcquireOptions, type Lock, LockHeldError, LockLostError, systemClock } from "@x/redlock-core";
-import { protocolOf } from "@x/redlock-core/protocol";
-import type { Reading } from "../deadline.ts";
+import { driftMs, type Instant, protocolOf, readClock } from "@x/redlock-core/protocol";
 import { BEHIND_ALL, firstAttempt } from "../lease.ts";
-import { readingsOf } from "../readings.ts";
 import { failureOf } from "./failure.ts";
 import { loadRedlock } from "./load.ts";
 import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
 
 const data = workerData as ThreadData;
 const shared = new SharedState(data.memory);
-const readings = readingsOf(systemClock, undefined);
 const tell = (report: Report): void => parentPort?.postMessage(report);
 
 const redlock = await loadRedlock(data.redlock);
@@ -27,8 +24,11 @@ interface Acquisition {
 }
 
 let current: Acquisition | undefined;
-/** From this thread's monotonic clock to the event loop's; too small by the message's way, so what is converted looks older. */
-let toLoopMs = 0;
+/**
+ * From this thread's clocks to the event loop's, which have other starts. They are too small by the message's way, so
+ * what is converted looks older.
+ */
+let toLoop = { monotonicMs: 0, suspendedMs: 0 };
 let beats = shared.beats;
 let beatSeenMs = systemClock.monotonicMs();
 
@@ -69,9 +69,8 @@ async function waitFor({ askedMs, isFirst, timeout }: Wait, options: AcquireOpti
 }
 
 function hold(own: Acquisition, lock: Lock): void {
-  const now = readings.read();
-  const { driftFactor } = redlock.options;
-  const trustedMs = data.leaseDuration - Math.ceil(data.leaseDuration * driftFactor) - 2;
+  const now = readClock(systemClock);
+  const trustedMs = data.leaseDuration - driftMs(data.leaseDuration, redlock.options.driftFactor);
   setAnchor(now, Math.max(0, trustedMs - lock.remaining()));
   own.lock = lock;
   own.isKept = true;
@@ -100,7 +99,7 @@ function renewLater(own: Acquisition, lock: Lock): void {
 async function renew(own: Acquisition, lock: Lock): Promise<void> {
   if (!own.isKept) return;
   if (!isBlocked()) {
-    const asked = readings.read();
+    const asked = readClock(systemClock);
     try {
       await lock.extend(data.leaseDuration);
       setAnchor(asked, 0);
@@ -112,11 +111,11 @@ async function renew(own: Acquisition, lock: Lock): Promise<void> {
   if (own.isKept) renewLater(own, lock);
 }
 
-function setAnchor(reading: Reading, olderByMs: number): void {
+function setAnchor(reading: Instant, olderByMs: number): void {
   shared.anchor = {
-    monotonicMs: reading.monotonicMs + toLoopMs - olderByMs,
+    monotonicMs: reading.monotonicMs + toLoop.monotonicMs - olderByMs,
     wallMs: reading.wallMs - olderByMs,
-    uptimeMs: reading.uptimeMs - olderByMs,
+    suspendedMs: reading.suspendedMs + toLoop.suspendedMs,
   };
 }
 
@@ -136,10 +135,15 @@ async function release(id: number): Promise<void> {
 
 function obey(order: Order): void {
   switch (order.type) {
-    case "acquire":
-      toLoopMs = order.monotonicMs - systemClock.monotonicMs();
+    case "acquire": {
+      const now = readClock(systemClock);
+      toLoop = {
+        monotonicMs: order.now.monotonicMs - now.monotonicMs,
+        suspendedMs: order.now.suspendedMs - now.suspendedMs,
+      };
       void acquire(order.id, order.wait);
       break;
+    }
     case "cancel":
       if (current?.id === order.id) {
         current.cancel.abort();

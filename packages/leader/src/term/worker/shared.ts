@@ -6,7 +6,7 @@
  * reader that sees an old cell beside a new one believes less, never more.
  */
 import type { Vote } from "@x/redlock-core";
-import type { Reading } from "../deadline.ts";
+import type { Instant } from "@x/redlock-core/protocol";
 import type { Failure } from "./failure.ts";
 
 export interface ThreadData {
@@ -30,8 +30,8 @@ export interface Wait {
 
 /** `id`: of the acquisition that this is about. */
 export type Order =
-  /** `monotonicMs`: of the event loop, when it sent this. */
-  | { readonly type: "acquire"; readonly id: number; readonly wait: Wait | undefined; readonly monotonicMs: number }
+  /** `now`: by the event loop's clocks, when it sent this. */
+  | { readonly type: "acquire"; readonly id: number; readonly wait: Wait | undefined; readonly now: Instant }
   | { readonly type: "cancel"; readonly id: number }
   | { readonly type: "leave"; readonly id: number }
   | { readonly type: "release"; readonly id: number }
@@ -49,7 +49,7 @@ export type Report =
   | { readonly type: "lost"; readonly id: number }
   | { readonly type: "released"; readonly id: number; readonly confirmed: boolean };
 
-const CELLS = { beat: 0, monotonicUs: 1, wallUs: 2, uptimeUs: 3 } as const;
+const CELLS = { beat: 0, monotonicUs: 1, wallUs: 2, suspendedUs: 3 } as const;
 
 export class SharedState {
   readonly memory: SharedArrayBuffer;
@@ -69,17 +69,17 @@ export class SharedState {
   }
 
   /** In the event loop's clocks. */
-  get anchor(): Reading {
+  get anchor(): Instant {
     const ms = (cell: number): number => Number(Atomics.load(this.#cells, cell)) / 1_000;
-    return { monotonicMs: ms(CELLS.monotonicUs), wallMs: ms(CELLS.wallUs), uptimeMs: ms(CELLS.uptimeUs) };
+    return { monotonicMs: ms(CELLS.monotonicUs), wallMs: ms(CELLS.wallUs), suspendedMs: ms(CELLS.suspendedUs) };
   }
 
-  set anchor(reading: Reading) {
+  set anchor(reading: Instant) {
     const store = (cell: number, ms: number): void =>
       void Atomics.store(this.#cells, cell, BigInt(Math.floor(ms * 1_000)));
     store(CELLS.monotonicUs, reading.monotonicMs);
     store(CELLS.wallUs, reading.wallMs);
-    store(CELLS.uptimeUs, reading.uptimeMs);
+    store(CELLS.suspendedUs, reading.suspendedMs);
   }
 }
 

@@ -6,19 +6,17 @@
  * whole process (SIGSTOP, a frozen cgroup): that stops the thread, too.
  */
 import { Worker } from "node:worker_threads";
-import type { Vote } from "@x/redlock-core";
-import { abortable, type Deferred, deferred } from "@x/redlock-core/protocol";
+import type { Clock, Vote } from "@x/redlock-core";
+import { abortable, type Deferred, deferred, elapsedMs, type Instant, readClock } from "@x/redlock-core/protocol";
 import type { ResolvedOptions } from "../../options.ts";
-import { type Reading, remainingMs } from "../deadline.ts";
 import { type Lease, type LeaseSource, patienceMs, type RenewalListener } from "../lease.ts";
-import type { Readings } from "../readings.ts";
 import { errorOf } from "./failure.ts";
 import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
 
 export function workerLeases(
   options: ResolvedOptions,
   worker: NonNullable<ResolvedOptions["worker"]>,
-  readings: Readings,
+  clock: Clock,
 ): LeaseSource {
   let thread: RenewalThread | undefined;
   const acquire = async (
@@ -28,12 +26,12 @@ export function workerLeases(
   ): Promise<Lease | undefined> => {
     const { THREAD_URL } = await import("./thread-url.ts");
     signal.throwIfAborted();
-    if (thread?.isDead !== false) thread = new RenewalThread(THREAD_URL, options, worker, readings);
+    if (thread?.isDead !== false) thread = new RenewalThread(THREAD_URL, options, worker, clock);
     return thread.acquire(wait, signal, refused);
   };
   return {
     async acquire(signal: AbortSignal, refused: Refused): Promise<Lease> {
-      const askedMs = readings.clock.wallMs();
+      const askedMs = clock.wallMs();
       for (let isFirst = true; ; isFirst = false) {
         const lease = await acquire({ askedMs, isFirst, timeout: patienceMs(options) }, signal, refused);
         if (lease !== undefined) return lease;
@@ -48,7 +46,7 @@ type Refused = (votes: readonly Vote[]) => void;
 
 class RenewalThread {
   readonly #options: ResolvedOptions;
-  readonly #readings: Readings;
+  readonly #clock: Clock;
   readonly #shared = new SharedState();
   readonly #worker: Worker;
   readonly #exited: Promise<unknown>;
@@ -64,10 +62,10 @@ class RenewalThread {
     url: URL,
     options: ResolvedOptions,
     { redlock, maxBlock }: NonNullable<ResolvedOptions["worker"]>,
-    readings: Readings,
+    clock: Clock,
   ) {
     this.#options = options;
-    this.#readings = readings;
+    this.#clock = clock;
     const { resource, leaseDuration, retryPeriod } = options;
     const workerData: ThreadData = {
       memory: this.#shared.memory,
@@ -109,7 +107,7 @@ class RenewalThread {
   /** As `attend`, but for a lease at most: a thread that hangs releases nothing, and by then there is nothing left to release. */
   async attendForLease<T>(answer: Promise<T>, otherwise: T): Promise<T> {
     const late = deferred<T>();
-    const cancel = this.#readings.clock.schedule(this.#options.leaseDuration, () => late.resolve(otherwise));
+    const cancel = this.#clock.schedule(this.#options.leaseDuration, () => late.resolve(otherwise));
     try {
       return await this.attend(Promise.race([answer, late.promise]));
     } finally {
@@ -128,13 +126,13 @@ class RenewalThread {
     const id = this.#count;
     const answer = deferred<Report | Error>();
     this.#acquiring = { id, answer, refused };
-    this.order({ type: "acquire", id, wait, monotonicMs: this.#readings.clock.monotonicMs() });
+    this.order({ type: "acquire", id, wait, now: readClock(this.#clock) });
     try {
       const report = await abortable(answer.promise, signal);
       if (report instanceof Error) throw report;
       if (report.type === "failed") throw errorOf(report.failure);
       if (report.type !== "granted") return undefined;
-      this.#lease = new WorkerLease(this, this.#shared, this.#readings, this.#options, report);
+      this.#lease = new WorkerLease(this, this.#shared, this.#clock, this.#options, report);
       return this.#lease;
     } catch (error) {
       this.order({ type: "cancel", id });
@@ -174,7 +172,7 @@ class RenewalThread {
   #beat(maxBlock: number): void {
     if (this.#isDead) return;
     this.#shared.beat();
-    this.#cancelBeat = this.#readings.clock.schedule(beatPeriodMs(maxBlock), () => this.#beat(maxBlock));
+    this.#cancelBeat = this.#clock.schedule(beatPeriodMs(maxBlock), () => this.#beat(maxBlock));
   }
 }
 
@@ -185,17 +183,17 @@ class WorkerLease implements Lease {
   readonly token: string;
   readonly #thread: RenewalThread;
   readonly #shared: SharedState;
-  readonly #readings: Readings;
+  readonly #clock: Clock;
   readonly #options: ResolvedOptions;
   readonly #released = deferred<boolean>();
   #listener: RenewalListener | undefined;
   #isOver = false;
-  #lastAnchor: Reading | undefined;
+  #lastAnchor: Instant | undefined;
 
   constructor(
     thread: RenewalThread,
     shared: SharedState,
-    readings: Readings,
+    clock: Clock,
     options: ResolvedOptions,
     granted: Report & { readonly type: "granted" },
   ) {
@@ -204,17 +202,17 @@ class WorkerLease implements Lease {
     this.token = granted.token;
     this.#thread = thread;
     this.#shared = shared;
-    this.#readings = readings;
+    this.#clock = clock;
     this.#options = options;
   }
 
   /** After the end it stays what it was: the memory may already be that of the next lease. */
-  anchor(): Reading {
+  anchor(): Instant {
     return this.#lastAnchor ?? this.#shared.anchor;
   }
 
   remaining(): number {
-    return remainingMs(this.anchor(), this.#options.leaseDuration - this.#options.driftMs, this.#readings.read());
+    return this.#options.leaseDuration - this.#options.driftMs - elapsedMs(this.anchor(), readClock(this.#clock));
   }
 
   keep(listener: RenewalListener): void {
