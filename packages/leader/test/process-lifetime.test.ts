@@ -14,7 +14,6 @@ it.each(["main", "worker"])(
     await using child = spawnChild(new URL("children/leads-once.ts", import.meta.url), {
       args: [path, renewal],
       env: { LOCK_PATHS: path },
-      execArgv: ["--import", new URL("support/threads.mjs", import.meta.url).href],
     });
     await expect.poll(() => nodes.servers[0]?.call("EXISTS", "{leader:once}:waiters"), { timeout: 20_000 }).toBe(1);
     const since = Date.now();

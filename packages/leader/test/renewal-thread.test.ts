@@ -1,5 +1,6 @@
 /** Renewal from a worker thread, in processes whose event loop is blocked. */
 import { LeaderElection } from "@x/leader";
+import { programUrl } from "@x/test-support";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { SharedState } from "../src/term/worker/shared.ts";
 import { Candidate, type CandidateArgs } from "./support/candidate.ts";
@@ -21,16 +22,12 @@ describe("renewal from a worker thread", () => {
     id: string,
     maxBlock?: number,
     own: Pick<CandidateArgs, "quarantine" | "isStubborn"> = {},
-    redlock = new URL("support/thread-redlock.ts", import.meta.url).href,
+    redlock = programUrl(new URL("children/thread-redlock.ts", import.meta.url)).href,
   ): Candidate {
     const worker = maxBlock === undefined ? {} : { worker: { redlock, maxBlock } };
-    const threads = new URL("support/threads.mjs", import.meta.url).href;
     const candidate = new Candidate(
       { paths: nodes.paths, name: "jobs", id, maxTtl: MAX_TTL, ...LEASE, ...worker, ...own },
-      {
-        env: { LOCK_PATHS: nodes.paths.join(","), LOCK_QUARANTINE: String(own.quarantine ?? false) },
-        execArgv: ["--import", threads],
-      },
+      { env: { LOCK_PATHS: nodes.paths.join(","), LOCK_QUARANTINE: String(own.quarantine ?? false) } },
     );
     candidates.push(candidate);
     return candidate;

@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { join, relative } from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 
 /** The environment variable that names the folder in which the test run has bundled its programs. */
 export const BUNDLES = "X_TEST_BUNDLES";
@@ -11,6 +11,12 @@ const root = fileURLToPath(new URL("../../../", import.meta.url));
 export function bundleOf(file: string): string | undefined {
   const folder = process.env[BUNDLES];
   if (folder === undefined) return undefined;
-  const bundle = join(folder, relative(root, file)).replace(/\.ts$/, ".mjs");
+  const bundle = join(folder, relative(root, file)).replace(/\.ts$/, ".js");
   return existsSync(bundle) ? bundle : undefined;
+}
+
+/** Where Node finds a program without a loader for TypeScript, as a thread has none; the source outside of a test run. */
+export function programUrl(source: URL): URL {
+  const bundle = bundleOf(fileURLToPath(source));
+  return bundle === undefined ? source : pathToFileURL(bundle);
 }

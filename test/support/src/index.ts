@@ -1,3 +1,4 @@
+export { programUrl } from "./bundles.ts";
 export { Child, type ChildOptions, spawnChild } from "./child.ts";
 export { machineMs } from "./clock.ts";
 export { type RedisCluster, startCluster } from "./cluster.ts";

@@ -79,6 +79,7 @@ export class RedisServer implements AsyncDisposable {
   #child: ChildProcess | undefined;
   #exited: Promise<Exit> | undefined;
   #log: string[] = [];
+  #kept: Redis | undefined;
 
   /** Use `startRedis`. */
   constructor(folder: string, port: number, options: RedisServerOptions) {
@@ -149,6 +150,7 @@ export class RedisServer implements AsyncDisposable {
     const child = this.#child;
     if (child === undefined) return;
     child.ref();
+    this.#kept?.disconnect();
     child.kill(signal);
     await this.#exited;
     if (this.#child === child) this.#child = undefined;
@@ -182,8 +184,24 @@ export class RedisServer implements AsyncDisposable {
     await this.call("FLUSHALL");
   }
 
-  /** Runs one command on a connection of its own. */
+  /** Runs one command on a connection that nothing else uses meanwhile. */
   async call(command: string, ...args: (string | number)[]): Promise<unknown> {
+    const client = await this.#connection();
+    try {
+      return await client.call(command, ...args);
+    } finally {
+      this.#keep(client);
+    }
+  }
+
+  /** The connection that the last command left, or a new one: making one costs twenty times what a command does. */
+  async #connection(): Promise<Redis> {
+    const kept = this.#kept;
+    this.#kept = undefined;
+    if (kept?.status === "ready") {
+      kept.stream.ref();
+      return kept;
+    }
     const client = new Redis({
       path: this.path,
       lazyConnect: true,
@@ -194,10 +212,21 @@ export class RedisServer implements AsyncDisposable {
     client.on("error", () => {});
     try {
       await client.connect();
-      return await client.call(command, ...args);
-    } finally {
+      return client;
+    } catch (error) {
       client.disconnect();
+      throw error;
     }
+  }
+
+  #keep(client: Redis): void {
+    if (this.#kept !== undefined || client.status !== "ready") {
+      client.disconnect();
+      return;
+    }
+    this.#kept = client;
+    // Like the server, it keeps nobody alive.
+    client.stream.unref();
   }
 
   /** Ends the server at once and removes its folder. */

@@ -1,11 +1,12 @@
 /** Leads once, with nothing else that keeps the process alive, and ends by itself. Arguments: path of a node, "main" or "worker". */
 import { writeSync } from "node:fs";
 import { LeaderElection } from "@x/leader";
+import { programUrl } from "@x/test-support";
 import { connect, LEASE } from "../support/redis.ts";
 
 const [path = "", renewal] = process.argv.slice(2);
 const redlock = connect([path]);
-const worker = { redlock: new URL("../support/thread-redlock.ts", import.meta.url), maxBlock: 5_000 };
+const worker = { redlock: programUrl(new URL("thread-redlock.ts", import.meta.url)), maxBlock: 5_000 };
 const election = new LeaderElection(redlock, {
   name: "once",
   ...LEASE,

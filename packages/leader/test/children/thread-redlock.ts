@@ -1,7 +1,7 @@
 /** The module that the renewal thread loads: the same nodes, connections of its own. */
 import { BroadcastChannel } from "node:worker_threads";
 import type { Redlock } from "@x/redlock-core";
-import { connect, MAX_TTL } from "./redis.ts";
+import { connect, MAX_TTL } from "../support/redis.ts";
 
 const hang = new BroadcastChannel("hang");
 hang.addEventListener("message", () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0));
