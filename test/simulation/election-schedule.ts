@@ -1,9 +1,10 @@
 /**
  * One schedule with leader elections: the real LeaderElection, and LeaderScheduler in most of them, on the real Redlock, in the same world and
  * under the same faults as schedule.ts. At most one candidate may say `isCurrent()` at a time, terms increase, a task never overlaps itself,
- * a tick runs at most once or at least once as it was asked for, and once faults stop somebody leads within a bound.
+ * a tick runs at most once or at least once as it was asked for, and once faults stop somebody leads within a bound. The nodes that elect a
+ * leader know it from then on, and a bystander who observes is told of no other.
  */
-import type { LeaderElection, LeaderTerm } from "@x/leader";
+import type { LeaderElection, LeaderInfo, LeaderTerm } from "@x/leader";
 import type { LeaderScheduler } from "@x/leader/scheduler";
 import type { Redlock } from "@x/redlock-core";
 import type { Interval } from "./checker.ts";
@@ -24,7 +25,13 @@ export const ELECTION_INVARIANTS = {
   atLeastOnce: "tick at least once",
   recovery: "bounded election",
   stop: "bounded stop",
+  known: "leader known to its quorum",
+  observed: "only leaders are observed",
+  observedLast: "the leader is observed",
 } as const;
+
+const NAME = "simulated";
+const NOTE = `{leader:${NAME}}:note`;
 
 const TICK_MS = 150;
 const COOLDOWN_MS = 50;
@@ -76,6 +83,9 @@ class ElectionSchedule {
   #candidates: Candidate[] = [];
   #candidateCount = 0;
   #lastTerm = 0;
+  /** The nodes that have granted the lock for each term, as its note says. */
+  readonly #grantedBy = new Map<number, Set<Server>>();
+  readonly #observer: Bystander;
 
   constructor(engine: Engine, world: World, setting: Setting, mode: Mode) {
     this.#engine = engine;
@@ -91,10 +101,12 @@ class ElectionSchedule {
       server.beSettled();
       server.onExecuted = (at, args, reply) => {
         world.tell(at.name, "node", () => `${args.join(" ").slice(0, 120)} -> ${JSON.stringify(reply)}`);
+        this.#noteGrant(at);
         this.#faults.provoke({ server: at });
       };
     }
     this.#faults = new Faults(world, setting, this.#servers, () => this.#candidates);
+    this.#observer = new Bystander(world, setting, this.#servers, engine, (info) => this.#observed(info));
   }
 
   get termCount(): number {
@@ -114,14 +126,19 @@ class ElectionSchedule {
   async run(): Promise<void> {
     const { maxTtl, driftFactor } = this.#setting;
     for (let count = 0; count < this.#setting.machineCount; count += 1) this.#addCandidate();
+    this.#observer.start();
     this.#faults.start();
     await this.#pass(FAULTY_FACTOR * this.#setting.faultyMs);
     this.#world.becomeQuiet();
     this.#world.tell("world", "fault", () => "no faults from here on");
     for (const candidate of this.#candidates) for (const link of candidate.links) link.heal();
     await this.#pass(1.4 * maxTtl + 250 + maxTtl * (2 + driftFactor) + 20 * this.#setting.nodeTimeout + 6_000);
-    if (!this.#live.some((office) => this.#isCurrent(office))) {
+    const leader = this.#live.find((office) => this.#isCurrent(office));
+    if (leader === undefined) {
       this.#world.violate(ELECTION_INVARIANTS.recovery, "nobody leads, long after the faults");
+    } else if (this.#observer.last?.term !== leader.term.term) {
+      const seen = this.#observer.last?.term ?? "nobody";
+      this.#world.violate(ELECTION_INVARIANTS.observedLast, `${leader.term.term} leads, and ${seen} is observed`);
     }
     this.#checkTicks();
     await this.#stop();
@@ -139,6 +156,9 @@ class ElectionSchedule {
       );
     }
     this.#lastTerm = Math.max(this.#lastTerm, term.term);
+    if (!this.#hasQuorum(term.term)) {
+      this.#world.violate(ELECTION_INVARIANTS.known, `fewer nodes than a quorum know that ${machine.name} leads`);
+    }
     this.#faults.provoke({ machine });
   }
 
@@ -159,6 +179,25 @@ class ElectionSchedule {
       ELECTION_INVARIANTS.atMostOnce,
       `the tick at ${atMs - EPOCH_MS} ms ran ${runs} times, last on ${machine.name}`,
     );
+  }
+
+  #noteGrant(at: Server): void {
+    const note = at.store.call("GET", [NOTE]);
+    const [, term] = typeof note === "string" ? note.split(" ") : [];
+    if (term === undefined) return;
+    const granted = this.#grantedBy.get(Number(term)) ?? new Set();
+    this.#grantedBy.set(Number(term), granted.add(at));
+  }
+
+  #hasQuorum(term: number): boolean {
+    return 2 * (this.#grantedBy.get(term)?.size ?? 0) > this.#servers.length;
+  }
+
+  /** A candidate that dies before it hears of its grants was elected all the same. */
+  #observed(info: LeaderInfo | null): void {
+    this.#world.tell("bystander", "call", () => `sees ${info === null ? "nobody" : info.term}`);
+    if (info === null || this.#hasQuorum(info.term)) return;
+    this.#world.violate(ELECTION_INVARIANTS.observed, `${info.id} is observed in term ${info.term}, without a quorum`);
   }
 
   /** Claims of ticks promise nothing once nodes lose their data. */
@@ -219,6 +258,7 @@ class ElectionSchedule {
       });
       return state;
     });
+    this.#observer.machine.deliver("timer", () => void this.#observer.stop());
     await this.#pass(20 * this.#setting.nodeTimeout + 5_000);
     const open = stopping.find(({ isStopped }) => !isStopped);
     if (open !== undefined) this.#world.violate(ELECTION_INVARIANTS.stop, `stop() of ${open.name} does not end`);
@@ -242,6 +282,57 @@ class ElectionSchedule {
     });
     this.#candidates.push(candidate);
     candidate.start();
+  }
+}
+
+/** Observes, and never stands. */
+class Bystander {
+  readonly machine: Machine;
+  last: LeaderInfo | null = null;
+  readonly #redlock: Redlock;
+  readonly #election: LeaderElection;
+  readonly #see: (info: LeaderInfo | null) => void;
+
+  constructor(
+    world: World,
+    setting: Setting,
+    servers: readonly Server[],
+    engine: Engine,
+    see: (info: LeaderInfo | null) => void,
+  ) {
+    const { random } = world;
+    this.#see = see;
+    const still = { wallOffsetMs: 0, stallChance: 0, longestStallMs: 0 };
+    this.machine = new Machine(world, { name: "bystander", drift: drawDrift(random, setting), ...still });
+    const links = servers.map((server) => new Link(this.machine, server, setting.network));
+    this.#redlock = new engine.core.Redlock(links, {
+      ttl: setting.maxTtl,
+      maxTtl: setting.maxTtl,
+      nodeTimeout: Math.min(setting.nodeTimeout, Math.floor(setting.maxTtl / 6)),
+      clock: this.machine.clock,
+      random: { token: () => random.hex(40), fraction: () => random.fraction() },
+    });
+    this.#election = new engine.leader.LeaderElection(this.#redlock, {
+      name: NAME,
+      id: "bystander",
+      leaseDuration: setting.maxTtl,
+      random: () => random.fraction(),
+    });
+    this.#election.on("error", () => undefined);
+  }
+
+  start(): void {
+    this.machine.deliver("timer", () => {
+      this.#election.on("leaderChange", (info) => {
+        this.last = info;
+        this.#see(info);
+      });
+    });
+  }
+
+  async stop(): Promise<void> {
+    await this.#election.stop();
+    await this.#redlock.close();
   }
 }
 
@@ -288,7 +379,7 @@ class Candidate implements Victim {
       random: { token: () => random.hex(40), fraction },
     });
     this.#election = new engine.leader.LeaderElection(this.#redlock, {
-      name: "simulated",
+      name: NAME,
       id: parts.name,
       leaseDuration: setting.maxTtl,
       cooldown: { initial: COOLDOWN_MS, max: COOLDOWN_MS },

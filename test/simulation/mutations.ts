@@ -304,4 +304,18 @@ export const MUTATIONS: readonly Mutation[] = [
       ),
     ],
   },
+  {
+    protection: "a grant says whose it is",
+    without: "who leads is told later, in a step of its own",
+    subject: "elections",
+    patches: [core("scripts/acquire.lua.ts", "if note ~= '' then", "if false then")],
+  },
+  {
+    protection: "a leader has a quorum of grants",
+    without: "what one node granted is shown as a leader",
+    subject: "elections",
+    patches: [
+      leader("record/record.ts", "isHeldBy(views, view.lockValue, quorum))", "isHeldBy(views, view.lockValue, 1))"),
+    ],
+  },
 ];

@@ -36,8 +36,11 @@ describe("a lease", () => {
       [PROTOCOL]: { leave: () => undefined },
       release: () => Promise.resolve(true),
     } as unknown as Lock;
-    const redlock = { tryAcquire: () => Promise.resolve(lock), on: () => () => undefined } as unknown as Redlock;
-    return localLeases(redlock, OPTIONS, clock).acquire(new AbortController().signal, () => undefined);
+    const redlock = {
+      [PROTOCOL]: { acquire: () => Promise.resolve(lock) },
+      on: () => () => undefined,
+    } as unknown as Redlock;
+    return localLeases(redlock, OPTIONS, clock, "").acquire(new AbortController().signal, () => undefined);
   }
 
   it("counts from the moment before the attempt that was granted", async () => {

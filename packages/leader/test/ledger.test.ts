@@ -1,8 +1,9 @@
 /** What the scripts beside the lock store and refuse, on real nodes. */
-import type { Redlock } from "@x/redlock-core";
+import { type Lock, LockHeldError, type Redlock } from "@x/redlock-core";
+import { protocolOf } from "@x/redlock-core/protocol";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Ledger } from "../src/record/ledger.ts";
-import type { TermRecord } from "../src/record/record.ts";
+import { claimOf, heldNow, type TermRecord } from "../src/record/record.ts";
 import { type Claim, TickStore } from "../src/scheduler/store.ts";
 import { type Nodes, startNodes } from "./support/redis.ts";
 
@@ -47,6 +48,24 @@ describe("beside the lock", () => {
     expect(await write(ledger, 19)).toMatchObject({ outcome: "stale" });
     const [view] = await ledger.read(0);
     expect(view).toMatchObject({ term: 20, terms: [{ term: 20 }] });
+  });
+
+  it("knows whose the lock is from the grant on, as long as the lease; one that is refused changes nothing", async () => {
+    const ledger = ledgerOf("grant");
+    const claim = (id: string): string => claimOf({ id, instance: `${id}#1`, value: "here" });
+    const take = (id: string): Promise<Lock> =>
+      protocolOf(redlock).acquire("leader:grant", { ttl: 2_000, timeout: 0 }, claim(id));
+    const lock = await take("a");
+    await expect(take("b")).rejects.toThrow(LockHeldError);
+    const held = heldNow(await ledger.look(0), ledger.quorum);
+    expect(held).toMatchObject({ record: { id: "a", instance: "a#1", value: "here", term: lock.fencingToken } });
+    for (const server of nodes.servers) {
+      expect(await server.call("PTTL", ledger.key("note"))).toBeGreaterThan(0);
+      expect(await server.call("PTTL", ledger.key("note"))).toBeLessThanOrEqual(2_000);
+    }
+    await lock.release();
+    expect(heldNow(await ledger.look(1), ledger.quorum)).toBeUndefined();
+    expect((await ledger.read(0))[0]).toMatchObject({ term: 0, terms: [] });
   });
 
   it("keeps a clean end that a late renewal would undo, and a value that an older write would", async () => {

@@ -1,6 +1,14 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { endedCleanly, heldNow, isHeldBy, type NodeView, parseView, termsAfter } from "../src/record/record.ts";
+import {
+  claimOf,
+  endedCleanly,
+  heldNow,
+  isHeldBy,
+  type NodeView,
+  parseView,
+  termsAfter,
+} from "../src/record/record.ts";
 
 function view(given: Partial<NodeView>): NodeView {
   return {
@@ -11,6 +19,7 @@ function view(given: Partial<NodeView>): NodeView {
     token: "",
     record: undefined,
     ended: false,
+    claim: undefined,
     terms: [],
     ...given,
   };
@@ -36,6 +45,38 @@ describe("record", () => {
     const taken = { ...leads(5), lockValue: "token6" };
     expect(heldNow([taken, taken, taken], 2)).toBeUndefined();
     expect(isHeldBy([taken, taken, taken], "token6", 2)).toBe(true);
+  });
+
+  it("knows a leader by the grants of a quorum, before there is a record", () => {
+    const record = { term: 6, id: "a", instance: "a#1", sinceMs: 1 };
+    fc.assert(
+      fc.property(fc.array(fc.constantFrom("granted", "leads", "none"), { minLength: 1, maxLength: 5 }), (nodes) => {
+        const quorum = Math.floor(nodes.length / 2) + 1;
+        const views = nodes.map((node) => {
+          if (node === "granted") return { ...leads(5, -2), lockValue: "token6", pttlMs: 900, claim: record };
+          return node === "leads" ? leads(5) : view({});
+        });
+        const count = (which: string): number => nodes.filter((node) => node === which).length;
+        const leader = count("granted") >= quorum ? 6 : 5;
+        const isLed = Math.max(count("granted"), count("leads")) >= quorum;
+        expect(heldNow(views, quorum)?.record.term).toBe(isLed ? leader : undefined);
+      }),
+    );
+  });
+
+  it("believes what a grant says of its holder only as long as the lock is that holder's", () => {
+    const claim = claimOf({ id: "a b", instance: "a#1", value: "one\ntwo" });
+    const reply = (lockValue: string): unknown => [
+      lockValue,
+      100,
+      ["", "", "", "", ""],
+      [],
+      `tok 6 1700000000000999 ${claim}`,
+    ];
+    const record = { term: 6, id: "a b", instance: "a#1", value: "one\ntwo", sinceMs: 1_700_000_000_000 };
+    expect(parseView(reply("tok")).claim).toEqual(record);
+    expect(parseView(reply("other")).claim).toBeUndefined();
+    expect(parseView(reply("")).claim).toBeUndefined();
   });
 
   it("gives the lease that a quorum still has", () => {
@@ -68,8 +109,8 @@ describe("record", () => {
   });
 
   it("survives a record that somebody else has written", () => {
-    const reply = ["tok", 100, ["3", "0", "tok", "{not json", "0"], ["null", '{"term":"x"}']];
-    expect(parseView(reply)).toMatchObject({ record: undefined, terms: [] });
+    const reply = ["tok", 100, ["3", "0", "tok", "{not json", "0"], ["null", '{"term":"x"}'], "tok 3 nonsense"];
+    expect(parseView(reply)).toMatchObject({ record: undefined, claim: undefined, terms: [] });
     expect(() => parseView("PONG")).toThrow(TypeError);
   });
 });

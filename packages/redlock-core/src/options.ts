@@ -103,6 +103,8 @@ export interface ResolvedAcquireOptions {
   readonly autoExtend: boolean;
   readonly maxHold: number;
   readonly order: number | undefined;
+  /** See `RedlockProtocol.acquire`. */
+  readonly note?: string | undefined;
 }
 
 /** A shorter lease leaves nothing to hold after the drift margin, the round trip and the timers' resolution. */

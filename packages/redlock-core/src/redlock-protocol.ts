@@ -8,6 +8,7 @@ import { RedlockClosedError } from "./errors.ts";
 import type { Clock } from "./kit/clock.ts";
 import type { InFlight } from "./kit/in-flight.ts";
 import type { EmbeddedLocks } from "./lock/embedded.ts";
+import type { Lock } from "./lock/lock.ts";
 import type { NodeScript } from "./nodes/node.ts";
 import { type AcquireOptions, resolveResource, resolveTurnOptions } from "./options.ts";
 import type { Engine } from "./rounds/engine.ts";
@@ -21,6 +22,7 @@ import { waitForTurn } from "./waiting/waiter.ts";
 
 const CHANNEL = text({ min: 1 });
 const NAME = text({ min: 1 });
+const TEXT = text();
 const LISTENER = callback();
 const WALL_MS = number({ min: 0, max: Number.MAX_SAFE_INTEGER, unit: "ms" });
 
@@ -32,6 +34,7 @@ export interface ProtocolParts {
   /** Throws `RedlockClosedError` once the `Redlock` is closed, and the reason of a signal that has aborted. */
   readonly assertOpen: (resources: readonly string[], signal?: AbortSignal) => void;
   readonly embedded: () => EmbeddedLocks | undefined;
+  readonly acquire: (resource: string, options: AcquireOptions, note: string) => Promise<Lock>;
 }
 
 export class RedlockProtocol {
@@ -57,6 +60,14 @@ export class RedlockProtocol {
    */
   get embedded(): EmbeddedLocks | undefined {
     return this.#parts.embedded();
+  }
+
+  /**
+   * Acquires a lock as `Redlock.acquire` does, with a note: a text that each node stores in the very step in which it
+   * grants the lock, in the side key `note`, for the first lease. scripts/acquire.lua.ts says how to read it.
+   */
+  acquire(resource: string, options: AcquireOptions, note: string): Promise<Lock> {
+    return this.#parts.acquire(resource, options, TEXT.of("note", note));
   }
 
   /**
@@ -112,8 +123,8 @@ export class RedlockProtocol {
   }
 
   /**
-   * Returns a key beside the lock's, in the same hash slot, for data that belongs to the lock. The names `fence` and
-   * `waiters` are taken.
+   * Returns a key beside the lock's, in the same hash slot, for data that belongs to the lock. The names `fence`,
+   * `waiters` and `note` are taken.
    */
   sideKey(resource: string, name: string): string {
     return sideKeyOf(this.lockKey(resource), NAME.of("name", name));

@@ -113,6 +113,8 @@ export class Redlock implements AsyncDisposable {
       calls: this.#calls,
       assertOpen: (resources, signal) => this.#assertOpen(resources, signal),
       embedded: () => this.#embedded(),
+      acquire: async (resource, options, note) =>
+        await this.#take([resolveResource(resource)], { ...this.#resolve(options, false), note }),
     });
     Object.defineProperty(this, PROTOCOL, { value: protocol });
     this.#stopListening = connected.map((node) =>

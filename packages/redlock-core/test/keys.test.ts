@@ -51,12 +51,20 @@ describe("lockKeyOf", () => {
 });
 
 describe("checkLockKey", () => {
-  it.each(["{a}:fence", "{a}:waiters", "{x}:node", "{a}b:node:last", "{a}\n:fence", "{a}", "{a:b}", "{a}b}", "{{}}}"])(
-    "refuses what would share a key with another lock: %j",
-    (key) => {
-      expect(() => checkLockKey(key)).toThrow(RangeError);
-    },
-  );
+  it.each([
+    "{a}:fence",
+    "{a}:waiters",
+    "{a}:note",
+    "{x}:node",
+    "{a}b:node:last",
+    "{a}\n:fence",
+    "{a}",
+    "{a:b}",
+    "{a}b}",
+    "{{}}}",
+  ])("refuses what would share a key with another lock: %j", (key) => {
+    expect(() => checkLockKey(key)).toThrow(RangeError);
+  });
 
   it("names the resource whose fence it would be", () => {
     expect(() => checkLockKey("{a}b}")).toThrow(

@@ -217,7 +217,8 @@ describe("the simulated Redis", () => {
         case "A": {
           const waits = random.chance(0.5);
           const place = waits || random.chance(0.3) ? order : undefined;
-          const facts = { ttlMs: ttlMs(), ballot: ballot(), order: place, member: waits ? member : undefined };
+          const note = random.chance(0.2) ? 'of "x" y' : undefined;
+          const facts = { ttlMs: ttlMs(), ballot: ballot(), order: place, member: waits ? member : undefined, note };
           return { ...other, isAcquisition: true, text: acquireText(count, token, facts) };
         }
         case "E":
@@ -322,7 +323,7 @@ describe("the simulated Redis", () => {
     ];
     const [k = "", record = "", terms = "", request = "", ticks = "", paused = "", running = "", requests = ""] = keys;
     const requestOf: Record<string, () => Request> = {
-      read: () => ({ source: leader.read, keys: [k, record, terms], args: [term(), "5"] }),
+      read: () => ({ source: leader.read, keys: [k, record, terms, "{k}:note"], args: [term(), "5"] }),
       write: () => ({
         source: leader.write,
         keys: [record, terms, request],

@@ -103,6 +103,7 @@ it.each([
           ballot: nowUs + random.pick([0, 1, 1_000, 400_000, 700_000, -1_000]),
           order: random.chance(0.7) ? undefined : order,
           member: random.chance(0.2) ? member : undefined,
+          note: random.chance(0.1) ? "note" : undefined,
         };
         return { ...other, isAcquisition: true, text: acquireText(count, token, facts) };
       }

@@ -31,7 +31,7 @@ import { publish } from "../kit/diagnostics.ts";
 import type { Unsubscribe } from "../kit/emitter.ts";
 import { type LeaderElectionOptions, type ResolvedOptions, resolveOptions } from "../options.ts";
 import { Ledger } from "../record/ledger.ts";
-import { endedCleanly, heldNow, type LeaderInfo, type TermRecord } from "../record/record.ts";
+import { claimOf, endedCleanly, heldNow, type LeaderInfo, type TermRecord } from "../record/record.ts";
 import { type Lease, type LeaseSource, localLeases } from "../term/lease.ts";
 import { HeldTerm, insist, type LeaderTerm, type TermListener } from "../term/term.ts";
 import { workerLeases } from "../term/worker/worker-lease.ts";
@@ -125,10 +125,13 @@ export class LeaderElection implements AsyncDisposable {
     this.#events = new Emitter<LeaderEvents>(LEADER_EVENTS);
     this.#ledger = new Ledger(redlock, this.name, this.#options.resource);
     const { worker } = this.#options;
+    const note = this.#leadsOnGrant
+      ? claimOf({ id: this.id, instance: this.#instance, value: this.#options.value })
+      : "";
     this.#leases =
       worker === undefined
-        ? localLeases(redlock, this.#options, this.#clock)
-        : workerLeases(this.#options, worker, this.#clock);
+        ? localLeases(redlock, this.#options, this.#clock, note)
+        : workerLeases(this.#options, worker, this.#clock, note);
     this.#observer = new Observer({
       ledger: this.#ledger,
       clock: this.#clock,
@@ -444,15 +447,9 @@ export class LeaderElection implements AsyncDisposable {
     this.#term = term;
     this.#move({ type: "won", term: term.term });
     const untie = onAbort(signal, () => term.beginEnd("stopping"));
-    const clock = this.#clock;
-    const pauseMs = Math.ceil(this.#options.retryPeriod / 4);
     try {
       signal.throwIfAborted();
-      if (!(await this.#isEligible()))
-        throw new LeadershipLostError({ election: this.name, term: term.term, reason: "ineligible" });
-      const views = await insist(term, clock, pauseMs, () => this.#ledger.read(Number.MAX_SAFE_INTEGER));
-      await insist(term, clock, pauseMs, () => term.announce());
-      if (this.#options.lockDelay > 0 && !endedCleanly(views, term.term)) await term.waitOut(this.#options.lockDelay);
+      if (!this.#leadsOnGrant) await this.#beReady(term);
       term.assertCurrent();
       term.signal.throwIfAborted();
     } catch (error) {
@@ -463,10 +460,10 @@ export class LeaderElection implements AsyncDisposable {
     } finally {
       untie();
     }
-    term.endOn(protocolOf(this.#redlock).closed);
+    term.enter(protocolOf(this.#redlock).closed);
     office.isTaken = true;
     this.#move({ type: "led" });
-    const waitMs = clock.monotonicMs() - startedMs;
+    const waitMs = this.#clock.monotonicMs() - startedMs;
     publish("x.leader.elected", () => ({
       election: this.name,
       id: this.id,
@@ -476,6 +473,23 @@ export class LeaderElection implements AsyncDisposable {
     }));
     this.#events.emit("elected", term);
     return term;
+  }
+
+  /** Who may have to give the lock back without leading is known to lead only when that is settled. */
+  get #leadsOnGrant(): boolean {
+    return this.#options.lockDelay === 0 && this.#options.eligible === undefined;
+  }
+
+  /** What may keep the holder of the lock from leading, or make it wait. */
+  async #beReady(term: HeldTerm): Promise<void> {
+    const clock = this.#clock;
+    const { lockDelay, retryPeriod } = this.#options;
+    const pauseMs = Math.ceil(retryPeriod / 4);
+    if (!(await this.#isEligible()))
+      throw new LeadershipLostError({ election: this.name, term: term.term, reason: "ineligible" });
+    const views = await insist(term, clock, pauseMs, () => this.#ledger.read(Number.MAX_SAFE_INTEGER));
+    await insist(term, clock, pauseMs, () => term.announce());
+    if (lockDelay > 0 && !endedCleanly(views, term.term)) await term.waitOut(lockDelay);
   }
 
   #termListener(number: number, office: { readonly isTaken: boolean }): TermListener {

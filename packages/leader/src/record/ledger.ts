@@ -4,6 +4,10 @@
  * Guaranteed: a write that resolves `written` is on a quorum, and every later read of a quorum sees it, as long as those nodes keep
  * their data; the leader repeats its record once per lease. A node that saw a newer term refuses an older one. Not
  * guaranteed: nothing here decides who leads; that is the lock's business alone.
+ *
+ * The grant of the lock has a note of its holder on each node (`claimOf`), in the same step, so a leader need not wait for its record. A
+ * node may have granted an attempt that got no quorum: whoever reads counts grants, and takes nobody for the leader whose token is not
+ * on a quorum. The record of the term follows, for the history and for those who are fenced by it; only a leader writes one.
  */
 import { type Clock, type NodeScript, QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
 import { DAY_MS, type NodeReply, protocolOf, type ScriptOptions } from "@x/redlock-core/protocol";
@@ -67,7 +71,12 @@ export class Ledger {
     afterTerm: number,
     enough: (views: readonly NodeView[]) => boolean = () => true,
   ): Promise<readonly NodeView[]> {
-    const keys = [protocolOf(this.#redlock).lockKey(this.#resource), this.key("leader"), this.key("terms")];
+    const keys = [
+      protocolOf(this.#redlock).lockKey(this.#resource),
+      this.key("leader"),
+      this.key("terms"),
+      this.key("note"),
+    ];
     return this.ask(
       "reading the leader's record",
       READ_RECORD,

@@ -34,6 +34,8 @@ export interface NodeView {
   readonly token: string;
   readonly record: TermRecord | undefined;
   readonly ended: boolean;
+  /** What the grant of the lock says of its holder, who may not have been granted by a quorum. */
+  readonly claim: TermRecord | undefined;
   /** Ascending. */
   readonly terms: readonly TermRecord[];
 }
@@ -44,10 +46,19 @@ export interface Held {
   readonly expiresInMs: number;
 }
 
+/** The note of a lock that makes a leader: each node keeps it from its grant on, so that no step lies between leading and being known to lead. */
+export function claimOf(claim: {
+  readonly id: string;
+  readonly instance: string;
+  readonly value: string | undefined;
+}): string {
+  return JSON.stringify(claim);
+}
+
 /** Parses a node's reply; throws `TypeError` if it is not one of ours. */
 export function parseView(reply: unknown): NodeView {
-  if (!Array.isArray(reply) || reply.length !== 4) throw new TypeError("unexpected reply to read-record");
-  const [lockValue, pttl, leader, terms] = reply as readonly unknown[];
+  if (!Array.isArray(reply) || reply.length !== 5) throw new TypeError("unexpected reply to read-record");
+  const [lockValue, pttl, leader, terms, note] = reply as readonly unknown[];
   const [term, revision, token, record, ended] = texts(leader);
   return {
     lockValue: String(lockValue),
@@ -57,6 +68,7 @@ export function parseView(reply: unknown): NodeView {
     token: token ?? "",
     record: parseRecord(record ?? ""),
     ended: ended === "1",
+    claim: parseClaim(String(note), String(lockValue)),
     terms: texts(terms)
       .flatMap((each) => parseRecord(each) ?? [])
       .toSorted((a, b) => a.term - b.term),
@@ -65,14 +77,13 @@ export function parseView(reply: unknown): NodeView {
 
 /** The leader whose lock token is on at least `quorum` nodes now, with the lease that a quorum still gives it. */
 export function heldNow(views: readonly NodeView[], quorum: number): Held | undefined {
-  const newest = newestView(views);
-  if (newest?.record === undefined || newest.ended) return undefined;
-  const leases = views
-    .filter((view) => view.lockValue !== "" && view.lockValue === newest.token && view.pttlMs > 0)
-    .map((view) => view.pttlMs)
-    .toSorted((a, b) => b - a);
-  const expiresInMs = leases[quorum - 1];
-  return expiresInMs === undefined ? undefined : { record: newest.record, revision: newest.revision, expiresInMs };
+  const token = views.find((view) => view.lockValue !== "" && isHeldBy(views, view.lockValue, quorum))?.lockValue;
+  if (token === undefined) return undefined;
+  const holding = views.filter((view) => view.lockValue === token).toSorted((a, b) => b.pttlMs - a.pttlMs);
+  const stored = views.filter((view) => view.token === token).toSorted((a, b) => b.revision - a.revision);
+  const record = stored[0]?.record ?? holding.find(({ claim }) => claim !== undefined)?.claim;
+  if (record === undefined || stored.some(({ ended }) => ended)) return undefined;
+  return { record, revision: stored[0]?.revision ?? 0, expiresInMs: holding[quorum - 1]?.pttlMs ?? 0 };
 }
 
 /** Do at least `quorum` nodes hold this lock token now? */
@@ -99,18 +110,22 @@ export function newestTerm(views: readonly NodeView[]): number {
   return Math.max(0, ...views.map((view) => view.term));
 }
 
-function newestView(views: readonly NodeView[]): NodeView | undefined {
-  return views.toSorted((a, b) => b.term - a.term || b.revision - a.revision)[0];
-}
-
 function texts(value: unknown): readonly string[] {
   return Array.isArray(value) ? value.map(String) : [];
 }
 
-function parseRecord(json: string): TermRecord | undefined {
+/** See acquire.lua.ts of redlock-core. Until its record is there, a term began when the node granted it, by the clock of the node. */
+function parseClaim(note: string, lockValue: string): TermRecord | undefined {
+  const [, token, term, sinceUs, claim = ""] = /^(\S+) (\d+) (\d+) (.*)$/s.exec(note) ?? [];
+  if (token !== lockValue) return undefined;
+  return parseRecord(claim, { term: Number(term), sinceMs: Math.floor(Number(sinceUs) / 1_000) });
+}
+
+function parseRecord(json: string, facts: Partial<TermRecord> = {}): TermRecord | undefined {
   if (json === "") return undefined;
   try {
-    const { term, id, instance, value, sinceMs } = JSON.parse(json) as Record<string, unknown>;
+    const parsed = JSON.parse(json) as Record<string, unknown>;
+    const { term, id, instance, value, sinceMs }: Record<string, unknown> = { ...parsed, ...facts };
     if (typeof term !== "number" || typeof id !== "string" || typeof sinceMs !== "number") return undefined;
     return { term, id, instance: String(instance), sinceMs, ...(typeof value === "string" ? { value } : {}) };
   } catch {

@@ -54,8 +54,8 @@ export interface LeaseSource {
   close(): Promise<void>;
 }
 
-/** Leases whose renewals run on this event loop. */
-export function localLeases(redlock: Redlock, options: ResolvedOptions, clock: Clock): LeaseSource {
+/** Leases whose renewals run on this event loop. `note`: what the nodes say of the holder from the grant on. */
+export function localLeases(redlock: Redlock, options: ResolvedOptions, clock: Clock, note: string): LeaseSource {
   const own = { ttl: options.leaseDuration, autoExtend: false, maxHold: Number.POSITIVE_INFINITY };
   return {
     async acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease> {
@@ -72,7 +72,7 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, clock: C
         if (isSilent()) waiting?.abort(SILENCE);
       });
       try {
-        let lock = await firstAttempt(redlock, options.resource, { ...own, signal });
+        let lock = await firstAttempt(redlock, options.resource, { ...own, signal }, note);
         while (lock === null) {
           signal.throwIfAborted();
           // By the last attempt the nodes' silence is an error, with all that is known of it.
@@ -81,7 +81,8 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, clock: C
           const linked = linkSignals(signal);
           waiting = isLast ? undefined : linked;
           const order = protocolOf(redlock).orderAt(askedMs);
-          const acquiring = redlock.acquire(options.resource, { ...own, order, timeout, signal: linked.signal });
+          const waitOptions = { ...own, order, timeout, signal: linked.signal };
+          const acquiring = protocolOf(redlock).acquire(options.resource, waitOptions, note);
           lock = await unlessHeld(acquiring).finally(() => linked.unlink());
         }
         return new LocalLease(lock, options, clock);
@@ -90,7 +91,7 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, clock: C
       }
     },
     async tryAcquire(signal: AbortSignal): Promise<Lease | undefined> {
-      const lock = await redlock.tryAcquire(options.resource, { ...own, order: BEHIND_ALL, signal });
+      const lock = await oneAttempt(redlock, options.resource, { ...own, signal }, note);
       return lock === null ? undefined : new LocalLease(lock, options, clock);
     },
     close: () => Promise.resolve(),
@@ -111,19 +112,34 @@ const HELD_PATIENCE_MS = 120_000;
 const SILENCE = new Error("no quorum of nodes has answered for long");
 
 /** A clock that is not known to be right gives nobody a place before others. */
-export const BEHIND_ALL: number = Number.MAX_SAFE_INTEGER;
+const BEHIND_ALL: number = Number.MAX_SAFE_INTEGER;
 
 /**
  * Takes the lock if it is free and nobody stands in line for it, before the candidate does: by a refusal the nodes tell how far this process's
  * clock is off, and so which place is the candidate's (`orderAt`). Whoever asks anew keeps it.
  */
-export async function firstAttempt(redlock: Redlock, resource: string, options: AcquireOptions): Promise<Lock | null> {
+export async function firstAttempt(
+  redlock: Redlock,
+  resource: string,
+  options: AcquireOptions,
+  note: string,
+): Promise<Lock | null> {
   try {
-    return await redlock.tryAcquire(resource, { ...options, order: BEHIND_ALL });
+    return await oneAttempt(redlock, resource, options, note);
   } catch (error) {
     if (error instanceof QuorumUnreachableError) return null;
     throw error;
   }
+}
+
+/** Without waiting; null if another has the lock, or its turn. */
+export function oneAttempt(
+  redlock: Redlock,
+  resource: string,
+  options: AcquireOptions,
+  note: string,
+): Promise<Lock | null> {
+  return unlessHeld(protocolOf(redlock).acquire(resource, { ...options, order: BEHIND_ALL, timeout: 0 }, note));
 }
 
 /** How long a candidate waits without an answer of a quorum: long beside the lease, and bounded, so that it says so. */

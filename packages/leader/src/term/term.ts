@@ -224,12 +224,7 @@ export class HeldTerm implements LeaderTerm {
       this.#endNow("taken");
       return;
     }
-    if (this.#status.name === "over") return;
-    if (!this.#isAnnounced) {
-      this.#isAnnounced = true;
-      // After the task has begun, which need not wait for that: what is asked meanwhile is seen with the next record.
-      this.#cancelListening = this.#parts.clock.schedule(0, () => this.#listen());
-    }
+    this.#isAnnounced = true;
     if (written.isToResign) this.beginEnd("resign-requested");
   }
 
@@ -243,10 +238,15 @@ export class HeldTerm implements LeaderTerm {
 
   /**
    * Work begins under this term: from now on it ends when `closed` aborts. Its lease is then left to run out, which keeps the `Redlock` that is
-   * being closed from releasing it under that work.
+   * being closed from releasing it under that work. The nodes get its record behind the grant, and before whatever the work asks them; nobody
+   * waits for that, since the grant itself has told who leads.
    */
-  endOn(closed: AbortSignal): void {
+  enter(closed: AbortSignal): void {
     this.#untieFromRedlock = onAbort(closed, () => this.#endNow("closed"));
+    if (!this.#isAnnounced) void this.announce().catch((error: unknown) => this.#onNotWritten(error));
+    this.#isAnnounced = true;
+    // After the task has begun, which need not wait for that: what is asked meanwhile is seen with the next record.
+    this.#cancelListening = this.#parts.clock.schedule(0, () => this.#listen());
   }
 
   /** Waits before work begins under this term. @throws the reason of `signal` */
@@ -342,8 +342,13 @@ export class HeldTerm implements LeaderTerm {
       if (this.#parts.clock.monotonicMs() >= this.#recordDueMs) await this.announce();
       if (!(await this.#parts.isEligible())) this.beginEnd("ineligible");
     } catch (error) {
-      if (!(error instanceof QuorumUnreachableError)) this.#parts.listener.failed(error);
+      this.#onNotWritten(error);
     }
+  }
+
+  /** Too few nodes: the next renewal repeats it. */
+  #onNotWritten(error: unknown): void {
+    if (!(error instanceof QuorumUnreachableError)) this.#parts.listener.failed(error);
   }
 
   /** After the release of the lock, which need not wait for that. */

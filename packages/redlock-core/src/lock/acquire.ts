@@ -140,7 +140,7 @@ class FirstAttempt extends Attempt {
   ) {
     const { engine } = context;
     const timeoutMs = Math.min(engine.options.nodeTimeout, options.timeout);
-    super(engine, { target, asked, ttlMs: options.ttl, timeoutMs });
+    super(engine, { target, asked, ttlMs: options.ttl, timeoutMs, note: options.note });
     this.#context = context;
     this.#options = options;
     this.#place = place;
@@ -300,6 +300,7 @@ class Acquisition {
       timeoutMs: Math.min(nodeTimeout, leftMs),
       order: this.#order,
       enrolment: this.#waiter,
+      note: this.#options.note,
     });
     return this.#options.signal === undefined ? underWay : this.#unlessCancelled(underWay);
   }

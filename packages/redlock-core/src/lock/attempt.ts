@@ -71,6 +71,8 @@ export interface AttemptRequest {
    * The name under which a refused attempt is enrolled in the queue. If it is undefined, the attempt is not enrolled.
    */
   readonly enrolment?: Enrolment | undefined;
+  /** A text that the nodes keep beside the lock from the grant on. */
+  readonly note?: string | undefined;
   readonly observe?: Observer | undefined;
 }
 
@@ -134,6 +136,7 @@ export abstract class Attempt extends Round implements Grant {
       ballot: this.fencingToken,
       order,
       member: enrolment?.member,
+      note: request.note,
     });
   }
 

@@ -46,7 +46,8 @@ export function probeKeysOf(keyPrefix: string): readonly string[] {
 
 /** These are the names of the side keys that this package uses; siblings use other names. */
 export const WAITERS = "waiters";
-export const SIDE_KEY_NAMES: readonly string[] = ["fence", WAITERS, "node", "node:waiting", "node:last"];
+export const NOTE = "note";
+export const SIDE_KEY_NAMES: readonly string[] = ["fence", WAITERS, NOTE, "node", "node:waiting", "node:last"];
 
 /**
  * Returns the lock's own key: a plain string key named like the resource, as every Redlock implementation writes it.

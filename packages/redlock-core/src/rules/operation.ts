@@ -42,7 +42,8 @@ const LAST = Number.MAX_SAFE_INTEGER;
  * Writes the request for a lock. `ballot` is 0 where the node numbers the grants.
  *
  * `order` is the place in the queue; undefined puts the request behind all that are there. `member` is the name under
- * which a refused attempt is enrolled in the queue; if it is undefined, the attempt is not enrolled.
+ * which a refused attempt is enrolled in the queue; if it is undefined, the attempt is not enrolled. `note` is a text that
+ * the nodes keep beside the lock from the grant on.
  */
 export function acquireText(
   count: number,
@@ -52,11 +53,14 @@ export function acquireText(
     readonly ballot: number;
     readonly order?: number | undefined;
     readonly member?: string | undefined;
+    readonly note?: string | undefined;
   },
 ): string {
-  const { ttlMs, ballot, order, member } = facts;
-  if (count === 1 && order === undefined && token.length === TOKEN_LENGTH) return `a${token}${digits(ballot)}${ttlMs}`;
-  return `A${count} ${token} ${digits(ballot)} ${order ?? LAST} ${ttlMs} ${member ?? ""}`;
+  const { ttlMs, ballot, order, member = "", note = "" } = facts;
+  if (count === 1 && order === undefined && note === "" && token.length === TOKEN_LENGTH) {
+    return `a${token}${digits(ballot)}${ttlMs}`;
+  }
+  return `A${count} ${token} ${digits(ballot)} ${order ?? LAST} ${ttlMs} ${member} ${note}`;
 }
 
 export interface Lease {

@@ -1,7 +1,10 @@
 /**
- * Defines `acquire(first, count, token, ballot, order, ttl, member)`: votes on one attempt, all resources or none.
+ * Defines `acquire(first, count, token, ballot, order, ttl, member, note)`: votes on one attempt, all resources or none.
  *
- * KEYS[first], +1, …: the locks. `ttl` in ms; `member`: '' if it does not wait here.
+ * KEYS[first], +1, …: the locks. `ttl` in ms; `member`: '' if it does not wait here; `note`: '' or a text for whoever looks.
+ *
+ * The note of a grant is kept in `{k}:note` for `ttl` ms, as "<token> <fencing token> <node's time in µs> <note>". It says something
+ * of the lock only while the lock has the same token: the attempt may get no quorum, and notes are neither prolonged nor deleted.
  *
  * Replies
  *   1                     granted: every lock key holds the token, every register at least the ballot. A node alone replies the number
@@ -56,7 +59,7 @@ local function refusedBallot(count, ballot)
   if largest >= ballot then return {2, largest} end
 end
 
-local function acquire(first, count, token, ballot, orderText, ttl, member)
+local function acquire(first, count, token, ballot, orderText, ttl, member, note)
   local order, queued = tonumber(orderText), false
   for i = 0, count - 1 do
     local allowed, contended = mayTake(first + i, member, order)
@@ -65,11 +68,16 @@ local function acquire(first, count, token, ballot, orderText, ttl, member)
   end
   local refused = several and refusedBallot(count, ballot)
   if refused then return refused end
+  local number = several and 1 or nextNumber()
   for i = first, first + count - 1 do
     call('SET', KEYS[i], token, 'PX', ttl)
+    if note ~= '' then
+      local term = several and ballot or string.format('%.0f', number)
+      call('SET', noteOf(KEYS[i]), token .. ' ' .. term .. ' ' .. now .. ' ' .. note, 'PX', ttl)
+    end
     if queued and member ~= '' then call('ZREM', waitersOf(KEYS[i]), member) end
     if several then raise(ARGV[register + i - first], ballot) end
   end
-  return several and 1 or nextNumber()
+  return number
 end
 `;

@@ -39,7 +39,7 @@ import { handOver } from "./hand-over.lua.ts";
 import { isToken, isTokenText, noToken } from "./number.lua.ts";
 import { quarantine } from "./quarantine.lua.ts";
 import { release } from "./release.lua.ts";
-import { fenceOf, queueOf } from "./side-keys.lua.ts";
+import { fenceOf, noteOf, queueOf } from "./side-keys.lua.ts";
 
 const codeOf = (letter: string): number => letter.charCodeAt(0);
 const [ALONE, ALONE_QUARANTINED, SEVERAL, RELEASES] = ["1", "Q", "N", "R"].map(codeOf);
@@ -140,7 +140,7 @@ const longWay = /* lua */ `
   local grantTtl, receivers, waiterTtl = match(header, ' (%d+) ([01]) (%d+)$')
   local countsReceivers = receivers == '1'
   waiterTtl = tonumber(waiterTtl)
-  local fenceOf = ${fenceOf}
+  local fenceOf, noteOf = ${fenceOf}, ${noteOf}
   local function nextNumber()
     if not top then ${startNumbers}
     end
@@ -162,7 +162,7 @@ const longWay = /* lua */ `
   ${extend}
   ${release}
   local operations = {
-    A = {acquire, '^A(%d+) (%S+) (%d+) (%d+) (%d+) (.*)$'},
+    A = {acquire, '^A(%d+) (%S+) (%d+) (%d+) (%d+) (%S*) (.*)$'},
     E = {extend, '^E(%d+) (%d+) (%-?%d+) (%d+) (.*)$'},
     P = {repair, '^P(%d+) (%d+) (%-?%d+) (%d+) (.*)$'},
     R = {release, '^R(%d+) (.*)$'},
@@ -171,14 +171,14 @@ const longWay = /* lua */ `
   }
   handOverAtEnd = handOverFreed
   long = function(text, kind)
-    if kind == ${ACQUIRE} then return acquire(first, 1, ${TOKEN}, ${BALLOT}, now, ${ACQUIRE_TTL}, ''), 1 end
+    if kind == ${ACQUIRE} then return acquire(first, 1, ${TOKEN}, ${BALLOT}, now, ${ACQUIRE_TTL}, '', ''), 1 end
     if kind == ${RELEASE} then return release(first, 1, sub(text, 2)), 1 end
     if kind == ${EXTEND} then return extend(first, 1, ${EXTEND_TTL}, ${BALLOT}, ${EXTEND_REGISTER}, ${TOKEN}), 1 end
     local operation = operations[sub(text, 1, 1)]
-    local countText, a, b, c, d, e = match(text, operation[2])
+    local countText, a, b, c, d, e, f = match(text, operation[2])
     local count = tonumber(countText)
     if not count then error({err = 'ERR operation ' .. sub(text, 1, 1) .. ' cannot be read'}) end
-    return operation[1](first, count, a, b, c, d, e), count
+    return operation[1](first, count, a, b, c, d, e, f), count
   end`;
 
 const dispatch = /* lua */ `

@@ -10,5 +10,8 @@ export const besideLock: string = beside("");
 /** Returns the key of the lock's queue. */
 export const queueOf: string = beside(" .. ':waiters'");
 
+/** Returns the key of the text that the holder's attempt brought along, see acquire.lua.ts. */
+export const noteOf: string = beside(" .. ':note'");
+
 /** Returns the key of the note that an operator took the lock away, see force-release.lua.ts. */
 export const fenceOf: string = beside(" .. ':fence'");

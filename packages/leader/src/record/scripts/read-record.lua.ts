@@ -4,10 +4,10 @@ import { defineScript } from "@x/redlock-core/protocol";
 /**
  * Reads what one node knows of an election.
  *
- * KEYS 1 lock · 2 leader · 3 terms
+ * KEYS 1 lock · 2 leader · 3 terms · 4 note of the lock
  * ARGV 1 only terms above this · 2 at most so many of them, the newest
  *
- * Replies {lock value, pttl, {term, revision, token, record, ended}, records}
+ * Replies {lock value, pttl, {term, revision, token, record, ended}, records, note}
  */
 export const READ_RECORD: NodeScript = defineScript(
   "leader-read-record",
@@ -16,6 +16,6 @@ local call = redis.call
 local leader = call('HMGET', KEYS[2], 'term', 'revision', 'token', 'record', 'ended')
 for i = 1, 5 do leader[i] = leader[i] or '' end
 local terms = call('ZREVRANGEBYSCORE', KEYS[3], '+inf', '(' .. ARGV[1], 'LIMIT', 0, ARGV[2])
-return {call('GET', KEYS[1]) or '', call('PTTL', KEYS[1]), leader, terms}
+return {call('GET', KEYS[1]) or '', call('PTTL', KEYS[1]), leader, terms, call('GET', KEYS[4]) or ''}
 `,
 );

@@ -5,7 +5,7 @@
 import { parentPort, workerData } from "node:worker_threads";
 import { type AcquireOptions, type Lock, LockHeldError, LockLostError, systemClock } from "@x/redlock-core";
 import { driftMs, type Instant, protocolOf, readClock } from "@x/redlock-core/protocol";
-import { BEHIND_ALL, firstAttempt } from "../lease.ts";
+import { firstAttempt, oneAttempt } from "../lease.ts";
 import { failureOf } from "./failure.ts";
 import { loadRedlock } from "./load.ts";
 import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
@@ -51,7 +51,7 @@ async function acquire(id: number, wait: Wait | undefined): Promise<void> {
   const options = { ttl: data.leaseDuration, autoExtend: false, maxHold, signal: own.cancel.signal };
   try {
     const lock = await (wait === undefined
-      ? redlock.tryAcquire(data.resource, { ...options, order: BEHIND_ALL })
+      ? oneAttempt(redlock, data.resource, options, data.note)
       : waitFor(wait, options));
     if (lock === null) tell({ type: "held", id });
     else if (current !== own) await lock.release();
@@ -62,10 +62,10 @@ async function acquire(id: number, wait: Wait | undefined): Promise<void> {
 }
 
 async function waitFor({ askedMs, isFirst, timeout }: Wait, options: AcquireOptions): Promise<Lock> {
-  const free = isFirst ? await firstAttempt(redlock, data.resource, options) : null;
-  return (
-    free ?? (await redlock.acquire(data.resource, { ...options, timeout, order: protocolOf(redlock).orderAt(askedMs) }))
-  );
+  const free = isFirst ? await firstAttempt(redlock, data.resource, options, data.note) : null;
+  if (free !== null) return free;
+  const order = protocolOf(redlock).orderAt(askedMs);
+  return await protocolOf(redlock).acquire(data.resource, { ...options, timeout, order }, data.note);
 }
 
 function hold(own: Acquisition, lock: Lock): void {

@@ -14,6 +14,8 @@ export interface ThreadData {
   /** URL of the module that makes the `Redlock`. */
   readonly redlock: string;
   readonly resource: string;
+  /** What the nodes say of the holder from the grant on. */
+  readonly note: string;
   readonly leaseDuration: number;
   readonly retryPeriod: number;
   readonly maxBlock: number;

@@ -17,6 +17,7 @@ export function workerLeases(
   options: ResolvedOptions,
   worker: NonNullable<ResolvedOptions["worker"]>,
   clock: Clock,
+  note: string,
 ): LeaseSource {
   let thread: RenewalThread | undefined;
   const acquire = async (
@@ -26,7 +27,7 @@ export function workerLeases(
   ): Promise<Lease | undefined> => {
     const { THREAD_URL } = await import("./thread-url.ts");
     signal.throwIfAborted();
-    if (thread?.isDead !== false) thread = new RenewalThread(THREAD_URL, options, worker, clock);
+    if (thread?.isDead !== false) thread = new RenewalThread(THREAD_URL, options, { ...worker, note }, clock);
     return thread.acquire(wait, signal, refused);
   };
   return {
@@ -61,7 +62,7 @@ class RenewalThread {
   constructor(
     url: URL,
     options: ResolvedOptions,
-    { redlock, maxBlock }: NonNullable<ResolvedOptions["worker"]>,
+    { redlock, maxBlock, note }: NonNullable<ResolvedOptions["worker"]> & { readonly note: string },
     clock: Clock,
   ) {
     this.#options = options;
@@ -71,6 +72,7 @@ class RenewalThread {
       memory: this.#shared.memory,
       redlock,
       resource,
+      note,
       leaseDuration,
       retryPeriod,
       maxBlock,
