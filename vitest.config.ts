@@ -10,6 +10,10 @@ export default defineConfig({
     alias: [
       { find: /^@x\/redlock-core$/, replacement: source("packages/redlock-core/src/index.ts") },
       { find: /^@x\/redlock-core\/node-redlock$/, replacement: source("packages/redlock-core/src/node-redlock.ts") },
+      {
+        find: /^@x\/redlock-core\/node-redlock-4$/,
+        replacement: source("packages/redlock-core/src/node-redlock-4.ts"),
+      },
       { find: /^@x\/redlock-core\/protocol$/, replacement: source("packages/redlock-core/src/protocol.ts") },
       { find: /^@x\/leader$/, replacement: source("packages/leader/src/index.ts") },
       { find: /^@x\/leader\/node-cron$/, replacement: source("packages/leader/src/node-cron.ts") },

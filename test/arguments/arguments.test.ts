@@ -4,6 +4,7 @@ import { coordinator } from "@x/leader/node-cron";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { fence, type LockNode, Redlock } from "@x/redlock-core";
 import CompatRedlock from "@x/redlock-core/node-redlock";
+import Redlock4 from "@x/redlock-core/node-redlock-4";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { placesOf, type RedisServer, startRedis } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
@@ -29,6 +30,7 @@ beforeAll(async () => {
   const leading = new LeaderElection(redlock, { name: "led", leaseDuration: 3_600_000, retryPeriod: 1_000_000 });
   const scheduler = new LeaderScheduler({ election });
   const compat = new CompatRedlock([client]);
+  const compat4 = new Redlock4([client]);
   const worker = new ExclusiveWorker("q", null, { connection, key: "k", recheckInterval: 86_400_000 });
   const lock = await redlock.acquire("held", { ttl: 3_600_000 });
   const { embedded } = protocolOf(redlock);
@@ -51,6 +53,8 @@ beforeAll(async () => {
     compatClient: client,
     compat,
     compatLock: await compat.acquire(["compat"], 60_000),
+    compat4,
+    compat4Lock: await compat4.lock("compat4", 60_000),
     election,
     term: await leading.campaign(),
     runCoordinator: coordinator(redlock),

@@ -7,6 +7,7 @@ import * as scheduler from "@x/leader/scheduler";
 import type { Lock } from "@x/redlock-core";
 import * as core from "@x/redlock-core";
 import * as compat from "@x/redlock-core/node-redlock";
+import * as compat4 from "@x/redlock-core/node-redlock-4";
 import * as protocol from "@x/redlock-core/protocol";
 import * as workers from "@x/workers";
 import {
@@ -39,6 +40,8 @@ export interface Subjects {
   readonly compatClient: compat.Client;
   readonly compat: compat.Redlock;
   readonly compatLock: compat.Lock;
+  readonly compat4: compat4.Redlock;
+  readonly compat4Lock: compat4.Lock;
   readonly election: LeaderElection;
   readonly term: LeaderTerm;
   readonly runCoordinator: nodeCron.RunCoordinator;
@@ -131,6 +134,8 @@ const compatSettings = {
 };
 const isOptions: Legal = (value) => value === undefined || Object.prototype.toString.call(value) === "[object Object]";
 const settings: Parameter = { options: compatSettings };
+const anything: Parameter = { legal: () => true };
+const compat4Lock: Parameter = { legal: never, right: ({ compat4Lock: lock }: Subjects) => lock, says: "lock" };
 const duration: Parameter = { legal: integer(3), right: 1_000, says: "Duration" };
 const compatResources: Parameter = {
   legal: (value) =>
@@ -274,6 +279,42 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     },
   }),
   ...methods("compatLock", "compat.Lock", { release: NONE, extend: { duration } }),
+  "compat4.new Redlock": {
+    call: make(compat4.Redlock),
+    parameters: {
+      clients: {
+        legal: (value) => value instanceof Map || (Array.isArray(value) && value.length === 0),
+        right: ({ compatClient }: Subjects) => [compatClient],
+        says: /clients?|node/,
+      },
+      // What is no number counts as left out, as in node-redlock 4.
+      options: {
+        options: {
+          driftFactor: (value) => typeof value !== "number" || number(0, 0.5)(value),
+          nodeTimeout: ms1,
+          maxTtl: ms1,
+        },
+      },
+    },
+  },
+  ...methods("compat4", "compat4.Redlock", {
+    quit: NONE,
+    ...Object.fromEntries(
+      ["lock", "acquire"].map((name) => [name, { resource: compatResources, ttl: duration, callback: anything }]),
+    ),
+    ...Object.fromEntries(
+      ["lockWithOptions", "acquireWithOptions"].map((name) => [
+        name,
+        { resource: compatResources, ttl: duration, options: { right: {}, legal: isOptions }, callback: anything },
+      ]),
+    ),
+    ...Object.fromEntries(["unlock", "release"].map((name) => [name, { lock: compat4Lock, callback: anything }])),
+    extend: { lock: compat4Lock, ttl: duration, callback: anything },
+  }),
+  ...methods("compat4Lock", "compat4.Lock", {
+    unlock: { callback: anything },
+    extend: { ttl: duration, callback: anything },
+  }),
   "leader.deriveTimings": {
     call: (_, [given]) => leader.deriveTimings(given),
     parameters: {
@@ -446,6 +487,9 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
   "protocol.EmbeddedLocks.drop": "called by @x/workers with what a script answered",
   "core.new Lock": "made by Redlock only",
   "core.new Fenced": "made by fence only",
+  "compat4.new Lock": "made by Redlock; of one made by hand the members are checked where it is used",
+  "compat4.new LockError": "made by Redlock only",
+  "compat4.Redlock.disposer": "for bluebird alone: refused here",
   "compat.new Lock": "made by Redlock; of one made by hand the members are checked where it is used",
   "workers.ExclusiveWorker.getNextJob": "BullMQ's, as are its arguments",
   "workers.ExclusiveWorker.run": "BullMQ's",
@@ -461,7 +505,15 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
 };
 
 /** What is exported, by the name in front of its entries. */
-export const MODULES: Readonly<Record<string, object>> = { core, compat, leader, nodeCron, scheduler, workers };
+export const MODULES: Readonly<Record<string, object>> = {
+  core,
+  compat,
+  compat4,
+  leader,
+  nodeCron,
+  scheduler,
+  workers,
+};
 
 /** What is not exported as a class, and yet called by users. */
 export const OBJECTS = (subjects: Subjects): Readonly<Record<string, object>> => ({

@@ -498,7 +498,11 @@ const LOCK = shaped<Lock>(
     resources !== undefined && typeof value === "string" && typeof expiration === "number",
 );
 
-const OBJECT = shaped<object>("an object", (given) => Object.prototype.toString.call(given) === "[object Object]");
+/** Checks an object of settings. */
+export const OBJECT: Check<object> = shaped<object>(
+  "an object",
+  (given) => Object.prototype.toString.call(given) === "[object Object]",
+);
 
 /** Fills in the settings. What is left out, or is undefined, is as in `defaults`. */
 function settingsOf(settings: SomeSettings | undefined, defaults: Settings): Settings {

@@ -68,11 +68,11 @@ export interface EngineSettings {
 
 /**
  * Somebody else has one or more of the resources on that client, or the lock is not ours there. As in node-redlock,
- * its JSON has the message.
+ * its JSON has the message. Where a resource is a key of another type, the cause is Redis' error.
  */
 export class ResourceLockedError extends Error {
-  constructor(message: string) {
-    super();
+  constructor(message: string, options?: ErrorOptions) {
+    super(undefined, options);
     this.message = message;
     this.name = "ResourceLockedError";
   }

@@ -114,6 +114,7 @@ export class VoteCount extends Timed {
     if (applied !== resourceCount) {
       return new ResourceLockedError(
         `The operation was applied to: ${applied} of the ${resourceCount} requested resources.`,
+        wrongTypeOf(value),
       );
     }
     if (quarantineLeftMs === 0) return undefined;
@@ -121,4 +122,10 @@ export class VoteCount extends Timed {
       `The node is in quarantine for ${quarantineLeftMs} ms more: it is new, restarted or lost its data.`,
     );
   }
+}
+
+/** Returns what an acquisition was refused with, if a key is of another type: see scripts/acquire.lua.ts. */
+function wrongTypeOf(value: unknown): ErrorOptions | undefined {
+  const told: unknown = Array.isArray(value) ? value[4] : undefined;
+  return typeof told === "string" ? { cause: new Error(told) } : undefined;
 }

@@ -1,0 +1,74 @@
+/** What node-redlock 4's own tests (test/interop/redlock4-suite.test.ts) do not ask. */
+import { type RedisServer, startRedis } from "@x/test-support";
+import Bluebird from "bluebird";
+import { Redis } from "ioredis";
+import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
+import Redlock, { Lock, LockError, type Options } from "../src/node-redlock-4.ts";
+
+let server: RedisServer;
+beforeAll(async () => {
+  server = await startRedis();
+});
+afterAll(() => server.stop());
+
+function open(options?: Options): Redlock {
+  const client = new Redis(server.path);
+  const redlock = new Redlock([client], options);
+  onTestFinished(async () => void (await redlock.quit()));
+  return redlock;
+}
+
+it("returns native promises, and calls back as well", async () => {
+  const redlock = open({ retryCount: 0 });
+  const lock = await redlock.lock("native", 30_000);
+  expect(lock).toBeInstanceOf(Lock);
+  expect(lock).toMatchObject({ resource: ["native"], attempts: 1, attemptsRemaining: -1 });
+  const told = await new Promise((resolve) => void redlock.lock("native", 30_000, (error) => resolve(error)));
+  expect(told).toBeInstanceOf(LockError);
+  expect(told).toMatchObject({ name: "LockError", attempts: 1 });
+});
+
+it("gives each lock a fencing token greater than the one before", async () => {
+  const redlock = open();
+  const first = await redlock.lock(["a", "b"], 30_000);
+  await first.unlock();
+  const second = await redlock.acquire(["b", "a"], 30_000);
+  expect(Number(second.fencingToken)).toBeGreaterThan(Number(first.fencingToken));
+});
+
+it("rejects an unlock whose lock was taken over, and leaves the other holder's", async () => {
+  const redlock = open();
+  const lock = await redlock.lock("taken", 30_000);
+  const client = new Redis(server.path);
+  onTestFinished(() => client.disconnect());
+  await client.set("taken", "somebody");
+  await expect(lock.unlock()).rejects.toThrow('Unable to fully release the lock on resource "taken".');
+  expect(await client.get("taken")).toBe("somebody");
+});
+
+it("demands bluebird for disposer(), and works with its using", async () => {
+  const redlock = open();
+  expect(() => redlock.disposer("d", 30_000)).toThrow("set Redlock.Promise to bluebird");
+  Redlock.Promise = Bluebird;
+  onTestFinished(() => {
+    Redlock.Promise = Promise;
+  });
+  const held = await Bluebird.using<Lock, number>(redlock.disposer("d", 30_000), (lock) =>
+    Bluebird.resolve(lock.expiration),
+  );
+  expect(held).toBeGreaterThan(0);
+  expect((await redlock.lock("d", 30_000)).attempts).toBe(1);
+});
+
+it("takes what is no number for left out, and refuses scripts of its own", () => {
+  const redlock = open({ retryCount: "3" as unknown as number, retryDelay: 7 });
+  expect(redlock).toMatchObject({ driftFactor: 0.01, retryCount: 10, retryDelay: 7, retryJitter: 100 });
+  const scripts = { lockScript: (script: string) => script } as Options;
+  expect(() => new Redlock([new Redis({ lazyConnect: true })], scripts)).toThrow(TypeError);
+});
+
+it("closes its own connections with quit()", async () => {
+  const redlock = new Redlock([new Redis(server.path)]);
+  await redlock.lock("quit", 1_000);
+  expect(await redlock.quit()).toEqual(["OK"]);
+});
