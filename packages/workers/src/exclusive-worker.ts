@@ -1,13 +1,20 @@
 /**
- * `ExclusiveWorker`: BullMQ's `Worker`, with at most one job per key at a time.
+ * An `ExclusiveWorker` is BullMQ's `Worker`, with at most one job per key at a time.
  *
- * Guaranteed: jobs of a key run one after the other, across workers, processes and, through the key's lock, across queues and plain
- * code, while clocks advance at nearly the same rate and the lock's nodes keep their data (see `@x/redlock-core`). Jobs of
- * a key start in the order in which BullMQ would have given them out. A job that was taken and not finished keeps its key and
- * is run again before the key's other jobs. Other keys do not wait for a busy one while there is a free slot.
- * Not guaranteed: that a paused process stops by itself: give `lock.fencingToken` to what the job writes to. That a job runs
- * only once: BullMQ runs it at least once. The order of jobs that were retried with `onFailure: "skip"`, of priorities against
- * a job that was already chosen, and after the lane's keys were deleted by hand.
+ * It guarantees the following, while clocks advance at nearly the same rate and the lock's nodes keep their data (see
+ * `@x/redlock-core`):
+ * - Jobs of a key run one after the other, across workers and processes. Through the key's lock, they do so across
+ *   queues and plain code.
+ * - Jobs of a key start in the order in which BullMQ would have given them out.
+ * - A job that was taken and not finished keeps its key, and is run again before the key's other jobs.
+ * - Other keys do not wait for a busy one while there is a free slot.
+ *
+ * It does not guarantee the following:
+ * - That a paused process stops by itself: give `lock.fencingToken` to what the job writes to.
+ * - That a job runs only once: BullMQ runs it at least once.
+ * - The order of jobs that were retried with `onFailure: "skip"`, and of priorities against a job that was already
+ *   chosen.
+ * - Any order after the lane's keys were deleted by hand.
  */
 import type { Clock, Lock, Redlock } from "@x/redlock-core";
 import {
@@ -72,10 +79,10 @@ export type ExclusiveProcessor<Data, Result, Name extends string> = (
   lock: JobLock,
 ) => Promise<Result>;
 
-/** Any event of BullMQ's that has no arguments, which is how it is told of ours. */
+/** The name of an event without arguments. BullMQ's own types are told of ours by it. */
 type BullEvent = "ready";
 
-/** On a job: what its fetch told. */
+/** A job has what its fetch told under this symbol. */
 const ARRIVAL = Symbol("arrival");
 type Arrived = object & { [ARRIVAL]?: Arrival };
 
@@ -106,19 +113,19 @@ function isUsableKey(key: string): boolean {
   return keyFault(key) === undefined;
 }
 
-// oxlint-disable typescript/no-explicit-any -- the defaults of BullMQ's own Worker, so that untyped code compiles as before
+// oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults, so that untyped code compiles as before
 export class ExclusiveWorker<Data = any, Result = any, Name extends string = string> extends Worker<
   Data,
   Result,
   Name
 > {
   // oxlint-enable typescript/no-explicit-any
-  /** Where the keys' locks live: use it for plain code of this process that works on the same entities. */
+  /** The locks of the keys live here. Use it for plain code of this process that works on the same entities. */
   readonly redlock: Redlock;
   readonly #options: ResolvedExclusiveOptions;
   readonly #clock: Clock;
   readonly #lane: Lane;
-  /** Where the keys' locks are on the queue's own Redis. */
+  /** The locks that scripts take, if the keys' locks are on the queue's own Redis. */
   readonly #scriptLocks: ScriptLocks | undefined;
   readonly #watchdog: Watchdog;
   readonly #keyLocks: KeyLocks;
@@ -136,14 +143,16 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #onLost = (run: Run, error: Error): void =>
     this.#tell("lost", () => ({ ...aboutJob(this.name, run), error }));
   readonly #stopListening: () => void;
-  /** How often locks of jobs were renewed. */
+  /** The number of times that locks of jobs were renewed. */
   #renewals = 0;
   #closingLocks: Promise<void> | undefined;
 
   /**
-   * As BullMQ's constructor, with `options.key` added (see `ExclusiveOptions`). `backendFactory`, where BullMQ takes one, must make
-   * BullMQ's own Redis backend. Throws `TypeError` or `RangeError` for bad options
-   * and `UnsupportedBullMQError` for a BullMQ that is not known, all before anything is sent.
+   * Makes a worker as BullMQ's constructor does, with `options.key` added (see `ExclusiveOptions`). `backendFactory`,
+   * where BullMQ takes one, must make BullMQ's own Redis backend.
+   *
+   * Throws `TypeError` or `RangeError` for bad options, and `UnsupportedBullMQError` for a BullMQ that is not known,
+   * all before anything is sent.
    */
   constructor(
     name: string,
@@ -231,8 +240,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Keys that are busy, paused, or waited for: at most `limit` (default 1000) of them, in no order. Costs O(busy keys).
-   * (BullMQ's workers have a property `keys`, hence the name.)
+   * Lists the keys that are busy, paused, or waited for: at most `limit` (default 1000) of them, in no order. It costs
+   * O(busy keys).
+   *
+   * BullMQ's workers have a property `keys`, hence the name.
    */
   async listKeys(options: { readonly limit?: number | undefined } = {}): Promise<BusyKey[]> {
     const { limit } = LIST.resolve(options);
@@ -244,7 +255,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return [...found.values()].slice(0, limit);
   }
 
-  /** Who has a key, and who waits for it: at most `limit` (default 1000) of these. */
+  /** Returns who has a key, and who waits for it: at most `limit` (default 1000) of these. */
   async jobsOf(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyJobs> {
     KEY.of("key", key);
     const { limit } = LIST.resolve(options);
@@ -252,7 +263,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return { holder: holder === "" ? undefined : holder, parked };
   }
 
-  /** Why a job waits, behind whom and until when; undefined if there is no such job. */
+  /** Explains why a job waits, behind whom and until when. Resolves undefined if there is no such job. */
   async explain(jobId: string): Promise<Explanation | undefined> {
     JOB_ID.of("jobId", jobId);
     const [raw, state] = await Promise.all([this.#lane.operate("explain", jobId), this.#lane.stateOf(jobId)]);
@@ -260,9 +271,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * No job of this key is started from now on, in any process, until `resumeKey`; one that runs goes on. A job that has the key
-   * and does not run (it was chosen, waits for its retry or its lock, or has stalled) goes first afterwards. Resolves false if the key
-   * was paused already. Plain code is not kept out: lock the key's resource for that.
+   * Pauses a key: none of its jobs is started from now on, in any process, until `resumeKey`. One that runs goes on.
+   * Resolves false if the key was paused already.
+   *
+   * A job may have the key and not run: it was chosen, waits for its retry or its lock, or has stalled. It goes first
+   * afterwards. Plain code is not kept out: lock the key's resource for that.
    */
   async pauseKey(key: string, reason = "paused by an operator"): Promise<boolean> {
     KEY.of("key", key);
@@ -273,8 +286,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Ends a pause, the halt after a failed job, or both: look at `paused.jobId` of `listKeys()` before. To run the failed job again before
-   * the others, retry it first (`job.retry()`). Resolves false if the key was not paused.
+   * Ends a pause, the halt after a failed job, or both: look at `paused.jobId` of `listKeys()` before. Resolves false
+   * if the key was not paused.
+   *
+   * To run the failed job again before the others, retry it first (`job.retry()`).
    */
   async resumeKey(key: string): Promise<boolean> {
     KEY.of("key", key);
@@ -284,8 +299,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Jobs that a free slot would take now (`runnable`), that run (`active`), and that wait for their key (`parked`, a part of BullMQ's
-   * `delayed`). Costs O(busy keys). A parked job that was removed by hand is counted until its turn.
+   * Counts jobs that a free slot would take now (`runnable`), that run (`active`), and that wait for their key
+   * (`parked`, a part of BullMQ's `delayed`).
+   *
+   * It costs O(busy keys). A parked job that was removed by hand is counted until its turn.
    */
   async counts(): Promise<JobCounts> {
     let [parked, busyKeys, pausedKeys] = [0, 0, 0];
@@ -304,18 +321,22 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * What weakens a promise: options of this worker, and workers of this queue that do not agree. Each
-   * worker that runs compares when it starts and every minute, and tells what it finds once, as an `error` event with a
-   * `MixedFleetError`. This looks now. Idle plain workers are not seen.
+   * Looks now for what weakens a promise: options of this worker, and workers of this queue that do not agree.
+   *
+   * Each worker that runs compares, too, when it starts and every minute. It tells what it finds once, as an `error`
+   * event with a `MixedFleetError`. Plain workers that are idle are not seen.
    */
   async check(): Promise<readonly WorkerFinding[]> {
     return [...this.#options.warnings, ...(await this.#fleet.check())];
   }
 
   /**
-   * For jobs that you fetch yourself with `getNextJob`: the lock of the job's keys. The lane is yours from the fetch to
-   * `moveToCompleted`, `moveToFailed` or another move; this takes the lock that keeps other queues and plain code out, extended
-   * until you release it. Waits up to `timeout` ms (default: the option `timeout`). Undefined for a job without a key.
+   * Takes the lock of the job's keys, for a job that you fetch yourself with `getNextJob`. Resolves undefined for a job
+   * without a key.
+   *
+   * The lane is yours from the fetch to `moveToCompleted`, `moveToFailed` or another move. This lock keeps other queues
+   * and plain code out, and is extended until you release it. The call waits up to `timeout` ms (default: the option
+   * `timeout`).
    */
   async lockJob(
     job: Job<Data, Result, Name>,
@@ -329,7 +350,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return await this.redlock.acquire(this.#resourcesOf(job, keys), { ttl, timeout, autoExtend: true });
   }
 
-  /** As BullMQ's, for jobs that you run yourself: see `lockJob`. */
+  /** Fetches a job as BullMQ's `getNextJob` does, for jobs that you run yourself: see `lockJob`. */
   override getNextJob(
     ...args: Parameters<Worker<Data, Result, Name>["getNextJob"]>
   ): ReturnType<Worker<Data, Result, Name>["getNextJob"]> {
@@ -380,7 +401,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return super.run();
   }
 
-  /** As BullMQ's. The locks of jobs that still run are released when these end; with `force` the promise does not wait for that. */
+  /**
+   * Closes the worker as BullMQ's `close` does. The locks of jobs that still run are released when these end; with
+   * `force` the promise does not wait for that.
+   */
   override async close(force = false): Promise<void> {
     this.#fleet.leave();
     try {
@@ -390,12 +414,15 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     }
   }
 
-  /** `await using worker = …`: as `close()`. */
+  /** Closes the worker at the end of `await using worker = …`. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
 
-  /** As BullMQ's, but for a job that has asked for longer (`job.extendLock`) and would have less then: it counts as renewed. */
+  /**
+   * Renews as BullMQ's method does. A job that has asked for longer (`job.extendLock`) would have less then, so it
+   * counts as renewed.
+   */
   override async extendJobLocks(jobIds: string[], tokens: string[], duration: number): Promise<string[]> {
     const sent = readClock(this.#clock);
     const due = jobIds
@@ -417,7 +444,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return failed;
   }
 
-  /** `job.extendLock`: the locks of its keys are extended, too. */
+  /** Extends the locks of the job's keys, too, on `job.extendLock`. */
   async #extendJobLock({ jobId, token, durationMs, ask }: LockExtension): Promise<number> {
     let sent: Instant;
     let extended: number;
@@ -439,7 +466,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return extended;
   }
 
-  /** As BullMQ's, which tells that the queue is drained where there is no job: not if the lane is only to be asked again. */
+  /**
+   * Looks at a reply as BullMQ's method does, which tells that the queue is drained where there is no job. It is not
+   * drained if the lane is only to be asked again.
+   */
   protected override nextJobFromJobData(
     ...args: Parameters<Worker<Data, Result, Name>["nextJobFromJobData"]>
   ): ReturnType<Worker<Data, Result, Name>["nextJobFromJobData"]> {
@@ -485,8 +515,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
       if (held?.lock.isHeld() === false) return await this.#keyLocks.giveBack(run, job);
       const result = await this.#process(run, job);
-      // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is lost,
-      // BullMQ itself refuses the result.
+      // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is
+      // lost, BullMQ itself refuses the result.
       held?.lock.assertHeld();
       isDone = true;
       return result;
@@ -513,8 +543,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * A process that was frozen after the fetch would start a job that another worker has taken since. If the fetch is not recent,
-   * BullMQ's lock is renewed first; a job that is not ours any more is left alone, which costs no attempt.
+   * Renews BullMQ's lock first if the fetch is not recent. A process that was frozen after it would start a job that
+   * another worker has taken since.
+   *
+   * A job that is not ours any more is left alone, which costs no attempt.
    */
   async #confirm(run: Run): Promise<void> {
     const { lockDuration } = this.#options;
@@ -531,7 +563,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     }
   }
 
-  /** BullMQ's lock of the job alone: its keys are held or not, and nothing has run yet. */
+  /** Renews BullMQ's lock of the job alone: its keys are held or not, and nothing has run yet. */
   async #renew({ jobId, token }: Run, durationMs: number): Promise<boolean> {
     try {
       return (await this.extendJobLocks([jobId], [token], durationMs)).length === 0;
@@ -562,7 +594,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return [];
   }
 
-  /** A lock named like a key of BullMQ's would take that key's place. */
+  /** Returns the names of the locks. None may be named like a key of BullMQ's, whose place it would take. */
   #resourcesOf(job: Job<Data, Result, Name>, keys: readonly string[]): readonly string[] {
     const { resourceOf, reserved } = this.#options;
     const resources = keys.map((key) => resourceOf(key));
@@ -571,7 +603,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     throw new JobKeyError(String(job.id), `would have a lock named like a key of BullMQ's ("${taken}")`);
   }
 
-  /** Some keys come twice if there are fewer and fewer meanwhile. */
+  /** Asks for all keys, page by page. Some come twice if there are fewer and fewer meanwhile. */
   async *#keyPages(): AsyncGenerator<readonly BusyKey[]> {
     let cursor = "0";
     do {
@@ -612,12 +644,12 @@ function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetPart
   };
 }
 
-/** It declares no parameters, and may be `(...args) => processor(...args)`. */
+/** Tells whether a processor declares no parameters, so that it may be `(...args) => processor(...args)`. */
 function isWrapper(processor: unknown): boolean {
   return typeof processor === "function" && processor.length === 0;
 }
 
-/** The child process gets the lock's facts as `job.lock`. */
+/** Gives the lock's facts to the child process, as `job.lock`. */
 function tellSandbox(job: Job, lock: JobLock): void {
   const asJSON = job.asJSONSandbox.bind(job);
   const { keys, resources, fencingToken } = lock;

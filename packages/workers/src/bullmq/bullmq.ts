@@ -1,12 +1,14 @@
 /**
- * With job-end.ts the only file that knows BullMQ's internals: which of its scripts we build on, how they are called, and what they reply.
+ * This file, with job-end.ts, is the only one that knows BullMQ's internals: which of its scripts we build on, how they
+ * are called, and what they reply.
  *
- * What it relies on, checked when a worker is constructed:
- * - the six script texts, by their SHA-1: an unknown text is refused, because our Lua reads and writes what they do;
- * - `execCommand` of the worker's backend (BullMQ 6) or `scripts` (BullMQ 5), through which every command of the worker and of its
- *   jobs goes; that jobs use the same object;
- * - the lock manager's `untrackJob` and `trackedJobs`, by which BullMQ knows whose locks it renews;
- * - the order of the arguments, which comes with the texts.
+ * It relies on the following, which is checked when a worker is constructed:
+ * - The six script texts are known by their SHA-1. An unknown text is refused, because our Lua reads and writes what
+ *   they do.
+ * - Every command of the worker and of its jobs goes through `execCommand` of the worker's backend (BullMQ 6) or
+ *   `scripts` (BullMQ 5). Jobs use the same object.
+ * - By `untrackJob` and `trackedJobs` of the lock manager, BullMQ knows whose locks it renews.
+ * - The order of the arguments comes with the texts.
  */
 import { createHash } from "node:crypto";
 import { setImmediate as nextTurn } from "node:timers/promises";
@@ -23,7 +25,7 @@ import {
 } from "./compose.ts";
 import { queueKeys } from "./job-end.ts";
 
-/** First 16 digits of the SHA-1 of each text that the contract test was run against. */
+/** The first 16 digits of the SHA-1 of each text that the contract test was run against. */
 const knownTexts: Readonly<Record<EmbeddedScript, readonly string[]>> = {
   moveToActive: [
     "6c4c6de2bece2ad8", // 5.81
@@ -59,7 +61,7 @@ export interface BullClient {
   runCommand(name: string, args: readonly unknown[]): Promise<unknown>;
 }
 
-/** BullMQ 6: the worker's backend; BullMQ 5: its `scripts`. */
+/** The worker's backend in BullMQ 6, or its `scripts` in BullMQ 5. */
 export interface BullTarget {
   readonly queue: { readonly client: Promise<BullClient>; toKey(type: string): string };
   execCommand(client: BullClient, name: string, args: readonly unknown[]): Promise<unknown>;
@@ -67,7 +69,7 @@ export interface BullTarget {
   extendLock(jobId: string, token: string, durationMs: number, client?: unknown): Promise<number>;
 }
 
-/** One extension of a job's lock that somebody asks for; BullMQ's own renewals are of many jobs at once. */
+/** One extension of a job's lock that somebody asks for. BullMQ's own renewals are of many jobs at once. */
 export interface LockExtension {
   readonly jobId: string;
   readonly token: string;
@@ -76,7 +78,7 @@ export interface LockExtension {
   readonly ask: () => Promise<number>;
 }
 
-/** The script texts of the installed BullMQ, without a deep import: BullMQ "defines" them on a collector. */
+/** Returns the script texts of the installed BullMQ without a deep import: BullMQ "defines" them on a collector. */
 export function installedScripts(): Readonly<Record<string, BullScript>> {
   const scripts: Record<string, BullScript> = {};
   const collector = {
@@ -91,7 +93,10 @@ export function installedScripts(): Readonly<Record<string, BullScript>> {
   return scripts;
 }
 
-/** @throws UnsupportedBullMQError when a script is missing or its text is not a known one. */
+/**
+ * Returns the scripts that are built on. Throws `UnsupportedBullMQError` if one is missing, or its text is not a known
+ * one.
+ */
 export function checkScripts(scripts: Readonly<Record<string, BullScript>>): BullScripts {
   const differences = embedded.flatMap((name) => {
     const script = scripts[name];
@@ -103,7 +108,7 @@ export function checkScripts(scripts: Readonly<Record<string, BullScript>>): Bul
   return scripts;
 }
 
-/** What BullMQ sends its commands through, for a worker and for the jobs that it creates. */
+/** Returns what BullMQ sends its commands through, for a worker and for the jobs that it creates. */
 export function targetOf(worker: object, sampleJob: object): BullTarget {
   const own = ownTarget(worker);
   const hasAll =
@@ -117,12 +122,15 @@ export function targetOf(worker: object, sampleJob: object): BullTarget {
   return own;
 }
 
-/** BullMQ tells a processor that declares fewer than three parameters nothing of `cancelJob`: this one may pass them on. */
+/**
+ * Lets a processor get a signal that declares fewer than three parameters, and may pass them on. BullMQ tells such a
+ * one nothing of `cancelJob`.
+ */
 export function acceptSignal(worker: object): void {
   (worker as { processorAcceptsSignal: boolean }).processorAcceptsSignal = true;
 }
 
-/** `job.extendLock` of this worker's jobs goes through `extend` from now on. */
+/** Lets `job.extendLock` of this worker's jobs go through `extend` from now on. */
 export function replaceExtendLock(target: BullTarget, extend: (extension: LockExtension) => Promise<number>): void {
   const original = target.extendLock.bind(target);
   target.extendLock = async (jobId, token, durationMs, client) =>
@@ -130,8 +138,8 @@ export function replaceExtendLock(target: BullTarget, extend: (extension: LockEx
 }
 
 /**
- * BullMQ renews the locks of the jobs that it tracks, by their ids alone, and forgets a job when the fetch after its run has answered.
- * By then the same worker may run it again: that run `isLive`, and stays tracked.
+ * Keeps a run tracked that `isLive`. BullMQ renews the locks of the jobs that it tracks, by their ids alone. It forgets
+ * a job when the fetch after its run has answered, and by then the same worker may run it again.
  */
 export function keepTracked(worker: object, isLive: (jobId: string, token: string) => boolean): void {
   const { lockManager } = worker as {
@@ -160,10 +168,10 @@ export function isDecorated(name: string): name is DecoratedCommand {
   return (decorated as readonly string[]).includes(name);
 }
 
-/** Those that are sent as BullMQ makes them: the ends of jobs are `JobEnd`s. */
+/** The commands that are sent as BullMQ makes them. The ends of jobs are `JobEnd`s. */
 export type SingleCommand = Exclude<DecoratedCommand, "moveToFinished">;
 
-/** Where a command's id, token and lock options stand behind its keys; what it is told at the end. */
+/** Returns what stands behind a command's keys: its id, token and lock options, and what it is told at the end. */
 export function argumentsOf(
   command: SingleCommand,
   args: readonly unknown[],
@@ -182,15 +190,17 @@ export function argumentsOf(
   }
 }
 
-/** The arguments with which `moveToActive` goes on after another command: same lock options, new time. */
+/**
+ * Returns the arguments with which `moveToActive` goes on after another command: the same lock options, and a new time.
+ */
 export function fetchArguments(prefix: unknown, lockOptions: unknown, nowMs: number): unknown[] {
   return [...queueKeys(String(prefix)), prefix, nowMs, lockOptions];
 }
 
 export type BullReply =
-  /** Nothing taken, or a number: as BullMQ replied. */
+  /** Nothing was taken, or a number was replied: BullMQ gets it as it is. */
   | { readonly kind: "other" }
-  /** `fault`: why a job could not be judged and was set aside. */
+  /** The fetch is to be made again. `fault` says why a job could not be judged and was set aside. */
   | { readonly kind: "again"; readonly parked: number; readonly fault: string | undefined }
   | { readonly kind: "ask"; readonly jobs: readonly UnknownKeyJob[] }
   | {
@@ -198,11 +208,11 @@ export type BullReply =
       readonly jobId: string;
       readonly pin: string;
       readonly parked: number;
-      /** Of the lock of its key, if that was taken. */
+      /** The fencing token of the lock of its key, if that was taken. */
       readonly fencingToken: number | undefined;
       readonly ahead: readonly UnknownKeyJob[];
       readonly order: number | undefined;
-      /** Its end is likely to bring the next job of its one key. */
+      /** Whether its end is likely to bring the next job of its one key. */
       readonly isFollowed: boolean;
     };
 
@@ -233,7 +243,7 @@ export function parseReply(raw: unknown): BullReply {
   };
 }
 
-/** What `eachEnd` in scripts/commands.lua.ts replied: the replies, or why an end failed. */
+/** Returns what `eachEnd` in scripts/commands.lua.ts replied: the replies, or why an end failed. */
 export function parseEnds(raw: unknown): readonly unknown[] {
   const replies = JSON.parse(String(raw)) as readonly unknown[];
   return replies.map((reply) =>
@@ -243,13 +253,13 @@ export function parseEnds(raw: unknown): readonly unknown[] {
 
 export interface Told {
   readonly reply: unknown;
-  /** A lock that was to be released was not. */
+  /** Whether a lock that was to be released was not. */
   readonly isKept: boolean;
   /** What went wrong after BullMQ's part was done. */
   readonly fault: string | undefined;
 }
 
-/** BullMQ's reply, and what the lane tells beside it. */
+/** Splits a reply into BullMQ's, and what the lane tells beside it. */
 export function splitTold(raw: unknown): Told {
   if (typeof raw === "number" && raw < 0) return { reply: raw, isKept: true, fault: undefined };
   if (!Array.isArray(raw) || raw[0] !== "LANE_TOLD") return { reply: raw, isKept: false, fault: undefined };
@@ -260,7 +270,7 @@ function textOf(value: unknown): string | undefined {
   return typeof value === "string" ? value : undefined;
 }
 
-/** What is missing is null, or false in JSON. */
+/** Returns jobs out of JSON, where what is missing is null, or false. */
 function parseJobs(raw: unknown): UnknownKeyJob[] {
   return (raw as readonly (readonly (string | null | false)[])[]).map((job) => ({
     id: String(job[0]),
@@ -274,7 +284,7 @@ function parseJobs(raw: unknown): UnknownKeyJob[] {
 
 const defined = new WeakMap<object, Set<string>>();
 
-/** Runs one of our scripts; the client loads it when it is first used. */
+/** Runs one of our scripts. The client loads it when it is first used. */
 export function runScript(client: BullClient, script: ComposedScript, args: readonly unknown[]): Promise<unknown> {
   let names = defined.get(client);
   if (names === undefined) defined.set(client, (names = new Set()));
@@ -288,12 +298,17 @@ export function runScript(client: BullClient, script: ComposedScript, args: read
     : client.runCommand(script.name, args);
 }
 
-/** What to wait for before a script is first used on a key; undefined: for nothing any more. */
+/**
+ * What to wait for before a script is first used on a key. It is undefined if there is nothing to wait for any more.
+ */
 const barriers = new WeakMap<object, Map<string, Promise<void> | undefined>>();
 
 /**
- * With ioredis' option `enableAutoPipelining`: it collects the commands of a turn, in a Cluster those of the same nodes, in a pipeline that
- * knows only the scripts that were defined before it was made. That one has ended when a command in it was answered, or failed.
+ * Runs a script with ioredis' option `enableAutoPipelining`, which collects the commands of a turn, in a Cluster those
+ * of the same nodes, in a pipeline.
+ *
+ * A pipeline knows only the scripts that were defined before it was made. It has ended when a command in it was
+ * answered, or failed.
  */
 async function runPipelined(client: BullClient, name: string, args: readonly unknown[]): Promise<unknown> {
   let known = barriers.get(client);

@@ -1,14 +1,21 @@
 /**
- * Group commit: ends of jobs travel together. Those of a turn are sent when it ends; while answers are awaited, those that come are
- * gathered until the next one is there. So a lone end waits for nothing, and the busier the worker, the less each end costs.
+ * Ends of jobs travel together (group commit). Those of a turn are sent when it ends. While answers are awaited, those
+ * that come are gathered until the next one is there.
  *
- * Guaranteed: an end is answered for itself. A command that fails as a whole fails all its ends, as it would have failed each alone.
+ * So a lone end waits for nothing, and the busier the worker, the less each end costs. An end is answered for itself. A
+ * command that fails as a whole fails all its ends, as it would have failed each alone.
  */
 import { setImmediate } from "node:timers";
 
-/** More at once, and the server waits while the client works, and the reverse; and other clients wait for longer than half a millisecond. */
+/**
+ * With more at once, the server waits while the client works, and the reverse. Other clients would wait for longer than
+ * half a millisecond.
+ */
 const LARGEST_BATCH = 8;
-/** As many batches may be under way while others are gathered: one that the server works on, and one that is on its way. */
+/**
+ * This many batches may be under way while others are gathered: one that the server works on, and one that is on its
+ * way.
+ */
 const MOST_UNDER_WAY = 2;
 
 interface Waiting<End> {
@@ -23,7 +30,10 @@ export class EndBatches<End> {
   #underWay = 0;
   #isDue = false;
 
-  /** `send` resolves the answers, in the order of the ends; an `Error` among them is that end's failure. */
+  /**
+   * Takes a `send` that resolves with the answers, in the order of the ends. An `Error` among them is that end's
+   * failure.
+   */
   constructor(send: (ends: readonly End[]) => Promise<readonly unknown[]>) {
     this.#send = send;
   }

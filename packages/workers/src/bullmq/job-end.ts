@@ -1,26 +1,29 @@
 /**
- * The end of a job as BullMQ's worker tells it, made for a script that takes many of them. With bullmq.ts the only file that knows
- * BullMQ's internals.
+ * The end of a job, as BullMQ's worker tells it, is made for a script that takes many of them. Only this file and
+ * bullmq.ts know BullMQ's internals.
  *
- * What it relies on, checked when a worker is constructed: `moveToFinishedArgs`, by which BullMQ makes the arguments of the command, and
- * that it does with them nothing but to send them, and to read in them when the job has ended.
+ * It relies on `moveToFinishedArgs`, by which BullMQ makes the arguments of the command. BullMQ must do nothing with
+ * them but to send them, and to read in them when the job has ended. That is checked when a worker is constructed.
  */
 import { UnsupportedBullMQError } from "../errors.ts";
 
-/** In place of the array of arguments of BullMQ's `moveToFinished`. */
+/** A `JobEnd` stands in place of the array of arguments of BullMQ's `moveToFinished`. */
 export class JobEnd {
   readonly jobId: string;
-  /** Of the queue's keys. */
+  /** The prefix of the queue's keys. */
   readonly prefix: string;
-  /** Of BullMQ's lock of the job. */
+  /** The token of BullMQ's lock of the job. */
   readonly token: string;
-  /** JSON of what BullMQ packs, but for the token. */
+  /** The JSON of what BullMQ packs, without the token. */
   readonly options: string;
-  /** As `eachEnd` in scripts/commands.lua.ts reads them: id, time, property, value, state, whether to fetch, options, token. */
+  /**
+   * The texts that `eachEnd` in scripts/commands.lua.ts reads: id, time, property, value, state, whether to fetch,
+   * options, token.
+   */
   readonly told: readonly (string | number)[];
-  /** Names and values of fields of the job to be set. */
+  /** The names and values of fields of the job to be set. */
   readonly fields: readonly string[];
-  /** Where BullMQ reads when the job has ended: behind 14 keys and the id. */
+  /** BullMQ reads here when the job has ended, behind 14 keys and the id. */
   readonly 15: number;
 
   constructor(facts: Pick<JobEnd, "jobId" | "prefix" | "token" | "options" | "told" | "fields"> & { endedMs: number }) {
@@ -33,15 +36,15 @@ export class JobEnd {
     this[15] = facts.endedMs;
   }
 
-  /** For a fetch of its own that follows the end. */
+  /** The lock options for a fetch of its own that follows the end. */
   get lockOptions(): string {
     return JSON.stringify({ ...(JSON.parse(this.options) as object), token: this.token });
   }
 }
 
 /**
- * The keys of a queue that a fetch is given, in BullMQ's order. The script for many ends has the same, to fetch with; BullMQ's end has those of its
- * one job between the last two.
+ * The keys of a queue that a fetch is given, in BullMQ's order. The script for many ends has the same, to fetch with;
+ * BullMQ's end has those of its one job between the last two.
  */
 const KEY_NAMES = [
   "wait",
@@ -90,7 +93,7 @@ interface EndingJob {
   };
 }
 
-/** From now on, what ends a job of this worker is a `JobEnd`. */
+/** Makes what ends a job of this worker a `JobEnd` from now on. */
 export function replaceEndArguments(worker: object): void {
   const target = worker as EndTarget;
   if (typeof target.moveToFinishedArgs !== "function" || typeof target.getKeepJobs !== "function") {

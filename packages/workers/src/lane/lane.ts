@@ -1,6 +1,8 @@
 /**
- * The lane as the worker sees it: takes and leaves jobs through our scripts in place of BullMQ's, computes keys ahead, and asks
- * the lane on behalf of operators. What it guarantees is said in scripts/lane.lua.ts.
+ * The lane as the worker sees it takes and leaves jobs through our scripts in place of BullMQ's. It computes keys
+ * ahead, and asks the lane on behalf of operators.
+ *
+ * What the lane guarantees is said in scripts/lane.lua.ts.
  */
 import type { Clock } from "@x/redlock-core";
 import { type Instant, readClock } from "@x/redlock-core/protocol";
@@ -32,7 +34,7 @@ export interface StoredJob<Data = unknown, Name extends string = string> {
   readonly id: string;
   readonly name: Name;
   readonly data: Data;
-  /** When it was added, ms since the epoch. */
+  /** The time at which it was added, in ms since the epoch. */
   readonly timestamp: number;
   readonly priority: number;
   readonly parentKey: string | undefined;
@@ -40,38 +42,43 @@ export interface StoredJob<Data = unknown, Name extends string = string> {
 
 export type KeyFunction = (job: StoredJob) => unknown;
 
-/** What the fetch of a job told: its keys, and when it was asked for. */
+/** An arrival is what the fetch of a job told: its keys, and when it was asked for. */
 export interface Arrival {
   readonly pin: Pin;
-  /** When the command was sent that set BullMQ's lock. */
+  /** The time at which the command was sent that set BullMQ's lock. */
   readonly sent: Instant;
   /** Its place in line for its locks, if it waited for them before. */
   readonly order: number | undefined;
-  /** Its end is likely to bring the next job of its one key. */
+  /** Whether its end is likely to bring the next job of its one key. */
   readonly isFollowed: boolean;
   /** The lock of its key, if it was asked for already. */
   readonly ahead: LockAhead | undefined;
 }
 
 export interface LaneEvents {
-  /** Jobs were parked while one was fetched. */
+  /** Reports that jobs were parked while one was fetched. */
   onParked(parked: number): void;
-  /** A job could not be judged, or a key not passed on. */
+  /** Reports that a job could not be judged, or a key not passed on. */
   onFault(fault: string): void;
 }
 
 export type LaneLocks = Pick<ScriptLocks, "newToken" | "granted" | "endingOf">;
 
 /**
- * For how long one fetch parks batches or computes keys, ms. BullMQ's loop starts the jobs that it has taken, one after each fetch, only
- * when that has answered, and renews no lock of theirs before: with many free slots, the last starts so many times later.
+ * One fetch parks batches or computes keys for at most this long.
+ *
+ * BullMQ's loop starts the jobs that it has taken, one after each fetch, only when that has answered, and renews no
+ * lock of theirs before. With many free slots, the last one starts so many times later.
  */
 const FETCH_MS = 10;
 
-/** In place of a job's id: nothing was taken, and the queue is not drained. */
+/** This text stands in place of a job's id: nothing was taken, and the queue is not drained. */
 export const ASK_AGAIN_ID = "LANE_AGAIN";
 
-/** Nothing taken, and jobs are due since long ago: BullMQ starts one that it has, and asks again at once. */
+/**
+ * Says that nothing was taken and that jobs are due since long ago. BullMQ then starts one that it has, and asks again
+ * at once.
+ */
 const ASK_AGAIN = [0, ASK_AGAIN_ID, 0, 1] as const;
 
 export class Lane {
@@ -93,7 +100,7 @@ export class Lane {
     readonly keyOf: KeyFunction;
     readonly clock: Clock;
     readonly events: LaneEvents;
-    /** Where the scripts take and release the locks of keys themselves. */
+    /** The locks of keys, if the scripts take and release them themselves. */
     readonly locks?: LaneLocks | undefined;
   }) {
     this.#scripts = parts.scripts;
@@ -104,7 +111,7 @@ export class Lane {
     this.#ends = new EndBatches(async (ends) => await this.#sendEnds(ends));
   }
 
-  /** From now on, the commands of this worker that take or leave a job go through the lane. */
+  /** Lets the commands of this worker that take or leave a job go through the lane from now on. */
   attach(target: BullTarget): void {
     this.#target = target;
     const original = target.execCommand.bind(target);
@@ -115,19 +122,22 @@ export class Lane {
     };
   }
 
-  /** From now on BullMQ's own loop fetches, which asks again. Whoever fetches by hand is not answered before there is a job, or none. */
+  /**
+   * Says that BullMQ's own loop fetches from now on, which asks again. Whoever fetches by hand is not answered before
+   * there is a job, or none.
+   */
   loops(): void {
     this.#isLooping = true;
   }
 
-  /** What the fetch of this job told, once; undefined if it did not come through the lane. */
+  /** Returns what the fetch of this job told, once. It is undefined if the job did not come through the lane. */
   arrivalOf(jobId: string): Arrival | undefined {
     const arrival = this.#arrivals.get(jobId);
     this.#arrivals.delete(jobId);
     return arrival;
   }
 
-  /** When this job ends, and the answer brings the next one of its key, that one has this lock. */
+  /** Gives this lock to the next job of the key, if the answer to the end of this job brings it. */
   passOn(jobId: string, ahead: LockAhead): void {
     void this.#aheads.get(jobId)?.drop();
     this.#aheads.set(jobId, ahead);
@@ -136,7 +146,10 @@ export class Lane {
     });
   }
 
-  /** Runs `moveToDelayed`, which must move this job back with this token, so that the job keeps its keys and nothing is counted. */
+  /**
+   * Runs `moveToDelayed`, which must move this job back with this token. The job then keeps its keys, and nothing is
+   * counted.
+   */
   async yielding(
     run: { readonly jobId: string; readonly token: string; readonly order: number },
     moveToDelayed: () => Promise<void>,
@@ -150,7 +163,7 @@ export class Lane {
     }
   }
 
-  /** BullMQ's state of a job. */
+  /** Returns BullMQ's state of a job. */
   async stateOf(jobId: string): Promise<string> {
     const target = this.#attached();
     return await rejectingPlainly(() => target.getState(jobId));
@@ -166,7 +179,7 @@ export class Lane {
     });
   }
 
-  /** A command for one job, as BullMQ makes it. */
+  /** Runs a command for one job, as BullMQ makes it. */
   async #exec(client: BullClient, command: SingleCommand, args: readonly unknown[]): Promise<unknown> {
     const script = this.#scripts.commands[command];
     const { jobId, token, prefix, lockOptions } = argumentsOf(command, args, script.numberOfKeys);
@@ -189,7 +202,7 @@ export class Lane {
     }
   }
 
-  /** The end of a job, together with others'. */
+  /** Ends a job, together with others. */
   async #end(client: BullClient, end: JobEnd): Promise<unknown> {
     const { jobId, prefix } = end;
     this.#arrivals.delete(jobId);
@@ -227,7 +240,7 @@ export class Lane {
     return parseEnds(await runScript(client, this.#scripts.commands.moveToFinished, args));
   }
 
-  /** Looks at what a command replied that may have brought a job; what it replied, if more is to be fetched, else undefined. */
+  /** Looks at the reply of a command that may have brought a job. Returns it if more is to be fetched. */
   #received(raw: unknown, about: FetchFacts): FetchAgain | undefined {
     const reply = parseReply(raw);
     const isForIt = reply.kind === "job" && reply.pin === about.ahead?.key;
@@ -236,7 +249,7 @@ export class Lane {
     return reply.kind === "again" || reply.kind === "ask" ? reply : undefined;
   }
 
-  /** Fetches until there is a job, or none. Resolves BullMQ's own reply. */
+  /** Fetches until there is a job, or none. Resolves with BullMQ's own reply. */
   async #fetchOn(first: FetchAgain, fetch: FetchParts): Promise<unknown> {
     try {
       return await this.#fetchUntilJob(first, fetch);
@@ -291,7 +304,9 @@ export class Lane {
     if (reply.ahead.length > 0) this.#computeKeys(reply.ahead).catch(() => {});
   }
 
-  /** One computation at a time: whoever finds another under way waits for that one, and then asks again. */
+  /**
+   * Computes keys, once at a time: whoever finds another computation under way waits for that one, and then asks again.
+   */
   async #computeKeys(jobs: readonly UnknownKeyJob[]): Promise<void> {
     if (this.#pinning !== undefined) {
       await this.#pinning;
@@ -334,20 +349,20 @@ export class Lane {
   }
 }
 
-/** What may have brought a job. */
+/** What is known of a command that may have brought a job. */
 interface FetchFacts {
   readonly sent: Instant;
-  /** For the lock of the job's key. */
+  /** The token for the lock of the job's key. */
   readonly lockToken: string;
   readonly ahead: LockAhead | undefined;
 }
 
-/** For further fetches. */
+/** What further fetches need. */
 interface FetchParts {
   readonly client: BullClient;
   readonly prefix: unknown;
   readonly lockOptions: () => unknown;
-  /** It follows nothing else. */
+  /** Whether the fetch follows no other command. */
   readonly isAlone: boolean;
 }
 
@@ -356,7 +371,7 @@ type FetchAgain = Extract<BullReply, { readonly kind: "again" | "ask" }>;
 interface Ended {
   readonly client: BullClient;
   readonly end: JobEnd;
-  /** As the last argument of `moveToFinished` in scripts/commands.lua.ts. */
+  /** The text that is the last argument of `moveToFinished` in scripts/commands.lua.ts. */
   readonly locks: string;
   sent: Instant | undefined;
 }
@@ -365,7 +380,7 @@ function isSingle(name: string): name is SingleCommand {
   return name !== "moveToFinished" && isDecorated(name);
 }
 
-/** What a command is told behind BullMQ's own arguments, see scripts/commands.lua.ts. */
+/** Returns what a command is told behind BullMQ's own arguments (see scripts/commands.lua.ts). */
 function addition(command: SingleCommand, order: number | undefined, lockToken: string): readonly unknown[] {
   switch (command) {
     case "moveToActive":

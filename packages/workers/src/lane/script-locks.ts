@@ -1,28 +1,34 @@
 /**
- * The locks of keys on the queue's own Redis: the lane's scripts take one with its job and release it with the job's end, so it costs no
- * request. Whatever a script does not do (the lock is held or waited for, a job has several keys, fails, or is moved back) is
- * left to the ordinary requests for locks; everything is, until a mark that the lane left was found where the locks are.
+ * The lane's scripts take a key's lock with its job and release it with the job's end, where the locks are on the
+ * queue's own Redis. Such a lock costs no request.
  *
- * Guaranteed: the lock is an ordinary one, see `EmbeddedLocks` of `@x/redlock-core`; it is held from before the processor is called
- * until after it has settled; a lock that no run claims is released with its job's end, or ends with its lease.
+ * Some things no script does: a lock is held or waited for, or a job has several keys, fails, or is moved back. They
+ * are left to the ordinary requests for locks. Everything is, until a mark that the lane left was found where the locks
+ * are.
+ *
+ * The lock is an ordinary one (see `EmbeddedLocks` of `@x/redlock-core`). It is held from before the processor is
+ * called until after it has settled. A lock that no run claims is released with its job's end, or ends with its lease.
  */
 import { type Clock, type Lock, type Redlock, RedlockClosedError } from "@x/redlock-core";
 import { defineScript, type EmbeddedGrant, type EmbeddedLocks, protocolOf } from "@x/redlock-core/protocol";
 import type { LockRules } from "../scripts/key-lock.lua.ts";
 
-/** The command that ends a job follows its run in the same turn; a run that is not followed by one was not. */
+/**
+ * The command that ends a job follows its run within this time, in the same turn. A run that is not followed by one was
+ * not ended so.
+ */
 const SAME_TURN_MS = 5;
 const PROVE_AGAIN_MS = 500;
 
 const takeMark = defineScript("take-mark", "return redis.call('DEL', KEYS[1])");
 
-/** What a script granted with a job. */
+/** A key grant is what a script granted with a job. */
 export type KeyGrant = Omit<EmbeddedGrant, "resource"> & { readonly key: string };
 
-/** A lock to be released by the script that ends its job. */
+/** An ending is a lock that the script which ends its job is to release. */
 export interface Ending {
   readonly token: string;
-  /** Told whether a script released the lock: false if it did not, was not run, or is not known to have been. */
+  /** Tells whether a script released the lock. It is false if no script did, or if that is not known. */
   readonly settle: (isReleased: boolean) => void;
 }
 
@@ -31,14 +37,17 @@ export class ScriptLocks {
   readonly #redlock: Redlock;
   readonly #embedded: EmbeddedLocks;
   readonly #clock: Clock;
-  /** In the order of their grants. */
+  /** The grants that no run has claimed, in the order in which they came. */
   readonly #unclaimed = new Map<string, EmbeddedGrant>();
   readonly #endings = new Map<string, Ending>();
   #isProven = false;
   #isStopped = false;
   #isWatching = false;
 
-  /** Undefined where a script cannot take locks: these are on several nodes or in a Cluster, or JavaScript makes their names. */
+  /**
+   * Returns undefined where a script cannot take locks: they are on several nodes or in a Cluster, or JavaScript makes
+   * their names.
+   */
   static on(
     redlock: Redlock,
     options: {
@@ -65,8 +74,9 @@ export class ScriptLocks {
   }
 
   /**
-   * Finds out whether the lane's scripts run where the locks are; until it is known that they do, they take none. `leaveMark` has the
-   * lane leave a mark of this name, and resolves its key. Never rejects.
+   * Finds out whether the lane's scripts run where the locks are. Until it is known that they do, they take none.
+   *
+   * `leaveMark` has the lane leave a mark of this name, and resolves with its key. The call never rejects.
    */
   async prove(leaveMark: (name: string) => Promise<unknown>): Promise<void> {
     while (!this.#isStopped) {
@@ -86,17 +96,23 @@ export class ScriptLocks {
     }
   }
 
-  /** From now on no script takes a lock: jobs are fetched by hand, so nobody would claim it, or the worker is closed. */
+  /**
+   * Lets no script take a lock from now on: jobs are fetched by hand, so nobody would claim it, or the worker is
+   * closed.
+   */
   stop(): void {
     this.#isStopped = true;
   }
 
-  /** For a script that may fetch a job: the token for the lock of its key; '' if none is to be taken. */
+  /**
+   * Returns the token for the lock of its key, for a script that may fetch a job. It is empty if no lock is to be
+   * taken.
+   */
   newToken(): string {
     return this.#isProven && !this.#isStopped ? this.#embedded.newToken() : "";
   }
 
-  /** A script took the lock with this job. */
+  /** Notes that a script took the lock with this job. */
   granted(jobId: string, { key, token, fencingToken, asked }: KeyGrant): void {
     for (const [oldest, { asked: earlier }] of this.#unclaimed) {
       if (asked.monotonicMs - earlier.monotonicMs < this.rules.ttlMs) break;
@@ -105,7 +121,7 @@ export class ScriptLocks {
     this.#unclaimed.set(jobId, { resource: this.rules.prefix + key, token, fencingToken, asked });
   }
 
-  /** The lock that came with the job, once; undefined if none did, or its lease is over. */
+  /** Returns the lock that came with the job, once. It is undefined if none did, or if its lease is over. */
   claim(jobId: string): Lock | undefined {
     const grant = this.#unclaimed.get(jobId);
     if (grant === undefined) return undefined;
@@ -113,13 +129,16 @@ export class ScriptLocks {
     return this.#embedded.adopt(grant, this.rules.ttlMs);
   }
 
-  /** The run has settled well, and BullMQ is about to be told that its job has ended. Resolves as `lock.release()`. */
+  /**
+   * Releases the lock when the run has settled well, and BullMQ is about to be told that its job has ended. Resolves as
+   * `lock.release()` does.
+   */
   releaseWithEnd(jobId: string, lock: Lock): Promise<boolean> {
     if (!this.#isProven) return lock.release();
     return protocolOf(lock).releaseBy((settle) => this.#expectEnd(jobId, { token: lock.token, settle }));
   }
 
-  /** What is to be released with this command that leaves the job, once. */
+  /** Returns what is to be released with this command that leaves the job, once. */
   endingOf(jobId: string): Ending | undefined {
     const ending = this.#endings.get(jobId);
     if (ending !== undefined) {

@@ -1,6 +1,8 @@
 /**
- * Asks for all keys, when a worker starts and now and then: a key whose job was removed is passed on, or forgotten, when somebody asks
- * for it; but nobody may, or only those far back in line. One worker does it for all, at most every `turnMs`. Costs O(busy keys).
+ * A worker asks for all keys when it starts, and now and then.
+ *
+ * A key whose job was removed is passed on, or forgotten, when somebody asks for it. But nobody may, or only those far
+ * back in line. One worker does it for all, at most every `turnMs`. It costs O(busy keys).
  */
 import type { Clock } from "@x/redlock-core";
 import { Regularly } from "./regularly.ts";
@@ -9,7 +11,7 @@ export interface SweepParts {
   readonly clock: Clock;
   readonly turnMs: number;
   readonly askForAll: () => Promise<void>;
-  /** Whether no worker has had its turn for so long; if so, it is this one's. */
+  /** Resolves true if no worker has had its turn for so long; then it is this one's. */
   readonly takeTurn: (turnMs: number) => Promise<boolean>;
 }
 

@@ -1,9 +1,11 @@
 /**
- * The locks of a run's keys: taken with the job, or acquired in its slot, or waited for in `delayed`; released when the run has ended.
+ * The locks of a run's keys are taken with the job, or acquired in its slot, or waited for in `delayed`. They are
+ * released when the run has ended.
  *
- * Guaranteed: a run begins with the lock of all its keys, or its job goes back to `delayed` with its keys kept, to be run first. What is
- * taken here is released here, whatever becomes of the run. Not guaranteed: that a release has arrived when the next job of the key
- * comes; that one waits in its slot.
+ * A run begins with the lock of all its keys, or its job goes back to `delayed` with its keys kept, to be run first.
+ * What is taken here is released here, whatever becomes of the run.
+ *
+ * It is not guaranteed that a release has arrived when the next job of the key comes; that one waits in its slot.
  */
 import {
   type Clock,
@@ -24,7 +26,7 @@ import { LockAhead } from "../lane/lock-ahead.ts";
 import type { ScriptLocks } from "../lane/script-locks.ts";
 import { Wakes } from "./wakes.ts";
 
-/** The lock of a run's keys. */
+/** The lock of a run's keys, and when the run got it. */
 export interface HeldKeys {
   readonly lock: Lock;
   readonly lockedMs: number;
@@ -34,7 +36,7 @@ export interface KeyLocksParts {
   readonly queue: string;
   readonly redlock: Redlock;
   readonly lane: Lane;
-  /** Where the keys' locks are on the queue's own Redis. */
+  /** The locks that scripts take, if the keys' locks are on the queue's own Redis. */
   readonly scriptLocks: ScriptLocks | undefined;
   readonly inFlight: InFlight;
   readonly ttl: number;
@@ -46,9 +48,12 @@ export interface KeyLocksParts {
 
 type BullJob = Pick<Job, "moveToDelayed">;
 
-/** When nobody who has the lock could be asked, a job comes back after this. */
+/** A job comes back after this time if nobody who has the lock could be asked. */
 const UNREACHABLE_RETRY_MS = 1_000;
-/** How long a job waits in its slot for lock nodes that do not answer, and how often it asks: connections may not be up yet. */
+/**
+ * A job waits this long in its slot for lock nodes that do not answer, and asks with the pause below: connections may
+ * not be up yet.
+ */
 const UNREACHABLE_WAIT_MS = 2_000;
 const UNREACHABLE_PAUSE_MS = 50;
 
@@ -67,7 +72,7 @@ export class KeyLocks {
     });
   }
 
-  /** The lock that was taken with the job. */
+  /** Returns the lock that was taken with the job, if one was. */
   claim(run: Run, signal: AbortSignal | undefined): HeldKeys | undefined {
     const lock = this.#granted(run);
     if (lock === undefined) return undefined;
@@ -77,7 +82,10 @@ export class KeyLocks {
     return undefined;
   }
 
-  /** Acquires the locks of the job's keys, or sends it back to `delayed` with its keys kept, or leaves it to whoever has it now. */
+  /**
+   * Acquires the locks of the job's keys. Otherwise it sends the job back to `delayed` with its keys kept, or leaves it
+   * to whoever has it now.
+   */
   async acquire(
     run: Run,
     job: BullJob,
@@ -110,14 +118,16 @@ export class KeyLocks {
     }
   }
 
-  /** Nothing has run yet, and the lock is gone: the job goes back as it came. */
+  /** Sends the job back as it came, because its lock is gone before anything has run. */
   async giveBack(run: Run, job: BullJob): Promise<never> {
     return await this.#yield(run, job, UNREACHABLE_RETRY_MS);
   }
 
   /**
-   * Together with the end of the job, or by a request that is sent before BullMQ is told of it. Not waited for: the next job of
-   * the key comes a round trip later at the earliest, and waits in its slot if it is there first.
+   * Releases the lock together with the end of the job, or by a request that is sent before BullMQ is told of it.
+   *
+   * Nobody waits for the release: the next job of the key comes a round trip later at the earliest, and waits in its
+   * slot if it is there first.
    */
   release(run: Run, { lock, lockedMs }: HeldKeys, { withEnd }: { readonly withEnd: boolean }): void {
     const locks = withEnd && run.keys.length === 1 ? this.#parts.scriptLocks : undefined;
@@ -130,7 +140,10 @@ export class KeyLocks {
     });
   }
 
-  /** For the next job of the run's one key: in the same turn as the release, so both travel together. */
+  /**
+   * Asks for the lock for the next job of the run's one key, in the same turn as the release, so that both travel
+   * together.
+   */
   lockAhead(run: Run): void {
     const [key] = run.keys;
     if (key === undefined) return;
@@ -142,7 +155,7 @@ export class KeyLocks {
     lane.passOn(run.jobId, ahead);
   }
 
-  /** No job is brought back any more, and no script takes a lock. What is held is released with its run. */
+  /** Brings no job back any more, and lets no script take a lock. What is held is released with its run. */
   close(): void {
     this.#wakes.close();
     this.#parts.scriptLocks?.stop();
@@ -165,8 +178,10 @@ export class KeyLocks {
   }
 
   /**
-   * One attempt, which is all that a free lock needs; then a short wait in the slot for one that is held. Nodes that do not answer
-   * are asked again for a while: a stall is not a reason to send jobs back.
+   * Makes one attempt, which is all that a free lock needs. It then waits for a short time in the slot for one that is
+   * held.
+   *
+   * Nodes that do not answer are asked again for a while: a stall is not a reason to send jobs back.
    */
   async #acquire(run: Run, signal: AbortSignal | undefined): Promise<Lock> {
     const { redlock, ttl, timeout } = this.#parts;
@@ -184,7 +199,10 @@ export class KeyLocks {
     }
   }
 
-  /** A refusal tells how far this process's clock is off, so it is asked for anew each time. */
+  /**
+   * Returns the run's place in line. It is asked for anew each time, because a refusal tells how far this process's
+   * clock is off.
+   */
   #orderOf(run: Run): number {
     return run.order ?? protocolOf(this.#parts.redlock).orderAt(run.askedMs);
   }
@@ -196,8 +214,8 @@ export class KeyLocks {
   }
 
   /**
-   * Back to `delayed` for `delayMs`, or until the lock that is `held` is free. BullMQ takes the DelayedError as a sign that the job was
-   * moved, and fetches the next one.
+   * Sends the job back to `delayed` for `delayMs`, or until the lock that is `held` is free. BullMQ takes the
+   * DelayedError as a sign that the job was moved, and fetches the next one.
    */
   async #yield(run: Run, job: BullJob, delayMs: number, held?: string): Promise<never> {
     const { jobId, token } = run;
@@ -224,7 +242,9 @@ export class KeyLocks {
   }
 }
 
-/** A node answered that a key of the lock is of another type: it is there, and something else is where the lock should be. */
+/**
+ * Returns the vote of a node where a key of the lock is of another type: something else is where the lock should be.
+ */
 function foreignVote(error: RedlockError): Vote | undefined {
   const votes = error instanceof QuorumUnreachableError ? error.votes : [];
   return votes.find((vote) => vote.error?.startsWith("WRONGTYPE"));

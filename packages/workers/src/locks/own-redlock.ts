@@ -1,4 +1,4 @@
-/** A worker's own `Redlock`, on the queue's own Redis: where BullMQ's option `connection` leads. */
+/** A worker's own `Redlock` is on the queue's own Redis, where BullMQ's option `connection` leads. */
 import { Redlock } from "@x/redlock-core";
 import { addressOf, kindOf, show } from "@x/redlock-core/protocol";
 import type { ExclusiveWorkerOptions } from "../options.ts";
@@ -19,7 +19,10 @@ export function ownRedlock(options: ExclusiveWorkerOptions<never, never>, ttl: n
   }
 }
 
-/** A client, or a copy of options. Throws `TypeError` and `RangeError`; no value is shown: it may be a URL. */
+/**
+ * Returns a client, or a copy of options. Throws `TypeError` and `RangeError`, and shows no value, because it may be a
+ * URL.
+ */
 function readConnection(given: unknown): object {
   let options: { readonly url?: unknown; readonly keyPrefix?: unknown } | undefined;
   try {
@@ -42,7 +45,7 @@ function readConnection(given: unknown): object {
   return options;
 }
 
-/** Its methods are its prototype's. */
+/** Tells a client from options: it has methods, which are its prototype's. */
 function isClient(connection: object): boolean {
   return typeof (connection as { readonly duplicate?: unknown }).duplicate === "function";
 }
@@ -56,7 +59,10 @@ export function lockNodeOf(connection: unknown): unknown {
   return isNamed ? options : { ...options, host: "127.0.0.1", port: 6379 };
 }
 
-/** What a URL says goes before the options beside it, except `tls`; its query after its other parts. ioredis does so. */
+/**
+ * Returns what a URL says, which goes before the options beside it, except `tls`. Its query goes after its other parts.
+ * ioredis does the same.
+ */
 function optionsOfUrl(url: string, others: object): object {
   const hasAuthority = /^(?:[a-z][a-z0-9+.-]*:)?\/\//i.test(url);
   if (url.startsWith("/") && !hasAuthority) {

@@ -1,15 +1,16 @@
 /**
- * Jobs of this process that wait in `delayed` for a lock that plain code holds. Each stands in line for the lock like anybody else,
- * without holding a slot; when it is its turn, the job is run next, in whatever process, and claims the lock with its order.
+ * Jobs of this process wait in `delayed` for a lock that plain code holds. Each stands in line for the lock like
+ * anybody else, without holding a slot.
  *
- * Only hints: a job whose place in line is lost with this process comes back from `delayed` at its time.
+ * When it is its turn, the job is run next, in whatever process, and claims the lock with its order. These are hints
+ * only: a job whose place in line is lost with this process comes back from `delayed` at its time.
  */
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 
 export interface WakesParts {
   readonly redlock: Redlock;
-  /** Brings the job back; false if it does not wait for its lock any more. */
+  /** Brings the job back. Resolves false if it does not wait for its lock any more. */
   readonly wake: (jobId: string) => Promise<boolean>;
   readonly onError: (error: Error) => void;
 }
@@ -30,7 +31,7 @@ export class Wakes {
     this.#parts = parts;
   }
 
-  /** Waits for the lock on behalf of the job; `onWoken` is called when the job was brought back. */
+  /** Waits for the lock on behalf of the job. `onWoken` is called when the job was brought back. */
   add(wish: LockWish, onWoken: () => void): void {
     if (this.#isClosed || this.#waiting.has(wish.jobId)) return;
     const cancel = new AbortController();
@@ -44,7 +45,7 @@ export class Wakes {
       });
   }
 
-  /** The job has come, or is not waited for any more. */
+  /** Waits no longer for the job: it has come, or is not waited for any more. */
   delete(jobId: string): void {
     this.#waiting.get(jobId)?.abort();
     this.#waiting.delete(jobId);
@@ -57,7 +58,8 @@ export class Wakes {
 
   async #waitFor({ jobId, resource, order }: LockWish, signal: AbortSignal, onWoken: () => void): Promise<void> {
     const { redlock, wake } = this.#parts;
-    // A turn does not mean that the lock is free: another library's tells nobody of its release, and a lease may have been extended.
+    // A turn does not mean that the lock is free: another library's tells nobody of its release, and a lease may have
+    // been extended.
     do await protocolOf(redlock).waitForTurn(resource, { order, signal });
     while ((await redlock.inspect(resource)).verdict === "held");
     if (await wake(jobId)) {

@@ -1,16 +1,16 @@
 /**
- * Lua that takes and releases the lock of a job's key in the step that takes and ends the job. A lane without it leaves the locks to
- * the worker.
+ * This Lua takes and releases the lock of a job's key in the step that takes and ends the job. A lane without it leaves
+ * the locks to the worker.
  */
 import { luaString } from "./lua.ts";
 
 /** What the scripts need to take and release a key's lock by themselves, when it is on the queue's own Redis. */
 export interface LockRules {
-  /** Of `@x/redlock-core`. */
+  /** The library of `@x/redlock-core`. */
   readonly lua: string;
-  /** Stands before the key in the name of its lock. */
+  /** The text before the key in the name of its lock. */
   readonly prefix: string;
-  /** No lock has a name that begins so. */
+  /** No lock has a name that begins with this text. */
   readonly reserved: string;
   readonly ttlMs: number;
 }
@@ -23,8 +23,8 @@ local function unlock() return false end
 
 export const keyLock = ({ lua, prefix, reserved, ttlMs }: LockRules): string => /* lua */ `
 ${lua}
--- Takes the lock of a job's one key, if it is free: its fencing token, or false. The others are asked for by the worker. The job is
--- taken already: whatever is wrong with the lock's keys must not end the script.
+-- Takes the lock of a job's one key, if it is free: its fencing token, or false. The others are asked for by the
+-- worker. The job is taken already: whatever is wrong with the lock's keys must not end the script.
 local function lockOf(pin, token)
   if token == '' or not hasKeys(pin) or not isSingle(pin) then return false end
   local name = ${luaString(prefix)} .. pin

@@ -1,43 +1,60 @@
 /**
- * The lane: who may run next on an entity key. A library of Lua functions; `compose.ts` puts it before BullMQ's own script texts.
+ * The lane says who may run next on an entity key. It is a library of Lua functions, which `compose.ts` puts before
+ * BullMQ's own script texts. It runs inside BullMQ's atomic step, so a job is taken and its keys are claimed at once.
  *
- * It runs inside BullMQ's atomic step, so a job is taken and its keys are claimed at once. It touches, with P = `<prefix>:<queue>:`,
- *   P lane:holders          hash   key → id of the job that has it, or one of two marks: `!:paused`, `!:next` (free, but the first
- *                                  job in line still waits for another of its keys)
- *   P lane:line=<key>       zset   ids of the jobs in line for the key, by order; `!:paused` at -inf while the key is paused; each colon
- *                                  of the key is the control character 31, which no key has
- *   P lane:paused           hash   key → JSON {reason, since, jobId}, for operators only
- *   P lane:seq              counter of arrivals in a line
- *   P <id>                  BullMQ's job hash gets `lk` (the job's keys, fixed when it is first taken; '' for none), `ls` (its place
- *                                  in line, there as long as it is parked), `lb` (why its key function failed),
- *                                  `la` (when it is taken, more keys are computed), `lo` (its place in line for its locks);
- *                                  while it is parked, BullMQ's `pb` (processedBy, which dashboards show) says so
- * and, of BullMQ's, `wait`, `prioritized`, `delayed`, `waiting-children`, `active`, `events`, `marker`, `limiter` and `<id>:lock`.
+ * It touches these keys, with P = `<prefix>:<queue>:`.
  *
- * A key belongs to a job until that job is finished, not for a time: a stalled job keeps its key and is run again first. A parked
- * job stands in `delayed`, so BullMQ itself brings it back at its time and it is judged again. Whatever happens to a holder
- * (removed, cleaned, obliterated) or to these keys, no job waits for longer than that.
+ * - `P lane:holders` is a hash of keys. A key leads to the id of the job that has it, or to one of two marks:
+ *   `!:paused`, or `!:next`. With `!:next` the key is free, but the first job in line still waits for another of its
+ *   keys.
+ * - `P lane:line=<key>` is a zset of the ids of the jobs in line for the key, by order. `!:paused` is in it at -inf
+ *   while the key is paused. Each colon of the key is the control character 31, which no key has.
+ * - `P lane:paused` is a hash of keys, with JSON {reason, since, jobId}, for operators only.
+ * - `P lane:seq` counts arrivals in a line.
+ * - `P <id>`, BullMQ's hash of a job, gets the fields below.
+ * - Of BullMQ's others: `wait`, `prioritized`, `delayed`, `waiting-children`, `active`, `events`, `marker`, `limiter`
+ *   and `<id>:lock`.
  *
- * Names: what follows P has one colon, and no BullMQ key does but `<id>:lock` and its like. BullMQ refuses ids with one colon; one with two
- * (`lane:line:42`) it takes.
+ * A job's hash gets these fields.
  *
- * A script that fails half-way keeps what it did before. So a job that changes its place is added to the new one first, and taken back
- * from there if it cannot leave the old one; a job that cannot be judged is set aside in `delayed`; and once BullMQ has done its part, what
- * goes wrong is told beside its reply. A key left half passed on is passed on when it is next asked for.
+ * - `lk` has the job's keys, which are fixed when it is first taken; it is '' for none.
+ * - `ls` is its place in line, and is there as long as it is parked.
+ * - `lb` says why its key function failed.
+ * - `la` says that more keys are computed when it is taken.
+ * - `lo` is its place in line for its locks.
+ * - BullMQ's `pb` (processedBy, which dashboards show) says that it is parked.
  *
- * Defined before it, see compose.ts: call, try (the error as a reply); BAD, hasKeys, isSingle, pinOfData (pin.lua.ts); lockOf, unlock (key-lock.lua.ts); and in
- * `slowly`, what only a contended key needs: NEAR, FAR, bullPromote, bullMoveToActive.
+ * A key belongs to a job until that job is finished, not for a time: a stalled job keeps its key and is run again
+ * first. A parked job stands in `delayed`, so BullMQ itself brings it back at its time and it is judged again. Whatever
+ * happens to a holder (removed, cleaned, obliterated) or to these keys, no job waits for longer than that.
  *
- * A script defines all its functions anew each time that it is run, and each costs some hundred nanoseconds, more with every local of
- * another function that it uses: a job whose key is free pays for few.
+ * What follows P in a name has one colon, and no BullMQ key does but `<id>:lock` and its like. BullMQ refuses ids with
+ * one colon. It takes one with two (`lane:line:42`).
+ *
+ * A script that fails half-way keeps what it did before. So a job that changes its place is added to the new one first,
+ * and taken back from there if it cannot leave the old one. A job that cannot be judged is set aside in `delayed`. Once
+ * BullMQ has done its part, what goes wrong is told beside its reply. A key left half passed on is passed on when it is
+ * next asked for.
+ *
+ * The following is defined before it, see compose.ts.
+ *
+ * - `call`, and `try`, which returns an error as a reply.
+ * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts), lockOf and unlock (key-lock.lua.ts).
+ * - In `slowly`, what only a contended key needs: NEAR, FAR, bullPromote and bullMoveToActive.
+ *
+ * A script defines all its functions anew each time that it is run. Each costs some hundred nanoseconds, more with
+ * every local of another function that it uses. So a job whose key is free pays for few.
  */
 
-/** Where the queue is, the time, and the token for the lock of the next job's key: '' if that is not to be taken here. */
+/**
+ * Returns the Lua that says where the queue is, the time, and the token for the lock of the next job's key. The token
+ * is '' if that lock is not to be taken here.
+ */
 export function at(prefix: string, now: string, token = "''"): string {
   return `P, NOW, HOLDERS, TOKEN, FAULT, parkedBefore = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${token}, nil, parkedHere`;
 }
 
-/** `slowly`: what only a contended key needs of what compose.ts defines. */
+/** Returns the library. `slowly` is what only a contended key needs of what compose.ts defines. */
 export const laneLibrary = (slowly: string): string => /* lua */ `
 local P, NOW, HOLDERS, TOKEN, FAULT
 local PAUSED, NEXT = '!:paused', '!:next'
@@ -81,8 +98,9 @@ ${slowly}
     return pin == key or (pin and string.find('\\31' .. pin .. '\\31', '\\31' .. key .. '\\31', 1, true) ~= nil)
   end
 
-  -- Will this job still give the key back? True of one that is active, stalled, chosen and waiting, or waiting for its retry;
-  -- not of one in line, which has the id of an earlier holder, nor of one that a plain worker sent away without giving up its key.
+  -- Will this job still give the key back? True of one that is active, stalled, chosen and waiting, or waiting for its
+  -- retry; not of one in line, which has the id of an earlier holder, nor of one that a plain worker sent away without
+  -- giving up its key.
   local function holds(id, key)
     local facts = call('HMGET', P .. id, 'lk', 'finishedOn', 'ls', 'lo')
     return pinned(facts[1], key) and not facts[2] and not facts[3]
@@ -197,8 +215,8 @@ ${slowly}
     end
   end
 
-  -- May id run now? If not: does it go first when it may, because it has a key that is paused, or its own failure stopped it?
-  -- A key whose holder is gone is passed on first, to whoever is in front; was one?
+  -- May id run now? If not: does it go first when it may, because it has a key that is paused, or its own failure
+  -- stopped it? A key whose holder is gone is passed on first, to whoever is in front; was one?
   local function mayRun(id, keys)
     local free, isFirst, isMoved = true, false, false
     for i = 1, #keys do
@@ -280,7 +298,8 @@ ${slowly}
     if event and event[2][2] == 'active' and event[2][4] == id then call('XDEL', P .. 'events', event[1]) end
   end
 
-  -- The second half of a move: the job stands in its new place already, from which \`back\` takes it if it cannot leave the old one.
+  -- The second half of a move: the job stands in its new place already, from which \`back\` takes it if it cannot leave
+  -- the old one.
   local function leave(old, back)
     local reply = try(unpack(old))
     if not hasFailed(reply) then return end
@@ -379,7 +398,8 @@ ${slowly}
     end
   end
 
-  -- Jobs that will be taken soon and whose keys JavaScript has not computed yet: the first, and as many more as AHEAD_BYTES of data are.
+  -- Jobs that will be taken soon and whose keys JavaScript has not computed yet: the first, and as many more as
+  -- AHEAD_BYTES of data are.
   local function unknownAhead(depth, limit)
     local ids = call('LRANGE', P .. 'wait', -depth, -1)
     local ahead, found, bytes = {}, {}, 0
@@ -402,8 +422,8 @@ ${slowly}
     return found
   end
 
-  -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them. May there be more? \`ending\`: a pin whose key is
-  -- about to be free.
+  -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them. May there be more?
+  -- \`ending\`: a pin whose key is about to be free.
   local function sift(ending)
     for _ = parkedHere + 1, BATCH do
       local id, isPlain = call('LINDEX', P .. 'wait', -1), true
@@ -554,7 +574,8 @@ local function fetch(reply, opts)
   return reply
 end
 
--- Where this script has met a busy key already, the next fetch will rather meet one, too: it costs more to take such a job and put it back.
+-- Where this script has met a busy key already, the next fetch will rather meet one, too: it costs more to take such a
+-- job and put it back.
 local function siftAhead(ending)
   if slow then slow.sift(ending) end
 end
@@ -566,7 +587,8 @@ local function follow(reply, chosen, fetchNext, opts)
   return chosen and contended().fetch(nil, opts) or reply
 end
 
--- Replies {'LANE_TOLD', BullMQ's reply, 1 if the lock of the job's key was to be released and was not, what went wrong} if either is so.
+-- Replies {'LANE_TOLD', BullMQ's reply, 1 if the lock of the job's key was to be released and was not, what went wrong}
+-- if either is so.
 local function tell(reply, isKept)
   return (isKept or FAULT) and {'LANE_TOLD', reply, isKept and 1 or 0, FAULT} or reply
 end

@@ -1,12 +1,18 @@
 /**
- * What operators and the worker itself ask of the lane between jobs. All take KEYS[1] = P lane:holders (for the slot),
- * ARGV[1] = P, ARGV[2] = now in ms, and the lane library before them.
+ * These scripts are what operators, and the worker itself, ask of the lane between jobs. Each has the lane library
+ * before it, and these parameters:
+ * - KEYS[1] is P lane:holders, for the slot.
+ * - ARGV[1] is P.
+ * - ARGV[2] is the time in ms.
  */
 import { at } from "./lane.lua.ts";
 
 const AT = at("ARGV[1]", "ARGV[2]");
 
-/** ARGV: …, then (id, keys | BAD .. why) pairs. The job in the middle gets `la`: when it is taken, the next keys are computed. */
+/**
+ * Pins keys. ARGV has (id, keys | BAD .. why) pairs from the third on. The job in the middle gets `la`: when it is
+ * taken, the next keys are computed.
+ */
 export const pin: string = /* lua */ `
 ${AT}
 local pairsCount = (#ARGV - 2) / 2
@@ -20,7 +26,10 @@ end
 return pairsCount
 `;
 
-/** ARGV[3] = id: a job that waits for its lock and still has its keys is run next, whether its timer has fired or not. Replies 1 if it was. */
+/**
+ * Runs a job next that waits for its lock and still has its keys, whether its timer has fired or not. ARGV[3] is its
+ * id. Replies 1 if it was such a job.
+ */
 export const wake: string = /* lua */ `
 ${AT}
 local id = ARGV[3]
@@ -33,7 +42,10 @@ contended().promoteToFront(id)
 return 1
 `;
 
-/** ARGV[3] = key, ARGV[4] = reason. Replies 1, or 0 if the key was paused already. A job that runs goes on to its end. */
+/**
+ * Pauses a key. ARGV[3] is the key, ARGV[4] the reason. Replies 1, or 0 if the key was paused already. A job that runs
+ * goes on to its end.
+ */
 export const pause: string = /* lua */ `
 ${AT}
 local key = ARGV[3]
@@ -44,7 +56,10 @@ if not holder or holder == NEXT or (holder ~= PAUSED and not contended().holds(h
 return added
 `;
 
-/** ARGV[3] = key. Replies 1, or 0 if the key was not paused. The job whose failure stopped the key goes first, if it was retried by hand. */
+/**
+ * Resumes a key, ARGV[3]. Replies 1, or 0 if the key was not paused. The job whose failure stopped the key goes first,
+ * if it was retried by hand.
+ */
 export const resume: string = /* lua */ `
 ${AT}
 local key = ARGV[3]
@@ -66,8 +81,10 @@ return removed
 `;
 
 /**
- * ARGV[3] = cursor, ARGV[4] = count. Replies {cursor, {key, holder, parked, processedOn, paused}, …}. Keys whose holder is gone are
- * passed on: if none of their jobs is left, nobody else would do it.
+ * Lists keys. ARGV[3] is the cursor, ARGV[4] the count. Replies {cursor, {key, holder, parked, processedOn, paused},
+ * …}.
+ *
+ * Keys whose holder is gone are passed on: if none of their jobs is left, nobody else would do it.
  */
 export const list: string = /* lua */ `
 ${AT}
@@ -88,8 +105,10 @@ return reply
 `;
 
 /**
- * ARGV[3] = id. Replies {} if there is no such job, else {lk | false, isParked, dueMs | '', isFinished, waitsForLock, isQueuePaused, (key, holder | '', processedOn of
- * the holder, isHolderAlive, rank | -1, parked, paused | '') for each key}.
+ * Explains a job. ARGV[3] is its id. Replies {} if there is no such job, else {lk | false, isParked, dueMs | '',
+ * isFinished, waitsForLock, isQueuePaused, …}.
+ *
+ * For each key, (key, holder | '', processedOn of the holder, isHolderAlive, rank | -1, parked, paused | '') follows.
  */
 export const explain: string = /* lua */ `
 ${AT}
@@ -115,7 +134,7 @@ end
 return reply
 `;
 
-/** ARGV[3] = key, ARGV[4] = limit. Replies {holder | '', id, …}: the jobs in line, first come first. */
+/** Lists the jobs in line, first come first. ARGV[3] is the key, ARGV[4] the limit. Replies {holder | '', id, …}. */
 export const inLine: string = /* lua */ `
 ${AT}
 local holder = call('HGET', HOLDERS, ARGV[3])
@@ -127,7 +146,10 @@ end
 return reply
 `;
 
-/** ARGV[3] = name. Leaves a mark, by which another connection can tell whether it reaches the same database; replies its key. */
+/**
+ * Leaves a mark, by which another connection can tell whether it reaches the same database. ARGV[3] is its name.
+ * Replies its key.
+ */
 export const mark: string = /* lua */ `
 ${AT}
 local key = P .. 'lane:mark=' .. ARGV[3]
@@ -136,10 +158,17 @@ return key
 `;
 
 /**
- * ARGV[3] = id of a worker, ARGV[4] = how it is set up ('': it is no member of the fleet, or leaves), ARGV[5] = for how long it is one, ms.
- * The members are in the hash P lane:workers, with the second in which they were last heard of. Replies {{set-up of each member},
- * {ids of jobs that run without having their keys, in a worker that is no member: at most 100, of the first 1000 that run}}.
- * BullMQ's workers lock their jobs with `<id of the worker>:<number>`, whoever fetches jobs by hand as he likes.
+ * Compares the workers of the queue. The members are in the hash P lane:workers, with the second in which they were
+ * last heard of. It has these parameters:
+ * - ARGV[3] is the id of a worker.
+ * - ARGV[4] is how it is set up, or '' if it is no member, or leaves.
+ * - ARGV[5] is for how long it is a member, in ms.
+ *
+ * Replies {{set-up of each member}, {ids of jobs}}. These jobs run without having their keys, in a worker that is no
+ * member. They are at most 100, of the first 1000 that run.
+ *
+ * BullMQ's workers lock their jobs with `<id of the worker>:<number>`. Whoever fetches jobs by hand locks them as they
+ * like.
  */
 export const look: string = /* lua */ `
 ${AT}
@@ -182,7 +211,9 @@ end
 return {setups, strays}
 `;
 
-/** ARGV[3] = ms. Replies 1 if nobody had the turn to ask for all keys for so long: then it is the caller's; else 0. */
+/**
+ * Takes the turn to ask for all keys. Replies 1 if nobody had it for ARGV[3] ms, so that it is the caller's; else 0.
+ */
 export const turn: string = /* lua */ `
 ${AT}
 local key, time = P .. 'lane:turn', call('TIME')
@@ -192,7 +223,10 @@ call('SET', key, string.format('%.0f', now), 'PX', ARGV[3])
 return 1
 `;
 
-/** Replies {jobs that a free slot would take: none while the queue is paused, jobs that run}. */
+/**
+ * Replies the number of jobs that a free slot would take, which is none while the queue is paused, and of those that
+ * run.
+ */
 export const lengths: string = /* lua */ `
 ${AT}
 local isPaused = call('HEXISTS', P .. 'meta', 'paused') == 1

@@ -1,11 +1,14 @@
 /**
- * Pure: Lua that finds the keys of a job: its *pin*, one text of sorted, unique keys, as in entity-key.ts; '' if it has none, BAD and
- * why if they cannot be used, nil where JavaScript is to find them.
+ * Pure: Lua that finds the *pin* of a job, one text of sorted, unique keys, as entity-key.ts has it. The pin is '' if
+ * the job has no key, and BAD and why if its keys cannot be used. It is nil where JavaScript is to find them.
  */
 import { indexOf, MAX_KEY_BYTES, MAX_KEYS } from "../entity-key.ts";
 import { luaString } from "./lua.ts";
 
-/** `path`: the fields that lead to the key in the job's data; undefined where a function finds it. */
+/**
+ * Returns the library. `path` has the fields that lead to the key in the job's data; it is undefined where a function
+ * finds the key.
+ */
 export function pinLibrary(path: readonly string[] | undefined): string {
   return `
 local BAD = '\\30'
@@ -68,7 +71,7 @@ ${path.map(step).join("")}
 end
 `;
 
-/** One field further, as `valueAt` goes. Lua counts from 1. */
+/** Returns the Lua of one field further, as `valueAt` goes. Lua counts from 1. */
 function step(field: string): string {
   const index = indexOf(field);
   const named = `value = value[${luaString(field)}]`;
