@@ -15,7 +15,16 @@ export { type Instant, readClock } from "./kit/clock.ts";
 export { Channels, callQuietly, Emitter, type Known } from "./kit/emitter.ts";
 export { InFlight } from "./kit/in-flight.ts";
 export { systemRandom } from "./kit/random.ts";
-export { abortable, type Deferred, deferred, type LinkedSignal, linkSignals, onAbort, sleep } from "./kit/signals.ts";
+export {
+  abortable,
+  type Deferred,
+  deferred,
+  type LinkedSignal,
+  linkSignals,
+  onAbort,
+  repeat,
+  sleep,
+} from "./kit/signals.ts";
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
 export { type LockProtocol, PROTOCOL } from "./lock/lock.ts";
 export { defineScript, plainError } from "./nodes/node.ts";

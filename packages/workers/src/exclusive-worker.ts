@@ -50,7 +50,7 @@ import { Run } from "./job-run/run.ts";
 import { Watchdog } from "./job-run/watchdog.ts";
 import { type Arrival, ASK_AGAIN_ID, Lane } from "./lane/lane.ts";
 import { ScriptLocks } from "./lane/script-locks.ts";
-import { Sweep } from "./lane/sweep.ts";
+import { startSweep } from "./lane/sweep.ts";
 import { type HeldKeys, KeyLocks } from "./locks/key-locks.ts";
 import { ownRedlock } from "./locks/own-redlock.ts";
 import { Fleet, type FleetParts } from "./operators/fleet.ts";
@@ -129,7 +129,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #scriptLocks: ScriptLocks | undefined;
   readonly #watchdog: Watchdog;
   readonly #keyLocks: KeyLocks;
-  readonly #sweep: Sweep;
+  #stopSweeping: () => void = () => undefined;
   readonly #fleet: Fleet;
   readonly #isSandboxed: boolean;
   readonly #inFlight = new InFlight();
@@ -209,14 +209,6 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       tell: this.#tell,
       onError: (error) => this.emit("error", error),
     });
-    this.#sweep = new Sweep({
-      clock: this.#clock,
-      turnMs: Math.max(resolved.recheckInterval, SHORTEST_SWEEP_MS),
-      askForAll: async () => {
-        for await (const page of this.#keyPages()) void page;
-      },
-      takeTurn: async (turnMs) => (await this.#lane.operate("turn", turnMs)) === 1,
-    });
     this.#fleet = new Fleet({
       clock: this.#clock,
       id: this.id,
@@ -233,7 +225,14 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       this.close(true).catch(() => {});
       throw error;
     }
-    this.#sweep.start();
+    this.#stopSweeping = startSweep({
+      clock: this.#clock,
+      turnMs: Math.max(resolved.recheckInterval, SHORTEST_SWEEP_MS),
+      askForAll: async () => {
+        for await (const page of this.#keyPages()) void page;
+      },
+      takeTurn: async (turnMs) => (await this.#lane.operate("turn", turnMs)) === 1,
+    });
     void this.#scriptLocks?.prove((name) => this.#lane.operate("mark", name));
     this.opts.autorun = options.autorun ?? true;
     if (this.opts.autorun && !isByHand) this.run().catch((error: Error) => this.emit("error", error));
@@ -621,7 +620,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   #closeLocks(force: boolean): Promise<void> {
     this.#closingLocks ??= (async () => {
       this.#keyLocks.close();
-      this.#sweep.stop();
+      this.#stopSweeping();
       const closed = this.#inFlight.untilNone().then(async () => {
         this.#stopListening();
         if (this.#options.redlock === undefined) await this.redlock.close();

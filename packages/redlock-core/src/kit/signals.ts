@@ -91,6 +91,28 @@ export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
   });
 }
 
+/**
+ * Does `work` now, and again so long after each end, until the function that it returns is called. What fails is done
+ * again the next time. The timer does not keep the process alive.
+ */
+export function repeat(clock: Clock, everyMs: number, work: () => Promise<void>): () => void {
+  let cancel: () => void = () => undefined;
+  let isStopped = false;
+  const run = async (): Promise<void> => {
+    try {
+      await work();
+    } catch {
+      // Whoever wants to know tells of it in `work`.
+    }
+    if (!isStopped) cancel = clock.schedule(everyMs, () => void run());
+  };
+  void run();
+  return () => {
+    isStopped = true;
+    cancel();
+  };
+}
+
 /** Settles as `promise` does, or rejects with `signal.reason`. A later rejection of `promise` is ignored. */
 export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {

@@ -1,8 +1,10 @@
 /**
- * What `check()` asks a node: {INFO server, replication, memory, persistence, cluster; TIME; remembered run_id, since, quarantine;
- * why it refuses writes, or ''}.
+ * Asks a node what `check()` wants to know. Replies {INFO server, replication, memory, persistence, cluster; TIME;
+ * remembered run_id, since, quarantine; why it refuses writes, or ''}.
  *
- * KEYS[1] a key to try to write; KEYS[2] the node's hash, if any; ARGV[1] the quarantine of the one who asks, which is remembered from now on, where the node can be written to.
+ * - KEYS[1] is a key to try to write.
+ * - KEYS[2] is the node's hash, if there is one.
+ * - ARGV[1] is the quarantine of the caller, which is remembered from now on, where the node can be written to.
  */
 import { defineScript, type NodeScript } from "../nodes/node.ts";
 

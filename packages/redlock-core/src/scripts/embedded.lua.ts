@@ -1,16 +1,20 @@
 /**
- * For a script of another package that runs on the one node of a `Redlock`, in the same atomic step as what the lock protects:
+ * Defines three functions for a script of another package. It runs on the one node of a `Redlock`, in the same atomic
+ * step as what the lock protects. `key` is the lock's own key, and `ttl` is in ms.
  *
- * lockIfFree(key, token, ttl)                takes a lock that nobody has or waits for; returns its fencing token as text, or nil. Never
- *                                            one that a `Redlock` refuses to lock
- * passOnIfUnwanted(key, token, next, ttl)    gives a lock that nobody waits for from this token to the next one; returns as lockIfFree
- * unlockIfUnwanted(key, token)               releases a lock that nobody waits for; true if it was the token's until now
+ * - `lockIfFree(key, token, ttl)` takes a lock that nobody has or waits for. It returns the fencing token as text, or
+ *   nil. It never takes a lock that a `Redlock` refuses to lock.
+ * - `passOnIfUnwanted(key, token, next, ttl)` gives a lock that nobody waits for from this token to the next one, and
+ *   returns as lockIfFree does.
+ * - `unlockIfUnwanted(key, token)` releases a lock that nobody waits for. It returns true if the lock was the token's
+ *   until now.
  *
- * `key`: the lock's own key; `ttl` in ms. What they do not do they leave as it was, for acquire.lua.ts and release.lua.ts. They raise what
- * Redis raises, and where there is no further fencing token: call them with pcall. A lock is written last, so that what raises has taken
- * none. The fencing token is the node's next number, as in batch.lua.ts. Side keys are named as in keys.ts.
+ * What they do not do they leave as it was, for acquire.lua.ts and release.lua.ts. They raise what Redis raises, and
+ * where there is no further fencing token: call them with pcall. A lock is written last, so that what raises has taken
+ * none.
  *
- * The script defines `call` before. Every name, string and call here is paid for by every job of somebody's queue.
+ * The fencing token is the node's next number, as in batch.lua.ts. Side keys are named as in keys.ts. The script
+ * defines `call` before. Every name, string and call here is paid for by every job of somebody's queue.
  */
 import { NODE_KEYS, SIDE_KEY_NAMES } from "../rules/keys.ts";
 import { isTokenText, noToken } from "./number.lua.ts";

@@ -1,18 +1,19 @@
 /**
- * Defines two operations. `registers`: five digits for each resource, its register in the node's hash; zeros where a node votes alone.
+ * Defines `extend` and `repair`, both with (first, count, ttl, ballot, registers, token). `registers` has five digits
+ * for each resource, its register in the node's hash; they are zeros where a node votes alone.
  *
- * extend(first, count, ttl, ballot, registers, token)   prolongs the holder's lease, all resources or none. Replies
- *   1              every key still held the token; it lives for at least ttl from now
- *   2              repaired: a key was missing, and nothing newer can have been granted for it here, so it was set again. The caller
- *                  must not count this as a vote: the gap may have been somebody else's turn. In quarantine what was granted here
- *                  since counts for nobody
- *   3              a key is missing or only reserved, and something newer was granted here, perhaps for another resource of the same
- *                  register: nothing was changed, see repair
- *   {0, index}     the index-th resource is somebody else's
- *   {0, index, 1}  the same, by force: an operator took the lock away (scripts/force-release.lua.ts)
+ * `extend` prolongs the holder's lease, of all resources or none. It replies:
+ * - 1: every key still held the token, and lives for at least ttl from now.
+ * - 2: repaired. A key was missing, and nothing newer can have been granted for it here, so it was set again. The
+ *   caller must not count this as a vote, because the gap may have been somebody else's turn. In quarantine, what was
+ *   granted here since counts for nobody.
+ * - 3: a key is missing or only reserved, and something newer was granted here, perhaps for another resource of the
+ *   same register. Nothing was changed, see `repair`.
+ * - {0, index}: the index-th resource is somebody else's.
+ * - {0, index, 1}: the same, because an operator took the lock away (scripts/force-release.lua.ts).
  *
- * repair(first, count, ttl, ballot, registers, token)   sets again what is missing, for a holder who knows that nobody else can have got
- *   the lock, whatever was granted here meanwhile. Replies 1, or 0 where somebody else has a key or an operator took the lock away.
+ * `repair` sets again what is missing, whatever was granted here meanwhile. It is for a holder who knows that nobody
+ * else can have got the lock. It replies 1, or 0 where somebody else has a key or an operator took the lock away.
  */
 export const extend: string = /* lua */ `
 local function isForced(i, ballot)

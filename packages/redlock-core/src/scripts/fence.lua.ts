@@ -1,9 +1,14 @@
 /**
- * Claims keys for a fencing token, or runs a user's script while they are claimed for it.
+ * Claims keys for a fencing token, or runs a user's script while they are claimed for it. KEYS are the claims, then the
+ * user's keys. ARGV has these, then the user's:
+ * - 1 is the count of claims.
+ * - 2 is the token.
+ * - 3 is the life of a claim in ms, '' for ever.
+ * - 4 is '1' to claim.
  *
- * KEYS the claims, then the user's. ARGV 1 count of claims, 2 token, 3 life of a claim in ms, '' for ever, 4 '1' to claim, then the user's.
- * To claim, the stored token must not be above ours. To run, it must be ours: a holder whose claim is gone does not know who came since.
- * Replies what the user's script returns, or the error `FENCEDOFF <which claim> <token that has it, or nothing>`.
+ * To claim, the stored token must not be above ours. To run, it must be ours: a holder whose claim is gone does not
+ * know who came since. Replies what the user's script returns, or the error
+ * `FENCEDOFF <which claim> <token that has it, or nothing>`.
  */
 
 /** The user's script has KEYS and ARGV of its own, and its own line numbers in errors. */

@@ -1,14 +1,20 @@
 /**
- * Takes a lock away from whoever holds it.
+ * Takes a lock away from whoever holds it. Replies 1 if a lock was taken away, else 0.
  *
- * Its register, or the last number of a node alone, is raised above every one that may have been granted, here or only on other nodes, and
- * a note beside the lock says up to which holders it was taken away. So the holder's next extension neither succeeds nor sets the key
- * again: also where the key is missing or of another's failed attempt. Waiters get the lock as after a release. A key without expiry, or
- * of another type, is somebody's data, and stays as it is.
+ * Its register, or the last number of a node alone, is raised above every one that may have been granted, here or only
+ * on other nodes. A note beside the lock says up to which holders it was taken away.
  *
- * KEYS the node's hash or its last number, the lock; ARGV 1 life of the note in ms, 2 life of a reservation in ms, 3 '1' where PUBLISH counts
- * every subscriber, 4 how far a grant may be ahead of the node's time, in µs, 5 the register in the hash, '' if the node numbers the grants.
- * Replies 1 if a lock was taken away, else 0.
+ * So the holder's next extension neither succeeds nor sets the key again, also where the key is missing or of another's
+ * failed attempt. Waiters get the lock as after a release. A key without expiry, or of another type, is somebody's
+ * data, and stays as it is.
+ *
+ * - KEYS[1] is the node's hash or its last number.
+ * - KEYS[2] is the lock.
+ * - ARGV[1] is the life of the note in ms.
+ * - ARGV[2] is the life of a reservation in ms.
+ * - ARGV[3] is '1' where PUBLISH counts every subscriber.
+ * - ARGV[4] is how far a grant may be ahead of the node's time, in µs.
+ * - ARGV[5] is the register in the hash, or '' if the node numbers the grants.
  */
 import { defineScript, type NodeScript } from "../nodes/node.ts";
 import { handOver } from "./hand-over.lua.ts";

@@ -1,19 +1,22 @@
 /**
  * Defines what concerns waiters: `valueOf`, `enrol`, `withdraw`, `askAgainMs`, `handOver` and `handOverFreed`.
  *
- * `{k}:waiters` is a sorted set of members "<channel>#<id>" by order. When the resource is free, the head is taken out and told on its
- * channel ("turn <member> <lock key>"), and the lock key is reserved for it for a short time with the value
- * "reserved:<order>:<member>", which every Redlock implementation sees as held. A reservation only ever denies: taking it is an
- * ordinary acquisition. A channel without a subscriber belongs to a process that has gone, or that has no connection for messages and
- * asks again when it has one (PUBLISH counts receivers), so its waiter is skipped. The next three in line are told their place
- * ("next<place> <member> <lock key>"), to look again after as many reservations, in case those before them are frozen.
+ * `{k}:waiters` is a sorted set of members "<channel>#<id>" by order. When the resource is free, the head is taken out
+ * and told on its channel ("turn <member> <lock key>"). The lock key is then reserved for it for a short time with the
+ * value "reserved:<order>:<member>", which every Redlock implementation sees as held. A reservation only ever denies:
+ * taking it is an ordinary acquisition.
  *
- * A holder that is no client of ours (its value has not our mark, see token.ts, or its key is of another type) tells nobody of its
- * release, so whoever waits for it asks again every `FOREIGN_POLL_MS`. `valueOf` is the value of a lock's key; of one of another type,
- * Redis' error.
+ * A channel without a subscriber (PUBLISH counts receivers) belongs to a process that has gone, so its waiter is
+ * skipped. Or the process has no connection for messages, and asks again when it has one. The next three in line are
+ * told their place ("next<place> <member> <lock key>"). They look again after as many reservations, in case those
+ * before them are frozen.
  *
- * What an operation frees is handed over only at the end of the whole request: a later operation of the same request may
- * have a better claim to it.
+ * A holder that is no client of ours tells nobody of its release, so whoever waits for it asks again every
+ * `FOREIGN_POLL_MS`. It is known by its value, which has not our mark (see token.ts), or by the type of its key.
+ * `valueOf` is the value of a lock's key; of one of another type, Redis' error.
+ *
+ * What an operation frees is handed over only at the end of the whole request. A later operation of the same request
+ * may have a better claim to it.
  */
 import { IS_OURS } from "../rules/token.ts";
 

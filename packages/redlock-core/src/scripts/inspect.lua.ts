@@ -1,8 +1,10 @@
 /**
- * Reads a resource on one node without changing anything.
+ * Reads a resource on one node without changing anything. Replies {value or '', pttl, fence or '', count of waiters,
+ * seconds, microseconds, run_id, remembered run_id, since}.
  *
- * KEYS where the fence is, lock, waiters; ARGV 1 the field of the fence in the node's hash, '' if it is no hash; 2 '1' with quarantine
- * Replies {value or '', pttl, fence or '', count of waiters, seconds, microseconds, run_id, remembered run_id, since}.
+ * - KEYS[1] is where the fence is, KEYS[2] the lock, KEYS[3] the waiters.
+ * - ARGV[1] is the field of the fence in the node's hash, or '' if it is no hash.
+ * - ARGV[2] is '1' with quarantine.
  */
 import { defineScript, type NodeScript } from "../nodes/node.ts";
 

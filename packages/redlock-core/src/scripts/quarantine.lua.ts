@@ -1,13 +1,18 @@
 /**
- * Defines `quarantineLeftMs`: for how many milliseconds more this node may not vote, because it may have forgotten a lock
- * that is still valid (0: it may vote).
+ * Defines `quarantineLeftMs`: for how many milliseconds more this node may not vote, because it may have forgotten a
+ * lock that is still valid. It is 0 if the node may vote.
  *
- * The process that answers is known by its `run_id`, read here, inside the script: read at the handshake it misses the
- * commands that a client library resends before (32 violations in 10,000 simulated schedules against 0). The node's hash remembers
- * the run_id and since when this data set has been in its hands; when it is missing (restart without persistence,
- * FLUSHALL, an empty replica promoted) or names another process (restart from a snapshot, failover to a stale replica),
- * or lies in the future (the clock was set back), the time starts again. To look for the known run_id as plain text costs a lone
- * request a fifth less than to read whatever is there by a pattern. How long the quarantine is stays with it, for `check()`.
+ * The process that answers is known by its `run_id`, which is read here, inside the script. Read at the handshake, it
+ * misses the commands that a client library resends before (32 violations in 10,000 simulated schedules against 0).
+ *
+ * The node's hash remembers the run_id, and since when this data set has been in its hands. The time starts again in
+ * these cases:
+ * - The hash is missing: a restart without persistence, FLUSHALL, or an empty replica that was promoted.
+ * - It names another process: a restart from a snapshot, or a failover to a stale replica.
+ * - It lies in the future: the clock was set back.
+ *
+ * To look for the known run_id as plain text costs a lone request a fifth less than to read whatever is there by a
+ * pattern. How long the quarantine is stays with it, for `check()`.
  */
 export const quarantine: string = /* lua */ `
 if seen and byte(header, 18) ~= 48 then

@@ -1,10 +1,10 @@
 /**
- * Defines three operations:
+ * Defines three operations.
  *
- * release(first, count, token)        deletes the lock keys that hold the token; replies how many did
- * leave(first, count, member)         takes a waiter out, with the reservation that it may have; replies 1
- * wait(first, count, order, member)   enrols a waiter that attempts nothing itself; replies when to ask again if no hint comes, in
- *                                     ms (-1: unknown)
+ * - `release(first, count, token)` deletes the lock keys that hold the token. It replies how many did.
+ * - `leave(first, count, member)` takes a waiter out, with the reservation that it may have. It replies 1.
+ * - `wait(first, count, order, member)` enrols a waiter that attempts nothing itself. It replies when to ask again if
+ *   no hint comes, in ms (-1: unknown).
  */
 export const release: string = /* lua */ `
 local function release(first, count, token)

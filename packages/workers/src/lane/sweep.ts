@@ -5,7 +5,7 @@
  * back in line. One worker does it for all, at most every `turnMs`. It costs O(busy keys).
  */
 import type { Clock } from "@x/redlock-core";
-import { Regularly } from "./regularly.ts";
+import { repeat } from "@x/redlock-core/protocol";
 
 export interface SweepParts {
   readonly clock: Clock;
@@ -15,29 +15,13 @@ export interface SweepParts {
   readonly takeTurn: (turnMs: number) => Promise<boolean>;
 }
 
-export class Sweep {
-  readonly #parts: SweepParts;
-  readonly #loop: Regularly;
-  #hasBegun = false;
-
-  constructor(parts: SweepParts) {
-    this.#parts = parts;
-    // Twice as long: where it is not due then, somebody did it in the meantime.
-    this.#loop = new Regularly(parts.clock, 2 * parts.turnMs, async () => await this.#sweep());
-  }
-
-  start(): void {
-    void this.#loop.start();
-  }
-
-  stop(): void {
-    this.#loop.stop();
-  }
-
-  async #sweep(): Promise<void> {
-    const { turnMs, askForAll, takeTurn } = this.#parts;
-    const isFirst = !this.#hasBegun;
-    this.#hasBegun = true;
-    if (isFirst || (await takeTurn(turnMs))) await askForAll();
-  }
+/** Begins to ask, and returns a function that ends that. */
+export function startSweep({ clock, turnMs, askForAll, takeTurn }: SweepParts): () => void {
+  let isFirst = true;
+  // Twice as long: where it is not due then, somebody did it in the meantime.
+  return repeat(clock, 2 * turnMs, async () => {
+    const wasFirst = isFirst;
+    isFirst = false;
+    if (wasFirst || (await takeTurn(turnMs))) await askForAll();
+  });
 }

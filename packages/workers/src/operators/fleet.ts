@@ -10,9 +10,9 @@
  */
 import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
+import { repeat } from "@x/redlock-core/protocol";
 import type { OnFailure } from "../bullmq/compose.ts";
 import type { WorkerFinding, WorkerFindingCode } from "../finding.ts";
-import { Regularly } from "../lane/regularly.ts";
 
 /** A finding, and what the other workers have, in words. The words are empty if the finding is about jobs. */
 export interface Difference {
@@ -47,7 +47,7 @@ const LIFE_MS = 3 * EVERY_MS;
 export class Fleet {
   readonly #parts: FleetParts;
   readonly #setup: Setup;
-  readonly #loop: Regularly;
+  #stop: () => void = () => undefined;
   #told: ReadonlySet<string> = new Set();
   #isMember = false;
   #isClosed = false;
@@ -55,14 +55,13 @@ export class Fleet {
   constructor(parts: FleetParts) {
     this.#parts = parts;
     this.#setup = { at: `${hostname()}:${process.pid}`, ...parts.setup };
-    this.#loop = new Regularly(parts.clock, EVERY_MS, async () => await this.#watch());
   }
 
   /** Makes this worker one of them from now on. What it finds is told once, and again when it comes back. */
   join(): void {
     if (this.#isMember || this.#isClosed) return;
     this.#isMember = true;
-    void this.#loop.start();
+    this.#stop = repeat(this.#parts.clock, EVERY_MS, async () => await this.#watch());
   }
 
   /** Compares the workers now. */
@@ -84,7 +83,7 @@ export class Fleet {
   leave(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    this.#loop.stop();
+    this.#stop();
     if (this.#isMember) this.#look().catch(() => {});
   }
 
