@@ -133,6 +133,9 @@ const compatSettings = {
   automaticExtensionThreshold: optional(Number.isFinite),
 };
 const isOptions: Legal = (value) => value === undefined || Object.prototype.toString.call(value) === "[object Object]";
+const isLabels: Legal = (value) =>
+  isOptions(value) &&
+  Object.entries(value ?? {}).every(([name, given]) => /^[a-zA-Z_]\w*$/.test(name) && typeof given === "string");
 const settings: Parameter = { options: compatSettings };
 const anything: Parameter = { legal: () => true };
 const compat4Lock: Parameter = { legal: never, right: ({ compat4Lock: lock }: Subjects) => lock, says: "lock" };
@@ -228,6 +231,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     release: NONE,
   }),
   ...methods("protocol", "protocol.RedlockProtocol", {
+    acquire: { resource, options: { options: perCall }, note: { legal: text(), right: "n" } },
     waitForTurn: { resource, options: { options: { order, signal: optional(signal) } } },
     orderAt: { wallMs: { legal: number(0, Number.MAX_SAFE_INTEGER), right: 0 } },
     checkResource: { resource },
@@ -472,6 +476,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     pauseKey: { key, reason: { legal: optional(text(0, 10_000)) } },
     resumeKey: { key },
     counts: NONE,
+    exportPrometheusMetrics: { labels: { legal: isLabels, right: {} } },
     check: NONE,
     lockJob: {
       job: { legal: never, right: { id: "1", moveToCompleted: nothing } },

@@ -1,0 +1,61 @@
+/** Pure: what is told of a queue's keys in the text format of Prometheus, as BullMQ's own `exportPrometheusMetrics` does. */
+import { Check } from "@x/redlock-core/protocol";
+import type { JobCounts } from "./operators.ts";
+
+export interface KeyGauges {
+  readonly counts: JobCounts;
+  /** The jobs in the longest line of one key. */
+  readonly longestLine: number;
+  /** How long ago the job was started that has had its key for longest, in ms. */
+  readonly longestHeldMs: number;
+}
+
+/** Labels for every sample, as BullMQ's `globalVariables`. */
+export const LABELS: Check<Readonly<Record<string, string>>> = new Check<Readonly<Record<string, string>>>({
+  rule: "an object of strings whose names are labels of Prometheus",
+  faultOf: (given) => {
+    if (Object.prototype.toString.call(given) !== "[object Object]") return "type";
+    const entries = Object.entries(given as object);
+    if (entries.some(([, value]) => typeof value !== "string")) return "type";
+    return entries.every(([name]) => /^[a-zA-Z_]\w*$/.test(name) && !RESERVED.has(name)) ? undefined : "range";
+  },
+});
+
+const RESERVED: ReadonlySet<string> = new Set(["queue", "state"]);
+
+export function prometheusText(queue: string, gauges: KeyGauges, labels: Readonly<Record<string, string>>): string {
+  const { counts, longestLine, longestHeldMs } = gauges;
+  const { runnable, active, parked, busyKeys, pausedKeys } = counts;
+  const common = { queue, ...labels };
+  return [
+    ...gauge("x_workers_jobs", "Jobs that a free slot would take, that run, and that wait for their key", [
+      [{ ...common, state: "runnable" }, runnable],
+      [{ ...common, state: "active" }, active],
+      [{ ...common, state: "parked" }, parked],
+    ]),
+    ...gauge("x_workers_keys", "Keys that a job has, and keys that are paused", [
+      [{ ...common, state: "busy" }, busyKeys],
+      [{ ...common, state: "paused" }, pausedKeys],
+    ]),
+    ...gauge("x_workers_longest_line", "Jobs that wait for the key with the longest line", [[common, longestLine]]),
+    ...gauge("x_workers_longest_held_seconds", "Since the job was started that has had its key for longest", [
+      [common, longestHeldMs / 1_000],
+    ]),
+  ].join("\n");
+}
+
+function gauge(
+  name: string,
+  help: string,
+  samples: readonly (readonly [labels: Readonly<Record<string, string>>, value: number])[],
+): readonly string[] {
+  const lines = samples.map(([labels, value]) => {
+    const pairs = Object.entries(labels).map(([label, text]) => `${label}="${escaped(text)}"`);
+    return `${name}{${pairs.join(", ")}} ${value}`;
+  });
+  return [`# HELP ${name} ${help}`, `# TYPE ${name} gauge`, ...lines];
+}
+
+function escaped(text: string): string {
+  return text.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n");
+}

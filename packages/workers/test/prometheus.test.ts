@@ -1,0 +1,44 @@
+import { expect, it } from "vitest";
+import { finished, gate, jobs, Lab, until } from "./support/lab.ts";
+
+/** Reads the text format of Prometheus: samples by name and labels; a line that is none fails. */
+function samplesOf(text: string): ReadonlyMap<string, number> {
+  const samples = new Map<string, number>();
+  for (const line of text.split("\n")) {
+    if (/^# (HELP \w+ .+|TYPE \w+ gauge)$/.test(line)) continue;
+    const [, name, labels, value] = /^(\w+)\{((?:\w+="(?:[^"\\\n]|\\["\\n])*"(?:, )?)+)\} (\S+)$/.exec(line) ?? [];
+    if (name === undefined) throw new Error(`no sample: ${line}`);
+    samples.set(`${name}{${labels}}`, Number(value));
+  }
+  return samples;
+}
+
+it("exports what counts() says, and the longest line and run", async () => {
+  await using lab = await Lab.start();
+  const queue = lab.queue();
+  const running = gate();
+  const worker = lab.worker(() => running.passed, { concurrency: 3 });
+  await queue.addBulk([...jobs(4, () => "a"), ...jobs(2, () => "b")]);
+  await until(async () => (await queue.getDelayedCount()) === 4 && (await queue.getActiveCount()) === 2);
+  await worker.pauseKey("c");
+  const text = await worker.exportPrometheusMetrics({ env: 'a"b\\c\nd' });
+  const samples = samplesOf(text);
+  const common = `queue="${queue.name}", env="a\\"b\\\\c\\nd"`;
+  expect(samples.get(`x_workers_jobs{${common}, state="active"}`)).toBe(2);
+  expect(samples.get(`x_workers_jobs{${common}, state="parked"}`)).toBe(4);
+  expect(samples.get(`x_workers_jobs{${common}, state="runnable"}`)).toBe(0);
+  expect(samples.get(`x_workers_keys{${common}, state="busy"}`)).toBe(2);
+  expect(samples.get(`x_workers_keys{${common}, state="paused"}`)).toBe(1);
+  expect(samples.get(`x_workers_longest_line{${common}}`)).toBe(3);
+  expect(samples.get(`x_workers_longest_held_seconds{${common}}`)).toBeGreaterThan(0);
+  running.open();
+  await finished(queue, 6);
+  const idle = samplesOf(await worker.exportPrometheusMetrics());
+  expect(idle.get(`x_workers_longest_held_seconds{queue="${queue.name}"}`)).toBe(0);
+});
+
+it.each([[{ queue: "x" }], [{ "a-b": "x" }], [{ a: 5 }], ["a"], [null]])("refuses the labels %j", async (labels) => {
+  await using lab = await Lab.start();
+  const worker = lab.worker(() => Promise.resolve(), { autorun: false });
+  await expect(worker.exportPrometheusMetrics(labels as never)).rejects.toThrow("labels must be an object of strings");
+});
