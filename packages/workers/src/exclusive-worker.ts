@@ -37,6 +37,7 @@ import {
   keepTracked,
   type LockExtension,
   replaceExtendLock,
+  type TrackedJobs,
   targetOf,
 } from "./bullmq/bullmq.ts";
 import { composeScripts } from "./bullmq/compose.ts";
@@ -129,6 +130,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   /** The locks that scripts take, if the keys' locks are on the queue's own Redis. */
   readonly #scriptLocks: ScriptLocks | undefined;
   readonly #watchdog: Watchdog;
+  readonly #tracked: TrackedJobs;
   readonly #keyLocks: KeyLocks;
   #stopSweeping: () => void = () => undefined;
   readonly #fleet: Fleet;
@@ -221,7 +223,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       const target = targetOf(this, new Job(this, "contract", {}));
       this.#lane.attach(target);
       replaceExtendLock(target, async (extension) => await this.#extendJobLock(extension));
-      keepTracked(this, (jobId, token) => this.#watchdog.find(jobId, token) !== undefined);
+      this.#tracked = keepTracked(this, (jobId, token) => this.#watchdog.find(jobId, token) !== undefined);
     } catch (error) {
       this.close(true).catch(() => {});
       throw error;
@@ -493,14 +495,19 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     const keys = this.#keysOf(job, arrival);
     const resources = this.#resourcesOf(job, keys);
     const { lockDuration: lockDurationMs } = this.#options;
+    const jobId = String(job.id);
+    // A second controller, and a listener, would cost each run of a job some 7 µs.
+    const controller = signal === undefined ? undefined : this.#tracked.controllerOf(jobId, signal);
     const run = new Run(
-      { jobId: String(job.id), token, keys, resources, order, lockDurationMs, sent },
+      { jobId, token, keys, resources, order, lockDurationMs, sent, controller },
       this.#clock,
       this.#onLost,
     );
-    const cancel = (): void => run.cancel(signal?.reason);
-    if (signal?.aborted === true) cancel();
-    signal?.addEventListener("abort", cancel, { once: true });
+    // A signal of its own is what a subclass has called this with.
+    const other = controller === undefined ? signal : undefined;
+    const cancel = (): void => run.cancel(other?.reason);
+    if (other?.aborted === true) cancel();
+    other?.addEventListener("abort", cancel, { once: true });
     this.#watchdog.add(run);
     this.#inFlight.begin();
     let held: HeldKeys | undefined;
@@ -524,7 +531,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       if (isFollowed) this.#keyLocks.lockAhead(run);
       this.#inFlight.end();
       this.#watchdog.delete(run);
-      signal?.removeEventListener("abort", cancel);
+      other?.removeEventListener("abort", cancel);
     }
   }
 

@@ -70,7 +70,9 @@ function watch(): {
     },
     run: (jobId, sentMs) => {
       const facts = { jobId, token: "t", keys: [], resources: [], order: undefined, lockDurationMs: 1_000 };
-      return new Run({ ...facts, sent: instantAt(sentMs) }, clock, () => lost.push([jobId, nowMs]));
+      return new Run({ ...facts, sent: instantAt(sentMs), controller: undefined }, clock, () =>
+        lost.push([jobId, nowMs]),
+      );
     },
   };
 }

@@ -26,7 +26,7 @@ class ManualClock implements Clock {
 function runOf(clock: Clock, token: string, lost: string[], sentMs = 0): Run {
   const sent = { monotonicMs: sentMs, wallMs: sentMs, suspendedMs: 0 };
   const facts = { jobId: "1", token, keys: ["a"], resources: ["a"], order: undefined, lockDurationMs: 1_000, sent };
-  return new Run(facts, clock, () => lost.push(token));
+  return new Run({ ...facts, controller: undefined }, clock, () => lost.push(token));
 }
 
 describe("runs of one job in a worker that lost it and took it again", () => {

@@ -7,7 +7,8 @@
  *   they do.
  * - Every command of the worker and of its jobs goes through `execCommand` of the worker's backend (BullMQ 6) or
  *   `scripts` (BullMQ 5). Jobs use the same object.
- * - By `untrackJob` and `trackedJobs` of the lock manager, BullMQ knows whose locks it renews.
+ * - By `untrackJob` and `trackedJobs` of the lock manager, BullMQ knows whose locks it renews, and which
+ *   signals it made.
  * - The order of the arguments comes with the texts.
  */
 import { createHash } from "node:crypto";
@@ -137,14 +138,20 @@ export function replaceExtendLock(target: BullTarget, extend: (extension: LockEx
     await extend({ jobId, token, durationMs, ask: async () => await original(jobId, token, durationMs, client) });
 }
 
+/** `TrackedJobs` tells what BullMQ knows of the jobs that it runs. */
+export interface TrackedJobs {
+  /** Returns the controller of a signal that BullMQ made for a run of this job. Signals of others have none. */
+  controllerOf(jobId: string, signal: AbortSignal): AbortController | undefined;
+}
+
 /**
  * Keeps a run tracked that `isLive`. BullMQ renews the locks of the jobs that it tracks, by their ids alone. It forgets
  * a job when the fetch after its run has answered, and by then the same worker may run it again.
  */
-export function keepTracked(worker: object, isLive: (jobId: string, token: string) => boolean): void {
+export function keepTracked(worker: object, isLive: (jobId: string, token: string) => boolean): TrackedJobs {
   const { lockManager } = worker as {
     readonly lockManager?: {
-      readonly trackedJobs?: Map<string, { readonly token: string }>;
+      readonly trackedJobs?: Map<string, { readonly token: string; readonly abortController?: AbortController }>;
       untrackJob?: (jobId: string) => void;
     };
   };
@@ -156,6 +163,12 @@ export function keepTracked(worker: object, isLive: (jobId: string, token: strin
   lockManager.untrackJob = (jobId) => {
     const tracked = trackedJobs.get(jobId);
     if (tracked === undefined || !isLive(jobId, tracked.token)) untrack(jobId);
+  };
+  return {
+    controllerOf(jobId, signal): AbortController | undefined {
+      const controller = trackedJobs.get(jobId)?.abortController;
+      return controller?.signal === signal ? controller : undefined;
+    },
   };
 }
 

@@ -21,6 +21,8 @@ export interface RunFacts {
   readonly lockDurationMs: number;
   /** When the command was sent that set BullMQ's lock of the job. */
   readonly sent: Instant;
+  /** To be the processor's, where BullMQ has made one already. */
+  readonly controller: AbortController | undefined;
 }
 
 export class Run implements JobLock {
@@ -33,7 +35,8 @@ export class Run implements JobLock {
   readonly askedMs: number;
   readonly #clock: Clock;
   readonly #onLost: (run: Run, error: Error) => void;
-  // Made when somebody asks for the signal: most processors never do.
+  readonly #made: AbortController | undefined;
+  // From when somebody asks for the signal: most processors never do, and what is lost before a run begins may turn out not to be.
   #controller: AbortController | undefined;
   #cancelled: { readonly reason: unknown } | undefined;
   #sent: Instant;
@@ -52,11 +55,12 @@ export class Run implements JobLock {
     this.#onLost = onLost;
     this.#sent = facts.sent;
     this.#lockDurationMs = facts.lockDurationMs;
+    this.#made = facts.controller;
   }
 
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
-      this.#controller = new AbortController();
+      this.#controller = this.#made ?? new AbortController();
       if (this.#cancelled !== undefined) this.#controller.abort(this.#cancelled.reason);
       else if (this.#lost !== undefined) this.#controller.abort(this.#lost);
     }

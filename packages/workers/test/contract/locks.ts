@@ -110,6 +110,63 @@ export function testLocks(key: Key): void {
       expect(left.at(-1)).toBeLessThanOrEqual(1_000);
     });
 
+    it("gives the processor the signal that BullMQ made, and ends it when the job is lost", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const given: unknown[] = [];
+      const told: unknown[] = [];
+      const worker = lab.worker(
+        async (job, signal) => {
+          told.push(signal);
+          await lab.redis.set(`bull:q:${job.id}:lock`, "another's");
+          await until(() => signal.aborted, 5_000);
+          told.push(signal.reason);
+        },
+        { key, lockDuration: 2_000, stalledInterval: 60_000 },
+      );
+      const { lockManager } = worker as unknown as {
+        readonly lockManager: { trackJob(...args: readonly unknown[]): AbortController | undefined };
+      };
+      const track = lockManager.trackJob.bind(lockManager);
+      lockManager.trackJob = (...args) => {
+        const controller = track(...args);
+        given.push(controller?.signal);
+        return controller;
+      };
+      await queue.addBulk(jobs(1, () => "a"));
+      await until(() => told.length > 1, 10_000);
+      expect(told[0]).toBeInstanceOf(AbortSignal);
+      expect(given).toContain(told[0]);
+      expect(told[1]).toBeInstanceOf(JobLockLostError);
+    });
+
+    it("passes on the signal that a subclass has put in the place of BullMQ's", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const mine = new AbortController();
+      const reasons: unknown[] = [];
+      class Stoppable extends ExclusiveWorker<Data> {
+        protected override async callProcessJob(
+          job: Job<Data>,
+          token: string,
+          signal?: AbortSignal,
+        ): ReturnType<ExclusiveWorker<Data>["callProcessJob"]> {
+          return await super.callProcessJob(job, token, AbortSignal.any([mine.signal, ...(signal ? [signal] : [])]));
+        }
+      }
+      const process = async (job: Job<Data>, _token: unknown, signal: AbortSignal): Promise<void> => {
+        if (job.data.i === 0) worker.cancelJob(String(job.id), "cancelled");
+        else mine.abort("stopped");
+        await until(() => signal.aborted);
+        reasons.push(signal.reason);
+      };
+      const options = { connection: lab.connection, key, concurrency: 1 };
+      const worker = lab.adopt(new Stoppable("q", process, options));
+      await queue.addBulk(jobs(2, () => "a"));
+      await finished(queue, 2);
+      expect(reasons).toEqual(["cancelled", "stopped"]);
+    });
+
     it("tells a processor that declares no parameters of cancelJob", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
