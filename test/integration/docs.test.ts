@@ -66,7 +66,7 @@ it.each(readmes)("%s can be read in one sitting: 150 lines at most", (file) => {
 });
 
 /** Lines that no formatter can break: of tables, of code, with an address. */
-const UNBREAKABLE = /^\s*\||https:\/\/|^#/;
+const UNBREAKABLE = /^\s*\||https:\/\/|^#|^description: /;
 
 // The report of the benchmarks is written by a program.
 const written = documents.filter((file) => !file.startsWith("docs/benchmarks/"));
@@ -120,3 +120,15 @@ it.each(["redlock-core", "leader", "workers", "console"])(
     expect(existsSync(join(folder, "README.md"))).toBe(true);
   },
 );
+
+/** Text about a package for agents: what begins the file says when to read it. */
+it.each(["redlock-core", "leader", "workers"])("@x/%s has a skill that says when to use it, and is packed", (name) => {
+  const folder = join(root, "packages", name);
+  const [, front = ""] = /^---\n([^]*?)\n---\n/.exec(readFileSync(join(folder, "SKILL.md"), "utf8")) ?? [];
+  const fields = new Map(front.split("\n").map((line) => [line.split(":")[0], line.slice(line.indexOf(":") + 2)]));
+  expect(fields.get("name")).toBe(name);
+  expect(fields.get("description")).toMatch(/ Use when /);
+  expect(String(fields.get("description")).length).toBeLessThanOrEqual(1_024);
+  const { files } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as { files: string[] };
+  expect(files).toContain("SKILL.md");
+});

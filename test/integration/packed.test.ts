@@ -212,13 +212,13 @@ it("@x/console runs as a command with its own dependencies alone", { timeout: 60
 });
 
 it.each(["redlock-core", "leader", "workers", "console"])(
-  "@x/%s imports all that it declares, and packs nothing but its build and README",
+  "@x/%s imports all that it declares, and packs nothing but its build and its documents",
   { timeout: 60_000 },
   (name) => {
     const folder = join(install([name], []), "node_modules", "@x", name);
     const files = readdirSync(folder, { recursive: true, encoding: "utf8" });
     const isExpected = (file: string): boolean =>
-      /^(README\.md|LICENSE|package\.json|dist|dist\/[^.]+|dist\/.+\.(js|d\.ts))$/.test(file);
+      /^(README\.md|SKILL\.md|LICENSE|package\.json|dist|dist\/[^.]+|dist\/.+\.(js|d\.ts))$/.test(file);
     const foreign = files.filter((file) => !isExpected(file));
     expect(foreign).toEqual([]);
     const code = files
