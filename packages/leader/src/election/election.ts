@@ -1,10 +1,15 @@
 /**
- * At most one leader among any number of processes, through a lock on 1 to N Redis nodes.
+ * An election has at most one leader among any number of processes, through a lock on 1 to N Redis nodes.
  *
- * Guaranteed: of all candidates at most one has a term whose `isCurrent()` is true, as long as clock rates differ by less than
- * `leaseDuration / renewDeadline` allows and the lock nodes keep what redlock-core asks of them; terms strictly increase; a candidate
- * campaigns again after every loss, and no error of a node ends that; the task never overlaps itself in one process; the lock is
- * released after the task has ended, not before. Not guaranteed: that work under way stops in time: pass `term.fencingToken` on.
+ * It guarantees the following, as long as the lock nodes keep what redlock-core asks of them:
+ * - Of all candidates at most one has a term whose `isCurrent()` is true, while clock rates differ by less than
+ *   `leaseDuration / renewDeadline` allows.
+ * - Terms strictly increase.
+ * - A candidate campaigns again after every loss, and no error of a node ends that.
+ * - The task never overlaps itself in one process.
+ * - The lock is released after the task has ended, not before.
+ *
+ * It does not guarantee that work under way stops in time: pass `term.fencingToken` on.
  */
 import { hostname } from "node:os";
 import { type Clock, QuorumUnreachableError, type Redlock, RedlockClosedError } from "@x/redlock-core";
@@ -51,28 +56,30 @@ import {
 import { type ElectionEvent, type ElectionState, hasTerm, IDLE, nextState } from "./state.ts";
 
 export interface LeaderHealth {
-  /** False while the task overruns its lease by more than is tolerated, and once stopped. */
+  /** It is false while the task overruns its lease by more than is tolerated, and once the election is stopped. */
   readonly healthy: boolean;
   readonly state: ElectionState["name"];
   readonly term?: number;
-  /** Until the deadline, in ms. */
+  /** The time until the deadline, in ms. */
   readonly remainingMs?: number;
-  /** Since the last successful renewal, in ms. */
+  /** The time since the last successful renewal, in ms. */
   readonly sinceRenewalMs?: number;
-  /** Failed in a row. */
+  /** The number of renewals that failed in a row. */
   readonly renewFailures: number;
-  /** For how long a task has been running without its lease, in ms. */
+  /** The time for which a task has been running without its lease, in ms. */
   readonly overrunMs: number;
-  /** Does `run()` campaign or lead? */
+  /** Whether `run()` campaigns or leads. */
   readonly running: boolean;
-  /** Why a node or an attempt or a renewal failed last, unless a quorum has answered since. */
+  /** Why a node, an attempt or a renewal failed last, unless a quorum has answered since. */
   readonly lastError?: Error;
 }
 
-/** How long nodes remember a request to resign: the leader sees it with its next record, which may fail for a while. */
+/**
+ * Nodes remember a request to resign this long. The leader sees it with its next record, which may fail for a while.
+ */
 const REQUEST_MS = 3_600_000;
 
-/** Values that `observe()` keeps for a consumer that is slower than they come. */
+/** `observe()` keeps so many values for a consumer that is slower than they come. */
 const OBSERVED_BOUND = 1_000;
 
 const HEALTH = new Schema({ maxTolerableExpiredLease: durationOrNoneMs.default(0) });
@@ -84,7 +91,7 @@ export class LeaderElection implements AsyncDisposable {
   readonly #options: ResolvedOptions;
   readonly #clock: Clock;
   readonly #random: () => number;
-  /** Tells two starts, and two objects with one id, apart. */
+  /** This text tells two starts, and two objects with one id, apart. */
   readonly #instance: string;
   readonly #ledger: Ledger;
   readonly #leases: LeaseSource;
@@ -109,7 +116,10 @@ export class LeaderElection implements AsyncDisposable {
   #stopWatchingNodes: () => void = () => undefined;
   #overrun: { readonly term: number; readonly sinceMs: number } | undefined;
 
-  /** @throws TypeError, RangeError naming option, rule and value */
+  /**
+   * Makes a candidate, which does nothing before it is asked to.
+   * @throws TypeError, RangeError naming option, rule and value
+   */
   constructor(redlock: Redlock, options: LeaderElectionOptions) {
     REDLOCK.of("redlock", redlock);
     const { maxTtl, driftFactor, nodeTimeout } = redlock.options;
@@ -169,20 +179,23 @@ export class LeaderElection implements AsyncDisposable {
     return this.#redlock;
   }
 
-  /** The term of this process, by the clock of this moment; undefined when it does not lead. True also while draining. */
+  /**
+   * The term of this process, by the clock of this moment, also while it is draining. It is undefined when the process
+   * does not lead.
+   */
   get current(): LeaderTerm | undefined {
     const leads = this.#state.name === "leader" || this.#state.name === "draining";
     return leads && this.#term?.isCurrent() === true ? this.#term : undefined;
   }
 
-  /** Reads the clocks; no request. */
+  /** Tells whether this process leads. It reads the clocks, and sends no request. */
   isLeader(): boolean {
     return this.current !== undefined;
   }
 
   /**
-   * Waits until elected; the process stays alive meanwhile. The caller owns the term: `await using term = await election.campaign()`,
-   * or `term.resign()`.
+   * Waits until elected; the process stays alive meanwhile. The caller owns the term:
+   * `await using term = await election.campaign()`, or `term.resign()`.
    * @throws the signal's reason, ElectionStoppedError, ElectionBusyError, RedlockClosedError
    */
   async campaign(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<LeaderTerm> {
@@ -200,7 +213,7 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * One attempt, without waiting.
+   * Makes one attempt, without waiting.
    * @throws the signal's reason, ElectionStoppedError, ElectionBusyError, RedlockClosedError, QuorumUnreachableError
    */
   async tryCampaign(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<LeaderTerm | undefined> {
@@ -224,7 +237,7 @@ export class LeaderElection implements AsyncDisposable {
     return lease === undefined ? undefined : await this.#takeOffice(lease, signal, startedMs);
   }
 
-  /** `stop()` waits for it. */
+  /** Follows a campaign, for which `stop()` waits. */
   async #asCampaign<Result>(campaigning: Promise<Result>): Promise<Result> {
     this.#campaigning = campaigning.then(
       () => undefined,
@@ -238,9 +251,11 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Campaigns for ever and runs `task` in each term; never two runs of it at once: it first waits for the task of an earlier call that
-   * outlasted its `drainTimeout`. The process stays alive until it resolves: after `stop()`, after `signal` aborted, or by
-   * `onTaskEnd: "stop"`; in each case after the task has ended, unless it outlasted `drainTimeout`.
+   * Campaigns for ever and runs `task` in each term. There are never two runs of it at once: the call first waits for
+   * the task of an earlier one that outlasted its `drainTimeout`.
+   *
+   * The process stays alive until the call resolves: after `stop()`, after `signal` aborted, or by `onTaskEnd: "stop"`.
+   * In each case the task has ended, unless it outlasted `drainTimeout`.
    * @throws ElectionStoppedError, ElectionBusyError, RedlockClosedError, TypeError, RangeError
    */
   async run(task: LeaderTask, options?: TaskOptions): Promise<void> {
@@ -259,7 +274,10 @@ export class LeaderElection implements AsyncDisposable {
     }
   }
 
-  /** Asks whoever leads to drain and resign. Resolves to whether there was a leader to ask. @throws QuorumUnreachableError */
+  /**
+   * Asks whoever leads to drain and resign. Resolves true if there was a leader to ask.
+   * @throws QuorumUnreachableError
+   */
   async requestResign(): Promise<boolean> {
     const held = heldNow(await this.#ledger.look(Number.MAX_SAFE_INTEGER), this.#ledger.quorum);
     if (held === undefined) return false;
@@ -267,17 +285,22 @@ export class LeaderElection implements AsyncDisposable {
     return true;
   }
 
-  /** Who leads, asked from a quorum of the nodes; null: nobody, or not yet known. @throws QuorumUnreachableError */
+  /**
+   * Asks a quorum of the nodes who leads. It is null if nobody leads, or that is not yet known.
+   * @throws QuorumUnreachableError
+   */
   async leader(): Promise<LeaderInfo | null> {
     const held = heldNow(await this.#ledger.look(Number.MAX_SAFE_INTEGER), this.#ledger.quorum);
     return held === undefined ? null : infoOf(held, (record) => this.#isSelf(record));
   }
 
   /**
-   * The leader of now, then every change, in order: each term once, null while nobody leads (while a quorum of nodes keeps its data).
-   * Of the values that a leader proclaims you see the latest; earlier ones may be skipped. Ends when `signal` aborts, the election
-   * stops or its `Redlock` is closed, and keeps the process alive until then. Works without campaigning. A consumer that falls 1,000
-   * values behind loses the oldest.
+   * Iterates over the leader of now, then every change, in order: each term once, null while nobody leads. Of the
+   * values that a leader proclaims you see the latest; earlier ones may be skipped.
+   *
+   * It works without campaigning, while a quorum of nodes keeps its data. It ends when `signal` aborts, the election
+   * stops or its `Redlock` is closed, and keeps the process alive until then. A consumer that falls 1,000 values behind
+   * loses the oldest.
    */
   async *observe(
     options: { readonly signal?: AbortSignal | undefined } = {},
@@ -293,9 +316,12 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Ends everything, in this order: no new campaign → the term's signal aborts → the task drains while the lease is renewed → the lock
-   * is released and handed over. Called again it may shorten the time. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the
-   * lease is left to run out instead. Idempotent; never rejects. In the task of `run()` do not await it: it waits for that task.
+   * Ends everything, and never rejects. Called again it may shorten the time. In the task of `run()` do not await it:
+   * it waits for that task.
+   *
+   * It goes in this order: no new campaign → the term's signal aborts → the task drains while the lease is renewed →
+   * the lock is released and handed over. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the lease is
+   * left to run out instead.
    */
   stop(options: StopOptions = {}): Promise<void> {
     const { drainTimeout } = STOP.resolve(options);
@@ -324,7 +350,10 @@ export class LeaderElection implements AsyncDisposable {
     };
   }
 
-  /** Calls `listener` with each event of that name; returns a function that ends that. A listener that throws breaks nothing. */
+  /**
+   * Calls `listener` with each event of that name, and returns a function that ends that. A listener that throws breaks
+   * nothing.
+   */
   on<Name extends keyof LeaderEvents>(name: Name, listener: (payload: LeaderEvents[Name]) => void): Unsubscribe {
     const off = this.#events.on(name, listener);
     if (name !== "leaderChange") return off;
@@ -390,7 +419,7 @@ export class LeaderElection implements AsyncDisposable {
     });
   }
 
-  /** A signal that aborts with the first of `sources`, or with `RedlockClosedError`. */
+  /** Returns a signal that aborts with the first of `sources`, or with `RedlockClosedError`. */
   #whileOpen(...sources: readonly (AbortSignal | undefined)[]): LinkedSignal {
     const { closed } = protocolOf(this.#redlock);
     const linked = linkSignals(...sources);
@@ -406,7 +435,7 @@ export class LeaderElection implements AsyncDisposable {
     };
   }
 
-  /** Rejects only with the reason of `signal`, or because the `Redlock` of a renewal thread was closed. */
+  /** Campaigns. Rejects only with the reason of `signal`, or because the `Redlock` of a renewal thread was closed. */
   async #campaign(signal: AbortSignal): Promise<HeldTerm> {
     for (let failures = 0; ; ) {
       await this.#untilAllowed(signal);
@@ -430,7 +459,7 @@ export class LeaderElection implements AsyncDisposable {
     }
   }
 
-  /** From the lock to the leadership; undefined if the seat was lost meanwhile. */
+  /** Goes from the lock to the leadership. Resolves undefined if the seat was lost meanwhile. */
   async #takeOffice(lease: Lease, signal: AbortSignal, startedMs: number): Promise<HeldTerm | undefined> {
     const office = { isTaken: false };
     const term = new HeldTerm({
@@ -475,12 +504,15 @@ export class LeaderElection implements AsyncDisposable {
     return term;
   }
 
-  /** Who may have to give the lock back without leading is known to lead only when that is settled. */
+  /**
+   * Whether this candidate is known to lead from the grant on. One that may have to give the lock back is known to lead
+   * only when that is settled.
+   */
   get #leadsOnGrant(): boolean {
     return this.#options.lockDelay === 0 && this.#options.eligible === undefined;
   }
 
-  /** What may keep the holder of the lock from leading, or make it wait. */
+  /** Waits for what may keep the holder of the lock from leading. */
   async #beReady(term: HeldTerm): Promise<void> {
     const clock = this.#clock;
     const { lockDelay, retryPeriod } = this.#options;
@@ -561,7 +593,7 @@ export class LeaderElection implements AsyncDisposable {
     this.#coolUntilMs = this.#clock.monotonicMs() + ms;
   }
 
-  /** A question that is not answered within a renewal's time counts as no. */
+  /** Asks `eligible`. A question that is not answered within a renewal's time counts as no. */
   async #isEligible(): Promise<boolean> {
     const { eligible, retryPeriod } = this.#options;
     if (eligible === undefined) return true;
@@ -592,7 +624,9 @@ export class LeaderElection implements AsyncDisposable {
     return record.instance === this.#instance;
   }
 
-  /** `waits`: for the end of a term whose task outlasted its run. */
+  /**
+   * Begins to take part. `waits` is true for a caller that waits for the end of a term whose task outlasted its run.
+   */
   #occupy({ waits = false }: { readonly waits?: boolean } = {}): void {
     if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.name);
     const isTermOver = !hasTerm(this.#state) || (waits && this.#term?.isAbandoned === true);
@@ -637,7 +671,7 @@ export class LeaderElection implements AsyncDisposable {
     };
   }
 
-  /** A term from `campaign()` is drained by its owner, who resigns. */
+  /** Drains a term from `campaign()`, which its owner resigns. */
   async #drainOwnedTerm(): Promise<void> {
     const term = this.#term;
     if (term === undefined || !term.isCurrent()) return;

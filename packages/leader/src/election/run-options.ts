@@ -18,7 +18,7 @@ export interface TaskOptions {
    * What follows when the task rejects.
    *
    * - `resign` (default): the term is handed over. This candidate stays out for a cooldown that doubles with each
-   *   failure in a row, so that a poison task does not walk the fleet at full speed.
+   *   failure in a row. So a poison task does not walk the fleet at full speed.
    * - `restart`: the task is run again in the same term, after that cooldown.
    * - `hold`: the leadership is kept without a task, until the term ends.
    */

@@ -1,13 +1,15 @@
 /**
- * What is kept beside the lock, on the lock nodes and by majority: the record of each term, and requests to resign.
+ * The ledger is kept beside the lock, on the lock nodes and by majority. It has the record of each term, and requests
+ * to resign. Nothing here decides who leads: that is the lock's business alone.
  *
- * Guaranteed: a write that resolves `written` is on a quorum, and every later read of a quorum sees it, as long as those nodes keep
- * their data; the leader repeats its record once per lease. A node that saw a newer term refuses an older one. Not
- * guaranteed: nothing here decides who leads; that is the lock's business alone.
+ * A write that resolves with `written` is on a quorum. Every later read of a quorum sees it, as long as those nodes
+ * keep their data. The leader repeats its record once per lease. A node that saw a newer term refuses an older one.
  *
- * The grant of the lock has a note of its holder on each node (`claimOf`), in the same step, so a leader need not wait for its record. A
- * node may have granted an attempt that got no quorum: whoever reads counts grants, and takes nobody for the leader whose token is not
- * on a quorum. The record of the term follows, for the history and for those who are fenced by it; only a leader writes one.
+ * The grant of the lock has a note of its holder on each node (`claimOf`), in the same step. So a leader need not wait
+ * for its record. A node may have granted an attempt that got no quorum. So whoever reads counts grants, and takes
+ * nobody for the leader whose token is not on a quorum.
+ *
+ * The record of the term follows, for the history and for those who are fenced by it. Only a leader writes one.
  */
 import { type Clock, type NodeScript, QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
 import { DAY_MS, type NodeReply, protocolOf, type ScriptOptions } from "@x/redlock-core/protocol";
@@ -16,19 +18,21 @@ import { READ_RECORD } from "./scripts/read-record.lua.ts";
 import { REQUEST_RESIGN } from "./scripts/request-resign.lua.ts";
 import { WRITE_RECORD } from "./scripts/write-record.lua.ts";
 
-/** The record of a term and all earlier ones are kept this long after the last leader's last renewal. */
+/** The record of a term, and of all earlier ones, is kept this long after the last leader's last renewal. */
 const KEEP_MS = 7 * DAY_MS;
-/** Under way, begun in this turn of the event loop: a process may have hundreds of observers of one election. */
+/**
+ * The reads that were begun in this turn of the event loop. A process may have hundreds of observers of one election.
+ */
 const looks = new WeakMap<Redlock, Map<string, Promise<readonly NodeView[]>>>();
-/** Terms that an observer who was away can still be told of. */
+/** An observer who was away can still be told of so many terms. */
 const KEPT_TERMS = 1_000;
 
 export type News = "leader" | "resign" | "schedules";
 
 export interface Written {
-  /** `stale`: a node has seen a newer term, so ours is over. */
+  /** The outcome is `stale` if a node has seen a newer term, so that ours is over. */
   readonly outcome: "written" | "stale";
-  /** An operator has asked this term to resign. */
+  /** Whether an operator has asked this term to resign. */
   readonly isToResign: boolean;
 }
 
@@ -66,7 +70,10 @@ export class Ledger {
     return protocolOf(this.#redlock).sideKey(this.#resource, name);
   }
 
-  /** Reads a quorum of nodes, or more until `enough` has what it wants. @throws QuorumUnreachableError */
+  /**
+   * Reads a quorum of nodes, or more until `enough` has what it wants.
+   * @throws QuorumUnreachableError
+   */
   async read(
     afterTerm: number,
     enough: (views: readonly NodeView[]) => boolean = () => true,
@@ -87,7 +94,10 @@ export class Ledger {
     );
   }
 
-  /** Reads until a leader is seen; all who ask for the same in one turn of the event loop share one request. @throws QuorumUnreachableError */
+  /**
+   * Reads until a leader is seen. All who ask for the same in one turn of the event loop share one request.
+   * @throws QuorumUnreachableError
+   */
   look(afterTerm: number): Promise<readonly NodeView[]> {
     const shared = looks.get(this.#redlock) ?? new Map<string, Promise<readonly NodeView[]>>();
     looks.set(this.#redlock, shared);
@@ -101,7 +111,10 @@ export class Ledger {
     return looking;
   }
 
-  /** @throws QuorumUnreachableError if neither a quorum stored it nor a node knows better */
+  /**
+   * Writes the record of a term.
+   * @throws QuorumUnreachableError if neither a quorum stored it nor a node knows better
+   */
   async write(toWrite: RecordToWrite): Promise<Written> {
     const { record, revision, token, ended } = toWrite;
     const keys = [this.key("leader"), this.key("terms"), this.key("request")];
@@ -120,7 +133,10 @@ export class Ledger {
     return { outcome: "written", isToResign: replies.some((reply) => reply.isToResign) };
   }
 
-  /** @throws QuorumUnreachableError */
+  /**
+   * Asks the leader of a term to resign.
+   * @throws QuorumUnreachableError
+   */
   async requestResign(term: number, keepMs: number): Promise<void> {
     const args = [String(term), String(keepMs), this.channel];
     await this.ask("requesting a resignation", REQUEST_RESIGN, [this.key("request")], args, () => true);
@@ -132,8 +148,9 @@ export class Ledger {
   }
 
   /**
-   * Runs a script on every node; resolves with the answers as soon as a quorum has answered and `enough` is satisfied, or when all
-   * have. @throws QuorumUnreachableError if fewer than a quorum answered
+   * Runs a script on every node. Resolves with the answers as soon as a quorum has answered and `enough` is satisfied,
+   * or when all have.
+   * @throws QuorumUnreachableError if fewer than a quorum answered
    */
   async ask<Answer>(
     what: string,
@@ -164,7 +181,10 @@ export class Ledger {
     throw this.unreachable(what, replies.map(voteOf));
   }
 
-  /** The error of a question that fewer than a quorum of the nodes answered: a vote that is `granted` is an answer. */
+  /**
+   * Returns the error of a question that fewer than a quorum of the nodes answered. A vote that is `granted` is an
+   * answer.
+   */
   unreachable(what: string, votes: readonly Vote[]): QuorumUnreachableError {
     return new QuorumUnreachableError({
       asked: `election "${this.election}": ${what}`,

@@ -1,17 +1,17 @@
 /** Pure: what the nodes know of an election, read by majority. */
 
-/** Who leads. Plain data. */
+/** The plain facts about who leads. */
 export interface LeaderInfo {
   readonly id: string;
-  /** The fencing token of the term; strictly increasing from leader to leader. */
+  /** The fencing token of the term, which strictly increases from leader to leader. */
   readonly term: number;
-  /** What the leader proclaimed. */
+  /** The text that the leader proclaimed. */
   readonly value?: string;
-  /** When it was elected, by its own wall clock. */
+  /** The time of its election, by its own wall clock. */
   readonly acquiredAt: Date;
-  /** Milliseconds until the lease ends unless it is renewed, by the nodes' clocks. */
+  /** The milliseconds until the lease ends unless it is renewed, by the nodes' clocks. */
   readonly expiresInMs: number;
-  /** Is it this election object of this process? */
+  /** Whether it is this election object of this process. */
   readonly self: boolean;
 }
 
@@ -19,7 +19,7 @@ export interface LeaderInfo {
 export interface TermRecord {
   readonly term: number;
   readonly id: string;
-  /** Tells two objects of one id apart. */
+  /** This text tells two objects of one id apart. */
   readonly instance: string;
   readonly value?: string;
   readonly sinceMs: number;
@@ -36,7 +36,7 @@ export interface NodeView {
   readonly ended: boolean;
   /** What the grant of the lock says of its holder, who may not have been granted by a quorum. */
   readonly claim: TermRecord | undefined;
-  /** Ascending. */
+  /** The terms, in ascending order. */
   readonly terms: readonly TermRecord[];
 }
 
@@ -46,7 +46,10 @@ export interface Held {
   readonly expiresInMs: number;
 }
 
-/** The note of a lock that makes a leader: each node keeps it from its grant on, so that no step lies between leading and being known to lead. */
+/**
+ * Returns the note of a lock that makes a leader. Each node keeps it from its grant on, so that no step lies between
+ * leading and being known to lead.
+ */
 export function claimOf(claim: {
   readonly id: string;
   readonly instance: string;
@@ -55,7 +58,7 @@ export function claimOf(claim: {
   return JSON.stringify(claim);
 }
 
-/** Parses a node's reply; throws `TypeError` if it is not one of ours. */
+/** Parses a node's reply, and throws `TypeError` if it is not one of ours. */
 export function parseView(reply: unknown): NodeView {
   if (!Array.isArray(reply) || reply.length !== 5) throw new TypeError("unexpected reply to read-record");
   const [lockValue, pttl, leader, terms, note] = reply as readonly unknown[];
@@ -75,7 +78,9 @@ export function parseView(reply: unknown): NodeView {
   };
 }
 
-/** The leader whose lock token is on at least `quorum` nodes now, with the lease that a quorum still gives it. */
+/**
+ * Returns the leader whose lock token is on at least `quorum` nodes now, with the lease that a quorum still gives it.
+ */
 export function heldNow(views: readonly NodeView[], quorum: number): Held | undefined {
   const token = views.find((view) => view.lockValue !== "" && isHeldBy(views, view.lockValue, quorum))?.lockValue;
   if (token === undefined) return undefined;
@@ -86,26 +91,26 @@ export function heldNow(views: readonly NodeView[], quorum: number): Held | unde
   return { record, revision: stored[0]?.revision ?? 0, expiresInMs: holding[quorum - 1]?.pttlMs ?? 0 };
 }
 
-/** Do at least `quorum` nodes hold this lock token now? */
+/** Tells whether at least `quorum` nodes hold this lock token now. */
 export function isHeldBy(views: readonly NodeView[], token: string, quorum: number): boolean {
   return views.filter((view) => view.lockValue === token && view.pttlMs > 0).length >= quorum;
 }
 
-/** Every term above `after` that any node knows, once each, in order. */
+/** Returns every term above `after` that any node knows, once each, in order. */
 export function termsAfter(views: readonly NodeView[], after: number): readonly TermRecord[] {
   const byTerm = new Map<number, TermRecord>();
   for (const record of views.flatMap((view) => view.terms)) if (record.term > after) byTerm.set(record.term, record);
   return [...byTerm.values()].toSorted((a, b) => a.term - b.term);
 }
 
-/** Did the last term before `term` end with a clean resignation? True too if there was none. */
+/** Tells whether the last term before `term` ended with a clean resignation. It is true, too, if there was none. */
 export function endedCleanly(views: readonly NodeView[], term: number): boolean {
   const before = views.filter((view) => view.term > 0 && view.term < term);
   const last = Math.max(0, ...before.map((view) => view.term));
   return last === 0 || before.some((view) => view.term === last && view.ended);
 }
 
-/** The highest term that any node knows; 0: none. */
+/** Returns the highest term that any node knows, or 0 if there is none. */
 export function newestTerm(views: readonly NodeView[]): number {
   return Math.max(0, ...views.map((view) => view.term));
 }
@@ -114,7 +119,10 @@ function texts(value: unknown): readonly string[] {
   return Array.isArray(value) ? value.map(String) : [];
 }
 
-/** See acquire.lua.ts of redlock-core. Until its record is there, a term began when the node granted it, by the clock of the node. */
+/**
+ * Parses a note (see acquire.lua.ts of redlock-core). Until its record is there, a term began when the node granted it,
+ * by the clock of the node.
+ */
 function parseClaim(note: string, lockValue: string): TermRecord | undefined {
   const [, token, term, sinceUs, claim = ""] = /^(\S+) (\d+) (\d+) (.*)$/s.exec(note) ?? [];
   if (token !== lockValue) return undefined;

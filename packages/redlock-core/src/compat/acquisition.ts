@@ -2,8 +2,8 @@
  * This acquisition follows node-redlock's rules: `retryCount` attempts after the first, with a pause between them.
  * Each attempt has a fresh token, and an attempt that failed leaves nothing behind.
  *
- * During the pauses it stands in the queue of waiters, so that a lock that is released is handed over at once, first
- * come, first served. What is asked because of a hint is not one of the `retryCount` attempts.
+ * During the pauses it stands in the queue of waiters, so a lock that is released is handed over at once. Who comes
+ * first is served first. What is asked because of a hint is not one of the `retryCount` attempts.
  */
 
 import { type Instant, readClock } from "../kit/clock.ts";

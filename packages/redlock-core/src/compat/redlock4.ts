@@ -310,7 +310,7 @@ function asLockError(error: unknown, message: (attempts: number) => string): unk
   return new LockError(message(attempts), attempts, { cause: error });
 }
 
-/** Returns a promise of the users' kind, and calls a callback as well if there is one: who has it need not look at both. */
+/** Returns a promise of the users' kind, and calls a callback as well: who has one need not look at both. */
 function told<Value>(result: Promise<Value>, callback: Callback<Value> | undefined): Promise<Value> {
   const promise = Redlock.Promise.resolve(result);
   if (typeof callback === "function") callbackify(() => promise)(callback);

@@ -87,7 +87,7 @@ export class Emitter<Events extends object> {
   }
 }
 
-/** Calls a function of the user's. What it throws or rejects with goes to `onError`; by default it becomes a warning. */
+/** Calls a function of the user's. What it throws or rejects with goes to `onError`, by default as a warning. */
 export function callQuietly(call: () => unknown, onError: (error: unknown) => void = (error) => warn(error)): void {
   try {
     const result = call();

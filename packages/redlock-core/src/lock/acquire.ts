@@ -5,8 +5,8 @@
  * - The waiters of all processes are served first come, first served, as well as their clocks agree through the
  *   nodes' time.
  * - An attempt sends one request to each node.
- * - Where nodes can tell when to ask again, no attempt is made before a hint, or before the end of the lease that
- *   they told (see waiter.ts).
+ * - Where nodes can tell when to ask again, nothing is attempted before a hint, or the end of the lease that they told
+ *   (see waiter.ts).
  * - A caller that cancels gets its reason at once, and leaves neither a key nor a place in a queue behind.
  *
  * It does not guarantee fairness between locks of several resources, or towards clients that do not queue.

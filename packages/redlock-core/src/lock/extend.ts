@@ -1,8 +1,8 @@
 /**
  * An extension is one round that prolongs the lease on every node.
  *
- * It succeeds only if a quorum of nodes *still had* the token, each of which may vote, and the round ended before the
- * current validity did.
+ * It succeeds only if a quorum of nodes that may vote *still had* the token, and the round ended before the current
+ * validity did.
  *
  * A node where the key was missing is repaired in the same round, but does not count in it. So a gap in ownership is
  * never hidden, and one restarting node after another does not wear the lock down.

@@ -9,8 +9,11 @@ import { type NodeRedisClient, NodeRedisNode } from "./node-redis.ts";
 import type { IoredisConnectOptions } from "./url.ts";
 
 /**
- * A source of a node: a client of ioredis 5 or 6 (`Redis`, `Cluster`) or of node-redis 5 or later, a `redis://` URL
- * (text or `URL`), ioredis options, or a `LockNode`.
+ * A source of a node is one of these:
+ * - A client of ioredis 5 or 6 (`Redis`, `Cluster`), or of node-redis 5 or later.
+ * - A `redis://` URL, as text or `URL`.
+ * - Options of ioredis.
+ * - A `LockNode`.
  */
 export type NodeSource = IoredisClient | NodeRedisClient | string | URL | IoredisConnectOptions | LockNode;
 

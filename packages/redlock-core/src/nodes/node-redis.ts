@@ -66,9 +66,9 @@ interface ConnectionListener {
 }
 
 /**
- * A connection, and after it the next one, because node-redis waits without end for the answer to its handshake
- * (HELLO, AUTH, SELECT) or to a PING. The next one is a new client. The old one may still be about to connect, and
- * would do it beside a second `connect()`.
+ * A connection is followed by the next one, because node-redis waits without end for the answer to its handshake or to
+ * a PING. The next one is a new client. The old one may still be about to connect, and would do it beside a second
+ * `connect()`.
  */
 class LastingConnection {
   readonly #open: () => Connection;

@@ -1,20 +1,24 @@
 /**
- * Defines `acquire(first, count, token, ballot, order, ttl, member, note)`: votes on one attempt, all resources or none.
+ * Defines `acquire(first, count, token, ballot, order, ttl, member, note)`, which votes on one attempt, all resources
+ * or none. No expiry is ever shortened: only a missing key or a reservation is replaced.
  *
- * KEYS[first], +1, …: the locks. `ttl` in ms; `member`: '' if it does not wait here; `note`: '' or a text for whoever looks.
+ * - The locks are KEYS[first], KEYS[first + 1] and so on.
+ * - `ttl` is in ms.
+ * - `member` is '' if it does not wait here.
+ * - `note` is '' or a text for whoever looks.
  *
- * The note of a grant is kept in `{k}:note` for `ttl` ms, as "<token> <fencing token> <node's time in µs> <note>". It says something
- * of the lock only while the lock has the same token: the attempt may get no quorum, and notes are neither prolonged nor deleted.
+ * The note of a grant is kept in `{k}:note` for `ttl` ms, as "<token> <fencing token> <node's time in µs> <note>". It
+ * says something of the lock only while the lock has the same token: the attempt may get no quorum, and notes are
+ * neither prolonged nor deleted.
  *
- * Replies
- *   1                     granted: every lock key holds the token, every register at least the ballot. A node alone replies the number
- *                         that it gave the grant
- *   {0, index, pttl, ms} the index-th resource is held (pttl ms left, -1: no expiry) or an earlier waiter is due; enrolled there;
- *                         ms: when to ask again if no hint comes; with Redis' error as a fifth if its key is of another type
- *   {2, ballot}           stale: a register has this one, which is not below ours
- *   {3}                   ahead: the ballot is too far above both the node's time and the registers
- *
- * No expiry is ever shortened: only a missing key or a reservation is replaced.
+ * It replies:
+ * - 1: granted. Every lock key holds the token, every register at least the ballot. A node alone replies the number
+ *   that it gave the grant.
+ * - {0, index, pttl, ms}: the index-th resource is held, or an earlier waiter is due, and the member is enrolled
+ *   there. `pttl` is what is left in ms (-1: no expiry), and `ms` says when to ask again if no hint comes. If its key
+ *   is of another type, Redis' error is the fifth value.
+ * - {2, ballot}: stale. A register has this one, which is not below ours.
+ * - {3}: ahead. The ballot is too far above both the node's time and the registers.
  */
 import { CLAMP_US } from "../rules/ballot.ts";
 import { isTokenText, noToken } from "./number.lua.ts";

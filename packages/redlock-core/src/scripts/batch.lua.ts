@@ -1,33 +1,42 @@
 /**
- * The one script of the lock protocol: all operations that a client issued to a node in one turn of its event loop, in the
- * order of issue. An operation that fails (a key of another type, out of memory, a text that is none) fails alone.
+ * This is the one script of the lock protocol. It does all operations that a client issued to a node in one turn of its
+ * event loop, in the order of issue. An operation fails alone: by a key of another type, for want of memory, or because
+ * its text is none.
  *
- * ARGV  1: "<mode><16 digits: the greatest fencing token that the client had from the node><quarantine in ms, or 0> <life of a
- *       reservation in ms> <1 where PUBLISH counts every subscriber of the node, or 0> <life of an idle queue of waiters in ms>"
- *       mode N: how many fencing registers follow, then the registers, one for each lock key of each acquisition
- *       then one per operation, as operation.ts writes it
- * KEYS  1: exists as long as somebody may stand in a queue on this node
- *       then what the mode needs, then the lock keys of all operations
+ * ARGV[1] has these, one after the other:
+ * - The mode, one character.
+ * - The greatest fencing token that the client had from the node, in 16 digits.
+ * - The quarantine in ms, or 0, and a space.
+ * - The life of a reservation in ms, and a space.
+ * - 1 where PUBLISH counts every subscriber of the node, or 0, and a space.
+ * - The life of an idle queue of waiters in ms.
  *
- * Modes, as keys.ts names their keys
- *   1  this node alone votes and forgets nothing: it numbers the grants. KEYS[2]: the last number
- *   Q  the same with quarantine. KEYS[2]: the node's hash; KEYS[3]: the last number
- *   N  one of several nodes. KEYS[2]: the node's hash
- *   R  only releases, of whatever node
+ * In mode N, the count of fencing registers follows, then the registers, one for each lock key of each acquisition.
+ * Then there is one text per operation, as operation.ts writes it.
  *
- * The node's hash has run_id, since and quarantine (quarantine.lua.ts), and the fencing registers 0 to 16383: the largest ballot that was
- * granted for any resource whose key has this hash slot. A register is never below what any of its resources was granted, so to refuse
- * what is not above it refuses too much, never too little; and registers cannot be lost without the run_id beside them.
+ * KEYS[1] exists as long as somebody may stand in a queue on this node. What the mode needs follows, then the lock keys
+ * of all operations. The modes are these; keys.ts names their keys:
+ * - 1: this node alone votes and forgets nothing, so it numbers the grants. KEYS[2] is the last number.
+ * - Q: the same with quarantine. KEYS[2] is the node's hash, KEYS[3] the last number.
+ * - N: the node is one of several. KEYS[2] is the node's hash.
+ * - R: there are only releases, of whatever node.
  *
- * A number that a node chooses is above the last one, above what the client had before, and at least the node's time in µs: after a loss
- * of data they go on rising unless the node's clock was set back. Where that is none of those in number.lua.ts, the acquisition fails.
+ * The node's hash has run_id, since and quarantine (quarantine.lua.ts), and the fencing registers 0 to 16383. A
+ * register is the largest ballot that was granted for any resource whose key has this hash slot. It is never below what
+ * any of its resources was granted. To refuse what is not above it refuses too much, never too little. Registers cannot
+ * be lost without the run_id beside them.
  *
- * Replies {µs (0: not looked at), quarantineLeftMs, reply of operation 1, 2, …}; or, where all were granted, extended or released by a
- * node that may vote, one value: 1, or the number of the last grant, as text: those before have the numbers before.
+ * A number that a node chooses is above the last one, above what the client had before, and at least the node's time in
+ * µs. After a loss of data they go on rising unless the node's clock was set back. Where that is none of those in
+ * number.lua.ts, the acquisition fails.
  *
- * Calls are what a script costs, and closures. So what is done most often, locks and releases of one resource that nobody else has or
- * waits for, comes first and by itself, and what is released is deleted in one call. It is checked against the long way, which does
- * everything, and is defined by the first operation that needs it.
+ * It replies {µs (0: not looked at), quarantineLeftMs, reply of operation 1, 2, …}. Where a node that may vote granted,
+ * extended or released all, it replies one value: 1, or the number of the last grant, as text. The grants before have
+ * the numbers before.
+ *
+ * Calls are what a script costs, and closures. So what is done most often comes first and by itself: locks and releases
+ * of one resource that nobody else has or waits for. What is released is deleted in one call. That way is checked
+ * against the long one, which does everything, and is defined by the first operation that needs it.
  */
 
 import { defineScript, type NodeScript } from "../nodes/node.ts";
@@ -182,8 +191,8 @@ const longWay = /* lua */ `
   end`;
 
 const dispatch = /* lua */ `
--- Replies only where one value does not say it all; keys to be deleted together; the last number that was given; registers that were raised,
--- and what is to be written of them.
+-- Replies only where one value does not say it all; keys to be deleted together; the last number that was given;
+-- registers that were raised, and what is to be written of them.
 local replies, dels, top, raised, writes = quarantineLeftMs > 0 and {0, quarantineLeftMs} or nil, nil, nil, nil, nil
 local op, long, handOverAtEnd, waitersOf = o, nil, nil, nil
 local waiting = call('EXISTS', KEYS[1]) == 1

@@ -1,8 +1,8 @@
 /**
  * Takes a lock away from whoever holds it. Replies 1 if a lock was taken away, else 0.
  *
- * Its register, or the last number of a node alone, is raised above every one that may have been granted, here or only
- * on other nodes. A note beside the lock says up to which holders it was taken away.
+ * Its register, or the last number of a node alone, is raised above every one that may have been granted, here or
+ * elsewhere. A note beside the lock says up to which holders it was taken away.
  *
  * So the holder's next extension neither succeeds nor sets the key again, also where the key is missing or of another's
  * failed attempt. Waiters get the lock as after a release. A key without expiry, or of another type, is somebody's

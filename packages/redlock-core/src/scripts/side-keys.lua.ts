@@ -1,4 +1,4 @@
-/** Lua functions of a lock's key, as expressions; what they return is named as in keys.ts. */
+/** These are Lua functions of a lock's key, as expressions. What they return is named as in keys.ts. */
 const beside = (ending: string): string => /* lua */ `function(key)
   if string.find(key, '{', 1, true) and string.find(key, '^[^{]*{[^}]+}') then return key${ending} end
   return '{' .. key .. '}'${ending}

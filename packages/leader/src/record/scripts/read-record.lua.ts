@@ -2,12 +2,12 @@ import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
 
 /**
- * Reads what one node knows of an election.
+ * Reads what one node knows of an election. Replies {lock value, pttl, {term, revision, token, record, ended}, records,
+ * note}.
  *
- * KEYS 1 lock · 2 leader · 3 terms · 4 note of the lock
- * ARGV 1 only terms above this · 2 at most so many of them, the newest
- *
- * Replies {lock value, pttl, {term, revision, token, record, ended}, records, note}
+ * - KEYS are the lock, the leader, the terms and the note of the lock.
+ * - ARGV[1] asks only for terms above this one.
+ * - ARGV[2] asks for at most so many of them, the newest.
  */
 export const READ_RECORD: NodeScript = defineScript(
   "leader-read-record",

@@ -2,9 +2,8 @@ import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
 
 /**
- * Asks the leader of a term to resign.
- *
- * KEYS 1 request (the term) · ARGV 1 term · 2 keep in ms · 3 channel · Replies 1
+ * Asks the leader of a term to resign. Replies 1. KEYS[1] is the request. ARGV are the term, how long to keep it in ms,
+ * and the channel.
  */
 export const REQUEST_RESIGN: NodeScript = defineScript(
   "leader-request-resign",

@@ -2,16 +2,17 @@ import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
 
 /**
- * Writes the record of a term, fenced by the term: a node never goes back to an older one. Idempotent; the leader repeats it
- * once per lease, so a node that lost its data gets it again.
+ * Writes the record of a term, fenced by the term: a node never goes back to an older one. The leader repeats it once
+ * per lease, so a node that lost its data gets it again.
  *
- * KEYS 1 leader (hash) · 2 terms (zset: record by term) · 3 request
- * ARGV 1 term · 2 revision · 3 lock token · 4 record (JSON, opaque here) · 5 ended: 1 = resigned cleanly · 6 keep in ms
- *      7 records kept in `terms` · 8 channel
+ * - KEYS are the leader (hash), the terms (zset: record by term) and the request.
+ * - ARGV[1] to ARGV[4] are the term, the revision, the lock token and the record, whose JSON is opaque here.
+ * - ARGV[5] is 1 if the term ended with a clean resignation.
+ * - ARGV[6] is how long to keep it, in ms.
+ * - ARGV[7] is how many records are kept in `terms`.
+ * - ARGV[8] is the channel.
  *
- * Replies
- *   {'stale'}     a newer term was here
- *   {'ok', 0|1}   stored; 1: the term was asked to resign
+ * It replies {'stale'} if a newer term was here, else {'ok', 0|1}. 1 says that the term was asked to resign.
  */
 export const WRITE_RECORD: NodeScript = defineScript(
   "leader-write-record",
