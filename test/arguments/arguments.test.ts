@@ -47,7 +47,7 @@ beforeAll(async () => {
     redlock,
     lock,
     protocol: protocolOf(redlock),
-    lockProtocol: protocolOf(lock),
+    lease: protocolOf(lock),
     embedded,
     fenced: await fence(client, "fenced", 1),
     compatClient: client,

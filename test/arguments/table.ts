@@ -34,7 +34,7 @@ export interface Subjects {
   readonly redlock: core.Redlock;
   readonly lock: Lock;
   readonly protocol: protocol.RedlockProtocol;
-  readonly lockProtocol: protocol.LockProtocol;
+  readonly lease: protocol.Lease;
   readonly embedded: protocol.EmbeddedLocks;
   readonly fenced: core.Fenced;
   readonly compatClient: compat.Client;
@@ -244,7 +244,13 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     },
     subscribe: { channel: { legal: text(1), right: "c" }, listener: handler },
   }),
-  ...methods("lockProtocol", "protocol.LockProtocol", { releaseBy: { perform: handler }, leave: NONE }),
+  ...methods("lease", "protocol.Lease", {
+    keep: {
+      policy: { legal: having("dueMs", "retryMs", "timeoutMs", "windowMs"), right: protocol.everyPeriod(60_000) },
+    },
+    releaseBy: { perform: handler },
+    leave: NONE,
+  }),
   ...methods("embedded", "protocol.EmbeddedLocks", { newToken: NONE }),
   ...methods("fenced", "core.Fenced", {
     eval: { script: { legal: text(), right: "" }, keys: { legal: texts, right: [] }, args: { legal: optional(texts) } },

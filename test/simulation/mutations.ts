@@ -103,7 +103,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "an extension prolongs it",
     patches: [
       core(
-        "lock/holding.ts",
+        "lock/lease.ts",
         "Math.min(remainingMs(this.#end, now), this.#maxHoldEndMs - now.monotonicMs)",
         "remainingMs(this.#end, now)",
       ),

@@ -1,6 +1,5 @@
-import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { reasonOfDeadline, untilNextRenewalMs } from "../src/term/deadline.ts";
+import { reasonOfDeadline } from "../src/term/deadline.ts";
 
 describe("deadline", () => {
   it("calls a loss that only a suspend, or only a wall clock that was set, explains by that name", () => {
@@ -15,18 +14,5 @@ describe("deadline", () => {
       Array(3).fill("suspended"),
     );
     expect([reasonAt(995, 996, 5), reasonAt(1_000, 1_000, 0)]).toEqual(["renew-deadline", "renew-deadline"]);
-  });
-
-  it("renews between three quarters of the period and all of it, at moments that all terms share", () => {
-    fc.assert(
-      fc.property(fc.double({ min: 0, max: 1e9, noNaN: true }), fc.integer({ min: 4, max: 60_000 }), (now, period) => {
-        const after = untilNextRenewalMs(now, period);
-        expect(after).toBeGreaterThanOrEqual(0.75 * period - 1e-3);
-        expect(after).toBeLessThanOrEqual(period + 1e-3);
-        const grid = period / 4;
-        const due = (now + after) / grid;
-        expect(Math.abs(due - Math.round(due))).toBeLessThan(1e-3);
-      }),
-    );
   });
 });

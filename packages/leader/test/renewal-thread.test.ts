@@ -158,8 +158,8 @@ describe("renewal from a worker thread", () => {
 
   it("shares a reading of the clocks that is never later than the one it was given", () => {
     const shared = new SharedState();
-    shared.anchor = { monotonicMs: 1.9999, wallMs: 1_764_000_000_000.25, suspendedMs: 12_340 };
-    const read = new SharedState(shared.memory).anchor;
+    shared.start = { monotonicMs: 1.9999, wallMs: 1_764_000_000_000.25, suspendedMs: 12_340 };
+    const read = new SharedState(shared.memory).start;
     expect(read.monotonicMs).toBeLessThanOrEqual(1.9999);
     expect(read.wallMs).toBeLessThanOrEqual(1_764_000_000_000.25);
     expect(read.suspendedMs).toBe(12_340);

@@ -45,7 +45,9 @@ describe("a term", () => {
       fencingToken: 5,
       token: "t",
       isInOrder,
-      anchor: () => readClock(clock),
+      get start() {
+        return readClock(clock);
+      },
       remaining: () => 1_000,
       keep: (listener) => {
         renewals = listener;

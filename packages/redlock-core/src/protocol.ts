@@ -6,7 +6,7 @@
  * `TypeError` (wrong type) or a `RangeError` (wrong value) with name, rule and value, before anything is sent. No
  * message contains what may be a secret.
  */
-import { type Lock, type LockProtocol, PROTOCOL } from "./lock/lock.ts";
+import { type Lease, type Lock, PROTOCOL } from "./lock/lock.ts";
 import type { Redlock } from "./redlock.ts";
 import type { RedlockProtocol } from "./redlock-protocol.ts";
 import { type Check, shaped } from "./schema/check.ts";
@@ -26,13 +26,14 @@ export {
   sleep,
 } from "./kit/signals.ts";
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
-export { type LockProtocol, PROTOCOL } from "./lock/lock.ts";
+export { type Lease, PROTOCOL } from "./lock/lock.ts";
+export { everyPeriod, type Renewable, Renewal, type RenewalPolicy } from "./lock/renewal.ts";
 export { defineScript, plainError } from "./nodes/node.ts";
 export { addressOf } from "./nodes/url.ts";
 export type { RedlockProtocol } from "./redlock-protocol.ts";
 export type { NodeReply, ScriptInput, ScriptOptions } from "./rounds/run.ts";
 export { type BackOff, backOffMs } from "./rules/retry.ts";
-export { DAY_MS, driftMs, elapsedMs, leaseStart } from "./rules/validity.ts";
+export { DAY_MS, driftMs, elapsedMs } from "./rules/validity.ts";
 export {
   abortSignal,
   boolean,
@@ -56,7 +57,7 @@ export { kindOf, quote, show } from "./schema/show.ts";
 
 /** Returns what a `Redlock`, or a `Lock`, does for the sibling packages. */
 export function protocolOf(redlock: Redlock): RedlockProtocol;
-export function protocolOf(lock: Lock): LockProtocol;
+export function protocolOf(lock: Lock): Lease;
 export function protocolOf(spoken: object): unknown {
   return (spoken as { readonly [PROTOCOL]: unknown })[PROTOCOL];
 }

@@ -20,7 +20,7 @@ import { systemRandom } from "./kit/random.ts";
 import { type AcquisitionContext, startAcquisition } from "./lock/acquire.ts";
 import type { Grant } from "./lock/attempt.ts";
 import { EmbeddedLocks } from "./lock/embedded.ts";
-import { Holding } from "./lock/holding.ts";
+import { HeldLease } from "./lock/lease.ts";
 import { type Lock, PROTOCOL } from "./lock/lock.ts";
 import { Renewal } from "./lock/renewal.ts";
 import { isClusterSource, type NodeSource, sourcesOf, toNodes } from "./nodes/connect.ts";
@@ -56,7 +56,7 @@ export class Redlock implements AsyncDisposable {
   readonly #engine: Engine;
   readonly #hints: Hints;
   readonly #queues: LocalQueues = new LocalQueues();
-  readonly #renewal: Renewal;
+  readonly #renewal: Renewal<HeldLease>;
   readonly #closing: AbortController = new AbortController();
   readonly #calls: InFlight = new InFlight();
   readonly #context: AcquisitionContext;
@@ -257,7 +257,7 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Releases every lock that is still held, except one that was left (see `LockProtocol.leave`), and closes the
+   * Releases every lock that is still held, except one that was left (see `Lease.leave`), and closes the
    * connections of its own.
    *
    * Before a lock is released, its `signal` aborts with a `LockLostError` whose `reason` is `closed`. Every wait ends
@@ -274,8 +274,8 @@ export class Redlock implements AsyncDisposable {
 
   async #close(): Promise<void> {
     this.#closing.abort();
-    const held = this.#renewal.holdings.filter((holding) => !holding.isLeft);
-    await Promise.all(held.map((holding) => holding.close()));
+    const held = this.#renewal.leases.filter((lease) => !lease.isLeft);
+    await Promise.all(held.map((lease) => lease.close()));
     await this.#calls.untilNone();
     await this.#untilAnswered();
     this.#renewal.close();
@@ -337,8 +337,8 @@ export class Redlock implements AsyncDisposable {
     options: { readonly autoExtend: boolean; readonly maxHold: number },
     queues: readonly LocalQueue[],
   ): Lock {
-    const holding = new Holding(this.#engine, grant, { options, queues, renewal: this.#renewal });
-    return holding.lock;
+    const lease = new HeldLease(this.#engine, grant, { options, queues, renewal: this.#renewal });
+    return lease.lock;
   }
 
   #assertOpen(resources: readonly string[], signal?: AbortSignal): void {

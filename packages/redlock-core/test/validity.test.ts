@@ -11,6 +11,7 @@ import {
   renewAfterMs,
   renewRetryMs,
   renewTimeoutMs,
+  untilNextPeriodMs,
 } from "../src/rules/validity.ts";
 
 const ttl = fc.integer({ min: 50, max: 86_400_000 });
@@ -100,6 +101,21 @@ describe("renewal", () => {
       fc.property(fc.integer({ min: 100, max: 86_400_000 }), (ttlMs) => {
         const third = renewAfterMs(ttlMs) + 2 * (renewTimeoutMs(ttlMs) + renewRetryMs(ttlMs));
         expect(third).toBeLessThan(ttlMs - driftMs(ttlMs, 0.01));
+      }),
+    );
+  });
+});
+
+describe("the next period", () => {
+  it("falls between three quarters of the period and all of it, at moments that all leases share", () => {
+    fc.assert(
+      fc.property(fc.double({ min: 0, max: 1e9, noNaN: true }), fc.integer({ min: 4, max: 60_000 }), (now, period) => {
+        const after = untilNextPeriodMs(now, period);
+        expect(after).toBeGreaterThanOrEqual(0.75 * period - 1e-3);
+        expect(after).toBeLessThanOrEqual(period + 1e-3);
+        const grid = period / 4;
+        const due = (now + after) / grid;
+        expect(Math.abs(due - Math.round(due))).toBeLessThan(1e-3);
       }),
     );
   });

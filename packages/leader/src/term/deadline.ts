@@ -1,4 +1,4 @@
-/** Pure: which clock ended a term, and when its lease is renewed. */
+/** Pure: which clock ended a term. */
 import { elapsedMs, type Instant } from "@x/redlock-core/protocol";
 
 /** What the clocks differ by without a suspend: the resolution of what the machine was suspended for, and slewing of the wall clock. */
@@ -18,14 +18,4 @@ export function reasonOfDeadline(
   if (awakeMs >= limitMs || elapsedMs(from, now) - awakeMs <= CLOCK_NOISE_MS) return "renew-deadline";
   const isSuspended = suspendedMs > CLOCK_NOISE_MS && awakeMs + suspendedMs > limitMs - CLOCK_NOISE_MS;
   return isSuspended ? "suspended" : "clock-jumped";
-}
-
-/**
- * Milliseconds until the next renewal, between three quarters of `periodMs` and all of it: the renewals of a process lie on a grid,
- * so that terms of one period renew in the same turn of the event loop and share a round trip.
- */
-export function untilNextRenewalMs(monotonicMs: number, periodMs: number): number {
-  const grid = periodMs / 4;
-  const due = Math.floor((monotonicMs + periodMs) / grid) * grid;
-  return due - monotonicMs;
 }

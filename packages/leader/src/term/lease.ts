@@ -1,9 +1,8 @@
 /**
- * The lease of a term: a lock, kept by renewals on this event loop.
+ * The lease of a term: a lock, which its `Redlock` renews on this event loop.
  *
- * Guaranteed: `anchor` is the reading of the clocks from *before* the last successful request, so whoever counts from it never
- * believes longer than a node. A renewal that fails decides nothing: the next one may succeed; the loss is decided by the deadline,
- * or by `lost` when a quorum said that the lock is not ours.
+ * A renewal that fails decides nothing, because the next one may succeed. The loss is decided by the deadline, or by
+ * `lost` when a quorum said that the lock is not ours.
  */
 import {
   type AcquireOptions,
@@ -15,9 +14,15 @@ import {
   type Redlock,
   type Vote,
 } from "@x/redlock-core";
-import { type Instant, type LinkedSignal, linkSignals, onAbort, protocolOf, readClock } from "@x/redlock-core/protocol";
+import {
+  everyPeriod,
+  type Instant,
+  type LinkedSignal,
+  linkSignals,
+  onAbort,
+  protocolOf,
+} from "@x/redlock-core/protocol";
 import type { ResolvedOptions } from "../options.ts";
-import { untilNextRenewalMs } from "./deadline.ts";
 
 export interface RenewalListener {
   renewed(tookMs: number): void;
@@ -32,7 +37,8 @@ export interface Lease {
   readonly token: string;
   /** Its requests and those of the election's `Redlock` reach a node in the order in which they were made. */
   readonly isInOrder: boolean;
-  anchor(): Instant;
+  /** All clocks, read before the request was sent that granted the lock, or last renewed it. */
+  readonly start: Instant;
   /** Milliseconds for which the lock itself is valid; 0 or below: over. */
   remaining(): number;
   /** Renews every `retryPeriod` until `leave` or `release`. */
@@ -85,14 +91,14 @@ export function localLeases(redlock: Redlock, options: ResolvedOptions, clock: C
           const acquiring = protocolOf(redlock).acquire(options.resource, waitOptions, note);
           lock = await unlessHeld(acquiring).finally(() => linked.unlink());
         }
-        return new LocalLease(lock, options, clock);
+        return new LocalLease(lock, options.retryPeriod);
       } finally {
         stopListening();
       }
     },
     async tryAcquire(signal: AbortSignal): Promise<Lease | undefined> {
       const lock = await oneAttempt(redlock, options.resource, { ...own, signal }, note);
-      return lock === null ? undefined : new LocalLease(lock, options, clock);
+      return lock === null ? undefined : new LocalLease(lock, options.retryPeriod);
     },
     close: () => Promise.resolve(),
   };
@@ -152,24 +158,18 @@ class LocalLease implements Lease {
   readonly fencingToken: number;
   readonly token: string;
   readonly #lock: Lock;
-  readonly #options: ResolvedOptions;
-  readonly #clock: Clock;
-  #anchor: Instant;
-  #listener: RenewalListener | undefined;
-  #cancelTimer: () => void = () => undefined;
+  readonly #retryPeriodMs: number;
   #stopListening: () => void = () => undefined;
 
-  constructor(lock: Lock, options: ResolvedOptions, clock: Clock) {
+  constructor(lock: Lock, retryPeriodMs: number) {
     this.fencingToken = lock.fencingToken;
     this.token = lock.token;
     this.#lock = lock;
-    this.#options = options;
-    this.#clock = clock;
-    this.#anchor = startOfGrant(lock.remaining(), options, readClock(clock));
+    this.#retryPeriodMs = retryPeriodMs;
   }
 
-  anchor(): Instant {
-    return this.#anchor;
+  get start(): Instant {
+    return protocolOf(this.#lock).start;
   }
 
   remaining(): number {
@@ -177,56 +177,45 @@ class LocalLease implements Lease {
   }
 
   keep(listener: RenewalListener): void {
-    this.#listener = listener;
-    // Work may go on when it is lost, to a clock that jumped or a `Redlock` that is closed: it is released by `release` or not at all.
-    protocolOf(this.#lock).leave();
-    if (this.#lock.signal.aborted) {
-      this.#onLockLost();
-      return;
-    }
-    this.#stopListening = onAbort(this.#lock.signal, () => this.#onLockLost());
-    this.#schedule();
+    this.#stopListening = keepRenewed(this.#lock, this.#retryPeriodMs, listener);
   }
 
   leave(): void {
-    this.#listener = undefined;
-    this.#cancelTimer();
     this.#stopListening();
+    protocolOf(this.#lock).leave();
   }
 
   async release(): Promise<boolean> {
     this.leave();
     return this.#lock.release();
   }
-
-  /** The lock's own validity may end first; that is the deadline's business, and only another's claim is a loss. */
-  #onLockLost(): void {
-    const reason: unknown = this.#lock.signal.reason;
-    if (reason instanceof LockLostError && reason.reason === "expired") return;
-    this.#listener?.lost();
-  }
-
-  #schedule(): void {
-    const afterMs = untilNextRenewalMs(this.#clock.monotonicMs(), this.#options.retryPeriod);
-    this.#cancelTimer = this.#clock.schedule(afterMs, () => void this.#renew());
-  }
-
-  /** Never rejects: the listener's own errors are the emitter's. */
-  async #renew(): Promise<void> {
-    const asked = readClock(this.#clock);
-    try {
-      await this.#lock.extend(this.#options.leaseDuration);
-      this.#anchor = asked;
-      this.#listener?.renewed(this.#clock.monotonicMs() - asked.monotonicMs);
-    } catch (error) {
-      this.#listener?.failed(error);
-    }
-    if (this.#listener !== undefined) this.#schedule();
-  }
 }
 
-/** The lock knows how much of its validity is left, and so when the attempt that was granted began. */
-function startOfGrant(remainingMs: number, options: ResolvedOptions, now: Instant): Instant {
-  const elapsed = Math.max(0, options.leaseDuration - options.driftMs - remainingMs);
-  return { ...now, monotonicMs: now.monotonicMs - elapsed, wallMs: now.wallMs - elapsed };
+/**
+ * Renews the lock every `periodMs`, and returns a function that ends the telling. Work may go on when the lock is
+ * lost, to a clock that jumped or a `Redlock` that is closed. So it is released by `release` or not at all.
+ *
+ * The lock's own validity may end first. That is told as a failure, because the deadline decides; only another's claim
+ * is a loss.
+ */
+export function keepRenewed(
+  lock: Lock,
+  periodMs: number,
+  listener: RenewalListener,
+  isPaused: () => boolean = () => false,
+): () => void {
+  const onAborted = (): void => {
+    const reason: unknown = lock.signal.reason;
+    if (reason instanceof LockLostError && reason.reason === "expired") listener.failed(reason);
+    else listener.lost();
+  };
+  protocolOf(lock).keep({
+    ...everyPeriod(periodMs),
+    isPaused,
+    onRenewed: (tookMs) => listener.renewed(tookMs),
+    onFailed: (error) => listener.failed(error),
+  });
+  if (!lock.signal.aborted) return onAbort(lock.signal, onAborted);
+  onAborted();
+  return () => undefined;
 }

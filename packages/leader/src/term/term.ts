@@ -164,8 +164,8 @@ export class HeldTerm implements LeaderTerm {
     const { lease, options, clock } = this.#parts;
     const now = readClock(clock);
     if (this.#remainingAt(now) > 0) return true;
-    const isLate = elapsedMs(lease.anchor(), now) >= options.renewDeadline;
-    this.#endNow(isLate ? reasonOfDeadline(lease.anchor(), options.renewDeadline, now) : "taken");
+    const isLate = elapsedMs(lease.start, now) >= options.renewDeadline;
+    this.#endNow(isLate ? reasonOfDeadline(lease.start, options.renewDeadline, now) : "taken");
     return false;
   }
 
@@ -293,7 +293,7 @@ export class HeldTerm implements LeaderTerm {
 
   #remainingAt(now: Instant): number {
     const { lease, options } = this.#parts;
-    return Math.min(options.renewDeadline - elapsedMs(lease.anchor(), now), lease.remaining());
+    return Math.min(options.renewDeadline - elapsedMs(lease.start, now), lease.remaining());
   }
 
   /** One timer, armed again when it finds that the deadline is not yet: renewals have moved it, or it looked early. */

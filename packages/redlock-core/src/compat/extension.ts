@@ -7,7 +7,7 @@
  * ended, and no timer outlives `stop()`.
  */
 import type { Clock } from "../kit/clock.ts";
-import { WALL_CLOCK_LOOK_MS } from "../rules/validity.ts";
+import { type Renewable, Renewal } from "../lock/renewal.ts";
 
 export interface Lease {
   /** Returns the milliseconds for which the lock may be trusted. */
@@ -22,13 +22,16 @@ export interface Lease {
 const RETRY_SHARE = 1 / 8;
 const MIN_RETRY_MS = 10;
 
-export class AutoExtension {
+export class AutoExtension implements Renewable {
+  place = -1;
+  readonly windowMs = 0;
   readonly #clock: Clock;
   readonly #lease: Lease;
   readonly #thresholdMs: number;
   readonly #onLost: (error: Error) => void;
-  #cancelEnd: () => void = () => undefined;
-  #cancelExtension: () => void = () => undefined;
+  readonly #renewal: Renewal<AutoExtension>;
+  #renewAtMs: number;
+  #isExtending = false;
   #isStopped = false;
   #lastError: Error | undefined;
 
@@ -37,51 +40,51 @@ export class AutoExtension {
     this.#lease = lease;
     this.#thresholdMs = thresholdMs;
     this.#onLost = onLost;
-    this.#armEnd();
-    this.#armExtension(lease.remaining() - thresholdMs);
+    this.#renewAtMs = clock.monotonicMs() + lease.remaining() - thresholdMs;
+    this.#renewal = new Renewal(clock, { keepAlive: true });
+    this.#renewal.add(this);
   }
 
   stop(): void {
     this.#isStopped = true;
-    this.#cancelEnd();
-    this.#cancelExtension();
+    this.#renewal.close();
   }
 
-  #armEnd(): void {
-    this.#cancelEnd();
-    this.#cancelEnd = this.#clock.schedule(
-      Math.min(this.#lease.remaining(), WALL_CLOCK_LOOK_MS),
-      () => {
-        if (this.#isStopped) return;
-        if (this.#lease.remaining() > 0) this.#armEnd();
-        else this.#lose(this.#lastError ?? this.#lease.expiredError());
-      },
-      { keepAlive: true },
-    );
+  remaining(): number {
+    const leftMs = this.#isStopped ? 0 : this.#lease.remaining();
+    if (leftMs <= 0) this.#lose(this.#lastError ?? this.#lease.expiredError());
+    return leftMs;
   }
 
-  #armExtension(afterMs: number): void {
-    this.#cancelExtension = this.#clock.schedule(afterMs, () => void this.#extend(), { keepAlive: true });
+  nextDueMs(): number {
+    if (this.#isStopped) return Number.POSITIVE_INFINITY;
+    const endMs = this.#clock.monotonicMs() + this.#lease.remaining();
+    return this.#isExtending ? endMs : Math.min(this.#renewAtMs, endMs);
+  }
+
+  tick(dueMs: number): void {
+    if (this.remaining() > 0 && !this.#isExtending && this.#renewAtMs <= dueMs) void this.#extend();
   }
 
   async #extend(): Promise<void> {
+    this.#isExtending = true;
     const result = await this.#lease.extend();
+    this.#isExtending = false;
     if (this.#isStopped) return;
     if (result.kind === "lost") {
       this.#lose(result.error);
       return;
     }
-    if (result.kind === "extended") {
-      this.#lastError = undefined;
-      this.#armEnd();
-      this.#armExtension(this.#lease.remaining() - this.#thresholdMs);
-      return;
-    }
-    this.#lastError = result.error;
-    this.#armExtension(Math.max(this.#lease.remaining() * RETRY_SHARE, MIN_RETRY_MS));
+    const isExtended = result.kind === "extended";
+    this.#lastError = isExtended ? undefined : result.error;
+    const leftMs = this.#lease.remaining();
+    const afterMs = isExtended ? leftMs - this.#thresholdMs : Math.max(leftMs * RETRY_SHARE, MIN_RETRY_MS);
+    this.#renewAtMs = this.#clock.monotonicMs() + afterMs;
+    this.#renewal.reschedule(this);
   }
 
   #lose(error: Error): void {
+    if (this.#isStopped) return;
     this.stop();
     this.#onLost(error);
   }

@@ -11,7 +11,9 @@
  * protects, and let that refuse smaller ones.
  */
 import { type LockLossReason, LockLostError } from "../errors.ts";
+import type { Instant } from "../kit/clock.ts";
 import { number } from "../schema/check.ts";
+import type { RenewalPolicy } from "./renewal.ts";
 
 /**
  * The sibling packages use this symbol to reach what users need not know of a `Redlock` and a `Lock`. It is a
@@ -19,8 +21,32 @@ import { number } from "../schema/check.ts";
  */
 export const PROTOCOL: unique symbol = Symbol.for("@x/redlock-core/protocol");
 
-/** A `LockProtocol` is what a lock does for the sibling packages. */
-export interface LockProtocol {
+/**
+ * A `Lease` is what stands behind a lock, for its handle and for the sibling packages: held until a time, renewed or
+ * not, lost or released.
+ */
+export interface Lease {
+  /**
+   * All clocks, read before the request was sent that granted the lease, or last renewed it. Who counts the TTL from
+   * here never believes longer than a node.
+   */
+  readonly start: Instant;
+  /** See `Lock`, as for the members of the same name. */
+  readonly signal: AbortSignal;
+  readonly lossReason: LockLossReason | undefined;
+  remaining(): number;
+  extend(ttl: number | undefined): Promise<void>;
+  release(): Promise<boolean>;
+  /**
+   * Renews the lease as `policy` says, for work that may go on when it is lost: it is then left to its end, as by
+   * `leave()`. A lease that is lost tells it by its signal.
+   */
+  keep(policy: RenewalPolicy): void;
+  /**
+   * Leaves the lock to its lease, for work that may still go on under it. It is not renewed by itself any more and
+   * not released by `close()`, so the nodes expire it. `release()` still releases it.
+   */
+  leave(): void;
   /**
    * Releases the lock by a script, where `RedlockProtocol.embedded` is defined. `perform` sends the script and calls
    * `settle` with what `unlockIfUnwanted` returned, or with false if that is not known. Further calls of `settle` do
@@ -31,24 +57,10 @@ export interface LockProtocol {
    * - A script cannot release the lock: there are several nodes, or an extension may still be on its way.
    */
   releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean>;
-  /**
-   * Leaves the lock to its lease, for work that may still go on under it. It is not extended by itself any more and
-   * not released by `close()`, so the nodes expire it. `release()` still releases it.
-   */
-  leave(): void;
+  lostError(reason: LockLossReason): LockLostError;
 }
 
 const MIN_REMAINING = number({ min: 0, unit: "ms" });
-
-/** A `LockKeeper` is what a handle needs of the `Redlock` that made it. */
-export interface LockKeeper extends LockProtocol {
-  remaining(): number;
-  extend(ttl: number | undefined): Promise<void>;
-  release(): Promise<boolean>;
-  readonly signal: AbortSignal;
-  readonly lossReason: LockLossReason | undefined;
-  lostError(reason: LockLossReason): LockLostError;
-}
 
 export class Lock implements AsyncDisposable {
   /** The names of what is locked, in the order of the call. */
@@ -62,12 +74,12 @@ export class Lock implements AsyncDisposable {
    * smaller ones.
    */
   readonly fencingToken: number;
-  readonly #keeper: LockKeeper;
+  readonly #lease: Lease;
 
   static {
     Object.defineProperty(Lock.prototype, PROTOCOL, {
-      get(this: Lock): LockProtocol {
-        return this.#keeper;
+      get(this: Lock): Lease {
+        return this.#lease;
       },
     });
   }
@@ -79,12 +91,12 @@ export class Lock implements AsyncDisposable {
       readonly token: string;
       readonly fencingToken: number;
     },
-    keeper: LockKeeper,
+    lease: Lease,
   ) {
     this.resources = facts.target.resources;
     this.token = facts.token;
     this.fencingToken = facts.fencingToken;
-    this.#keeper = keeper;
+    this.#lease = lease;
   }
 
   /**
@@ -95,7 +107,7 @@ export class Lock implements AsyncDisposable {
    * for up to a second before it. Check `isHeld()` before a side effect.
    */
   get signal(): AbortSignal {
-    return this.#keeper.signal;
+    return this.#lease.signal;
   }
 
   /**
@@ -103,7 +115,7 @@ export class Lock implements AsyncDisposable {
    * the lock is lost or released.
    */
   remaining(): number {
-    return this.#keeper.remaining();
+    return this.#lease.remaining();
   }
 
   isHeld(): boolean {
@@ -119,7 +131,7 @@ export class Lock implements AsyncDisposable {
   assertHeld(minRemaining = 0): void {
     MIN_REMAINING.of("minRemaining", minRemaining);
     const leftMs = this.remaining();
-    if (leftMs <= 0) throw this.#keeper.lostError(this.#keeper.lossReason ?? "expired");
+    if (leftMs <= 0) throw this.#lease.lostError(this.#lease.lossReason ?? "expired");
     if (leftMs >= minRemaining) return;
     const { resources, fencingToken } = this;
     throw new LockLostError({ resources, fencingToken, reason: "too-short", leftMs, neededMs: minRemaining });
@@ -133,7 +145,7 @@ export class Lock implements AsyncDisposable {
    * nodes answered but the old validity still runs.
    */
   extend(ttl?: number): Promise<void> {
-    return this.#keeper.extend(ttl);
+    return this.#lease.extend(ttl);
   }
 
   /**
@@ -143,7 +155,7 @@ export class Lock implements AsyncDisposable {
    * expired, or too few nodes answered.
    */
   release(): Promise<boolean> {
-    return this.#keeper.release();
+    return this.#lease.release();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -3,9 +3,9 @@
  * `maxBlock`, so that a process which hangs for ever does not lead for ever. Runs as the entry of a worker thread.
  */
 import { parentPort, workerData } from "node:worker_threads";
-import { type AcquireOptions, type Lock, LockHeldError, LockLostError, systemClock } from "@x/redlock-core";
-import { driftMs, type Instant, protocolOf, readClock } from "@x/redlock-core/protocol";
-import { firstAttempt, oneAttempt } from "../lease.ts";
+import { type AcquireOptions, type Lock, LockHeldError, systemClock } from "@x/redlock-core";
+import { protocolOf, readClock } from "@x/redlock-core/protocol";
+import { firstAttempt, keepRenewed, oneAttempt, type RenewalListener } from "../lease.ts";
 import { failureOf } from "./failure.ts";
 import { loadRedlock } from "./load.ts";
 import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
@@ -69,53 +69,30 @@ async function waitFor({ askedMs, isFirst, timeout }: Wait, options: AcquireOpti
 }
 
 function hold(own: Acquisition, lock: Lock): void {
-  const now = readClock(systemClock);
-  const trustedMs = data.leaseDuration - driftMs(data.leaseDuration, redlock.options.driftFactor);
-  setAnchor(now, Math.max(0, trustedMs - lock.remaining()));
+  share(lock);
   own.lock = lock;
   own.isKept = true;
-  // As `LocalLease.keep`.
-  protocolOf(lock).leave();
-  beatSeenMs = now.monotonicMs;
-  lock.signal.addEventListener(
-    "abort",
-    () => {
-      const reason: unknown = lock.signal.reason;
-      if (own.isKept && !(reason instanceof LockLostError && reason.reason === "expired"))
-        tell({ type: "lost", id: own.id });
-      own.isKept = false;
-    },
-    { once: true },
-  );
+  beatSeenMs = systemClock.monotonicMs();
   tell({ type: "granted", id: own.id, fencingToken: lock.fencingToken, token: lock.token });
-  renewLater(own, lock);
+  const listener: RenewalListener = {
+    renewed: (tookMs) => {
+      share(lock);
+      tell({ type: "renewed", id: own.id, tookMs });
+    },
+    failed: (error) => tell({ type: "renewFailed", id: own.id, failure: failureOf(error) }),
+    lost: () => {
+      if (own.isKept) tell({ type: "lost", id: own.id });
+    },
+  };
+  keepRenewed(lock, data.retryPeriod, listener, isBlocked);
 }
 
-function renewLater(own: Acquisition, lock: Lock): void {
-  systemClock.schedule(data.retryPeriod, () => void renew(own, lock), { keepAlive: true });
-}
-
-/** Never rejects. */
-async function renew(own: Acquisition, lock: Lock): Promise<void> {
-  if (!own.isKept) return;
-  if (!isBlocked()) {
-    const asked = readClock(systemClock);
-    try {
-      await lock.extend(data.leaseDuration);
-      setAnchor(asked, 0);
-      tell({ type: "renewed", id: own.id, tookMs: systemClock.monotonicMs() - asked.monotonicMs });
-    } catch (error) {
-      tell({ type: "renewFailed", id: own.id, failure: failureOf(error) });
-    }
-  }
-  if (own.isKept) renewLater(own, lock);
-}
-
-function setAnchor(reading: Instant, olderByMs: number): void {
-  shared.anchor = {
-    monotonicMs: reading.monotonicMs + toLoop.monotonicMs - olderByMs,
-    wallMs: reading.wallMs - olderByMs,
-    suspendedMs: reading.suspendedMs + toLoop.suspendedMs,
+function share(lock: Lock): void {
+  const { monotonicMs, wallMs, suspendedMs } = protocolOf(lock).start;
+  shared.start = {
+    monotonicMs: monotonicMs + toLoop.monotonicMs,
+    wallMs,
+    suspendedMs: suspendedMs + toLoop.suspendedMs,
   };
 }
 
@@ -136,7 +113,7 @@ async function release(id: number): Promise<void> {
 function obey(order: Order): void {
   switch (order.type) {
     case "acquire": {
-      const now = readClock(systemClock);
+      const now = readClock(protocolOf(redlock).clock);
       toLoop = {
         monotonicMs: order.now.monotonicMs - now.monotonicMs,
         suspendedMs: order.now.suspendedMs - now.suspendedMs,

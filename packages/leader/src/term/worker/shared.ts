@@ -71,12 +71,12 @@ export class SharedState {
   }
 
   /** In the event loop's clocks. */
-  get anchor(): Instant {
+  get start(): Instant {
     const ms = (cell: number): number => Number(Atomics.load(this.#cells, cell)) / 1_000;
     return { monotonicMs: ms(CELLS.monotonicUs), wallMs: ms(CELLS.wallUs), suspendedMs: ms(CELLS.suspendedUs) };
   }
 
-  set anchor(reading: Instant) {
+  set start(reading: Instant) {
     const store = (cell: number, ms: number): void =>
       void Atomics.store(this.#cells, cell, BigInt(Math.floor(ms * 1_000)));
     store(CELLS.monotonicUs, reading.monotonicMs);

@@ -190,7 +190,7 @@ class WorkerLease implements Lease {
   readonly #released = deferred<boolean>();
   #listener: RenewalListener | undefined;
   #isOver = false;
-  #lastAnchor: Instant | undefined;
+  #lastStart: Instant | undefined;
 
   constructor(
     thread: RenewalThread,
@@ -209,12 +209,12 @@ class WorkerLease implements Lease {
   }
 
   /** After the end it stays what it was: the memory may already be that of the next lease. */
-  anchor(): Instant {
-    return this.#lastAnchor ?? this.#shared.anchor;
+  get start(): Instant {
+    return this.#lastStart ?? this.#shared.start;
   }
 
   remaining(): number {
-    return this.#options.leaseDuration - this.#options.driftMs - elapsedMs(this.anchor(), readClock(this.#clock));
+    return this.#options.leaseDuration - this.#options.driftMs - elapsedMs(this.start, readClock(this.#clock));
   }
 
   keep(listener: RenewalListener): void {
@@ -224,7 +224,7 @@ class WorkerLease implements Lease {
   leave(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#lastAnchor = this.#shared.anchor;
+    this.#lastStart = this.#shared.start;
     this.#listener = undefined;
     this.#thread.order({ type: "leave", id: this.id });
   }

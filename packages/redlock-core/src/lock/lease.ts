@@ -1,19 +1,19 @@
-/** A `Holding` is the state behind a `Lock`: held, lost or released. Only this file changes it. */
+/** A `HeldLease` is the state behind a `Lock`: held, lost or released. Only this file changes it. */
 
 import { type LockLossReason, LockLostError, QuorumUnreachableError, type Vote } from "../errors.ts";
-import { readClock } from "../kit/clock.ts";
+import { type Instant, readClock } from "../kit/clock.ts";
 import { resolveTtl } from "../options.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
-import { type LeaseEnd, laterEnd, remainingMs, renewAfterMs, renewRetryMs, renewTimeoutMs } from "../rules/validity.ts";
-import { callback } from "../schema/check.ts";
+import { type LeaseEnd, laterEnd, leaseStart, remainingMs } from "../rules/validity.ts";
+import { callback, objectWith } from "../schema/check.ts";
 import type { LocalHolder, LocalQueue } from "../waiting/local-queue.ts";
 import type { Grant } from "./attempt.ts";
 import { ScriptAnswer } from "./embedded.ts";
 import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
-import { Lock, type LockKeeper } from "./lock.ts";
+import { type Lease, Lock } from "./lock.ts";
 import { releaseEverywhere, startRelease } from "./release.ts";
-import type { Renewal } from "./renewal.ts";
+import { BY_THIRDS, type Renewable, type Renewal, type RenewalPolicy } from "./renewal.ts";
 
 type State =
   | { readonly kind: "held" }
@@ -28,20 +28,20 @@ type State =
 
 const HELD: State = { kind: "held" };
 const MAX_MANUAL_TRIES = 3;
+const POLICY = objectWith<RenewalPolicy>(["dueMs", "retryMs", "timeoutMs", "windowMs"]);
 const PERFORM = callback<(settle: (isDeleted: boolean) => void) => void>();
 
 /** The parts of this process that have to know of the lock as long as it is held. */
-export interface HoldingContext {
+export interface LeaseContext {
   readonly options: { readonly autoExtend: boolean; readonly maxHold: number };
-  readonly renewal: Renewal;
+  readonly renewal: Renewal<HeldLease>;
   /** The queues in which callers of this process wait for its resources, without asking a node. */
   readonly queues: readonly LocalQueue[];
 }
 
-export class Holding implements LockKeeper, LocalHolder {
+export class HeldLease implements Lease, LocalHolder, Renewable {
   readonly lock: Lock;
-  autoExtend: boolean;
-  /** See `LockProtocol.leave`. */
+  /** See `Lease.leave`. */
   isLeft = false;
   /** The index at which the renewal keeps this lock. */
   place = -1;
@@ -50,7 +50,7 @@ export class Holding implements LockKeeper, LocalHolder {
   readonly #grantedMs: number;
   readonly #hadKeyOn: number;
   readonly #maxHoldEndMs: number;
-  readonly #renewal: Renewal;
+  readonly #renewal: Renewal<HeldLease>;
   readonly #queues: readonly LocalQueue[];
   /** The nodes that may hold a key of ours, as bits, without those to which the extension under way is sent. */
   #mayHoldOn: number;
@@ -62,12 +62,14 @@ export class Holding implements LockKeeper, LocalHolder {
   #votes: readonly Vote[] = [];
   #state: State = HELD;
   #end: LeaseEnd;
+  /** How the lease is renewed; undefined if it is not. */
+  #policy: RenewalPolicy | undefined;
   #renewAtMs: number;
   #isExtending = false;
   #controller: AbortController | undefined;
   #underWay: ExtendRound | undefined;
 
-  constructor(engine: Engine, grant: Grant, { options, renewal, queues }: HoldingContext) {
+  constructor(engine: Engine, grant: Grant, { options, renewal, queues }: LeaseContext) {
     this.#engine = engine;
     this.#target = grant.target;
     this.#grantedMs = grant.grantedMs;
@@ -75,12 +77,12 @@ export class Holding implements LockKeeper, LocalHolder {
     this.#mayHoldOn = grant.mayHoldOn;
     this.#ttlMs = grant.ttlMs;
     this.#longestTtlMs = grant.ttlMs;
-    this.autoExtend = options.autoExtend;
+    this.#policy = options.autoExtend ? BY_THIRDS : undefined;
     this.#maxHoldEndMs = grant.grantedMs + options.maxHold;
     this.#renewal = renewal;
     this.#queues = queues;
     this.#end = grant.end;
-    this.#renewAtMs = grant.grantedMs + renewAfterMs(grant.ttlMs);
+    this.#renewAtMs = BY_THIRDS.dueMs(grant.grantedMs, grant.ttlMs);
     this.lock = new Lock(grant, this);
     for (const queue of queues) queue.hold(this);
     renewal.add(this);
@@ -92,6 +94,15 @@ export class Holding implements LockKeeper, LocalHolder {
 
   get ttlMs(): number {
     return this.#ttlMs;
+  }
+
+  get windowMs(): number {
+    return this.#policy?.windowMs(this.#ttlMs) ?? 0;
+  }
+
+  /** After leases of several lengths it is the earliest that the end may have been counted from. */
+  get start(): Instant {
+    return leaseStart(this.#end, this.#longestTtlMs, this.#engine.options.driftFactor);
   }
 
   get signal(): AbortSignal {
@@ -115,22 +126,27 @@ export class Holding implements LockKeeper, LocalHolder {
     return 0;
   }
 
-  /**
-   * Returns the next moment, by the monotonic clock, at which `tick` has something to do. It is Infinity when the
-   * lock is over.
-   */
   nextDueMs(): number {
     if (this.#state.kind !== "held") return Number.POSITIVE_INFINITY;
     const endMs = Math.min(this.#end.monotonicMs, this.#maxHoldEndMs);
-    return this.autoExtend && !this.#isExtending ? Math.min(this.#renewAtMs, endMs) : endMs;
+    return this.#policy !== undefined && !this.#isExtending ? Math.min(this.#renewAtMs, endMs) : endMs;
   }
 
-  /** Notices a loss, and starts an extension that is due by `dueMs`. */
   tick(dueMs: number): void {
     if (this.remaining() <= 0 || this.#state.kind !== "held") return;
-    if (this.autoExtend && !this.#isExtending && this.#renewAtMs <= dueMs) {
-      void this.#extendOnce(this.#ttlMs, Math.min(this.#engine.options.nodeTimeout, renewTimeoutMs(this.#ttlMs)));
-    }
+    const policy = this.#policy;
+    if (policy === undefined || this.#isExtending || this.#renewAtMs > dueMs) return;
+    const ttlMs = this.#ttlMs;
+    if (policy.isPaused?.() === true) this.#renewAtMs = policy.retryMs(this.#engine.clock.monotonicMs(), ttlMs);
+    else void this.#extendOnce(ttlMs, Math.min(this.#engine.options.nodeTimeout, policy.timeoutMs(ttlMs)));
+  }
+
+  keep(policy: RenewalPolicy): void {
+    POLICY.of("policy", policy);
+    this.isLeft = true;
+    this.#policy = policy;
+    this.#renewAtMs = policy.dueMs(this.#engine.clock.monotonicMs(), this.#ttlMs);
+    this.#renewal.reschedule(this);
   }
 
   async extend(ttl: number | undefined): Promise<void> {
@@ -164,7 +180,7 @@ export class Holding implements LockKeeper, LocalHolder {
     return confirmed;
   }
 
-  /** See `LockProtocol`. The other callers of this process are woken when the release is done, not before. */
+  /** See `Lease`. The other callers of this process are woken when the release is done, not before. */
   async releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
     PERFORM.of("perform", perform);
     const wasExtended = this.#underWay !== undefined || this.#isExtended;
@@ -188,7 +204,7 @@ export class Holding implements LockKeeper, LocalHolder {
 
   leave(): void {
     this.isLeft = true;
-    this.autoExtend = false;
+    this.#policy = undefined;
   }
 
   lose(reason: LockLossReason): void {
@@ -264,6 +280,8 @@ export class Holding implements LockKeeper, LocalHolder {
 
   #conclude(result: ExtendResult, ttlMs: number, startedMs: number): void {
     if (this.#state.kind !== "held") return;
+    const { clock, events } = this.#engine;
+    const policy = this.#policy ?? BY_THIRDS;
     this.#isExtending = false;
     this.#votes = result.kind === "extended" ? [] : result.votes;
     if (result.kind === "lost") {
@@ -271,21 +289,23 @@ export class Holding implements LockKeeper, LocalHolder {
     } else if (result.kind === "extended") {
       this.#ttlMs = ttlMs;
       this.#end = laterEnd(this.#end, result.end);
-      this.#renewAtMs = startedMs + renewAfterMs(ttlMs);
+      this.#renewAtMs = policy.dueMs(startedMs, ttlMs);
     } else {
-      this.#renewAtMs = this.#engine.clock.monotonicMs() + renewRetryMs(this.#ttlMs);
+      this.#renewAtMs = policy.retryMs(clock.monotonicMs(), this.#ttlMs);
     }
-    const { clock, events } = this.#engine;
+    const tookMs = clock.monotonicMs() - startedMs;
     const { resources } = this;
     const { fencingToken } = this.lock;
     events.tell("extend", () => ({
       resources,
       fencingToken,
       extended: result.kind === "extended",
-      tookMs: clock.monotonicMs() - startedMs,
+      tookMs,
       remainingMs: this.remaining(),
       ...(result.kind === "extended" ? {} : { votes: result.votes }),
     }));
+    if (result.kind === "extended") policy.onRenewed?.(tookMs);
+    else if (result.kind === "failed") policy.onFailed?.(this.#unreachable(result, 1, startedMs));
   }
 
   #tellRelease(confirmed: boolean, heldMs: number): void {

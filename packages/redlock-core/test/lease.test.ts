@@ -1,0 +1,158 @@
+import { ManualClock } from "@x/test-support";
+import { describe, expect, it, onTestFinished } from "vitest";
+import type { Lock } from "../src/index.ts";
+import { everyPeriod } from "../src/lock/renewal.ts";
+import { protocolOf } from "../src/protocol.ts";
+import { openRedlock } from "./support/nodes.ts";
+import { granted, StubNode } from "./support/stub-node.ts";
+
+it("tries three times within a lease to extend it on a node that does not answer, however patient it is with nodes", async () => {
+  const [clock, node] = [new ManualClock(), new StubNode()];
+  const redlock = openRedlock([node], { clock, nodeTimeout: 60_000 });
+  node.answer = (operations) => Promise.resolve(granted(operations));
+  const lock = await redlock.acquire("r", { ttl: 6_000, autoExtend: true });
+  const unanswered: (() => void)[] = [];
+  node.answer = (operations) => new Promise((resolve) => unanswered.push(() => resolve(granted(operations))));
+  onTestFinished(() => {
+    node.answer = (operations) => Promise.resolve(granted(operations));
+    for (const answer of unanswered) answer();
+  });
+  await clock.advance(6_000);
+  expect(lock.isHeld()).toBe(false);
+  expect(node.operations.filter((operation) => operation.startsWith("e"))).toHaveLength(3);
+});
+
+it.each([
+  { name: "where a quorum still had it", replies: [1, 1, 3], repaired: [false, false, true] },
+  { name: "where nobody else can have a quorum", replies: ["gone", 1, 3], repaired: [false, false, true] },
+  {
+    name: "nowhere if the others could be somebody else's quorum",
+    replies: [1, 3, 3],
+    repaired: [false, false, false],
+  },
+  { name: "nowhere if a majority has lost it", replies: [3, 3, "gone"], repaired: [false, false, false] },
+])("asks for a key again that a node would not set by itself: $name", async ({ replies, repaired }) => {
+  const nodes = replies.map(() => new StubNode());
+  const redlock = openRedlock(nodes, { clock: new ManualClock(), quarantine: false });
+  for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
+  const lock = await redlock.acquire("r", { ttl: 6_000 });
+  await new Promise(setImmediate);
+  for (const [index, node] of nodes.entries()) {
+    node.answer = ([operation = ""]) => {
+      const reply = operation.startsWith("e") ? replies[index] : 1;
+      return reply === "gone" ? Promise.reject(new Error("gone")) : Promise.resolve(["1000000", 0, reply]);
+    };
+  }
+  await lock.extend().catch(() => undefined);
+  await new Promise(setImmediate);
+  const isAsked = (node: StubNode): boolean => node.operations.some((operation) => operation.startsWith("P"));
+  expect(nodes.map(isAsked)).toEqual(repaired);
+  for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
+});
+
+it("is lost when the machine was suspended, though its wall clock was set back by as much", async () => {
+  const [clock, node] = [new ManualClock(), new StubNode()];
+  node.answer = (operations) => Promise.resolve(granted(operations));
+  const redlock = openRedlock([node], { clock });
+  const lock = await redlock.acquire("r", { ttl: 6_000 });
+  clock.suspend(6_000);
+  clock.stepWallClock(-6_000);
+  expect([lock.isHeld(), lock.remaining(), lock.signal.aborted]).toEqual([false, 0, true]);
+});
+
+describe("a lease that is kept", () => {
+  const [TTL_MS, PERIOD_MS] = [15_000, 2_000];
+
+  interface Kept {
+    readonly clock: ManualClock;
+    readonly lock: Lock;
+    /** The monotonic clock from which its validity counts. */
+    readonly startMs: () => number;
+    readonly told: string[];
+    /** Answers the requests that came meanwhile, or makes them fail. */
+    readonly settle: (isOk: boolean) => Promise<number>;
+    isPaused: boolean;
+  }
+
+  /** From now on its node answers nothing until `settle`. */
+  async function keep(): Promise<Kept> {
+    const [clock, node] = [new ManualClock(), new StubNode()];
+    const redlock = openRedlock([node], { clock, nodeTimeout: 60_000 });
+    node.answer = async (operations) => {
+      await clock.advance(400);
+      return granted(operations);
+    };
+    const lock = await redlock.acquire("r", { ttl: TTL_MS, autoExtend: false });
+    const asked: ((isOk: boolean) => void)[] = [];
+    node.answer = (operations) =>
+      new Promise((resolve, reject) => {
+        asked.push((isOk) => (isOk ? resolve(granted(operations)) : reject(new Error("gone"))));
+      });
+    onTestFinished(() => {
+      node.answer = (operations) => Promise.resolve(granted(operations));
+      for (const settle of asked) settle(true);
+    });
+    const self: Kept = {
+      clock,
+      lock,
+      startMs: () => protocolOf(lock).start.monotonicMs,
+      told: [],
+      settle: async (isOk) => {
+        const settles = asked.splice(0);
+        for (const settle of settles) settle(isOk);
+        await clock.advance(0);
+        return settles.length;
+      },
+      isPaused: false,
+    };
+    protocolOf(lock).keep({
+      ...everyPeriod(PERIOD_MS),
+      onRenewed: () => self.told.push("renewed"),
+      onFailed: (error) => self.told.push(error.name),
+      isPaused: () => self.isPaused,
+    });
+    return self;
+  }
+
+  it("counts from before the request that granted it", async () => {
+    const { clock, startMs } = await keep();
+    expect(startMs()).toBe(clock.monotonicMs() - 400);
+  });
+
+  it("counts from before the request that renewed it, however late its answer is", async () => {
+    const { clock, startMs, settle, told } = await keep();
+    const keptMs = clock.monotonicMs();
+    await clock.advance(PERIOD_MS + 3_000);
+    expect(await settle(true)).toBe(1);
+    expect([told, startMs() > keptMs, startMs() <= keptMs + PERIOD_MS]).toEqual([["renewed"], true, true]);
+  });
+
+  it("is not moved by a renewal that failed, and is renewed again after it", async () => {
+    const { clock, startMs, settle, told } = await keep();
+    const before = startMs();
+    await clock.advance(PERIOD_MS);
+    expect(await settle(false)).toBe(1);
+    await clock.advance(PERIOD_MS);
+    expect(await settle(true)).toBe(1);
+    expect([told, startMs() > before + PERIOD_MS]).toEqual([["QuorumUnreachableError", "renewed"], true]);
+  });
+
+  it("is renewed no more after leave, and told of nothing", async () => {
+    const { clock, lock, settle, told } = await keep();
+    await clock.advance(PERIOD_MS);
+    protocolOf(lock).leave();
+    expect(await settle(true)).toBe(1);
+    await clock.advance(60_000);
+    expect([await settle(true), told, lock.isHeld()]).toEqual([0, [], false]);
+  });
+
+  it("is not renewed while that is paused, but after it", async () => {
+    const kept = await keep();
+    kept.isPaused = true;
+    await kept.clock.advance(2 * PERIOD_MS);
+    expect(await kept.settle(true)).toBe(0);
+    kept.isPaused = false;
+    await kept.clock.advance(PERIOD_MS);
+    expect([await kept.settle(true), kept.told]).toEqual([1, ["renewed"]]);
+  });
+});
