@@ -74,7 +74,7 @@ import {
 } from "./options.ts";
 
 /** BullMQ's processor with a fourth argument. A processor with fewer parameters runs as it is. */
-export type ExclusiveProcessor<Data, Result, Name extends string> = (
+export type ExclusiveProcessorFunction<Data, Result, Name extends string> = (
   job: Job<Data, Result, Name>,
   token: string | undefined,
   signal: AbortSignal,
@@ -159,7 +159,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    */
   constructor(
     name: string,
-    processor: string | URL | null | undefined | ExclusiveProcessor<Data, Result, Name>,
+    processor: string | URL | null | undefined | ExclusiveProcessorFunction<Data, Result, Name>,
     given: ExclusiveWorkerOptions<Data, Name>,
     backendFactory?: object,
   ) {
@@ -536,7 +536,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   #process(run: Run, job: Job<Data, Result, Name>): Promise<Result> {
-    const process = this.processFn as unknown as ExclusiveProcessor<Data, Result, Name>;
+    const process = this.processFn as unknown as ExclusiveProcessorFunction<Data, Result, Name>;
     if (this.#isSandboxed) tellSandbox(job, run);
     // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none.
     const takesSignal = process.length >= 3 || isWrapper(process) || this.#isSandboxed;

@@ -10,7 +10,7 @@ export {
   UnsupportedBullMQError,
 } from "./errors.ts";
 export type { ExclusiveWorkerListener, WorkerEvents } from "./events.ts";
-export { type ExclusiveProcessor, ExclusiveWorker } from "./exclusive-worker.ts";
+export { type ExclusiveProcessorFunction, ExclusiveWorker } from "./exclusive-worker.ts";
 export type { WorkerFindingCode } from "./finding.ts";
 export type { JobLock } from "./job-run/job-lock.ts";
 export type { StoredJob } from "./lane/lane.ts";

@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock } from "@x/redlock-core";
 import { machineMs } from "@x/test-support";
-import { type ExclusiveProcessor, ExclusiveWorker } from "@x/workers";
+import { type ExclusiveProcessorFunction, ExclusiveWorker } from "@x/workers";
 import { PAYMENTS, processArguments, REFUNDS } from "./arguments.ts";
 import { Holding, tell } from "./tell.ts";
 
@@ -11,7 +11,7 @@ const redlock = new Redlock(lockNodes, { ttl: maxTtl, maxTtl, nodeTimeout: 150 }
 
 type Job = { readonly key: string; readonly seq: number };
 
-const work: ExclusiveProcessor<Job, string, string> = async (job, _token, _signal, lock) => {
+const work: ExclusiveProcessorFunction<Job, string, string> = async (job, _token, _signal, lock) => {
   const { key, seq } = job.data;
   tell({ type: "job", key, seq, atMs: machineMs() });
   const holding = new Holding(key, lock.fencingToken, () => lock.isHeld());
