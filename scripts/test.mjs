@@ -7,7 +7,13 @@ import { fileURLToPath } from "node:url";
 import { bin, ensureBuilt, ensureInstalled, ensureRedis, root, run, runBeside } from "./bootstrap.mjs";
 import { filesToRepeat, judge } from "./second-look.mjs";
 
-const packages = ["packages/redlock-core", "packages/leader", "packages/workers", "packages/console"];
+const packages = [
+  "packages/redlock-core",
+  "packages/leader",
+  "packages/workers",
+  "packages/nestjs",
+  "packages/console",
+];
 const isStrict = process.argv.includes("--strict");
 const selection = process.argv.slice(2).filter((argument) => argument !== "--strict");
 

@@ -9,6 +9,7 @@ const ENTRIES = [
   "leader/src/node-cron.ts",
   "leader/src/scheduler/index.ts",
   "workers/src/index.ts",
+  "nestjs/src/index.ts",
   "console/src/index.ts",
 ];
 

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkS
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type RedisServer, startRedis, temporaryFolder } from "@x/test-support";
-import { afterAll, beforeAll, expect, it } from "vitest";
+import { afterAll, beforeAll, expect, it, type TestContext } from "vitest";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 
@@ -111,6 +111,77 @@ it.each(["redlock-core", "leader", "workers"])("@x/%s can be required from Commo
   expect(told).toBe(entries.map((entry) => `${entry} true\n`).join(""));
 });
 
+/** The NestJS that a CommonJS application has: 12 is ES modules. */
+function installNest11(context: TestContext): string {
+  const tools = mkdtempSync(join(temporaryFolder(), "nest-"));
+  writeFileSync(join(tools, "package.json"), "{}");
+  const packages = ["@nestjs/common@11", "@nestjs/core@11", "reflect-metadata@0.2", "rxjs@7"];
+  const done = spawnSync("npm", ["install", "--prefer-offline", "--no-audit", "--no-fund", ...packages], {
+    cwd: tools,
+  });
+  if (done.status !== 0) context.skip(`NestJS 11 cannot be installed: ${String(done.stderr)}`);
+  return join(tools, "node_modules");
+}
+
+it("@x/nestjs works in a CommonJS application with NestJS 11", { timeout: 300_000 }, (context) => {
+  const nest11 = installNest11(context);
+  const folder = install(["redlock-core", "leader", "workers", "nestjs"], ["ioredis", "bullmq"]);
+  const modules = join(folder, "node_modules");
+  symlinkSync(join(nest11, "@nestjs"), join(modules, "@nestjs"));
+  symlinkSync(join(nest11, "reflect-metadata"), join(modules, "reflect-metadata"));
+  writeFileSync(
+    join(folder, "app.cjs"),
+    `require("reflect-metadata");
+     const { Module } = require("@nestjs/common");
+     const { NestFactory } = require("@nestjs/core");
+     const nestjs = require("@x/nestjs");
+     const { Redlock } = require("@x/redlock-core");
+     const { Queue } = require("bullmq");
+     const { version } = require("@nestjs/core/package.json");
+     const connection = { url: process.env.REDIS_URL };
+     const events = [];
+     class Service {
+       async pay(account) { events.push("locked " + nestjs.currentLock().resources); }
+       tick(tick) { if (!events.includes(tick.schedule)) events.push(tick.schedule); }
+       onModuleDestroy() { events.push("destroyed"); }
+     }
+     const decorate = (name, ...decorators) => {
+       const descriptor = Object.getOwnPropertyDescriptor(Service.prototype, name);
+       for (const each of decorators) each(Service.prototype, name, descriptor);
+       Object.defineProperty(Service.prototype, name, descriptor);
+     };
+     decorate("pay", nestjs.Locked((account) => "account:" + account));
+     decorate("tick", nestjs.LeaderInterval(50));
+     class Processor extends nestjs.ExclusiveWorkerHost {
+       async process(job, token, signal, lock) { events.push("job " + lock.keys); await new Promise((end) => setTimeout(end, 300)); events.push("job ended"); }
+     }
+     nestjs.ExclusiveProcessor("nest11", { key: "account", connection })(Processor);
+     class App {}
+     Module({
+       imports: [nestjs.CoordinationModule.forRoot({ redlock: new Redlock(process.env.REDIS_URL), election: { name: "nest11" } })],
+       providers: [Service, Processor],
+     })(App);
+     void (async () => {
+       const queue = new Queue("nest11", { connection });
+       const app = await NestFactory.createApplicationContext(App, { logger: ["error"] });
+       await app.get(Service).pay("7");
+       while (!events.includes("Service.tick")) await new Promise((end) => setTimeout(end, 10));
+       await queue.add("job", { account: "a" });
+       while (!events.includes("job a")) await new Promise((end) => setTimeout(end, 10));
+       await app.close();
+       await queue.close();
+       console.log(version.split(".")[0], events.join(", "));
+     })();`,
+  );
+  const flags = process.versions.node.startsWith("20.") ? ["--disable-warning=ExperimentalWarning"] : [];
+  const told = execFileSync(process.execPath, [...flags, "app.cjs"], {
+    cwd: folder,
+    encoding: "utf8",
+    env: { PATH: process.env["PATH"], REDIS_URL: server.url },
+  });
+  expect(told).toBe("11 locked account:7, Service.tick, job a, job ended, destroyed\n");
+});
+
 it("works in Jest's CommonJS mode with the guide's transformIgnorePatterns", { timeout: 300_000 }, (context) => {
   const folder = install(["redlock-core", "leader", "workers"], ["ioredis", "bullmq"]);
   const tools = mkdtempSync(join(temporaryFolder(), "jest-"));
@@ -211,7 +282,7 @@ it("@x/console runs as a command with its own dependencies alone", { timeout: 60
   expect(told.status).toBe(0);
 });
 
-it.each(["redlock-core", "leader", "workers", "console"])(
+it.each(["redlock-core", "leader", "workers", "nestjs", "console"])(
   "@x/%s imports all that it declares, and packs nothing but its build and its documents",
   { timeout: 60_000 },
   (name) => {

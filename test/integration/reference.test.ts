@@ -77,6 +77,12 @@ describe("options in the guides are those that there are", () => {
   });
 });
 
+it("options of the NestJS module are those that there are", () => {
+  const table = sectionOf(page("nestjs.md"), "Options");
+  const names = membersOf(sourcesOf("nestjs"), "CoordinationOptions");
+  expect(tableOf(table)).toEqual(names);
+});
+
 describe("defaults in the guides are those of the docstrings", () => {
   /** The docstrings of an interface's members, by name. */
   function docstringsOf(source: string, name: string): ReadonlyMap<string, string> {

@@ -1,0 +1,70 @@
+/** Health indicators in the form of `@nestjs/terminus`, which need not be installed. */
+import type { LeaderElection } from "@x/leader";
+import type { Redlock } from "@x/redlock-core";
+import type { ExclusiveWorkers } from "./workers/exclusive-workers.ts";
+
+/** What `HealthCheckService.check()` takes. */
+export type CoordinationHealthResult<Key extends string> = Record<
+  Key,
+  { readonly status: "up" | "down" } & Readonly<Record<string, unknown>>
+>;
+
+/** Nobody locks it: it is only asked after. */
+const PROBE = "x:health";
+
+/** For readiness and liveness probes. No indicator is down because another process leads. */
+export class CoordinationHealth {
+  readonly #redlock: Redlock;
+  readonly #election: LeaderElection | null;
+  readonly #workers: ExclusiveWorkers;
+
+  constructor(redlock: Redlock, election: LeaderElection | null, workers: ExclusiveWorkers) {
+    this.#redlock = redlock;
+    this.#election = election;
+    this.#workers = workers;
+  }
+
+  /**
+   * Up if a quorum of the lock nodes answers, at the cost of one request per node. Nodes in quarantine answer, and do
+   * not vote yet: see `quarantineLeftMs`.
+   */
+  async redlock<const Key extends string = "redlock">(key?: Key): Promise<CoordinationHealthResult<Key>> {
+    const { quorum, nodeCount } = this.#redlock;
+    try {
+      const { nodes } = await this.#redlock.inspect(PROBE);
+      const answering = nodes.filter((node) => node.error === undefined);
+      const quarantineLeftMs = Math.max(0, ...answering.map((node) => node.quarantineLeftMs ?? 0));
+      const facts = { nodes: nodeCount, answering: answering.length, quarantineLeftMs };
+      return resultOf(key ?? "redlock", answering.length >= quorum, facts);
+    } catch (error) {
+      return resultOf(key ?? "redlock", false, { message: String(error) });
+    }
+  }
+
+  /**
+   * Up while this process takes part in the election, leading or not. Down when it has stopped, and while work runs on
+   * without its lease: a process that hangs should be restarted. Without an election it is down.
+   */
+  election<const Key extends string = "election">(key?: Key): CoordinationHealthResult<Key> {
+    const health = this.#election?.health();
+    if (health === undefined) return resultOf(key ?? "election", false, { message: "no election" });
+    const { state, running, overrunMs, lastError } = health;
+    const facts = { state, overrunMs, ...(lastError === undefined ? {} : { lastError: lastError.message }) };
+    return resultOf(key ?? "election", health.healthy && running, facts);
+  }
+
+  /** Up while every worker of an `@ExclusiveProcessor` runs. */
+  workers<const Key extends string = "workers">(key?: Key): CoordinationHealthResult<Key> {
+    const states = this.#workers.all.map((worker) => ({ queue: worker.name, isRunning: worker.isRunning() }));
+    const stopped = states.filter(({ isRunning }) => !isRunning).map(({ queue }) => queue);
+    return resultOf(key ?? "workers", stopped.length === 0, { workers: states.length, stopped });
+  }
+}
+
+function resultOf<Key extends string>(
+  key: string,
+  isUp: boolean,
+  facts: Readonly<Record<string, unknown>>,
+): CoordinationHealthResult<Key> {
+  return { [key]: { status: isUp ? "up" : "down", ...facts } } as CoordinationHealthResult<Key>;
+}

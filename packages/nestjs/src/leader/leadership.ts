@@ -1,0 +1,93 @@
+/** What this application does while it leads: the ticks of its schedules, and its `@OnElected` methods. */
+import { Logger } from "@nestjs/common";
+import type { LeaderElection, LeaderLogger, LeaderTerm } from "@x/leader";
+import type { LeaderScheduler } from "@x/leader/scheduler";
+import type { Discovery, MarkedMethod } from "../discovery.ts";
+import { at } from "../names.ts";
+import { SCHEDULE, type ScheduleMark } from "./leader-cron.ts";
+import { ON_ELECTED } from "./on-elected.ts";
+
+const logger = new Logger("Leader");
+
+/** Lines of the election in Nest's log. */
+export const nestLogger: LeaderLogger = Object.freeze({
+  debug: (facts: object, message: string) => logger.debug({ ...facts, message }),
+  info: (facts: object, message: string) => logger.log({ ...facts, message }),
+  warn: (facts: object, message: string) => logger.warn({ ...facts, message }),
+  error: (facts: object, message: string) => logger.error({ ...facts, message }),
+});
+
+export class Leadership {
+  readonly #election: LeaderElection | null;
+  readonly #scheduler: LeaderScheduler | null;
+  #onElected: readonly MarkedMethod<true>[] = [];
+
+  constructor(election: LeaderElection | null, scheduler: LeaderScheduler | null) {
+    this.#election = election;
+    this.#scheduler = scheduler;
+  }
+
+  /** Takes what is marked. Throws for what is marked wrongly, before anything runs. */
+  prepare(discovery: Discovery): void {
+    const schedules = discovery.methods<ScheduleMark>(SCHEDULE);
+    this.#onElected = discovery.methods<true>(ON_ELECTED);
+    const [first] = [...schedules, ...this.#onElected];
+    if (this.#scheduler === null) {
+      if (first === undefined) return;
+      throw new TypeError(`${first.name} needs the option election of CoordinationModule, got undefined`);
+    }
+    for (const schedule of schedules) add(this.#scheduler, schedule);
+    this.#scheduler.on("tickError", ({ tick, error }) => logger.error(`tick ${tick.id} failed`, stackOf(error)));
+    this.#scheduler.on("error", (error) => logger.warn(`scheduler: ${String(error)}`));
+  }
+
+  /** Takes part in the election from now on. */
+  start(): void {
+    const election = this.#election;
+    if (election === null) return;
+    election
+      .run((term) => this.#lead(term))
+      // It rejects only if it cannot begin, or if its Redlock was closed from outside.
+      .catch((error: unknown) => logger.error("the election has ended", stackOf(error)));
+  }
+
+  /** Hands the leadership over when its work has ended, at the latest after `drainTimeout`. */
+  async stop(drainTimeout: number): Promise<void> {
+    await this.#election?.stop({ drainTimeout });
+  }
+
+  /** Settles when nothing of it runs any more, so that the lease is never released before. */
+  async #lead(term: LeaderTerm): Promise<void> {
+    const work = [
+      async () => await this.#scheduler?.lead(term),
+      ...this.#onElected.map((each) => () => each.call(term)),
+    ];
+    const ends = await Promise.allSettled(
+      work.map(async (run) => {
+        try {
+          await run();
+        } catch (error) {
+          // Not awaited: it waits for this very task.
+          void term.resign();
+          throw error;
+        }
+      }),
+    );
+    const failure = ends.find((end) => end.status === "rejected");
+    if (failure !== undefined) throw failure.reason;
+  }
+}
+
+function add(scheduler: LeaderScheduler, { name, shortName, mark, call }: MarkedMethod<ScheduleMark>): void {
+  const { name: ownName = shortName, ...options } = mark.options;
+  try {
+    if (mark.kind === "cron") scheduler.cron(ownName, mark.expression, call, options);
+    else scheduler.every(ownName, mark.ms, call, options);
+  } catch (error) {
+    throw at(name, error);
+  }
+}
+
+function stackOf(error: unknown): string {
+  return error instanceof Error ? (error.stack ?? error.message) : String(error);
+}

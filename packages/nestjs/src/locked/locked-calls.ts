@@ -1,0 +1,66 @@
+/** The calls of `@Locked` methods that are under way in this application. */
+import type { AcquireOptions, Redlock } from "@x/redlock-core";
+import { InFlight, show } from "@x/redlock-core/protocol";
+import { runWith } from "./current-lock.ts";
+
+export interface LockedCall {
+  /** For errors. */
+  readonly method: string;
+  /** Returns the names of what is to be locked. */
+  readonly resources: () => string | readonly string[];
+  readonly options: AcquireOptions;
+  readonly run: () => unknown;
+}
+
+/** What Nest injects into the classes that have `@Locked` methods. */
+export class LockedCalls {
+  readonly #redlock: Redlock;
+  readonly #calls = new InFlight();
+
+  constructor(redlock: Redlock) {
+    this.#redlock = redlock;
+  }
+
+  async run({ method, resources, options, run }: LockedCall): Promise<unknown> {
+    this.#calls.begin();
+    try {
+      const names = namesOf(method, resources());
+      return await this.#redlock.using(
+        names,
+        async (lock) => {
+          const result = await runWith(lock, run);
+          if (isObservable(result)) {
+            throw new TypeError(
+              `${method} is @Locked: it must not return an Observable, which works after the release`,
+            );
+          }
+          return result;
+        },
+        options,
+      );
+    } finally {
+      this.#calls.end();
+    }
+  }
+
+  get count(): number {
+    return this.#calls.count;
+  }
+
+  untilNone(): Promise<void> {
+    return this.#calls.untilNone();
+  }
+}
+
+function namesOf(method: string, given: unknown): string | readonly string[] {
+  if (typeof given === "string") return given;
+  if (Array.isArray(given) && given.every((each) => typeof each === "string")) return given;
+  throw new TypeError(`${method} is @Locked: its resource must be a string or an array of strings, got ${show(given)}`);
+}
+
+/** Known by what rxjs knows one by: there may be two copies of it. */
+function isObservable(value: unknown): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  const { lift, subscribe } = value as { readonly lift?: unknown; readonly subscribe?: unknown };
+  return typeof lift === "function" && typeof subscribe === "function";
+}

@@ -1,0 +1,50 @@
+/** Pure: the options of the module. */
+import type { LeaderElectionOptions } from "@x/leader";
+import type { SchedulerOptions } from "@x/leader/scheduler";
+import type { Redlock } from "@x/redlock-core";
+import { boolean, DAY_MS, integer, type Option, redlock, Schema, type ShapeOf, shaped } from "@x/redlock-core/protocol";
+
+type SchedulerSettings = Omit<SchedulerOptions, "election" | "drainTimeout">;
+
+/** All durations are integer milliseconds. */
+export interface CoordinationOptions {
+  /** Where locks and leases live. The module closes it when the application is closed. */
+  readonly redlock: Redlock;
+  /** Whether `redlock` stays open when the application is closed, because it is not this application's alone. Default false. */
+  readonly keepOpen?: boolean | undefined;
+  /**
+   * How long the shutdown waits for work to end, counted from its start. Then the work's signal aborts, and the
+   * shutdown goes on without it. Default 30,000.
+   */
+  readonly drainTimeout?: number | undefined;
+  /** The election in which this application takes part: what `@LeaderCron` and `@OnElected` need. Default: none. */
+  readonly election?: LeaderElectionOptions | undefined;
+  /** Of the scheduler that runs `@LeaderCron`. */
+  readonly scheduler?: SchedulerSettings | undefined;
+}
+
+/** Looked at more closely by what they are handed to. */
+const plain = <Value extends object>(): Option<Value | undefined> =>
+  shaped<Value>("an object", (given) => Object.prototype.toString.call(given) === "[object Object]").optional();
+
+const SHAPE = {
+  redlock,
+  keepOpen: boolean.default(false),
+  drainTimeout: integer({ min: 0, max: DAY_MS }).default(30_000),
+  election: plain<LeaderElectionOptions>(),
+  scheduler: plain<SchedulerSettings>(),
+} satisfies ShapeOf<CoordinationOptions>;
+
+const OPTIONS = new Schema(SHAPE);
+
+export interface ResolvedCoordinationOptions {
+  readonly redlock: Redlock;
+  readonly keepOpen: boolean;
+  readonly drainTimeout: number;
+  readonly election: LeaderElectionOptions | undefined;
+  readonly scheduler: SchedulerSettings | undefined;
+}
+
+export function resolveOptions(given: CoordinationOptions): ResolvedCoordinationOptions {
+  return OPTIONS.resolve(given);
+}

@@ -1,0 +1,136 @@
+/** The workers of an application: one for each `@ExclusiveProcessor`. */
+import "reflect-metadata";
+import { Logger } from "@nestjs/common";
+import type { ModuleRef } from "@nestjs/core";
+import type { Redlock } from "@x/redlock-core";
+import { boolean, quote } from "@x/redlock-core/protocol";
+import { ExclusiveWorker, type ExclusiveWorkerOptions } from "@x/workers";
+import type { WorkerListener } from "bullmq";
+import type { Discovery, MarkedMethod, MarkedObject } from "../discovery.ts";
+import { at } from "../names.ts";
+import { PROCESSOR, type ProcessorMark } from "./exclusive-processor.ts";
+import { attachWorker, ExclusiveWorkerHost } from "./worker-host.ts";
+
+/** What `@nestjs/bullmq` calls its providers, and the key of its `@OnWorkerEvent`; it need not be installed. */
+const queueToken = (queue: string): string => `BullQueue_${queue}`;
+const configToken = (key = "default"): string => `BULLMQ_CONFIG(${key})`;
+const ON_WORKER_EVENT = "bullmq:worker_events_metadata";
+
+const LOCKS_ON_QUEUE = boolean.default(false);
+
+const logger = new Logger("ExclusiveWorkers");
+
+interface WorkerEvent {
+  readonly eventName: keyof WorkerListener;
+}
+
+type Shared = Partial<Pick<ExclusiveWorkerOptions, "connection" | "prefix" | "telemetry">>;
+
+export class ExclusiveWorkers {
+  readonly #redlock: Redlock;
+  readonly #providers: ModuleRef;
+  readonly #workers: ExclusiveWorker[] = [];
+  /** Of `#workers`, those that the application does not start itself. */
+  readonly #startedByHand = new Set<ExclusiveWorker>();
+  #stopped: Promise<void> | undefined;
+
+  constructor(redlock: Redlock, providers: ModuleRef) {
+    this.#redlock = redlock;
+    this.#providers = providers;
+  }
+
+  get all(): readonly ExclusiveWorker[] {
+    return this.#workers;
+  }
+
+  /** Makes the workers, which take no job before `start()`. Throws for what is marked wrongly. */
+  prepare(discovery: Discovery): void {
+    const processors = discovery.objects<ProcessorMark>(PROCESSOR);
+    for (const each of processors) {
+      try {
+        this.#workers.push(this.#make(each, discovery));
+      } catch (error) {
+        void this.stop();
+        throw at(each.name, error);
+      }
+    }
+  }
+
+  start(): void {
+    for (const worker of this.#workers) {
+      if (!this.#startedByHand.has(worker)) worker.run().catch((error: Error) => worker.emit("error", error));
+    }
+  }
+
+  /** Takes no more jobs, and resolves when those that run have ended. */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  async #stop(): Promise<void> {
+    const ends = await Promise.allSettled(this.#workers.map((worker) => worker.close()));
+    for (const end of ends)
+      if (end.status === "rejected") logger.warn(`a worker was not closed: ${String(end.reason)}`);
+  }
+
+  /** Asks the jobs that run to end: their signals abort. */
+  cancel(reason: string): void {
+    for (const worker of this.#workers) worker.cancelAllJobs(reason);
+  }
+
+  #make({ name, mark, object }: MarkedObject<ProcessorMark>, discovery: Discovery): ExclusiveWorker {
+    if (!(object instanceof ExclusiveWorkerHost))
+      throw new TypeError("an @ExclusiveProcessor must extend ExclusiveWorkerHost");
+    const { configKey, autorun = true, locksOnQueue, ...own } = mark.options;
+    const isOnQueue = LOCKS_ON_QUEUE.of("locksOnQueue", locksOnQueue);
+    const options: { readonly connection?: unknown; readonly autorun: boolean } = {
+      ...(isOnQueue ? {} : { redlock: this.#redlock }),
+      ...this.#shared(mark.queue, configKey),
+      ...withoutUndefined(own),
+      autorun: false,
+    };
+    if (options.connection === undefined) {
+      throw new TypeError(
+        `connection must be an option of @ExclusiveProcessor, of BullModule.registerQueue or of BullModule.forRoot for queue ${quote(mark.queue)}`,
+      );
+    }
+    const worker = new ExclusiveWorker(
+      mark.queue,
+      // Four parameters: with fewer BullMQ would not hand the signal over.
+      (job, token, signal, lock) => object.process(job, token, signal, lock),
+      options as ExclusiveWorkerOptions,
+    );
+    if (!autorun) this.#startedByHand.add(worker);
+    worker.on("error", (error) => logger.error(`${name}: ${error.message}`, error.stack));
+    listen(worker, discovery.methodsOf(object, ON_WORKER_EVENT));
+    attachWorker(object, worker);
+    return worker;
+  }
+
+  /** Where the queue is: as it was registered, or else as all queues are. */
+  #shared(queue: string, configKey: string | undefined): Shared {
+    const registered = this.#find(queueToken(queue)) as { readonly opts?: Shared } | undefined;
+    const shared = this.#find(configToken(configKey)) as Shared | undefined;
+    const { connection, prefix, telemetry } = registered?.opts ?? shared ?? {};
+    return withoutUndefined({ connection, prefix, telemetry });
+  }
+
+  #find(token: string): unknown {
+    try {
+      return this.#providers.get<unknown>(token, { strict: false });
+    } catch {
+      return undefined;
+    }
+  }
+}
+
+/** Methods with `@OnWorkerEvent` of `@nestjs/bullmq` are called with the worker's events. */
+function listen(worker: ExclusiveWorker, methods: readonly MarkedMethod<WorkerEvent>[]): void {
+  for (const { mark, call } of methods) worker.on(mark.eventName, (...args: unknown[]) => void call(...args));
+}
+
+/** An option that is undefined counts as left out. */
+function withoutUndefined<Options extends object>(options: Options): Partial<Options> {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as Partial<Options>;
+}

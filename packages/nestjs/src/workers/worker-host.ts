@@ -1,0 +1,33 @@
+/** The base class of exclusive processors. */
+import type { ExclusiveWorker, JobLock } from "@x/workers";
+import type { Job } from "bullmq";
+
+const workers = new WeakMap<object, ExclusiveWorker>();
+
+/** As `WorkerHost` of `@nestjs/bullmq`, with the job's signal and lock. */
+// oxlint-disable typescript/no-explicit-any -- the defaults of BullMQ's own Job, so that a host without types compiles
+export abstract class ExclusiveWorkerHost<Data = any, Result = any, Name extends string = string> {
+  // oxlint-enable typescript/no-explicit-any
+  /** The worker, from the hook `onApplicationBootstrap` on. */
+  get worker(): ExclusiveWorker<Data, Result, Name> {
+    const worker = workers.get(this);
+    if (worker === undefined)
+      throw new Error(`${this.constructor.name}.worker is there from the hook onApplicationBootstrap on`);
+    return worker as unknown as ExclusiveWorker<Data, Result, Name>;
+  }
+
+  /**
+   * Processes one job; no other job of its keys runs meanwhile. `signal` aborts when the job is cancelled or a lock is
+   * lost. `lock.fencingToken` is for the store that the job writes to.
+   */
+  abstract process(
+    job: Job<Data, Result, Name>,
+    token: string | undefined,
+    signal: AbortSignal,
+    lock: JobLock,
+  ): Promise<Result>;
+}
+
+export function attachWorker(host: ExclusiveWorkerHost, worker: ExclusiveWorker): void {
+  workers.set(host, worker);
+}
