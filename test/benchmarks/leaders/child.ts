@@ -27,6 +27,9 @@ export interface IdleResult {
   readonly cpuMs: number;
 }
 
+/** What is measured is keeping them: a thousand that start at once on a busy machine answer too late, and begin again together. */
+const STARTED_TOGETHER = 50;
+
 countCommands();
 const { way, nodes, durations } = JSON.parse(process.argv[2] ?? "") as LeaderArguments;
 const ballot = openBallot(way, nodes, durations);
@@ -37,7 +40,9 @@ serveJobs(async (job: LeaderJob): Promise<number | IdleResult> => {
   if (job.kind === "idle") return await idle(job.durationMs);
   if (job.kind === "lead") {
     const names = Array.from({ length: job.elections }, (_, index) => `bench ${index}`);
-    await Promise.all(names.map((name) => ballot(name).campaign()));
+    for (let from = 0; from < names.length; from += STARTED_TOGETHER) {
+      await Promise.all(names.slice(from, from + STARTED_TOGETHER).map((name) => ballot(name).campaign()));
+    }
     return names.length;
   }
   if (job.kind === "campaign") {

@@ -6,6 +6,7 @@ import { Redlock } from "@x/redlock-core";
 import { Redis } from "ioredis";
 import { Mutex, RedlockMutex } from "redis-semaphore";
 import { NodeRedlock5, type Redlock5Lock } from "../support/redlock5.ts";
+import { openLeast } from "./least.ts";
 
 /** The same for all ways. */
 export interface Durations {
@@ -31,10 +32,17 @@ export interface Term {
   resign(): Promise<unknown>;
 }
 
-export type WayName = "SET NX PX" | "redlock 5" | "redis-semaphore" | "ours" | "ours, rehearsed";
+export type WayName = "SET NX PX" | "the least" | "redlock 5" | "redis-semaphore" | "ours" | "ours, rehearsed";
 
 /** The floor, the peers, and ours. */
-export const wayNames: readonly WayName[] = ["SET NX PX", "redlock 5", "redis-semaphore", "ours", "ours, rehearsed"];
+export const wayNames: readonly WayName[] = [
+  "SET NX PX",
+  "the least",
+  "redlock 5",
+  "redis-semaphore",
+  "ours",
+  "ours, rehearsed",
+];
 
 interface Way {
   /** For the report: what a candidate does. */
@@ -49,6 +57,10 @@ export const ways: Record<WayName, Way> = {
   "SET NX PX": {
     text: "plain ioredis: a follower sends SET NX PX every retry period, the leader renews by a compare-and-pexpire script as often; of five nodes a majority decides. Watches no deadline, so it is no safe election; it is what the commands alone cost",
     open: openPlain,
+  },
+  "the least": {
+    text: "plain ioredis and three small scripts that keep the promises of ours while nothing fails: candidates stand in line, are told of their turn, and lead by a quorum's grants, with terms, records and a deadline. What an election of that kind costs at least",
+    open: openLeast,
   },
   "redlock 5": {
     text: "node-redlock 5: one `acquire` every retry period, then a hand-written loop that calls `extend` as often. Retries inside `acquire` are of no use: a lock that was waited for longer than its lease counts as expired, and `extend` rejects",
