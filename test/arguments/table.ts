@@ -479,7 +479,11 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     listKeys: { options: limit },
     jobsOf: { key, options: limit },
     explain: { jobId: { legal: text(1), right: "1" } },
-    pauseKey: { key, reason: { legal: optional(text(0, 10_000)) } },
+    pauseKey: {
+      key,
+      reason: { legal: optional(text(0, 10_000)) },
+      options: { options: { for: optional(integer(1, 366 * 86_400_000)) } },
+    },
     resumeKey: { key },
     counts: NONE,
     exportPrometheusMetrics: { labels: { legal: isLabels, right: {} } },

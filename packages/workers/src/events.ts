@@ -16,8 +16,11 @@ export interface WorkerEvents {
   parked: { readonly queue: string; readonly jobs: number };
   /** A job got the locks of its keys. */
   locked: AboutJob & { readonly fencingToken: number; readonly waitMs: number };
-  /** A job went back to `delayed` because plain code has its lock, or because too few nodes answered. */
-  yielded: AboutJob & { readonly reason: "held" | "unreachable"; readonly delayMs: number };
+  /**
+   * A job went back to `delayed` because plain code has its lock, because too few nodes answered, or because its
+   * processor called `lock.backOff`.
+   */
+  yielded: AboutJob & { readonly reason: "held" | "unreachable" | "backOff"; readonly delayMs: number };
   /** A job that had yielded was brought back because its lock was released. */
   woken: AboutJob;
   /** A job's processor ended and its locks were released. `confirmed` is true if they were ours until then. */
@@ -26,9 +29,17 @@ export interface WorkerEvents {
   lost: AboutJob & { readonly error: Error };
   /** A job was not started, because its fetch was too long ago and another worker may have it. */
   stale: AboutJob & { readonly ageMs: number };
-  /** An operator paused a key by this worker. */
-  keyPaused: { readonly queue: string; readonly key: string; readonly reason: string };
-  /** An operator resumed a key by this worker. */
+  /**
+   * An operator paused a key by this worker, or a processor called `lock.backOff`. A pause that ends by itself has
+   * `until`, in ms since the epoch.
+   */
+  keyPaused: {
+    readonly queue: string;
+    readonly key: string;
+    readonly reason: string;
+    readonly until?: number;
+  };
+  /** An operator resumed a key by this worker. It is not told of a pause that ended by itself. */
   keyResumed: { readonly queue: string; readonly key: string };
 }
 

@@ -19,6 +19,7 @@
 import type { Clock, Lock, Redlock } from "@x/redlock-core";
 import {
   Check,
+  DAY_MS,
   InFlight,
   type Instant,
   integer,
@@ -109,6 +110,7 @@ const JOB = shaped<Job>(
 const LONGEST_REASON = 10_000;
 const REASON = text({ max: LONGEST_REASON });
 const LIST = new Schema({ limit: integer({ min: 1, unit: "" }).default(1_000) });
+const PAUSE = new Schema({ for: integer({ min: 1, max: 366 * DAY_MS }).optional() });
 const LOCK_JOB = new Schema({ timeout: integer({ min: 0, orInfinity: true }).optional() });
 
 function isUsableKey(key: string): boolean {
@@ -273,18 +275,30 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Pauses a key: none of its jobs is started from now on, in any process, until `resumeKey`. One that runs goes on.
-   * Resolves false if the key was paused already.
+   * Pauses a key: none of its jobs is started from now on, in any process, until `resumeKey`, or until `for` ms have
+   * passed by the clock of the queue's Redis. One that runs goes on.
+   *
+   * Resolves false if the key was paused already. Of two pauses the one that ends later stays, with its reason.
    *
    * A job may have the key and not run: it was chosen, waits for its retry or its lock, or has stalled. It goes first
    * afterwards. Plain code is not kept out: lock the key's resource for that.
    */
-  async pauseKey(key: string, reason = "paused by an operator"): Promise<boolean> {
+  async pauseKey(
+    key: string,
+    reason = "paused by an operator",
+    options: { readonly for?: number | undefined } = {},
+  ): Promise<boolean> {
     KEY.of("key", key);
     REASON.of("reason", reason);
-    const isNew = (await this.#lane.operate("pause", key, reason)) === 1;
-    this.#tell("keyPaused", () => ({ queue: this.name, key, reason }));
-    return isNew;
+    const { for: ms = "" } = PAUSE.resolve(options);
+    const [isNew, until] = (await this.#lane.operate("pause", key, reason, ms)) as readonly [number, string];
+    this.#tell("keyPaused", () => ({
+      queue: this.name,
+      key,
+      reason,
+      ...(until === "" ? {} : { until: Number(until) }),
+    }));
+    return isNew === 1;
   }
 
   /**
@@ -519,7 +533,14 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       if (this.#mustConfirm(run)) await this.#confirm(run);
       // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
       if (held?.lock.isHeld() === false) return await this.#keyLocks.giveBack(run, job);
-      const result = await this.#process(run, job);
+      let result: Result;
+      try {
+        result = await this.#process(run, job);
+      } catch (error) {
+        const { backOffMs } = run;
+        if (backOffMs === undefined || run.lost !== undefined) throw error;
+        return await this.#keyLocks.backOff(run, job, backOffMs);
+      }
       // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is
       // lost, BullMQ itself refuses the result.
       held?.lock.assertHeld();

@@ -1,6 +1,6 @@
 /** Scripts of the lane that fail half-way: Redis keeps what they did before, and no job may be lost by it. */
 import { setTimeout as delay } from "node:timers/promises";
-import { LaneError } from "@x/workers";
+import { type JobLock, LaneError } from "@x/workers";
 import type { Job, Queue } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
 import type { ComposedScript, composeScripts, LaneScripts } from "../src/bullmq/compose.ts";
@@ -93,7 +93,10 @@ describe.concurrent("a script of the lane that fails half-way", () => {
         await lab.redis.set(`bull:${name}:fault`, step);
         const ids = await fill(queue, 24);
         const key = from === "path" ? "k" : (job: { readonly data: Data }) => job.data.k as string | undefined;
-        const body = (job: Job<Data>): void => {
+        const backedOff = new Set<number>();
+        const body = (job: Job<Data>, _signal: AbortSignal, lock: JobLock): void => {
+          const { i } = job.data;
+          if (i % 7 === 2 && backedOff.size < backedOff.add(i).size) lock.backOff(30);
           if (onFailure === "skip" && isToFail(job)) throw new Error("to be retried");
         };
         // No job is left to the check for stalled ones.

@@ -61,7 +61,7 @@ export function checkHandOut(model: LaneModel, handOut: HandOut, before: Snapsho
   if (job.phase === "waiting for children")
     throw new LaneViolation("handed out once", `${id} came before its children`);
   if (job.phase === "delayed" && job.dueMs > nowMs) throw new LaneViolation("handed out once", `${id} came too early`);
-  for (const name of job.keys) checkKey(model, job, name);
+  for (const name of job.keys) checkKey(model, job, name, nowMs);
   checkFront(model, job, before);
   if (handOut.attemptsStarted !== job.starts + 1) {
     throw new LaneViolation("counting", `${id} was started ${job.starts + 1} times, not ${handOut.attemptsStarted}`);
@@ -74,14 +74,15 @@ export function checkHandOut(model: LaneModel, handOut: HandOut, before: Snapsho
   }
 }
 
-function checkKey(model: LaneModel, job: ModelJob, name: string): void {
+function checkKey(model: LaneModel, job: ModelJob, name: string, nowMs: number): void {
   const { owner, stop } = model.key(name);
   if (owner !== undefined && owner !== job.id) {
     const { phase } = model.job(owner);
     const invariant = phase === "running" ? "exclusion" : "kept key";
     throw new LaneViolation(invariant, `${job.id} of ${name} was handed out, but ${owner} has it and is ${phase}`);
   }
-  if (isStopped(stop)) throw new LaneViolation("stopped key", `${job.id} was handed out, but ${name} is stopped`);
+  if (isStopped(stop, nowMs))
+    throw new LaneViolation("stopped key", `${job.id} was handed out, but ${name} is stopped`);
   for (const other of model.open.values()) {
     if (!other.keys.includes(name) || other.starts > 0 || !isOrdered(other, job, name)) continue;
     const isPassed = job.starts === 0 ? other.number < job.number : job.behind.includes(other);
@@ -160,8 +161,8 @@ function groupsOf(jobs: readonly ModelJob[]): ModelJob[][] {
   return groups;
 }
 
-function isStopped(stop: ModelKey["stop"]): boolean {
-  return stop !== undefined && !stop.isVague;
+function isStopped(stop: ModelKey["stop"], nowMs: number): boolean {
+  return stop !== undefined && !stop.isVague && stop.untilMs > nowMs;
 }
 
 const PLACES: Readonly<Record<ModelJob["phase"], readonly Place[]>> = {

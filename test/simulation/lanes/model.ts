@@ -27,7 +27,7 @@ export interface ModelKey {
   /** The job that was handed out and has not given the key up: it runs, has stalled, or waits for its retry or its lock. */
   owner: string | undefined;
   /** Nothing starts. `failed`: the job that stopped it goes first, if it is retried by hand. `isVague`: the mark of it was lost by hand. */
-  stop: { failed: string | undefined; isVague: boolean } | undefined;
+  stop: { failed: string | undefined; isVague: boolean; untilMs: number } | undefined;
   /** Until then it may need the timers of its jobs to move on. */
   healsAtMs: number;
   /** Its jobs have this key alone, and no place in its line was lost, paused or removed: the first in line comes within one interval. */
@@ -119,7 +119,7 @@ export class LaneModel {
   failForGood(job: ModelJob): void {
     for (const name of this.#onFailure === "halt" ? job.keys : []) {
       const key = this.key(name);
-      if (key.owner === job.id) key.stop = { failed: job.id, isVague: false };
+      if (key.owner === job.id) key.stop = { failed: job.id, isVague: false, untilMs: Number.POSITIVE_INFINITY };
     }
     this.complete(job);
   }
@@ -140,6 +140,13 @@ export class LaneModel {
     job.dueMs = dueMs;
     job.order = order;
     job.starts -= 1;
+  }
+
+  /** Back to the head of its lines: nothing of the keys that it has starts until then, and nothing is counted. */
+  backOff(job: ModelJob, untilMs: number, holders: ReadonlyMap<string, string>): void {
+    job.phase = "ready";
+    job.starts -= 1;
+    for (const name of job.keys) if (holders.get(name) === job.id) this.stop(name, untilMs);
   }
 
   waitForChildren(job: ModelJob): void {
@@ -191,10 +198,21 @@ export class LaneModel {
     key.healsAtMs = Math.max(key.healsAtMs, nowMs + intervals * NEAR_MS);
   }
 
-  stop(name: string): void {
+  stop(name: string, untilMs: number): void {
     const key = this.key(name);
     key.isRegular = false;
-    key.stop ??= { failed: undefined, isVague: false };
+    if (key.stop === undefined) key.stop = { failed: undefined, isVague: false, untilMs };
+    else key.stop.untilMs = Math.max(key.stop.untilMs, untilMs);
+  }
+
+  /** Pauses that are over by now. */
+  endPauses(nowMs: number, isExact: boolean): void {
+    for (const [name, key] of this.keys) {
+      // A lost mark is lost with its end, and the lane's timers are a millisecond later.
+      if (key.stop === undefined || key.stop.isVague || key.stop.untilMs >= nowMs) continue;
+      if (!isExact) this.heal(name, key.stop.untilMs);
+      key.stop = undefined;
+    }
   }
 
   resume(name: string): void {

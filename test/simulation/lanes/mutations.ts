@@ -51,6 +51,16 @@ const pausedKeys: Focus = {
   severalChance: 0,
 };
 
+/** Nothing else needs its timers here: what comes late, comes late through a pause. */
+const timedPauses: Focus = {
+  name: "pauses with an end",
+  steps: { "pause for": 2, "back off": 2, "pause key": 0.5, "resume key": 1, "fail more": 1, kill: 1, add: 3 },
+  keys: ["a"],
+  severalChance: 0,
+};
+
+const shortPauses: Focus = { ...timedPauses, name: "short pauses", steps: { "pause for": 4, wait: 6 } };
+
 const haltedKeys: Focus = {
   name: "halted keys",
   onFailure: "halt",
@@ -226,8 +236,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the last in line is next",
     patches: [
       lane(
-        "local head = call('ZRANGE', line(key), 0, 0, 'WITHSCORES')",
-        "local head = call(call('ZSCORE', line(key), PAUSED) and 'ZRANGE' or 'ZREVRANGE', line(key), 0, 0, 'WITHSCORES')",
+        "local head = call('ZRANGE', line(key), index, index, 'WITHSCORES')",
+        "local head = call(call('ZSCORE', line(key), PAUSED) and 'ZRANGE' or 'ZREVRANGE', line(key), index, index, 'WITHSCORES')",
       ),
     ],
   },
@@ -578,7 +588,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "a paused key's holder waits, too",
     without: "whoever has the key starts again",
     patches: [
-      lane("call('HGET', HOLDERS, pin) == id and not isPaused(pin) then", "call('HGET', HOLDERS, pin) == id then"),
+      lane("call('HGET', HOLDERS, pin) == id and not pausedFor(pin) then", "call('HGET', HOLDERS, pin) == id then"),
     ],
     focus: pausedKeys,
   },
@@ -603,12 +613,76 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "pause mark in the line",
     without: "the pause ends with the job that runs",
-    patches: [operators("local added = call('ZADD', line(key), '-inf', PAUSED)", "local added = 1")],
+    patches: [lane("call('ZADD', line(key), ends and", "call('HSET', P .. 'lane:paused', key, ends and")],
   },
   {
     protection: "pause of a free key",
     without: "the next job takes it",
-    patches: [operators("then call('HSET', HOLDERS, key, PAUSED) end", "then return added end")],
+    patches: [operators("then\n  call('HSET', HOLDERS, key, PAUSED)", "then\n  call('EXISTS', key)")],
+  },
+  {
+    protection: "a pause lasts until its end",
+    without: "it ends when it is first looked at",
+    patches: [lane("    if left > 0 then return left end\n", "")],
+    focus: timedPauses,
+  },
+  {
+    protection: "a pause ends by itself",
+    without: "it lasts until somebody ends it",
+    patches: [lane("or '-inf', PAUSED)", "and '-inf', PAUSED)")],
+    focus: timedPauses,
+  },
+  {
+    protection: "whoever is next when a pause ends is due then",
+    without: "it is judged when its timer fires",
+    patches: [lane("if isTimed then delay = left + 1 end", ""), lane("if isTimed then judgeIn(left, id) end", "")],
+    focus: { ...timedPauses, steps: { ...timedPauses.steps, "back off": 0 } },
+  },
+  {
+    protection: "a pause sets the time of whoever waits already",
+    without: "that one is judged when its timer fires",
+    patches: [
+      lane(
+        "    local id = left and standing(key, 1)\n    if id then judgeIn(left, id) end",
+        "    local id = left and standing(key, 1)\n    if id then call('EXISTS', id) end",
+      ),
+    ],
+    focus: shortPauses,
+  },
+  {
+    protection: "a key whose pause has ended is the first in line's",
+    without: "it stays with the pause",
+    patches: [lane("if call('HGET', HOLDERS, key) == PAUSED then call('HSET', HOLDERS, key, NEXT) end\n", "")],
+    focus: timedPauses,
+  },
+  {
+    protection: "a longer pause stays",
+    without: "the last one counts",
+    patches: [lane("if not left or ms > left then", "if true then")],
+    focus: timedPauses,
+  },
+  {
+    protection: "a job that backs off pauses its keys",
+    without: "the key goes to the next job",
+    patches: [lane("if call('HGET', HOLDERS, keys[i]) == id then pause(", "if false then pause(")],
+    focus: timedPauses,
+  },
+  {
+    protection: "a job that backs off goes first afterwards",
+    without: "it goes to the end of the line",
+    patches: [
+      lane(
+        "    local place = frontPlace(keys)\n    for i = 1, #keys do call('ZADD', line(keys[i]), place, id) end\n    call('HSET', P .. id, 'ls', place, 'pb'",
+        "    local place = call('INCR', P .. 'lane:seq')\n    for i = 1, #keys do call('ZADD', line(keys[i]), place, id) end\n    call('HSET', P .. id, 'ls', place, 'pb'",
+      ),
+    ],
+    focus: timedPauses,
+  },
+  {
+    protection: "backing off counts no start",
+    without: "it does",
+    patches: [lane("    uncount(id)\n    local pin", "    local pin")],
+    focus: timedPauses,
   },
   {
     protection: "resuming passes the key on",

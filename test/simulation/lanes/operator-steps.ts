@@ -2,9 +2,11 @@
 import { LaneViolation } from "./checks.ts";
 import type { ModelJob } from "./model.ts";
 import type { LaneRun } from "./run.ts";
+import { NEAR_MS } from "./setting.ts";
 import { PREFIX } from "./world.ts";
 
 const CLEANED = 2;
+export const PAUSES_MS = [NEAR_MS / 5, 3 * NEAR_MS, 40 * NEAR_MS];
 
 /** A job that failed for good is to run again. */
 export async function retry(run: LaneRun): Promise<void> {
@@ -107,8 +109,17 @@ export async function listKeys(run: LaneRun): Promise<void> {
 export async function pauseKey(run: LaneRun): Promise<void> {
   const key = run.random.pick(run.setting.keys);
   run.note(`pause key ${key}`);
-  await run.random.pick(run.members).lane.operate("pause", key, "by hand");
-  run.model.stop(key);
+  await run.random.pick(run.members).lane.operate("pause", key, "by hand", "");
+  run.model.stop(key, Number.POSITIVE_INFINITY);
+}
+
+/** It ends by itself. */
+export async function pauseKeyFor(run: LaneRun): Promise<void> {
+  const key = run.random.pick(run.setting.keys);
+  const ms = run.random.pick(PAUSES_MS);
+  run.note(`pause key ${key} for ${ms} ms`);
+  await run.random.pick(run.members).lane.operate("pause", key, "for a while", ms);
+  run.model.stop(key, run.time.nowMs + ms);
 }
 
 export async function resumeKey(run: LaneRun, key: string = run.random.pick(run.setting.keys)): Promise<void> {

@@ -64,6 +64,8 @@ const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
   "next period": operators.nextPeriod,
   "list keys": operators.listKeys,
   "pause key": operators.pauseKey,
+  "pause for": operators.pauseKeyFor,
+  "back off": workers.backOff,
   "resume key": async (run) => await operators.resumeKey(run),
   pause: operators.pause,
   resume: operators.resume,
@@ -112,6 +114,7 @@ export async function runLaneSchedule(
 }
 
 async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Result>): Promise<Result> {
+  run.model.endPauses(run.time.nowMs, run.setting.severalChance === 0);
   const result = await step(run);
   const after = await takeSnapshot(run.world.redis);
   run.model.observe(run.before, after, run.time.nowMs);

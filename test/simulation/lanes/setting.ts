@@ -27,6 +27,8 @@ const SOMETIMES = [
   { "next period": 1 },
   { "list keys": 1 },
   { "pause key": 1, "resume key": 1 },
+  { "pause for": 2, "resume key": 0.5 },
+  { "back off": 1.5 },
   { pause: 0.5, resume: 1 },
   { "plain lock": 1.5, "plain unlock": 1.5 },
   { "lock lapses": 1 },

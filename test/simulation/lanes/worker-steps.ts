@@ -1,6 +1,7 @@
 /** What workers do with jobs, and what happens to them. */
 import { type Job, UnrecoverableError } from "bullmq";
 import { checkHandOut, checkIdle, LaneViolation } from "./checks.ts";
+import { PAUSES_MS } from "./operator-steps.ts";
 import { addJob } from "./producer-steps.ts";
 import type { LaneRun, Slot, Taken } from "./run.ts";
 import { NEAR_MS } from "./setting.ts";
@@ -68,6 +69,20 @@ export async function yieldKeys(run: LaneRun): Promise<void> {
   run.note(`yield ${id}`);
   await member.lane.yielding({ jobId: id, token, order }, async () => await job.moveToDelayed(dueMs, token));
   run.model.yieldTo(run.model.job(id), order, dueMs);
+}
+
+/** The processor leaves its keys alone for a while: back to the head of their lines. */
+export async function backOff(run: LaneRun): Promise<void> {
+  const taken = run.pickTaken();
+  if (taken === undefined) return;
+  if (mustFail(taken)) return await failWith(run, taken, true);
+  const { job, token, member } = taken;
+  const id = String(job.id);
+  const ms = run.random.pick(PAUSES_MS);
+  const { nowMs } = run.time;
+  run.note(`back off ${id} for ${ms} ms`);
+  await member.lane.backingOff({ jobId: id, token, ms }, async () => await job.moveToDelayed(nowMs + ms, token));
+  run.model.backOff(run.model.job(id), nowMs + ms, run.before.holders);
 }
 
 /** The lock is free: whoever waits for it is run next, unless its keys are gone; who waits for its retry now, is not. */

@@ -2,6 +2,7 @@
 import { type RedisServer, startRedis } from "@x/test-support";
 import { Job, Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";
+import type { ComposedScript, LaneScripts } from "../../../packages/workers/src/bullmq/compose.ts";
 import type { Lane } from "../../../packages/workers/src/lane/lane.ts";
 import type { LaneCode } from "./load.ts";
 import { LOCK_PREFIX, LOCK_TTL_MS, type StepLocks } from "./locks.ts";
@@ -32,6 +33,7 @@ export const PREFIX = `bull:${QUEUE}:`;
 const MEMBERS = 2;
 /** Longer than any schedule takes: locks end when the schedule says so. */
 const LOCK_DURATION_MS = 600_000;
+const REDIS_TIME = /(local function redisMs\(\))[^]*?\n {2}end/;
 
 export class LaneWorld implements AsyncDisposable {
   readonly redis: Redis;
@@ -75,7 +77,9 @@ export class LaneWorld implements AsyncDisposable {
       reserved: PREFIX,
       ttlMs: LOCK_TTL_MS,
     };
-    const scripts = compose.composeScripts(bullmq.checkScripts(bullmq.installedScripts()), setting.rules, lockRules);
+    const scripts = onVirtualTime(
+      compose.composeScripts(bullmq.checkScripts(bullmq.installedScripts()), setting.rules, lockRules),
+    );
     return this.#workers.map((worker) => {
       const target = bullmq.targetOf(worker, new Job(worker, "sample", {}));
       // Takes the lane of the schedule before off again: what is left are the methods of BullMQ's class.
@@ -93,6 +97,22 @@ export class LaneWorld implements AsyncDisposable {
     this.redis.disconnect();
     await this.#server.stop();
   }
+}
+
+/** The time of Redis is that of the schedule, too. */
+function onVirtualTime({ commands, operators }: LaneScripts): LaneScripts {
+  return { commands: mapped(commands), operators: mapped(operators) };
+}
+
+function mapped<Name extends string>(
+  scripts: Readonly<Record<Name, ComposedScript>>,
+): Readonly<Record<Name, ComposedScript>> {
+  const entries = Object.entries<ComposedScript>(scripts).map(([name, script]) => {
+    const lua = script.lua.replace(REDIS_TIME, "$1\n    return tonumber(NOW)\n  end");
+    if (lua === script.lua) throw new Error(`${name} does not ask for the time of Redis as known`);
+    return [name, { ...script, name: `virtual:${script.name}`, lua }];
+  });
+  return Object.fromEntries(entries) as Record<Name, ComposedScript>;
 }
 
 function onFault(fault: string): never {

@@ -19,4 +19,13 @@ export interface JobLock {
   isHeld(): boolean;
   /** Throws `LockLostError` or `JobLockLostError` unless both are held for `minRemaining` ms (default 0) more. */
   assertHeld(minRemaining?: number): void;
+  /**
+   * Leaves the job's keys alone for `ms` (1 to 86400000): the other side has said "not now", for instance with a 429.
+   * It throws BullMQ's `DelayedError`, which the processor must let through.
+   *
+   * When the processor has rejected, the job goes back to the head of its keys' lines, and no attempt is counted. No job
+   * of these keys starts before `ms` have passed, in any process; `resumeKey` ends that earlier. A job without a key
+   * only waits. If the processor resolves nevertheless, the job is completed, and nothing waits.
+   */
+  backOff(ms: number): never;
 }

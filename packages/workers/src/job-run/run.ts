@@ -6,10 +6,13 @@
  * keeps others out for as long as its process lives.
  */
 import type { Clock, Lock } from "@x/redlock-core";
-import { elapsedMs, type Instant, readClock } from "@x/redlock-core/protocol";
+import { DAY_MS, elapsedMs, type Instant, integer, readClock } from "@x/redlock-core/protocol";
+import { DelayedError } from "bullmq";
 import { JobLockLostError } from "../errors.ts";
 import type { JobLock } from "./job-lock.ts";
 import { leaseLeftMs } from "./lease.ts";
+
+const BACK_OFF = integer({ min: 1, max: DAY_MS });
 
 export interface RunFacts {
   readonly jobId: string;
@@ -43,6 +46,7 @@ export class Run implements JobLock {
   #lockDurationMs: number;
   #lock: Lock | undefined;
   #lost: Error | undefined;
+  #backOffMs: number | undefined;
 
   constructor(facts: RunFacts, clock: Clock, onLost: (run: Run, error: Error) => void) {
     this.jobId = facts.jobId;
@@ -146,6 +150,16 @@ export class Run implements JobLock {
     if (this.lost !== undefined) throw this.lost;
     this.#lock?.assertHeld(minRemaining);
     if (this.#lock !== undefined && this.leaseLeftMs() < minRemaining) throw this.#jobLockLost(minRemaining);
+  }
+
+  backOff(ms: number): never {
+    this.#backOffMs = BACK_OFF.of("ms", ms);
+    throw new DelayedError(`job ${this.jobId} leaves its keys alone for ${ms} ms`);
+  }
+
+  /** For how long the keys are to be left alone, if the processor has asked for that. */
+  get backOffMs(): number | undefined {
+    return this.#backOffMs;
   }
 
   #lose(error: Error): void {

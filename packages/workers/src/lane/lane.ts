@@ -88,7 +88,8 @@ export class Lane {
   readonly #events: LaneEvents;
   readonly #locks: LaneLocks | undefined;
   readonly #arrivals = new Map<string, Arrival>();
-  readonly #yielding = new Map<string, number>();
+  /** What `moveToDelayed` is told of a job that goes back, by the job and its token. */
+  readonly #leaving = new Map<string, string>();
   readonly #aheads = new Map<string, LockAhead>();
   readonly #ends: EndBatches<Ended>;
   #target: BullTarget | undefined;
@@ -154,12 +155,31 @@ export class Lane {
     run: { readonly jobId: string; readonly token: string; readonly order: number },
     moveToDelayed: () => Promise<void>,
   ): Promise<void> {
-    const name = `${run.jobId} ${run.token}`;
-    this.#yielding.set(name, run.order);
+    await this.#leave(run, String(run.order), moveToDelayed);
+  }
+
+  /**
+   * Runs `moveToDelayed`, which must move this job back with this token. Nothing of its keys starts for `ms` then; it
+   * goes first afterwards, and nothing is counted.
+   */
+  async backingOff(
+    run: { readonly jobId: string; readonly token: string; readonly ms: number },
+    moveToDelayed: () => Promise<void>,
+  ): Promise<void> {
+    await this.#leave(run, `!${run.ms}`, moveToDelayed);
+  }
+
+  async #leave(
+    { jobId, token }: { readonly jobId: string; readonly token: string },
+    how: string,
+    moveToDelayed: () => Promise<void>,
+  ): Promise<void> {
+    const name = `${jobId} ${token}`;
+    this.#leaving.set(name, how);
     try {
       await moveToDelayed();
     } finally {
-      this.#yielding.delete(name);
+      this.#leaving.delete(name);
     }
   }
 
@@ -185,7 +205,7 @@ export class Lane {
     const { jobId, token, prefix, lockOptions } = argumentsOf(command, args, script.numberOfKeys);
     const ending = this.#locks?.endingOf(jobId);
     const lockToken = this.#locks?.newToken() ?? "";
-    const told = args.concat(addition(command, this.#yielding.get(`${jobId} ${token}`), lockToken));
+    const told = args.concat(addition(command, this.#leaving.get(`${jobId} ${token}`), lockToken));
     const sent = readClock(this.#clock);
     try {
       const raw = this.#told(await runScript(client, script, told)).reply;
@@ -381,12 +401,12 @@ function isSingle(name: string): name is SingleCommand {
 }
 
 /** Returns what a command is told behind BullMQ's own arguments (see scripts/commands.lua.ts). */
-function addition(command: SingleCommand, order: number | undefined, lockToken: string): readonly unknown[] {
+function addition(command: SingleCommand, how: string | undefined, lockToken: string): readonly unknown[] {
   switch (command) {
     case "moveToActive":
       return [lockToken];
     case "moveToDelayed":
-      return [`${order ?? ""} ${lockToken}`];
+      return [`${how ?? ""} ${lockToken}`];
     default:
       return [];
   }

@@ -123,6 +123,17 @@ export class KeyLocks {
     return await this.#yield(run, job, UNREACHABLE_RETRY_MS);
   }
 
+  /** Sends the job back as its processor has asked for: nothing of its keys is to start for `ms`. */
+  async backOff(run: Run, job: BullJob, ms: number): Promise<never> {
+    const { jobId, token } = run;
+    const { lane, queue, tell } = this.#parts;
+    const until = await this.#leave(run, job, ms, (move) => lane.backingOff({ jobId, token, ms }, move));
+    tell("yielded", () => ({ ...this.#about(run), reason: "backOff", delayMs: ms }));
+    const reason = `backed off by job ${jobId}`;
+    for (const key of run.keys) tell("keyPaused", () => ({ queue, key, reason, until }));
+    throw new DelayedError(`job ${jobId} leaves its keys alone for ${ms} ms`);
+  }
+
   /**
    * Releases the lock together with the end of the job, or by a request that is sent before BullMQ is told of it.
    *
@@ -219,22 +230,33 @@ export class KeyLocks {
    */
   async #yield(run: Run, job: BullJob, delayMs: number, held?: string): Promise<never> {
     const { jobId, token } = run;
-    const { lane, tell, onError } = this.#parts;
+    const { lane, tell } = this.#parts;
     const order = this.#orderOf(run);
-    try {
-      const dueMs = Math.floor(this.#clock.wallMs()) + delayMs;
-      await lane.yielding({ jobId, token, order }, async () => await job.moveToDelayed(dueMs, token));
-    } catch (error) {
-      // Not ours any more, or Redis is gone: the job comes back as a stalled one.
-      onError(error as Error);
-      throw new DelayedError(`job ${jobId} could not be moved to delayed`);
-    }
+    await this.#leave(run, job, delayMs, (move) => lane.yielding({ jobId, token, order }, move));
     const reason = held === undefined ? "unreachable" : "held";
     tell("yielded", () => ({ ...this.#about(run), reason, delayMs }));
     if (held !== undefined) {
       this.#wakes.add({ jobId, resource: held, order }, () => tell("woken", () => this.#about(run)));
     }
     throw new DelayedError(`job ${jobId} waits for its lock`);
+  }
+
+  /** Moves the job to `delayed` for so long, and returns until when. */
+  async #leave(
+    { jobId, token }: Run,
+    job: BullJob,
+    delayMs: number,
+    leave: (move: () => Promise<void>) => Promise<void>,
+  ): Promise<number> {
+    const dueMs = Math.floor(this.#clock.wallMs()) + delayMs;
+    try {
+      await leave(async () => await job.moveToDelayed(dueMs, token));
+      return dueMs;
+    } catch (error) {
+      // Not ours any more, or Redis is gone: the job comes back as a stalled one.
+      this.#parts.onError(error as Error);
+      throw new DelayedError(`job ${jobId} could not be moved to delayed`);
+    }
   }
 
   #about(run: Run): ReturnType<typeof aboutJob> {

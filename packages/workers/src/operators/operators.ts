@@ -6,6 +6,8 @@ export interface KeyPause {
   readonly reason: string;
   /** The time of the pause, in ms since the epoch. */
   readonly since: number;
+  /** The time at which the pause ends by itself, in ms since the epoch. */
+  readonly until?: number;
   /** The job whose failure stopped the key, alone or besides the operator. */
   readonly jobId?: string;
 }
@@ -194,8 +196,16 @@ function inWords(
 
 function positionInWords(position: KeyPosition): string {
   const { key, holder, ahead, paused } = position;
-  if (paused !== undefined) return `key "${key}" is paused: ${paused.reason}`;
+  if (paused !== undefined) {
+    const { until, reason } = paused;
+    return `key "${key}" is paused${until === undefined ? "" : ` until ${timeText(until)}`}: ${reason}`;
+  }
   const line =
     ahead === undefined || ahead === 0 ? "first in line" : `behind ${ahead} other ${ahead === 1 ? "job" : "jobs"}`;
   return `key "${key}": ${line}, ${holder === undefined ? "nobody has it" : `job ${holder} has it`}`;
+}
+
+function timeText(ms: number): string {
+  // oxlint-disable-next-line eslint/no-restricted-globals -- it reads no clock
+  return new Date(ms).toISOString();
 }

@@ -124,7 +124,7 @@ return cjson.encode(replies)
 
 /**
  * ARGV[#ARGV]: "<order> <token>". order: '' or, if the job goes back because its lock is held elsewhere, its place in line for that
- * lock: then it keeps its keys, and nothing is counted.
+ * lock: then it keeps its keys, and nothing is counted. Or "!<ms>", if it goes back and nothing of its keys is to start for so long.
  * ARGV[6] is '1' when the processor asked for the delay, '0' for a retry's backoff.
  */
 export const moveToDelayed: string = /* lua */ `
@@ -134,7 +134,10 @@ local id = ARGV[3]
 local reply = bullMoveToDelayed(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
 local chosen
-if order ~= '' then
+local backOffMs = tonumber(string.match(order, '^!(%d+)$'))
+if backOffMs then
+  attempt(contended().backOff, id, backOffMs)
+elseif order ~= '' then
   attempt(contended().uncount, id)
   attempt(call, 'HSET', P .. id, 'lo', order)
 elseif SKIP or ARGV[6] == '1' then

@@ -7,9 +7,10 @@
  * - `P lane:holders` is a hash of keys. A key leads to the id of the job that has it, or to one of two marks:
  *   `!:paused`, or `!:next`. With `!:next` the key is free, but the first job in line still waits for another of its
  *   keys.
- * - `P lane:line=<key>` is a zset of the ids of the jobs in line for the key, by order. `!:paused` is in it at -inf
- *   while the key is paused. Each colon of the key is the control character 31, which no key has.
- * - `P lane:paused` is a hash of keys, with JSON {reason, since, jobId}, for operators only.
+ * - `P lane:line=<key>` is a zset of the ids of the jobs in line for the key, by order. `!:paused` is in it in front of
+ *   all while the key is paused: at -inf, or at the time at which the pause ends less PAUSE_BASE. Each colon of the key
+ *   is the control character 31, which no key has.
+ * - `P lane:paused` is a hash of keys, with JSON {reason, since, until, jobId}, for operators only.
  * - `P lane:seq` counts arrivals in a line.
  * - `P <id>`, BullMQ's hash of a job, gets the fields below.
  * - Of BullMQ's others: `wait`, `prioritized`, `delayed`, `waiting-children`, `active`, `events`, `marker`, `limiter`
@@ -58,6 +59,8 @@ export function at(prefix: string, now: string, token = "''"): string {
 export const laneLibrary = (slowly: string): string => /* lua */ `
 local P, NOW, HOLDERS, TOKEN, FAULT
 local PAUSED, NEXT = '!:paused', '!:next'
+-- Less than any place in line, and every time that is taken from it is exact.
+local PAUSE_BASE = 9000000000000000
 -- Jobs that this script has parked, and of these those before the present command.
 local parkedHere, parkedBefore = 0, 0
 
@@ -109,16 +112,65 @@ ${slowly}
         and (not SKIP or facts[4] or not call('ZSCORE', P .. 'delayed', id)))
   end
 
-  -- The first in line. Those that were removed, finished elsewhere, or whose id now names another job are dropped.
-  local function first(key)
+  -- The time of Redis, which all workers share: a pause and a limit hold whatever their own clocks say.
+  local function redisMs()
+    local time = call('TIME')
+    return time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+
+  -- For how long the key stays paused, in ms; nil if it is not. A pause whose time is over ends here: its mark goes
+  -- last, so that one that is half ended is ended again.
+  local function pausedFor(key)
+    local score = tonumber(call('ZSCORE', line(key), PAUSED) or nil)
+    if not score or score == -math.huge then return score and math.huge end
+    local left = score + PAUSE_BASE - redisMs()
+    if left > 0 then return left end
+    if call('HGET', HOLDERS, key) == PAUSED then call('HSET', HOLDERS, key, NEXT) end
+    call('HDEL', P .. 'lane:paused', key)
+    call('ZREM', line(key), PAUSED)
+  end
+
+  -- Who has the key. A pause that is over has it no more.
+  local function holderOf(key)
+    local holder = call('HGET', HOLDERS, key)
+    if holder ~= PAUSED then return holder end
+    pausedFor(key)
+    return call('HGET', HOLDERS, key)
+  end
+
+  -- Who stands there in line. Those that were removed, finished elsewhere, or whose id now names another job are
+  -- dropped.
+  local function standing(key, index)
     while true do
-      local head = call('ZRANGE', line(key), 0, 0, 'WITHSCORES')
+      local head = call('ZRANGE', line(key), index, index, 'WITHSCORES')
       local id = head[1]
       if not id or id == PAUSED then return id end
       local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn')
       if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) and not facts[3] then return id end
       call('ZREM', line(key), id)
     end
+  end
+
+  -- The first in line, or PAUSED.
+  local function first(key)
+    local id = standing(key, 0)
+    if id == PAUSED and not pausedFor(key) then return standing(key, 0) end
+    return id
+  end
+
+  -- A parked job is judged again in so many ms, also by workers that wait for the next job that is due.
+  local function judgeIn(left, id)
+    if left == math.huge then return end
+    call('ZADD', P .. 'delayed', 'XX', (NOW + left + 1) * 4096, id)
+    local soonest = call('ZRANGE', P .. 'delayed', 0, 0, 'WITHSCORES')[2]
+    if soonest then call('ZADD', P .. 'marker', math.floor(tonumber(soonest) / 4096), '1') end
+  end
+
+  -- Whoever is first in line for a paused key is judged again when the pause ends.
+  local function await(key)
+    local left = pausedFor(key)
+    local id = left and standing(key, 1)
+    if id then judgeIn(left, id) end
   end
 
   local function toFront(list, id)
@@ -158,7 +210,7 @@ ${slowly}
 
   -- Nobody runs on this key and it is not paused: is id the one to run on it?
   local function isNextOn(id, key)
-    local holder = call('HGET', HOLDERS, key)
+    local holder = holderOf(key)
     if holder and holder ~= id and holder ~= NEXT and (holder == PAUSED or holds(holder, key)) then return false end
     local head = first(key)
     return not head or head == id
@@ -168,7 +220,11 @@ ${slowly}
   local function advance(key)
     local id = first(key)
     if not id then call('HDEL', HOLDERS, key) return end
-    if id == PAUSED then call('HSET', HOLDERS, key, PAUSED) return end
+    if id == PAUSED then
+      call('HSET', HOLDERS, key, PAUSED)
+      await(key)
+      return
+    end
     local pin = call('HGET', P .. id, 'lk')
     local keys = keysOf(pin)
     for i = 1, #keys do
@@ -187,10 +243,6 @@ ${slowly}
     return chosen
   end
 
-  local function isPaused(key)
-    return call('ZSCORE', line(key), PAUSED)
-  end
-
   -- Why the key is paused; nil if it is not, or if nobody can read it.
   local function pauseOf(key)
     local ok, facts = pcall(cjson.decode, call('HGET', P .. 'lane:paused', key) or '')
@@ -203,12 +255,26 @@ ${slowly}
     return facts and facts.jobId
   end
 
+  -- Pauses the key for so many ms, or without end (math.huge). Of two pauses the longer one stays, and what was said
+  -- of it. Returns whether the key was not paused before, and when the pause ends.
+  local function pause(key, ms, reason)
+    local left = pausedFor(key)
+    local ends = ms < math.huge and redisMs() + ms or nil
+    if not left or ms > left then
+      call('ZADD', line(key), ends and string.format('%.0f', ends - PAUSE_BASE) or '-inf', PAUSED)
+      local facts = {reason = reason, since = tonumber(NOW), ['until'] = ends}
+      call('HSET', P .. 'lane:paused', key, cjson.encode(facts))
+    end
+    return not left, ends
+  end
+
   -- Its failure stops those of its keys that it has. Where an operator has paused one, what he said stays.
   local function halt(id, pin)
     for _, key in ipairs(keysOf(pin)) do
       if call('HGET', HOLDERS, key) == id then
         call('ZADD', line(key), '-inf', PAUSED)
-        local facts = pauseOf(key) or {reason = 'failed', since = tonumber(NOW)}
+        local facts = pauseOf(key)
+        if not facts or facts['until'] then facts = {reason = 'failed', since = tonumber(NOW)} end
         facts.jobId = id
         call('HSET', P .. 'lane:paused', key, cjson.encode(facts))
       end
@@ -216,14 +282,17 @@ ${slowly}
   end
 
   -- May id run now? If not: does it go first when it may, because it has a key that is paused, or its own failure
-  -- stopped it? A key whose holder is gone is passed on first, to whoever is in front; was one?
+  -- stopped it? A key whose holder is gone is passed on first, to whoever is in front; was one? And if it is first in
+  -- line: in how many ms may it, at the earliest?
   local function mayRun(id, keys)
-    local free, isFirst, isMoved = true, false, false
+    local free, isFirst, isMoved, left = true, false, false, nil
     for i = 1, #keys do
       local key = keys[i]
-      local holder = call('HGET', HOLDERS, key)
+      local holder = holderOf(key)
+      local closed = (holder == id or holder == PAUSED) and pausedFor(key)
+      if closed then left = math.max(left or 0, closed) end
       if holder == id then
-        if isPaused(key) then free, isFirst = false, true end
+        if closed then free, isFirst = false, true end
       elseif holder == PAUSED or (holder and holder ~= NEXT and holds(holder, key)) then
         free = false
         isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)
@@ -235,12 +304,12 @@ ${slowly}
         end
       end
     end
-    return free, isFirst, isMoved
+    return free, isFirst, isMoved, left
   end
 
   -- Passes the key on if its holder is gone, though nobody asks for it.
   local function heal(key)
-    local holder = call('HGET', HOLDERS, key)
+    local holder = holderOf(key)
     if holder and holder ~= PAUSED and (holder == NEXT or not holds(holder, key)) then advance(key) end
   end
 
@@ -258,19 +327,19 @@ ${slowly}
     return call('EXISTS', P .. 'wait', P .. 'prioritized') == 0
   end
 
-  -- Makes id the holder of all its keys, or of none; then replies what mayRun says.
+  -- Makes id the holder of all its keys, or of none; then replies what mayRun says of its place and time.
   local function take(id, pin, wasParked)
     local single = isSingle(pin)
     if single and not wasParked and call('HSETNX', HOLDERS, pin, id) == 1 then
       call('HSET', P .. id, 'lk', pin)
       return true
     end
-    if single and not wasParked and call('HGET', HOLDERS, pin) == id and not isPaused(pin) then
+    if single and not wasParked and call('HGET', HOLDERS, pin) == id and not pausedFor(pin) then
       call('HSET', P .. id, 'lk', pin)
     else
       local keys = keysOf(pin)
-      local free, isFirst = mayRun(id, keys)
-      if not free then return false, isFirst end
+      local free, isFirst, _, left = mayRun(id, keys)
+      if not free then return false, isFirst, left end
       claim(id, pin, keys)
     end
     -- A job that was chosen has just been taken: do not wake an idle worker for an empty queue.
@@ -312,8 +381,9 @@ ${slowly}
     pcall(undo, id, opts)
   end
 
-  -- \`go\` takes the job out of where it stands; its argument takes it back from 'delayed'.
-  local function park(id, pin, isFirst, go, facts)
+  -- \`go\` takes the job out of where it stands; its argument takes it back from 'delayed'. \`left\`: in how many ms the
+  -- first in line may run.
+  local function park(id, pin, isFirst, left, go, facts)
     local keys = keysOf(pin)
     facts = facts or call('HMGET', P .. id, 'ls', 'priority')
     local place = facts[1] or (isFirst and frontPlace(keys))
@@ -328,10 +398,14 @@ ${slowly}
       rank = math.max(rank, call('ZRANK', line(keys[i]), id))
     end
     local delay = math.min(NEAR * (rank + 1), FAR)
+    -- In front of the first stands at most the mark of the pause.
+    local isTimed = left and left < math.huge and rank <= 1
+    if isTimed then delay = left + 1 end
     call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
     go({'ZREM', P .. 'delayed', id})
     call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', PARKED_BY .. table.concat(keys, ', '))
     call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
+    if isTimed then judgeIn(left, id) end
     if isFirst then release(id, pin) end
   end
 
@@ -358,9 +432,24 @@ ${slowly}
     return id
   end
 
+  -- A job that BullMQ has moved to 'delayed' leaves the keys that it has alone for so many ms, and goes first then.
+  local function backOff(id, ms)
+    uncount(id)
+    local pin = call('HGET', P .. id, 'lk')
+    if not hasKeys(pin) then return end
+    local keys = keysOf(pin)
+    for i = 1, #keys do
+      if call('HGET', HOLDERS, keys[i]) == id then pause(keys[i], ms, 'backed off by job ' .. id) end
+    end
+    local place = frontPlace(keys)
+    for i = 1, #keys do call('ZADD', line(keys[i]), place, id) end
+    call('HSET', P .. id, 'ls', place, 'pb', PARKED_BY .. table.concat(keys, ', '))
+    release(id, pin)
+  end
+
   -- It was not fetched: back to its place in line.
   local function takeBack(id, key)
-    park(id, key, false, function(back) leave({'LREM', P .. 'wait', -1, id}, back) end)
+    park(id, key, false, nil, function(back) leave({'LREM', P .. 'wait', -1, id}, back) end)
   end
 
   -- Is the end of this key's job likely to bring the next one, whose lock is then to be asked for ahead?
@@ -432,7 +521,7 @@ ${slowly}
       local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data')
       local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
       if not hasKeys(pin) or pin == ending then return false end
-      local free, isFirst, isMoved = mayRun(id, keysOf(pin))
+      local free, isFirst, isMoved, left = mayRun(id, keysOf(pin))
       if free then return false end
       -- Passing a key on may have put another job in front.
       local old
@@ -442,7 +531,7 @@ ${slowly}
         old = {'RPOP', P .. 'wait'}
       end
       if old then
-        park(id, pin, isFirst, function(back) leave(old, back) end, facts)
+        park(id, pin, isFirst, left, function(back) leave(old, back) end, facts)
         parkedHere = parkedHere + 1
       end
     end
@@ -476,14 +565,14 @@ ${slowly}
         return {'LANE_ASK', unknownAhead(256, 256)}
       end
     end
-    local isOurs, isFirst = true, false
-    if hasKeys(pin) then isOurs, isFirst = take(id, pin, wasParked) end
+    local isOurs, isFirst, left = true, false, nil
+    if hasKeys(pin) then isOurs, isFirst, left = take(id, pin, wasParked) end
     if not isOurs then
       if parkedHere >= BATCH then
         putBack(id, opts)
         return {'LANE_AGAIN', parkedHere - parkedBefore}
       end
-      park(id, pin, isFirst, function(back) leaveActive(id, opts, back) end)
+      park(id, pin, isFirst, left, function(back) leaveActive(id, opts, back) end)
       parkedHere = parkedHere + 1
       return
     end
@@ -517,7 +606,8 @@ ${slowly}
   slow = {
     keysOf = keysOf, holds = holds, first = first, promoteToFront = promoteToFront, advance = advance, release = release,
     uncount = uncount, fetch = fetch, halt = halt, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
-    heal = heal, sift = sift, putNext = putNext, takeBack = takeBack, claimNext = claimNext
+    heal = heal, sift = sift, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
+    pause = pause, pausedFor = pausedFor, await = await, backOff = backOff
   }
   return slow
 end

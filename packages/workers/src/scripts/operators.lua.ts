@@ -43,17 +43,19 @@ return 1
 `;
 
 /**
- * Pauses a key. ARGV[3] is the key, ARGV[4] the reason. Replies 1, or 0 if the key was paused already. A job that runs
- * goes on to its end.
+ * Pauses a key. ARGV[3] is the key, ARGV[4] the reason, ARGV[5] for how many ms, or '' without end. Replies 1, or 0 if
+ * the key was paused already, and when the pause that was asked for ends, or ''. A job that runs goes on to its end.
  */
 export const pause: string = /* lua */ `
 ${AT}
 local key = ARGV[3]
-local added = call('ZADD', line(key), '-inf', PAUSED)
-call('HSETNX', P .. 'lane:paused', key, cjson.encode({reason = ARGV[4], since = tonumber(NOW)}))
+local isNew, ends = contended().pause(key, tonumber(ARGV[5]) or math.huge, ARGV[4])
 local holder = call('HGET', HOLDERS, key)
-if not holder or holder == NEXT or (holder ~= PAUSED and not contended().holds(holder, key)) then call('HSET', HOLDERS, key, PAUSED) end
-return added
+if not holder or holder == NEXT or (holder ~= PAUSED and not contended().holds(holder, key)) then
+  call('HSET', HOLDERS, key, PAUSED)
+  contended().await(key)
+end
+return {isNew and 1 or 0, ends and string.format('%.0f', ends) or ''}
 `;
 
 /**
@@ -63,6 +65,7 @@ return added
 export const resume: string = /* lua */ `
 ${AT}
 local key = ARGV[3]
+local wasPaused = contended().pausedFor(key)
 local failed = contended().haltedBy(key)
 if failed then
   local facts = call('HMGET', P .. failed, 'lk', 'finishedOn', 'ls')
@@ -74,10 +77,10 @@ if failed then
   end
 end
 call('HDEL', P .. 'lane:paused', key)
-local removed = call('ZREM', line(key), PAUSED)
+call('ZREM', line(key), PAUSED)
 local holder = call('HGET', HOLDERS, key)
-if holder == PAUSED or (not holder and contended().first(key)) then contended().advance(key) end
-return removed
+if holder == PAUSED or holder == NEXT or (not holder and contended().first(key)) then contended().advance(key) end
+return wasPaused and 1 or 0
 `;
 
 /**
@@ -96,7 +99,7 @@ for i = 1, #page[2], 2 do
   local holder = call('HGET', HOLDERS, key)
   if holder then
     local parked = call('ZCARD', line(key))
-    if call('ZSCORE', line(key), PAUSED) then parked = parked - 1 end
+    if contended().pausedFor(key) then parked = call('ZCARD', line(key)) - 1 end
     local processedOn = holder ~= PAUSED and holder ~= NEXT and call('HGET', P .. holder, 'processedOn')
     reply[#reply + 1] = {key, holder, parked, processedOn or '', call('HGET', P .. 'lane:paused', key) or ''}
   end
@@ -120,9 +123,9 @@ local due = call('ZSCORE', P .. 'delayed', id)
 local reply = {pin, facts[2] and 1 or 0, due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', facts[3] and 1 or 0, facts[6] and 1 or 0, call('HEXISTS', P .. 'meta', 'paused')}
 if hasKeys(pin) then
   for _, key in ipairs(contended().keysOf(pin)) do
+    local paused = contended().pausedFor(key)
     local holder = call('HGET', HOLDERS, key) or ''
     local isReal = holder ~= '' and holder ~= PAUSED and holder ~= NEXT
-    local paused = call('ZSCORE', line(key), PAUSED)
     local rank = call('ZRANK', line(key), id)
     reply[#reply + 1] = {
       key, holder, isReal and call('HGET', P .. holder, 'processedOn') or '', isReal and contended().holds(holder, key) and 1 or 0,

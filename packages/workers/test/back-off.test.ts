@@ -1,0 +1,181 @@
+/** Keys that are left alone for a while: `lock.backOff`, and `pauseKey` with an end. */
+import { describe, expect, it, vi } from "vitest";
+import { finished, jobs, Lab, until } from "./support/lab.ts";
+
+// No timer but the one of the pause brings a job back in the time of a test.
+const rules = { recheckInterval: 3_600_000, concurrency: 4 } as const;
+
+describe.concurrent("lock.backOff", () => {
+  it("sends the job back as it came, and starts nothing of its key until then, in any worker", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const paused: unknown[] = [];
+    const yielded: unknown[] = [];
+    const starts: { readonly i: number; readonly key: unknown; readonly at: number; readonly attempts: number }[] = [];
+    const workers = [1, 2].map(() =>
+      lab.worker((job, _signal, lock) => {
+        starts.push({ i: job.data.i, key: job.data.k, at: Date.now(), attempts: job.attemptsStarted });
+        if (starts.filter(({ key }) => key === "a").length === 1 && job.data.k === "a") lock.backOff(500);
+        return lock.fencingToken;
+      }, rules),
+    );
+    for (const worker of workers) {
+      worker.on("keyPaused", (message) => paused.push(message));
+      worker.on("yielded", (message) => yielded.push(message));
+    }
+    await queue.addBulk([...jobs(3, () => "a"), ...jobs(2, () => "b")]);
+    await until(() => paused.length === 1);
+    const { until: end } = paused[0] as { readonly until: number };
+    expect(paused).toEqual([{ queue: "q", key: "a", reason: "backed off by job 1", until: end }]);
+    expect(yielded).toEqual([{ queue: "q", jobId: "1", keys: ["a"], reason: "backOff", delayMs: 500 }]);
+    const [key] = await (workers[0] as (typeof workers)[number]).listKeys();
+    expect(key).toMatchObject({ key: "a", holder: undefined, parked: 3 });
+    const told = key?.paused?.until ?? 0;
+    expect(await workers[1]?.explain("1")).toMatchObject({
+      verdict: "parked",
+      message: `key "a" is paused until ${new Date(told).toISOString()}: backed off by job 1`,
+    });
+    await finished(queue, 5);
+    const ofA = starts.filter(({ key: of }) => of === "a");
+    expect(ofA.map(({ i, attempts }) => [i, attempts])).toEqual([
+      [0, 1],
+      [0, 1],
+      [1, 1],
+      [2, 1],
+    ]);
+    for (const { at } of ofA.slice(1)) expect(at).toBeGreaterThanOrEqual(told);
+    const [first] = await queue.getCompleted(0, 10).then((all) => all.filter(({ id }) => id === "1"));
+    expect([first?.attemptsMade, first?.attemptsStarted]).toEqual([1, 1]);
+    expect(lab.errors).toEqual([]);
+    expect(await lab.leftovers()).toEqual([]);
+  });
+
+  it("outlives the worker that was told, and holds for one that starts later", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const first = lab.worker((_job, _signal, lock) => lock.backOff(700), { ...rules, concurrency: 1 });
+    await queue.addBulk(jobs(2, () => "a"));
+    await until(async () => (await first.listKeys()).some(({ paused }) => paused?.until !== undefined));
+    const [key] = await first.listKeys();
+    await first.close(true);
+    const starts: number[] = [];
+    lab.worker(() => void starts.push(Date.now()), { ...rules, concurrency: 1 });
+    await finished(queue, 2);
+    expect(starts).toHaveLength(2);
+    expect(starts[0]).toBeGreaterThanOrEqual(key?.paused?.until ?? Number.POSITIVE_INFINITY);
+    expect(lab.inversions()).toEqual([]);
+  });
+
+  it("counts only if the processor rejects, and for a job without a key delays that job alone", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    lab.worker((job, _signal, lock) => {
+      if (job.data.k === undefined && lab.ran.filter(({ i }) => i === job.data.i).length === 1) lock.backOff(20);
+      try {
+        if (job.data.k !== undefined) lock.backOff(60_000);
+      } catch {
+        // Handled.
+      }
+    }, rules);
+    await queue.addBulk([...jobs(1, () => undefined), { name: "job", data: { k: "a", i: 7 } }]);
+    await finished(queue, 2);
+    expect(lab.ran.map(({ i }) => i).toSorted((a, b) => a - b)).toEqual([0, 0, 7]);
+    expect(await lab.leftovers()).toEqual([]);
+  });
+
+  it("refuses a time that is none, which fails the job", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    lab.worker((_job, _signal, lock) => lock.backOff(0), rules);
+    await queue.add("job", { k: "a", i: 0 });
+    await finished(queue, 1);
+    const [failed] = await queue.getFailed();
+    expect(failed?.failedReason).toMatch(/^ms must be an integer .* got 0$/);
+  });
+});
+
+describe.concurrent("a pause with an end", () => {
+  it.each(["before its jobs are added", "while one of them runs"])(
+    "ends by itself without a poll, also for workers that start meanwhile, when it begins %s",
+    async (when) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const starts: { readonly i: number; readonly at: number }[] = [];
+      const body = (job: { readonly data: { readonly i: number } }): void =>
+        void starts.push({ i: job.data.i, at: Date.now() });
+      const first = lab.worker(body, rules);
+      const asked: unknown[] = [];
+      first.on("keyPaused", (message) => asked.push(message));
+      const isBusy = when.startsWith("while");
+      if (isBusy) {
+        await queue.add("job", { k: "a", i: -1, ms: 300 });
+        await until(() => lab.ran.length === 1);
+      }
+      expect(await first.pauseKey("a", "provider's limit", { for: 900 })).toBe(true);
+      expect(await first.pauseKey("a", "shorter", { for: 50 })).toBe(false);
+      const { until: end } = asked[0] as { readonly until: number };
+      await queue.addBulk([...jobs(3, () => "a"), ...jobs(2, () => "b")]);
+      await until(async () => (await queue.getDelayedCount()) === 3);
+      expect((await first.listKeys()).find(({ key }) => key === "a")?.paused).toMatchObject({
+        reason: "provider's limit",
+        until: end,
+      });
+      await first.close();
+      lab.worker(body, rules);
+      await finished(queue, isBusy ? 6 : 5);
+      const ofA = lab.ran.filter(({ key, i }) => key === "a" && i >= 0);
+      expect(ofA.map(({ i }) => i)).toEqual([0, 1, 2]);
+      for (const { i, at } of starts.slice(isBusy ? 3 : 2)) expect([i, at >= end]).toEqual([i, true]);
+      expect(await lab.leftovers()).toEqual([]);
+    },
+  );
+
+  it("ends earlier by resumeKey; a pause without an end is not shortened", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, rules);
+    await worker.pauseKey("a", "long", { for: 3_600_000 });
+    await worker.pauseKey("b", "migration");
+    expect(await worker.pauseKey("b", "short", { for: 1 })).toBe(false);
+    await queue.addBulk([...jobs(2, () => "a"), ...jobs(1, () => "b")]);
+    await until(async () => (await queue.getDelayedCount()) === 3);
+    expect(await worker.resumeKey("a")).toBe(true);
+    await finished(queue, 2);
+    const paused = await worker.listKeys();
+    expect(paused.map(({ key, paused: why }) => [key, why?.reason, why?.until])).toEqual([
+      ["b", "migration", undefined],
+    ]);
+    await worker.resumeKey("b");
+    await finished(queue, 3);
+  });
+
+  it("is forgotten when it has ended, though no job of the key comes", async () => {
+    await using lab = await Lab.start();
+    const worker = lab.worker(undefined, rules);
+    await worker.pauseKey("a", "short", { for: 1 });
+    await until(async () => (await worker.listKeys()).length === 0);
+    expect(await worker.resumeKey("a")).toBe(false);
+    expect(await lab.leftovers()).toEqual([]);
+  });
+});
+
+describe("a pause with an end, and clocks that differ", () => {
+  it("lasts as long by the clock of Redis, whatever the clock of a worker says", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const honest = lab.worker(undefined, { ...rules, autorun: false });
+    await honest.pauseKey("a", "limit", { for: 600 });
+    const end = (await honest.listKeys())[0]?.paused?.until ?? 0;
+    const now = Date.now;
+    const starts: number[] = [];
+    const fast = vi.spyOn(Date, "now").mockImplementation(() => now() + 120_000);
+    try {
+      lab.worker(() => void starts.push(now()), rules);
+      await queue.add("job", { k: "a", i: 0 });
+      await finished(queue, 1);
+    } finally {
+      fast.mockRestore();
+    }
+    expect(starts[0]).toBeGreaterThanOrEqual(end);
+  });
+});
