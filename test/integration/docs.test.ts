@@ -122,7 +122,7 @@ it.each(["redlock-core", "leader", "workers", "nestjs", "console"])(
 );
 
 /** Text about a package for agents: what begins the file says when to read it. */
-it.each(["redlock-core", "leader", "workers"])("@x/%s has a skill that says when to use it, and is packed", (name) => {
+it.each(["redlock-core", "leader", "workers", "nestjs"])("@x/%s has a skill that says when to use it, and is packed", (name) => {
   const folder = join(root, "packages", name);
   const [, front = ""] = /^---\n([^]*?)\n---\n/.exec(readFileSync(join(folder, "SKILL.md"), "utf8")) ?? [];
   const fields = new Map(front.split("\n").map((line) => [line.split(":")[0], line.slice(line.indexOf(":") + 2)]));
