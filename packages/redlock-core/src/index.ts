@@ -14,7 +14,7 @@ export { systemClock } from "./kit/clock.ts";
 export type { Random } from "./kit/random.ts";
 export { Lock } from "./lock/lock.ts";
 export type { NodeSource } from "./nodes/connect.ts";
-export type { LockNode, NodeScript, NodeState } from "./nodes/node.ts";
+export type { LockNode, NodeScript, NodeState, OnGap } from "./nodes/node.ts";
 export type { Finding, FindingCode } from "./operators/check.ts";
 export type { Inspection, NodeInspection } from "./operators/inspect.ts";
 export type { AcquireOptions, RedlockOptions, ResolvedOptions } from "./options.ts";

@@ -39,16 +39,13 @@ import {
   resolveTryOptions,
 } from "./options.ts";
 import { RedlockProtocol } from "./redlock-protocol.ts";
-import { Engine, GRANT_TTL_MS } from "./rounds/engine.ts";
+import { Engine, GRANT_TTL_MS, MAX_NODES } from "./rounds/engine.ts";
 import { runEverywhere } from "./rounds/run.ts";
 import { CLAMP_US } from "./rules/ballot.ts";
 import { callback } from "./schema/check.ts";
 import { forceReleaseScript } from "./scripts/force-release.lua.ts";
 import { Hints } from "./waiting/hints.ts";
 import { type LocalQueue, LocalQueues } from "./waiting/local-queue.ts";
-
-/** More nodes make a quorum slower than it is safe; no deployment that we know of has more than nine. */
-const MAX_NODES = 31;
 
 const ROUTINE = callback();
 

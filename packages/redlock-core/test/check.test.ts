@@ -144,6 +144,17 @@ describe("check", () => {
     expect(await redlock.check()).toMatchObject([{ code: "REPLICA" }]);
   });
 
+  it("takes a node of the caller's own for one that failed if it replies what no server does", async () => {
+    const redlock = openRedlock([{ ...nodeSaying("odd", ""), eval: () => Promise.resolve(null) }]);
+    expect(await redlock.check()).toMatchObject([
+      { code: "UNREACHABLE", message: "no answer: odd: unexpected reply null" },
+    ]);
+    expect(await redlock.inspect("r")).toMatchObject({
+      verdict: "unknown",
+      nodes: [{ error: "unexpected reply null" }],
+    });
+  });
+
   it.each([
     ["the locks", "~other:* ~{app:*"],
     ["their queues", "~app:*"],

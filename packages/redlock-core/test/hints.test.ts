@@ -145,6 +145,21 @@ describe("a waiter whose user loses the right to channels", () => {
     await lock.release();
     expect((await next).isHeld()).toBe(true);
   });
+
+  it.each(Object.keys(clients))("polls without it, and gets the lock soon (%s)", async (name) => {
+    const [server] = (await startNodes(1)) as [RedisServer];
+    await server.call("ACL", "SETUSER", "waiting", "on", ">secret", "~*", "&*", "+@all");
+    const holding = openRedlock([server]);
+    const waiting = openRedlock([clients[name]?.(`redis://waiting:secret@127.0.0.1:${server.port}`) ?? ""]);
+    const lock = await holding.acquire("r", far);
+    const next = waiting.acquire("r", far);
+    await enrolled(holding, "r", [1]);
+    await server.call("ACL", "SETUSER", "waiting", "resetchannels");
+    await server.call("CLIENT", "KILL", "TYPE", "pubsub");
+    await expect.poll(async () => String(await server.call("ACL", "LOG"))).toContain("channel");
+    await lock.release();
+    expect((await next).isHeld()).toBe(true);
+  });
 });
 
 describe("subscribe", () => {

@@ -74,8 +74,8 @@ describe("a lease that is kept", () => {
     isPaused: boolean;
   }
 
-  /** From now on its node answers nothing until `settle`. */
-  async function keep(): Promise<Kept> {
+  /** It is kept so long after the grant. From then on its node answers nothing until `settle`. */
+  async function keep(afterMs = 0): Promise<Kept> {
     const [clock, node] = [new ManualClock(), new StubNode()];
     const redlock = openRedlock([node], { clock, nodeTimeout: 60_000 });
     node.answer = async (operations) => {
@@ -105,6 +105,7 @@ describe("a lease that is kept", () => {
       },
       isPaused: false,
     };
+    await clock.advance(afterMs);
     protocolOf(lock).keep({
       ...everyPeriod(PERIOD_MS),
       onRenewed: () => self.told.push("renewed"),
@@ -125,6 +126,12 @@ describe("a lease that is kept", () => {
     await clock.advance(PERIOD_MS + 3_000);
     expect(await settle(true)).toBe(1);
     expect([told, startMs() > keptMs, startMs() <= keptMs + PERIOD_MS]).toEqual([["renewed"], true, true]);
+  });
+
+  it("is renewed a period after the grant, however late it is kept", async () => {
+    const { clock, settle } = await keep(TTL_MS - PERIOD_MS);
+    await clock.advance(1);
+    expect(await settle(true)).toBe(1);
   });
 
   it("is not moved by a renewal that failed, and is renewed again after it", async () => {

@@ -830,6 +830,8 @@ describe("the node-redlock entry on this engine", () => {
   it("refuses bad input before anything is sent", async () => {
     const { clients } = await nodes(1);
     expect(() => new Redlock([])).toThrow("at least one redis client");
+    const many = Array.from({ length: 32 }, () => Object.create(clients[0] as object) as Client);
+    expect(() => new Redlock(many)).toThrow(new RangeError("clients must be at most 31, got 32"));
     expect(() => new Redlock(clients, {}, { acquireScript: "return 1" })).toThrow(TypeError);
     const redlock = open(clients);
     const message = "Duration must be an integer value in milliseconds.";

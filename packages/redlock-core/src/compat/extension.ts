@@ -47,6 +47,7 @@ export class AutoExtension implements Renewable {
 
   stop(): void {
     this.#isStopped = true;
+    this.#renewal.delete(this);
     this.#renewal.close();
   }
 
@@ -68,7 +69,7 @@ export class AutoExtension implements Renewable {
 
   async #extend(): Promise<void> {
     this.#isExtending = true;
-    const result = await this.#lease.extend();
+    const result = await this.#lease.extend().catch((error: Error) => ({ kind: "failed" as const, error }));
     this.#isExtending = false;
     if (this.#isStopped) return;
     if (result.kind === "lost") {

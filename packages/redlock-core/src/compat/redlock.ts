@@ -5,6 +5,7 @@ import { callQuietly } from "../kit/emitter.ts";
 import { type ExtendResult, extendRound } from "../lock/extend.ts";
 import { type ReleaseRequest, startRelease } from "../lock/release.ts";
 import { resolveResources } from "../options.ts";
+import { MAX_NODES } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import { driftMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import { Check, integer, number, shaped } from "../schema/check.ts";
@@ -525,6 +526,7 @@ function clientsOf(given: Iterable<Client>): Set<Client> {
     // It is no iterable, or one that throws.
   }
   if (clients === undefined) throw new TypeError(`clients must be an iterable of clients, got ${kindOf(given)}`);
+  if (clients.size > MAX_NODES) throw new RangeError(`clients must be at most ${MAX_NODES}, got ${clients.size}`);
   for (const client of clients) {
     if (typeof client !== "object" || client === null)
       throw new TypeError(`clients must be clients of ioredis, got ${kindOf(client)}`);

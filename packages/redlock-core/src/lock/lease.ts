@@ -145,7 +145,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     POLICY.of("policy", policy);
     this.isLeft = true;
     this.#policy = policy;
-    this.#renewAtMs = policy.dueMs(this.#engine.clock.monotonicMs(), this.#ttlMs);
+    this.#renewAtMs = policy.dueMs(this.start.monotonicMs, this.#ttlMs);
     this.#renewal.reschedule(this);
   }
 

@@ -28,7 +28,7 @@ import {
   StateTeller,
   settingOf,
 } from "./connection.ts";
-import { type LockNode, type NodeScript, type NodeState, notConnected } from "./node.ts";
+import { type LockNode, type NodeScript, type NodeState, notConnected, type OnGap } from "./node.ts";
 import { connectOptionsOf, type IoredisConnectOptions } from "./url.ts";
 
 /** The part of ioredis that is used; both major versions have it. */
@@ -85,7 +85,7 @@ type CommandError = Error & { readonly command?: { readonly name: string } };
 
 interface Listener {
   readonly onMessage: (message: string) => void;
-  readonly onGap: (() => void) | undefined;
+  readonly onGap: OnGap | undefined;
 }
 
 interface Channel {
@@ -214,7 +214,7 @@ export class IoredisNode implements LockNode {
     if (!this.isCluster) this.#connection?.stream?.destroy?.(new Error(NO_ANSWER));
   }
 
-  async subscribe(channel: string, onMessage: (message: string) => void, onGap?: () => void): Promise<() => void> {
+  async subscribe(channel: string, onMessage: (message: string) => void, onGap?: OnGap): Promise<() => void> {
     const listener: Listener = { onMessage, onGap };
     this.#subscriber ??= this.#openSubscriber();
     const connection = await this.#subscriber;
@@ -311,7 +311,10 @@ export class IoredisNode implements LockNode {
       if (entry === undefined) continue;
       connection.subscribe(channel).then(
         () => tellGap(entry),
-        () => this.#onRefusedAgain(connection, channel),
+        () => {
+          this.#onRefusedAgain(connection, channel);
+          tellGap(entry, false);
+        },
       );
     }
   }
@@ -360,8 +363,8 @@ export class IoredisNode implements LockNode {
   }
 }
 
-function tellGap({ listeners }: Channel): void {
-  for (const { onGap } of [...listeners]) onGap?.();
+function tellGap({ listeners }: Channel, isHeard = true): void {
+  for (const { onGap } of [...listeners]) onGap?.(isHeard);
 }
 
 /**

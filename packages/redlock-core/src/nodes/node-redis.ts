@@ -21,7 +21,7 @@ import {
   StateTeller,
   settingOf,
 } from "./connection.ts";
-import { type LockNode, type NodeScript, type NodeState, notConnected } from "./node.ts";
+import { type LockNode, type NodeScript, type NodeState, notConnected, type OnGap } from "./node.ts";
 
 /** The part of node-redis that is used. */
 export interface NodeRedisClient {
@@ -163,7 +163,7 @@ class LastingConnection {
 interface Subscription {
   readonly channel: string;
   readonly listener: (message: string) => void;
-  readonly onGap: (() => void) | undefined;
+  readonly onGap: OnGap | undefined;
   readonly confirmed: () => void;
   readonly refused: (error: unknown) => void;
   /** The connection that has confirmed it, the last time. */
@@ -266,7 +266,7 @@ export class NodeRedisNode implements LockNode {
     }
   }
 
-  async subscribe(channel: string, listener: (message: string) => void, onGap?: () => void): Promise<() => void> {
+  async subscribe(channel: string, listener: (message: string) => void, onGap?: OnGap): Promise<() => void> {
     if (this.#isClosed) throw new Error(`${this.name}: closed`);
     const messages = (this.#messages ??= this.#openMessages());
     const subscription = await new Promise<Subscription>((resolve, reject) => {
@@ -316,7 +316,11 @@ export class NodeRedisNode implements LockNode {
         }
       },
       onDown: () => undefined,
-      onError: () => undefined,
+      onError: (error) => {
+        // A client that may not have what it takes along connects again and again.
+        if (!String(error).includes("NOPERM")) return;
+        for (const { on, onGap } of [...this.#subscriptions]) if (on !== undefined) onGap?.(false);
+      },
     });
     return messages;
   }

@@ -38,6 +38,9 @@ export type NodeState =
   /** The connection was lost or could not be made. Requests fail at once; the adapter goes on trying. */
   | "down";
 
+/** Reports that messages may have been missed. With `isHeard` false, more will be missed until the next call. */
+export type OnGap = (isHeard?: boolean) => void;
+
 export interface LockNode {
   /** The name of the node in votes, errors and events, e.g. `10.0.0.1:6379`. */
   readonly name: string;
@@ -65,9 +68,10 @@ export interface LockNode {
    * first time. Waiters of an adapter without this method poll.
    *
    * Calls `onGap` when messages may have been missed: the connection was lost, and the node has confirmed the
-   * subscription on another one. Without `onGap`, a waiter that misses a message waits until the lease ends.
+   * subscription on another one. Where the node refuses it there, the adapter calls `onGap(false)` and asks again;
+   * waiters poll meanwhile. Without `onGap`, a waiter that misses a message waits until the lease ends.
    */
-  subscribe?(channel: string, listener: (message: string) => void, onGap?: () => void): Promise<() => void>;
+  subscribe?(channel: string, listener: (message: string) => void, onGap?: OnGap): Promise<() => void>;
   /**
    * Gives up the connection and opens another one. The protocol calls it when a request was not answered in time and
    * nothing came from the node for long after it. The connection is then likely to be half-open: dead without having

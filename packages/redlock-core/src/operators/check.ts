@@ -2,7 +2,7 @@
 import { readClock } from "../kit/clock.ts";
 import type { LockNode } from "../nodes/node.ts";
 import type { Engine } from "../rounds/engine.ts";
-import { type NodeReply, runEverywhere } from "../rounds/run.ts";
+import { type ListReply, listsEverywhere, type NodeReply, runEverywhere } from "../rounds/run.ts";
 import { NODE_KEYS, PROBE_KEY, probeKeysOf } from "../rules/keys.ts";
 import { median, quorumOf } from "../rules/quorum.ts";
 import { quote } from "../schema/show.ts";
@@ -68,7 +68,7 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
   const { quarantine, nodeTimeout } = engine.options;
   const asked = readClock(engine.clock);
   const [replies, rights] = await Promise.all([
-    runEverywhere(engine, checkScript, {
+    listsEverywhere(engine, checkScript, {
       keys: [PROBE_KEY, ...(quarantine ? [NODE_KEYS.hash] : [])],
       args: quarantine ? [String(engine.quarantineMs)] : [],
       timeoutMs: nodeTimeout,
@@ -115,12 +115,10 @@ function untilLate<Value>(
 function factsOf(
   engine: Engine,
   node: string,
-  reply: NodeReply & { ok: true },
+  reply: ListReply & { ok: true },
   askedWallMs: number,
 ): Omit<Facts, "appendfsync"> {
-  const [text = "", seconds, micros, seenRunId, since, told = "", writeError = ""] = (reply.value as unknown[]).map(
-    String,
-  );
+  const [text = "", seconds, micros, seenRunId, since, told = "", writeError = ""] = reply.value;
   const info = new Map<string, string>();
   for (const line of text.split(/\r?\n/)) {
     const colon = line.indexOf(":");
@@ -143,32 +141,39 @@ function factsOf(
  * refuse locks in the same way.
  */
 function unchecked(replies: readonly NodeReply[]): readonly Finding[] {
-  const failed = replies.flatMap((reply) => (reply.ok ? [] : [{ node: reply.node, reason: reply.error.message }]));
+  const failed = replies.flatMap((reply) => (reply.ok ? [] : [failureOf(reply)]));
   const severity = replies.length - failed.length < quorumOf(replies.length) ? "error" : "warning";
-  const isMoved = ({ reason }: (typeof failed)[number]): boolean => reason.startsWith("MOVED ");
-  const finding = (code: FindingCode, what: string, of: typeof failed): readonly Finding[] => {
+  const finding = (code: FindingCode, what: string): readonly Finding[] => {
+    const of = failed.filter((failure) => failure.code === code);
     if (of.length === 0) return [];
     const reasons = of.map(({ node, reason }) => `${node}: ${reason}`).join("; ");
     return [{ code, severity, subjects: of.map(({ node }) => node), message: `${what}: ${reasons}` }];
   };
   return [
-    ...failed.filter(isMoved).map(({ node }) => clusterMember(node)),
-    ...finding(
-      "NO_LUA",
-      "cannot make locks",
-      failed.filter(({ reason }) => reason.startsWith("NO_LUA")),
-    ),
-    ...finding(
-      "UNREACHABLE",
-      "no answer",
-      failed.filter(({ reason }) => !isAnswer(reason)),
-    ),
-    ...finding(
-      "REFUSED",
-      "answered with an error",
-      failed.filter((each) => isAnswer(each.reason) && !each.reason.startsWith("NO_LUA") && !isMoved(each)),
-    ),
+    ...failed.filter(({ code }) => code === "CLUSTER_MEMBER").map(({ node }) => clusterMember(node)),
+    ...finding("NO_LUA", "cannot make locks"),
+    ...finding("UNREACHABLE", "no answer"),
+    ...finding("REFUSED", "answered with an error"),
   ];
+}
+
+interface Failure {
+  readonly node: string;
+  readonly reason: string;
+  /** The word that Redis' answer begins with; undefined for an error of the connection. */
+  readonly told: string | undefined;
+  readonly code: FindingCode;
+}
+
+const CODES: Readonly<Record<string, FindingCode>> = { MOVED: "CLUSTER_MEMBER", NO_LUA: "NO_LUA" };
+
+/**
+ * Tells an error that Redis answered from one of the connection. By convention an answer begins with a word in
+ * capitals (NOPERM, LOADING, ERR); besides those only NO_LUA does.
+ */
+function failureOf({ node, error }: NodeReply & { ok: false }): Failure {
+  const [, told] = /^([A-Z_]+) /.exec(error.message) ?? [];
+  return { node, reason: error.message, told, code: told === undefined ? "UNREACHABLE" : (CODES[told] ?? "REFUSED") };
 }
 
 /** Finds the nodes that answered the check but refuse the keys of locks. */
@@ -177,29 +182,19 @@ function withoutRights(
   replies: readonly NodeReply[],
   rights: readonly NodeReply[],
 ): readonly Finding[] {
-  const refused = rights.flatMap((reply, at) =>
-    !reply.ok && replies[at]?.ok === true && reply.error.message.startsWith("NOPERM")
-      ? [[reply.node, reply.error.message]]
-      : [],
-  );
+  const refused = rights
+    .flatMap((reply, at) => (!reply.ok && replies[at]?.ok === true ? [failureOf(reply)] : []))
+    .filter(({ told }) => told === "NOPERM");
   if (refused.length === 0) return [];
-  const reasons = refused.map(([node, reason]) => `${node}: ${reason}`).join("; ");
+  const reasons = refused.map(({ node, reason }) => `${node}: ${reason}`).join("; ");
   const message = `no right to the keys of locks and their queues, with the keyPrefix ${quote(keyPrefix)}: ${reasons}`;
   const severity = rights.length - refused.length < quorum ? "error" : "warning";
-  return [{ code: "REFUSED", severity, subjects: refused.map(([node = ""]) => node), message }];
+  return [{ code: "REFUSED", severity, subjects: refused.map(({ node }) => node), message }];
 }
 
 function clusterMember(node: string): Finding {
   const message = `${node} is a member of a Redis Cluster: pass the Cluster client as the only node instead`;
   return { code: "CLUSTER_MEMBER", severity: "error", subjects: [node], message };
-}
-
-/**
- * Tells an error that Redis answered from one of the connection. By convention an answer begins with a code in
- * capitals (NOPERM, LOADING, ERR); besides those only NO_LUA does.
- */
-function isAnswer(message: string): boolean {
-  return /^[A-Z_]+ /.test(message);
 }
 
 function sameServer(facts: readonly Facts[]): readonly Finding[] {

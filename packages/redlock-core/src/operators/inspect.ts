@@ -1,6 +1,6 @@
 /** `inspect()` asks what the nodes say about a resource, and concludes what follows for all of them together. */
 import type { Engine } from "../rounds/engine.ts";
-import { runEverywhere } from "../rounds/run.ts";
+import { listsEverywhere } from "../rounds/run.ts";
 import { sideKeyOf, WAITERS } from "../rules/keys.ts";
 import { quorumLargest } from "../rules/quorum.ts";
 import { inspectScript } from "../scripts/inspect.lua.ts";
@@ -60,7 +60,7 @@ export async function inspect(engine: Engine, resource: string): Promise<Inspect
   const target = engine.targetOf([resource]);
   const fencing = engine.fencingPlaceOf(target);
   const [lockKey = ""] = target.keys;
-  const replies = await runEverywhere(engine, inspectScript, {
+  const replies = await listsEverywhere(engine, inspectScript, {
     keys: [fencing.key, lockKey, sideKeyOf(lockKey, WAITERS)],
     args: [fencing.register, quarantine ? "1" : "0"],
     timeoutMs: nodeTimeout,
@@ -74,8 +74,8 @@ export async function inspect(engine: Engine, resource: string): Promise<Inspect
   return { resource, ...conclude(engine, readings), nodes: readings.map((reading) => reading.inspection) };
 }
 
-function readingOf(engine: Engine, node: string, reply: unknown): Reading {
-  const [value = "", pttl, fence, waiters, seconds, micros, runId, seenRunId, since] = (reply as unknown[]).map(String);
+function readingOf(engine: Engine, node: string, reply: readonly string[]): Reading {
+  const [value = "", pttl, fence, waiters, seconds, micros, runId, seenRunId, since] = reply;
   const nowUs = Number(seconds) * 1_000_000 + Number(micros);
   const inspection: NodeInspection = {
     node,

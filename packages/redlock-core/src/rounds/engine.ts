@@ -25,6 +25,12 @@ export const GRANT_TTL_MS = 1_000;
 /** A queue of waiters outlives the last lease that it waits for by this much. */
 export const WAITER_TTL_MS = 60_000;
 
+/**
+ * Each node has a bit of a 32-bit integer. More nodes make a quorum slower than it is safe; no deployment that we know
+ * of has more than nine.
+ */
+export const MAX_NODES = 31;
+
 export class Engine {
   readonly nodes: readonly LockNode[];
   readonly batchers: readonly Batcher[];

@@ -7,6 +7,7 @@ import { type LockNode, type NodeScript, notConnected, plainError, requestError 
 import { DAY_MS } from "../rules/validity.ts";
 import { Check, callback, integer, listOf, shaped, text } from "../schema/check.ts";
 import { Schema, type ShapeOf } from "../schema/schema.ts";
+import { show } from "../schema/show.ts";
 import type { Batcher } from "./batcher.ts";
 import type { Engine } from "./engine.ts";
 
@@ -88,6 +89,26 @@ export function runEverywhere(engine: Engine, script: NodeScript, request: RunRe
         })
         .catch(reject);
     }
+  });
+}
+
+/** A reply of a script that replies a list. */
+export type ListReply =
+  | (NodeReply & { readonly ok: false })
+  | (NodeReply & { readonly ok: true; readonly value: readonly string[] });
+
+/** Runs a script that replies a list. A node of the caller's own that replies something else has failed. */
+export async function listsEverywhere(
+  engine: Engine,
+  script: NodeScript,
+  request: RunRequest,
+): Promise<readonly ListReply[]> {
+  const replies = await runEverywhere(engine, script, request);
+  return replies.map((reply): ListReply => {
+    if (!reply.ok) return reply;
+    const { node, tookMs, value } = reply;
+    if (Array.isArray(value)) return { node, tookMs, ok: true, value: value.map(String) };
+    return { node, tookMs, ok: false, error: new Error(`unexpected reply ${show(value)}`) };
   });
 }
 

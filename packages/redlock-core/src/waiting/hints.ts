@@ -128,7 +128,9 @@ export class Hints {
       const unsubscribe = await this.#engine.nodes[index]?.subscribe?.(
         this.#channel,
         (message) => this.#onMessage(index, message),
-        () => {
+        (isHeard = true) => {
+          if (!isHeard && this.#active[index] === false) return;
+          this.#active[index] = isHeard;
           for (const { onGap } of [...this.#listeners.values()]) onGap(index);
         },
       );

@@ -1,0 +1,61 @@
+import { ManualClock } from "@x/test-support";
+import { expect, it } from "vitest";
+import { AutoExtension } from "../src/compat/extension.ts";
+
+const [LEASE_MS, THRESHOLD_MS] = [10_000, 500];
+
+/** Counts the timers that are armed. */
+class CountingClock extends ManualClock {
+  armed = 0;
+
+  override schedule(afterMs: number, run: () => void): () => void {
+    let isArmed = true;
+    const disarm = (): void => {
+      if (isArmed) this.armed -= 1;
+      isArmed = false;
+    };
+    this.armed += 1;
+    const cancel = super.schedule(afterMs, () => {
+      disarm();
+      run();
+    });
+    return () => {
+      disarm();
+      cancel();
+    };
+  }
+}
+
+it("keeps no process alive once it has noticed by another clock that the lock is lost", async () => {
+  const clock = new CountingClock();
+  const endMs = clock.wallMs() + LEASE_MS;
+  const lost: string[] = [];
+  const lease = {
+    remaining: () => endMs - clock.wallMs(),
+    extend: () => Promise.resolve({ kind: "extended" as const }),
+    expiredError: () => new Error("expired"),
+  };
+  const extension = new AutoExtension(clock, lease, THRESHOLD_MS, (error) => lost.push(error.message));
+  clock.suspend(LEASE_MS);
+  await clock.advance(1_000);
+  expect([extension.remaining(), lost, clock.armed]).toEqual([0, ["expired"], 0]);
+});
+
+it("takes a try that rejects for one that failed, and tries again", async () => {
+  const clock = new CountingClock();
+  const endMs = clock.wallMs() + LEASE_MS;
+  const lost: string[] = [];
+  let tries = 0;
+  const lease = {
+    remaining: () => endMs - clock.wallMs(),
+    extend: () => {
+      tries += 1;
+      return Promise.reject(new Error("no client"));
+    },
+    expiredError: () => new Error("expired"),
+  };
+  const extension = new AutoExtension(clock, lease, THRESHOLD_MS, (error) => lost.push(error.message));
+  await clock.advance(LEASE_MS);
+  expect(tries).toBeGreaterThan(1);
+  expect([extension.remaining(), lost, clock.armed]).toEqual([0, ["no client"], 0]);
+});
