@@ -122,13 +122,16 @@ it.each(["redlock-core", "leader", "workers", "nestjs", "console"])(
 );
 
 /** Text about a package for agents: what begins the file says when to read it. */
-it.each(["redlock-core", "leader", "workers", "nestjs"])("@x/%s has a skill that says when to use it, and is packed", (name) => {
-  const folder = join(root, "packages", name);
-  const [, front = ""] = /^---\n([^]*?)\n---\n/.exec(readFileSync(join(folder, "SKILL.md"), "utf8")) ?? [];
-  const fields = new Map(front.split("\n").map((line) => [line.split(":")[0], line.slice(line.indexOf(":") + 2)]));
-  expect(fields.get("name")).toBe(name);
-  expect(fields.get("description")).toMatch(/ Use when /);
-  expect(String(fields.get("description")).length).toBeLessThanOrEqual(1_024);
-  const { files } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as { files: string[] };
-  expect(files).toContain("SKILL.md");
-});
+it.each(["redlock-core", "leader", "workers", "nestjs"])(
+  "@x/%s has a skill that says when to use it, and is packed",
+  (name) => {
+    const folder = join(root, "packages", name);
+    const [, front = ""] = /^---\n([^]*?)\n---\n/.exec(readFileSync(join(folder, "SKILL.md"), "utf8")) ?? [];
+    const fields = new Map(front.split("\n").map((line) => [line.split(":")[0], line.slice(line.indexOf(":") + 2)]));
+    expect(fields.get("name")).toBe(name);
+    expect(fields.get("description")).toMatch(/ Use when /);
+    expect(String(fields.get("description")).length).toBeLessThanOrEqual(1_024);
+    const { files } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as { files: string[] };
+    expect(files).toContain("SKILL.md");
+  },
+);

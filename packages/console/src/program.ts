@@ -11,7 +11,10 @@ import { ConsoleFailure } from "./failure.ts";
 import { Output } from "./output.ts";
 import type { Terminal } from "./terminal.ts";
 
-/** 0: done, and the answer is good. 1: the answer is not good, or a question was answered by no. 2: it could not be done. */
+/**
+ * 0: done, and the answer is good. 1: the answer is not good, or a question was answered by no. 2: it could not be
+ * done.
+ */
 export type ExitCode = 0 | 1 | 2;
 
 interface Shared {

@@ -13,7 +13,9 @@ export interface Decorated {
   readonly value: unknown;
 }
 
-/** Returns the method. Throws unless it is one of instances, whose name is a string, as Nest's own discovery asks for. */
+/**
+ * Returns the method. Throws unless it is one of instances, whose name is a string, as Nest's own discovery asks for.
+ */
 export function instanceMethod(decorator: string, { target, key, value }: Decorated): (...args: never[]) => unknown {
   if (typeof target === "object" && typeof value === "function" && typeof key === "string")
     return value as (...args: never[]) => unknown;

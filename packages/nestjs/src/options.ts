@@ -10,7 +10,10 @@ type SchedulerSettings = Omit<SchedulerOptions, "election" | "drainTimeout">;
 export interface CoordinationOptions {
   /** Where locks and leases live. The module closes it when the application is closed. */
   readonly redlock: Redlock;
-  /** Whether `redlock` stays open when the application is closed, because it is not this application's alone. Default false. */
+  /**
+   * Whether `redlock` stays open when the application is closed, because it is not this application's alone. Default
+   * false.
+   */
   readonly keepOpen?: boolean | undefined;
   /**
    * How long the shutdown waits for work to end, counted from its start. Then the work's signal aborts, and the

@@ -63,7 +63,7 @@ export class RedlockProtocol {
   }
 
   /**
-   * Acquires a lock as `Redlock.acquire` does, with a note: a text that each node stores in the very step in which it
+   * Acquires a lock as `Redlock.acquire` does, with a note. Each node stores this text in the very step in which it
    * grants the lock, in the side key `note`, for the first lease. scripts/acquire.lua.ts says how to read it.
    */
   acquire(resource: string, options: AcquireOptions, note: string): Promise<Lock> {

@@ -1,7 +1,10 @@
 /** Pure: which clock ended a term. */
 import { elapsedMs, type Instant } from "@x/redlock-core/protocol";
 
-/** What the clocks differ by without a suspend: the resolution of what the machine was suspended for, and slewing of the wall clock. */
+/**
+ * What the clocks differ by without a suspend: the resolution of what the machine was suspended for, and slewing of the
+ * wall clock.
+ */
 const CLOCK_NOISE_MS = 100;
 
 /**

@@ -51,8 +51,8 @@ export interface Lease {
 
 export interface LeaseSource {
   /**
-   * Waits for the lock until `signal` aborts; `refused` is called with the votes of each attempt that fails. Rejects when too few nodes have
-   * answered for a while: call it again.
+   * Waits for the lock until `signal` aborts; `refused` is called with the votes of each attempt that fails. Rejects
+   * when too few nodes have answered for a while: call it again.
    */
   acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease>;
   /** One attempt; undefined if another has it, or its turn. */
@@ -121,8 +121,9 @@ const SILENCE = new Error("no quorum of nodes has answered for long");
 const BEHIND_ALL: number = Number.MAX_SAFE_INTEGER;
 
 /**
- * Takes the lock if it is free and nobody stands in line for it, before the candidate does: by a refusal the nodes tell how far this process's
- * clock is off, and so which place is the candidate's (`orderAt`). Whoever asks anew keeps it.
+ * Takes the lock if it is free and nobody stands in line for it. The candidate does so before it stands in line itself:
+ * by a refusal the nodes tell how far this process's clock is off, and so which place is the candidate's (`orderAt`).
+ * Whoever asks anew keeps it.
  */
 export async function firstAttempt(
   redlock: Redlock,

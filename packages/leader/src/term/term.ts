@@ -1,10 +1,12 @@
 /**
  * One uninterrupted period of leadership.
  *
- * Guaranteed: from the deadline on (`renewDeadline` after the *start* of the last successful renewal, by the earliest of the
- * clocks) `isCurrent()` is false, whatever the network does, and whoever asks first after a freeze finds that out by himself:
- * no timer and no reply is needed. `signal` aborts at the latest then. Not guaranteed: that code which does not ask stops. A
- * frozen process can wake in the middle of a function; what it writes is refused only by a store that checks `fencingToken`.
+ * From the deadline on it is guaranteed that `isCurrent()` is false, whatever the network does. The deadline is
+ * `renewDeadline` after the *start* of the last successful renewal, by the earliest of the clocks. Whoever asks first
+ * after a freeze finds that out alone: no timer and no reply is needed. `signal` aborts at the latest then.
+ *
+ * It is not guaranteed that code which does not ask stops. A frozen process can wake in the middle of a function; what
+ * it writes is refused only by a store that checks `fencingToken`.
  */
 import { setMaxListeners } from "node:events";
 import { type Clock, QuorumUnreachableError } from "@x/redlock-core";
@@ -27,11 +29,15 @@ export interface LeaderTerm extends AsyncDisposable {
   readonly fencingToken: number;
   readonly acquiredAt: Date;
   /**
-   * Aborts with `LeadershipLostError` when the term ends, at the latest at its deadline, or when it is asked to end (its `reason`
-   * says which). After a freeze, timers may run before it aborts: ask `isCurrent()` before anything that matters.
+   * Aborts with `LeadershipLostError` when the term ends, at the latest at its deadline, or when it is asked to end
+   * (its `reason` says which). After a freeze, timers may run before it aborts: ask `isCurrent()` before anything that
+   * matters.
    */
   readonly signal: AbortSignal;
-  /** Reads the clocks now. True also while the term was asked to end and its task comes to an end: the lease is still held. */
+  /**
+   * Reads the clocks now. True also while the term was asked to end and its task comes to an end: the lease is still
+   * held.
+   */
   isCurrent(): boolean;
   /** @throws LeadershipLostError if the term is over */
   assertCurrent(): void;
@@ -50,9 +56,10 @@ export interface LeaderTerm extends AsyncDisposable {
    */
   proclaim(value: string): Promise<void>;
   /**
-   * Ends the term and hands the lock to the next candidate. End your work first: the signal aborts, then the lock is free. Safe to
-   * repeat. `cooldown`: how long this candidate stays out, in ms; default the election's `cooldown.initial`. In the task of `run()` it
-   * asks for the end and resolves at once: the lock is released when the task has ended.
+   * Ends the term and hands the lock to the next candidate. End your work first: the signal aborts, then the lock is
+   * free. Safe to repeat. `cooldown`: how long this candidate stays out, in ms; default the election's
+   * `cooldown.initial`. In the task of `run()` it asks for the end and resolves at once: the lock is released when the
+   * task has ended.
    */
   resign(options?: { readonly cooldown?: number | undefined }): Promise<void>;
 }
@@ -237,9 +244,9 @@ export class HeldTerm implements LeaderTerm {
   }
 
   /**
-   * Work begins under this term: from now on it ends when `closed` aborts. Its lease is then left to run out, which keeps the `Redlock` that is
-   * being closed from releasing it under that work. The nodes get its record behind the grant, and before whatever the work asks them; nobody
-   * waits for that, since the grant itself has told who leads.
+   * Work begins under this term: from now on it ends when `closed` aborts. Its lease is then left to run out, which
+   * keeps the `Redlock` that is being closed from releasing it under that work. The nodes get its record behind the
+   * grant, and before whatever the work asks them; nobody waits for that, since the grant itself has told who leads.
    */
   enter(closed: AbortSignal): void {
     this.#untieFromRedlock = onAbort(closed, () => this.#endNow("closed"));
@@ -399,7 +406,10 @@ export class HeldTerm implements LeaderTerm {
   }
 }
 
-/** Repeats `step` while too few nodes answer, as long as the term lasts. @throws what else `step` throws, or the loss of the term */
+/**
+ * Repeats `step` while too few nodes answer, as long as the term lasts.
+ * @throws what else `step` throws, or the loss of the term
+ */
 export async function insist<T>(term: HeldTerm, clock: Clock, pauseMs: number, step: () => Promise<T>): Promise<T> {
   for (;;) {
     try {

@@ -26,8 +26,8 @@ export type LockedMethodDecorator<Args extends readonly unknown[]> = <Method ext
  * Runs the method while it holds the lock on `resource`: a name, several names, or a function of the method's arguments
  * that returns them. It is called with the instance as `this`.
  *
- * The lock is extended while the method runs and released when its promise has settled. `currentLock()` returns it.
- * A call that does not get the lock within `timeout` rejects with `LockHeldError`. A `@Locked` method that calls another
+ * The lock is extended while the method runs and released when its promise has settled. `currentLock()` returns it. A
+ * call that does not get the lock within `timeout` rejects with `LockHeldError`. A `@Locked` method that calls another
  * one for the same resource waits for itself.
  *
  * Guards, pipes and interceptors of a controller run before the lock is asked for.

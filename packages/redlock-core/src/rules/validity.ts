@@ -114,8 +114,8 @@ export function renewWindowMs(ttlMs: number): number {
 
 /**
  * Returns the milliseconds until the next renewal of a lease that is renewed once per `periodMs`. It is between three
- * quarters of the period and all of it: the renewals of a process lie on a grid, so that leases of one period are
- * renewed in the same turn of the event loop and share a round trip.
+ * quarters of the period and all of it, because the renewals of a process lie on a grid. Leases of one period are so
+ * renewed in the same turn of the event loop, and share a round trip.
  */
 export function untilNextPeriodMs(monotonicMs: number, periodMs: number): number {
   const gridMs = periodMs / 4;

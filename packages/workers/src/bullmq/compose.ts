@@ -15,7 +15,10 @@ export interface LaneRules {
   /** Fields of the path to the key, or undefined if keys come from a function. */
   readonly path: readonly string[] | undefined;
   readonly onFailure: OnFailure;
-  /** When the first in line is judged again though nobody handed the key over; the n-th n times as late, at most `farMs`. */
+  /**
+   * When the first in line is judged again though nobody handed the key over; the n-th n times as late, at most
+   * `farMs`.
+   */
   readonly nearMs: number;
   readonly farMs: number;
 }

@@ -1,4 +1,7 @@
-/** Pure: how long BullMQ's lock of a job can be trusted. It was set when Redis ran the command, so at the earliest when it was sent. */
+/**
+ * Pure: how long BullMQ's lock of a job can be trusted. It was set when Redis ran the command, so at the earliest when
+ * it was sent.
+ */
 import { elapsedMs, type Instant } from "@x/redlock-core/protocol";
 
 export function leaseLeftMs(sent: Instant, now: Instant, lockDurationMs: number): number {
@@ -6,8 +9,8 @@ export function leaseLeftMs(sent: Instant, now: Instant, lockDurationMs: number)
 }
 
 /**
- * A job that was fetched long ago (the process was frozen, the lock of its entity was waited for) is confirmed before it is started:
- * half the lease is what BullMQ's own renewal leaves at the least.
+ * Tells whether a job is confirmed before it is started, because it was fetched long ago: the process was frozen, or
+ * the lock of its entity was waited for. Half the lease is what BullMQ's own renewal leaves at the least.
  */
 export function mustConfirm(sent: Instant, now: Instant, lockDurationMs: number): boolean {
   return leaseLeftMs(sent, now, lockDurationMs) < lockDurationMs / 2;

@@ -1,9 +1,9 @@
 /**
  * One run of a job: from the moment its lane was taken to the moment its locks are released.
  *
- * Ends its processor's signal, at the latest when the lease of BullMQ's job lock is over by this process's own clocks, or when the
- * lock of its keys is lost. It releases only what it acquired, and only after the processor has settled: a zombie that goes on
- * keeps others out for as long as its process lives.
+ * Ends its processor's signal, at the latest when the lease of BullMQ's job lock is over by this process's own clocks,
+ * or when the lock of its keys is lost. It releases only what it acquired, and only after the processor has settled: a
+ * zombie that goes on keeps others out for as long as its process lives.
  */
 import type { Clock, Lock } from "@x/redlock-core";
 import { DAY_MS, elapsedMs, type Instant, integer, readClock } from "@x/redlock-core/protocol";
@@ -106,7 +106,9 @@ export class Run implements JobLock {
     this.#lockDurationMs = lockDurationMs;
   }
 
-  /** Keeps the keys for so long at the least, once: renewals go on with the ordinary lease. Rejects as `lock.extend`. */
+  /**
+   * Keeps the keys for so long at the least, once: renewals go on with the ordinary lease. Rejects as `lock.extend`.
+   */
   async extendKeys(ttlMs: number, ordinaryTtlMs: number): Promise<void> {
     if (this.#lock === undefined || this.#lock.remaining() >= ttlMs) return;
     await this.#lock.extend(Math.max(ttlMs, ordinaryTtlMs));

@@ -24,7 +24,10 @@ export class Watchdog {
     this.#watch(run);
   }
 
-  /** BullMQ's lock of the run was renewed by a command that was sent then. Its lease may end earlier now than the one of before. */
+  /**
+   * BullMQ's lock of the run was renewed by a command that was sent then. Its lease may end earlier now than the one of
+   * before.
+   */
   renewed(run: Run, sent: Instant, lockDurationMs: number): void {
     run.renewed(sent, lockDurationMs);
     this.#watch(run);

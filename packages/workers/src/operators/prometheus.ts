@@ -1,4 +1,7 @@
-/** Pure: what is told of a queue's keys in the text format of Prometheus, as BullMQ's own `exportPrometheusMetrics` does. */
+/**
+ * Pure: what is told of a queue's keys in the text format of Prometheus, as BullMQ's own `exportPrometheusMetrics`
+ * does.
+ */
 import { Check } from "@x/redlock-core/protocol";
 import type { JobCounts } from "./operators.ts";
 

@@ -1,14 +1,19 @@
 /**
- * Our side of the five BullMQ commands that take or leave a job. KEYS and ARGV are BullMQ's own, of the installed version; those that
- * may take the next job get one more at the end, with the token for the lock of its key ('': it is not to be taken), and before it
- * what the command's comment says. Each calls BullMQ's script text, unchanged, as `bull…`, and replies what it replied,
- * except as `fetch` and `tell` in lane.lua.ts say.
+ * This file has our side of the five BullMQ commands that take or leave a job. KEYS and ARGV are BullMQ's own, of the
+ * installed version. Those that may take the next job get one more at the end, with the token for the lock of its key
+ * ('': it is not to be taken). Before the token it has what the command's comment says.
+ *
+ * Each calls BullMQ's script text, unchanged, as `bull…`. It replies what that replied, except as `fetch` and `tell` in
+ * lane.lua.ts say.
  *
  * BullMQ packs its options; those that come from us are JSON, or a table already (`unpackable`).
  */
 import { at } from "./lane.lua.ts";
 
-/** Before all: what BullMQ's texts unpack may also be JSON of an object, whose first byte no packed one has, or what was made of it. */
+/**
+ * Stands before all. What BullMQ's texts unpack may also be JSON of an object, whose first byte no packed one has, or
+ * what was made of it.
+ */
 export const unpackable: string = /* lua */ `
 -- What cjson makes of null is not nil.
 local function withoutNull(object)
@@ -69,8 +74,8 @@ return tell(attempt(follow, reply, chosen, ARGV[6], ARGV[8]) or 0, isKept)
 `;
 
 /**
- * Two functions of BullMQ's `moveToFinished` that need not be run for each end of a request, because nobody does anything between its ends: to
- * keep the stream of events short, and to bring jobs whose time has come from `delayed`.
+ * Runs two functions of BullMQ's `moveToFinished` once per request, because nobody does anything between its ends. They
+ * keep the stream of events short, and bring jobs whose time has come from `delayed`.
  */
 export const oncePerRequest: string = /* lua */ `
 local trim, isTrimmed = trimEvents, false
@@ -90,10 +95,16 @@ end
 `;
 
 /**
- * Ends many jobs of one worker, each as if alone: what ends one (`moveToFinished`) is the function `finish` here. KEYS: BullMQ's, but for
- * those of the job, which stand before the last. ARGV[1]: the queue's prefix; then of each job id, time, property, value, state, '1' to
- * fetch the next job, options as JSON, BullMQ's token, the last argument of `moveToFinished`, the count of texts that follow, and these: names
- * and values of fields to be set. Replies JSON of the replies, with {'LANE_ERROR', text} for an end that failed.
+ * Ends many jobs of one worker, each as if alone: what ends one (`moveToFinished`) is the function `finish` here. It
+ * replies JSON of the replies, with {'LANE_ERROR', text} for an end that failed.
+ *
+ * KEYS are BullMQ's, but for those of the job, which stand before the last. ARGV[1] is the queue's prefix. Then there
+ * are these of each job:
+ * - Its id, the time, the property, the value and the state.
+ * - '1' to fetch the next job.
+ * - The options as JSON, and BullMQ's token.
+ * - The last argument of `moveToFinished`.
+ * - The count of texts that follow, and these: names and values of fields to be set.
  */
 export const eachEnd: string = /* lua */ `
 local prefix, keys = ARGV[1], {}
@@ -123,9 +134,9 @@ return cjson.encode(replies)
 `;
 
 /**
- * ARGV[#ARGV]: "<order> <token>". order: '' or, if the job goes back because its lock is held elsewhere, its place in line for that
- * lock: then it keeps its keys, and nothing is counted. Or "!<ms>", if it goes back and nothing of its keys is to start for so long.
- * ARGV[6] is '1' when the processor asked for the delay, '0' for a retry's backoff.
+ * ARGV[#ARGV]: "<order> <token>". order: '' or, if the job goes back because its lock is held elsewhere, its place in
+ * line for that lock: then it keeps its keys, and nothing is counted. Or "!<ms>", if it goes back and nothing of its
+ * keys is to start for so long. ARGV[6] is '1' when the processor asked for the delay, '0' for a retry's backoff.
  */
 export const moveToDelayed: string = /* lua */ `
 local order, token = ${SPLIT}

@@ -1,4 +1,7 @@
-/** Errors on their way from the renewal thread. A message keeps the text of an error and its cause, not its class and its fields. */
+/**
+ * Errors on their way from the renewal thread. A message keeps the text of an error and its cause, not its class and
+ * its fields.
+ */
 import {
   FencedOffError,
   LockHeldError,

@@ -5,7 +5,9 @@ import { kindOf, redlock } from "@x/redlock-core/protocol";
 /** Of a URL in a message; one with data in it may be long. */
 const LONGEST_URL = 1_000;
 
-/** @throws Error, TypeError naming option, rule and URL, and what the module did instead; what it threw is the `cause` */
+/**
+ * @throws Error, TypeError naming option, rule and URL, and what the module did instead; what it threw is the `cause`
+ */
 export async function loadRedlock(url: string): Promise<Redlock> {
   const rule = `renewal.worker.redlock must be the URL of a module whose default export makes a Redlock (of @x/redlock-core), got ${JSON.stringify(url.slice(0, LONGEST_URL))}`;
   let make: unknown;

@@ -1,6 +1,7 @@
 /**
- * The renewal thread: acquires the lock and renews it, also while the event loop of the process is blocked; but not for longer than
- * `maxBlock`, so that a process which hangs for ever does not lead for ever. Runs as the entry of a worker thread.
+ * This file is the entry of the renewal thread. It acquires the lock and renews it, also while the event loop of the
+ * process is blocked. It does so for no longer than `maxBlock`, so that a process which hangs for ever does not lead
+ * for ever.
  */
 import { parentPort, workerData } from "node:worker_threads";
 import { type AcquireOptions, type Lock, LockHeldError, systemClock } from "@x/redlock-core";

@@ -1,9 +1,9 @@
 /**
  * What the event loop and the renewal thread tell each other: messages, and memory that both read without waiting.
  *
- * The memory holds the clocks' reading from before the last successful renewal, so that an event loop which was blocked knows its
- * deadline the moment it runs again, and a beat that the event loop changes, so that the thread knows when it is blocked. A
- * reader that sees an old cell beside a new one believes less, never more.
+ * The memory holds the clocks' reading from before the last successful renewal. An event loop that was blocked so knows
+ * its deadline the moment it runs again. The memory also holds a beat that the event loop changes, so that the thread
+ * knows when it is blocked. A reader that sees an old cell beside a new one believes less, never more.
  */
 import type { Vote } from "@x/redlock-core";
 import type { Instant } from "@x/redlock-core/protocol";

@@ -1,4 +1,7 @@
-/** Loaded when a renewal thread starts, and apart: it alone has `import.meta`, which CommonJS, as of Jest, cannot even parse. */
+/**
+ * Loaded when a renewal thread starts, and apart: it alone has `import.meta`, which CommonJS, as of Jest, cannot even
+ * parse.
+ */
 
 /** In the package `.js`; from source, under a loader for TypeScript, `.ts`. */
 export const THREAD_URL: URL = new URL(

@@ -1,9 +1,10 @@
 /**
  * Leases whose renewals run in a worker thread.
  *
- * Guaranteed: the lease outlives a blocked event loop for as long as the thread renews it, at most `maxBlock` and one lease; the event
- * loop knows from shared memory until when it may believe, without waiting for a message. Not guaranteed: anything through a freeze of the
- * whole process (SIGSTOP, a frozen cgroup): that stops the thread, too.
+ * It is guaranteed that the lease outlives a blocked event loop for as long as the thread renews it, at most `maxBlock`
+ * and one lease. The event loop knows from shared memory until when it may believe, without waiting for a message.
+ *
+ * Nothing is guaranteed through a freeze of the whole process (SIGSTOP, a frozen cgroup): that stops the thread, too.
  */
 import { Worker } from "node:worker_threads";
 import type { Clock, Vote } from "@x/redlock-core";
@@ -106,7 +107,10 @@ class RenewalThread {
     }
   }
 
-  /** As `attend`, but for a lease at most: a thread that hangs releases nothing, and by then there is nothing left to release. */
+  /**
+   * As `attend`, but for a lease at most: a thread that hangs releases nothing, and by then there is nothing left to
+   * release.
+   */
   async attendForLease<T>(answer: Promise<T>, otherwise: T): Promise<T> {
     const late = deferred<T>();
     const cancel = this.#clock.schedule(this.#options.leaseDuration, () => late.resolve(otherwise));

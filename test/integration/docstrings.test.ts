@@ -1,0 +1,90 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { expect, it } from "vitest";
+
+const MAX_WORDS = 30;
+const MAX_COLUMNS = 120;
+
+/** These files are being rewritten with their comments. */
+const REWRITTEN = "leader/src/scheduler/";
+
+const packages = new URL("../../packages/", import.meta.url);
+
+const sources = readdirSync(packages)
+  .flatMap((name) =>
+    readdirSync(new URL(`${name}/src`, packages), { recursive: true, encoding: "utf8" }).map(
+      (file) => `${name}/src/${file}`,
+    ),
+  )
+  .filter((file) => file.endsWith(".ts") && !file.startsWith(REWRITTEN));
+
+interface Line {
+  readonly place: string;
+  readonly text: string;
+}
+
+/** The block comments of a file, line by line, as they stand in it. */
+function commentsOf(file: string): readonly (readonly Line[])[] {
+  const source = readFileSync(new URL(file, packages), "utf8");
+  return [...source.matchAll(/(?<=^\s*)\/\*[^]*?\*\//gm)].map(({ 0: comment, index }) => {
+    const indent = index - (source.lastIndexOf("\n", index) + 1);
+    const first = source.slice(0, index).split("\n").length;
+    return comment.split("\n").map((line, at) => ({
+      place: `packages/${file}:${first + at}`,
+      text: at === 0 ? " ".repeat(indent) + line : line,
+    }));
+  });
+}
+
+/** A line of a comment without what makes it one. A tag begins a sentence as a dash does. */
+function proseOf(line: string): string {
+  return line
+    .replace(/^\s*(?:\/\*\*?|\*(?!\/))\s?/, "")
+    .replace(/\s*\*\/\s*$/, "")
+    .replace(/^@(\w+)/, "- $1");
+}
+
+/**
+ * The sentences of a comment. Code, an empty line, an item of a list and the colon before a list end one; so does a
+ * full stop, unless it is that of `e.g.` or within a name.
+ */
+function sentencesOf(comment: readonly Line[]): readonly Line[] {
+  const sentences: Line[] = [];
+  let [place, open, isCode] = ["", "", false];
+  const end = (): void => {
+    if (open !== "") sentences.push({ place, text: open });
+    open = "";
+  };
+  for (const line of comment) {
+    const prose = proseOf(line.text);
+    const isFence = prose.trimStart().startsWith("```");
+    if (isFence) isCode = !isCode;
+    if (isFence || isCode || prose.trim() === "") {
+      end();
+      continue;
+    }
+    if (/^\s*(?:-|\d+\.) /.test(prose)) end();
+    for (const piece of prose.trim().split(/(?<=(?<!\be\.g|\bi\.e)[.!?]["')`]?)\s+/)) {
+      if (open === "") place = line.place;
+      open = open === "" ? piece : `${open} ${piece}`;
+      if (/(?<!\be\.g|\bi\.e)[.!?]["')`]?$/.test(piece)) end();
+    }
+    if (prose.trimEnd().endsWith(":")) end();
+  }
+  end();
+  return sentences;
+}
+
+const comments = sources.flatMap(commentsOf);
+
+it("no sentence of a docstring has more words than can be read in one go", () => {
+  const sentences = comments.flatMap(sentencesOf);
+  expect(sentences.length).toBeGreaterThan(2_000);
+  const wordsOf = (text: string): number => text.split(/\s+/).filter((word) => /\w/.test(word)).length;
+  const long = sentences.filter(({ text }) => wordsOf(text) > MAX_WORDS);
+  expect(long.map(({ place, text }) => `${place} (${wordsOf(text)} words): ${text}`)).toEqual([]);
+});
+
+it("no line of a comment is longer than the formatter's lines", () => {
+  const long = comments.flat().filter(({ text }) => text.length > MAX_COLUMNS);
+  expect(long.map(({ place, text }) => `${place} (${text.length} columns): ${text}`)).toEqual([]);
+});
