@@ -135,3 +135,28 @@ it.each(["redlock-core", "leader", "workers", "nestjs"])(
     expect(files).toContain("SKILL.md");
   },
 );
+
+/** What a text names between backticks, also as a call. */
+function namesIn(text: string): ReadonlySet<string> {
+  const codes = [...text.replaceAll(/```[^]*?```/g, "").matchAll(/`([^`]+)`/g)].map(([, code = ""]) => code);
+  return new Set(codes.map((code) => code.replace(/\(.*$/, "")));
+}
+
+it("docs/protocol.md names every member of the entry for siblings", () => {
+  const read = (file: string): string => readFileSync(join(root, "packages/redlock-core/src", file), "utf8");
+  const entry = read("protocol.ts");
+  const exported = [...entry.matchAll(/^export (?:type )?\{([^}]*)\}/gm)]
+    .flatMap(([, names = ""]) => names.split(",").map((name) => name.trim().replace(/^type /, "")))
+    .filter((name) => name !== "");
+  const declared = [...entry.matchAll(/^export (?:function|const) (\w+)/gm)].map(([, name = ""]) => name);
+  const [, lease = ""] = /^export interface Lease \{\n([^]*?)^\}/m.exec(read("lock/lock.ts")) ?? [];
+  const [, spoken = ""] = /^export class RedlockProtocol \{\n([^]*?)^\}/m.exec(read("redlock-protocol.ts")) ?? [];
+  const members = [lease, spoken].map((body) =>
+    [...body.matchAll(/^ {2}(?:readonly |get |async )?([a-z]\w*)(?=[(:?<])/gm)].map(([, name = ""]) => name),
+  );
+  expect(members.map((names) => names.length >= 10)).toEqual([true, true]);
+  const named = namesIn(readFileSync(join(root, "docs/protocol.md"), "utf8"));
+  const all = new Set([...exported, ...declared, ...members.flat()]);
+  all.delete("constructor");
+  expect([...all].filter((name) => !named.has(name))).toEqual([]);
+});
