@@ -31,7 +31,10 @@ export function cronCalendar(expression: string, timezone: string): Calendar {
   if (!CRON.test(expression)) {
     throw new RangeError(`expression must have 5 or 6 fields, or be a nickname as "@daily", got ${shown(expression)}`);
   }
-  const calendar = { next: (afterMs: number): number | null => nextOf(recentCron(expression, timezone), afterMs) };
+  // First as it was given: an error is about that.
+  parse(expression, timezone);
+  const named = withNamedTimes(expression);
+  const calendar = { next: (afterMs: number): number | null => nextOf(cronOf(named, timezone), afterMs) };
   if (calendar.next(0) === null) {
     throw new RangeError(`expression must have a next tick, got ${shown(expression)}, which never fires`);
   }
@@ -39,35 +42,49 @@ export function cronCalendar(expression: string, timezone: string): Calendar {
 }
 
 interface ParsedCron {
+  readonly key: string;
   readonly cron: Cron;
   last: { readonly afterMs: number; readonly nextMs: number | null } | undefined;
 }
 
-/** croner keeps an array of 10,000 years, 83 kB, for each expression. To parse one anew takes about 0.1 ms, as long as to find a tick. */
-const MOST_PARSED = 16;
-const recent = new Map<string, ParsedCron>();
+/**
+ * croner makes an array of 10,000 years, 83 kB, for each expression, in about 0.1 ms, as long as to find a tick. So only those are kept that
+ * are asked for again soon. Of ten thousand that are asked for in turn none is, which is nine tenths of the garbage collector's work: it moves
+ * what has lived for a while.
+ */
+const MOST_KEPT = 16;
+const MOST_SEEN = 64;
+const kept = new Map<string, ParsedCron>();
+/** They were asked for lately, and not kept. */
+const seen = new Set<string>();
+let latest: ParsedCron | undefined;
 
-function recentCron(expression: string, timezone: string): ParsedCron {
+function cronOf(expression: string, timezone: string): ParsedCron {
   const key = `${timezone} ${expression}`;
-  const found = recent.get(key) ?? { cron: cronOf(expression, timezone), last: undefined };
-  recent.delete(key);
-  recent.set(key, found);
-  const [oldest = key] = recent.keys();
-  if (recent.size > MOST_PARSED) recent.delete(oldest);
-  return found;
+  if (latest?.key === key) return latest;
+  const found = kept.get(key);
+  latest = found ?? { key, cron: parse(expression, timezone), last: undefined };
+  if (found !== undefined || seen.has(key)) {
+    seen.delete(key);
+    kept.delete(key);
+    kept.set(key, latest);
+    dropOldest(kept, MOST_KEPT);
+  } else {
+    seen.add(key);
+    dropOldest(seen, MOST_SEEN);
+  }
+  return latest;
+}
+
+function dropOldest(keys: Map<string, unknown> | Set<string>, most: number): void {
+  const [oldest = ""] = keys.keys();
+  if (keys.size > most) keys.delete(oldest);
 }
 
 function nextOf(parsed: ParsedCron, afterMs: number): number | null {
   if (parsed.last?.afterMs !== afterMs)
     parsed.last = { afterMs, nextMs: parsed.cron.nextRun(dateOf(afterMs))?.getTime() ?? null };
   return parsed.last.nextMs;
-}
-
-function cronOf(expression: string, timezone: string): Cron {
-  // First as it was given: an error is about that.
-  const given = parse(expression, timezone);
-  const named = withNamedTimes(expression);
-  return named === expression ? given : parse(named, timezone);
 }
 
 function parse(expression: string, timezone: string): Cron {
