@@ -3,7 +3,7 @@
  * never reported as an error.
  */
 import type { LockLossReason, Vote } from "./errors.ts";
-import { Channels, Emitter, type Known } from "./kit/emitter.ts";
+import { Channels, Emitter, type Known, Traced } from "./kit/emitter.ts";
 import type { NodeState } from "./nodes/node.ts";
 
 export interface RedlockEvents {
@@ -65,6 +65,25 @@ export interface RedlockEvents {
     readonly quarantineLeftMs?: number;
   };
 }
+
+/** What the messages of the tracing channels have, by the call: `x.redlock:acquire` and so on. */
+export interface RedlockTraces {
+  /** `acquire()`, `tryAcquire()`, or the acquisition in `using()`; the result is the lock, or null. */
+  acquire: { readonly resources: readonly string[] };
+  /** `using()` from the call to the release; the result is the routine's. */
+  using: { readonly resources: readonly string[] };
+  /** `lock.extend()`; extensions that the lock makes by itself have no caller, and are told by the event `extend`. */
+  extend: { readonly resources: readonly string[]; readonly fencingToken: number };
+  /** `lock.release()`; the result tells whether the lock was held until then. */
+  release: { readonly resources: readonly string[]; readonly fencingToken: number };
+}
+
+export const traces: { readonly [Call in keyof RedlockTraces]: Traced<RedlockTraces[Call]> } = {
+  acquire: new Traced("x.redlock:acquire"),
+  using: new Traced("x.redlock:using"),
+  extend: new Traced("x.redlock:extend"),
+  release: new Traced("x.redlock:release"),
+};
 
 export type RedlockEventName = keyof RedlockEvents;
 

@@ -7,7 +7,7 @@ export {
   RedlockClosedError,
   RedlockError,
 } from "./errors.ts";
-export type { RedlockEventName, RedlockEvents } from "./events.ts";
+export type { RedlockEventName, RedlockEvents, RedlockTraces } from "./events.ts";
 export { type FenceClient, type Fenced, type FenceOptions, fence } from "./fence.ts";
 export type { Clock } from "./kit/clock.ts";
 export { systemClock } from "./kit/clock.ts";

@@ -12,7 +12,7 @@ import type { RedlockProtocol } from "./redlock-protocol.ts";
 import { type Check, shaped } from "./schema/check.ts";
 
 export { type Instant, readClock } from "./kit/clock.ts";
-export { Channels, callQuietly, Emitter, type Known } from "./kit/emitter.ts";
+export { Channels, callQuietly, Emitter, type Known, Traced } from "./kit/emitter.ts";
 export { InFlight } from "./kit/in-flight.ts";
 export { systemRandom } from "./kit/random.ts";
 export {

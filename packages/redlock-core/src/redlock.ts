@@ -13,7 +13,7 @@
  */
 
 import { LockHeldError, RedlockClosedError } from "./errors.ts";
-import type { RedlockEventName, RedlockEvents } from "./events.ts";
+import { type RedlockEventName, type RedlockEvents, traces } from "./events.ts";
 import { systemClock } from "./kit/clock.ts";
 import { InFlight } from "./kit/in-flight.ts";
 import { systemRandom } from "./kit/random.ts";
@@ -151,7 +151,7 @@ export class Redlock implements AsyncDisposable {
    */
   acquire(resources: string | readonly string[], options?: AcquireOptions): Promise<Lock> {
     try {
-      return this.#take(resolveResources(resources), this.#resolve(options, this.#engine.options.autoExtend));
+      return this.#acquire(resolveResources(resources), this.#resolve(options, this.#engine.options.autoExtend));
     } catch (error) {
       return Promise.reject(error);
     }
@@ -167,12 +167,15 @@ export class Redlock implements AsyncDisposable {
   ): Promise<Lock | null> {
     const names = resolveResources(resources);
     const resolved = resolveTryOptions(options, this.#engine.options);
-    try {
-      return await this.#take(names, resolved);
-    } catch (error) {
-      if (error instanceof LockHeldError && error !== resolved.signal?.reason) return null;
-      throw error;
-    }
+    const call = async (): Promise<Lock | null> => {
+      try {
+        return await this.#take(names, resolved);
+      } catch (error) {
+        if (error instanceof LockHeldError && error !== resolved.signal?.reason) return null;
+        throw error;
+      }
+    };
+    return await (traces.acquire.isHeard ? traces.acquire.run({ resources: names }, call) : call());
   }
 
   /**
@@ -188,12 +191,16 @@ export class Redlock implements AsyncDisposable {
   ): Promise<Result> {
     const names = resolveResources(resources);
     ROUTINE.of("routine", routine);
-    const lock = await this.#take(names, this.#resolve(options, true));
-    try {
-      return await routine(lock);
-    } finally {
-      await lock.release();
-    }
+    const resolved = this.#resolve(options, true);
+    const call = async (): Promise<Result> => {
+      const lock = await this.#acquire(names, resolved);
+      try {
+        return await routine(lock);
+      } finally {
+        await lock.release();
+      }
+    };
+    return await (traces.using.isHeard ? traces.using.run({ resources: names }, call) : call());
   }
 
   /**
@@ -300,6 +307,11 @@ export class Redlock implements AsyncDisposable {
           resolve();
         });
     });
+  }
+
+  #acquire(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
+    if (!traces.acquire.isHeard) return this.#take(names, resolved);
+    return traces.acquire.run({ resources: names }, () => this.#take(names, resolved));
   }
 
   /** Creates only one promise per acquisition, because that is what a lock costs the client. */

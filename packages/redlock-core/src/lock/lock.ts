@@ -11,6 +11,7 @@
  * protects, and let that refuse smaller ones.
  */
 import { type LockLossReason, LockLostError } from "../errors.ts";
+import { traces } from "../events.ts";
 import type { Instant } from "../kit/clock.ts";
 import { number } from "../schema/check.ts";
 import type { RenewalPolicy } from "./renewal.ts";
@@ -145,7 +146,9 @@ export class Lock implements AsyncDisposable {
    * nodes answered but the old validity still runs.
    */
   extend(ttl?: number): Promise<void> {
-    return this.#lease.extend(ttl);
+    if (!traces.extend.isHeard) return this.#lease.extend(ttl);
+    const { resources, fencingToken } = this;
+    return traces.extend.run({ resources, fencingToken }, () => this.#lease.extend(ttl));
   }
 
   /**
@@ -155,7 +158,9 @@ export class Lock implements AsyncDisposable {
    * expired, or too few nodes answered.
    */
   release(): Promise<boolean> {
-    return this.#lease.release();
+    if (!traces.release.isHeard) return this.#lease.release();
+    const { resources, fencingToken } = this;
+    return traces.release.run({ resources, fencingToken }, () => this.#lease.release());
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,0 +1,100 @@
+import { AsyncLocalStorage } from "node:async_hooks";
+import { tracingChannel } from "node:diagnostics_channel";
+import { LockHeldError, Redlock } from "@x/redlock-core";
+import { type RedisServer, startRedis } from "@x/test-support";
+import { afterAll, beforeAll, expect, it } from "vitest";
+
+let server: RedisServer;
+
+beforeAll(async () => {
+  server = await startRedis();
+});
+
+afterAll(async () => await server.stop());
+
+interface Facts {
+  readonly resources: readonly string[];
+  readonly fencingToken?: number;
+  readonly result?: unknown;
+  readonly error?: unknown;
+}
+
+/** What the tracing channels tell until the scope ends: what happened, and for which caller. */
+function listen(caller: AsyncLocalStorage<string>) {
+  const told: string[] = [];
+  const facts: Facts[] = [];
+  const stops = ["acquire", "using", "extend", "release"].map((call) => {
+    const note =
+      (what: string) =>
+      (message: unknown): void => {
+        told.push(`${call} ${what} of ${caller.getStore()}`);
+        if (what === "end") facts.push(message as Facts);
+      };
+    const nothing = (): void => undefined;
+    const listeners = {
+      start: note("start"),
+      end: nothing,
+      asyncStart: nothing,
+      asyncEnd: note("end"),
+      error: nothing,
+    };
+    const channels = tracingChannel<unknown, object>(`x.redlock:${call}`);
+    channels.subscribe(listeners);
+    return () => channels.unsubscribe(listeners);
+  });
+  return {
+    told,
+    facts,
+    [Symbol.dispose]() {
+      for (const stop of stops) stop();
+    },
+  };
+}
+
+it("tells of each call in its caller's asynchronous context, with its result", async () => {
+  const caller = new AsyncLocalStorage<string>();
+  await using redlock = new Redlock(server.url);
+  using heard = listen(caller);
+  const end = await caller.run("a", () =>
+    redlock.using("traced", async (lock) => {
+      await lock.extend(10_000);
+      return "done";
+    }),
+  );
+  expect(end).toBe("done");
+  expect(heard.told).toEqual([
+    "using start of a",
+    "acquire start of a",
+    "acquire end of a",
+    "extend start of a",
+    "extend end of a",
+    "release start of a",
+    "release end of a",
+    "using end of a",
+  ]);
+  const [acquired, , released, used] = heard.facts;
+  expect(acquired).toMatchObject({ resources: ["traced"], result: { resources: ["traced"] } });
+  expect(released).toMatchObject({ fencingToken: expect.any(Number), result: true });
+  expect(used).toMatchObject({ resources: ["traced"], result: "done" });
+});
+
+it("keeps the callers apart that wait in one local line, and says who was refused", async () => {
+  const caller = new AsyncLocalStorage<string>();
+  await using redlock = new Redlock(server.url);
+  const lock = await redlock.acquire("line");
+  using heard = listen(caller);
+  const first = caller.run("first", () => redlock.acquire("line"));
+  const second = caller.run("second", () => redlock.acquire("line", { timeout: 50 }).catch((error: unknown) => error));
+  expect(await second).toBeInstanceOf(LockHeldError);
+  expect(await caller.run("third", () => redlock.tryAcquire("line"))).toBeNull();
+  await lock.release();
+  await (await first).release();
+  expect(heard.told.filter((each) => each.startsWith("acquire end"))).toEqual([
+    "acquire end of second",
+    "acquire end of third",
+    "acquire end of first",
+  ]);
+  const [refused, tried] = heard.facts;
+  expect(refused?.error).toBeInstanceOf(LockHeldError);
+  expect(tried).toMatchObject({ result: null });
+});
