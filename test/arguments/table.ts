@@ -325,20 +325,6 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     unlock: { callback: anything },
     extend: { ttl: duration, callback: anything },
   }),
-  "leader.deriveTimings": {
-    call: (_, [given]) => leader.deriveTimings(given),
-    parameters: {
-      options: {
-        options: {
-          leaseDuration: ms1,
-          renewDeadline: ms1,
-          retryPeriod: ms1,
-          driftFactor: optional(number(0, 0.5)),
-          nodeTimeout: ms1,
-        },
-      },
-    },
-  },
   "leader.new LeaderElection": {
     call: make(leader.LeaderElection),
     parameters: {
@@ -375,7 +361,6 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           onTaskError: optional(oneOf("resign", "restart", "hold")),
           onTaskEnd: optional(oneOf("resign", "hold", "stop")),
           drainTimeout: ms0,
-          stopOn: (value) => value === undefined || (Array.isArray(value) && value.length === 0),
         },
       },
     },
@@ -394,7 +379,6 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     assertCurrent: NONE,
     remaining: NONE,
     verify: NONE,
-    guard: { fn: handler },
     proclaim: { value: { legal: text(0, 4_096), right: "v" } },
     resign: { options: { options: { cooldown: ms0 } } },
   }),

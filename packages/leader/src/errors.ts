@@ -64,8 +64,7 @@ export abstract class LeaderError extends Error {
 }
 
 /**
- * The term is over, or was asked to end. It is the reason of `term.signal`, and what `assertCurrent()` and `guard()`
- * throw.
+ * The term is over, or was asked to end. It is the reason of `term.signal`, and what `assertCurrent()` throws.
  */
 export class LeadershipLostError extends LeaderError {
   readonly code = "LEADERSHIP_LOST" as const;

@@ -19,4 +19,3 @@ export type { Unsubscribe } from "./kit/emitter.ts";
 export type { CooldownOptions, LeaderElectionOptions, WorkerRenewal } from "./options.ts";
 export type { LeaderInfo } from "./record/record.ts";
 export type { LeaderTerm } from "./term/term.ts";
-export { type Durations, deriveTimings, type Timings, type TimingsInput } from "./timings.ts";

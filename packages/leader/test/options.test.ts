@@ -1,11 +1,5 @@
 /** What is not an option is refused, with the name of the one that was meant. */
-import {
-  deriveTimings,
-  LeaderElection,
-  type LeaderElectionOptions,
-  type LeaderLogger,
-  type TaskOptions,
-} from "@x/leader";
+import { LeaderElection, type LeaderElectionOptions, type LeaderLogger, type TaskOptions } from "@x/leader";
 import {
   type IntervalOptions,
   LeaderScheduler,
@@ -54,7 +48,7 @@ describe("options", () => {
   });
 
   it.each([
-    ["run", () => election.run(task, as({ stopon: ["SIGTERM"] })), "stopOn"],
+    ["run", () => election.run(task, as({ onTaskEnds: "stop" })), "onTaskEnd"],
     ["campaign", () => election.campaign(as({ signl: 1 })), "signal"],
     ["tryCampaign", () => election.tryCampaign(as({ signl: 1 })), "signal"],
     ["observe", () => election.observe(as({ Signal: 1 })).next(), "signal"],
@@ -67,7 +61,6 @@ describe("options", () => {
 
   it.each([
     ["health()", () => election.health(as({ maxToleratedExpiredLease: 1 })), "maxTolerableExpiredLease"],
-    ["deriveTimings()", () => deriveTimings(as({ leaseduration: 1 })), "leaseDuration"],
     ["a scheduler", () => new LeaderScheduler(as({ election, timeZone: "UTC" })), "timezone"],
     ["cron()", () => scheduler.cron("a", "* * * * *", task, as({ catchUp: "all" })), "catchup"],
     ["every()", () => scheduler.every("a", 1_000, task, as({ offsets: 5 })), "offset"],
@@ -100,7 +93,6 @@ describe("options", () => {
       onTaskError: undefined,
       onTaskEnd: undefined,
       drainTimeout: undefined,
-      stopOn: undefined,
     };
     await own.run(task, { ...run, signal: stopped.signal });
     const schedule: ScheduleOptions = {
@@ -131,7 +123,6 @@ describe("options", () => {
     expect(scheduler.every("a", 60_000, task, interval).next(tick)).toEqual(new Date("2030-01-01T00:01:00.000Z"));
     expect(scheduler.cron("b", "@hourly", task, schedule).next(tick)).toEqual(new Date("2030-01-01T01:00:00.000Z"));
     expect(own.health({ maxTolerableExpiredLease: undefined })).toMatchObject({ healthy: true, state: "idle" });
-    expect(deriveTimings({ leaseDuration: undefined, driftFactor: undefined })).toEqual(deriveTimings());
     expect(new LeaderElection(redlock, { name: "x", logger: quiet, cooldown: { initial: undefined } }).state).toBe(
       "idle",
     );
@@ -146,10 +137,4 @@ describe("options", () => {
       expect(make).toThrow(/^redlock must be a Redlock \(of @x\/redlock-core\), got (?!.*secret)/);
     },
   );
-
-  it.each([["SIGKILL"], ["SIGSTOP"]] as const)("stopOn refuses %s, which nobody can catch", async (name) => {
-    const running = election.run(task, { stopOn: ["SIGTERM", name] });
-    await expect(running).rejects.toThrow(RangeError);
-    await expect(running).rejects.toThrow(`stopOn must name signals that a process can catch, got "${name}"`);
-  });
 });

@@ -1,4 +1,3 @@
-import { deriveTimings } from "@x/leader";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { type LeaderElectionOptions, resolveOptions } from "../src/options.ts";
@@ -24,16 +23,14 @@ describe("durations", () => {
     fc.assert(
       fc.property(ms, ms, ms, (leaseDuration, renewDeadline, retryPeriod) => {
         try {
-          resolve({ leaseDuration, renewDeadline, retryPeriod });
+          const { driftMs } = resolve({ leaseDuration, renewDeadline, retryPeriod });
+          expect(leaseDuration - driftMs - renewDeadline).toBeGreaterThan(0);
         } catch (error) {
           expect(error).toBeInstanceOf(RangeError);
           return;
         }
-        const timings = deriveTimings({ leaseDuration, renewDeadline, retryPeriod });
-        expect(timings.stopWindow).toBeGreaterThan(0);
-        expect(timings.renewalsPerDeadline).toBeGreaterThanOrEqual(2);
-        expect(timings.outageSurvived).toBeGreaterThan(0);
-        expect(timings.clockRateTolerated).toBeGreaterThan(1);
+        expect(Math.floor(renewDeadline / retryPeriod)).toBeGreaterThanOrEqual(2);
+        expect(renewDeadline - retryPeriod - FACTS.nodeTimeout).toBeGreaterThan(0);
       }),
     );
   });

@@ -43,7 +43,6 @@ export {
   choice,
   type Fault,
   integer,
-  listOf,
   number,
   type Option,
   objectWith,

@@ -44,7 +44,7 @@ import { cooldownMs, jitteredMs } from "../timings.ts";
 import { type DrainTimes, drainTimer } from "./drain.ts";
 import { type LeaderTask, lead } from "./lead.ts";
 import { infoOf, iterate, Observer, type ObserverListener } from "./observer.ts";
-import { keepAlive, onProcessSignals } from "./process.ts";
+import { keepAlive } from "./process.ts";
 import {
   DEFAULT_DRAIN_TIMEOUT_MS,
   type ResolvedTaskOptions,
@@ -367,7 +367,6 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   async #run(task: LeaderTask, run: ResolvedTaskOptions): Promise<void> {
-    const stopListening = onProcessSignals(run.stopOn, () => void this.stop());
     const linked = linkSignals(run.signal, this.#stop.signal);
     const open = this.#whileOpen(linked.signal);
     try {
@@ -381,7 +380,6 @@ export class LeaderElection implements AsyncDisposable {
     } catch (error) {
       if (!linked.signal.aborted || error !== linked.signal.reason) throw error;
     } finally {
-      stopListening();
       open.unlink();
       linked.unlink();
     }

@@ -1,14 +1,5 @@
 /** Pure: how `run()` treats the task. */
-import {
-  abortSignal,
-  type Check,
-  choice,
-  listOf,
-  type Option,
-  Schema,
-  type ShapeOf,
-  text,
-} from "@x/redlock-core/protocol";
+import { abortSignal, choice, type Option, Schema, type ShapeOf } from "@x/redlock-core/protocol";
 import { durationOrNoneMs } from "../kit/checks.ts";
 
 export interface TaskOptions {
@@ -36,8 +27,6 @@ export interface TaskOptions {
    * run out. Default 30,000.
    */
   readonly drainTimeout?: number | undefined;
-  /** The process signals on which `stop()` is called, for instance `["SIGTERM"]`. Default: none. */
-  readonly stopOn?: readonly NodeJS.Signals[] | undefined;
 }
 
 export interface ResolvedTaskOptions {
@@ -45,7 +34,6 @@ export interface ResolvedTaskOptions {
   readonly onTaskError: "resign" | "restart" | "hold";
   readonly onTaskEnd: "resign" | "hold" | "stop";
   readonly drainTimeout: number;
-  readonly stopOn: readonly NodeJS.Signals[];
 }
 
 export const DEFAULT_DRAIN_TIMEOUT_MS = 30_000;
@@ -55,13 +43,10 @@ const OPTIONS = new Schema({
   onTaskError: choice(["resign", "restart", "hold"]).default("resign"),
   onTaskEnd: choice(["resign", "hold", "stop"]).default("resign"),
   drainTimeout: durationOrNoneMs.default(DEFAULT_DRAIN_TIMEOUT_MS),
-  // Which signals there are, and can be caught, the system says: see process.ts.
-  stopOn: listOf<NodeJS.Signals>("an array of signal names", text() as Check<NodeJS.Signals>).default([]),
 } satisfies ShapeOf<TaskOptions>);
 
 export function resolveTaskOptions(given: TaskOptions = {}): ResolvedTaskOptions {
-  const { stopOn, ...options } = OPTIONS.resolve(given);
-  return Object.freeze({ ...options, stopOn: [...stopOn] });
+  return Object.freeze(OPTIONS.resolve(given));
 }
 
 /** The options of `stop()`, of an election and of a scheduler. */

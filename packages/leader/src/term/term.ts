@@ -12,7 +12,7 @@ import { setMaxListeners } from "node:events";
 import { type Clock, QuorumUnreachableError } from "@x/redlock-core";
 import { elapsedMs, type Instant, onAbort, readClock, Schema, sleep } from "@x/redlock-core/protocol";
 import { LeadershipLostError, type TermLossReason } from "../errors.ts";
-import { durationOrNoneMs, listener as FUNCTION, proclaimedValue } from "../kit/checks.ts";
+import { durationOrNoneMs, proclaimedValue } from "../kit/checks.ts";
 import { dateOf } from "../kit/date.ts";
 import type { ResolvedOptions } from "../options.ts";
 import type { Ledger } from "../record/ledger.ts";
@@ -48,8 +48,6 @@ export interface LeaderTerm extends AsyncDisposable {
    * @throws QuorumUnreachableError if too few nodes answer
    */
   verify(): Promise<boolean>;
-  /** Wraps a function so that it throws `LeadershipLostError` instead of running once the term is over. */
-  guard<Args extends unknown[], Result>(fn: (...args: Args) => Result): (...args: Args) => Result;
   /**
    * Changes the value that observers see. Of values that follow each other closely they may see the last only.
    * @throws LeadershipLostError, QuorumUnreachableError (the value may then show later, with the next renewal)
@@ -189,14 +187,6 @@ export class HeldTerm implements LeaderTerm {
     const { lease, ledger } = this.#parts;
     const views = await ledger.read(this.term, (soFar) => isHeldBy(soFar, lease.token, ledger.quorum));
     return isHeldBy(views, lease.token, ledger.quorum) && this.isCurrent();
-  }
-
-  guard<Args extends unknown[], Result>(fn: (...args: Args) => Result): (...args: Args) => Result {
-    FUNCTION.of("fn", fn);
-    return (...args) => {
-      this.assertCurrent();
-      return fn(...args);
-    };
   }
 
   async proclaim(value: string): Promise<void> {

@@ -40,25 +40,19 @@ const lost = new Promise<void>((resolve) => {
 
 election.on("quarantined", ({ quarantineLeftMs }) => tell({ type: "quarantined", quarantineLeftMs }));
 
-const running = election.run(
-  async (term) => {
-    current = term;
-    const work = term.guard(() => tell({ type: "worked", term: term.term, at: Date.now() }));
-    const timer = setInterval(() => {
-      try {
-        work();
-      } catch {
-        clearInterval(timer);
-      }
-    }, args.workEveryMs ?? 20);
-    await new Promise((resolve) => {
-      if (args.isStubborn !== true) term.signal.addEventListener("abort", resolve, { once: true });
-    });
-    clearInterval(timer);
-    current = undefined;
-  },
-  { stopOn: ["SIGTERM"] },
-);
+process.once("SIGTERM", () => void election.stop());
+const running = election.run(async (term) => {
+  current = term;
+  const timer = setInterval(() => {
+    if (term.isCurrent()) tell({ type: "worked", term: term.term, at: Date.now() });
+    else clearInterval(timer);
+  }, args.workEveryMs ?? 20);
+  await new Promise((resolve) => {
+    if (args.isStubborn !== true) term.signal.addEventListener("abort", resolve, { once: true });
+  });
+  clearInterval(timer);
+  current = undefined;
+});
 
 process.on("message", (order: CandidateOrder) => {
   if (order.type === "block") {
