@@ -3,6 +3,7 @@
  */
 import type { Lock, Redlock, RedlockOptions } from "@x/redlock-core";
 import { type Hold, LockChecker } from "./checker.ts";
+import { DIRECTED_SCHEDULERS, runDirectedScheduler } from "./directed-scheduler.ts";
 import type { Engine } from "./engine.ts";
 import type { ScheduleResult } from "./schedule.ts";
 import { Drift } from "./world/drift.ts";
@@ -342,9 +343,10 @@ const STORIES: Readonly<
   },
 };
 
-export const DIRECTED: readonly string[] = Object.keys(STORIES);
+export const DIRECTED: readonly string[] = [...Object.keys(STORIES), ...DIRECTED_SCHEDULERS];
 
 export async function runDirected(engine: Engine, name: string): Promise<ScheduleResult> {
+  if (DIRECTED_SCHEDULERS.includes(name)) return await runDirectedScheduler(engine, name);
   const story = STORIES[name];
   if (story === undefined) throw new RangeError(`there is no directed schedule ${name}`);
   const stage = new Stage(engine, name, story.nodeCount);

@@ -1,11 +1,11 @@
 /**
  * One schedule with leader elections: the real LeaderElection, and LeaderScheduler in most of them, on the real Redlock, in the same world and
  * under the same faults as schedule.ts. At most one candidate may say `isCurrent()` at a time, terms increase, a task never overlaps itself,
- * a tick runs at most once or at least once as it was asked for, and once faults stop somebody leads within a bound. The nodes that elect a
- * leader know it from then on, and a bystander who observes is told of no other.
+ * a tick runs at most once or at least once as it was asked for, no attempt begins twice, an order does what it says, and once faults stop
+ * somebody leads within a bound. The nodes that elect a leader know it from then on, and a bystander who observes is told of no other.
  */
 import type { LeaderElection, LeaderInfo, LeaderTerm } from "@x/leader";
-import type { LeaderScheduler } from "@x/leader/scheduler";
+import type { LeaderScheduler, Tick, TickHandler } from "@x/leader/scheduler";
 import type { Redlock } from "@x/redlock-core";
 import type { Interval } from "./checker.ts";
 import type { Engine } from "./engine.ts";
@@ -23,6 +23,10 @@ export const ELECTION_INVARIANTS = {
   noOverlap: "no overlapping task",
   atMostOnce: "tick at most once",
   atLeastOnce: "tick at least once",
+  attempts: "an attempt begins once",
+  pause: "paused schedule",
+  trigger: "triggered once",
+  ticking: "ticks go on",
   recovery: "bounded election",
   stop: "bounded stop",
   known: "leader known to its quorum",
@@ -38,6 +42,13 @@ const COOLDOWN_MS = 50;
 /** A change of leaders takes a lease or so: a few of them should fit. */
 const FAULTY_FACTOR = 3;
 const LOSES_DATA = ["crash", "failover", "flush"] as const;
+
+/** Of a handler: often one is under way when its leader dies. */
+const LONGEST_RUN_MS = 100;
+/** More than clocks differ and a claim is under way. */
+const PAUSE_TAKES_MS = 1_000;
+/** Of the last trigger, in which nothing fails any more. */
+const LAST_MS = 3_000;
 
 type Mode = "task" | "at-most-once" | "at-least-once";
 
@@ -79,6 +90,17 @@ class ElectionSchedule {
   readonly #faults: Faults;
   readonly #offices: Office[] = [];
   readonly #ticks = new Map<number, number>();
+  /** What has begun: ticks with their attempts, and what was triggered. */
+  readonly #begun = new Set<string>();
+  /** Only a minority of the nodes loses data, always the same, so that a majority knows all. */
+  readonly #isMinor: boolean;
+  /** A leader went on from nodes that may have forgotten, and said so. */
+  #isDoubtful = false;
+  #isPaused = false;
+  /** Since when a pause is confirmed, with no order after it. */
+  #pausedMs: number | undefined;
+  /** An order of unknown outcome may still be under way. */
+  #isAmbiguous = false;
   #live: Office[] = [];
   #candidates: Candidate[] = [];
   #candidateCount = 0;
@@ -105,7 +127,9 @@ class ElectionSchedule {
         this.#faults.provoke({ server: at });
       };
     }
-    this.#faults = new Faults(world, setting, this.#servers, () => this.#candidates);
+    this.#isMinor = setting.nodeCount > 2 && random.chance(0.7);
+    const forgetful = this.#isMinor ? this.#servers.slice(0, Math.floor((setting.nodeCount - 1) / 2)) : this.#servers;
+    this.#faults = new Faults(world, setting, this.#servers, () => this.#candidates, forgetful);
     this.#observer = new Bystander(world, setting, this.#servers, engine, (info) => this.#observed(info));
   }
 
@@ -128,6 +152,7 @@ class ElectionSchedule {
     for (let count = 0; count < this.#setting.machineCount; count += 1) this.#addCandidate();
     this.#observer.start();
     this.#faults.start();
+    if (this.#mode !== "task") this.#operate();
     await this.#pass(FAULTY_FACTOR * this.#setting.faultyMs);
     this.#world.becomeQuiet();
     this.#world.tell("world", "fault", () => "no faults from here on");
@@ -140,6 +165,7 @@ class ElectionSchedule {
       const seen = this.#observer.last?.term ?? "nobody";
       this.#world.violate(ELECTION_INVARIANTS.observedLast, `${leader.term.term} leads, and ${seen} is observed`);
     }
+    if (this.#mode !== "task") await this.#checkLast();
     this.#checkTicks();
     await this.#stop();
   }
@@ -170,11 +196,22 @@ class ElectionSchedule {
     });
   }
 
-  ticked(machine: Machine, atMs: number): void {
+  ticked(machine: Machine, { schedule, scheduledAt, attempt, id }: Tick): void {
+    const atMs = scheduledAt.getTime();
+    this.#world.tell(machine.name, "call", () => `tick ${id} (${atMs - EPOCH_MS}), attempt ${attempt}`);
+    const key = `${id} ${attempt}`;
+    if (this.#begun.has(key) && this.#remembers) {
+      const invariant = schedule === "asked" ? ELECTION_INVARIANTS.trigger : ELECTION_INVARIANTS.attempts;
+      this.#world.violate(invariant, `attempt ${attempt} of ${id} began again, on ${machine.name}`);
+    }
+    this.#begun.add(key);
+    const pausedMs = this.#pausedMs ?? Number.POSITIVE_INFINITY;
+    if (schedule === "gated" && atMs - EPOCH_MS > pausedMs + PAUSE_TAKES_MS && this.#remembers && !this.#isAmbiguous)
+      this.#world.violate(ELECTION_INVARIANTS.pause, `${id} ran on ${machine.name}, paused at ${pausedMs} ms`);
+    if (schedule !== "tick") return;
     const runs = (this.#ticks.get(atMs) ?? 0) + 1;
     this.#ticks.set(atMs, runs);
-    this.#world.tell(machine.name, "call", () => `tick ${atMs - EPOCH_MS}`);
-    if (this.#mode !== "at-most-once" || runs === 1 || this.#losesData) return;
+    if (this.#mode !== "at-most-once" || runs === 1 || !this.#remembers) return;
     this.#world.violate(
       ELECTION_INVARIANTS.atMostOnce,
       `the tick at ${atMs - EPOCH_MS} ms ran ${runs} times, last on ${machine.name}`,
@@ -200,9 +237,60 @@ class ElectionSchedule {
     this.#world.violate(ELECTION_INVARIANTS.observed, `${info.id} is observed in term ${info.term}, without a quorum`);
   }
 
-  /** Claims of ticks promise nothing once nodes lose their data. */
-  get #losesData(): boolean {
-    return LOSES_DATA.some((fault) => this.#setting.faults.has(fault));
+  doubted(): void {
+    this.#isDoubtful = true;
+  }
+
+  /** Claims of ticks promise nothing once a majority loses its data. */
+  get #remembers(): boolean {
+    const losesData = LOSES_DATA.some((fault) => this.#setting.faults.has(fault));
+    return !this.#isDoubtful && (this.#isMinor || !losesData);
+  }
+
+  /** Pauses, resumes and triggers, from any candidate. */
+  #operate(): void {
+    const { random } = this.#world;
+    this.#world.at(this.#world.nowMs + random.between(50, 1_500), () => {
+      if (this.#world.isQuiet) return;
+      if (this.#candidates.length === 0) return this.#operate();
+      const candidate = random.pick(this.#candidates);
+      if (random.chance(0.5)) this.#order(candidate, (scheduler) => scheduler.trigger("asked")).catch(() => undefined);
+      if (this.#isAmbiguous) return this.#operate();
+      this.#isPaused = !this.#isPaused;
+      this.#pausedMs = undefined;
+      // Until it is answered nobody knows.
+      this.#isAmbiguous = true;
+      const isPaused = this.#isPaused;
+      this.#order(candidate, (scheduler) => (isPaused ? scheduler.pause("gated") : scheduler.resume("gated"))).then(
+        () => {
+          this.#isAmbiguous = false;
+          if (isPaused) this.#pausedMs = this.#world.nowMs;
+        },
+        () => undefined,
+      );
+      this.#operate();
+    });
+  }
+
+  #order(candidate: Candidate, give: (scheduler: LeaderScheduler) => Promise<void>): Promise<void> {
+    return new Promise((resolve, reject) => {
+      candidate.machine.deliver("timer", () => {
+        if (candidate.scheduler !== undefined) give(candidate.scheduler).then(resolve, reject);
+      });
+    });
+  }
+
+  /** Without faults ticks go on, and what is triggered runs. */
+  async #checkLast(): Promise<void> {
+    const asked = (): number => [...this.#begun].filter((key) => key.startsWith("asked")).length;
+    const [before, fromMs] = [asked(), this.#world.nowMs];
+    const [candidate] = this.#candidates;
+    if (candidate === undefined) return;
+    this.#order(candidate, (scheduler) => scheduler.trigger("asked")).catch(() => undefined);
+    await this.#pass(LAST_MS);
+    if (asked() === before) this.#world.violate(ELECTION_INVARIANTS.trigger, "what was triggered does not run");
+    if (Math.max(0, ...this.#ticks.keys()) - EPOCH_MS < fromMs)
+      this.#world.violate(ELECTION_INVARIANTS.ticking, "no tick runs any more, long after the faults");
   }
 
   async #pass(ms: number): Promise<void> {
@@ -234,9 +322,7 @@ class ElectionSchedule {
   }
 
   #checkTicks(): void {
-    // On an even number of nodes a claim that reached half of them when its leader died is neither granted nor refused: that tick is lost.
-    const isOdd = this.#setting.nodeCount % 2 === 1;
-    if (this.#mode !== "at-least-once" || this.#losesData || !isOdd) return;
+    if (this.#mode !== "at-least-once" || !this.#remembers) return;
     const times = [...this.#ticks.keys()].toSorted((a, b) => a - b);
     for (const [index, atMs] of times.entries()) {
       const before = times[index - 1];
@@ -353,7 +439,7 @@ class Candidate implements Victim {
   readonly #parts: CandidateParts;
   readonly #redlock: Redlock;
   readonly #election: LeaderElection;
-  readonly #scheduler: LeaderScheduler | undefined;
+  readonly scheduler: LeaderScheduler | undefined;
   #runningTasks = 0;
 
   constructor(parts: CandidateParts) {
@@ -389,8 +475,17 @@ class Candidate implements Victim {
     this.#election.on("lost", () => parts.schedule.ended(this.machine));
     this.#election.on("error", () => undefined);
     if (mode === "task") return;
-    this.#scheduler = new engine.scheduler.LeaderScheduler({ election: this.#election, random: fraction });
-    this.#scheduler.every("tick", TICK_MS, (tick) => parts.schedule.ticked(this.machine, tick.scheduledAt.getTime()), {
+    this.scheduler = new engine.scheduler.LeaderScheduler({ election: this.#election, random: fraction });
+    this.scheduler.on("error", (error) => {
+      if (error instanceof Error && error.message.includes("may have forgotten")) parts.schedule.doubted();
+    });
+    const ticked: TickHandler = async (tick) => {
+      parts.schedule.ticked(this.machine, tick);
+      await this.#sleep(random.between(0, LONGEST_RUN_MS));
+    };
+    this.scheduler.every("gated", TICK_MS, ticked);
+    this.scheduler.every("asked", 365 * 86_400_000, ticked);
+    this.scheduler.every("tick", TICK_MS, ticked, {
       catchup: "all",
       catchupWindow: 3_600_000,
       maxCatchup: 1_000,
@@ -402,8 +497,8 @@ class Candidate implements Victim {
 
   start(): void {
     this.machine.deliver("timer", () => {
-      if (this.#scheduler === undefined) void this.#election.run((term) => this.#lead(term));
-      else this.#scheduler.start();
+      if (this.scheduler === undefined) void this.#election.run((term) => this.#lead(term));
+      else this.scheduler.start();
     });
   }
 
@@ -414,7 +509,7 @@ class Candidate implements Victim {
   }
 
   async stop(): Promise<void> {
-    await this.#scheduler?.[Symbol.asyncDispose]();
+    await this.scheduler?.[Symbol.asyncDispose]();
     await this.#election.stop({ drainTimeout: 100 });
     await this.#redlock.close();
   }

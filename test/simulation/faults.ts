@@ -17,8 +17,17 @@ export class Faults {
   readonly #setting: Setting;
   readonly #servers: readonly Server[];
   readonly #victims: () => readonly Victim[];
+  readonly #forgetful: readonly Server[];
 
-  constructor(world: World, setting: Setting, servers: readonly Server[], victims: () => readonly Victim[]) {
+  /** `forgetful`: those that may lose data. Default: all. */
+  constructor(
+    world: World,
+    setting: Setting,
+    servers: readonly Server[],
+    victims: () => readonly Victim[],
+    forgetful: readonly Server[] = servers,
+  ) {
+    this.#forgetful = forgetful;
     this.#world = world;
     this.#setting = setting;
     this.#servers = servers;
@@ -97,17 +106,20 @@ export class Faults {
         this.#tell(`${server.name} is frozen for ${shortMs.toFixed(0)} ms`);
         return;
       case "crash": {
-        const amnesia = random.pick(["empty", "empty", "rollback", "durable"] as const);
+        const drawn = random.pick(["empty", "empty", "rollback", "durable"] as const);
+        const amnesia = this.#forgetful.includes(server) ? drawn : "durable";
         const downMs = random.between(0, 150);
         server.crash({ amnesia, downMs, stepMs: random.chance(0.3) ? random.between(0, 250) : 0 });
         this.#tell(`${server.name} crashes and is back after ${downMs.toFixed(0)} ms (${amnesia})`);
         return;
       }
       case "failover":
+        if (!this.#forgetful.includes(server)) return;
         server.failOver();
         this.#tell(`a stale replica takes over from ${server.name}`);
         return;
       case "flush":
+        if (!this.#forgetful.includes(server)) return;
         server.flush();
         this.#tell(`FLUSHALL on ${server.name}`);
         return;

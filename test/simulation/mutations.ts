@@ -31,6 +31,8 @@ const leader = (file: string, find: string, replace: string): SourcePatch => ({
 
 const ALL_CLOCKS = "return Math.max(ranMs, now.wallMs - from.wallMs);";
 
+const GAP = "fits = string.find(ARGV[5], here .. ':' .. (seen[2] or '0') .. '.' .. (seen[3] or '0') .. ';', 1, true)";
+
 export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "drift margin",
@@ -287,22 +289,158 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [core("rules/validity.ts", ALL_CLOCKS, "return now.monotonicMs - from.monotonicMs;")],
   },
   {
-    protection: "the last tick is stored",
+    protection: "register: how far a schedule is dealt with",
     without: "a new leader does not know what has run",
-    subject: "elections",
-    patches: [leader("scheduler/scripts/claim-ticks.lua.ts", "if mode ~= 'hold' and not later then", "if false then")],
-  },
-  {
-    protection: "running ticks are recorded",
-    without: "at-least-once forgets what it started",
     subject: "elections",
     patches: [
       leader(
-        "scheduler/scripts/claim-ticks.lua.ts",
-        "(mode == 'least' and not paused) or mode == 'hold'",
-        "mode == 'hold'",
+        "scheduler/session.ts",
+        "if (plan.accountedMs > track.accountedMs) changes.set",
+        "if (plan.accountedMs < track.accountedMs) changes.set",
       ),
     ],
+  },
+  {
+    protection: "register: notes of what was begun",
+    without: "at-least-once forgets what it started",
+    directed: "dead at work",
+    subject: "elections",
+    patches: [leader("scheduler/session.ts", "changes.set(noteOf(job), String(job.attempt));", "void noteOf;")],
+  },
+  {
+    protection: "register: the next attempt is written before it begins",
+    without: "a later leader repeats it",
+    directed: "dead at work",
+    subject: "elections",
+    patches: [leader("scheduler/session.ts", "changes.set(noteOf(tick), String(attempt));", "void attempt;")],
+  },
+  {
+    protection: "register: a quorum has a step before what it allows is done",
+    without: "it is done as the step is sent",
+    subject: "elections",
+    patches: [
+      leader(
+        "scheduler/session.ts",
+        "    if (!(await this.#register.confirm())) return false;\n",
+        "    for (const each of this.#step.confirmed.splice(0)) each();\n    if (!(await this.#register.confirm())) return false;\n",
+      ),
+    ],
+  },
+  {
+    protection: "register: nodes that restarted do not count",
+    without: "a quorum is read as it is",
+    directed: "forgotten claim",
+    subject: "elections",
+    patches: [
+      leader("scheduler/register.ts", "all.filter(({ isWhole }) => isWhole).length >= quorum", "all.length >= quorum"),
+    ],
+  },
+  {
+    protection: "register: the newest version is adopted",
+    without: "any version is",
+    subject: "elections",
+    patches: [
+      leader(
+        "scheduler/store.ts",
+        "(isNewer(each.version, best.version) ? each : best)",
+        "(isNewer(each.version, best.version) ? best : each)",
+      ),
+    ],
+  },
+  {
+    protection: "register: no step without the one before",
+    without: "a node that missed one takes the next",
+    directed: "missed step",
+    subject: "elections",
+    patches: [
+      leader(
+        "scheduler/scripts/write-register.lua.ts",
+        "fits = seen[4] == here and hereTerm == tonumber(ARGV[3]) and hereStep == tonumber(ARGV[4])",
+        "fits = true",
+      ),
+    ],
+  },
+  {
+    protection: "register: what was triggered is remembered",
+    without: "a mailbox that shows it again has it run again",
+    subject: "elections",
+    patches: [
+      leader("scheduler/session.ts", "changes.set(field, requestLine(request, true));", `changes.set(field, "");`),
+    ],
+  },
+  {
+    protection: "register: orders are applied",
+    without: "they are taken off the mailboxes and forgotten",
+    directed: "paused for the next",
+    subject: "elections",
+    patches: [
+      leader(
+        "scheduler/session.ts",
+        "if (!field.startsWith(REQUEST)) changes.set(field, line);",
+        "if (!field.startsWith(REQUEST)) expired.push(field);",
+      ),
+    ],
+  },
+  {
+    protection: "register: who reads it to lead promises to take nothing older",
+    without: "an older term's step gets in before the first of the new one",
+    directed: "late step",
+    subject: "elections",
+    patches: [leader("scheduler/scripts/read-register.lua.ts", "call('HSET', KEYS[1], ':promised', ARGV[1])", "")],
+  },
+  {
+    protection: "register: a step of an older term is refused",
+    without: "whoever writes is heard",
+    directed: "late step",
+    subject: "elections",
+    patches: [
+      leader(
+        "scheduler/scripts/write-register.lua.ts",
+        "if (tonumber(seen[1] or nil) or 0) > term then",
+        "if false then",
+      ),
+    ],
+  },
+  {
+    protection: "register: everything is for the process and the version that it answers to",
+    without: "it is taken by whoever has less",
+    directed: "late copy",
+    subject: "elections",
+    patches: [leader("scheduler/scripts/write-register.lua.ts", GAP, "fits = true")],
+  },
+  {
+    protection: "register: everything is for the version that it answers to",
+    without: "it is for the process, which may have lost its data meanwhile",
+    directed: "late copy",
+    subject: "elections",
+    patches: [leader("scheduler/scripts/write-register.lua.ts", GAP, "fits = string.find(ARGV[5], here, 1, true)")],
+  },
+  {
+    protection: "register: a term that is over gives nothing",
+    without: "it gives everything to a node that has forgotten the next one",
+    directed: "copy after the end",
+    subject: "elections",
+    patches: [leader("scheduler/register.ts", "gaps.length === 0 || !term.isCurrent()", "gaps.length === 0")],
+  },
+  {
+    protection: "register: orders are heard before ticks begin",
+    without: "with the next step",
+    directed: "pause in the answer",
+    subject: "elections",
+    patches: [
+      leader(
+        "scheduler/session.ts",
+        "    this.#hearPauses();\n    for (const each of confirmed) each();",
+        "    for (const each of confirmed) each();",
+      ),
+    ],
+  },
+  {
+    protection: "register: an order is taken off when a quorum has it",
+    without: "when the register that was adopted has it",
+    directed: "order on its way",
+    subject: "elections",
+    patches: [leader("scheduler/register.ts", "(!this.#isOurs || isLater(line", "(isLater(line")],
   },
   {
     protection: "a grant says whose it is",

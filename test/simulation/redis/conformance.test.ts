@@ -311,17 +311,15 @@ describe("the simulated Redis", () => {
     const random = new SeededRandom("leader");
     const pair = new Pair(await runIdOf(), new Set());
     const term = (): string => String(random.integer(1, 6));
-    const keys = [
-      "k",
-      "{k}:leader",
-      "{k}:terms",
-      "{k}:request",
-      "{k}:ticks",
-      "{k}:paused",
-      "{k}:running",
-      "{k}:requests",
-    ];
-    const [k = "", record = "", terms = "", request = "", ticks = "", paused = "", running = "", requests = ""] = keys;
+    const keys = ["k", "{k}:leader", "{k}:terms", "{k}:request", "{k}:register", "{k}:mailbox"];
+    const [k = "", record = "", terms = "", request = "", register = "", mailbox = ""] = keys;
+    const field = (): string => random.pick(["s", "p:s", "t:1"]);
+    const runId = await runIdOf();
+    let newest: readonly string[] = ["0", "0"];
+    const version = (): readonly string[] => {
+      newest = [term(), term()];
+      return newest;
+    };
     const requestOf: Record<string, () => Request> = {
       read: () => ({ source: leader.read, keys: [k, record, terms, "{k}:note"], args: [term(), "5"] }),
       write: () => ({
@@ -330,40 +328,43 @@ describe("the simulated Redis", () => {
         args: [term(), term(), `token${term()}`, `record${term()}`, random.pick(["", "e"]), "86400000", "3", "ch"],
       }),
       resign: () => ({ source: leader.resign, keys: [request], args: [term(), "60000", "ch"] }),
-      claim: () => ({
-        source: leader.claim,
-        keys: [record, ticks, paused, running],
-        args: [
-          term(),
-          "86400000",
-          random.pick(["0", "1"]),
-          ...Array.from({ length: random.integer(1, 3) }, () => [
-            `s${term()}`,
-            term(),
-            term(),
-            "0",
-            random.pick(["once", "least", "skip", "hold"]),
-            `${term()} 1`,
-            term(),
-          ]).flat(),
-        ],
-      }),
       order: () => ({
         source: leader.order,
-        keys: [random.pick([paused, requests])],
-        args: [`s${term()}`, `${term()} ${random.pick(["0", "1"])}`, "60000", "ch"],
+        keys: [register, mailbox],
+        args: [field(), random.pick(["", `${term()} ${random.pick(["0", "1"])}`]), "86400000", "ch"],
       }),
-      ticks: () => ({
-        source: leader.ticks,
-        keys: [record, ticks, paused, running, requests],
-        args: [random.pick(["0", "1"])],
+      readRegister: () => ({
+        source: leader.readRegister,
+        keys: [register, mailbox],
+        args: [
+          ...random.pick([
+            ["", "0"],
+            [term(), random.pick(["0", "1"])],
+          ]),
+          random.pick(["0", "1"]),
+          "86400000",
+        ],
       }),
-      repeat: () => ({
-        source: leader.repeat,
-        keys: [record, requests],
-        args: [term(), "60000", `s${term()}`, `${term()} s`],
-      }),
-      settle: () => ({ source: leader.settle, keys: [record, running], args: [term(), `s${term()}@${term()}`] }),
+      writeRegister: () => {
+        const from = newest;
+        const gap = random.pick([
+          "",
+          "",
+          `0123:0.0;${runId}:${from.join(".")};`,
+          `${runId}:0.0;`,
+          `0123:${from.join(".")};`,
+        ]);
+        const dropped = Array.from({ length: random.integer(0, 1) }, () => [field(), `${term()} 1`]).flat();
+        const fields = Array.from({ length: random.integer(0, 3) }, () => [field(), random.pick(["", `${term()} 1`])]);
+        return {
+          source: leader.writeRegister,
+          keys: [register, mailbox],
+          args: [
+            ...[...version(), ...from, gap, "86400000"],
+            ...[String(dropped.length / 2), ...dropped, ...fields.flat()],
+          ],
+        };
+      },
     };
     const kinds = Object.keys(requestOf);
     for (let step = 0; step < 500; step += 1) {

@@ -1,8 +1,8 @@
 /** What the scheduler knows of one schedule: its calendar, how far it is dealt with, and what runs. */
 import type { Calendar } from "./calendar.ts";
+import type { Request, ScheduleState } from "./lines.ts";
 import type { ResolvedScheduleOptions } from "./options.ts";
 import type { Planning } from "./plan.ts";
-import type { Request } from "./store.ts";
 import type { TickHandler } from "./tick.ts";
 
 export interface Entry {
@@ -62,12 +62,12 @@ export interface Runs {
   readonly queue: Job[];
 }
 
-export function trackOf(entry: Entry, accountedMs: number): Track {
+export function trackOf(entry: Entry, { accountedMs, lastMs, missed }: ScheduleState): Track {
   return {
     entry,
     accountedMs,
-    lastMs: 0,
-    missed: 0,
+    lastMs,
+    missed,
     isPaused: entry.options.paused,
     delayMs: 0,
     nextMs: undefined,

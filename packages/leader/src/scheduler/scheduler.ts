@@ -33,6 +33,7 @@ import type { LeaderTerm } from "../term/term.ts";
 import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
 import type { Entry } from "./entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
+import { isLater, NOTE, notedTick, PAUSE, pauseLine, pauseOf, REQUEST, requestLine, stateOf } from "./lines.ts";
 import {
   type IntervalOptions,
   moment,
@@ -44,7 +45,7 @@ import {
   zone,
 } from "./options.ts";
 import { Session } from "./session.ts";
-import { TickStore } from "./store.ts";
+import { newestOf, Store } from "./store.ts";
 import type { TickHandler } from "./tick.ts";
 
 export interface SchedulerOptions {
@@ -118,6 +119,9 @@ const HANDLER = callback<TickHandler>();
 const NEXT = callback<NextTick>();
 const PERIOD = integer({ min: 1 });
 const EXPRESSION = text({ min: 1 });
+
+/** The key prefixes of the schedulers that lead in a term: each register has one writer. */
+const ledTerms = new WeakMap<LeaderTerm, Set<string>>();
 
 export class LeaderScheduler implements AsyncDisposable {
   readonly #election: LeaderElection;
@@ -198,7 +202,7 @@ export class LeaderScheduler implements AsyncDisposable {
     // The time also, because whoever wants no jitter may have `random` return the same each time.
     const parts = [atMs, Math.floor(this.#random() * 2 ** 40), this.#requestCount];
     const id = parts.map((part) => part.toString(36)).join("");
-    await this.#store().request(id, name, atMs);
+    await this.#store().order(REQUEST + id, requestLine({ name, atMs }, false), this.#ledger.quorum);
   }
 
   /**
@@ -218,21 +222,35 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /** The schedules of this scheduler as the nodes know them, from any process. @throws QuorumUnreachableError */
   async list(): Promise<readonly ScheduleInfo[]> {
-    const [state, owner] = await Promise.all([this.#store().read(undefined, true), this.#election.leader()]);
-    const nowMs = protocolOf(this.#election.redlock).clock.wallMs();
+    const { clock } = protocolOf(this.#election.redlock);
+    const [answers, owner] = await Promise.all([this.#store().look(), this.#election.leader()]);
+    const nowMs = clock.wallMs();
+    const slice = new Slice(clock);
+    const lines = new Map<string, string>();
+    const running = new Map<string, number>();
+    // The newest version, and what is in the mailboxes.
+    for (const list of [newestOf(answers).fields, ...answers.map(({ mail }) => mail)]) {
+      for (let index = 0; index < list.length; index += 2) {
+        if (slice.isOver) await slice.another();
+        const [field = "", line = ""] = list.slice(index, index + 2);
+        if (isLater(line, lines.get(field))) lines.set(field, line);
+        if (!field.startsWith(NOTE)) continue;
+        const { name } = notedTick(field);
+        running.set(name, (running.get(name) ?? 0) + 1);
+      }
+    }
     const infos: ScheduleInfo[] = [];
-    const slice = new Slice(protocolOf(this.#election.redlock).clock);
     for (const entry of [...this.#entries.values()]) {
       if (slice.isOver) await slice.another();
-      const stored = state.schedules.get(entry.name);
-      const nextMs = this.#nextOf(entry, Math.max(nowMs, stored?.accountedMs ?? 0));
+      const { accountedMs = 0, lastMs = 0, missed = 0 } = stateOf(lines.get(entry.name)) ?? {};
+      const nextMs = this.#nextOf(entry, Math.max(nowMs, accountedMs));
       infos.push({
         name: entry.name,
         next: nextMs === null ? null : dateOf(nextMs),
-        last: stored === undefined || stored.lastMs === 0 ? null : dateOf(stored.lastMs),
-        missed: stored?.missed ?? 0,
-        paused: state.paused.get(entry.name)?.isPaused ?? entry.options.paused,
-        running: this.#session?.runningOf(entry.name) ?? state.running.get(entry.name) ?? 0,
+        last: lastMs === 0 ? null : dateOf(lastMs),
+        missed,
+        paused: pauseOf(lines.get(PAUSE + entry.name))?.isPaused ?? entry.options.paused,
+        running: this.#session?.runningOf(entry.name) ?? running.get(entry.name) ?? 0,
         owner,
       });
     }
@@ -258,13 +276,20 @@ export class LeaderScheduler implements AsyncDisposable {
       });
   }
 
-  /** Runs ticks for as long as `term` lasts: `election.run((term) => scheduler.lead(term))`. Resolves when no handler runs any more. */
+  /**
+   * Runs ticks for as long as `term` lasts: `election.run((term) => scheduler.lead(term))`. Resolves when no handler runs any more.
+   * @throws RangeError for a term of another election, or one that another scheduler without a `keyPrefix` of its own leads
+   */
   async lead(term: LeaderTerm): Promise<void> {
     TERM.of("term", term);
     if (term.election !== this.#election.name)
       throw new RangeError(`term must be of election "${this.#election.name}", got "${term.election}"`);
     if (this.#session !== undefined)
       throw new RangeError("term must be the only one that this scheduler leads, got a second one");
+    const prefixes = ledTerms.get(term) ?? new Set();
+    if (prefixes.has(this.#keyPrefix))
+      throw new RangeError("term must be led by one scheduler at a time with this keyPrefix, got a second one");
+    ledTerms.set(term, prefixes.add(this.#keyPrefix));
     const session = new Session({
       term,
       store: this.#store(),
@@ -294,6 +319,7 @@ export class LeaderScheduler implements AsyncDisposable {
     } finally {
       await listening;
       stopListening?.();
+      prefixes.delete(this.#keyPrefix);
       this.#session = undefined;
       this.#leading = undefined;
       ended.resolve();
@@ -354,10 +380,27 @@ export class LeaderScheduler implements AsyncDisposable {
     };
   }
 
+  /**
+   * Wins over every order that a node which answers in time knows, whatever the clock was that gave its version. Of two at once one wins, on
+   * all nodes the same. An order to resume what is not paused ends no pause.
+   */
   async #setPaused(name: string, isPaused: boolean): Promise<void> {
     const isPausedAtFirst = this.#entry(name).options.paused;
     const nowMs = Math.floor(protocolOf(this.#election.redlock).clock.wallMs());
-    await this.#store().setPaused({ name, isPaused, nowMs, isPausedAtFirst });
+    const store = this.#store();
+    const field = PAUSE + name;
+    const tell = async (line: string): Promise<string> => {
+      const lines = await store.order(field, line, this.#ledger.nodeCount);
+      return lines.reduce((best, each) => (isLater(each, best) ? each : best));
+    };
+    let known = await tell("");
+    const { isPaused: wasPaused = isPausedAtFirst, resumedMs = 0 } = pauseOf(known) ?? {};
+    const pause = { isPaused, resumedMs: wasPaused && !isPaused ? nowMs : resumedMs };
+    for (;;) {
+      const line = pauseLine({ ...pause, version: Math.max(nowMs, (pauseOf(known)?.version ?? 0) + 1) });
+      known = await tell(line);
+      if (known === line) return;
+    }
   }
 
   #nextOf(entry: Entry, afterMs: number): number | null {
@@ -376,9 +419,9 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /** State is kept for longer than the longest window, so that it is there when it is needed. */
-  #store(): TickStore {
+  #store(): Store {
     const longestWindowMs = Math.max(0, ...[...this.#entries.values()].map((entry) => entry.options.catchupWindow));
-    return new TickStore(this.#ledger, this.#keyPrefix, 30 * DAY_MS + 2 * longestWindowMs);
+    return new Store(this.#ledger, this.#keyPrefix, 30 * DAY_MS + 2 * longestWindowMs);
   }
 
   #report(error: unknown): void {

@@ -1,37 +1,42 @@
 /**
- * The scheduler in one term: one timer for all schedules; what is due is claimed in one request per node, then run.
+ * The scheduler in one term: one timer for all schedules. What falls due, begins, ends and is ordered becomes one step of the register, and
+ * happens when that is confirmed.
  *
- * Guaranteed: a handler is called only for a tick that this term has claimed on a quorum; the session ends when the term does, after its
- * handlers have. A tick that could not be claimed is claimed again, as long as it lies in the window. A node that was away and has missed
- * the end of a tick, a request that was taken, or an order to pause or resume is told with the next poll that it answers, or the one
- * after. Not guaranteed: that a handler which ignores its signal ends with the term.
+ * Guaranteed: a handler is called only for a tick that this term has on a quorum as claimed; the session ends when the term does, after its
+ * handlers have. Not guaranteed: that a handler which ignores its signal ends with the term.
  */
 import type { Clock } from "@x/redlock-core";
-import { type LinkedSignal, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
+import { DAY_MS, type LinkedSignal, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
+import { UnknownScheduleError } from "../errors.ts";
 import type { Emitter } from "../kit/emitter.ts";
 import { eachInSlices, Slice } from "../kit/slice.ts";
 import type { LeaderTerm } from "../term/term.ts";
 import { advance, type Entry, isCatchingUp, type Job, type Track, trackOf } from "./entry.ts";
 import type { SchedulerEvents } from "./events.ts";
-import { Notes } from "./notes.ts";
+import {
+  NOTE,
+  notedTick,
+  noteOf,
+  PAUSE,
+  pauseOf,
+  REQUEST,
+  type Request,
+  requestLine,
+  requestOf,
+  stateLine,
+  stateOf,
+} from "./lines.ts";
 import { decideOverlap, type OverlapDecision } from "./overlap.ts";
 import { type Plan, planInSteps } from "./plan.ts";
-import { tellMissed, tellSkipped } from "./report.ts";
-import { Requests } from "./requests.ts";
+import { Register } from "./register.ts";
+import { type NamedTick, tellMissed, tellSkipped } from "./report.ts";
 import { Runner } from "./runner.ts";
-import {
-  CLAIMS_PER_REQUEST,
-  type Claim,
-  type Pause,
-  type PendingTick,
-  type StoredState,
-  type TickStore,
-} from "./store.ts";
+import type { Store } from "./store.ts";
 import { tickId } from "./tick.ts";
 
 export interface SessionParts {
   readonly term: LeaderTerm;
-  readonly store: TickStore;
+  readonly store: Store;
   readonly clock: Clock;
   readonly random: () => number;
   readonly entries: ReadonlyMap<string, Entry>;
@@ -41,42 +46,51 @@ export interface SessionParts {
   readonly stop: AbortSignal;
 }
 
-/** How often pauses, requests and lost node states are looked for if no message tells of them. */
+/** How often orders, and nodes that lost their state, are looked for if no message tells of them. */
 const POLL_MS = 5_000;
 /** Before the next try after too few nodes answered. */
 const RETRY_MS = 100;
-/** What is claimed in one slice travels in one request. */
+/** What is claimed in one slice is one step. */
 const CLAIM_SLICE_MS = 10;
+/** Of one step; it blocks a node for about 5 µs each. */
+const MOST_CLAIMS = 500;
 /** A wall clock that was stepped is noticed this late. */
 const LONGEST_SLEEP_MS = 30_000;
+/** Far longer than a deployment, at whose end every leader has the schedule, and than clocks differ. */
+const LONGEST_REQUEST_MS = DAY_MS;
+/** Requests that were begun are known for longer than that, by more than the clocks of leaders differ: one that comes late is too old then. */
+const KNOWN_REQUEST_MS = LONGEST_REQUEST_MS + 3_600_000;
 
-interface Intention {
-  readonly track: Track;
-  readonly plan: Plan;
-  readonly claims: readonly Claim[];
-  readonly decisions: readonly OverlapDecision[];
-  readonly isBacklog: boolean;
+/** What the register is to have, and what is done when it has. */
+class Step {
+  readonly changes = new Map<string, string>();
+  readonly confirmed: (() => void)[] = [];
+  readonly expired: string[] = [];
 }
 
 export class Session {
   readonly #parts: SessionParts;
+  readonly #register: Register;
   readonly #tracks = new Map<string, Track>();
   readonly #runner: Runner;
   /** Aborts when no tick is to begin any more. */
   readonly #over: LinkedSignal;
-  readonly #notes: Notes;
-  readonly #requests: Requests;
+  /** Being confirmed. */
+  #step: Step | undefined;
+  /** By name, notes of ticks that an earlier session has left unfinished. */
+  readonly #inherited = new Map<string, string[]>();
+  /** Orders to run a schedule, which wait for that; by field. */
+  readonly #requests = new Map<string, Request>();
+  /** Those that were begun, the oldest first: of which age they are by field. */
+  readonly #begun = new Map<string, number>();
+  /** Requests that were reported, since there is no such schedule here. */
+  readonly #unknown = new Set<string>();
+  /** Notes of ticks that have ended. */
+  #ended: string[] = [];
   /** At-least-once ticks, and what was triggered, that do not begin in this term any more. */
-  readonly #left: Job[] = [];
-  #hasLoaded = false;
-  /** Ticks of an earlier leader that are to run again, once a majority holds them under this term. */
-  #unheld: PendingTick[] = [];
-  readonly #pauses = new Map<string, Pause>();
+  #left: Job[] = [];
   #nextPollMs = 0;
   #polling: Promise<void> | undefined;
-  /** A node has lost its state: what all of them know is read with the next poll, then restored. */
-  #mustRead = false;
-  #toRestore: StoredState | undefined;
   #isNudged = false;
   /** Schedules may have been taken out since the tracks were compared with them. */
   #mayDiffer = false;
@@ -84,23 +98,21 @@ export class Session {
 
   constructor(parts: SessionParts) {
     this.#parts = parts;
-    this.#notes = new Notes(parts);
-    this.#requests = new Requests(parts);
+    this.#register = new Register({ ...parts, onDoubt: (error) => parts.events.emit("error", error) });
     this.#runner = new Runner({
       ...parts,
-      finished: (tick) => this.#notes.end(tick),
-      left: (tick) => this.#left.push(tick),
+      finished: (tick) => this.#end(tick),
+      left: (job) => this.#left.push(job),
     });
     this.#over = linkSignals(parts.term.signal, parts.stop);
     onAbort(this.#over.signal, () => this.#runner.end());
   }
 
-  /** Looks at schedules, pauses and requests again, now. */
+  /** Looks at schedules and orders again, now. */
   nudge(isNews: boolean): void {
     if (isNews) this.#nextPollMs = 0;
-    this.#isNudged = true;
     this.#mayDiffer = true;
-    this.#wake();
+    this.#rouse();
   }
 
   runningOf(name: string): number {
@@ -109,60 +121,292 @@ export class Session {
 
   /** Resolves when the term is over, or asked to end, and no handler runs any more. Never rejects. */
   async run(): Promise<void> {
-    const { term } = this.#parts;
+    const { term, events, clock } = this.#parts;
     while (!this.#over.signal.aborted && term.isCurrent()) {
       this.#isNudged = false;
       let waitMs = RETRY_MS;
       try {
-        waitMs = await this.#step();
+        waitMs = await this.#goOn();
       } catch (error) {
-        this.#parts.events.emit("error", error);
+        events.emit("error", error);
       }
       await this.#pause(waitMs);
     }
     await this.#runner.idle();
     await this.#polling;
     // Also when the term is over: until there is a newer one, the nodes take it.
-    while (!(await this.#handOver()) && term.isCurrent()) await sleep(this.#parts.clock, RETRY_MS);
+    while (!(await this.#handOver()) && term.isCurrent()) await sleep(clock, RETRY_MS);
     this.#over.unlink();
   }
 
-  /** The next leader is told what has ended; what has not begun here was no attempt. False if too few nodes have answered. */
+  /** The next leader is told what has ended, and what has not begun, which was no attempt. False if too few nodes have answered. */
   async #handOver(): Promise<boolean> {
-    const { term, store, events } = this.#parts;
-    const ticks = this.#left.filter(({ request }) => request === undefined);
-    const requests = this.#left.flatMap(({ request }) => request ?? []);
-    const left = [...ticks, ...this.#unheld];
     try {
-      await store.claim(
-        term.term,
-        left.map((tick) => holdOf({ ...tick, attempt: tick.attempt - 1 })),
-      );
-      await store.repeatRequests(term.term, requests);
-      await this.#notes.flush();
+      while (this.#step !== undefined || this.#ended.length + this.#left.length > 0) {
+        if (!(await this.#write((step) => this.#addEnds(step)))) return true;
+        await this.#runner.idle();
+      }
       return true;
     } catch (error) {
-      events.emit("error", error);
+      this.#parts.events.emit("error", error);
       return false;
     }
   }
 
-  /** Returns the milliseconds until the next one. */
-  async #step(): Promise<number> {
+  /** Returns the milliseconds until the next time. */
+  async #goOn(): Promise<number> {
     const { term, clock } = this.#parts;
     if (this.#mayDiffer) this.#forgetRemoved();
-    if (!this.#isLoaded) await this.#load();
+    if (!this.#register.isTaken && !(await this.#takeOffice())) return await this.#untilOver();
     if (clock.monotonicMs() >= this.#nextPollMs && this.#polling === undefined) this.#pollBeside();
-    if (this.#toRestore !== undefined) await this.#restore(this.#toRestore);
-    if (this.#unheld.length > 0) await this.#hold();
-    if (!this.#over.signal.aborted) await this.#takeRequests();
-    if (this.#over.signal.aborted) return 0;
-    const isComplete = await this.#claimDue();
-    this.#notes.settle((name) => this.#tracks.get(name)?.accountedMs);
-    if (this.#notes.hasEnded) await this.#notes.flush();
-    if (!isComplete || !this.#isLoaded || this.#unheld.length > 0 || !term.isCurrent()) return RETRY_MS;
+    if (this.#over.signal.aborted || !term.isCurrent()) return 0;
+    if (!(await this.#write((step) => this.#compose(step)))) return await this.#untilOver();
+    if (!this.#isLoaded || !term.isCurrent()) return 0;
+    if (this.#register.hasGap) this.#nextPollMs = Math.min(this.#nextPollMs, clock.monotonicMs() + RETRY_MS);
     const untilPollMs = this.#polling === undefined ? this.#nextPollMs - clock.monotonicMs() : LONGEST_SLEEP_MS;
     return Math.max(0, Math.ceil(Math.min(LONGEST_SLEEP_MS, untilPollMs, this.#untilTickMs())));
+  }
+
+  /** Confirms the step that is under way, or makes the next one; false: a newer term was seen. @throws QuorumUnreachableError */
+  async #write(compose: (step: Step) => void): Promise<boolean> {
+    if (this.#step === undefined) {
+      const step = new Step();
+      compose(step);
+      if (step.changes.size > 0 || this.#register.isDue) this.#register.begin(step.changes, step.expired);
+      this.#step = step;
+    }
+    if (!(await this.#register.confirm())) return false;
+    const { confirmed } = this.#step;
+    this.#step = undefined;
+    // Before anything begins that they stop.
+    this.#hearPauses();
+    for (const each of confirmed) each();
+    return true;
+  }
+
+  /** False: a newer term was seen. @throws QuorumUnreachableError */
+  async #takeOffice(): Promise<boolean> {
+    const { clock } = this.#parts;
+    if (!(await this.#register.take(new Slice(clock)))) return false;
+    const begun: [field: string, atMs: number][] = [];
+    await eachInSlices(clock, this.#register.fields, ([field, line]) => {
+      if (field.startsWith(NOTE)) {
+        const { name } = notedTick(field);
+        this.#inherited.set(name, [...(this.#inherited.get(name) ?? []), field]);
+      } else if (field.startsWith(REQUEST)) {
+        const request = requestOf(field, line);
+        if (request.isTaken) begun.push([field, request.atMs]);
+        else this.#requests.set(field, request);
+      }
+    });
+    for (const [field, atMs] of begun.toSorted((a, b) => a[1] - b[1])) this.#begun.set(field, atMs);
+    return true;
+  }
+
+  #compose(step: Step): void {
+    this.#addOrders(step);
+    this.#addTracks(step);
+    this.#addRequests(step);
+    this.#addEnds(step);
+    this.#addClaims(step);
+  }
+
+  /** What the mailboxes have. */
+  #addOrders({ changes, expired, confirmed }: Step): void {
+    this.#hearPauses();
+    for (const [field, line] of this.#register.orders) {
+      if (!field.startsWith(REQUEST)) changes.set(field, line);
+      else if (this.#isTooOld(requestOf(field, line))) {
+        expired.push(field);
+        confirmed.push(() => tellSkipped(this.#parts, requestOf(field, line), "expired"));
+      } else {
+        changes.set(field, line);
+        this.#requests.set(field, requestOf(field, line));
+      }
+    }
+  }
+
+  /** Schedules that are new here, as far as there is time for in a slice, with what earlier leaders left of them. */
+  #addTracks(step: Step): void {
+    const { entries, clock, random } = this.#parts;
+    if (this.#isLoaded) return;
+    const nowMs = Math.floor(clock.wallMs());
+    const slice = new Slice(clock);
+    for (const [name, entry] of entries) {
+      if (this.#tracks.has(name)) continue;
+      if (slice.isOver || step.changes.size >= MOST_CLAIMS) return;
+      const stored = stateOf(this.#register.fields.get(name));
+      const track = trackOf(entry, stored ?? { accountedMs: nowMs, lastMs: 0, missed: 0 });
+      if (stored === undefined) step.changes.set(name, stateLine(track));
+      advance(track, track.accountedMs, random);
+      this.#tracks.set(name, track);
+      this.#setPause(track);
+      const ticks = (this.#inherited.get(name) ?? []).map(notedTick);
+      for (const tick of ticks.toSorted((a, b) => a.atMs - b.atMs)) this.#runAgain(step, track, tick);
+      this.#inherited.delete(name);
+    }
+  }
+
+  #runAgain({ changes, confirmed }: Step, track: Track, tick: NamedTick): void {
+    const { delivery, maxAttempts } = track.entry.options;
+    const attempt = Number(this.#register.fields.get(noteOf(tick))) + 1;
+    if (delivery === "at-least-once" && attempt <= maxAttempts) {
+      changes.set(noteOf(tick), String(attempt));
+      const job = this.#job(track, { atMs: tick.atMs, isCatchup: true, isBacklog: true, attempt });
+      confirmed.push(() => this.#launch(job, "queue", track.isPaused));
+    } else {
+      changes.set(noteOf(tick), "");
+      confirmed.push(() => tellSkipped(this.#parts, tick, "attempts"));
+    }
+  }
+
+  /** Those for schedules that are here, and those that are too old; the others are left to a leader that has the schedule. */
+  #addRequests({ changes, confirmed }: Step): void {
+    const { entries, events, term } = this.#parts;
+    for (const [field, request] of this.#requests) {
+      const track = this.#tracks.get(request.name);
+      if (this.#isTooOld(request)) {
+        changes.set(field, "");
+        confirmed.push(() => tellSkipped(this.#parts, request, "expired"));
+      } else if (track !== undefined) {
+        const { atMs, id } = request;
+        changes.set(field, requestLine(request, true));
+        this.#begun.set(field, atMs);
+        const job = this.#job(track, { atMs, isCatchup: false, isBacklog: false, attempt: 1 }, id);
+        confirmed.push(() => this.#launch({ ...job, delivery: "at-most-once", request }, "queue", false));
+      } else {
+        if (entries.has(request.name) || this.#unknown.has(field)) continue;
+        this.#unknown.add(field);
+        events.emit("error", new UnknownScheduleError(term.election, request.name));
+        continue;
+      }
+      this.#requests.delete(field);
+      this.#unknown.delete(field);
+    }
+  }
+
+  /** What has ended, and what is left to the next leader. */
+  #addEnds({ changes }: Step): void {
+    const { clock } = this.#parts;
+    for (const note of this.#ended.splice(0)) changes.set(note, "");
+    for (const job of this.#left.splice(0)) {
+      if (job.request === undefined) changes.set(noteOf(job), String(job.attempt - 1));
+      else changes.set(REQUEST + job.request.id, requestLine(job.request, false));
+    }
+    for (const [field, atMs] of this.#begun) {
+      if (clock.wallMs() - atMs < KNOWN_REQUEST_MS) break;
+      changes.set(field, "");
+      this.#begun.delete(field);
+    }
+  }
+
+  /** Of what is due, as much as there is time for in a slice. */
+  #addClaims(step: Step): void {
+    const { clock } = this.#parts;
+    const nowMs = clock.wallMs();
+    const slice = new Slice(clock, CLAIM_SLICE_MS);
+    for (const track of this.#dueAt(nowMs)) {
+      const plan = this.#guarded(track, () => this.#plan(track, nowMs - track.delayMs, slice));
+      if (plan !== undefined) this.#claim(step, track, plan);
+      if (slice.isOver || step.changes.size >= MOST_CLAIMS) break;
+    }
+  }
+
+  #claim({ changes, confirmed }: Step, track: Track, plan: Plan): void {
+    const { options, name } = track.entry;
+    const runs = this.#runner.runsOf(name);
+    const occupancy = { running: runs.running.size, queued: runs.queue.length };
+    const isLate = plan.fire.length > 1 || plan.fire.some((tick) => tick.isCatchup);
+    const isBacklog = options.catchup === "all" && (isLate || isCatchingUp(runs));
+    if (plan.missed > 0) {
+      const before = { name, atMs: track.accountedMs };
+      track.missed += plan.missed;
+      confirmed.push(() => tellMissed(this.#parts, before, plan.missed));
+    }
+    for (const tick of plan.fire) {
+      const decision = track.isPaused
+        ? "skip"
+        : decideOverlap(options.overlap, occupancy, { isPart: isBacklog, mostQueued: options.maxCatchup });
+      if (decision === "skip") {
+        const reason = track.isPaused ? "paused" : "overlap";
+        confirmed.push(() => tellSkipped(this.#parts, { name, atMs: tick.atMs }, reason));
+        continue;
+      }
+      occupancy[decision === "run" ? "running" : "queued"] += 1;
+      const job = this.#job(track, { ...tick, isBacklog, attempt: 1 });
+      track.lastMs = tick.atMs;
+      if (options.delivery === "at-least-once") changes.set(noteOf(job), String(job.attempt));
+      confirmed.push(() => this.#launch(job, decision, track.isPaused || tick.atMs <= this.#resumedMs(track)));
+    }
+    if (plan.accountedMs > track.accountedMs) changes.set(name, stateLine({ ...track, accountedMs: plan.accountedMs }));
+    advance(track, plan.accountedMs, this.#parts.random);
+  }
+
+  #launch(job: Job, decision: OverlapDecision, isPaused: boolean): void {
+    if (!isPaused) return this.#runner.launch(job, decision);
+    tellSkipped(this.#parts, job, "paused");
+    if (job.delivery === "at-least-once") this.#end(job);
+  }
+
+  /** No leader is to run it any more: that is told soon, with all that end in the same moment. */
+  #end(tick: NamedTick): void {
+    this.#ended.push(noteOf(tick));
+    this.#rouse();
+  }
+
+  /** Waits for every node, also a slow one, and so beside the steps; wakes the session when it knows. Never rejects. */
+  #pollBeside(): void {
+    this.#nextPollMs = this.#parts.clock.monotonicMs() + POLL_MS;
+    this.#polling = this.#register
+      .poll()
+      .then(
+        () => this.#hearPauses(),
+        (error: unknown) => this.#parts.events.emit("error", error),
+      )
+      .finally(() => {
+        this.#polling = undefined;
+        this.nudge(false);
+      });
+  }
+
+  #hearPauses(): void {
+    for (const [field] of this.#register.orders) {
+      const track = field.startsWith(PAUSE) ? this.#tracks.get(field.slice(PAUSE.length)) : undefined;
+      if (track !== undefined) this.#setPause(track);
+    }
+  }
+
+  /** Ticks from before the end of a pause are dealt with. */
+  #setPause(track: Track): void {
+    const { name, options } = track.entry;
+    track.isPaused = pauseOf(this.#register.newest(PAUSE + name))?.isPaused ?? options.paused;
+    if (track.isPaused) this.#runner.dropWaiting(name, "paused", (job) => job.request === undefined);
+    else if (this.#resumedMs(track) > track.accountedMs) advance(track, this.#resumedMs(track), this.#parts.random);
+  }
+
+  /** If that is yet to come, clocks differ: to wait for it would hold the schedule up. */
+  #resumedMs({ entry }: Track): number {
+    const { resumedMs } = pauseOf(this.#register.newest(PAUSE + entry.name)) ?? { resumedMs: 0 };
+    return resumedMs <= this.#parts.clock.wallMs() ? resumedMs : 0;
+  }
+
+  #isTooOld({ atMs }: NamedTick): boolean {
+    return this.#parts.clock.wallMs() - atMs > LONGEST_REQUEST_MS;
+  }
+
+  /** What was removed has no track: so there are as many tracks as schedules, once each has one. */
+  get #isLoaded(): boolean {
+    return this.#tracks.size === this.#parts.entries.size;
+  }
+
+  /** What is stored of them is looked at again if they are added again; until then nothing of them is done. */
+  #forgetRemoved(): void {
+    this.#mayDiffer = false;
+    for (const { entry } of this.#tracks.values()) {
+      if (this.#parts.entries.get(entry.name) === entry) continue;
+      this.#tracks.delete(entry.name);
+      this.#runner.dropWaiting(entry.name, "removed", () => true);
+    }
   }
 
   /** Of ten thousand calendars, which take a second to ask, some are asked in each step; 0 while others are left. */
@@ -182,247 +426,6 @@ export class Session {
       if (typeof track.nextMs === "number") waitMs = Math.min(waitMs, track.nextMs + track.delayMs - nowMs);
     }
     return waitMs;
-  }
-
-  /** What was removed has no track: so there are as many tracks as schedules, once each has one. */
-  get #isLoaded(): boolean {
-    return this.#tracks.size === this.#parts.entries.size;
-  }
-
-  /** What is stored of them is read again if they are added again; until then nothing of them is done. */
-  #forgetRemoved(): void {
-    this.#mayDiffer = false;
-    for (const { entry } of this.#tracks.values()) {
-      const { name } = entry;
-      if (this.#parts.entries.get(name) === entry) continue;
-      this.#tracks.delete(name);
-      this.#unheld = this.#unheld.filter((tick) => tick.name !== name);
-      this.#runner.dropWaiting(name, "removed", () => true);
-    }
-  }
-
-  /** Finds out how far each schedule is dealt with, and what an earlier leader left unfinished. */
-  async #load(): Promise<void> {
-    const { entries, term, store, clock } = this.#parts;
-    const state = await store.read(term.term, true);
-    if (state.isStale) return this.#untilOver();
-    // An earlier session of this term has left its own to the next leader.
-    if (!this.#hasLoaded) for (const tick of state.noted) if (tick.term === term.term) this.#notes.keep(tick);
-    this.#hasLoaded = true;
-    const nowMs = Math.floor(clock.wallMs());
-    const fresh = [...entries.values()].filter((entry) => !this.#tracks.has(entry.name));
-    const unknown = fresh.filter((entry) => !state.schedules.has(entry.name));
-    const seeded = await store.claim(
-      term.term,
-      unknown.map((entry) => ({ name: entry.name, atMs: nowMs, lastMs: 0, missed: 0, mode: "skip", attempt: 1 })),
-    );
-    if (seeded.isStale) return this.#untilOver();
-    if (seeded.outcomes.some((outcome) => outcome.kind === "open")) return;
-    const tracks = new Map<string, Track>();
-    await eachInSlices(clock, fresh, (entry) => {
-      const stored = state.schedules.get(entry.name);
-      const track = trackOf(entry, stored?.accountedMs ?? nowMs);
-      track.lastMs = stored?.lastMs ?? 0;
-      track.missed = stored?.missed ?? 0;
-      advance(track, track.accountedMs, this.#parts.random);
-      tracks.set(entry.name, track);
-    });
-    // In one turn with taking over what is unfinished: a poll that knew only the tracks would end that.
-    for (const [name, track] of tracks) this.#tracks.set(name, track);
-    this.#setPauses(state);
-    if (state.sawBlank) this.#toRestore = state;
-    await this.#takeOver(state, tracks);
-  }
-
-  /** Ticks that an earlier leader started and did not finish are held on the nodes under this term, then run again. */
-  async #takeOver(state: StoredState, tracks: ReadonlyMap<string, Track>): Promise<void> {
-    const pending = state.pending.filter((tick) => tracks.has(tick.name));
-    const again = pending.filter((tick) => {
-      const options = tracks.get(tick.name)?.entry.options;
-      return options?.delivery === "at-least-once" && tick.attempt < options.maxAttempts;
-    });
-    for (const tick of pending) {
-      if (again.includes(tick)) continue;
-      this.#notes.end(tick);
-      tellSkipped(this.#parts, tick, "attempts");
-    }
-    for (const { name, atMs, attempt } of again) {
-      const tick = { name, atMs, attempt: attempt + 1 };
-      this.#notes.keep(tick);
-      this.#unheld.push(tick);
-    }
-    if (again.length > 0) await this.#hold();
-  }
-
-  /** Too few nodes may answer: what is not held by a majority is held with the next step. */
-  async #hold(): Promise<void> {
-    const { term, store } = this.#parts;
-    const ticks = this.#unheld.splice(0);
-    const held = await store.claim(term.term, ticks.map(holdOf)).catch((error: unknown) => {
-      this.#unheld.push(...ticks);
-      throw error;
-    });
-    if (held.isStale) return this.#untilOver();
-    for (const [index, tick] of ticks.entries()) {
-      const track = this.#tracks.get(tick.name);
-      if (track === undefined) continue;
-      if (held.outcomes[index]?.kind !== "claimed") this.#unheld.push(tick);
-      else this.#runner.launch(this.#job(track, { ...tick, isCatchup: true, isBacklog: true }), "queue");
-    }
-  }
-
-  /** Waits for every node, also a slow one, and so beside the ticks; wakes the session when it knows. Never rejects. */
-  #pollBeside(): void {
-    this.#nextPollMs = this.#parts.clock.monotonicMs() + POLL_MS;
-    this.#polling = this.#poll()
-      .catch((error: unknown) => this.#parts.events.emit("error", error))
-      .finally(() => {
-        this.#polling = undefined;
-        this.nudge(false);
-      });
-  }
-
-  async #poll(): Promise<void> {
-    const { term, store } = this.#parts;
-    const isAll = this.#mustRead;
-    this.#mustRead = false;
-    const state = await store.read(term.term, isAll);
-    if (state.isStale) return;
-    if (isAll) this.#toRestore = state;
-    else if (state.sawBlank) this.#sawBlank();
-    this.#setPauses(state);
-    this.#requests.see(state.requests);
-    // What is not known here is left to a leader that has it, and until all is read, what an earlier session of this term has left.
-    if (this.#hasLoaded)
-      this.#notes.tidy(state.noted, (tick) => tick.term === term.term || this.#tracks.has(tick.name));
-    await this.#repeatPauses((name) => state.halfPaused.includes(name));
-    await this.#requests.tidy(state);
-  }
-
-  /** To nodes that missed them: a later leader may hear of those only. */
-  async #repeatPauses(isMeant: (name: string) => boolean): Promise<void> {
-    const { store } = this.#parts;
-    const orders = [...this.#pauses].filter(([name]) => isMeant(name));
-    await Promise.all(orders.map(([name, pause]) => store.restorePause(name, pause)));
-  }
-
-  #setPauses(state: StoredState): void {
-    for (const [name, pause] of state.paused) {
-      if (pause.version >= (this.#pauses.get(name)?.version ?? 0)) this.#pauses.set(name, pause);
-    }
-    for (const track of this.#tracks.values()) this.#setPause(track);
-  }
-
-  #setPause(track: Track): void {
-    const pause = this.#pauses.get(track.entry.name);
-    track.isPaused = pause?.isPaused ?? track.entry.options.paused;
-    if (track.isPaused) this.#dropPaused(track);
-    else if (pause !== undefined) this.#passOver(track, pause.resumedMs);
-  }
-
-  /** Ticks from before the end of a pause are dealt with. If that is yet to come, clocks differ: to wait for it would hold the schedule up. */
-  #passOver(track: Track, resumedMs: number): void {
-    const { clock, random } = this.#parts;
-    if (resumedMs > track.accountedMs && resumedMs <= clock.wallMs()) advance(track, resumedMs, random);
-  }
-
-  #dropPaused(track: Track): void {
-    this.#runner.dropWaiting(track.entry.name, "paused", (job) => job.request === undefined);
-  }
-
-  #sawBlank(): void {
-    this.#mustRead = true;
-    this.#nextPollMs = 0;
-  }
-
-  /** A node that lost its state gets it again, also that of schedules which only other leaders have; the others keep theirs. */
-  async #restore(state: StoredState): Promise<void> {
-    const { term, store, clock } = this.#parts;
-    this.#toRestore = undefined;
-    const requests = this.#requests.untaken(state.requests);
-    if (!(await store.repeatRequests(term.term, requests))) return this.#untilOver();
-    const claims: Claim[] = [];
-    await eachInSlices(clock, this.#tracks.values(), ({ entry, accountedMs, lastMs, missed }) =>
-      claims.push({ name: entry.name, atMs: accountedMs, lastMs, missed, mode: "skip", attempt: 1 }),
-    );
-    for (const [name, { accountedMs, lastMs, missed }] of state.schedules)
-      if (!this.#tracks.has(name)) claims.push({ name, atMs: accountedMs, lastMs, missed, mode: "skip", attempt: 1 });
-    const held = this.#notes.live();
-    claims.push(...held.map(holdOf));
-    for (const tick of state.pending)
-      if (!this.#tracks.has(tick.name)) claims.push({ ...holdOf(tick), term: tick.term });
-    const restored = await store.claim(term.term, claims, true);
-    if (restored.isStale) return this.#untilOver();
-    // What ended meanwhile may have been noted after its end.
-    for (const tick of held) if (!this.#notes.mayRun(tick)) this.#notes.end(tick);
-    await this.#repeatPauses(() => true);
-  }
-
-  async #takeRequests(): Promise<void> {
-    const taken = await this.#requests.take((name) => this.#tracks.has(name));
-    if (taken === undefined) return this.#untilOver();
-    for (const request of taken) {
-      const track = this.#tracks.get(request.name);
-      if (track === undefined) continue;
-      const job = this.#job(track, { atMs: request.atMs, isCatchup: false, isBacklog: false, attempt: 1 }, request.id);
-      this.#runner.launch({ ...job, delivery: "at-most-once", request }, "queue");
-    }
-  }
-
-  /** Of what is due, claims and launches as much as there is time for in a slice; false if some of that has to be claimed again. */
-  async #claimDue(): Promise<boolean> {
-    const { term, store } = this.#parts;
-    const intentions = this.#intentions();
-    if (intentions.length === 0) return true;
-    const claims = intentions.flatMap((intention) => intention.claims);
-    this.#notes.ask(claims);
-    const claimed = await store.claim(term.term, claims);
-    if (claimed.isStale) {
-      await this.#untilOver();
-      return true;
-    }
-    if (claimed.sawBlank) this.#sawBlank();
-    let offset = 0;
-    let isComplete = true;
-    for (const { track, plan, claims: own, decisions, isBacklog } of intentions) {
-      const outcomes = claimed.outcomes.slice(offset, offset + own.length);
-      offset += own.length;
-      const openAt = outcomes.findIndex((outcome) => outcome.kind === "open");
-      isComplete &&= openAt === -1;
-      if (openAt !== 0 && plan.missed > 0) {
-        track.missed += plan.missed;
-        tellMissed(this.#parts, { name: track.entry.name, atMs: track.accountedMs }, plan.missed);
-      }
-      for (const [index, claim] of own.entries()) {
-        const outcome = outcomes[index];
-        if (outcome === undefined || outcome.kind === "open") break;
-        const tick = plan.fire[index];
-        if (outcome.kind === "taken") track.accountedMs = Math.max(track.accountedMs, outcome.accountedMs);
-        else if (tick !== undefined)
-          this.#afterClaim(track, { ...tick, isBacklog }, outcome.kind, decisions[index] ?? "run");
-        advance(track, claim.atMs, this.#parts.random);
-      }
-    }
-    return isComplete;
-  }
-
-  #intentions(): readonly Intention[] {
-    const { clock } = this.#parts;
-    const nowMs = clock.wallMs();
-    const due = this.#dueAt(nowMs);
-    const slice = new Slice(clock, CLAIM_SLICE_MS);
-    const intentions: Intention[] = [];
-    let claimCount = 0;
-    for (const track of due) {
-      const plan = this.#guarded(track, () => this.#plan(track, nowMs - track.delayMs, slice));
-      if (plan !== undefined) {
-        const intention = this.#intend(track, plan);
-        intentions.push(intention);
-        claimCount += intention.claims.length;
-      }
-      if (slice.isOver || claimCount >= CLAIMS_PER_REQUEST) break;
-    }
-    return intentions;
   }
 
   /** The longest overdue first: what is due again at once cannot keep the others from their turn. */
@@ -469,58 +472,6 @@ export class Session {
     }
   }
 
-  #intend(track: Track, plan: Plan): Intention {
-    const { options, name } = track.entry;
-    const runs = this.#runner.runsOf(name);
-    const { running, queue } = runs;
-    const occupancy = { running: running.size, queued: queue.length };
-    const isLate = plan.fire.length > 1 || plan.fire.some((tick) => tick.isCatchup);
-    const isBacklog = options.catchup === "all" && (isLate || isCatchingUp(runs));
-    const missed = track.missed + plan.missed;
-    const decisions: OverlapDecision[] = [];
-    const claims = plan.fire.map((tick): Claim => {
-      const decision = track.isPaused
-        ? "skip"
-        : decideOverlap(options.overlap, occupancy, { isPart: isBacklog, mostQueued: options.maxCatchup });
-      decisions.push(decision);
-      if (decision === "run") occupancy.running += 1;
-      else if (decision !== "skip") occupancy.queued += 1;
-      const mode = decision === "skip" ? "skip" : options.delivery === "at-least-once" ? "least" : "once";
-      return {
-        name,
-        atMs: tick.atMs,
-        lastMs: decision === "skip" ? track.lastMs : tick.atMs,
-        missed,
-        mode,
-        attempt: 1,
-        pauseVersion: this.#pauses.get(name)?.version,
-      };
-    });
-    if (claims.length === 0)
-      claims.push({ name, atMs: plan.accountedMs, lastMs: track.lastMs, missed, mode: "skip", attempt: 1 });
-    return { track, plan, claims, decisions, isBacklog };
-  }
-
-  #afterClaim(
-    track: Track,
-    tick: Pick<Job, "atMs" | "isCatchup" | "isBacklog">,
-    kind: "claimed" | "paused",
-    decision: OverlapDecision,
-  ): void {
-    if (kind === "claimed" && decision !== "skip") {
-      const job = this.#job(track, { ...tick, attempt: 1 });
-      track.lastMs = tick.atMs;
-      this.#notes.claimed(job);
-      this.#runner.launch(job, decision);
-      return;
-    }
-    if (kind === "paused" && !track.isPaused) {
-      track.isPaused = true;
-      this.#dropPaused(track);
-    }
-    tellSkipped(this.#parts, { name: track.entry.name, atMs: tick.atMs }, track.isPaused ? "paused" : "overlap");
-  }
-
   #job(track: Track, tick: Pick<Job, "atMs" | "isCatchup" | "isBacklog" | "attempt">, suffix = ""): Job {
     return {
       track,
@@ -534,9 +485,15 @@ export class Session {
   }
 
   /** A newer term was seen: the deadline ends this one at the latest. */
-  async #untilOver(): Promise<void> {
+  async #untilOver(): Promise<number> {
     const { signal } = this.#over;
     if (!signal.aborted) await new Promise<void>((resolve) => onAbort(signal, resolve));
+    return 0;
+  }
+
+  #rouse(): void {
+    this.#isNudged = true;
+    this.#wake();
   }
 
   /** Until a nudge, the end of the term, or `ms`; others have a turn of the event loop in any case. */
@@ -548,8 +505,4 @@ export class Session {
     this.#wake = () => undefined;
     woken.unlink();
   }
-}
-
-function holdOf({ name, atMs, attempt }: PendingTick): Claim {
-  return { name, atMs, lastMs: 0, missed: 0, mode: "hold", attempt };
 }

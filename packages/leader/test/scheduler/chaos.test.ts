@@ -57,6 +57,17 @@ describe("a scheduler under faults", () => {
     if (newest === undefined || lastTerm(newest) === 0) return undefined;
     return messages(newest, "lost").some((lost) => lost.term === lastTerm(newest)) ? undefined : newest;
   };
+  /** What each node has of the register, so that a tick which ran twice can be explained. */
+  const nodeStates = (): Promise<string[]> =>
+    Promise.all(
+      nodes.servers.map(async (server, index) => {
+        const hash = await Promise.race([
+          server.call("HGETALL", "{leader:chaos}:register").then(String, String),
+          new Promise<string>((resolve) => setTimeout(() => resolve("silent"), 200)),
+        ]);
+        return `node ${index} at ${Date.now()}: ${hash}`;
+      }),
+    );
   const progress = async (ticks: number): Promise<void> => {
     const before = runCount();
     await expect.poll(runCount, { timeout: 20_000 }).toBeGreaterThan(before + 2 * ticks);
@@ -87,11 +98,14 @@ describe("a scheduler under faults", () => {
       },
     ];
     const done: string[] = [];
+    const seen: string[] = [];
     for (let round = 0; round < 4; round += 1) {
       for (const [kind, fault] of faults.entries()) {
         await expect.poll(leader, { timeout: 20_000 }).toBeDefined();
+        seen.push(`before ${round}.${kind}`, ...(await nodeStates()));
         await fault();
         done.push(`${round}.${kind}`);
+        seen.push(`after ${round}.${kind}`, ...(await nodeStates()));
         await progress(3);
       }
     }
@@ -104,12 +118,18 @@ describe("a scheduler under faults", () => {
     const least = judge(runs, "least", EVERY_MS);
     expect(done.length).toBe(16);
     expect(once.ticks).toBeGreaterThan(100);
-    expect(once.duplicates).toEqual([]);
-    expect(least.missed).toEqual([]);
+    const context = (wrong: readonly { readonly id: string }[]): string =>
+      [
+        ...wrong.flatMap(({ id }) => runs.filter((run) => run.id === id)).map((run) => JSON.stringify(run)),
+        ...(wrong.length > 0 ? [...seen, ...replicas.flatMap(({ messages: told }) => JSON.stringify(told))] : []),
+      ].join("\n");
+    expect(once.duplicates, context(once.duplicates)).toEqual([]);
+    expect(least.missed, seen.join("\n")).toEqual([]);
     // A leader that dies between the claim of a tick and its handler takes that tick with it: at most once means that, too.
     expect(once.missed.length).toBeLessThanOrEqual(faults.length * 3);
     // ... and at least once means that the next one runs it again, by the same id, and says so.
-    expect(least.duplicates.filter((run) => run.attempt === 1)).toEqual([]);
+    const repeated = least.duplicates.filter((run) => run.attempt === 1);
+    expect(repeated, context(repeated)).toEqual([]);
   }, 240_000);
 
   it("runs a tick again that its leader began and did not finish, under the same id", async () => {

@@ -5,12 +5,13 @@ import { type Clock, systemClock } from "@x/redlock-core";
 import { spawnChild } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { Emitter } from "../../src/kit/emitter.ts";
-import type { Ledger } from "../../src/record/ledger.ts";
+import { Slice } from "../../src/kit/slice.ts";
 import type { Entry } from "../../src/scheduler/entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions } from "../../src/scheduler/options.ts";
+import { Register } from "../../src/scheduler/register.ts";
 import { Session } from "../../src/scheduler/session.ts";
-import { type Claim, type StoredState, TickStore } from "../../src/scheduler/store.ts";
+import { MemoryStore } from "../support/memory-store.ts";
 import { LEASE, startNodes } from "../support/redis.ts";
 
 const BEGIN_MS = Date.UTC(2026, 0, 1);
@@ -97,25 +98,10 @@ describe("many schedules", () => {
       }
       const over = new AbortController();
       const accountedMs = (name: string): number => (frequent.has(name) ? nowMs : storedMs);
-      const stored: Partial<StoredState> = {
-        schedules: new Map(
-          [...entries.keys()].map((name) => [name, { accountedMs: accountedMs(name), lastMs: 0, missed: 0 }]),
-        ),
-        pending: [],
-        noted: [],
-        paused: new Map(),
-        halfPaused: [],
-        requests: [],
-        requestIds: [],
-      };
-      const store = {
-        read: () => Promise.resolve(stored),
-        claim: (_: number, claims: readonly Claim[]) =>
-          Promise.resolve({ outcomes: claims.map(() => ({ kind: "claimed" })), isStale: false, sawBlank: false }),
-        finish: () => Promise.resolve(true),
-        take: () => Promise.resolve(true),
-        repeatRequests: () => Promise.resolve(true),
-      } as unknown as TickStore;
+      const store = new MemoryStore(
+        [...entries.keys()].map((name) => [name, `${accountedMs(name)} 0 0`]),
+        worked.clock,
+      );
       const term = {
         election: "x",
         term: 5,
@@ -125,7 +111,7 @@ describe("many schedules", () => {
       };
       const running = new Session({
         term: term as unknown as LeaderTerm,
-        store,
+        store: store.asStore,
         clock: worked.clock,
         random: () => 0,
         entries,
@@ -141,24 +127,26 @@ describe("many schedules", () => {
     },
   );
 
-  it("are read from the nodes in slices", async () => {
+  it("are taken over in slices", async () => {
     const worked = new WorkClock();
-    const lines = Array.from({ length: COUNT }, (_, at) => [`s${at}`, "1 1 0 0"]).flat();
-    const ledger = {
-      quorum: 1,
-      nodeCount: 1,
-      clock: {
-        ...worked.clock,
-        monotonicMs: () => {
-          worked.work();
-          return worked.clock.monotonicMs();
-        },
+    const clock: Clock = {
+      ...worked.clock,
+      monotonicMs: () => {
+        worked.work();
+        return worked.clock.monotonicMs();
       },
-      key: (name: string) => name,
-      ask: (...[, , , , parse]: Parameters<Ledger["ask"]>) =>
-        Promise.resolve([parse(["5", 1, lines, [], [], []], "n")]),
-    } as unknown as Ledger;
-    expect((await new TickStore(ledger, "", 1).read(5, true)).schedules.size).toBe(COUNT);
+    };
+    const store = new MemoryStore(
+      Array.from({ length: COUNT }, (_, at) => [`s${at}`, "1 0 0"]),
+      clock,
+    );
+    const register = new Register({
+      store: store.asStore,
+      term: { term: 5, isCurrent: () => true },
+      onDoubt: () => undefined,
+    });
+    await register.take(new Slice(clock));
+    expect(register.fields.size).toBe(COUNT);
     expect(worked.turns).toBeGreaterThan(COUNT / MOST_IN_A_TURN);
   });
 

@@ -59,7 +59,7 @@ describe("a runner", () => {
         },
         options: resolveScheduleOptions({}, "UTC"),
       },
-      0,
+      { accountedMs: 0, lastMs: 0, missed: 0 },
     );
     entries.set(name, track.entry);
     return track;

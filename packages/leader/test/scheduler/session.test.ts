@@ -8,29 +8,15 @@ import { everyCalendar } from "../../src/scheduler/calendar.ts";
 import type { Entry } from "../../src/scheduler/entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions, type ScheduleOptions } from "../../src/scheduler/options.ts";
-import type { NamedTick } from "../../src/scheduler/report.ts";
 import { Session } from "../../src/scheduler/session.ts";
-import type { Claim, Claimed, StoredState, TickStore } from "../../src/scheduler/store.ts";
+import type { Write } from "../../src/scheduler/store.ts";
 import type { Tick } from "../../src/scheduler/tick.ts";
 import type { LeaderTerm } from "../../src/term/term.ts";
+import { MemoryStore } from "../support/memory-store.ts";
 
-const EMPTY: StoredState = {
-  schedules: new Map(),
-  pending: [],
-  noted: [],
-  running: new Map(),
-  paused: new Map(),
-  halfPaused: [],
-  requests: [],
-  requestIds: [],
-  sawBlank: false,
-  isStale: false,
-};
-const claimedAll = (claims: readonly Claim[]): Claimed => ({
-  outcomes: claims.map(() => ({ kind: "claimed" })),
-  isStale: false,
-  sawBlank: false,
-});
+/** Until now; what is due from here on is claimed. */
+const upToNow = (): readonly [string, string] => ["s", `${Date.now()} 0 0`];
+const mentions = ({ fields }: Write, field: string): boolean => fields.includes(field);
 
 describe("a session", () => {
   let controller: AbortController;
@@ -53,12 +39,11 @@ describe("a session", () => {
     isCurrent = false;
     controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "renew-deadline" }));
   };
+  const beStopped = (): void =>
+    controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "stopping" }));
+  const ranAt = (atMs: number): readonly Tick[] => ticks.filter((tick) => tick.scheduledAt.getTime() === atMs);
 
-  function session(
-    store: Partial<TickStore>,
-    options: ScheduleOptions = {},
-    handler?: (tick: Tick) => unknown,
-  ): Session {
+  function session(store: MemoryStore, options: ScheduleOptions = {}, handler?: (tick: Tick) => unknown): Session {
     const term = {
       election: "x",
       term: 5,
@@ -76,17 +61,9 @@ describe("a session", () => {
       options: resolveScheduleOptions(options, "UTC"),
     };
     entries = new Map([["s", entry]]);
-    const whole = {
-      read: () => Promise.resolve(EMPTY),
-      claim: (_: number, claims: readonly Claim[]) => Promise.resolve(claimedAll(claims)),
-      finish: () => Promise.resolve(true),
-      take: () => Promise.resolve(true),
-      repeatRequests: () => Promise.resolve(true),
-      ...store,
-    } as unknown as TickStore;
     return new Session({
       term,
-      store: whole,
+      store: store.asStore,
       clock: systemClock,
       random: () => 0,
       entries,
@@ -96,50 +73,68 @@ describe("a session", () => {
     });
   }
 
+  /** Runs until a tick has been claimed by the clock, then loses the term. */
+  async function runAWhile(own: Session): Promise<void> {
+    const running = own.run();
+    const fromMs = Date.now();
+    await expect.poll(() => ticks.some((tick) => tick.scheduledAt.getTime() >= fromMs)).toBe(true);
+    lose();
+    await running;
+  }
+
   it("does not call the handler of a tick whose claim was answered after the term was over", async () => {
-    const claims: Claim[] = [];
-    await session({
-      claim: (_, asked) => {
-        claims.push(...asked);
-        if (asked[0]?.mode === "once") isCurrent = false;
-        return Promise.resolve(claimedAll(asked));
-      },
-    }).run();
-    expect(claims.map((claim) => claim.mode)).toEqual(["skip", "once"]);
+    const store = new MemoryStore();
+    store.before = () => {
+      if (store.writes.length > 0) isCurrent = false;
+    };
+    await session(store).run();
+    expect(store.said("s").map(([, line]) => line.split(" ")[1] === "0")).toEqual([true, false]);
     expect([ticks, log]).toEqual([[], ["skipped: term-over"]]);
   });
 
   it("neither claims a tick nor takes a request once it is to end", async () => {
-    const asked: string[] = [];
-    await session({
-      read: () => Promise.resolve({ ...EMPTY, sawBlank: true, requests: [{ id: "r", name: "s", atMs: 1 }] }),
-      claim: async (_, claims, isWhole) => {
-        asked.push(...claims.map((claim) => claim.mode));
-        if (isWhole === true) {
-          // Long enough for a tick to fall due.
-          await new Promise((resolve) => setTimeout(resolve, 50));
-          controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "stopping" }));
-        }
-        return claimedAll(claims);
-      },
-      take: () => {
-        asked.push("take");
-        return Promise.resolve(true);
-      },
-    }).run();
-    expect([asked, ticks, log]).toEqual([["skip", "skip"], [], []]);
+    const store = new MemoryStore();
+    store.before = async () => {
+      if (store.writes.length > 0) return;
+      store.mail.set("t:r", `${Date.now()} 0 s`);
+      // Long enough for a tick to fall due.
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      beStopped();
+    };
+    await session(store).run();
+    expect([ticks, log]).toEqual([[], []]);
+    expect([store.writes.length, [...store.mail.keys()]]).toEqual([1, ["t:r"]]);
+  });
+
+  it("gives a request back that waits for its turn when the session ends", async () => {
+    const store = new MemoryStore([upToNow()]);
+    const line = `${Date.now()} 0 s`;
+    const own = session(store, {}, ({ signal }) => new Promise<void>((resolve) => onAbort(signal, () => resolve())));
+    const running = own.run();
+    await expect.poll(() => ticks.length).toBe(1);
+    store.mail.set("t:r", line);
+    own.nudge(true);
+    await expect.poll(() => store.said("t:r").map(([, said]) => said.split(" ")[1])).toEqual(["1"]);
+    beStopped();
+    await running;
+    expect([store.fields.get("t:r"), ticks.length]).toEqual([line, 1]);
+  });
+
+  it("runs what an earlier session has given back", async () => {
+    const store = new MemoryStore([["t:r", `${Date.now()} 0 s`]]);
+    await runAWhile(session(store));
+    expect(ticks.filter(({ id }) => id.endsWith("-r"))).toHaveLength(1);
+    expect(store.fields.get("t:r")).toMatch(/^\d+ 1 s$/);
   });
 
   it("tells of a request as removed whose schedule is removed while it is taken", async () => {
-    const request = { id: "r", name: "s", atMs: Date.now() };
-    const own = session({
-      read: () => Promise.resolve({ ...EMPTY, requests: [request] }),
-      take: () => {
-        entries.delete("s");
-        own.nudge(false);
-        return Promise.resolve(true);
-      },
-    });
+    const store = new MemoryStore([upToNow()]);
+    const own = session(store);
+    store.mail.set("t:r", `${Date.now()} 0 s`);
+    store.before = () => {
+      entries.delete("s");
+      own.nudge(false);
+    };
     const running = own.run();
     await expect.poll(() => log).toContain("skipped: removed");
     lose();
@@ -149,168 +144,107 @@ describe("a session", () => {
     expect(ticks).toEqual([]);
   });
 
-  it("takes a request again that a node still shows, and runs it once", async () => {
-    const taken: string[] = [];
-    const request = { id: "r", name: "s", atMs: Date.now() };
-    const own = session({
-      read: () =>
-        Promise.resolve({ ...EMPTY, requests: taken.length > 0 ? [] : [request], requestIds: ["r", "unknown"] }),
-      take: (_, ids) => {
-        taken.push(...ids);
-        return Promise.resolve(true);
-      },
-    });
+  it("takes a request off a node that shows it again, and runs it once", async () => {
+    const line = `${Date.now()} 0 s`;
+    const store = new MemoryStore();
+    store.mail.set("t:r", line);
+    const own = session(store);
     const running = own.run();
-    const runs = (): number => ticks.filter(({ id }) => id.endsWith("-r")).length;
-    await expect.poll(runs).toBe(1);
+    await expect.poll(() => [store.mail.size, ticks.filter(({ id }) => id.endsWith("-r")).length]).toEqual([0, 1]);
+    store.mail.set("t:r", line);
     own.nudge(true);
-    await expect.poll(() => taken).toEqual(["r", "r"]);
+    await expect.poll(() => store.mail.size).toBe(0);
     lose();
     await running;
-    expect(runs()).toBe(1);
+    expect(ticks.filter(({ id }) => id.endsWith("-r"))).toHaveLength(1);
   });
 
-  it("takes no request that has come to too few nodes yet, and runs it when it has come to the others", async () => {
-    const taken: string[] = [];
-    const request = { id: "r", name: "s", atMs: Date.now() };
-    let polls = 0;
-    const own = session({
-      read: (_, everything) => {
-        if (!everything) polls += 1;
-        return Promise.resolve({ ...EMPTY, requests: polls < 3 ? [] : [request], requestIds: ["r"] });
-      },
-      take: (_, ids) => {
-        taken.push(...ids);
-        return Promise.resolve(true);
-      },
-    });
-    const running = own.run();
-    await expect.poll(() => polls).toBe(1);
-    own.nudge(true);
-    await expect.poll(() => polls).toBe(2);
-    await expect.poll(() => ticks.length).toBeGreaterThan(1);
-    expect(taken).toEqual([]);
-    own.nudge(true);
-    await expect.poll(() => taken).toEqual(["r"]);
-    lose();
-    await running;
-    expect(ticks.filter(({ id }) => id.endsWith("-r")).length).toBe(1);
+  it("forgets requests that it began when they are so old that they would be dropped", async () => {
+    const oldMs = Date.now() - 25 * 3_600_000 - 60_000;
+    const younger = `t:younger`;
+    const store = new MemoryStore([
+      [younger, `${oldMs + 120_000} 1 s`],
+      ["t:older", `${oldMs} 1 s`],
+    ]);
+    await runAWhile(session(store));
+    expect([store.fields.has("t:older"), store.fields.has(younger)]).toEqual([false, true]);
   });
 
   it("claims a tick again that too few nodes answered for, and runs it once", async () => {
-    let tries = 0;
-    const asked: number[] = [];
-    const running = session(
-      {
-        claim: (_, claims) => {
-          const [first] = claims;
-          if (first?.mode !== "once") return Promise.resolve(claimedAll(claims));
-          tries += 1;
-          asked.push(first.atMs);
-          if (tries === 1) return Promise.reject(new Error("silent"));
-          if (tries === 2)
-            return Promise.resolve({ ...claimedAll(claims), outcomes: claims.map(() => ({ kind: "open" as const })) });
-          return Promise.resolve(claimedAll(claims));
-        },
-      },
-      { catchup: "all" },
-    ).run();
+    const store = new MemoryStore();
+    const asked: string[] = [];
+    store.before = ({ fields }) => {
+      if (store.writes.length === 0) return;
+      asked.push(fields.join());
+      if (asked.length < 3) throw new Error("silent");
+    };
+    const running = session(store, { catchup: "all" }).run();
     await expect.poll(() => ticks.length).toBeGreaterThan(12);
     lose();
     await running;
     expect(asked.slice(0, 3)).toEqual([asked[0], asked[0], asked[0]]);
     const times = ticks.map((tick) => tick.scheduledAt.getTime());
-    expect(times).toEqual(times.map((_, index) => (asked[0] ?? 0) + 20 * index));
-    expect(log[0]).toBe("Error: silent");
+    expect(times).toEqual(times.map((_, index) => (times[0] ?? 0) + 20 * index));
+    expect(log.slice(0, 2)).toEqual(["Error: silent", "Error: silent"]);
   });
 
   it("runs an earlier leader's unfinished tick, though too few nodes answered when it was first taken over", async () => {
-    const tries: number[] = [];
-    const running = session(
-      {
-        read: (_, everything) =>
-          Promise.resolve(
-            everything ? { ...EMPTY, pending: [{ name: "s", atMs: 1_000, attempt: 1, term: 4 }] } : EMPTY,
-          ),
-        claim: (_, claims) => {
-          if (claims[0]?.mode !== "hold") return Promise.resolve(claimedAll(claims));
-          tries.push(...claims.map((claim) => claim.attempt));
-          if (tries.length === 1) return Promise.reject(new Error("silent"));
-          if (tries.length === 2)
-            return Promise.resolve({ ...claimedAll(claims), outcomes: claims.map(() => ({ kind: "open" as const })) });
-          return Promise.resolve(claimedAll(claims));
-        },
-      },
-      { delivery: "at-least-once" },
-    ).run();
-    await expect.poll(() => ticks.some((tick) => tick.scheduledAt.getTime() === 1_000)).toBe(true);
-    lose();
-    await running;
-    expect(tries).toEqual([2, 2, 2]);
-    expect(ticks.filter((tick) => tick.scheduledAt.getTime() === 1_000).map((tick) => tick.attempt)).toEqual([2]);
+    const store = new MemoryStore([["r:s@1000", "1"]]);
+    let tries = 0;
+    store.before = () => {
+      tries += 1;
+      if (tries < 3) throw new Error("silent");
+    };
+    await runAWhile(session(store, { delivery: "at-least-once" }));
+    expect(store.said("r:s@1000")).toEqual([
+      ["r:s@1000", "2"],
+      ["r:s@1000", ""],
+    ]);
+    expect(ranAt(1_000).map((tick) => tick.attempt)).toEqual([2]);
     expect(log[0]).toBe("Error: silent");
   });
 
-  it("runs nothing more once a newer term was seen, though its own has not ended yet", async () => {
-    let claims = 0;
-    const running = session({
-      claim: (_, asked) => {
-        if (asked[0]?.mode !== "once") return Promise.resolve(claimedAll(asked));
-        claims += 1;
-        return Promise.resolve({ outcomes: [], isStale: true, sawBlank: false });
-      },
-    }).run();
-    await expect.poll(() => claims).toBe(1);
-    await new Promise((resolve) => setTimeout(resolve, 150));
-    expect([claims, ticks]).toEqual([1, []]);
-    lose();
-    await running;
+  it("calls no handler of an unfinished tick before its attempt is confirmed", async () => {
+    const store = new MemoryStore([["r:s@1000", "1"]]);
+    const begun: number[] = [];
+    store.before = async () => {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      begun.push(ticks.length);
+    };
+    await runAWhile(session(store, { delivery: "at-least-once" }));
+    expect(begun[0]).toBe(0);
+    expect(ranAt(1_000)).toHaveLength(1);
   });
 
-  it("skips what another has dealt with", async () => {
-    const until = Math.ceil(Date.now() / 20) * 20 + 200;
-    const running = session({
-      claim: (_, asked) =>
-        Promise.resolve({
-          isStale: false,
-          sawBlank: false,
-          outcomes: asked.map((claim) =>
-            claim.mode !== "skip" && claim.atMs <= until
-              ? { kind: "taken" as const, accountedMs: until }
-              : { kind: "claimed" as const },
-          ),
-        }),
-    }).run();
-    await expect.poll(() => ticks.length).toBeGreaterThan(1);
+  it("runs nothing more once a newer term was seen, though its own has not ended yet", async () => {
+    const store = new MemoryStore();
+    let asked = 0;
+    store.before = () => {
+      asked += 1;
+      if (asked === 2) store.promised = 6;
+    };
+    const running = session(store).run();
+    await expect.poll(() => asked).toBe(2);
+    await new Promise((resolve) => setTimeout(resolve, 150));
+    expect([asked, ticks]).toEqual([2, []]);
     lose();
     await running;
-    expect(ticks[0]?.scheduledAt.getTime()).toBe(until + 20);
   });
 
   it("leaves out no tick that falls due while the last of those that are caught up runs", async () => {
     const periodMs = 20;
     const lastMs = (Math.floor(Date.now() / periodMs) - 3) * periodMs;
     const ends: (() => void)[] = [];
-    let claimed = 0;
+    const store = new MemoryStore([["s", `${lastMs} ${lastMs} 0`]]);
     let newestMs = Number.POSITIVE_INFINITY;
-    const running = session(
-      {
-        read: () =>
-          Promise.resolve({
-            ...EMPTY,
-            schedules: new Map([["s", { accountedMs: lastMs, lastMs, missed: 0 }]]),
-          }),
-        claim: (_, claims) => {
-          claimed += claims.length;
-          if (claims[0]?.mode === "once") newestMs = Math.min(newestMs, claims.at(-1)?.atMs ?? newestMs);
-          return Promise.resolve(claimedAll(claims));
-        },
-      },
-      { catchup: "all", overlap: "skip" },
-      ({ scheduledAt }) =>
-        scheduledAt.getTime() < newestMs ? undefined : new Promise<void>((resolve) => ends.push(resolve)),
+    store.before = ({ fields }) => {
+      const [accounted] = (fields[fields.indexOf("s") + 1] ?? "").split(" ");
+      if (fields.includes("s")) newestMs = Math.min(newestMs, Number(accounted));
+    };
+    const running = session(store, { catchup: "all", overlap: "skip" }, ({ scheduledAt }) =>
+      scheduledAt.getTime() < newestMs ? undefined : new Promise<void>((resolve) => ends.push(resolve)),
     ).run();
-    await expect.poll(() => claimed).toBeGreaterThan(6);
+    await expect.poll(() => store.said("s").length).toBeGreaterThan(4);
     const timer = setInterval(() => ends.shift()?.(), 1);
     await expect.poll(() => ticks.length).toBeGreaterThan(10);
     clearInterval(timer);
@@ -324,14 +258,14 @@ describe("a session", () => {
 
   it("waits for its handlers and records what they have finished before it ends", async () => {
     const order: string[] = [];
+    const store = new MemoryStore();
     let end: () => void = () => undefined;
+    store.before = ({ fields }) => {
+      const at = fields.findIndex((field) => field.startsWith("r:"));
+      if (at >= 0 && fields[at + 1] === "") order.push("finished");
+    };
     const running = session(
-      {
-        finish: (_, done) => {
-          order.push(`finished ${done.length}`);
-          return Promise.resolve(true);
-        },
-      },
+      store,
       { delivery: "at-least-once" },
       () =>
         new Promise<void>((resolve) => {
@@ -342,10 +276,11 @@ describe("a session", () => {
         }),
     ).run();
     await expect.poll(() => ticks.length).toBe(1);
-    controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "stopping" }));
+    beStopped();
     setTimeout(() => end(), 50);
     await running;
-    expect(order).toEqual(["handler ends", "finished 1"]);
+    expect(order).toEqual(["handler ends", "finished"]);
+    expect([...store.fields.keys()]).toEqual(["s"]);
   });
 
   it("records what has ended as often as it takes while the term lasts, once more when that ends first, and does not reject", async () => {
@@ -356,281 +291,130 @@ describe("a session", () => {
       ticks = [];
       log = [];
       let tries = 0;
-      const running = session(
-        {
-          finish: () => {
-            tries += 1;
-            if (failures > 2 && tries === 2) isCurrent = false;
-            return tries > failures ? Promise.resolve(true) : Promise.reject(new Error("silent"));
-          },
-        },
-        { delivery: "at-least-once" },
-        () =>
-          new Promise<void>((resolve) => {
-            end = resolve;
-          }),
-      ).run();
+      const store = new MemoryStore();
+      store.before = () => {
+        if (!controller.signal.aborted) return;
+        tries += 1;
+        if (failures > 2 && tries === 2) isCurrent = false;
+        if (tries <= failures) throw new Error("silent");
+      };
+      const handler = (): Promise<void> =>
+        new Promise<void>((resolve) => {
+          end = resolve;
+        });
+      const running = session(store, { delivery: "at-least-once" }, handler).run();
       await expect.poll(() => ticks.length).toBe(1);
-      controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "stopping" }));
+      beStopped();
       end();
       await running;
-      expect([tries, log.filter((line) => line === "Error: silent").length]).toEqual([3, failures]);
+      const silences = log.filter((line) => line === "Error: silent").length;
+      expect([tries, silences]).toEqual(failures === 2 ? [3, 2] : [2, 2]);
     }
   });
 
   it("does not record a tick as finished whose handler ended after the term, or gave up because of its end", async () => {
-    const finished: unknown[] = [];
-    const running = session(
-      {
-        finish: (_, done) => {
-          finished.push(...done);
-          return Promise.resolve(true);
-        },
-      },
-      { delivery: "at-least-once" },
-      (tick) =>
-        new Promise((_, reject) => {
-          tick.signal.addEventListener("abort", () => reject(tick.signal.reason as Error));
-        }),
-    ).run();
+    const store = new MemoryStore();
+    const handler = (tick: Tick): Promise<void> =>
+      new Promise((_, reject) => {
+        tick.signal.addEventListener("abort", () => reject(tick.signal.reason as Error));
+      });
+    const running = session(store, { delivery: "at-least-once" }, handler).run();
     await expect.poll(() => ticks.length).toBe(1);
-    controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "stopping" }));
+    beStopped();
     await running;
-    expect(finished).toEqual([]);
+    expect([...store.fields].filter(([field]) => field.startsWith("r:")).map(([, line]) => line)).toEqual(["1"]);
   });
 
-  it("passes over what it could not claim before a pause ended, when it hears of that", async () => {
-    let resumedMs = Number.POSITIVE_INFINITY;
-    const running = session(
-      {
-        read: (_, everything) => {
-          if (everything) return Promise.resolve(EMPTY);
-          resumedMs = Math.floor(Date.now()) + 100;
-          return expect
-            .poll(() => Date.now())
-            .toBeGreaterThan(resumedMs)
-            .then(() => ({ ...EMPTY, paused: new Map([["s", { version: 1, isPaused: false, resumedMs }]]) }));
-        },
-        claim: (_, claims) => {
-          if (claims[0]?.mode === "skip" || Date.now() > resumedMs + 50) return Promise.resolve(claimedAll(claims));
-          return Promise.resolve({ ...claimedAll(claims), outcomes: claims.map(() => ({ kind: "open" as const })) });
-        },
-      },
-      { catchup: "all" },
-    ).run();
-    await expect.poll(() => ticks.length).toBeGreaterThan(2);
-    lose();
-    await running;
-    expect(ticks[0]?.scheduledAt.getTime()).toBeGreaterThan(resumedMs);
-  });
+  describe("runs no tick that is claimed when an order to pause comes with the answer,", () => {
+    const least = { delivery: "at-least-once", catchup: "all" } as const;
 
-  describe("of an at-least-once schedule takes out what is noted as running and does not run:", () => {
-    const least = { delivery: "at-least-once" } as const;
-    let finished: NamedTick[];
-    const finish: TickStore["finish"] = (_, done) => {
-      finished.push(...done);
-      return Promise.resolve(true);
-    };
-    beforeEach(() => {
-      finished = [];
-    });
-
-    it("a tick whose end, or whose claim's, a node has missed", async () => {
-      const noted = [
-        { name: "s", atMs: 1_000, attempt: 1, term: 5 },
-        { name: "s", atMs: 2_000, attempt: 1, term: 4 },
-        { name: "other", atMs: 3_000, attempt: 1, term: 4 },
-      ];
-      const running = session(
-        {
-          read: (_, everything) =>
-            Promise.resolve({
-              ...EMPTY,
-              noted: everything
-                ? []
-                : [...noted, ...ticks.map((tick) => ({ name: "s", atMs: +tick.scheduledAt, attempt: 1, term: 5 }))],
-            }),
-          finish,
-        },
-        { ...least, overlap: "allowAll" },
-        () => new Promise(() => undefined),
-      ).run();
-      await expect.poll(() => finished.map(({ atMs }) => atMs)).toEqual([1_000, 2_000]);
-      lose();
-      void running;
-    });
-
-    it("nothing that an earlier session of the same term has left to the next leader", async () => {
-      const noted = [{ name: "s", atMs: 1_000, attempt: 1, term: 5 }];
-      let polls = 0;
-      const running = session(
-        {
-          read: (_, everything) => {
-            if (!everything) polls += 1;
-            return Promise.resolve({ ...EMPTY, noted });
-          },
-          finish,
-        },
-        least,
-      ).run();
-      await expect.poll(() => polls).toBe(1);
-      await expect.poll(() => finished.length).toBeGreaterThan(2);
+    it("and leaves no note of it", async () => {
+      const store = new MemoryStore([upToNow()]);
+      store.before = ({ fields }) => {
+        if (fields.some((field) => field.startsWith("r:"))) store.mail.set("p:s", "7 1 0");
+      };
+      const running = session(store, least).run();
+      await expect.poll(() => [store.fields.get("p:s"), store.mail.size]).toEqual(["7 1 0", 0]);
+      await expect.poll(() => [...store.fields.keys()].filter((field) => field.startsWith("r:"))).toEqual([]);
       lose();
       await running;
-      expect(finished.map(({ atMs }) => atMs)).not.toContain(1_000);
+      expect([ticks, new Set(log)]).toEqual([[], new Set(["skipped: paused"])]);
     });
 
-    it("a tick that is paused on some nodes and stored on the others", async () => {
-      const asked: number[] = [];
-      const running = session(
-        {
-          claim: (_, claims) => {
-            if (claims[0]?.mode === "skip") return Promise.resolve(claimedAll(claims));
-            asked.push(...claims.map(({ atMs }) => atMs));
-            return Promise.resolve({
-              ...claimedAll(claims),
-              outcomes: claims.map(() => ({ kind: "paused" as const })),
-            });
-          },
-          finish,
-        },
-        least,
-      ).run();
-      await expect.poll(() => finished.length).toBeGreaterThan(0);
-      expect(finished[0]?.atMs).toBe(asked[0]);
+    it("nor one from before the end of a pause that it hears of then", async () => {
+      const store = new MemoryStore([upToNow()]);
+      let resumedMs = Number.POSITIVE_INFINITY;
+      store.before = async ({ fields }) => {
+        if (resumedMs < Number.POSITIVE_INFINITY || !fields.some((field) => field.startsWith("r:"))) return;
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        resumedMs = Math.floor(Date.now());
+        store.mail.set("p:s", `7 0 ${resumedMs}`);
+      };
+      const running = session(store, least).run();
+      await expect.poll(() => ticks.length).toBeGreaterThan(2);
       lose();
       await running;
-    });
-
-    it("a tick that was claimed too late to be answered, and has been left behind", async () => {
-      const asked: number[] = [];
-      const running = session(
-        {
-          claim: async (_, claims) => {
-            asked.push(...claims.filter(({ mode }) => mode === "least").map(({ atMs }) => atMs));
-            if (asked.length !== 1) return claimedAll(claims);
-            await new Promise((resolve) => setTimeout(resolve, 50));
-            throw new Error("silent");
-          },
-          finish,
-        },
-        least,
-        () => new Promise(() => undefined),
-      ).run();
-      await expect.poll(() => finished.length).toBeGreaterThan(0);
-      expect(finished[0]?.atMs).toBe(asked[0]);
-      expect(asked[1]).toBeGreaterThan(asked[0] ?? 0);
-      lose();
-      void running;
-    });
-
-    it("a tick that ended while it was restored", async () => {
-      let end: () => void = () => undefined;
-      let isBlank = false;
-      let from = -1;
-      const own = session(
-        {
-          read: () => Promise.resolve({ ...EMPTY, sawBlank: isBlank }),
-          claim: async (_, claims, isWhole) => {
-            if (isWhole !== true || from >= 0) return claimedAll(claims);
-            end();
-            await expect.poll(() => finished.length).toBeGreaterThan(0);
-            from = finished.length;
-            return claimedAll(claims);
-          },
-          finish,
-        },
-        least,
-        () =>
-          new Promise<void>((resolve) => {
-            end = resolve;
-          }),
-      );
-      const running = own.run();
-      await expect.poll(() => ticks.length).toBe(1);
-      isBlank = true;
-      own.nudge(true);
-      await expect.poll(() => from).toBe(1);
-      await expect.poll(() => finished[1]).toEqual(finished[0]);
-      lose();
-      end();
-      void running;
+      expect(ticks[0]?.scheduledAt.getTime()).toBeGreaterThan(resumedMs);
     });
   });
 
   it("does not run the unfinished tick of an earlier leader if its schedule is paused", async () => {
-    const finished: unknown[] = [];
-    const paused = new Map([["s", { version: 1, isPaused: true, resumedMs: 0 }]]);
-    const running = session(
-      {
-        read: (_, everything) =>
-          Promise.resolve({
-            ...EMPTY,
-            paused,
-            pending: everything ? [{ name: "s", atMs: 1_000, attempt: 1, term: 4 }] : [],
-          }),
-        finish: (_, done) => {
-          finished.push(...done);
-          return Promise.resolve(true);
-        },
-      },
-      { delivery: "at-least-once" },
-    ).run();
-    await expect.poll(() => finished).toEqual([{ name: "s", atMs: 1_000 }]);
+    const store = new MemoryStore([
+      ["p:s", "1 1 0"],
+      ["r:s@1000", "1"],
+    ]);
+    const running = session(store, { delivery: "at-least-once" }).run();
+    await expect.poll(() => store.said("r:s@1000").at(-1)).toEqual(["r:s@1000", ""]);
     lose();
     await running;
     expect([ticks, log[0]]).toEqual([[], "skipped: paused"]);
   });
 
   it("counts no attempt for a tick that it leaves to the next leader without having begun it", async () => {
-    const pending = [1_000, 2_000, 3_000].map((atMs) => ({ name: "s", atMs, attempt: 3, term: 4 }));
-    const holds: Claim[][] = [];
+    const notes = ["r:s@1000", "r:s@2000", "r:s@3000"];
+    const store = new MemoryStore(notes.map((note) => [note, "3"]));
     const running = session(
-      {
-        read: (_, everything) => Promise.resolve(everything ? { ...EMPTY, pending } : EMPTY),
-        claim: (_, claims) => {
-          if (claims[0]?.mode === "hold") holds.push([...claims]);
-          return Promise.resolve(claimedAll(claims));
-        },
-      },
+      store,
       { delivery: "at-least-once" },
       ({ signal }) => new Promise((_, reject) => onAbort(signal, () => reject(signal.reason as Error))),
     ).run();
     await expect.poll(() => ticks.length).toBe(1);
-    controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "stopping" }));
+    expect(notes.map((note) => store.fields.get(note))).toEqual(["4", "4", "4"]);
+    beStopped();
     await running;
-    const told = holds.map((claims) =>
-      claims.filter(({ atMs }) => atMs <= 3_000).map(({ atMs, attempt }) => [atMs, attempt]),
-    );
-    expect(told).toEqual([[1_000, 2_000, 3_000].map((atMs) => [atMs, 4]), [2_000, 3_000].map((atMs) => [atMs, 3])]);
+    expect(notes.map((note) => store.fields.get(note))).toEqual(["4", "3", "3"]);
   });
 
   it("runs a tick again that an earlier leader began, and gives it up after maxAttempts", async () => {
-    const pending = (attempt: number): StoredState => ({
-      ...EMPTY,
-      pending: [{ name: "s", atMs: 1_000, attempt, term: 4 }],
-    });
-    for (const [attempt, expected] of [
-      [4, { attempt: 5, log: [] }],
-      [5, { attempt: undefined, log: ["skipped: attempts"] }],
+    for (const [line, expected] of [
+      ["4", { attempts: [5], log: [] }],
+      ["5", { attempts: [], log: ["skipped: attempts"] }],
     ] as const) {
       controller = new AbortController();
       isCurrent = true;
       ticks = [];
       log = [];
-      const running = session(
-        { read: (_, everything) => Promise.resolve(everything ? pending(attempt) : EMPTY) },
-        { delivery: "at-least-once", maxAttempts: 5 },
-      ).run();
-      await expect.poll(() => ticks.some((tick) => tick.scheduledAt.getTime() !== 1_000)).toBe(true);
-      lose();
-      await running;
-      const again = ticks.find((tick) => tick.scheduledAt.getTime() === 1_000);
-      expect([again?.attempt, again?.id, log]).toEqual([
-        expected.attempt,
-        again === undefined ? undefined : "s@19700101T000001.000Z",
-        expected.log,
-      ]);
+      const store = new MemoryStore([["r:s@1000", line]]);
+      await runAWhile(session(store, { delivery: "at-least-once", maxAttempts: 5, overlap: "allowAll" }));
+      expect([ranAt(1_000).map(({ attempt }) => attempt), log]).toEqual([expected.attempts, expected.log]);
+      expect(ranAt(1_000).map(({ id }) => id)).toEqual(expected.attempts.map(() => "s@19700101T000001.000Z"));
+      expect(store.fields.has("r:s@1000")).toBe(false);
     }
+  });
+
+  it("does not run a tick again that it runs itself, when its schedule is added again", async () => {
+    const store = new MemoryStore();
+    const own = session(store, { delivery: "at-least-once" }, () => new Promise(() => undefined));
+    const running = own.run();
+    await expect.poll(() => ticks.length).toBe(1);
+    const [entry] = entries.values();
+    if (entry === undefined) throw new Error("no entry");
+    entries.set("s", { ...entry });
+    own.nudge(false);
+    await expect.poll(() => log.filter((line) => line === "skipped: overlap").length).toBeGreaterThan(2);
+    expect([ticks.length, store.writes.some((write) => mentions(write, "r:s@1000"))]).toEqual([1, false]);
+    expect(store.said("r:").map(([, line]) => line)).toEqual(["1"]);
+    lose();
+    void running;
   });
 });

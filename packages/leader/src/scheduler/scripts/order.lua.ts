@@ -2,25 +2,27 @@ import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
 
 /**
- * An operator's order to the leader: to pause or resume a schedule, or to run it now. The highest version stays; of two values of one
- * version, the greater. Told on the channel if it changes anything: the leader repeats orders for nodes that missed them.
+ * Puts an operator's order into the mailbox: to pause or resume a schedule, or to run it now. A line begins with a number; the line with the
+ * highest stays, here and in the register, and of two with one number the greater.
  *
- * KEYS 1 paused or requests (hash) · ARGV 1 field · 2 value, begins with the order's version · 3 keep in ms · 4 channel
- * Replies -1: stored · else the version that stays instead
+ * KEYS 1 register (hash) · 2 mailbox (hash) · ARGV 1 field · 2 line, '' to ask only · 3 keep in ms · 4 channel
+ *
+ * Replies the line that stays, or ''
  */
 export const ORDER: NodeScript = defineScript(
   "leader-order",
   /* lua */ `
 local call = redis.call
-local stored = call('HGET', KEYS[1], ARGV[1]) or ''
-local version = tonumber(string.match(stored, '^%d+')) or -1
-local given = tonumber(string.match(ARGV[2], '^%d+'))
-local stays = version > given or (version == given and stored > ARGV[2])
-if not stays and stored ~= ARGV[2] then
-  call('HSET', KEYS[1], ARGV[1], ARGV[2])
-  call('PUBLISH', ARGV[4], 'schedules')
+local function isLater(a, b)
+  local x, y = tonumber(string.match(a, '^%d+') or -1), tonumber(string.match(b, '^%d+') or -1)
+  return x > y or (x == y and a > b)
 end
-call('PEXPIRE', KEYS[1], ARGV[3])
-return stays and version or -1
+local known, done = call('HGET', KEYS[2], ARGV[1]) or '', call('HGET', KEYS[1], ARGV[1]) or ''
+if isLater(done, known) then known = done end
+if not isLater(ARGV[2], known) then return known end
+call('HSET', KEYS[2], ARGV[1], ARGV[2])
+call('PEXPIRE', KEYS[2], ARGV[3])
+call('PUBLISH', ARGV[4], 'schedules')
+return ARGV[2]
 `,
 );

@@ -1,0 +1,76 @@
+/** Pure: the fields of a scheduler's register, and the lines in them. Fields of the scheduler's own contain ":", which no schedule's name does. */
+import type { NamedTick } from "./report.ts";
+
+/** How far a schedule is dealt with; its field is its name. */
+export interface ScheduleState {
+  readonly accountedMs: number;
+  /** The last tick that ran or was about to; 0: none. */
+  readonly lastMs: number;
+  readonly missed: number;
+}
+
+/** An order to pause or to resume; of two, the one with the higher version counts. */
+export interface Pause {
+  readonly version: number;
+  readonly isPaused: boolean;
+  /** When a pause last ended, by the clock of the process that ended it; 0: never. */
+  readonly resumedMs: number;
+}
+
+/** An order to run a schedule once, now. */
+export interface Request extends NamedTick {
+  readonly id: string;
+}
+
+/** Each begins the fields of one kind. */
+export const NOTE = "r:";
+export const PAUSE = "p:";
+export const REQUEST = "t:";
+
+export function stateLine({ accountedMs, lastMs, missed }: ScheduleState): string {
+  return `${accountedMs} ${lastMs} ${missed}`;
+}
+
+export function stateOf(line: string | undefined): ScheduleState | undefined {
+  const [accountedMs, lastMs, missed] = (line ?? "").split(" ").map(Number);
+  return accountedMs === undefined || lastMs === undefined || missed === undefined
+    ? undefined
+    : { accountedMs, lastMs, missed };
+}
+
+/** Of an at-least-once tick that was begun and has not ended; its line is the attempt, or 0 if that was given back. */
+export function noteOf({ name, atMs }: NamedTick): string {
+  return `${NOTE}${name}@${atMs}`;
+}
+
+export function notedTick(field: string): NamedTick {
+  const split = field.lastIndexOf("@");
+  return { name: field.slice(NOTE.length, split), atMs: Number(field.slice(split + 1)) };
+}
+
+export function pauseLine({ version, isPaused, resumedMs }: Pause): string {
+  return `${version} ${isPaused ? 1 : 0} ${resumedMs}`;
+}
+
+export function pauseOf(line: string | undefined): Pause | undefined {
+  const [version, isPaused, resumedMs] = (line ?? "").split(" ");
+  if (resumedMs === undefined) return undefined;
+  return { version: Number(version), isPaused: isPaused === "1", resumedMs: Number(resumedMs) };
+}
+
+/** `isTaken`: a leader has begun it. Then the line is later than that of the order, which so comes to no leader again. */
+export function requestLine({ name, atMs }: NamedTick, isTaken: boolean): string {
+  return `${atMs} ${isTaken ? 1 : 0} ${name}`;
+}
+
+export function requestOf(field: string, line: string): Request & { readonly isTaken: boolean } {
+  const [at, taken, ...name] = line.split(" ");
+  return { id: field.slice(REQUEST.length), name: name.join(" "), atMs: Number(at), isTaken: taken === "1" };
+}
+
+/** The number at the begin counts, then the text, as in order.lua.ts. Every line is later than none. */
+export function isLater(line: string, than: string | undefined): boolean {
+  if (than === undefined || than === "") return line !== "";
+  const [a, b] = [Number.parseInt(line, 10), Number.parseInt(than, 10)];
+  return a > b || (a === b && line > than);
+}

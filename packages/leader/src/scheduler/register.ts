@@ -1,0 +1,184 @@
+/**
+ * The scheduler's state: one register, with a copy on each lock node, of which the leader of the term is the only writer.
+ *
+ * What is confirmed is on a quorum, and every later leader begins with it, as long as a majority of the nodes keeps its data and leases
+ * are honest. The rules that make it so:
+ *
+ * 1. *Promise*. A leader that takes office stores its term on the nodes as it reads them. A node refuses what an older term writes from then on.
+ * 2. *Reading*. It adopts the newest version that any node shows once a quorum of whole nodes has answered, or all nodes. A node is whole if
+ *    its present process was given everything: one that has restarted since, with whatever data, may have forgotten, however long ago that is.
+ *    Where no such quorum answers for `WAIT_MS`, a quorum is believed as it is, and that is told.
+ * 3. *Writing back*. It acts on nothing before a quorum has its first step, which makes what was adopted its own version.
+ * 4. *Steps*. A version names one state. A step changes one version to the next; a node that has another version, or is not whole, does not
+ *    take it. There is one step at a time, which is repeated as it is until a quorum has it. What it allows is done after that, and only
+ *    while the term is current: who freezes in between has lost the term when it wakes, and the next leader knows what it was about to do.
+ * 5. *Gaps*. A node that did not take a step is given everything, in answer to the process and the version that it named: what was sent
+ *    before a restart or a loss of data is not taken after it. A term that is over gives nothing, since it may not know what a newer one has
+ *    written.
+ * 6. *Orders*. What is in any mailbox is taken over into the register, by the rule of order.lua.ts: the line with the higher number stays. It is
+ *    taken out of the mailboxes once a quorum's register has it, and again wherever it comes back.
+ */
+import type { Slice } from "../kit/slice.ts";
+import { isLater } from "./lines.ts";
+import { type Answer, type Enough, isNewer, newestOf, type Store, type Version } from "./store.ts";
+
+export interface RegisterParts {
+  readonly store: Store;
+  readonly term: { readonly term: number; isCurrent(): boolean };
+  /** Told when a quorum is believed that may have forgotten. */
+  readonly onDoubt: (error: Error) => void;
+}
+
+/** For so long a new leader waits for the nodes that have forgotten nothing. */
+const WAIT_MS = 5_000;
+
+export class Register {
+  readonly #parts: RegisterParts;
+  readonly #fields = new Map<string, string>();
+  /** Of the fields: that of the last step, confirmed or not, or the one that was adopted. Undefined: none yet. */
+  #version: Version | undefined;
+  #nextStep = 1;
+  /** A quorum has what this term has written. */
+  #isOurs = false;
+  #flight:
+    | { readonly from: Version; readonly fields: readonly string[]; readonly drops: readonly string[] }
+    | undefined;
+  /** Orders that a node has shown since they were last taken out. */
+  readonly #shown = new Map<string, string>();
+  #askedSinceMs: number | undefined;
+  /** A node did not take a step, or may not have taken it. */
+  hasGap = false;
+
+  constructor(parts: RegisterParts) {
+    this.#parts = parts;
+  }
+
+  /** As of the last step, confirmed or not. */
+  get fields(): ReadonlyMap<string, string> {
+    return this.#fields;
+  }
+
+  get isTaken(): boolean {
+    return this.#version !== undefined;
+  }
+
+  /** Rules 1 and 2; false: a newer term was seen. @throws QuorumUnreachableError */
+  async take(slice: Slice): Promise<boolean> {
+    const { store, term, onDoubt } = this.#parts;
+    const { quorum, nodeCount, clock } = store.ledger;
+    this.#askedSinceMs ??= clock.monotonicMs();
+    const isKnown = (all: readonly Answer[]): boolean =>
+      all.some(({ isStale }) => isStale) || all.filter(({ isWhole }) => isWhole).length >= quorum;
+    const answers = await store.promise(term.term, isKnown);
+    if (!this.#hear(answers)) return false;
+    if (!isKnown(answers) && answers.length < nodeCount) {
+      if (clock.monotonicMs() - this.#askedSinceMs < WAIT_MS)
+        throw store.tooFew(answers.filter(({ isWhole }) => isWhole));
+      onDoubt(
+        new Error(`schedules are taken over from ${answers.length} of ${nodeCount} nodes, which may have forgotten`),
+      );
+    }
+    const { version, fields } = newestOf(answers);
+    for (let index = 0; index < fields.length; index += 2) {
+      if (slice.isOver) await slice.another();
+      const [field = "", line = ""] = fields.slice(index, index + 2);
+      if (!field.startsWith(":")) this.#fields.set(field, line);
+    }
+    // What an earlier scheduler of this term did not see confirmed may still arrive, as the step after that.
+    if (version.term === term.term) this.#nextStep = version.step + 2;
+    this.#version = version;
+    return true;
+  }
+
+  /** The later of what the register and the mailboxes say. */
+  newest(field: string): string | undefined {
+    const [stored, shown] = [this.#fields.get(field), this.#shown.get(field)];
+    return shown !== undefined && isLater(shown, stored) ? shown : stored;
+  }
+
+  /** Orders that the register lacks: field and line. */
+  get orders(): readonly (readonly [string, string])[] {
+    return [...this.#shown].filter(([field, line]) => isLater(line, this.#fields.get(field)));
+  }
+
+  /** Is there a step to make, though nothing has changed? */
+  get isDue(): boolean {
+    return !this.#isOurs || this.#shown.size > 0;
+  }
+
+  /** The next step; the last one is confirmed. A line "" takes its field out; `expired`: orders that leave no trace. */
+  begin(changes: ReadonlyMap<string, string>, expired: readonly string[] = []): void {
+    const from = this.#version;
+    if (from === undefined || this.#flight !== undefined) throw new Error("a step before the last was confirmed");
+    const drops: string[] = [];
+    for (const [field, line] of this.#shown) {
+      if (!expired.includes(field) && (!this.#isOurs || isLater(line, this.#fields.get(field)))) continue;
+      drops.push(field, line);
+      this.#shown.delete(field);
+    }
+    for (const [field, line] of changes) {
+      if (line === "") this.#fields.delete(field);
+      else this.#fields.set(field, line);
+    }
+    this.#flight = { from, fields: [...changes].flat(), drops };
+    this.#version = { term: this.#parts.term.term, step: this.#nextStep };
+    this.#nextStep += 1;
+  }
+
+  /** Rules 3 and 4: a quorum has the step; to be called again if this rejects. False: a newer term was seen. @throws QuorumUnreachableError */
+  async confirm(): Promise<boolean> {
+    const { store } = this.#parts;
+    const [flight, version] = [this.#flight, this.#version];
+    if (flight === undefined || version === undefined) return true;
+    const isConfirmed = (all: readonly Answer[]): boolean => this.#having(version, all).length >= store.ledger.quorum;
+    // Of whichever nodes answer first: one that does not answer is not waited for where another has a gap.
+    let answers = await store.write({ ...flight, version, gaps: [] }, () => true);
+    if (!this.#hear(answers)) return false;
+    if (!isConfirmed(answers)) {
+      answers = await this.#giveAll(version, answers, isConfirmed);
+      if (!this.#hear(answers)) return false;
+      if (!isConfirmed(answers)) throw store.tooFew(this.#having(version, answers));
+      this.hasGap = true;
+    }
+    this.hasGap ||= this.#having(version, answers).length < answers.length;
+    this.#flight = undefined;
+    this.#isOurs = true;
+    return true;
+  }
+
+  /** Looks for orders and gaps on all nodes, beside the steps; false: a newer term was seen. @throws QuorumUnreachableError */
+  async poll(): Promise<boolean> {
+    const { store, term } = this.#parts;
+    const version = this.#version;
+    this.hasGap = false;
+    const answers = await store.poll(term.term);
+    if (!this.#hear(answers) || version === undefined) return false;
+    return this.#hear(await this.#giveAll(version, answers, (all) => all.length === store.ledger.nodeCount));
+  }
+
+  /** Rule 5, for the nodes that lack `version`. Resolves with what the nodes answer then. */
+  async #giveAll(version: Version, answers: readonly Answer[], enough: Enough): Promise<readonly Answer[]> {
+    const { store, term } = this.#parts;
+    const having = this.#having(version, answers);
+    const gaps = answers.filter((answer) => !having.includes(answer));
+    if (gaps.length === 0 || !term.isCurrent()) return answers;
+    // In one turn with the version that names it.
+    const whole = { version: this.#version ?? version, fields: [...this.#fields].flat() };
+    return await store.write({ ...whole, from: undefined, gaps, drops: [] }, enough);
+  }
+
+  #having(version: Version, answers: readonly Answer[]): readonly Answer[] {
+    return answers.filter((each) => !each.isStale && each.isWhole && !isNewer(version, each.version));
+  }
+
+  /** False: a newer term was seen. */
+  #hear(answers: readonly Answer[]): boolean {
+    for (const { mail } of answers) {
+      for (let index = 0; index < mail.length; index += 2) {
+        const [field = "", line = ""] = mail.slice(index, index + 2);
+        if (isLater(line, this.#shown.get(field))) this.#shown.set(field, line);
+      }
+    }
+    return answers.every(({ isStale }) => !isStale);
+  }
+}

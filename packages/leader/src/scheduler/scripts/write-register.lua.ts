@@ -1,0 +1,50 @@
+import type { NodeScript } from "@x/redlock-core";
+import { defineScript } from "@x/redlock-core/protocol";
+
+/**
+ * Writes a step, or everything, to a node's register: see register.ts. Idempotent; what is older than what is there changes nothing.
+ *
+ * KEYS 1 register (hash: field → line; ':promised' term, ':term' and ':step' are its version, ':run' the process that was given all of it)
+ *      2 mailbox (hash: field → line)
+ * ARGV 1 term · 2 step · 3 term and 4 step of the version that this changes · 5 '' or, for everything, the places that it is for: process:term.step; …
+ *      6 keep in ms · 7 count of orders to take out · then these: field, line, … · then field, line ('': none), …
+ *
+ * Replies
+ *   {'stale'}                                          a newer term was here
+ *   {'ok', term, step, process, whole 0|1, mailbox}    the version that is here now; whole: all of it is from this very process
+ */
+export const WRITE_REGISTER: NodeScript = defineScript(
+  "leader-write-register",
+  /* lua */ `
+local call = redis.call
+local seen = call('HMGET', KEYS[1], ':promised', ':term', ':step', ':run')
+local term, step = tonumber(ARGV[1]), tonumber(ARGV[2])
+if (tonumber(seen[1] or nil) or 0) > term then return {'stale'} end
+local hereTerm, hereStep = tonumber(seen[2] or nil) or 0, tonumber(seen[3] or nil) or 0
+local here = string.match(call('INFO', 'server'), 'run_id:(%x+)')
+local isNewer = hereTerm < term or (hereTerm == term and hereStep < step)
+local first = 8 + 2 * tonumber(ARGV[7])
+for i = 8, first - 1, 2 do
+  if call('HGET', KEYS[2], ARGV[i]) == ARGV[i + 1] then call('HDEL', KEYS[2], ARGV[i]) end
+end
+local fits
+if ARGV[5] ~= '' then
+  fits = string.find(ARGV[5], here .. ':' .. (seen[2] or '0') .. '.' .. (seen[3] or '0') .. ';', 1, true)
+  if fits and isNewer then call('DEL', KEYS[1]) end
+else
+  fits = seen[4] == here and hereTerm == tonumber(ARGV[3]) and hereStep == tonumber(ARGV[4])
+end
+if fits and isNewer then
+  for i = first, #ARGV, 2 do
+    if ARGV[i + 1] == '' then call('HDEL', KEYS[1], ARGV[i]) else call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+  end
+  call('HSET', KEYS[1], ':promised', ARGV[1], ':term', ARGV[1], ':step', ARGV[2], ':run', here)
+  hereTerm, hereStep, seen[4] = term, step, here
+elseif fits then
+  call('HSET', KEYS[1], ':run', here)
+  seen[4] = here
+end
+call('PEXPIRE', KEYS[1], ARGV[6])
+return {'ok', string.format('%.0f', hereTerm), string.format('%.0f', hereStep), here, seen[4] == here and 1 or 0, call('HGETALL', KEYS[2])}
+`,
+);

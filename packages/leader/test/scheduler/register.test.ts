@@ -1,0 +1,267 @@
+/** The rules of the register, on real nodes: what each of them refuses, and what it is given instead. */
+import { type Clock, systemClock } from "@x/redlock-core";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Slice } from "../../src/kit/slice.ts";
+import { Ledger } from "../../src/record/ledger.ts";
+import { Register } from "../../src/scheduler/register.ts";
+import { newestOf, Store, type Write } from "../../src/scheduler/store.ts";
+import { type Nodes, startNodes } from "../support/redis.ts";
+
+const DAY_MS = 86_400_000;
+
+describe("a register", () => {
+  let three: Nodes;
+  let four: Nodes;
+  beforeAll(async () => {
+    [three, four] = await Promise.all([startNodes(3), startNodes(4)]);
+  });
+  afterAll(async () => {
+    await Promise.all([three, four].map((nodes) => nodes[Symbol.asyncDispose]()));
+  });
+
+  let names = 0;
+  const fresh = (nodes = three, clock: Clock = systemClock): Store => {
+    names += 1;
+    const name = `e${names}`;
+    return new Store(new Ledger(nodes.redlock({ clock, nodeTimeout: 1_000 }), name, `leader:${name}`), "", DAY_MS);
+  };
+  const registerOf = (store: Store, term: number, doubts: Error[] = [], isCurrent = (): boolean => true): Register =>
+    new Register({ store, term: { term, isCurrent }, onDoubt: (error) => doubts.push(error) });
+  const take = (register: Register, clock: Clock = systemClock): Promise<boolean> => register.take(new Slice(clock));
+  const write = async (register: Register, changes: Record<string, string>, expired?: string[]): Promise<boolean> => {
+    register.begin(new Map(Object.entries(changes)), expired);
+    const isTaken = await register.confirm();
+    return register.hasGap ? await register.poll() : isTaken;
+  };
+  const hash = async (store: Store, nodes: Nodes, at: number, name = "register"): Promise<Record<string, string>> => {
+    const list = (await nodes.servers[at]?.call("HGETALL", store.ledger.key(name))) as string[];
+    return Object.fromEntries(
+      list.flatMap((field, index) => (index % 2 === 0 ? [[field, list[index + 1] ?? ""]] : [])),
+    );
+  };
+  const fields = async (store: Store, nodes: Nodes, at: number): Promise<Record<string, string>> =>
+    Object.fromEntries(Object.entries(await hash(store, nodes, at)).filter(([field]) => !field.startsWith(":")));
+  const forget = async (store: Store, nodes: Nodes, at: number): Promise<unknown> =>
+    await nodes.servers[at]?.call("DEL", store.ledger.key("register"));
+
+  it("is adopted by the next term with all that was confirmed, and takes nothing of the older one from then on", async () => {
+    const store = fresh();
+    const [old, next] = [registerOf(store, 5), registerOf(store, 6)];
+    expect(await take(old)).toBe(true);
+    expect(await write(old, { a: "1", b: "1" })).toBe(true);
+    expect(await write(old, { a: "2", b: "" })).toBe(true);
+    expect(await take(next)).toBe(true);
+    expect(Object.fromEntries(next.fields)).toEqual({ a: "2" });
+    expect([await write(old, { a: "3" }), await old.poll(), await take(registerOf(store, 5))]).toEqual([
+      false,
+      false,
+      false,
+    ]);
+    expect(await write(next, {})).toBe(true);
+    for (const at of [0, 1, 2]) await expect.poll(() => hash(store, three, at)).toMatchObject({ a: "2", ":term": "6" });
+  });
+
+  it("is a half's as much as everybody's: a step that two of four nodes have is taken over whole, or not at all", async () => {
+    for (const [first, second] of [
+      [0, 1],
+      [2, 3],
+    ] as const) {
+      const store = fresh(four);
+      const old = registerOf(store, 5);
+      await take(old);
+      await write(old, { s: "1", "r:s@1": "1" });
+      for (const at of [0, 1, 2, 3]) await expect.poll(() => fields(store, four, at)).toMatchObject({ s: "1" });
+      for (const at of [first, second])
+        await four.servers[at]?.call("HSET", store.ledger.key("register"), ":step", "2", "s", "2", "r:s@2", "1");
+      const next = registerOf(store, 6);
+      await take(next);
+      await write(next, {});
+      const states = [
+        { s: "2", "r:s@1": "1", "r:s@2": "1" },
+        { s: "1", "r:s@1": "1" },
+      ];
+      expect(states).toContainEqual(Object.fromEntries(next.fields));
+      await next.poll();
+      for (const at of [0, 1, 2, 3]) expect(await fields(store, four, at)).toEqual(Object.fromEntries(next.fields));
+    }
+  });
+
+  it("is repeated as it is until a quorum has it, and read by the next term though its writer never knew", async () => {
+    const store = fresh();
+    const register = registerOf(store, 5);
+    await take(register);
+    await write(register, { s: "1" });
+    const silent = three.servers.slice(1);
+    for (const server of silent) server.freeze();
+    register.begin(new Map([["s", "2"]]));
+    await expect(register.confirm()).rejects.toMatchObject({ code: "QUORUM_UNREACHABLE" });
+    expect(() => register.begin(new Map([["s", "3"]]))).toThrow("before the last was confirmed");
+    for (const server of silent) server.thaw();
+    expect(await register.confirm()).toBe(true);
+    for (const at of [0, 1, 2]) await expect.poll(() => hash(store, three, at)).toMatchObject({ s: "2", ":step": "2" });
+  });
+
+  it("is given as a whole to a node that lost it, or another state of it, and to no node by a term that is over", async () => {
+    const store = fresh();
+    let isCurrent = true;
+    const register = registerOf(store, 5, [], () => isCurrent);
+    await take(register);
+    await write(register, { s: "1", other: "1" });
+    const state = { s: "2", other: "1" };
+    await forget(store, three, 1);
+    await three.servers[2]?.call("HSET", store.ledger.key("register"), ":step", "9", ":term", "4", "stray", "1");
+    expect(await write(register, { s: "2" })).toBe(true);
+    for (const at of [0, 1, 2]) expect(await fields(store, three, at)).toEqual(state);
+    await forget(store, three, 0);
+    isCurrent = false;
+    await register.poll();
+    expect(await fields(store, three, 0)).toEqual({});
+    isCurrent = true;
+    await register.poll();
+    expect(await fields(store, three, 0)).toEqual(state);
+  });
+
+  it("does not take what was sent as a whole to the process before, or to another state of it, nor anything older than it has", async () => {
+    const store = fresh();
+    const register = registerOf(store, 5);
+    await take(register);
+    await write(register, { s: "1" });
+    await write(register, { s: "2" });
+    const everything: Omit<Write, "gaps"> = {
+      version: { term: 5, step: 1 },
+      from: undefined,
+      drops: [],
+      fields: ["s", "1"],
+    };
+    await forget(store, three, 0);
+    const blank = { term: 0, step: 0 };
+    const named = await store.poll(5);
+    for (const gaps of [
+      [{ run: "0123456789", version: blank }],
+      named.map(({ run }) => ({ run, version: { term: 5, step: 1 } })),
+    ]) {
+      await store.write({ ...everything, gaps }, () => false);
+      expect([await fields(store, three, 0), await fields(store, three, 1)]).toEqual([{}, { s: "2" }]);
+    }
+    await store.write({ ...everything, gaps: named }, () => false);
+    expect([await fields(store, three, 0), await fields(store, three, 1)]).toEqual([{ s: "1" }, { s: "2" }]);
+  });
+
+  it("is not read from nodes that may have forgotten while others may know: then it is, and that is told", async () => {
+    let aheadMs = 0;
+    const clock: Clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs };
+    const store = fresh(three, clock);
+    const old = registerOf(store, 5);
+    await take(old);
+    await write(old, { s: "1" });
+    await expect.poll(() => fields(store, three, 2)).toEqual({ s: "1" });
+    await forget(store, three, 1);
+    const [knowing] = three.servers;
+    knowing?.freeze();
+    const doubts: Error[] = [];
+    const next = registerOf(store, 6, doubts);
+    await expect(take(next, clock)).rejects.toMatchObject({ code: "QUORUM_UNREACHABLE" });
+    aheadMs = 6_000;
+    expect(await take(next, clock)).toBe(true);
+    expect([Object.fromEntries(next.fields), doubts.map(String)]).toEqual([
+      { s: "1" },
+      ["Error: schedules are taken over from 2 of 3 nodes, which may have forgotten"],
+    ]);
+    knowing?.thaw();
+    const patient = registerOf(store, 7, doubts);
+    expect(await take(patient, clock)).toBe(true);
+    expect(doubts).toHaveLength(1);
+  });
+
+  it("counts a node that restarted with its data as one that may have forgotten, until it has it from a leader", async () => {
+    const store = fresh();
+    const register = registerOf(store, 5);
+    await take(register);
+    await write(register, { s: "1" });
+    for (const at of [0, 1, 2]) await expect.poll(() => fields(store, three, at)).toEqual({ s: "1" });
+    await three.servers[1]?.call("HSET", store.ledger.key("register"), ":run", "0123456789");
+    const whole = async (): Promise<readonly boolean[]> =>
+      (await store.poll(5)).map(({ isWhole }) => isWhole).toSorted((a, b) => Number(a) - Number(b));
+    expect(await whole()).toEqual([false, true, true]);
+    const next = { from: { term: 5, step: 1 }, version: { term: 5, step: 2 }, gaps: [], drops: [], fields: ["s", "2"] };
+    await store.write(next, () => false);
+    expect([await fields(store, three, 1), await fields(store, three, 2)]).toEqual([{ s: "1" }, { s: "2" }]);
+    expect(await whole()).toEqual([false, true, true]);
+    await register.poll();
+    await write(register, { s: "3" });
+    await register.poll();
+    expect(await whole()).toEqual([true, true, true]);
+  });
+
+  it("takes orders over, and off the mailboxes when a quorum has them, though they come again", async () => {
+    const store = fresh();
+    const register = registerOf(store, 5);
+    await store.order("p:s", "7 1 0", 3);
+    await take(register);
+    expect(register.orders).toEqual([["p:s", "7 1 0"]]);
+    await write(register, { "p:s": "7 1 0" });
+    expect([register.orders, await hash(store, three, 0, "mailbox")]).toEqual([[], { "p:s": "7 1 0" }]);
+    expect(register.isDue).toBe(true);
+    await write(register, {});
+    for (const at of [0, 1, 2]) await expect.poll(() => hash(store, three, at, "mailbox")).toEqual({});
+    await three.servers[0]?.call("HSET", store.ledger.key("mailbox"), "p:s", "6 1 0");
+    await register.poll();
+    expect([register.orders, register.isDue]).toEqual([[], true]);
+    await write(register, {});
+    await expect.poll(() => hash(store, three, 0, "mailbox")).toEqual({});
+  });
+
+  it("leaves an order in the mailboxes while only its first step, of which no quorum is known, has it", async () => {
+    const store = fresh();
+    const old = registerOf(store, 5);
+    await take(old);
+    await write(old, { "p:s": "7 1 0" });
+    await three.servers[0]?.call("HSET", store.ledger.key("mailbox"), "p:s", "7 1 0");
+    const next = registerOf(store, 6);
+    await take(next);
+    await next.poll();
+    await write(next, {});
+    expect(await hash(store, three, 0, "mailbox")).toEqual({ "p:s": "7 1 0" });
+    await write(next, {});
+    await expect.poll(() => hash(store, three, 0, "mailbox")).toEqual({});
+  });
+
+  it("takes no order for an older one, and drops one that is to leave no trace", async () => {
+    const store = fresh();
+    const register = registerOf(store, 5);
+    await store.order("t:x", "1 0 s", 3);
+    await take(register);
+    await write(register, { "p:s": "7 1 0" }, ["t:x"]);
+    await expect.poll(() => hash(store, three, 0, "mailbox")).toEqual({});
+    expect(await store.order("p:s", "6 0 9", 3)).toEqual(["7 1 0", "7 1 0", "7 1 0"]);
+    expect(await store.order("p:s", "7 0 9", 3)).toEqual(["7 1 0", "7 1 0", "7 1 0"]);
+    expect(await store.order("p:s", "", 3)).toEqual(["7 1 0", "7 1 0", "7 1 0"]);
+    expect(await store.order("p:s", "8 0 9", 3)).toEqual(["8 0 9", "8 0 9", "8 0 9"]);
+  });
+
+  it("mistakes no late step of an earlier scheduler of its term for its own", async () => {
+    const store = fresh();
+    const first = registerOf(store, 5);
+    await take(first);
+    await write(first, { s: "1" });
+    const second = registerOf(store, 5);
+    await take(second);
+    const late = { from: { term: 5, step: 1 }, version: { term: 5, step: 2 }, gaps: [], drops: [] };
+    await store.write({ ...late, fields: ["s", "late"] }, () => false);
+    await write(second, { s: "own" });
+    await second.poll();
+    for (const at of [0, 1, 2]) expect(await fields(store, three, at)).toEqual({ s: "own" });
+  });
+
+  it("is looked at by others without a promise, and expires when nobody leads for long", async () => {
+    const store = fresh();
+    const register = registerOf(store, 5);
+    await store.order("p:s", "7 1 0", 3);
+    await take(register);
+    await write(register, { s: "1" });
+    expect(newestOf(await store.look()).fields).toEqual(expect.arrayContaining(["s", "1"]));
+    expect(await write(register, { s: "2" })).toBe(true);
+    for (const name of ["register", "mailbox"])
+      expect(await three.servers[0]?.call("PTTL", store.ledger.key(name))).toBeGreaterThan(DAY_MS - 60_000);
+  });
+});

@@ -1,0 +1,78 @@
+/** One node's register and mailbox in memory, for the logic of a session; register.test.ts has the real ones. */
+import { type Clock, systemClock } from "@x/redlock-core";
+import { type Answer, isNewer, type Store, type Version, type Write } from "../../src/scheduler/store.ts";
+
+export class MemoryStore {
+  readonly fields: Map<string, string>;
+  readonly mail = new Map<string, string>();
+  readonly writes: Write[] = [];
+  version: Version = { term: 0, step: 0 };
+  promised = 0;
+  /** Called before each write takes effect; the node is silent if it throws. */
+  before: (write: Write) => Promise<void> | void = () => undefined;
+  readonly ledger: { readonly quorum: number; readonly nodeCount: number; readonly clock: Clock };
+
+  constructor(fields: readonly (readonly [string, string])[] = [], clock: Clock = systemClock) {
+    this.fields = new Map(fields);
+    this.ledger = { quorum: 1, nodeCount: 1, clock };
+  }
+
+  get asStore(): Store {
+    return this as unknown as Store;
+  }
+
+  /** Of each write so far: what it said of fields that begin so. */
+  said(prefix: string): readonly (readonly [string, string])[] {
+    return this.writes.flatMap(({ fields }) =>
+      fields.flatMap((field, at) =>
+        at % 2 === 0 && field.startsWith(prefix) ? [[field, fields[at + 1] ?? ""] as const] : [],
+      ),
+    );
+  }
+
+  promise(term: number): Promise<readonly Answer[]> {
+    const answer = this.#answer(term);
+    this.promised = Math.max(this.promised, term);
+    return Promise.resolve([{ ...answer, fields: [...this.fields].flat() }]);
+  }
+
+  poll(term: number): Promise<readonly Answer[]> {
+    return Promise.resolve([this.#answer(term)]);
+  }
+
+  async write(write: Write): Promise<readonly Answer[]> {
+    await this.before(write);
+    if (write.version.term < this.promised) return [this.#answer(write.version.term)];
+    for (let at = 0; at < write.drops.length; at += 2) {
+      const field = write.drops[at] ?? "";
+      if (this.mail.get(field) === write.drops[at + 1]) this.mail.delete(field);
+    }
+    if (isNewer(write.version, this.version)) {
+      this.writes.push(write);
+      this.version = write.version;
+      for (let at = 0; at < write.fields.length; at += 2) {
+        const [field = "", line = ""] = write.fields.slice(at, at + 2);
+        if (line === "") this.fields.delete(field);
+        else this.fields.set(field, line);
+      }
+    }
+    return [this.#answer(write.version.term)];
+  }
+
+  tooFew(): Error {
+    return new Error("silent");
+  }
+
+  #answer(term: number): Answer {
+    const mail = [...this.mail].flat();
+    return {
+      node: "n",
+      isStale: term < this.promised,
+      version: this.version,
+      run: "1",
+      isWhole: true,
+      mail,
+      fields: [],
+    };
+  }
+}

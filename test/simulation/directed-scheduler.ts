@@ -1,0 +1,366 @@
+/**
+ * As directed.ts, for the scheduler's register: each story tells who leads in which term, also beside each other, and which messages and which
+ * data are lost. No attempt of a tick may begin twice, no at-least-once tick may be left out, and what is paused may not run.
+ */
+import type { LeaderElection, LeaderTerm } from "@x/leader";
+import type { LeaderScheduler, ScheduleOptions } from "@x/leader/scheduler";
+import { ELECTION_INVARIANTS } from "./election-schedule.ts";
+import type { Engine } from "./engine.ts";
+import type { ScheduleResult } from "./schedule.ts";
+import { Drift } from "./world/drift.ts";
+import { Link } from "./world/link.ts";
+import { Machine } from "./world/machine.ts";
+import { Server } from "./world/server.ts";
+import { EPOCH_MS, World } from "./world/world.ts";
+
+const ELECTION = "directed";
+const PERIOD_MS = 1_000;
+const EXACT = new Drift(0, 1_000, 0);
+
+interface Replica {
+  readonly links: readonly Link[];
+  readonly scheduler: LeaderScheduler;
+  /** Its term is over, and it knows. */
+  lose(): void;
+  /** The process dies. What it has sent on connections that are broken may still arrive. */
+  die(): void;
+}
+
+interface ReplicaOptions extends ScheduleOptions {
+  readonly workMs?: number;
+}
+
+class SchedulerStage {
+  readonly world: World;
+  readonly servers: readonly Server[];
+  termCount = 0;
+  readonly #engine: Engine;
+  readonly #begun = new Set<string>();
+  /** Ticks whose handler has ended. */
+  readonly #ended = new Set<number>();
+  #pausedMs = Number.POSITIVE_INFINITY;
+
+  constructor(engine: Engine, name: string, nodeCount: number) {
+    this.#engine = engine;
+    this.world = new World(name, { record: true });
+    this.servers = Array.from(
+      { length: nodeCount },
+      (_, index) => new Server(this.world, { name: `node ${index + 1}`, drift: EXACT, clockOffsetMs: 0 }),
+    );
+    for (const server of this.servers) {
+      server.beSettled();
+      server.onExecuted = (at, args, reply) =>
+        this.world.tell(at.name, "node", () => `${args.join("; ")} -> ${JSON.stringify(reply)}`);
+    }
+  }
+
+  async until(ms: number): Promise<void> {
+    await this.world.run(ms, () => undefined);
+  }
+
+  tell(text: string): void {
+    this.world.tell("world", "fault", () => text);
+  }
+
+  /** Has one schedule, with a tick each second; leads in `term`, or never. Its handler takes `workMs`. */
+  replica(name: string, term: number | undefined, { workMs = 0, ...options }: ReplicaOptions = {}): Replica {
+    const { random } = this.world;
+    const machine = new Machine(this.world, { name, drift: EXACT, wallOffsetMs: 0, stallChance: 0, longestStallMs: 0 });
+    const network = { delayMs: 1, jitterMs: 0, slowChance: 0, slowMs: 0 };
+    const links = this.servers.map((server) => new Link(machine, server, network));
+    const redlock = new this.#engine.core.Redlock(links, {
+      ttl: 60_000,
+      maxTtl: 60_000,
+      nodeTimeout: 1_500,
+      clock: machine.clock,
+      random: { token: () => random.hex(40), fraction: () => random.fraction() },
+    });
+    const election = {
+      redlock,
+      name: ELECTION,
+      run: () => undefined,
+      health: () => undefined,
+      leader: () => undefined,
+    };
+    const scheduler = new this.#engine.scheduler.LeaderScheduler({
+      election: election as unknown as LeaderElection,
+      random: () => random.fraction(),
+    });
+    scheduler.on("error", (error) => this.world.tell(name, "call", () => String(error)));
+    scheduler.every(
+      "s",
+      PERIOD_MS,
+      async ({ id, attempt, scheduledAt }) => {
+        const atMs = scheduledAt.getTime() - EPOCH_MS;
+        this.world.tell(name, "call", () => `tick of ${atMs} ms, attempt ${attempt}`);
+        if (this.#begun.has(`${id} ${attempt}`))
+          this.world.violate(ELECTION_INVARIANTS.attempts, `attempt ${attempt} of ${id} began again, on ${name}`);
+        if (atMs > this.#pausedMs)
+          this.world.violate(ELECTION_INVARIANTS.pause, `${id} ran on ${name}, paused at ${this.#pausedMs} ms`);
+        this.#begun.add(`${id} ${attempt}`);
+        await new Promise<void>((resolve) => void machine.clock.schedule(workMs, resolve));
+        this.#ended.add(atMs);
+      },
+      { catchup: "all", ...options },
+    );
+    const state = { isCurrent: true };
+    const over = new AbortController();
+    const led = { election: ELECTION, term, fencingToken: term, isCurrent: () => state.isCurrent, signal: over.signal };
+    // Once it is connected.
+    this.world.at(this.world.nowMs + 300, () => {
+      if (term === undefined) return;
+      this.termCount += 1;
+      this.world.tell(name, "grant", () => `leads (${term})`);
+      machine.deliver("timer", () => void scheduler.lead(led as unknown as LeaderTerm));
+    });
+    return {
+      links,
+      scheduler,
+      lose: () => {
+        state.isCurrent = false;
+        machine.deliver("timer", () => over.abort(new Error("the term is over")));
+      },
+      die: () => {
+        this.tell(`${name} dies`);
+        machine.kill();
+        for (const link of links) link.abandon();
+      },
+    };
+  }
+
+  pause({ scheduler }: Replica): void {
+    void scheduler.pause("s").then(() => {
+      this.#pausedMs = this.world.nowMs;
+      this.tell("the pause is confirmed");
+    });
+  }
+
+  /** Every tick from the first one to `lastMs` has run to its end. */
+  checkTicks(lastMs: number): void {
+    for (let atMs = PERIOD_MS; atMs <= lastMs; atMs += PERIOD_MS)
+      if (!this.#ended.has(atMs))
+        this.world.violate(ELECTION_INVARIANTS.atLeastOnce, `the tick of ${atMs} ms has not ended`);
+  }
+}
+
+interface Story {
+  readonly nodeCount: number;
+  readonly about: string;
+  readonly play: (stage: SchedulerStage) => Promise<void>;
+}
+
+const STORIES: Readonly<Record<string, Story>> = {
+  "half of four": {
+    nodeCount: 4,
+    about:
+      "Two of four nodes have A's claim of an at-least-once tick when A dies. B reads one of these, and the others.",
+    async play(stage) {
+      const a = stage.replica("A", 1, { delivery: "at-least-once" });
+      await stage.until(1_900);
+      for (const link of a.links.slice(2)) link.stall("up", 10_000);
+      await stage.until(3_500);
+      a.die();
+      const b = stage.replica("B", 2, { delivery: "at-least-once" });
+      b.links[0]?.stall("up", 10_000);
+      await stage.until(6_500);
+      stage.checkTicks(6_000);
+    },
+  },
+  "dead at work": {
+    nodeCount: 3,
+    about: "A dies while its handler is at work, so does B. Each that comes after them begins the next attempt.",
+    async play(stage) {
+      const options = { delivery: "at-least-once", maxAttempts: 3 } as const;
+      const a = stage.replica("A", 1, { ...options, workMs: 60_000 });
+      await stage.until(1_500);
+      a.die();
+      const b = stage.replica("B", 2, { ...options, workMs: 60_000 });
+      await stage.until(1_900);
+      b.die();
+      stage.replica("C", 3, options);
+      await stage.until(3_500);
+      stage.checkTicks(3_000);
+    },
+  },
+  "missed step": {
+    nodeCount: 3,
+    about:
+      "Node 1 misses the step in which A begins a tick, and is there for the next. A dies at work, and B reads nodes 1 and 2.",
+    async play(stage) {
+      const options = { delivery: "at-least-once", overlap: "allowAll" } as const;
+      const a = stage.replica("A", 1, { ...options, workMs: 60_000 });
+      await stage.until(990);
+      a.links[0]?.stall("up", 12);
+      await stage.until(1_001.7);
+      a.links[0]?.reset(0);
+      await stage.until(1_997);
+      a.links[2]?.stall("down", 10);
+      await stage.until(2_002.7);
+      for (const link of a.links) link.stall("up", 10_000);
+      await stage.until(2_100);
+      a.die();
+      const b = stage.replica("B", 2, options);
+      b.links[2]?.stall("up", 10_000);
+      await stage.until(4_500);
+      stage.checkTicks(4_000);
+    },
+  },
+  "forgotten claim": {
+    nodeCount: 3,
+    about:
+      "Nodes 1 and 3 have A's claim of a tick when A dies. Node 3 comes back empty, and B reaches nodes 2 and 3 first.",
+    async play(stage) {
+      const a = stage.replica("A", 1);
+      await stage.until(1_990);
+      a.links[1]?.stall("up", 1_000);
+      await stage.until(2_100);
+      a.die();
+      stage.servers[2]?.crash({ amnesia: "empty", downMs: 10, stepMs: 0 });
+      const b = stage.replica("B", 2);
+      b.links[0]?.stall("up", 1_000);
+      await stage.until(5_000);
+    },
+  },
+  "paused for the next": {
+    nodeCount: 3,
+    about: "A hears of a pause, and dies.",
+    async play(stage) {
+      const a = stage.replica("A", 1);
+      const operator = stage.replica("operator", undefined);
+      await stage.until(1_500);
+      stage.pause(operator);
+      await stage.until(1_600);
+      a.die();
+      stage.replica("B", 2);
+      await stage.until(3_500);
+    },
+  },
+  "late step": {
+    nodeCount: 3,
+    about:
+      "A, frozen beyond its lease, has sent a step. It arrives after B has read the nodes, and before B's first step.",
+    async play(stage) {
+      const a = stage.replica("A", 1);
+      await stage.until(1_700);
+      const b = stage.replica("B", 2);
+      await stage.until(1_990);
+      for (const link of a.links) link.stall("up", 15);
+      await stage.until(2_001.5);
+      for (const link of b.links) link.stall("up", 10);
+      await stage.until(4_000);
+    },
+  },
+  "late copy": {
+    nodeCount: 3,
+    about:
+      "Everything was sent to node 3, since it had missed a step, and is stuck in a connection that broke. It arrives when node 3 knows more and has lost that.",
+    async play(stage) {
+      const a = stage.replica("A", 1);
+      await stage.until(1_990);
+      a.links[2]?.stall("up", 1);
+      await stage.until(2_000.5);
+      a.links[2]?.reset(0);
+      await stage.until(2_995);
+      a.links[0]?.stall("down", 15);
+      await stage.until(3_002.7);
+      a.links[2]?.stall("up", 3_000);
+      await stage.until(3_050);
+      a.links[2]?.reset(10_000);
+      a.links[2]?.heal();
+      await stage.until(3_995);
+      a.links[0]?.stall("down", 15);
+      await stage.until(4_990);
+      a.links[1]?.stall("up", 20);
+      await stage.until(5_002);
+      a.links[1]?.reset(0);
+      await stage.until(5_100);
+      a.die();
+      stage.tell("FLUSHALL on node 3");
+      stage.servers[2]?.flush();
+      await stage.until(6_100);
+      const b = stage.replica("B", 2);
+      b.links[0]?.stall("up", 2_000);
+      await stage.until(10_000);
+    },
+  },
+  "copy after the end": {
+    nodeCount: 3,
+    about:
+      "A asks node 3 for orders, and its term ends. B's tick is on nodes 2 and 3 when node 3 forgets it, and says that it lacks A's state. C reads nodes 1 and 3.",
+    async play(stage) {
+      const a = stage.replica("A", 1);
+      await stage.until(5_290);
+      a.links[2]?.stall("up", 1_000);
+      await stage.until(5_400);
+      a.lose();
+      const b = stage.replica("B", 2);
+      b.links[0]?.stall("up", 10_000);
+      await stage.until(6_200);
+      stage.tell("FLUSHALL on node 3");
+      stage.servers[2]?.flush();
+      await stage.until(6_400);
+      b.die();
+      const c = stage.replica("C", 3);
+      c.links[1]?.stall("up", 2_000);
+      await stage.until(10_000);
+    },
+  },
+  "pause in the answer": {
+    nodeCount: 3,
+    about: "The news of a pause comes late. A hears of it from the nodes that take its claim.",
+    async play(stage) {
+      const a = stage.replica("A", 1);
+      const operator = stage.replica("operator", undefined);
+      await stage.until(1_985);
+      for (const link of a.links) link.stall("down", 30);
+      stage.pause(operator);
+      await stage.until(3_500);
+    },
+  },
+  "order on its way": {
+    nodeCount: 3,
+    about:
+      "A pause is in the mailboxes of nodes 1 and 2. Only node 1 has A's step with it when A dies. B adopts that, and dies when only node 2 has heard of it. C reads nodes 2 and 3.",
+    async play(stage) {
+      const a = stage.replica("A", 1);
+      const operator = stage.replica("operator", undefined);
+      await stage.until(1_500);
+      void operator.links[2]?.close();
+      stage.pause(operator);
+      await stage.until(1_505.5);
+      for (const link of a.links.slice(1)) link.stall("up", 10_000);
+      await stage.until(1_600);
+      a.die();
+      const b = stage.replica("B", 2);
+      await stage.until(1_895);
+      b.links[2]?.stall("up", 100);
+      await stage.until(1_901.5);
+      b.links[0]?.stall("up", 10_000);
+      await stage.until(1_903.5);
+      b.die();
+      await stage.until(2_000);
+      const c = stage.replica("C", 3);
+      c.links[0]?.stall("up", 3_000);
+      await stage.until(4_500);
+    },
+  },
+};
+
+export const DIRECTED_SCHEDULERS: readonly string[] = Object.keys(STORIES);
+
+export async function runDirectedScheduler(engine: Engine, name: string): Promise<ScheduleResult> {
+  const story = STORIES[name];
+  if (story === undefined) throw new RangeError(`there is no directed schedule ${name}`);
+  const stage = new SchedulerStage(engine, name, story.nodeCount);
+  await story.play(stage);
+  return {
+    seed: name,
+    about: [story.about],
+    violation: stage.world.violation,
+    grants: stage.termCount,
+    events: stage.world.eventCount,
+    endMs: stage.world.nowMs,
+    happenings: stage.world.happenings,
+    intervals: [],
+  };
+}
