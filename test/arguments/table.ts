@@ -133,6 +133,9 @@ const compatSettings = {
   automaticExtensionThreshold: optional(Number.isFinite),
 };
 const isOptions: Legal = (value) => value === undefined || Object.prototype.toString.call(value) === "[object Object]";
+/** It can be iterated and brings nothing, or may do so. */
+const isWithoutClients: Legal = (value) =>
+  value instanceof Map || (value instanceof Set && value.size === 0) || (Array.isArray(value) && value.length === 0);
 const isLabels: Legal = (value) =>
   isOptions(value) &&
   Object.entries(value ?? {}).every(([name, given]) => /^[a-zA-Z_]\w*$/.test(name) && typeof given === "string");
@@ -265,7 +268,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     parameters: {
       clients: {
         // Of none there is node-redlock's own error.
-        legal: (value) => value instanceof Map || (Array.isArray(value) && value.length === 0),
+        legal: isWithoutClients,
         right: ({ compatClient }: Subjects) => [compatClient],
         says: /clients?|node/,
       },
@@ -293,7 +296,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     call: make(compat4.Redlock),
     parameters: {
       clients: {
-        legal: (value) => value instanceof Map || (Array.isArray(value) && value.length === 0),
+        legal: isWithoutClients,
         right: ({ compatClient }: Subjects) => [compatClient],
         says: /clients?|node/,
       },
@@ -450,6 +453,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           withoutKey: optional(oneOf("pass", "fail")),
           redlock: optional(never),
           onFailure: optional(oneOf("skip", "block", "halt")),
+          perKey: isOptions,
           ttl: optional(integer(50, 10_000)),
           timeout: optional(integer(0, 86_400_000)),
           recheckInterval: optional(integer(100, 86_400_000)),

@@ -685,6 +685,7 @@ function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetPart
   return {
     key: rules.path?.join(".") ?? null,
     onFailure: rules.onFailure,
+    perKey: rules.rate === undefined ? undefined : JSON.stringify({ rate: rules.rate }),
     // No resource is empty, as the prefix may be.
     locks: resourcePrefix === undefined ? null : protocolOf(redlock).lockKey(`${resourcePrefix}*`).slice(0, -1),
     nodes: redlock.nodeCount,

@@ -1,4 +1,4 @@
-export type { OnFailure } from "./bullmq/compose.ts";
+export type { KeyRate, OnFailure } from "./bullmq/compose.ts";
 export {
   ExclusiveWorkerError,
   type ExclusiveWorkerErrorCode,
@@ -23,4 +23,4 @@ export type {
   KeyPosition,
   Verdict,
 } from "./operators/operators.ts";
-export type { ExclusiveOptions, ExclusiveWorkerOptions, KeyOption } from "./options.ts";
+export type { ExclusiveOptions, ExclusiveWorkerOptions, KeyOption, PerKey } from "./options.ts";

@@ -7,6 +7,7 @@ import {
   integer,
   kindOf,
   nearestName,
+  type Option,
   quote,
   redlock,
   Schema,
@@ -15,7 +16,7 @@ import {
   text,
 } from "@x/redlock-core/protocol";
 import type { WorkerOptions } from "bullmq";
-import type { LaneRules, OnFailure } from "./bullmq/compose.ts";
+import type { KeyRate, LaneRules, OnFailure } from "./bullmq/compose.ts";
 import { keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./entity-key.ts";
 import type { WorkerFinding, WorkerFindingCode } from "./finding.ts";
 import type { StoredJob } from "./lane/lane.ts";
@@ -24,6 +25,17 @@ import type { StoredJob } from "./lane/lane.ts";
 export type KeyOption<Data, Name extends string> =
   | string
   | ((job: StoredJob<Data, Name>) => string | number | readonly (string | number)[] | null | undefined);
+
+/** What holds for each key by itself. */
+export interface PerKey {
+  /**
+   * At most `max` (1 to 10000) jobs of a key start in any `duration` ms (1 to a day), over all workers and processes.
+   * Default: any number.
+   *
+   * They may start in a burst. A job that may not start yet is parked until it may, and holds up no other key.
+   */
+  readonly rate?: KeyRate | undefined;
+}
 
 export interface ExclusiveOptions<Data = unknown, Name extends string = string> {
   /**
@@ -67,6 +79,8 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    * - `"halt"`: the key waits for the retry, and a job that failed for good stops its key until `resumeKey`.
    */
   readonly onFailure?: OnFailure | undefined;
+  /** Limits for each key. All workers of a queue must have the same. */
+  readonly perKey?: PerKey | undefined;
   /**
    * The lease of a key's lock in ms, which is extended while the job runs. Default and largest: `lockDuration`. At
    * least 50.
@@ -140,12 +154,20 @@ const PREFIX_OR_FUNCTION = new Check<string | ((key: string) => string)>({
   },
 });
 
+const RATE = new Schema({
+  max: integer({ min: 1, max: 10_000, unit: "" }),
+  duration: integer({ min: 1, max: DAY_MS }),
+} satisfies ShapeOf<KeyRate>);
+
+const PER_KEY = new Schema({ rate: unlessLeftOut(RATE) } satisfies ShapeOf<PerKey>);
+
 const OWN = new Schema({
   key: PATH_OR_FUNCTION,
   resource: PREFIX_OR_FUNCTION.default(""),
   withoutKey: choice(["pass", "fail"]).default("pass"),
   redlock: redlock.optional(),
   onFailure: choice(["skip", "block", "halt"]).default("skip"),
+  perKey: PER_KEY.inside(),
   ttl: integer({ min: 50, max: DAY_MS }).optional(),
   timeout: integer({ min: 0, max: DAY_MS }).default(100),
   recheckInterval: integer({ min: 100, max: DAY_MS }).default(15_000),
@@ -187,7 +209,7 @@ export function resolveOptions<Data, Name extends string>(
   queue: string,
   options: ExclusiveWorkerOptions<Data, Name>,
 ): ResolvedExclusiveOptions {
-  const { key, resource, redlock, onFailure, recheckInterval, ...own } = OWN.pick(options);
+  const { key, resource, redlock, onFailure, perKey, recheckInterval, ...own } = OWN.pick(options);
   const { lockDuration, stalledInterval, lockRenewTime, prefix } = BULL.pick(options);
   const { ttl = lockDuration } = own;
   if (ttl > lockDuration) {
@@ -207,7 +229,7 @@ export function resolveOptions<Data, Name extends string>(
   const resourcePrefix = typeof resource === "string" ? resource : undefined;
   return Object.freeze({
     ...own,
-    rules: { path, onFailure, nearMs: recheckInterval, farMs: Math.max(FAR_MS, recheckInterval) },
+    rules: { path, onFailure, ...perKey, nearMs: recheckInterval, farMs: Math.max(FAR_MS, recheckInterval) },
     keyOf,
     resourcePrefix,
     resourceOf: typeof resource === "string" ? (name: string): string => resource + name : namedBy(resource),
@@ -231,8 +253,22 @@ export function bullOptions<Data, Name extends string>(
   resolved: ResolvedExclusiveOptions,
 ): WorkerOptions {
   const { key: _key, resource: _resource, redlock: _redlock, onFailure: _onFailure, ...others } = options;
-  const { ttl: _ttl, timeout: _timeout, recheckInterval: _interval, withoutKey: _withoutKey, ...bull } = others;
+  const {
+    perKey: _perKey,
+    ttl: _ttl,
+    timeout: _timeout,
+    recheckInterval: _interval,
+    withoutKey: _withoutKey,
+    ...bull
+  } = others;
   return { ...bull, lockDuration: resolved.lockDuration, stalledInterval: resolved.stalledInterval, autorun: false };
+}
+
+/** Returns an option that has all members of a schema, or is left out. */
+function unlessLeftOut<Value>(schema: { resolve(given: unknown, path: string): Value }): Option<Value | undefined> {
+  const of = (name: string, given: unknown): Value | undefined =>
+    given === undefined ? undefined : schema.resolve(given, name);
+  return { rule: "an object", fallback: undefined, of };
 }
 
 function keyOptions(key: KeyOption<never, never>): {

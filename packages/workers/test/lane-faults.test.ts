@@ -99,8 +99,9 @@ describe.concurrent("a script of the lane that fails half-way", () => {
           if (i % 7 === 2 && backedOff.size < backedOff.add(i).size) lock.backOff(30);
           if (onFailure === "skip" && isToFail(job)) throw new Error("to be retried");
         };
+        const perKey = onFailure === "halt" ? { rate: { max: 4, duration: 60 } } : {};
         // No job is left to the check for stalled ones.
-        const rules = { ...options, lockDuration: 60_000, onFailure, key, resource: `${name}:` };
+        const rules = { ...options, lockDuration: 60_000, onFailure, key, resource: `${name}:`, perKey };
         const workers = [1, 2].map(() => lab.worker(body, rules, name));
         for (let n = 0; n < 8; n++) {
           await delay(40);

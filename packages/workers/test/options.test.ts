@@ -49,6 +49,10 @@ describe("options", () => {
     [{ onFailiure: "block" }, TypeError, 'unknown option "onFailiure": did you mean "onFailure"?'],
     [{ TTL: 500 }, TypeError, 'unknown option "TTL": did you mean "ttl"?'],
     [{ tiemout: 500 }, TypeError, 'unknown option "tiemout": did you mean "timeout"?'],
+    [{ perKey: 5 }, TypeError, "perKey must be an object, got 5"],
+    [{ perKey: { rates: {} } }, TypeError, 'unknown option "perKey.rates": did you mean "perKey.rate"?'],
+    [{ perKey: { rate: { max: 1 } } }, TypeError, "perKey.rate.duration must be an integer from 1 to 86400000 (ms)"],
+    [{ perKey: { rate: { max: 0, duration: 1 } } }, RangeError, "perKey.rate.max must be an integer from 1 to 10000"],
     [{ redlock: {} }, TypeError, "redlock must be a Redlock (of @x/redlock-core), got an object"],
   ])("refuse %o", (options, type, message) => {
     expect(() => resolve(options)).toThrow(type);

@@ -8,6 +8,8 @@ export type Invariant =
   /** A key whose job has stalled, or waits for its retry (block, halt) or its lock, was given to another. */
   | "kept key"
   | "order"
+  /** More jobs of a key started in a window than its rate allows. */
+  | "key rate"
   /** A job started on a key that is paused, or stopped by a failure (halt). */
   | "stopped key"
   /** A job came twice, or before its time. */
@@ -62,7 +64,7 @@ export function checkHandOut(model: LaneModel, handOut: HandOut, before: Snapsho
     throw new LaneViolation("handed out once", `${id} came before its children`);
   if (job.phase === "delayed" && job.dueMs > nowMs) throw new LaneViolation("handed out once", `${id} came too early`);
   for (const name of job.keys) checkKey(model, job, name, nowMs);
-  checkFront(model, job, before);
+  checkFront(model, job, before, nowMs);
   if (handOut.attemptsStarted !== job.starts + 1) {
     throw new LaneViolation("counting", `${id} was started ${job.starts + 1} times, not ${handOut.attemptsStarted}`);
   }
@@ -83,6 +85,8 @@ function checkKey(model: LaneModel, job: ModelJob, name: string, nowMs: number):
   }
   if (isStopped(stop, nowMs))
     throw new LaneViolation("stopped key", `${job.id} was handed out, but ${name} is stopped`);
+  const untilMs = model.limitedUntilMs(name);
+  if (untilMs > nowMs) throw new LaneViolation("key rate", `${job.id} of ${name} came ${untilMs - nowMs} ms too early`);
   for (const other of model.open.values()) {
     if (!other.keys.includes(name) || other.starts > 0 || !isOrdered(other, job, name)) continue;
     const isPassed = job.starts === 0 ? other.number < job.number : job.behind.includes(other);
@@ -98,9 +102,10 @@ function isOrdered(a: ModelJob, b: ModelJob, key: string): boolean {
 }
 
 /** Of those that wait in the queue itself, whoever has its keys, was put in front and may run comes first. */
-function checkFront(model: LaneModel, job: ModelJob, { places, holders }: Snapshot): void {
+function checkFront(model: LaneModel, job: ModelJob, { places, holders }: Snapshot, nowMs: number): void {
   const hasKeys = ({ id, keys }: ModelJob): boolean => keys.every((key) => holders.get(key) === id);
-  const mayRun = ({ keys }: ModelJob): boolean => keys.every((key) => model.key(key).stop === undefined);
+  const mayRun = ({ keys }: ModelJob): boolean =>
+    keys.every((key) => model.key(key).stop === undefined && model.limitedUntilMs(key) <= nowMs);
   if (places.get(job.id) !== "wait" || model.front.has(job.id) || hasKeys(job)) return;
   const passed = [...model.front].find((id) => {
     const other = model.job(id);
@@ -117,8 +122,9 @@ export function checkIdle(model: LaneModel, nowMs: number): void {
   const isFree = (job: ModelJob): boolean =>
     job.keys.every((name) => {
       const key = model.key(name);
-      if (key.stop !== undefined) return false;
-      return key.owner === job.id || (key.owner === undefined && key.healsAtMs <= nowMs);
+      // The lane's timers are a millisecond later.
+      if (key.stop !== undefined || model.limitedUntilMs(name) >= nowMs) return false;
+      return key.owner === job.id || (key.owner === undefined && model.dueMs(name) < nowMs);
     });
   for (const job of ready) {
     const isNext = ready.every((other) => other === job || isPassedBy(other, job));

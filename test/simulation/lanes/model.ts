@@ -1,5 +1,5 @@
 /** What should be true of every job and every key, told step by step; what it means for the next hand-out is in checks.ts. */
-import type { OnFailure } from "../../../packages/workers/src/bullmq/compose.ts";
+import type { LaneRules } from "../../../packages/workers/src/bullmq/compose.ts";
 import { NEAR_MS } from "./setting.ts";
 import type { Snapshot } from "./snapshot.ts";
 
@@ -30,6 +30,10 @@ export interface ModelKey {
   stop: { failed: string | undefined; isVague: boolean; untilMs: number } | undefined;
   /** Until then it may need the timers of its jobs to move on. */
   healsAtMs: number;
+  /** When its last jobs began, the last one last. */
+  starts: number[];
+  /** No job that stood in its line was lost: the first in line is due when a pause ends, or the rate allows it. */
+  isExact: boolean;
   /** Its jobs have this key alone, and no place in its line was lost, paused or removed: the first in line comes within one interval. */
   isRegular: boolean;
 }
@@ -40,12 +44,21 @@ export class LaneModel {
   readonly keys: ReadonlyMap<string, ModelKey>;
   /** Jobs that were put in front of the queue. */
   readonly front = new Set<string>();
-  readonly #onFailure: OnFailure;
+  readonly #onFailure: LaneRules["onFailure"];
+  readonly #rate: LaneRules["rate"];
   #added = 0;
 
-  constructor(keys: readonly string[], onFailure: OnFailure) {
+  constructor(keys: readonly string[], { onFailure, rate }: Pick<LaneRules, "onFailure" | "rate">) {
     this.#onFailure = onFailure;
-    const fresh = (): ModelKey => ({ owner: undefined, stop: undefined, healsAtMs: 0, isRegular: true });
+    this.#rate = rate;
+    const fresh = (): ModelKey => ({
+      owner: undefined,
+      stop: undefined,
+      healsAtMs: 0,
+      starts: [],
+      isExact: true,
+      isRegular: true,
+    });
     this.keys = new Map(keys.map((key) => [key, fresh()]));
   }
 
@@ -80,7 +93,7 @@ export class LaneModel {
     this.open.set(facts.id, { ...facts, ...state, number: this.#added });
     for (const name of facts.keys) {
       const key = this.key(name);
-      if (facts.keys.length > 1) key.isRegular = false;
+      if (facts.keys.length > 1) key.isRegular = key.isExact = false;
       if (key.stop?.failed === facts.id) inherited.add(name);
     }
   }
@@ -101,13 +114,31 @@ export class LaneModel {
     else this.front.delete(job.id);
   }
 
-  begin(job: ModelJob): void {
+  /** `atMs`: undefined for a job that BullMQ ends without running it. */
+  begin(job: ModelJob, atMs: number | undefined): void {
     job.phase = "running";
     job.starts += 1;
     job.order = undefined;
     job.behind = [];
     this.front.delete(job.id);
-    for (const key of job.keys) this.key(key).owner = job.id;
+    for (const name of job.keys) {
+      const key = this.key(name);
+      key.owner = job.id;
+      if (atMs !== undefined) key.starts.push(atMs);
+    }
+  }
+
+  /** Until when no job of the key may begin, because of its rate. */
+  limitedUntilMs(name: string): number {
+    const { max, duration } = this.#rate ?? { max: 1, duration: Number.NEGATIVE_INFINITY };
+    return (this.key(name).starts.at(-max) ?? Number.NEGATIVE_INFINITY) + duration;
+  }
+
+  /** Until when it may stand still after that: it needs the timers of its jobs. */
+  dueMs(name: string): number {
+    const key = this.key(name);
+    const untilMs = this.limitedUntilMs(name);
+    return Math.max(key.healsAtMs, key.isExact ? untilMs : untilMs + this.#intervals(key) * NEAR_MS);
   }
 
   /** Completed. */
@@ -140,6 +171,7 @@ export class LaneModel {
     job.dueMs = dueMs;
     job.order = order;
     job.starts -= 1;
+    for (const name of job.keys) this.key(name).starts.pop();
   }
 
   /** Back to the head of its lines: nothing of the keys that it has starts until then, and nothing is counted. */
@@ -185,6 +217,7 @@ export class LaneModel {
   vanish(job: ModelJob, nowMs: number, holders: ReadonlyMap<string, string>): void {
     for (const name of job.keys) {
       const key = this.key(name);
+      key.isExact = false;
       if (job.keys.length > 1 || holders.get(name) === job.id) this.heal(name, nowMs);
       else if (job.phase !== "running") key.isRegular = false;
     }
@@ -194,8 +227,11 @@ export class LaneModel {
 
   heal(name: string, nowMs: number): void {
     const key = this.key(name);
-    const intervals = key.isRegular ? 1 : 2 * (this.open.size + 2);
-    key.healsAtMs = Math.max(key.healsAtMs, nowMs + intervals * NEAR_MS);
+    key.healsAtMs = Math.max(key.healsAtMs, nowMs + this.#intervals(key) * NEAR_MS);
+  }
+
+  #intervals({ isRegular }: ModelKey): number {
+    return isRegular ? 1 : 2 * (this.open.size + 2);
   }
 
   stop(name: string, untilMs: number): void {
@@ -206,11 +242,11 @@ export class LaneModel {
   }
 
   /** Pauses that are over by now. */
-  endPauses(nowMs: number, isExact: boolean): void {
+  endPauses(nowMs: number): void {
     for (const [name, key] of this.keys) {
       // A lost mark is lost with its end, and the lane's timers are a millisecond later.
       if (key.stop === undefined || key.stop.isVague || key.stop.untilMs >= nowMs) continue;
-      if (!isExact) this.heal(name, key.stop.untilMs);
+      if (!key.isExact) this.heal(name, key.stop.untilMs);
       key.stop = undefined;
     }
   }
@@ -231,7 +267,7 @@ export class LaneModel {
   /** Its line was deleted by hand, and with it the claim of a job that stood there because the key is stopped. */
   loseLine(name: string, nowMs: number, holders: ReadonlyMap<string, string>): void {
     const key = this.key(name);
-    key.isRegular = false;
+    key.isRegular = key.isExact = false;
     if (key.stop !== undefined) key.stop.isVague = true;
     if (holders.get(name) !== key.owner) key.owner = undefined;
     this.heal(name, nowMs);

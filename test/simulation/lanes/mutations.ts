@@ -59,6 +59,14 @@ const timedPauses: Focus = {
   severalChance: 0,
 };
 
+const limitedKeys: Focus = {
+  name: "limited keys",
+  steps: { "window passes": 3, yield: 1, wake: 1, kill: 1, "send back": 0.5 },
+  keys: ["a", "b"],
+  severalChance: 0,
+  rate: 2,
+};
+
 const shortPauses: Focus = { ...timedPauses, name: "short pauses", steps: { "pause for": 4, wait: 6 } };
 
 const haltedKeys: Focus = {
@@ -363,7 +371,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a free key waits for the first in line",
     without: "parking a job with several keys leaves no mark on them",
-    patches: [lane("if #keys > 1 then call('HSETNX', HOLDERS, keys[i], NEXT) end", "")],
+    patches: [lane("if #keys > 1 or RATE then call('HSETNX', HOLDERS, keys[i], NEXT) end", "")],
   },
   {
     protection: "a handed-over key waits for the first in line",
@@ -660,6 +668,76 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the last one counts",
     patches: [lane("if not left or ms > left then", "if true then")],
     focus: timedPauses,
+  },
+  {
+    protection: "a start counts",
+    without: "any number may follow",
+    patches: [lane("if hasKeys(pin) and not isOver then countStart(pin) end", "")],
+    focus: limitedKeys,
+  },
+  {
+    protection: "a start that brings the next of the key counts",
+    without: "it does not",
+    patches: [lane("    countStart(key)\n", "")],
+    focus: limitedKeys,
+  },
+  {
+    protection: "a limited key's next job is not fetched with the end of the one before",
+    without: "it is",
+    patches: [lane("if RATE and limitedFor(key) then return end", "")],
+    focus: limitedKeys,
+  },
+  {
+    protection: "a limited key that nobody has is not taken",
+    without: "it is taken by whoever comes first",
+    patches: [lane("isSingle(pin) and not (RATE and limitedFor(pin))", "isSingle(pin)")],
+    focus: limitedKeys,
+  },
+  {
+    protection: "a limited key is not taken by the first in line",
+    without: "whoever is judged again takes it",
+    patches: [lane("free = free and not closed", "")],
+    focus: limitedKeys,
+  },
+  {
+    protection: "a holder that starts again is limited, too",
+    without: "it may start at any time",
+    patches: [lane("closed = pausedFor(key) or limitedFor(key)", "closed = pausedFor(key)")],
+    focus: limitedKeys,
+  },
+  {
+    protection: "whoever is next on a limited key is due when it may run",
+    without: "it is judged when its timer fires",
+    patches: [
+      lane("      judgeIn(left, id)\n      return", "      return"),
+      lane("if isTimed then delay = left + 1 end", ""),
+      lane("if isTimed then judgeIn(left, id) end", ""),
+    ],
+    focus: limitedKeys,
+  },
+  {
+    protection: "whoever comes to a limited key stands in line",
+    without: "a later one takes the key when it is free",
+    patches: [lane("if #keys > 1 or RATE then call('HSETNX'", "if #keys > 1 then call('HSETNX'")],
+    focus: limitedKeys,
+  },
+  {
+    protection: "a job that goes back before it began costs no start",
+    without: "it does",
+    patches: [commands("if RATE then attempt(contended().uncountStart, id) end\n", "")],
+    focus: limitedKeys,
+  },
+  {
+    protection: "a job that BullMQ ends without running it costs no start",
+    without: "it does",
+    patches: [lane("if hasKeys(pin) and not isOver then", "if hasKeys(pin) then")],
+    focus: { ...limitedKeys, name: "limited keys, stalled jobs", steps: { ...limitedKeys.steps, kill: 6 } },
+  },
+  {
+    protection: "starts of a key are forgotten",
+    without: "they stay for ever",
+    patches: [lane("      call('PEXPIRE', startsOf(key), RATE_MS)\n", "")],
+    focus: limitedKeys,
   },
   {
     protection: "a job that backs off pauses its keys",

@@ -12,11 +12,11 @@ import { LaneModel } from "./model.ts";
 import * as operators from "./operator-steps.ts";
 import { addBurst, addDelayed, addJob, addToFront } from "./producer-steps.ts";
 import { LaneRun } from "./run.ts";
-import { drawSetting, drawStep, type Focus, type LaneSetting, NEAR_MS, type Step } from "./setting.ts";
+import { drawSetting, drawStep, type Focus, type LaneSetting, NEAR_MS, type Step, WINDOW_MS } from "./setting.ts";
 import { laneKeys, takeSnapshot } from "./snapshot.ts";
 import { VirtualTime } from "./virtual-time.ts";
 import * as workers from "./worker-steps.ts";
-import type { LaneWorld } from "./world.ts";
+import { type LaneWorld, PREFIX } from "./world.ts";
 
 export interface LaneResult {
   readonly seed: string;
@@ -65,6 +65,7 @@ const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
   "list keys": operators.listKeys,
   "pause key": operators.pauseKey,
   "pause for": operators.pauseKeyFor,
+  "window passes": async (run) => run.time.pass(WINDOW_MS - run.random.pick([0, 1, NEAR_MS])),
   "back off": workers.backOff,
   "resume key": async (run) => await operators.resumeKey(run),
   pause: operators.pause,
@@ -89,7 +90,7 @@ export async function runLaneSchedule(
   let parked = 0;
   const locks = new StepLocks(world.redis, setting.hasLocks);
   const members = await world.reset(code, setting, { time, locks, onParked: (jobs) => (parked += jobs) });
-  const model = new LaneModel(setting.keys, setting.rules.onFailure);
+  const model = new LaneModel(setting.keys, setting.rules);
   const limits = new QueueLimits(world.redis, world.queue, setting);
   await limits.apply();
   const before = await takeSnapshot(world.redis);
@@ -114,7 +115,7 @@ export async function runLaneSchedule(
 }
 
 async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Result>): Promise<Result> {
-  run.model.endPauses(run.time.nowMs, run.setting.severalChance === 0);
+  run.model.endPauses(run.time.nowMs);
   const result = await step(run);
   const after = await takeSnapshot(run.world.redis);
   run.model.observe(run.before, after, run.time.nowMs);
@@ -138,6 +139,10 @@ async function settle(run: LaneRun): Promise<void> {
   for (const key of run.setting.keys) await checked(run, async () => await addJob(run, { keys: [key] }));
   await finishAll(run);
   const left = await laneKeys(run.world.redis);
+  for (const key of run.setting.keys) {
+    const ttlMs = await run.world.redis.pttl(`${PREFIX}lane:starts=${key}`);
+    if (ttlMs === -1) throw new LaneViolation("nothing left behind", `the starts of ${key} stay for ever`);
+  }
   if (left.length > 0) throw new LaneViolation("nothing left behind", left.join(", "));
 }
 
@@ -149,6 +154,6 @@ async function finishAll(run: LaneRun): Promise<void> {
     for (const key of run.setting.keys) await checked(run, async () => await operators.resumeKey(run, key));
     while (await checked(run, workers.fetch));
     while (run.taken.size > 0) await checked(run, workers.finish);
-    run.time.pass(NEAR_MS);
+    run.time.pass(run.setting.rules.rate === undefined ? NEAR_MS : WINDOW_MS + NEAR_MS);
   }
 }

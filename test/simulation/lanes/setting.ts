@@ -28,6 +28,7 @@ const SOMETIMES = [
   { "list keys": 1 },
   { "pause key": 1, "resume key": 1 },
   { "pause for": 2, "resume key": 0.5 },
+  { "window passes": 2 },
   { "back off": 1.5 },
   { pause: 0.5, resume: 1 },
   { "plain lock": 1.5, "plain unlock": 1.5 },
@@ -48,6 +49,8 @@ const FEWEST_GROUPS = 2;
 export const NEAR_MS = 100;
 const FAR_MS = 3_600_000;
 const BURST = 60;
+/** Of the rate of a key. Redis's own expiry of what it counts is real, so it is longer than any schedule. */
+export const WINDOW_MS = 600_000;
 
 export interface LaneSetting {
   readonly rules: LaneRules;
@@ -80,6 +83,8 @@ export interface Focus {
   readonly sameIdChance?: number;
   readonly hasLocks?: boolean;
   readonly starts?: number;
+  /** How many jobs of a key may start in a window. */
+  readonly rate?: number;
 }
 
 export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
@@ -97,13 +102,20 @@ export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
     weights: drawWeights(random),
     hasLocks: random.chance(0.7),
   };
-  const { steps, onFailure: only, name: _name, ...fixed } = focus ?? { steps: undefined };
+  const max = focus === undefined ? random.pick([0, 0, 1, 3]) : (focus.rate ?? 0);
+  const { steps, onFailure: only, name: _name, rate: _rate, ...fixed } = focus ?? { steps: undefined };
   const unlimited = { starts: Number.POSITIVE_INFINITY, running: Number.POSITIVE_INFINITY };
   return {
     ...drawn,
     ...(focus === undefined ? {} : unlimited),
     ...fixed,
-    rules: { path: isPath ? ["k"] : undefined, onFailure: only ?? onFailure, nearMs: NEAR_MS, farMs: FAR_MS },
+    rules: {
+      path: isPath ? ["k"] : undefined,
+      onFailure: only ?? onFailure,
+      nearMs: NEAR_MS,
+      farMs: FAR_MS,
+      rate: max === 0 ? undefined : { max, duration: WINDOW_MS },
+    },
     ...(steps === undefined ? {} : { weights: new Map(Object.entries({ ...ALWAYS, ...steps }) as [Step, number][]) }),
   };
 }

@@ -44,8 +44,8 @@ export async function takeSnapshot(redis: Redis): Promise<Snapshot> {
   return { places, doubles, dues, holders: new Map(Object.entries(holders)) };
 }
 
-/** The lane's own keys that are left, but for its counter. */
+/** The lane's own keys that are left, but for its counter, and for the starts of keys, which expire. */
 export async function laneKeys(redis: Redis): Promise<string[]> {
   const keys = await redis.keys(`${PREFIX}lane:*`);
-  return keys.filter((key) => key !== `${PREFIX}lane:seq`).toSorted();
+  return keys.filter((key) => !/lane:(seq$|starts=)/.test(key)).toSorted();
 }

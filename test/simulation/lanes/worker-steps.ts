@@ -162,7 +162,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot)
   const handOut = { id, keys, order: arrival?.order, attemptsStarted: job.attemptsStarted };
   checkHandOut(run.model, handOut, run.before, run.time.nowMs);
   run.limits.checkStart(id, run.taken.size, job.deferredFailure !== undefined);
-  run.model.begin(run.model.job(id));
+  run.model.begin(run.model.job(id), job.deferredFailure === undefined ? run.time.nowMs : undefined);
   const lockToken = run.locks.checkGrant(handOut);
   run.taken.set(id, { ...slot, job, lockToken });
   run.handedOut += 1;

@@ -10,11 +10,18 @@ import { QUEUE_KEY_COUNT } from "./job-end.ts";
 
 export type OnFailure = "skip" | "block" | "halt";
 
+/** At most `max` jobs of a key start in any `duration` ms. */
+export interface KeyRate {
+  readonly max: number;
+  readonly duration: number;
+}
+
 /** What is written into the scripts; two workers of a queue should agree on it. */
 export interface LaneRules {
   /** Fields of the path to the key, or undefined if keys come from a function. */
   readonly path: readonly string[] | undefined;
   readonly onFailure: OnFailure;
+  readonly rate?: KeyRate | undefined;
   /**
    * When the first in line is judged again though nobody handed the key over; the n-th n times as late, at most
    * `farMs`.
@@ -57,11 +64,14 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     "local call, try = redis.call, redis.pcall",
     commands.unpackable,
     `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
+    `local RATE = ${rules.rate !== undefined}`,
     pinLibrary(rules.path),
     locks === undefined ? noKeyLock : keyLock(locks),
   ];
   const takes = asFunction("bullMoveToActive", bull.moveToActive.lua);
-  const slowly = [`local NEAR, FAR = ${rules.nearMs}, ${rules.farMs}`, asFunction("bullPromote", bull.promote.lua)];
+  const { nearMs, farMs, rate = { max: 0, duration: 0 } } = rules;
+  const numbers = `local NEAR, FAR, RATE_MAX, RATE_MS = ${nearMs}, ${farMs}, ${rate.max}, ${rate.duration}`;
+  const slowly = [numbers, asFunction("bullPromote", bull.promote.lua)];
   const library = laneLibrary([...slowly, takes].join("\n"));
   const compose = (name: string, numberOfKeys: number, parts: readonly string[]): ComposedScript => {
     const lua = [...head, ...parts].join("\n");

@@ -25,6 +25,8 @@ export interface Setup {
   readonly at: string;
   readonly key: string | null;
   readonly onFailure: OnFailure;
+  /** What holds for each key, as text. A worker of an earlier version has none. */
+  readonly perKey?: string | undefined;
   /** The text with which the names of its locks on the nodes begin. */
   readonly locks: string | null;
   readonly nodes: number;
@@ -104,7 +106,7 @@ function nameOf({ finding, there }: Difference): string {
 /** What may differ, how it is shown, and what a difference means. */
 const compared: readonly {
   readonly code: WorkerFindingCode;
-  readonly option: "key" | "locks" | "onFailure";
+  readonly option: "key" | "locks" | "onFailure" | "perKey";
   readonly shown: (setup: Setup) => string;
   readonly means: string;
 }[] = [
@@ -128,6 +130,12 @@ const compared: readonly {
     option: "onFailure",
     shown: ({ onFailure }) => JSON.stringify(onFailure),
     means: "what a failed job does to its key depends on the worker",
+  },
+  {
+    code: "OTHER_PER_KEY",
+    option: "perKey",
+    shown: ({ perKey }) => perKey ?? "{}",
+    means: "the limits of a key hold in some workers only",
   },
 ];
 

@@ -21,6 +21,8 @@ export interface BusyKey {
   /** The number of jobs that wait in line. */
   readonly parked: number;
   readonly paused: KeyPause | undefined;
+  /** The time until which no job starts, because of this worker's `perKey.rate`, in ms since the epoch. */
+  readonly limitedUntil: number | undefined;
 }
 
 export interface KeyJobs {
@@ -76,6 +78,8 @@ export interface KeyPosition {
   readonly ahead: number | undefined;
   readonly parked: number;
   readonly paused: KeyPause | undefined;
+  /** The time until which no job starts, because of this worker's `perKey.rate`, in ms since the epoch. */
+  readonly limitedUntil: number | undefined;
 }
 
 export interface Explanation {
@@ -96,11 +100,12 @@ export function parseKeys(raw: unknown): KeyList {
   const [cursor, ...keys] = raw as readonly [unknown, ...(readonly (string | number)[])[]];
   return {
     cursor: String(cursor),
-    keys: keys.map(([key, holder, parked, since, paused]) => ({
+    keys: keys.map(([key, holder, parked, since, paused, limited]) => ({
       key: String(key),
       ...holderOf(holder, since),
       parked: Number(parked),
       paused: pauseOf(paused),
+      limitedUntil: timeOf(limited),
     })),
   };
 }
@@ -137,7 +142,7 @@ export function parseExplanation(jobId: string, state: string, raw: unknown): Ex
 }
 
 function parsePosition(raw: readonly (string | number)[]): KeyPosition {
-  const [key, holder, since, isAlive, rank, parked, paused] = raw;
+  const [key, holder, since, isAlive, rank, parked, paused, limited] = raw;
   return {
     key: String(key),
     ...holderOf(holder, since),
@@ -145,7 +150,12 @@ function parsePosition(raw: readonly (string | number)[]): KeyPosition {
     ahead: Number(rank) < 0 ? undefined : Number(rank),
     parked: Number(parked),
     paused: pauseOf(paused),
+    limitedUntil: timeOf(limited),
   };
+}
+
+function timeOf(text: string | number | undefined): number | undefined {
+  return text === "" || text === undefined ? undefined : Number(text);
 }
 
 function holderOf(holder: unknown, since: unknown): Pick<BusyKey, "holder" | "since"> {
@@ -195,14 +205,15 @@ function inWords(
 }
 
 function positionInWords(position: KeyPosition): string {
-  const { key, holder, ahead, paused } = position;
+  const { key, holder, ahead, paused, limitedUntil } = position;
   if (paused !== undefined) {
     const { until, reason } = paused;
     return `key "${key}" is paused${until === undefined ? "" : ` until ${timeText(until)}`}: ${reason}`;
   }
   const line =
     ahead === undefined || ahead === 0 ? "first in line" : `behind ${ahead} other ${ahead === 1 ? "job" : "jobs"}`;
-  return `key "${key}": ${line}, ${holder === undefined ? "nobody has it" : `job ${holder} has it`}`;
+  const limit = limitedUntil === undefined ? undefined : `limited until ${timeText(limitedUntil)}`;
+  return `key "${key}": ${line}, ${holder === undefined ? (limit ?? "nobody has it") : `job ${holder} has it`}`;
 }
 
 function timeText(ms: number): string {

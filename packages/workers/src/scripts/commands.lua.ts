@@ -150,6 +150,7 @@ if backOffMs then
   attempt(contended().backOff, id, backOffMs)
 elseif order ~= '' then
   attempt(contended().uncount, id)
+  if RATE then attempt(contended().uncountStart, id) end
   attempt(call, 'HSET', P .. id, 'lo', order)
 elseif SKIP or ARGV[6] == '1' then
   chosen = attempt(release, id)

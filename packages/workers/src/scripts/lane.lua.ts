@@ -11,6 +11,8 @@
  *   all while the key is paused: at -inf, or at the time at which the pause ends less PAUSE_BASE. Each colon of the key
  *   is the control character 31, which no key has.
  * - `P lane:paused` is a hash of keys, with JSON {reason, since, until, jobId}, for operators only.
+ * - `P lane:starts=<key>`, with the option `perKey.rate`, is a list of the times of the key's last starts, the newest
+ *   first, at most as many as the rate allows. It expires when none of them counts any more.
  * - `P lane:seq` counts arrivals in a line.
  * - `P <id>`, BullMQ's hash of a job, gets the fields below.
  * - Of BullMQ's others: `wait`, `prioritized`, `delayed`, `waiting-children`, `active`, `events`, `marker`, `limiter`
@@ -40,7 +42,7 @@
  * The following is defined before it, see compose.ts.
  *
  * - `call`, and `try`, which returns an error as a reply.
- * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts), lockOf and unlock (key-lock.lua.ts).
+ * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts), lockOf and unlock (key-lock.lua.ts), RATE.
  * - In `slowly`, what only a contended key needs: NEAR, FAR, bullPromote and bullMoveToActive.
  *
  * A script defines all its functions anew each time that it is run. Each costs some hundred nanoseconds, more with
@@ -128,6 +130,33 @@ ${slowly}
     if call('HGET', HOLDERS, key) == PAUSED then call('HSET', HOLDERS, key, NEXT) end
     call('HDEL', P .. 'lane:paused', key)
     call('ZREM', line(key), PAUSED)
+  end
+
+  local function startsOf(key) return P .. 'lane:starts=' .. string.gsub(key, ':', '\\31') end
+
+  -- For how many ms no job of the key may start, because as many as may have started in RATE_MS; nil if one may.
+  local function limitedFor(key)
+    local oldest = RATE and call('LINDEX', startsOf(key), RATE_MAX - 1)
+    local left = oldest and tonumber(oldest) + RATE_MS - redisMs()
+    return left and left > 0 and left or nil
+  end
+
+  local function countStart(pin)
+    if not RATE then return end
+    for _, key in ipairs(keysOf(pin)) do
+      call('LPUSH', startsOf(key), string.format('%.0f', redisMs()))
+      call('PEXPIRE', startsOf(key), RATE_MS)
+      call('LTRIM', startsOf(key), 0, RATE_MAX - 1)
+    end
+  end
+
+  -- The job goes back, and its processor was not called: its start is the last one of the keys that it has.
+  local function uncountStart(id)
+    local pin = RATE and call('HGET', P .. id, 'lk')
+    if not hasKeys(pin) then return end
+    for _, key in ipairs(keysOf(pin)) do
+      if call('HGET', HOLDERS, key) == id then call('LPOP', startsOf(key)) end
+    end
   end
 
   -- Who has the key. A pause that is over has it no more.
@@ -230,6 +259,13 @@ ${slowly}
     for i = 1, #keys do
       if keys[i] ~= key and not isNextOn(id, keys[i]) then call('HSET', HOLDERS, key, NEXT) return end
     end
+    local left
+    for i = 1, #keys do left = math.max(left or 0, limitedFor(keys[i]) or 0) end
+    if left > 0 then
+      call('HSET', HOLDERS, key, NEXT)
+      judgeIn(left, id)
+      return
+    end
     claim(id, pin, keys)
     promoteToFront(id)
     return id
@@ -281,28 +317,34 @@ ${slowly}
     end
   end
 
-  -- May id run now? If not: does it go first when it may, because it has a key that is paused, or its own failure
-  -- stopped it? A key whose holder is gone is passed on first, to whoever is in front; was one? And if it is first in
+  -- May id run now? If not: does it go first when it may, because it has a key that is paused or limited, or its own
+  -- failure stopped it? A key whose holder is gone is passed on first, to whoever is in front; was one? And if it is first in
   -- line: in how many ms may it, at the earliest?
   local function mayRun(id, keys)
     local free, isFirst, isMoved, left = true, false, false, nil
     for i = 1, #keys do
       local key = keys[i]
       local holder = holderOf(key)
-      local closed = (holder == id or holder == PAUSED) and pausedFor(key)
-      if closed then left = math.max(left or 0, closed) end
+      local closed
       if holder == id then
+        closed = pausedFor(key) or limitedFor(key)
         if closed then free, isFirst = false, true end
       elseif holder == PAUSED or (holder and holder ~= NEXT and holds(holder, key)) then
         free = false
         isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)
+        closed = holder == PAUSED and pausedFor(key)
       else
         local head = first(key)
         if head and head ~= id then
           advance(key)
           free, isMoved = false, true
+          closed = head == PAUSED and pausedFor(key)
+        else
+          closed = limitedFor(key)
+          free = free and not closed
         end
       end
+      if closed then left = math.max(left or 0, closed) end
     end
     return free, isFirst, isMoved, left
   end
@@ -329,7 +371,7 @@ ${slowly}
 
   -- Makes id the holder of all its keys, or of none; then replies what mayRun says of its place and time.
   local function take(id, pin, wasParked)
-    local single = isSingle(pin)
+    local single = isSingle(pin) and not (RATE and limitedFor(pin))
     if single and not wasParked and call('HSETNX', HOLDERS, pin, id) == 1 then
       call('HSET', P .. id, 'lk', pin)
       return true
@@ -394,7 +436,7 @@ ${slowly}
     local rank = 0
     for i = 1, #keys do
       call('ZADD', line(keys[i]), place, id)
-      if #keys > 1 then call('HSETNX', HOLDERS, keys[i], NEXT) end
+      if #keys > 1 or RATE then call('HSETNX', HOLDERS, keys[i], NEXT) end
       rank = math.max(rank, call('ZRANK', line(keys[i]), id))
     end
     local delay = math.min(NEAR * (rank + 1), FAR)
@@ -411,6 +453,7 @@ ${slowly}
 
   -- Puts the first in line where the next fetch finds it: its id; nil if there is more to do, or it is not to run.
   local function putNext(key)
+    if RATE and limitedFor(key) then return end
     local heads = call('ZRANGE', line(key), 0, 1, 'WITHSCORES')
     local id, following = heads[1], heads[3]
     if not id or id == PAUSED then return end
@@ -461,6 +504,7 @@ ${slowly}
   local function claimNext(id, key, reply)
     call('HSET', HOLDERS, key, id)
     call('HDEL', P .. id, 'ls')
+    countStart(key)
     if isAlone() then call('ZREM', P .. 'marker', '0') end
     reply[5], reply[6], reply[8], reply[9], reply[10] = key, 0, false, false, isFollowed(key)
     return true
@@ -545,7 +589,7 @@ ${slowly}
   -- What is replied for a job that BullMQ has taken; nil if it was parked.
   local function judge(reply, opts)
     local id, fields = reply[2], reply[1]
-    local pin, data, fault, isMark, wasParked, order
+    local pin, data, fault, isMark, wasParked, order, isOver
     for i = 1, #fields, 2 do
       local field = fields[i]
       if field == 'lk' then pin = fields[i + 1]
@@ -553,6 +597,8 @@ ${slowly}
       elseif field == 'lb' then fault = fields[i + 1]
       elseif field == 'ls' then wasParked = true
       elseif field == 'lo' then order = fields[i + 1]
+      -- BullMQ has this one failed, and calls no processor.
+      elseif field == 'defa' then isOver = true
       elseif field == 'la' then isMark = true end
     end
     if fault then
@@ -576,6 +622,7 @@ ${slowly}
       parkedHere = parkedHere + 1
       return
     end
+    if hasKeys(pin) and not isOver then countStart(pin) end
     if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
     reply[5] = pin
     reply[6] = parkedHere - parkedBefore
@@ -607,7 +654,8 @@ ${slowly}
     keysOf = keysOf, holds = holds, first = first, promoteToFront = promoteToFront, advance = advance, release = release,
     uncount = uncount, fetch = fetch, halt = halt, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
     heal = heal, sift = sift, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
-    pause = pause, pausedFor = pausedFor, await = await, backOff = backOff
+    pause = pause, pausedFor = pausedFor, await = await, backOff = backOff, limitedFor = limitedFor,
+    uncountStart = uncountStart, redisMs = redisMs
   }
   return slow
 end
@@ -654,6 +702,7 @@ local function fetch(reply, opts)
     elseif field == 'lb' or field == 'ls' or field == 'la' or field == 'lo' then return contended().fetch(reply, opts) end
   end
   pin = pin or pinOfData(data)
+  if RATE and pin ~= '' then return contended().fetch(reply, opts) end
   if hasKeys(pin) and isSingle(pin) and try('HSETNX', HOLDERS, pin, id) == 1 and type(try('HSET', P .. id, 'lk', pin)) == 'number' then
   elseif pin ~= '' then
     return contended().fetch(reply, opts)

@@ -9,6 +9,14 @@ import { at } from "./lane.lua.ts";
 
 const AT = at("ARGV[1]", "ARGV[2]");
 
+/** Until when no job of a key starts, because of its rate. */
+const limitedUntil = /* lua */ `
+local function limitedUntil(key)
+  local left = RATE and contended().limitedFor(key)
+  return left and string.format('%.0f', contended().redisMs() + left) or ''
+end
+`;
+
 /**
  * Pins keys. ARGV has (id, keys | BAD .. why) pairs from the third on. The job in the middle gets `la`: when it is
  * taken, the next keys are computed.
@@ -84,13 +92,14 @@ return wasPaused and 1 or 0
 `;
 
 /**
- * Lists keys. ARGV[3] is the cursor, ARGV[4] the count. Replies {cursor, {key, holder, parked, processedOn, paused},
- * …}.
+ * Lists keys. ARGV[3] is the cursor, ARGV[4] the count. Replies {cursor, {key, holder, parked, processedOn, paused,
+ * limited until | ''}, …}.
  *
  * Keys whose holder is gone are passed on: if none of their jobs is left, nobody else would do it.
  */
 export const list: string = /* lua */ `
 ${AT}
+${limitedUntil}
 local page = call('HSCAN', HOLDERS, ARGV[3], 'COUNT', ARGV[4])
 local reply = {page[1]}
 for i = 1, #page[2], 2 do
@@ -101,7 +110,7 @@ for i = 1, #page[2], 2 do
     local parked = call('ZCARD', line(key))
     if contended().pausedFor(key) then parked = call('ZCARD', line(key)) - 1 end
     local processedOn = holder ~= PAUSED and holder ~= NEXT and call('HGET', P .. holder, 'processedOn')
-    reply[#reply + 1] = {key, holder, parked, processedOn or '', call('HGET', P .. 'lane:paused', key) or ''}
+    reply[#reply + 1] = {key, holder, parked, processedOn or '', call('HGET', P .. 'lane:paused', key) or '', limitedUntil(key)}
   end
 end
 return reply
@@ -111,10 +120,12 @@ return reply
  * Explains a job. ARGV[3] is its id. Replies {} if there is no such job, else {lk | false, isParked, dueMs | '',
  * isFinished, waitsForLock, isQueuePaused, …}.
  *
- * For each key, (key, holder | '', processedOn of the holder, isHolderAlive, rank | -1, parked, paused | '') follows.
+ * For each key, (key, holder | '', processedOn of the holder, isHolderAlive, rank | -1, parked, paused | '', limited
+ * until | '') follows.
  */
 export const explain: string = /* lua */ `
 ${AT}
+${limitedUntil}
 local id = ARGV[3]
 local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'data', 'name', 'lo')
 if not facts[4] and not facts[5] then return {} end
@@ -130,7 +141,7 @@ if hasKeys(pin) then
     reply[#reply + 1] = {
       key, holder, isReal and call('HGET', P .. holder, 'processedOn') or '', isReal and contended().holds(holder, key) and 1 or 0,
       rank and (paused and rank - 1 or rank) or -1, call('ZCARD', line(key)) - (paused and 1 or 0),
-      call('HGET', P .. 'lane:paused', key) or ''
+      call('HGET', P .. 'lane:paused', key) or '', limitedUntil(key)
     }
   end
 end
