@@ -1,10 +1,15 @@
-/** Pure: when ticks are. croner answers questions about calendars here and nothing else: its timers know nothing of terms. */
+/**
+ * Pure: when ticks are. croner answers questions about calendars here. Its timers are not used, since they know nothing
+ * of terms.
+ */
 
 import { kindOf, quote, show } from "@x/redlock-core/protocol";
 import { Cron } from "croner";
 import { dateOf } from "../kit/date.ts";
 
-/** The first tick strictly after `after`, or null if there is none. Must not depend on the time at which it is asked. */
+/**
+ * The first tick strictly after `after`, or null if there is none. It must not depend on the time at which it is asked.
+ */
 export type NextTick = (after: Date) => Date | null;
 
 /** The same in milliseconds since the Unix epoch. */
@@ -21,10 +26,14 @@ class CalendarError extends RangeError {
 const CRON = /^\s*(@[a-z]+|\S+(\s+\S+){4,5})\s*$/i;
 
 /**
- * A cron expression: 5 fields, or 6 with seconds first, or a nickname (`@daily`), in an IANA time zone. Where the zone changes its clocks,
- * an hour field without `*` and `?` names its hours: a time that occurs twice fires at the first occurrence only, and times that do not
- * occur fire once, together, when the clock has jumped, if that is still the same day. With any other hour field the ticks follow real time:
- * a time that occurs twice fires twice, and one that does not occur not at all.
+ * A cron expression in an IANA time zone: 5 fields, or 6 with seconds first, or a nickname (`@daily`).
+ *
+ * An hour field without `*` and `?` names its hours. Where the zone changes its clocks, a named time that occurs twice
+ * fires at the first occurrence only. Named times that do not occur fire once, together, when the clock has jumped, if
+ * that is still the same day.
+ *
+ * With any other hour field the ticks follow real time: a time that occurs twice fires twice, and one that does not
+ * occur not at all.
  * @throws RangeError at once for a bad expression, and for one that never fires
  */
 export function cronCalendar(expression: string, timezone: string): Calendar {
@@ -48,9 +57,9 @@ interface ParsedCron {
 }
 
 /**
- * croner makes an array of 10,000 years, 83 kB, for each expression, in about 0.1 ms, as long as to find a tick. So only those are kept that
- * are asked for again soon. Of ten thousand that are asked for in turn none is, which is nine tenths of the garbage collector's work: it moves
- * what has lived for a while.
+ * croner makes an array of 10,000 years, 83 kB, for each expression. That takes about 0.1 ms, as long as to find a
+ * tick. So only those are kept that are asked for again soon. Of ten thousand that are asked for in turn none is kept:
+ * the garbage collector moves what has lived for a while, which was nine tenths of its work.
  */
 const MOST_KEPT = 16;
 const MOST_SEEN = 64;
@@ -96,7 +105,10 @@ function parse(expression: string, timezone: string): Cron {
   }
 }
 
-/** The same times; if the hours are named, so are minutes and seconds: croner takes any wildcard or step among them for real time. */
+/**
+ * The same times. If the hours are named, minutes and seconds are named, too: croner takes any wildcard or step among
+ * them for real time.
+ */
 function withNamedTimes(expression: string): string {
   const fields = expression.trim().split(/\s+/);
   const hourAt = fields.length - 4;

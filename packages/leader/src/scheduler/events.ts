@@ -5,17 +5,22 @@ export type SkipReason = "overlap" | "paused" | "attempts" | "removed" | "expire
 
 /** Events of a scheduler, in the process whose election leads. */
 export interface SchedulerEvents {
-  /** A handler is about to be called; it is not (`tickSkipped`) if listeners take longer than the term lasts. */
+  /** A handler is about to be called. It is not (`tickSkipped`) if listeners take longer than the term lasts. */
   tick: Tick;
   /** It has ended; `took` in ms. */
   tickDone: { readonly tick: Tick; readonly tookMs: number };
   /** It rejected; the tick counts as run. */
   tickError: { readonly tick: Tick; readonly error: unknown };
   /**
-   * Claimed or dealt with, not run. `paused`: also one that waited when its schedule was paused. `attempts`: `maxAttempts` leaders did
-   * not finish it. `removed`: its schedule was removed before its turn came. `expired`: triggered more than a day ago. `term-over`: the
-   * term was asked to end, or the scheduler was stopped, before its turn came; an `at-least-once` tick, and what was triggered, is left to
-   * the next leader instead.
+   * The tick is claimed or dealt with, and does not run.
+   *
+   * - `overlap`: an earlier one of its schedule still runs.
+   * - `paused`: its schedule is paused, perhaps since the tick began to wait.
+   * - `attempts`: `maxAttempts` leaders did not finish it.
+   * - `removed`: its schedule was removed before its turn came.
+   * - `expired`: it was triggered more than a day ago.
+   * - `term-over`: the term was asked to end, or the scheduler was stopped, before its turn came. An `at-least-once`
+   *   tick, and what was triggered, is left to the next leader instead.
    */
   tickSkipped: {
     readonly schedule: string;

@@ -1,4 +1,7 @@
-/** Pure: the fields of a scheduler's register, and the lines in them. Fields of the scheduler's own contain ":", which no schedule's name does. */
+/**
+ * Pure: the fields of a scheduler's register, and the lines in them. The scheduler's own fields contain ":", which no
+ * schedule's name does.
+ */
 import type { NamedTick } from "./report.ts";
 
 /** How far a schedule is dealt with; its field is its name. */
@@ -38,7 +41,10 @@ export function stateOf(line: string | undefined): ScheduleState | undefined {
     : { accountedMs, lastMs, missed };
 }
 
-/** Of an at-least-once tick that was begun and has not ended; its line is the attempt, or 0 if that was given back. */
+/**
+ * The field of an at-least-once tick that was begun and has not ended. Its line is the attempt, or the one before if
+ * that was given back.
+ */
 export function noteOf({ name, atMs }: NamedTick): string {
   return `${NOTE}${name}@${atMs}`;
 }
@@ -58,7 +64,10 @@ export function pauseOf(line: string | undefined): Pause | undefined {
   return { version: Number(version), isPaused: isPaused === "1", resumedMs: Number(resumedMs) };
 }
 
-/** `isTaken`: a leader has begun it. Then the line is later than that of the order, which so comes to no leader again. */
+/**
+ * A leader that has begun it sets `isTaken`. Its line is later than that of the order, so a late copy of the order
+ * changes nothing.
+ */
 export function requestLine({ name, atMs }: NamedTick, isTaken: boolean): string {
   return `${atMs} ${isTaken ? 1 : 0} ${name}`;
 }
@@ -68,7 +77,7 @@ export function requestOf(field: string, line: string): Request & { readonly isT
   return { id: field.slice(REQUEST.length), name: name.join(" "), atMs: Number(at), isTaken: taken === "1" };
 }
 
-/** The number at the begin counts, then the text, as in order.lua.ts. Every line is later than none. */
+/** The number at the beginning counts, then the text, as in order.lua.ts. Every line is later than none. */
 export function isLater(line: string, than: string | undefined): boolean {
   if (than === undefined || than === "") return line !== "";
   const [a, b] = [Number.parseInt(line, 10), Number.parseInt(than, 10)];

@@ -18,8 +18,11 @@ export interface ScheduleOptions {
   /** IANA zone of a cron expression. Default: that of the scheduler. */
   readonly timezone?: string | undefined;
   /**
-   * Ticks that nobody could run: no leader, or all processes down. `latest` (default): at most one, the newest. `all`: each, oldest
-   * first, one after another. `none`: only a tick that is less than a second late.
+   * What becomes of ticks that nobody could run, since there was no leader, or all processes were down.
+   *
+   * - `latest` (default): at most one runs, the newest.
+   * - `all`: each runs, the oldest first, one after another.
+   * - `none`: only a tick runs that is less than a second late.
    */
   readonly catchup?: Catchup | undefined;
   /** Older ticks are missed, and counted. Default 60,000. */
@@ -27,25 +30,34 @@ export interface ScheduleOptions {
   /** At most so many are caught up at once, the newest. Default 100, at most 1,000. */
   readonly maxCatchup?: number | undefined;
   /**
-   * A tick is due while an earlier one of this schedule runs. `skip` (default): it is left out. `bufferOne`: one waits. `cancelOther`: the
-   * running one's signal aborts, this runs when it has ended; one that waits for a place (`concurrency`) is left out and this has its
-   * place. `allowAll`: both run. With `catchup: "all"` ticks that are caught up, and those that fall due meanwhile, wait for each other
-   * instead, up to `maxCatchup` of them.
+   * What becomes of a tick that is due while an earlier one of its schedule runs.
+   *
+   * - `skip` (default): it is left out.
+   * - `bufferOne`: one waits.
+   * - `cancelOther`: the signal of the running one aborts, and this one runs when that has ended. One that still waits
+   *   for a place (`concurrency`) is left out, and this one has its place.
+   * - `allowAll`: both run.
+   *
+   * With `catchup: "all"` ticks that are caught up wait for each other instead, up to `maxCatchup` of them. So do those
+   * that fall due meanwhile.
    */
   readonly overlap?: Overlap | undefined;
   /**
-   * `at-most-once` (default): claimed before it runs; a crash loses it. `at-least-once`: recorded as finished after it ran; after a crash
-   * the next leader runs it again, so the handler must be repeatable (`tick.id` is the same, `tick.attempt` is higher).
+   * Whether a tick whose leader died runs again.
+   *
+   * - `at-most-once` (default): it is claimed before it runs, and a crash loses it.
+   * - `at-least-once`: it is recorded as finished after it ran. After a crash the next leader runs it again. So the
+   *   handler must be repeatable: `tick.id` is the same, `tick.attempt` is higher.
    */
   readonly delivery?: "at-most-once" | "at-least-once" | undefined;
   /**
-   * With `at-least-once`: a tick that was begun by so many leaders and not finished is given up. A leader that dies counts also for those that
-   * waited, one that ends does not. Default 5.
+   * With `at-least-once`: a tick that so many leaders began and did not finish is given up. A leader that dies counts
+   * also for those that waited. One that ends in good order does not. Default 5.
    */
   readonly maxAttempts?: number | undefined;
   /**
-   * Each tick runs up to this much later, at random. At most the period of `every()`; with other calendars, ticks that fall due meanwhile are
-   * caught up as `catchup` says. Default 0.
+   * Each tick runs up to this much later, at random. It is at most the period of `every()`. With other calendars, ticks
+   * that fall due meanwhile are caught up as `catchup` says. Default 0.
    */
   readonly jitter?: number | undefined;
   /** `tick.signal` aborts with a `TimeoutError` after this. Default: never. */
@@ -139,7 +151,9 @@ export function resolveIntervalOptions(
   return { offset, options: inForce(options, timezone) };
 }
 
-/** Written out: an object that is put together by spreading takes half a kilobyte more, and there may be ten thousand. */
+/**
+ * The object is written out: put together by spreading it takes half a kilobyte more, and there may be ten thousand.
+ */
 function inForce(given: Resolved<typeof SHAPE>, defaultTimezone: string): ResolvedScheduleOptions {
   const startMs = given.startAt?.getTime() ?? Number.NEGATIVE_INFINITY;
   const endMs = given.endAt?.getTime() ?? Number.POSITIVE_INFINITY;

@@ -1,22 +1,27 @@
 /**
- * The scheduler's state: one register, with a copy on each lock node, of which the leader of the term is the only writer.
+ * The scheduler's state is one register, with a copy on each lock node. The leader of the term is its only writer.
  *
- * What is confirmed is on a quorum, and every later leader begins with it, as long as a majority of the nodes keeps its data and leases
- * are honest. The rules that make it so:
+ * What is confirmed is on a quorum, and every later leader begins with it. That holds as long as a majority of the
+ * nodes keeps its data and leases are honest. These rules make it so:
  *
- * 1. *Promise*. A leader that takes office stores its term on the nodes as it reads them. A node refuses what an older term writes from then on.
- * 2. *Reading*. It adopts the newest version that any node shows once a quorum of whole nodes has answered, or all nodes. A node is whole if
- *    its present process was given everything: one that has restarted since, with whatever data, may have forgotten, however long ago that is.
- *    Where no such quorum answers for `WAIT_MS`, a quorum is believed as it is, and that is told.
- * 3. *Writing back*. It acts on nothing before a quorum has its first step, which makes what was adopted its own version.
- * 4. *Steps*. A version names one state. A step changes one version to the next; a node that has another version, or is not whole, does not
- *    take it. There is one step at a time, which is repeated as it is until a quorum has it. What it allows is done after that, and only
- *    while the term is current: who freezes in between has lost the term when it wakes, and the next leader knows what it was about to do.
- * 5. *Gaps*. A node that did not take a step is given everything, in answer to the process and the version that it named: what was sent
- *    before a restart or a loss of data is not taken after it. A term that is over gives nothing, since it may not know what a newer one has
- *    written.
- * 6. *Orders*. What is in any mailbox is taken over into the register, by the rule of order.lua.ts: the line with the higher number stays. It is
- *    taken out of the mailboxes once a quorum's register has it, and again wherever it comes back.
+ * 1. *Promise*. A leader that takes office stores its term on the nodes as it reads them. From then on a node refuses
+ *    what an older term writes.
+ * 2. *Reading*. It adopts the newest version that any node shows, once a quorum of whole nodes has answered, or all
+ *    nodes. A node is whole if its present process was given everything. One that has restarted since may have
+ *    forgotten, with whatever data it came back and however long ago that is. Where no such quorum answers for
+ *    `WAIT_MS`, a quorum is believed as it is, and that is told.
+ * 3. *Writing back*. It acts on nothing before a quorum has its first step, which makes what was adopted its own
+ *    version.
+ * 4. *Steps*. A version names one state. A step changes one version to the next. A node that has another version, or is
+ *    not whole, does not take it. There is one step at a time, which is repeated as it is until a quorum has it. What
+ *    it allows is done after that, and only while the term is current. Who freezes in between has lost the term when it
+ *    wakes, and the next leader knows what it was about to do.
+ * 5. *Gaps*. A node that did not take a step is given everything. That names the process and the version which the node
+ *    has answered with. So what was sent before a restart or a loss of data is not taken after it. A term that is over
+ *    gives nothing, since it may not know what a newer one has written.
+ * 6. *Orders*. What is in any mailbox is taken over into the register. By the rule of order.lua.ts the line with the
+ *    higher number stays. An order is taken out of the mailboxes once a quorum's register has it, and again wherever it
+ *    comes back.
  */
 import type { Slice } from "../kit/slice.ts";
 import { isLater } from "./lines.ts";
@@ -125,7 +130,11 @@ export class Register {
     this.#nextStep += 1;
   }
 
-  /** Rules 3 and 4: a quorum has the step; to be called again if this rejects. False: a newer term was seen. @throws QuorumUnreachableError */
+  /**
+   * Resolves when a quorum has the step (rules 3 and 4), false if a newer term was seen. To be called again if it
+   * rejects.
+   * @throws QuorumUnreachableError
+   */
   async confirm(): Promise<boolean> {
     const { store } = this.#parts;
     const [flight, version] = [this.#flight, this.#version];
@@ -146,7 +155,10 @@ export class Register {
     return true;
   }
 
-  /** Looks for orders and gaps on all nodes, beside the steps; false: a newer term was seen. @throws QuorumUnreachableError */
+  /**
+   * Looks for orders and gaps on all nodes, beside the steps. False: a newer term was seen.
+   * @throws QuorumUnreachableError
+   */
   async poll(): Promise<boolean> {
     const { store, term } = this.#parts;
     const version = this.#version;

@@ -1,9 +1,10 @@
 /**
  * Calls the handlers of one term: a tick that was claimed waits for those before it and for a place, then runs.
  *
- * Guaranteed: a handler is called only while the term is current by the clock. When the end has come, nothing waits any more: of the ticks
- * whose claim is answered later, those begin that can at once, since no other leader will run them. Not guaranteed: that a handler
- * which ignores its signal ends.
+ * Guaranteed: a handler is called only while the term is current by the clock. When the end has come, nothing waits any
+ * more. Of the ticks whose claim is answered later, those begin that can at once, since no other leader will run them.
+ *
+ * Not guaranteed: that a handler which ignores its signal ends.
  */
 import type { Clock } from "@x/redlock-core";
 import { linkSignals } from "@x/redlock-core/protocol";
@@ -79,7 +80,10 @@ export class Runner {
     while (this.#active.size > 0) await Promise.allSettled(this.#active);
   }
 
-  /** A tick that waits for a place leaves that to the later one: at the end of the line, ticks that are due often would never begin. */
+  /**
+   * A tick that waits for a place leaves it to the later one. At the end of the line, ticks that are due often would
+   * never begin.
+   */
   #replace(job: Job): void {
     const { running, queue } = this.runsOf(job.name);
     const place = [...running].find((turn) => turn.cancel === undefined);
@@ -98,7 +102,7 @@ export class Runner {
     return isNext && delivery === "at-most-once" && this.#places.pending < this.#parts.concurrency;
   }
 
-  /** The next leader runs an at-least-once tick, or what was triggered, that the end of the term has kept from its turn. */
+  /** The next leader runs what the end of the term has kept from its turn, if it is at-least-once, or was triggered. */
   #drop(job: Job, reason: SkipReason): void {
     const isLeft = job.delivery === "at-least-once" || job.request !== undefined;
     if (reason === "term-over" && isLeft) return this.#parts.left(job);

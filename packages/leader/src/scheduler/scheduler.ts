@@ -1,10 +1,12 @@
 /**
  * Schedules whose ticks run on the leader only, once each, across failovers.
  *
- * Guaranteed: with `at-most-once` a tick's handler is called at most once, whatever crashes, as long as the lock nodes keep their data;
- * with `at-least-once` a tick that a leader started is run again by the next one until it is recorded as finished. A tick
- * that nobody could run is caught up by the next leader as `catchup` says. Not guaranteed: that a tick runs at its very moment;
- * that the effects of a handler happen once: give `tick.id` or `tick.fencingToken` to whatever it writes to.
+ * Guaranteed, as long as the lock nodes keep their data: with `at-most-once` the handler of a tick is called at most
+ * once, whatever crashes. With `at-least-once` a tick that a leader started is run again by the next one, until it is
+ * recorded as finished. A tick that nobody could run is caught up by the next leader as `catchup` says.
+ *
+ * Not guaranteed: that a tick runs at its very moment, or that the effects of a handler happen once. For that, give
+ * `tick.id` or `tick.fencingToken` to whatever it writes to.
  */
 import {
   callback,
@@ -57,7 +59,10 @@ export interface SchedulerOptions {
   readonly timezone?: string | undefined;
   /** Handlers that run at once, over all schedules of this process. Default 100. */
   readonly concurrency?: number | undefined;
-  /** How long handlers may take to end after the term was asked to, in ms; the lease is renewed meanwhile. Default 30,000. */
+  /**
+   * How long handlers may take to end after the term was asked to, in ms. The lease is renewed meanwhile. Default
+   * 30,000.
+   */
   readonly drainTimeout?: number | undefined;
   /** A number in [0, 1), for jitter. Default `Math.random`. */
   readonly random?: (() => number) | undefined;
@@ -69,8 +74,9 @@ export interface Schedule {
   /** The first tick after `after`, or null. */
   next(after: Date): Date | null;
   /**
-   * Takes it out of this scheduler: what runs goes on, what waits for its turn is skipped. What is stored of it stays: to ticks that pass until
-   * it is added again, here or in a later leader, `catchup` applies. Added again, it takes what still runs for its own.
+   * Takes it out of this scheduler: what runs goes on, and what waits for its turn is skipped. What is stored of it
+   * stays. To ticks that pass until it is added again, here or in a later leader, `catchup` applies. Added again, it
+   * takes what still runs for its own.
    */
   remove(): void;
 }
@@ -84,8 +90,8 @@ export interface ScheduleInfo {
   readonly missed: number;
   readonly paused: boolean;
   /**
-   * Runs under way, or waiting for a place: of this process if it leads, also those of a schedule of this name that was removed; else
-   * those with `at-least-once`, which are recorded on the nodes.
+   * How many runs are under way, or wait for a place. If this process leads, they are its own, also those of a schedule
+   * of this name that was removed. Else they are those with `at-least-once`, which are recorded on the nodes.
    */
   readonly running: number;
   /** Who runs the ticks now. */
@@ -157,10 +163,13 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Runs `handler` at each time of a cron expression in `timezone`: 5 fields, or 6 with seconds first, or `@hourly`, `@daily`, `@weekly`,
-   * `@monthly`, `@yearly`. When the zone changes its clocks, an hour field that names its hours fires each time of the repeated hour once and
-   * those of the skipped hour when it ends (on the same day), as one tick; an hour field with `*` or `?` follows real time.
-   * @throws TypeError, RangeError at once for a bad expression, one that never fires, a bad zone or option, or a name that is taken
+   * Runs `handler` at each time of a cron expression in `timezone`. It has 5 fields, or 6 with seconds first, or is
+   * `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`.
+   *
+   * An hour field with `*` or `?` follows real time when the zone changes its clocks. One that names its hours fires
+   * each time of the repeated hour once. Those of the skipped hour fire when it ends (on the same day), as one tick.
+   * @throws TypeError, RangeError at once for a bad expression, one that never fires, a bad zone or option, or a taken
+   * name
    */
   cron(name: string, expression: string, handler: TickHandler, options?: ScheduleOptions): Schedule {
     const resolved = this.#resolve(options);
@@ -191,8 +200,9 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Has the leader run a schedule now, also a paused one; the tick's id is its own. A leader that does not have the schedule, as while a new
-   * version is deployed, reports that (`error`), and the request waits for one that has it. After a day it is dropped.
+   * Has the leader run a schedule now, also a paused one. The tick's id is its own. A leader that does not have the
+   * schedule, as while a new version is deployed, reports that (`error`). The request then waits for one that has it,
+   * and is dropped after a day.
    * @throws UnknownScheduleError, QuorumUnreachableError
    */
   async trigger(name: string): Promise<void> {
@@ -206,10 +216,11 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * No tick of this schedule is claimed, by any leader, until it is resumed; they are not caught up, also not by a leader that was not
-   * there meanwhile. What was claimed and waits is skipped when the leader hears of the pause: after a round trip, or 5 s if the message is
-   * lost. What runs goes on, and `trigger` works. Of two calls, also of `resume`, the later one counts, whatever the clocks of their
-   * processes say. @throws as `trigger`
+   * No leader claims a tick of this schedule until it is resumed. Ticks that pass are not caught up, also not by a
+   * leader that was not there meanwhile. What was claimed and waits is skipped when the leader hears of the pause:
+   * after a round trip, or after 5 s if the message is lost. What runs goes on, and `trigger` works. Of two calls, also
+   * of `resume`, the later one counts, whatever the clocks of their processes say.
+   * @throws as `trigger`
    */
   async pause(name: string): Promise<void> {
     await this.#setPaused(name, true);
@@ -258,7 +269,8 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Takes part in the election from now on, with `election.run()`. Use `lead` instead if the election runs a task of yours.
+   * Takes part in the election from now on, with `election.run()`. Use `lead` instead if the election runs a task of
+   * yours.
    * @throws ElectionBusyError, ElectionStoppedError
    */
   start(): void {
@@ -277,8 +289,9 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Runs ticks for as long as `term` lasts: `election.run((term) => scheduler.lead(term))`. Resolves when no handler runs any more.
-   * @throws RangeError for a term of another election, or one that another scheduler without a `keyPrefix` of its own leads
+   * Runs ticks for as long as `term` lasts: `election.run((term) => scheduler.lead(term))`. It resolves when no handler
+   * runs any more.
+   * @throws RangeError for a term of another election, or one that another scheduler with this `keyPrefix` leads
    */
   async lead(term: LeaderTerm): Promise<void> {
     TERM.of("term", term);
@@ -327,11 +340,16 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * No more ticks here; resolves when the handlers have ended, or `drainTimeout` (default: that of the constructor) has passed. Ticks that
-   * wait for their turn are skipped, or left to the next leader (`at-least-once`, and what was triggered). A term from `start()` is asked
-   * to end, so that `tick.signal` aborts, and then released; at the constructor's `drainTimeout` it is left to run out. One that was given
-   * to `lead()` stays its owner's, and the handlers run to their end. Called again it may shorten the time. Never rejects. In a handler do
-   * not await it: it waits for that handler.
+   * Ends the ticks here. Resolves when the handlers have ended, or `drainTimeout` (default: that of the constructor)
+   * has passed. Ticks that wait for their turn are skipped. Those with `at-least-once`, and what was triggered, are
+   * left to the next leader.
+   *
+   * A term from `start()` is asked to end, so that `tick.signal` aborts, and then released. At the constructor's
+   * `drainTimeout` it is left to run out. One that was given to `lead()` stays its owner's, and the handlers run to
+   * their end.
+   *
+   * Called again it may shorten the time. It never rejects. Do not await it in a handler, since it waits for that
+   * handler.
    */
   async stop(options: StopOptions = {}): Promise<void> {
     const { drainTimeout = this.#drainTimeout } = STOP.resolve(options);
@@ -381,8 +399,8 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Wins over every order that a node which answers in time knows, whatever the clock was that gave its version. Of two at once one wins, on
-   * all nodes the same. An order to resume what is not paused ends no pause.
+   * The order wins over every one that a node which answers in time knows, whatever clock gave that its version. Of two
+   * at once one wins, the same on all nodes. An order to resume what is not paused ends no pause.
    */
   async #setPaused(name: string, isPaused: boolean): Promise<void> {
     const isPausedAtFirst = this.#entry(name).options.paused;

@@ -1,9 +1,11 @@
 /**
- * The scheduler in one term: one timer for all schedules. What falls due, begins, ends and is ordered becomes one step of the register, and
- * happens when that is confirmed.
+ * The scheduler in one term, with one timer for all schedules. What falls due, begins, ends and is ordered becomes one
+ * step of the register. It happens when that is confirmed.
  *
- * Guaranteed: a handler is called only for a tick that this term has on a quorum as claimed; the session ends when the term does, after its
- * handlers have. Not guaranteed: that a handler which ignores its signal ends with the term.
+ * Guaranteed: a handler is called only for a tick that this term has on a quorum as claimed. The session ends when the
+ * term does, after its handlers have.
+ *
+ * Not guaranteed: that a handler which ignores its signal ends with the term.
  */
 import type { Clock } from "@x/redlock-core";
 import { DAY_MS, type LinkedSignal, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
@@ -58,7 +60,10 @@ const MOST_CLAIMS = 500;
 const LONGEST_SLEEP_MS = 30_000;
 /** Far longer than a deployment, at whose end every leader has the schedule, and than clocks differ. */
 const LONGEST_REQUEST_MS = DAY_MS;
-/** Requests that were begun are known for longer than that, by more than the clocks of leaders differ: one that comes late is too old then. */
+/**
+ * Requests that were begun are known for longer than that, by more than the clocks of leaders differ. One that comes
+ * late is then too old.
+ */
 const KNOWN_REQUEST_MS = LONGEST_REQUEST_MS + 3_600_000;
 
 /** What the register is to have, and what is done when it has. */
@@ -139,7 +144,10 @@ export class Session {
     this.#over.unlink();
   }
 
-  /** The next leader is told what has ended, and what has not begun, which was no attempt. False if too few nodes have answered. */
+  /**
+   * The next leader is told what has ended, and what has not begun, which was no attempt. False: too few nodes
+   * answered.
+   */
   async #handOver(): Promise<boolean> {
     try {
       while (this.#step !== undefined || this.#ended.length + this.#left.length > 0) {
@@ -167,7 +175,10 @@ export class Session {
     return Math.max(0, Math.ceil(Math.min(LONGEST_SLEEP_MS, untilPollMs, this.#untilTickMs())));
   }
 
-  /** Confirms the step that is under way, or makes the next one; false: a newer term was seen. @throws QuorumUnreachableError */
+  /**
+   * Confirms the step that is under way, or makes the next one. False: a newer term was seen.
+   * @throws QuorumUnreachableError
+   */
   async #write(compose: (step: Step) => void): Promise<boolean> {
     if (this.#step === undefined) {
       const step = new Step();
@@ -260,7 +271,10 @@ export class Session {
     }
   }
 
-  /** Those for schedules that are here, and those that are too old; the others are left to a leader that has the schedule. */
+  /**
+   * Takes requests for schedules that are here, and drops those that are too old. The others are left to a leader that
+   * has the schedule.
+   */
   #addRequests({ changes, confirmed }: Step): void {
     const { entries, events, term } = this.#parts;
     for (const [field, request] of this.#requests) {

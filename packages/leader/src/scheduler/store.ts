@@ -1,4 +1,7 @@
-/** What the lock nodes are asked about a scheduler: each has its register, which the leader writes, and its mailbox, for everybody's orders. */
+/**
+ * What the lock nodes are asked about a scheduler. Each has its register, which the leader writes, and its mailbox, for
+ * everybody's orders.
+ */
 import type { NodeScript, QuorumUnreachableError } from "@x/redlock-core";
 import type { Ledger } from "../record/ledger.ts";
 import { ORDER } from "./scripts/order.lua.ts";
@@ -83,7 +86,11 @@ export class Store {
     return this.#ask("writing schedules", WRITE_REGISTER, args.concat(fields), enough);
   }
 
-  /** Of each node the line that stays, or ""; `line` "": only asks. Of `awaited` nodes, unless some do not answer in time. @throws QuorumUnreachableError */
+  /**
+   * Gives an order, or only asks with the line "". Resolves with the line that stays on each node, or "": of `awaited`
+   * nodes, unless some do not answer in time.
+   * @throws QuorumUnreachableError
+   */
   order(field: string, line: string, awaited: number): Promise<readonly string[]> {
     const { ledger } = this;
     const args = [field, line, this.#keepMs, ledger.channel];

@@ -9,8 +9,8 @@ export interface Tick {
   /** When its handler was called, by this process's wall clock. */
   readonly firedAt: Date;
   /**
-   * The same for this tick in every process and after every failover, and fit to be a BullMQ `jobId`: with it a tick that runs twice
-   * still adds one job.
+   * It is the same for this tick in every process and after every failover. It is fit to be a BullMQ `jobId`, with
+   * which a tick that runs twice adds one job.
    */
   readonly id: string;
   /** More than a second late: nobody could run it when it was due. */

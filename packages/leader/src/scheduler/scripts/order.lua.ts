@@ -2,10 +2,11 @@ import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
 
 /**
- * Puts an operator's order into the mailbox: to pause or resume a schedule, or to run it now. A line begins with a number; the line with the
- * highest stays, here and in the register, and of two with one number the greater.
+ * Puts an operator's order into the mailbox: to pause or resume a schedule, or to run it now. A line begins with a
+ * number. The line with the highest stays, here and in the register, and of two with one number the greater.
  *
- * KEYS 1 register (hash) · 2 mailbox (hash) · ARGV 1 field · 2 line, '' to ask only · 3 keep in ms · 4 channel
+ * KEYS 1 register (hash) · 2 mailbox (hash)
+ * ARGV 1 field · 2 line, '' to ask only · 3 keep in ms · 4 channel
  *
  * Replies the line that stays, or ''
  */

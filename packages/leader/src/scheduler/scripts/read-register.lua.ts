@@ -2,9 +2,11 @@ import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
 
 /**
- * Reads a node's register and mailbox. Of a leader that takes office it is the promise, too: no older term writes here from now on.
+ * Reads a node's register and mailbox. For a leader that takes office this is the promise, too: from now on no older
+ * term writes here.
  *
- * KEYS 1 register (hash) · 2 mailbox (hash) · ARGV 1 term of the leader who asks, or '' · 2 '1': promise · 3 '1': with the fields · 4 keep in ms
+ * KEYS 1 register (hash) · 2 mailbox (hash)
+ * ARGV 1 term of the leader who asks, or '' · 2 '1': promise · 3 '1': with the fields · 4 keep in ms
  *
  * Replies as write-register, and the fields
  */

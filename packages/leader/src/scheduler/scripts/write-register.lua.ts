@@ -2,16 +2,27 @@ import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
 
 /**
- * Writes a step, or everything, to a node's register: see register.ts. Idempotent; what is older than what is there changes nothing.
+ * Writes a step, or everything, to a node's register: see register.ts. It is idempotent, and what is older than what is
+ * there changes nothing.
  *
- * KEYS 1 register (hash: field → line; ':promised' term, ':term' and ':step' are its version, ':run' the process that was given all of it)
- *      2 mailbox (hash: field → line)
- * ARGV 1 term · 2 step · 3 term and 4 step of the version that this changes · 5 '' or, for everything, the places that it is for: process:term.step; …
- *      6 keep in ms · 7 count of orders to take out · then these: field, line, … · then field, line ('': none), …
+ * KEYS
+ * - 1: register, a hash of lines by field. `:promised` is a term, `:term` and `:step` are its version. `:run` is the
+ *   process that was given all of it.
+ * - 2: mailbox, a hash of lines by field.
+ *
+ * ARGV
+ * - 1, 2: term and step.
+ * - 3, 4: term and step of the version that this changes.
+ * - 5: '', or for everything, the places that it is for: `process:term.step;` for each.
+ * - 6: keep in ms.
+ * - 7: count of the orders to take out.
+ * - then these, field and line by turns.
+ * - then the fields and lines to write. The line '' takes a field out.
  *
  * Replies
- *   {'stale'}                                          a newer term was here
- *   {'ok', term, step, process, whole 0|1, mailbox}    the version that is here now; whole: all of it is from this very process
+ * - {'stale'}: a newer term was here.
+ * - {'ok', term, step, process, whole, mailbox}: the version that is here now. Whole is 1 if all of it is from this
+ *   very process.
  */
 export const WRITE_REGISTER: NodeScript = defineScript(
   "leader-write-register",
