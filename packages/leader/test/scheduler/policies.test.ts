@@ -243,22 +243,23 @@ describe("schedules", () => {
 
   it("are one scheduler's in a term, unless each has a keyPrefix of its own, until that has ended", async () => {
     const election = new LeaderElection(nodes.redlock(), { name: "two", ...LEASE });
-    const [first, second, third] = [{}, {}, { keyPrefix: "third" }].map((options) => {
-      const own = new LeaderScheduler({ election, ...options });
-      own.every("s", 50, () => ran.add(own));
-      return own;
-    });
-    const ran = new Set<LeaderScheduler | undefined>();
+    const ran = new Set<LeaderScheduler>();
+    const own = (keyPrefix?: string): LeaderScheduler => {
+      const made = new LeaderScheduler({ election, keyPrefix });
+      made.every("s", 50, () => ran.add(made));
+      return made;
+    };
+    const [first, second, third] = [own(), own(), own("third")];
     await using term = await election.campaign();
-    const leading = [first?.lead(term), third?.lead(term)];
-    await expect(second?.lead(term)).rejects.toThrow(
+    const leading = [first.lead(term), third.lead(term)];
+    await expect(second.lead(term)).rejects.toThrow(
       new RangeError("term must be led by one scheduler at a time with this keyPrefix, got a second one"),
     );
     await expect.poll(() => ran).toEqual(new Set([first, third]));
-    await first?.stop();
-    leading.push(second?.lead(term));
+    await first.stop();
+    leading.push(second.lead(term));
     await expect.poll(() => ran.has(second)).toBe(true);
-    await Promise.all([second, third].map((own) => own?.stop()));
+    await Promise.all([second.stop(), third.stop()]);
     await Promise.all(leading);
     await election.stop();
   });
