@@ -12,6 +12,7 @@ const packages = [
   "packages/leader",
   "packages/workers",
   "packages/nestjs",
+  "packages/otel",
   "packages/console",
 ];
 const isStrict = process.argv.includes("--strict");

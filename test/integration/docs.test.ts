@@ -58,7 +58,7 @@ it.each(documents)("links in %s lead somewhere", (file) => {
 
 const readmes = [
   "README.md",
-  ...["redlock-core", "leader", "workers", "nestjs", "console"].map((name) => `packages/${name}/README.md`),
+  ...["redlock-core", "leader", "workers", "nestjs", "console", "otel"].map((name) => `packages/${name}/README.md`),
 ];
 
 it.each(readmes)("%s can be read in one sitting: 150 lines at most", (file) => {
@@ -111,7 +111,7 @@ it("names no file, in a comment or a document, that is not in the repository", (
   expect(dangling).toEqual([]);
 });
 
-it.each(["redlock-core", "leader", "workers", "nestjs", "console"])(
+it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel"])(
   "@x/%s has a README of its own, listed for the package",
   (name) => {
     const folder = join(root, "packages", name);

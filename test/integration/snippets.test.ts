@@ -13,6 +13,7 @@ const documents = [
     `packages/${name}/README.md`,
     `packages/${name}/SKILL.md`,
   ]),
+  "packages/otel/README.md",
   ...readdirSync(join(root, "docs"), { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".md"))
     .map((file) => join("docs", file)),

@@ -14,7 +14,7 @@ export {
   UnknownScheduleError,
 } from "./errors.ts";
 export type { LeaderEvents } from "./events/events.ts";
-export type { LeaderLogger, LeaderMessages } from "./kit/diagnostics.ts";
+export type { LeaderLogger, LeaderMessages, LeaderTraces } from "./kit/diagnostics.ts";
 export type { Unsubscribe } from "./kit/emitter.ts";
 export type { CooldownOptions, LeaderElectionOptions, WorkerRenewal } from "./options.ts";
 export type { LeaderInfo } from "./record/record.ts";

@@ -2,7 +2,7 @@
  * These are the events of an `ExclusiveWorker` beside BullMQ's own, which are also published on channels
  * (`x.workers.parked`, …).
  */
-import { Channels, type Known } from "@x/redlock-core/protocol";
+import { Channels, type Known, Traced } from "@x/redlock-core/protocol";
 import type { WorkerListener } from "bullmq";
 
 interface AboutJob {
@@ -68,3 +68,13 @@ const NAMES: Known<WorkerEvents> = {
 };
 
 export const channels: Channels<WorkerEvents> = new Channels("x.workers", NAMES);
+
+/** What the messages of the tracing channel `x.workers:run` have. The span of BullMQ's `telemetry` is active then. */
+export interface WorkerTraces {
+  /** The processor, from its call to its end. */
+  run: AboutJob & { readonly fencingToken: number };
+}
+
+export const traces: { readonly [Call in keyof WorkerTraces]: Traced<WorkerTraces[Call]> } = {
+  run: new Traced("x.workers:run"),
+};

@@ -44,7 +44,7 @@ import {
 import { composeScripts } from "./bullmq/compose.ts";
 import { keyFault, MAX_KEY_BYTES } from "./entity-key.ts";
 import { JobKeyError, LaneError, MixedFleetError, withoutCommand } from "./errors.ts";
-import { aboutJob, channels, type ExclusiveWorkerListener, type Tell } from "./events.ts";
+import { aboutJob, channels, type ExclusiveWorkerListener, type Tell, traces } from "./events.ts";
 import type { WorkerFinding } from "./finding.ts";
 import type { JobLock } from "./job-run/job-lock.ts";
 import { mustConfirm } from "./job-run/lease.ts";
@@ -561,7 +561,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     if (this.#isSandboxed) tellSandbox(job, run);
     // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none.
     const takesSignal = process.length >= 3 || isWrapper(process) || this.#isSandboxed;
-    return process(job, run.token, (takesSignal ? run.signal : undefined) as AbortSignal, run);
+    const signal = (takesSignal ? run.signal : undefined) as AbortSignal;
+    if (!traces.run.isHeard) return process(job, run.token, signal, run);
+    const { fencingToken } = run;
+    const facts = { ...aboutJob(this.name, run), fencingToken };
+    return traces.run.run(facts, async () => await process(job, run.token, signal, run));
   }
 
   #mustConfirm(run: Run): boolean {

@@ -9,7 +9,7 @@ export {
   NotALockError,
   UnsupportedBullMQError,
 } from "./errors.ts";
-export type { ExclusiveWorkerListener, WorkerEvents } from "./events.ts";
+export type { ExclusiveWorkerListener, WorkerEvents, WorkerTraces } from "./events.ts";
 export { type ExclusiveProcessorFunction, ExclusiveWorker } from "./exclusive-worker.ts";
 export type { WorkerFindingCode } from "./finding.ts";
 export type { JobLock } from "./job-run/job-lock.ts";

@@ -8,6 +8,7 @@
 import type { Clock } from "@x/redlock-core";
 import { deferred, onAbort, sleep } from "@x/redlock-core/protocol";
 import type { TermLossReason } from "../errors.ts";
+import { type LeaderTraces, traces } from "../kit/diagnostics.ts";
 import type { HeldTerm, LeaderTerm } from "../term/term.ts";
 import { type Cooldown, cooldownMs, hasRecovered } from "../timings.ts";
 import { type DrainTimes, drainTimer } from "./drain.ts";
@@ -65,13 +66,17 @@ export async function lead(parts: LeadParts): Promise<"again" | "stop"> {
 async function start({ term, task, listener }: LeadParts): Promise<TaskEnd> {
   listener.taskStarted();
   try {
-    await task(term);
+    await (traces.term.isHeard ? traces.term.run(factsOf(term), async () => await task(term)) : task(term));
     return { type: "returned" };
   } catch (error) {
     return { type: "rejected", error };
   } finally {
     listener.taskEnded();
   }
+}
+
+function factsOf({ election, id, term, fencingToken }: LeaderTerm): LeaderTraces["term"] {
+  return { election, id, term, fencingToken };
 }
 
 /**

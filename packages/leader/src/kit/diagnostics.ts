@@ -3,6 +3,7 @@
  * writes nothing else, except a process warning when an `error` listener fails.
  */
 import { type Channel, channel } from "node:diagnostics_channel";
+import { Traced } from "@x/redlock-core/protocol";
 
 /** The part of a pino logger that is used. */
 export interface LeaderLogger {
@@ -52,6 +53,27 @@ export interface LeaderMessages {
     count: number;
   };
 }
+
+/** What the messages of the tracing channels have, by the call: `x.leader:term` and `x.leader:tick`. */
+export interface LeaderTraces {
+  /** The task of a term, from its call to its end. */
+  term: { readonly election: string; readonly id: string; readonly term: number; readonly fencingToken: number };
+  /** The handler of a tick, from its call to its end. */
+  tick: {
+    readonly election: string;
+    readonly schedule: string;
+    readonly tickId: string;
+    readonly scheduledAtMs: number;
+    readonly lateMs: number;
+    readonly term: number;
+    readonly fencingToken: number;
+  };
+}
+
+export const traces: { readonly [Call in keyof LeaderTraces]: Traced<LeaderTraces[Call]> } = {
+  term: new Traced("x.leader:term"),
+  tick: new Traced("x.leader:tick"),
+};
 
 const channels = new Map<string, Channel>();
 

@@ -10,6 +10,7 @@ import type { Clock } from "@x/redlock-core";
 import { linkSignals } from "@x/redlock-core/protocol";
 import PQueue from "p-queue";
 import { dateOf } from "../kit/date.ts";
+import { type LeaderTraces, traces } from "../kit/diagnostics.ts";
 import { type Entry, type Job, type Runs, type Turn } from "./entry.ts";
 import type { SkipReason } from "./events.ts";
 import type { OverlapDecision } from "./overlap.ts";
@@ -170,7 +171,7 @@ export class Runner {
     try {
       // Listeners ran since the last check. Between this one and the call nothing does.
       if (!term.isCurrent()) return this.#drop(job, "term-over");
-      await handler(tick);
+      await (traces.tick.isHeard ? traces.tick.run(factsOf(tick), async () => await handler(tick)) : handler(tick));
       this.#ended(job, clock.monotonicMs() - startedMs, "run");
       events.emit("tickDone", { tick, tookMs: clock.monotonicMs() - startedMs });
     } catch (error) {
@@ -208,4 +209,11 @@ export class Runner {
     publishTick(term, job, { outcome, tookMs, lateMs, count: 1 });
     if (job.delivery === "at-least-once") this.#parts.finished(job);
   }
+}
+
+function factsOf({ schedule, id: tickId, scheduledAt, firedAt, term }: Tick): LeaderTraces["tick"] {
+  const { election, fencingToken } = term;
+  const scheduledAtMs = scheduledAt.getTime();
+  const lateMs = firedAt.getTime() - scheduledAtMs;
+  return { election, schedule, tickId, scheduledAtMs, lateMs, term: term.term, fencingToken };
 }

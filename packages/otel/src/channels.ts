@@ -1,0 +1,33 @@
+/** Listens to `node:diagnostics_channel`. Nothing that fails here reaches the publisher. */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { diag } from "@opentelemetry/api";
+import type { LeaderMessages } from "@x/leader";
+import type { RedlockEvents } from "@x/redlock-core";
+import type { WorkerEvents } from "@x/workers";
+
+type Messages = LeaderMessages & {
+  readonly [Name in keyof RedlockEvents as `x.redlock.${Name}`]: RedlockEvents[Name];
+} & {
+  readonly [Name in keyof WorkerEvents as `x.workers.${Name}`]: WorkerEvents[Name];
+};
+
+/** Returns a function that stops listening. Node makes an uncaught exception of what a listener throws. */
+export function listen<Name extends keyof Messages>(
+  channel: Name,
+  onMessage: (message: Messages[Name]) => void,
+): () => void {
+  const listener = (message: unknown): void => quietly(() => onMessage(message as Messages[Name]));
+  subscribe(channel, listener);
+  return () => {
+    unsubscribe(channel, listener);
+  };
+}
+
+/** Failures are told to OpenTelemetry's own log. */
+export function quietly(call: () => void): void {
+  try {
+    call();
+  } catch (error) {
+    diag.error("@x/otel", String(error));
+  }
+}

@@ -1,0 +1,91 @@
+/** Subscribes to what locks, leaders and workers tell, for as long as the process wants. */
+import { type Meter, metrics, type Tracer, trace } from "@opentelemetry/api";
+import { leaderMetrics } from "./leaders.ts";
+import { lockMetrics } from "./locks.ts";
+import { type NameOf, nameOf } from "./names.ts";
+import { drawSpans } from "./spans.ts";
+import { workerGauges, workerMetrics } from "./workers.ts";
+
+/** The part of an `ExclusiveWorker` that gauges ask. */
+export interface ObservedWorker {
+  readonly name: string;
+  counts(): Promise<{
+    readonly runnable: number;
+    readonly active: number;
+    readonly parked: number;
+    readonly busyKeys: number;
+    readonly pausedKeys: number;
+  }>;
+  listKeys(): Promise<readonly { readonly key: string; readonly parked: number; readonly since: number | undefined }[]>;
+}
+
+export interface InstrumentOptions {
+  /**
+   * What a resource is called in names of spans and in attributes of metrics, where a value per account would be too
+   * many. Default: the text up to the last `:`, and `*`; a name without `:` stays.
+   */
+  readonly name?: NameOf | undefined;
+  /** Default: that of the global provider. */
+  readonly tracer?: Tracer | undefined;
+  /** Default: that of the global provider. */
+  readonly meter?: Meter | undefined;
+  /** One worker per queue, of which gauges are read at each export: a few commands each. Default none. */
+  readonly workers?: readonly ObservedWorker[] | undefined;
+  /** For how many keys per queue, those with the most waiting jobs, there is a gauge. From 0 to 100; default 0. */
+  readonly topKeys?: number | undefined;
+}
+
+const SCOPE = "@x/otel";
+const MOST_KEYS = 100;
+
+/**
+ * Makes spans and metrics of every lock, leader and exclusive worker of this process. It returns a function that stops
+ * that. Call it once, after OpenTelemetry's SDK was started.
+ *
+ * Nothing is changed in the packages: they publish on `node:diagnostics_channel`.
+ * @throws TypeError or RangeError for bad options.
+ */
+export function instrument(options: InstrumentOptions = {}): () => void {
+  const { name, tracer, meter, workers, topKeys } = resolved(options);
+  const stops = [
+    drawSpans(tracer, name),
+    lockMetrics(meter, name),
+    leaderMetrics(meter),
+    workerMetrics(meter),
+    workerGauges(meter, workers, topKeys),
+  ];
+  return () => {
+    for (const stop of stops.splice(0)) stop();
+  };
+}
+
+type Resolved = { readonly [Option in keyof InstrumentOptions]-?: NonNullable<InstrumentOptions[Option]> };
+
+function resolved(options: InstrumentOptions): Resolved {
+  if (Object.prototype.toString.call(options) !== "[object Object]") throw new TypeError("options must be an object");
+  const unknown = Object.keys(options).find((each) => !OPTIONS.has(each));
+  if (unknown !== undefined) throw new TypeError(`options have no ${unknown}, only ${[...OPTIONS].join(", ")}`);
+  const {
+    name = nameOf,
+    tracer = trace.getTracer(SCOPE),
+    meter = metrics.getMeter(SCOPE),
+    workers = [],
+    topKeys = 0,
+  } = options;
+  if (typeof name !== "function") throw new TypeError("name must be a function of a resource");
+  if (typeof (tracer as Partial<Tracer>)?.startSpan !== "function") throw new TypeError("tracer must be a Tracer");
+  if (typeof (meter as Partial<Meter>)?.createHistogram !== "function") throw new TypeError("meter must be a Meter");
+  if (!Array.isArray(workers) || !workers.every(isWorker))
+    throw new TypeError("workers must be an array of ExclusiveWorkers");
+  if (typeof topKeys !== "number") throw new TypeError(`topKeys must be a number, got ${typeof topKeys}`);
+  if (!Number.isInteger(topKeys) || topKeys < 0 || topKeys > MOST_KEYS)
+    throw new RangeError(`topKeys must be an integer from 0 to ${MOST_KEYS}, got ${topKeys}`);
+  return { name, tracer, meter, workers, topKeys };
+}
+
+const OPTIONS: ReadonlySet<string> = new Set(["name", "tracer", "meter", "workers", "topKeys"]);
+
+function isWorker(given: unknown): given is ObservedWorker {
+  const worker = given as Partial<ObservedWorker> | null | undefined;
+  return typeof worker?.counts === "function" && typeof worker.listKeys === "function";
+}

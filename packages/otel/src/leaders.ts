@@ -1,0 +1,63 @@
+/** Metrics of elections and of schedules. */
+import type { Meter } from "@opentelemetry/api";
+import { listen } from "./channels.ts";
+import { SECONDS } from "./locks.ts";
+
+export function leaderMetrics(meter: Meter): () => void {
+  const isLeader = meter.createObservableGauge("x.leader.is_leader", {
+    description: "1 in the process that leads, 0 in one that has led",
+  });
+  const vacancy = meter.createHistogram("x.leader.vacancy.duration", {
+    description: "How long nobody led, as observers saw it",
+    ...SECONDS,
+  });
+  const remaining = meter.createHistogram("x.leader.renewal.remaining", {
+    description: "What was left until the deadline when a renewal was answered: the early warning",
+    ...SECONDS,
+  });
+  const failed = meter.createCounter("x.leader.renewals.failed", { unit: "{renewal}" });
+  const ended = meter.createCounter("x.leader.terms.ended", {
+    description: "Terms, by why they ended",
+    unit: "{term}",
+  });
+  const overrun = meter.createCounter("x.leader.overruns", {
+    description: "Tasks that ran on without their lease",
+    unit: "{task}",
+  });
+  const ticks = meter.createCounter("x.scheduler.ticks", { description: "Ticks, by their outcome", unit: "{tick}" });
+  const lateness = meter.createHistogram("x.scheduler.tick.lateness", SECONDS);
+  const duration = meter.createHistogram("x.scheduler.tick.duration", SECONDS);
+
+  const leading = new Map<string, number>();
+  const observe = (result: { observe(value: number, attributes: { "x.leader.election": string }): void }): void => {
+    for (const [election, value] of leading) result.observe(value, { "x.leader.election": election });
+  };
+  isLeader.addCallback(observe);
+  const of = ({ election }: { readonly election: string }) => ({ "x.leader.election": election });
+  const stops = [
+    listen("x.leader.elected", ({ election }) => {
+      leading.set(election, 1);
+    }),
+    listen("x.leader.lost", (message) => {
+      leading.set(message.election, 0);
+      ended.add(1, { ...of(message), "x.leader.reason": message.reason });
+    }),
+    listen("x.leader.leaderChange", (message) => {
+      if (message.leader !== undefined && message.vacancyMs !== undefined)
+        vacancy.record(message.vacancyMs / 1_000, of(message));
+    }),
+    listen("x.leader.renewed", (message) => remaining.record(Math.max(0, message.remainingMs) / 1_000, of(message))),
+    listen("x.leader.renewFailed", (message) => failed.add(1, of(message))),
+    listen("x.leader.overrun", (message) => overrun.add(1, of(message))),
+    listen("x.leader.tick", (message) => {
+      const schedule = { ...of(message), "x.scheduler.schedule": message.schedule };
+      ticks.add(message.count, { ...schedule, "x.scheduler.outcome": message.outcome });
+      if (message.lateMs !== undefined) lateness.record(message.lateMs / 1_000, schedule);
+      if (message.tookMs !== undefined) duration.record(message.tookMs / 1_000, schedule);
+    }),
+  ];
+  return () => {
+    for (const stop of stops) stop();
+    isLeader.removeCallback(observe);
+  };
+}

@@ -1,0 +1,94 @@
+/** Metrics of locks. */
+
+import { tracingChannel } from "node:diagnostics_channel";
+import type { Meter, MetricOptions } from "@opentelemetry/api";
+import type { RedlockEvents, RedlockTraces } from "@x/redlock-core";
+import { listen, quietly } from "./channels.ts";
+import { type NameOf, nameOfAll } from "./names.ts";
+
+/** Seconds: from a local grant to a lease of minutes. */
+const BUCKETS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300];
+
+/** Options of every histogram of durations. */
+export const SECONDS: MetricOptions = { unit: "s", advice: { explicitBucketBoundaries: BUCKETS } };
+
+export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
+  const waited = meter.createHistogram("x.lock.wait.duration", {
+    description: "From the call to its end",
+    ...SECONDS,
+  });
+  const heldFor = meter.createHistogram("x.lock.hold.duration", {
+    description: "From the grant to the release or the loss",
+    ...SECONDS,
+  });
+  const validity = meter.createHistogram("x.lock.validity.remaining", {
+    description: "What is left of a lock's validity after a renewal succeeded or failed: the early warning",
+    ...SECONDS,
+  });
+  const held = meter.createUpDownCounter("x.lock.held", { description: "Locks that are held", unit: "{lock}" });
+  const waiting = meter.createUpDownCounter("x.lock.waiting", { description: "Calls under way", unit: "{call}" });
+  const lost = meter.createCounter("x.lock.lost", { description: "Locks lost under their holder", unit: "{lock}" });
+  const nodeUp = meter.createObservableGauge("x.lock.node.up", {
+    description: "1: it votes. 0: it is down, or in quarantine. From its first change on",
+  });
+  const name = (resources: readonly string[]) => ({ "x.lock.name": nameOfAll(resources, nameOf) });
+  const holders = new Set<string>();
+  const nodes = new Map<string, number>();
+
+  const ended = ({ resources, fencingToken, heldMs }: RedlockEvents["release"] | RedlockEvents["lost"]): void => {
+    // A lock that was lost is told again when it is released, and one that was held before is not counted.
+    if (!holders.delete(`${fencingToken} ${resources.join("\n")}`)) return;
+    held.add(-1, name(resources));
+    heldFor.record(heldMs / 1_000, name(resources));
+  };
+  const observeNodes = (result: { observe(value: number, attributes: { "x.lock.node": string }): void }): void => {
+    for (const [node, up] of nodes) result.observe(up, { "x.lock.node": node });
+  };
+  nodeUp.addCallback(observeNodes);
+  const stops = [
+    listen("x.redlock.acquire", ({ resources, outcome, waitMs, fencingToken }) => {
+      waited.record(waitMs / 1_000, { ...name(resources), "x.lock.outcome": outcome });
+      if (outcome !== "acquired") return;
+      holders.add(`${fencingToken} ${resources.join("\n")}`);
+      held.add(1, name(resources));
+    }),
+    listen("x.redlock.release", ended),
+    listen("x.redlock.lost", (message) => {
+      lost.add(1, { ...name(message.resources), "x.lock.loss_reason": message.reason });
+      ended(message);
+    }),
+    listen("x.redlock.extend", ({ resources, extended, remainingMs }) =>
+      validity.record(remainingMs / 1_000, { ...name(resources), "x.lock.extended": extended }),
+    ),
+    listen("x.redlock.node", ({ node, state }) => {
+      nodes.set(node, state === "ready" ? 1 : 0);
+    }),
+    waitingCalls((resources, change) => waiting.add(change, name(resources))),
+  ];
+  return () => {
+    for (const stop of stops) stop();
+    nodeUp.removeCallback(observeNodes);
+  };
+}
+
+function waitingCalls(changed: (resources: readonly string[], change: 1 | -1) => void): () => void {
+  const channels = tracingChannel<unknown, RedlockTraces["acquire"]>("x.redlock:acquire");
+  const begun = new WeakSet<object>();
+  const nothing = (): void => undefined;
+  const listeners = {
+    start: (facts: RedlockTraces["acquire"]): void =>
+      quietly(() => {
+        begun.add(facts);
+        changed(facts.resources, 1);
+      }),
+    end: nothing,
+    asyncStart: nothing,
+    asyncEnd: (facts: RedlockTraces["acquire"]): void =>
+      quietly(() => {
+        if (begun.delete(facts)) changed(facts.resources, -1);
+      }),
+    error: nothing,
+  };
+  channels.subscribe(listeners);
+  return () => channels.unsubscribe(listeners);
+}

@@ -1,0 +1,219 @@
+/**
+ * Spans of what begins and ends: acquisitions, the time for which a lock is held, terms of leaders, ticks, jobs.
+ *
+ * While a traced call runs, its span is the active one, so that what it calls becomes its children. That needs the
+ * storage of OpenTelemetry's `AsyncLocalStorageContextManager`, which has no public name; without it spans have their
+ * parent, but no children.
+ */
+import { AsyncLocalStorage } from "node:async_hooks";
+import { tracingChannel } from "node:diagnostics_channel";
+import { inspect } from "node:util";
+import {
+  type Attributes,
+  type Context,
+  context,
+  type Span,
+  SpanStatusCode,
+  type Tracer,
+  trace,
+} from "@opentelemetry/api";
+import type { LeaderTraces } from "@x/leader";
+import type { RedlockTraces } from "@x/redlock-core";
+import type { WorkerTraces } from "@x/workers";
+import { listen, quietly } from "./channels.ts";
+import { type NameOf, nameOfAll } from "./names.ts";
+
+interface Begin {
+  readonly name: string;
+  readonly attributes: Attributes;
+  /** Starts a trace of its own, because what called it lasts for as long as the process. */
+  readonly isRoot?: boolean;
+}
+
+type Ended<Facts> = Facts & { readonly result?: unknown; readonly error?: unknown };
+
+interface Drawing<Facts> {
+  readonly begin: (facts: Facts) => Begin;
+  /** Adds to the span what is known at the end. `parent` is the context in which the call was made. */
+  readonly end?: (span: Span, facts: Ended<Facts>, parent: Context) => void;
+}
+
+const RESOURCES = "x.lock.resources";
+const FENCING_TOKEN = "x.fencing_token";
+
+/** Draws everything; returns a function that ends that. */
+export function drawSpans(tracer: Tracer, nameOf: NameOf): () => void {
+  const held = new HeldSpans(tracer);
+  const nameOfLock = (resources: readonly string[]): string => nameOfAll(resources, nameOf);
+  const stops = [
+    draw<RedlockTraces["acquire"]>("x.redlock:acquire", tracer, {
+      begin: ({ resources }) => ({
+        name: `lock acquire ${nameOfLock(resources)}`,
+        attributes: { [RESOURCES]: [...resources] },
+      }),
+      end: (span, { resources, result }, parent) => {
+        if (!isLock(result)) {
+          span.setAttribute("x.lock.acquired", false);
+          return;
+        }
+        span.setAttributes({ "x.lock.acquired": true, [FENCING_TOKEN]: result.fencingToken });
+        held.begin(`lock hold ${nameOfLock(resources)}`, result, parent);
+      },
+    }),
+    draw<RedlockTraces["using"]>("x.redlock:using", tracer, {
+      begin: ({ resources }) => ({
+        name: `lock using ${nameOfLock(resources)}`,
+        attributes: { [RESOURCES]: [...resources] },
+      }),
+    }),
+    ...(["extend", "release"] as const).map((call) =>
+      draw<RedlockTraces["extend"]>(`x.redlock:${call}`, tracer, {
+        begin: ({ resources, fencingToken }) => ({
+          name: `lock ${call} ${nameOfLock(resources)}`,
+          attributes: { [RESOURCES]: [...resources], [FENCING_TOKEN]: fencingToken },
+        }),
+      }),
+    ),
+    draw<LeaderTraces["term"]>("x.leader:term", tracer, {
+      begin: ({ election, id, term, fencingToken }) => ({
+        name: `leader term ${election}`,
+        attributes: {
+          "x.leader.election": election,
+          "x.leader.id": id,
+          "x.leader.term": term,
+          [FENCING_TOKEN]: fencingToken,
+        },
+        isRoot: true,
+      }),
+    }),
+    draw<LeaderTraces["tick"]>("x.leader:tick", tracer, {
+      begin: ({ election, schedule, tickId, term, lateMs, fencingToken }) => ({
+        name: `scheduler tick ${schedule}`,
+        attributes: {
+          "x.leader.election": election,
+          "x.leader.term": term,
+          "x.scheduler.schedule": schedule,
+          "x.scheduler.tick_id": tickId,
+          "x.scheduler.lateness": lateMs / 1_000,
+          [FENCING_TOKEN]: fencingToken,
+        },
+        isRoot: true,
+      }),
+    }),
+    draw<WorkerTraces["run"]>("x.workers:run", tracer, {
+      begin: ({ queue, jobId, keys, fencingToken }) => {
+        const attributes = { "x.workers.keys": [...keys], [FENCING_TOKEN]: fencingToken };
+        // BullMQ's own span of the job, if its option `telemetry` is used.
+        trace.getActiveSpan()?.setAttributes(attributes);
+        return {
+          name: `exclusive job ${queue}`,
+          attributes: { "x.workers.queue": queue, "x.workers.job_id": jobId, ...attributes },
+        };
+      },
+    }),
+    listen("x.redlock.release", (message) => held.end(message)),
+    listen("x.redlock.lost", (message) => held.end(message, message.reason)),
+    () => held.stop(),
+  ];
+  return () => {
+    for (const stop of stops) stop();
+  };
+}
+
+interface HeldLock {
+  readonly resources: readonly string[];
+  readonly fencingToken: number;
+}
+
+function isLock(result: unknown): result is HeldLock {
+  return typeof result === "object" && result !== null && "fencingToken" in result;
+}
+
+/** The spans of locks that are held, which end by another message than that of the call. */
+class HeldSpans {
+  readonly #tracer: Tracer;
+  readonly #spans = new Map<string, Span>();
+
+  constructor(tracer: Tracer) {
+    this.#tracer = tracer;
+  }
+
+  begin(name: string, lock: HeldLock, parent: Context): void {
+    const { resources, fencingToken } = lock;
+    const attributes = { [RESOURCES]: [...resources], [FENCING_TOKEN]: fencingToken };
+    this.#spans.set(idOf(lock), this.#tracer.startSpan(name, { attributes }, parent));
+  }
+
+  /** A lock that was lost is told again when its holder releases it. */
+  end(lock: HeldLock, lossReason?: string): void {
+    const span = this.#spans.get(idOf(lock));
+    this.#spans.delete(idOf(lock));
+    if (span === undefined) return;
+    if (lossReason !== undefined) {
+      span.setAttribute("x.lock.loss_reason", lossReason);
+      span.setStatus({ code: SpanStatusCode.ERROR, message: `lost: ${lossReason}` });
+    }
+    span.end();
+  }
+
+  stop(): void {
+    for (const span of this.#spans.values()) span.end();
+    this.#spans.clear();
+  }
+}
+
+/** A fencing token is of one grant of a resource. */
+function idOf({ resources, fencingToken }: HeldLock): string {
+  return `${fencingToken} ${resources.join("\n")}`;
+}
+
+function draw<Facts extends object>(name: string, tracer: Tracer, { begin, end }: Drawing<Facts>): () => void {
+  const channels = tracingChannel<Context, Facts>(name);
+  const storage = contextStorage();
+  const open = new WeakMap<Facts, { readonly span: Span; readonly parent: Context }>();
+  const start = (facts: Facts): Context => {
+    const parent = context.active();
+    try {
+      const { name: spanName, attributes, isRoot = false } = begin(facts);
+      const span = tracer.startSpan(spanName, { attributes, root: isRoot }, parent);
+      open.set(facts, { span, parent });
+      return trace.setSpan(parent, span);
+    } catch {
+      return parent;
+    }
+  };
+  const finish = (facts: Ended<Facts>): void =>
+    quietly(() => {
+      const { span, parent } = open.get(facts) ?? {};
+      if (span === undefined || parent === undefined) return;
+      open.delete(facts);
+      if (facts.error !== undefined) {
+        const error = facts.error instanceof Error ? facts.error : new Error(inspect(facts.error));
+        span.recordException(error);
+        span.setStatus({ code: SpanStatusCode.ERROR, message: error.message });
+      }
+      end?.(span, facts, parent);
+      span.end();
+    });
+  const nothing = (): void => undefined;
+  const listeners = {
+    start: storage === undefined ? (facts: Facts): void => void start(facts) : nothing,
+    end: nothing,
+    asyncStart: nothing,
+    asyncEnd: finish,
+    error: nothing,
+  };
+  if (storage !== undefined) channels.start.bindStore(storage, start);
+  channels.subscribe(listeners);
+  return () => {
+    channels.unsubscribe(listeners);
+    if (storage !== undefined) channels.start.unbindStore(storage);
+  };
+}
+
+/** Where the active context is, if the context manager is OpenTelemetry's own. */
+function contextStorage(): AsyncLocalStorage<Context> | undefined {
+  const api = context as unknown as { _getContextManager?(): { readonly _asyncLocalStorage?: unknown } };
+  const storage = api._getContextManager?.()._asyncLocalStorage;
+  return storage instanceof AsyncLocalStorage ? storage : undefined;
+}

@@ -1,0 +1,128 @@
+import { SpanStatusCode, trace } from "@opentelemetry/api";
+import { LockHeldError, Redlock } from "@x/redlock-core";
+import { type RedisServer, startRedis } from "@x/test-support";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { parentOf, startSdk } from "./support/sdk.ts";
+
+let server: RedisServer;
+
+beforeAll(async () => {
+  server = await startRedis();
+});
+
+afterAll(async () => await server.stop());
+
+it("draws a lock under its caller, and what the routine calls under the lock", async () => {
+  await using sdk = await startSdk();
+  await using redlock = new Redlock(server.url);
+  await sdk.tracer.startActiveSpan("request", async (request) => {
+    await redlock.using("account:42", async (lock) => {
+      sdk.tracer.startSpan("charge").end();
+      await lock.extend();
+    });
+    request.end();
+  });
+  await expect.poll(() => sdk.spans().length).toBe(7);
+  const spans = sdk.spans();
+  expect(Object.fromEntries(spans.map((span) => [span.name, parentOf(span, spans)]))).toEqual({
+    request: undefined,
+    "lock using account:*": "request",
+    "lock acquire account:*": "lock using account:*",
+    "lock hold account:*": "lock using account:*",
+    charge: "lock using account:*",
+    "lock extend account:*": "lock using account:*",
+    "lock release account:*": "lock using account:*",
+  });
+  const acquire = spans.find(({ name }) => name.startsWith("lock acquire"));
+  expect(acquire?.attributes).toMatchObject({
+    "x.lock.resources": ["account:42"],
+    "x.lock.acquired": true,
+    "x.fencing_token": expect.any(Number),
+  });
+});
+
+it("keeps the traces of callers apart that wait in one line, and shows a refusal as an error", async () => {
+  await using sdk = await startSdk({ name: (resource) => resource.toUpperCase() });
+  await using redlock = new Redlock(server.url);
+  const lock = await redlock.acquire("line");
+  const ask = async (name: string, timeout: number): Promise<unknown> =>
+    await sdk.tracer.startActiveSpan(name, async (span) => {
+      const result = await redlock.acquire("line", { timeout }).catch((error: unknown) => error);
+      span.end();
+      return result;
+    });
+  const first = ask("first", 10_000);
+  expect(await ask("second", 50)).toBeInstanceOf(LockHeldError);
+  await lock.release();
+  await ((await first) as AsyncDisposable)[Symbol.asyncDispose]();
+  const spans = sdk.spans();
+  const acquired = spans.filter(({ name }) => name === "lock acquire LINE");
+  expect(acquired.map((span) => parentOf(span, spans))).toEqual([undefined, "second", "first"]);
+  const [, refused] = acquired;
+  expect(refused?.status).toMatchObject({ code: SpanStatusCode.ERROR });
+  expect(refused?.events[0]?.name).toBe("exception");
+});
+
+it("counts what is held, waited for and lost, and Prometheus gets it", async () => {
+  await using sdk = await startSdk();
+  await using redlock = new Redlock(server.url);
+  const lock = await redlock.acquire("stock:1");
+  const waiting = redlock.acquire("stock:1", { timeout: 10_000 });
+  const during = await sdk.scrape();
+  expect(during.get('x_lock_held{x_lock_name="stock:*"}')).toBe(1);
+  expect(during.get('x_lock_waiting{x_lock_name="stock:*"}')).toBe(1);
+  await lock.release();
+  await redlock.forceRelease("stock:1");
+  const taken = await waiting;
+  await redlock.forceRelease("stock:1");
+  expect(taken.signal.aborted).toBe(true);
+  await taken.release();
+  const after = await sdk.scrape();
+  expect(after.get('x_lock_held{x_lock_name="stock:*"}')).toBe(0);
+  expect(after.get('x_lock_waiting{x_lock_name="stock:*"}')).toBe(0);
+  expect(after.get('x_lock_lost_total{x_lock_name="stock:*",x_lock_loss_reason="forced"}')).toBe(1);
+  expect(after.get('x_lock_wait_duration_count{x_lock_name="stock:*",x_lock_outcome="acquired"}')).toBe(2);
+  expect(after.get('x_lock_hold_duration_count{x_lock_name="stock:*"}')).toBe(2);
+});
+
+it("says when a node is down, and when it is back", async () => {
+  await using own = await startRedis();
+  await using sdk = await startSdk();
+  await using redlock = new Redlock(own.url);
+  await (await redlock.acquire("a")).release();
+  const up = async (): Promise<number | undefined> =>
+    [...(await sdk.scrape())].find(([name]) => name.startsWith("x_lock_node_up"))?.[1];
+  await own.kill();
+  await expect.poll(up).toBe(0);
+});
+
+it("ends with its function: nothing is told, and nothing stays subscribed", async () => {
+  await using sdk = await startSdk();
+  await using redlock = new Redlock(server.url);
+  sdk.stop();
+  await redlock.using("gone", async () => undefined);
+  expect(sdk.spans()).toEqual([]);
+  expect([...(await sdk.scrape()).keys()].filter((name) => name.startsWith("x_"))).toEqual([]);
+});
+
+it("breaks nothing if a name cannot be had", async () => {
+  await using sdk = await startSdk({
+    name: () => {
+      throw new Error("own mistake");
+    },
+  });
+  await using redlock = new Redlock(server.url);
+  expect(await redlock.using("named", async () => "done")).toBe("done");
+  await expect.poll(() => sdk.spans().map(({ name }) => name)).toContain("lock acquire ?");
+});
+
+it("leaves the active span of the caller alone", async () => {
+  await using sdk = await startSdk();
+  await using redlock = new Redlock(server.url);
+  await sdk.tracer.startActiveSpan("outer", async (outer) => {
+    const lock = await redlock.acquire("plain");
+    expect(trace.getActiveSpan()).toBe(outer);
+    await lock.release();
+    outer.end();
+  });
+});

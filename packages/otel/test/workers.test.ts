@@ -1,0 +1,97 @@
+import { trace } from "@opentelemetry/api";
+import { type RedisServer, startRedis } from "@x/test-support";
+import { ExclusiveWorker } from "@x/workers";
+import { Queue } from "bullmq";
+import { BullMQOtel } from "bullmq-otel";
+import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
+import { connectionOf, parentOf, startSdk } from "./support/sdk.ts";
+
+let server: RedisServer;
+
+beforeAll(async () => {
+  server = await startRedis();
+});
+
+afterAll(async () => await server.stop());
+
+it("draws a job, and what its processor calls under it", async () => {
+  await using sdk = await startSdk();
+  const queue = new Queue("plain", { connection: connectionOf(server) });
+  const worker = new ExclusiveWorker("plain", async () => sdk.tracer.startSpan("charge").end(), {
+    connection: connectionOf(server),
+    key: "account",
+  });
+  onTestFinished(async () => void (await Promise.all([worker.close(), queue.close()])));
+  await queue.add("pay", { account: 42 }, { jobId: "first" });
+  await expect.poll(() => sdk.spans().some(({ name }) => name === "exclusive job plain")).toBe(true);
+  const spans = sdk.spans();
+  const job = spans.find(({ name }) => name === "exclusive job plain");
+  expect(job?.attributes).toMatchObject({
+    "x.workers.job_id": "first",
+    "x.workers.keys": ["42"],
+    "x.fencing_token": expect.any(Number),
+  });
+  const charge = spans.find(({ name }) => name === "charge");
+  expect(charge && parentOf(charge, spans)).toBe("exclusive job plain");
+});
+
+it("tells BullMQ's own span of the job its keys and its fencing token", async () => {
+  await using sdk = await startSdk();
+  trace.setGlobalTracerProvider({ getTracer: () => sdk.tracer });
+  const telemetry = new BullMQOtel({ tracerName: "shop" });
+  const queue = new Queue("traced", { connection: connectionOf(server), telemetry });
+  const worker = new ExclusiveWorker("traced", async () => "paid", {
+    connection: connectionOf(server),
+    key: "account",
+    telemetry,
+  });
+  onTestFinished(async () => void (await Promise.all([worker.close(), queue.close()])));
+  await queue.add("pay", { account: 42 });
+  await expect.poll(() => sdk.spans().some(({ name }) => name === "exclusive job traced")).toBe(true);
+  trace.disable();
+  const spans = sdk.spans();
+  const job = spans.find(({ name }) => name === "exclusive job traced");
+  const own = spans.find((span) => span.spanContext().spanId === job?.parentSpanContext?.spanId);
+  expect(own?.attributes).toMatchObject({ "bullmq.queue.name": "traced", "x.workers.keys": ["42"] });
+  expect(own?.attributes["x.fencing_token"]).toBe(job?.attributes["x.fencing_token"]);
+});
+
+it("counts jobs and keys of the queues that it is given, and the keys with the longest lines", async () => {
+  const connection = connectionOf(server);
+  const queue = new Queue("counted", { connection });
+  let release = (): void => undefined;
+  const held = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  const worker = new ExclusiveWorker("counted", async () => await held, { connection, key: "account", concurrency: 4 });
+  onTestFinished(async () => void (await Promise.all([worker.close(), queue.close()])));
+  {
+    await using sdk = await startSdk({ workers: [worker], topKeys: 1 });
+    const accounts = [1, 1, 1, 2, 2];
+    await queue.addBulk(accounts.map((account) => ({ name: "pay", data: { account } })));
+    const sample = async (name: string): Promise<number | undefined> => (await sdk.scrape()).get(name);
+    const jobs = (state: string): string => `x_workers_jobs{x_workers_queue="counted",x_workers_state="${state}"}`;
+    await expect.poll(() => sample(jobs("parked"))).toBe(3);
+    expect(await sample(jobs("active"))).toBe(2);
+    expect(await sample('x_workers_keys{x_workers_queue="counted",x_workers_state="busy"}')).toBe(2);
+    expect(await sample('x_workers_key_waiting{x_workers_queue="counted",x_workers_key="1"}')).toBe(2);
+    expect(await sample('x_workers_key_waiting{x_workers_queue="counted",x_workers_key="2"}')).toBeUndefined();
+    release();
+    await expect.poll(() => sample(jobs("active"))).toBe(0);
+    await expect.poll(() => sample('x_workers_lock_hold_duration_count{x_workers_queue="counted"}')).toBe(5);
+  }
+});
+
+it("tells metrics of other queues when one cannot be asked", async () => {
+  const broken = {
+    name: "gone",
+    counts: () => Promise.reject(new Error("no Redis")),
+    listKeys: () => Promise.resolve([]),
+  };
+  const counts = { runnable: 7, active: 0, parked: 0, busyKeys: 0, pausedKeys: 0 };
+  const fine = { name: "fine", counts: () => Promise.resolve(counts), listKeys: () => Promise.resolve([]) };
+  await using sdk = await startSdk({ workers: [broken, fine] });
+  const samples = await sdk.scrape();
+  expect(samples.get('x_workers_jobs{x_workers_queue="fine",x_workers_state="runnable"}')).toBe(7);
+  expect([...samples.keys()].some((name) => name.includes("gone"))).toBe(false);
+});
