@@ -1,4 +1,4 @@
-/** Pure: what resources are called where there must be few names. */
+/** What resources are called where there must be few names. */
 
 export type NameOf = (resource: string) => string;
 
