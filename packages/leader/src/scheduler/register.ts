@@ -84,9 +84,8 @@ export class Register {
       );
     }
     const { version, fields } = newestOf(answers);
-    for (let index = 0; index < fields.length; index += 2) {
+    for (const [field, line] of fields) {
       if (slice.isOver) await slice.another();
-      const [field = "", line = ""] = fields.slice(index, index + 2);
       if (!field.startsWith(":")) this.#fields.set(field, line);
     }
     // What an earlier scheduler of this term did not see confirmed may still arrive, as the step after that.
@@ -185,12 +184,8 @@ export class Register {
 
   /** False: a newer term was seen. */
   #hear(answers: readonly Answer[]): boolean {
-    for (const { mail } of answers) {
-      for (let index = 0; index < mail.length; index += 2) {
-        const [field = "", line = ""] = mail.slice(index, index + 2);
-        if (isLater(line, this.#shown.get(field))) this.#shown.set(field, line);
-      }
-    }
+    for (const [field, line] of answers.flatMap(({ mail }) => mail))
+      if (isLater(line, this.#shown.get(field))) this.#shown.set(field, line);
     return answers.every(({ isStale }) => !isStale);
   }
 }

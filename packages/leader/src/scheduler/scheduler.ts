@@ -241,9 +241,8 @@ export class LeaderScheduler implements AsyncDisposable {
     const running = new Map<string, number>();
     // The newest version, and what is in the mailboxes.
     for (const list of [newestOf(answers).fields, ...answers.map(({ mail }) => mail)]) {
-      for (let index = 0; index < list.length; index += 2) {
+      for (const [field, line] of list) {
         if (slice.isOver) await slice.another();
-        const [field = "", line = ""] = list.slice(index, index + 2);
         if (isLater(line, lines.get(field))) lines.set(field, line);
         if (!field.startsWith(NOTE)) continue;
         const { name } = notedTick(field);

@@ -4,6 +4,7 @@
  */
 import type { NodeScript, QuorumUnreachableError } from "@x/redlock-core";
 import type { Ledger } from "../record/ledger.ts";
+import { linesIn } from "./lines.ts";
 import { ORDER } from "./scripts/order.lua.ts";
 import { READ_REGISTER } from "./scripts/read-register.lua.ts";
 import { WRITE_REGISTER } from "./scripts/write-register.lua.ts";
@@ -24,9 +25,9 @@ export interface Answer {
   readonly run: string;
   /** What it has was given to this very process: it has forgotten nothing. */
   readonly isWhole: boolean;
-  /** Field, line, … */
-  readonly mail: readonly string[];
-  readonly fields: readonly string[];
+  readonly mail: readonly (readonly [field: string, line: string])[];
+  /** They are found as they are asked for. */
+  readonly fields: Iterable<readonly [field: string, line: string]>;
 }
 
 export interface Write {
@@ -117,11 +118,12 @@ function parseAnswer(value: unknown, node: string): Answer {
     version: { term: Number(term ?? 0), step: Number(step ?? 0) },
     run: String(run),
     isWhole: isWhole === 1,
-    mail: texts(mail),
-    fields: texts(fields),
+    mail: pairs(mail),
+    fields: linesIn(typeof fields === "string" ? fields : ""),
   };
 }
 
-function texts(list: unknown): readonly string[] {
-  return Array.isArray(list) ? (list as readonly string[]) : [];
+function pairs(list: unknown): readonly (readonly [string, string])[] {
+  const texts = Array.isArray(list) ? (list as readonly string[]) : [];
+  return texts.flatMap((field, at) => (at % 2 === 0 ? [[field, texts[at + 1] ?? ""] as const] : []));
 }

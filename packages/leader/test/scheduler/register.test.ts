@@ -259,7 +259,7 @@ describe("a register", () => {
     await store.order("p:s", "7 1 0", 3);
     await take(register);
     await write(register, { s: "1" });
-    expect(newestOf(await store.look()).fields).toEqual(expect.arrayContaining(["s", "1"]));
+    expect([...newestOf(await store.look()).fields]).toContainEqual(["s", "1"]);
     expect(await write(register, { s: "2" })).toBe(true);
     for (const name of ["register", "mailbox"])
       expect(await three.servers[0]?.call("PTTL", store.ledger.key(name))).toBeGreaterThan(DAY_MS - 60_000);

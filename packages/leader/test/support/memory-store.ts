@@ -33,7 +33,7 @@ export class MemoryStore {
   promise(term: number): Promise<readonly Answer[]> {
     const answer = this.#answer(term);
     this.promised = Math.max(this.promised, term);
-    return Promise.resolve([{ ...answer, fields: [...this.fields].flat() }]);
+    return Promise.resolve([{ ...answer, fields: [...this.fields] }]);
   }
 
   poll(term: number): Promise<readonly Answer[]> {
@@ -64,7 +64,7 @@ export class MemoryStore {
   }
 
   #answer(term: number): Answer {
-    const mail = [...this.mail].flat();
+    const mail = [...this.mail];
     return {
       node: "n",
       isStale: term < this.promised,

@@ -1,0 +1,27 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { linesIn, NOTE, PAUSE, REQUEST } from "../../src/scheduler/lines.ts";
+
+const name = fc.string({ minLength: 1, maxLength: 6, unit: "grapheme" }).filter((text) => !text.includes(":"));
+const field = fc
+  .tuple(fc.constantFrom("", NOTE, PAUSE, REQUEST, ":"), name)
+  .map(([prefix, rest]) => `${prefix}${rest}`);
+const line = fc.string({ maxLength: 6 }).filter((text) => !text.includes(":"));
+
+describe("the fields of a register", () => {
+  it("come out of one text as they went in, whatever schedules are called", () => {
+    fc.assert(
+      fc.property(fc.array(fc.tuple(field, line)), (fields) => {
+        expect([...linesIn(fields.flat().join("::"))]).toEqual(fields);
+      }),
+    );
+  });
+
+  it("are those that can be told apart in a text that nobody of us wrote", () => {
+    fc.assert(
+      fc.property(fc.string({ unit: fc.constantFrom("a", ":", " ") }), (text) => {
+        expect([...linesIn(text)].length).toBeLessThanOrEqual(text.length);
+      }),
+    );
+  });
+});
