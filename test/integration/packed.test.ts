@@ -282,14 +282,23 @@ it("@x/console runs as a command with its own dependencies alone", { timeout: 60
   expect(told.status).toBe(0);
 });
 
-it.each(["redlock-core", "leader", "workers", "nestjs", "console"])(
+it("@x/otel works with OpenTelemetry's API alone", { timeout: 60_000 }, () => {
+  const folder = install(["otel"], ["@opentelemetry/api"]);
+  const script = 'import { instrument } from "@x/otel"; instrument()(); console.log("instrumented");';
+  writeFileSync(join(folder, "main.mjs"), script);
+  expect(execFileSync(process.execPath, ["main.mjs"], { cwd: folder, encoding: "utf8" })).toBe("instrumented\n");
+});
+
+it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel"])(
   "@x/%s imports all that it declares, and packs nothing but its build and its documents",
   { timeout: 60_000 },
   (name) => {
     const folder = join(install([name], []), "node_modules", "@x", name);
     const files = readdirSync(folder, { recursive: true, encoding: "utf8" });
     const isExpected = (file: string): boolean =>
-      /^(README\.md|SKILL\.md|LICENSE|package\.json|dist|dist\/[^.]+|dist\/.+\.(js|d\.ts))$/.test(file);
+      /^(README\.md|SKILL\.md|LICENSE|package\.json|grafana(\/(dashboard\.json|alerts\.yml))?|dist|dist\/[^.]+|dist\/.+\.(js|d\.ts))$/.test(
+        file,
+      );
     const foreign = files.filter((file) => !isExpected(file));
     expect(foreign).toEqual([]);
     const code = files
