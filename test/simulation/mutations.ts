@@ -61,7 +61,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "validity check",
     without: "a quorum is enough, however late",
-    patches: [core("lock/attempt.ts", 'outcome !== "won" || remainingMs(this.end, now) <= 0', 'outcome !== "won"')],
+    patches: [core("lock/attempt.ts", "remainingMs(this.end, now) <= 0", "now.monotonicMs < 0")],
     directed: "grants after the end",
   },
   {

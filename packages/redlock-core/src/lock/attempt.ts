@@ -16,7 +16,7 @@ import type { Batcher } from "../rounds/batcher.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type Answer, answerOf, type Observer, Round } from "../rounds/round.ts";
 import { acquireText, type Target } from "../rules/operation.ts";
-import { emptyTally, type Outcome, type Refusal, refusalOf, type VoteKind } from "../rules/quorum.ts";
+import { emptyTally, type Refusal, refusalOf, type VoteKind } from "../rules/quorum.ts";
 import { newToken } from "../rules/token.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import { type Enrolment, leaveQueues } from "../waiting/leave.ts";
@@ -179,17 +179,16 @@ export abstract class Attempt extends Round implements Grant {
       this.hadKeyOn |= 1 << node;
       if (engine.isAlone) this.fencingToken = value;
       if (this.#grantedBy === quorum) {
-        this.#decide("won", readClock(engine.clock));
+        this.#decideWon(readClock(engine.clock));
         return true;
       }
     }
-    const now = readClock(engine.clock);
-    const ms = now.monotonicMs - this.asked.monotonicMs;
+    const ms = engine.clock.monotonicMs() - this.asked.monotonicMs;
     if (isGrant(value) && quarantineLeftMs <= 0) {
       this.#grants ??= [];
       this.#grants.push(node, ms, nodeTimeUs);
       if (!this.#isLostToSilence()) return false;
-      this.#decideLost(now);
+      this.#decideLost();
       return true;
     }
     const answer = answerOf(error, timedOut, value, nodeTimeUs, quarantineLeftMs);
@@ -200,7 +199,7 @@ export abstract class Attempt extends Round implements Grant {
     else if (answer.kind === "reply" && Array.isArray(value)) this.#keyless |= 1 << node;
     this.#refused += 1;
     if (this.#refused <= nodes.length - quorum && !this.#isLostToSilence()) return false;
-    this.#decideLost(now);
+    this.#decideLost();
     return true;
   }
 
@@ -220,10 +219,10 @@ export abstract class Attempt extends Round implements Grant {
     return this.#refused > nodes.length - quorum;
   }
 
-  #decideLost(now: Instant): void {
+  #decideLost(): void {
     // A node may refuse while the request is still being sent out: then only the round knows what else was sent.
-    if (this.#isAsked) this.#decide("lost", now);
-    else queueMicrotask(() => this.#decide("lost", now));
+    if (this.#isAsked) this.#onRefused(false);
+    else queueMicrotask(() => this.#onRefused(false));
   }
 
   /**
@@ -238,12 +237,12 @@ export abstract class Attempt extends Round implements Grant {
       leaveQueues(this.engine, this.target, enrolment, { only: (each) => each === node });
   }
 
-  #decide(outcome: Outcome, now: Instant): void {
+  #decideWon(now: Instant): void {
     const { engine, target, ttlMs } = this;
     const enrolment = this.#enrolment;
     this.end = leaseEnd(this.asked, ttlMs, engine.options.driftFactor);
-    if (outcome !== "won" || remainingMs(this.end, now) <= 0) {
-      this.onResult(this.#refusal(outcome === "won"));
+    if (remainingMs(this.end, now) <= 0) {
+      this.#onRefused(true);
       return;
     }
     this.grantedMs = now.monotonicMs;
@@ -262,7 +261,7 @@ export abstract class Attempt extends Round implements Grant {
     }
   }
 
-  #refusal(isTooLate: boolean): AttemptResult {
+  #onRefused(isTooLate: boolean): void {
     const { engine, target, token, ttlMs, mayHoldOn } = this;
     const { resources } = target;
     const ballots = this.#ballots ?? [];
@@ -271,12 +270,12 @@ export abstract class Attempt extends Round implements Grant {
     for (const ballot of ballots) if (ballot !== undefined) tally[ballot.vote] += 1;
     void releaseEverywhere(engine, { target, token, ttlMs, mayHoldOn });
     noteRefusals(engine, resources, ballots, this.asked.wallMs);
-    return {
+    this.onResult({
       kind: "refused",
       refusal: isTooLate ? "unreachable" : refusalOf(tally, engine.nodes.length),
       votes: votesOf(engine, resources, ballots),
       freeInMs: engine.nodes.map((_, node) => freeInMs(ballots[node])),
-    };
+    });
   }
 }
 

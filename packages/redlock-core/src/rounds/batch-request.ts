@@ -81,7 +81,9 @@ export class BatchRequests {
 }
 
 function areSame(some: readonly BatchOperation[], others: readonly BatchOperation[]): boolean {
-  return some.length === others.length && some.every((operation, index) => operation === others[index]);
+  if (some.length !== others.length) return false;
+  for (let at = 0; at < some.length; at += 1) if (some[at] !== others[at]) return false;
+  return true;
 }
 
 /** Lists how many registers there are, and those of each acquisition. */

@@ -77,7 +77,7 @@ export class Batcher {
   #abandonedCount = 0;
   /** The times at which the unanswered requests were sent, in order. */
   #inFlightSinceMs: number[] = [];
-  /** The number of unanswered requests per slot. Outside a Cluster all have one slot. */
+  /** The number of unanswered requests per slot of a Cluster. */
   readonly #inFlight = new Map<number, number>();
   #flushScheduled = false;
   readonly #undelivered = new UndeliveredList();
@@ -228,11 +228,13 @@ export class Batcher {
   #scheduleFlush(): void {
     if (this.#flushScheduled || !this.#hasToSend) return;
     this.#flushScheduled = true;
-    this.#clock.defer(() => {
-      this.#flushScheduled = false;
-      this.#flush();
-    });
+    this.#clock.defer(this.#onTurnEnd);
   }
+
+  readonly #onTurnEnd = (): void => {
+    this.#flushScheduled = false;
+    this.#flush();
+  };
 
   #flush(): void {
     if (this.node.state !== "ready") return;
@@ -271,12 +273,14 @@ export class Batcher {
   }
 
   #send(batch: readonly Request[]): void {
-    const slot = slotOf(batch);
     const { keys, args } = this.#requests.of(batch, this.#greatestNumber);
     const bit = 1 << this.index;
     for (const request of batch) request.sentTo |= bit;
     this.#inFlightSinceMs.push(this.#clock.monotonicMs());
-    this.#inFlight.set(slot, (this.#inFlight.get(slot) ?? 0) + 1);
+    if (this.node.isCluster === true) {
+      const slot = slotOf(batch);
+      this.#inFlight.set(slot, (this.#inFlight.get(slot) ?? 0) + 1);
+    }
     this.#eval(keys, args).then(
       (reply) => this.#onAnswer(batch, reply),
       (error: unknown) => this.#onFailure(batch, requestError(error)),
@@ -301,12 +305,14 @@ export class Batcher {
   }
 
   #mayAsk(slot: number): boolean {
-    return (this.#inFlight.get(slot) ?? 0) < MAX_IN_FLIGHT;
+    const unanswered = this.node.isCluster === true ? (this.#inFlight.get(slot) ?? 0) : this.#inFlightSinceMs.length;
+    return unanswered < MAX_IN_FLIGHT;
   }
 
   #answered(batch: readonly Request[]): void {
     this.#heard += 1;
     this.#inFlightSinceMs.shift();
+    if (this.node.isCluster !== true) return;
     const slot = slotOf(batch);
     const left = (this.#inFlight.get(slot) ?? 0) - 1;
     if (left > 0) this.#inFlight.set(slot, left);
