@@ -3,6 +3,11 @@ import type { Meter } from "@opentelemetry/api";
 import { listen } from "./channels.ts";
 import { SECONDS } from "./locks.ts";
 
+interface OfSchedule {
+  readonly election: string;
+  readonly schedule: string;
+}
+
 export function leaderMetrics(meter: Meter): () => void {
   const isLeader = meter.createObservableGauge("x.leader.is_leader", {
     description: "1 in the process that leads, 0 in one that has led",
@@ -34,6 +39,13 @@ export function leaderMetrics(meter: Meter): () => void {
   };
   isLeader.addCallback(observe);
   const of = ({ election }: { readonly election: string }) => ({ "x.leader.election": election });
+  const scheduleOf = (message: OfSchedule) => ({ ...of(message), "x.scheduler.schedule": message.schedule });
+  const count = (message: OfSchedule, outcome: string, many: number): void =>
+    ticks.add(many, { ...scheduleOf(message), "x.scheduler.outcome": outcome });
+  const tickEnded = (message: OfSchedule & { readonly tookMs: number }, outcome: string): void => {
+    count(message, outcome, 1);
+    duration.record(message.tookMs / 1_000, scheduleOf(message));
+  };
   const stops = [
     listen("x.leader.elected", ({ election }) => {
       leading.set(election, 1);
@@ -49,12 +61,11 @@ export function leaderMetrics(meter: Meter): () => void {
     listen("x.leader.renewed", (message) => remaining.record(Math.max(0, message.remainingMs) / 1_000, of(message))),
     listen("x.leader.renewFailed", (message) => failed.add(1, of(message))),
     listen("x.leader.overrun", (message) => overrun.add(1, of(message))),
-    listen("x.leader.tick", (message) => {
-      const schedule = { ...of(message), "x.scheduler.schedule": message.schedule };
-      ticks.add(message.count, { ...schedule, "x.scheduler.outcome": message.outcome });
-      if (message.lateMs !== undefined) lateness.record(message.lateMs / 1_000, schedule);
-      if (message.tookMs !== undefined) duration.record(message.tookMs / 1_000, schedule);
-    }),
+    listen("x.leader.tick", (message) => lateness.record(message.lateMs / 1_000, scheduleOf(message))),
+    listen("x.leader.tickDone", (message) => tickEnded(message, "run")),
+    listen("x.leader.tickError", (message) => tickEnded(message, "failed")),
+    listen("x.leader.tickSkipped", (message) => count(message, "skipped", 1)),
+    listen("x.leader.missed", (message) => count(message, "missed", message.count)),
   ];
   return () => {
     for (const stop of stops) stop();

@@ -28,7 +28,7 @@ import {
   systemRandom,
 } from "@x/redlock-core/protocol";
 import { ElectionBusyError, ElectionStoppedError, LeadershipLostError } from "../errors.ts";
-import { LEADER_EVENTS, type LeaderEvents } from "../events/events.ts";
+import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../events/events.ts";
 import { logEvents } from "../events/log.ts";
 import { mayVoteAgain, NodeWatch } from "../events/node-watch.ts";
 import { callerSignal, durationOrNoneMs, listener as TASK } from "../kit/checks.ts";
@@ -133,6 +133,7 @@ export class LeaderElection implements AsyncDisposable {
     this.id = this.#options.id;
     this.#instance = `${this.id}#${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
     this.#events = new Emitter<LeaderEvents>(LEADER_EVENTS);
+    publishEvents(this.#events, { election: this.name, id: this.id });
     this.#ledger = new Ledger(redlock, this.name, this.#options.resource);
     const { worker } = this.#options;
     const note = this.#leadsOnGrant

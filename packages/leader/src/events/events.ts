@@ -1,5 +1,6 @@
-import type { Known } from "@x/redlock-core/protocol";
+import type { Emitter, Known } from "@x/redlock-core/protocol";
 import type { TermLossReason } from "../errors.ts";
+import { publish } from "../kit/diagnostics.ts";
 import type { LeaderInfo } from "../record/record.ts";
 import type { LeaderTerm } from "../term/term.ts";
 
@@ -50,3 +51,15 @@ export const LEADER_EVENTS: Known<LeaderEvents> = {
   taskError: true,
   error: true,
 };
+
+/** Publishes what needs nothing beside the event. The others have more to tell, and are published where they happen. */
+export function publishEvents(
+  events: Emitter<LeaderEvents>,
+  own: { readonly election: string; readonly id: string },
+): void {
+  events.on("drainTimeout", (facts) => publish("x.leader.drainTimeout", () => ({ ...own, ...facts })));
+  events.on("nodeDown", (facts) => publish("x.leader.nodeDown", () => ({ ...own, ...facts })));
+  events.on("quarantined", (facts) => publish("x.leader.quarantined", () => ({ ...own, ...facts })));
+  events.on("taskError", (facts) => publish("x.leader.taskError", () => ({ ...own, ...facts })));
+  events.on("error", (error) => publish("x.leader.error", () => ({ election: own.election, error })));
+}

@@ -13,7 +13,22 @@ export interface LeaderLogger {
   error(facts: object, message: string): void;
 }
 
-/** The messages, by channel. Durations are in milliseconds. */
+/** What all messages about a tick have. `lateMs` is by the wall clock, when its handler was called. */
+export interface AboutTick {
+  readonly election: string;
+  readonly schedule: string;
+  readonly tickId: string;
+  readonly scheduledAtMs: number;
+  readonly lateMs: number;
+  readonly term: number;
+  readonly fencingToken: number;
+  readonly attempt: number;
+}
+
+/**
+ * The messages, by channel. A channel is named as the event of an election or a scheduler that it tells of. Durations
+ * are in milliseconds.
+ */
 export interface LeaderMessages {
   /** A term began. `vacancyMs` counts from the end of the last leader, if this process saw that. */
   "x.leader.elected": { election: string; id: string; term: number; waitMs: number; vacancyMs: number | undefined };
@@ -41,17 +56,21 @@ export interface LeaderMessages {
     term: number | undefined;
     vacancyMs: number | undefined;
   };
-  /** The scheduler ran, skipped or missed a tick. */
-  "x.leader.tick": {
-    election: string;
-    schedule: string;
-    scheduledAtMs: number;
-    term: number;
-    outcome: "run" | "failed" | "skipped" | "missed";
-    tookMs: number | undefined;
-    lateMs: number | undefined;
-    count: number;
-  };
+  /** The task did not end in time. */
+  "x.leader.drainTimeout": { election: string; id: string; term: number };
+  /** A lock node is down. It is told once until the node answers again. */
+  "x.leader.nodeDown": { election: string; id: string; node: string; error: Error };
+  /** Nobody is elected, since a quorum of nodes casts no vote. */
+  "x.leader.quarantined": { election: string; id: string; quarantineLeftMs: number };
+  "x.leader.taskError": { election: string; id: string; term: number; error: unknown };
+  /** An election or a scheduler failed and tries again, or one of its listeners threw. */
+  "x.leader.error": { election: string; error: unknown };
+  /** A handler is about to be called. */
+  "x.leader.tick": AboutTick;
+  "x.leader.tickDone": AboutTick & { tookMs: number };
+  "x.leader.tickError": AboutTick & { tookMs: number; error: unknown };
+  "x.leader.tickSkipped": { election: string; schedule: string; scheduledAtMs: number; reason: string };
+  "x.leader.missed": { election: string; schedule: string; count: number };
 }
 
 /** What the messages of the tracing channels have, by the call: `x.leader:term` and `x.leader:tick`. */
@@ -59,15 +78,7 @@ export interface LeaderTraces {
   /** The task of a term, from its call to its end. */
   term: { readonly election: string; readonly id: string; readonly term: number; readonly fencingToken: number };
   /** The handler of a tick, from its call to its end. */
-  tick: {
-    readonly election: string;
-    readonly schedule: string;
-    readonly tickId: string;
-    readonly scheduledAtMs: number;
-    readonly lateMs: number;
-    readonly term: number;
-    readonly fencingToken: number;
-  };
+  tick: AboutTick;
 }
 
 export const traces: { readonly [Call in keyof LeaderTraces]: Traced<LeaderTraces[Call]> } = {

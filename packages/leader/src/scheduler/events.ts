@@ -7,10 +7,10 @@ export type SkipReason = "overlap" | "paused" | "attempts" | "removed" | "expire
 export interface SchedulerEvents {
   /** A handler is about to be called. It is not (`tickSkipped`) if listeners take longer than the term lasts. */
   tick: Tick;
-  /** It has ended; `took` in ms. */
+  /** The handler has ended, after `tookMs`. */
   tickDone: { readonly tick: Tick; readonly tookMs: number };
   /** It rejected; the tick counts as run. */
-  tickError: { readonly tick: Tick; readonly error: unknown };
+  tickError: { readonly tick: Tick; readonly tookMs: number; readonly error: unknown };
   /**
    * The tick is claimed or dealt with, and does not run.
    *

@@ -1,12 +1,11 @@
-/** What becomes of ticks, told to listeners and on the diagnostics channel. */
+/** What becomes of ticks, told to listeners, and on channels of the same names. */
 import { dateOf } from "../kit/date.ts";
-import { type LeaderMessages, publish } from "../kit/diagnostics.ts";
+import { type AboutTick, publish } from "../kit/diagnostics.ts";
 import type { Emitter } from "../kit/emitter.ts";
-import type { LeaderTerm } from "../term/term.ts";
 import type { SchedulerEvents, SkipReason } from "./events.ts";
+import type { Tick } from "./tick.ts";
 
 export interface Audience {
-  readonly term: LeaderTerm;
   readonly events: Emitter<SchedulerEvents>;
 }
 
@@ -15,21 +14,32 @@ export interface NamedTick {
   readonly atMs: number;
 }
 
-export function tellSkipped({ term, events }: Audience, { name, atMs }: NamedTick, reason: SkipReason): void {
-  publishTick(term, { name, atMs }, { outcome: "skipped", tookMs: undefined, lateMs: undefined, count: 1 });
+export function tellSkipped({ events }: Audience, { name, atMs }: NamedTick, reason: SkipReason): void {
   events.emit("tickSkipped", { schedule: name, scheduledAt: dateOf(atMs), reason });
 }
 
-/** `atMs`: the last tick that was dealt with before those. */
-export function tellMissed({ term, events }: Audience, { name, atMs }: NamedTick, count: number): void {
-  publishTick(term, { name, atMs }, { outcome: "missed", tookMs: undefined, lateMs: undefined, count });
-  events.emit("missed", { schedule: name, count });
+export function aboutTick({ schedule, id, scheduledAt, firedAt, term, attempt }: Tick): AboutTick {
+  return {
+    election: term.election,
+    schedule,
+    tickId: id,
+    scheduledAtMs: scheduledAt.getTime(),
+    lateMs: firedAt.getTime() - scheduledAt.getTime(),
+    term: term.term,
+    fencingToken: term.fencingToken,
+    attempt,
+  };
 }
 
-export function publishTick(
-  { election, term }: LeaderTerm,
-  { name, atMs }: NamedTick,
-  facts: Pick<LeaderMessages["x.leader.tick"], "outcome" | "tookMs" | "lateMs" | "count">,
-): void {
-  publish("x.leader.tick", () => ({ election, schedule: name, scheduledAtMs: atMs, term, ...facts }));
+export function publishTicks(events: Emitter<SchedulerEvents>, election: string): void {
+  events.on("tick", (tick) => publish("x.leader.tick", () => aboutTick(tick)));
+  events.on("tickDone", ({ tick, tookMs }) => publish("x.leader.tickDone", () => ({ ...aboutTick(tick), tookMs })));
+  events.on("tickError", ({ tick, ...facts }) =>
+    publish("x.leader.tickError", () => ({ ...aboutTick(tick), ...facts })),
+  );
+  events.on("tickSkipped", ({ scheduledAt, ...facts }) =>
+    publish("x.leader.tickSkipped", () => ({ election, scheduledAtMs: scheduledAt.getTime(), ...facts })),
+  );
+  events.on("missed", (facts) => publish("x.leader.missed", () => ({ election, ...facts })));
+  events.on("error", (error) => publish("x.leader.error", () => ({ election, error })));
 }

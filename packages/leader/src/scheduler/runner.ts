@@ -10,14 +10,16 @@ import type { Clock } from "@x/redlock-core";
 import { linkSignals } from "@x/redlock-core/protocol";
 import PQueue from "p-queue";
 import { dateOf } from "../kit/date.ts";
-import { type LeaderTraces, traces } from "../kit/diagnostics.ts";
+import { traces } from "../kit/diagnostics.ts";
+import type { LeaderTerm } from "../term/term.ts";
 import { type Entry, type Job, type Runs, type Turn } from "./entry.ts";
 import type { SkipReason } from "./events.ts";
 import type { OverlapDecision } from "./overlap.ts";
-import { type Audience, type NamedTick, publishTick, tellSkipped } from "./report.ts";
+import { type Audience, aboutTick, type NamedTick, tellSkipped } from "./report.ts";
 import type { Tick } from "./tick.ts";
 
 export interface RunnerParts extends Audience {
+  readonly term: LeaderTerm;
   readonly clock: Clock;
   readonly concurrency: number;
   /** The schedules that have not been removed. */
@@ -171,16 +173,13 @@ export class Runner {
     try {
       // Listeners ran since the last check. Between this one and the call nothing does.
       if (!term.isCurrent()) return this.#drop(job, "term-over");
-      await (traces.tick.isHeard ? traces.tick.run(factsOf(tick), async () => await handler(tick)) : handler(tick));
-      this.#ended(job, clock.monotonicMs() - startedMs, "run");
+      await (traces.tick.isHeard ? traces.tick.run(aboutTick(tick), async () => await handler(tick)) : handler(tick));
+      this.#ended(job);
       events.emit("tickDone", { tick, tookMs: clock.monotonicMs() - startedMs });
     } catch (error) {
-      if (term.signal.aborted && linked.signal.reason === term.signal.reason) {
-        events.emit("tickError", { tick, error });
-      } else {
-        this.#ended(job, clock.monotonicMs() - startedMs, "failed");
-        events.emit("tickError", { tick, error });
-      }
+      // One that gave up because of the end of the term is left to the next leader.
+      if (!term.signal.aborted || linked.signal.reason !== term.signal.reason) this.#ended(job);
+      events.emit("tickError", { tick, tookMs: clock.monotonicMs() - startedMs, error });
     } finally {
       cancelTimeout();
       linked.unlink();
@@ -203,17 +202,7 @@ export class Runner {
     });
   }
 
-  #ended(job: Job, tookMs: number, outcome: "run" | "failed"): void {
-    const { term, clock } = this.#parts;
-    const lateMs = clock.wallMs() - tookMs - job.atMs;
-    publishTick(term, job, { outcome, tookMs, lateMs, count: 1 });
+  #ended(job: Job): void {
     if (job.delivery === "at-least-once") this.#parts.finished(job);
   }
-}
-
-function factsOf({ schedule, id: tickId, scheduledAt, firedAt, term }: Tick): LeaderTraces["tick"] {
-  const { election, fencingToken } = term;
-  const scheduledAtMs = scheduledAt.getTime();
-  const lateMs = firedAt.getTime() - scheduledAtMs;
-  return { election, schedule, tickId, scheduledAtMs, lateMs, term: term.term, fencingToken };
 }

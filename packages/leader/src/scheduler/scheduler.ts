@@ -46,6 +46,7 @@ import {
   scheduleName,
   zone,
 } from "./options.ts";
+import { publishTicks } from "./report.ts";
 import { Session } from "./session.ts";
 import { newestOf, Store } from "./store.ts";
 import type { TickHandler } from "./tick.ts";
@@ -160,6 +161,7 @@ export class LeaderScheduler implements AsyncDisposable {
     this.#defaults = resolveScheduleOptions({}, timezone);
     this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
     this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
+    publishTicks(this.#events, election.name);
   }
 
   /**

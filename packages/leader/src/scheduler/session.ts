@@ -31,7 +31,7 @@ import {
 import { decideOverlap, type OverlapDecision } from "./overlap.ts";
 import { type Plan, planInSteps } from "./plan.ts";
 import { Register } from "./register.ts";
-import { type NamedTick, tellMissed, tellSkipped } from "./report.ts";
+import { type NamedTick, tellSkipped } from "./report.ts";
 import { Runner } from "./runner.ts";
 import type { Store } from "./store.ts";
 import { tickId } from "./tick.ts";
@@ -333,9 +333,8 @@ export class Session {
     const isLate = plan.fire.length > 1 || plan.fire.some((tick) => tick.isCatchup);
     const isBacklog = options.catchup === "all" && (isLate || isCatchingUp(runs));
     if (plan.missed > 0) {
-      const before = { name, atMs: track.accountedMs };
       track.missed += plan.missed;
-      confirmed.push(() => tellMissed(this.#parts, before, plan.missed));
+      confirmed.push(() => this.#parts.events.emit("missed", { schedule: name, count: plan.missed }));
     }
     for (const tick of plan.fire) {
       const decision = track.isPaused

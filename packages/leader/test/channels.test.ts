@@ -1,0 +1,87 @@
+/** What elections and schedulers tell their listeners is told on channels of the same names, too. */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { expect, it, onTestFinished } from "vitest";
+import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../src/events/events.ts";
+import { Emitter } from "../src/kit/emitter.ts";
+import { SCHEDULER_EVENTS, type SchedulerEvents } from "../src/scheduler/events.ts";
+import { publishTicks } from "../src/scheduler/report.ts";
+import type { Tick } from "../src/scheduler/tick.ts";
+import type { LeaderTerm } from "../src/term/term.ts";
+
+/** Keeps what is published as `x.leader.` and each of these names. */
+function published(names: readonly string[]): Map<string, unknown> {
+  const messages = new Map<string, unknown>();
+  for (const name of names) {
+    const listener = (message: unknown): void => void messages.set(name, message);
+    subscribe(`x.leader.${name}`, listener);
+    onTestFinished(() => void unsubscribe(`x.leader.${name}`, listener));
+  }
+  return messages;
+}
+
+it("each event of a scheduler has its channel", () => {
+  const term = { election: "jobs", term: 7, fencingToken: 7 } as LeaderTerm;
+  const tick: Tick = {
+    schedule: "s",
+    scheduledAt: new Date(1_000),
+    firedAt: new Date(1_030),
+    id: "s@1",
+    catchup: false,
+    attempt: 2,
+    term,
+    fencingToken: 7,
+    signal: new AbortController().signal,
+  };
+  const error = new Error("broken");
+  const told: SchedulerEvents = {
+    tick,
+    tickDone: { tick, tookMs: 5 },
+    tickError: { tick, tookMs: 6, error },
+    tickSkipped: { schedule: "s", scheduledAt: new Date(2_000), reason: "paused" },
+    missed: { schedule: "s", count: 3 },
+    error,
+  };
+  const names = Object.keys(SCHEDULER_EVENTS) as (keyof SchedulerEvents)[];
+  const messages = published(names);
+  const events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
+  publishTicks(events, "jobs");
+  for (const name of names) events.emit(name, told[name]);
+  const about = {
+    election: "jobs",
+    schedule: "s",
+    tickId: "s@1",
+    scheduledAtMs: 1_000,
+    term: 7,
+    fencingToken: 7,
+    attempt: 2,
+    lateMs: 30,
+  };
+  expect(Object.fromEntries(messages)).toEqual({
+    tick: about,
+    tickDone: { ...about, tookMs: 5 },
+    tickError: { ...about, tookMs: 6, error },
+    tickSkipped: { election: "jobs", schedule: "s", scheduledAtMs: 2_000, reason: "paused" },
+    missed: { election: "jobs", schedule: "s", count: 3 },
+    error: { election: "jobs", error },
+  });
+});
+
+it("an event of an election that tells all there is to tell has its channel", () => {
+  const error = new Error("broken");
+  const events = new Emitter<LeaderEvents>(LEADER_EVENTS);
+  const messages = published(["drainTimeout", "nodeDown", "quarantined", "taskError", "error"]);
+  publishEvents(events, { election: "jobs", id: "me" });
+  events.emit("drainTimeout", { term: 7 });
+  events.emit("nodeDown", { node: "a", error });
+  events.emit("quarantined", { quarantineLeftMs: 5 });
+  events.emit("taskError", { term: 7, error });
+  events.emit("error", error);
+  const own = { election: "jobs", id: "me" };
+  expect(Object.fromEntries(messages)).toEqual({
+    drainTimeout: { ...own, term: 7 },
+    nodeDown: { ...own, node: "a", error },
+    quarantined: { ...own, quarantineLeftMs: 5 },
+    taskError: { ...own, term: 7, error },
+    error: { election: "jobs", error },
+  });
+});
