@@ -6,8 +6,7 @@ import { type ListReply, listsEverywhere, type NodeReply, runEverywhere } from "
 import { NODE_KEYS, PROBE_KEY, probeKeysOf } from "../rules/keys.ts";
 import { median, quorumOf } from "../rules/quorum.ts";
 import { quote } from "../schema/show.ts";
-import { checkScript } from "../scripts/check.lua.ts";
-import { rightsScript } from "../scripts/rights.lua.ts";
+import { checkScript, rightsScript } from "../scripts/check.lua.ts";
 
 export type FindingCode =
   | "SAME_SERVER"

@@ -21,3 +21,9 @@ local time = call('TIME')
 return {table.concat(info, '\\r\\n'), time[1], time[2], seen[1] or '', seen[2] or '', seen[3] or '', tried.err or ''}
 `,
 );
+
+/**
+ * Does nothing, and replies 1. KEYS are those that the user must have the rights to, which the server looks at before
+ * it runs a script.
+ */
+export const rightsScript: NodeScript = defineScript("rights", "return 1");
