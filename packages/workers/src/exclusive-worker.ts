@@ -15,11 +15,14 @@
  * - The order of jobs that were retried with `onFailure: "skip"`, and of priorities against a job that was already
  *   chosen.
  * - Any order after the lane's keys were deleted by hand.
+ * - With `startNext: "at-once"`, that a job is not run again after the next one of its key was started. Nor that no job
+ *   starts that was removed or paused in the ms before.
  */
 import type { Clock, Lock, Redlock } from "@x/redlock-core";
 import {
   Check,
   DAY_MS,
+  elapsedMs,
   InFlight,
   type Instant,
   integer,
@@ -34,6 +37,7 @@ import { DelayedError, Job, Worker } from "bullmq";
 import {
   acceptSignal,
   checkScripts,
+  type Following,
   installedScripts,
   keepTracked,
   type LockExtension,
@@ -46,6 +50,7 @@ import { keyFault, MAX_KEY_BYTES } from "./entity-key.ts";
 import { JobKeyError, LaneError, MixedFleetError, withoutCommand } from "./errors.ts";
 import { aboutJob, channels, type ExclusiveWorkerListener, type Tell, traces } from "./events.ts";
 import type { WorkerFinding } from "./finding.ts";
+import { EarlyRun } from "./job-run/early-run.ts";
 import type { JobLock } from "./job-run/job-lock.ts";
 import { mustConfirm } from "./job-run/lease.ts";
 import { Run } from "./job-run/run.ts";
@@ -90,6 +95,11 @@ const ARRIVAL = Symbol("arrival");
 type Arrived = object & { [ARRIVAL]?: Arrival };
 
 const CONFIRM_ATTEMPTS = 3;
+/**
+ * A job is started at once only if what is known of it is this young, in ms: it may have been changed, removed or
+ * paused since. After a job that took longer, a round trip does not count.
+ */
+const FRESH_MS = 25;
 const LIST_PAGE = 500;
 const SHORTEST_SWEEP_MS = 1_000;
 
@@ -192,7 +202,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     // Jobs that are run by hand have locks of their own: see `lockJob`.
     this.#scriptLocks = resolved.redlock !== undefined || isByHand ? undefined : ScriptLocks.on(redlock, resolved);
     this.#lane = new Lane({
-      scripts: composeScripts(bullScripts, resolved.rules, this.#scriptLocks?.rules),
+      scripts: composeScripts(
+        bullScripts,
+        { ...resolved.rules, startsAtOnce: resolved.rules.startsAtOnce && this.#canStartAtOnce() },
+        this.#scriptLocks?.rules,
+      ),
       locks: this.#scriptLocks,
       keyOf: resolved.keyOf as (job: unknown) => unknown,
       clock: this.#clock,
@@ -465,6 +479,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     let renewals: number;
     do {
       renewals = this.#renewals;
+      await this.#lane.untilOurs(jobId);
       sent = readClock(this.#clock);
       extended = await ask();
       // A renewal that was sent behind it may have cut it.
@@ -493,9 +508,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   protected override createJob(...args: Parameters<Worker<Data, Result, Name>["createJob"]>): Job<Data, Result, Name> {
-    const job = super.createJob(...args);
+    const fresh = super.createJob(...args);
     const arrival = this.#lane.arrivalOf(args[1]);
-    if (arrival !== undefined) (job as Arrived)[ARRIVAL] = arrival;
+    if (arrival === undefined) return fresh;
+    const job = arrival.early === undefined ? fresh : (arrival.early.jobFrom(fresh) as Job<Data, Result, Name>);
+    (job as Arrived)[ARRIVAL] = arrival;
     return job;
   }
 
@@ -511,31 +528,32 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     const { lockDuration: lockDurationMs } = this.#options;
     const jobId = String(job.id);
     // A second controller, and a listener, would cost each run of a job some 7 µs.
-    const controller = signal === undefined ? undefined : this.#tracked.controllerOf(jobId, signal);
-    const run = new Run(
-      { jobId, token, keys, resources, order, lockDurationMs, sent, controller },
-      this.#clock,
-      this.#onLost,
-    );
+    const early = arrival.early?.claim();
+    const controller =
+      signal === undefined || early !== undefined ? undefined : this.#tracked.controllerOf(jobId, signal);
+    const facts = { jobId, token, keys, resources, order, lockDurationMs, sent, controller };
+    const run = early?.run ?? new Run(facts, this.#clock, this.#onLost);
     // A signal of its own is what a subclass has called this with.
     const other = controller === undefined ? signal : undefined;
     const cancel = (): void => run.cancel(other?.reason);
     if (other?.aborted === true) cancel();
     other?.addEventListener("abort", cancel, { once: true });
-    this.#watchdog.add(run);
-    this.#inFlight.begin();
-    let held: HeldKeys | undefined;
+    if (early === undefined) {
+      this.#watchdog.add(run);
+      this.#inFlight.begin();
+    }
+    let held: HeldKeys | undefined = early?.held;
     let isDone = false;
     try {
-      if (keys.length > 0) {
+      if (early === undefined && keys.length > 0) {
         held = this.#keyLocks.claim(run, signal) ?? (await this.#keyLocks.acquire(run, job, { arrival, signal }));
       }
-      if (this.#mustConfirm(run)) await this.#confirm(run);
+      if (early === undefined && this.#mustConfirm(run)) await this.#confirm(run);
       // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
-      if (held?.lock.isHeld() === false) return await this.#keyLocks.giveBack(run, job);
+      if (early === undefined && held?.lock.isHeld() === false) return await this.#keyLocks.giveBack(run, job);
       let result: Result;
       try {
-        result = await this.#process(run, job);
+        result = await (early === undefined ? this.#process(run, job) : (early.result as Promise<Result>));
       } catch (error) {
         const { backOffMs } = run;
         if (backOffMs === undefined || run.lost !== undefined) throw error;
@@ -548,11 +566,68 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       return result;
     } finally {
       const isFollowed = isDone && arrival.isFollowed && run.lost === undefined;
-      if (held !== undefined) this.#keyLocks.release(run, held, { withEnd: isDone && !isFollowed });
+      const next = isDone && held !== undefined ? this.#nextOf(run, held, arrival) : undefined;
+      if (next !== undefined) this.#keyLocks.passOnWithEnd(run, next);
+      else if (held !== undefined) this.#keyLocks.release(run, held, { withEnd: isDone && !isFollowed });
       if (isFollowed) this.#keyLocks.lockAhead(run);
       this.#inFlight.end();
       this.#watchdog.delete(run);
       other?.removeEventListener("abort", cancel);
+    }
+  }
+
+  /** Whether the option `startNext` can do anything for this worker. */
+  #canStartAtOnce(): boolean {
+    return !this.#isSandboxed && this.opts.telemetry === undefined;
+  }
+
+  /** Returns the run of the key's next job, which may begin in this turn, if there is one. */
+  #nextOf(run: Run, held: HeldKeys, { following, sent }: Arrival): EarlyRun | undefined {
+    if (following === undefined || run.lost !== undefined || this.#mustConfirm(run)) return undefined;
+    if (elapsedMs(sent, readClock(this.#clock)) > FRESH_MS) return undefined;
+    const job = this.#jobOf(following, run.token);
+    if (job === undefined) return undefined;
+    const { jobId, fencingToken } = following;
+    const { token, keys, resources } = run;
+    const { lockDuration: lockDurationMs } = this.#options;
+    // Until it is handed out, the lease of the job before is all that keeps others from the key.
+    const facts = { jobId, token, keys, resources, order: undefined, lockDurationMs, sent: run.sent };
+    const next = new Run({ ...facts, controller: undefined }, this.#clock, this.#onLost);
+    let nextHeld = held;
+    const early: EarlyRun = new EarlyRun({
+      job,
+      run: next,
+      held: () => nextHeld,
+      fencingToken,
+      clock: this.#clock,
+      process: () => this.#process(next, job),
+      onBegin: () => {
+        this.#inFlight.begin();
+        this.#watchdog.add(next);
+        nextHeld = this.#keyLocks.passOn({ from: run, to: next, held, fencingToken });
+      },
+      onDeclined: () => this.#keyLocks.release(run, held, { withEnd: false }),
+      onConfirmed: (at) => this.#watchdog.renewed(next, at, lockDurationMs),
+      onDropped: () => {
+        this.#lane.dropped(early);
+        this.#keyLocks.release(next, nextHeld, { withEnd: false });
+        this.#inFlight.end();
+        this.#watchdog.delete(next);
+      },
+    });
+    return early;
+  }
+
+  /** Makes the job as BullMQ will when it hands it out; undefined if its data cannot be read. */
+  #jobOf({ jobId, fields }: Following, token: string): Job<Data, Result, Name> | undefined {
+    try {
+      const job = super.createJob(fields as never, jobId);
+      job.attemptsStarted += 1;
+      job.processedOn = Math.floor(this.#clock.wallMs());
+      job.token = token;
+      return job;
+    } catch {
+      return undefined;
     }
   }
 

@@ -82,6 +82,18 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
   /** Limits for each key. All workers of a queue must have the same. */
   readonly perKey?: PerKey | undefined;
   /**
+   * When the next job of a key starts.
+   *
+   * - `"when-recorded"` (default): when Redis has answered that the one before has completed.
+   * - `"at-once"`: when the processor of the one before has returned, while its end is on its way. This saves a round
+   *   trip between jobs that take a few ms. If the worker dies within that round trip, the job before is run again
+   *   though the next one has been started, and then that one is, too.
+   *
+   * `"at-once"` needs `onFailure: "skip"` and the locks on the queue's own Redis with a string as `resource`; it cannot
+   * be combined with `limiter` or `perKey.rate`.
+   */
+  readonly startNext?: "when-recorded" | "at-once" | undefined;
+  /**
    * The lease of a key's lock in ms, which is extended while the job runs. Default and largest: `lockDuration`. At
    * least 50.
    */
@@ -118,6 +130,7 @@ export interface ResolvedExclusiveOptions {
   /** No lock's key on a node begins with this text; those that do are BullMQ's. */
   readonly reserved: string;
   readonly withoutKey: "pass" | "fail";
+  readonly startNext: "when-recorded" | "at-once";
   readonly redlock: Redlock | undefined;
   readonly ttl: number;
   readonly timeout: number;
@@ -168,6 +181,7 @@ const OWN = new Schema({
   redlock: redlock.optional(),
   onFailure: choice(["skip", "block", "halt"]).default("skip"),
   perKey: PER_KEY.inside(),
+  startNext: choice(["when-recorded", "at-once"]).default("when-recorded"),
   ttl: integer({ min: 50, max: DAY_MS }).optional(),
   timeout: integer({ min: 0, max: DAY_MS }).default(100),
   recheckInterval: integer({ min: 100, max: DAY_MS }).default(15_000),
@@ -211,7 +225,9 @@ export function resolveOptions<Data, Name extends string>(
 ): ResolvedExclusiveOptions {
   const { key, resource, redlock, onFailure, perKey, recheckInterval, ...own } = OWN.pick(options);
   const { lockDuration, stalledInterval, lockRenewTime, prefix } = BULL.pick(options);
-  const { ttl = lockDuration } = own;
+  const { ttl = lockDuration, startNext } = own;
+  if (startNext === "at-once")
+    checkStartAtOnce({ onFailure, resource, redlock, limiter: options.limiter, rate: perKey?.rate });
   if (ttl > lockDuration) {
     throw new RangeError(
       `ttl must be <= lockDuration (${lockDuration}), got ${ttl}: a killed worker's key would stay locked after its job is free again`,
@@ -229,7 +245,14 @@ export function resolveOptions<Data, Name extends string>(
   const resourcePrefix = typeof resource === "string" ? resource : undefined;
   return Object.freeze({
     ...own,
-    rules: { path, onFailure, ...perKey, nearMs: recheckInterval, farMs: Math.max(FAR_MS, recheckInterval) },
+    rules: {
+      path,
+      onFailure,
+      ...perKey,
+      nearMs: recheckInterval,
+      farMs: Math.max(FAR_MS, recheckInterval),
+      startsAtOnce: startNext === "at-once",
+    },
     keyOf,
     resourcePrefix,
     resourceOf: typeof resource === "string" ? (name: string): string => resource + name : namedBy(resource),
@@ -259,6 +282,7 @@ export function bullOptions<Data, Name extends string>(
     timeout: _timeout,
     recheckInterval: _interval,
     withoutKey: _withoutKey,
+    startNext: _startNext,
     ...bull
   } = others;
   return { ...bull, lockDuration: resolved.lockDuration, stalledInterval: resolved.stalledInterval, autorun: false };
@@ -269,6 +293,24 @@ function unlessLeftOut<Value>(schema: { resolve(given: unknown, path: string): V
   const of = (name: string, given: unknown): Value | undefined =>
     given === undefined ? undefined : schema.resolve(given, name);
   return { rule: "an object", fallback: undefined, of };
+}
+
+/** What is to follow a job must be known, and its lock at hand, before its end is recorded. */
+function checkStartAtOnce(given: {
+  readonly onFailure: OnFailure;
+  readonly resource: unknown;
+  readonly redlock: unknown;
+  readonly limiter: unknown;
+  readonly rate: unknown;
+}): void {
+  const refuse = (rule: string): never => {
+    throw new RangeError(`startNext must be "when-recorded" ${rule}, got "at-once"`);
+  };
+  if (given.onFailure !== "skip") refuse(`with onFailure ${quote(given.onFailure)}`);
+  if (given.redlock !== undefined) refuse("with locks elsewhere (redlock)");
+  if (typeof given.resource === "function") refuse("with a function as resource");
+  if ((given.limiter ?? undefined) !== undefined) refuse("with a limiter");
+  if (given.rate !== undefined) refuse("with perKey.rate");
 }
 
 function keyOptions(key: KeyOption<never, never>): {

@@ -18,7 +18,14 @@ describe("options", () => {
   });
 
   it("go on to BullMQ without ours, and without starting the worker", () => {
-    const options = { connection, key: "k", concurrency: 7, timeout: 5, onFailure: "block" } as const;
+    const options = {
+      connection,
+      key: "k",
+      concurrency: 7,
+      timeout: 5,
+      onFailure: "block",
+      startNext: "when-recorded",
+    } as const;
     expect(bullOptions(options, resolveOptions("q", options))).toEqual({
       connection,
       concurrency: 7,
@@ -32,6 +39,27 @@ describe("options", () => {
     [{ key: undefined }, TypeError, 'key must be a path of fields such as "account.id" or a function, got undefined'],
     [{ key: "a..b" }, RangeError, 'key must be a path of fields such as "account.id" or a function, got "a..b"'],
     [{ onFailure: "stop" }, RangeError, 'onFailure must be "skip", "block" or "halt", got "stop"'],
+    [
+      { startNext: "at-once", onFailure: "block" },
+      RangeError,
+      'startNext must be "when-recorded" with onFailure "block", got "at-once"',
+    ],
+    [
+      { startNext: "at-once", resource: String },
+      RangeError,
+      'startNext must be "when-recorded" with a function as resource, got "at-once"',
+    ],
+    [
+      { startNext: "at-once", limiter: { max: 1, duration: 9 } },
+      RangeError,
+      'startNext must be "when-recorded" with a limiter, got "at-once"',
+    ],
+    [
+      { startNext: "at-once", perKey: { rate: { max: 1, duration: 100 } } },
+      RangeError,
+      'startNext must be "when-recorded" with perKey.rate, got "at-once"',
+    ],
+    [{ startNext: "now" }, RangeError, 'startNext must be "when-recorded" or "at-once", got "now"'],
     [{ ttl: 20_000 }, RangeError, "ttl must be <= lockDuration (10000), got 20000: a killed worker's key"],
     [{ ttl: 10 }, RangeError, "ttl must be an integer from 50"],
     [{ ttl: "1" }, TypeError, 'ttl must be an integer from 50 to 86400000 (ms), got "1"'],
@@ -62,6 +90,9 @@ describe("options", () => {
   it("refuse a lease that the given Redlock does not allow", async () => {
     await using redlock = new Redlock(connection, { ttl: 1_000, maxTtl: 2_000 });
     expect(() => resolve({ redlock })).toThrow("ttl must be <= maxTtl of redlock (2000), got 10000");
+    expect(() => resolve({ redlock, ttl: 1_000, startNext: "at-once" })).toThrow(
+      'startNext must be "when-recorded" with locks elsewhere (redlock), got "at-once"',
+    );
   });
 
   it("may be given as undefined, as exactOptionalPropertyTypes has it", () => {

@@ -43,6 +43,10 @@ export class QueueLimits {
     await this.#redis.set(`${PREFIX}limiter`, this.#counted, "PX", PERIOD_MS);
   }
 
+  get isLimited(): boolean {
+    return Math.min(this.#starts, this.#running) < Number.POSITIVE_INFINITY;
+  }
+
   /** May no further job start? `running`: how many run. */
   isReached(running: number): boolean {
     return running >= this.#running || this.#counted >= this.#starts;

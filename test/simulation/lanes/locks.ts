@@ -7,6 +7,7 @@ import { NODE_KEYS } from "../../../packages/redlock-core/src/rules/keys.ts";
 import type { LaneLocks } from "../../../packages/workers/src/lane/lane.ts";
 import type { Ending, KeyGrant } from "../../../packages/workers/src/lane/script-locks.ts";
 import { type HandOut, LaneViolation } from "./checks.ts";
+import type { StepEarly } from "./early.ts";
 
 /** Longer than any schedule takes. */
 export const LOCK_TTL_MS = 600_000;
@@ -31,6 +32,7 @@ export class StepLocks implements LaneLocks {
   /** Of whatever key. */
   #lastNumber = 0;
   #tokens = 0;
+  #early: StepEarly | undefined;
   #granted: { readonly id: string; readonly token: string; readonly fencingToken: number } | undefined;
   #ending: { readonly id: string; readonly token: string; isReleased: boolean | undefined } | undefined;
 
@@ -49,6 +51,8 @@ export class StepLocks implements LaneLocks {
   }
 
   endingOf(id: string): Ending | undefined {
+    const early = this.#early;
+    if (early?.before === id) return { token: "", settle: () => early.decline(), early };
     const ending = this.#ending;
     if (ending?.id !== id) return undefined;
     return { token: ending.token, settle: (isReleased) => (ending.isReleased = isReleased) };
@@ -76,13 +80,45 @@ export class StepLocks implements LaneLocks {
     return ended.value;
   }
 
-  /** A job was handed out: did its key's lock come with it, if and only if it was free? */
-  checkGrant({ id, keys, order }: HandOut): string | undefined {
+  /** Runs `end`, with which the next job of the key begins under the same lock. */
+  async keepWith<Result>(early: StepEarly, end: () => Promise<Result>): Promise<Result> {
+    this.#early = early;
+    try {
+      return await end();
+    } finally {
+      this.#early = undefined;
+    }
+  }
+
+  /** Whose lock it is, is known; it goes on with the job that has begun early. */
+  goesTo(key: string, token: string, id: string): void {
+    this.#holders.set(key, { token, id });
+  }
+
+  isHeldBy(key: string, token: string): boolean {
+    return this.#holders.get(key)?.token === token;
+  }
+
+  /** Is the lock waited for by plain code? */
+  isWaitedFor(key: string): boolean {
+    return this.#waited.has(key);
+  }
+
+  /** The fencing token that was reserved with the job before. */
+  checkReserved(id: string, fencingToken: number): void {
+    if (fencingToken <= this.#lastNumber) {
+      throw new LaneViolation("fencing", `${id} would begin with token ${fencingToken}, not above ${this.#lastNumber}`);
+    }
+    this.#lastNumber = fencingToken;
+  }
+
+  /** A job was handed out: did its key's lock come with it, if and only if it was free and the job has not begun already? */
+  checkGrant({ id, keys, order }: HandOut, hasBegun: boolean): string | undefined {
     const granted = this.#granted?.id === id ? this.#granted : undefined;
     this.#granted = undefined;
     const [key = ""] = keys;
     const isFree = !this.#holders.has(key) && !this.#waited.has(key);
-    const isExpected = this.#isOn && keys.length === 1 && order === undefined && isFree;
+    const isExpected = this.#isOn && keys.length === 1 && order === undefined && isFree && !hasBegun;
     if (isExpected !== (granted !== undefined)) {
       throw new LaneViolation("lock", `${id} came with${isExpected ? "out" : ""} the lock of ${keys.join()}`);
     }

@@ -1,5 +1,6 @@
 /** One schedule under way: what the steps share. */
 import type { Job } from "bullmq";
+import type { Following } from "../../../packages/workers/src/bullmq/bullmq.ts";
 import type { SeededRandom } from "../world/random.ts";
 import type { QueueLimits } from "./limits.ts";
 import type { StepLocks } from "./locks.ts";
@@ -17,8 +18,10 @@ export interface Slot {
 
 export interface Taken extends Slot {
   readonly job: Job<LaneData>;
-  /** Of the lock that came with it. */
+  /** Of the lock that came with it, or that the job before has had. */
   readonly lockToken: string | undefined;
+  /** What its worker knows of the job that is next. */
+  readonly following: Following | undefined;
 }
 
 export class LaneRun {

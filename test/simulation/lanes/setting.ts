@@ -59,6 +59,8 @@ export interface LaneSetting {
   readonly keys: readonly string[];
   /** Do the scripts take the locks of keys? */
   readonly hasLocks: boolean;
+  /** May the next job of a key begin before the end of the one before is recorded? */
+  readonly startsAtOnce: boolean;
   /** How many jobs have several keys. */
   readonly severalChance: number;
   readonly priorities: number;
@@ -82,6 +84,7 @@ export interface Focus {
   readonly severalChance?: number;
   readonly sameIdChance?: number;
   readonly hasLocks?: boolean;
+  readonly startsAtOnce?: boolean;
   readonly starts?: number;
   /** How many jobs of a key may start in a window. */
   readonly rate?: number;
@@ -101,9 +104,11 @@ export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
     burst: random.chance(0.03) ? BURST : 0,
     weights: drawWeights(random),
     hasLocks: random.chance(0.7),
+    startsAtOnce: false,
   };
   const max = focus === undefined ? random.pick([0, 0, 1, 3]) : (focus.rate ?? 0);
   const { steps, onFailure: only, name: _name, rate: _rate, ...fixed } = focus ?? { steps: undefined };
+  const startsAtOnce = focus?.startsAtOnce ?? drawn.startsAtOnce;
   const unlimited = { starts: Number.POSITIVE_INFINITY, running: Number.POSITIVE_INFINITY };
   return {
     ...drawn,
@@ -115,6 +120,7 @@ export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
       nearMs: NEAR_MS,
       farMs: FAR_MS,
       rate: max === 0 ? undefined : { max, duration: WINDOW_MS },
+      startsAtOnce,
     },
     ...(steps === undefined ? {} : { weights: new Map(Object.entries({ ...ALWAYS, ...steps }) as [Step, number][]) }),
   };

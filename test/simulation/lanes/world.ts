@@ -73,6 +73,7 @@ export class LaneWorld implements AsyncDisposable {
     const { time, locks, onParked } = parts;
     const lockRules = {
       lua: code.locks.embedded,
+      luaOfRun: code.locks.embeddedRun,
       prefix: LOCK_PREFIX,
       reserved: PREFIX,
       ttlMs: LOCK_TTL_MS,

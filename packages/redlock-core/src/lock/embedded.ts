@@ -16,7 +16,7 @@ import type { Engine } from "../rounds/engine.ts";
 import { digits } from "../rules/operation.ts";
 import { newToken } from "../rules/token.ts";
 import { leaseEnd, remainingMs } from "../rules/validity.ts";
-import { embedded } from "../scripts/embedded.lua.ts";
+import { embedded, embeddedRun } from "../scripts/embedded.lua.ts";
 import type { Grant } from "./attempt.ts";
 import type { Lock } from "./lock.ts";
 import { releaseEverywhere } from "./release.ts";
@@ -64,6 +64,8 @@ export class EmbeddedLocks {
    * redis.call`.
    */
   readonly lua: string = embedded;
+  /** The Lua text that defines `reserveNumber()` and `isKept(key, token)` behind it. */
+  readonly luaOfRun: string = embeddedRun;
   readonly #engine: Engine;
   readonly #hold: (grant: Grant) => Lock;
 
@@ -84,7 +86,7 @@ export class EmbeddedLocks {
    */
   adopt({ resource, token, fencingToken, asked }: EmbeddedGrant, ttl: number): Lock | undefined {
     const engine = this.#engine;
-    engine.batchers[0]?.noteNumber(digits(fencingToken));
+    this.note(fencingToken);
     const end = leaseEnd(asked, ttl, engine.options.driftFactor);
     const now = readClock(engine.clock);
     if (remainingMs(end, now) <= 0) {
@@ -113,6 +115,11 @@ export class EmbeddedLocks {
       fencingToken,
     }));
     return lock;
+  }
+
+  /** Notes a fencing token that a script reserved, as `adopt` does: no later one may be below it. */
+  note(fencingToken: number): void {
+    this.#engine.batchers[0]?.noteNumber(digits(fencingToken));
   }
 
   /** Releases what a script took and nobody adopted. Resolves as `lock.release()` does; never rejects. */

@@ -69,3 +69,19 @@ local function unlockIfUnwanted(key, token)
   return seen[1] == token and not isWaitedFor(key, seen[2]) and call('DEL', key) == 1
 end
 `;
+
+/**
+ * Defines two functions behind those, for a holder that does one thing after the other under one lock, each with a
+ * fencing token of its own.
+ *
+ * - `reserveNumber()` returns a fencing token, as text, that is above all before it, and below all after it.
+ * - `isKept(key, token)` returns whether the lock is the token's, and whether somebody waits for it.
+ */
+export const embeddedRun: string = /* lua */ `
+local function reserveNumber() return nextNumber(call('GET', '${lastNumber}')) end
+
+local function isKept(key, token)
+  local seen = call('MGET', key, '${waiting}')
+  return seen[1] == token, isWaitedFor(key, seen[2])
+end
+`;

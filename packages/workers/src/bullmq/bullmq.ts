@@ -227,7 +227,17 @@ export type BullReply =
       readonly order: number | undefined;
       /** Whether its end is likely to bring the next job of its one key. */
       readonly isFollowed: boolean;
+      readonly following: Following | undefined;
     };
+
+/** The job that is next on the key of another one that was handed out. */
+export interface Following {
+  readonly jobId: string;
+  /** Its hash, as BullMQ makes a job of it. */
+  readonly fields: Readonly<Record<string, string>>;
+  /** It is reserved for this job, if it is started when the other one has succeeded. */
+  readonly fencingToken: number;
+}
 
 export interface UnknownKeyJob {
   readonly id: string;
@@ -240,7 +250,7 @@ export interface UnknownKeyJob {
 
 export function parseReply(raw: unknown): BullReply {
   if (!Array.isArray(raw)) return { kind: "other" };
-  const [first, second, third, , pin, parked, fencingToken, ahead, order, followed] = raw as readonly unknown[];
+  const [first, second, third, , pin, parked, fencingToken, ahead, order, followed, next] = raw as readonly unknown[];
   if (first === "LANE_AGAIN") return { kind: "again", parked: Number(second), fault: textOf(third) };
   if (first === "LANE_ASK") return { kind: "ask", jobs: parseJobs(second) };
   if (!Array.isArray(first)) return { kind: "other" };
@@ -253,7 +263,17 @@ export function parseReply(raw: unknown): BullReply {
     ahead: Array.isArray(ahead) ? parseJobs(ahead) : [],
     order: typeof order === "string" ? Number(order) : undefined,
     isFollowed: followed === 1 || followed === true,
+    following: Array.isArray(next) ? parseFollowing(next) : undefined,
   };
+}
+
+function parseFollowing([jobId, texts, fencingToken]: readonly unknown[]): Following {
+  const fields: Record<string, string> = {};
+  const flat = texts as readonly string[];
+  for (let i = 0; i + 1 < flat.length; i += 2) fields[String(flat[i])] = String(flat[i + 1]);
+  // What stands there because it is parked.
+  const { ls: _place, pb: _by, ...facts } = fields;
+  return { jobId: String(jobId), fields: { ...facts, delay: "0" }, fencingToken: Number(fencingToken) };
 }
 
 /** Returns what `eachEnd` in scripts/commands.lua.ts replied: the replies, or why an end failed. */

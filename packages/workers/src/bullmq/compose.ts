@@ -1,7 +1,7 @@
 /** Pure: puts our Lua and BullMQ's own script texts together into one script per command. */
 import { createHash } from "node:crypto";
 import * as commands from "../scripts/commands.lua.ts";
-import { keyLock, type LockRules, noKeyLock } from "../scripts/key-lock.lua.ts";
+import { keyLock, keyLockOfRun, type LockRules, noKeyLock } from "../scripts/key-lock.lua.ts";
 import { laneLibrary } from "../scripts/lane.lua.ts";
 import { asFunction, asRepeatedFunction } from "../scripts/lua.ts";
 import * as operators from "../scripts/operators.lua.ts";
@@ -28,6 +28,8 @@ export interface LaneRules {
    */
   readonly nearMs: number;
   readonly farMs: number;
+  /** Whether the next job of a key is started before the end of the one before is recorded. */
+  readonly startsAtOnce: boolean;
 }
 
 /** BullMQ's commands that take or leave a job. */
@@ -77,7 +79,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     const lua = [...head, ...parts].join("\n");
     return { name: `lane:${name}:${createHash("sha1").update(lua).digest("hex").slice(0, 12)}`, lua, numberOfKeys };
   };
-  const decorate = (name: DecoratedCommand): ComposedScript => {
+  const decorate = (name: Exclude<DecoratedCommand, "moveToFinished">): ComposedScript => {
     const own = asFunction(`bull${name[0]?.toUpperCase()}${name.slice(1)}`, bull[name].lua);
     const parts = name === "moveToActive" ? [own, laneLibrary(slowly.join("\n"))] : [library, own];
     return compose(name, bull[name].numberOfKeys, [...parts, commands[name]]);
@@ -85,7 +87,10 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   /** Of many jobs at once. */
   const end = (): ComposedScript => {
     const own = asRepeatedFunction("bullMoveToFinished", bull.moveToFinished.lua, commands.oncePerRequest);
-    const parts = [library, own, asFunction("finish", commands.moveToFinished), commands.eachEnd];
+    const startsAtOnce = rules.startsAtOnce && locks !== undefined;
+    const finish = asFunction("finish", commands.moveToFinished(startsAtOnce));
+    const ahead = startsAtOnce ? [keyLockOfRun(locks), commands.atOnce] : [];
+    const parts = [library, own, ...ahead, finish, commands.eachEnd];
     return compose("moveToFinished", QUEUE_KEY_COUNT, parts);
   };
   const operate = (name: OperatorCommand): ComposedScript => compose(name, 1, [library, operators[name]]);

@@ -36,6 +36,12 @@ export class JobEnd {
     this[15] = facts.endedMs;
   }
 
+  /** Whether the job has completed, and the next one is fetched. */
+  get isFollowed(): boolean {
+    const [, , , , state, doesFetch] = this.told;
+    return state === "completed" && doesFetch === 1;
+  }
+
   /** The lock options for a fetch of its own that follows the end. */
   get lockOptions(): string {
     return JSON.stringify({ ...(JSON.parse(this.options) as object), token: this.token });

@@ -45,6 +45,7 @@ export class Run implements JobLock {
   #sent: Instant;
   #lockDurationMs: number;
   #lock: Lock | undefined;
+  #fencingToken = 0;
   #lost: Error | undefined;
   #backOffMs: number | undefined;
 
@@ -72,7 +73,7 @@ export class Run implements JobLock {
   }
 
   get fencingToken(): number {
-    return this.#lock?.fencingToken ?? 0;
+    return this.#fencingToken;
   }
 
   /** Why the job is not ours any more, if it is not. */
@@ -115,13 +116,14 @@ export class Run implements JobLock {
     if (ttlMs > ordinaryTtlMs) await this.#lock.extend(ordinaryTtlMs);
   }
 
-  /** The locks of the job's keys. */
-  holds(lock: Lock): void {
+  /** The locks of the job's keys. A run that follows another one under the same lock has a fencing token of its own. */
+  holds(lock: Lock, fencingToken: number = lock.fencingToken): void {
     this.#lock = lock;
+    this.#fencingToken = fencingToken;
   }
 
   isHeldBy(lock: { readonly fencingToken: number; readonly resources: readonly string[] }): boolean {
-    return this.fencingToken === lock.fencingToken && this.resources[0] === lock.resources[0];
+    return this.#lock?.fencingToken === lock.fencingToken && this.resources[0] === lock.resources[0];
   }
 
   loseJobLock(): void {

@@ -6,11 +6,13 @@
  */
 import type { Clock } from "@x/redlock-core";
 import { type Instant, readClock } from "@x/redlock-core/protocol";
+import type { Job } from "bullmq";
 import {
   argumentsOf,
   type BullClient,
   type BullReply,
   type BullTarget,
+  type Following,
   fetchArguments,
   isDecorated,
   parseEnds,
@@ -26,6 +28,8 @@ import { EndBatches } from "../bullmq/end-batches.ts";
 import { JobEnd, queueKeys, replaceEndArguments } from "../bullmq/job-end.ts";
 import { formatPin, type Pin, parsePin, pinOfValue } from "../entity-key.ts";
 import { withoutCommand } from "../errors.ts";
+import type { Run } from "../job-run/run.ts";
+import type { HeldKeys } from "../locks/key-locks.ts";
 import type { LockAhead } from "./lock-ahead.ts";
 import type { ScriptLocks } from "./script-locks.ts";
 
@@ -53,6 +57,38 @@ export interface Arrival {
   readonly isFollowed: boolean;
   /** The lock of its key, if it was asked for already. */
   readonly ahead: LockAhead | undefined;
+  /** The job that may begin when this one has succeeded, if the worker starts such jobs at once. */
+  readonly following: Following | undefined;
+  /** Its run, if it has begun already. */
+  readonly early: EarlyStart | undefined;
+}
+
+/** The run of a key's next job, which may begin when the end of the job before is on its way. */
+export interface EarlyStart {
+  readonly jobId: string;
+  /** The token of the key's lock, which the job before has had. */
+  readonly lockToken: string;
+  readonly fencingToken: number;
+  /** Resolves when the job was handed out to this run; with the reason if it was not. Never rejects. */
+  readonly answered: Promise<Error | undefined>;
+  /** The end of the job before is on its way. Never throws. */
+  begin(): void;
+  /** It does not begin: the job before has not completed, or nothing is to follow it. */
+  decline(): void;
+  /** The job was handed out, by a command that was sent then. Returns false if its run does not count any more. */
+  confirm(sent: Instant): boolean;
+  /** It has begun, and its job was not handed out. */
+  refuse(): void;
+  /** Returns the run to whoever is to end its job, once. */
+  claim(): EarlyClaim | undefined;
+  /** Returns the job that is run, with what its fetch told. */
+  jobFrom(fresh: Job): Job;
+}
+
+export interface EarlyClaim {
+  readonly run: Run;
+  readonly held: HeldKeys;
+  readonly result: Promise<unknown>;
 }
 
 export interface LaneEvents {
@@ -91,6 +127,8 @@ export class Lane {
   /** What `moveToDelayed` is told of a job that goes back, by the job and its token. */
   readonly #leaving = new Map<string, string>();
   readonly #aheads = new Map<string, LockAhead>();
+  /** Runs that have begun before their jobs were handed out, by the id of the job. */
+  readonly #early = new Map<string, EarlyStart>();
   readonly #ends: EndBatches<Ended>;
   #target: BullTarget | undefined;
   #isLooping = false;
@@ -203,13 +241,14 @@ export class Lane {
   async #exec(client: BullClient, command: SingleCommand, args: readonly unknown[]): Promise<unknown> {
     const script = this.#scripts.commands[command];
     const { jobId, token, prefix, lockOptions } = argumentsOf(command, args, script.numberOfKeys);
+    if (this.#early.has(jobId) && !this.#leaving.has(`${jobId} ${token}`)) await this.untilOurs(jobId);
     const ending = this.#locks?.endingOf(jobId);
     const lockToken = this.#locks?.newToken() ?? "";
     const told = args.concat(addition(command, this.#leaving.get(`${jobId} ${token}`), lockToken));
     const sent = readClock(this.#clock);
     try {
       const raw = this.#told(await runScript(client, script, told)).reply;
-      const reply = this.#received(raw, { sent, lockToken, ahead: undefined });
+      const reply = this.#received(raw, { sent, lockToken, ahead: undefined, early: undefined });
       if (reply === undefined) return raw;
       return await this.#fetchOn(reply, {
         client,
@@ -222,28 +261,53 @@ export class Lane {
     }
   }
 
+  /**
+   * Waits, for a job whose run has begun before it was handed out, until it is. Rejects if it was not. Others pass at
+   * once.
+   */
+  async untilOurs(jobId: string): Promise<void> {
+    const refusal = await this.#early.get(jobId)?.answered;
+    if (refusal !== undefined) throw refusal;
+  }
+
   /** Ends a job, together with others. */
   async #end(client: BullClient, end: JobEnd): Promise<unknown> {
     const { jobId, prefix } = end;
+    if (this.#early.has(jobId)) await this.untilOurs(jobId);
     this.#arrivals.delete(jobId);
     const ending = this.#locks?.endingOf(jobId);
     const lockToken = this.#locks?.newToken() ?? "";
     const ahead = this.#aheads.get(jobId);
     this.#aheads.delete(jobId);
-    const ended: Ended = { client, end, locks: `${ending?.token ?? ""} ${lockToken}`, sent: undefined };
+    const early = end.isFollowed ? ending?.early : undefined;
+    const kept = early === undefined ? "" : ` ${early.lockToken} ${early.fencingToken} ${early.jobId}`;
+    const ended: Ended = { client, end, locks: `${ending?.token ?? ""} ${lockToken}${kept}`, sent: undefined };
     let answer: unknown;
     try {
-      answer = await this.#ends.add(ended);
+      const answering = this.#ends.add(ended);
+      if (early !== undefined) this.#begin(early);
+      answer = await answering;
     } catch (error) {
       ending?.settle(false);
       void ahead?.drop();
+      early?.refuse();
       throw error;
     }
     const { reply: raw, isKept } = this.#told(answer);
     ending?.settle(!isKept);
-    const reply = this.#received(raw, { sent: ended.sent ?? readClock(this.#clock), lockToken, ahead });
+    const reply = this.#received(raw, { sent: ended.sent ?? readClock(this.#clock), lockToken, ahead, early });
     if (reply === undefined) return raw;
     return await this.#fetchOn(reply, { client, prefix, lockOptions: () => end.lockOptions, isAlone: false });
+  }
+
+  #begin(early: EarlyStart): void {
+    this.#early.set(early.jobId, early);
+    early.begin();
+  }
+
+  /** A run that has begun early has ended without its job. */
+  dropped(early: EarlyStart): void {
+    if (this.#early.get(early.jobId) === early) this.#early.delete(early.jobId);
   }
 
   async #sendEnds(ends: readonly Ended[]): Promise<readonly unknown[]> {
@@ -265,7 +329,11 @@ export class Lane {
     const reply = parseReply(raw);
     const isForIt = reply.kind === "job" && reply.pin === about.ahead?.key;
     if (!isForIt) void about.ahead?.drop();
-    if (reply.kind === "job") this.#note(reply, { ...about, ahead: isForIt ? about.ahead : undefined });
+    const { early, sent } = about;
+    const isHanded = early !== undefined && isHandedTo(early, reply) && early.confirm(sent);
+    if (isHanded) this.#early.delete(early.jobId);
+    else early?.refuse();
+    if (reply.kind === "job") this.#note(reply, { ...about, ahead: isForIt ? about.ahead : undefined, isHanded });
     return reply.kind === "again" || reply.kind === "ask" ? reply : undefined;
   }
 
@@ -293,7 +361,7 @@ export class Lane {
         lockToken,
       ]);
       reply = parseReply(raw);
-      if (reply.kind === "job") this.#note(reply, { sent, lockToken, ahead: undefined });
+      if (reply.kind === "job") this.#note(reply, { sent, lockToken, ahead: undefined, early: undefined });
       if (reply.kind !== "again" && reply.kind !== "ask") return raw;
     } while (this.#clock.monotonicMs() < untilMs);
     if (reply.kind === "again") this.#tell(reply);
@@ -311,12 +379,17 @@ export class Lane {
     if (fault !== undefined) this.#events.onFault(fault);
   }
 
-  #note(reply: BullReply & { readonly kind: "job" }, { sent, lockToken, ahead }: FetchFacts): void {
-    const { jobId, fencingToken, order, isFollowed } = reply;
-    this.#arrivals.set(jobId, { pin: parsePin(reply.pin), sent, order, isFollowed, ahead });
+  #note(
+    reply: BullReply & { readonly kind: "job" },
+    { sent, lockToken, ahead, early, isHanded = false }: FetchFacts & { readonly isHanded?: boolean },
+  ): void {
+    const { jobId, fencingToken, order, isFollowed, following } = reply;
+    const run = isHanded ? early : undefined;
+    this.#arrivals.set(jobId, { pin: parsePin(reply.pin), sent, order, isFollowed, ahead, following, early: run });
     // BullMQ may end the job without running it.
     if (ahead !== undefined) this.passOn(jobId, ahead);
-    if (fencingToken !== undefined) {
+    // That of a run that has begun is no new lock, whether it counts or not.
+    if (fencingToken !== undefined && jobId !== early?.jobId) {
       this.#locks?.granted(jobId, { key: reply.pin, token: lockToken, fencingToken, asked: sent });
     }
     if (reply.parked > 0) this.#events.onParked(reply.parked);
@@ -375,6 +448,8 @@ interface FetchFacts {
   /** The token for the lock of the job's key. */
   readonly lockToken: string;
   readonly ahead: LockAhead | undefined;
+  /** The run that has begun with the command. */
+  readonly early: EarlyStart | undefined;
 }
 
 /** What further fetches need. */
@@ -394,6 +469,11 @@ interface Ended {
   /** The text that is the last argument of `moveToFinished` in scripts/commands.lua.ts. */
   readonly locks: string;
   sent: Instant | undefined;
+}
+
+/** Was the job of this run handed out to it, under the lock that it has? */
+function isHandedTo({ jobId, fencingToken }: EarlyStart, reply: BullReply): boolean {
+  return reply.kind === "job" && reply.jobId === jobId && reply.fencingToken === fencingToken;
 }
 
 function isSingle(name: string): name is SingleCommand {

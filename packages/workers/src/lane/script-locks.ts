@@ -12,6 +12,7 @@
 import { type Clock, type Lock, type Redlock, RedlockClosedError } from "@x/redlock-core";
 import { defineScript, type EmbeddedGrant, type EmbeddedLocks, protocolOf } from "@x/redlock-core/protocol";
 import type { LockRules } from "../scripts/key-lock.lua.ts";
+import type { EarlyStart } from "./lane.ts";
 
 /**
  * The command that ends a job follows its run within this time, in the same turn. A run that is not followed by one was
@@ -30,6 +31,8 @@ export interface Ending {
   readonly token: string;
   /** Tells whether a script released the lock. It is false if no script did, or if that is not known. */
   readonly settle: (isReleased: boolean) => void;
+  /** What begins with the end, under the same lock: then the token is empty. */
+  readonly early?: EarlyStart;
 }
 
 export class ScriptLocks {
@@ -70,7 +73,7 @@ export class ScriptLocks {
     this.#redlock = redlock;
     this.#embedded = embedded;
     this.#clock = protocolOf(redlock).clock;
-    this.rules = { ...names, lua: embedded.lua };
+    this.rules = { ...names, lua: embedded.lua, luaOfRun: embedded.luaOfRun };
   }
 
   /**
@@ -136,6 +139,17 @@ export class ScriptLocks {
   releaseWithEnd(jobId: string, lock: Lock): Promise<boolean> {
     if (!this.#isProven) return lock.release();
     return protocolOf(lock).releaseBy((settle) => this.#expectEnd(jobId, { token: lock.token, settle }));
+  }
+
+  /** Begins the next run of the key when BullMQ is told that this job has completed, which it is about to be. */
+  startWithEnd(jobId: string, early: EarlyStart): void {
+    if (this.#isProven) this.#expectEnd(jobId, { token: "", settle: () => early.decline(), early });
+    else early.decline();
+  }
+
+  /** Notes a fencing token that a script reserved, and that is used now. */
+  reserved(fencingToken: number): void {
+    this.#embedded.note(fencingToken);
   }
 
   /** Returns what is to be released with this command that leaves the job, once. */

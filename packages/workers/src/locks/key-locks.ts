@@ -21,7 +21,7 @@ import { DelayedError, type Job } from "bullmq";
 import { JobKeyError, NotALockError } from "../errors.ts";
 import { aboutJob, type Tell } from "../events.ts";
 import type { Run } from "../job-run/run.ts";
-import type { Arrival, Lane } from "../lane/lane.ts";
+import type { Arrival, EarlyStart, Lane } from "../lane/lane.ts";
 import { LockAhead } from "../lane/lock-ahead.ts";
 import type { ScriptLocks } from "../lane/script-locks.ts";
 import { Wakes } from "./wakes.ts";
@@ -30,6 +30,14 @@ import { Wakes } from "./wakes.ts";
 export interface HeldKeys {
   readonly lock: Lock;
   readonly lockedMs: number;
+}
+
+/** From one run of a key to the next one, which has this fencing token. */
+export interface PassOn {
+  readonly from: Run;
+  readonly to: Run;
+  readonly held: HeldKeys;
+  readonly fencingToken: number;
 }
 
 export interface KeyLocksParts {
@@ -134,6 +142,19 @@ export class KeyLocks {
     throw new DelayedError(`job ${jobId} leaves its keys alone for ${ms} ms`);
   }
 
+  /** The lock goes from one run to the next one of its key, which is about to begin. */
+  passOn({ from, to, held, fencingToken }: PassOn): HeldKeys {
+    this.#parts.scriptLocks?.reserved(fencingToken);
+    this.#tellReleased(from, held.lockedMs, true);
+    return this.#holds(to, held.lock, 0, fencingToken);
+  }
+
+  /** Passes the lock on to the next run when the script that ends this one is on its way. Declines that if none is. */
+  passOnWithEnd(run: Run, next: EarlyStart): void {
+    if (this.#parts.scriptLocks === undefined) next.decline();
+    else this.#parts.scriptLocks.startWithEnd(run.jobId, next);
+  }
+
   /**
    * Releases the lock together with the end of the job, or by a request that is sent before BullMQ is told of it.
    *
@@ -145,10 +166,15 @@ export class KeyLocks {
     const released = locks === undefined ? lock.release() : locks.releaseWithEnd(run.jobId, lock);
     this.#parts.inFlight.begin();
     void released.then((confirmed) => {
-      const heldMs = this.#clock.monotonicMs() - lockedMs;
-      this.#parts.tell("released", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, heldMs, confirmed }));
+      this.#tellReleased(run, lockedMs, confirmed);
       this.#parts.inFlight.end();
     });
+  }
+
+  #tellReleased(run: Run, lockedMs: number, confirmed: boolean): void {
+    const heldMs = this.#clock.monotonicMs() - lockedMs;
+    const { fencingToken } = run;
+    this.#parts.tell("released", () => ({ ...this.#about(run), fencingToken, heldMs, confirmed }));
   }
 
   /**
@@ -182,9 +208,9 @@ export class KeyLocks {
     }
   }
 
-  #holds(run: Run, lock: Lock, waitMs: number): HeldKeys {
-    run.holds(lock);
-    this.#parts.tell("locked", () => ({ ...this.#about(run), fencingToken: lock.fencingToken, waitMs }));
+  #holds(run: Run, lock: Lock, waitMs: number, fencingToken: number = lock.fencingToken): HeldKeys {
+    run.holds(lock, fencingToken);
+    this.#parts.tell("locked", () => ({ ...this.#about(run), fencingToken, waitMs }));
     return { lock, lockedMs: this.#clock.monotonicMs() };
   }
 

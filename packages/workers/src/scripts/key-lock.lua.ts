@@ -8,6 +8,8 @@ import { luaString } from "./lua.ts";
 export interface LockRules {
   /** The library of `@x/redlock-core`. */
   readonly lua: string;
+  /** What that library needs besides where a worker starts the next job at once. */
+  readonly luaOfRun: string;
   /** The text before the key in the name of its lock. */
   readonly prefix: string;
   /** No lock has a name that begins with this text. */
@@ -21,7 +23,7 @@ local function passOn() return false end
 local function unlock() return false end
 `;
 
-export const keyLock = ({ lua, prefix, reserved, ttlMs }: LockRules): string => /* lua */ `
+export const keyLock = ({ lua, prefix, reserved, ttlMs }: Omit<LockRules, "luaOfRun">): string => /* lua */ `
 ${lua}
 -- Takes the lock of a job's one key, if it is free: its fencing token, or false. The others are asked for by the
 -- worker. The job is taken already: whatever is wrong with the lock's keys must not end the script.
@@ -43,5 +45,13 @@ end
 local function unlock(pin, token)
   local ok, isOurs = pcall(unlockIfUnwanted, ${luaString(prefix)} .. pin, token)
   return ok and isOurs
+end
+`;
+
+/** Defined behind it where a worker starts the next job at once. */
+export const keyLockOfRun = ({ luaOfRun, prefix }: Pick<LockRules, "luaOfRun" | "prefix">): string => /* lua */ `
+${luaOfRun}
+local function keepsLock(pin, token)
+  return isKept(${luaString(prefix)} .. pin, token)
 end
 `;

@@ -3,6 +3,7 @@
  * against whatever `bullmq` is in the test file that calls it.
  */
 import { describe } from "vitest";
+import { testEarly } from "./early.ts";
 import { testFailures } from "./failures.ts";
 import { testFeatures } from "./features.ts";
 import { keyKinds } from "./key.ts";
@@ -14,6 +15,7 @@ import { testScripts } from "./scripts.ts";
 export function testContract(kinds: readonly (keyof typeof keyKinds)[]): void {
   testScripts();
   describe.concurrent.each(kinds)("keys by %s", (kind) => {
-    for (const test of [testOrder, testLocks, testFailures, testRecovery, testFeatures]) test(keyKinds[kind]);
+    for (const test of [testOrder, testLocks, testFailures, testRecovery, testFeatures, testEarly])
+      test(keyKinds[kind]);
   });
 }

@@ -1,0 +1,111 @@
+/**
+ * An early run begins when the job before it of the same key has succeeded, while the end of that one is on its way to
+ * Redis. It is run under the lock that the one before has had, with a fencing token of its own.
+ *
+ * It counts only if the answer to that end brings its job, with the lock still ours. Otherwise its signal aborts and
+ * what it returns is dropped; its job is run again, at its turn. The lock is kept until its processor has settled, so
+ * until then nobody else runs on the key.
+ */
+import type { Clock } from "@x/redlock-core";
+import { type Deferred, deferred, type Instant } from "@x/redlock-core/protocol";
+import type { Job } from "bullmq";
+import type { EarlyClaim, EarlyStart } from "../lane/lane.ts";
+import type { HeldKeys } from "../locks/key-locks.ts";
+import type { Run } from "./run.ts";
+
+export interface EarlyRunParts {
+  readonly job: Job;
+  readonly run: Run;
+  /** The lock of the key: of the run before, until this one begins. */
+  readonly held: () => HeldKeys;
+  readonly fencingToken: number;
+  readonly clock: Clock;
+  readonly process: () => Promise<unknown>;
+  /** It begins: the lock is this run's. */
+  readonly onBegin: () => void;
+  /** It does not begin: the lock is still that of the run before. */
+  readonly onDeclined: () => void;
+  /** The job was handed out to this worker by a command that was sent then. */
+  readonly onConfirmed: (sent: Instant) => void;
+  /** It does not count, and its processor has settled. */
+  readonly onDropped: () => void;
+}
+
+/** BullMQ hands a fetched job to its processor at once, but a worker that is being closed may not. */
+const UNCLAIMED_MS = 2_000;
+
+export class EarlyRun implements EarlyStart {
+  readonly #parts: EarlyRunParts;
+  readonly #answer: Deferred<Error | undefined> = deferred();
+  #result: Promise<unknown> = Promise.resolve();
+  #state: "offered" | "declined" | "begun" | "confirmed" | "claimed" | "refused" = "offered";
+  #cancelTimer: () => void = () => {};
+
+  constructor(parts: EarlyRunParts) {
+    this.#parts = parts;
+  }
+
+  get jobId(): string {
+    return this.#parts.run.jobId;
+  }
+
+  get lockToken(): string {
+    return this.#parts.held().lock.token;
+  }
+
+  get fencingToken(): number {
+    return this.#parts.fencingToken;
+  }
+
+  get answered(): Promise<Error | undefined> {
+    return this.#answer.promise;
+  }
+
+  begin(): void {
+    this.#state = "begun";
+    const { onBegin, process } = this.#parts;
+    onBegin();
+    this.#result = (async () => await process())();
+    // Whoever claims it is told.
+    this.#result.catch(() => {});
+  }
+
+  decline(): void {
+    if (this.#state !== "offered") return;
+    this.#state = "declined";
+    this.#parts.onDeclined();
+  }
+
+  confirm(sent: Instant): boolean {
+    const { run, held, clock, onConfirmed } = this.#parts;
+    if (this.#state !== "begun" || run.lost !== undefined || !held().lock.isHeld()) return false;
+    this.#state = "confirmed";
+    onConfirmed(sent);
+    this.#answer.resolve(undefined);
+    this.#cancelTimer = clock.schedule(UNCLAIMED_MS, () => this.refuse());
+    return true;
+  }
+
+  refuse(): void {
+    if (this.#state !== "begun" && this.#state !== "confirmed") return;
+    this.#state = "refused";
+    this.#cancelTimer();
+    const { run, onDropped } = this.#parts;
+    run.loseJobLock();
+    this.#answer.resolve(run.lost);
+    void this.#result.then(onDropped, onDropped);
+  }
+
+  claim(): EarlyClaim | undefined {
+    if (this.#state !== "confirmed") return undefined;
+    this.#state = "claimed";
+    this.#cancelTimer();
+    const { run, held } = this.#parts;
+    return { run, held: held(), result: this.#result };
+  }
+
+  jobFrom(fresh: Job): Job {
+    const { attemptsStarted, processedOn, processedBy, deferredFailure } = fresh;
+    return Object.assign(this.#parts.job, { attemptsStarted, processedOn, processedBy, deferredFailure });
+  }
+}
