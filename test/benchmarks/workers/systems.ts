@@ -21,7 +21,8 @@ export type SystemName =
   | "BullMQ + redlock 5 in the processor"
   | "BullMQ + moveToDelayed"
   | "groupmq"
-  | "ExclusiveWorker";
+  | "ExclusiveWorker"
+  | "ExclusiveWorker, next at once";
 
 export const systemNames: readonly SystemName[] = [
   "BullMQ, no exclusion",
@@ -32,6 +33,7 @@ export const systemNames: readonly SystemName[] = [
   "BullMQ + moveToDelayed",
   "groupmq",
   "ExclusiveWorker",
+  "ExclusiveWorker, next at once",
 ];
 
 export interface System {
@@ -80,6 +82,13 @@ export function openSystem(name: SystemName, address: Address): System {
         connection,
         concurrency,
         key: "key",
+      }) as never,
+    "ExclusiveWorker, next at once": (process) =>
+      new ExclusiveWorker<Task, void>(queueName, (job) => process(job.data), {
+        connection,
+        concurrency,
+        key: "key",
+        startNext: "at-once",
       }) as never,
   };
   return {

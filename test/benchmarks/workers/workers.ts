@@ -47,6 +47,9 @@ const workMs = 1;
 const plain: SystemName = "BullMQ, no exclusion";
 /** What BullMQ itself needs for jobs that must run one after the other. */
 const sequential: SystemName = "BullMQ, one at a time";
+const atOnce: SystemName = "ExclusiveWorker, next at once";
+/** What says something only where jobs wait for one key. */
+const hotOnly: readonly SystemName[] = [sequential, atOnce];
 const keyCount = 100;
 /** With several processes nobody knows which job is the last. */
 const idleMs = 1_000;
@@ -88,7 +91,7 @@ export async function measureWorkers(
   const child = await compileChild(new URL("./child.ts", import.meta.url), "workers");
   const rows: WorkersRow[] = [];
   for (const load of loadNames) {
-    const systems = chosen.filter((system) => load === "hot key" || system !== sequential);
+    const systems = chosen.filter((system) => load === "hot key" || !hotOnly.includes(system));
     const samples = new Map<SystemName, Sample[]>(systems.map((system) => [system, []]));
     for (let round = 0; round < settings.rounds; round += 1) {
       for (const system of rotated(systems, round)) {
