@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type ElectionEvent, type ElectionState, hasTerm, IDLE, nextState } from "../src/election/state.ts";
+import { type ElectionEvent, type ElectionState, IDLE, nextState, termOf } from "../src/election/state.ts";
 
 const event: fc.Arbitrary<ElectionEvent> = fc.oneof(
   fc.constantFrom<ElectionEvent>({ type: "campaign" }, { type: "cool" }, { type: "led" }, { type: "ended" }),
@@ -26,7 +26,7 @@ describe("election state", () => {
     fc.assert(
       fc.property(fc.array(event), (events) => {
         const state = after(events);
-        if (!hasTerm(state)) return;
+        if (termOf(state) === undefined) return;
         const lastEnd = events.findLastIndex((each) => each.type === "ended");
         expect(events.slice(lastEnd + 1).some((each) => each.type === "won")).toBe(true);
       }),

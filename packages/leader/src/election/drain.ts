@@ -9,6 +9,27 @@ export interface DrainTimes {
   onChange(listener: () => void): () => void;
 }
 
+/** The time that `stop()` gives, which a later call may shorten. */
+export class DrainLimit {
+  #timeoutMs: number | undefined;
+  readonly #listeners = new Set<() => void>();
+
+  set(timeoutMs: number): void {
+    this.#timeoutMs = timeoutMs;
+    for (const listener of this.#listeners) listener();
+  }
+
+  times(otherwiseMs: number): DrainTimes {
+    return {
+      timeoutMs: () => this.#timeoutMs ?? otherwiseMs,
+      onChange: (listener) => {
+        this.#listeners.add(listener);
+        return () => this.#listeners.delete(listener);
+      },
+    };
+  }
+}
+
 export interface DrainTimer {
   readonly isOver: Promise<"timeout">;
   /** Begins the time, unless it has begun. */

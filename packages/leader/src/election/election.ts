@@ -12,48 +12,38 @@
  * It does not guarantee that work under way stops in time: pass `term.fencingToken` on.
  */
 import { hostname } from "node:os";
-import { type Clock, QuorumUnreachableError, type Redlock, RedlockClosedError } from "@x/redlock-core";
+import type { Redlock } from "@x/redlock-core";
 import {
-  abortable,
   callQuietly,
   deferred,
   Emitter,
-  type LinkedSignal,
   linkSignals,
-  onAbort,
   protocolOf,
   redlock as REDLOCK,
   Schema,
-  sleep,
   systemRandom,
 } from "@x/redlock-core/protocol";
-import { ElectionBusyError, ElectionStoppedError, LeadershipLostError } from "../errors.ts";
+import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../events/events.ts";
 import { logEvents } from "../events/log.ts";
 import { mayVoteAgain, NodeWatch } from "../events/node-watch.ts";
 import { callerSignal, durationOrNoneMs, listener as TASK } from "../kit/checks.ts";
-import { publish } from "../kit/diagnostics.ts";
 import type { Unsubscribe } from "../kit/emitter.ts";
-import { type LeaderElectionOptions, type ResolvedOptions, resolveOptions } from "../options.ts";
+import { type LeaderElectionOptions, resolveOptions } from "../options.ts";
 import { Ledger } from "../record/ledger.ts";
-import { claimOf, endedCleanly, heldNow, type LeaderInfo, type TermRecord } from "../record/record.ts";
-import { type Lease, type LeaseSource, localLeases } from "../term/lease.ts";
-import { HeldTerm, insist, type LeaderTerm, type TermListener } from "../term/term.ts";
+import { claimOf, heldNow, type LeaderInfo, type TermRecord } from "../record/record.ts";
+import { type LeaseSource, localLeases } from "../term/lease.ts";
+import type { HeldTerm, LeaderTerm } from "../term/term.ts";
 import { workerLeases } from "../term/worker/worker-lease.ts";
-import { cooldownMs, jitteredMs } from "../timings.ts";
-import { type DrainTimes, drainTimer } from "./drain.ts";
-import { type LeaderTask, lead } from "./lead.ts";
+import { CandidateRun, leadsOnGrant } from "./candidate-run.ts";
+import { DrainLimit } from "./drain.ts";
+import type { LeaderTask } from "./lead.ts";
+import { LeaderRun } from "./leader-run.ts";
 import { infoOf, iterate, Observer, type ObserverListener } from "./observer.ts";
 import { keepAlive } from "./process.ts";
-import {
-  DEFAULT_DRAIN_TIMEOUT_MS,
-  type ResolvedTaskOptions,
-  resolveTaskOptions,
-  STOP,
-  type StopOptions,
-  type TaskOptions,
-} from "./run-options.ts";
-import { type ElectionEvent, type ElectionState, hasTerm, IDLE, nextState } from "./state.ts";
+import { resolveTaskOptions, STOP, type StopOptions, type TaskOptions } from "./run-options.ts";
+import { Standing } from "./standing.ts";
+import type { ElectionState } from "./state.ts";
 
 export interface LeaderHealth {
   /** It is false while the task overruns its lease by more than is tolerated, and once the election is stopped. */
@@ -84,37 +74,28 @@ const OBSERVED_BOUND = 1_000;
 
 const HEALTH = new Schema({ maxTolerableExpiredLease: durationOrNoneMs.default(0) });
 
+/** What the caller has this object do. It does one thing at a time, for which `stop()` waits. */
+interface Work {
+  readonly name: "campaign" | "run";
+  readonly ended: Promise<void>;
+}
+
 export class LeaderElection implements AsyncDisposable {
   readonly name: string;
   readonly id: string;
-  readonly #redlock: Redlock;
-  readonly #options: ResolvedOptions;
-  readonly #clock: Clock;
-  readonly #random: () => number;
-  /** This text tells two starts, and two objects with one id, apart. */
   readonly #instance: string;
   readonly #ledger: Ledger;
   readonly #leases: LeaseSource;
   readonly #observer: Observer;
   readonly #nodes: NodeWatch;
   readonly #events: Emitter<LeaderEvents>;
+  readonly #standing: Standing;
+  readonly #candidate: CandidateRun;
+  readonly #leader: LeaderRun;
+  readonly #drain = new DrainLimit();
   readonly #stop = new AbortController();
-  readonly #failures: { count: number } = { count: 0 };
-  #state: ElectionState = IDLE;
-  #isBusy = false;
-  #term: HeldTerm | undefined;
-  #running: Promise<void> | undefined;
-  /** Resolves when no task of `run()` runs any more, also one that outlasted its run. */
-  #taskEnded: Promise<void> = Promise.resolve();
-  #campaigning: Promise<void> | undefined;
+  #work: Work | undefined;
   #stopped: Promise<void> | undefined;
-  #stopDrainTimeoutMs: number | undefined;
-  readonly #drainListeners = new Set<() => void>();
-  #coolUntilMs = 0;
-  #renewFailures = 0;
-  #lastError: Error | undefined;
-  #stopWatchingNodes: () => void = () => undefined;
-  #overrun: { readonly term: number; readonly sinceMs: number } | undefined;
 
   /**
    * Makes a candidate, which does nothing before it is asked to.
@@ -124,60 +105,64 @@ export class LeaderElection implements AsyncDisposable {
     REDLOCK.of("redlock", redlock);
     const { maxTtl, driftFactor, nodeTimeout } = redlock.options;
     const defaultId = `${hostname()}/${process.pid}`;
-    this.#options = resolveOptions(options, { defaultId, maxTtl, driftFactor, nodeTimeout });
-    protocolOf(redlock).checkResource(this.#options.resource);
-    this.#redlock = redlock;
-    this.#random = this.#options.random ?? ((): number => systemRandom.fraction());
-    this.#clock = protocolOf(redlock).clock;
-    this.name = this.#options.name;
-    this.id = this.#options.id;
-    this.#instance = `${this.id}#${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
+    const resolved = resolveOptions(options, { defaultId, maxTtl, driftFactor, nodeTimeout });
+    const { id, leaseDuration, logger, name, resource, value, worker } = resolved;
+    const { clock, closed } = protocolOf(redlock);
+    protocolOf(redlock).checkResource(resource);
+    const random = resolved.random ?? ((): number => systemRandom.fraction());
+    this.name = name;
+    this.id = id;
+    this.#instance = `${id}#${Math.floor(random() * 2 ** 48).toString(36)}`;
     this.#events = new Emitter<LeaderEvents>(LEADER_EVENTS);
-    publishEvents(this.#events, { election: this.name, id: this.id });
-    this.#ledger = new Ledger(redlock, this.name, this.#options.resource);
-    const { worker } = this.#options;
-    const note = this.#leadsOnGrant
-      ? claimOf({ id: this.id, instance: this.#instance, value: this.#options.value })
-      : "";
+    publishEvents(this.#events, { election: name, id });
+    const standing = new Standing({ redlock, options: resolved, clock, random, events: this.#events });
+    this.#standing = standing;
+    this.#ledger = new Ledger(redlock, name, resource);
+    const note = leadsOnGrant(resolved) ? claimOf({ id, instance: this.#instance, value }) : "";
     this.#leases =
-      worker === undefined
-        ? localLeases(redlock, this.#options, this.#clock, note)
-        : workerLeases(this.#options, worker, this.#clock, note);
+      worker === undefined ? localLeases(redlock, resolved, clock, note) : workerLeases(resolved, worker, clock, note);
     this.#observer = new Observer({
       ledger: this.#ledger,
-      clock: this.#clock,
-      leaseMs: this.#options.leaseDuration,
-      random: this.#random,
+      clock,
+      leaseMs: leaseDuration,
+      random,
       isSelf: (record) => this.#isSelf(record),
-      failed: (error) => this.#report(error),
-      closed: protocolOf(redlock).closed,
+      failed: (error) => standing.report(error),
+      closed,
     });
     this.#nodes = new NodeWatch(redlock, {
       down: (node, error) => {
-        this.#lastError = error;
+        standing.lastError = error;
         this.#events.emit("nodeDown", { node, error });
       },
       quarantined: (leftMs) => {
         const quarantineLeftMs = Math.ceil(leftMs);
-        this.#lastError = new Error(mayVoteAgain(quarantineLeftMs));
+        standing.lastError = new Error(mayVoteAgain(quarantineLeftMs));
         this.#events.emit("quarantined", { quarantineLeftMs });
       },
       answered: () => {
-        this.#lastError = undefined;
+        standing.lastError = undefined;
       },
     });
-    const { logger } = this.#options;
-    if (logger !== undefined)
-      logEvents(this.#events, { logger, election: this.name, id: this.id, clock: protocolOf(redlock).clock });
+    this.#candidate = new CandidateRun({
+      standing,
+      ledger: this.#ledger,
+      leases: this.#leases,
+      nodes: this.#nodes,
+      instance: this.#instance,
+      vacancyMs: () => this.#observer.vacancyMs,
+    });
+    this.#leader = new LeaderRun(standing, this.#candidate, this.#drain);
+    if (logger !== undefined) logEvents(this.#events, { logger, election: name, id, clock });
   }
 
   get state(): ElectionState["name"] {
-    return this.#state.name;
+    return this.#standing.state.name;
   }
 
   /** The `Redlock` that the election's locks are on. */
   get redlock(): Redlock {
-    return this.#redlock;
+    return this.#standing.redlock;
   }
 
   /**
@@ -185,8 +170,9 @@ export class LeaderElection implements AsyncDisposable {
    * does not lead.
    */
   get current(): LeaderTerm | undefined {
-    const leads = this.#state.name === "leader" || this.#state.name === "draining";
-    return leads && this.#term?.isCurrent() === true ? this.#term : undefined;
+    const { state } = this.#standing;
+    const leads = state.name === "leader" || state.name === "draining";
+    return leads && state.term.isCurrent() ? state.term : undefined;
   }
 
   /** Tells whether this process leads. It reads the clocks, and sends no request. */
@@ -201,16 +187,14 @@ export class LeaderElection implements AsyncDisposable {
    */
   async campaign(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<LeaderTerm> {
     const signal = callerSignal(options);
-    this.#occupy();
-    const linked = this.#whileOpen(signal, this.#stop.signal);
-    const letGo = keepAlive(this.#clock);
-    try {
-      return await this.#asCampaign(this.#campaign(linked.signal));
-    } finally {
-      letGo();
-      linked.unlink();
-      this.#vacate();
-    }
+    return await this.#do("campaign", async () => {
+      const letGo = keepAlive(this.#standing.clock);
+      try {
+        return await this.#asCandidate(signal, (either) => this.#candidate.campaign(either));
+      } finally {
+        letGo();
+      }
+    });
   }
 
   /**
@@ -219,36 +203,7 @@ export class LeaderElection implements AsyncDisposable {
    */
   async tryCampaign(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<LeaderTerm | undefined> {
     const signal = callerSignal(options);
-    this.#occupy();
-    const linked = this.#whileOpen(signal, this.#stop.signal);
-    try {
-      return await this.#asCampaign(this.#tryOnce(linked.signal));
-    } finally {
-      linked.unlink();
-      this.#vacate();
-    }
-  }
-
-  async #tryOnce(signal: AbortSignal): Promise<HeldTerm | undefined> {
-    const startedMs = this.#clock.monotonicMs();
-    signal.throwIfAborted();
-    this.#move({ type: "campaign" });
-    if (!(await this.#isEligible())) return undefined;
-    const lease = await this.#leases.tryAcquire(signal);
-    return lease === undefined ? undefined : await this.#takeOffice(lease, signal, startedMs);
-  }
-
-  /** Follows a campaign, for which `stop()` waits. */
-  async #asCampaign<Result>(campaigning: Promise<Result>): Promise<Result> {
-    this.#campaigning = campaigning.then(
-      () => undefined,
-      () => undefined,
-    );
-    try {
-      return await campaigning;
-    } finally {
-      this.#campaigning = undefined;
-    }
+    return await this.#do("campaign", () => this.#asCandidate(signal, (either) => this.#candidate.tryOnce(either)));
   }
 
   /**
@@ -262,17 +217,14 @@ export class LeaderElection implements AsyncDisposable {
   async run(task: LeaderTask, options?: TaskOptions): Promise<void> {
     TASK.of("task", task);
     const resolved = resolveTaskOptions(options);
-    this.#occupy({ waits: true });
-    const letGo = keepAlive(this.#clock);
-    const running = this.#run(task, resolved);
-    this.#running = running.catch(() => undefined);
-    try {
-      await running;
-    } finally {
-      letGo();
-      this.#running = undefined;
-      this.#vacate();
-    }
+    await this.#do("run", async () => {
+      const letGo = keepAlive(this.#standing.clock);
+      try {
+        await this.#leader.run(task, resolved, this.#stop.signal);
+      } finally {
+        letGo();
+      }
+    });
   }
 
   /**
@@ -306,8 +258,8 @@ export class LeaderElection implements AsyncDisposable {
   async *observe(
     options: { readonly signal?: AbortSignal | undefined } = {},
   ): AsyncGenerator<LeaderInfo | null, void, undefined> {
-    const linked = linkSignals(callerSignal(options), this.#stop.signal, protocolOf(this.#redlock).closed);
-    const letGo = keepAlive(this.#clock);
+    const linked = linkSignals(callerSignal(options), this.#stop.signal, protocolOf(this.redlock).closed);
+    const letGo = keepAlive(this.#standing.clock);
     try {
       yield* iterate((listener) => this.#watch(listener), linked.signal, OBSERVED_BOUND);
     } finally {
@@ -326,28 +278,26 @@ export class LeaderElection implements AsyncDisposable {
    */
   stop(options: StopOptions = {}): Promise<void> {
     const { drainTimeout } = STOP.resolve(options);
-    if (drainTimeout !== undefined) {
-      this.#stopDrainTimeoutMs = drainTimeout;
-      for (const listener of this.#drainListeners) listener();
-    }
+    if (drainTimeout !== undefined) this.#drain.set(drainTimeout);
     this.#stopped ??= this.#stopAll();
     return this.#stopped;
   }
 
   health(options: { readonly maxTolerableExpiredLease?: number | undefined } = {}): LeaderHealth {
     const { maxTolerableExpiredLease: tolerated } = HEALTH.resolve(options);
-    const term = hasTerm(this.#state) && this.#term?.isCurrent() === true ? this.#term : undefined;
-    const overrunMs = this.#overrun === undefined ? 0 : this.#clock.monotonicMs() - this.#overrun.sinceMs;
+    const { lastError, term: held } = this.#standing;
+    const term = held?.isCurrent() === true ? held : undefined;
+    const { overrunMs } = this.#leader;
     return {
-      healthy: this.#state.name !== "stopped" && overrunMs <= tolerated,
-      state: this.#state.name,
+      healthy: this.state !== "stopped" && overrunMs <= tolerated,
+      state: this.state,
       ...(term === undefined
         ? {}
         : { term: term.term, remainingMs: term.remaining(), sinceRenewalMs: term.sinceRenewalMs }),
-      renewFailures: this.#renewFailures,
+      renewFailures: term?.renewFailures ?? 0,
       overrunMs,
-      running: this.#running !== undefined,
-      ...(this.#lastError === undefined ? {} : { lastError: this.#lastError }),
+      running: this.#work?.name === "run",
+      ...(lastError === undefined ? {} : { lastError }),
     };
   }
 
@@ -367,246 +317,37 @@ export class LeaderElection implements AsyncDisposable {
     return this.stop();
   }
 
-  async #run(task: LeaderTask, run: ResolvedTaskOptions): Promise<void> {
-    const linked = linkSignals(run.signal, this.#stop.signal);
-    const open = this.#whileOpen(linked.signal);
-    try {
-      await abortable(this.#taskEnded, open.signal);
-      await this.#untilAbandonedIsOver(open.signal);
-      let next: "again" | "stop" = "again";
-      while (next === "again") {
-        const term = await this.#campaign(open.signal);
-        next = await this.#lead(term, task, run, linked.signal);
-      }
-    } catch (error) {
-      if (!linked.signal.aborted || error !== linked.signal.reason) throw error;
-    } finally {
-      open.unlink();
-      linked.unlink();
-    }
-  }
-
-  #lead(term: HeldTerm, task: LeaderTask, run: ResolvedTaskOptions, stop: AbortSignal): Promise<"again" | "stop"> {
-    let stopListening: Unsubscribe = () => undefined;
-    let ended = deferred<void>();
-    return lead({
-      term,
-      task,
-      run,
-      clock: this.#clock,
-      cooldown: this.#options.cooldown,
-      stop,
-      drain: this.#drainTimes(run.drainTimeout),
-      failures: this.#failures,
-      listener: {
-        taskStarted: () => {
-          ended = deferred();
-          this.#taskEnded = ended.promise;
-          stopListening = this.#events.on("lost", (lost) => {
-            if (lost.term === term.term) this.#beginOverrun(term.term);
-          });
-        },
-        taskEnded: () => {
-          stopListening();
-          ended.resolve();
-          this.#endOverrun(term.term);
-        },
-        taskFailed: (error) => this.#events.emit("taskError", { term: term.term, error }),
-        drainTimedOut: () => this.#events.emit("drainTimeout", { term: term.term }),
-        cool: (ms) => this.#cool(ms),
-      },
-    });
-  }
-
-  /** Returns a signal that aborts with the first of `sources`, or with `RedlockClosedError`. */
-  #whileOpen(...sources: readonly (AbortSignal | undefined)[]): LinkedSignal {
-    const { closed } = protocolOf(this.#redlock);
-    const linked = linkSignals(...sources);
-    const close = (): void => linked.abort(new RedlockClosedError([this.#options.resource]));
-    if (closed.aborted) close();
-    const untie = onAbort(closed, close);
-    return {
-      ...linked,
-      unlink: () => {
-        untie();
-        linked.unlink();
-      },
-    };
-  }
-
-  /** Campaigns. Rejects only with the reason of `signal`, or because the `Redlock` of a renewal thread was closed. */
-  async #campaign(signal: AbortSignal): Promise<HeldTerm> {
-    for (let failures = 0; ; ) {
-      await this.#untilAllowed(signal);
-      this.#move({ type: "campaign" });
-      const startedMs = this.#clock.monotonicMs();
-      try {
-        const lease = await this.#leases.acquire(signal, (votes) => this.#nodes.refused(votes));
-        this.#lastError = undefined;
-        failures = 0;
-        const term = await this.#takeOffice(lease, signal, startedMs);
-        if (term !== undefined) return term;
-      } catch (error) {
-        signal.throwIfAborted();
-        if (error instanceof RedlockClosedError) throw error;
-        this.#lastError = asError(error);
-        this.#report(error);
-        failures = error instanceof QuorumUnreachableError ? 1 : failures + 1;
-        const pause = { initial: this.#options.retryPeriod, max: this.#options.leaseDuration };
-        await this.#sleep(cooldownMs(pause, failures), signal);
-      }
-    }
-  }
-
-  /** Goes from the lock to the leadership. Resolves undefined if the seat was lost meanwhile. */
-  async #takeOffice(lease: Lease, signal: AbortSignal, startedMs: number): Promise<HeldTerm | undefined> {
-    const office = { isTaken: false };
-    const term = new HeldTerm({
-      lease,
-      ledger: this.#ledger,
-      options: this.#options,
-      clock: this.#clock,
-      instance: this.#instance,
-      listener: this.#termListener(lease.fencingToken, office),
-      isEligible: () => this.#isEligible(),
-      cool: (ms) => this.#cool(ms ?? cooldownMs(this.#options.cooldown, 0)),
-    });
-    if (!term.isCurrent()) return undefined;
-    this.#term = term;
-    this.#move({ type: "won", term: term.term });
-    const untie = onAbort(signal, () => term.beginEnd("stopping"));
-    try {
-      signal.throwIfAborted();
-      if (!this.#leadsOnGrant) await this.#beReady(term);
-      term.assertCurrent();
-      term.signal.throwIfAborted();
-    } catch (error) {
-      await term.finish();
-      signal.throwIfAborted();
-      if (error instanceof LeadershipLostError) return undefined;
-      throw error;
-    } finally {
-      untie();
-    }
-    term.enter(protocolOf(this.#redlock).closed);
-    office.isTaken = true;
-    this.#move({ type: "led" });
-    const waitMs = this.#clock.monotonicMs() - startedMs;
-    publish("x.leader.elected", () => ({
-      election: this.name,
-      id: this.id,
-      term: term.term,
-      waitMs,
-      vacancyMs: this.#observer.vacancyMs,
-    }));
-    this.#events.emit("elected", term);
-    return term;
-  }
-
   /**
-   * Whether this candidate is known to lead from the grant on. One that may have to give the lock back is known to lead
-   * only when that is settled.
+   * Does one thing at a time. `run` waits for the end of a term whose task outlasted its run, so that it may begin
+   * before.
    */
-  get #leadsOnGrant(): boolean {
-    return this.#options.lockDelay === 0 && this.#options.eligible === undefined;
-  }
-
-  /** Waits for what may keep the holder of the lock from leading. */
-  async #beReady(term: HeldTerm): Promise<void> {
-    const clock = this.#clock;
-    const { lockDelay, retryPeriod } = this.#options;
-    const pauseMs = Math.ceil(retryPeriod / 4);
-    if (!(await this.#isEligible()))
-      throw new LeadershipLostError({ election: this.name, term: term.term, reason: "ineligible" });
-    const views = await insist(term, clock, pauseMs, () => this.#ledger.read(Number.MAX_SAFE_INTEGER));
-    await insist(term, clock, pauseMs, () => term.announce());
-    if (lockDelay > 0 && !endedCleanly(views, term.term)) await term.waitOut(lockDelay);
-  }
-
-  #termListener(number: number, office: { readonly isTaken: boolean }): TermListener {
-    let endingSinceMs: number | undefined;
-    const nowMs = (): number => this.#clock.monotonicMs();
-    const startedMs = nowMs();
-    return {
-      renewed: ({ tookMs, remainingMs }) => {
-        this.#renewFailures = 0;
-        this.#lastError = undefined;
-        publish("x.leader.renewed", () => ({
-          election: this.name,
-          id: this.id,
-          term: number,
-          tookMs,
-          remainingMs,
-        }));
-        this.#events.emit("renewed", { term: number, tookMs, remainingMs });
-      },
-      renewFailed: ({ error, remainingMs }) => {
-        this.#renewFailures += 1;
-        this.#lastError = asError(error);
-        publish("x.leader.renewFailed", () => ({
-          election: this.name,
-          id: this.id,
-          term: number,
-          error,
-          remainingMs,
-        }));
-        this.#events.emit("renewFailed", { term: number, error, remainingMs });
-      },
-      ending: (reason) => {
-        endingSinceMs = nowMs();
-        this.#move({ type: "drain", reason });
-      },
-      over: (reason) => {
-        const heldMs = nowMs() - startedMs;
-        const drainMs = endingSinceMs === undefined ? undefined : nowMs() - endingSinceMs;
-        if (this.#term?.term === number) {
-          this.#term = undefined;
-          this.#renewFailures = 0;
-          this.#move({ type: "ended" });
-        }
-        if (!office.isTaken) return;
-        publish("x.leader.lost", () => ({ election: this.name, id: this.id, term: number, reason, heldMs, drainMs }));
-        this.#events.emit("lost", { term: number, reason, heldMs });
-      },
-      failed: (error) => this.#report(error),
-    };
-  }
-
-  async #untilAllowed(signal: AbortSignal): Promise<void> {
-    for (;;) {
-      signal.throwIfAborted();
-      const coolMs = this.#coolUntilMs - this.#clock.monotonicMs();
-      if (coolMs > 0) {
-        this.#move({ type: "cool" });
-        await this.#sleep(coolMs, signal);
-      } else if (await this.#isEligible()) return;
-      else await this.#sleep(this.#options.retryPeriod, signal);
+  async #do<Result>(name: Work["name"], work: () => Promise<Result>): Promise<Result> {
+    if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.name);
+    const { term } = this.#standing;
+    if (this.#work !== undefined) throw new ElectionBusyError(this.name, "busy");
+    if (term !== undefined && !(name === "run" && term.isAbandoned)) throw new ElectionBusyError(this.name, this.state);
+    const ended = deferred<void>();
+    this.#work = { name, ended: ended.promise };
+    const stopWatching = this.#nodes.start();
+    try {
+      return await work();
+    } finally {
+      stopWatching();
+      this.#work = undefined;
+      if (this.#standing.term === undefined) this.#standing.move({ type: "ended" });
+      ended.resolve();
     }
   }
 
-  async #sleep(ms: number, signal: AbortSignal): Promise<void> {
-    await sleep(this.#clock, jitteredMs(ms, this.#options.jitter, this.#random()), signal);
-  }
-
-  #cool(ms: number): void {
-    this.#coolUntilMs = this.#clock.monotonicMs() + ms;
-  }
-
-  /** Asks `eligible`. A question that is not answered within a renewal's time counts as no. */
-  async #isEligible(): Promise<boolean> {
-    const { eligible, retryPeriod } = this.#options;
-    if (eligible === undefined) return true;
-    const unanswered = new AbortController();
-    const cancel = this.#clock.schedule(retryPeriod, () =>
-      unanswered.abort(new Error(`eligible() gave no answer within ${retryPeriod} ms`)),
-    );
+  async #asCandidate<Term extends HeldTerm | undefined>(
+    signal: AbortSignal | undefined,
+    campaign: (either: AbortSignal) => Promise<Term>,
+  ): Promise<Term> {
+    const linked = this.#standing.whileOpen(signal, this.#stop.signal);
     try {
-      return await abortable(Promise.resolve(eligible()), unanswered.signal);
-    } catch (error) {
-      this.#report(error);
-      return false;
+      return await campaign(linked.signal);
     } finally {
-      cancel();
+      linked.unlink();
     }
   }
 
@@ -614,7 +355,7 @@ export class LeaderElection implements AsyncDisposable {
     return this.#observer.watch((info) =>
       callQuietly(
         () => listener(info),
-        (error) => this.#report(error),
+        (error) => this.#standing.report(error),
       ),
     );
   }
@@ -623,92 +364,15 @@ export class LeaderElection implements AsyncDisposable {
     return record.instance === this.#instance;
   }
 
-  /**
-   * Begins to take part. `waits` is true for a caller that waits for the end of a term whose task outlasted its run.
-   */
-  #occupy({ waits = false }: { readonly waits?: boolean } = {}): void {
-    if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.name);
-    const isTermOver = !hasTerm(this.#state) || (waits && this.#term?.isAbandoned === true);
-    if (this.#isBusy || !isTermOver) throw new ElectionBusyError(this.name, this.#isBusy ? "busy" : this.#state.name);
-    this.#isBusy = true;
-    this.#stopWatchingNodes = this.#nodes.start();
-  }
-
-  async #untilAbandonedIsOver(signal: AbortSignal): Promise<void> {
-    while (this.#term?.isCurrent() === true) await sleep(this.#clock, this.#term.remaining(), signal);
-  }
-
-  #vacate(): void {
-    this.#isBusy = false;
-    this.#stopWatchingNodes();
-    if (!hasTerm(this.#state)) this.#move({ type: "ended" });
-  }
-
-  #move(event: ElectionEvent): void {
-    this.#state = nextState(this.#state, event);
-  }
-
   async #stopAll(): Promise<void> {
-    const letGo = keepAlive(this.#clock);
+    const letGo = keepAlive(this.#standing.clock);
     this.#stop.abort(new ElectionStoppedError(this.name));
-    await this.#campaigning;
-    if (this.#running !== undefined) await this.#running;
-    else await this.#drainOwnedTerm();
+    const work = this.#work;
+    await work?.ended;
+    if (work?.name !== "run") await this.#leader.drainOwned();
     this.#observer.close();
-    this.#move({ type: "stop" });
-    await this.#leases.close().catch((error: unknown) => this.#report(error));
+    this.#standing.move({ type: "stop" });
+    await this.#leases.close().catch((error: unknown) => this.#standing.report(error));
     letGo();
   }
-
-  #drainTimes(otherwiseMs: number): DrainTimes {
-    return {
-      timeoutMs: () => this.#stopDrainTimeoutMs ?? otherwiseMs,
-      onChange: (listener) => {
-        this.#drainListeners.add(listener);
-        return () => this.#drainListeners.delete(listener);
-      },
-    };
-  }
-
-  /** Drains a term from `campaign()`, which its owner resigns. */
-  async #drainOwnedTerm(): Promise<void> {
-    const term = this.#term;
-    if (term === undefined || !term.isCurrent()) return;
-    const over = deferred<"over">();
-    const off = this.#events.on("lost", () => over.resolve("over"));
-    const timer = drainTimer(this.#clock, this.#drainTimes(DEFAULT_DRAIN_TIMEOUT_MS));
-    timer.start();
-    term.beginEnd("stopping");
-    const end = await Promise.race([over.promise, timer.isOver]);
-    off();
-    timer.cancel();
-    if (end === "over") {
-      await term.finish();
-      return;
-    }
-    term.abandon();
-    this.#events.emit("drainTimeout", { term: term.term });
-  }
-
-  #beginOverrun(term: number): void {
-    this.#overrun ??= { term, sinceMs: this.#clock.monotonicMs() };
-    publish("x.leader.overrun", () => ({ election: this.name, id: this.id, term, overrunMs: 0 }));
-    this.#events.emit("overrun", { term, overrunMs: 0 });
-  }
-
-  #endOverrun(term: number): void {
-    if (this.#overrun?.term !== term) return;
-    const overrunMs = this.#clock.monotonicMs() - this.#overrun.sinceMs;
-    this.#overrun = undefined;
-    publish("x.leader.overrun", () => ({ election: this.name, id: this.id, term, overrunMs }));
-    this.#events.emit("overrun", { term, overrunMs });
-  }
-
-  #report(error: unknown): void {
-    this.#events.emit("error", error);
-  }
-}
-
-function asError(error: unknown): Error {
-  return error instanceof Error ? error : new Error(String(error));
 }

@@ -1,7 +1,7 @@
 /** Pure: what one election object of one process is doing. `nextState` is the only function that changes it. */
 import type { TermLossReason } from "../errors.ts";
 
-export type ElectionState =
+export type ElectionState<Term = number> =
   /** The process takes no part. */
   | { readonly name: "idle" }
   /** The process stays out for a while, after a failure or a resignation. */
@@ -9,27 +9,27 @@ export type ElectionState =
   /** The process waits for the lock. */
   | { readonly name: "follower" }
   /** The process has the lock and does not lead yet: it writes its record and waits out `lockDelay`. */
-  | { readonly name: "candidate"; readonly term: number }
-  | { readonly name: "leader"; readonly term: number }
+  | { readonly name: "candidate"; readonly term: Term }
+  | { readonly name: "leader"; readonly term: Term }
   /** The term was asked to end. The process still has the lease, and renews it while the task comes to its end. */
-  | { readonly name: "draining"; readonly term: number; readonly reason: TermLossReason }
+  | { readonly name: "draining"; readonly term: Term; readonly reason: TermLossReason }
   /** The process takes no part any more. */
   | { readonly name: "stopped" };
 
-export type ElectionEvent =
+export type ElectionEvent<Term = number> =
   | { readonly type: "campaign" }
   | { readonly type: "cool" }
-  | { readonly type: "won"; readonly term: number }
+  | { readonly type: "won"; readonly term: Term }
   | { readonly type: "led" }
   | { readonly type: "drain"; readonly reason: TermLossReason }
   /** The campaign was given up, or the term is over. */
   | { readonly type: "ended" }
   | { readonly type: "stop" };
 
-export const IDLE: ElectionState = Object.freeze({ name: "idle" });
+export const IDLE: { readonly name: "idle" } = Object.freeze({ name: "idle" });
 
 /** Returns the state after `event`. It is the same object if the event does not apply in it. */
-export function nextState(state: ElectionState, event: ElectionEvent): ElectionState {
+export function nextState<Term>(state: ElectionState<Term>, event: ElectionEvent<Term>): ElectionState<Term> {
   if (state.name === "stopped") return state;
   switch (event.type) {
     case "campaign":
@@ -49,7 +49,7 @@ export function nextState(state: ElectionState, event: ElectionEvent): ElectionS
   }
 }
 
-/** Tells whether this process believes that it has the lease. */
-export function hasTerm(state: ElectionState): boolean {
-  return state.name === "candidate" || state.name === "leader" || state.name === "draining";
+/** Returns the term of a process that believes that it has the lease. */
+export function termOf<Term>(state: ElectionState<Term>): Term | undefined {
+  return "term" in state ? state.term : undefined;
 }

@@ -122,6 +122,7 @@ export class HeldTerm implements LeaderTerm {
   #stopListening: () => void = () => undefined;
   #untieFromRedlock: () => void = () => undefined;
   #lastRenewalMs: number;
+  #renewFailures = 0;
   /** The first renewal after this repeats the record. 0: the next one. */
   #recordDueMs = 0;
 
@@ -162,6 +163,11 @@ export class HeldTerm implements LeaderTerm {
 
   get sinceRenewalMs(): number {
     return this.#parts.clock.monotonicMs() - this.#lastRenewalMs;
+  }
+
+  /** The number of renewals that failed in a row. */
+  get renewFailures(): number {
+    return this.#renewFailures;
   }
 
   isCurrent(): boolean {
@@ -315,11 +321,13 @@ export class HeldTerm implements LeaderTerm {
   #onRenewed(tookMs: number): void {
     if (!this.isCurrent()) return;
     this.#lastRenewalMs = this.#parts.clock.monotonicMs();
+    this.#renewFailures = 0;
     this.#parts.listener.renewed({ tookMs, remainingMs: this.remaining() });
     this.#tendSoon();
   }
 
   #onRenewFailed(error: unknown): void {
+    this.#renewFailures += 1;
     this.#parts.listener.renewFailed({ error, remainingMs: this.remaining() });
     this.#tendSoon();
   }

@@ -1,0 +1,213 @@
+/**
+ * A candidate waits for the lock, and goes from the lock to the leadership.
+ *
+ * It is guaranteed that no error of a node ends a campaign, and that a term which does not become a leadership is
+ * given back.
+ */
+import { QuorumUnreachableError, RedlockClosedError } from "@x/redlock-core";
+import { abortable, onAbort, protocolOf, sleep } from "@x/redlock-core/protocol";
+import { LeadershipLostError } from "../errors.ts";
+import type { NodeWatch } from "../events/node-watch.ts";
+import { publish } from "../kit/diagnostics.ts";
+import type { ResolvedOptions } from "../options.ts";
+import type { Ledger } from "../record/ledger.ts";
+import { endedCleanly } from "../record/record.ts";
+import type { Lease, LeaseSource } from "../term/lease.ts";
+import { HeldTerm, insist, type TermListener } from "../term/term.ts";
+import { cooldownMs, jitteredMs } from "../timings.ts";
+import type { Standing } from "./standing.ts";
+
+export interface CandidateParts {
+  readonly standing: Standing;
+  readonly ledger: Ledger;
+  readonly leases: LeaseSource;
+  readonly nodes: NodeWatch;
+  /** This text tells two starts, and two objects with one id, apart. */
+  readonly instance: string;
+  /** Returns how long there has been no leader, if that was seen. */
+  readonly vacancyMs: () => number | undefined;
+}
+
+/**
+ * Whether a candidate is known to lead from the grant on. One that may have to give the lock back is known to lead only
+ * when that is settled.
+ */
+export function leadsOnGrant({ lockDelay, eligible }: ResolvedOptions): boolean {
+  return lockDelay === 0 && eligible === undefined;
+}
+
+export class CandidateRun {
+  readonly #parts: CandidateParts;
+  readonly #standing: Standing;
+  #coolUntilMs = 0;
+
+  constructor(parts: CandidateParts) {
+    this.#parts = parts;
+    this.#standing = parts.standing;
+  }
+
+  /** Keeps the candidate out for so long before its next campaign. */
+  cool(ms: number): void {
+    this.#coolUntilMs = this.#standing.clock.monotonicMs() + ms;
+  }
+
+  /** Makes one attempt. It resolves undefined if another leads. */
+  async tryOnce(signal: AbortSignal): Promise<HeldTerm | undefined> {
+    const startedMs = this.#standing.clock.monotonicMs();
+    signal.throwIfAborted();
+    this.#standing.move({ type: "campaign" });
+    if (!(await this.#isEligible())) return undefined;
+    const lease = await this.#parts.leases.tryAcquire(signal);
+    return lease === undefined ? undefined : await this.#takeOffice(lease, signal, startedMs);
+  }
+
+  /** Campaigns. Rejects only with the reason of `signal`, or because the `Redlock` of a renewal thread was closed. */
+  async campaign(signal: AbortSignal): Promise<HeldTerm> {
+    const standing = this.#standing;
+    for (let failures = 0; ; ) {
+      await this.#untilAllowed(signal);
+      standing.move({ type: "campaign" });
+      const startedMs = standing.clock.monotonicMs();
+      try {
+        const lease = await this.#parts.leases.acquire(signal, (votes) => this.#parts.nodes.refused(votes));
+        standing.lastError = undefined;
+        failures = 0;
+        const term = await this.#takeOffice(lease, signal, startedMs);
+        if (term !== undefined) return term;
+      } catch (error) {
+        signal.throwIfAborted();
+        if (error instanceof RedlockClosedError) throw error;
+        standing.lastError = asError(error);
+        standing.report(error);
+        failures = error instanceof QuorumUnreachableError ? 1 : failures + 1;
+        const { retryPeriod, leaseDuration } = standing.options;
+        await this.#sleep(cooldownMs({ initial: retryPeriod, max: leaseDuration }, failures), signal);
+      }
+    }
+  }
+
+  async #untilAllowed(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      signal.throwIfAborted();
+      const coolMs = this.#coolUntilMs - this.#standing.clock.monotonicMs();
+      if (coolMs > 0) {
+        this.#standing.move({ type: "cool" });
+        await this.#sleep(coolMs, signal);
+      } else if (await this.#isEligible()) return;
+      else await this.#sleep(this.#standing.options.retryPeriod, signal);
+    }
+  }
+
+  async #sleep(ms: number, signal: AbortSignal): Promise<void> {
+    const { clock, options, random } = this.#standing;
+    await sleep(clock, jitteredMs(ms, options.jitter, random()), signal);
+  }
+
+  /** Asks `eligible`. A question that is not answered within a renewal's time counts as no. */
+  async #isEligible(): Promise<boolean> {
+    const { eligible, retryPeriod } = this.#standing.options;
+    if (eligible === undefined) return true;
+    const unanswered = new AbortController();
+    const cancel = this.#standing.clock.schedule(retryPeriod, () =>
+      unanswered.abort(new Error(`eligible() gave no answer within ${retryPeriod} ms`)),
+    );
+    try {
+      return await abortable(Promise.resolve(eligible()), unanswered.signal);
+    } catch (error) {
+      this.#standing.report(error);
+      return false;
+    } finally {
+      cancel();
+    }
+  }
+
+  /** Goes from the lock to the leadership. Resolves undefined if the seat was lost meanwhile. */
+  async #takeOffice(lease: Lease, signal: AbortSignal, startedMs: number): Promise<HeldTerm | undefined> {
+    const { clock, events, options, redlock } = this.#standing;
+    const office = { isTaken: false };
+    const term = new HeldTerm({
+      lease,
+      ledger: this.#parts.ledger,
+      options,
+      clock,
+      instance: this.#parts.instance,
+      listener: this.#termListener(lease.fencingToken, office),
+      isEligible: () => this.#isEligible(),
+      cool: (ms) => this.cool(ms ?? cooldownMs(options.cooldown, 0)),
+    });
+    if (!term.isCurrent()) return undefined;
+    this.#standing.move({ type: "won", term });
+    const untie = onAbort(signal, () => term.beginEnd("stopping"));
+    try {
+      signal.throwIfAborted();
+      if (!leadsOnGrant(options)) await this.#beReady(term);
+      term.assertCurrent();
+      term.signal.throwIfAborted();
+    } catch (error) {
+      await term.finish();
+      signal.throwIfAborted();
+      if (error instanceof LeadershipLostError) return undefined;
+      throw error;
+    } finally {
+      untie();
+    }
+    term.enter(protocolOf(redlock).closed);
+    office.isTaken = true;
+    this.#standing.move({ type: "led" });
+    const waitMs = clock.monotonicMs() - startedMs;
+    const own = { election: options.name, id: options.id, term: term.term };
+    publish("x.leader.elected", () => ({ ...own, waitMs, vacancyMs: this.#parts.vacancyMs() }));
+    events.emit("elected", term);
+    return term;
+  }
+
+  /** Waits for what may keep the holder of the lock from leading. */
+  async #beReady(term: HeldTerm): Promise<void> {
+    const { ledger } = this.#parts;
+    const { clock, options } = this.#standing;
+    const { lockDelay, name, retryPeriod } = options;
+    const pauseMs = Math.ceil(retryPeriod / 4);
+    if (!(await this.#isEligible()))
+      throw new LeadershipLostError({ election: name, term: term.term, reason: "ineligible" });
+    const views = await insist(term, clock, pauseMs, () => ledger.read(Number.MAX_SAFE_INTEGER));
+    await insist(term, clock, pauseMs, () => term.announce());
+    if (lockDelay > 0 && !endedCleanly(views, term.term)) await term.waitOut(lockDelay);
+  }
+
+  #termListener(number: number, office: { readonly isTaken: boolean }): TermListener {
+    const standing = this.#standing;
+    const { clock, events, options } = standing;
+    const own = { election: options.name, id: options.id, term: number };
+    const startedMs = clock.monotonicMs();
+    let endingSinceMs: number | undefined;
+    return {
+      renewed: ({ tookMs, remainingMs }) => {
+        standing.lastError = undefined;
+        publish("x.leader.renewed", () => ({ ...own, tookMs, remainingMs }));
+        events.emit("renewed", { term: number, tookMs, remainingMs });
+      },
+      renewFailed: ({ error, remainingMs }) => {
+        standing.lastError = asError(error);
+        publish("x.leader.renewFailed", () => ({ ...own, error, remainingMs }));
+        events.emit("renewFailed", { term: number, error, remainingMs });
+      },
+      ending: (reason) => {
+        endingSinceMs = clock.monotonicMs();
+        standing.move({ type: "drain", reason });
+      },
+      over: (reason) => {
+        const heldMs = clock.monotonicMs() - startedMs;
+        const drainMs = endingSinceMs === undefined ? undefined : clock.monotonicMs() - endingSinceMs;
+        if (standing.term?.term === number) standing.move({ type: "ended" });
+        if (!office.isTaken) return;
+        publish("x.leader.lost", () => ({ ...own, reason, heldMs, drainMs }));
+        events.emit("lost", { term: number, reason, heldMs });
+      },
+      failed: (error) => standing.report(error),
+    };
+  }
+}
+
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
+}
