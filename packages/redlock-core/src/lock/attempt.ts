@@ -14,7 +14,7 @@ import type { Vote } from "../errors.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
 import type { Batcher } from "../rounds/batcher.ts";
 import type { Engine } from "../rounds/engine.ts";
-import { type Answer, answerOf, type Observer, Round } from "../rounds/round.ts";
+import { type Answer, type Observer, Round } from "../rounds/round.ts";
 import { acquireText, type Target } from "../rules/operation.ts";
 import { emptyTally, type Refusal, refusalOf, type VoteKind } from "../rules/quorum.ts";
 import { newToken } from "../rules/token.ts";
@@ -108,9 +108,7 @@ export abstract class Attempt extends Round implements Grant {
   #refused = 0;
   /** The nodes that have answered with a refusal, as bits. */
   #keyless = 0;
-  /** The node, the milliseconds and the node's time of each grant before the last. */
-  #grants: number[] | undefined;
-  /** The ballots of the other answers. */
+  /** The ballots of all answers, but for the grant that decided. */
   #ballots: (Ballot | undefined)[] | undefined;
   #isGranted = false;
   #isAsked = false;
@@ -163,42 +161,25 @@ export abstract class Attempt extends Round implements Grant {
 
   protected abstract onResult(result: AttemptResult): void;
 
-  protected override onVote(
-    node: number,
-    error: string | undefined,
-    timedOut: boolean,
-    value: unknown,
-    nodeTimeUs: number,
-    quarantineLeftMs: number,
-  ): boolean {
+  protected override onVote(node: number, answer: Answer): boolean {
     const { engine } = this;
-    const { nodes, quorum } = engine;
     this.#answeredBy |= 1 << node;
-    if (isGrant(value) && quarantineLeftMs <= 0) {
+    const vote = voteOf(answer);
+    if (vote === "granted") {
       this.#grantedBy += 1;
       this.hadKeyOn |= 1 << node;
-      if (engine.isAlone) this.fencingToken = value;
-      if (this.#grantedBy === quorum) {
+      if (engine.isAlone && answer.kind === "reply") this.fencingToken = Number(answer.value);
+      if (this.#grantedBy === engine.quorum) {
         this.#decideWon(readClock(engine.clock));
         return true;
       }
+    } else {
+      this.#refused += 1;
+      if (isKeyless(vote, answer)) this.#keyless |= 1 << node;
     }
-    const ms = engine.clock.monotonicMs() - this.asked.monotonicMs;
-    if (isGrant(value) && quarantineLeftMs <= 0) {
-      this.#grants ??= [];
-      this.#grants.push(node, ms, nodeTimeUs);
-      if (!this.#isLostToSilence()) return false;
-      this.#decideLost();
-      return true;
-    }
-    const answer = answerOf(error, timedOut, value, nodeTimeUs, quarantineLeftMs);
-    const vote = voteOf(answer);
     this.#ballots ??= [];
-    this.#ballots[node] = { vote, ms, answer };
-    if (answer.kind === "reply" && vote !== "quarantined") this.#keyless |= 1 << node;
-    else if (answer.kind === "reply" && Array.isArray(value)) this.#keyless |= 1 << node;
-    this.#refused += 1;
-    if (this.#refused <= nodes.length - quorum && !this.#isLostToSilence()) return false;
+    this.#ballots[node] = { vote, ms: engine.clock.monotonicMs() - this.asked.monotonicMs, answer };
+    if (this.#refused <= engine.nodes.length - engine.quorum && !this.#isLostToSilence()) return false;
     this.#decideLost();
     return true;
   }
@@ -214,7 +195,6 @@ export abstract class Attempt extends Round implements Grant {
       if ((answered & (1 << node)) === 0 && (batchers[node] as Batcher).silentMs() < options.nodeTimeout) return false;
     }
     this.#ballots ??= [];
-    this.#noteGrants(this.#ballots);
     this.#refused += giveUpOnSilent(this.engine, this.#ballots);
     return this.#refused > nodes.length - quorum;
   }
@@ -253,19 +233,10 @@ export abstract class Attempt extends Round implements Grant {
     this.onResult(this);
   }
 
-  #noteGrants(ballots: (Ballot | undefined)[]): void {
-    const grants = this.#grants ?? [];
-    for (let at = 0; at < grants.length; at += 3) {
-      const [node = 0, ms = 0, nodeTimeUs = 0] = grants.slice(at, at + 3);
-      ballots[node] = { vote: "granted", ms, answer: { kind: "reply", value: 1, nodeTimeUs, quarantineLeftMs: 0 } };
-    }
-  }
-
   #onRefused(isTooLate: boolean): void {
     const { engine, target, token, ttlMs, mayHoldOn } = this;
     const { resources } = target;
     const ballots = this.#ballots ?? [];
-    this.#noteGrants(ballots);
     const tally = emptyTally();
     for (const ballot of ballots) if (ballot !== undefined) tally[ballot.vote] += 1;
     void releaseEverywhere(engine, { target, token, ttlMs, mayHoldOn });
@@ -290,6 +261,11 @@ class PromisedAttempt extends Attempt {
   protected override onResult(result: AttemptResult): void {
     this.#resolve(result);
   }
+}
+
+/** Tells whether the node replied that it set no key. In quarantine it sets what it would have granted. */
+function isKeyless(vote: VoteKind, answer: Answer): boolean {
+  return answer.kind === "reply" && (vote !== "quarantined" || Array.isArray(answer.value));
 }
 
 function voteOf(answer: Answer): VoteKind {

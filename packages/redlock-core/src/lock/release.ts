@@ -5,7 +5,7 @@
  * when the connection is ready, as long as the key may live.
  */
 import type { Engine } from "../rounds/engine.ts";
-import { type Observer, Round } from "../rounds/round.ts";
+import { type Answer, type Observer, Round } from "../rounds/round.ts";
 import { releaseText, type Target } from "../rules/operation.ts";
 
 export interface ReleaseRequest {
@@ -75,8 +75,8 @@ class Release extends Round {
     this.engine.batchers[node]?.keepUndelivered({ target, text, isRelease: true, untilMs: this.#untilMs });
   }
 
-  protected override onVote(_node: number, error: string | undefined, _timedOut: boolean, value: unknown): boolean {
-    if (error === undefined && value === this.target.keys.length) this.#yes += 1;
+  protected override onVote(_node: number, answer: Answer): boolean {
+    if (answer.kind === "reply" && answer.value === this.target.keys.length) this.#yes += 1;
     else this.#no += 1;
     const { nodes, quorum } = this.engine;
     if (this.#yes < quorum && this.#no <= nodes.length - quorum) return false;

@@ -22,7 +22,7 @@ import { deadConnectionMs } from "../rules/validity.ts";
 import { show } from "../schema/show.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
 import { type BatchRequests, NO_NUMBER } from "./batch-request.ts";
-import { isRefused, Request } from "./request.ts";
+import { isRefused, type NodeReply, Request } from "./request.ts";
 import { type Undelivered, UndeliveredList } from "./undelivered.ts";
 
 /** This many requests keep a connection busy; beyond it, larger batches are cheaper than more requests. */
@@ -52,6 +52,9 @@ const FULL_REQUEST = { oneNode: 50, severalNodes: 100 } as const;
 
 /** The pause before a release that a connected node refused is sent again. */
 const REDELIVERY_MS = 250;
+
+/** The reply of an operation that succeeded, where the node told nothing else. */
+const YES: NodeReply = { kind: "reply", value: 1, nodeTimeUs: 0, quarantineLeftMs: 0 };
 
 export interface BatcherOptions {
   /** The writer of requests for this node and those like it. */
@@ -334,13 +337,15 @@ export class Batcher {
    */
   #succeeded(batch: readonly Request[], reply: string | 1): void {
     if (reply === 1) {
-      for (const request of batch) request.onReply(this.index, 1, 0, 0);
+      for (const request of batch) request.onReply(this.index, YES);
       return;
     }
     this.noteNumber(reply);
     let number = Number(reply) + 1;
     for (const { isAcquisition } of batch) if (isAcquisition) number -= 1;
-    for (const request of batch) request.onReply(this.index, request.isAcquisition ? number++ : 1, 0, 0);
+    for (const request of batch) {
+      request.onReply(this.index, request.isAcquisition ? { ...YES, value: number++ } : YES);
+    }
   }
 
   #replied(batch: readonly Request[], reply: readonly unknown[]): void {
@@ -350,7 +355,7 @@ export class Batcher {
     for (const request of batch) {
       const value = reply[at++];
       if (this.#isAlone && request.isAcquisition && typeof value === "number") this.noteNumber(digits(value));
-      request.onReply(this.index, value, nodeTimeUs, quarantineLeftMs);
+      request.onReply(this.index, { kind: "reply", value, nodeTimeUs, quarantineLeftMs });
     }
   }
 
@@ -386,7 +391,7 @@ class Redelivery extends Request {
     return this.#operation.isRelease;
   }
 
-  override onReply(_node: number, value: unknown): void {
+  override onReply(_node: number, { value }: NodeReply): void {
     if (isRefused(value)) this.#batcher.keepUndelivered(this.#operation);
   }
 

@@ -5,6 +5,17 @@
 import { Timed } from "../kit/deadlines.ts";
 import type { Target } from "../rules/operation.ts";
 
+/** A reply says what a node did of one operation. */
+export interface NodeReply {
+  readonly kind: "reply";
+  /** The value that the operation's script file describes, or an error. */
+  readonly value: unknown;
+  /** The node's clock in microseconds. */
+  readonly nodeTimeUs: number;
+  /** The milliseconds until the node may vote; 0 if it may vote now. */
+  readonly quarantineLeftMs: number;
+}
+
 export abstract class Request extends Timed {
   readonly target: Target;
   text = "";
@@ -30,11 +41,7 @@ export abstract class Request extends Timed {
     return (this.sentTo & (1 << node)) !== 0;
   }
 
-  /**
-   * Takes a node's reply. `value` is what the operation's script file describes, or an error; `nodeTimeUs` is the
-   * node's clock. With a `quarantineLeftMs` of 0 the node may vote.
-   */
-  abstract onReply(node: number, value: unknown, nodeTimeUs: number, quarantineLeftMs: number): void;
+  abstract onReply(node: number, reply: NodeReply): void;
   abstract onError(node: number, error: Error): void;
 }
 

@@ -8,17 +8,7 @@
 
 import type { Target } from "../rules/operation.ts";
 import type { Engine } from "./engine.ts";
-import { isRefused, operationError, Request } from "./request.ts";
-
-export interface NodeReply {
-  readonly kind: "reply";
-  /** The value that the operation's script file describes, or an error. */
-  readonly value: unknown;
-  /** The node's clock in microseconds. */
-  readonly nodeTimeUs: number;
-  /** The milliseconds until the node may vote; 0 if it may vote now. */
-  readonly quarantineLeftMs: number;
-}
+import { isRefused, type NodeReply, operationError, Request } from "./request.ts";
 
 export type Answer = NodeReply | { readonly kind: "error"; readonly message: string; readonly timedOut: boolean };
 
@@ -86,15 +76,8 @@ export abstract class Round extends Request {
     this.observe = observe;
   }
 
-  /** Takes a vote, and returns true when the round is decided. `error` is undefined if the node replied. */
-  protected abstract onVote(
-    node: number,
-    error: string | undefined,
-    timedOut: boolean,
-    value: unknown,
-    nodeTimeUs: number,
-    quarantineLeftMs: number,
-  ): boolean;
+  /** Takes a vote, and returns true when the round is decided. */
+  protected abstract onVote(node: number, answer: Answer): boolean;
 
   get sendAnyway(): boolean {
     return false;
@@ -124,32 +107,26 @@ export abstract class Round extends Request {
     }
   }
 
-  override onReply(node: number, value: unknown, nodeTimeUs: number, quarantineLeftMs: number): void {
+  override onReply(node: number, reply: NodeReply): void {
+    const { value } = reply;
     if (typeof value === "object" && isRefused(value)) this.onUndelivered(node);
-    const error = Number.isSafeInteger(value) ? undefined : operationError(value);
-    this.#answer(node, error, false, value, nodeTimeUs, quarantineLeftMs);
+    const message = Number.isSafeInteger(value) ? undefined : operationError(value);
+    this.#answer(node, message === undefined ? reply : { kind: "error", message, timedOut: false });
   }
 
   override onError(node: number, error: Error): void {
     if (this.#asksAgain(node, error)) return;
     this.onUndelivered(node);
-    this.#answer(node, error.message, false, undefined, 0, 0);
+    this.#answer(node, { kind: "error", message: error.message, timedOut: false });
   }
 
-  #answer(
-    node: number,
-    error: string | undefined,
-    timedOut: boolean,
-    value: unknown,
-    nodeTimeUs: number,
-    quarantineLeftMs: number,
-  ): void {
+  #answer(node: number, answer: Answer): void {
     const bit = 1 << node;
     if ((this.#answered & bit) !== 0) return;
     this.#answered |= bit;
-    if (this.#unobserved > 0) this.#observed(node, answerOf(error, timedOut, value, nodeTimeUs, quarantineLeftMs));
+    if (this.#unobserved > 0) this.#observed(node, answer);
     this.#open -= 1;
-    if (!this.#ended && this.onVote(node, error, timedOut, value, nodeTimeUs, quarantineLeftMs)) this.#end();
+    if (!this.#ended && this.onVote(node, answer)) this.#end();
     else if (this.#open === 0) this.#end();
   }
 
@@ -188,7 +165,7 @@ export abstract class Round extends Request {
       if ((this.#unsent & (1 << node)) === 0) continue;
       batchers[node]?.abandoned();
       if (this.sendAnyway) this.onUndelivered(node);
-      this.#answer(node, message, timedOut, undefined, 0, 0);
+      this.#answer(node, { kind: "error", message, timedOut });
     }
   }
 
@@ -204,22 +181,10 @@ export abstract class Round extends Request {
     for (let node = 0; node < batchers.length; node += 1) {
       if ((this.#asked & ~this.#answered & (1 << node)) === 0) continue;
       batchers[node]?.suspect();
-      this.#answer(node, message, true, undefined, 0, 0);
+      this.#answer(node, { kind: "error", message, timedOut: true });
     }
     this.#end();
   }
-}
-
-export function answerOf(
-  error: string | undefined,
-  timedOut: boolean,
-  value: unknown,
-  nodeTimeUs: number,
-  quarantineLeftMs: number,
-): Answer {
-  return error === undefined
-    ? { kind: "reply", value, nodeTimeUs, quarantineLeftMs }
-    : { kind: "error", message: error, timedOut };
 }
 
 class HandledRound extends Round {
@@ -242,14 +207,7 @@ class HandledRound extends Round {
     return this.#handlers.only?.(node) !== false;
   }
 
-  protected override onVote(
-    node: number,
-    error: string | undefined,
-    timedOut: boolean,
-    value: unknown,
-    nodeTimeUs: number,
-    quarantineLeftMs: number,
-  ): boolean {
-    return this.#handlers.onAnswer(node, answerOf(error, timedOut, value, nodeTimeUs, quarantineLeftMs));
+  protected override onVote(node: number, answer: Answer): boolean {
+    return this.#handlers.onAnswer(node, answer);
   }
 }
