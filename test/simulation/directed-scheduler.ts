@@ -291,7 +291,8 @@ const STORIES: Readonly<Record<string, Story>> = {
       const a = stage.replica("A", 1);
       await stage.until(5_290);
       a.links[2]?.stall("up", 1_000);
-      await stage.until(5_400);
+      // A asks once in 5 s.
+      await stage.until(5_600);
       a.lose();
       const b = stage.replica("B", 2);
       b.links[0]?.stall("up", 10_000);
