@@ -16,17 +16,26 @@ const FAULT = "\u001e";
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
 const CONTROL = /[\u0000-\u001f\u007f]/; // oxlint-disable-line eslint/no-control-regex
 
+/** Why a job that waited, or came, does not run. */
+export type DroppedAs = "backlog" | "superseded" | "busy";
+
 /** A pin is what is known of a job's keys when it is taken. */
 export type Pin =
   | { readonly kind: "none" }
   | { readonly kind: "keys"; readonly keys: readonly string[] }
-  | { readonly kind: "fault"; readonly fault: string };
+  | { readonly kind: "fault"; readonly fault: string }
+  /** Its line is full: the job does not run. `by` is the job for which it gave way, or that has the key. */
+  | { readonly kind: "dropped"; readonly as: DroppedAs; readonly key: string; readonly by: string };
 
 const NONE: Pin = { kind: "none" };
 
 /** Reads the text in which the scripts keep a job's keys. */
 export function parsePin(text: string): Pin {
   if (text === "") return NONE;
+  if (text.startsWith(FAULT + FAULT)) {
+    const [as = "", key = "", by = ""] = text.slice(2 * FAULT.length).split(SEPARATOR);
+    return { kind: "dropped", as: as as DroppedAs, key, by };
+  }
   if (text.startsWith(FAULT)) return { kind: "fault", fault: text.slice(FAULT.length) };
   return { kind: "keys", keys: text.includes(SEPARATOR) ? text.split(SEPARATOR) : [text] };
 }
@@ -37,6 +46,8 @@ export function formatPin(pin: Pin): string {
       return "";
     case "fault":
       return `${FAULT}${pin.fault}`;
+    case "dropped":
+      return `${FAULT}${FAULT}${[pin.as, pin.key, pin.by].join(SEPARATOR)}`;
     case "keys":
       return pin.keys.join(SEPARATOR);
   }

@@ -7,6 +7,7 @@ import type { WorkerFinding } from "./finding.ts";
 export type ExclusiveWorkerErrorCode =
   | "UNSUPPORTED_BULLMQ"
   | "JOB_KEY"
+  | "KEY_BACKLOG"
   | "JOB_LOCK_LOST"
   | "NOT_A_LOCK"
   | "LANE"
@@ -107,6 +108,22 @@ export class MixedFleetError extends ExclusiveWorkerError {
   constructor(queue: string, finding: WorkerFinding) {
     super(`queue ${queue}: ${finding.message}`);
     this.finding = finding;
+  }
+}
+
+/**
+ * More jobs wait for the key than `perKey.maxWaiting` lets. The job fails before the processor is called, and is
+ * retried as its options say.
+ */
+export class KeyBacklogError extends ExclusiveWorkerError {
+  readonly code = "KEY_BACKLOG" as const;
+  readonly jobId: string;
+  readonly key: string;
+
+  constructor(jobId: string, key: string) {
+    super(`job ${jobId}: as many jobs wait for key ${JSON.stringify(key)} as perKey.maxWaiting lets`);
+    this.jobId = jobId;
+    this.key = key;
   }
 }
 

@@ -25,6 +25,11 @@ export interface WorkerEvents {
   woken: AboutJob;
   /** A job's processor ended and its locks were released. `confirmed` is true if they were ours until then. */
   released: AboutJob & { readonly fencingToken: number; readonly heldMs: number; readonly confirmed: boolean };
+  /**
+   * A job did not run: too many wait for its key (`backlog`), a newer one waits (`superseded`), or its key was busy
+   * (`busy`). `by` is the job for which it gave way, or that has the key.
+   */
+  dropped: AboutJob & { readonly reason: "backlog" | "superseded" | "busy"; readonly by: string | undefined };
   /** A running job lost BullMQ's lock or a lock of its keys; its signal was aborted. */
   lost: AboutJob & { readonly error: Error };
   /** A job was not started, because its fetch was too long ago and another worker may have it. */
@@ -61,6 +66,7 @@ const NAMES: Known<WorkerEvents> = {
   yielded: true,
   woken: true,
   released: true,
+  dropped: true,
   lost: true,
   stale: true,
   keyPaused: true,

@@ -46,8 +46,8 @@ import {
   targetOf,
 } from "./bullmq/bullmq.ts";
 import { composeScripts } from "./bullmq/compose.ts";
-import { keyFault, MAX_KEY_BYTES } from "./entity-key.ts";
-import { JobKeyError, LaneError, MixedFleetError, withoutCommand } from "./errors.ts";
+import { keyFault, MAX_KEY_BYTES, type Pin } from "./entity-key.ts";
+import { JobKeyError, KeyBacklogError, LaneError, MixedFleetError, withoutCommand } from "./errors.ts";
 import { aboutJob, channels, type ExclusiveWorkerListener, type Tell, traces } from "./events.ts";
 import type { WorkerFinding } from "./finding.ts";
 import { EarlyRun } from "./job-run/early-run.ts";
@@ -86,6 +86,13 @@ export type ExclusiveProcessorFunction<Data, Result, Name extends string> = (
   signal: AbortSignal,
   lock: JobLock,
 ) => Promise<Result>;
+
+/** What a job returns that was completed without a run, because of the option `whenBusy`. */
+export interface NotRun {
+  readonly notRun: "superseded" | "busy";
+  /** The job that waits instead, or that has the key. */
+  readonly by?: string;
+}
 
 /** The name of an event without arguments. BullMQ's own types are told of ours by it. */
 type BullEvent = "ready";
@@ -522,6 +529,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     signal?: AbortSignal,
   ): Promise<Result> {
     const arrival = this.#arrivalOf(job);
+    if (arrival.pin.kind === "dropped") return this.#drop(job, arrival.pin) as Result;
     const { sent, order } = arrival;
     const keys = this.#keysOf(job, arrival);
     const resources = this.#resourcesOf(job, keys);
@@ -574,6 +582,14 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       this.#watchdog.delete(run);
       other?.removeEventListener("abort", cancel);
     }
+  }
+
+  /** Ends a job that does not run. */
+  #drop(job: Job<Data, Result, Name>, { as, key, by }: Pin & { readonly kind: "dropped" }): NotRun {
+    const about = { jobId: String(job.id), keys: [key] };
+    this.#tell("dropped", () => ({ ...aboutJob(this.name, about), reason: as, by: by === "" ? undefined : by }));
+    if (as === "backlog") throw new KeyBacklogError(about.jobId, key);
+    return { notRun: as, ...(by === "" ? {} : { by }) };
   }
 
   /** Whether the option `startNext` can do anything for this worker. */
@@ -695,6 +711,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   #keysOf(job: Job<Data, Result, Name>, { pin }: Arrival): readonly string[] {
     if (pin.kind === "keys") return pin.keys;
     if (pin.kind === "fault") throw new JobKeyError(String(job.id), pin.fault);
+    if (pin.kind === "dropped") throw new KeyBacklogError(String(job.id), pin.key);
     if (this.#options.withoutKey === "fail") throw new JobKeyError(String(job.id), "is missing");
     return [];
   }
@@ -764,11 +781,15 @@ function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetPart
   return {
     key: rules.path?.join(".") ?? null,
     onFailure: rules.onFailure,
-    perKey: rules.rate === undefined ? undefined : JSON.stringify({ rate: rules.rate }),
+    perKey: perKeyText(rules),
     // No resource is empty, as the prefix may be.
     locks: resourcePrefix === undefined ? null : protocolOf(redlock).lockKey(`${resourcePrefix}*`).slice(0, -1),
     nodes: redlock.nodeCount,
   };
+}
+
+function perKeyText({ rate, line }: ResolvedExclusiveOptions["rules"]): string | undefined {
+  return rate === undefined && line === undefined ? undefined : JSON.stringify({ rate, line });
 }
 
 /** Tells whether a processor declares no parameters, so that it may be `(...args) => processor(...args)`. */

@@ -13,7 +13,7 @@ export type WorkerFindingCode =
   | "OTHER_LOCKS"
   /** The subjects, other workers, have another `onFailure`. */
   | "OTHER_ON_FAILURE"
-  /** The subjects, other workers, have another `perKey`. */
+  /** The subjects, other workers, have another `perKey` or `whenBusy`. */
   | "OTHER_PER_KEY"
   /** The option `key` looks as if its path was meant to begin in the job; it begins in `job.data`. */
   | "KEY_PATH"

@@ -4,13 +4,14 @@ export {
   type ExclusiveWorkerErrorCode,
   JobKeyError,
   JobLockLostError,
+  KeyBacklogError,
   LaneError,
   MixedFleetError,
   NotALockError,
   UnsupportedBullMQError,
 } from "./errors.ts";
 export type { ExclusiveWorkerListener, WorkerEvents, WorkerTraces } from "./events.ts";
-export { type ExclusiveProcessorFunction, ExclusiveWorker } from "./exclusive-worker.ts";
+export { type ExclusiveProcessorFunction, ExclusiveWorker, type NotRun } from "./exclusive-worker.ts";
 export type { WorkerFindingCode } from "./finding.ts";
 export type { JobLock } from "./job-run/job-lock.ts";
 export type { StoredJob } from "./lane/lane.ts";
@@ -23,4 +24,4 @@ export type {
   KeyPosition,
   Verdict,
 } from "./operators/operators.ts";
-export type { ExclusiveOptions, ExclusiveWorkerOptions, KeyOption, PerKey } from "./options.ts";
+export type { ExclusiveOptions, ExclusiveWorkerOptions, KeyOption, MaxWaiting, PerKey } from "./options.ts";

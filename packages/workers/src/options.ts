@@ -16,7 +16,7 @@ import {
   text,
 } from "@x/redlock-core/protocol";
 import type { WorkerOptions } from "bullmq";
-import type { KeyRate, LaneRules, OnFailure } from "./bullmq/compose.ts";
+import type { KeyRate, LaneRules, LineRules, OnFailure } from "./bullmq/compose.ts";
 import { keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./entity-key.ts";
 import type { WorkerFinding, WorkerFindingCode } from "./finding.ts";
 import type { StoredJob } from "./lane/lane.ts";
@@ -35,6 +35,18 @@ export interface PerKey {
    * They may start in a burst. A job that may not start yet is parked until it may, and holds up no other key.
    */
   readonly rate?: KeyRate | undefined;
+  /**
+   * At most `max` (1 to 1000000) jobs wait for a key. Default: any number.
+   *
+   * When one more comes, a job fails with `KeyBacklogError` before the processor is called: the one that has come
+   * (`drop: "newest"`, the default), or the first in line (`"oldest"`).
+   */
+  readonly maxWaiting?: MaxWaiting | undefined;
+}
+
+export interface MaxWaiting {
+  readonly max: number;
+  readonly drop?: "newest" | "oldest" | undefined;
 }
 
 export interface ExclusiveOptions<Data = unknown, Name extends string = string> {
@@ -79,6 +91,15 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    * - `"halt"`: the key waits for the retry, and a job that failed for good stops its key until `resumeKey`.
    */
   readonly onFailure?: OnFailure | undefined;
+  /**
+   * What a job does whose key another job has, or whose key is paused or limited.
+   *
+   * - `"queue"` (default): it waits in line.
+   * - `"latest"`: it waits, and the one that waited before it is completed without a run; its return value is a
+   *   `NotRun`.
+   * - `"drop"`: it is completed without a run; its return value is a `NotRun`.
+   */
+  readonly whenBusy?: "queue" | "latest" | "drop" | undefined;
   /** Limits for each key. All workers of a queue must have the same. */
   readonly perKey?: PerKey | undefined;
   /**
@@ -90,7 +111,7 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    *   though the next one has been started, and then that one is, too.
    *
    * `"at-once"` needs `onFailure: "skip"` and the locks on the queue's own Redis with a string as `resource`; it cannot
-   * be combined with `limiter` or `perKey.rate`.
+   * be combined with `limiter`, `perKey` or `whenBusy`.
    */
   readonly startNext?: "when-recorded" | "at-once" | undefined;
   /**
@@ -172,7 +193,15 @@ const RATE = new Schema({
   duration: integer({ min: 1, max: DAY_MS }),
 } satisfies ShapeOf<KeyRate>);
 
-const PER_KEY = new Schema({ rate: unlessLeftOut(RATE) } satisfies ShapeOf<PerKey>);
+const MAX_WAITING = new Schema({
+  max: integer({ min: 1, max: 1_000_000, unit: "" }),
+  drop: choice(["newest", "oldest"]).default("newest"),
+} satisfies ShapeOf<MaxWaiting>);
+
+const PER_KEY = new Schema({
+  rate: unlessLeftOut(RATE),
+  maxWaiting: unlessLeftOut(MAX_WAITING),
+} satisfies ShapeOf<PerKey>);
 
 const OWN = new Schema({
   key: PATH_OR_FUNCTION,
@@ -180,6 +209,7 @@ const OWN = new Schema({
   withoutKey: choice(["pass", "fail"]).default("pass"),
   redlock: redlock.optional(),
   onFailure: choice(["skip", "block", "halt"]).default("skip"),
+  whenBusy: choice(["queue", "latest", "drop"]).default("queue"),
   perKey: PER_KEY.inside(),
   startNext: choice(["when-recorded", "at-once"]).default("when-recorded"),
   ttl: integer({ min: 50, max: DAY_MS }).optional(),
@@ -223,11 +253,12 @@ export function resolveOptions<Data, Name extends string>(
   queue: string,
   options: ExclusiveWorkerOptions<Data, Name>,
 ): ResolvedExclusiveOptions {
-  const { key, resource, redlock, onFailure, perKey, recheckInterval, ...own } = OWN.pick(options);
+  const { key, resource, redlock, onFailure, perKey, whenBusy, recheckInterval, ...own } = OWN.pick(options);
   const { lockDuration, stalledInterval, lockRenewTime, prefix } = BULL.pick(options);
   const { ttl = lockDuration, startNext } = own;
+  const line = lineRules(whenBusy, perKey);
   if (startNext === "at-once")
-    checkStartAtOnce({ onFailure, resource, redlock, limiter: options.limiter, rate: perKey?.rate });
+    checkStartAtOnce({ onFailure, resource, redlock, limiter: options.limiter, rate: perKey.rate, line });
   if (ttl > lockDuration) {
     throw new RangeError(
       `ttl must be <= lockDuration (${lockDuration}), got ${ttl}: a killed worker's key would stay locked after its job is free again`,
@@ -248,7 +279,8 @@ export function resolveOptions<Data, Name extends string>(
     rules: {
       path,
       onFailure,
-      ...perKey,
+      rate: perKey.rate,
+      line,
       nearMs: recheckInterval,
       farMs: Math.max(FAR_MS, recheckInterval),
       startsAtOnce: startNext === "at-once",
@@ -278,6 +310,7 @@ export function bullOptions<Data, Name extends string>(
   const { key: _key, resource: _resource, redlock: _redlock, onFailure: _onFailure, ...others } = options;
   const {
     perKey: _perKey,
+    whenBusy: _whenBusy,
     ttl: _ttl,
     timeout: _timeout,
     recheckInterval: _interval,
@@ -286,6 +319,21 @@ export function bullOptions<Data, Name extends string>(
     ...bull
   } = others;
   return { ...bull, lockDuration: resolved.lockDuration, stalledInterval: resolved.stalledInterval, autorun: false };
+}
+
+function lineRules(
+  whenBusy: NonNullable<ExclusiveOptions["whenBusy"]>,
+  { maxWaiting }: Pick<PerKey, "maxWaiting">,
+): LineRules | undefined {
+  if (whenBusy === "queue") {
+    return maxWaiting === undefined
+      ? undefined
+      : { max: maxWaiting.max, drop: maxWaiting.drop ?? "newest", as: "backlog" };
+  }
+  if (maxWaiting !== undefined) {
+    throw new RangeError(`perKey.maxWaiting must be left out where whenBusy is "${whenBusy}", got ${maxWaiting.max}`);
+  }
+  return whenBusy === "latest" ? { max: 1, drop: "oldest", as: "superseded" } : { max: 0, drop: "newest", as: "busy" };
 }
 
 /** Returns an option that has all members of a schema, or is left out. */
@@ -302,6 +350,7 @@ function checkStartAtOnce(given: {
   readonly redlock: unknown;
   readonly limiter: unknown;
   readonly rate: unknown;
+  readonly line: LineRules | undefined;
 }): void {
   const refuse = (rule: string): never => {
     throw new RangeError(`startNext must be "when-recorded" ${rule}, got "at-once"`);
@@ -311,6 +360,8 @@ function checkStartAtOnce(given: {
   if (typeof given.resource === "function") refuse("with a function as resource");
   if ((given.limiter ?? undefined) !== undefined) refuse("with a limiter");
   if (given.rate !== undefined) refuse("with perKey.rate");
+  // The next job may have given way to a newer one meanwhile.
+  if (given.line !== undefined) refuse("with perKey.maxWaiting, or another whenBusy");
 }
 
 function keyOptions(key: KeyOption<never, never>): {

@@ -15,7 +15,7 @@ describe.concurrent("lock.backOff", () => {
     const workers = [1, 2].map(() =>
       lab.worker((job, _signal, lock) => {
         starts.push({ i: job.data.i, key: job.data.k, at: Date.now(), attempts: job.attemptsStarted });
-        if (starts.filter(({ key }) => key === "a").length === 1 && job.data.k === "a") lock.backOff(500);
+        if (starts.filter(({ key }) => key === "a").length === 1 && job.data.k === "a") lock.backOff(3_000);
         return lock.fencingToken;
       }, rules),
     );
@@ -27,7 +27,7 @@ describe.concurrent("lock.backOff", () => {
     await until(() => paused.length === 1);
     const { until: end } = paused[0] as { readonly until: number };
     expect(paused).toEqual([{ queue: "q", key: "a", reason: "backed off by job 1", until: end }]);
-    expect(yielded).toEqual([{ queue: "q", jobId: "1", keys: ["a"], reason: "backOff", delayMs: 500 }]);
+    expect(yielded).toEqual([{ queue: "q", jobId: "1", keys: ["a"], reason: "backOff", delayMs: 3_000 }]);
     const [key] = await (workers[0] as (typeof workers)[number]).listKeys();
     expect(key).toMatchObject({ key: "a", holder: undefined, parked: 3 });
     const told = key?.paused?.until ?? 0;
@@ -53,7 +53,7 @@ describe.concurrent("lock.backOff", () => {
   it("outlives the worker that was told, and holds for one that starts later", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const first = lab.worker((_job, _signal, lock) => lock.backOff(700), { ...rules, concurrency: 1 });
+    const first = lab.worker((_job, _signal, lock) => lock.backOff(3_000), { ...rules, concurrency: 1 });
     await queue.addBulk(jobs(2, () => "a"));
     await until(async () => (await first.listKeys()).some(({ paused }) => paused?.until !== undefined));
     const [key] = await first.listKeys();
@@ -108,10 +108,10 @@ describe.concurrent("a pause with an end", () => {
       first.on("keyPaused", (message) => asked.push(message));
       const isBusy = when.startsWith("while");
       if (isBusy) {
-        await queue.add("job", { k: "a", i: -1, ms: 300 });
+        await queue.add("job", { k: "a", i: -1, ms: 1_000 });
         await until(() => lab.ran.length === 1);
       }
-      expect(await first.pauseKey("a", "provider's limit", { for: 900 })).toBe(true);
+      expect(await first.pauseKey("a", "provider's limit", { for: 3_000 })).toBe(true);
       expect(await first.pauseKey("a", "shorter", { for: 50 })).toBe(false);
       const { until: end } = asked[0] as { readonly until: number };
       await queue.addBulk([...jobs(3, () => "a"), ...jobs(2, () => "b")]);
@@ -164,7 +164,7 @@ describe("a pause with an end, and clocks that differ", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const honest = lab.worker(undefined, { ...rules, autorun: false });
-    await honest.pauseKey("a", "limit", { for: 600 });
+    await honest.pauseKey("a", "limit", { for: 2_000 });
     const end = (await honest.listKeys())[0]?.paused?.until ?? 0;
     const now = Date.now;
     const starts: number[] = [];

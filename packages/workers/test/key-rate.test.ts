@@ -3,7 +3,8 @@ import { MixedFleetError } from "@x/workers";
 import { describe, expect, it, vi } from "vitest";
 import { finished, jobs, Lab, redlockOn, until } from "./support/lab.ts";
 
-const rate = { max: 3, duration: 600 } as const;
+// Longer than a slow machine needs to look at what was counted.
+const rate = { max: 3, duration: 3_000 } as const;
 // No timer but the one of the rate brings a job back in the time of a test.
 const rules = { recheckInterval: 3_600_000, concurrency: 8, perKey: { rate } } as const;
 
@@ -40,7 +41,6 @@ describe.concurrent("the rate of a key", () => {
     expect(starts[3]).toBeGreaterThanOrEqual(limitedUntil);
     expect(lab.inversions()).toEqual([]);
     expect(lab.overlaps()).toEqual([]);
-    expect(await lab.leftovers()).toEqual(["bull:q:lane:starts=a"]);
     await until(async () => (await lab.leftovers()).length === 0);
   });
 
@@ -90,7 +90,7 @@ describe.concurrent("the rate of a key", () => {
   it("limits a job of several keys by each of them", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    lab.worker(undefined, { ...rules, recheckInterval: 200, perKey: { rate: { max: 1, duration: 500 } } });
+    lab.worker(undefined, { ...rules, recheckInterval: 200, perKey: { rate: { max: 1, duration: 2_000 } } });
     await queue.addBulk([...jobs(1, () => "a"), ...jobs(1, () => ["a", "b"]), ...jobs(1, () => "b")]);
     await until(() => lab.ran.length === 1);
     const first = (await countedStarts(lab, "a"))[0] ?? 0;
@@ -98,8 +98,8 @@ describe.concurrent("the rate of a key", () => {
     const second = (await countedStarts(lab, "a"))[0] ?? 0;
     expect(await countedStarts(lab, "b")).toEqual([second]);
     await finished(queue, 3);
-    expect(second - first).toBeGreaterThanOrEqual(500);
-    expect(((await countedStarts(lab, "b"))[0] ?? 0) - second).toBeGreaterThanOrEqual(500);
+    expect(second - first).toBeGreaterThanOrEqual(2_000);
+    expect(((await countedStarts(lab, "b"))[0] ?? 0) - second).toBeGreaterThanOrEqual(2_000);
   });
 
   it("is told of when two workers do not agree on it", async () => {
@@ -109,7 +109,9 @@ describe.concurrent("the rate of a key", () => {
     await until(async () => (await other.check()).length > 0);
     const [finding] = await other.check();
     expect(finding).toMatchObject({ code: "OTHER_PER_KEY", severity: "error" });
-    expect(finding?.message).toContain('{"rate":{"max":3,"duration":600}}, here: {}; the limits of a key hold in some');
+    expect(finding?.message).toContain(
+      '{"rate":{"max":3,"duration":3000}}, here: {}; how many jobs of a key may start or wait',
+    );
     await until(() => lab.errors.some((error) => error instanceof MixedFleetError));
   });
 });

@@ -81,9 +81,10 @@ describe.concurrent("a script of the lane that fails half-way", () => {
   it.each([
     { onFailure: "skip", from: "path" },
     { onFailure: "halt", from: "function" },
+    { onFailure: "skip", from: "path", whenBusy: "latest" },
   ] as const)(
-    "loses no job, whichever of its commands fails; $onFailure, key by $from",
-    async ({ onFailure, from }) => {
+    "loses no job, whichever of its commands fails; $onFailure, key by $from, $whenBusy",
+    async ({ onFailure, from, ...others }) => {
       await using lab = await Lab.start();
       const STEPS = 60;
       let reached = 0;
@@ -101,7 +102,7 @@ describe.concurrent("a script of the lane that fails half-way", () => {
         };
         const perKey = onFailure === "halt" ? { rate: { max: 4, duration: 60 } } : {};
         // No job is left to the check for stalled ones.
-        const rules = { ...options, lockDuration: 60_000, onFailure, key, resource: `${name}:`, perKey };
+        const rules = { ...options, lockDuration: 60_000, onFailure, key, resource: `${name}:`, perKey, ...others };
         const workers = [1, 2].map(() => lab.worker(body, rules, name));
         for (let n = 0; n < 8; n++) {
           await delay(40);

@@ -77,6 +77,18 @@ describe("options", () => {
     [{ onFailiure: "block" }, TypeError, 'unknown option "onFailiure": did you mean "onFailure"?'],
     [{ TTL: 500 }, TypeError, 'unknown option "TTL": did you mean "ttl"?'],
     [{ tiemout: 500 }, TypeError, 'unknown option "tiemout": did you mean "timeout"?'],
+    [{ whenBusy: "merge" }, RangeError, 'whenBusy must be "queue", "latest" or "drop", got "merge"'],
+    [
+      { whenBusy: "latest", perKey: { maxWaiting: { max: 3 } } },
+      RangeError,
+      'perKey.maxWaiting must be left out where whenBusy is "latest", got 3',
+    ],
+    [{ perKey: { maxWaiting: { max: 0 } } }, RangeError, "perKey.maxWaiting.max must be an integer from 1 to 1000000"],
+    [
+      { startNext: "at-once", whenBusy: "latest" },
+      RangeError,
+      'startNext must be "when-recorded" with perKey.maxWaiting, or another whenBusy, got "at-once"',
+    ],
     [{ perKey: 5 }, TypeError, "perKey must be an object, got 5"],
     [{ perKey: { rates: {} } }, TypeError, 'unknown option "perKey.rates": did you mean "perKey.rate"?'],
     [{ perKey: { rate: { max: 1 } } }, TypeError, "perKey.rate.duration must be an integer from 1 to 86400000 (ms)"],

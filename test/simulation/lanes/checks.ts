@@ -8,6 +8,8 @@ export type Invariant =
   /** A key whose job has stalled, or waits for its retry (block, halt) or its lock, was given to another. */
   | "kept key"
   | "order"
+  /** More jobs stand in line than may, or one did not run that might have stood there. */
+  | "line"
   /** More jobs of a key started in a window than its rate allows. */
   | "key rate"
   /** A job started on a key that is paused, or stopped by a failure (halt). */
@@ -58,6 +60,19 @@ export interface HandOut {
 }
 
 export function checkHandOut(model: LaneModel, handOut: HandOut, before: Snapshot, nowMs: number): void {
+  const job = checkOnce(model, handOut, nowMs);
+  for (const name of job.keys) checkKey(model, job, name, nowMs);
+  checkFront(model, job, before, nowMs);
+  if (handOut.order !== job.order || handOut.keys.join() !== job.keys.toSorted().join()) {
+    throw new LaneViolation(
+      "facts",
+      `${job.id} came with keys ${handOut.keys.join()} and order ${handOut.order ?? "none"}`,
+    );
+  }
+}
+
+/** What holds for a job that does not run, too. */
+export function checkOnce(model: LaneModel, handOut: HandOut, nowMs: number): ModelJob {
   const { id } = handOut;
   const job = model.open.get(id);
   if (job === undefined) throw new LaneViolation("handed out once", `${id} came after it had ended`);
@@ -65,17 +80,10 @@ export function checkHandOut(model: LaneModel, handOut: HandOut, before: Snapsho
   if (job.phase === "waiting for children")
     throw new LaneViolation("handed out once", `${id} came before its children`);
   if (job.phase === "delayed" && job.dueMs > nowMs) throw new LaneViolation("handed out once", `${id} came too early`);
-  for (const name of job.keys) checkKey(model, job, name, nowMs);
-  checkFront(model, job, before, nowMs);
   if (handOut.attemptsStarted !== job.starts + 1) {
     throw new LaneViolation("counting", `${id} was started ${job.starts + 1} times, not ${handOut.attemptsStarted}`);
   }
-  if (handOut.order !== job.order || handOut.keys.join() !== job.keys.toSorted().join()) {
-    throw new LaneViolation(
-      "facts",
-      `${id} came with keys ${handOut.keys.join()} and order ${handOut.order ?? "none"}`,
-    );
-  }
+  return job;
 }
 
 function checkKey(model: LaneModel, job: ModelJob, name: string, nowMs: number): void {

@@ -34,6 +34,8 @@ export interface ModelKey {
   starts: number[];
   /** No job that stood in its line was lost: the first in line is due when a pause ends, or the rate allows it. */
   isExact: boolean;
+  /** Whether its line was deleted by hand: those that stood there come back to it, however many. */
+  wasLost: boolean;
   /** Its jobs have this key alone, and no place in its line was lost, paused or removed: the first in line comes within one interval. */
   isRegular: boolean;
 }
@@ -57,6 +59,7 @@ export class LaneModel {
       healsAtMs: 0,
       starts: [],
       isExact: true,
+      wasLost: false,
       isRegular: true,
     });
     this.keys = new Map(keys.map((key) => [key, fresh()]));
@@ -268,6 +271,7 @@ export class LaneModel {
   loseLine(name: string, nowMs: number, holders: ReadonlyMap<string, string>): void {
     const key = this.key(name);
     key.isRegular = key.isExact = false;
+    key.wasLost = true;
     if (key.stop !== undefined) key.stop.isVague = true;
     if (holders.get(name) !== key.owner) key.owner = undefined;
     this.heal(name, nowMs);

@@ -59,6 +59,22 @@ const timedPauses: Focus = {
   severalChance: 0,
 };
 
+const fullLines: Focus = {
+  name: "full lines",
+  steps: {},
+  keys: ["a", "b"],
+  severalChance: 0,
+  line: { max: 2, drop: "newest", as: "backlog" },
+};
+
+const latestOnly: Focus = {
+  name: "latest only",
+  steps: { "pause for": 1, "back off": 1, "resume key": 0.5 },
+  keys: ["a"],
+  severalChance: 0,
+  line: { max: 1, drop: "oldest", as: "superseded" },
+};
+
 const limitedKeys: Focus = {
   name: "limited keys",
   steps: { "window passes": 3, yield: 1, wake: 1, kill: 1, "send back": 0.5 },
@@ -741,6 +757,48 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the last one counts",
     patches: [lane("if not left or ms > left then", "if true then")],
     focus: timedPauses,
+  },
+  {
+    protection: "a full line takes no more: what is taken",
+    without: "it does",
+    patches: [lane("if isFull(keys[i], 0) then return keys[i] end", "")],
+    focus: fullLines,
+  },
+  {
+    protection: "a full line takes no more: what is sifted",
+    without: "it does",
+    patches: [lane(" or (not facts[1] and not isFirst and fullKey(keysOf(pin))) then", " then")],
+    focus: fullLines,
+  },
+  {
+    protection: "a job in line keeps its place when the line is full",
+    without: "it does not run",
+    patches: [lane("local full = not wasParked and not isFirst and", "local full =")],
+    focus: { ...fullLines, name: "full lines, paused keys", steps: { promote: 3, "pause for": 2 } },
+  },
+  {
+    protection: "whoever is first in a full line leaves it",
+    without: "the line grows",
+    patches: [lane("elseif not facts[1] then dropOldest(id, pin, keys) end", "end")],
+    focus: latestOnly,
+  },
+  {
+    protection: "whoever leaves a full line does not come back to it",
+    without: "it is sifted, and stands behind the newer one",
+    patches: [lane("if facts[5] then return false end", "")],
+    focus: latestOnly,
+  },
+  {
+    protection: "a job is superseded by one of the same keys",
+    without: "by one that has any of them",
+    patches: [lane("if oldest == id or (DROPPED == 'superseded' and own ~= pin) then", "if oldest == id then")],
+    focus: { ...latestOnly, name: "latest, several keys", keys: ["a", "b"], severalChance: 0.5 },
+  },
+  {
+    protection: "the mark of a pause is no job in line",
+    without: "it is counted",
+    patches: [lane("or (waiting == LINE_MAX and not pausedFor(key))", "or waiting == LINE_MAX")],
+    focus: { ...fullLines, name: "full lines, paused keys", steps: { "pause for": 3, "resume key": 1 } },
   },
   {
     protection: "a start counts",

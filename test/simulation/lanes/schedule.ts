@@ -5,6 +5,7 @@
 import { SeededRandom } from "../world/random.ts";
 import { checkPlaces, type Invariant, LaneViolation } from "./checks.ts";
 import { QueueLimits } from "./limits.ts";
+import { checkLines } from "./lines.ts";
 import type { LaneCode } from "./load.ts";
 import * as plainCode from "./lock-steps.ts";
 import { StepLocks } from "./locks.ts";
@@ -121,6 +122,7 @@ async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Res
   run.model.observe(run.before, after, run.time.nowMs);
   checkPlaces(run.model, after, run.time.nowMs);
   await run.locks.check(run.setting.keys);
+  await checkLines(run);
   await run.limits.check();
   await run.locks.releaseOthers(
     (id, token) => run.taken.get(id)?.lockToken === token || run.random.chance(ZOMBIE_CHANCE),

@@ -1,5 +1,5 @@
 /** What a schedule is like: the lane's rules, the keys, and which steps it takes how often. All drawn from its seed. */
-import type { LaneRules, OnFailure } from "../../../packages/workers/src/bullmq/compose.ts";
+import type { LaneRules, LineRules, OnFailure } from "../../../packages/workers/src/bullmq/compose.ts";
 import type { KeyFunction, StoredJob } from "../../../packages/workers/src/lane/lane.ts";
 import type { SeededRandom } from "../world/random.ts";
 import type { LaneData } from "./world.ts";
@@ -88,7 +88,15 @@ export interface Focus {
   readonly starts?: number;
   /** How many jobs of a key may start in a window. */
   readonly rate?: number;
+  readonly line?: LineRules;
 }
+
+const LINES: readonly LineRules[] = [
+  { max: 2, drop: "newest", as: "backlog" },
+  { max: 2, drop: "oldest", as: "backlog" },
+  { max: 1, drop: "oldest", as: "superseded" },
+  { max: 0, drop: "newest", as: "busy" },
+];
 
 export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
   const onFailure = random.pick(["skip", "block", "halt"] as const);
@@ -107,7 +115,8 @@ export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
     startsAtOnce: false,
   };
   const max = focus === undefined ? random.pick([0, 0, 1, 3]) : (focus.rate ?? 0);
-  const { steps, onFailure: only, name: _name, rate: _rate, ...fixed } = focus ?? { steps: undefined };
+  const line = focus === undefined && random.chance(0.3) ? random.pick(LINES) : focus?.line;
+  const { steps, onFailure: only, name: _name, rate: _rate, line: _line, ...fixed } = focus ?? { steps: undefined };
   const startsAtOnce = focus?.startsAtOnce ?? drawn.startsAtOnce;
   const unlimited = { starts: Number.POSITIVE_INFINITY, running: Number.POSITIVE_INFINITY };
   return {
@@ -119,6 +128,7 @@ export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
       onFailure: only ?? onFailure,
       nearMs: NEAR_MS,
       farMs: FAR_MS,
+      line,
       rate: max === 0 ? undefined : { max, duration: WINDOW_MS },
       startsAtOnce,
     },

@@ -2,6 +2,7 @@
 import { type Job, UnrecoverableError } from "bullmq";
 import { checkFollowing, checkHandOut, checkIdle, LaneViolation } from "./checks.ts";
 import { StepEarly } from "./early.ts";
+import { drop, noteLeaving } from "./lines.ts";
 import { PAUSES_MS } from "./operator-steps.ts";
 import { addJob } from "./producer-steps.ts";
 import type { LaneRun, Slot, Taken } from "./run.ts";
@@ -178,6 +179,12 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
   const keys = arrival?.pin.kind === "keys" ? arrival.pin.keys : [];
   run.note(`fetch ${id} of ${keys.join(", ")}`);
   const handOut = { id, keys, order: arrival?.order, attemptsStarted: job.attemptsStarted };
+  if (arrival?.pin.kind === "dropped") {
+    run.limits.checkStart(id, run.taken.size, false);
+    await drop(run, { ...slot, job, lockToken: undefined, following: undefined }, handOut, arrival.pin);
+    return true;
+  }
+  await noteLeaving(run);
   checkHandOut(run.model, handOut, run.before, run.time.nowMs);
   run.limits.checkStart(id, run.taken.size, job.deferredFailure !== undefined);
   run.model.begin(run.model.job(id), job.deferredFailure === undefined ? run.time.nowMs : undefined);

@@ -1,5 +1,6 @@
 /** Pure: puts our Lua and BullMQ's own script texts together into one script per command. */
 import { createHash } from "node:crypto";
+import type { DroppedAs } from "../entity-key.ts";
 import * as commands from "../scripts/commands.lua.ts";
 import { keyLock, keyLockOfRun, type LockRules, noKeyLock } from "../scripts/key-lock.lua.ts";
 import { laneLibrary } from "../scripts/lane.lua.ts";
@@ -16,12 +17,20 @@ export interface KeyRate {
   readonly duration: number;
 }
 
+/** How many jobs may stand in line for a key, and which one does not run otherwise, and as what. */
+export interface LineRules {
+  readonly max: number;
+  readonly drop: "newest" | "oldest";
+  readonly as: DroppedAs;
+}
+
 /** What is written into the scripts; two workers of a queue should agree on it. */
 export interface LaneRules {
   /** Fields of the path to the key, or undefined if keys come from a function. */
   readonly path: readonly string[] | undefined;
   readonly onFailure: OnFailure;
   readonly rate?: KeyRate | undefined;
+  readonly line?: LineRules | undefined;
   /**
    * When the first in line is judged again though nobody handed the key over; the n-th n times as late, at most
    * `farMs`.
@@ -73,7 +82,12 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   const takes = asFunction("bullMoveToActive", bull.moveToActive.lua);
   const { nearMs, farMs, rate = { max: 0, duration: 0 } } = rules;
   const numbers = `local NEAR, FAR, RATE_MAX, RATE_MS = ${nearMs}, ${farMs}, ${rate.max}, ${rate.duration}`;
-  const slowly = [numbers, asFunction("bullPromote", bull.promote.lua)];
+  const { line } = rules;
+  const drops =
+    line === undefined
+      ? "local LINE_MAX, DROPS_OLDEST, DROPPED"
+      : `local LINE_MAX, DROPS_OLDEST, DROPPED = ${line.max}, ${line.drop === "oldest"}, '${line.as}'`;
+  const slowly = [numbers, drops, asFunction("bullPromote", bull.promote.lua)];
   const library = laneLibrary([...slowly, takes].join("\n"));
   const compose = (name: string, numberOfKeys: number, parts: readonly string[]): ComposedScript => {
     const lua = [...head, ...parts].join("\n");

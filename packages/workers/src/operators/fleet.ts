@@ -135,7 +135,7 @@ const compared: readonly {
     code: "OTHER_PER_KEY",
     option: "perKey",
     shown: ({ perKey }) => perKey ?? "{}",
-    means: "the limits of a key hold in some workers only",
+    means: "how many jobs of a key may start or wait depends on the worker",
   },
 ];
 

@@ -22,7 +22,7 @@
  *
  * - `lk` has the job's keys, which are fixed when it is first taken; it is '' for none.
  * - `ls` is its place in line, and is there as long as it is parked.
- * - `lb` says why its key function failed.
+ * - `lb` says why its key function failed, or why it is not to run.
  * - `la` says that more keys are computed when it is taken.
  * - `lo` is its place in line for its locks.
  * - BullMQ's `pb` (processedBy, which dashboards show) says that it is parked.
@@ -43,6 +43,8 @@
  *
  * - `call`, and `try`, which returns an error as a reply.
  * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts), lockOf and unlock (key-lock.lua.ts), RATE.
+ * - LINE_MAX: how many jobs may stand in line for a key, or nil; DROPS_OLDEST and DROPPED: which one does not run
+ *   otherwise, and as what.
  * - In `slowly`, what only a contended key needs: NEAR, FAR, bullPromote and bullMoveToActive.
  *
  * A script defines all its functions anew each time that it is run. Each costs some hundred nanoseconds, more with
@@ -423,6 +425,54 @@ ${slowly}
     pcall(undo, id, opts)
   end
 
+  -- Do as many jobs stand in line for the key as may, and \`more\` beside?
+  local function isFull(key, more)
+    local waiting = call('ZCARD', line(key)) - more
+    return waiting > LINE_MAX or (waiting == LINE_MAX and not pausedFor(key))
+  end
+
+  -- The key, if its line is full, for a job that would stand there next.
+  local function fullKey(keys)
+    if not LINE_MAX or DROPS_OLDEST then return end
+    for i = 1, #keys do
+      if isFull(keys[i], 0) then return keys[i] end
+    end
+  end
+
+  -- What a job is told that does not run: why, its key, and because of whom.
+  local function dropped(key, by)
+    return BAD .. DROPPED .. '\\31' .. key .. '\\31' .. by
+  end
+
+  -- A job that stands in line does not run: it is taken next, to be told why.
+  local function leaveFull(id, pin, why)
+    call('HSET', P .. id, 'lb', why)
+    for _, key in ipairs(keysOf(pin)) do
+      leaveLine(id, key)
+      heal(key)
+      await(key)
+    end
+    call('HDEL', P .. id, 'ls')
+    promoteToFront(id)
+  end
+
+  -- id stands in line: of the others, those that came first do not run, as many as stand there beyond what may.
+  local function dropOldest(id, pin, keys)
+    if not LINE_MAX or not DROPS_OLDEST then return end
+    for i = 1, #keys do
+      local key, index = keys[i], pausedFor(keys[i]) and 1 or 0
+      for _ = 1, BATCH do
+        -- Those that were removed leave the line by this.
+        local oldest = isFull(key, 1) and standing(key, index)
+        local own = oldest and isFull(key, 1) and call('HGET', P .. oldest, 'lk')
+        if not own then break end
+        -- Nothing is lost that the newer one is not about.
+        if oldest == id or (DROPPED == 'superseded' and own ~= pin) then index = index + 1
+        else leaveFull(oldest, own, dropped(key, id)) end
+      end
+    end
+  end
+
   -- \`go\` takes the job out of where it stands; its argument takes it back from 'delayed'. \`left\`: in how many ms the
   -- first in line may run.
   local function park(id, pin, isFirst, left, go, facts)
@@ -448,7 +498,7 @@ ${slowly}
     call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', PARKED_BY .. table.concat(keys, ', '))
     call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
     if isTimed then judgeIn(left, id) end
-    if isFirst then release(id, pin) end
+    if isFirst then release(id, pin) elseif not facts[1] then dropOldest(id, pin, keys) end
   end
 
   -- Puts the first in line where the next fetch finds it: its id; nil if there is more to do, or it is not to run.
@@ -562,11 +612,13 @@ ${slowly}
       local id, isPlain = call('LINDEX', P .. 'wait', -1), true
       if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
       if not id or string.sub(id, 1, 2) == '0:' then return false end
-      local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data')
+      local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data', 'lb')
+      -- It does not run, which whoever takes it is told.
+      if facts[5] then return false end
       local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
       if not hasKeys(pin) or pin == ending then return false end
       local free, isFirst, isMoved, left = mayRun(id, keysOf(pin))
-      if free then return false end
+      if free or (not facts[1] and not isFirst and fullKey(keysOf(pin))) then return false end
       -- Passing a key on may have put another job in front.
       local old
       if not isPlain then
@@ -617,6 +669,15 @@ ${slowly}
       if parkedHere >= BATCH then
         putBack(id, opts)
         return {'LANE_AGAIN', parkedHere - parkedBefore}
+      end
+      local full = not wasParked and not isFirst and fullKey(keysOf(pin))
+      if full then
+        local holder = call('HGET', HOLDERS, full)
+        if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
+        reply[5] = BAD .. dropped(full, holder and holder ~= PAUSED and holder ~= NEXT and holder or '')
+        reply[6] = parkedHere - parkedBefore
+        reply[8] = isMark and unknownAhead(512, 256) or false
+        return reply
       end
       park(id, pin, isFirst, left, function(back) leaveActive(id, opts, back) end)
       parkedHere = parkedHere + 1
