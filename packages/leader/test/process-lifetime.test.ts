@@ -4,9 +4,9 @@ import { expect, it } from "vitest";
 import { pause, untilAborted } from "./support/lab.ts";
 import { connect, LEASE, startNodes } from "./support/redis.ts";
 
-it.each(["main", "worker"])(
+it.concurrent.for(["main", "worker"])(
   "a process lives while it waits and until its calls have answered, and not longer, with renewal on %s",
-  async (renewal) => {
+  async (renewal, { expect }) => {
     await using nodes = await startNodes(1);
     const [path = ""] = nodes.paths;
     await using election = new LeaderElection(nodes.redlock(), { name: "once", ...LEASE });
@@ -30,7 +30,7 @@ it.each(["main", "worker"])(
   },
 );
 
-it("a process that only observes lives as long as it does", async () => {
+it.concurrent("a process that only observes lives as long as it does", async ({ expect }) => {
   await using nodes = await startNodes(1);
   const [path = ""] = nodes.paths;
   await using election = new LeaderElection(nodes.redlock(), { name: "once", ...LEASE });

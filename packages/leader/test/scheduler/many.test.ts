@@ -60,7 +60,7 @@ const FREQUENT_MS = 200;
 describe("many schedules", () => {
   it("take less than 1.3 kB each, of a leader too", { timeout: 90_000 }, async () => {
     await using nodes = await startNodes(1);
-    await using child = spawnChild(new URL("../support/many-schedules.ts", import.meta.url), {
+    await using child = spawnChild(new URL("../children/many-schedules.ts", import.meta.url), {
       args: [...nodes.paths],
       execArgv: ["--expose-gc"],
     });

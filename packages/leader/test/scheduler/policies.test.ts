@@ -250,7 +250,7 @@ describe("schedules", () => {
       return made;
     };
     const [first, second, third] = [own(), own(), own("third")];
-    await using term = await election.campaign();
+    const term = await election.campaign();
     const leading = [first.lead(term), third.lead(term)];
     await expect(second.lead(term)).rejects.toThrow(
       new RangeError("term must be led by one scheduler at a time with this keyPrefix, got a second one"),
@@ -261,6 +261,7 @@ describe("schedules", () => {
     await expect.poll(() => ran.has(second)).toBe(true);
     await Promise.all([second.stop(), third.stop()]);
     await Promise.all(leading);
+    await term.resign();
     await election.stop();
   });
 

@@ -24,7 +24,10 @@ export interface Run {
 }
 
 export function spawnReplica(args: ReplicaArgs): Child {
-  return spawnChild(new URL("replica.ts", import.meta.url), { name: args.id, args: [JSON.stringify(args)] });
+  return spawnChild(new URL("../children/replica.ts", import.meta.url), {
+    name: args.id,
+    args: [JSON.stringify(args)],
+  });
 }
 
 export function readRuns(file: string): readonly Run[] {

@@ -3,7 +3,7 @@ import { appendFileSync } from "node:fs";
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type Tick } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
-import type { ReplicaArgs, Run } from "./runs.ts";
+import type { ReplicaArgs, Run } from "../support/runs.ts";
 
 const args = JSON.parse(process.argv[2] ?? "{}") as ReplicaArgs;
 const redlock = new Redlock(

@@ -1,7 +1,7 @@
 /** Adds thousands of schedules of different expressions, leads with them, and tells its parent what they cost. Argument: path of a node. */
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
-import { connect } from "./redis.ts";
+import { connect } from "../support/redis.ts";
 
 const COUNT = 4_000;
 // A machine with more to do takes its time over answers of thousands of lines.
