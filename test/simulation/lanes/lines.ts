@@ -24,6 +24,9 @@ export async function drop(run: LaneRun, taken: Taken, handOut: HandOut, { as, k
   if (line.drop === "newest" && (await placesIn(run, key)).size < line.max) {
     throw new LaneViolation("line", `${job.id} does not run, but the line of ${key} is not full`);
   }
+  if (line.drop === "newest" && (await run.world.redis.hexists(PREFIX + job.id, "ls")) === 1) {
+    throw new LaneViolation("line", `${job.id} does not run, though it stood in line for ${key}`);
+  }
   const newer = as === "superseded" ? run.model.open.get(by) : undefined;
   const isInOrder =
     newer !== undefined && [job, newer].every(({ starts, displaced }) => starts === 0 && displaced.size === 0);

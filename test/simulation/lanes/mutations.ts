@@ -795,9 +795,20 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: { ...latestOnly, name: "latest, several keys", keys: ["a", "b"], severalChance: 0.5 },
   },
   {
+    protection: "the mark of a pause that is over is no job in line",
+    without: "it is counted",
+    patches: [
+      lane(
+        "    local mark = pausedFor(key) and 1 or 0\n    return call('ZCARD', line(key)) - more - mark >= LINE_MAX",
+        "    local waiting = call('ZCARD', line(key)) - more\n    return waiting > LINE_MAX or not pausedFor(key)",
+      ),
+    ],
+    focus: { ...fullLines, name: "full lines, paused keys", steps: { "pause for": 3, "resume key": 1 } },
+  },
+  {
     protection: "the mark of a pause is no job in line",
     without: "it is counted",
-    patches: [lane("or (waiting == LINE_MAX and not pausedFor(key))", "or waiting == LINE_MAX")],
+    patches: [lane("local mark = pausedFor(key) and 1 or 0", "local mark = 0")],
     focus: { ...fullLines, name: "full lines, paused keys", steps: { "pause for": 3, "resume key": 1 } },
   },
   {

@@ -427,8 +427,10 @@ ${slowly}
 
   -- Do as many jobs stand in line for the key as may, and \`more\` beside?
   local function isFull(key, more)
-    local waiting = call('ZCARD', line(key)) - more
-    return waiting > LINE_MAX or (waiting == LINE_MAX and not pausedFor(key))
+    if call('ZCARD', line(key)) - more < LINE_MAX then return false end
+    -- A mark whose time is over leaves the line by this, so count only then.
+    local mark = pausedFor(key) and 1 or 0
+    return call('ZCARD', line(key)) - more - mark >= LINE_MAX
   end
 
   -- The key, if its line is full, for a job that would stand there next.
