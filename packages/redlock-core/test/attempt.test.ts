@@ -42,6 +42,28 @@ describe("attempt", () => {
       .toBe(true);
   });
 
+  it("that cannot be made leaves nobody in line", async () => {
+    const [clock, node] = [new ManualClock(), new StubNode()];
+    let isRandom = true;
+    const token = (): string => {
+      if (!isRandom) throw new Error("no randomness");
+      return "0".repeat(40);
+    };
+    const redlock = openRedlock([node], { clock, random: { token, fraction: () => 0 } });
+    const standsInLine = (): boolean => node.operations.some((operation) => operation.includes(" x:redlock:"));
+    node.answer = (operations) =>
+      Promise.resolve(
+        operations.some((each) => /^[Aa]/.test(each)) ? ["1000000", 0, [0, 0, 9_000, 9_000]] : granted(operations),
+      );
+    const waiting = errorOf(redlock.acquire("r"));
+    for (let turn = 0; turn < 100 && !standsInLine(); turn += 1) await clock.advance(10);
+    isRandom = false;
+    await clock.advance(200);
+    expect(await waiting).toMatchObject({ message: "no randomness" });
+    await clock.advance(1);
+    expect(node.operations.at(-1)).toMatch(/^L/);
+  });
+
   it("takes its own late reading of a refusal for no error of its clock", async () => {
     const [clock, node] = [new ManualClock(), new StubNode()];
     const redlock = openRedlock([node], { clock });

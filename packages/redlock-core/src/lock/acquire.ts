@@ -250,13 +250,15 @@ class Acquisition {
         else return this.#acquired(result.grant, queue);
       }
     } finally {
+      if (this.#mayBeEnrolled) this.#waiter?.leave();
+      else this.#waiter?.close();
       place?.leave();
       this.#limit.dispose();
     }
   }
 
   #acquired(grant: Grant, queue: LocalQueue | undefined): Lock {
-    this.#waiter?.close();
+    this.#mayBeEnrolled = false;
     const { fencingToken } = grant;
     this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome: "acquired", fencingToken }));
     return this.#context.hold(grant, this.#options, queue);
@@ -403,8 +405,6 @@ class Acquisition {
 
   /** Ends the acquisition, and returns what the caller is told. */
   #ended(reason: LimitReason): unknown {
-    if (this.#mayBeEnrolled) this.#waiter?.leave();
-    else this.#waiter?.close();
     const { resources } = this.#target;
     if (reason !== "timeout") {
       this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome: "cancelled", votes: this.#votes }));
