@@ -21,6 +21,8 @@ describe("the meaning of a reply", () => {
     ["waiting", ["a", 0, "", 0, 0, 0, position("7", -1)], "chosen"],
     ["delayed", ["a", 0, "5000", 0, 0, 0, position("7", -1)], "waits-for-retry"],
     ["delayed", ["a", 0, "5000", 0, 1, 0, position("7", -1)], "waits-for-lock"],
+    // It was chosen between the two requests.
+    ["delayed", ["a", 0, "", 0, 0, 0, position("7", -1)], "chosen"],
     ["delayed", ["a", 1, "5000", 0, 0, 0, position("3", 1)], "parked"],
   ] as const)("job 7, %s, %j is %s", (state, raw, verdict) => {
     expect(parseExplanation("7", state, raw)?.verdict).toBe(verdict);
@@ -31,8 +33,15 @@ describe("the meaning of a reply", () => {
       parseExplanation("7", "delayed", ["a", 1, "5000", 0, 0, 0, ...positions])?.message;
     expect(words(position("3", 2))).toBe('key "a": behind 2 other jobs, job 3 has it');
     expect(words(position("3", 1))).toBe('key "a": behind 1 other job, job 3 has it');
-    expect(words(position("!:next", 0))).toBe('key "a": first in line, nobody has it');
+    expect(words(position("!:next", 0))).toBe('key "a": first in line, nobody has it, due at 1970-01-01T00:00:05.000Z');
+    expect(words(position("!:next", 2))).toBe('key "a": behind 2 other jobs, nobody has it');
     expect(words(position("!:paused", 0, '{"reason":"migration","since":1}'))).toBe('key "a" is paused: migration');
+    expect(words(position("!:paused", 0, '{"reason":"failed","since":1,"jobId":"3"}'))).toBe(
+      'key "a" is stopped by job 3, which failed',
+    );
+    expect(words(position("!:paused", 0, '{"reason":"migration","since":1,"jobId":"3","until":2}'))).toBe(
+      'key "a" is stopped by job 3, which failed, and paused until 1970-01-01T00:00:00.002Z: migration',
+    );
   });
 
   it("says what holds up a job that has no key, or whose queue is paused", () => {

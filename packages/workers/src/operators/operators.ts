@@ -125,19 +125,21 @@ export function parseExplanation(jobId: string, state: string, raw: unknown): Ex
     if (pin?.kind === "fault") return "unusable-key";
     if (isParked === 1) return "parked";
     if (!holdsAll) return "not-judged";
-    if (state !== "delayed") return "chosen";
+    // Not `state`, which is a reply of its own: the job may have been chosen between the two.
+    if (due === "") return "chosen";
     return isYielding === 1 ? "waits-for-lock" : "waits-for-retry";
   })();
   const fault = pin?.kind === "fault" ? pin.fault : "";
+  const dueAt = due === "" ? undefined : Number(due);
   return {
     jobId,
     state,
     verdict,
     message:
-      inWords(verdict, { jobId, state, keys, fault }) +
+      inWords(verdict, { jobId, state, keys, fault, dueAt }) +
       (isQueuePaused === 1 && !["active", "completed", "failed"].includes(state) ? "; the queue is paused" : ""),
     keys,
-    dueAt: due === "" ? undefined : Number(due),
+    dueAt,
   };
 }
 
@@ -169,12 +171,12 @@ function pauseOf(text: string | number | undefined): KeyPause | undefined {
 
 function inWords(
   verdict: Verdict,
-  facts: Pick<Explanation, "jobId" | "state" | "keys"> & { readonly fault: string },
+  facts: Pick<Explanation, "jobId" | "state" | "keys" | "dueAt"> & { readonly fault: string },
 ): string {
-  const { jobId, state, keys, fault } = facts;
+  const { jobId, state, keys, fault, dueAt } = facts;
   const paused = keys
     .filter((position) => position.paused !== undefined)
-    .map(positionInWords)
+    .map((position) => positionInWords(position))
     .join("; ");
   const halted = keys.filter(({ paused }) => paused?.jobId === jobId).map(({ key }) => JSON.stringify(key));
   switch (verdict) {
@@ -200,20 +202,28 @@ function inWords(
     case "waits-for-lock":
       return `has its key, and waits for its lock, which other code holds or whose nodes did not answer${paused === "" ? "" : `; ${paused}`}`;
     case "parked":
-      return keys.map(positionInWords).join("; ");
+      return keys.map((position) => positionInWords(position, dueAt)).join("; ");
   }
 }
 
-function positionInWords(position: KeyPosition): string {
+function positionInWords(position: KeyPosition, dueAt?: number): string {
   const { key, holder, ahead, paused, limitedUntil } = position;
-  if (paused !== undefined) {
-    const { until, reason } = paused;
-    return `key "${key}" is paused${until === undefined ? "" : ` until ${timeText(until)}`}: ${reason}`;
-  }
-  const line =
-    ahead === undefined || ahead === 0 ? "first in line" : `behind ${ahead} other ${ahead === 1 ? "job" : "jobs"}`;
-  const limit = limitedUntil === undefined ? undefined : `limited until ${timeText(limitedUntil)}`;
-  return `key "${key}": ${line}, ${holder === undefined ? (limit ?? "nobody has it") : `job ${holder} has it`}`;
+  if (paused !== undefined) return `key "${key}" is ${pauseInWords(paused)}`;
+  const isFirst = ahead === undefined || ahead === 0;
+  const line = isFirst ? "first in line" : `behind ${ahead} other ${ahead === 1 ? "job" : "jobs"}`;
+  if (holder !== undefined) return `key "${key}": ${line}, job ${holder} has it`;
+  if (limitedUntil !== undefined) return `key "${key}": ${line}, limited until ${timeText(limitedUntil)}`;
+  // Who asks may not know of a limit, but the job's time tells when it ends.
+  const due = isFirst && dueAt !== undefined ? `, due at ${timeText(dueAt)}` : "";
+  return `key "${key}": ${line}, nobody has it${due}`;
+}
+
+/** A job that failed is named: to resume the key skips it, unless it was retried. */
+function pauseInWords({ reason, until, jobId }: KeyPause): string {
+  const stopped = jobId === undefined ? [] : [`stopped by job ${jobId}, which failed`];
+  const isOperators = jobId === undefined || reason !== "failed";
+  const paused = isOperators ? [`paused${until === undefined ? "" : ` until ${timeText(until)}`}: ${reason}`] : [];
+  return [...stopped, ...paused].join(", and ");
 }
 
 function timeText(ms: number): string {
