@@ -114,7 +114,7 @@ export async function pauseKey(
 export async function resumeKey(command: Command, options: QueueOptions & { readonly key: string }): Promise<IsGood> {
   const { queue, key } = options;
   const worker = await operatorOf(command, options);
-  if (!(await confirmed(command, `Resume key ${key} in ${queue}? A failed job that halted it is skipped.`))) {
+  if (!(await confirmed(command, `Resume key ${key} in ${queue}? The job that halted it is skipped unless retried.`))) {
     return false;
   }
   const wasPaused = await worker.resumeKey(key);
