@@ -10,7 +10,7 @@ import type { Key } from "./key.ts";
 const COUNT = 40;
 /** The answer to an end takes so long; what it tells of the next job is still fresh enough to start that. */
 const ANSWER_MS = 4;
-const recoversSoon = { lockDuration: 1_500, stalledInterval: 300 };
+const recoversSoon = { lockDuration: 2_500, stalledInterval: 500, maxStalledCount: 9 };
 
 interface Scene {
   readonly worker: ExclusiveWorker<Data>;
@@ -122,6 +122,7 @@ export function testEarly(key: Key): void {
       expect(reasons).toEqual([expect.any(JobLockLostError)]);
       expect(lab.overlaps()).toEqual([]);
       expect(lab.inversions()).toEqual([`${refused + 1} before ${refused} of a`]);
+      expect((await queue.getFailed()).map(({ failedReason }) => failedReason)).toEqual([]);
       expect(await queue.getCompletedCount()).toBe(count);
       await until(async () => (await lab.leftovers()).length === 0);
     });
@@ -236,6 +237,7 @@ export function testEarly(key: Key): void {
       await start(lab, body, { key, ...recoversSoon });
       await finished(queue, COUNT, 40_000);
       expect(lab.overlaps()).toEqual([]);
+      expect((await queue.getFailed()).map(({ failedReason }) => failedReason)).toEqual([]);
       expect(await queue.getCompletedCount()).toBe(COUNT);
       await until(async () => (await lab.leftovers()).length === 0);
     });
