@@ -48,6 +48,7 @@ function watch(): {
     ...systemClock,
     monotonicMs: () => nowMs,
     wallMs: () => nowMs,
+    suspendedMs: () => 0,
     schedule: (afterMs: number, run: () => void) => {
       const timer = { atMs: nowMs + afterMs, run };
       due.push(timer);
