@@ -1,5 +1,5 @@
 /** Listens to `node:diagnostics_channel`. Nothing that fails here reaches the publisher. */
-import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { subscribe, tracingChannel, unsubscribe } from "node:diagnostics_channel";
 import { diag } from "@opentelemetry/api";
 import type { LeaderMessages } from "@x/leader";
 import type { RedlockEvents } from "@x/redlock-core";
@@ -21,6 +21,24 @@ export function listen<Name extends keyof Messages>(
   return () => {
     unsubscribe(channel, listener);
   };
+}
+
+/** Listens to the beginning of traced calls, and to their end, however they end. Returns a function that ends that. */
+export function listenToCalls<Facts extends object>(
+  channel: string,
+  { begins, ends }: { readonly begins: (facts: Facts) => void; readonly ends: (facts: Facts) => void },
+): () => void {
+  const channels = tracingChannel<unknown, Facts>(channel);
+  const nothing = (): void => undefined;
+  const listeners = {
+    start: (facts: Facts): void => quietly(() => begins(facts)),
+    end: nothing,
+    asyncStart: nothing,
+    asyncEnd: (facts: Facts): void => quietly(() => ends(facts)),
+    error: nothing,
+  };
+  channels.subscribe(listeners);
+  return () => channels.unsubscribe(listeners);
 }
 
 /** Failures are told to OpenTelemetry's own log. */

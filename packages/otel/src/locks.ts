@@ -1,10 +1,9 @@
 /** Metrics of locks. */
 
-import { tracingChannel } from "node:diagnostics_channel";
 import type { Meter, MetricOptions } from "@opentelemetry/api";
 import type { RedlockEvents, RedlockTraces } from "@x/redlock-core";
-import { listen, quietly } from "./channels.ts";
-import { type NameOf, nameOfAll } from "./names.ts";
+import { listen, listenToCalls } from "./channels.ts";
+import { idOf, type NameOf, nameOfAll } from "./names.ts";
 
 /** Seconds: from a local grant to a lease of minutes. */
 const BUCKETS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300];
@@ -33,11 +32,13 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
   });
   const name = (resources: readonly string[]) => ({ "x.lock.name": nameOfAll(resources, nameOf) });
   const holders = new Set<string>();
+  const begun = new WeakSet<RedlockTraces["acquire"]>();
   const nodes = new Map<string, number>();
 
-  const ended = ({ resources, fencingToken, heldMs }: RedlockEvents["release"] | RedlockEvents["lost"]): void => {
+  const ended = (message: RedlockEvents["release"] | RedlockEvents["lost"]): void => {
+    const { resources, heldMs } = message;
     // A lock that was lost is told again when it is released, and one that was held before is not counted.
-    if (!holders.delete(`${fencingToken} ${resources.join("\n")}`)) return;
+    if (!holders.delete(idOf(message))) return;
     held.add(-1, name(resources));
     heldFor.record(heldMs / 1_000, name(resources));
   };
@@ -48,8 +49,8 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
   const stops = [
     listen("x.redlock.acquire", ({ resources, outcome, waitMs, fencingToken }) => {
       waited.record(waitMs / 1_000, { ...name(resources), "x.lock.outcome": outcome });
-      if (outcome !== "acquired") return;
-      holders.add(`${fencingToken} ${resources.join("\n")}`);
+      if (fencingToken === undefined) return;
+      holders.add(idOf({ resources, fencingToken }));
       held.add(1, name(resources));
     }),
     listen("x.redlock.release", ended),
@@ -63,32 +64,18 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
     listen("x.redlock.node", ({ node, state }) => {
       nodes.set(node, state === "ready" ? 1 : 0);
     }),
-    waitingCalls((resources, change) => waiting.add(change, name(resources))),
+    listenToCalls<RedlockTraces["acquire"]>("x.redlock:acquire", {
+      begins: (facts) => {
+        begun.add(facts);
+        waiting.add(1, name(facts.resources));
+      },
+      ends: (facts) => {
+        if (begun.delete(facts)) waiting.add(-1, name(facts.resources));
+      },
+    }),
   ];
   return () => {
     for (const stop of stops) stop();
     nodeUp.removeCallback(observeNodes);
   };
-}
-
-function waitingCalls(changed: (resources: readonly string[], change: 1 | -1) => void): () => void {
-  const channels = tracingChannel<unknown, RedlockTraces["acquire"]>("x.redlock:acquire");
-  const begun = new WeakSet<object>();
-  const nothing = (): void => undefined;
-  const listeners = {
-    start: (facts: RedlockTraces["acquire"]): void =>
-      quietly(() => {
-        begun.add(facts);
-        changed(facts.resources, 1);
-      }),
-    end: nothing,
-    asyncStart: nothing,
-    asyncEnd: (facts: RedlockTraces["acquire"]): void =>
-      quietly(() => {
-        if (begun.delete(facts)) changed(facts.resources, -1);
-      }),
-    error: nothing,
-  };
-  channels.subscribe(listeners);
-  return () => channels.unsubscribe(listeners);
 }

@@ -16,3 +16,8 @@ export function nameOfAll(resources: readonly string[], name: NameOf): string {
     return "?";
   }
 }
+
+/** A fencing token is of one grant of a resource. */
+export function idOf(lock: { readonly resources: readonly string[]; readonly fencingToken: number }): string {
+  return `${lock.fencingToken} ${lock.resources.join("\n")}`;
+}

@@ -20,8 +20,8 @@ import {
 import type { LeaderTraces } from "@x/leader";
 import type { RedlockTraces } from "@x/redlock-core";
 import type { WorkerTraces } from "@x/workers";
-import { listen, quietly } from "./channels.ts";
-import { type NameOf, nameOfAll } from "./names.ts";
+import { listen, listenToCalls } from "./channels.ts";
+import { idOf, type NameOf, nameOfAll } from "./names.ts";
 
 interface Begin {
   readonly name: string;
@@ -162,14 +162,7 @@ class HeldSpans {
   }
 }
 
-/** A fencing token is of one grant of a resource. */
-function idOf({ resources, fencingToken }: HeldLock): string {
-  return `${fencingToken} ${resources.join("\n")}`;
-}
-
 function draw<Facts extends object>(name: string, tracer: Tracer, { begin, end }: Drawing<Facts>): () => void {
-  const channels = tracingChannel<Context, Facts>(name);
-  const storage = contextStorage();
   const open = new WeakMap<Facts, { readonly span: Span; readonly parent: Context }>();
   const start = (facts: Facts): Context => {
     const parent = context.active();
@@ -182,32 +175,26 @@ function draw<Facts extends object>(name: string, tracer: Tracer, { begin, end }
       return parent;
     }
   };
-  const finish = (facts: Ended<Facts>): void =>
-    quietly(() => {
-      const { span, parent } = open.get(facts) ?? {};
-      if (span === undefined || parent === undefined) return;
-      open.delete(facts);
-      if (facts.error !== undefined) {
-        const error = facts.error instanceof Error ? facts.error : new Error(inspect(facts.error));
-        span.recordException(error);
-        span.setStatus({ code: SpanStatusCode.ERROR, message: error.message });
-      }
-      end?.(span, facts, parent);
-      span.end();
-    });
-  const nothing = (): void => undefined;
-  const listeners = {
-    start: storage === undefined ? (facts: Facts): void => void start(facts) : nothing,
-    end: nothing,
-    asyncStart: nothing,
-    asyncEnd: finish,
-    error: nothing,
+  const finish = (facts: Ended<Facts>): void => {
+    const { span, parent } = open.get(facts) ?? {};
+    if (span === undefined || parent === undefined) return;
+    open.delete(facts);
+    if (facts.error !== undefined) {
+      const error = facts.error instanceof Error ? facts.error : new Error(inspect(facts.error));
+      span.recordException(error);
+      span.setStatus({ code: SpanStatusCode.ERROR, message: error.message });
+    }
+    end?.(span, facts, parent);
+    span.end();
   };
-  if (storage !== undefined) channels.start.bindStore(storage, start);
-  channels.subscribe(listeners);
+  const storage = contextStorage();
+  if (storage === undefined) return listenToCalls<Facts>(name, { begins: start, ends: finish });
+  const began = tracingChannel<Context, Facts>(name).start;
+  began.bindStore(storage, start);
+  const stop = listenToCalls<Facts>(name, { begins: () => undefined, ends: finish });
   return () => {
-    channels.unsubscribe(listeners);
-    if (storage !== undefined) channels.start.unbindStore(storage);
+    stop();
+    began.unbindStore(storage);
   };
 }
 

@@ -1,4 +1,5 @@
-import { SpanStatusCode, trace } from "@opentelemetry/api";
+import { context, SpanStatusCode, trace } from "@opentelemetry/api";
+import { instrument } from "@x/otel";
 import { LockHeldError, Redlock } from "@x/redlock-core";
 import { type RedisServer, startRedis } from "@x/test-support";
 import { afterAll, beforeAll, expect, it } from "vitest";
@@ -125,4 +126,18 @@ it("leaves the active span of the caller alone", async () => {
     await lock.release();
     outer.end();
   });
+});
+
+it("draws calls without OpenTelemetry's context manager, too", async () => {
+  await using sdk = await startSdk();
+  await using redlock = new Redlock(server.url);
+  sdk.stop();
+  context.disable();
+  const stop = instrument({ tracer: sdk.tracer });
+  await redlock.using("alone", async () => undefined);
+  const names = (): readonly string[] => sdk.spans().map(({ name }) => name);
+  await expect
+    .poll(() => names().toSorted())
+    .toEqual(["lock acquire alone", "lock hold alone", "lock release alone", "lock using alone"]);
+  stop();
 });
