@@ -78,7 +78,7 @@ export class Fenced {
     return (await this.eval("return redis.call('GET', KEYS[1])", [key])) as string | null;
   }
 
-  /** Sets the string at `key`. As with SET, an expiry of the key ends. */
+  /** Sets the string at `key`, whatever its name, if the claim still stands. As with SET, an expiry of the key ends. */
   async set(key: string, value: Argument): Promise<void> {
     await this.eval("return redis.call('SET', KEYS[1], ARGV[1])", [key], [value]);
   }
