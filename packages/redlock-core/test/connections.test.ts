@@ -227,6 +227,20 @@ describe("a connection", () => {
     await noLeak();
   });
 
+  it("leaves nothing open after close, also when no node has answered its subscriptions", async () => {
+    const noLeak = watchForLeaks();
+    const redlock = new Redlock([{ path: "/nowhere/1" }, { path: "/nowhere/2" }], {
+      quarantine: false,
+      nodeTimeout: 60_000,
+    });
+    const waits = ["first", "behind"].map(() => errorOf(redlock.acquire("down", { timeout: 300 })));
+    for (const error of await Promise.all(waits)) expect(error).toBeInstanceOf(QuorumUnreachableError);
+    const subscribed = protocolOf(redlock).subscribe("x:test", () => undefined);
+    await redlock.close();
+    await noLeak();
+    await subscribed;
+  });
+
   it("does not keep the process alive when the caller forgets to close it", async () => {
     const servers = await startNodes(1);
     await using child = spawnChild(new URL("./children/closes-nothing.ts", import.meta.url), {

@@ -46,10 +46,10 @@ export class Hints {
    */
   readonly #askDueMs: number[];
   readonly #unsubscribes: (() => void)[] = [];
+  readonly #closing = new AbortController();
   #opening: Promise<void> | undefined;
   #cancelCheck: (() => void) | undefined;
   #count = 0;
-  #isClosed = false;
 
   constructor(engine: Engine, id: string = engine.random.token()) {
     this.#engine = engine;
@@ -64,8 +64,9 @@ export class Hints {
   }
 
   /**
-   * Opens the channel on every node that can have one and has none yet. Resolves when a quorum has it, or after
-   * `nodeTimeout`; never rejects. A node that refused is asked again, but not before `RESUBSCRIBE_MS`.
+   * Opens the channel on every node that can have one and has none yet. Resolves when a quorum has it, after
+   * `nodeTimeout`, or when it is closed; never rejects. A node that refused is asked again, but not before
+   * `RESUBSCRIBE_MS`.
    */
   async open(): Promise<void> {
     const now = this.#engine.clock.monotonicMs();
@@ -88,7 +89,7 @@ export class Hints {
   }
 
   close(): void {
-    this.#isClosed = true;
+    this.#closing.abort();
     this.#listeners.clear();
     this.#cancelCheck?.();
     for (const unsubscribe of this.#unsubscribes.splice(0)) unsubscribe();
@@ -118,7 +119,8 @@ export class Hints {
   #subscribeTo(due: readonly number[]): Promise<void> {
     const { clock, options } = this.#engine;
     const answers = due.map((node) => this.#subscribe(node));
-    return untilEnough(clock, options.nodeTimeout, answers, () => this.isOpen);
+    const limits = { timeoutMs: options.nodeTimeout, closed: this.#closing.signal };
+    return untilEnough(clock, limits, answers, () => this.isOpen);
   }
 
   /** Resolves when the node has confirmed or refused. */
@@ -135,7 +137,7 @@ export class Hints {
         },
       );
       if (unsubscribe === undefined) return;
-      if (this.#isClosed) unsubscribe();
+      if (this.#closing.signal.aborted) unsubscribe();
       else this.#unsubscribes.push(unsubscribe);
       this.#active[index] = true;
     } catch {
@@ -158,7 +160,7 @@ export class Hints {
 
   /** Gives back the turn of a waiter that is not here any more, so that the next one gets it. */
   #passOn(node: number, member: string, key: string): void {
-    if (this.#isClosed || !this.#waitedFor.has(key)) return;
+    if (this.#closing.signal.aborted || !this.#waitedFor.has(key)) return;
     const target = this.#engine.targetOf([key.slice(this.#engine.keyPrefix.length)]);
     leaveQueues(this.#engine, target, { member, on: new Set([node]) }, { only: (each) => each === node });
   }

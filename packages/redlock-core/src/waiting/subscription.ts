@@ -12,7 +12,7 @@ import type { Engine } from "../rounds/engine.ts";
 
 /**
  * Subscribes on every node. Resolves with a function that stops it, when a quorum of nodes has confirmed, all have
- * answered, or after `nodeTimeout`.
+ * answered, after `nodeTimeout`, or when `closed` aborts.
  */
 export async function subscribeEverywhere(
   { nodes, clock, options, quorum }: Engine,
@@ -28,28 +28,35 @@ export async function subscribeEverywhere(
   const stopListening = onAbort(closed, stopAll);
   await untilEnough(
     clock,
-    options.nodeTimeout,
+    { timeoutMs: options.nodeTimeout, closed },
     subscriptions.map((subscription) => subscription.ask()),
     () => subscriptions.filter(({ isOpen }) => isOpen).length >= quorum,
   );
   return stopAll;
 }
 
-/** Resolves when an answer was enough, all have come, or after `timeoutMs`. `answers` do not reject. */
+/**
+ * Resolves when an answer was enough, all have come, after `timeoutMs`, or when `closed` aborts. `answers` do not
+ * reject. A client that never connected may leave them open for ever.
+ */
 export function untilEnough(
   clock: Clock,
-  timeoutMs: number,
+  { timeoutMs, closed }: { readonly timeoutMs: number; readonly closed: AbortSignal },
   answers: readonly Promise<void>[],
   isEnough: () => boolean,
 ): Promise<void> {
   return new Promise((resolve) => {
-    const cancel = clock.schedule(timeoutMs, resolve, { keepAlive: true });
+    const end = (): void => {
+      cancel();
+      stopListening();
+      resolve();
+    };
+    const cancel = clock.schedule(timeoutMs, end, { keepAlive: true });
+    const stopListening = onAbort(closed, end);
     let open = answers.length;
     const onAnswer = (): void => {
       open -= 1;
-      if (open > 0 && !isEnough()) return;
-      cancel();
-      resolve();
+      if (open === 0 || isEnough()) end();
     };
     for (const answer of answers) void answer.then(onAnswer);
   });
