@@ -1,3 +1,4 @@
+export { browserBinary, isWithoutBrowser, startBrowser } from "./browser.ts";
 export { programUrl } from "./bundles.ts";
 export { Child, type ChildOptions, spawnChild } from "./child.ts";
 export { machineMs } from "./clock.ts";

@@ -14,7 +14,7 @@ export function redisBinary(
   chosen: string | undefined = process.env["REDIS_SERVER"],
 ): string {
   if (chosen !== undefined && chosen !== "") {
-    const file = chosen.includes("/") ? executable(chosen) : onPath(chosen, path);
+    const file = onPath(chosen, path);
     if (file === undefined) throw new Error(`REDIS_SERVER names no executable file: "${chosen}"`);
     return file;
   }
@@ -35,7 +35,9 @@ export function sinceRedis7(...args: string[]): string[] {
   return serverMajor < 7 ? [] : args;
 }
 
-function onPath(name: string, path: string): string | undefined {
+/** The executable file that a name, or a path, stands for. */
+export function onPath(name: string, path: string): string | undefined {
+  if (name.includes("/")) return executable(name);
   for (const folder of path.split(delimiter)) {
     const file = folder === "" ? undefined : executable(join(folder, name));
     if (file !== undefined) return file;

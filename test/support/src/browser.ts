@@ -1,0 +1,47 @@
+/**
+ * A real browser for tests of pages: Debian's chromium, headless. `npm test` installs none, because it has 300 MB; without one
+ * the tests that need it are skipped, and say so.
+ */
+import type { Browser } from "puppeteer-core";
+import { onPath } from "./redis-binary.ts";
+import { temporaryFolder } from "./watchdog.ts";
+
+const names = ["chromium", "chromium-headless-shell", "chromium-browser", "google-chrome"];
+
+/** The browser that `CHROMIUM` names (a path, or a name on the PATH), else the first on the PATH; undefined if there is none. */
+export function browserBinary(
+  path: string = process.env["PATH"] ?? "",
+  chosen: string | undefined = process.env["CHROMIUM"],
+): string | undefined {
+  const wanted = chosen === undefined || chosen === "" ? names : [chosen];
+  return wanted.map((name) => onPath(name, path)).find((file) => file !== undefined);
+}
+
+/** Whether there is no browser: for `describe.skipIf`, with one line that says what is skipped, and why. */
+export function isWithoutBrowser(what: string): boolean {
+  if (browserBinary() !== undefined) return false;
+  process.stderr.write(`SKIPPED: ${what}: no browser on the PATH (apt-get install chromium-headless-shell)\n`);
+  return true;
+}
+
+/**
+ * Starts a browser with an empty profile. Close it before the test ends.
+ * @throws Error when there is none; see `isWithoutBrowser`.
+ */
+export async function startBrowser(): Promise<Browser> {
+  const executablePath = browserBinary();
+  if (executablePath === undefined) throw new Error(`no ${names.join(" or ")} on the PATH`);
+  // Loading it takes time, and most tests need no browser.
+  const { launch } = await import("puppeteer-core");
+  return await launch({
+    executablePath,
+    headless: true,
+    userDataDir: `${temporaryFolder()}/browser-${process.pid}-${browserCount++}`,
+    // Tests may run as root, and in containers whose /dev/shm is small. The pages are our own.
+    args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars"],
+    timeout: 60_000,
+    protocolTimeout: 60_000,
+  });
+}
+
+let browserCount = 0;
