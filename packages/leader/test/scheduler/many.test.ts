@@ -2,15 +2,17 @@
 import { LeaderElection, type LeaderTerm } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { type Clock, systemClock } from "@x/redlock-core";
-import { spawnChild } from "@x/test-support";
+import { ManualClock, spawnChild } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { Emitter } from "../../src/kit/emitter.ts";
 import { Slice } from "../../src/kit/slice.ts";
+import { everyCalendar } from "../../src/scheduler/calendar.ts";
 import type { Entry } from "../../src/scheduler/entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions } from "../../src/scheduler/options.ts";
 import { Register } from "../../src/scheduler/register.ts";
 import { Session } from "../../src/scheduler/session.ts";
+import type { Tick } from "../../src/scheduler/tick.ts";
 import { MemoryStore } from "../support/memory-store.ts";
 import { LEASE, startNodes } from "../support/redis.ts";
 
@@ -57,6 +59,28 @@ const PERIOD_MS = 3_600_000;
 /** So many are due that often that all of them are due again before each has had its turn. */
 const FREQUENT_MS = 200;
 
+/** Leads with these schedules, until the function that it returns ends the term. */
+function lead(store: MemoryStore, entries: ReadonlyMap<string, Entry>): { readonly end: () => Promise<void> } {
+  const over = new AbortController();
+  const term = { election: "x", term: 5, fencingToken: 5, signal: over.signal, isCurrent: () => !over.signal.aborted };
+  const running = new Session({
+    term: term as unknown as LeaderTerm,
+    store: store.asStore,
+    clock: store.ledger.clock,
+    random: () => 0,
+    entries,
+    concurrency: 1_000,
+    events: new Emitter<SchedulerEvents>(SCHEDULER_EVENTS),
+    stop: new AbortController().signal,
+  }).run();
+  return {
+    end: async () => {
+      over.abort(new Error("over"));
+      await running;
+    },
+  };
+}
+
 describe("many schedules", () => {
   it("take less than 1.3 kB each, of a leader too", { timeout: 90_000 }, async () => {
     await using nodes = await startNodes(1);
@@ -96,36 +120,41 @@ describe("many schedules", () => {
         const options = resolveScheduleOptions({ catchupWindow: 2 * PERIOD_MS }, "UTC");
         entries.set(name, { name, calendar: { next }, handler: () => begun.add(name), options });
       }
-      const over = new AbortController();
       const accountedMs = (name: string): number => (frequent.has(name) ? nowMs : storedMs);
       const store = new MemoryStore(
         [...entries.keys()].map((name) => [name, `${accountedMs(name)} 0 0`]),
         worked.clock,
       );
-      const term = {
-        election: "x",
-        term: 5,
-        fencingToken: 5,
-        signal: over.signal,
-        isCurrent: () => !over.signal.aborted,
-      };
-      const running = new Session({
-        term: term as unknown as LeaderTerm,
-        store: store.asStore,
-        clock: worked.clock,
-        random: () => 0,
-        entries,
-        concurrency: 1_000,
-        events: new Emitter<SchedulerEvents>(SCHEDULER_EVENTS),
-        stop: new AbortController().signal,
-      }).run();
+      const { end } = lead(store, entries);
       const done = which === "are loaded" ? asked : begun;
       await expect.poll(() => done.size, { timeout: 10_000 }).toBe(COUNT);
-      over.abort(new Error("over"));
-      await running;
+      await end();
       expect(worked.longestTurn).toBeLessThanOrEqual(MOST_IN_A_TURN);
     },
   );
+
+  it("cost one write for each five hundred that are due together, however often they are due", async () => {
+    const clock = new ManualClock();
+    const begun: number[] = [];
+    const options = resolveScheduleOptions({}, "UTC");
+    const handler = (tick: Tick): unknown => begun.push(tick.scheduledAt.getTime());
+    const names = Array.from({ length: 1_000 }, (_, at) => `s${at}`);
+    const entries = new Map(
+      names.map((name): [string, Entry] => [name, { name, calendar: everyCalendar(1_000, 0), handler, options }]),
+    );
+    const store = new MemoryStore(
+      names.map((name) => [name, `${clock.wallMs()} 0 0`]),
+      clock,
+    );
+    const { end } = lead(store, entries);
+    const seconds = 4;
+    for (let half = 0; half < 2 * seconds; half += 1) await clock.advance(500);
+    await end();
+    expect(new Set(begun).size).toBe(seconds);
+    expect(begun).toHaveLength(seconds * names.length);
+    const claims = store.writes.map(({ fields }) => fields.length / 2);
+    expect(claims).toEqual([0, ...Array.from({ length: seconds * 2 }, () => 500)]);
+  });
 
   it("are taken over in slices", async () => {
     const worked = new WorkClock();
