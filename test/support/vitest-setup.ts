@@ -1,5 +1,7 @@
 import { afterAll, beforeAll } from "vitest";
-import { watchForLeaks } from "./src/leaks.ts";
+import { rememberTimerOrigins, watchForLeaks } from "./src/leaks.ts";
+
+if (process.env["X_TEST_TIMER_ORIGINS"] !== undefined) rememberTimerOrigins();
 
 // Registered before a file's own hooks, so the check runs after all of them.
 let check: (() => Promise<void>) | undefined;

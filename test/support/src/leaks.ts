@@ -1,7 +1,21 @@
+import { createHook } from "node:async_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import { runningProcesses } from "./processes.ts";
 
 const settleTimeoutMs = 3_000;
+
+const origins = new Map<number, { readonly timer: NodeJS.Timeout; readonly origin: Error }>();
+
+/** From now on timers remember where they were set, for the message of a leak. It makes every promise slower. */
+export function rememberTimerOrigins(): void {
+  Error.stackTraceLimit = 30;
+  createHook({
+    init: (id, type, _trigger, timer) => {
+      if (type === "Timeout") origins.set(id, { timer: timer as NodeJS.Timeout, origin: new Error("a timer, set") });
+    },
+    destroy: (id) => origins.delete(id),
+  }).enable();
+}
 
 /**
  * Remembers what is open now (sockets, listeners, child processes, Redis servers) and returns a check that what was opened
@@ -14,7 +28,7 @@ export function watchForLeaks(): () => Promise<void> {
     for (;;) {
       const leaks = added(before, openResources());
       if (leaks.length === 0) return;
-      if (performance.now() > deadlineMs) throw new Error(`left open: ${leaks.join(", ")}`);
+      if (performance.now() > deadlineMs) throw new Error(`left open: ${leaks.join(", ")}${timerOrigins()}`);
       await delay(20);
     }
   };
@@ -48,4 +62,10 @@ function added(before: ReadonlyMap<string, number>, now: ReadonlyMap<string, num
     const more = name === "Timeout" ? count : count - (before.get(name) ?? 0);
     return more > 0 ? [`${more} ${name}`] : [];
   });
+}
+
+/** Where the timers were set that keep the process alive. The last one is the check's own. */
+function timerOrigins(): string {
+  const live = [...origins.values()].filter(({ timer }) => timer.hasRef());
+  return live.map(({ origin }) => `\n${(origin.stack ?? "").replaceAll(/^.*\(node:internal\/.*\n/gm, "")}`).join("");
 }
