@@ -21,6 +21,8 @@ export default defineConfig({
       { find: /^@x\/console$/, replacement: source("packages/console/src/index.ts") },
       { find: /^@x\/otel$/, replacement: source("packages/otel/src/index.ts") },
       { find: /^@x\/nestjs$/, replacement: source("packages/nestjs/src/index.ts") },
+      { find: /^@x\/testing$/, replacement: source("packages/testing/src/index.ts") },
+      { find: /^@x\/testing\/world$/, replacement: source("packages/testing/src/world.ts") },
       { find: /^@x\/workers$/, replacement: source("packages/workers/src/index.ts") },
       { find: /^@x\/test-support$/, replacement: source("test/support/src/index.ts") },
     ],

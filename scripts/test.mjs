@@ -14,6 +14,7 @@ const packages = [
   "packages/nestjs",
   "packages/otel",
   "packages/console",
+  "packages/testing",
 ];
 const isStrict = process.argv.includes("--strict");
 const selection = process.argv.slice(2).filter((argument) => argument !== "--strict");

@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkS
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type RedisServer, startRedis, temporaryFolder } from "@x/test-support";
+import { transformSync } from "esbuild";
 import { afterAll, beforeAll, expect, it, type TestContext } from "vitest";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
@@ -183,7 +184,7 @@ it("@x/nestjs works in a CommonJS application with NestJS 11", { timeout: 300_00
 });
 
 it("works in Jest's CommonJS mode with the guide's transformIgnorePatterns", { timeout: 300_000 }, (context) => {
-  const folder = install(["redlock-core", "leader", "workers"], ["ioredis", "bullmq"]);
+  const folder = install(["redlock-core", "leader", "workers", "testing"], ["ioredis", "bullmq"]);
   const tools = mkdtempSync(join(temporaryFolder(), "jest-"));
   writeFileSync(join(tools, "package.json"), "{}");
   try {
@@ -223,8 +224,13 @@ it("works in Jest's CommonJS mode with the guide's transformIgnorePatterns", { t
        for (const each of [Compat.default, ExclusiveWorker]) expect(typeof each).toBe("function");
      });`,
   );
+  writeFileSync(join(folder, "testing.jest.js"), exampleOfTesting().replace(/^import .*"vitest";$/m, ""));
   const jest = (transformIgnorePatterns: unknown): { readonly status: number | null; readonly stderr: string } => {
-    const config = JSON.stringify({ rootDir: folder, testMatch: ["**/jest.cjs"], transformIgnorePatterns });
+    const config = JSON.stringify({
+      rootDir: folder,
+      testMatch: ["**/jest.cjs", "**/testing.jest.js"],
+      transformIgnorePatterns,
+    });
     return spawnSync(
       process.execPath,
       [join(tools, "node_modules/jest/bin/jest.js"), "--runInBand", "--forceExit", "--config", config],
@@ -232,7 +238,7 @@ it("works in Jest's CommonJS mode with the guide's transformIgnorePatterns", { t
     );
   };
   const told = jest(JSON.parse(patterns ?? ""));
-  expect(told.stderr).toContain("Tests:       2 passed, 2 total");
+  expect(told.stderr).toContain("Tests:       3 passed, 3 total");
   expect(told.status).toBe(0);
   expect(jest(["/node_modules/"]).stderr).toContain("Must use import to load ES Module");
 });
@@ -282,6 +288,25 @@ it("@x/console runs as a command with its own dependencies alone", { timeout: 60
   expect(told.status).toBe(0);
 });
 
+/** The example of the guide, which our own tests run in vitest, as JavaScript. */
+function exampleOfTesting(): string {
+  const [, code = ""] = /^```ts\n([^]*?)^```/m.exec(readFileSync(join(root, "docs/testing.md"), "utf8")) ?? [];
+  expect(code).toBe(readFileSync(join(root, "packages/testing/test/losing-a-lock.test.ts"), "utf8"));
+  return transformSync(code, { loader: "ts" }).code;
+}
+
+it("@x/testing works in node:test with its own dependencies alone", { timeout: 60_000 }, () => {
+  const folder = install(["redlock-core", "testing"], []);
+  writeFileSync(join(folder, "example.test.mjs"), exampleOfTesting().replace('"vitest"', '"node:test"'));
+  const told = spawnSync(process.execPath, ["--test", "--test-reporter=tap", "example.test.mjs"], {
+    cwd: folder,
+    encoding: "utf8",
+    env: { PATH: process.env["PATH"] },
+  });
+  expect(told.stdout).toContain("# pass 1");
+  expect(told.status).toBe(0);
+});
+
 it("@x/otel works with OpenTelemetry's API alone", { timeout: 60_000 }, () => {
   const folder = install(["otel"], ["@opentelemetry/api"]);
   const script = 'import { instrument } from "@x/otel"; instrument()(); console.log("instrumented");';
@@ -289,7 +314,7 @@ it("@x/otel works with OpenTelemetry's API alone", { timeout: 60_000 }, () => {
   expect(execFileSync(process.execPath, ["main.mjs"], { cwd: folder, encoding: "utf8" })).toBe("instrumented\n");
 });
 
-it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel"])(
+it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "testing"])(
   "@x/%s imports all that it declares, and packs nothing but its build and its documents",
   { timeout: 60_000 },
   (name) => {

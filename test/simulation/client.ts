@@ -1,13 +1,9 @@
 /** A client process of the simulation: a real `Redlock` on simulated nodes, and tasks that use it as an application would. */
 import type { Lock, Redlock } from "@x/redlock-core";
-import { type Hold, INVARIANTS, type LockChecker } from "./checker.ts";
+import { type Hold, INVARIANTS, Link, type LockChecker, Machine, type Server, type World } from "@x/testing/world";
 import type { Engine } from "./engine.ts";
 import type { Faults, Victim } from "./faults.ts";
 import { drawDrift, type Setting } from "./setting.ts";
-import { Link } from "./world/link.ts";
-import { Machine } from "./world/machine.ts";
-import type { Server } from "./world/server.ts";
-import type { World } from "./world/world.ts";
 
 export interface ClientParts {
   readonly world: World;
@@ -71,7 +67,6 @@ export class Client implements Victim {
     this.machine.kill();
     this.#calls.clear();
     this.#parts.checker.killed(this.machine);
-    for (const link of this.links) link.abandon();
     this.#parts.onKilled();
   }
 

@@ -4,14 +4,10 @@
  */
 import type { LeaderElection, LeaderTerm } from "@x/leader";
 import type { LeaderScheduler, ScheduleOptions } from "@x/leader/scheduler";
+import { Drift, EPOCH_MS, Link, Machine, Server, World } from "@x/testing/world";
 import { ELECTION_INVARIANTS } from "./election-schedule.ts";
 import type { Engine } from "./engine.ts";
 import type { ScheduleResult } from "./schedule.ts";
-import { Drift } from "./world/drift.ts";
-import { Link } from "./world/link.ts";
-import { Machine } from "./world/machine.ts";
-import { Server } from "./world/server.ts";
-import { EPOCH_MS, World } from "./world/world.ts";
 
 const ELECTION = "directed";
 const PERIOD_MS = 1_000;
@@ -123,7 +119,6 @@ class SchedulerStage {
       die: () => {
         this.tell(`${name} dies`);
         machine.kill();
-        for (const link of links) link.abandon();
       },
     };
   }

@@ -2,15 +2,10 @@
  * Schedules that random search rarely hits: each tells one story, step by step, in which a protection is all that keeps an invariant.
  */
 import type { Lock, Redlock, RedlockOptions } from "@x/redlock-core";
-import { type Hold, LockChecker } from "./checker.ts";
+import { Drift, type Hold, Link, LockChecker, Machine, Server, World } from "@x/testing/world";
 import { DIRECTED_SCHEDULERS, runDirectedScheduler } from "./directed-scheduler.ts";
 import type { Engine } from "./engine.ts";
 import type { ScheduleResult } from "./schedule.ts";
-import { Drift } from "./world/drift.ts";
-import { Link } from "./world/link.ts";
-import { Machine } from "./world/machine.ts";
-import { Server } from "./world/server.ts";
-import { World } from "./world/world.ts";
 
 const RESOURCE = "orders";
 const TTL_MS = 1_000;

@@ -7,15 +7,11 @@
 import type { LeaderElection, LeaderInfo, LeaderTerm } from "@x/leader";
 import type { LeaderScheduler, Tick, TickHandler } from "@x/leader/scheduler";
 import type { Redlock } from "@x/redlock-core";
-import type { Interval } from "./checker.ts";
+import { EPOCH_MS, type Interval, Link, Machine, Server, World } from "@x/testing/world";
 import type { Engine } from "./engine.ts";
 import { Faults, type Victim } from "./faults.ts";
 import type { ScheduleOptions, ScheduleResult } from "./schedule.ts";
 import { describeSetting, drawDrift, drawSetting, type Setting } from "./setting.ts";
-import { Link } from "./world/link.ts";
-import { Machine } from "./world/machine.ts";
-import { Server } from "./world/server.ts";
-import { EPOCH_MS, World } from "./world/world.ts";
 
 export const ELECTION_INVARIANTS = {
   oneLeader: "one leader",
@@ -504,7 +500,6 @@ class Candidate implements Victim {
 
   kill(): void {
     this.machine.kill();
-    for (const link of this.links) link.abandon();
     this.#parts.onKilled(this);
   }
 

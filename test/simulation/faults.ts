@@ -1,9 +1,7 @@
 /** Strikes with the faults of a setting: at random times, and right after something that makes the moment delicate. */
+
+import type { Link, Machine, Server, World } from "@x/testing/world";
 import type { Setting } from "./setting.ts";
-import type { Link } from "./world/link.ts";
-import type { Machine } from "./world/machine.ts";
-import type { Server } from "./world/server.ts";
-import type { World } from "./world/world.ts";
 
 /** A process that can be killed; another takes its place. */
 export interface Victim {

@@ -1,12 +1,8 @@
 /** A lock that is released is with the next waiter long before a reservation ends, whatever is lost or late on the way. */
 import type { Lock } from "@x/redlock-core";
+import { Drift, Link, Machine, Server, World } from "@x/testing/world";
 import { beforeAll, expect, it } from "vitest";
 import { type Engine, loadEngine } from "./engine.ts";
-import { Drift } from "./world/drift.ts";
-import { Link } from "./world/link.ts";
-import { Machine } from "./world/machine.ts";
-import { Server } from "./world/server.ts";
-import { World } from "./world/world.ts";
 
 const RESOURCE = "orders";
 const TTL_MS = 15_000;

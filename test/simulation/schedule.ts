@@ -2,14 +2,20 @@
  * One schedule: everything that happens in a world with this seed. First faults strike while clients take and release locks; then the world is
  * quiet, and everybody must get a lock within a bound, give it back, and leave nothing behind.
  */
-import { INVARIANTS, type Interval, LockChecker } from "./checker.ts";
+import {
+  type ClientReply,
+  type Happening,
+  INVARIANTS,
+  type Interval,
+  LockChecker,
+  Server,
+  type Violation,
+  World,
+} from "@x/testing/world";
 import { Client } from "./client.ts";
 import type { Engine } from "./engine.ts";
 import { Faults } from "./faults.ts";
-import type { ClientReply } from "./redis/scripts.ts";
 import { describeSetting, drawDrift, drawSetting, type Setting, type SettingOptions } from "./setting.ts";
-import { Server } from "./world/server.ts";
-import { type Happening, type Violation, World } from "./world/world.ts";
 
 export interface ScheduleOptions extends SettingOptions {
   readonly record?: boolean;

@@ -1,8 +1,6 @@
 /** What is drawn from the seed before a run: its size, its clocks, its network, and which classes of faults strike (a swarm: few at a time). */
 
-import { Drift } from "./world/drift.ts";
-import type { NetworkOptions } from "./world/link.ts";
-import type { SeededRandom } from "./world/random.ts";
+import { Drift, type NetworkOptions, type SeededRandom } from "@x/testing/world";
 
 export const FAULTS = [
   "slow",

@@ -1,6 +1,6 @@
 /** Jobs with and without contention for their keys, in one process and in two, beside the floor and the ways in use. */
 import { startRedis } from "@x/test-support";
-import { SeededRandom } from "../../simulation/world/random.ts";
+import { SeededRandom } from "@x/testing/world";
 import { compileChild } from "../support/compile.ts";
 import { JobChild } from "../support/jobs.ts";
 import { readServers } from "../support/servers.ts";

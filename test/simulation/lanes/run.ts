@@ -1,7 +1,8 @@
 /** One schedule under way: what the steps share. */
+
+import type { SeededRandom } from "@x/testing/world";
 import type { Job } from "bullmq";
 import type { Following } from "../../../packages/workers/src/bullmq/bullmq.ts";
-import type { SeededRandom } from "../world/random.ts";
 import type { QueueLimits } from "./limits.ts";
 import type { StepLocks } from "./locks.ts";
 import type { LaneModel, ModelJob } from "./model.ts";

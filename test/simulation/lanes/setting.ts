@@ -1,7 +1,8 @@
 /** What a schedule is like: the lane's rules, the keys, and which steps it takes how often. All drawn from its seed. */
+
+import type { SeededRandom } from "@x/testing/world";
 import type { LaneRules, LineRules, OnFailure } from "../../../packages/workers/src/bullmq/compose.ts";
 import type { KeyFunction, StoredJob } from "../../../packages/workers/src/lane/lane.ts";
-import type { SeededRandom } from "../world/random.ts";
 import type { LaneData } from "./world.ts";
 
 /** Every schedule has these, so often. */

@@ -1,4 +1,6 @@
 /** What an extension sets again where a key is missing: the rules of scripts/extend.lua.ts, which no schedule without a DEL by hand needs. */
+
+import { evaluate, Store } from "@x/testing/world";
 import { beforeEach, describe, expect, it } from "vitest";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
 import { NODE_KEYS, sideKeyOf, slotOf } from "../../../packages/redlock-core/src/rules/keys.ts";
@@ -9,9 +11,7 @@ import {
   repairText,
 } from "../../../packages/redlock-core/src/rules/operation.ts";
 import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/rules/token.ts";
-import { evaluate } from "./scripts.ts";
 import { SCRIPTS } from "./scripts-under-test.ts";
-import { Store } from "./store.ts";
 
 const NOW_US = 1_795_000_000_000_000;
 const KEY = "{t}a";

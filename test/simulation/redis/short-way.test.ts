@@ -1,4 +1,6 @@
 /** The short way through the lock's script against the long one: the same replies, messages and keys, whatever is there before. */
+
+import { evaluate, SeededRandom, Store } from "@x/testing/world";
 import { expect, it } from "vitest";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
 import { keysOf, NODE_KEYS, slotOf } from "../../../packages/redlock-core/src/rules/keys.ts";
@@ -10,10 +12,7 @@ import {
   waitText,
 } from "../../../packages/redlock-core/src/rules/operation.ts";
 import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/rules/token.ts";
-import { SeededRandom } from "../world/random.ts";
-import { evaluate } from "./scripts.ts";
 import { SCRIPTS } from "./scripts-under-test.ts";
-import { Store } from "./store.ts";
 
 const short = SCRIPTS.batch;
 /** Each kind of operation that has a short way is none of these. */

@@ -1,5 +1,5 @@
 /** The picture of a run: one line per client and resource, a bar where it believed to hold the lock, a mark where a fault struck. */
-import type { Interval } from "../checker.ts";
+import type { Interval } from "@x/testing/world";
 import type { ScheduleResult } from "../schedule.ts";
 import { timelineText } from "./text.ts";
 

@@ -3,7 +3,7 @@ import type { NodeScript } from "@x/redlock-core";
 import { type ClientReply, evaluate } from "../redis/scripts.ts";
 import { ReplyError, Store } from "../redis/store.ts";
 import type { Drift } from "./drift.ts";
-import { EPOCH_MS, type World } from "./world.ts";
+import type { World } from "./world.ts";
 
 export interface Subscriber {
   readonly receive: (message: string) => void;
@@ -66,7 +66,7 @@ export class Server {
   nowUs(): number {
     const { drift, clockOffsetMs } = this.#options;
     const { nowMs } = this.world;
-    return Math.floor((EPOCH_MS + clockOffsetMs + this.#clockStepMs + nowMs + drift.errorMs(nowMs)) * 1_000);
+    return Math.floor((this.world.epochMs + clockOffsetMs + this.#clockStepMs + nowMs + drift.errorMs(nowMs)) * 1_000);
   }
 
   /** Runs `request` now, or when the process runs again. */
@@ -108,7 +108,7 @@ export class Server {
   }
 
   takeSnapshot(): void {
-    this.#snapshot = this.store.snapshot();
+    if (this.#isUp) this.#snapshot = this.store.snapshot();
   }
 
   freeze(ms: number): void {
@@ -125,15 +125,30 @@ export class Server {
   /** Ends the process; a new one starts after `downMs` with what `amnesia` left, its clock `stepMs` further. */
   crash(options: { readonly amnesia: Amnesia; readonly downMs: number; readonly stepMs: number }): void {
     if (!this.#isUp) return;
+    this.stop();
+    this.world.at(this.world.nowMs + options.downMs, () => {
+      this.stepClock(options.stepMs);
+      this.start(options.amnesia);
+    });
+  }
+
+  /** Ends the process. */
+  stop(): void {
+    if (!this.#isUp) return;
     this.#isUp = false;
     this.#waiting = [];
     this.#subscribers.clear();
-    const data = options.amnesia === "durable" ? this.store.snapshot() : this.#snapshot;
     for (const listener of [...this.#crashListeners]) listener();
-    this.world.at(this.world.nowMs + options.downMs, () => {
-      this.#clockStepMs += options.stepMs;
-      this.#begin(options.amnesia === "empty" ? new Map() : data);
-    });
+  }
+
+  /** Starts another process with what is left of the data. */
+  start(amnesia: Amnesia): void {
+    if (this.#isUp) return;
+    this.#begin(amnesia === "empty" ? new Map() : amnesia === "durable" ? this.store.snapshot() : this.#snapshot);
+  }
+
+  stepClock(byMs: number): void {
+    this.#clockStepMs += byMs;
   }
 
   /** A replica that lags behind takes over under the same address. */

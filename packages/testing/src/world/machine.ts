@@ -5,7 +5,7 @@
 import type { Clock } from "@x/redlock-core";
 import type { Instant } from "@x/redlock-core/protocol";
 import type { Drift } from "./drift.ts";
-import { EPOCH_MS, type World } from "./world.ts";
+import type { World } from "./world.ts";
 
 export interface MachineOptions {
   readonly name: string;
@@ -34,6 +34,7 @@ export class Machine {
   #frozenCount = 0;
   #inbox: Waiting[] = [];
   #isAlive = true;
+  readonly #killListeners: (() => void)[] = [];
   #frozenMs = 0;
   #probe: Instant | undefined;
 
@@ -41,6 +42,7 @@ export class Machine {
     this.world = world;
     this.name = options.name;
     this.#options = options;
+    world.machines.push(this);
     this.#monotonicBaseMs = world.random.between(1_000, 1_000_000);
     this.clock = {
       monotonicMs: () => this.#read()?.monotonicMs ?? this.monotonicMs(),
@@ -73,7 +75,7 @@ export class Machine {
   wallMs(): number {
     const { nowMs } = this.world;
     const { wallOffsetMs, drift } = this.#options;
-    return EPOCH_MS + wallOffsetMs + this.#wallStepMs + nowMs + drift.errorMs(nowMs);
+    return this.world.epochMs + wallOffsetMs + this.#wallStepMs + nowMs + drift.errorMs(nowMs);
   }
 
   suspendedMs(): number {
@@ -128,6 +130,11 @@ export class Machine {
   kill(): void {
     this.#isAlive = false;
     this.#inbox = [];
+    for (const listener of this.#killListeners) listener();
+  }
+
+  onKill(listener: () => void): void {
+    this.#killListeners.push(listener);
   }
 
   /** True time without what the machine was suspended for. */

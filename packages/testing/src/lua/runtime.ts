@@ -123,7 +123,7 @@ const modulo = (a: number, b: number): number => a - Math.floor(a / b) * b;
 
 /** The operators and accesses that the compiler emits calls to. */
 export const operators = {
-  isTrue,
+  isTrue: (value: LuaValue): boolean => isTrue(value),
   table: (): LuaTable => new LuaTable(),
   add: (a: LuaValue, b: LuaValue): number => operand(a) + operand(b),
   subtract: (a: LuaValue, b: LuaValue): number => operand(a) - operand(b),

@@ -6,7 +6,6 @@
  * queued while disconnected, nothing is sent twice.
  */
 import type { LockNode, NodeScript, NodeState } from "@x/redlock-core";
-import { LoadedScripts } from "../../../packages/redlock-core/src/nodes/connection.ts";
 import type { ClientReply } from "../redis/scripts.ts";
 import { ReplyError } from "../redis/store.ts";
 import type { Machine } from "./machine.ts";
@@ -38,6 +37,8 @@ interface Connection {
   readonly up: Lane;
   readonly down: Lane;
   readonly pending: Set<Settle>;
+  /** The scripts that the server was told on it, by their SHA-1. */
+  readonly loaded: Set<string>;
   /** The client's end is closed: no reply reaches it. */
   isClosed: boolean;
   /** Requests that arrive after this true time are lost with the connection. */
@@ -61,7 +62,6 @@ export class Link implements LockNode {
   readonly #listeners = new Set<() => void>();
   readonly #subscriptions = new Set<Subscription>();
   readonly #stopWatching: () => void;
-  readonly #scripts = new LoadedScripts();
   #messages = new Lane();
   #state: NodeState = "connecting";
   #connection: Connection | undefined;
@@ -77,6 +77,7 @@ export class Link implements LockNode {
     this.#network = network;
     this.name = server.name;
     this.#stopWatching = server.onCrash(() => this.#onCrash());
+    machine.onKill(() => this.abandon());
     this.#connectAfter(this.#delayMs());
   }
 
@@ -89,7 +90,8 @@ export class Link implements LockNode {
     if (this.#isClosed || this.#state !== "ready" || connection === undefined) {
       return Promise.reject(new Error("not connected"));
     }
-    const isNew = this.#scripts.needsLoading(script);
+    const isNew = !connection.loaded.has(script.sha1);
+    connection.loaded.add(script.sha1);
     return new Promise((resolve, reject) => {
       const settle: Settle = { resolve, reject };
       connection.pending.add(settle);
@@ -177,14 +179,18 @@ export class Link implements LockNode {
     try {
       reply = this.server.execute(request.script, request.keys, request.args);
     } catch (thrown) {
-      if (!(thrown instanceof ReplyError)) throw thrown;
+      if (!(thrown instanceof ReplyError)) {
+        connection.pending.delete(settle);
+        settle.reject(thrown instanceof Error ? thrown : new Error(String(thrown)));
+        throw thrown;
+      }
       error = thrown;
     }
     this.#world.at(connection.down.arrival(this.#arrival("down")), () => {
       if (connection.isClosed) return;
       this.machine.deliver("message", () => {
         if (!connection.pending.delete(settle)) return;
-        this.#scripts.forgetIfMissing(error);
+        if (error?.message.startsWith("NOSCRIPT") === true) connection.loaded.clear();
         if (error === undefined) settle.resolve(reply);
         else settle.reject(error);
       });
@@ -279,12 +285,12 @@ export class Link implements LockNode {
             return;
           }
           this.#failures = 0;
-          this.#scripts.forget();
           this.#connection = {
             incarnation,
             up: new Lane(),
             down: new Lane(),
             pending: new Set(),
+            loaded: new Set(),
             isClosed: false,
             lostFromMs: Number.POSITIVE_INFINITY,
           };

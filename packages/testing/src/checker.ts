@@ -84,7 +84,7 @@ export class LockChecker {
   }
 
   /** A call for a lock was answered with one. */
-  granted(machine: Machine, lock: Lock, maxHold = Number.POSITIVE_INFINITY): Hold {
+  granted(machine: Machine, lock: Lock, maxHold: number = Number.POSITIVE_INFINITY): Hold {
     const hold: Hold = {
       id: this.grantCount,
       machine,

@@ -2,6 +2,8 @@
  * The end of a turn of the real event loop: all promise continuations and `nextTick`s that are due have run. Worlds that run side by
  * side share it, which makes a turn cheap.
  */
+import { setImmediate } from "node:timers";
+
 let waiting: (() => void)[] = [];
 
 export function nextTurn(): Promise<void> {

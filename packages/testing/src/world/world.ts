@@ -4,6 +4,7 @@
  * Events run one after the other in the order of their time. After each one that runs client code, all promise continuations that it
  * made due have run before the next begins, as in one turn of a real event loop.
  */
+import type { Machine } from "./machine.ts";
 import { SeededRandom } from "./random.ts";
 import { nextTurn } from "./turn.ts";
 
@@ -32,8 +33,22 @@ export interface Happening {
   readonly text: string;
 }
 
+export interface WorldOptions {
+  readonly record: boolean;
+  /** Default: drawn from the seed. */
+  readonly random?: SeededRandom;
+  /** Where wall clocks start. Default `EPOCH_MS`. */
+  readonly epochMs?: number;
+}
+
 export class World {
   readonly random: SeededRandom;
+  /** What wall clocks show at the start, in ms since the Unix epoch. */
+  readonly epochMs: number;
+  /** Every machine there ever was. */
+  readonly machines: Machine[] = [];
+  /** Called when an event is due now while the world stands still. */
+  onDue: (() => void) | undefined;
   readonly happenings: Happening[] = [];
   readonly isRecording: boolean;
   #nowMs = 0;
@@ -43,11 +58,14 @@ export class World {
   #violation: Violation | undefined;
   #isQuiet = false;
   #stalledMs = 0;
+  #isRunning = false;
+  #isStopped = false;
   eventCount = 0;
 
-  constructor(seed: string, options: { readonly record: boolean }) {
-    this.random = new SeededRandom(seed);
+  constructor(seed: string, options: WorldOptions) {
+    this.random = options.random ?? new SeededRandom(seed);
     this.isRecording = options.record;
+    this.epochMs = options.epochMs ?? EPOCH_MS;
   }
 
   /** True time in ms since the start. */
@@ -89,6 +107,7 @@ export class World {
     const event: Event = { atMs: Math.max(atMs, this.#nowMs), order: this.#order, run, cancelled: false };
     this.#order += 1;
     this.#push(event);
+    if (!this.#isRunning && event.atMs <= this.#nowMs) this.onDue?.();
     return () => {
       event.cancelled = true;
     };
@@ -111,8 +130,24 @@ export class World {
 
   /** Runs events until `endMs`, or until an invariant is violated. `afterStep` runs after each turn of a client. */
   async run(endMs: number, afterStep: () => void): Promise<void> {
+    this.#isRunning = true;
+    this.#isStopped = false;
+    try {
+      await this.#runEvents(endMs, afterStep);
+    } finally {
+      this.#isRunning = false;
+    }
+    if (this.#violation === undefined && !this.#isStopped) this.#nowMs = Math.max(this.#nowMs, endMs);
+  }
+
+  /** Ends `run` after the turn of this moment. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  async #runEvents(endMs: number, afterStep: () => void): Promise<void> {
     await this.#endTurn(afterStep);
-    while (this.#violation === undefined) {
+    while (this.#violation === undefined && !this.#isStopped) {
       const event = this.#heap[0];
       if (event === undefined || event.atMs > endMs) break;
       this.#pop();
@@ -122,7 +157,6 @@ export class World {
       event.run();
       if (this.#ranClientCode) await this.#endTurn(afterStep);
     }
-    if (this.#violation === undefined) this.#nowMs = Math.max(this.#nowMs, endMs);
   }
 
   async #endTurn(afterStep: () => void): Promise<void> {

@@ -1,0 +1,142 @@
+/**
+ * Redis nodes in memory, for `new Redlock(...)`. They run the Lua that production sends, on the commands that locks and elections use,
+ * and are compared with a real Redis by the tests of the simulation. An unknown command fails by name.
+ */
+import type { LockNode, NodeScript, NodeState } from "@x/redlock-core";
+import { boolean, Check, integer, Schema, type ShapeOf } from "@x/redlock-core/protocol";
+import { RIGHT } from "./clock.ts";
+import { DURATION, machineOf, PROCESS, STEP, type VirtualProcess } from "./process.ts";
+import { Link } from "./world/link.ts";
+import { Server } from "./world/server.ts";
+
+export interface MemoryNodesOptions {
+  /** Whose connections these are: a `VirtualClock`, or another process of one. */
+  readonly clock: VirtualProcess;
+  /** How long a request is on its way to a node, and a reply on its way back, in ms. Default 0: nothing needs `advance`. */
+  readonly latency?: number | undefined;
+}
+
+const OPTIONS = new Schema({
+  clock: PROCESS,
+  latency: DURATION.default(0),
+} satisfies ShapeOf<MemoryNodesOptions>);
+const RESTART = new Schema({ empty: boolean.default(false) });
+const COUNT = integer({ min: 1, max: 9, unit: "" });
+
+const isNodes = (value: unknown): value is readonly MemoryNode[] =>
+  Array.isArray(value) && value.length > 0 && value.every((each) => each instanceof MemoryNode);
+const NODES: Check<readonly MemoryNode[]> = new Check({
+  rule: "a number of nodes, or nodes of memoryNodes",
+  faultOf: (value) => (isNodes(value) ? undefined : "type"),
+});
+
+/**
+ * Makes as many nodes, which hold nothing and have been up for an hour. Given nodes that there are, it returns the same nodes as another
+ * process sees them, over connections of its own.
+ */
+export function memoryNodes(nodes: number | readonly MemoryNode[], options: MemoryNodesOptions): readonly MemoryNode[] {
+  const { clock, latency } = OPTIONS.resolve(options);
+  const { world } = machineOf(clock);
+  if (typeof nodes !== "number") {
+    return NODES.of("nodes", nodes).map((node) => new MemoryNode(serverOf(node), clock, latency));
+  }
+  return Array.from({ length: COUNT.of("nodes", nodes) }, (_, index) => {
+    const server = new Server(world, { name: `node ${index + 1}`, drift: RIGHT, clockOffsetMs: 0 });
+    server.beSettled();
+    return new MemoryNode(server, clock, latency);
+  });
+}
+
+const servers = new WeakMap<MemoryNode, Server>();
+
+function serverOf(node: MemoryNode): Server {
+  const server = servers.get(node);
+  if (server === undefined) throw new TypeError("not a node of memoryNodes");
+  return server;
+}
+
+/** One node, as one process is connected to it. What happens to the node happens to it for all processes. */
+export class MemoryNode implements LockNode {
+  readonly name: string;
+  readonly #link: Link;
+
+  /** Is called by `memoryNodes`. */
+  constructor(server: Server, process: VirtualProcess, latencyMs: number) {
+    servers.set(this, server);
+    this.name = server.name;
+    const network = { delayMs: latencyMs, jitterMs: 0, slowChance: 0, slowMs: 0 };
+    this.#link = new Link(machineOf(process), server, network);
+  }
+
+  get state(): NodeState {
+    return this.#link.state;
+  }
+
+  get lastError(): Error | undefined {
+    return this.#link.lastError;
+  }
+
+  /** The names of the keys that the node has, in order. */
+  keys(): readonly string[] {
+    return serverOf(this)
+      .store.dump()
+      .map(({ key }) => key);
+  }
+
+  /** Ends the node's process. It stays down until `restart`. */
+  crash(): void {
+    serverOf(this).stop();
+  }
+
+  /**
+   * Starts the node again, at once if it was up. It has its data, as with `appendfsync always`; `empty`: it has none. Processes connect
+   * again within a second of virtual time.
+   */
+  restart(options: { readonly empty?: boolean | undefined } = {}): void {
+    const { empty } = RESTART.resolve(options);
+    const server = serverOf(this);
+    server.stop();
+    server.start(empty ? "empty" : "durable");
+  }
+
+  /** Stops the node's process for `ms`: it answers afterwards, and its clock goes on. */
+  freeze(ms: number): void {
+    serverOf(this).freeze(DURATION.of("ms", ms));
+  }
+
+  /** Lets nothing through between this process and the node for `ms`. What is sent meanwhile arrives afterwards. */
+  partition(ms: number): void {
+    this.#link.stall("both", DURATION.of("ms", ms));
+  }
+
+  /** Breaks the connection of this process to the node, which is made again soon. */
+  reset(): void {
+    this.#link.reset(0);
+  }
+
+  /** Steps the node's clock by `ms`, forwards or back. */
+  skew(ms: number): void {
+    serverOf(this).stepClock(STEP.of("ms", ms));
+  }
+
+  /** FLUSHALL: the node loses all keys, and does not restart. */
+  flush(): void {
+    serverOf(this).flush();
+  }
+
+  eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
+    return this.#link.eval(script, keys, args);
+  }
+
+  subscribe(channel: string, listener: (message: string) => void, onGap?: () => void): Promise<() => void> {
+    return this.#link.subscribe(channel, listener, onGap);
+  }
+
+  onStateChange(listener: () => void): () => void {
+    return this.#link.onStateChange(listener);
+  }
+
+  close(): Promise<void> {
+    return this.#link.close();
+  }
+}

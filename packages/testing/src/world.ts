@@ -1,0 +1,14 @@
+/**
+ * This entry is the world under the kit, which the simulation of this repository is built on as well. It is outside the
+ * promises of a version number.
+ */
+export { type Forcing, type Hold, INVARIANTS, type Interval, LockChecker } from "./checker.ts";
+export { type CompiledScript, compileLua } from "./lua/compile.ts";
+export { type ClientReply, evaluate } from "./redis/scripts.ts";
+export { byName, type KeyFacts, type Reply, ReplyError, Status, Store, type Surroundings } from "./redis/store.ts";
+export { Drift } from "./world/drift.ts";
+export { Link, type NetworkOptions } from "./world/link.ts";
+export { Machine, type MachineOptions } from "./world/machine.ts";
+export { SeededRandom } from "./world/random.ts";
+export { type Amnesia, Server, type ServerOptions, type Subscriber } from "./world/server.ts";
+export { EPOCH_MS, type Happening, type Violation, World, type WorldOptions } from "./world/world.ts";
