@@ -3,6 +3,7 @@
  * content and expiry compared. Expiries are long, so that nothing expires between the two; a key's end is played by deleting it.
  */
 import { type RedisServer, startRedis } from "@x/test-support";
+import { byName, evaluate, type KeyFacts, ReplyError, SeededRandom, Store } from "@x/testing/world";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
@@ -17,10 +18,7 @@ import {
   waitText,
 } from "../../../packages/redlock-core/src/rules/operation.ts";
 import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/rules/token.ts";
-import { SeededRandom } from "../world/random.ts";
-import { evaluate } from "./scripts.ts";
 import { SCRIPTS } from "./scripts-under-test.ts";
-import { byName, type KeyFacts, ReplyError, Store } from "./store.ts";
 
 const { batch, forceRelease, inspect, leader } = SCRIPTS;
 /** Between the two executions of a script, and between TIME and the server's cached clock. */
@@ -85,8 +83,7 @@ class Pair {
         .time()
         .eval(request.source, request.keys.length, ...request.keys, ...request.args)
         .exec()) ?? [];
-    const [seconds = 0, micros = 0] = (time as readonly string[]).map(Number);
-    this.#nowUs = seconds * 1_000_000 + micros;
+    this.#nowUs = microsOf(time);
     const real = error instanceof Error ? `error: ${asSinceRedis7(String(error)).slice(0, 40)}` : reply;
     let simulated: unknown;
     try {
@@ -117,9 +114,17 @@ class Pair {
   }
 
   async set(key: string, value: string, ttlMs: number): Promise<void> {
+    // In one transaction, as in `run`: both count the expiry from one moment.
+    const [[, time] = []] = (await client.multi().time().set(key, value, "PX", ttlMs).exec()) ?? [];
+    this.#nowUs = microsOf(time);
     this.store.call("SET", [key, value, "PX", String(ttlMs)]);
-    await client.set(key, value, "PX", ttlMs);
   }
+}
+
+/** What TIME replied. */
+function microsOf(time: unknown): number {
+  const [seconds = 0, micros = 0] = (time as readonly string[]).map(Number);
+  return seconds * 1_000_000 + micros;
 }
 
 async function realFacts(key: string): Promise<KeyFacts> {
