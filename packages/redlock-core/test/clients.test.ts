@@ -4,7 +4,7 @@ import { Cluster, Redis } from "ioredis";
 import { Redis as Redis5 } from "ioredis5";
 import { BasicClientSideCache, createClient, createSentinel } from "redis";
 import { BasicClientSideCache as BasicClientSideCache5, createClient as createClient5 } from "redis5";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest";
 import { type Lock, type NodeSource, Redlock, systemClock } from "../src/index.ts";
 import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { protocolOf } from "../src/protocol.ts";
@@ -54,6 +54,29 @@ describe("clients of one server", () => {
     client.on("error", () => undefined);
     onTestFinished(() => client.disconnect());
     return exercise(server, () => client);
+  });
+
+  it.each([
+    ["ioredis 6", Redis],
+    ["ioredis 5", Redis5 as unknown as typeof Redis],
+  ])("%s: hands a request over as one text, unless a name is not ASCII", async (_name, Client) => {
+    const client = new Client({ path: server.path });
+    onTestFinished(() => client.disconnect());
+    const sent = vi.spyOn(Client.prototype, "sendCommand");
+    onTestFinished(() => sent.mockRestore());
+    const redlock = openRedlock([client]);
+    const partsOf = async (resources: readonly string[]): Promise<readonly number[]> => {
+      sent.mockClear();
+      const locks = await Promise.all(resources.map((resource) => redlock.acquire(resource)));
+      expect(await server.call("MGET", ...resources)).toEqual(locks.map(({ token }) => token));
+      expect(await Promise.all(locks.map((lock) => lock.release()))).toEqual(resources.map(() => true));
+      const requests = sent.mock.calls.map(([command]) => command).filter(({ name }) => name === "evalsha");
+      return requests.map(({ args }) => args.length);
+    };
+    await partsOf(["first"]);
+    expect(await partsOf(["one"])).toEqual([1, 1]);
+    expect(new Set(await partsOf(Array.from({ length: 200 }, (_, n) => `many:${n}`)))).toEqual(new Set([1]));
+    expect(Math.min(...(await partsOf(["ünï", "two"])))).toBeGreaterThan(1);
   });
 
   it.each([

@@ -59,7 +59,6 @@ interface Command {
 type CommandClass = new (name: string, args: readonly string[], options: object) => Command;
 
 interface Connection {
-  readonly constructor: { readonly Command?: CommandClass };
   sendCommand(command: Command): Promise<unknown>;
   readonly status: string;
   readonly stream?: { readonly bytesRead?: number; unref?: () => void; destroy?: (error: Error) => void };
@@ -108,6 +107,7 @@ export class IoredisNode implements LockNode {
   readonly #refused = new Set<string>();
   #cancelAsking: (() => void) | undefined;
   #connection: Connection | undefined;
+  #commandClass: CommandClass | undefined;
   #subscriber: Promise<Connection> | undefined;
   #openedSubscriber: Connection | undefined;
   /** The connection of a Cluster that a channel was first confirmed on, or that messages came over at a later check. */
@@ -209,7 +209,15 @@ export class IoredisNode implements LockNode {
         master.script("LOAD", script.source).catch(() => this.#scripts.forget());
       }
     }
-    return send(connection, script.sha1, keys, args);
+    const Command = this.#commandClass;
+    const payload = Command === undefined ? undefined : payloadOf(script.sha1, keys, args);
+    if (Command !== undefined && payload !== undefined) return sendFlat(connection, Command, script.sha1, payload);
+    const whole = [script.sha1, keys.length, ...keys, ...args];
+    // The command of a Cluster must know its keys.
+    if (Command !== undefined || this.isCluster) return connection.evalsha(whole);
+    return sendAndLearn(connection, whole, (learned) => {
+      this.#commandClass = learned;
+    });
   }
 
   async config(name: string): Promise<string | undefined> {
@@ -521,21 +529,38 @@ const NOT_ASCII = /[^\p{ASCII}]/u;
 
 /**
  * Sends a script's request as one flat text. ioredis would join it from five pieces per argument, and Node flatten
- * the chain of pieces as it writes. That is a third of what a request with many operations costs. A Cluster's command
- * must know its keys.
+ * the chain of pieces as it writes. That is a third of what a request with many operations costs.
  */
-function send(
+function sendFlat(
   connection: Connection,
+  Command: CommandClass,
   sha1: string,
-  keys: readonly string[],
-  args: readonly string[],
+  payload: string | Buffer,
 ): Promise<unknown> {
-  const { Command } = connection.constructor;
-  const payload = Command === undefined || connection.nodes !== undefined ? undefined : payloadOf(sha1, keys, args);
-  if (Command === undefined || payload === undefined) return connection.evalsha([sha1, keys.length, ...keys, ...args]);
   const command = new Command("evalsha", [sha1], UTF8);
   command.toWritable = () => payload;
   return connection.sendCommand(command);
+}
+
+/**
+ * Sends a request as ioredis writes it, and tells of which class it is. There is no other way to the class of the
+ * very ioredis that made the connection: a client's `constructor` is that of an emitter, which ioredis mixes in.
+ */
+function sendAndLearn(
+  connection: Connection,
+  whole: readonly (string | number)[],
+  learn: (commandClass: CommandClass) => void,
+): Promise<unknown> {
+  const send = connection.sendCommand.bind(connection);
+  connection.sendCommand = (command) => {
+    learn(command.constructor as CommandClass);
+    return send(command);
+  };
+  try {
+    return connection.evalsha(whole);
+  } finally {
+    Reflect.deleteProperty(connection, "sendCommand");
+  }
 }
 
 interface Written {
