@@ -71,6 +71,8 @@ const NONE: Entry["parameters"] = {};
 const nothing = (): undefined => undefined;
 const script = protocol.defineScript("s", "return 1");
 
+const emptyList = optional((value) => Array.isArray(value) && value.length === 0);
+
 const resource: Parameter = { legal: text(1), right: "r" };
 const listOfResources: Parameter = { legal: resources, right: "r", says: /resources?/ };
 const timeout = optional(orInfinity(integer(0)));
@@ -385,6 +387,10 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     proclaim: { value: { legal: text(0, 4_096), right: "v" } },
     resign: { options: { options: { cooldown: ms0 } } },
   }),
+  "leader.healthHandler": {
+    call: (_, [options]) => leader.healthHandler(options),
+    parameters: { options: { options: { elections: emptyList, workers: emptyList } } },
+  },
   "nodeCron.coordinator": {
     call: (_, [locks, options]) => nodeCron.coordinator(locks as never, options),
     parameters: {
@@ -406,6 +412,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           timezone: optional(oneOf("UTC")),
           concurrency: ms1,
           drainTimeout: ms0,
+          history: optional(integer(0, 100)),
           random: optional(callback),
         },
       },
@@ -428,7 +435,8 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     trigger: { name: scheduleNamed },
     pause: { name: scheduleNamed },
     resume: { name: scheduleNamed },
-    list: NONE,
+    history: { name: scheduleNamed },
+    list: { options: { options: { all: optional(boolean) } } },
     start: NONE,
     lead: { term: { legal: never, right: ({ term }: Subjects) => term } },
     stop: { options: { options: { drainTimeout: ms0 } } },

@@ -81,6 +81,8 @@ class SchedulerStage {
     const scheduler = new this.#engine.scheduler.LeaderScheduler({
       election: election as unknown as LeaderElection,
       random: () => random.fraction(),
+      // No message of a story is one of these.
+      history: 0,
     });
     scheduler.on("error", (error) => this.world.tell(name, "call", () => String(error)));
     scheduler.every(

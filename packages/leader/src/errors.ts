@@ -99,7 +99,7 @@ export class ElectionBusyError extends LeaderError {
   }
 }
 
-/** No schedule of this name was added to this scheduler. */
+/** No schedule of this name was added to this scheduler. Of a call: the lock nodes know none, either. */
 export class UnknownScheduleError extends LeaderError {
   readonly code = "UNKNOWN_SCHEDULE" as const;
   readonly schedule: string;

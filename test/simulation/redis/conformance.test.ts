@@ -316,8 +316,17 @@ describe("the simulated Redis", () => {
     const random = new SeededRandom("leader");
     const pair = new Pair(await runIdOf(), new Set());
     const term = (): string => String(random.integer(1, 6));
-    const keys = ["k", "{k}:leader", "{k}:terms", "{k}:request", "{k}:register", "{k}:mailbox"];
-    const [k = "", record = "", terms = "", request = "", register = "", mailbox = ""] = keys;
+    const keys = [
+      "k",
+      "{k}:leader",
+      "{k}:terms",
+      "{k}:request",
+      "{k}:register",
+      "{k}:mailbox",
+      "{k}:history",
+      "{k}:newest",
+    ];
+    const [k = "", record = "", terms = "", request = "", register = "", mailbox = "", ...ticks] = keys;
     const field = (): string => random.pick(["s", "p:s", "t:1"]);
     const runId = await runIdOf();
     let newest: readonly string[] = ["0", "0"];
@@ -348,6 +357,21 @@ describe("the simulated Redis", () => {
           ]),
           random.pick(["0", "1"]),
           "86400000",
+        ],
+      }),
+      readHistory: () => ({ source: leader.readHistory, keys: ticks, args: [random.pick(["", "s", "t"])] }),
+      writeHistory: () => ({
+        source: leader.writeHistory,
+        keys: ticks,
+        args: [
+          `^${"[^\n]*\n".repeat(2)}`,
+          "30",
+          "86400000",
+          ...Array.from({ length: random.integer(1, 4) }, () => [
+            random.pick(["s", "t"]),
+            `${random.pick(["1", "2", "%d"])} `,
+            `{"of":${term()}}\n`,
+          ]).flat(),
         ],
       }),
       writeRegister: () => {

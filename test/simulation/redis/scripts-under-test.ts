@@ -4,7 +4,9 @@ import { READ_RECORD } from "../../../packages/leader/src/record/scripts/read-re
 import { REQUEST_RESIGN } from "../../../packages/leader/src/record/scripts/request-resign.lua.ts";
 import { WRITE_RECORD } from "../../../packages/leader/src/record/scripts/write-record.lua.ts";
 import { ORDER } from "../../../packages/leader/src/scheduler/scripts/order.lua.ts";
+import { READ_HISTORY } from "../../../packages/leader/src/scheduler/scripts/read-history.lua.ts";
 import { READ_REGISTER } from "../../../packages/leader/src/scheduler/scripts/read-register.lua.ts";
+import { WRITE_HISTORY } from "../../../packages/leader/src/scheduler/scripts/write-history.lua.ts";
 import { WRITE_REGISTER } from "../../../packages/leader/src/scheduler/scripts/write-register.lua.ts";
 import { batchScript } from "../../../packages/redlock-core/src/scripts/batch.lua.ts";
 import { forceReleaseScript } from "../../../packages/redlock-core/src/scripts/force-release.lua.ts";
@@ -21,5 +23,7 @@ export const SCRIPTS = {
     order: ORDER.source,
     readRegister: READ_REGISTER.source,
     writeRegister: WRITE_REGISTER.source,
+    readHistory: READ_HISTORY.source,
+    writeHistory: WRITE_HISTORY.source,
   },
 } as const;

@@ -9,6 +9,7 @@
  * `tick.id` or `tick.fencingToken` to whatever it writes to.
  */
 import {
+  boolean,
   callback,
   DAY_MS,
   deferred,
@@ -35,6 +36,7 @@ import type { LeaderTerm } from "../term/term.ts";
 import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
 import type { Entry } from "./entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
+import { newestIn, pastOf, recordOf, type TickRecord } from "./history.ts";
 import { isLater, NOTE, notedTick, PAUSE, pauseLine, pauseOf, REQUEST, requestLine, stateOf } from "./lines.ts";
 import {
   type IntervalOptions,
@@ -46,6 +48,7 @@ import {
   scheduleName,
   zone,
 } from "./options.ts";
+import { Recorder } from "./recorder.ts";
 import { publishTicks } from "./report.ts";
 import { Session } from "./session.ts";
 import { newestOf, Store } from "./store.ts";
@@ -65,6 +68,11 @@ export interface SchedulerOptions {
    * 30,000.
    */
   readonly drainTimeout?: number | undefined;
+  /**
+   * So many ticks of each schedule are kept on the lock nodes, with what became of them and what a handler rejected
+   * with. They take up to 200 bytes each. 0 to 100, default 10.
+   */
+  readonly history?: number | undefined;
   /** A number in [0, 1), for jitter. Default `Math.random`. */
   readonly random?: (() => number) | undefined;
 }
@@ -84,9 +92,12 @@ export interface Schedule {
 
 export interface ScheduleInfo {
   readonly name: string;
+  /** Of a schedule that this process does not have: as its last leader saw it, if it writes a history. */
   readonly next: Date | null;
   /** The last tick that ran, or was about to. */
   readonly last: Date | null;
+  /** What became of the newest tick in its history; null: there is none. */
+  readonly lastTick: TickRecord | null;
   /** Ticks given up so far. */
   readonly missed: number;
   readonly paused: boolean;
@@ -97,6 +108,11 @@ export interface ScheduleInfo {
   readonly running: number;
   /** Who runs the ticks now. */
   readonly owner: LeaderInfo | null;
+}
+
+export interface ListOptions {
+  /** Also the schedules that this process does not have, of which the nodes keep something. Default false. */
+  readonly all?: boolean | undefined;
 }
 
 const ELECTION = shaped<LeaderElection>(
@@ -119,8 +135,11 @@ const OPTIONS = new Schema({
   timezone: zone.default("UTC"),
   concurrency: integer({ min: 1, unit: "" }).default(100),
   drainTimeout: durationOrNoneMs.default(DEFAULT_DRAIN_TIMEOUT_MS),
+  history: integer({ min: 0, max: 100, unit: "" }).default(10),
   random: callback<() => number>().default(() => systemRandom.fraction()),
 } satisfies ShapeOf<SchedulerOptions>);
+
+const LIST = new Schema({ all: boolean.default(false) } satisfies ShapeOf<ListOptions>);
 
 const HANDLER = callback<TickHandler>();
 const NEXT = callback<NextTick>();
@@ -137,6 +156,7 @@ export class LeaderScheduler implements AsyncDisposable {
   readonly #timezone: string;
   readonly #concurrency: number;
   readonly #drainTimeout: number;
+  readonly #history: number;
   readonly #random: () => number;
   /** One object for all schedules without options, of which there may be ten thousand. */
   readonly #defaults: ResolvedScheduleOptions;
@@ -147,16 +167,19 @@ export class LeaderScheduler implements AsyncDisposable {
   #takesPart = false;
   #running: Promise<void> | undefined;
   #leading: Promise<void> | undefined;
+  /** What is still written of a term that has ended. */
+  #recording: Promise<void> | undefined;
   #requestCount = 0;
 
   /** @throws TypeError, RangeError naming option, rule and value */
   constructor(options: SchedulerOptions) {
-    const { election, keyPrefix, timezone, concurrency, drainTimeout, random } = OPTIONS.resolve(options);
+    const { election, keyPrefix, timezone, concurrency, drainTimeout, history, random } = OPTIONS.resolve(options);
     this.#election = election;
     this.#keyPrefix = keyPrefix === undefined ? "" : `${keyPrefix}:`;
     this.#timezone = timezone;
     this.#concurrency = concurrency;
     this.#drainTimeout = drainTimeout;
+    this.#history = history;
     this.#random = random;
     this.#defaults = resolveScheduleOptions({}, timezone);
     this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
@@ -205,10 +228,10 @@ export class LeaderScheduler implements AsyncDisposable {
    * Has the leader run a schedule now, also a paused one. The tick's id is its own. A leader that does not have the
    * schedule, as while a new version is deployed, reports that (`error`). The request then waits for one that has it,
    * and is dropped after a day.
-   * @throws UnknownScheduleError, QuorumUnreachableError
+   * @throws UnknownScheduleError if neither this process nor the lock nodes know it, QuorumUnreachableError
    */
   async trigger(name: string): Promise<void> {
-    this.#entry(name);
+    await this.#known(name);
     const atMs = Math.floor(protocolOf(this.#election.redlock).clock.wallMs());
     this.#requestCount += 1;
     // The time also, because whoever wants no jitter may have `random` return the same each time.
@@ -234,9 +257,15 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /** The schedules of this scheduler as the nodes know them, from any process. @throws QuorumUnreachableError */
-  async list(): Promise<readonly ScheduleInfo[]> {
+  async list(options: ListOptions = {}): Promise<readonly ScheduleInfo[]> {
+    const { all } = LIST.resolve(options);
     const { clock } = protocolOf(this.#election.redlock);
-    const [answers, owner] = await Promise.all([this.#store().look(), this.#election.leader()]);
+    const store = this.#store();
+    const [answers, newest, owner] = await Promise.all([
+      store.look(),
+      this.#history > 0 ? store.newestOfAll() : [],
+      this.#election.leader(),
+    ]);
     const nowMs = clock.wallMs();
     const slice = new Slice(clock);
     const lines = new Map<string, string>();
@@ -251,22 +280,46 @@ export class LeaderScheduler implements AsyncDisposable {
         running.set(name, (running.get(name) ?? 0) + 1);
       }
     }
+    const ticks = new Map<string, string[]>();
+    for (const text of newest) {
+      for (const [name, line] of newestIn(text)) {
+        if (slice.isOver) await slice.another();
+        ticks.set(name, [...(ticks.get(name) ?? []), line]);
+      }
+    }
+    const stored = all ? [...lines.keys()].filter((field) => !field.includes(":")) : [];
     const infos: ScheduleInfo[] = [];
-    for (const entry of [...this.#entries.values()]) {
+    for (const name of new Set([...this.#entries.keys(), ...stored])) {
       if (slice.isOver) await slice.another();
-      const { accountedMs = 0, lastMs = 0, missed = 0 } = stateOf(lines.get(entry.name)) ?? {};
-      const nextMs = this.#nextOf(entry, Math.max(nowMs, accountedMs));
+      const entry = this.#entries.get(name);
+      const { accountedMs = 0, lastMs = 0, missed = 0 } = stateOf(lines.get(name)) ?? {};
+      const { nextMs: seenMs = null, happenings } = pastOf(ticks.get(name) ?? []);
+      const nextMs = entry === undefined ? seenMs : this.#nextOf(entry, Math.max(nowMs, accountedMs));
       infos.push({
-        name: entry.name,
+        name,
         next: nextMs === null ? null : dateOf(nextMs),
         last: lastMs === 0 ? null : dateOf(lastMs),
+        lastTick: happenings[0] === undefined ? null : recordOf(name, happenings[0], owner?.term),
         missed,
-        paused: pauseOf(lines.get(PAUSE + entry.name))?.isPaused ?? entry.options.paused,
-        running: this.#session?.runningOf(entry.name) ?? running.get(entry.name) ?? 0,
+        paused: pauseOf(lines.get(PAUSE + name))?.isPaused ?? entry?.options.paused ?? false,
+        running: this.#session?.runningOf(name) ?? running.get(name) ?? 0,
         owner,
       });
     }
     return infos;
+  }
+
+  /**
+   * What became of the last ticks of a schedule, the newest first, from any process. It is as long as the option
+   * `history` of the leader and of this scheduler allow. What a leader did in its last second before it died may be
+   * missing.
+   * @throws UnknownScheduleError, QuorumUnreachableError as `trigger`
+   */
+  async history(name: string): Promise<readonly TickRecord[]> {
+    await this.#known(name);
+    const [texts, owner] = await Promise.all([this.#store().historyOf(name), this.#election.leader()]);
+    const { happenings } = pastOf(texts);
+    return happenings.slice(0, this.#history).map((happening) => recordOf(name, happening, owner?.term));
   }
 
   /**
@@ -315,6 +368,7 @@ export class LeaderScheduler implements AsyncDisposable {
       stop: this.#stop.signal,
     });
     this.#session = session;
+    const recorder = this.#recorderOf(term.term, session);
     const ended = deferred<void>();
     this.#leading = ended.promise;
     let stopListening: (() => void) | undefined;
@@ -331,6 +385,7 @@ export class LeaderScheduler implements AsyncDisposable {
     try {
       await session.run();
     } finally {
+      this.#recording = recorder?.end();
       await listening;
       stopListening?.();
       prefixes.delete(this.#keyPrefix);
@@ -364,6 +419,7 @@ export class LeaderScheduler implements AsyncDisposable {
     const cancel = isOwn ? undefined : clock.schedule(drainTimeout, () => late.resolve(), { keepAlive: true });
     await Promise.race([ending, late.promise]);
     cancel?.();
+    await this.#recording;
   }
 
   on<Name extends keyof SchedulerEvents>(name: Name, listener: (payload: SchedulerEvents[Name]) => void): Unsubscribe {
@@ -404,7 +460,7 @@ export class LeaderScheduler implements AsyncDisposable {
    * at once one wins, the same on all nodes. An order to resume what is not paused ends no pause.
    */
   async #setPaused(name: string, isPaused: boolean): Promise<void> {
-    const isPausedAtFirst = this.#entry(name).options.paused;
+    const isPausedAtFirst = (await this.#known(name))?.options.paused ?? false;
     const nowMs = Math.floor(protocolOf(this.#election.redlock).clock.wallMs());
     const store = this.#store();
     const field = PAUSE + name;
@@ -431,10 +487,24 @@ export class LeaderScheduler implements AsyncDisposable {
     }
   }
 
-  #entry(name: string): Entry {
+  /** Resolves with undefined for a schedule that only the nodes know. */
+  async #known(name: string): Promise<Entry | undefined> {
     const entry = this.#entries.get(text().of("name", name));
-    if (entry === undefined) throw new UnknownScheduleError(this.#election.name, name);
-    return entry;
+    if (entry !== undefined) return entry;
+    for (const [field] of newestOf(await this.#store().look()).fields) if (field === name) return undefined;
+    throw new UnknownScheduleError(this.#election.name, name);
+  }
+
+  #recorderOf(term: number, session: Session): Recorder | undefined {
+    if (this.#history === 0) return undefined;
+    return new Recorder({
+      term,
+      store: this.#store(),
+      clock: protocolOf(this.#election.redlock).clock,
+      events: this.#events,
+      kept: this.#history,
+      nextOf: (name) => session.nextOf(name),
+    });
   }
 
   /** State is kept for longer than the longest window, so that it is there when it is needed. */

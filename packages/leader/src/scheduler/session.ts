@@ -124,6 +124,11 @@ export class Session {
     return this.#runner.runsOf(name).running.size;
   }
 
+  /** When a schedule is due next, as far as its calendar was asked. */
+  nextOf(name: string): number | undefined {
+    return this.#tracks.get(name)?.nextMs ?? undefined;
+  }
+
   /** Resolves when the term is over, or asked to end, and no handler runs any more. Never rejects. */
   async run(): Promise<void> {
     const { term, events, clock } = this.#parts;

@@ -4,9 +4,12 @@
  */
 import type { NodeScript, QuorumUnreachableError } from "@x/redlock-core";
 import type { Ledger } from "../record/ledger.ts";
+import { LINES_PER_TICK } from "./history.ts";
 import { linesIn } from "./lines.ts";
 import { ORDER } from "./scripts/order.lua.ts";
+import { READ_HISTORY } from "./scripts/read-history.lua.ts";
 import { READ_REGISTER } from "./scripts/read-register.lua.ts";
+import { WRITE_HISTORY } from "./scripts/write-history.lua.ts";
 import { WRITE_REGISTER } from "./scripts/write-register.lua.ts";
 
 /** Names one state of a register: a term has one writer, and its steps ascend. */
@@ -42,6 +45,13 @@ export interface Write {
   readonly fields: readonly string[];
 }
 
+/** A line of a schedule's history. */
+export interface HistoryLine {
+  readonly name: string;
+  readonly key: string;
+  readonly line: string;
+}
+
 export type Enough = (answers: readonly Answer[]) => boolean;
 
 export function isNewer(a: Version, b: Version): boolean {
@@ -52,14 +62,19 @@ export function newestOf(answers: readonly Answer[]): Answer {
   return answers.reduce((best, each) => (isNewer(each.version, best.version) ? each : best));
 }
 
+/** A history is cut when it has become longer than so many bytes a line: counting its lines takes time. */
+const CUT_BYTES = 110;
+
 export class Store {
   readonly ledger: Ledger;
   readonly #keys: readonly [register: string, mailbox: string];
+  readonly #ticks: readonly [histories: string, newest: string];
   readonly #keepMs: string;
 
   constructor(ledger: Ledger, prefix: string, keepMs: number) {
     this.ledger = ledger;
     this.#keys = [ledger.key(`${prefix}register`), ledger.key(`${prefix}mailbox`)];
+    this.#ticks = [ledger.key(`${prefix}history`), ledger.key(`${prefix}newest`)];
     this.#keepMs = String(keepMs);
   }
 
@@ -96,6 +111,30 @@ export class Store {
     const { ledger } = this;
     const args = [field, line, this.#keepMs, ledger.channel];
     return ledger.ask("ordering", ORDER, this.#keys, args, String, (lines) => lines.length >= awaited);
+  }
+
+  /** Adds to the histories of schedules, of each of which `kept` ticks stay. @throws QuorumUnreachableError */
+  async record(lines: readonly HistoryLine[], kept: number): Promise<void> {
+    const most = kept * LINES_PER_TICK;
+    const args = [`^${"[^\n]*\n".repeat(most)}`, String(most * CUT_BYTES), this.#keepMs];
+    for (const { name, key, line } of lines) args.push(JSON.stringify(name), `${key} `, line);
+    await this.ledger.ask("writing down ticks", WRITE_HISTORY, this.#ticks, args, () => true);
+  }
+
+  /** The history of a schedule, of each node that answers in time. @throws QuorumUnreachableError */
+  historyOf(name: string): Promise<readonly string[]> {
+    return this.#readHistory(JSON.stringify(name));
+  }
+
+  /** Names and the newest lines of all histories by turns, of each node that answers in time. @throws as `historyOf` */
+  newestOfAll(): Promise<readonly string[]> {
+    return this.#readHistory("");
+  }
+
+  #readHistory(field: string): Promise<readonly string[]> {
+    const { ledger } = this;
+    const isFromAll = (texts: readonly string[]): boolean => texts.length === ledger.nodeCount;
+    return ledger.ask("reading ticks", READ_HISTORY, this.#ticks, [field], String, isFromAll);
   }
 
   /** The error of a question that too few nodes answered as needed: these. */

@@ -1,0 +1,189 @@
+import { LeaderElection } from "@x/leader";
+import { LeaderScheduler, type SchedulerOptions } from "@x/leader/scheduler";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { type Happening, keyOf, lineOf, newestIn, pastOf, recordOf } from "../../src/scheduler/history.ts";
+import { LEASE, type Nodes, startNodes } from "../support/redis.ts";
+
+const HOUR_MS = 3_600_000;
+
+describe("lines of a history", () => {
+  const began = (scheduledAtMs: number, facts: Partial<Happening> = {}): Happening => ({
+    outcome: "running",
+    scheduledAtMs,
+    suffix: "",
+    lateMs: 3,
+    attempt: 1,
+    term: 7,
+    ...facts,
+  });
+  const lines = (...happenings: readonly Happening[]): string =>
+    happenings.map((each) => `${keyOf(each)} ${lineOf(each, 99)}`).join("");
+
+  it("make one record of the beginning and the end of a tick, also if a node has only the beginning", () => {
+    const ended = began(1_000, { outcome: "run", tookMs: 20 });
+    for (const texts of [[lines(ended, began(1_000))], [lines(began(1_000)), lines(ended)], [lines(ended), ""]]) {
+      expect(pastOf(texts)).toEqual({ nextMs: 99, happenings: [ended] });
+    }
+  });
+
+  it("keep apart the attempts of a tick, and what was triggered at its time", () => {
+    const all = [began(1_000), began(1_000, { attempt: 2 }), began(1_000, { suffix: "x1" })];
+    expect(pastOf([lines(...all)]).happenings).toHaveLength(3);
+  });
+
+  it("are ordered by when the handler was called, the newest first, over all nodes", () => {
+    const [one, two, three] = [began(1_000, { lateMs: 5_000 }), began(3_000), began(4_000)];
+    expect(pastOf([lines(three, one), lines(one, two)]).happenings).toEqual([one, three, two]);
+  });
+
+  it("say that a tick runs only in the term of the present leader", () => {
+    expect(recordOf("s", began(1_000), 7).outcome).toBe("running");
+    expect(recordOf("s", began(1_000), 8).outcome).toBe("unfinished");
+    expect(recordOf("s", began(1_000), undefined).outcome).toBe("unfinished");
+    expect(recordOf("s", began(1_000, { outcome: "failed" }), 8).outcome).toBe("failed");
+  });
+
+  it("give back what they were made of", () => {
+    const all: readonly Happening[] = [
+      began(4_000),
+      began(3_000, { outcome: "failed", tookMs: 0, error: 'no "b"\n', suffix: "a1" }),
+      { outcome: "skipped", scheduledAtMs: 2_000, term: 7, reason: "overlap" },
+      { outcome: "missed", scheduledAtMs: 1_000, term: 7, count: 3 },
+    ];
+    expect(pastOf([lines(...all)]).happenings).toEqual(all);
+  });
+
+  it("give back the tick's id", () => {
+    expect(recordOf("a-b", began(0, { suffix: "x1" }), 7).id).toBe("a-b@19700101T000000.000Z-x1");
+    expect(recordOf("a-b", began(0), 7).id).toBe("a-b@19700101T000000.000Z");
+  });
+
+  it("are found by name in a reply about all schedules", () => {
+    expect([...newestIn('"a\\nb"\n1 {}\n"c"\n2 {}\n')]).toEqual([
+      ["a\nb", "1 {}"],
+      ["c", "2 {}"],
+    ]);
+    expect([...newestIn("")]).toEqual([]);
+  });
+});
+
+describe("the history of a scheduler", () => {
+  let nodes: Nodes;
+  beforeAll(async () => {
+    nodes = await startNodes(3);
+  });
+  afterAll(async () => await nodes[Symbol.asyncDispose]());
+
+  function replica(name: string, id: string, options: Partial<SchedulerOptions> = {}): LeaderScheduler {
+    const election = new LeaderElection(nodes.redlock(), { name, id, ...LEASE, cooldown: { initial: 10 } });
+    const scheduler = new LeaderScheduler({ election, ...options });
+    onTestFinished(async () => {
+      await scheduler.stop({ drainTimeout: 0 });
+      await election.stop({ drainTimeout: 0 });
+    });
+    return scheduler;
+  }
+
+  /** Never due by itself, so that a test triggers each of its ticks. */
+  function seldom(scheduler: LeaderScheduler, handler: () => unknown): LeaderScheduler {
+    scheduler.every("s", 365 * 24 * HOUR_MS, handler);
+    return scheduler;
+  }
+
+  const outcomes = async (scheduler: LeaderScheduler): Promise<readonly string[]> =>
+    (await scheduler.history("s")).map(({ outcome }) => outcome);
+
+  it("tells from any process what became of ticks, how late, how long and why, the newest first", async () => {
+    let fails = false;
+    const scheduler = seldom(replica("told", "a"), () => {
+      if (fails) throw new RangeError("x".repeat(1_000));
+    });
+    scheduler.start();
+    await scheduler.trigger("s");
+    const other = replica("told", "b");
+    await expect.poll(() => outcomes(other)).toEqual(["run"]);
+    fails = true;
+    await scheduler.trigger("s");
+    await expect.poll(() => outcomes(other)).toEqual(["failed", "run"]);
+    const [failed, ran] = await other.history("s");
+    expect(ran).toMatchObject({ attempt: 1, term: expect.any(Number), lateMs: expect.any(Number) });
+    expect(ran?.tookMs).toBeGreaterThanOrEqual(0);
+    expect(ran?.id).toMatch(/^s@\d{8}T\d{6}\.\d{3}Z-\w+$/);
+    expect(failed?.error).toMatch(/^RangeError: x+…$/);
+    expect(failed?.error).toHaveLength(200);
+  });
+
+  it("says that a tick runs, and that it is unfinished once another leads", async () => {
+    let end = (): void => undefined;
+    const first = seldom(
+      replica("gone", "a", { drainTimeout: 0 }),
+      () => new Promise<void>((resolve) => (end = resolve)),
+    );
+    first.start();
+    await first.trigger("s");
+    const next = seldom(replica("gone", "b"), () => undefined);
+    await expect.poll(() => outcomes(next), { timeout: 10_000 }).toEqual(["running"]);
+    await first.stop();
+    next.start();
+    await next.trigger("s");
+    await expect.poll(() => outcomes(next), { timeout: 20_000 }).toEqual(["run", "unfinished"]);
+    // A handler that ends after its term tells that, too.
+    end();
+    await expect.poll(() => outcomes(next), { timeout: 10_000 }).toEqual(["run", "run"]);
+  });
+
+  it("keeps so many ticks of a schedule, and one line of those that are skipped alike", async () => {
+    const scheduler = seldom(replica("kept", "a", { history: 2 }), () => undefined);
+    scheduler.every("busy", 20, () => new Promise((resolve) => setTimeout(resolve, 10_000).unref()));
+    scheduler.start();
+    for (let count = 1; count <= 4; count += 1) {
+      const last = (await scheduler.history("s"))[0]?.id;
+      await scheduler.trigger("s");
+      await expect
+        .poll(async () => (await scheduler.history("s"))[0], { timeout: 10_000 })
+        .toMatchObject({ outcome: "run", id: expect.not.stringMatching(`^${last}$`) });
+    }
+    expect(await scheduler.history("s")).toHaveLength(2);
+    const texts = await Promise.all(
+      nodes.servers.map((server) => server.call("HGET", "{leader:kept}:history", JSON.stringify("s"))),
+    );
+    for (const text of texts) expect(String(text).length).toBeLessThanOrEqual(4 * 110);
+    const busy = await nodes.servers[0]?.call("HGET", "{leader:kept}:history", JSON.stringify("busy"));
+    const keys = Array.from(String(busy).matchAll(/^\S+/gm), ([key]) => key);
+    expect(keys).toContain("skipped/overlap");
+    expect(keys.filter((key, at) => key === keys[at + 1])).toEqual([]);
+  });
+
+  it("writes nothing with history: 0", async () => {
+    let count = 0;
+    const scheduler = seldom(replica("none", "a", { history: 0 }), () => (count += 1));
+    scheduler.start();
+    await scheduler.trigger("s");
+    await expect.poll(() => count).toBe(1);
+    await scheduler.stop();
+    for (const server of nodes.servers) expect(await server.call("EXISTS", "{leader:none}:history")).toBe(0);
+    expect(await scheduler.history("s")).toEqual([]);
+  });
+
+  it("lists, pauses and triggers in a process that lacks the schedules, but not what nobody knows", async () => {
+    const scheduler = replica("operated", "a");
+    let count = 0;
+    scheduler.every("s", 100, () => (count += 1));
+    scheduler.start();
+    const operator = replica("operated", "operator");
+    await expect.poll(async () => (await operator.list({ all: true }))[0]?.lastTick?.outcome).toBe("run");
+    expect(await operator.list()).toEqual([]);
+    const [info] = await operator.list({ all: true });
+    expect(info).toMatchObject({ name: "s", paused: false, missed: expect.any(Number), owner: { id: "a" } });
+    expect(info?.next?.getTime()).toBeGreaterThan(info?.lastTick?.scheduledAt.getTime() ?? Number.NaN);
+    await operator.pause("s");
+    expect((await operator.list({ all: true }))[0]?.paused).toBe(true);
+    const before = count;
+    await operator.trigger("s");
+    await expect.poll(() => count).toBeGreaterThan(before);
+    await operator.resume("s");
+    expect((await operator.list({ all: true }))[0]?.paused).toBe(false);
+    for (const call of [operator.pause("t"), operator.trigger("t"), operator.history("t")])
+      await expect(call).rejects.toMatchObject({ code: "UNKNOWN_SCHEDULE", schedule: "t" });
+  });
+});
