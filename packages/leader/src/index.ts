@@ -14,6 +14,7 @@ export {
   UnknownScheduleError,
 } from "./errors.ts";
 export type { LeaderEvents } from "./events/events.ts";
+export { type HealthHandlerOptions, healthHandler, type Running } from "./health-handler.ts";
 export type { LeaderLogger, LeaderMessages, LeaderTraces } from "./kit/diagnostics.ts";
 export type { Unsubscribe } from "./kit/emitter.ts";
 export type { CooldownOptions, LeaderElectionOptions, WorkerRenewal } from "./options.ts";

@@ -1,0 +1,76 @@
+/**
+ * Answers the probes of an orchestrator. It asks nobody: a lock node that is down is no reason to restart a process, or
+ * to take it out of service.
+ */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { type Check, Schema, type ShapeOf, shaped } from "@x/redlock-core/protocol";
+import type { LeaderElection } from "./election/election.ts";
+
+/** What a worker of BullMQ, and so an `ExclusiveWorker`, can be asked. */
+export interface Running {
+  readonly name: string;
+  isRunning(): boolean;
+}
+
+export interface HealthHandlerOptions {
+  /** The elections that this process takes part in. Default none. */
+  readonly elections?: readonly LeaderElection[] | undefined;
+  /** The workers of this process. Default none. */
+  readonly workers?: readonly Running[] | undefined;
+}
+
+const ELECTION = shaped<LeaderElection>(
+  "a LeaderElection",
+  ({ name, health }) => typeof name === "string" && typeof health === "function",
+);
+const WORKER = shaped<Running>(
+  "a worker",
+  ({ name, isRunning }) => typeof name === "string" && typeof isRunning === "function",
+);
+const listOf = <Value>(rule: string, element: Check<Value>): Check<readonly Value[]> =>
+  shaped(rule, (given) => Array.isArray(given) && given.every((each) => element.accepts(each)));
+
+const OPTIONS = new Schema({
+  elections: listOf("an array of elections", ELECTION).default([]),
+  workers: listOf("an array of workers", WORKER).default([]),
+} satisfies ShapeOf<HealthHandlerOptions>);
+
+/**
+ * Makes a listener for `createServer` of `node:http`. It answers in JSON, with 200 or 503, without any error's text.
+ *
+ * - `/livez` is good unless a task runs on without its lease, or an election was stopped: then restart the process.
+ * - `/readyz` is good while, besides, each election campaigns or leads, and each worker runs. It does not depend on who
+ *   leads.
+ *
+ * Other paths are answered with 404.
+ * @throws TypeError naming option, rule and value
+ */
+export function healthHandler(
+  options: HealthHandlerOptions = {},
+): (request: IncomingMessage, response: ServerResponse) => void {
+  const { elections, workers } = OPTIONS.resolve(options);
+  return (request, response) => {
+    const [path] = (request.url ?? "").split("?");
+    const answer = (status: number, body: unknown): void => {
+      response.writeHead(status, { "content-type": "application/json", "cache-control": "no-store" });
+      response.end(request.method === "HEAD" ? undefined : JSON.stringify(body));
+    };
+    if (path !== "/livez" && path !== "/readyz") return answer(404, { error: "try /livez or /readyz" });
+    if (request.method !== "GET" && request.method !== "HEAD") return answer(405, { error: "only GET and HEAD" });
+    const of = elections.map((election) => ({ election: election.name, ...factsOf(election) }));
+    const working = workers.map((worker) => ({ queue: worker.name, running: worker.isRunning() }));
+    const isLive = of.every(({ healthy }) => healthy);
+    const isReady = [...of, ...working].every(({ running }) => running);
+    answer(isLive && (path === "/livez" || isReady) ? 200 : 503, { elections: of, workers: working });
+  };
+}
+
+function factsOf(election: LeaderElection): {
+  readonly healthy: boolean;
+  readonly running: boolean;
+  readonly state: string;
+  readonly overrunMs: number;
+} {
+  const { healthy, running, state, overrunMs } = election.health();
+  return { healthy, running, state, overrunMs };
+}
