@@ -8,6 +8,7 @@ export type ExclusiveWorkerErrorCode =
   | "UNSUPPORTED_BULLMQ"
   | "JOB_KEY"
   | "KEY_BACKLOG"
+  | "SUPERSEDED"
   | "JOB_LOCK_LOST"
   | "NOT_A_LOCK"
   | "LANE"
@@ -124,6 +125,26 @@ export class KeyBacklogError extends ExclusiveWorkerError {
     super(`job ${jobId}: as many jobs wait for key ${JSON.stringify(key)} as perKey.maxWaiting lets`);
     this.jobId = jobId;
     this.key = key;
+  }
+}
+
+/**
+ * A newer job of the same keys waits, and `whenBusy` is `"interrupt"`: the reason of the processor's `signal`.
+ *
+ * The job is not run again. It completes as superseded if its processor rejects, and as usual if that resolves.
+ */
+export class SupersededError extends ExclusiveWorkerError {
+  readonly code = "SUPERSEDED" as const;
+  readonly jobId: string;
+  readonly key: string;
+  /** The newer job. */
+  readonly by: string;
+
+  constructor(jobId: string, key: string, by: string) {
+    super(`job ${jobId}: job ${by} is newer, and waits for key ${JSON.stringify(key)}`);
+    this.jobId = jobId;
+    this.key = key;
+    this.by = by;
   }
 }
 

@@ -27,9 +27,14 @@ export interface WorkerEvents {
   released: AboutJob & { readonly fencingToken: number; readonly heldMs: number; readonly confirmed: boolean };
   /**
    * A job did not run: too many wait for its key (`backlog`), a newer one waits (`superseded`), or its key was busy
-   * (`busy`). `by` is the job for which it gave way, or that has the key.
+   * (`busy`). Or it ran, and rejected because a newer one waits (`interrupted`); `error` is what it rejected with, if
+   * that was not the reason of its signal. `by` is the job for which it gave way, or that has the key.
    */
-  dropped: AboutJob & { readonly reason: "backlog" | "superseded" | "busy"; readonly by: string | undefined };
+  dropped: AboutJob & {
+    readonly reason: "backlog" | "superseded" | "busy" | "interrupted";
+    readonly by: string | undefined;
+    readonly error?: unknown;
+  };
   /** A running job lost BullMQ's lock or a lock of its keys; its signal was aborted. */
   lost: AboutJob & { readonly error: Error };
   /** A job was not started, because its fetch was too long ago and another worker may have it. */

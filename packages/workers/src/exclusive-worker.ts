@@ -47,7 +47,7 @@ import {
 } from "./bullmq/bullmq.ts";
 import { composeScripts } from "./bullmq/compose.ts";
 import { keyFault, MAX_KEY_BYTES, type Pin } from "./entity-key.ts";
-import { JobKeyError, KeyBacklogError, LaneError, MixedFleetError, withoutCommand } from "./errors.ts";
+import { JobKeyError, KeyBacklogError, LaneError, MixedFleetError, SupersededError, withoutCommand } from "./errors.ts";
 import { aboutJob, channels, type ExclusiveWorkerListener, type Tell, traces } from "./events.ts";
 import type { WorkerFinding } from "./finding.ts";
 import { EarlyRun } from "./job-run/early-run.ts";
@@ -55,6 +55,7 @@ import type { JobLock } from "./job-run/job-lock.ts";
 import { mustConfirm } from "./job-run/lease.ts";
 import { Run } from "./job-run/run.ts";
 import { Watchdog } from "./job-run/watchdog.ts";
+import { Interrupts } from "./lane/interrupts.ts";
 import { type Arrival, ASK_AGAIN_ID, Lane } from "./lane/lane.ts";
 import { ScriptLocks } from "./lane/script-locks.ts";
 import { startSweep } from "./lane/sweep.ts";
@@ -87,11 +88,14 @@ export type ExclusiveProcessorFunction<Data, Result, Name extends string> = (
   lock: JobLock,
 ) => Promise<Result>;
 
-/** What a job returns that was completed without a run, because of the option `whenBusy`. */
+/** What a job returns that was completed without a run, or not to its end, because of the option `whenBusy`. */
 export interface NotRun {
-  readonly notRun: "superseded" | "busy";
+  /** It did not run, because a newer one waits or its key was busy; or its run was interrupted by a newer one. */
+  readonly notRun: "superseded" | "busy" | "interrupted";
   /** The job that waits instead, or that has the key. */
   readonly by?: string;
+  /** The message of what an interrupted processor rejected with, if that was not its signal's reason. */
+  readonly error?: string;
 }
 
 /** The name of an event without arguments. BullMQ's own types are told of ours by it. */
@@ -152,6 +156,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #tracked: TrackedJobs;
   readonly #keyLocks: KeyLocks;
   #stopSweeping: () => void = () => undefined;
+  readonly #interrupts: Interrupts | undefined;
   readonly #fleet: Fleet;
   readonly #isSandboxed: boolean;
   readonly #inFlight = new InFlight();
@@ -259,6 +264,21 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       },
       takeTurn: async (turnMs) => (await this.#lane.operate("turn", turnMs)) === 1,
     });
+    if (resolved.rules.line?.interrupts === true) {
+      this.#interrupts = new Interrupts({
+        // Where the locks are elsewhere, what the lane publishes is heard on the queue's own Redis.
+        redlock: resolved.redlock === undefined ? redlock : ownRedlock(options, resolved.ttl),
+        isShared: resolved.redlock === undefined,
+        channel: `${this.qualifiedName}:lane:superseded`,
+        ask: async (jobIds) => (await this.#lane.operate("superseded", ...jobIds)) as readonly string[],
+        onSuperseded: ({ jobId, key, by }) => {
+          const run = this.#watchdog.lastOf(jobId);
+          run?.supersede(new SupersededError(jobId, key, by));
+          return run !== undefined;
+        },
+        onError: (error) => this.emit("error", error),
+      });
+    }
     void this.#scriptLocks?.prove((name) => this.#lane.operate("mark", name));
     this.opts.autorun = options.autorun ?? true;
     if (this.opts.autorun && !isByHand) this.run().catch((error: Error) => this.emit("error", error));
@@ -476,6 +496,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       if (failedIds.has(jobId)) run?.loseJobLock();
       else if (run !== undefined) this.#watchdog.renewed(run, sent, duration);
     }
+    this.#interrupts?.lookAt(due.map(({ jobId }) => jobId));
     return failed;
   }
 
@@ -549,6 +570,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     if (early === undefined) {
       this.#watchdog.add(run);
       this.#inFlight.begin();
+      this.#interrupts?.begins(jobId);
     }
     let held: HeldKeys | undefined = early?.held;
     let isDone = false;
@@ -563,9 +585,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       try {
         result = await (early === undefined ? this.#process(run, job) : (early.result as Promise<Result>));
       } catch (error) {
-        const { backOffMs } = run;
-        if (backOffMs === undefined || run.lost !== undefined) throw error;
-        return await this.#keyLocks.backOff(run, job, backOffMs);
+        const { backOffMs, superseded } = run;
+        if (run.lost !== undefined) throw error;
+        if (backOffMs !== undefined) return await this.#keyLocks.backOff(run, job, backOffMs);
+        if (superseded === undefined || isMove(error)) throw error;
+        result = this.#interrupted(run, superseded, error) as Result;
       }
       // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is
       // lost, BullMQ itself refuses the result.
@@ -590,6 +614,14 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     this.#tell("dropped", () => ({ ...aboutJob(this.name, about), reason: as, by: by === "" ? undefined : by }));
     if (as === "backlog") throw new KeyBacklogError(about.jobId, key);
     return { notRun: as, ...(by === "" ? {} : { by }) };
+  }
+
+  /** Ends a job that ran, and is not to run again. */
+  #interrupted(run: Run, reason: SupersededError, error: unknown): NotRun {
+    const { by } = reason;
+    const facts = error === reason ? {} : { error };
+    this.#tell("dropped", () => ({ ...aboutJob(this.name, run), reason: "interrupted", by, ...facts }));
+    return { notRun: "interrupted", by, ...(error === reason ? {} : { error: messageOf(error) }) };
   }
 
   /** Whether the option `startNext` can do anything for this worker. */
@@ -648,6 +680,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   #process(run: Run, job: Job<Data, Result, Name>): Promise<Result> {
+    if (run.superseded !== undefined) return Promise.reject(run.superseded);
     const process = this.processFn as unknown as ExclusiveProcessorFunction<Data, Result, Name>;
     if (this.#isSandboxed) tellSandbox(job, run);
     // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none.
@@ -765,8 +798,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     this.#closingLocks ??= (async () => {
       this.#keyLocks.close();
       this.#stopSweeping();
+      const silent = this.#interrupts?.stop();
       const closed = this.#inFlight.untilNone().then(async () => {
         this.#stopListening();
+        await silent;
         if (this.#options.redlock === undefined) await this.redlock.close();
       });
       if (force && this.#inFlight.count > 0) closed.catch(() => {});
@@ -790,6 +825,17 @@ function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetPart
 
 function perKeyText({ rate, line }: ResolvedExclusiveOptions["rules"]): string | undefined {
   return rate === undefined && line === undefined ? undefined : JSON.stringify({ rate, line });
+}
+
+const MOVES: ReadonlySet<unknown> = new Set(["DelayedError", "RateLimitError", "WaitingChildrenError", "WaitingError"]);
+
+/** Tells whether a processor has moved its job already, as it says to BullMQ. */
+function isMove(error: unknown): boolean {
+  return error instanceof Error && MOVES.has(error.name);
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
 
 /** Tells whether a processor declares no parameters, so that it may be `(...args) => processor(...args)`. */

@@ -8,6 +8,7 @@ export {
   LaneError,
   MixedFleetError,
   NotALockError,
+  SupersededError,
   UnsupportedBullMQError,
 } from "./errors.ts";
 export type { ExclusiveWorkerListener, WorkerEvents, WorkerTraces } from "./events.ts";

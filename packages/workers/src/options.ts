@@ -89,6 +89,8 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    * - `"skip"` (default): the key moves on while the job waits for its retry, as in plain BullMQ.
    * - `"block"`: the key waits for the retry, so order is kept.
    * - `"halt"`: the key waits for the retry, and a job that failed for good stops its key until `resumeKey`.
+   *
+   * With `whenBusy: "interrupt"` the default is `"block"`, and `"skip"` is refused.
    */
   readonly onFailure?: OnFailure | undefined;
   /**
@@ -97,9 +99,11 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    * - `"queue"` (default): it waits in line.
    * - `"latest"`: it waits, and the one that waited before it is completed without a run; its return value is a
    *   `NotRun`.
+   * - `"interrupt"`: as `"latest"`, and the `signal` of the job that runs aborts with a `SupersededError`. That job is
+   *   not run again: if it rejects, it is completed with a `NotRun`.
    * - `"drop"`: it is completed without a run; its return value is a `NotRun`.
    */
-  readonly whenBusy?: "queue" | "latest" | "drop" | undefined;
+  readonly whenBusy?: "queue" | "latest" | "interrupt" | "drop" | undefined;
   /** Limits for each key. All workers of a queue must have the same. */
   readonly perKey?: PerKey | undefined;
   /**
@@ -208,8 +212,8 @@ const OWN = new Schema({
   resource: PREFIX_OR_FUNCTION.default(""),
   withoutKey: choice(["pass", "fail"]).default("pass"),
   redlock: redlock.optional(),
-  onFailure: choice(["skip", "block", "halt"]).default("skip"),
-  whenBusy: choice(["queue", "latest", "drop"]).default("queue"),
+  onFailure: choice(["skip", "block", "halt"]).optional(),
+  whenBusy: choice(["queue", "latest", "interrupt", "drop"]).default("queue"),
   perKey: PER_KEY.inside(),
   startNext: choice(["when-recorded", "at-once"]).default("when-recorded"),
   ttl: integer({ min: 50, max: DAY_MS }).optional(),
@@ -253,7 +257,17 @@ export function resolveOptions<Data, Name extends string>(
   queue: string,
   options: ExclusiveWorkerOptions<Data, Name>,
 ): ResolvedExclusiveOptions {
-  const { key, resource, redlock, onFailure, perKey, whenBusy, recheckInterval, ...own } = OWN.pick(options);
+  const {
+    key,
+    resource,
+    redlock,
+    perKey,
+    whenBusy,
+    recheckInterval,
+    onFailure: onFailureGiven,
+    ...own
+  } = OWN.pick(options);
+  const onFailure = onFailureOf(onFailureGiven, whenBusy);
   const { lockDuration, stalledInterval, lockRenewTime, prefix } = BULL.pick(options);
   const { ttl = lockDuration, startNext } = own;
   const line = lineRules(whenBusy, perKey);
@@ -321,6 +335,15 @@ export function bullOptions<Data, Name extends string>(
   return { ...bull, lockDuration: resolved.lockDuration, stalledInterval: resolved.stalledInterval, autorun: false };
 }
 
+/** A retry must not come after the job that has superseded it, so the key waits for it. */
+function onFailureOf(given: OnFailure | undefined, whenBusy: NonNullable<ExclusiveOptions["whenBusy"]>): OnFailure {
+  if (whenBusy !== "interrupt") return given ?? "skip";
+  if (given === "skip") {
+    throw new RangeError(`onFailure must be "block" or "halt" where whenBusy is "${whenBusy}", got "skip"`);
+  }
+  return given ?? "block";
+}
+
 function lineRules(
   whenBusy: NonNullable<ExclusiveOptions["whenBusy"]>,
   { maxWaiting }: Pick<PerKey, "maxWaiting">,
@@ -333,7 +356,8 @@ function lineRules(
   if (maxWaiting !== undefined) {
     throw new RangeError(`perKey.maxWaiting must be left out where whenBusy is "${whenBusy}", got ${maxWaiting.max}`);
   }
-  return whenBusy === "latest" ? { max: 1, drop: "oldest", as: "superseded" } : { max: 0, drop: "newest", as: "busy" };
+  if (whenBusy === "drop") return { max: 0, drop: "newest", as: "busy" };
+  return { max: 1, drop: "oldest", as: "superseded", interrupts: whenBusy === "interrupt" || undefined };
 }
 
 /** Returns an option that has all members of a schema, or is left out. */

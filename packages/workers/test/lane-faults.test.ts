@@ -82,6 +82,7 @@ describe.concurrent("a script of the lane that fails half-way", () => {
     { onFailure: "skip", from: "path" },
     { onFailure: "halt", from: "function" },
     { onFailure: "skip", from: "path", whenBusy: "latest" },
+    { onFailure: "block", from: "path", whenBusy: "interrupt" },
   ] as const)(
     "loses no job, whichever of its commands fails; $onFailure, key by $from, $whenBusy",
     async ({ onFailure, from, ...others }) => {

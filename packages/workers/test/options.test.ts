@@ -77,7 +77,12 @@ describe("options", () => {
     [{ onFailiure: "block" }, TypeError, 'unknown option "onFailiure": did you mean "onFailure"?'],
     [{ TTL: 500 }, TypeError, 'unknown option "TTL": did you mean "ttl"?'],
     [{ tiemout: 500 }, TypeError, 'unknown option "tiemout": did you mean "timeout"?'],
-    [{ whenBusy: "merge" }, RangeError, 'whenBusy must be "queue", "latest" or "drop", got "merge"'],
+    [{ whenBusy: "newest" }, RangeError, 'whenBusy must be "queue", "latest", "interrupt" or "drop", got "newest"'],
+    [
+      { whenBusy: "interrupt", onFailure: "skip" },
+      RangeError,
+      'onFailure must be "block" or "halt" where whenBusy is "interrupt", got "skip"',
+    ],
     [
       { whenBusy: "latest", perKey: { maxWaiting: { max: 3 } } },
       RangeError,

@@ -1,23 +1,52 @@
 /** The rule for how many jobs may stand in line: which jobs do not run by it, and when they may not. */
 import type { Arrival } from "../../../packages/workers/src/lane/lane.ts";
 import { checkOnce, type HandOut, LaneViolation } from "./checks.ts";
+import type { ModelJob } from "./model.ts";
 import type { LaneRun, Taken } from "./run.ts";
 import { PREFIX } from "./world.ts";
 
 type Dropped = Arrival["pin"] & { readonly kind: "dropped" };
 
+/** A worker dies before it has ended a job that does not run. */
+const DIES_CHANCE = 0.15;
+
 /** Jobs that have left their line for a newer one, and wait to be told: their order does not count any more. */
-export async function noteLeaving({ setting, world, model }: LaneRun): Promise<void> {
-  if (setting.rules.line?.drop !== "oldest") return;
-  for (const job of model.inPhase("ready")) {
+export async function noteLeaving({ setting, world, model, time }: LaneRun): Promise<void> {
+  const { line } = setting.rules;
+  if (line?.drop !== "oldest") return;
+  const supersede = async (job: ModelJob): Promise<void> => {
+    model.supersede(job, time.nowMs);
+    if (job.phase === "running") return;
+    // It had backed off, and stands in no line any more: others may run before it is told.
+    for (const name of job.keys) {
+      const key = model.key(name);
+      if (key.owner === job.id && (await world.redis.hget(`${PREFIX}lane:holders`, name)) !== job.id)
+        key.owner = undefined;
+    }
+  };
+  for (const job of line.as === "superseded" ? [...model.open.values()] : model.inPhase("ready")) {
     if ((await world.redis.hexists(PREFIX + job.id, "lb")) === 0) continue;
-    for (const name of job.keys) job.displaced.add(name);
+    if (line.as === "superseded") await supersede(job);
+    else for (const name of job.keys) job.displaced.add(name);
   }
 }
 
+/** Nobody runs that a newer one has superseded. */
+export function checkNewest({ id, isSuperseded }: ModelJob): void {
+  if (isSuperseded) throw new LaneViolation("line", `${id} runs after a newer one has superseded it`);
+}
+
 /** Ends a job that came and does not run. */
-export async function drop(run: LaneRun, taken: Taken, handOut: HandOut, { as, key, by }: Dropped): Promise<void> {
+export async function drop(
+  run: LaneRun,
+  taken: Taken,
+  handOut: HandOut,
+  { pin: { as, key, by }, die }: { readonly pin: Dropped; readonly die: () => Promise<void> },
+): Promise<void> {
   const { line } = run.setting.rules;
+  // One that waits for its retry may be superseded, brought back and taken in one step.
+  const waiting = line?.interrupts === true ? run.model.open.get(handOut.id) : undefined;
+  if (waiting?.phase === "delayed" && run.model.owns(waiting)) run.model.supersede(waiting, run.time.nowMs);
   const job = checkOnce(run.model, handOut, run.time.nowMs);
   run.note(`${job.id} does not run: ${as} on ${key}, by ${by}`);
   if (as !== line?.as || !job.keys.includes(key)) throw new LaneViolation("line", `${job.id} does not run, as ${as}`);
@@ -36,6 +65,11 @@ export async function drop(run: LaneRun, taken: Taken, handOut: HandOut, { as, k
   if (newer !== undefined && newer.keys.toSorted().join() !== job.keys.toSorted().join()) {
     throw new LaneViolation("line", `${job.id} gave way to ${by}, which has other keys`);
   }
+  if (as === "superseded" && run.random.chance(DIES_CHANCE)) {
+    job.starts += 1;
+    await die();
+    return;
+  }
   await taken.job.moveToCompleted("not run", taken.token, false);
   run.model.complete(job);
 }
@@ -43,6 +77,7 @@ export async function drop(run: LaneRun, taken: Taken, handOut: HandOut, { as, k
 /** Are there no more than may? Whoever had its key already, and goes first, is not counted. */
 export async function checkLines(run: LaneRun): Promise<void> {
   const { line } = run.setting.rules;
+  await noteLeaving(run);
   // A job of other keys is not superseded.
   if (line === undefined || (line.as === "superseded" && run.setting.severalChance > 0)) return;
   for (const key of run.setting.keys.filter((name) => !run.model.key(name).wasLost)) {
@@ -51,7 +86,20 @@ export async function checkLines(run: LaneRun): Promise<void> {
       // A job that was removed by hand stands there until its turn, also if its id is used again.
       if (place >= 0 && Number(await run.world.redis.hget(PREFIX + id, "ls")) === place) standing.push(id);
     }
+    if (line.interrupts === true) checkInterrupted(run, key, standing);
     if (standing.length > line.max) throw new LaneViolation("line", `${standing.join(", ")} stand in line for ${key}`);
+  }
+}
+
+/** Whoever has the key is to stop for the newer ones that stand in line for it. */
+function checkInterrupted({ model }: LaneRun, key: string, standing: readonly string[]): void {
+  const owner = model.open.get(model.key(key).owner ?? "");
+  if (owner === undefined || owner.isSuperseded || owner.displaced.size > 0) return;
+  for (const id of standing) {
+    const job = model.open.get(id);
+    if (job === undefined || job.starts > 0 || job.number < owner.number || job.keys.length !== owner.keys.length)
+      continue;
+    throw new LaneViolation("line", `${id} stands in line for ${key}, and ${owner.id} is not to stop`);
   }
 }
 

@@ -21,6 +21,8 @@ export interface ModelJob {
   behind: readonly ModelJob[];
   /** Keys in whose line its place is not known: it was lost or chosen by hand, or is that of a delayed or LIFO job. */
   readonly displaced: Set<string>;
+  /** A newer one of its keys waits: it is not to run, or not again. */
+  isSuperseded: boolean;
 }
 
 export interface ModelKey {
@@ -92,7 +94,15 @@ export class LaneModel {
   ): void {
     this.#added += 1;
     const inherited = new Set(facts.keys.filter((name) => holders.get(name) === facts.id));
-    const state = { phase: "ready", dueMs: 0, starts: 0, order: undefined, behind: [], displaced: inherited } as const;
+    const state = {
+      phase: "ready",
+      dueMs: 0,
+      starts: 0,
+      order: undefined,
+      behind: [],
+      displaced: inherited,
+      isSuperseded: false,
+    } as const;
     this.open.set(facts.id, { ...facts, ...state, number: this.#added });
     for (const name of facts.keys) {
       const key = this.key(name);
@@ -209,11 +219,20 @@ export class LaneModel {
   /** An ended job is to run again. */
   reopen(job: ModelJob): void {
     job.phase = "ready";
+    job.isSuperseded = false;
     this.open.set(job.id, job);
     for (const name of job.keys) {
       const key = this.key(name);
       if (key.stop?.failed === job.id && !key.stop.isVague) key.owner = job.id;
     }
+  }
+
+  /** A newer one of its keys waits: it is not to run again. */
+  supersede(job: ModelJob, nowMs: number): void {
+    if (job.isSuperseded) return;
+    job.isSuperseded = true;
+    if (job.phase === "delayed" && job.dueMs > nowMs) this.hurry(job, nowMs, true);
+    for (const name of job.keys) job.displaced.add(name);
   }
 
   /** Without a word to the lane: removed by hand, or finished by somebody who knows no keys. */

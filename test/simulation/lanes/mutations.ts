@@ -75,6 +75,15 @@ const latestOnly: Focus = {
   line: { max: 1, drop: "oldest", as: "superseded" },
 };
 
+const interrupting: Focus = {
+  name: "interrupts",
+  onFailure: "block",
+  steps: { "fail more": 2, kill: 2, yield: 1, wake: 0.5, "back off": 2, "pause for": 0.5 },
+  keys: ["a", "b"],
+  severalChance: 0,
+  line: { max: 1, drop: "oldest", as: "superseded", interrupts: true },
+};
+
 const limitedKeys: Focus = {
   name: "limited keys",
   steps: { "window passes": 3, yield: 1, wake: 1, kill: 1, "send back": 0.5 },
@@ -779,7 +788,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "whoever is first in a full line leaves it",
     without: "the line grows",
-    patches: [lane("elseif not facts[1] then dropOldest(id, pin, keys) end", "end")],
+    patches: [lane("dropOldest(id, pin, keys)\n      interrupt(", "interrupt(")],
     focus: latestOnly,
   },
   {
@@ -787,6 +796,41 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "it is sifted, and stands behind the newer one",
     patches: [lane("if facts[5] then return false end", "")],
     focus: latestOnly,
+  },
+  {
+    protection: "a newer job interrupts the one that has its key",
+    without: "it waits for that",
+    patches: [lane("dropOldest(id, pin, keys)\n      interrupt(id, pin, keys)", "dropOldest(id, pin, keys)")],
+    focus: interrupting,
+  },
+  {
+    protection: "a superseded job stays so until it has ended",
+    without: "it runs again when its worker dies",
+    patches: [
+      lane(
+        "if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, 'lb') end",
+        "call('HDEL', P .. id, 'lb')",
+      ),
+    ],
+    focus: interrupting,
+  },
+  {
+    protection: "a job that waits for its retry, and is superseded, is taken next",
+    without: "its key waits for the retry",
+    patches: [lane("\n      promoteToFront(holder)\n", "\n")],
+    focus: interrupting,
+  },
+  {
+    protection: "a superseded job leaves the line to which it went back",
+    without: "whoever follows waits for a timer",
+    patches: [lane("if wasParked and hasKeys(pin) then leaveLines(id, pin) end", "")],
+    focus: interrupting,
+  },
+  {
+    protection: "a job is interrupted by one of the same keys",
+    without: "by one that has any of them",
+    patches: [lane("if facts[1] ~= pin or facts[2] then return end", "if facts[2] then return end")],
+    focus: { ...interrupting, name: "interrupts, several keys", severalChance: 0.5 },
   },
   {
     protection: "a job is superseded by one of the same keys",

@@ -96,6 +96,7 @@ const LINES: readonly LineRules[] = [
   { max: 2, drop: "newest", as: "backlog" },
   { max: 2, drop: "oldest", as: "backlog" },
   { max: 1, drop: "oldest", as: "superseded" },
+  { max: 1, drop: "oldest", as: "superseded", interrupts: true },
   { max: 0, drop: "newest", as: "busy" },
 ];
 
@@ -126,7 +127,8 @@ export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
     ...fixed,
     rules: {
       path: isPath ? ["k"] : undefined,
-      onFailure: only ?? onFailure,
+      // A retry must not come after the job that has superseded it.
+      onFailure: line?.interrupts === true && (only ?? onFailure) === "skip" ? "block" : (only ?? onFailure),
       nearMs: NEAR_MS,
       farMs: FAR_MS,
       line,

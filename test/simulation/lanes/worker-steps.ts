@@ -2,7 +2,7 @@
 import { type Job, UnrecoverableError } from "bullmq";
 import { checkFollowing, checkHandOut, checkIdle, LaneViolation } from "./checks.ts";
 import { StepEarly } from "./early.ts";
-import { drop, noteLeaving } from "./lines.ts";
+import { checkNewest, drop, noteLeaving } from "./lines.ts";
 import { PAUSES_MS } from "./operator-steps.ts";
 import { addJob } from "./producer-steps.ts";
 import type { LaneRun, Slot, Taken } from "./run.ts";
@@ -181,11 +181,14 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
   const handOut = { id, keys, order: arrival?.order, attemptsStarted: job.attemptsStarted };
   if (arrival?.pin.kind === "dropped") {
     run.limits.checkStart(id, run.taken.size, false);
-    await drop(run, { ...slot, job, lockToken: undefined, following: undefined }, handOut, arrival.pin);
+    const dropped = { ...slot, job, lockToken: undefined, following: undefined };
+    const die = async (): Promise<void> => await bringBack(run, dropped, "killed");
+    await drop(run, dropped, handOut, { pin: arrival.pin, die });
     return true;
   }
   await noteLeaving(run);
   checkHandOut(run.model, handOut, run.before, run.time.nowMs);
+  checkNewest(run.model.job(id));
   run.limits.checkStart(id, run.taken.size, job.deferredFailure !== undefined);
   run.model.begin(run.model.job(id), job.deferredFailure === undefined ? run.time.nowMs : undefined);
   const granted = run.locks.checkGrant(handOut, begun !== undefined);

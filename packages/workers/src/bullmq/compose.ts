@@ -22,6 +22,8 @@ export interface LineRules {
   readonly max: number;
   readonly drop: "newest" | "oldest";
   readonly as: DroppedAs;
+  /** Whether a job that comes supersedes the one that has its key, too. */
+  readonly interrupts?: boolean | undefined;
 }
 
 /** What is written into the scripts; two workers of a queue should agree on it. */
@@ -85,8 +87,8 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   const { line } = rules;
   const drops =
     line === undefined
-      ? "local LINE_MAX, DROPS_OLDEST, DROPPED"
-      : `local LINE_MAX, DROPS_OLDEST, DROPPED = ${line.max}, ${line.drop === "oldest"}, '${line.as}'`;
+      ? "local LINE_MAX, DROPS_OLDEST, DROPPED, INTERRUPTS"
+      : `local LINE_MAX, DROPS_OLDEST, DROPPED, INTERRUPTS = ${line.max}, ${line.drop === "oldest"}, '${line.as}', ${line.interrupts === true}`;
   const slowly = [numbers, drops, asFunction("bullPromote", bull.promote.lua)];
   const library = laneLibrary([...slowly, takes].join("\n"));
   const compose = (name: string, numberOfKeys: number, parts: readonly string[]): ComposedScript => {
@@ -102,7 +104,10 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   const end = (): ComposedScript => {
     const own = asRepeatedFunction("bullMoveToFinished", bull.moveToFinished.lua, commands.oncePerRequest);
     const startsAtOnce = rules.startsAtOnce && locks !== undefined;
-    const finish = asFunction("finish", commands.moveToFinished(startsAtOnce));
+    const finish = asFunction(
+      "finish",
+      commands.moveToFinished({ startsAtOnce, supersedes: line?.as === "superseded" }),
+    );
     const ahead = startsAtOnce ? [keyLockOfRun(locks), commands.atOnce] : [];
     const parts = [library, own, ...ahead, finish, commands.eachEnd];
     return compose("moveToFinished", QUEUE_KEY_COUNT, parts);
@@ -128,6 +133,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
       inLine: operate("inLine"),
       look: operate("look"),
       turn: operate("turn"),
+      superseded: operate("superseded"),
     },
   };
 }

@@ -8,7 +8,7 @@
 import type { Clock, Lock } from "@x/redlock-core";
 import { DAY_MS, elapsedMs, type Instant, integer, readClock } from "@x/redlock-core/protocol";
 import { DelayedError } from "bullmq";
-import { JobLockLostError } from "../errors.ts";
+import { JobLockLostError, type SupersededError } from "../errors.ts";
 import type { JobLock } from "./job-lock.ts";
 import { leaseLeftMs } from "./lease.ts";
 
@@ -48,6 +48,7 @@ export class Run implements JobLock {
   #fencingToken = 0;
   #lost: Error | undefined;
   #backOffMs: number | undefined;
+  #superseded: SupersededError | undefined;
 
   constructor(facts: RunFacts, clock: Clock, onLost: (run: Run, error: Error) => void) {
     this.jobId = facts.jobId;
@@ -139,6 +140,16 @@ export class Run implements JobLock {
   cancel(reason: unknown): void {
     this.#cancelled ??= { reason };
     this.#controller?.abort(reason);
+  }
+
+  /** A newer job of its keys waits: it is to stop. */
+  supersede(error: SupersededError): void {
+    this.#superseded ??= error;
+    this.cancel(error);
+  }
+
+  get superseded(): SupersededError | undefined {
+    return this.#superseded;
   }
 
   remaining(): number {

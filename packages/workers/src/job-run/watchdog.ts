@@ -46,6 +46,11 @@ export class Watchdog {
     return undefined;
   }
 
+  /** The last run of a job. */
+  lastOf(jobId: string): Run | undefined {
+    return this.#runs.get(jobId);
+  }
+
   /** The run that holds this lock. */
   holderOf(lock: Parameters<Run["isHeldBy"]>[0]): Run | undefined {
     for (const run of this.#all()) if (run.isHeldBy(lock)) return run;

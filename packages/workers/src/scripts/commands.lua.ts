@@ -80,7 +80,13 @@ const goesOn = /* lua */ `
  * started at once, this follows: " <token of the lock of the key, which is kept> <that job's fencing token> <its id>".
  * A negative reply means that the job is no longer the caller's: then its key is not the caller's to pass on either.
  */
-export const moveToFinished = (startsAtOnce: boolean): string => /* lua */ `
+export const moveToFinished = ({
+  startsAtOnce,
+  supersedes,
+}: {
+  readonly startsAtOnce: boolean;
+  readonly supersedes: boolean;
+}): string => /* lua */ `
 local ownToken, token, keptToken, number, started = string.match(ARGV[#ARGV], '^(%S*) (%S*) ?(%S*) ?(%S*) ?(.*)$')
 ${at("ARGV[7]", "ARGV[2]", "token")}
 local pin = attempt(call, 'HGET', P .. ARGV[1], 'lk') or ''
@@ -93,7 +99,7 @@ if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)
 local isNext = next and type(reply) == 'table' and reply[2] == next
 if next and not isNext then attempt(contended().takeBack, next, pin) end
-if type(reply) == 'number' and reply < 0 then return reply end
+if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], 'lb')" : ""}
 if isNext and attempt(contended().claimNext, next, pin, reply) then${startsAtOnce ? goesOn : ""}
   reply[7] = passOn(pin, ownToken, token)
   local isKept = ownToken ~= '' and not reply[7] and not unlock(pin, ownToken)

@@ -22,7 +22,8 @@
  *
  * - `lk` has the job's keys, which are fixed when it is first taken; it is '' for none.
  * - `ls` is its place in line, and is there as long as it is parked.
- * - `lb` says why its key function failed, or why it is not to run.
+ * - `lb` says why its key function failed, or why it is not to run, or not again. Of a job that a newer one has
+ *   superseded, it stays until that job has ended.
  * - `la` says that more keys are computed when it is taken.
  * - `lo` is its place in line for its locks.
  * - BullMQ's `pb` (processedBy, which dashboards show) says that it is parked.
@@ -45,6 +46,7 @@
  * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts), lockOf and unlock (key-lock.lua.ts), RATE.
  * - LINE_MAX: how many jobs may stand in line for a key, or nil; DROPS_OLDEST and DROPPED: which one does not run
  *   otherwise, and as what.
+ * - INTERRUPTS: whether the job that has the key is to stop for a newer one.
  * - In `slowly`, what only a contended key needs: NEAR, FAR, bullPromote and bullMoveToActive.
  *
  * A script defines all its functions anew each time that it is run. Each costs some hundred nanoseconds, more with
@@ -446,15 +448,20 @@ ${slowly}
     return BAD .. DROPPED .. '\\31' .. key .. '\\31' .. by
   end
 
-  -- A job that stands in line does not run: it is taken next, to be told why.
-  local function leaveFull(id, pin, why)
-    call('HSET', P .. id, 'lb', why)
+  -- It stands in line no more, and whoever follows may be next.
+  local function leaveLines(id, pin)
     for _, key in ipairs(keysOf(pin)) do
       leaveLine(id, key)
       heal(key)
       await(key)
     end
     call('HDEL', P .. id, 'ls')
+  end
+
+  -- A job that stands in line does not run: it is taken next, to be told why.
+  local function leaveFull(id, pin, why)
+    call('HSET', P .. id, 'lb', why)
+    leaveLines(id, pin)
     promoteToFront(id)
   end
 
@@ -472,6 +479,22 @@ ${slowly}
         if oldest == id or (DROPPED == 'superseded' and own ~= pin) then index = index + 1
         else leaveFull(oldest, own, dropped(key, id)) end
       end
+    end
+  end
+
+  -- id stands in line: the job that has the very same keys is to stop for it, and does not run again. One that runs is
+  -- told. One that waits is taken next.
+  local function interrupt(id, pin, keys)
+    local holder = INTERRUPTS and call('HGET', HOLDERS, keys[1])
+    if not holder or holder == PAUSED or holder == NEXT or not holds(holder, keys[1]) then return end
+    local facts = call('HMGET', P .. holder, 'lk', 'lb')
+    if facts[1] ~= pin or facts[2] then return end
+    local why = dropped(keys[1], id)
+    call('HSET', P .. holder, 'lb', why)
+    if call('EXISTS', P .. holder .. ':lock') == 1 then
+      try('PUBLISH', P .. 'lane:superseded', holder .. '\\31' .. BAD .. why)
+    elseif call('ZSCORE', P .. 'delayed', holder) then
+      promoteToFront(holder)
     end
   end
 
@@ -500,7 +523,10 @@ ${slowly}
     call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', PARKED_BY .. table.concat(keys, ', '))
     call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
     if isTimed then judgeIn(left, id) end
-    if isFirst then release(id, pin) elseif not facts[1] then dropOldest(id, pin, keys) end
+    if isFirst then release(id, pin) elseif not facts[1] then
+      dropOldest(id, pin, keys)
+      interrupt(id, pin, keys)
+    end
   end
 
   -- Puts the first in line where the next fetch finds it: its id; nil if there is more to do, or it is not to run.
@@ -656,7 +682,10 @@ ${slowly}
       elseif field == 'la' then isMark = true end
     end
     if fault then
-      call('HDEL', P .. id, 'lb')
+      -- If its worker dies now, it must not run after the job that has superseded it.
+      if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, 'lb') end
+      -- It had backed off.
+      if wasParked and hasKeys(pin) then leaveLines(id, pin) end
       pin = BAD .. fault
     else
       pin = pin or pinOfData(data)

@@ -237,6 +237,17 @@ call('SET', key, string.format('%.0f', now), 'PX', ARGV[3])
 return 1
 `;
 
+/** Replies for each of the ids in ARGV[3]… the pin of a job that is not to run, or not again; '' if it is. */
+export const superseded: string = /* lua */ `
+${AT}
+local reply = {}
+for i = 3, #ARGV do
+  local why = call('HGET', P .. ARGV[i], 'lb')
+  reply[i - 2] = why and BAD .. why or ''
+end
+return reply
+`;
+
 /**
  * Replies the number of jobs that a free slot would take, which is none while the queue is paused, and of those that
  * run.
