@@ -41,6 +41,16 @@ const againAfterLoss: Focus = {
 
 const severalKeys: Focus = { name: "several keys", steps: {}, keys: ["a", "b", "c"], severalChance: 0.6 };
 
+const twoLines: Focus = { name: "two lines", steps: {}, keys: ["a", "b"], severalChance: 0 };
+
+const retriedKeys: Focus = {
+  name: "retried keys",
+  onFailure: "skip",
+  steps: { "fail more": 4 },
+  keys: ["a"],
+  severalChance: 0,
+};
+
 const limited: Focus = { name: "limited starts", steps: { "next period": 1, yield: 1, wake: 1 }, starts: 4 };
 
 const pausedKeys: Focus = {
@@ -325,6 +335,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "keys of finished holders are free",
     without: "a job that was finished elsewhere keeps its key",
     patches: [lane("and not facts[2] and not facts[3]", "and not facts[3]")],
+    focus: finishedElsewhere,
   },
   {
     protection: "a parked job holds no key",
@@ -387,6 +398,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
         "local chosen\n    for _, key in ipairs({keysOf(pin)[1]}) do",
       ),
     ],
+    focus: severalKeys,
   },
   {
     protection: "hand-over only by the holder",
@@ -406,6 +418,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "whoever is next comes to the front",
     without: "it queues up behind everybody",
     patches: [lane("try('RPUSH', list, id)", "try('LPUSH', list, id)")],
+    focus: twoLines,
   },
   {
     protection: "whoever is next comes to the front, its timer having fired",
@@ -475,6 +488,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "a handed-over key waits for the first in line",
     without: "it is free if the first in line cannot run yet",
     patches: [lane("call('HSET', HOLDERS, key, NEXT) return end", "call('HDEL', HOLDERS, key) return end")],
+    focus: severalKeys,
   },
   {
     protection: "activation taken back: list",
@@ -590,6 +604,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "a job whose timer has fired is not in the queue twice",
     without: "it is put in front though it waits already",
     patches: [lane("if not call('ZSCORE', P .. 'delayed', id) then return end\n    call('RPUSH'", "call('RPUSH'")],
+    focus: dueWhileYielding,
   },
   {
     protection: "the one behind is judged soon",
@@ -635,6 +650,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "skip: the key moves on at a retry without backoff",
     without: "it waits",
     patches: [commands("if reply == 0 and SKIP then", "if false then")],
+    focus: retriedKeys,
   },
   {
     protection: "block: the key waits during a backoff",
@@ -645,6 +661,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "block: the key waits for a retry without backoff",
     without: "it moves on",
     patches: [commands("if reply == 0 and SKIP then", "if reply == 0 then")],
+    focus: pausedKeys,
   },
   {
     protection: "halt mark",
