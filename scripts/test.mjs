@@ -14,6 +14,7 @@ const packages = [
   "packages/nestjs",
   "packages/otel",
   "packages/console",
+  "packages/semaphore",
   "packages/testing",
 ];
 const isStrict = process.argv.includes("--strict");

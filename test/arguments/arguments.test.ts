@@ -6,6 +6,7 @@ import { fence, type LockNode, Redlock } from "@x/redlock-core";
 import CompatRedlock from "@x/redlock-core/node-redlock";
 import Redlock4 from "@x/redlock-core/node-redlock-4";
 import { protocolOf } from "@x/redlock-core/protocol";
+import { CountDownLatch, ReadWriteLock, Semaphore } from "@x/semaphore";
 import { placesOf, type RedisServer, startRedis } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import fc from "fast-check";
@@ -50,6 +51,9 @@ beforeAll(async () => {
     lease: protocolOf(lock),
     embedded,
     fenced: await fence(client, "fenced", 1),
+    semaphore: new Semaphore(redlock, "few", { permits: 2 }),
+    access: new ReadWriteLock(redlock, "shared").read,
+    latch: new CountDownLatch(redlock, "last"),
     compatClient: client,
     compat,
     compatLock: await compat.acquire(["compat"], 60_000),

@@ -9,6 +9,7 @@ import * as core from "@x/redlock-core";
 import * as compat from "@x/redlock-core/node-redlock";
 import * as compat4 from "@x/redlock-core/node-redlock-4";
 import * as protocol from "@x/redlock-core/protocol";
+import * as semaphore from "@x/semaphore";
 import * as workers from "@x/workers";
 import {
   boolean,
@@ -37,6 +38,9 @@ export interface Subjects {
   readonly lease: protocol.Lease;
   readonly embedded: protocol.EmbeddedLocks;
   readonly fenced: core.Fenced;
+  readonly semaphore: semaphore.Semaphore;
+  readonly access: semaphore.Access;
+  readonly latch: semaphore.CountDownLatch;
   readonly compatClient: compat.Client;
   readonly compat: compat.Redlock;
   readonly compatLock: compat.Lock;
@@ -180,6 +184,13 @@ const key: Parameter = {
 const event = (...names: readonly string[]): Parameter => ({ legal: oneOf(...names), right: names[0] });
 const limit: Parameter = { options: { limit: ms1 } };
 
+const onNode: Parameter = { legal: never, right: ({ redlock }: Subjects) => redlock, says: "redlock" };
+const named: Parameter = { legal: text(1), right: "n", says: "name" };
+const count = integer(1, 1_000_000);
+const fewPermits = optional(integer(1, 2));
+const leases = { ttl, timeout, autoExtend: optional(boolean), maxHold };
+const perAccess = { ...leases, signal: optional(signal) };
+
 export const TABLE: Readonly<Record<string, Entry>> = {
   "protocol.defineScript": {
     call: (_, [name, source]) => protocol.defineScript(name as never, source as never),
@@ -240,6 +251,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     waitForTurn: { resource, options: { options: { order, signal: optional(signal) } } },
     orderAt: { wallMs: { legal: number(0, Number.MAX_SAFE_INTEGER), right: 0 } },
     checkResource: { resource },
+    newToken: NONE,
     lockKey: { resource },
     sideKey: { resource, name: { legal: text(1), right: "n" } },
     run: {
@@ -329,6 +341,40 @@ export const TABLE: Readonly<Record<string, Entry>> = {
   ...methods("compat4Lock", "compat4.Lock", {
     unlock: { callback: anything },
     extend: { ttl: duration, callback: anything },
+  }),
+  "semaphore.new Semaphore": {
+    call: make(semaphore.Semaphore),
+    parameters: {
+      redlock: onNode,
+      name: named,
+      options: { options: { ...leases, permits: count }, right: { permits: 2 } },
+    },
+  },
+  ...methods("semaphore", "semaphore.Semaphore", {
+    acquire: { options: { options: { ...perAccess, permits: fewPermits } } },
+    tryAcquire: { options: { options: { ...perAccess, timeout: optional(never), permits: fewPermits } } },
+    using: { routine: handler, options: { options: { ...perAccess, permits: fewPermits } } },
+    inspect: NONE,
+  }),
+  "semaphore.new ReadWriteLock": {
+    call: make(semaphore.ReadWriteLock),
+    parameters: { redlock: onNode, name: named, options: { options: leases } },
+  },
+  ...methods("access", "semaphore.Access", {
+    acquire: { options: { options: perAccess } },
+    tryAcquire: { options: { options: { ...perAccess, timeout: optional(never) } } },
+    using: { routine: handler, options: { options: perAccess } },
+  }),
+  "semaphore.ReadWriteLock.inspect": { call: nothing, parameters: NONE },
+  "semaphore.new CountDownLatch": {
+    call: make(semaphore.CountDownLatch),
+    parameters: { redlock: onNode, name: named, options: { options: { ttl: optional(integer(1_000)) } } },
+  },
+  ...methods("latch", "semaphore.CountDownLatch", {
+    set: { count: { legal: integer(0, 1_000_000), right: 1 } },
+    countDown: { id: { legal: optional(text(1, 512)) } },
+    count: NONE,
+    wait: { options: { options: { timeout, signal: optional(signal) } } },
   }),
   "leader.new LeaderElection": {
     call: make(leader.LeaderElection),
@@ -496,6 +542,9 @@ export const TABLE: Readonly<Record<string, Entry>> = {
 /** Public, and not in the table: who else checks their arguments. */
 export const NOT_CALLED: Readonly<Record<string, string>> = {
   "core.systemClock": "a port that this package calls",
+  "protocol.RedlockProtocol.call": "called by @x/semaphore with a name that it has checked",
+  "protocol.RedlockProtocol.hold": "called by @x/semaphore with what a script answered",
+  "protocol.RedlockProtocol.takeBack": "called by @x/semaphore with a script of its own",
   "protocol.EmbeddedLocks.adopt": "called by @x/workers with what a script answered",
   "protocol.EmbeddedLocks.drop": "called by @x/workers with what a script answered",
   "protocol.EmbeddedLocks.note": "called by @x/workers with what a script answered",
@@ -526,6 +575,7 @@ export const MODULES: Readonly<Record<string, object>> = {
   leader,
   nodeCron,
   scheduler,
+  semaphore,
   workers,
 };
 
@@ -534,5 +584,6 @@ export const OBJECTS = (subjects: Subjects): Readonly<Record<string, object>> =>
   "nodeCron.RunCoordinator": subjects.runCoordinator,
   "protocol.RedlockProtocol": subjects.protocol,
   "protocol.EmbeddedLocks": subjects.embedded,
+  "semaphore.Access": subjects.access,
   "scheduler.Schedule": subjects.schedule,
 });

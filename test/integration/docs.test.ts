@@ -58,7 +58,7 @@ it.each(documents)("links in %s lead somewhere", (file) => {
 
 const readmes = [
   "README.md",
-  ...["redlock-core", "leader", "workers", "nestjs", "console", "otel", "testing"].map(
+  ...["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "testing"].map(
     (name) => `packages/${name}/README.md`,
   ),
 ];
@@ -113,7 +113,7 @@ it("names no file, in a comment or a document, that is not in the repository", (
   expect(dangling).toEqual([]);
 });
 
-it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "testing"])(
+it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "testing"])(
   "@x/%s has a README of its own, listed for the package",
   (name) => {
     const folder = join(root, "packages", name);
@@ -124,7 +124,7 @@ it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "test
 );
 
 /** Text about a package for agents: what begins the file says when to read it. */
-it.each(["redlock-core", "leader", "workers", "nestjs", "testing"])(
+it.each(["redlock-core", "leader", "workers", "nestjs", "semaphore", "testing"])(
   "@x/%s has a skill that says when to use it, and is packed",
   (name) => {
     const folder = join(root, "packages", name);

@@ -10,6 +10,7 @@ const ENTRIES = [
   "leader/src/scheduler/index.ts",
   "workers/src/index.ts",
   "nestjs/src/index.ts",
+  "semaphore/src/index.ts",
   "console/src/index.ts",
 ];
 

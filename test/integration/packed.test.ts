@@ -288,6 +288,27 @@ it("@x/console runs as a command with its own dependencies alone", { timeout: 60
   expect(told.status).toBe(0);
 });
 
+it("@x/semaphore works with @x/redlock-core and a client alone", { timeout: 60_000 }, () => {
+  const folder = install(["redlock-core", "semaphore"], ["ioredis"]);
+  const script = `
+    import { Redlock } from "@x/redlock-core";
+    import { CountDownLatch, ReadWriteLock, Semaphore } from "@x/semaphore";
+    const redlock = new Redlock(process.env.REDIS_URL, { nodeTimeout: 30_000 });
+    const semaphore = new Semaphore(redlock, "packed", { permits: 2 });
+    const held = [await semaphore.acquire(), await semaphore.acquire()];
+    const refused = await semaphore.tryAcquire();
+    const latch = new CountDownLatch(redlock, "packed");
+    await latch.set(1);
+    await new ReadWriteLock(redlock, "packed").write.using(() => latch.countDown());
+    await latch.wait();
+    await redlock.close();
+    console.log(held.map((permit) => permit.isHeld()), refused);`;
+  writeFileSync(join(folder, "main.mjs"), script);
+  const env = { ...process.env, REDIS_URL: server.url };
+  const told = execFileSync(process.execPath, ["main.mjs"], { cwd: folder, encoding: "utf8", env });
+  expect(told).toBe("[ false, false ] null\n");
+});
+
 /** The example of the guide, which our own tests run in vitest, as JavaScript. */
 function exampleOfTesting(): string {
   const [, code = ""] = /^```ts\n([^]*?)^```/m.exec(readFileSync(join(root, "docs/testing.md"), "utf8")) ?? [];
@@ -314,7 +335,7 @@ it("@x/otel works with OpenTelemetry's API alone", { timeout: 60_000 }, () => {
   expect(execFileSync(process.execPath, ["main.mjs"], { cwd: folder, encoding: "utf8" })).toBe("instrumented\n");
 });
 
-it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "testing"])(
+it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "testing"])(
   "@x/%s imports all that it declares, and packs nothing but its build and its documents",
   { timeout: 60_000 },
   (name) => {

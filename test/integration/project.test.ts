@@ -29,7 +29,7 @@ interface Workflow {
 }
 
 const manifest = JSON.parse(read("package.json")) as Manifest;
-const packages = ["redlock-core", "leader", "workers", "nestjs", "console"];
+const packages = ["redlock-core", "leader", "workers", "nestjs", "semaphore", "console"];
 const files = readdirSync(new URL("../../.github/workflows", import.meta.url));
 const workflow = (file: string): Workflow => parse(read(`.github/workflows/${file}`)) as Workflow;
 

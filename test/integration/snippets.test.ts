@@ -9,7 +9,7 @@ const root = fileURLToPath(new URL("../../", import.meta.url));
 const folder = join(root, "test", "dist", "snippets");
 const documents = [
   "README.md",
-  ...["redlock-core", "leader", "workers", "nestjs", "testing"].flatMap((name) => [
+  ...["redlock-core", "leader", "workers", "nestjs", "semaphore", "testing"].flatMap((name) => [
     `packages/${name}/README.md`,
     `packages/${name}/SKILL.md`,
   ]),
@@ -37,6 +37,7 @@ const globals = `
   declare const redis: import("ioredis").Redis;
   declare const connection: import("bullmq").ConnectionOptions;
   declare const signal: AbortSignal;
+  declare const semaphore: import("@x/semaphore").Semaphore;
   declare const clock: import("@x/testing").VirtualClock;
   declare const nodes: readonly import("@x/testing").MemoryNode[];
 `;

@@ -28,7 +28,7 @@ const WORKER = shaped<Running>(
   ({ name, isRunning }) => typeof name === "string" && typeof isRunning === "function",
 );
 const listOf = <Value>(rule: string, element: Check<Value>): Check<readonly Value[]> =>
-  shaped(rule, (given) => Array.isArray(given) && given.every((each) => element.accepts(each)));
+  shaped(rule, (given) => Array.isArray(given) && Array.from(given).every((each) => element.accepts(each)));
 
 const OPTIONS = new Schema({
   elections: listOf("an array of elections", ELECTION).default([]),

@@ -63,7 +63,8 @@ export class LockHeldError extends RedlockError {
     const resource = held?.resource ?? String(facts.resources[0]);
     const isOurs = facts.heldHere?.includes(resource) === true;
     super(
-      `lock "${resource}" is held by ${isOurs ? "this process (locks are not reentrant)" : holderOf(held)}: ${describe(facts)}`,
+      facts.refused ??
+        `lock "${resource}" is held by ${isOurs ? "this process (locks are not reentrant)" : holderOf(held)}: ${describe(facts)}`,
       facts.resources,
     );
     this.resource = resource;
@@ -190,6 +191,8 @@ export interface AttemptFacts {
   readonly heldHere?: readonly string[];
   /** What the nodes were asked, if it was not for a lock. */
   readonly asked?: string;
+  /** What is said of a refusal, if it was not of a lock. */
+  readonly refused?: string;
 }
 
 function holderOf(held: Vote | undefined): string {

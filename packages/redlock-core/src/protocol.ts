@@ -28,9 +28,10 @@ export {
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
 export { type Lease, PROTOCOL } from "./lock/lock.ts";
 export { everyPeriod, type Renewable, Renewal, type RenewalPolicy } from "./lock/renewal.ts";
+export type { LeaseScripts, ScriptCall } from "./lock/script-lease.ts";
 export { defineScript, plainError } from "./nodes/node.ts";
 export { addressOf } from "./nodes/url.ts";
-export type { RedlockProtocol } from "./redlock-protocol.ts";
+export type { HoldOptions, NodeFacts, RedlockProtocol, ScriptGrant } from "./redlock-protocol.ts";
 export type { NodeReply, ScriptInput, ScriptOptions } from "./rounds/run.ts";
 export { type BackOff, backOffMs } from "./rules/retry.ts";
 export { DAY_MS, driftMs, elapsedMs } from "./rules/validity.ts";

@@ -5,15 +5,21 @@
  */
 
 import { RedlockClosedError } from "./errors.ts";
-import type { Clock } from "./kit/clock.ts";
+import type { RedlockEvents } from "./events.ts";
+import type { Clock, Instant } from "./kit/clock.ts";
+import type { Emitter } from "./kit/emitter.ts";
 import type { InFlight } from "./kit/in-flight.ts";
+import type { Grant } from "./lock/attempt.ts";
 import type { EmbeddedLocks } from "./lock/embedded.ts";
 import type { Lock } from "./lock/lock.ts";
-import type { NodeScript } from "./nodes/node.ts";
+import type { LeaseScripts, ScriptCall } from "./lock/script-lease.ts";
+import { countsReceivers, type NodeScript } from "./nodes/node.ts";
 import { type AcquireOptions, resolveResource, resolveTurnOptions } from "./options.ts";
 import type { Engine } from "./rounds/engine.ts";
 import { type NodeReply, resolveRun, runEverywhere, type ScriptInput, type ScriptOptions } from "./rounds/run.ts";
-import { lockKeyOf, sideKeyOf } from "./rules/keys.ts";
+import { lockKeyOf, NODE_KEYS, sideKeyOf } from "./rules/keys.ts";
+import { newToken } from "./rules/token.ts";
+import { leaseEnd } from "./rules/validity.ts";
 import { callback, number, text } from "./schema/check.ts";
 import type { Hints } from "./waiting/hints.ts";
 import { Limit } from "./waiting/limit.ts";
@@ -35,6 +41,33 @@ export interface ProtocolParts {
   readonly assertOpen: (resources: readonly string[], signal?: AbortSignal) => void;
   readonly embedded: () => EmbeddedLocks | undefined;
   readonly acquire: (resource: string, options: AcquireOptions, note: string) => Promise<Lock>;
+  readonly hold: (grant: Grant, options: HoldOptions, scripts: LeaseScripts) => Lock;
+}
+
+/** How a lease that a sibling's script granted is kept. */
+export interface HoldOptions {
+  readonly autoExtend: boolean;
+  readonly maxHold: number;
+}
+
+/** What a sibling's script granted on the one node. */
+export interface ScriptGrant {
+  readonly resource: string;
+  readonly token: string;
+  readonly fencingToken: number;
+  readonly ttlMs: number;
+  /** All clocks, read before the request was sent. */
+  readonly asked: Instant;
+}
+
+/** What a script has to know of the one node, or Cluster, on which it keeps leases of its own. */
+export interface NodeFacts {
+  /** Whether PUBLISH inside a script counts every subscriber. */
+  readonly countsReceivers: boolean;
+  /** How long the node grants nothing after it may have forgotten leases; 0 if it is trusted to forget nothing. */
+  readonly quarantineMs: number;
+  /** The hash in which `run_id` and `since` tell whose data it is (see quarantine.lua.ts). */
+  readonly hash: string;
 }
 
 export class RedlockProtocol {
@@ -68,6 +101,69 @@ export class RedlockProtocol {
    */
   acquire(resource: string, options: AcquireOptions, note: string): Promise<Lock> {
     return this.#parts.acquire(resource, options, TEXT.of("note", note));
+  }
+
+  /** The events of the `Redlock`, for what siblings grant on its node. */
+  get events(): Emitter<RedlockEvents> {
+    return this.#parts.engine.events;
+  }
+
+  /** Returns a fresh random value for a lease. */
+  newToken(): string {
+    return newToken(this.#parts.engine.random);
+  }
+
+  get node(): NodeFacts {
+    const { nodes, quarantineMs } = this.#parts.engine;
+    return { countsReceivers: nodes.every(countsReceivers), quarantineMs, hash: NODE_KEYS.hash };
+  }
+
+  /**
+   * Calls `work` as a call of the `Redlock`: it is refused when that is closed, and `close()` waits for its end.
+   */
+  async call<Result>(resource: string, signal: AbortSignal | undefined, work: () => Promise<Result>): Promise<Result> {
+    const { calls, assertOpen } = this.#parts;
+    assertOpen([resource], signal);
+    calls.begin();
+    try {
+      return await work();
+    } finally {
+      calls.end();
+    }
+  }
+
+  /**
+   * Sends the request that takes back what a call has asked for. It is sent even while the `Redlock` is being closed,
+   * and `close()` waits for its answer, for `nodeTimeout` at most.
+   */
+  async takeBack({ script, keys, args }: ScriptCall): Promise<void> {
+    const { engine, calls } = this.#parts;
+    calls.begin();
+    try {
+      await runEverywhere(engine, script, resolveRun(script, { keys, args }, {}, engine.options.nodeTimeout));
+    } finally {
+      calls.end();
+    }
+  }
+
+  /**
+   * Makes a lock of what a sibling's script granted on the one node. It is renewed, lost and released as any other,
+   * but by `scripts`.
+   */
+  hold(grant: ScriptGrant, options: HoldOptions, scripts: LeaseScripts): Lock {
+    const { engine, hold } = this.#parts;
+    const { resource, token, fencingToken, ttlMs, asked } = grant;
+    const whole: Grant = {
+      target: engine.targetOf([resource]),
+      token,
+      fencingToken,
+      ttlMs,
+      end: leaseEnd(asked, ttlMs, engine.options.driftFactor),
+      grantedMs: asked.monotonicMs,
+      mayHoldOn: engine.everyNode,
+      hadKeyOn: engine.everyNode,
+    };
+    return hold(whole, options, scripts);
   }
 
   /**

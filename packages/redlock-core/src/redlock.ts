@@ -112,6 +112,13 @@ export class Redlock implements AsyncDisposable {
       embedded: () => this.#embedded(),
       acquire: async (resource, options, note) =>
         await this.#take([resolveResource(resource)], { ...this.#resolve(options, false), note }),
+      hold: (grant, options, scripts) =>
+        new HeldLease(this.#engine, grant, {
+          options,
+          queues: [],
+          renewal: this.#renewal,
+          own: { scripts, closed: this.#closing.signal },
+        }).lock,
     });
     Object.defineProperty(this, PROTOCOL, { value: protocol });
     this.#stopListening = connected.map((node) =>

@@ -12,8 +12,9 @@ import type { Grant } from "./attempt.ts";
 import { ScriptAnswer } from "./embedded.ts";
 import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
 import { type Lease, Lock } from "./lock.ts";
-import { releaseEverywhere, startRelease } from "./release.ts";
+import { startRelease } from "./release.ts";
 import { BY_THIRDS, type Renewable, type Renewal, type RenewalPolicy } from "./renewal.ts";
+import { extendByScript, type LeaseScripts, releaseByScript } from "./script-lease.ts";
 
 type State =
   | { readonly kind: "held" }
@@ -37,6 +38,8 @@ export interface LeaseContext {
   readonly renewal: Renewal<HeldLease>;
   /** The queues in which callers of this process wait for its resources, without asking a node. */
   readonly queues: readonly LocalQueue[];
+  /** The scripts of a sibling that granted the lease, in place of this package's own. */
+  readonly own?: { readonly scripts: LeaseScripts; readonly closed: AbortSignal } | undefined;
 }
 
 export class HeldLease implements Lease, LocalHolder, Renewable {
@@ -52,6 +55,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   readonly #maxHoldEndMs: number;
   readonly #renewal: Renewal<HeldLease>;
   readonly #queues: readonly LocalQueue[];
+  readonly #own: LeaseContext["own"];
   /** The nodes that may hold a key of ours, as bits, without those to which the extension under way is sent. */
   #mayHoldOn: number;
   #isExtended = false;
@@ -69,7 +73,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   #controller: AbortController | undefined;
   #underWay: ExtendRound | undefined;
 
-  constructor(engine: Engine, grant: Grant, { options, renewal, queues }: LeaseContext) {
+  constructor(engine: Engine, grant: Grant, { options, renewal, queues, own }: LeaseContext) {
     this.#engine = engine;
     this.#target = grant.target;
     this.#grantedMs = grant.grantedMs;
@@ -81,6 +85,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     this.#maxHoldEndMs = grant.grantedMs + options.maxHold;
     this.#renewal = renewal;
     this.#queues = queues;
+    this.#own = own;
     this.#end = grant.end;
     this.#renewAtMs = BY_THIRDS.dueMs(grant.grantedMs, grant.ttlMs);
     this.lock = new Lock(grant, this);
@@ -184,7 +189,8 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   async releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
     PERFORM.of("perform", perform);
     const wasExtended = this.#underWay !== undefined || this.#isExtended;
-    if (this.remaining() <= 0 || wasExtended || !this.#engine.isEmbeddable) return await this.release();
+    if (this.remaining() <= 0 || wasExtended || this.#own !== undefined || !this.#engine.isEmbeddable)
+      return await this.release();
     const heldMs = this.#heldMs();
     const confirmed = new Promise<boolean>((resolve) => {
       const end = (isConfirmed: boolean): void => {
@@ -240,7 +246,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     const nowMs = this.#engine.clock.monotonicMs();
     const heldMs = nowMs - this.#grantedMs;
     const confirmed = new Promise<boolean>((resolve) => {
-      startRelease(this.#engine, this, nowMs, (isDeleted) => {
+      this.#startRelease(nowMs, (isDeleted) => {
         const isConfirmed = wasHeld && isDeleted;
         if (this.#engine.events.isHeard("release")) this.#tellRelease(isConfirmed, heldMs);
         resolve(isConfirmed);
@@ -257,16 +263,19 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     const startedMs = this.#engine.clock.monotonicMs();
     this.#longestTtlMs = Math.max(this.#longestTtlMs, ttlMs);
     const { token, fencingToken } = this.lock;
-    const round = extendRound(this.#engine, {
-      target: this.#target,
-      token,
-      fencingToken,
-      ttlMs,
-      timeoutMs,
-      end: this.#end,
-      isHeld: () => this.#state.kind === "held",
-      hadKeyOn: this.#hadKeyOn,
-    });
+    const round =
+      this.#own === undefined
+        ? extendRound(this.#engine, {
+            target: this.#target,
+            token,
+            fencingToken,
+            ttlMs,
+            timeoutMs,
+            end: this.#end,
+            isHeld: () => this.#state.kind === "held",
+            hadKeyOn: this.#hadKeyOn,
+          })
+        : extendByScript(this.#engine, this.#own.scripts, { ttlMs, timeoutMs, end: this.#end });
     this.#isExtending = true;
     this.#underWay = round;
     const result = await round.result;
@@ -341,7 +350,12 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   }
 
   #releaseKeys(): Promise<boolean> {
-    return releaseEverywhere(this.#engine, this);
+    return new Promise((resolve) => this.#startRelease(this.#engine.clock.monotonicMs(), resolve));
+  }
+
+  #startRelease(nowMs: number, onEnd: (isDeleted: boolean) => void): void {
+    if (this.#own === undefined) startRelease(this.#engine, this, nowMs, onEnd);
+    else releaseByScript(this.#engine, this.#own.scripts, { ...this.#own, longestTtlMs: this.#longestTtlMs }, onEnd);
   }
 
   #unreachable(result: ExtendResult & { kind: "failed" }, attempts: number, startedMs: number): QuorumUnreachableError {

@@ -1,0 +1,171 @@
+/**
+ * This file has the class `CountDownLatch`: processes wait until others have done so many things.
+ *
+ * It guarantees, while the node keeps its data, that nobody passes before the count is down, and that whoever waits
+ * passes soon after. A latch that does not exist is closed. So a node that lost its data lets nobody through, and
+ * whoever set the latch has to set it again.
+ */
+import { QuorumUnreachableError, type Redlock, RedlockClosedError, type Vote } from "@x/redlock-core";
+import { abortable, backOffMs, linkSignals, protocolOf, type RedlockProtocol, sleep } from "@x/redlock-core/protocol";
+import { LatchClosedError, LatchNotSetError } from "./errors.ts";
+import { latchScript } from "./latch.lua.ts";
+import {
+  checkPlace,
+  ID,
+  type LatchOptions,
+  resolveLatchOptions,
+  resolveWait,
+  SET_COUNT,
+  type WaitOptions,
+} from "./options.ts";
+
+/** Whoever waits looks so often, in case that the message was lost. */
+const LOOK_AGAIN_MS = 2_000;
+
+/** A request that was not answered is sent again so often; an id counts once, however often it is sent. */
+const MAX_TRIES = 3;
+
+export class CountDownLatch {
+  readonly name: string;
+  readonly #redlock: Redlock;
+  readonly #protocol: RedlockProtocol;
+  readonly #key: string;
+  readonly #ttl: number;
+
+  /**
+   * Makes a latch on the node of the `Redlock`. Latches of one name on one node are one, in whatever process they are.
+   * @throws RangeError for a `Redlock` of several independent nodes; a Cluster is one.
+   */
+  constructor(redlock: Redlock, name: string, options: LatchOptions = {}) {
+    checkPlace(redlock, name);
+    this.#ttl = resolveLatchOptions(options).ttl;
+    this.name = name;
+    this.#redlock = redlock;
+    this.#protocol = protocolOf(redlock);
+    this.#protocol.checkResource(name);
+    this.#key = this.#protocol.sideKey(name, "latch");
+  }
+
+  /**
+   * Sets the latch: so many have to count down before it opens. Resolves false, and changes nothing, if it is set and
+   * not open yet. An open one is closed again.
+   */
+  async set(count: number): Promise<boolean> {
+    return (await this.#ask("set", String(SET_COUNT.of("count", count)))) === 1;
+  }
+
+  /**
+   * Counts down by one, and resolves with what is left; at 0 the latch opens. Each `id` counts once, so give the id of
+   * what was done: what is tried again after an error is then not counted twice. Default: an id of its own per call.
+   *
+   * The call rejects with `LatchNotSetError` if there is no such latch.
+   */
+  async countDown(id?: string): Promise<number> {
+    const left = await this.#ask("down", id === undefined ? this.#protocol.newToken() : ID.of("id", id));
+    if (left < 0) throw new LatchNotSetError(this.name);
+    return left;
+  }
+
+  /** Resolves with what is left to count down: 0 if the latch is open, undefined if there is none. */
+  async count(): Promise<number | undefined> {
+    const left = await this.#ask("left");
+    return left < 0 ? undefined : left;
+  }
+
+  /**
+   * Waits until the latch is open, also for one that is yet to be set.
+   *
+   * The call rejects with `LatchClosedError` if that was not in time, and with `signal.reason` if the caller cancels. A
+   * node that does not answer is asked again until the time is over; then it rejects with `QuorumUnreachableError`.
+   */
+  async wait(options: WaitOptions = {}): Promise<void> {
+    const { timeout, signal } = resolveWait(options, this.#redlock);
+    const { clock, closed } = this.#protocol;
+    await this.#protocol.call(this.name, signal, async () => {
+      const startedMs = clock.monotonicMs();
+      const ends = linkSignals(signal, closed);
+      const wake = { up: (): void => undefined };
+      const stop = await this.#protocol.subscribe(this.#channel, () => wake.up());
+      try {
+        for (let failures = 0; ; ) {
+          const isCalled = new Promise<void>((resolve) => {
+            wake.up = resolve;
+          });
+          const left = await this.#look(ends.signal);
+          if (left === 0) return;
+          const waitedMs = clock.monotonicMs() - startedMs;
+          if (waitedMs >= timeout) throw this.#inVain(left, waitedMs);
+          failures = typeof left === "number" ? 0 : failures + 1;
+          const { retryDelay: delayMs } = this.#redlock.options;
+          const pauseMs = failures === 0 ? LOOK_AGAIN_MS : backOffMs({ failures, delayMs, maxDelayMs: LOOK_AGAIN_MS });
+          await this.#pause(isCalled, Math.min(pauseMs, timeout - waitedMs), ends.signal);
+        }
+      } catch (error) {
+        if (signal?.aborted !== true && closed.aborted) throw new RedlockClosedError([this.name]);
+        throw error;
+      } finally {
+        stop();
+        ends.unlink();
+      }
+    });
+  }
+
+  /** Returns what is left, -1 for no latch, or the votes of a node that did not answer. */
+  async #look(signal: AbortSignal): Promise<number | readonly Vote[]> {
+    const [reply] = await abortable(this.#run("left"), signal);
+    if (reply?.ok === true) return Number(reply.value);
+    return reply === undefined ? [] : [failedVote(reply)];
+  }
+
+  #inVain(left: number | readonly Vote[], waitedMs: number): Error {
+    if (typeof left !== "number") return this.#unreachable(left, { attempts: 1, elapsedMs: waitedMs });
+    return new LatchClosedError(this.name, { left: left < 0 ? undefined : left, waitedMs });
+  }
+
+  async #pause(isCalled: Promise<void>, ms: number, signal: AbortSignal): Promise<void> {
+    const timer = linkSignals(signal);
+    try {
+      await Promise.race([isCalled, sleep(this.#protocol.clock, ms, timer.signal)]);
+    } finally {
+      timer.abort(undefined);
+      timer.unlink();
+    }
+  }
+
+  async #ask(operation: string, argument = ""): Promise<number> {
+    const { clock } = this.#protocol;
+    const startedMs = clock.monotonicMs();
+    return await this.#protocol.call(this.name, undefined, async () => {
+      for (let attempts = 1; ; attempts += 1) {
+        const [reply] = await this.#run(operation, argument);
+        if (reply?.ok === true) return Number(reply.value);
+        const votes = reply === undefined ? [] : [failedVote(reply)];
+        if (attempts === MAX_TRIES)
+          throw this.#unreachable(votes, { attempts, elapsedMs: clock.monotonicMs() - startedMs });
+        await sleep(clock, this.#redlock.options.retryDelay);
+      }
+    });
+  }
+
+  #run(operation: string, argument = ""): ReturnType<RedlockProtocol["run"]> {
+    const args = [operation, argument, this.#ttl, this.#channel];
+    return this.#protocol.run(latchScript, { keys: [this.#key], args });
+  }
+
+  get #channel(): string {
+    return `x:semaphore:${this.#key}`;
+  }
+
+  #unreachable(
+    votes: readonly Vote[],
+    facts: { readonly attempts: number; readonly elapsedMs: number },
+  ): QuorumUnreachableError {
+    const asked = `latch "${this.name}"`;
+    return new QuorumUnreachableError({ resources: [this.name], votes, nodeCount: 1, quorum: 1, asked, ...facts });
+  }
+}
+
+function failedVote(reply: { readonly node: string; readonly tookMs: number; readonly error?: Error }): Vote {
+  const { node, tookMs, error } = reply;
+  return { node, tookMs: Math.round(tookMs), vote: "failed", ...(error === undefined ? {} : { error: error.message }) };
+}

@@ -1,0 +1,13 @@
+export { CountDownLatch } from "./count-down-latch.ts";
+export { LatchClosedError, LatchError, type LatchErrorCode, LatchNotSetError } from "./errors.ts";
+export type { SemaphoreTraces } from "./events.ts";
+export type {
+  AccessOptions,
+  LatchOptions,
+  LeaseOptions,
+  PermitOptions,
+  SemaphoreOptions,
+  WaitOptions,
+} from "./options.ts";
+export { type Access, ReadWriteLock, type ReadWriteLockState } from "./read-write-lock.ts";
+export { Semaphore, type SemaphoreState } from "./semaphore.ts";

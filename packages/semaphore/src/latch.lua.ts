@@ -1,0 +1,42 @@
+/**
+ * This script keeps a latch on one node. KEYS[1] is a hash: `count` is what was set, and every other field an id that
+ * has counted down. It expires ARGV[3] ms after it was last set or counted down.
+ *
+ * ARGV[1] is the operation:
+ * - set: ARGV[2] is the count. Replies 1, or 0 if the latch is set and not open yet.
+ * - down: ARGV[2] is the id. Replies what is left; -1 if there is no latch. An id counts once.
+ * - left: replies the same, and changes nothing.
+ *
+ * Whoever opens it tells it on the channel ARGV[4].
+ */
+import { defineScript } from "@x/redlock-core/protocol";
+
+export const latchScript: ReturnType<typeof defineScript> = defineScript(
+  "latch",
+  /* lua */ `
+local call, key, op = redis.call, KEYS[1], ARGV[1]
+
+local function left()
+  local count = call('HGET', key, 'count')
+  return count and math.max(0, tonumber(count) - call('HLEN', key) + 1) or -1
+end
+
+local function keep()
+  call('PEXPIRE', key, ARGV[3])
+  if left() == 0 then redis.pcall('PUBLISH', ARGV[4], 'open') end
+end
+
+if op == 'set' then
+  if left() > 0 then return 0 end
+  call('DEL', key)
+  call('HSET', key, 'count', ARGV[2])
+  keep()
+  return 1
+end
+if op == 'down' and left() >= 0 then
+  call('HSET', key, 'id:' .. ARGV[2], '1')
+  keep()
+end
+return left()
+`,
+);

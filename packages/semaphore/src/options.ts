@@ -1,0 +1,174 @@
+/** Pure: options, their defaults, and the rules they obey. */
+import type { Redlock } from "@x/redlock-core";
+import {
+  abortSignal,
+  boolean,
+  type Check,
+  callback,
+  DAY_MS,
+  integer,
+  Schema,
+  type ShapeOf,
+  redlock as someRedlock,
+  text,
+} from "@x/redlock-core/protocol";
+
+/** The leases of a semaphore, or of a read-write lock, where a call does not say otherwise. */
+export interface LeaseOptions {
+  /** How long a lease lasts without an extension, in ms. Default: the option of the `Redlock`; at most its `maxTtl`. */
+  readonly ttl?: number | undefined;
+  /**
+   * How long `acquire` and `using` wait, in ms. With 0 they ask once; with Infinity they wait for ever. Default: the
+   * option of the `Redlock`.
+   */
+  readonly timeout?: number | undefined;
+  /**
+   * Whether `acquire` and `tryAcquire` keep their leases alive until they are released. `using` always does. Default:
+   * the option of the `Redlock`.
+   */
+  readonly autoExtend?: boolean | undefined;
+  /** When auto-extension ends: nothing is held for longer than this, in ms. Default: the option of the `Redlock`. */
+  readonly maxHold?: number | undefined;
+}
+
+export interface SemaphoreOptions extends LeaseOptions {
+  /** How many permits there are. All clients of a semaphore must use the same number. */
+  readonly permits: number;
+}
+
+export interface AccessOptions extends LeaseOptions {
+  /** A signal that ends the wait at once; the call then rejects with `signal.reason`. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface PermitOptions extends AccessOptions {
+  /** How many permits the call takes, all of them or none. Default 1. */
+  readonly permits?: number | undefined;
+}
+
+export interface LatchOptions {
+  /** How long the latch is kept after it was last set or counted down, in ms. Default 86400000, a day. */
+  readonly ttl?: number | undefined;
+}
+
+export interface WaitOptions {
+  /**
+   * How long the call waits, in ms. With 0 it looks once; with Infinity it waits for ever. Default: the option of the
+   * `Redlock`.
+   */
+  readonly timeout?: number | undefined;
+  /** A signal that ends the wait at once; the call then rejects with `signal.reason`. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface ResolvedLease {
+  readonly ttl: number;
+  readonly timeout: number;
+  readonly autoExtend: boolean;
+  readonly maxHold: number;
+}
+
+export const MAX_PERMITS = 1_000_000;
+const MIN_TTL_MS = 50;
+
+const PERMITS = integer({ min: 1, max: MAX_PERMITS, unit: "" });
+const NAME = text({ min: 1 });
+
+/** The hash has a field for each that has counted down. */
+export const SET_COUNT: Check<number> = integer({ min: 0, max: MAX_PERMITS, unit: "" });
+export const ID: Check<string> = text({ min: 1, max: 512 });
+
+export const ROUTINE: Check<(...args: never[]) => unknown> = callback();
+
+/** Checks what every constructor takes: a `Redlock` of one node, and a name. */
+export function checkPlace(redlock: Redlock, name: string): void {
+  someRedlock.of("redlock", redlock);
+  NAME.of("name", name);
+  if (redlock.nodeCount === 1) return;
+  throw new RangeError(
+    `redlock must have one node, or one Cluster, got ${redlock.nodeCount} nodes: permits of independent nodes add up to more than there are`,
+  );
+}
+
+const TIMING = {
+  ttl: integer({ min: MIN_TTL_MS }).optional(),
+  timeout: integer({ min: 0, orInfinity: true }).optional(),
+  autoExtend: boolean.optional(),
+  maxHold: integer({ min: 1, orInfinity: true }).optional(),
+} satisfies ShapeOf<LeaseOptions>;
+
+const ACCESS = { ...TIMING, signal: abortSignal.optional() } satisfies ShapeOf<AccessOptions>;
+
+const OF_LATCHES = new Schema({ ttl: integer({ min: 1_000 }).default(DAY_MS) } satisfies ShapeOf<LatchOptions>);
+const PER_WAIT = new Schema({ timeout: TIMING.timeout, signal: ACCESS.signal } satisfies ShapeOf<WaitOptions>);
+const OF_LOCKS = new Schema(TIMING);
+const OF_SEMAPHORES = new Schema({ ...TIMING, permits: PERMITS } satisfies ShapeOf<SemaphoreOptions>);
+const PER_ACCESS = new Schema(ACCESS);
+const PER_PERMIT = new Schema({ ...ACCESS, permits: PERMITS.default(1) } satisfies ShapeOf<PermitOptions>);
+
+export function resolveLatchOptions(given: LatchOptions): { readonly ttl: number } {
+  return OF_LATCHES.resolve(given);
+}
+
+export function resolveWait(
+  given: WaitOptions,
+  { options }: Redlock,
+): { readonly timeout: number; readonly signal: AbortSignal | undefined } {
+  const { timeout = options.timeout, signal } = PER_WAIT.resolve(given);
+  return { timeout, signal };
+}
+
+export function resolveLockOptions(given: LeaseOptions, { options }: Redlock): ResolvedLease {
+  return leaseOf(OF_LOCKS.resolve(given), options);
+}
+
+export function resolveSemaphoreOptions(
+  given: SemaphoreOptions,
+  { options }: Redlock,
+): ResolvedLease & { readonly permits: number } {
+  const resolved = OF_SEMAPHORES.resolve(given);
+  return { ...leaseOf(resolved, options), permits: resolved.permits };
+}
+
+export interface ResolvedAccess extends ResolvedLease {
+  readonly signal: AbortSignal | undefined;
+}
+
+/** Who tries does not wait, and so may not say how long. */
+export type Manner = "wait" | "try";
+
+export function resolveAccess(
+  given: AccessOptions,
+  manner: Manner,
+  defaults: ResolvedLease,
+  { options }: Redlock,
+): ResolvedAccess {
+  const { signal, ...own } = PER_ACCESS.resolve(given);
+  return { ...leaseOf(inManner(own, manner), { ...options, ...defaults }), signal };
+}
+
+export function resolvePermits(
+  given: PermitOptions,
+  manner: Manner,
+  defaults: ResolvedLease & { readonly permits: number },
+  { options }: Redlock,
+): ResolvedAccess & { readonly permits: number } {
+  const { permits, signal, ...own } = PER_PERMIT.resolve(given);
+  if (permits > defaults.permits)
+    throw new RangeError(`permits must be at most those of the semaphore (${defaults.permits}), got ${permits}`);
+  return { ...leaseOf(inManner(own, manner), { ...options, ...defaults }), permits, signal };
+}
+
+function inManner(own: LeaseOptions, manner: Manner): LeaseOptions {
+  if (manner === "wait") return own;
+  if (own.timeout !== undefined)
+    throw new TypeError('unknown option "timeout": tryAcquire does not wait, acquire does');
+  return { ...own, timeout: 0 };
+}
+
+function leaseOf(own: LeaseOptions, defaults: ResolvedLease & { readonly maxTtl: number }): ResolvedLease {
+  const { ttl = defaults.ttl, timeout = defaults.timeout } = own;
+  const { autoExtend = defaults.autoExtend, maxHold = defaults.maxHold } = own;
+  if (ttl > defaults.maxTtl) throw new RangeError(`ttl must be <= maxTtl (${defaults.maxTtl} ms), got ${ttl}`);
+  return { ttl, timeout, autoExtend, maxHold };
+}

@@ -1,0 +1,75 @@
+/** What a latch promises, on a real node. */
+import { RedlockClosedError } from "@x/redlock-core";
+import { describe, expect, it } from "vitest";
+import { CountDownLatch, LatchClosedError, LatchNotSetError } from "../src/index.ts";
+import { aName, openRedlock, useServer } from "./support/redlock.ts";
+
+const server = useServer();
+
+function twoOf(): readonly [CountDownLatch, CountDownLatch] {
+  const name = aName();
+  return [new CountDownLatch(openRedlock(server()), name), new CountDownLatch(openRedlock(server()), name)];
+}
+
+describe("a latch", () => {
+  it("opens for all who wait when the count is down", async () => {
+    const [here, there] = twoOf();
+    expect(await here.set(3)).toBe(true);
+    const opened: string[] = [];
+    const waiting = [here.wait().then(() => opened.push("here")), there.wait().then(() => opened.push("there"))];
+    expect(await there.countDown()).toBe(2);
+    expect(await here.countDown()).toBe(1);
+    expect(opened).toEqual([]);
+    expect(await here.count()).toBe(1);
+    expect(await there.countDown()).toBe(0);
+    await Promise.all(waiting);
+    expect(opened).toHaveLength(2);
+    await here.wait({ timeout: 0 });
+  });
+
+  it("counts an id once, however often it is counted down", async () => {
+    const [here, there] = twoOf();
+    await here.set(2);
+    expect(await here.countDown("row 1")).toBe(1);
+    expect(await there.countDown("row 1")).toBe(1);
+    expect(await there.countDown("row 2")).toBe(0);
+    expect(await there.countDown("row 3")).toBe(0);
+  });
+
+  it("is set once until it has opened", async () => {
+    const [here, there] = twoOf();
+    expect(await here.set(1)).toBe(true);
+    expect(await there.set(5)).toBe(false);
+    await here.countDown();
+    expect(await there.set(2)).toBe(true);
+    expect(await here.count()).toBe(2);
+  });
+
+  it("that is not set is closed, and waits to be set", async () => {
+    const [here, there] = twoOf();
+    expect(await here.count()).toBeUndefined();
+    await expect(here.countDown()).rejects.toBeInstanceOf(LatchNotSetError);
+    await expect(here.wait({ timeout: 20 })).rejects.toMatchObject({ code: "LATCH_CLOSED", left: undefined });
+    const waiting = here.wait();
+    await there.set(0);
+    await waiting;
+  });
+
+  it("ends a wait by timeout, signal and close, and says what was left", async () => {
+    const [here, there] = twoOf();
+    await here.set(2);
+    const error = await here.wait({ timeout: 20 }).catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(LatchClosedError);
+    expect(String(error)).toMatch(/is closed, 2 to count down/);
+    const reason = new Error("enough");
+    await expect(here.wait({ signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+    const controller = new AbortController();
+    const cancelled = there.wait({ signal: controller.signal });
+    controller.abort(reason);
+    await expect(cancelled).rejects.toBe(reason);
+    const redlock = openRedlock(server());
+    const closed = new CountDownLatch(redlock, here.name).wait().catch((thrown: unknown) => thrown);
+    await redlock.close();
+    expect(await closed).toBeInstanceOf(RedlockClosedError);
+  });
+});

@@ -1,0 +1,284 @@
+/** What a semaphore promises, on a real node. */
+import { tracingChannel } from "node:diagnostics_channel";
+import { LockHeldError, LockLostError, QuorumUnreachableError, RedlockClosedError } from "@x/redlock-core";
+import { type RedisServer, startRedis } from "@x/test-support";
+import { Redis } from "ioredis";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { Semaphore } from "../src/index.ts";
+import { aName, openRedlock, useServer } from "./support/redlock.ts";
+
+const server = useServer();
+
+/** The same semaphore as two processes have it. */
+function twoOf(permits: number): readonly [Semaphore, Semaphore] {
+  const name = aName();
+  const [a, b] = [openRedlock(server()), openRedlock(server())];
+  return [new Semaphore(a, name, { permits }), new Semaphore(b, name, { permits })];
+}
+
+/** For what an operator does to a node. */
+function commands(node: RedisServer): Redis {
+  const client = new Redis({ path: node.path });
+  onTestFinished(() => client.disconnect());
+  return client;
+}
+
+async function startNode(): Promise<RedisServer> {
+  const node = await startRedis();
+  onTestFinished(() => node.stop());
+  return node;
+}
+
+async function untilWaiting(semaphore: Semaphore, waiting: number): Promise<void> {
+  await expect.poll(async () => (await semaphore.inspect()).waiting, { timeout: 20_000 }).toBe(waiting);
+}
+
+describe("permits", () => {
+  it("are held by so many at a time, in all processes together", async () => {
+    const [here, there] = twoOf(2);
+    const held = [await here.acquire(), await there.acquire()];
+    expect(await here.tryAcquire()).toBeNull();
+    expect(await there.tryAcquire()).toBeNull();
+    await held[0]?.release();
+    const next = await there.tryAcquire();
+    expect(next?.isHeld()).toBe(true);
+    expect(await here.inspect()).toMatchObject({ permits: 2, used: 2, waiting: 0 });
+  });
+
+  it("are taken all or none by a caller that wants several", async () => {
+    const [semaphore] = twoOf(3);
+    const two = await semaphore.acquire({ permits: 2 });
+    expect(await semaphore.tryAcquire({ permits: 2 })).toBeNull();
+    const one = await semaphore.tryAcquire({ permits: 1 });
+    expect((await semaphore.inspect()).used).toBe(3);
+    await Promise.all([two.release(), one?.release()]);
+    expect((await semaphore.inspect()).used).toBe(0);
+  });
+
+  it("have fencing tokens that grow from grant to grant", async () => {
+    const [here, there] = twoOf(3);
+    const tokens: number[] = [];
+    for (const each of [here, there, here, there]) {
+      await using permit = await each.acquire();
+      tokens.push(permit.fencingToken);
+    }
+    const many = await Promise.all([here.acquire(), there.acquire(), here.acquire()]);
+    const last = many.map(({ fencingToken }) => fencingToken).toSorted((a, b) => a - b);
+    expect(new Set(last).size).toBe(3);
+    expect([...tokens, ...last]).toEqual([...tokens, ...last].toSorted((a, b) => a - b));
+    expect((await here.inspect()).fencingToken).toBe(last.at(-1));
+  });
+
+  it("expire with a holder that died, and go to whoever waits", async () => {
+    const [here, there] = twoOf(1);
+    const crashed = await here.acquire({ ttl: 300 });
+    const next = await there.acquire();
+    expect(next.fencingToken).toBeGreaterThan(crashed.fencingToken);
+    expect(crashed.isHeld()).toBe(false);
+    expect(await crashed.release()).toBe(false);
+    expect(next.isHeld()).toBe(true);
+  });
+
+  it("are extended in using, beyond their first lease", async () => {
+    const [here, there] = twoOf(1);
+    await here.using(
+      async (permit) => {
+        const first = permit.remaining();
+        await expect.poll(() => permit.remaining(), { timeout: 20_000 }).toBeLessThan(first - 100);
+        await expect.poll(() => permit.remaining(), { timeout: 20_000 }).toBeGreaterThan(first - 100);
+        expect(await there.tryAcquire()).toBeNull();
+      },
+      { ttl: 4_500 },
+    );
+    expect((await there.tryAcquire())?.isHeld()).toBe(true);
+  });
+
+  it("abort their signal when they are lost, with the reason", async () => {
+    const [semaphore] = twoOf(1);
+    const permit = await semaphore.acquire({ ttl: 200 });
+    await expect.poll(() => permit.signal.aborted, { timeout: 20_000 }).toBe(true);
+    expect(permit.signal.reason).toBeInstanceOf(LockLostError);
+    expect(() => permit.assertHeld()).toThrow(/is lost \(expired\)/);
+  });
+
+  it("are released when the Redlock is closed", async () => {
+    const name = aName();
+    const closing = openRedlock(server());
+    const permit = await new Semaphore(closing, name, { permits: 1 }).acquire();
+    const other = new Semaphore(openRedlock(server()), name, { permits: 1 });
+    const { signal } = permit;
+    await closing.close();
+    expect(signal.aborted).toBe(true);
+    expect((await other.tryAcquire())?.isHeld()).toBe(true);
+  });
+
+  it("are extended by hand, and never shortened", async () => {
+    const [semaphore] = twoOf(1);
+    const permit = await semaphore.acquire({ ttl: 10_000 });
+    await permit.extend(50_000);
+    const longer = permit.remaining();
+    expect(longer).toBeGreaterThan(10_000);
+    await permit.extend(1_000);
+    expect(permit.remaining()).toBeGreaterThan(10_000);
+    expect((await semaphore.inspect()).holders[0]?.remainingMs).toBeGreaterThan(10_000);
+  });
+});
+
+describe("waiters", () => {
+  it("are served first come, first served, across processes", async () => {
+    const [here, there] = twoOf(1);
+    const first = await here.acquire();
+    const order: number[] = [];
+    const waiting: Promise<void>[] = [];
+    for (let n = 0; n < 6; n += 1) {
+      const semaphore = n % 2 === 0 ? there : here;
+      waiting.push(
+        semaphore.acquire().then(async (permit) => {
+          order.push(n);
+          await permit.release();
+        }),
+      );
+      await untilWaiting(here, n + 1);
+    }
+    await first.release();
+    await Promise.all(waiting);
+    expect(order).toEqual([0, 1, 2, 3, 4, 5]);
+  });
+
+  it("that want many permits are not overtaken by those that want one", async () => {
+    const [here, there] = twoOf(3);
+    const held = [await here.acquire(), await here.acquire({ permits: 2 })];
+    const order: string[] = [];
+    const all = there.acquire({ permits: 3 }).then((permit) => {
+      order.push("three");
+      return permit.release();
+    });
+    await untilWaiting(here, 1);
+    const one = here.acquire().then((permit) => {
+      order.push("one");
+      return permit.release();
+    });
+    await untilWaiting(here, 2);
+    await held[0]?.release();
+    expect(await here.tryAcquire()).toBeNull();
+    await held[1]?.release();
+    await Promise.all([all, one]);
+    expect(order).toEqual(["three", "one"]);
+  });
+
+  it("that cancel get their reason, and leave no place behind", async () => {
+    const [here, there] = twoOf(1);
+    const held = await here.acquire();
+    const controller = new AbortController();
+    const cancelled = there.acquire({ signal: controller.signal, timeout: Number.POSITIVE_INFINITY });
+    await untilWaiting(here, 1);
+    const reason = new Error("no longer wanted");
+    controller.abort(reason);
+    await expect(cancelled).rejects.toBe(reason);
+    await untilWaiting(here, 0);
+    await held.release();
+    expect((await here.tryAcquire())?.isHeld()).toBe(true);
+  });
+
+  it("whose process died are passed over", async () => {
+    const name = aName();
+    const [here, dying] = [openRedlock(server()), openRedlock(server())];
+    const semaphore = new Semaphore(here, name, { permits: 1 });
+    const held = await semaphore.acquire();
+    const died = new Semaphore(dying, name, { permits: 1 }).acquire().catch((error: unknown) => error);
+    await untilWaiting(semaphore, 1);
+    const next = semaphore.acquire();
+    await untilWaiting(semaphore, 2);
+    await dying.close();
+    expect(await died).toBeInstanceOf(RedlockClosedError);
+    await held.release();
+    expect((await next).isHeld()).toBe(true);
+  });
+
+  it("that waited in vain say what was held", async () => {
+    const [here, there] = twoOf(2);
+    await here.acquire({ permits: 2 });
+    const error = await there.acquire({ timeout: 50 }).catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(LockHeldError);
+    expect(error).toMatchObject({ code: "LOCK_HELD", resource: there.name });
+    expect(String(error)).toMatch(/semaphore ".*": no permit was free: 2 of 2 are held/);
+    await untilWaiting(here, 0);
+  });
+});
+
+describe("a node", () => {
+  it("that lost its data lets holders go on, and counts them again", async () => {
+    const node = await startNode();
+    const semaphore = new Semaphore(openRedlock(node), "jobs", { permits: 2 });
+    const held = [await semaphore.acquire(), await semaphore.acquire()];
+    await commands(node).flushall();
+    await Promise.all(held.map((permit) => permit.extend()));
+    expect((await semaphore.inspect()).used).toBe(2);
+    expect(await semaphore.tryAcquire()).toBeNull();
+  });
+
+  it("that lost its data and granted to others tells the holders that they have lost", async () => {
+    const node = await startNode();
+    const semaphore = new Semaphore(openRedlock(node), "jobs", { permits: 1 });
+    const held = await semaphore.acquire();
+    await commands(node).flushall();
+    const next = await semaphore.acquire();
+    expect(next.fencingToken).toBeGreaterThan(held.fencingToken);
+    await expect(held.extend()).rejects.toBeInstanceOf(LockLostError);
+    expect(held.signal.aborted).toBe(true);
+    expect(next.isHeld()).toBe(true);
+  });
+
+  it("with quarantine grants nothing after a loss of data, while holders go on", async () => {
+    const node = await startNode();
+    const client = commands(node);
+    const runId = /run_id:(\w+)/.exec(await client.info("server"))?.[1] ?? "";
+    await client.hset("{x}:node", { run_id: runId, since: 1 });
+    const semaphore = new Semaphore(openRedlock(node, { quarantine: true }), "jobs", { permits: 2 });
+    const held = await semaphore.acquire();
+    await client.flushall();
+    const error = await semaphore.acquire({ timeout: 20 }).catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(QuorumUnreachableError);
+    expect(String(error)).toMatch(/in quarantine/);
+    await held.extend();
+    expect(await semaphore.inspect()).toMatchObject({ used: 1, waiting: 0 });
+  });
+
+  it("that is not there is an error of the node, not of the semaphore", async () => {
+    const node = await startRedis();
+    const semaphore = new Semaphore(openRedlock(node, { nodeTimeout: 500 }), "jobs", { permits: 2 });
+    await node.stop();
+    await expect(semaphore.acquire({ timeout: 50 })).rejects.toBeInstanceOf(QuorumUnreachableError);
+    await expect(semaphore.inspect()).rejects.toBeInstanceOf(QuorumUnreachableError);
+  });
+});
+
+describe("a semaphore", () => {
+  it("refuses a Redlock of several nodes, and says why", async () => {
+    const redlock = openRedlock(server());
+    Object.defineProperty(redlock, "nodeCount", { value: 3 });
+    expect(() => new Semaphore(redlock, "jobs", { permits: 2 })).toThrow(
+      /one Cluster, got 3 nodes: permits of independent/,
+    );
+  });
+
+  it("tells its grants as the Redlock's events, and its calls to tracing tools", async () => {
+    const redlock = openRedlock(server());
+    const semaphore = new Semaphore(redlock, aName(), { permits: 1 });
+    const told: string[] = [];
+    redlock.on("acquire", ({ outcome }) => told.push(outcome));
+    redlock.on("release", ({ confirmed }) => told.push(`released ${String(confirmed)}`));
+    const traced: unknown[] = [];
+    const channel = tracingChannel<unknown, object>("x.semaphore:acquire");
+    const onStart = (facts: unknown): void => void traced.push(facts);
+    channel.start.subscribe(onStart);
+    onTestFinished(() => {
+      channel.start.unsubscribe(onStart);
+    });
+    const permit = await semaphore.acquire();
+    expect(await semaphore.tryAcquire()).toBeNull();
+    await permit.release();
+    expect(told).toEqual(["acquired", "held", "released true"]);
+    expect(traced).toMatchObject([{ resource: semaphore.name, permits: 1 }, { permits: 1 }]);
+  });
+});
