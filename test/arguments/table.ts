@@ -529,6 +529,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
       options: { options: { for: optional(integer(1, 366 * 86_400_000)) } },
     },
     resumeKey: { key },
+    setups: NONE,
     counts: NONE,
     exportPrometheusMetrics: { labels: { legal: isLabels, right: {} } },
     check: NONE,

@@ -3,9 +3,16 @@ import { QuorumUnreachableError } from "@x/redlock-core";
 import { Command as Commander, CommanderError, InvalidArgumentError } from "commander";
 import type { Command, IsGood } from "./command.ts";
 import { checkNodes } from "./commands/check.ts";
-import { explainJob, jobsOfKey, pauseKey, resumeKey, topKeys } from "./commands/keys.ts";
+import { dropKey, explainJob, jobsOfKey, keyPolicy, pauseKey, resumeKey, retryJob, topKeys } from "./commands/keys.ts";
 import { leaderStatus, resignLeader, watchLeader } from "./commands/leader.ts";
 import { inspectLock, releaseLock } from "./commands/locks.ts";
+import {
+  listSchedules,
+  pauseSchedule,
+  resumeSchedule,
+  scheduleHistory,
+  triggerSchedule,
+} from "./commands/schedules.ts";
 import { Connections } from "./connections.ts";
 import { ConsoleFailure } from "./failure.ts";
 import { Output } from "./output.ts";
@@ -56,7 +63,7 @@ function inWords(error: unknown): string {
 
 function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Commander {
   const program = new Commander("x-console")
-    .description("Looks at locks, leaders and exclusive BullMQ jobs, and operates them.")
+    .description("Looks at locks, leaders, schedules and exclusive BullMQ jobs, and operates them.")
     .option("--redis <url>", "a node; give all in the services' order (default: REDIS_URL, commas between)", collected)
     .option("--key-prefix <prefix>", "the keyPrefix of the services' Redlock")
     .option("--max-ttl <ms>", "the maxTtl of the services' Redlock", wholeNumber)
@@ -73,6 +80,7 @@ function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Comm
     withCommand(program.opts<Shared>(), terminal, async (command) => onAnswer(await run(command)));
   addLocks(program, running);
   addLeaders(program, running);
+  addSchedules(program, running);
   addKeys(program, running);
   return program;
 }
@@ -117,6 +125,34 @@ function addLeaders(program: Commander, running: Running): void {
     .action((name: string) => running((command) => resignLeader(command, name)));
 }
 
+function addSchedules(program: Commander, running: Running): void {
+  const schedules = program.command("schedules").description("the schedules of an election's scheduler");
+  const one = (usage: string, description: string): Commander =>
+    schedules
+      .command(usage)
+      .description(description)
+      .option("--scheduler <prefix>", "the keyPrefix of the services' LeaderScheduler");
+  one("list <election>", "when each is due, what became of its last tick; 1: nobody runs them").action(
+    (election: string, options: { scheduler?: string }) =>
+      running((command) => listSchedules(command, { election, ...options })),
+  );
+  one("history <election> <schedule>", "what became of the last ticks; 1: the newest failed, or has no end")
+    .option("--limit <count>", "how many", wholeNumber, 20)
+    .action((election: string, schedule: string, options: { scheduler?: string; limit: number }) =>
+      running((command) => scheduleHistory(command, { election, schedule, ...options })),
+    );
+  for (const [verb, description, act] of [
+    ["pause", "run no more ticks of a schedule", pauseSchedule],
+    ["resume", "end a pause", resumeSchedule],
+    ["trigger", "have the leader run a schedule once, now", triggerSchedule],
+  ] as const) {
+    one(`${verb} <election> <schedule>`, description).action(
+      (election: string, schedule: string, options: { scheduler?: string }) =>
+        running((command) => act(command, { election, schedule, ...options })),
+    );
+  }
+}
+
 function addKeys(program: Commander, running: Running): void {
   const keys = program.command("keys").description("the keys of a queue with exclusive workers");
   const one = (usage: string, description: string): Commander =>
@@ -140,6 +176,17 @@ function addKeys(program: Commander, running: Running): void {
     .action((queue: string, key: string, options: { prefix: string; reason: string }) =>
       running((command) => pauseKey(command, { queue, key, ...options })),
     );
+  one("drop <queue> <key>", "remove the jobs that wait for a key; 1: there were none").action(
+    (queue: string, key: string, options: { prefix: string }) =>
+      running((command) => dropKey(command, { queue, key, ...options })),
+  );
+  one("retry <queue> <jobId>", "run a failed job again; 1: there is no such job, or it has not failed").action(
+    (queue: string, jobId: string, options: { prefix: string }) =>
+      running((command) => retryJob(command, { queue, jobId, ...options })),
+  );
+  one("policy <queue>", "how the workers are set up; 1: there are none, or they do not agree").action(
+    (queue: string, options: { prefix: string }) => running((command) => keyPolicy(command, { queue, ...options })),
+  );
   one("resume <queue> <key>", "end a pause, or the halt after a failed job; 1: it was not paused").action(
     (queue: string, key: string, options: { prefix: string }) =>
       running((command) => resumeKey(command, { queue, key, ...options })),

@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { runConsole, type Terminal } from "@x/console";
 import { LeaderElection } from "@x/leader";
+import { LeaderScheduler, type TickRecord } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
 import { type RedisServer, startRedisNodes } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
@@ -163,6 +164,69 @@ describe("leader", () => {
   });
 });
 
+describe("schedules", () => {
+  const YEAR_MS = 365 * 86_400_000;
+
+  it("lists them, tells their history, pauses, resumes and triggers them", async () => {
+    const election = new LeaderElection(connected(), { name: "cron", id: "host-c" });
+    const scheduler = new LeaderScheduler({ election, keyPrefix: "nightly" });
+    onTestFinished(() => scheduler.stop({ drainTimeout: 0 }));
+    let fails = false;
+    scheduler.every("bill", YEAR_MS, () => {
+      if (fails) throw new Error("the bank is closed");
+    });
+    const at = ["--scheduler", "nightly"];
+    const empty = await run(["schedules", "list", "cron", ...at]);
+    expect(empty).toMatchObject({ code: 1, text: "cron: no schedule is known\n" });
+    scheduler.start();
+    await expect.poll(() => run(["schedules", "list", "cron", ...at])).toMatchObject({ code: 0 });
+    const before = await run(["schedules", "list", "cron", ...at]);
+    expect(before.text).toContain("cron: host-c runs the ticks");
+    expect(before.text).toMatch(/bill.*never/);
+
+    const history = async (): Promise<readonly string[]> => {
+      const { text } = await run(["schedules", "history", "cron", "bill", ...at, "--json"]);
+      return (JSON.parse(text) as TickRecord[]).map(({ outcome }) => outcome);
+    };
+    expect(await run(["schedules", "trigger", "cron", "bill", ...at, "--yes"])).toMatchObject({ code: 0 });
+    await expect.poll(history).toEqual(["run"]);
+    fails = true;
+    expect(await run(["schedules", "trigger", "cron", "bill", ...at, "--yes"])).toMatchObject({ code: 0 });
+    await expect.poll(history).toEqual(["failed", "run"]);
+    const told = await run(["schedules", "history", "cron", "bill", ...at]);
+    expect(told).toMatchObject({ code: 1, text: expect.stringContaining("Error: the bank is closed") });
+    expect((await run(["schedules", "list", "cron", ...at])).text).toMatch(/bill.*in \d.* ago.*failed/);
+
+    expect(await run(["schedules", "pause", "cron", "bill", ...at, "--yes"])).toMatchObject({ code: 0 });
+    expect((await run(["schedules", "list", "cron", ...at])).text).toContain("paused");
+    expect(await run(["schedules", "resume", "cron", "bill", ...at], { answer: true })).toMatchObject({ code: 0 });
+    const { text } = await run(["schedules", "list", "cron", ...at, "--json"]);
+    expect(JSON.parse(text)).toMatchObject({ leader: { id: "host-c" }, schedules: [{ name: "bill", paused: false }] });
+  });
+
+  it("orders nothing without a yes, and nothing of a schedule that nobody knows", async () => {
+    const election = new LeaderElection(connected(), { name: "unasked" });
+    const scheduler = new LeaderScheduler({ election });
+    onTestFinished(() => scheduler.stop({ drainTimeout: 0 }));
+    scheduler.every("bill", YEAR_MS, () => undefined);
+    scheduler.start();
+    await expect.poll(async () => (await scheduler.list({ all: true }))[0]?.owner?.self).toBe(true);
+    await expect.poll(() => run(["schedules", "list", "unasked"])).toMatchObject({ code: 0 });
+    for (const verb of ["pause", "resume", "trigger"]) {
+      expect(await run(["schedules", verb, "unasked", "bill"])).toMatchObject({
+        code: 2,
+        errors: expect.stringContaining("--yes"),
+      });
+      expect(await run(["schedules", verb, "unasked", "bill"], { answer: false })).toMatchObject({ code: 1 });
+      expect(await run(["schedules", verb, "unasked", "bil", "--yes"])).toMatchObject({
+        code: 2,
+        errors: expect.stringContaining('no schedule "bil" of the election "unasked"'),
+      });
+    }
+    expect((await scheduler.list())[0]).toMatchObject({ paused: false, last: null });
+  });
+});
+
 describe("keys", () => {
   it("lists the longest lines, explains a job, pauses and resumes a key", async () => {
     const [url = ""] = urls();
@@ -200,6 +264,48 @@ describe("keys", () => {
     await expect.poll(async () => (await worker.counts()).active).toBe(1);
     expect(await run(["keys", "resume", "console", "42", "--yes"])).toMatchObject({ code: 1 });
     expect(await worker.check()).toEqual([]);
+  });
+
+  it("shows how workers are set up, drops the line of a key, and runs a failed job again", async () => {
+    const [url = ""] = urls();
+    const connection = { url, maxRetriesPerRequest: null };
+    const queue = new Queue("operated", { connection });
+    await queue.waitUntilReady();
+    expect(await run(["keys", "policy", "operated"])).toMatchObject({ code: 1 });
+    const ends: ((error?: Error) => void)[] = [];
+    const worker = new ExclusiveWorker(
+      "operated",
+      () =>
+        new Promise<void>((resolve, reject) => ends.push((error) => (error === undefined ? resolve() : reject(error)))),
+      { connection, key: "account", onFailure: "halt", concurrency: 5 },
+    );
+    onTestFinished(async () => {
+      for (const end of ends) end();
+      await worker.close();
+      await queue.close();
+    });
+    await expect.poll(() => run(["keys", "policy", "operated"])).toMatchObject({ code: 0 });
+    const policy = await run(["keys", "policy", "operated", "--json"]);
+    expect(JSON.parse(policy.text)).toMatchObject([{ key: "account", onFailure: "halt", nodes: 1 }]);
+
+    const jobs = await queue.addBulk([1, 2, 3].map(() => ({ name: "charge", data: { account: "7" } })));
+    const [first = ""] = jobs.map(({ id }) => String(id));
+    await expect.poll(async () => (await worker.counts()).parked).toBe(2);
+    expect(await run(["keys", "drop", "operated", "7"])).toMatchObject({ code: 2 });
+    expect(await run(["keys", "drop", "operated", "7"], { answer: false })).toMatchObject({ code: 1 });
+    expect(await queue.getDelayedCount()).toBe(2);
+    const dropped = await run(["keys", "drop", "operated", "7", "--yes", "--json"]);
+    expect([dropped.code, JSON.parse(dropped.text)]).toEqual([0, { key: "7", dropped: 2 }]);
+    expect(await queue.getDelayedCount()).toBe(0);
+    expect(await run(["keys", "drop", "operated", "nobody", "--yes"])).toMatchObject({ code: 1 });
+
+    expect(await run(["keys", "retry", "operated", first, "--yes"])).toMatchObject({ code: 1 });
+    ends[0]?.(new Error("declined"));
+    await expect.poll(() => queue.getFailedCount()).toBe(1);
+    expect(await run(["keys", "retry", "operated", first, "--yes"])).toMatchObject({ code: 0 });
+    expect(await run(["keys", "retry", "operated", "no-such-job", "--yes"])).toMatchObject({ code: 1 });
+    expect(await run(["keys", "resume", "operated", "7", "--yes"])).toMatchObject({ code: 0 });
+    await expect.poll(() => ends.length).toBe(2);
   });
 
   it("names a queue that there is not, and leaves nothing behind", async () => {

@@ -61,7 +61,7 @@ import { ScriptLocks } from "./lane/script-locks.ts";
 import { startSweep } from "./lane/sweep.ts";
 import { type HeldKeys, KeyLocks } from "./locks/key-locks.ts";
 import { ownRedlock } from "./locks/own-redlock.ts";
-import { Fleet, type FleetParts } from "./operators/fleet.ts";
+import { Fleet, type FleetParts, type Setup as WorkerSetup } from "./operators/fleet.ts";
 import {
   type BusyKey,
   type Explanation,
@@ -383,6 +383,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    */
   async check(): Promise<readonly WorkerFinding[]> {
     return [...this.#options.warnings, ...(await this.#fleet.check())];
+  }
+
+  /** Returns how the workers of this queue that run are set up. One that was killed is known for 3 min. */
+  async setups(): Promise<readonly WorkerSetup[]> {
+    return await this.#fleet.setups();
   }
 
   /**

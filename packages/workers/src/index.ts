@@ -16,6 +16,7 @@ export { type ExclusiveProcessorFunction, ExclusiveWorker, type NotRun } from ".
 export type { WorkerFindingCode } from "./finding.ts";
 export type { JobLock } from "./job-run/job-lock.ts";
 export type { StoredJob } from "./lane/lane.ts";
+export type { Setup as WorkerSetup } from "./operators/fleet.ts";
 export type {
   BusyKey,
   Explanation,

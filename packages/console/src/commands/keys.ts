@@ -1,8 +1,10 @@
 import { systemClock } from "@x/redlock-core";
 import { type BusyKey, ExclusiveWorker } from "@x/workers";
+import { Job, Queue } from "bullmq";
 import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { durationText } from "../output.ts";
+import { readKeys } from "../reading.ts";
 
 export interface QueueOptions {
   readonly queue: string;
@@ -25,6 +27,14 @@ async function operatorOf({ connections }: Command, { queue, prefix }: QueueOpti
   return worker;
 }
 
+/** Opens BullMQ's own view of the queue. */
+async function queueOf({ connections }: Command, { queue, prefix }: QueueOptions): Promise<Queue> {
+  const opened = new Queue(queue, { connection: await connections.queueRedis(), prefix });
+  opened.on("error", () => undefined);
+  connections.defer(() => opened.close());
+  return opened;
+}
+
 function why({ paused }: BusyKey): string {
   if (paused === undefined) return "";
   return paused.jobId === undefined ? `paused: ${paused.reason}` : `paused: ${paused.reason} (job ${paused.jobId})`;
@@ -35,9 +45,9 @@ export async function topKeys(command: Command, options: QueueOptions & { readon
   const { output } = command;
   const worker = await operatorOf(command, options);
   return await looking(command, async () => {
-    const [counts, keys] = await Promise.all([worker.counts(), worker.listKeys({ limit: 100_000 })]);
-    const top = keys.toSorted((one, other) => other.parked - one.parked).slice(0, options.limit);
-    output.answer({ counts, keys: top }, () => {
+    const reading = await readKeys(worker, options.limit);
+    const { counts, keys: top } = reading;
+    output.answer(reading, () => {
       const { runnable, active, parked, busyKeys, pausedKeys } = counts;
       output.line(
         `${options.queue}: ${active} run, ${runnable} can run, ${parked} wait for their key; ` +
@@ -122,4 +132,76 @@ export async function resumeKey(command: Command, options: QueueOptions & { read
     command.output.line(wasPaused ? `key ${key} goes on` : `key ${key} was not paused`, wasPaused ? "good" : "warn");
   });
   return wasPaused;
+}
+
+/** Removes the jobs that wait for a key. The one that has it goes on. The answer is good if there were some. */
+export async function dropKey(command: Command, options: QueueOptions & { readonly key: string }): Promise<IsGood> {
+  const { queue, key } = options;
+  const { output } = command;
+  const worker = await operatorOf(command, options);
+  const { parked } = await worker.jobsOf(key, { limit: MOST_DROPPED });
+  if (parked.length === 0) {
+    output.answer({ key, dropped: 0 }, () => output.line(`no job waits for key ${key}`, "warn"));
+    return false;
+  }
+  if (!(await confirmed(command, `Remove the ${parked.length} jobs of ${queue} that wait for key ${key}, for good?`))) {
+    return false;
+  }
+  const jobs = await queueOf(command, options);
+  let dropped = 0;
+  // A job whose turn has come meanwhile runs, and is not removed.
+  for (const id of parked) dropped += await jobs.remove(id).catch(() => 0);
+  output.answer({ key, dropped }, () => output.line(`${dropped} jobs of key ${key} are removed`, "good"));
+  return dropped > 0;
+}
+
+/** Bounds what one command takes away, and the time for which it asks Redis. */
+const MOST_DROPPED = 10_000;
+
+/** Runs a failed job again. The answer is good if there is such a job, and it had failed. */
+export async function retryJob(command: Command, options: QueueOptions & { readonly jobId: string }): Promise<IsGood> {
+  const { queue, jobId } = options;
+  const { output } = command;
+  await operatorOf(command, options);
+  const jobs = await queueOf(command, options);
+  const job = await Job.fromId(jobs, jobId);
+  const state = job === undefined ? "unknown" : await job.getState();
+  if (job === undefined || state !== "failed") {
+    output.answer({ jobId, retried: false, state }, () =>
+      output.line(
+        job === undefined ? `there is no job ${jobId} in ${queue}` : `job ${jobId} has not failed: it is ${state}`,
+        "warn",
+      ),
+    );
+    return false;
+  }
+  if (!(await confirmed(command, `Run job ${jobId} of ${queue} again?`))) return false;
+  await job.retry("failed");
+  output.answer({ jobId, retried: true }, () => output.line(`job ${jobId} is to run again`, "good"));
+  return true;
+}
+
+/** Says how the workers of a queue are set up. The answer is good if there are some, and they agree. */
+export async function keyPolicy(command: Command, options: QueueOptions): Promise<IsGood> {
+  const { output } = command;
+  const worker = await operatorOf(command, options);
+  return await looking(command, async () => {
+    const workers = await worker.setups();
+    output.answer(workers, () => {
+      if (workers.length === 0) return output.line(`${options.queue}: no worker with keys runs`, "warn");
+      output.table(
+        ["worker", "key", "on failure", "per key", "locks"],
+        workers.map(({ at, key, onFailure, perKey, locks, nodes }) => [
+          at,
+          key ?? "a function",
+          onFailure,
+          perKey ?? "",
+          `${locks === null ? "by a function" : `${locks}…`} on ${nodes} ${nodes === 1 ? "node" : "nodes"}`,
+        ]),
+        { 3: 40 },
+      );
+    });
+    const ways = new Set(workers.map((setup) => JSON.stringify({ ...setup, at: "" })));
+    return ways.size === 1;
+  });
 }

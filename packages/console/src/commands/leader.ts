@@ -2,7 +2,8 @@ import { LeaderElection, type LeaderInfo } from "@x/leader";
 import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { durationText, type Output } from "../output.ts";
 
-async function electionOf({ connections }: Command, name: string): Promise<LeaderElection> {
+/** Opens an election that only asks: it has no candidate here. */
+export async function electionOf({ connections }: Command, name: string): Promise<LeaderElection> {
   const election = new LeaderElection(await connections.redlock(), { name });
   connections.defer(() => election.stop({ drainTimeout: 0 }));
   return election;

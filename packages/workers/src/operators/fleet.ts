@@ -22,13 +22,16 @@ export interface Difference {
 
 /** How a worker is set up. What a function makes is null. */
 export interface Setup {
+  /** Host and process. */
   readonly at: string;
+  /** The path of the key in a job's data. */
   readonly key: string | null;
   readonly onFailure: OnFailure;
   /** What holds for each key, as text. A worker of an earlier version has none. */
   readonly perKey?: string | undefined;
   /** The text with which the names of its locks on the nodes begin. */
   readonly locks: string | null;
+  /** The number of lock nodes. */
   readonly nodes: number;
 }
 
@@ -71,14 +74,20 @@ export class Fleet {
     return (await this.#look()).map(({ finding }) => finding);
   }
 
+  /** How the workers that run are set up, also this one if it does. */
+  async setups(): Promise<readonly Setup[]> {
+    return (await this.#ask()).setups;
+  }
+
   async #look(): Promise<readonly Difference[]> {
+    const { setups, jobs } = await this.#ask();
+    return differencesOf(this.#setup, setups, jobs);
+  }
+
+  async #ask(): Promise<{ readonly setups: readonly Setup[]; readonly jobs: readonly string[] }> {
     const own = this.#isMember && !this.#isClosed ? JSON.stringify(this.#setup) : "";
     const [setups, jobs] = (await this.#parts.look(this.#parts.id, own, LIFE_MS)) as readonly [string[], string[]];
-    return differencesOf(
-      this.#setup,
-      setups.map((setup) => JSON.parse(setup) as Setup),
-      jobs,
-    );
+    return { setups: setups.map((setup) => JSON.parse(setup) as Setup), jobs };
   }
 
   /** Leaves the others, which nobody waits for. Where Redis is away, they forget this worker after a while. */

@@ -1,0 +1,178 @@
+import { UnknownScheduleError } from "@x/leader";
+import { LeaderScheduler, type TickOutcome, type TickRecord } from "@x/leader/scheduler";
+import { systemClock } from "@x/redlock-core";
+import { type Command, confirmed, type IsGood, looking } from "../command.ts";
+import { ConsoleFailure } from "../failure.ts";
+import { type Cell, durationText, type Tone } from "../output.ts";
+import { readSchedules } from "../reading.ts";
+import { electionOf } from "./leader.ts";
+
+export interface SchedulerOptions {
+  readonly election: string;
+  /** The `keyPrefix` of the services' scheduler. */
+  readonly scheduler?: string;
+}
+
+export interface ScheduleOptions extends SchedulerOptions {
+  readonly schedule: string;
+}
+
+const TONES: Readonly<Record<TickOutcome, Tone>> = {
+  running: "good",
+  run: "good",
+  failed: "bad",
+  unfinished: "bad",
+  skipped: "warn",
+  missed: "bad",
+};
+
+/** Opens a scheduler that only asks and orders: it has no schedules, and its election no candidate. */
+async function schedulerOf(command: Command, { election, scheduler }: SchedulerOptions): Promise<LeaderScheduler> {
+  return new LeaderScheduler({
+    election: await electionOf(command, election),
+    // As many as any leader may keep.
+    history: 100,
+    ...(scheduler === undefined ? {} : { keyPrefix: scheduler }),
+  });
+}
+
+/** Does what a schedule is needed for. One that nobody knows is told in words for whoever typed its name. */
+async function ofSchedule<Answer>(
+  { election, schedule }: ScheduleOptions,
+  act: (name: string) => Promise<Answer>,
+): Promise<Answer> {
+  try {
+    return await act(schedule);
+  } catch (error) {
+    if (!(error instanceof UnknownScheduleError)) throw error;
+    const name = JSON.stringify(schedule);
+    throw new ConsoleFailure(
+      `the lock nodes know no schedule ${name} of the election ${JSON.stringify(election)}`,
+      `Try: x-console schedules list ${election}. A scheduler with a keyPrefix needs --scheduler.`,
+    );
+  }
+}
+
+/** Lists the schedules. The answer is good if somebody runs them. */
+export async function listSchedules(command: Command, options: SchedulerOptions): Promise<IsGood> {
+  const { output } = command;
+  const scheduler = await schedulerOf(command, options);
+  return await looking(command, async () => {
+    const reading = await readSchedules(scheduler);
+    const { leader, schedules } = reading;
+    output.answer(reading, () => {
+      if (schedules.length === 0) return output.line(`${options.election}: no schedule is known`, "warn");
+      output.line(
+        leader === null ? `${options.election}: nobody leads` : `${options.election}: ${leader.id} runs the ticks`,
+        leader === null ? "bad" : "good",
+      );
+      const now = systemClock.wallMs();
+      output.table(
+        ["schedule", "next", "last", "outcome", "late", "missed", "state"],
+        schedules.map(({ name, next, last, lastTick, missed, paused, running }) => [
+          name,
+          next === null
+            ? ""
+            : next.getTime() < now
+              ? { text: `due ${agoText(next.getTime(), now)}`, tone: "bad" }
+              : inText(next, now),
+          lastText(last, lastTick, now),
+          lastTick === null ? "" : { text: lastTick.outcome, tone: TONES[lastTick.outcome] },
+          lastTick?.lateMs === undefined ? "" : durationText(lastTick.lateMs),
+          missed === 0 ? "" : { text: String(missed), tone: "warn" },
+          paused ? { text: "paused", tone: "warn" } : running > 0 ? `${running} run` : "",
+        ]),
+      );
+    });
+    return leader !== null && schedules.length > 0;
+  });
+}
+
+/** A tick that was triggered is the last of no calendar. */
+function lastText(last: Date | null, lastTick: TickRecord | null, now: number): string {
+  const lastMs = Math.max(last?.getTime() ?? 0, lastTick?.scheduledAt.getTime() ?? 0);
+  return lastMs === 0 ? "never" : agoText(lastMs, now);
+}
+
+function agoText(ms: number, now: number): string {
+  return `${durationText(Math.max(0, now - ms))} ago`;
+}
+
+function inText(date: Date, now: number): string {
+  return `in ${durationText(date.getTime() - now)}`;
+}
+
+/** Tells what became of the last ticks. The answer is good if the newest did not fail. */
+export async function scheduleHistory(
+  command: Command,
+  options: ScheduleOptions & { readonly limit: number },
+): Promise<IsGood> {
+  const { output } = command;
+  const scheduler = await schedulerOf(command, options);
+  return await looking(command, async () => {
+    const all = await ofSchedule(options, (name) => scheduler.history(name));
+    const ticks = all.slice(0, options.limit);
+    output.answer(ticks, () => {
+      if (ticks.length === 0) return output.line(`${options.schedule}: nothing is known of its ticks`, "warn");
+      output.table(["due", "outcome", "late", "took", "attempt", "term", "why"], ticks.map(rowOf), { 6: 60 });
+    });
+    const [newest] = ticks;
+    return newest?.outcome !== "failed" && newest?.outcome !== "unfinished";
+  });
+}
+
+function rowOf({ scheduledAt, outcome, lateMs, tookMs, attempt, term, error, reason, count }: TickRecord): Cell[] {
+  return [
+    scheduledAt.toISOString(),
+    { text: outcome, tone: TONES[outcome] },
+    lateMs === undefined ? "" : durationText(lateMs),
+    tookMs === undefined ? "" : durationText(tookMs),
+    attempt === undefined ? "" : String(attempt),
+    String(term),
+    error ?? reason ?? (count === undefined ? "" : `${count} ticks`),
+  ];
+}
+
+/** Pauses a schedule, for all leaders. The answer is good if it is paused now. */
+export async function pauseSchedule(command: Command, options: ScheduleOptions): Promise<IsGood> {
+  return await ordered(command, options, {
+    question: `Run no more ticks of ${options.schedule}? What passes meanwhile is not caught up.`,
+    done: "is paused",
+    order: (scheduler, name) => scheduler.pause(name),
+  });
+}
+
+/** Ends a pause. */
+export async function resumeSchedule(command: Command, options: ScheduleOptions): Promise<IsGood> {
+  return await ordered(command, options, {
+    question: `Go on with ${options.schedule}?`,
+    done: "goes on",
+    order: (scheduler, name) => scheduler.resume(name),
+  });
+}
+
+/** Has the leader run a schedule once, now. */
+export async function triggerSchedule(command: Command, options: ScheduleOptions): Promise<IsGood> {
+  return await ordered(command, options, {
+    question: `Run ${options.schedule} once, now?`,
+    done: "is to run now",
+    order: (scheduler, name) => scheduler.trigger(name),
+  });
+}
+
+interface Order {
+  readonly question: string;
+  readonly done: string;
+  readonly order: (scheduler: LeaderScheduler, name: string) => Promise<void>;
+}
+
+async function ordered(command: Command, options: ScheduleOptions, order: Order): Promise<IsGood> {
+  const scheduler = await schedulerOf(command, options);
+  // Before the question: a name that is mistyped needs no answer.
+  await ofSchedule(options, (name) => scheduler.history(name));
+  if (!(await confirmed(command, order.question))) return false;
+  await ofSchedule(options, (name) => order.order(scheduler, name));
+  const { schedule } = options;
+  command.output.answer({ schedule, done: true }, () => command.output.line(`${schedule} ${order.done}`, "good"));
+  return true;
+}
