@@ -16,6 +16,7 @@ import {
 import { Connections } from "./connections.ts";
 import { ConsoleFailure } from "./failure.ts";
 import { Output } from "./output.ts";
+import { type ServeOptions, servePage } from "./page/serve.ts";
 import type { Terminal } from "./terminal.ts";
 
 /**
@@ -82,6 +83,7 @@ function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Comm
   addLeaders(program, running);
   addSchedules(program, running);
   addKeys(program, running);
+  addServe(program, running);
   return program;
 }
 
@@ -193,6 +195,25 @@ function addKeys(program: Commander, running: Running): void {
   );
 }
 
+function addServe(program: Commander, running: Running): void {
+  program
+    .command("serve")
+    .description("show everything on a live page, until Ctrl-C")
+    .option("--port <port>", "where it listens (default: a free port)", portNumber, 0)
+    .option("--host <address>", "the address that it listens on", "127.0.0.1")
+    .option(
+      "--allow-host <name>",
+      "a host name by which browsers reach it, besides those of the loopback",
+      collected,
+      [],
+    )
+    .option("--actions", "let the page change something", false)
+    .option("--election <name>", "an election to show, besides those that are found", collected, [])
+    .option("--queue <name>", "a queue to show (default: those that are found on the first node)", collected, [])
+    .option("--prefix <prefix>", "BullMQ's prefix", "bull")
+    .action((options: ServeOptions) => running((command) => servePage(command, options)));
+}
+
 async function withCommand(
   options: Shared,
   terminal: Terminal,
@@ -215,6 +236,12 @@ function collected(text: string, before: readonly string[] | undefined): readonl
 
 function wholeNumber(text: string): number {
   if (!/^\d+$/.test(text) || Number(text) < 1) throw new InvalidArgumentError("It must be an integer from 1.");
+  return Number(text);
+}
+
+function portNumber(text: string): number {
+  if (!/^\d+$/.test(text) || Number(text) > 65_535)
+    throw new InvalidArgumentError("It must be a port from 0 to 65535.");
   return Number(text);
 }
 

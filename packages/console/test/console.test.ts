@@ -315,6 +315,43 @@ describe("keys", () => {
   });
 });
 
+describe("serve", () => {
+  it("serves the page on the loopback, read-only, until it is ended", async () => {
+    const serving = start(["serve", "--json", "--election", "served"]);
+    await expect.poll(serving.text).toContain("url");
+    const { url } = JSON.parse(serving.text()) as { url: string };
+    expect(url).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/$/);
+    const state = (await (await fetch(`${url}state`)).json()) as { actions: boolean; elections: { name: string }[] };
+    expect(state.actions).toBe(false);
+    expect(state.elections.map(({ name }) => name)).toContain("served");
+    expect(await serving.end()).toMatchObject({ code: 0, errors: "" });
+    await expect(fetch(url)).rejects.toThrow("fetch failed");
+  });
+
+  it("shows the queues that it finds, on the host names that it is told", async () => {
+    const [url = ""] = urls();
+    const queue = new Queue("served", { connection: { url, maxRetriesPerRequest: null } });
+    onTestFinished(() => queue.close());
+    await queue.waitUntilReady();
+    const serving = start(["serve", "--json", "--allow-host", "ops.example.com", "--actions"]);
+    await expect.poll(serving.text).toContain("url");
+    const page = JSON.parse(serving.text()) as { url: string };
+    const { actions, queues } = (await (await fetch(`${page.url}state`)).json()) as {
+      actions: boolean;
+      queues: { name: string }[];
+    };
+    expect(actions).toBe(true);
+    expect(queues.map(({ name }) => name)).toContain("served");
+    expect(await serving.end()).toMatchObject({ code: 0 });
+  });
+
+  it("says why it cannot listen", async () => {
+    const { code, errors } = await run(["serve", "--host", "192.0.2.1"]);
+    expect(errors).toContain("cannot listen");
+    expect(code).toBe(2);
+  });
+});
+
 describe("what cannot be done", () => {
   it("names the node that cannot be reached, why, and what to do, without its password", async () => {
     for (const command of [["check"], ["locks", "inspect", "a"], ["keys", "top", "a"]]) {

@@ -44,6 +44,7 @@ export {
   choice,
   type Fault,
   integer,
+  listOf,
   number,
   type Option,
   objectWith,

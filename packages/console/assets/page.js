@@ -1,0 +1,651 @@
+// What a browser runs: it asks for the state by server-sent events, and writes it into tables. Texts are only ever texts.
+// oxlint-disable unicorn/prefer-add-event-listener -- what is written again replaces what its buttons do
+/** @typedef {import("../src/page/state.ts").PageState} PageState */
+/** @typedef {{ text: string, tone?: string, buttons?: { label: string, about: string, run: () => void }[] }} Cell */
+
+const PAGE_ROWS = 25;
+const token = element("meta[name=x-console-token]").getAttribute("content") ?? "";
+
+/** What of each table is shown. */
+const wanted = { locks: 0, findLock: "", queue: "", keys: 0, findKey: "", schedules: 0 };
+/** @type {EventSource | undefined} */
+let source;
+/** @type {PageState | undefined} */
+let latest;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let hiding;
+
+/** @param {string} selector @returns {HTMLElement} */
+function element(selector) {
+  const found = document.querySelector(selector);
+  if (found === null) throw new Error(`no ${selector}`);
+  return /** @type {HTMLElement} */ (found);
+}
+
+/** @param {string} selector @param {string} text */
+function write(selector, text) {
+  const found = element(selector);
+  if (found.textContent !== text) found.textContent = text;
+}
+
+/** @param {number} ms */
+function duration(ms) {
+  const sign = ms < 0 ? "−" : "";
+  const left = Math.abs(ms);
+  if (left < 1000) return `${sign}${Math.round(left)} ms`;
+  if (left < 60_000) return `${sign}${(left / 1000).toFixed(1)} s`;
+  const minutes = Math.floor(left / 60_000);
+  if (minutes < 60) return `${sign}${minutes} min ${Math.floor((left % 60_000) / 1000)} s`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${sign}${hours} h ${minutes % 60} min` : `${sign}${Math.floor(hours / 24)} days`;
+}
+
+/** @param {number} ms */
+function clock(ms) {
+  return new Date(ms).toLocaleTimeString();
+}
+
+/** @param {number | undefined} ms @param {number} now */
+function moment(ms, now) {
+  if (ms === undefined) return "";
+  return ms > now ? `in ${duration(ms - now)}` : `${duration(now - ms)} ago`;
+}
+
+/**
+ * Writes rows into a table. A row that stays is the same element as before, so that the focus stays in it.
+ * @param {string} selector @param {readonly string[]} head @param {readonly { key: string, cells: readonly Cell[] }[]} rows
+ * @param {string} nothing
+ */
+function table(selector, head, rows, nothing) {
+  const found = /** @type {HTMLTableElement} */ (element(selector));
+  if (found.tHead === null) {
+    const row = found.createTHead().insertRow();
+    row.setAttribute("role", "row");
+    for (const text of head) {
+      const cell = document.createElement("th");
+      cell.scope = "col";
+      cell.setAttribute("role", "columnheader");
+      cell.textContent = text;
+      row.append(cell);
+    }
+    found.createTBody();
+  }
+  const body = found.tBodies[0];
+  if (body === undefined) return;
+  const before = new Map([...body.rows].map((row) => [row.dataset["key"], row]));
+  const shown = rows.length > 0 ? rows : [{ key: "", cells: [{ text: nothing, tone: "dim" }] }];
+  shown.forEach(({ key, cells }, at) => {
+    const row = before.get(key) ?? newRow(key);
+    before.delete(key);
+    if (body.rows[at] !== row) body.insertBefore(row, body.rows[at] ?? null);
+    cells.forEach((cell, column) => fill(row, column, cell, key === "" ? "" : (head[column] ?? "")));
+  });
+  for (const row of before.values()) row.remove();
+}
+
+/** @param {string} key */
+function newRow(key) {
+  const row = document.createElement("tr");
+  row.dataset["key"] = key;
+  row.setAttribute("role", "row");
+  return row;
+}
+
+/** @param {HTMLTableRowElement} row @param {number} column @param {Cell} cell @param {string} label */
+function fill(row, column, { text, tone, buttons = [] }, label) {
+  let cell = row.cells[column];
+  if (cell === undefined) {
+    cell = row.insertCell();
+    cell.setAttribute("role", "cell");
+    cell.dataset["label"] = label;
+    if (label === "") cell.colSpan = 20;
+  }
+  const tones = `${tone ?? ""}${column === 0 && label !== "" ? " name" : ""}`.trim();
+  if (cell.className !== tones) cell.className = tones;
+  if (buttons.length === 0) {
+    if (cell.textContent !== text) cell.textContent = text;
+    return;
+  }
+  const wantedLabels = buttons.map(({ about }) => about).join("\n");
+  if (cell.dataset["buttons"] !== wantedLabels) {
+    cell.dataset["buttons"] = wantedLabels;
+    cell.replaceChildren(
+      ...buttons.map(({ label, about }) => {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.textContent = label;
+        button.setAttribute("aria-label", about);
+        return button;
+      }),
+    );
+  }
+  buttons.forEach(({ run }, at) => {
+    const button = /** @type {HTMLButtonElement} */ (cell.children[at]);
+    button.onclick = run;
+  });
+}
+
+/**
+ * @param {string} selector @param {number} page @param {number} found @param {(page: number) => void} go
+ */
+function pages(selector, page, found, go) {
+  const nav = element(selector);
+  const last = Math.max(0, Math.ceil(found / PAGE_ROWS) - 1);
+  nav.hidden = last === 0 && page === 0;
+  if (nav.children.length === 0) {
+    const [before, text, after] = [
+      document.createElement("button"),
+      document.createElement("span"),
+      document.createElement("button"),
+    ];
+    before.textContent = "Previous";
+    after.textContent = "Next";
+    nav.append(before, text, after);
+  }
+  const [before, text, after] = /** @type {HTMLButtonElement[]} */ ([...nav.children]);
+  if (before === undefined || text === undefined || after === undefined) return;
+  before.disabled = page === 0;
+  after.disabled = page >= last;
+  before.onclick = () => go(page - 1);
+  after.onclick = () => go(page + 1);
+  const label = `${page + 1} of ${last + 1}`;
+  if (text.textContent !== label) text.textContent = label;
+}
+
+/** @param {Partial<typeof wanted>} change */
+function want(change) {
+  Object.assign(wanted, change);
+  listen();
+}
+
+/** @param {string} label @param {string} question @param {Record<string, string>} about */
+function action(label, question, about) {
+  return {
+    label,
+    about: `${label}: ${Object.values(about).slice(1).join(" ")}`,
+    run: () => ask(label, question, about),
+  };
+}
+
+/** @param {PageState} state */
+function show(state) {
+  latest = state;
+  const { now, nodes, locks, schedules } = state;
+  write("#mode", state.actions ? "actions are allowed" : "read-only");
+  const problem = nodes.error ?? locks.error;
+  const banner = element("#banner");
+  banner.hidden = problem === undefined;
+  write(
+    "#banner",
+    problem === undefined
+      ? ""
+      : `Redis: ${problem}. ${nodes.at === undefined ? "" : `What is shown is of ${clock(nodes.at)}.`}`,
+  );
+  const connection = element("#connection");
+  const { answering = 0, nodes: all = [], quorum = 0 } = nodes.value ?? {};
+  connection.className = `pill ${problem !== undefined ? "bad" : answering < all.length ? "warn" : "good"}`;
+  write("#connection", `live, ${answering} of ${all.length} nodes answer`);
+  showNodes(state, quorum);
+  showElections(state);
+  element("#schedules-section").hidden = schedules.value === undefined && schedules.error === undefined;
+  showSchedules(state);
+  showLocks(state);
+  element("#keys-section").hidden = state.queues.length === 0;
+  showKeys(state);
+  element("#events-section").hidden = state.events.length === 0;
+  const events = state.events.map(({ at, text }) => `${clock(at)}  ${text}`);
+  const list = element("#events");
+  if (list.dataset["texts"] !== events.join("\n")) {
+    list.dataset["texts"] = events.join("\n");
+    list.replaceChildren(...events.map((text) => item(text)));
+  }
+  document.documentElement.dataset["now"] = String(now);
+}
+
+/** @param {string} text @param {string} [tone] */
+function item(text, tone = "") {
+  const line = document.createElement("li");
+  line.textContent = text;
+  line.className = tone;
+  return line;
+}
+
+/** @param {PageState} state @param {number} quorum */
+function showNodes({ nodes, findings }, quorum) {
+  write("#nodes-note", nodes.value === undefined ? "" : `${quorum} of ${nodes.value.nodes.length} make a quorum.`);
+  table(
+    "#nodes",
+    ["Node", "State", "Answers in", "Clock", "Quarantine"],
+    (nodes.value?.nodes ?? []).map(({ node, error, tookMs, clockMs, quarantineLeftMs = 0 }, at) => ({
+      key: `${at} ${node}`,
+      cells: [
+        { text: node },
+        error === undefined ? { text: "answers", tone: "good" } : { text: error, tone: "bad" },
+        { text: error === undefined ? duration(tookMs) : "" },
+        {
+          text:
+            clockMs === undefined
+              ? ""
+              : Math.abs(clockMs) < 50
+                ? "as here"
+                : `${duration(Math.abs(clockMs))} ${clockMs > 0 ? "ahead" : "behind"}`,
+          tone: clockMs !== undefined && Math.abs(clockMs) > 500 ? "warn" : "",
+        },
+        quarantineLeftMs > 0 ? { text: `casts no vote for ${duration(quarantineLeftMs)}`, tone: "warn" } : { text: "" },
+      ],
+    })),
+    "no answer yet",
+  );
+  const list = element("#findings");
+  const found = (findings.value ?? []).filter(({ severity }) => severity !== "info");
+  const texts = found.map(({ severity, code, message }) => `${severity}: ${code}: ${message}`);
+  if (list.dataset["texts"] === texts.join("\n")) return;
+  list.dataset["texts"] = texts.join("\n");
+  list.replaceChildren(...texts.map((text, at) => item(text, found[at]?.severity === "error" ? "bad" : "warn")));
+}
+
+/** @param {PageState} state */
+function showElections(state) {
+  const { elections } = state;
+  const box = element("#elections");
+  const before = new Map(
+    [...box.children].map((card) => [
+      /** @type {HTMLElement} */ (card).dataset["name"],
+      /** @type {HTMLElement} */ (card),
+    ]),
+  );
+  elections.forEach((election, at) => {
+    const card = before.get(election.name) ?? newCard(election.name);
+    before.delete(election.name);
+    if (box.children[at] !== card) box.insertBefore(card, box.children[at] ?? null);
+    showElection(card, election, state);
+  });
+  for (const card of before.values()) card.remove();
+  if (elections.length === 0) {
+    if (box.textContent === "") box.append("none yet");
+  } else {
+    for (const node of [...box.childNodes]) if (node.nodeType === Node.TEXT_NODE) node.remove();
+  }
+}
+
+/** @param {string} name */
+function newCard(name) {
+  const card = document.createElement("article");
+  card.className = "card";
+  card.dataset["name"] = name;
+  const title = document.createElement("h3");
+  title.textContent = name;
+  const text = document.createElement("p");
+  text.dataset["part"] = "leader";
+  const timeline = document.createElementNS(SVG, "svg");
+  timeline.setAttribute("class", "timeline");
+  timeline.setAttribute("role", "img");
+  timeline.setAttribute("viewBox", "0 0 1000 32");
+  timeline.setAttribute("preserveAspectRatio", "none");
+  const scale = document.createElement("div");
+  scale.className = "scale";
+  card.append(title, text, timeline, scale);
+  return card;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** @param {HTMLElement} card @param {PageState["elections"][number]} election @param {PageState} state */
+function showElection(card, { name, leader, error, terms }, { now, actions }) {
+  const [, text, timeline, scale] = card.children;
+  if (text === undefined || timeline === undefined || scale === undefined) return;
+  const value = leader?.value === undefined ? "" : `, ${leader.value}`;
+  const said =
+    error !== undefined
+      ? `not known: ${error}`
+      : leader === undefined
+        ? "nobody leads"
+        : `${leader.id} leads for ${duration(now - leader.since)}, term ${leader.term}${value}; lease ends in ${duration(leader.expiresInMs)} unless renewed`;
+  const tone = error !== undefined || leader === undefined ? "bad" : "";
+  if (text.className !== tone) text.className = tone;
+  if (text.textContent !== said) text.textContent = said;
+  let button = card.querySelector("button");
+  if (actions && button === null) {
+    button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "Ask to resign";
+    button.setAttribute("aria-label", `Ask the leader of ${name} to resign`);
+    button.onclick = () =>
+      ask("Ask to resign", `The leader of ${name} drains, and another one leads.`, { do: "resign", election: name });
+    card.append(button);
+  }
+  const first = terms[0]?.since ?? now;
+  const from = Math.min(first, now - 10_000);
+  const place = (/** @type {number} */ ms) =>
+    ((Math.max(from, Math.min(now, ms)) - from) / Math.max(1, now - from)) * 1000;
+  const rects = [rect(place(first), 1000, "none", "nobody leads")];
+  const ids = [...new Set(terms.map(({ id }) => id))];
+  for (const { term, id, since, until } of terms) {
+    const label = `${id}, term ${term}, ${clock(since)} to ${until === undefined ? "now" : clock(until)}`;
+    rects.push(rect(place(since), place(until ?? now), `c${ids.indexOf(id) % 6}`, label));
+  }
+  timeline.replaceChildren(...rects);
+  timeline.setAttribute(
+    "aria-label",
+    `${terms.length} terms since ${clock(from)}: ${terms
+      .slice(-5)
+      .map(({ id, since }) => `${id} from ${clock(since)}`)
+      .join(", ")}`,
+  );
+  const legend = `${clock(from)}\n${ids.slice(-6).join("\n")}\n${ids.length}`;
+  if (/** @type {HTMLElement} */ (scale).dataset["legend"] === legend) return;
+  /** @type {HTMLElement} */ (scale).dataset["legend"] = legend;
+  const names = document.createElement("span");
+  for (const id of ids.slice(-6)) {
+    const swatch = document.createElementNS(SVG, "svg");
+    swatch.setAttribute("class", `swatch c${ids.indexOf(id) % 6}`);
+    swatch.setAttribute("viewBox", "0 0 10 10");
+    swatch.setAttribute("aria-hidden", "true");
+    const square = document.createElementNS(SVG, "rect");
+    square.setAttribute("width", "10");
+    square.setAttribute("height", "10");
+    swatch.append(square);
+    names.append(swatch, id);
+  }
+  const [start, end] = [document.createElement("span"), document.createElement("span")];
+  start.textContent = clock(from);
+  end.textContent = "now";
+  scale.replaceChildren(start, names, end);
+}
+
+/** @param {number} from @param {number} to @param {string} kind @param {string} label */
+function rect(from, to, kind, label) {
+  const found = document.createElementNS(SVG, "rect");
+  found.setAttribute("x", from.toFixed(1));
+  found.setAttribute("y", "2");
+  found.setAttribute("height", "28");
+  found.setAttribute("width", Math.max(1.5, to - from - 1).toFixed(1));
+  found.setAttribute("class", kind);
+  const title = document.createElementNS(SVG, "title");
+  title.textContent = label;
+  found.append(title);
+  return found;
+}
+
+/** @param {PageState} state */
+function showSchedules({ schedules, now, actions }) {
+  const { schedules: list = [], total = 0 } = schedules.value ?? {};
+  write("#schedules-note", schedules.error === undefined ? `${total} schedules` : `not known: ${schedules.error}`);
+  table(
+    "#schedules",
+    ["Schedule", "Last", "Came to", "Late", "Next", "Missed", "State", "Leader", ...(actions ? ["Actions"] : [])],
+    list.map(({ scheduler, name, last, next, outcome, failure, tookMs, lateMs, missed, paused, running, owner }) => {
+      const about = { scheduler: String(scheduler), name };
+      return {
+        key: `${scheduler} ${name}`,
+        cells: [
+          { text: name },
+          { text: moment(last, now) },
+          {
+            text: [outcome ?? "", tookMs === undefined ? "" : `in ${duration(tookMs)}`, failure ?? ""]
+              .filter((text) => text !== "")
+              .join(", "),
+            tone: outcome === "failed" || outcome === "unfinished" || outcome === "missed" ? "bad" : "",
+          },
+          { text: lateMs === undefined ? "" : duration(lateMs) },
+          { text: moment(next, now) },
+          { text: missed === 0 ? "" : String(missed), tone: "warn" },
+          {
+            text: [paused ? "paused" : "", running === 0 ? "" : `${running} running`]
+              .filter((text) => text !== "")
+              .join(", "),
+            tone: paused ? "warn" : "",
+          },
+          { text: owner ?? "nobody", tone: owner === undefined ? "bad" : "" },
+          ...(actions
+            ? [
+                {
+                  text: "",
+                  buttons: [
+                    paused
+                      ? action("Resume", `Ticks of ${name} run again.`, { do: "resume-schedule", ...about })
+                      : action(
+                          "Pause",
+                          `No tick of ${name} runs until it is resumed; those that pass are not caught up.`,
+                          { do: "pause-schedule", ...about },
+                        ),
+                    action("Run now", `The leader runs ${name} once, now.`, { do: "trigger-schedule", ...about }),
+                  ],
+                },
+              ]
+            : []),
+        ],
+      };
+    }),
+    "none",
+  );
+  pages("#schedules-pages", wanted.schedules, total, (page) => want({ schedules: page }));
+}
+
+/** @param {PageState} state */
+function showLocks({ locks, now, actions }) {
+  const { locks: list = [], total = 0, found = 0, isComplete = false } = locks.value ?? {};
+  const known = `${total} ${total === 1 ? "lock" : "locks"}${isComplete ? "" : ", still looking for more"}`;
+  write(
+    "#locks-note",
+    `${wanted.findLock === "" ? known : `${found} of ${known}`}. First those with most waiters, then the oldest.`,
+  );
+  table(
+    "#locks",
+    ["Resource", "State", "Holder", "Held since", "Ends in", "Waiters", "Nodes", ...(actions ? ["Actions"] : [])],
+    list.map(({ resource, state, owner, holder, seenAt, remainingMs, waiters, votes }) => ({
+      key: resource,
+      cells: [
+        { text: resource },
+        state === "contended"
+          ? { text: "below a quorum", tone: "dim" }
+          : { text: state === "reserved" ? "handed over" : "held" },
+        { text: state === "reserved" ? "" : (owner ?? `client ${holder}`) },
+        { text: moment(seenAt, now) },
+        { text: remainingMs < 0 ? "never" : duration(remainingMs), tone: remainingMs < 0 ? "warn" : "" },
+        { text: waiters === 0 ? "" : String(waiters) },
+        { text: String(votes) },
+        ...(actions
+          ? [
+              {
+                text: "",
+                buttons: [
+                  action("Take away", `${resource} is taken away from its holder, who may still work for a moment.`, {
+                    do: "release-lock",
+                    resource,
+                  }),
+                ],
+              },
+            ]
+          : []),
+      ],
+    })),
+    "none",
+  );
+  pages("#locks-pages", wanted.locks, found, (page) => want({ locks: page }));
+}
+
+/** @param {PageState} state */
+function showKeys({ queues, keys, now, actions }) {
+  table(
+    "#queues",
+    ["Queue", "Busy keys", "Waiting jobs", "Longest line", "Paused keys", "As of"],
+    queues.map(({ name, busyKeys, parked, longestLine, pausedKeys, error, at }) => ({
+      key: name,
+      cells: [
+        {
+          text: "",
+          buttons: [{ label: name, about: `Show the keys of ${name}`, run: () => want({ queue: name, keys: 0 }) }],
+        },
+        { text: String(busyKeys) },
+        { text: String(parked) },
+        { text: String(longestLine) },
+        { text: pausedKeys === 0 ? "" : String(pausedKeys), tone: "warn" },
+        error === undefined
+          ? { text: at === undefined ? "no answer yet" : moment(at, now + 1) }
+          : { text: error, tone: "bad" },
+      ],
+    })),
+    "none",
+  );
+  const queue = keys?.queue ?? "";
+  for (const button of document.querySelectorAll("#queues button"))
+    button.setAttribute("aria-current", String(button.textContent === queue));
+  write("#queue-title", `Keys of ${queue}`);
+  write(
+    "#keys-note",
+    keys === undefined ? "" : `${keys.found} of ${keys.total} keys. First those with the longest lines.`,
+  );
+  table(
+    "#keys",
+    ["Key", "Waiting", "Runs", "Since", "Why it waits", "Actions"],
+    (keys?.keys ?? []).map(({ key, parked, holder, since, paused, limitedUntil }) => ({
+      key,
+      cells: [
+        { text: key },
+        { text: String(parked) },
+        { text: holder === undefined ? "" : `job ${holder}` },
+        { text: since === undefined ? "" : moment(since, now + 1) },
+        why({ parked, holder, since, paused, limitedUntil, now }),
+        {
+          text: "",
+          buttons: [
+            { label: "Who waits", about: `Who waits for key ${key}`, run: () => void explain(queue, key) },
+            ...(!actions
+              ? []
+              : paused === undefined
+                ? [
+                    action("Pause", `No job of key ${key} starts any more; what runs goes on.`, {
+                      do: "pause-key",
+                      queue,
+                      key,
+                    }),
+                  ]
+                : [
+                    action(
+                      "Resume",
+                      `Key ${key} goes on. A job that halted it is skipped unless it is retried before.`,
+                      { do: "resume-key", queue, key },
+                    ),
+                  ]),
+          ],
+        },
+      ],
+    })),
+    "no key is busy",
+  );
+  pages("#keys-pages", wanted.keys, keys?.found ?? 0, (page) => want({ keys: page }));
+}
+
+/**
+ * @param {Pick<import("@x/workers").BusyKey, "parked" | "holder" | "since" | "paused" | "limitedUntil"> & { now: number }} key
+ * @returns {Cell}
+ */
+function why({ parked, holder, since, paused, limitedUntil, now }) {
+  if (paused !== undefined) {
+    const until = paused.until === undefined ? "" : ` ${moment(paused.until, now)}`;
+    const by = paused.jobId === undefined ? "" : ` (job ${paused.jobId} failed)`;
+    return { text: `paused: ${paused.reason}${until}${by}`, tone: "warn" };
+  }
+  if (limitedUntil !== undefined && limitedUntil > now)
+    return { text: `limited, next ${moment(limitedUntil, now)}`, tone: "warn" };
+  if (parked === 0) return { text: "" };
+  if (holder === undefined) return { text: "its turn comes" };
+  return { text: since === undefined ? `job ${holder} has it and waits for a slot` : `job ${holder} runs` };
+}
+
+/** @param {string} queue @param {string} key */
+async function explain(queue, key) {
+  const response = await fetch(`key?${new URLSearchParams({ queue, key })}`).catch(() => undefined);
+  const body = element("#dialog-body");
+  body.replaceChildren();
+  if (response?.ok !== true)
+    body.append(response === undefined ? "The server does not answer." : await response.text());
+  else {
+    /** @type {{ holder?: string, parked: string[], reasons: { job: string, why: string }[] }} */
+    const { holder, parked, reasons } = await response.json();
+    const list = document.createElement("ul");
+    list.append(item(holder === undefined ? "Nobody has it." : `Job ${holder} has it.`));
+    for (const { job, why } of reasons) list.append(item(`Job ${job} ${why}`));
+    body.append(list, parked.length === 0 ? "Nobody waits." : `In line: ${parked.join(", ")}`);
+  }
+  openDialog(`Key ${key}`, undefined);
+}
+
+/** @param {string} label @param {string} question @param {Record<string, string>} about */
+function ask(label, question, about) {
+  element("#dialog-body").replaceChildren(question);
+  openDialog(`${label}?`, { label, run: () => void act(about) });
+}
+
+/** @param {string} title @param {{ label: string, run: () => void } | undefined} yes */
+function openDialog(title, yes) {
+  const dialog = /** @type {HTMLDialogElement} */ (element("#dialog"));
+  const button = element("#dialog-yes");
+  write("#dialog-title", title);
+  button.hidden = yes === undefined;
+  button.textContent = yes?.label ?? "";
+  button.onclick = () => {
+    dialog.close();
+    yes?.run();
+  };
+  element("#dialog-no").textContent = yes === undefined ? "Close" : "Cancel";
+  element("#dialog-no").onclick = () => dialog.close();
+  if (!dialog.open) dialog.showModal();
+}
+
+/** @param {Record<string, string>} about */
+async function act(about) {
+  const response = await fetch(`act?${new URLSearchParams(about)}`, {
+    method: "POST",
+    headers: { "x-console-token": token },
+  }).catch(() => undefined);
+  const text = response === undefined ? "The server does not answer." : await response.text();
+  tell(response?.ok === true ? JSON.parse(text).message : text.trim());
+}
+
+/** @param {string} text */
+function tell(text) {
+  const outcome = element("#outcome");
+  outcome.hidden = false;
+  outcome.textContent = text;
+  clearTimeout(hiding);
+  hiding = setTimeout(() => {
+    outcome.hidden = true;
+  }, 8000);
+}
+
+/** Asks for the state of what is wanted, from now on. */
+function listen() {
+  source?.close();
+  const query = Object.entries(wanted).map(([name, value]) => [name, String(value)]);
+  source = new EventSource(`events?${new URLSearchParams(query)}`);
+  source.addEventListener("state", (event) => show(JSON.parse(event.data)));
+  source.addEventListener("error", () => {
+    const connection = element("#connection");
+    connection.className = "pill bad";
+    write(
+      "#connection",
+      latest === undefined
+        ? "no answer from the server, trying again"
+        : `the server is away, trying again; shown is ${clock(latest.now)}`,
+    );
+    // A browser gives up after an answer that is an error, such as one of a proxy.
+    if (source?.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+  });
+}
+
+/** @param {string} selector @param {(text: string) => void} find */
+function onFind(selector, find) {
+  const input = /** @type {HTMLInputElement} */ (element(selector));
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let waiting;
+  input.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => find(input.value), 300);
+  });
+}
+
+onFind("#locks-find", (text) => want({ findLock: text, locks: 0 }));
+onFind("#keys-find", (text) => want({ findKey: text, keys: 0 }));
+listen();

@@ -1,0 +1,82 @@
+/** What the page does if it is asked to. Each action is one that the packages have, with their own safety. */
+import type { Watch } from "./watch.ts";
+
+/** What came of an action, in words. */
+export interface Outcome {
+  readonly isDone: boolean;
+  readonly message: string;
+}
+
+type Action = (watch: Watch, about: About) => Promise<Outcome>;
+
+/** What an action is about. */
+interface About {
+  readonly text: (name: string) => string;
+}
+
+/** Somebody asked for what there is not. */
+export class UnknownTargetError extends Error {}
+
+const outcome = (isDone: boolean, done: string, not: string): Outcome => ({ isDone, message: isDone ? done : not });
+
+const ACTIONS: Readonly<Record<string, Action>> = {
+  async "release-lock"({ redlock }, { text }) {
+    const resource = text("resource");
+    return outcome(await redlock.forceRelease(resource), `${resource} was taken away`, `nobody had ${resource}`);
+  },
+  async resign({ elections }, { text }) {
+    const name = text("election");
+    const election = elections.get(name) ?? missing("election", name);
+    return outcome(
+      await election.requestResign(),
+      `the leader of ${name} was asked to resign`,
+      `${name}: nobody leads`,
+    );
+  },
+  async "pause-key"({ queues }, { text }) {
+    const key = text("key");
+    const worker = queues.get(text("queue")) ?? missing("queue", text("queue"));
+    return outcome(
+      await worker.pauseKey(key, "paused on the page"),
+      `key ${key} is paused`,
+      `key ${key} was paused before`,
+    );
+  },
+  async "resume-key"({ queues }, { text }) {
+    const key = text("key");
+    const worker = queues.get(text("queue")) ?? missing("queue", text("queue"));
+    return outcome(await worker.resumeKey(key), `key ${key} goes on`, `key ${key} was not paused`);
+  },
+  async "pause-schedule"(watch, about) {
+    await schedulerOf(watch, about).pause(about.text("name"));
+    return { isDone: true, message: `schedule ${about.text("name")} is paused` };
+  },
+  async "resume-schedule"(watch, about) {
+    await schedulerOf(watch, about).resume(about.text("name"));
+    return { isDone: true, message: `schedule ${about.text("name")} goes on` };
+  },
+  async "trigger-schedule"(watch, about) {
+    await schedulerOf(watch, about).trigger(about.text("name"));
+    return { isDone: true, message: `schedule ${about.text("name")} was triggered` };
+  },
+};
+
+/** Does what `name` says. @throws UnknownTargetError, RangeError, and what the packages throw */
+export async function act(watch: Watch, name: string, given: URLSearchParams): Promise<Outcome> {
+  const action = Object.hasOwn(ACTIONS, name) ? ACTIONS[name] : undefined;
+  if (action === undefined) throw new UnknownTargetError(`there is no action ${JSON.stringify(name)}`);
+  const text = (name: string): string => {
+    const value = given.get(name);
+    if (value === null || value === "") throw new UnknownTargetError(`${name} is missing`);
+    return value;
+  };
+  return await action(watch, { text });
+}
+
+function schedulerOf({ schedulers }: Watch, { text }: About): Watch["schedulers"][number] {
+  return schedulers[Number(text("scheduler"))] ?? missing("scheduler", text("scheduler"));
+}
+
+function missing(what: string, name: string): never {
+  throw new UnknownTargetError(`there is no ${what} ${JSON.stringify(name)} here`);
+}

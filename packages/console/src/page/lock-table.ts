@@ -1,0 +1,214 @@
+/**
+ * Pure: the locks that the nodes told of, look by look.
+ *
+ * Each look tells of a part of the keys. A lock stays in the table until a node was looked through as a whole, or was
+ * asked for it, without finding it.
+ */
+import type { LockView } from "./state.ts";
+
+/** A lock as one node has it. */
+export interface SeenLock {
+  readonly key: string;
+  readonly holder: string;
+  readonly pttlMs: number;
+  readonly waiters: number;
+  readonly claim: string;
+}
+
+/** A scheduler whose state a node has. */
+export interface FoundScheduler {
+  readonly election: string;
+  /** Its `keyPrefix`; empty if it has none. */
+  readonly keyPrefix: string;
+}
+
+/** What one node answered. */
+export interface Look {
+  readonly runId: string;
+  readonly nowMs: number;
+  readonly cursor: string;
+  readonly locks: readonly SeenLock[];
+  readonly elections: readonly string[];
+  readonly schedulers: readonly FoundScheduler[];
+}
+
+/** How a node was asked. */
+export interface Asked {
+  /** Lock keys that it was asked for in any case. */
+  readonly asked: readonly string[];
+  /** The time of the question, in ms since the epoch. */
+  readonly wallMs: number;
+  /** The time of the answer, by the monotonic clock. */
+  readonly nowMs: number;
+}
+
+interface Copy extends SeenLock {
+  readonly round: number;
+  readonly atMs: number;
+}
+
+interface Row {
+  readonly copies: Map<number, Copy>;
+  holder: string;
+  seenAt: number;
+}
+
+/** Where the search of a node is, and how often it has come round. */
+interface Search {
+  runId: string;
+  cursor: string;
+  round: number;
+}
+
+export class LockTable {
+  readonly #quorum: number;
+  readonly #prefix: string;
+  readonly #rows = new Map<string, Row>();
+  readonly #searches = new Map<number, Search>();
+
+  constructor(quorum: number, prefix: string) {
+    this.#quorum = quorum;
+    this.#prefix = prefix;
+  }
+
+  /** Where each node goes on: its run_id and cursor, by turns. */
+  get cursors(): readonly string[] {
+    return [...this.#searches.values()].flatMap(({ runId, cursor }) => [runId, cursor]);
+  }
+
+  /** Whether each node that answered was looked through as a whole. */
+  get isComplete(): boolean {
+    return this.#searches.size > 0 && [...this.#searches.values()].every(({ round }) => round > 0);
+  }
+
+  get size(): number {
+    return this.#rows.size;
+  }
+
+  /** Takes what the node of this place answered, which was asked for the keys `asked` besides. */
+  add(node: number, look: Look, { asked, wallMs, nowMs }: Asked): void {
+    const search = this.#searches.get(node) ?? { runId: look.runId, cursor: "0", round: 0 };
+    // Another process has forgotten all, or has got all of it from elsewhere.
+    if (search.runId !== look.runId) this.forget(node);
+    this.#searches.set(node, search);
+    for (const key of asked) this.#remove(key, node);
+    for (const lock of look.locks) this.#put(node, { ...lock, round: search.round, atMs: nowMs }, wallMs);
+    search.runId = look.runId;
+    search.cursor = look.cursor;
+    if (look.cursor !== "0") return;
+    // What was last seen in the round before this one is gone.
+    for (const [key, { copies }] of this.#rows) {
+      const copy = copies.get(node);
+      if (copy !== undefined && copy.round < search.round) this.#remove(key, node);
+    }
+    for (const [key, { copies }] of this.#rows) if (copies.size === 0) this.#rows.delete(key);
+    search.round += 1;
+  }
+
+  /** Forgets what a node told, which no longer answers. */
+  forget(node: number): void {
+    this.#searches.delete(node);
+    for (const [key, row] of this.#rows) {
+      row.copies.delete(node);
+      if (row.copies.size === 0) this.#rows.delete(key);
+    }
+  }
+
+  /** The resources that `find` finds: first those with most waiters, of these first those that are held for longest. */
+  find(find: string): readonly string[] {
+    const rows = [...this.#rows].filter(([key, { copies }]) => copies.size > 0 && this.#nameOf(key).includes(find));
+    const facts = rows.map(([key, row]) => ({ key, waiters: waitersOf(row), seenAt: row.seenAt }));
+    facts.sort((a, b) => b.waiters - a.waiters || a.seenAt - b.seenAt || (a.key < b.key ? -1 : 1));
+    return facts.map(({ key }) => key);
+  }
+
+  /** The lock with this key, as of `nowMs`. */
+  viewOf(key: string, nowMs: number): LockView | undefined {
+    const row = this.#rows.get(key);
+    if (row === undefined || row.copies.size === 0) return undefined;
+    const { holder, copies } = leadingOf(row);
+    const lives = copies
+      .map(({ pttlMs, atMs }) => (pttlMs < 0 ? Number.POSITIVE_INFINITY : Math.max(0, pttlMs - (nowMs - atMs))))
+      .sort((a, b) => b - a);
+    const isHeld = copies.length >= this.#quorum && holder !== "reserved";
+    const remainingMs = lives[isHeld ? this.#quorum - 1 : 0] ?? 0;
+    return {
+      resource: this.#nameOf(key),
+      state: isHeld ? "held" : holder === "reserved" ? "reserved" : "contended",
+      owner: ownerOf(copies),
+      holder,
+      votes: copies.length,
+      remainingMs: Number.isFinite(remainingMs) ? Math.round(remainingMs) : -1,
+      waiters: waitersOf(row),
+      seenAt: row.seenAt,
+    };
+  }
+
+  #nameOf(key: string): string {
+    return key.slice(this.#prefix.length);
+  }
+
+  #put(node: number, copy: Copy, wallMs: number): void {
+    const row = this.#rows.get(copy.key) ?? { copies: new Map<number, Copy>(), holder: "", seenAt: wallMs };
+    this.#rows.set(copy.key, row);
+    row.copies.set(node, copy);
+    const { holder } = leadingOf(row);
+    if (holder === row.holder) return;
+    row.holder = holder;
+    row.seenAt = wallMs;
+  }
+
+  #remove(key: string, node: number): void {
+    this.#rows.get(key)?.copies.delete(node);
+  }
+}
+
+/** The holder that most nodes name. */
+function leadingOf({ copies }: Row): { readonly holder: string; readonly copies: readonly Copy[] } {
+  const byHolder = new Map<string, Copy[]>();
+  for (const copy of copies.values()) byHolder.set(copy.holder, [...(byHolder.get(copy.holder) ?? []), copy]);
+  let best: readonly [string, readonly Copy[]] = ["", []];
+  for (const each of byHolder) if (each[1].length > best[1].length) best = each;
+  return { holder: best[0], copies: best[1] };
+}
+
+function waitersOf({ copies }: Row): number {
+  return Math.max(0, ...[...copies.values()].map(({ waiters }) => waiters));
+}
+
+/** The id in what a leader says of itself with its lock. */
+function ownerOf(copies: readonly Copy[]): string | undefined {
+  for (const { claim } of copies) {
+    if (claim === "") continue;
+    try {
+      const { id } = JSON.parse(claim) as { readonly id?: unknown };
+      if (typeof id === "string") return id;
+    } catch {
+      // Somebody else's note.
+    }
+  }
+  return undefined;
+}
+
+/** Reads the reply of a node. @throws TypeError if it is not one of ours */
+export function parseLook(reply: unknown): Look {
+  if (!Array.isArray(reply) || reply.length !== 7) throw new TypeError("unexpected reply to a look");
+  const [runId, seconds, micros, cursor, locks, elections, schedulers] = reply as readonly unknown[];
+  return {
+    runId: String(runId),
+    nowMs: Number(seconds) * 1_000 + Number(micros) / 1_000,
+    cursor: String(cursor),
+    locks: (locks as readonly (readonly unknown[])[]).map(([key, holder, pttl, waiters, claim]) => ({
+      key: String(key),
+      holder: String(holder),
+      pttlMs: Number(pttl),
+      waiters: Number(waiters),
+      claim: String(claim),
+    })),
+    elections: (elections as readonly unknown[]).map(String),
+    schedulers: (schedulers as readonly (readonly unknown[])[]).map(([election, prefix]) => ({
+      election: String(election),
+      keyPrefix: String(prefix).replace(/:$/, ""),
+    })),
+  };
+}

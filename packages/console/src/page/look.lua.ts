@@ -1,0 +1,84 @@
+import type { NodeScript } from "@x/redlock-core";
+import { defineScript } from "@x/redlock-core/protocol";
+
+/**
+ * Looks at one node without changing anything. The work of one call is bounded by its arguments, however many keys the
+ * node has.
+ *
+ * - ARGV[1] is what the names of lock keys begin with.
+ * - ARGV[2] is how many keys to look through (COUNT of SCAN).
+ * - ARGV[3] is the number of cursors; (run_id, cursor) for each follows. A node knows its own by its run_id.
+ * - The rest are lock keys to read in any case.
+ *
+ * Replies {run_id, seconds, microseconds, next cursor, {lock, …}, {name of an election,
+ * …}, {{name of an election, what its scheduler's keys begin with}, …}}. A lock is {key, hash of its
+ * value, pttl, waiters, what the holder says of itself | ''}. The value itself is a secret: who has it can release.
+ *
+ * A lock's value is an x and 40 hexadecimal digits, or says for whom it is reserved. STRLEN tells the most of that,
+ * without reading what may be a large value of somebody else's.
+ */
+export const LOOK: NodeScript = defineScript(
+  "console-look",
+  /* lua */ `
+local call, prefix = redis.call, ARGV[1]
+local function side(key, name)
+  local open = string.find(key, '{', 1, true)
+  local close = open and string.find(key, '}', open + 1, true)
+  if close and close > open + 1 then return key .. ':' .. name end
+  return '{' .. key .. '}:' .. name
+end
+local function sizeOf(key, kind, command)
+  return call('TYPE', key).ok == kind and call(command, key) or 0
+end
+local function lockAt(key)
+  local size = redis.pcall('STRLEN', key)
+  if type(size) ~= 'number' or size < 12 or size > 200 then return nil end
+  local value = call('GET', key)
+  local isReserved = string.sub(value, 1, 9) == 'reserved:'
+  if not isReserved and not (size == 41 and string.find(value, '^x%x+$')) then return nil end
+  local said, claim = side(key, 'note'), ''
+  if sizeOf(said, 'string', 'STRLEN') > 0 then
+    local token, text = string.match(call('GET', said), '^(%S+) %d+ %d+ (.*)$')
+    if token == value then claim = text end
+  end
+  return {
+    key, isReserved and 'reserved' or string.sub(redis.sha1hex(value), 1, 8), call('PTTL', key),
+    sizeOf(side(key, 'waiters'), 'zset', 'ZCARD'), claim
+  }
+end
+local runId = string.match(call('INFO', 'server'), 'run_id:(%x+)') or ''
+local at, cursor = 4 + 2 * tonumber(ARGV[3]), '0'
+for i = 4, at - 1, 2 do
+  if ARGV[i] == runId then cursor = ARGV[i + 1] end
+end
+local locks, elections, schedulers, read = {}, {}, {}, {}
+local function add(key)
+  if read[key] then return end
+  read[key] = true
+  local lock = lockAt(key)
+  if lock then locks[#locks + 1] = lock end
+end
+for i = at, #ARGV do add(ARGV[i]) end
+local page = call('SCAN', cursor, 'COUNT', ARGV[2])
+local leader = prefix .. 'leader:'
+local function electionOf(owner)
+  if owner and string.sub(owner, 1, #leader) == leader then return string.sub(owner, #leader + 1) end
+end
+for _, key in ipairs(page[2]) do
+  local election = electionOf(string.match(key, '^{(.+)}:leader$') or string.match(key, '^(.+):leader$'))
+  if election then elections[#elections + 1] = election end
+  local owner, own = string.match(key, '^{(.+)}:(.-:?)register$')
+  local scheduled = electionOf(owner)
+  if scheduled and (own == '' or string.sub(own, -1) == ':') then schedulers[#schedulers + 1] = {scheduled, own} end
+  if string.sub(key, 1, #prefix) == prefix then add(key) end
+end
+local time = call('TIME')
+return {runId, time[1], time[2], page[1], locks, elections, schedulers}
+`,
+);
+
+/** Reads the newest records of terms of an election. KEYS[1] is their zset, ARGV[1] how many. */
+export const TERMS: NodeScript = defineScript(
+  "console-terms",
+  /* lua */ `return redis.call('ZREVRANGE', KEYS[1], 0, ARGV[1] - 1)`,
+);

@@ -1,0 +1,285 @@
+/**
+ * The page as a handler of requests: one HTML, one script, one style sheet, and what they ask for. It needs no other
+ * server, and asks for nothing elsewhere.
+ *
+ * It is read-only unless `actions` is true. It answers for the hosts that are named to it, and knows no users: mount it
+ * behind the login of your application.
+ */
+import { randomBytes } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { LeaderElection } from "@x/leader";
+import { LeaderScheduler } from "@x/leader/scheduler";
+import type { Clock, Redlock } from "@x/redlock-core";
+import {
+  boolean,
+  Check,
+  integer,
+  listOf,
+  protocolOf,
+  redlock as REDLOCK,
+  Schema,
+  type ShapeOf,
+  shaped,
+  text,
+  textLike,
+} from "@x/redlock-core/protocol";
+import type { ExclusiveWorker } from "@x/workers";
+import { act, UnknownTargetError } from "./actions.ts";
+import { actionRefusalOf, answer, LOOPBACK_HOSTS, refusal, refusalOf } from "./guard.ts";
+import type { PageState, Wanted } from "./state.ts";
+import { Watch } from "./watch.ts";
+import { textOf, withPatience } from "./watched.ts";
+
+export interface PageOptions {
+  /** The locks. Elections are found on its nodes. */
+  readonly redlock: Redlock;
+  /** Elections to show from the start, by name or as your process has them. Others are found while the page is open. */
+  readonly elections?: readonly (string | LeaderElection)[] | undefined;
+  /** Schedulers whose schedules are shown. Default: those that are found, which write their state on the same nodes. */
+  readonly schedulers?: readonly LeaderScheduler[] | undefined;
+  /** Workers whose queues' keys are shown. One made with `null` and `autorun: false` only asks. */
+  readonly queues?: readonly ExclusiveWorker[] | undefined;
+  /** Whether the page may change something. Default false. */
+  readonly actions?: boolean | undefined;
+  /**
+   * The host names by which browsers reach the page, with or without a port. Default: `localhost`, `127.0.0.1` and
+   * `[::1]`. Others are refused, because a name of an attacker may point here.
+   */
+  readonly hosts?: readonly string[] | undefined;
+  /** How often everything is looked at while somebody has the page open, in ms. Default 1,000. */
+  readonly refresh?: number | undefined;
+  /**
+   * A random text that each action has to bring. Give all replicas the same one if they answer for one address.
+   * Default: one of this process.
+   */
+  readonly token?: string | undefined;
+}
+
+/** A handler of requests, for whatever routes them. */
+export interface Page {
+  (request: Request): Promise<Response>;
+  /** Shows a line to everybody who has the page open, such as what was deployed. */
+  note(text: string): void;
+  /** Ends all live connections, and everything that the page asks. What you gave it stays open. */
+  close(): Promise<void>;
+}
+
+const ELECTION = shaped<LeaderElection>("a LeaderElection", (given) => given instanceof LeaderElection);
+const NAME = text({ min: 1, max: 200 });
+const TOKEN = textLike("16 to 200 letters, digits, _ and -", (given) => /^[\w-]{16,200}$/.test(given));
+const NAMED = new Check<string | LeaderElection>({
+  rule: "the name of an election, or a LeaderElection",
+  faultOf: (given) => (NAME.accepts(given) || ELECTION.accepts(given) ? undefined : "type"),
+});
+const SCHEDULER = shaped<LeaderScheduler>("a LeaderScheduler", (given) => given instanceof LeaderScheduler);
+const WORKER = shaped<ExclusiveWorker>("an ExclusiveWorker", (given) =>
+  ["listKeys", "jobsOf", "explain", "pauseKey", "resumeKey"].every((name) => typeof given[name] === "function"),
+);
+
+const OPTIONS = new Schema({
+  redlock: REDLOCK,
+  elections: listOf("an array of names or of LeaderElections", NAMED).default([]),
+  schedulers: listOf("an array of LeaderSchedulers", SCHEDULER).optional(),
+  queues: listOf("an array of ExclusiveWorkers", WORKER).default([]),
+  actions: boolean.default(false),
+  hosts: listOf("an array of host names", NAME).default(LOOPBACK_HOSTS),
+  refresh: integer({ min: 200, max: 60_000 }).default(1_000),
+  token: TOKEN.optional(),
+} satisfies ShapeOf<PageOptions>);
+
+/** Browsers that watch at the same time; more are asked to come again. */
+const MOST_VIEWERS = 100;
+/** Questions about single keys, and actions, in a second. */
+const MOST_QUESTIONS = 20;
+const SHOWN_JOBS = 50;
+const LONGEST_QUERY = 4_000;
+
+const ASSETS: Readonly<Record<string, string>> = {
+  "page.js": "text/javascript; charset=utf-8",
+  "page.css": "text/css; charset=utf-8",
+};
+
+/**
+ * Makes a live page of locks, elections, schedules and keys. Nothing is asked of Redis while nobody has it open.
+ * @throws TypeError, RangeError naming option, rule and value
+ */
+export function createPage(options: PageOptions): Page {
+  const served = new Served(options);
+  return Object.assign((request: Request) => served.handle(request), {
+    note: (text: string) => served.watch.note(NOTE.of("text", text)),
+    close: () => served.close(),
+  });
+}
+
+const NOTE = text({ min: 1, max: 500 });
+
+class Served {
+  readonly watch: Watch;
+  readonly #hosts: readonly string[];
+  readonly #hasActions: boolean;
+  readonly #token: string;
+  readonly #clock: Clock;
+  readonly #streams = new Set<() => void>();
+  #questions = { sinceMs: 0, count: 0 };
+  #isClosed = false;
+
+  constructor(options: PageOptions) {
+    const { redlock, elections, schedulers, queues, actions, hosts, refresh, token } = OPTIONS.resolve(options);
+    this.watch = new Watch({ redlock, elections, schedulers, queues, refresh, hasActions: actions });
+    this.#clock = protocolOf(redlock).clock;
+    this.#hosts = hosts;
+    this.#hasActions = actions;
+    this.#token = token ?? randomBytes(24).toString("base64url");
+  }
+
+  async handle(request: Request): Promise<Response> {
+    try {
+      return refusalOf(request, this.#hosts) ?? (await this.#route(request));
+    } catch (error) {
+      return refusal(500, textOf(error));
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const end of [...this.#streams]) end();
+    await this.watch.close();
+  }
+
+  async #route(request: Request): Promise<Response> {
+    const { pathname, search, searchParams } = new URL(request.url);
+    if (search.length > LONGEST_QUERY) return refusal(414, "The query is too long.");
+    const last = pathname.slice(pathname.lastIndexOf("/") + 1);
+    if (last === "act") return request.method === "POST" ? await this.#act(request, searchParams) : notAllowed("POST");
+    if (request.method !== "GET" && request.method !== "HEAD") return notAllowed("GET, HEAD");
+    if (this.#isClosed) return refusal(503, "The page was closed.");
+    switch (last) {
+      case "":
+        return answer(200, "text/html; charset=utf-8", await this.#html());
+      case "page.js":
+      case "page.css":
+        return answer(200, ASSETS[last] ?? "", await assetOf(last));
+      case "state": {
+        await this.watch.fresh();
+        return json(200, this.watch.stateFor(wantedOf(searchParams)));
+      }
+      case "events":
+        return this.#events(wantedOf(searchParams));
+      case "key":
+        return await this.#key(searchParams);
+      default:
+        // The page's own addresses are relative: they need the slash.
+        return last.includes(".")
+          ? refusal(404, "There is nothing.")
+          : answer(308, "text/plain", null, { location: `${last}/` });
+    }
+  }
+
+  async #html(): Promise<string> {
+    const html = await assetOf("page.html");
+    return html.replace("{{token}}", () => (this.#hasActions ? this.#token : ""));
+  }
+
+  #events(wanted: Wanted): Response {
+    if (this.#streams.size >= MOST_VIEWERS) return refusal(503, `${MOST_VIEWERS} browsers are watching already.`);
+    const encoder = new TextEncoder();
+    let end = (): void => undefined;
+    const stream = new ReadableStream<Uint8Array>(
+      {
+        start: (controller) => {
+          controller.enqueue(encoder.encode("retry: 1000\n\n"));
+          const leave = this.watch.join({
+            wanted,
+            // One that is slow gets the next state instead of this one.
+            tell: (state) => {
+              if ((controller.desiredSize ?? 0) > 0) controller.enqueue(encoder.encode(eventOf(state)));
+            },
+          });
+          end = (): void => {
+            leave();
+            if (!this.#streams.delete(end)) return;
+            controller.close();
+          };
+          this.#streams.add(end);
+        },
+        cancel: () => {
+          this.#streams.delete(end);
+          end();
+        },
+      },
+      { highWaterMark: 4 },
+    );
+    return answer(200, "text/event-stream", stream, { "x-accel-buffering": "no" });
+  }
+
+  /** Who has a key, who waits, and why. */
+  async #key(given: URLSearchParams): Promise<Response> {
+    if (this.#isTooMuch()) return refusal(429, "That was asked too often.");
+    const worker = this.watch.queues.get(given.get("queue") ?? "");
+    const key = given.get("key") ?? "";
+    if (worker === undefined || key === "") return refusal(404, "There is no such queue or key.");
+    try {
+      const { holder, parked } = await withPatience(this.#clock, worker.jobsOf(key, { limit: SHOWN_JOBS }));
+      const asked = [holder, ...parked.slice(0, 3)].filter((id) => id !== undefined);
+      const explained = await withPatience(this.#clock, Promise.all(asked.map((id) => worker.explain(id))));
+      const reasons = explained.flatMap((each) => (each === undefined ? [] : [{ job: each.jobId, why: each.message }]));
+      return json(200, { holder, parked, reasons });
+    } catch (error) {
+      return refusal(502, textOf(error));
+    }
+  }
+
+  async #act(request: Request, given: URLSearchParams): Promise<Response> {
+    if (!this.#hasActions) return refusal(403, "This page is read-only.");
+    const refused = actionRefusalOf(request, this.#token);
+    if (refused !== undefined) return refused;
+    if (this.#isTooMuch()) return refusal(429, "That was asked too often.");
+    try {
+      const outcome = await withPatience(this.#clock, act(this.watch, given.get("do") ?? "", given));
+      this.watch.note(outcome.message);
+      return json(200, outcome);
+    } catch (error) {
+      return refusal(error instanceof UnknownTargetError || error instanceof RangeError ? 400 : 502, textOf(error));
+    }
+  }
+
+  #isTooMuch(): boolean {
+    const nowMs = this.#clock.monotonicMs();
+    if (nowMs - this.#questions.sinceMs >= 1_000) this.#questions = { sinceMs: nowMs, count: 0 };
+    this.#questions.count += 1;
+    return this.#questions.count > MOST_QUESTIONS;
+  }
+}
+
+/** The files that browsers get, from the package's own folder. */
+async function assetOf(name: string): Promise<string> {
+  return await readFile(new URL(`../../assets/${name}`, import.meta.url), "utf8");
+}
+
+function eventOf(state: PageState): string {
+  return `event: state\ndata: ${JSON.stringify(state)}\n\n`;
+}
+
+function json(status: number, value: unknown): Response {
+  return answer(status, "application/json", JSON.stringify(value));
+}
+
+function notAllowed(methods: string): Response {
+  return answer(405, "text/plain; charset=utf-8", "That method is not for this.\n", { allow: methods });
+}
+
+/** What a browser wants to see; what makes no sense is the first page. */
+function wantedOf(given: URLSearchParams): Wanted {
+  const numberOf = (name: string): number => {
+    const value = Number(given.get(name) ?? "0");
+    return Number.isInteger(value) && value >= 0 && value <= 1_000_000 ? value : 0;
+  };
+  return {
+    locks: numberOf("locks"),
+    findLock: (given.get("findLock") ?? "").slice(0, 200),
+    queue: given.get("queue") ?? "",
+    keys: numberOf("keys"),
+    findKey: (given.get("findKey") ?? "").slice(0, 200),
+    schedules: numberOf("schedules"),
+  };
+}

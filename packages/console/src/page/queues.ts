@@ -1,0 +1,77 @@
+/**
+ * The keys of the queues. All keys of a queue are listed in one go, which costs a command for 500 keys. So the more
+ * there are, the rarer that is: on average one command a look and queue.
+ */
+import type { Clock } from "@x/redlock-core";
+import type { BusyKey, ExclusiveWorker } from "@x/workers";
+import { type KeysView, PAGE_ROWS, type QueueView, type Wanted } from "./state.ts";
+import { Watched } from "./watched.ts";
+
+/** `listKeys` asks for so many at once. */
+const KEYS_A_COMMAND = 500;
+/** Keys beyond these are not counted. */
+const MOST_KEYS = 100_000;
+
+interface Watching {
+  readonly worker: ExclusiveWorker;
+  readonly watched: Watched<readonly BusyKey[]>;
+  /** So many looks are left out until the next. */
+  pause: number;
+}
+
+export class Queues {
+  readonly #watching: readonly Watching[];
+
+  constructor(clock: Clock, workers: readonly ExclusiveWorker[]) {
+    this.#watching = workers.map((worker) => {
+      const watched = new Watched<readonly BusyKey[]>(clock, async () => {
+        const keys = await worker.listKeys({ limit: MOST_KEYS });
+        // The longest lines first; of these, the jobs that were started first.
+        return keys.sort((a, b) => b.parked - a.parked || (a.since ?? 0) - (b.since ?? 0) || (a.key < b.key ? -1 : 1));
+      });
+      return { worker, watched, pause: 0 };
+    });
+  }
+
+  get(name: string): ExclusiveWorker | undefined {
+    return this.#watching.find(({ worker }) => worker.name === name)?.worker;
+  }
+
+  get views(): readonly QueueView[] {
+    return this.#watching.map(({ worker, watched }) => {
+      const { value: keys = [], error, at } = watched.section;
+      return {
+        name: worker.name,
+        busyKeys: keys.filter(({ holder }) => holder !== undefined).length,
+        pausedKeys: keys.filter(({ paused }) => paused !== undefined).length,
+        parked: keys.reduce((sum, { parked }) => sum + parked, 0),
+        longestLine: keys[0]?.parked ?? 0,
+        error,
+        at,
+      };
+    });
+  }
+
+  /** The wanted page of the keys of the wanted queue, or of the first one. */
+  keys({ queue, keys: page, findKey }: Wanted): KeysView | undefined {
+    const { worker, watched } = this.#watching.find(({ worker }) => worker.name === queue) ?? this.#watching[0] ?? {};
+    if (worker === undefined || watched === undefined) return undefined;
+    const all = watched.section.value ?? [];
+    const found = findKey === "" ? all : all.filter(({ key }) => key.includes(findKey));
+    const keys = found.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS);
+    return { queue: worker.name, keys, total: all.length, found: found.length };
+  }
+
+  async look(): Promise<void> {
+    await Promise.all(
+      this.#watching.map(async (each) => {
+        if (each.pause > 0) {
+          each.pause -= 1;
+          return;
+        }
+        await each.watched.look();
+        each.pause = Math.floor((each.watched.section.value?.length ?? 0) / KEYS_A_COMMAND);
+      }),
+    );
+  }
+}

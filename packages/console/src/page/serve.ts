@@ -1,0 +1,94 @@
+/** The page as a command: on the loopback, until it is ended. */
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { ExclusiveWorker } from "@x/workers";
+import type { Redis } from "ioredis";
+import type { Command, IsGood } from "../command.ts";
+import { ConsoleFailure } from "../failure.ts";
+import { LOOPBACK_HOSTS } from "./guard.ts";
+import { nodeListener } from "./node-listener.ts";
+import { createPage } from "./page.ts";
+
+export interface ServeOptions {
+  /** The address that is listened on. */
+  readonly host: string;
+  /** 0: a free one. */
+  readonly port: number;
+  readonly actions: boolean;
+  /** Host names of the page, besides those of the loopback. */
+  readonly allowHost: readonly string[];
+  /** Elections to show besides those that are found. */
+  readonly election: readonly string[];
+  /** Queues to show; none: those that are found. */
+  readonly queue: readonly string[];
+  /** BullMQ's prefix. */
+  readonly prefix: string;
+}
+
+/** So many steps of a search of 1,000 keys are made for queues, and so many queues shown. */
+const MOST_STEPS = 200;
+const MOST_QUEUES = 20;
+const LOOPBACK = /^(127(\.\d+){3}|::1|localhost)$/;
+
+/** Serves the page until the terminal ends it. */
+export async function servePage(command: Command, options: ServeOptions): Promise<IsGood> {
+  const { connections, output, terminal } = command;
+  const redlock = await connections.redlock();
+  const client = await connections.queueRedis();
+  const names = options.queue.length > 0 ? options.queue : await queuesIn(client, options.prefix);
+  const queues = names.map((name) => {
+    const worker = new ExclusiveWorker(name, null, {
+      connection: client,
+      prefix: options.prefix,
+      autorun: false,
+      key: () => undefined,
+    });
+    worker.on("error", () => undefined);
+    connections.defer(() => worker.close());
+    return worker;
+  });
+  const hosts = [...LOOPBACK_HOSTS, ...options.allowHost];
+  const page = createPage({ redlock, queues, elections: options.election, hosts, actions: options.actions });
+  const server = createServer(nodeListener(page));
+  const { port } = await new Promise<AddressInfo>((resolve, reject) => {
+    server.once("error", (error) => {
+      reject(new ConsoleFailure(`cannot listen: ${error.message}`, "Name another --port or --host."));
+    });
+    server.listen(options.port, options.host, () => resolve(server.address() as AddressInfo));
+  });
+  connections.defer(async () => {
+    await page.close();
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  });
+  const shown = LOOPBACK.test(options.host) ? options.host : (options.allowHost[0] ?? "localhost");
+  const url = `http://${shown.includes(":") ? `[${shown}]` : shown}:${port}/`;
+  output.answer({ url }, () => {
+    output.line(`${url}  (${options.actions ? "actions are allowed" : "read-only"}; Ctrl-C ends it)`);
+    if (!LOOPBACK.test(options.host)) {
+      output.line("There is no login: everybody who reaches this address sees the page.", "warn");
+    }
+  });
+  await new Promise<void>((resolve) => {
+    if (terminal.signal.aborted) resolve();
+    else terminal.signal.addEventListener("abort", () => resolve(), { once: true });
+  });
+  return true;
+}
+
+/** The queues whose jobs have had keys, in the first part of a large Redis. */
+async function queuesIn(client: Redis, prefix: string): Promise<readonly string[]> {
+  const names = new Set<string>();
+  let cursor = "0";
+  for (let step = 0; step < MOST_STEPS; step += 1) {
+    const [next, keys] = await client.scan(cursor, "MATCH", `${escaped(prefix)}:*:meta`, "COUNT", 1_000);
+    for (const key of keys) names.add(key.slice(prefix.length + 1, -":meta".length));
+    cursor = next;
+    if (cursor === "0") break;
+  }
+  return [...names].sort().slice(0, MOST_QUEUES);
+}
+
+function escaped(glob: string): string {
+  return glob.replaceAll(/[*?[\]\\]/g, String.raw`\$&`);
+}

@@ -1,0 +1,145 @@
+/** What the page shows. Nothing in it is a secret: no token of a lock, no password. */
+import type { TickOutcome } from "@x/leader/scheduler";
+import type { Finding } from "@x/redlock-core";
+import type { BusyKey } from "@x/workers";
+
+/** What is shown of a section, and how good it is. */
+export interface Section<Value> {
+  readonly value: Value | undefined;
+  /** Why the last look at it failed. What was known before stays. */
+  readonly error: string | undefined;
+  /** The time of the last answer, in ms since the epoch; undefined: there was none yet. */
+  readonly at: number | undefined;
+}
+
+export interface NodeView {
+  readonly node: string;
+  /** Why the node does not answer. */
+  readonly error: string | undefined;
+  /** How far its clock is ahead of the page's, in ms. */
+  readonly clockMs: number | undefined;
+  readonly tookMs: number;
+  readonly quarantineLeftMs: number | undefined;
+}
+
+export interface NodesView {
+  readonly nodes: readonly NodeView[];
+  readonly quorum: number;
+  /** Of the nodes, these answer. */
+  readonly answering: number;
+}
+
+export interface LockView {
+  readonly resource: string;
+  /** Held by a quorum, kept for a waiter for a moment, or neither. */
+  readonly state: "held" | "reserved" | "contended";
+  /** Who has it, as far as the lock says: the leader of an election. */
+  readonly owner: string | undefined;
+  /** Tells one holder from the next, and says nothing of its token. */
+  readonly holder: string;
+  /** On so many nodes. */
+  readonly votes: number;
+  /** -1: it never ends. */
+  readonly remainingMs: number;
+  readonly waiters: number;
+  /** The time at which the page first saw this holder, in ms since the epoch. */
+  readonly seenAt: number;
+}
+
+export interface LocksView {
+  readonly locks: readonly LockView[];
+  /** Those that are known, on all pages. */
+  readonly total: number;
+  /** Those of them that `find` finds. */
+  readonly found: number;
+  /** Whether all keys of the nodes were looked through since the page was opened. */
+  readonly isComplete: boolean;
+}
+
+export interface TermView {
+  readonly term: number;
+  readonly id: string;
+  /** In ms since the epoch, by the leader's clock. */
+  readonly since: number;
+  /** The time at which its end was seen, in ms since the epoch. */
+  readonly until: number | undefined;
+}
+
+export interface ElectionView {
+  readonly name: string;
+  readonly leader:
+    | {
+        readonly id: string;
+        readonly term: number;
+        readonly value: string | undefined;
+        readonly since: number;
+        readonly expiresInMs: number;
+      }
+    | undefined;
+  readonly error: string | undefined;
+  /** The latest terms, the oldest first. */
+  readonly terms: readonly TermView[];
+}
+
+export interface ScheduleView {
+  readonly scheduler: number;
+  readonly name: string;
+  readonly next: number | undefined;
+  readonly last: number | undefined;
+  /** What became of the newest tick, and how late it was, in ms, if that is known. */
+  readonly outcome: TickOutcome | undefined;
+  readonly lateMs: number | undefined;
+  readonly tookMs: number | undefined;
+  readonly failure: string | undefined;
+  readonly missed: number;
+  readonly paused: boolean;
+  readonly running: number;
+  readonly owner: string | undefined;
+}
+
+export interface QueueView {
+  readonly name: string;
+  readonly busyKeys: number;
+  readonly pausedKeys: number;
+  /** Jobs that wait for their key. */
+  readonly parked: number;
+  readonly longestLine: number;
+  readonly error: string | undefined;
+  readonly at: number | undefined;
+}
+
+export interface KeysView {
+  readonly queue: string;
+  readonly keys: readonly BusyKey[];
+  readonly total: number;
+  readonly found: number;
+}
+
+/** A page of each table, as one browser wants it. */
+export interface Wanted {
+  readonly locks: number;
+  readonly findLock: string;
+  readonly queue: string;
+  readonly keys: number;
+  readonly findKey: string;
+  readonly schedules: number;
+}
+
+/** What one browser is sent at each look. */
+export interface PageState {
+  /** The time of the server, in ms since the epoch. */
+  readonly now: number;
+  readonly actions: boolean;
+  readonly nodes: Section<NodesView>;
+  readonly findings: Section<readonly Finding[]>;
+  readonly elections: readonly ElectionView[];
+  readonly schedules: Section<{ readonly schedules: readonly ScheduleView[]; readonly total: number }>;
+  readonly locks: Section<LocksView>;
+  readonly queues: readonly QueueView[];
+  readonly keys: KeysView | undefined;
+  /** What happened, as the owner of the page told it; the latest first. */
+  readonly events: readonly { readonly at: number; readonly text: string }[];
+}
+
+/** Rows of one page of a table. */
+export const PAGE_ROWS = 25;

@@ -1,0 +1,272 @@
+/**
+ * Looks at everything once per `refresh`, however many browsers are open, and not at all while there is none.
+ *
+ * What one look costs is bounded, however many keys, locks and jobs there are: docs/console/page.md has the numbers.
+ */
+import type { LeaderElection } from "@x/leader";
+import { LeaderScheduler, type ScheduleInfo } from "@x/leader/scheduler";
+import type { Clock, Finding, NodeInspection, Redlock } from "@x/redlock-core";
+import { protocolOf, sleep } from "@x/redlock-core/protocol";
+import type { ExclusiveWorker } from "@x/workers";
+import { Elections } from "./elections.ts";
+import { type FoundScheduler, LockTable, parseLook } from "./lock-table.ts";
+import { LOOK } from "./look.lua.ts";
+import { Queues } from "./queues.ts";
+import { type NodesView, PAGE_ROWS, type PageState, type ScheduleView, type Wanted } from "./state.ts";
+import { textOf, Watched } from "./watched.ts";
+
+/** Keys that each node looks through at one look. */
+const SEARCHED_KEYS = 1_000;
+/** Locks on the pages that browsers show, which each look reads again. */
+const MOST_SHOWN = 500;
+/** The quarantine of the nodes is asked for at every fifth look, what is wrong with them at every thirtieth. */
+const QUARANTINE_LOOKS = 5;
+const CHECK_LOOKS = 30;
+/** Schedules that may be listed at every look; with more of them, it is the rarer. */
+const SCHEDULES_A_LOOK = 500;
+const MOST_SCHEDULERS = 20;
+/** No lock has this name; asking for it tells the nodes' quarantine. */
+const PROBE = "x:console";
+const KEPT_EVENTS = 50;
+
+export interface WatchParts {
+  readonly redlock: Redlock;
+  readonly elections: readonly (string | LeaderElection)[];
+  /** Undefined: those that are found. */
+  readonly schedulers: readonly LeaderScheduler[] | undefined;
+  readonly queues: readonly ExclusiveWorker[];
+  readonly refresh: number;
+  readonly hasActions: boolean;
+}
+
+export interface Viewer {
+  readonly wanted: Wanted;
+  readonly tell: (state: PageState) => void;
+}
+
+export class Watch {
+  readonly elections: Elections;
+  readonly queues: Queues;
+  readonly schedulers: LeaderScheduler[];
+  readonly redlock: Redlock;
+  readonly #parts: WatchParts;
+  readonly #clock: Clock;
+  readonly #prefix: string;
+  readonly #locks: LockTable;
+  readonly #viewers = new Set<Viewer>();
+  readonly #nodes: Watched<NodesView>;
+  readonly #quarantine: Watched<readonly NodeInspection[]>;
+  readonly #findings: Watched<readonly Finding[]>;
+  readonly #schedules: Watched<readonly ScheduleView[]>;
+  readonly #events: { readonly at: number; readonly text: string }[] = [];
+  readonly #found = new Set<string>();
+  #looks = 0;
+  #schedulesPause = 0;
+  #looking: Promise<void> | undefined;
+  #lookedAtMs = Number.NEGATIVE_INFINITY;
+  #running: AbortController | undefined;
+
+  constructor(parts: WatchParts) {
+    const { redlock, elections, schedulers, queues } = parts;
+    const protocol = protocolOf(redlock);
+    const clock = protocol.clock;
+    this.#parts = parts;
+    this.#clock = clock;
+    this.redlock = redlock;
+    this.schedulers = [...(schedulers ?? [])];
+    this.elections = new Elections(redlock, elections);
+    this.queues = new Queues(clock, queues);
+    this.#prefix = protocol.lockKey("x").slice(0, -1);
+    this.#locks = new LockTable(redlock.quorum, this.#prefix);
+    this.#nodes = new Watched(clock, () => this.#lookAtNodes());
+    this.#quarantine = new Watched(clock, async () => (await redlock.inspect(PROBE)).nodes);
+    this.#findings = new Watched(clock, () => redlock.check());
+    this.#schedules = new Watched(clock, () => this.#listSchedules());
+  }
+
+  /** Tells a browser of each look, from now on until the returned function is called. */
+  join(viewer: Viewer): () => void {
+    this.#viewers.add(viewer);
+    if (this.#running === undefined) void this.#run();
+    else if (this.#looks > 0) viewer.tell(this.stateFor(viewer.wanted));
+    return () => {
+      this.#viewers.delete(viewer);
+      if (this.#viewers.size === 0) this.#stop();
+    };
+  }
+
+  /** Has everything looked at, unless that was done just now. */
+  async fresh(): Promise<void> {
+    if (this.#clock.monotonicMs() - this.#lookedAtMs < this.#parts.refresh) return;
+    await this.#look();
+  }
+
+  /** Tells the audience what happened. */
+  note(text: string): void {
+    this.#events.unshift({ at: this.#clock.wallMs(), text });
+    this.#events.splice(KEPT_EVENTS);
+  }
+
+  async close(): Promise<void> {
+    this.#viewers.clear();
+    this.#stop();
+    await this.elections.close();
+  }
+
+  stateFor(wanted: Wanted): PageState {
+    const { section: nodes } = this.#nodes;
+    const schedules = this.#schedules.section;
+    const shown = schedules.value?.slice(wanted.schedules * PAGE_ROWS, (wanted.schedules + 1) * PAGE_ROWS);
+    return {
+      now: this.#clock.wallMs(),
+      actions: this.#parts.hasActions,
+      nodes,
+      findings: this.#findings.section,
+      elections: this.elections.views,
+      schedules: {
+        ...schedules,
+        value: shown === undefined ? undefined : { schedules: shown, total: schedules.value?.length ?? 0 },
+      },
+      locks: { value: this.#locksFor(wanted), error: this.#lockError(nodes.value, nodes.error), at: nodes.at },
+      queues: this.queues.views,
+      keys: this.queues.keys(wanted),
+      events: this.#events,
+    };
+  }
+
+  #lockError(nodes: NodesView | undefined, error: string | undefined): string | undefined {
+    if (error !== undefined || nodes === undefined || nodes.answering >= nodes.quorum) return error;
+    return `${nodes.answering} of ${nodes.nodes.length} nodes answer, ${nodes.quorum} make a quorum`;
+  }
+
+  #locksFor({ locks: page, findLock }: Wanted): PageState["locks"]["value"] {
+    const found = this.#locks.find(findLock);
+    const nowMs = this.#clock.monotonicMs();
+    const shown = found.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS);
+    return {
+      locks: shown.flatMap((key) => this.#locks.viewOf(key, nowMs) ?? []),
+      total: this.#locks.size,
+      found: found.length,
+      isComplete: this.#locks.isComplete,
+    };
+  }
+
+  async #run(): Promise<void> {
+    const running = new AbortController();
+    this.#running = running;
+    while (!running.signal.aborted) {
+      await this.#look();
+      for (const viewer of this.#viewers) viewer.tell(this.stateFor(viewer.wanted));
+      await sleep(this.#clock, this.#parts.refresh, running.signal).catch(() => undefined);
+    }
+  }
+
+  #stop(): void {
+    this.#running?.abort();
+    this.#running = undefined;
+  }
+
+  /** One look at a time. It never rejects: what fails is told with what it is about. */
+  #look(): Promise<void> {
+    this.#looking ??= this.#lookOnce().finally(() => {
+      this.#looking = undefined;
+      this.#lookedAtMs = this.#clock.monotonicMs();
+    });
+    return this.#looking;
+  }
+
+  async #lookOnce(): Promise<void> {
+    const at = this.#looks;
+    this.#looks += 1;
+    await Promise.all([
+      this.#nodes.look(),
+      this.elections.look(),
+      this.queues.look(),
+      this.#lookAtSchedules(),
+      ...(at % QUARANTINE_LOOKS === 0 ? [this.#quarantine.look()] : []),
+      ...(at % CHECK_LOOKS === 0 ? [this.#findings.look()] : []),
+    ]);
+  }
+
+  async #lookAtNodes(): Promise<NodesView> {
+    const { redlock } = this;
+    const shown = this.#shownLocks();
+    const { cursors } = this.#locks;
+    const wallMs = this.#clock.wallMs();
+    const replies = await protocolOf(redlock).run(LOOK, {
+      keys: [],
+      args: [this.#prefix, SEARCHED_KEYS, cursors.length / 2, ...cursors, ...shown],
+    });
+    const nowMs = this.#clock.monotonicMs();
+    // A node is known by its place: two may have one name, by mistake.
+    const nodes = replies.map((reply, at) => {
+      const quarantineLeftMs = this.#quarantine.section.value?.[at]?.quarantineLeftMs;
+      const known = { node: reply.node, tookMs: Math.round(reply.tookMs), quarantineLeftMs };
+      if (!reply.ok) {
+        this.#locks.forget(at);
+        return { ...known, error: textOf(reply.error), clockMs: undefined };
+      }
+      const look = parseLook(reply.value);
+      this.#locks.add(at, look, { asked: shown, wallMs, nowMs });
+      this.elections.found(look.elections);
+      if (this.#parts.schedulers === undefined) this.#foundSchedulers(look.schedulers);
+      return { ...known, error: undefined, clockMs: Math.round(look.nowMs - wallMs - reply.tookMs / 2) };
+    });
+    return { nodes, quorum: redlock.quorum, answering: nodes.filter(({ error }) => error === undefined).length };
+  }
+
+  #foundSchedulers(found: readonly FoundScheduler[]): void {
+    for (const { election, keyPrefix } of found) {
+      const name = JSON.stringify([election, keyPrefix]);
+      const asked = this.elections.get(election);
+      if (asked === undefined || this.#found.has(name) || this.#found.size >= MOST_SCHEDULERS) continue;
+      this.#found.add(name);
+      this.schedulers.push(new LeaderScheduler({ election: asked, ...(keyPrefix === "" ? {} : { keyPrefix }) }));
+    }
+  }
+
+  /** The keys of the locks that browsers show. */
+  #shownLocks(): readonly string[] {
+    const shown = new Set<string>();
+    for (const { wanted } of this.#viewers) {
+      const { locks: page, findLock } = wanted;
+      for (const key of this.#locks.find(findLock).slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS)) {
+        if (shown.size < MOST_SHOWN) shown.add(key);
+      }
+    }
+    return [...shown];
+  }
+
+  async #lookAtSchedules(): Promise<void> {
+    if (this.schedulers.length === 0) return;
+    if (this.#schedulesPause > 0) {
+      this.#schedulesPause -= 1;
+      return;
+    }
+    await this.#schedules.look();
+    this.#schedulesPause = Math.floor((this.#schedules.section.value?.length ?? 0) / SCHEDULES_A_LOOK);
+  }
+
+  async #listSchedules(): Promise<readonly ScheduleView[]> {
+    const lists = await Promise.all(this.schedulers.map((scheduler) => scheduler.list({ all: true })));
+    return lists.flatMap((infos, scheduler) => infos.map((info) => scheduleView(info, scheduler)));
+  }
+}
+
+function scheduleView(info: ScheduleInfo, scheduler: number): ScheduleView {
+  const { name, next, last, lastTick, missed, paused, running, owner } = info;
+  return {
+    scheduler,
+    name,
+    next: next?.getTime(),
+    last: last?.getTime(),
+    outcome: lastTick?.outcome,
+    lateMs: lastTick?.lateMs,
+    tookMs: lastTick?.tookMs,
+    failure: lastTick?.error,
+    missed,
+    paused,
+    running,
+    owner: owner?.id,
+  };
+}

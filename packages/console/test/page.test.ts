@@ -1,0 +1,625 @@
+import { createServer, request as httpRequest, type IncomingHttpHeaders } from "node:http";
+import type { AddressInfo } from "node:net";
+import "reflect-metadata";
+import { Module } from "@nestjs/common";
+import { NestFactory } from "@nestjs/core";
+import { createPage, nodeListener, type Page, type PageOptions } from "@x/console/page";
+import { LeaderElection } from "@x/leader";
+import { LeaderScheduler } from "@x/leader/scheduler";
+import { Redlock } from "@x/redlock-core";
+import { type RedisServer, startRedis, startRedisNodes } from "@x/test-support";
+import { ExclusiveWorker } from "@x/workers";
+import { Queue } from "bullmq";
+import { Redis } from "ioredis";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import type { PageState } from "../src/page/state.ts";
+
+const REFRESH = 200;
+
+@Module({})
+class AppModule {}
+
+let servers: readonly RedisServer[];
+beforeAll(async () => {
+  servers = await startRedisNodes(3);
+});
+afterAll(async () => {
+  await Promise.all(servers.map((server) => server.stop()));
+});
+
+function connected(nodes = servers): Redlock {
+  const redlock = new Redlock(
+    nodes.map(({ url }) => url),
+    { quarantine: false },
+  );
+  onTestFinished(() => redlock.close());
+  return redlock;
+}
+
+interface Served {
+  readonly page: Page;
+  readonly url: string;
+}
+
+/** Serves a page over HTTP until the test ends. */
+async function serve(options: Omit<PageOptions, "redlock"> & { readonly redlock?: Redlock } = {}): Promise<Served> {
+  const page = createPage({ refresh: REFRESH, redlock: connected(), ...options });
+  const server = createServer(nodeListener(page));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(async () => {
+    await page.close();
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  });
+  return { page, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/` };
+}
+
+interface Answer {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly text: string;
+}
+
+/** Asks as no browser would: with any header. */
+async function ask(
+  url: string,
+  {
+    method = "GET",
+    headers = {},
+  }: { readonly method?: string; readonly headers?: Readonly<Record<string, string>> } = {},
+): Promise<Answer> {
+  return await new Promise((resolve, reject) => {
+    const asking = httpRequest(url, { method, headers, agent: false }, (response) => {
+      let text = "";
+      response.setEncoding("utf8");
+      response.on("data", (part: string) => (text += part));
+      response.on("end", () => resolve({ status: response.statusCode ?? 0, headers: response.headers, text }));
+    });
+    asking.on("error", reject);
+    asking.end();
+  });
+}
+
+async function stateAt(url: string, query = ""): Promise<PageState> {
+  const { text } = await ask(`${url}state${query}`);
+  return JSON.parse(text) as PageState;
+}
+
+/** Listens to the live events until the test ends; tells the latest state. */
+function listen(
+  url: string,
+  query = "",
+): { readonly latest: () => PageState | undefined; readonly looks: () => number; readonly end: () => void } {
+  const ending = new AbortController();
+  let latest: PageState | undefined;
+  let looks = 0;
+  const reading = (async () => {
+    const response = await fetch(`${url}events${query}`, { signal: ending.signal });
+    let text = "";
+    const decoder = new TextDecoder();
+    for await (const part of response.body ?? []) {
+      text += decoder.decode(part as Uint8Array, { stream: true });
+      const blocks = text.split("\n\n");
+      text = blocks.pop() ?? "";
+      for (const block of blocks) {
+        const [, json] = /^data: (.*)$/m.exec(block) ?? [];
+        if (json === undefined) continue;
+        latest = JSON.parse(json) as PageState;
+        looks += 1;
+      }
+    }
+  })().catch(() => undefined);
+  onTestFinished(async () => {
+    ending.abort();
+    await reading;
+  });
+  return { latest: () => latest, looks: () => looks, end: () => ending.abort() };
+}
+
+const lockIn = (state: PageState | undefined, resource: string): unknown =>
+  state?.locks.value?.locks.find((lock) => lock.resource === resource);
+
+describe("what it shows", () => {
+  it("is what the locks are, while they come and go, with who waits", async () => {
+    const redlock = connected();
+    const { url } = await serve({ redlock });
+    const { latest } = listen(url, "?findLock=page:");
+    const lock = await redlock.acquire("page:a", { ttl: 30_000 });
+    const waiting = connected().acquire("page:a", { timeout: 60_000 });
+    // Told below; a test that fails before has closed it.
+    waiting.catch(() => undefined);
+    await expect.poll(() => lockIn(latest(), "page:a")).toMatchObject({ state: "held", waiters: 1 });
+    const { verdict, remainingMs, nodes } = await redlock.inspect("page:a");
+    const [shown] = latest()?.locks.value?.locks ?? [];
+    expect(shown?.state).toBe(verdict);
+    // A node that was slow may have been left out by the grant.
+    const votes = nodes.filter(({ state }) => state === "held").length;
+    await expect.poll(() => lockIn(latest(), "page:a")).toMatchObject({ votes });
+    expect(shown?.remainingMs).toBeGreaterThan(0);
+    expect(shown?.remainingMs).toBeLessThanOrEqual(30_000);
+    expect(remainingMs).toBeGreaterThan(0);
+    const before = shown?.holder;
+    await lock.release();
+    const next = await waiting;
+    await expect.poll(() => latest()?.locks.value?.locks[0]).toMatchObject({ state: "held", waiters: 0 });
+    expect(latest()?.locks.value?.locks[0]?.holder).not.toBe(before);
+    await next.release();
+    await expect.poll(() => latest()?.locks.value).toMatchObject({ found: 0, isComplete: true });
+  });
+
+  it("finds elections by themselves, and shows their terms as they pass", async () => {
+    const { url } = await serve();
+    const { latest } = listen(url);
+    const [first, second] = ["host-a", "host-b"].map(
+      (id) => new LeaderElection(connected(), { name: "page", id, value: "10.0.0.1" }),
+    ) as [LeaderElection, LeaderElection];
+    onTestFinished(async () => {
+      await Promise.all([first.stop({ drainTimeout: 0 }), second.stop({ drainTimeout: 0 })]);
+    });
+    const election = (): PageState["elections"][number] | undefined =>
+      latest()?.elections.find(({ name }) => name === "page");
+    const term = await first.campaign();
+    await expect.poll(() => election()?.leader).toMatchObject({ id: "host-a", term: term.term, value: "10.0.0.1" });
+    expect(election()?.leader?.id).toBe((await second.leader())?.id);
+    await term.resign();
+    await expect.poll(() => election()?.leader).toBeUndefined();
+    const next = await second.campaign();
+    await expect.poll(() => election()?.leader).toMatchObject({ id: "host-b", term: next.term });
+    expect(election()?.terms.map(({ id, until }) => [id, until === undefined])).toEqual([
+      ["host-a", false],
+      ["host-b", true],
+    ]);
+    const late = await serve();
+    await expect
+      .poll(async () => (await stateAt(late.url)).elections[0]?.terms.map(({ id }) => id))
+      .toEqual(["host-a", "host-b"]);
+  });
+
+  it("is what the schedules are, also of a scheduler that it has to find", async () => {
+    const redlock = connected();
+    const election = new LeaderElection(redlock, { name: "schedules" });
+    const scheduler = new LeaderScheduler({ election });
+    onTestFinished(() => scheduler.stop({ drainTimeout: 0 }));
+    scheduler.every("each-hour", 3_600_000, () => {
+      throw new Error("no paper");
+    });
+    scheduler.start();
+    await scheduler.trigger("each-hour");
+    await expect
+      .poll(async () => (await scheduler.list())[0]?.lastTick, { timeout: 20_000 })
+      .toMatchObject({ outcome: "failed" });
+    const { url } = await serve({ redlock, elections: [election], schedulers: [scheduler] });
+    const found = await serve();
+    const [info] = await scheduler.list();
+    const shown = {
+      name: "each-hour",
+      next: info?.next?.getTime(),
+      outcome: "failed",
+      lateMs: info?.lastTick?.lateMs,
+      failure: "Error: no paper",
+      paused: false,
+      missed: 0,
+    };
+    expect((await stateAt(url)).schedules.value).toMatchObject({ total: 1, schedules: [shown] });
+    await expect
+      .poll(async () => (await stateAt(found.url)).schedules.value?.schedules)
+      .toEqual(expect.arrayContaining([expect.objectContaining(shown)]));
+  });
+
+  it("is what the keys are: the longest lines first, who runs, and why jobs wait", async () => {
+    const redis = servers[0]?.url ?? "";
+    const connection = { url: redis, maxRetriesPerRequest: null };
+    const queue = new Queue("page", { connection });
+    const ends: (() => void)[] = [];
+    const worker = new ExclusiveWorker("page", () => new Promise<void>((resolve) => ends.push(resolve)), {
+      connection,
+      key: "account",
+      concurrency: 5,
+    });
+    onTestFinished(async () => {
+      const closing = worker.close();
+      const ending = setInterval(() => ends.splice(0).forEach((end) => end()), 20);
+      await closing;
+      clearInterval(ending);
+      await queue.close();
+    });
+    const { url } = await serve({ queues: [worker] });
+    await queue.addBulk(["42", "42", "7", "42", "7"].map((account) => ({ name: "charge", data: { account } })));
+    await expect.poll(async () => (await worker.counts()).parked).toBe(3);
+    const { keys, queues } = await stateAt(url);
+    expect(keys?.keys.map(({ key, parked }) => [key, parked])).toEqual([
+      ["42", 2],
+      ["7", 1],
+    ]);
+    const listed = await worker.listKeys();
+    expect(keys?.keys[0]?.holder).toBe(listed.find(({ key }) => key === "42")?.holder);
+    expect(queues).toMatchObject([{ name: "page", busyKeys: 2, parked: 3, longestLine: 2, pausedKeys: 0 }]);
+    const { text } = await ask(`${url}key?queue=page&key=42`);
+    const line = JSON.parse(text) as { holder: string; parked: string[]; reasons: { job: string; why: string }[] };
+    expect(line).toMatchObject(await worker.jobsOf("42"));
+    const explained = await worker.explain(line.parked[0] ?? "");
+    expect(line.reasons.find(({ job }) => job === line.parked[0])?.why).toBe(explained?.message);
+    expect((await stateAt(url, "?findKey=7")).keys).toMatchObject({ found: 1, total: 2, keys: [{ key: "7" }] });
+  });
+
+  it("is a page of many, and the others on request", async () => {
+    const redlock = connected();
+    const { url } = await serve({ redlock });
+    const locks = await Promise.all(
+      Array.from({ length: 30 }, (_, at) => redlock.acquire(`many:${at}`, { ttl: 60_000 })),
+    );
+    onTestFinished(async () => {
+      await Promise.all(locks.map((lock) => lock.release()));
+    });
+    const first = await stateAt(url, "?findLock=many:");
+    const second = await stateAt(url, "?findLock=many:&locks=1");
+    expect(first.locks.value?.found).toBe(30);
+    const names = [...(first.locks.value?.locks ?? []), ...(second.locks.value?.locks ?? [])].map(
+      ({ resource }) => resource,
+    );
+    expect(names.sort()).toEqual(locks.map(({ resources: [name = ""] }) => name).sort());
+  });
+
+  it("tells a line of the application's own to everybody", async () => {
+    const { page, url } = await serve();
+    page.note("version 7 was deployed");
+    expect((await stateAt(url)).events).toMatchObject([{ text: "version 7 was deployed" }]);
+  });
+});
+
+describe("a Redis that is lost", () => {
+  it("is shown as such, and so is that it is back", { timeout: 60_000 }, async () => {
+    const nodes = await startRedisNodes(3);
+    onTestFinished(async () => {
+      await Promise.all(nodes.map((node) => node.stop()));
+    });
+    const redlock = connected(nodes);
+    const { url } = await serve({ redlock });
+    const { latest } = listen(url);
+    await expect.poll(() => latest()?.nodes.value?.answering).toBe(3);
+    await nodes[0]?.kill();
+    await expect.poll(() => latest()?.nodes.value?.answering).toBe(2);
+    expect(latest()?.nodes.value?.nodes[0]?.error).toEqual(expect.any(String));
+    expect(latest()?.locks.error).toBeUndefined();
+    await nodes[1]?.kill();
+    await expect.poll(() => latest()?.locks.error).toBe("1 of 3 nodes answer, 2 make a quorum");
+    await Promise.all([nodes[0]?.start(), nodes[1]?.start()]);
+    await expect.poll(() => latest()?.nodes.value?.answering, { timeout: 20_000 }).toBe(3);
+    expect(latest()?.locks.error).toBeUndefined();
+    const lock = await redlock.acquire("page:back");
+    await expect.poll(() => lockIn(latest(), "page:back")).toMatchObject({ state: "held" });
+    await lock.release();
+  });
+
+  it("does not keep the page from showing the others", { timeout: 60_000 }, async () => {
+    const redis = await startRedis();
+    onTestFinished(() => redis.stop());
+    const worker = new ExclusiveWorker("lost", null, {
+      connection: { url: redis.url, maxRetriesPerRequest: null },
+      autorun: false,
+      key: "account",
+    });
+    worker.on("error", () => undefined);
+    onTestFinished(() => worker.close());
+    const { url } = await serve({ queues: [worker] });
+    const { latest } = listen(url);
+    await expect.poll(() => latest()?.queues[0]?.at).toEqual(expect.any(Number));
+    await redis.kill();
+    await expect.poll(() => latest()?.queues[0]?.error).toEqual(expect.any(String));
+    expect(latest()?.nodes.value?.answering).toBe(3);
+    await redis.start();
+    await expect.poll(() => latest()?.queues[0]?.error, { timeout: 20_000 }).toBeUndefined();
+  });
+});
+
+it("asks Redis nothing while nobody looks, and no more for many browsers than for one", async () => {
+  const node = await startRedis();
+  onTestFinished(() => node.stop());
+  const { url } = await serve({ redlock: connected([node]) });
+  const { looks, end } = listen(url);
+  const others = Array.from({ length: 5 }, () => listen(url));
+  await expect.poll(() => others.every(({ latest }) => latest() !== undefined)).toBe(true);
+  const callsOf = async (): Promise<number> => {
+    const info = String(await node.call("INFO", "commandstats"));
+    return Number(/cmdstat_evalsha:calls=(\d+)/.exec(info)?.[1] ?? "0");
+  };
+  const from = looks();
+  const calls = await callsOf();
+  await expect.poll(() => looks() - from).toBeGreaterThan(5);
+  const asked = (await callsOf()) - calls;
+  // One for the look, at some looks one for the quarantine, a few at the beginning: not one for each of the browsers.
+  expect(asked).toBeLessThanOrEqual(2 * (looks() - from + 2) + 4);
+  end();
+  for (const other of others) other.end();
+  let before = -1;
+  await expect
+    .poll(
+      async () => {
+        const now = await callsOf();
+        const isQuiet = now === before;
+        before = now;
+        return isQuiet;
+      },
+      { interval: 5 * REFRESH },
+    )
+    .toBe(true);
+});
+
+it("looks through ten thousand locks step by step, and sends a browser a page of them", {
+  timeout: 60_000,
+}, async () => {
+  const node = await startRedis();
+  onTestFinished(() => node.stop());
+  const client = new Redis(node.url);
+  onTestFinished(() => client.disconnect());
+  const filling = client.pipeline();
+  for (let at = 0; at < 10_000; at += 1) filling.set(`many:${at}`, `x${String(at).padStart(40, "0")}`, "PX", 600_000);
+  await filling.exec();
+  const { url } = await serve({ redlock: connected([node]) });
+  const counts: number[] = [];
+  await expect
+    .poll(
+      async () => {
+        const { locks } = await stateAt(url);
+        if (locks.value?.total !== counts.at(-1)) counts.push(locks.value?.total ?? 0);
+        return locks.value?.isComplete === true ? locks.value.total : 0;
+      },
+      { timeout: 40_000, interval: REFRESH },
+    )
+    .toBe(10_000);
+  // SCAN answers with the rest of a bucket, too: a little more than it was asked for.
+  const steps = counts.map((count, at) => count - (counts[at - 1] ?? 0));
+  expect(Math.max(...steps)).toBeLessThan(3_000);
+  const { text } = await ask(`${url}state?locks=17`);
+  expect(text.length).toBeLessThan(20_000);
+  expect((JSON.parse(text) as PageState).locks.value?.locks).toHaveLength(25);
+});
+
+it("is mounted in NestJS and Express, behind what reads bodies", async () => {
+  const redlock = connected();
+  const page = createPage({ redlock, actions: true });
+  const app = await NestFactory.create(AppModule, { logger: false });
+  app.use("/admin/coordination", nodeListener(page));
+  await app.listen(0, "127.0.0.1");
+  onTestFinished(async () => {
+    await page.close();
+    await app.close();
+  });
+  const { port } = app.getHttpServer().address() as AddressInfo;
+  const url = `http://127.0.0.1:${port}/admin/coordination/`;
+  const { status, headers } = await ask(url.slice(0, -1));
+  expect([status, headers.location]).toEqual([308, "coordination/"]);
+  const { text } = await ask(url);
+  expect((await stateAt(url)).actions).toBe(true);
+  const live = listen(url);
+  await expect.poll(() => live.latest()?.nodes.value?.answering).toBe(3);
+  live.end();
+  const token = /x-console-token" content="([^"]*)"/.exec(text)?.[1] ?? "";
+  const lock = await redlock.acquire("page:nest");
+  const acted = await ask(`${url}act?do=release-lock&resource=page:nest`, {
+    method: "POST",
+    headers: { origin: new URL(url).origin, "x-console-token": token },
+  });
+  expect(acted.status).toBe(200);
+  await expect(lock.extend()).rejects.toThrow("page:nest");
+});
+
+describe("actions", () => {
+  const tokenOf = async (url: string): Promise<string> =>
+    /x-console-token" content="([^"]*)"/.exec((await ask(url)).text)?.[1] ?? "";
+
+  async function act(
+    url: string,
+    about: Readonly<Record<string, string>>,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<Answer> {
+    return await ask(`${url}act?${new URLSearchParams(about).toString()}`, {
+      method: "POST",
+      headers: { origin: new URL(url).origin, "x-console-token": await tokenOf(url), ...headers },
+    });
+  }
+
+  it("do what they say", async () => {
+    const redlock = connected();
+    const redis = servers[0]?.url ?? "";
+    const worker = new ExclusiveWorker("actions", null, {
+      connection: { url: redis, maxRetriesPerRequest: null },
+      autorun: false,
+      key: "account",
+    });
+    onTestFinished(() => worker.close());
+    const election = new LeaderElection(redlock, { name: "actions" });
+    onTestFinished(() => election.stop({ drainTimeout: 0 }));
+    const scheduler = new LeaderScheduler({ election });
+    scheduler.every("hourly", 3_600_000, () => undefined);
+    const { url } = await serve({
+      redlock,
+      elections: [election],
+      schedulers: [scheduler],
+      queues: [worker],
+      actions: true,
+    });
+
+    const lock = await redlock.acquire("page:taken", { ttl: 30_000 });
+    const taken = await act(url, { do: "release-lock", resource: "page:taken" });
+    expect(JSON.parse(taken.text)).toEqual({ isDone: true, message: "page:taken was taken away" });
+    await expect(lock.extend()).rejects.toThrow("page:taken");
+
+    const term = await election.campaign();
+    const asked = new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+    expect((await act(url, { do: "resign", election: "actions" })).status).toBe(200);
+    await asked;
+
+    const aboutKey = { queue: "actions", key: "42" };
+    expect((await act(url, { do: "pause-key", ...aboutKey })).status).toBe(200);
+    expect(await worker.listKeys()).toMatchObject([{ key: "42", paused: { reason: "paused on the page" } }]);
+    expect((await act(url, { do: "resume-key", ...aboutKey })).status).toBe(200);
+    expect(await worker.listKeys()).toEqual([]);
+
+    const aboutSchedule = { scheduler: "0", name: "hourly" };
+    expect((await act(url, { do: "pause-schedule", ...aboutSchedule })).status).toBe(200);
+    expect(await scheduler.list()).toMatchObject([{ paused: true }]);
+    expect((await act(url, { do: "resume-schedule", ...aboutSchedule })).status).toBe(200);
+    expect(await scheduler.list()).toMatchObject([{ paused: false }]);
+    expect((await act(url, { do: "trigger-schedule", ...aboutSchedule })).status).toBe(200);
+    expect((await stateAt(url)).events[0]?.text).toBe("schedule hourly was triggered");
+  });
+
+  it("are refused on a page that is read-only, and its HTML has no token", async () => {
+    const { url } = await serve();
+    expect(await tokenOf(url)).toBe("");
+    expect((await act(url, { do: "release-lock", resource: "page:kept" })).status).toBe(403);
+  });
+
+  it.each([
+    ["another site's", { origin: "https://evil.example" }],
+    ["no site's", { origin: "null" }],
+    ["the right site, without the token", { "x-console-token": "" }],
+    ["the right site, with a wrong token", { "x-console-token": "x".repeat(32) }],
+    ["what the browser calls another site", { "sec-fetch-site": "cross-site" }],
+    [
+      "what the browser calls a navigation from another site",
+      { "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate" },
+    ],
+  ])("are refused to %s request", async (_, headers) => {
+    const redlock = connected();
+    const { url } = await serve({ redlock, actions: true });
+    const lock = await redlock.acquire("page:kept", { ttl: 30_000 });
+    expect((await act(url, { do: "release-lock", resource: "page:kept" }, headers)).status).toBe(403);
+    await lock.extend();
+    await lock.release();
+  });
+
+  it("are refused without an Origin, and by GET", async () => {
+    const { url } = await serve({ actions: true });
+    const headers = { "x-console-token": await tokenOf(url) };
+    const address = `${url}act?do=release-lock&resource=page:kept`;
+    expect((await ask(address, { method: "POST", headers })).status).toBe(403);
+    expect((await ask(address, { headers })).status).toBe(405);
+  });
+
+  it.each([
+    [{ do: "nonsense" }, "there is no action"],
+    [{ do: "toString" }, "there is no action"],
+    [{ do: "release-lock" }, "resource is missing"],
+    [{ do: "pause-key", queue: "none", key: "1" }, "there is no queue"],
+    [{ do: "resign", election: "none" }, "there is no election"],
+    [{ do: "pause-schedule", scheduler: "9", name: "a" }, "there is no scheduler"],
+  ])("answer %j with what is wrong", async (about, message) => {
+    const { url } = await serve({ actions: true });
+    const { status, text } = await act(url, about);
+    expect([status, text]).toEqual([400, expect.stringContaining(message)]);
+  });
+});
+
+describe("who may ask", () => {
+  it.each(["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "localhost:80@evil.example", "a/b"])(
+    "answers nothing for the host %j",
+    async (host) => {
+      const { url } = await serve({ actions: true });
+      for (const path of ["", "page.js", "state", "events"]) {
+        const { status, text } = await ask(url + path, { headers: { host } });
+        expect(status).toBe(421);
+        expect(text).not.toContain("nodes");
+      }
+    },
+  );
+
+  it("answers for the hosts that are named, with any port", async () => {
+    const { url } = await serve({ hosts: ["ops.example.com", "Other.example:8080"] });
+    const statusOf = async (host: string): Promise<number> => (await ask(url, { headers: { host } })).status;
+    expect(await statusOf("ops.example.com")).toBe(200);
+    expect(await statusOf("OPS.example.com:8443")).toBe(200);
+    expect(await statusOf("other.example:8080")).toBe(200);
+    expect(await statusOf("other.example")).toBe(421);
+    expect(await statusOf("localhost")).toBe(421);
+  });
+
+  it("lets no other site have the data, but lets a link lead to the page", async () => {
+    const { url } = await serve();
+    const headers = { "sec-fetch-site": "cross-site", "sec-fetch-mode": "cors" };
+    expect((await ask(`${url}state`, { headers })).status).toBe(403);
+    expect((await ask(`${url}events`, { headers })).status).toBe(403);
+    expect((await ask(url, { headers: { ...headers, "sec-fetch-mode": "navigate" } })).status).toBe(200);
+  });
+
+  it("sends a strict policy with every answer, and no script or style within the HTML", async () => {
+    const { url } = await serve();
+    for (const path of ["", "page.js", "page.css", "state", "none.txt", "act"]) {
+      const { headers } = await ask(url + path);
+      expect(headers["content-security-policy"], path).toContain("default-src 'none'; script-src 'self';");
+      expect(headers["content-security-policy"], path).toContain("frame-ancestors 'none'");
+      expect(headers["content-security-policy"], path).not.toContain("unsafe");
+      expect(headers["x-content-type-options"], path).toBe("nosniff");
+      expect(headers["access-control-allow-origin"], path).toBeUndefined();
+      expect(headers["cache-control"], path).toContain("no-store");
+    }
+    const { text } = await ask(url);
+    expect(text).not.toMatch(/<script(?![^>]*src=)|<style|style=|\son\w+=|https?:/);
+  });
+
+  it("leads from the address without a slash to the one with it, wherever it is mounted", async () => {
+    const { url } = await serve();
+    const { status, headers } = await ask(`${url}admin/locks`);
+    expect([status, headers.location]).toEqual([308, "locks/"]);
+    expect((await ask(`${url}admin/locks/`)).status).toBe(200);
+    expect((await ask(`${url}admin/locks/page.css`)).headers["content-type"]).toContain("text/css");
+    expect((await ask(`${url}favicon.ico`)).status).toBe(404);
+  });
+
+  it("answers nothing once it is closed, and ends what is live", async () => {
+    const { page, url } = await serve();
+    const live = fetch(`${url}events`).then((response) => response.text());
+    await expect.poll(async () => (await ask(`${url}state`)).status).toBe(200);
+    await page.close();
+    await live;
+    expect((await ask(url)).status).toBe(503);
+  });
+});
+
+it("has no password and no lock token in any answer", async () => {
+  const secret = "tell-nobody-7351";
+  const guarded = await startRedis({ args: ["--requirepass", secret] });
+  onTestFinished(() => guarded.stop());
+  const address = new URL(guarded.url);
+  address.password = secret;
+  const redlock = new Redlock(
+    [address.href, `redis://operator:${secret}@127.0.0.1:1`, `redis://:wrong-${secret}@${address.host}`],
+    {
+      quarantine: false,
+    },
+  );
+  onTestFinished(() => redlock.close());
+  const worker = new ExclusiveWorker("secret", null, {
+    connection: { url: `redis://operator:${secret}@127.0.0.1:1`, maxRetriesPerRequest: null },
+    autorun: false,
+    key: "account",
+  });
+  worker.on("error", () => undefined);
+  onTestFinished(() => worker.close());
+  // Three names of one server, so that there are a lock and a quorum, beside what fails.
+  const single = new Redlock(address.href, { quarantine: false });
+  onTestFinished(() => single.close());
+  const lock = await single.acquire("page:secret", { ttl: 30_000 });
+  const { url } = await serve({ redlock, queues: [worker], actions: true });
+  const { latest } = listen(url);
+  await expect.poll(() => latest()?.queues[0]?.error).toEqual(expect.any(String));
+  await expect.poll(() => lockIn(latest(), "page:secret")).toBeDefined();
+  const client = new Redis(address.href);
+  onTestFinished(() => client.disconnect());
+  const stored = String(await client.get("page:secret"));
+  expect(stored).toMatch(/^x[0-9a-f]{40}$/);
+  const paths = ["", "page.js", "page.css", "state", "key?queue=secret&key=1", "act?do=release-lock&resource=a"];
+  const answers = await Promise.all(
+    paths.flatMap((path) => [
+      ask(url + path),
+      ask(url + path, { method: "POST", headers: { origin: new URL(url).origin } }),
+    ]),
+  );
+  const texts = [JSON.stringify(latest()), ...answers.map(({ headers, text }) => JSON.stringify(headers) + text)];
+  for (const text of texts) {
+    expect(text).not.toContain(secret);
+    expect(text).not.toContain(stored);
+  }
+  await lock.release();
+});
