@@ -40,6 +40,7 @@ const checks = [
   { name: "types", command: "tsc", args: ["-b"] },
   { name: "lint", command: "oxlint", args: ["--type-aware", "--deny-warnings"] },
   { name: "format", command: "biome", args: ["ci"] },
+  { name: "documentation", command: "node", args: ["site/build.mjs"] },
   ...packages.flatMap((folder) => [
     { name: `publint ${folder}`, command: "publint", args: ["--strict", "--pack", "npm", folder] },
     {
@@ -83,7 +84,8 @@ function linesOf({ file, title, error }) {
 /** One after the other: each uses more than one core. */
 async function runChecks() {
   const results = [];
-  for (const { name, command, args } of checks) results.push({ name, ...(await runBeside(bin(command), args)) });
+  for (const { name, command, args } of checks)
+    results.push({ name, ...(await runBeside(command === "node" ? process.execPath : bin(command), args)) });
   return results;
 }
 

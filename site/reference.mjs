@@ -1,0 +1,18 @@
+/** The entries that the reference has a page for: all of the packages, but for those outside of the promises of a version number. */
+import { readdirSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+const packages = fileURLToPath(new URL("../packages/", import.meta.url));
+
+/** The page of each entry, by its source below `packages`. */
+export const entries = Object.fromEntries(
+  readdirSync(packages).flatMap((name) => {
+    const { exports = {} } = JSON.parse(readFileSync(`${packages}${name}/package.json`, "utf8"));
+    return Object.entries(exports)
+      .filter(([entry, file]) => file.default !== undefined && !/protocol|world/.test(entry))
+      .map(([entry, file]) => [
+        [name, ...entry.split("/").slice(1)].join("-"),
+        file.default.replace("./dist/", `${name}/src/`).replace(/js$/, "ts"),
+      ]);
+  }),
+);
