@@ -16,6 +16,14 @@ const FAULT = "\u001e";
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
 const CONTROL = /[\u0000-\u001f\u007f]/; // oxlint-disable-line eslint/no-control-regex
 
+/**
+ * Returns what stands behind a key in the name of a slot's lock, of a key with several slots. The first slot has the
+ * key's own name. The text has the separator in it, which no key has.
+ */
+export function slotSuffix(slot: number | undefined): string {
+  return slot === undefined || slot === 0 ? "" : `${SEPARATOR}${slot}`;
+}
+
 /** Why a job that waited, or came, does not run. */
 export type DroppedAs = "backlog" | "superseded" | "busy";
 

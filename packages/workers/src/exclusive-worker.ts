@@ -4,7 +4,7 @@
  * It guarantees the following, while clocks advance at nearly the same rate and the lock's nodes keep their data (see
  * `@x/redlock-core`):
  * - Jobs of a key run one after the other, across workers and processes. Through the key's lock, they do so across
- *   queues and plain code.
+ *   queues and plain code. With `perKey.concurrency`, at most so many run at once, each with a lock of its own.
  * - Jobs of a key start in the order in which BullMQ would have given them out.
  * - A job that was taken and not finished keeps its key, and is run again before the key's other jobs.
  * - Other keys do not wait for a busy one while there is a free slot.
@@ -46,7 +46,7 @@ import {
   targetOf,
 } from "./bullmq/bullmq.ts";
 import { composeScripts } from "./bullmq/compose.ts";
-import { keyFault, MAX_KEY_BYTES, type Pin } from "./entity-key.ts";
+import { keyFault, MAX_KEY_BYTES, type Pin, slotSuffix } from "./entity-key.ts";
 import { JobKeyError, KeyBacklogError, LaneError, MixedFleetError, SupersededError, withoutCommand } from "./errors.ts";
 import { aboutJob, channels, type ExclusiveWorkerListener, type Tell, traces } from "./events.ts";
 import type { WorkerFinding } from "./finding.ts";
@@ -69,6 +69,7 @@ import {
   type KeyJobs,
   type KeyList,
   parseExplanation,
+  parseKeyJobs,
   parseKeys,
 } from "./operators/operators.ts";
 import { type KeyGauges, LABELS, prometheusText } from "./operators/prometheus.ts";
@@ -304,8 +305,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   async jobsOf(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyJobs> {
     KEY.of("key", key);
     const { limit } = LIST.resolve(options);
-    const [holder, ...parked] = (await this.#lane.operate("inLine", key, limit)) as readonly [string, ...string[]];
-    return { holder: holder === "" ? undefined : holder, parked };
+    return parseKeyJobs(await this.#lane.operate("inLine", key, limit));
   }
 
   /** Explains why a job waits, behind whom and until when. Resolves undefined if there is no such job. */
@@ -404,10 +404,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   ): Promise<Lock | undefined> {
     JOB.of("job", job);
     const { timeout = this.#options.timeout } = LOCK_JOB.resolve(options);
-    const keys = this.#keysOf(job, this.#arrivalOf(job));
+    const arrival = this.#arrivalOf(job);
+    const keys = this.#keysOf(job, arrival);
     if (keys.length === 0) return undefined;
     const { ttl } = this.#options;
-    return await this.redlock.acquire(this.#resourcesOf(job, keys), { ttl, timeout, autoExtend: true });
+    return await this.redlock.acquire(this.#resourcesOf(job, keys, arrival), { ttl, timeout, autoExtend: true });
   }
 
   /** Fetches a job as BullMQ's `getNextJob` does, for jobs that you run yourself: see `lockJob`. */
@@ -558,7 +559,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     if (arrival.pin.kind === "dropped") return this.#drop(job, arrival.pin) as Result;
     const { sent, order } = arrival;
     const keys = this.#keysOf(job, arrival);
-    const resources = this.#resourcesOf(job, keys);
+    const resources = this.#resourcesOf(job, keys, arrival);
     const { lockDuration: lockDurationMs } = this.#options;
     const jobId = String(job.id);
     // A second controller, and a listener, would cost each run of a job some 7 µs.
@@ -606,7 +607,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       const next = isDone && held !== undefined ? this.#nextOf(run, held, arrival) : undefined;
       if (next !== undefined) this.#keyLocks.passOnWithEnd(run, next);
       else if (held !== undefined) this.#keyLocks.release(run, held, { withEnd: isDone && !isFollowed });
-      if (isFollowed) this.#keyLocks.lockAhead(run);
+      if (isFollowed) this.#keyLocks.lockAhead(run, arrival.slots?.[0]);
       this.#inFlight.end();
       this.#watchdog.delete(run);
       other?.removeEventListener("abort", cancel);
@@ -755,9 +756,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /** Returns the names of the locks. None may be named like a key of BullMQ's, whose place it would take. */
-  #resourcesOf(job: Job<Data, Result, Name>, keys: readonly string[]): readonly string[] {
+  #resourcesOf(job: Job<Data, Result, Name>, keys: readonly string[], { slots }: Arrival): readonly string[] {
     const { resourceOf, reserved } = this.#options;
-    const resources = keys.map((key) => resourceOf(key));
+    const resources = keys.map((key, index) => resourceOf(key) + slotSuffix(slots?.[index]));
     const taken = resources.find((resource) => protocolOf(this.redlock).lockKey(resource).startsWith(reserved));
     if (taken === undefined) return resources;
     throw new JobKeyError(String(job.id), `would have a lock named like a key of BullMQ's ("${taken}")`);
@@ -828,8 +829,9 @@ function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetPart
   };
 }
 
-function perKeyText({ rate, line }: ResolvedExclusiveOptions["rules"]): string | undefined {
-  return rate === undefined && line === undefined ? undefined : JSON.stringify({ rate, line });
+function perKeyText({ slots, rate, line }: ResolvedExclusiveOptions["rules"]): string | undefined {
+  const limits = { concurrency: slots === 1 ? undefined : slots, rate, line };
+  return Object.values(limits).every((limit) => limit === undefined) ? undefined : JSON.stringify(limits);
 }
 
 const MOVES: ReadonlySet<unknown> = new Set(["DelayedError", "RateLimitError", "WaitingChildrenError", "WaitingError"]);

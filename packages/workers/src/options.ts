@@ -29,6 +29,13 @@ export type KeyOption<Data, Name extends string> =
 /** What holds for each key by itself. */
 export interface PerKey {
   /**
+   * At most so many jobs of a key (1 to 100) run at a time, over all workers and processes. Default: 1.
+   *
+   * They start in order and end in any. Each has a slot of the key, with a lock and fencing tokens of its own. Plain
+   * code that takes the key's lock keeps out only the job in the first slot. More than 1 needs `onFailure: "skip"`.
+   */
+  readonly concurrency?: number | undefined;
+  /**
    * At most `max` (1 to 10000) jobs of a key start in any `duration` ms (1 to a day), over all workers and processes.
    * Default: any number.
    *
@@ -174,6 +181,8 @@ const DEFAULT_LOCK_DURATION_MS = 10_000;
 const DEFAULT_STALLED_INTERVAL_MS = 5_000;
 /** Nobody waits for a job this far back in line. It is only there in case the lane's own keys were lost. */
 const FAR_MS = 3_600_000;
+/** Whoever asks for a key whose slots are all taken looks at each of them: some 2 µs each. */
+const MOST_SLOTS = 100;
 const isFunction = (value: unknown): boolean => typeof value === "function";
 
 const PATH_OR_FUNCTION = new Check<KeyOption<never, never>>({
@@ -203,6 +212,7 @@ const MAX_WAITING = new Schema({
 } satisfies ShapeOf<MaxWaiting>);
 
 const PER_KEY = new Schema({
+  concurrency: integer({ min: 1, max: MOST_SLOTS, unit: "" }).default(1),
   rate: unlessLeftOut(RATE),
   maxWaiting: unlessLeftOut(MAX_WAITING),
 } satisfies ShapeOf<PerKey>);
@@ -272,7 +282,15 @@ export function resolveOptions<Data, Name extends string>(
   const { ttl = lockDuration, startNext } = own;
   const line = lineRules(whenBusy, perKey);
   if (startNext === "at-once")
-    checkStartAtOnce({ onFailure, resource, redlock, limiter: options.limiter, rate: perKey.rate, line });
+    checkStartAtOnce({ onFailure, resource, redlock, limiter: options.limiter, perKey, line });
+  if (perKey.concurrency > 1 && whenBusy === "interrupt") {
+    throw new RangeError(`perKey.concurrency must be 1 where whenBusy is "interrupt", got ${perKey.concurrency}`);
+  }
+  if (perKey.concurrency > 1 && onFailure !== "skip") {
+    throw new RangeError(
+      `perKey.concurrency must be 1 with onFailure ${quote(onFailure)}, got ${perKey.concurrency}: others of the key would pass the job that waits for its retry`,
+    );
+  }
   if (ttl > lockDuration) {
     throw new RangeError(
       `ttl must be <= lockDuration (${lockDuration}), got ${ttl}: a killed worker's key would stay locked after its job is free again`,
@@ -293,6 +311,7 @@ export function resolveOptions<Data, Name extends string>(
     rules: {
       path,
       onFailure,
+      slots: perKey.concurrency,
       rate: perKey.rate,
       line,
       nearMs: recheckInterval,
@@ -373,7 +392,7 @@ function checkStartAtOnce(given: {
   readonly resource: unknown;
   readonly redlock: unknown;
   readonly limiter: unknown;
-  readonly rate: unknown;
+  readonly perKey: PerKey;
   readonly line: LineRules | undefined;
 }): void {
   const refuse = (rule: string): never => {
@@ -383,7 +402,8 @@ function checkStartAtOnce(given: {
   if (given.redlock !== undefined) refuse("with locks elsewhere (redlock)");
   if (typeof given.resource === "function") refuse("with a function as resource");
   if ((given.limiter ?? undefined) !== undefined) refuse("with a limiter");
-  if (given.rate !== undefined) refuse("with perKey.rate");
+  if (given.perKey.rate !== undefined) refuse("with perKey.rate");
+  if (given.perKey.concurrency !== 1) refuse(`with perKey.concurrency ${given.perKey.concurrency}`);
   // The next job may have given way to a newer one meanwhile.
   if (given.line !== undefined) refuse("with perKey.maxWaiting, or another whenBusy");
 }

@@ -110,7 +110,7 @@ describe.concurrent("the rate of a key", () => {
     const [finding] = await other.check();
     expect(finding).toMatchObject({ code: "OTHER_PER_KEY", severity: "error" });
     expect(finding?.message).toContain(
-      '{"rate":{"max":3,"duration":3000}}, here: {}; how many jobs of a key may start or wait',
+      '{"rate":{"max":3,"duration":3000}}, here: {}; how many jobs of a key may run, start or wait',
     );
     await until(() => lab.errors.some((error) => error instanceof MixedFleetError));
   });

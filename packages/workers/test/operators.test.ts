@@ -109,8 +109,8 @@ describe("a running queue", () => {
     await queue.add("job", { k: "c", i: 5 });
     const keys = (await worker.listKeys()).sort((x, y) => x.key.localeCompare(y.key));
     expect(keys.map(({ since, ...key }) => ({ ...key, isRunning: since !== undefined }))).toEqual([
-      { key: "a", holder: "1", parked: 3, isRunning: true, paused: undefined },
-      { key: "b", holder: "5", parked: 0, isRunning: true, paused: undefined },
+      { key: "a", holder: "1", holders: ["1"], parked: 3, isRunning: true, paused: undefined },
+      { key: "b", holder: "5", holders: ["5"], parked: 0, isRunning: true, paused: undefined },
     ]);
     expect(await worker.counts()).toEqual({ runnable: 1, active: 2, parked: 3, busyKeys: 2, pausedKeys: 0 });
     expect(await worker.explain("1")).toMatchObject({ verdict: "runs", state: "active" });
@@ -236,9 +236,9 @@ describe("a running queue", () => {
     expect(lab.ran.filter((run) => run.key === "a")).toHaveLength(1);
     expect(await worker.counts()).toMatchObject({ parked: 4, busyKeys: 0, pausedKeys: 1 });
     expect(await worker.explain("2")).toMatchObject({ message: 'key "a" is paused: migration' });
-    expect(await worker.jobsOf("a")).toEqual({ holder: undefined, parked: ["2", "3", "4", "5"] });
-    expect(await worker.jobsOf("a", { limit: 2 })).toEqual({ holder: undefined, parked: ["2", "3"] });
-    expect(await worker.jobsOf("free")).toEqual({ holder: undefined, parked: [] });
+    expect(await worker.jobsOf("a")).toEqual({ holder: undefined, holders: [], parked: ["2", "3", "4", "5"] });
+    expect(await worker.jobsOf("a", { limit: 2 })).toEqual({ holder: undefined, holders: [], parked: ["2", "3"] });
+    expect(await worker.jobsOf("free")).toEqual({ holder: undefined, holders: [], parked: [] });
     expect(await worker.resumeKey("a")).toBe(true);
     expect(await worker.resumeKey("a")).toBe(false);
     await finished(queue, 8);

@@ -59,6 +59,18 @@ describe("options", () => {
       RangeError,
       'startNext must be "when-recorded" with perKey.rate, got "at-once"',
     ],
+    [
+      { startNext: "at-once", perKey: { concurrency: 2 } },
+      RangeError,
+      'startNext must be "when-recorded" with perKey.concurrency 2, got "at-once"',
+    ],
+    [
+      { onFailure: "block", perKey: { concurrency: 2 } },
+      RangeError,
+      'perKey.concurrency must be 1 with onFailure "block", got 2: others of the key would pass',
+    ],
+    [{ perKey: { concurrency: 101 } }, RangeError, "perKey.concurrency must be an integer from 1 to 100, got 101"],
+    [{ perKey: { concurrency: "3" } }, TypeError, 'perKey.concurrency must be an integer from 1 to 100, got "3"'],
     [{ startNext: "now" }, RangeError, 'startNext must be "when-recorded" or "at-once", got "now"'],
     [{ ttl: 20_000 }, RangeError, "ttl must be <= lockDuration (10000), got 20000: a killed worker's key"],
     [{ ttl: 10 }, RangeError, "ttl must be an integer from 50"],

@@ -3,7 +3,7 @@ import type { LaneModel, ModelJob, ModelKey } from "./model.ts";
 import type { Place, Snapshot } from "./snapshot.ts";
 
 export type Invariant =
-  /** Two jobs of a key at once. */
+  /** More jobs of a key at once than it has slots, or two in one slot. */
   | "exclusion"
   /** A key whose job has stalled, or waits for its retry (block, halt) or its lock, was given to another. */
   | "kept key"
@@ -57,11 +57,14 @@ export interface HandOut {
   readonly keys: readonly string[];
   readonly order: number | undefined;
   readonly attemptsStarted: number;
+  /** The number of its slot of each key. */
+  readonly slots: readonly number[];
 }
 
 export function checkHandOut(model: LaneModel, handOut: HandOut, before: Snapshot, nowMs: number): void {
   const job = checkOnce(model, handOut, nowMs);
   for (const name of job.keys) checkKey(model, job, name, nowMs);
+  for (const [index, name] of handOut.keys.entries()) checkSlot(model, job, name, handOut.slots[index]);
   checkFront(model, job, before, nowMs);
   if (handOut.order !== job.order || handOut.keys.join() !== job.keys.toSorted().join()) {
     throw new LaneViolation(
@@ -87,11 +90,12 @@ export function checkOnce(model: LaneModel, handOut: HandOut, nowMs: number): Mo
 }
 
 function checkKey(model: LaneModel, job: ModelJob, name: string, nowMs: number): void {
-  const { owner, stop } = model.key(name);
-  if (owner !== undefined && owner !== job.id) {
-    const { phase } = model.job(owner);
-    const invariant = phase === "running" ? "exclusion" : "kept key";
-    throw new LaneViolation(invariant, `${job.id} of ${name} was handed out, but ${owner} has it and is ${phase}`);
+  const { owners, stop } = model.key(name);
+  if (!owners.has(job.id) && owners.size >= model.slots) {
+    const phases = [...owners].map((owner) => model.job(owner).phase);
+    const invariant = phases.every((phase) => phase === "running") ? "exclusion" : "kept key";
+    const whose = `${[...owners].join(", ")} have it and are ${phases.join(", ")}`;
+    throw new LaneViolation(invariant, `${job.id} of ${name} was handed out, but ${whose}`);
   }
   if (isStopped(stop, nowMs))
     throw new LaneViolation("stopped key", `${job.id} was handed out, but ${name} is stopped`);
@@ -99,8 +103,25 @@ function checkKey(model: LaneModel, job: ModelJob, name: string, nowMs: number):
   if (untilMs > nowMs) throw new LaneViolation("key rate", `${job.id} of ${name} came ${untilMs - nowMs} ms too early`);
   for (const other of model.open.values()) {
     if (!other.keys.includes(name) || other.starts > 0 || !isOrdered(other, job, name)) continue;
+    // It has a slot, whose lock is held by plain code.
+    if (owners.has(other.id)) continue;
     const isPassed = job.starts === 0 ? other.number < job.number : job.behind.includes(other);
     if (isPassed) throw new LaneViolation("order", `${job.id} of ${name} began before ${other.id}`);
+  }
+}
+
+/** Each slot has a lock of its own: nobody else is in it, and a job that keeps its key stays in it. */
+function checkSlot(model: LaneModel, job: ModelJob, name: string, slot: number | undefined): void {
+  const { owners } = model.key(name);
+  const refuse = (why: string): never => {
+    throw new LaneViolation("exclusion", `${job.id} came in slot ${slot} of ${name}, ${why}`);
+  };
+  if (slot === undefined || slot >= model.slots) return refuse(`and there are ${model.slots}`);
+  for (const owner of owners) {
+    const other = model.job(owner);
+    const own = other.slots[other.keys.toSorted().indexOf(name)];
+    if (owner !== job.id && own === slot) refuse(`which ${owner} has`);
+    if (owner === job.id && own !== slot) refuse(`but has slot ${own}`);
   }
 }
 
@@ -134,7 +155,7 @@ function isOrdered(a: ModelJob, b: ModelJob, key: string): boolean {
 
 /** Of those that wait in the queue itself, whoever has its keys, was put in front and may run comes first. */
 function checkFront(model: LaneModel, job: ModelJob, { places, holders }: Snapshot, nowMs: number): void {
-  const hasKeys = ({ id, keys }: ModelJob): boolean => keys.every((key) => holders.get(key) === id);
+  const hasKeys = ({ id, keys }: ModelJob): boolean => keys.every((key) => holders.get(key)?.has(id));
   const mayRun = ({ keys }: ModelJob): boolean =>
     keys.every((key) => model.key(key).stop === undefined && model.limitedUntilMs(key) <= nowMs);
   if (places.get(job.id) !== "wait" || model.front.has(job.id) || hasKeys(job)) return;
@@ -155,7 +176,8 @@ export function checkIdle(model: LaneModel, nowMs: number): void {
       const key = model.key(name);
       // The lane's timers are a millisecond later.
       if (key.stop !== undefined || model.limitedUntilMs(name) >= nowMs) return false;
-      return key.owner === job.id || (key.owner === undefined && model.dueMs(name) < nowMs);
+      const isOpen = key.owners.size < model.slots && model.dueMs(name) < nowMs;
+      return key.owners.has(job.id) || isOpen;
     });
   for (const job of ready) {
     const isNext = ready.every((other) => other === job || isPassedBy(other, job));

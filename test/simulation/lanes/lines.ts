@@ -20,8 +20,8 @@ export async function noteLeaving({ setting, world, model, time }: LaneRun): Pro
     // It had backed off, and stands in no line any more: others may run before it is told.
     for (const name of job.keys) {
       const key = model.key(name);
-      if (key.owner === job.id && (await world.redis.hget(`${PREFIX}lane:holders`, name)) !== job.id)
-        key.owner = undefined;
+      const holder = key.owners.has(job.id) ? await world.redis.hget(`${PREFIX}lane:holders`, name) : job.id;
+      if (holder !== job.id) key.owners.delete(job.id);
     }
   };
   for (const job of line.as === "superseded" ? [...model.open.values()] : model.inPhase("ready")) {
@@ -93,7 +93,8 @@ export async function checkLines(run: LaneRun): Promise<void> {
 
 /** Whoever has the key is to stop for the newer ones that stand in line for it. */
 function checkInterrupted({ model }: LaneRun, key: string, standing: readonly string[]): void {
-  const owner = model.open.get(model.key(key).owner ?? "");
+  const [id = ""] = model.key(key).owners;
+  const owner = model.open.get(id);
   if (owner === undefined || owner.isSuperseded || owner.displaced.size > 0) return;
   for (const id of standing) {
     const job = model.open.get(id);

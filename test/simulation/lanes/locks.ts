@@ -9,6 +9,8 @@ import type { Ending, KeyGrant } from "../../../packages/workers/src/lane/script
 import { type HandOut, LaneViolation } from "./checks.ts";
 import type { StepEarly } from "./early.ts";
 
+/** Between a key and the number of its slot, in the name of a lock; not there for the first one. */
+const SEPARATOR = "\u001f";
 /** Longer than any schedule takes. */
 export const LOCK_TTL_MS = 600_000;
 /** Stands before the key in the name of its lock. */
@@ -58,14 +60,28 @@ export class StepLocks implements LaneLocks {
     return { token: ending.token, settle: (isReleased) => (ending.isReleased = isReleased) };
   }
 
-  /** Runs `end`, which ends the job, so that it releases the job's lock. `isLate`: the job is not the caller's any more. */
+  /**
+   * Runs `end`, which ends the job, so that it releases the job's lock. `isLate`: the job is not the caller's any more. `hasSlots`: the
+   * lane knows its slots.
+   */
   async releaseWith<Result>(
-    { id, token, isLate }: { readonly id: string; readonly token: string | undefined; readonly isLate: boolean },
+    {
+      id,
+      token,
+      isLate,
+      hasSlots,
+    }: {
+      readonly id: string;
+      readonly token: string | undefined;
+      readonly isLate: boolean;
+      readonly hasSlots: boolean;
+    },
     end: () => Promise<Result>,
   ): Promise<Result> {
     if (token === undefined) return await end();
     const key = this.#keyOf(token);
-    const isExpected = !isLate && key !== undefined && !this.#waited.has(key);
+    const isNamed = hasSlots || key?.includes(SEPARATOR) === false;
+    const isExpected = !isLate && key !== undefined && !this.#waited.has(key) && isNamed;
     const ending = { id, token, isReleased: undefined as boolean | undefined };
     this.#ending = ending;
     // The next job may get the lock in the same step.
@@ -113,10 +129,11 @@ export class StepLocks implements LaneLocks {
   }
 
   /** A job was handed out: did its key's lock come with it, if and only if it was free and the job has not begun already? */
-  checkGrant({ id, keys, order }: HandOut, hasBegun: boolean): string | undefined {
+  checkGrant({ id, keys, order, slots }: HandOut, hasBegun: boolean): string | undefined {
     const granted = this.#granted?.id === id ? this.#granted : undefined;
     this.#granted = undefined;
-    const [key = ""] = keys;
+    const [slot = 0] = slots;
+    const key = `${keys[0] ?? ""}${slot === 0 ? "" : SEPARATOR + slot}`;
     const isFree = !this.#holders.has(key) && !this.#waited.has(key);
     const isExpected = this.#isOn && keys.length === 1 && order === undefined && isFree && !hasBegun;
     if (isExpected !== (granted !== undefined)) {
@@ -154,7 +171,9 @@ export class StepLocks implements LaneLocks {
 
   /** A job's lock lapses while it runs. */
   async lapse(key: string): Promise<void> {
-    if (this.#holders.get(key)?.id !== undefined) await this.#drop(key);
+    for (const [name, { id }] of this.#holders) {
+      if (name.split(SEPARATOR)[0] === key && id !== undefined) await this.#drop(name);
+    }
   }
 
   /** What jobs hold that do not run any more is released apart. */
@@ -164,9 +183,11 @@ export class StepLocks implements LaneLocks {
     }
   }
 
-  async check(keys: readonly string[]): Promise<void> {
-    const values = await this.#redis.mget(...keys.map((key) => LOCK_PREFIX + key));
-    for (const [index, key] of keys.entries()) {
+  async check(keys: readonly string[], slots: number): Promise<void> {
+    const further = Array.from({ length: slots - 1 }, (_, index) => SEPARATOR + (index + 1));
+    const names = keys.flatMap((key) => ["", ...further].map((slot) => key + slot));
+    const values = await this.#redis.mget(...names.map((name) => LOCK_PREFIX + name));
+    for (const [index, key] of names.entries()) {
       const expected = this.#holders.get(key)?.token ?? null;
       if (values[index] !== expected) {
         throw new LaneViolation("lock", `the lock of ${key} is ${values[index]}, and should be ${expected}`);

@@ -1,7 +1,7 @@
 /** What should be true of every job and every key, told step by step; what it means for the next hand-out is in checks.ts. */
 import type { LaneRules } from "../../../packages/workers/src/bullmq/compose.ts";
 import { NEAR_MS } from "./setting.ts";
-import type { Snapshot } from "./snapshot.ts";
+import type { Holders, Snapshot } from "./snapshot.ts";
 
 export interface ModelJob {
   readonly id: string;
@@ -15,6 +15,8 @@ export interface ModelJob {
   /** Of a delayed job. */
   dueMs: number;
   starts: number;
+  /** The number of its slot of each key, while it has them. */
+  slots: readonly number[];
   /** Its place in line for its locks, to be told when it comes back. */
   order: number | undefined;
   /** It gave its keys up for a while: these jobs, which stood in line then, come first. */
@@ -26,14 +28,14 @@ export interface ModelJob {
 }
 
 export interface ModelKey {
-  /** The job that was handed out and has not given the key up: it runs, has stalled, or waits for its retry or its lock. */
-  owner: string | undefined;
+  /** The jobs that were handed out and have not given the key up: they run, have stalled, or wait for their retry or lock. */
+  readonly owners: Set<string>;
   /** Nothing starts. `failed`: the job that stopped it goes first, if it is retried by hand. `isVague`: the mark of it was lost by hand. */
   stop: { failed: string | undefined; isVague: boolean; untilMs: number } | undefined;
   /** Until then it may need the timers of its jobs to move on. */
   healsAtMs: number;
-  /** When its last jobs began, the last one last. */
-  starts: number[];
+  /** Which jobs began last, and when, the last one last. */
+  readonly starts: { readonly id: string; readonly atMs: number }[];
   /** No job that stood in its line was lost: the first in line is due when a pause ends, or the rate allows it. */
   isExact: boolean;
   /** Whether its line was deleted by hand: those that stood there come back to it, however many. */
@@ -50,13 +52,19 @@ export class LaneModel {
   readonly front = new Set<string>();
   readonly #onFailure: LaneRules["onFailure"];
   readonly #rate: LaneRules["rate"];
+  /** How many jobs of a key may run at a time. */
+  readonly slots: number;
   #added = 0;
 
-  constructor(keys: readonly string[], { onFailure, rate }: Pick<LaneRules, "onFailure" | "rate">) {
+  constructor(
+    keys: readonly string[],
+    { onFailure, rate, slots = 1 }: Pick<LaneRules, "onFailure" | "rate" | "slots">,
+  ) {
     this.#onFailure = onFailure;
     this.#rate = rate;
+    this.slots = slots;
     const fresh = (): ModelKey => ({
-      owner: undefined,
+      owners: new Set(),
       stop: undefined,
       healsAtMs: 0,
       starts: [],
@@ -80,7 +88,7 @@ export class LaneModel {
   }
 
   owns(job: ModelJob): boolean {
-    return job.keys.every((name) => this.key(name).owner === job.id);
+    return job.keys.every((name) => this.key(name).owners.has(job.id));
   }
 
   inPhase(...phases: readonly ModelJob["phase"][]): ModelJob[] {
@@ -88,16 +96,14 @@ export class LaneModel {
   }
 
   /** A job that takes the id of a removed one has that one's claim on a key, too: known, and harmless but for the order. */
-  add(
-    facts: Pick<ModelJob, "id" | "keys" | "priority" | "attempts" | "parent">,
-    holders: ReadonlyMap<string, string>,
-  ): void {
+  add(facts: Pick<ModelJob, "id" | "keys" | "priority" | "attempts" | "parent">, holders: Holders): void {
     this.#added += 1;
-    const inherited = new Set(facts.keys.filter((name) => holders.get(name) === facts.id));
+    const inherited = new Set(facts.keys.filter((name) => holders.get(name)?.has(facts.id)));
     const state = {
       phase: "ready",
       dueMs: 0,
       starts: 0,
+      slots: [],
       order: undefined,
       behind: [],
       displaced: inherited,
@@ -128,23 +134,24 @@ export class LaneModel {
   }
 
   /** `atMs`: undefined for a job that BullMQ ends without running it. */
-  begin(job: ModelJob, atMs: number | undefined): void {
+  begin(job: ModelJob, atMs: number | undefined, slots: readonly number[]): void {
     job.phase = "running";
+    job.slots = slots;
     job.starts += 1;
     job.order = undefined;
     job.behind = [];
     this.front.delete(job.id);
     for (const name of job.keys) {
       const key = this.key(name);
-      key.owner = job.id;
-      if (atMs !== undefined) key.starts.push(atMs);
+      key.owners.add(job.id);
+      if (atMs !== undefined) key.starts.push({ id: job.id, atMs });
     }
   }
 
   /** Until when no job of the key may begin, because of its rate. */
   limitedUntilMs(name: string): number {
     const { max, duration } = this.#rate ?? { max: 1, duration: Number.NEGATIVE_INFINITY };
-    return (this.key(name).starts.at(-max) ?? Number.NEGATIVE_INFINITY) + duration;
+    return (this.key(name).starts.at(-max)?.atMs ?? Number.NEGATIVE_INFINITY) + duration;
   }
 
   /** Until when it may stand still after that: it needs the timers of its jobs. */
@@ -163,7 +170,7 @@ export class LaneModel {
   failForGood(job: ModelJob): void {
     for (const name of this.#onFailure === "halt" ? job.keys : []) {
       const key = this.key(name);
-      if (key.owner === job.id) key.stop = { failed: job.id, isVague: false, untilMs: Number.POSITIVE_INFINITY };
+      if (key.owners.has(job.id)) key.stop = { failed: job.id, isVague: false, untilMs: Number.POSITIVE_INFINITY };
     }
     this.complete(job);
   }
@@ -184,14 +191,22 @@ export class LaneModel {
     job.dueMs = dueMs;
     job.order = order;
     job.starts -= 1;
-    for (const name of job.keys) this.key(name).starts.pop();
+    for (const name of job.keys) {
+      const { starts } = this.key(name);
+      starts.splice(
+        starts.findLastIndex(({ id }) => id === job.id),
+        1,
+      );
+    }
   }
 
   /** Back to the head of its lines: nothing of the keys that it has starts until then, and nothing is counted. */
-  backOff(job: ModelJob, untilMs: number, holders: ReadonlyMap<string, string>): void {
+  backOff(job: ModelJob, untilMs: number, holders: Holders): void {
     job.phase = "ready";
     job.starts -= 1;
-    for (const name of job.keys) if (holders.get(name) === job.id) this.stop(name, untilMs);
+    for (const name of job.keys) if (holders.get(name)?.has(job.id)) this.stop(name, untilMs);
+    // The next one may have a slot already.
+    if (this.slots > 1) for (const name of job.keys) job.displaced.add(name);
   }
 
   waitForChildren(job: ModelJob): void {
@@ -223,7 +238,7 @@ export class LaneModel {
     this.open.set(job.id, job);
     for (const name of job.keys) {
       const key = this.key(name);
-      if (key.stop?.failed === job.id && !key.stop.isVague) key.owner = job.id;
+      if (key.stop?.failed === job.id && !key.stop.isVague) key.owners.add(job.id);
     }
   }
 
@@ -236,11 +251,11 @@ export class LaneModel {
   }
 
   /** Without a word to the lane: removed by hand, or finished by somebody who knows no keys. */
-  vanish(job: ModelJob, nowMs: number, holders: ReadonlyMap<string, string>): void {
+  vanish(job: ModelJob, nowMs: number, holders: Holders): void {
     for (const name of job.keys) {
       const key = this.key(name);
       key.isExact = false;
-      if (job.keys.length > 1 || holders.get(name) === job.id) this.heal(name, nowMs);
+      if (job.keys.length > 1 || holders.get(name)?.has(job.id)) this.heal(name, nowMs);
       else if (job.phase !== "running") key.isRegular = false;
     }
     this.#giveUp(job);
@@ -287,12 +302,12 @@ export class LaneModel {
   }
 
   /** Its line was deleted by hand, and with it the claim of a job that stood there because the key is stopped. */
-  loseLine(name: string, nowMs: number, holders: ReadonlyMap<string, string>): void {
+  loseLine(name: string, nowMs: number, holders: Holders): void {
     const key = this.key(name);
     key.isRegular = key.isExact = false;
     key.wasLost = true;
     if (key.stop !== undefined) key.stop.isVague = true;
-    if (holders.get(name) !== key.owner) key.owner = undefined;
+    for (const id of key.owners) if (!holders.get(name)?.has(id)) key.owners.delete(id);
     this.heal(name, nowMs);
     this.#displace(name);
   }
@@ -301,7 +316,7 @@ export class LaneModel {
   loseHolders(nowMs: number): void {
     for (const [name, key] of this.keys) {
       this.loseLine(name, nowMs, new Map());
-      key.owner = undefined;
+      key.owners.clear();
     }
   }
 
@@ -309,15 +324,26 @@ export class LaneModel {
   observe(before: Snapshot, after: Snapshot, nowMs: number): void {
     for (const job of this.inPhase("ready")) {
       if ((before.dues.get(job.id) ?? nowMs) <= nowMs || after.places.get(job.id) !== "wait") continue;
-      if (job.keys.every((key) => after.holders.get(key) === job.id)) this.front.add(job.id);
+      if (job.keys.every((key) => after.holders.get(key)?.has(job.id))) this.front.add(job.id);
     }
     for (const id of this.front) if (after.places.get(id) !== "wait") this.front.delete(id);
+    if (this.slots > 1) this.#observeGivenUp(after, nowMs);
+  }
+
+  /** Of several that have stalled while a key of theirs is closed, any may come first when it opens. */
+  #observeGivenUp({ holders }: Snapshot, nowMs: number): void {
+    const isClosed = (name: string): boolean => this.key(name).stop !== undefined || this.limitedUntilMs(name) > nowMs;
+    const hasCome = ({ phase, dueMs }: ModelJob): boolean => phase === "ready" || dueMs <= nowMs;
+    for (const job of this.inPhase("ready", "delayed").filter(({ keys }) => keys.some(isClosed))) {
+      if (!hasCome(job)) continue;
+      for (const name of job.keys) if (holders.get(name)?.has(job.id) !== true) this.key(name).owners.delete(job.id);
+    }
   }
 
   #giveUp(job: ModelJob): void {
     for (const name of job.keys) {
       const key = this.key(name);
-      if (key.owner === job.id) key.owner = undefined;
+      key.owners.delete(job.id);
     }
   }
 

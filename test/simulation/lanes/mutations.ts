@@ -102,6 +102,41 @@ const limitedKeys: Focus = {
   rate: 2,
 };
 
+/** A key with several slots, whose jobs stall, vanish and go back. */
+const severalSlots: Focus = {
+  name: "several slots",
+  steps: { kill: 2, "remove holder": 1.5, yield: 1, wake: 1, "send back": 1 },
+  keys: ["a"],
+  severalChance: 0,
+  slots: 3,
+  hasLocks: true,
+};
+
+const pausedSlots: Focus = {
+  name: "several slots, pauses",
+  steps: { "pause key": 1.5, "resume key": 2, "pause for": 2 },
+  keys: ["a"],
+  severalChance: 0,
+  slots: 2,
+};
+
+const slotsOfSeveral: Focus = {
+  name: "several slots of several keys",
+  steps: {},
+  keys: ["a", "b", "c"],
+  severalChance: 0.6,
+  slots: 2,
+};
+
+const limitedSlots: Focus = {
+  name: "several slots, limited keys",
+  steps: { "window passes": 3, yield: 3, wake: 2, kill: 1 },
+  keys: ["a", "b"],
+  severalChance: 0,
+  rate: 3,
+  slots: 2,
+};
+
 const shortPauses: Focus = { ...timedPauses, name: "short pauses", steps: { "pause for": 4, wait: 6 } };
 
 const haltedKeys: Focus = {
@@ -297,12 +332,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a busy key is waited for",
     without: "a job that is judged again does not look at the holder",
-    patches: [
-      lane(
-        "if holder == PAUSED or (holder and holder ~= NEXT and holds(holder, key)) then",
-        "if holder == PAUSED then",
-      ),
-    ],
+    patches: [lane("elseif isBusy(key, holder) or isAwaited(key) then", "elseif holder == PAUSED then")],
   },
   {
     protection: "key kept for its job",
@@ -394,8 +424,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "only one key is handed over",
     patches: [
       lane(
-        "local chosen\n    for _, key in ipairs(keysOf(pin)) do",
-        "local chosen\n    for _, key in ipairs({keysOf(pin)[1]}) do",
+        "local chosen, freed = nil, {}\n    for _, key in ipairs(keysOf(pin)) do",
+        "local chosen, freed = nil, {}\n    for _, key in ipairs({keysOf(pin)[1]}) do",
       ),
     ],
     focus: severalKeys,
@@ -405,13 +435,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "a job that lost its key gives it away again",
     patches: [
       lane("if call('HGET', HOLDERS, pin) ~= id then return end", ""),
-      lane("if call('HGET', HOLDERS, key) == id then chosen", "do chosen"),
+      lane("elseif call('HGET', HOLDERS, key) == id then chosen", "else chosen"),
     ],
   },
   {
     protection: "keys that nobody asks for are forgotten",
     without: "a removed job keeps them",
-    patches: [operators("contended().heal(key)", "")],
+    patches: [operators("  contended().heal(key)\n", "")],
     focus: { name: "listed keys", steps: { "remove holder": 4, "list keys": 2 }, keys: ["a", "b"], severalChance: 0.3 },
   },
   {
@@ -467,7 +497,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "all keys of a job are claimed",
     without: "only the first",
-    patches: [lane("for i = 1, #keys do\n      call('HSET', HOLDERS", "for i = 1, 1 do\n      call('HSET', HOLDERS")],
+    patches: [lane("for i = 1, #keys do\n      seat(", "for i = 1, 1 do\n      seat(")],
   },
   {
     protection: "all keys of the next job are free",
@@ -487,7 +517,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a handed-over key waits for the first in line",
     without: "it is free if the first in line cannot run yet",
-    patches: [lane("call('HSET', HOLDERS, key, NEXT) return end", "call('HDEL', HOLDERS, key) return end")],
+    patches: [lane("mark(key, NEXT) return end", "call('HDEL', HOLDERS, key) return end")],
     focus: severalKeys,
   },
   {
@@ -539,8 +569,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "a process that lost its job puts the next one of its key in front",
     patches: [
       lane(
-        "return isHolder, isHolder and call('EXISTS'",
-        "return isHolder, hasKeys(pin) and isSingle(pin) and call('EXISTS'",
+        "return isHolder, isHolder and call('EXISTS', line(pin)) ==",
+        "return isHolder, hasKeys(pin) and isSingle(pin) and call('EXISTS', line(pin)) ==",
       ),
     ],
     focus: lostWhileRunning,
@@ -873,21 +903,150 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: { ...fullLines, name: "full lines, paused keys", steps: { "pause for": 3, "resume key": 1 } },
   },
   {
+    protection: "no more jobs of a key than slots",
+    without: "one more",
+    patches: [lane("for number = 1, SLOTS - 1 do", "for number = 1, SLOTS do")],
+    focus: severalSlots,
+  },
+  {
+    protection: "a further slot is the job's until it ends",
+    without: "only the first slot is kept",
+    patches: [lane("if slots[i + 1] == id then return tonumber(slots[i]) end", "")],
+    focus: severalSlots,
+  },
+  {
+    protection: "a further slot of a job that is gone is free",
+    without: "it is believed in for ever",
+    patches: [lane("if holds(slots[i + 1], key) then taken", "if true then taken")],
+    focus: severalSlots,
+  },
+  {
+    protection: "a job that has a slot gets no other one",
+    without: "it is seated again",
+    patches: [lane("      if slotOf(id, key) then return end\n", "")],
+    focus: pausedSlots,
+  },
+  {
+    protection: "the first slot is kept while others are free",
+    without: "whoever is seated next has it",
+    patches: [
+      lane("      if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key), id) end\n", ""),
+    ],
+    focus: severalSlots,
+  },
+  {
+    protection: "a mark takes no slot",
+    without: "a pause stands in the first slot, whoever has it",
+    patches: [
+      lane(
+        "if SLOTS == 1 or not isFirstTaken(key) then call('HSET', HOLDERS, key, why) end",
+        "call('HSET', HOLDERS, key, why)",
+      ),
+    ],
+    focus: pausedSlots,
+  },
+  {
+    protection: "a key whose line is empty is kept for its other slots",
+    without: "it is forgotten with the first job that leaves",
+    patches: [
+      lane(
+        "    if SLOTS > 1 and isFirstTaken(key) then return end\n    if next(takenSlots(key)) then",
+        "    if false then",
+      ),
+    ],
+    focus: severalSlots,
+  },
+  {
+    protection: "a key is kept when the job in its first slot ends",
+    without: "it is free for everybody",
+    patches: [lane("call('EXISTS', line(pin), furtherSlots(pin)) > 0", "call('EXISTS', line(pin)) > 0")],
+    focus: severalSlots,
+  },
+  {
+    protection: "one job of a key is chosen at a time",
+    without: "all that may run are, and the last one stands in front",
+    patches: [lane("    if isAwaited(key) then return mark(key, NEXT) end\n", "")],
+    focus: { ...pausedSlots, name: "three slots, pauses", slots: 3 },
+  },
+  {
+    protection: "nobody passes a job that was chosen",
+    without: "the end of another one brings the one behind it",
+    patches: [lane("or isAwaited(key) then return end\n    local heads", "then return end\n    local heads")],
+    focus: { ...severalSlots, name: "several slots, priorities", steps: { fail: 2 } },
+  },
+  {
+    protection: "whoever comes does not pass a job that was chosen",
+    without: "it takes a free slot",
+    patches: [lane("elseif isBusy(key, holder) or isAwaited(key) then", "elseif isBusy(key, holder) then")],
+    focus: {
+      ...latestOnly,
+      name: "several slots, latest only",
+      steps: { "back off": 2, "window passes": 3 },
+      slots: 2,
+    },
+  },
+  {
+    protection: "the next one is chosen when the one before is taken",
+    without: "it waits for a slot that is given up",
+    patches: [lane("      if call('EXISTS', line(keys[i])) == 1 then heal(keys[i]) end\n", "")],
+    focus: pausedSlots,
+  },
+  {
+    protection: "a resumed key fills its further slots",
+    without: "they wait for timers",
+    patches: [operators("elseif SLOTS > 1 then contended().heal(key) end", "end")],
+    focus: pausedSlots,
+  },
+  {
+    protection: "slots of several keys are given up together",
+    without: "one after the other, and a key is not passed on",
+    patches: [
+      lane(
+        "if SLOTS > 1 then freed[#freed + 1] = unseat(id, key)",
+        "if SLOTS > 1 then if unseat(id, key) then chosen = heal(key) or chosen end",
+      ),
+    ],
+    focus: slotsOfSeveral,
+  },
+  {
+    protection: "each slot has a lock of its own",
+    without: "all have the key's",
+    patches: [keyLock("(slot and '\\\\31' .. slot or '')", "''")],
+    focus: severalSlots,
+  },
+  {
+    protection: "a start is counted with its job",
+    without: "who goes back takes the last start of the key with it",
+    patches: [
+      lane(
+        "if SLOTS == 1 then return call('LPOP', startsOf(key)) end",
+        "if true then return call('LPOP', startsOf(key)) end",
+      ),
+    ],
+    focus: limitedSlots,
+  },
+  {
+    protection: "a start that is taken back lets another job run",
+    without: "it waits for the end of the window",
+    patches: [lane("        if SLOTS > 1 then heal(key) end\n", "")],
+    focus: limitedSlots,
+  },
+  {
     protection: "a start counts",
     without: "any number may follow",
-    patches: [lane("if hasKeys(pin) and not isOver then countStart(pin) end", "")],
+    patches: [lane("if hasKeys(pin) and not isOver then countStart(id, pin) end", "")],
     focus: limitedKeys,
   },
   {
     protection: "a start that brings the next of the key counts",
     without: "it does not",
-    patches: [lane("    countStart(key)\n", "")],
+    patches: [lane("    countStart(id, key)\n", "")],
     focus: limitedKeys,
   },
   {
     protection: "a limited key's next job is not fetched with the end of the one before",
     without: "it is",
-    patches: [lane("if RATE and limitedFor(key) then return end", "")],
+    patches: [lane("if (RATE and limitedFor(key)) or", "if")],
     focus: limitedKeys,
   },
   {
@@ -945,7 +1104,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job that backs off pauses its keys",
     without: "the key goes to the next job",
-    patches: [lane("if call('HGET', HOLDERS, keys[i]) == id then pause(", "if false then pause(")],
+    patches: [lane("if slotOf(id, keys[i]) then pause(", "if false then pause(")],
     focus: timedPauses,
   },
   {
@@ -968,12 +1127,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "resuming passes the key on",
     without: "its line waits for timers",
-    patches: [operators("then contended().advance(key) end", "then return removed end")],
+    patches: [operators("then contended().advance(key)\n", "then return wasPaused and 1 or 0\n")],
   },
   {
     protection: "a woken job has its keys",
     without: "whoever is named is put in front",
-    patches: [operators("if call('HGET', HOLDERS, key) ~= id then return 0 end", "")],
+    patches: [operators("if not contended().slotOf(id, key) then return 0 end", "")],
     focus: lostWhileYielding,
   },
   {
@@ -1020,7 +1179,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a place in line for a lock is used",
     without: "the lock comes with the job",
-    patches: [lane("reply[7] = not order and lockOf(pin, TOKEN)", "reply[7] = lockOf(pin, TOKEN)")],
+    patches: [lane("reply[7] = not order and lockOf(pin, TOKEN, reply[12])", "reply[7] = lockOf(pin, TOKEN)")],
     focus: contendedLocks,
   },
   {

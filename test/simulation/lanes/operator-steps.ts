@@ -27,7 +27,7 @@ export async function remove(run: LaneRun): Promise<void> {
 
 /** One that has its keys, and waits for its turn, its retry or its lock. */
 export async function removeHolder(run: LaneRun): Promise<void> {
-  const holders = new Set(run.before.holders.values());
+  const holders = new Set([...run.before.holders.values()].flatMap((ids) => [...ids]));
   await removeOne(
     run,
     run.model.inPhase("ready", "delayed").filter(({ id }) => holders.has(id)),
@@ -100,9 +100,11 @@ export async function nextPeriod(run: LaneRun): Promise<void> {
 export async function listKeys(run: LaneRun): Promise<void> {
   run.note("list the keys");
   const [, ...rows] = (await run.random.pick(run.members).lane.operate("list", "0", 1_000)) as readonly string[][];
-  for (const [key = "", holder = ""] of rows) {
-    if (holder.startsWith("!:") || run.model.open.has(holder)) continue;
-    throw new LaneViolation("nothing stuck", `${key} is kept by ${holder}, which is gone`);
+  for (const [key = "", holders = ""] of rows) {
+    for (const holder of holders.split("\u001f")) {
+      if (holder === "" || run.model.open.has(holder)) continue;
+      throw new LaneViolation("nothing stuck", `${key} is kept by ${holder}, which is gone`);
+    }
   }
 }
 
@@ -149,7 +151,7 @@ export async function loseLine(run: LaneRun): Promise<void> {
 
 export async function loseHolders(run: LaneRun): Promise<void> {
   run.note("lose the holders of all keys");
-  await run.world.redis.del(`${PREFIX}lane:holders`);
+  await run.world.redis.del(`${PREFIX}lane:holders`, ...run.setting.keys.map((key) => `${PREFIX}lane:slots=${key}`));
   run.model.loseHolders(run.time.nowMs);
 }
 

@@ -86,7 +86,7 @@ export async function runLaneSchedule(
 ): Promise<LaneResult> {
   const { seed, focus } = options;
   const random = new SeededRandom(seed);
-  const setting = drawSetting(random, focus);
+  const setting = drawSetting({ random, policies: new SeededRandom(`${seed}/policies`) }, focus);
   using time = new VirtualTime();
   let parked = 0;
   const locks = new StepLocks(world.redis, setting.hasLocks);
@@ -94,7 +94,7 @@ export async function runLaneSchedule(
   const model = new LaneModel(setting.keys, setting.rules);
   const limits = new QueueLimits(world.redis, world.queue, setting);
   await limits.apply();
-  const before = await takeSnapshot(world.redis);
+  const before = await takeSnapshot(world.redis, setting.keys);
   const run = new LaneRun({ random, world, time, setting, members, model, locks, limits, before });
   const steps = new Map<Step, number>();
   let violation: LaneResult["violation"];
@@ -118,10 +118,10 @@ export async function runLaneSchedule(
 async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Result>): Promise<Result> {
   run.model.endPauses(run.time.nowMs);
   const result = await step(run);
-  const after = await takeSnapshot(run.world.redis);
+  const after = await takeSnapshot(run.world.redis, run.setting.keys);
   run.model.observe(run.before, after, run.time.nowMs);
   checkPlaces(run.model, after, run.time.nowMs);
-  await run.locks.check(run.setting.keys);
+  await run.locks.check(run.setting.keys, run.model.slots);
   await checkLines(run);
   await run.limits.check();
   await run.locks.releaseOthers(

@@ -90,6 +90,8 @@ export interface Focus {
   /** How many jobs of a key may start in a window. */
   readonly rate?: number;
   readonly line?: LineRules;
+  /** How many jobs of a key may run at a time. */
+  readonly slots?: number;
 }
 
 const LINES: readonly LineRules[] = [
@@ -100,7 +102,11 @@ const LINES: readonly LineRules[] = [
   { max: 0, drop: "newest", as: "busy" },
 ];
 
-export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
+/** `policies` draws what was added later, so that a seed stays what it is without. */
+export function drawSetting(
+  { random, policies }: { readonly random: SeededRandom; readonly policies: SeededRandom },
+  focus?: Focus,
+): LaneSetting {
   const onFailure = random.pick(["skip", "block", "halt"] as const);
   const isPath = random.chance(0.7);
   const drawn = {
@@ -118,7 +124,19 @@ export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
   };
   const max = focus === undefined ? random.pick([0, 0, 1, 3]) : (focus.rate ?? 0);
   const line = focus === undefined && random.chance(0.3) ? random.pick(LINES) : focus?.line;
-  const { steps, onFailure: only, name: _name, rate: _rate, line: _line, ...fixed } = focus ?? { steps: undefined };
+  const drawnSlots = focus === undefined ? policies.pick([1, 1, 2, 3]) : (focus.slots ?? 1);
+  const slots = line?.interrupts === true ? 1 : drawnSlots;
+  const drawnFailure = slots > 1 ? "skip" : (focus?.onFailure ?? onFailure);
+  const unfocused = { steps: undefined, onFailure: undefined, name: "", rate: 0, line: undefined, slots: 1 };
+  const {
+    steps,
+    onFailure: _onFailure,
+    name: _name,
+    rate: _rate,
+    line: _line,
+    slots: _slots,
+    ...fixed
+  } = focus ?? unfocused;
   const startsAtOnce = focus?.startsAtOnce ?? drawn.startsAtOnce;
   const unlimited = { starts: Number.POSITIVE_INFINITY, running: Number.POSITIVE_INFINITY };
   return {
@@ -128,10 +146,11 @@ export function drawSetting(random: SeededRandom, focus?: Focus): LaneSetting {
     rules: {
       path: isPath ? ["k"] : undefined,
       // A retry must not come after the job that has superseded it.
-      onFailure: line?.interrupts === true && (only ?? onFailure) === "skip" ? "block" : (only ?? onFailure),
+      onFailure: line?.interrupts === true && drawnFailure === "skip" ? "block" : drawnFailure,
       nearMs: NEAR_MS,
       farMs: FAR_MS,
       line,
+      slots,
       rate: max === 0 ? undefined : { max, duration: WINDOW_MS },
       startsAtOnce,
     },

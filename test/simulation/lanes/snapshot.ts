@@ -16,15 +16,19 @@ export interface Snapshot {
   readonly doubles: readonly string[];
   /** When the jobs in `delayed` leave it by themselves. */
   readonly dues: ReadonlyMap<string, number>;
-  readonly holders: ReadonlyMap<string, string>;
+  readonly holders: Holders;
 }
 
-export async function takeSnapshot(redis: Redis): Promise<Snapshot> {
+/** The jobs that have a slot of each key, and the marks that stand in its first one. */
+export type Holders = ReadonlyMap<string, ReadonlySet<string>>;
+
+export async function takeSnapshot(redis: Redis, keys: readonly string[]): Promise<Snapshot> {
   const pipeline = redis.pipeline();
   for (const list of LISTS) pipeline.lrange(PREFIX + list, 0, -1);
   for (const set of SETS) pipeline.zrange(PREFIX + set, "0", "-1");
   pipeline.zrange(`${PREFIX}delayed`, "0", "-1", "WITHSCORES");
   pipeline.hgetall(`${PREFIX}lane:holders`);
+  for (const key of keys) pipeline.hvals(`${PREFIX}lane:slots=${key}`);
   const replies = ((await pipeline.exec()) ?? []).map(([error, reply]) => {
     if (error !== null) throw error;
     return reply;
@@ -37,11 +41,19 @@ export async function takeSnapshot(redis: Redis): Promise<Snapshot> {
       places.set(id, place);
     }
   }
-  const [scores, holders] = replies.slice(-2) as [string[], Record<string, string>];
+  const [scores, firsts, ...others] = replies.slice(LISTS.length + SETS.length) as [
+    string[],
+    Record<string, string>,
+    ...string[][],
+  ];
+  const holders = new Map(Object.entries(firsts).map(([key, id]) => [key, new Set([id])]));
+  for (const [index, key] of keys.entries()) {
+    for (const id of others[index] ?? []) holders.set(key, (holders.get(key) ?? new Set()).add(id));
+  }
   const dues = new Map<string, number>();
   for (let i = 0; i < scores.length; i += 2)
     dues.set(scores[i] ?? "", Math.floor(Number(scores[i + 1]) / SCORE_PER_MS));
-  return { places, doubles, dues, holders: new Map(Object.entries(holders)) };
+  return { places, doubles, dues, holders };
 }
 
 /** The lane's own keys that are left, but for its counter, and for the starts of keys, which expire. */

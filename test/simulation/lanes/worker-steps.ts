@@ -96,7 +96,7 @@ export async function wake(run: LaneRun): Promise<void> {
   const job = run.random.pick(delayed);
   run.note(`wake ${job.id}`);
   const isWoken = (await run.random.pick(run.members).lane.operate("wake", job.id)) === 1;
-  const hasKeys = job.keys.every((key) => run.before.holders.get(key) === job.id);
+  const hasKeys = job.keys.every((key) => run.before.holders.get(key)?.has(job.id) === true);
   if (isWoken !== (job.order !== undefined && run.model.owns(job) && hasKeys)) {
     throw new LaneViolation("nothing stuck", `${job.id} was ${isWoken ? "" : "not "}woken`);
   }
@@ -133,7 +133,7 @@ export async function endLate(run: LaneRun): Promise<void> {
   if (taken === undefined) return;
   const { job, token } = taken;
   const id = String(job.id);
-  const ends = { id, token: taken.lockToken, isLate: true };
+  const ends = { id, token: taken.lockToken, isLate: true, hasSlots: true };
   const completeLate = (): Promise<unknown> => job.moveToCompleted("late", token, run.random.chance(FETCH_NEXT_CHANCE));
   const ways = {
     complete: () => endLateWith(run, taken, () => run.locks.releaseWith(ends, completeLate), completeLate),
@@ -177,8 +177,10 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
   const id = String(job.id);
   const arrival = slot.member.lane.arrivalOf(id);
   const keys = arrival?.pin.kind === "keys" ? arrival.pin.keys : [];
-  run.note(`fetch ${id} of ${keys.join(", ")}`);
-  const handOut = { id, keys, order: arrival?.order, attemptsStarted: job.attemptsStarted };
+  const inSlots = arrival?.slots === undefined ? "" : ` in slots ${arrival.slots.join(", ")}`;
+  run.note(`fetch ${id} of ${keys.join(", ")}${inSlots}`);
+  const slots = arrival?.slots ?? keys.map(() => 0);
+  const handOut = { id, keys, order: arrival?.order, attemptsStarted: job.attemptsStarted, slots };
   if (arrival?.pin.kind === "dropped") {
     run.limits.checkStart(id, run.taken.size, false);
     const dropped = { ...slot, job, lockToken: undefined, following: undefined };
@@ -190,7 +192,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
   checkHandOut(run.model, handOut, run.before, run.time.nowMs);
   checkNewest(run.model.job(id));
   run.limits.checkStart(id, run.taken.size, job.deferredFailure !== undefined);
-  run.model.begin(run.model.job(id), job.deferredFailure === undefined ? run.time.nowMs : undefined);
+  run.model.begin(run.model.job(id), job.deferredFailure === undefined ? run.time.nowMs : undefined, slots);
   const granted = run.locks.checkGrant(handOut, begun !== undefined);
   const following = arrival?.following;
   if (following !== undefined) checkNext(run, following, keys);
@@ -231,13 +233,18 @@ function mustFail({ job }: Taken): boolean {
   return job.deferredFailure !== undefined;
 }
 
+/** Does the lane still know that it has its keys? */
+function hasSlots({ model, before }: LaneRun, id: string): boolean {
+  return model.job(id).keys.every((key) => before.holders.get(key)?.has(id));
+}
+
 async function complete(run: LaneRun, taken: Taken): Promise<void> {
   const { job, token } = taken;
   const fetchNext = run.random.chance(FETCH_NEXT_CHANCE);
   run.note(`finish ${String(job.id)}${fetchNext ? ", and fetch" : ""}`);
   const early = nextOf(run, taken);
   if (early !== undefined) return await completeWith(run, taken, { early, fetchNext });
-  const ends = { id: String(job.id), token: taken.lockToken, isLate: false };
+  const ends = { id: String(job.id), token: taken.lockToken, isLate: false, hasSlots: hasSlots(run, String(job.id)) };
   const reply: unknown = await run.locks.releaseWith(ends, () => job.moveToCompleted("done", token, fetchNext));
   run.model.complete(run.model.job(String(job.id)));
   if (fetchNext) await receiveNext(run, reply, taken);
@@ -279,7 +286,12 @@ async function failWith(run: LaneRun, taken: Taken, forGood: boolean): Promise<v
   run.note(`fail ${model.id}${isFinal ? " for good" : ""}${fetchNext ? ", and fetch" : ""}`);
   const error = forGood ? new UnrecoverableError("final") : new Error("a failure");
   // BullMQ ends a job that stalled too often without running it.
-  const ends = { id: model.id, token: mustFail(taken) ? taken.lockToken : undefined, isLate: false };
+  const ends = {
+    id: model.id,
+    token: mustFail(taken) ? taken.lockToken : undefined,
+    isLate: false,
+    hasSlots: hasSlots(run, model.id),
+  };
   const reply: unknown = await run.locks.releaseWith(ends, () => job.moveToFailed(error, token, fetchNext));
   if (isFinal) {
     run.model.failForGood(model);

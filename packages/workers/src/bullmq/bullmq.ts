@@ -228,6 +228,8 @@ export type BullReply =
       /** Whether its end is likely to bring the next job of its one key. */
       readonly isFollowed: boolean;
       readonly following: Following | undefined;
+      /** The numbers of its slots, one for each key; undefined if it has the first of each. */
+      readonly slots: readonly number[] | undefined;
     };
 
 /** The job that is next on the key of another one that was handed out. */
@@ -250,7 +252,8 @@ export interface UnknownKeyJob {
 
 export function parseReply(raw: unknown): BullReply {
   if (!Array.isArray(raw)) return { kind: "other" };
-  const [first, second, third, , pin, parked, fencingToken, ahead, order, followed, next] = raw as readonly unknown[];
+  const [first, second, third, , pin, parked, fencingToken, ahead, order, followed, next, slots] =
+    raw as readonly unknown[];
   if (first === "LANE_AGAIN") return { kind: "again", parked: Number(second), fault: textOf(third) };
   if (first === "LANE_ASK") return { kind: "ask", jobs: parseJobs(second) };
   if (!Array.isArray(first)) return { kind: "other" };
@@ -264,6 +267,7 @@ export function parseReply(raw: unknown): BullReply {
     order: typeof order === "string" ? Number(order) : undefined,
     isFollowed: followed === 1 || followed === true,
     following: Array.isArray(next) ? parseFollowing(next) : undefined,
+    slots: typeof slots === "string" ? slots.split(",").map(Number) : undefined,
   };
 }
 

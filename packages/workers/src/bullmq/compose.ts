@@ -33,6 +33,8 @@ export interface LaneRules {
   readonly onFailure: OnFailure;
   readonly rate?: KeyRate | undefined;
   readonly line?: LineRules | undefined;
+  /** How many jobs of a key may run at a time. Default: 1. */
+  readonly slots?: number | undefined;
   /**
    * When the first in line is judged again though nobody handed the key over; the n-th n times as late, at most
    * `farMs`.
@@ -77,7 +79,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     "local call, try = redis.call, redis.pcall",
     commands.unpackable,
     `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
-    `local RATE = ${rules.rate !== undefined}`,
+    `local RATE, SLOTS = ${rules.rate !== undefined}, ${rules.slots ?? 1}`,
     pinLibrary(rules.path),
     locks === undefined ? noKeyLock : keyLock(locks),
   ];

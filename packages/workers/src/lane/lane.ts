@@ -26,7 +26,7 @@ import {
 import type { LaneScripts, OperatorCommand } from "../bullmq/compose.ts";
 import { EndBatches } from "../bullmq/end-batches.ts";
 import { JobEnd, queueKeys, replaceEndArguments } from "../bullmq/job-end.ts";
-import { formatPin, type Pin, parsePin, pinOfValue } from "../entity-key.ts";
+import { formatPin, type Pin, parsePin, pinOfValue, slotSuffix } from "../entity-key.ts";
 import { withoutCommand } from "../errors.ts";
 import type { Run } from "../job-run/run.ts";
 import type { HeldKeys } from "../locks/key-locks.ts";
@@ -61,6 +61,8 @@ export interface Arrival {
   readonly following: Following | undefined;
   /** Its run, if it has begun already. */
   readonly early: EarlyStart | undefined;
+  /** The numbers of its slots, one for each key; undefined if it has the first of each. */
+  readonly slots: readonly number[] | undefined;
 }
 
 /** The run of a key's next job, which may begin when the end of the job before is on its way. */
@@ -327,7 +329,7 @@ export class Lane {
   /** Looks at the reply of a command that may have brought a job. Returns it if more is to be fetched. */
   #received(raw: unknown, about: FetchFacts): FetchAgain | undefined {
     const reply = parseReply(raw);
-    const isForIt = reply.kind === "job" && reply.pin === about.ahead?.key;
+    const isForIt = reply.kind === "job" && lockOf(reply) === about.ahead?.key;
     if (!isForIt) void about.ahead?.drop();
     const { early, sent } = about;
     const isHanded = early !== undefined && isHandedTo(early, reply) && early.confirm(sent);
@@ -383,14 +385,15 @@ export class Lane {
     reply: BullReply & { readonly kind: "job" },
     { sent, lockToken, ahead, early, isHanded = false }: FetchFacts & { readonly isHanded?: boolean },
   ): void {
-    const { jobId, fencingToken, order, isFollowed, following } = reply;
+    const { jobId, fencingToken, order, isFollowed, following, slots } = reply;
     const run = isHanded ? early : undefined;
-    this.#arrivals.set(jobId, { pin: parsePin(reply.pin), sent, order, isFollowed, ahead, following, early: run });
+    const pin = parsePin(reply.pin);
+    this.#arrivals.set(jobId, { pin, sent, order, isFollowed, ahead, following, early: run, slots });
     // BullMQ may end the job without running it.
     if (ahead !== undefined) this.passOn(jobId, ahead);
     // That of a run that has begun is no new lock, whether it counts or not.
     if (fencingToken !== undefined && jobId !== early?.jobId) {
-      this.#locks?.granted(jobId, { key: reply.pin, token: lockToken, fencingToken, asked: sent });
+      this.#locks?.granted(jobId, { key: lockOf(reply), token: lockToken, fencingToken, asked: sent });
     }
     if (reply.parked > 0) this.#events.onParked(reply.parked);
     // Nobody waits for it: if it fails, the next fetch asks again.
@@ -469,6 +472,11 @@ interface Ended {
   /** The text that is the last argument of `moveToFinished` in scripts/commands.lua.ts. */
   readonly locks: string;
   sent: Instant | undefined;
+}
+
+/** Returns the key of a job that has one, and its slot of it, as they stand in the name of its lock. */
+function lockOf({ pin, slots }: BullReply & { readonly kind: "job" }): string {
+  return pin + slotSuffix(slots?.[0]);
 }
 
 /** Was the job of this run handed out to it, under the lock that it has? */

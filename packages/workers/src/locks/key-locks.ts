@@ -18,6 +18,7 @@ import {
 } from "@x/redlock-core";
 import { type InFlight, protocolOf } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "bullmq";
+import { slotSuffix } from "../entity-key.ts";
 import { JobKeyError, NotALockError } from "../errors.ts";
 import { aboutJob, type Tell } from "../events.ts";
 import type { Run } from "../job-run/run.ts";
@@ -181,13 +182,13 @@ export class KeyLocks {
    * Asks for the lock for the next job of the run's one key, in the same turn as the release, so that both travel
    * together.
    */
-  lockAhead(run: Run): void {
+  lockAhead(run: Run, slot: number | undefined): void {
     const [key] = run.keys;
     if (key === undefined) return;
     const { redlock, lane, inFlight, ttl } = this.#parts;
     const order = protocolOf(redlock).orderAt(this.#clock.wallMs());
     const lock = redlock.tryAcquire(run.resources, { ttl, order, autoExtend: true }).catch(() => null);
-    const ahead = new LockAhead(key, lock, this.#clock);
+    const ahead = new LockAhead(key + slotSuffix(slot), lock, this.#clock);
     inFlight.follow(ahead.settled);
     lane.passOn(run.jobId, ahead);
   }

@@ -14,8 +14,10 @@ export interface KeyPause {
 
 export interface BusyKey {
   readonly key: string;
-  /** The job that has the key: it runs, was chosen to run next, or waits for its retry. */
+  /** The job that has the key: it runs, was chosen to run next, or waits for its retry. The first of `holders`. */
   readonly holder: string | undefined;
+  /** All jobs that have the key: with `perKey.concurrency`, as many as have a slot. */
+  readonly holders: readonly string[];
   /** The time at which that job was last started, in ms since the epoch. */
   readonly since: number | undefined;
   /** The number of jobs that wait in line. */
@@ -26,8 +28,10 @@ export interface BusyKey {
 }
 
 export interface KeyJobs {
-  /** The id of the job that has the key. */
+  /** The id of the job that has the key. The first of `holders`. */
   readonly holder: string | undefined;
+  /** The ids of all jobs that have the key: with `perKey.concurrency`, as many as have a slot. */
+  readonly holders: readonly string[];
   /**
    * The ids of the jobs that wait in line for it, first come first. A job that was removed by hand is listed until its
    * turn.
@@ -71,6 +75,8 @@ export type Verdict =
 export interface KeyPosition {
   readonly key: string;
   readonly holder: string | undefined;
+  /** All jobs that have the key. */
+  readonly holders: readonly string[];
   readonly since: number | undefined;
   /** It is false if the holder was removed; the key is passed on when it is next asked for. */
   readonly isHolderAlive: boolean;
@@ -94,15 +100,18 @@ export interface Explanation {
   readonly dueAt: number | undefined;
 }
 
+/** What stands in place of a job that has a key. */
 const marks: ReadonlySet<string> = new Set(["", "!:paused", "!:next"]);
+/** Between the ids of the jobs that have a key. */
+const SEPARATOR = "\u001f";
 
 export function parseKeys(raw: unknown): KeyList {
-  const [cursor, ...keys] = raw as readonly [unknown, ...(readonly (string | number)[])[]];
+  const [cursor, ...keys] = raw as readonly [unknown, ...(readonly Fact[])[]];
   return {
     cursor: String(cursor),
-    keys: keys.map(([key, holder, parked, since, paused, limited]) => ({
+    keys: keys.map(([key, holders, parked, since, paused, limited]) => ({
       key: String(key),
-      ...holderOf(holder, since),
+      ...holdersOf(holders, since),
       parked: Number(parked),
       paused: pauseOf(paused),
       limitedUntil: timeOf(limited),
@@ -110,13 +119,19 @@ export function parseKeys(raw: unknown): KeyList {
   };
 }
 
+export function parseKeyJobs(raw: unknown): KeyJobs {
+  const [holders, ...parked] = raw as readonly [string, ...string[]];
+  const { since: _since, ...who } = holdersOf(holders, "");
+  return { ...who, parked };
+}
+
 /** Returns the explanation in a reply, or undefined if there is no such job. */
 export function parseExplanation(jobId: string, state: string, raw: unknown): Explanation | undefined {
   const [pinText, isParked, due, isFinished, isYielding, isQueuePaused, ...rest] = raw as readonly unknown[];
   if (isParked === undefined) return undefined;
-  const keys = (rest as readonly (readonly (string | number)[])[]).map(parsePosition);
+  const keys = (rest as readonly (readonly Fact[])[]).map(parsePosition);
   const pin = typeof pinText === "string" ? parsePin(pinText) : undefined;
-  const holdsAll = keys.length > 0 && keys.every((key) => key.holder === jobId);
+  const holdsAll = keys.length > 0 && keys.every(({ holders }) => holders.includes(jobId));
   const verdict = ((): Verdict => {
     if (isFinished === 1) return "finished";
     if (state === "active") return "runs";
@@ -143,11 +158,13 @@ export function parseExplanation(jobId: string, state: string, raw: unknown): Ex
   };
 }
 
-function parsePosition(raw: readonly (string | number)[]): KeyPosition {
-  const [key, holder, since, isAlive, rank, parked, paused, limited] = raw;
+type Fact = string | number;
+
+function parsePosition(raw: readonly Fact[]): KeyPosition {
+  const [key, holders, since, isAlive, rank, parked, paused, limited] = raw;
   return {
     key: String(key),
-    ...holderOf(holder, since),
+    ...holdersOf(holders, since),
     isHolderAlive: isAlive === 1,
     ahead: Number(rank) < 0 ? undefined : Number(rank),
     parked: Number(parked),
@@ -156,16 +173,18 @@ function parsePosition(raw: readonly (string | number)[]): KeyPosition {
   };
 }
 
-function timeOf(text: string | number | undefined): number | undefined {
+function timeOf(text: Fact | undefined): number | undefined {
   return text === "" || text === undefined ? undefined : Number(text);
 }
 
-function holderOf(holder: unknown, since: unknown): Pick<BusyKey, "holder" | "since"> {
-  if (marks.has(String(holder))) return { holder: undefined, since: undefined };
-  return { holder: String(holder), since: since === "" ? undefined : Number(since) };
+function holdersOf(ids: unknown, since: unknown): Pick<BusyKey, "holder" | "holders" | "since"> {
+  const holders = String(ids)
+    .split(SEPARATOR)
+    .filter((id) => !marks.has(id));
+  return { holder: holders[0], holders, since: since === "" ? undefined : Number(since) };
 }
 
-function pauseOf(text: string | number | undefined): KeyPause | undefined {
+function pauseOf(text: Fact | undefined): KeyPause | undefined {
   return text === "" || text === undefined ? undefined : (JSON.parse(String(text)) as KeyPause);
 }
 
@@ -207,10 +226,11 @@ function inWords(
 }
 
 function positionInWords(position: KeyPosition, dueAt?: number): string {
-  const { key, holder, ahead, paused, limitedUntil } = position;
+  const { key, holder, holders, ahead, paused, limitedUntil } = position;
   if (paused !== undefined) return `key "${key}" is ${pauseInWords(paused)}`;
   const isFirst = ahead === undefined || ahead === 0;
   const line = isFirst ? "first in line" : `behind ${ahead} other ${ahead === 1 ? "job" : "jobs"}`;
+  if (holders.length > 1) return `key "${key}": ${line}, jobs ${holders.join(", ")} have it`;
   if (holder !== undefined) return `key "${key}": ${line}, job ${holder} has it`;
   if (limitedUntil !== undefined) return `key "${key}": ${line}, limited until ${timeText(limitedUntil)}`;
   // Who asks may not know of a limit, but the job's time tells when it ends.

@@ -94,6 +94,7 @@ local pin = attempt(call, 'HGET', P .. ARGV[1], 'lk') or ''
 local stops = HALT and ARGV[5] == 'failed'
 local mayFetch = ARGV[6] == '1' and not stops
 local isHolder, isWanted = quietly(look, ARGV[1], pin)
+local slot = SLOTS > 1 and not isHolder and hasKeys(pin) and quietly(contended().slotOf, ARGV[1], pin)
 local next = mayFetch and isWanted and quietly(contended().putNext, pin)
 if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)
@@ -106,7 +107,7 @@ if isNext and attempt(contended().claimNext, next, pin, reply) then${startsAtOnc
   reply[7] = reply[7] or lockOf(pin, token)${startsAtOnce ? "\n  reply[11] = reply[7] and attempt(lookAhead, pin) or false" : ""}
   return tell(reply, isKept)
 end
-local isKept = ownToken ~= '' and not (hasKeys(pin) and unlock(pin, ownToken))
+local isKept = ownToken ~= '' and not (hasKeys(pin) and unlock(pin, ownToken, slot))
 if stops and hasKeys(pin) then attempt(contended().halt, ARGV[1], pin) end
 local chosen
 -- Where nothing was parked meanwhile, still nobody waits.
@@ -192,8 +193,8 @@ if backOffMs then
   attempt(contended().backOff, id, backOffMs)
 elseif order ~= '' then
   attempt(contended().uncount, id)
-  if RATE then attempt(contended().uncountStart, id) end
   attempt(call, 'HSET', P .. id, 'lo', order)
+  if RATE then attempt(contended().uncountStart, id) end
 elseif SKIP or ARGV[6] == '1' then
   chosen = attempt(release, id)
 end

@@ -25,11 +25,15 @@ local function unlock() return false end
 
 export const keyLock = ({ lua, prefix, reserved, ttlMs }: Omit<LockRules, "luaOfRun">): string => /* lua */ `
 ${lua}
+-- That of a further slot has the separator in it, which no key has.
+local function lockName(pin, slot) return ${luaString(prefix)} .. pin .. (slot and '\\31' .. slot or '') end
+
 -- Takes the lock of a job's one key, if it is free: its fencing token, or false. The others are asked for by the
--- worker. The job is taken already: whatever is wrong with the lock's keys must not end the script.
-local function lockOf(pin, token)
+-- worker. The job is taken already: whatever is wrong with the lock's keys must not end the script. \`slot\`: the number
+-- of its slot, if that is not the first.
+local function lockOf(pin, token, slot)
   if token == '' or not hasKeys(pin) or not isSingle(pin) then return false end
-  local name = ${luaString(prefix)} .. pin
+  local name = lockName(pin, slot)
   if string.sub(name, 1, ${Buffer.byteLength(reserved)}) == ${luaString(reserved)} then return false end
   local ok, fencingToken = pcall(lockIfFree, name, token, '${ttlMs}')
   return ok and fencingToken or false
@@ -42,8 +46,8 @@ local function passOn(pin, token, next)
   return ok and fencingToken or false
 end
 
-local function unlock(pin, token)
-  local ok, isOurs = pcall(unlockIfUnwanted, ${luaString(prefix)} .. pin, token)
+local function unlock(pin, token, slot)
+  local ok, isOurs = pcall(unlockIfUnwanted, lockName(pin, slot), token)
   return ok and isOurs
 end
 `;

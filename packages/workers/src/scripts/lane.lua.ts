@@ -7,12 +7,17 @@
  * - `P lane:holders` is a hash of keys. A key leads to the id of the job that has it, or to one of two marks:
  *   `!:paused`, or `!:next`. With `!:next` the key is free, but the first job in line still waits for another of its
  *   keys.
+ * - `P lane:slots=<key>`, with the option `perKey.concurrency`, is a hash of the key's further slots: the number of each,
+ *   from 1, leads to the id of the job that has it. `lane:holders` has the key as long as this hash is there.
+ * - `P lane:chosen` beside it is a hash of keys: each leads to the job that was given a slot and has not been taken. The
+ *   next one in line is chosen when it has, so that they start in order.
  * - `P lane:line=<key>` is a zset of the ids of the jobs in line for the key, by order. `!:paused` is in it in front of
  *   all while the key is paused: at -inf, or at the time at which the pause ends less PAUSE_BASE. Each colon of the key
  *   is the control character 31, which no key has.
  * - `P lane:paused` is a hash of keys, with JSON {reason, since, until, jobId}, for operators only.
  * - `P lane:starts=<key>`, with the option `perKey.rate`, is a list of the times of the key's last starts, the newest
- *   first, at most as many as the rate allows. It expires when none of them counts any more.
+ *   first, at most as many as the rate allows. Where a key has several slots, each is followed by the id of the job. It
+ *   expires when none of them counts any more.
  * - `P lane:seq` counts arrivals in a line.
  * - `P <id>`, BullMQ's hash of a job, gets the fields below.
  * - Of BullMQ's others: `wait`, `prioritized`, `delayed`, `waiting-children`, `active`, `events`, `marker`, `limiter`
@@ -29,7 +34,7 @@
  * - BullMQ's `pb` (processedBy, which dashboards show) says that it is parked.
  *
  * A key belongs to a job until that job is finished, not for a time: a stalled job keeps its key and is run again
- * first. A parked job stands in `delayed`, so BullMQ itself brings it back at its time and it is judged again. Whatever
+ * first. With several slots, the same is true of each, and one line fills them all. A parked job stands in `delayed`, so BullMQ itself brings it back at its time and it is judged again. Whatever
  * happens to a holder (removed, cleaned, obliterated) or to these keys, no job waits for longer than that.
  *
  * What follows P in a name has one colon, and no BullMQ key does but `<id>:lock` and its like. BullMQ refuses ids with
@@ -43,7 +48,7 @@
  * The following is defined before it, see compose.ts.
  *
  * - `call`, and `try`, which returns an error as a reply.
- * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts), lockOf and unlock (key-lock.lua.ts), RATE.
+ * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts), lockOf and unlock (key-lock.lua.ts), RATE, SLOTS.
  * - LINE_MAX: how many jobs may stand in line for a key, or nil; DROPS_OLDEST and DROPPED: which one does not run
  *   otherwise, and as what.
  * - INTERRUPTS: whether the job that has the key is to stop for a newer one.
@@ -58,12 +63,12 @@
  * is '' if that lock is not to be taken here.
  */
 export function at(prefix: string, now: string, token = "''"): string {
-  return `P, NOW, HOLDERS, TOKEN, FAULT, parkedBefore = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${token}, nil, parkedHere`;
+  return `P, NOW, HOLDERS, CHOSEN, TOKEN, FAULT, parkedBefore = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${prefix} .. 'lane:chosen', ${token}, nil, parkedHere`;
 }
 
 /** Returns the library. `slowly` is what only a contended key needs of what compose.ts defines. */
 export const laneLibrary = (slowly: string): string => /* lua */ `
-local P, NOW, HOLDERS, TOKEN, FAULT
+local P, NOW, HOLDERS, CHOSEN, TOKEN, FAULT
 local PAUSED, NEXT = '!:paused', '!:next'
 -- Less than any place in line, and every time that is taken from it is exact.
 local PAUSE_BASE = 9000000000000000
@@ -86,6 +91,8 @@ local function quietly(step, ...)
 end
 
 local function line(key) return P .. 'lane:line=' .. string.gsub(key, ':', '\\31') end
+
+local function furtherSlots(key) return P .. 'lane:slots=' .. string.gsub(key, ':', '\\31') end
 
 -- Everything that only a contended key needs. A function, so that the others do not pay for making it.
 local slow
@@ -141,25 +148,24 @@ ${slowly}
   -- For how many ms no job of the key may start, because as many as may have started in RATE_MS; nil if one may.
   local function limitedFor(key)
     local oldest = RATE and call('LINDEX', startsOf(key), RATE_MAX - 1)
-    local left = oldest and tonumber(oldest) + RATE_MS - redisMs()
+    local left = oldest and tonumber(string.match(oldest, '^%d+')) + RATE_MS - redisMs()
     return left and left > 0 and left or nil
   end
 
-  local function countStart(pin)
+  local function countStart(id, pin)
     if not RATE then return end
     for _, key in ipairs(keysOf(pin)) do
-      call('LPUSH', startsOf(key), string.format('%.0f', redisMs()))
+      local start = string.format('%.0f', redisMs())
+      call('LPUSH', startsOf(key), SLOTS > 1 and start .. ' ' .. id or start)
       call('PEXPIRE', startsOf(key), RATE_MS)
       call('LTRIM', startsOf(key), 0, RATE_MAX - 1)
     end
   end
 
-  -- The job goes back, and its processor was not called: its start is the last one of the keys that it has.
-  local function uncountStart(id)
-    local pin = RATE and call('HGET', P .. id, 'lk')
-    if not hasKeys(pin) then return end
-    for _, key in ipairs(keysOf(pin)) do
-      if call('HGET', HOLDERS, key) == id then call('LPOP', startsOf(key)) end
+  local function uncountStartOf(id, key)
+    if SLOTS == 1 then return call('LPOP', startsOf(key)) end
+    for _, start in ipairs(call('LRANGE', startsOf(key), 0, -1)) do
+      if string.match(start, ' (.*)$') == id then return call('LREM', startsOf(key), 1, start) end
     end
   end
 
@@ -169,6 +175,104 @@ ${slowly}
     if holder ~= PAUSED then return holder end
     pausedFor(key)
     return call('HGET', HOLDERS, key)
+  end
+
+  -- The number of the slot in which id has the key, or nil. The first is 0.
+  local function slotOf(id, key)
+    if call('HGET', HOLDERS, key) == id then return 0 end
+    local slots = SLOTS > 1 and call('HGETALL', furtherSlots(key)) or {}
+    for i = 1, #slots, 2 do
+      if slots[i + 1] == id then return tonumber(slots[i]) end
+    end
+  end
+
+  -- Forgets the further slots whose jobs are gone. Which ones are taken?
+  local function takenSlots(key)
+    local slots, taken = call('HGETALL', furtherSlots(key)), {}
+    for i = 1, #slots, 2 do
+      if holds(slots[i + 1], key) then taken[tonumber(slots[i])] = slots[i + 1]
+      else call('HDEL', furtherSlots(key), slots[i]) end
+    end
+    return taken
+  end
+
+  -- Keys whose further slots were all taken when this script looked, and still are.
+  local allTaken = {}
+
+  local function freeSlot(key)
+    if SLOTS == 1 or allTaken[key] then return end
+    local taken = takenSlots(key)
+    for number = 1, SLOTS - 1 do
+      if not taken[number] then return number end
+    end
+    allTaken[key] = true
+  end
+
+  -- Who has the key, in the order of the slots. The first is '' if nobody does.
+  local function holdersOf(key)
+    local found, slots = {}, call('HGETALL', furtherSlots(key))
+    local holder = call('HGET', HOLDERS, key)
+    if holder and holder ~= PAUSED and holder ~= NEXT then found[1] = holder end
+    local numbers = {}
+    for i = 1, #slots, 2 do numbers[#numbers + 1] = {tonumber(slots[i]), slots[i + 1]} end
+    table.sort(numbers, function(a, b) return a[1] < b[1] end)
+    for i = 1, #numbers do found[#found + 1] = numbers[i][2] end
+    if not found[1] then found[1] = '' end
+    return found
+  end
+
+  local function isJob(holder) return holder and holder ~= PAUSED and holder ~= NEXT end
+
+  -- Is the key's first slot a job's? One that is gone has it no more.
+  local function isFirstTaken(key)
+    local holder = call('HGET', HOLDERS, key)
+    return isJob(holder) and holds(holder, key)
+  end
+
+  -- Have others all slots of the key, or is it paused? \`holder\`: who stands in the first one.
+  local function isBusy(key, holder)
+    return holder == PAUSED or (isJob(holder) and holds(holder, key) and not freeSlot(key))
+  end
+
+  local function has(id, key, holder)
+    return holder == id or (SLOTS > 1 and slotOf(id, key) ~= nil)
+  end
+
+  local function seat(id, key)
+    if SLOTS > 1 then
+      if slotOf(id, key) then return end
+      if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key), id) end
+    end
+    call('HSET', HOLDERS, key, id)
+  end
+
+  -- If id has the key, its slot is free from now on: returns the key.
+  local function unseat(id, key)
+    local slot = slotOf(id, key)
+    if not slot then return end
+    allTaken[key] = nil
+    if slot == 0 then call('HSET', HOLDERS, key, NEXT) else call('HDEL', furtherSlots(key), slot) end
+    return key
+  end
+
+  -- Is there a job that was given a slot of the key and waits to be taken?
+  local function isAwaited(key)
+    local id = SLOTS > 1 and call('HGET', CHOSEN, key)
+    if not id then return false end
+    if slotOf(id, key) and holds(id, key) and call('EXISTS', P .. id .. ':lock') == 0 then return true end
+    call('HDEL', CHOSEN, key)
+    return false
+  end
+
+  -- The key is not free for everybody, though a slot is.
+  local function mark(key, why)
+    if SLOTS == 1 or not isFirstTaken(key) then call('HSET', HOLDERS, key, why) end
+  end
+
+  -- Nobody stands in line for the key.
+  local function forget(key)
+    if SLOTS > 1 and isFirstTaken(key) then return end
+    if next(takenSlots(key)) then call('HSET', HOLDERS, key, NEXT) else call('HDEL', HOLDERS, key) end
   end
 
   -- Who stands there in line. Those that were removed, finished elsewhere, or whose id now names another job are
@@ -232,7 +336,7 @@ ${slowly}
 
   local function claim(id, pin, keys)
     for i = 1, #keys do
-      call('HSET', HOLDERS, keys[i], id)
+      seat(id, keys[i])
       leaveLine(id, keys[i])
     end
     call('HSET', P .. id, 'lk', pin)
@@ -241,45 +345,56 @@ ${slowly}
     if by and string.find(by, PARKED_BY, 1, true) == 1 then call('HDEL', P .. id, 'ls', 'pb') else call('HDEL', P .. id, 'ls') end
   end
 
-  -- Nobody runs on this key and it is not paused: is id the one to run on it?
+  -- The key has a free slot and is not paused: is id the one to run on it?
   local function isNextOn(id, key)
     local holder = holderOf(key)
-    if holder and holder ~= id and holder ~= NEXT and (holder == PAUSED or holds(holder, key)) then return false end
+    if not has(id, key, holder) and (isBusy(key, holder) or isAwaited(key)) then return false end
     local head = first(key)
     return not head or head == id
   end
 
-  -- The key has no holder any more: give it to the first in line. Returns the job that may run now, if any.
+  -- A slot of the key is free: give it to the first in line. Returns the job that may run now, if any.
   local function advance(key)
+    if isAwaited(key) then return mark(key, NEXT) end
     local id = first(key)
-    if not id then call('HDEL', HOLDERS, key) return end
+    if not id then forget(key) return end
     if id == PAUSED then
-      call('HSET', HOLDERS, key, PAUSED)
+      mark(key, PAUSED)
       await(key)
       return
     end
     local pin = call('HGET', P .. id, 'lk')
     local keys = keysOf(pin)
     for i = 1, #keys do
-      if keys[i] ~= key and not isNextOn(id, keys[i]) then call('HSET', HOLDERS, key, NEXT) return end
+      if keys[i] ~= key and not isNextOn(id, keys[i]) then mark(key, NEXT) return end
     end
     local left
     for i = 1, #keys do left = math.max(left or 0, limitedFor(keys[i]) or 0) end
     if left > 0 then
-      call('HSET', HOLDERS, key, NEXT)
+      mark(key, NEXT)
       judgeIn(left, id)
       return
     end
     claim(id, pin, keys)
+    for i = 1, SLOTS > 1 and #keys or 0 do call('HSET', CHOSEN, keys[i], id) end
     promoteToFront(id)
     return id
   end
 
+  -- Passes the key on if its holder is gone, or a slot is free, though nobody asks for it.
+  local function heal(key)
+    local holder = holderOf(key)
+    if holder and not isBusy(key, holder) then return advance(key) end
+  end
+
   local function release(id, pin)
-    local chosen
+    local chosen, freed = nil, {}
     for _, key in ipairs(keysOf(pin)) do
-      if call('HGET', HOLDERS, key) == id then chosen = advance(key) or chosen end
+      if SLOTS > 1 then freed[#freed + 1] = unseat(id, key)
+      elseif call('HGET', HOLDERS, key) == id then chosen = advance(key) or chosen end
     end
+    -- When all of them are free: whoever is next may need more than one.
+    for _, key in ipairs(freed) do chosen = heal(key) or chosen end
     return chosen
   end
 
@@ -330,10 +445,10 @@ ${slowly}
       local key = keys[i]
       local holder = holderOf(key)
       local closed
-      if holder == id then
+      if has(id, key, holder) then
         closed = pausedFor(key) or limitedFor(key)
         if closed then free, isFirst = false, true end
-      elseif holder == PAUSED or (holder and holder ~= NEXT and holds(holder, key)) then
+      elseif isBusy(key, holder) or isAwaited(key) then
         free = false
         isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)
         closed = holder == PAUSED and pausedFor(key)
@@ -353,10 +468,17 @@ ${slowly}
     return free, isFirst, isMoved, left
   end
 
-  -- Passes the key on if its holder is gone, though nobody asks for it.
-  local function heal(key)
-    local holder = holderOf(key)
-    if holder and holder ~= PAUSED and (holder == NEXT or not holds(holder, key)) then advance(key) end
+  -- The job goes back, and its processor was not called: its start does not count for the keys that it has. Others may
+  -- start in its place.
+  local function uncountStart(id)
+    local pin = RATE and call('HGET', P .. id, 'lk')
+    if not hasKeys(pin) then return end
+    for _, key in ipairs(keysOf(pin)) do
+      if slotOf(id, key) then
+        uncountStartOf(id, key)
+        if SLOTS > 1 then heal(key) end
+      end
+    end
   end
 
   -- In front of all that stand in line for any of these keys, or will.
@@ -371,6 +493,14 @@ ${slowly}
 
   local function isAlone()
     return call('EXISTS', P .. 'wait', P .. 'prioritized') == 0
+  end
+
+  -- id was given its keys and is taken, or came first after a rest: the one behind it may have a slot, too.
+  local function afterTake(id, keys)
+    for i = 1, #keys do
+      if call('HGET', CHOSEN, keys[i]) == id then call('HDEL', CHOSEN, keys[i]) end
+      if call('EXISTS', line(keys[i])) == 1 then heal(keys[i]) end
+    end
   end
 
   -- Makes id the holder of all its keys, or of none; then replies what mayRun says of its place and time.
@@ -388,6 +518,7 @@ ${slowly}
       if not free then return false, isFirst, left end
       claim(id, pin, keys)
     end
+    if SLOTS > 1 then afterTake(id, keysOf(pin)) end
     -- A job that was chosen has just been taken: do not wake an idle worker for an empty queue.
     if isAlone() then call('ZREM', P .. 'marker', '0') end
     return true
@@ -531,7 +662,7 @@ ${slowly}
 
   -- Puts the first in line where the next fetch finds it: its id; nil if there is more to do, or it is not to run.
   local function putNext(key)
-    if RATE and limitedFor(key) then return end
+    if (RATE and limitedFor(key)) or isAwaited(key) then return end
     local heads = call('ZRANGE', line(key), 0, 1, 'WITHSCORES')
     local id, following = heads[1], heads[3]
     if not id or id == PAUSED then return end
@@ -560,7 +691,7 @@ ${slowly}
     if not hasKeys(pin) then return end
     local keys = keysOf(pin)
     for i = 1, #keys do
-      if call('HGET', HOLDERS, keys[i]) == id then pause(keys[i], ms, 'backed off by job ' .. id) end
+      if slotOf(id, keys[i]) then pause(keys[i], ms, 'backed off by job ' .. id) end
     end
     local place = frontPlace(keys)
     for i = 1, #keys do call('ZADD', line(keys[i]), place, id) end
@@ -582,7 +713,7 @@ ${slowly}
   local function claimNext(id, key, reply)
     call('HSET', HOLDERS, key, id)
     call('HDEL', P .. id, 'ls')
-    countStart(key)
+    countStart(id, key)
     if isAlone() then call('ZREM', P .. 'marker', '0') end
     reply[5], reply[6], reply[8], reply[9], reply[10] = key, 0, false, false, isFollowed(key)
     return true
@@ -666,6 +797,15 @@ ${slowly}
     return {P..'wait', P..'active', P..'prioritized', P..'events', P..'stalled', P..'limiter', P..'delayed', P..'paused', P..'meta', P..'pc', P..'marker'}
   end
 
+  -- The numbers of the slots in which id has its keys, in order; false if all are 0.
+  local function slotsOf(id, pin)
+    if SLOTS == 1 or not hasKeys(pin) then return false end
+    local numbers = {}
+    for i, key in ipairs(keysOf(pin)) do numbers[i] = slotOf(id, key) or 0 end
+    local text = table.concat(numbers, ',')
+    return string.find(text, '[1-9]') and text or false
+  end
+
   -- What is replied for a job that BullMQ has taken; nil if it was parked.
   local function judge(reply, opts)
     local id, fields = reply[2], reply[1]
@@ -714,14 +854,15 @@ ${slowly}
       parkedHere = parkedHere + 1
       return
     end
-    if hasKeys(pin) and not isOver then countStart(pin) end
+    if hasKeys(pin) and not isOver then countStart(id, pin) end
     if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
     reply[5] = pin
     reply[6] = parkedHere - parkedBefore
     reply[8] = isMark and unknownAhead(512, 256) or false
     reply[9] = order or false
     reply[10] = hasKeys(pin) and isFollowed(pin)
-    reply[7] = not order and lockOf(pin, TOKEN)
+    reply[11], reply[12] = false, slotsOf(id, pin)
+    reply[7] = not order and lockOf(pin, TOKEN, reply[12])
     return reply
   end
 
@@ -747,14 +888,16 @@ ${slowly}
     uncount = uncount, fetch = fetch, halt = halt, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
     heal = heal, sift = sift, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
     pause = pause, pausedFor = pausedFor, await = await, backOff = backOff, limitedFor = limitedFor,
-    uncountStart = uncountStart, redisMs = redisMs
+    uncountStart = uncountStart, redisMs = redisMs, slotOf = slotOf,
+    holdersOf = holdersOf
   }
   return slow
 end
 
--- Is id the holder of its one key, and does another job wait for that?
+-- Is id the holder of its one key, and does another job wait for that, or have a slot of it?
 local function look(id, pin)
   local isHolder = hasKeys(pin) and isSingle(pin) and call('HGET', HOLDERS, pin) == id
+  if SLOTS > 1 then return isHolder, isHolder and call('EXISTS', line(pin), furtherSlots(pin)) > 0 end
   return isHolder, isHolder and call('EXISTS', line(pin)) == 1
 end
 
@@ -762,7 +905,7 @@ end
 local function release(id, pin)
   pin = pin or call('HGET', P .. id, 'lk')
   if not hasKeys(pin) then return end
-  if isSingle(pin) then
+  if isSingle(pin) and SLOTS == 1 then
     if call('HGET', HOLDERS, pin) ~= id then return end
     if call('EXISTS', line(pin)) == 0 then
       call('HDEL', HOLDERS, pin)
@@ -780,6 +923,8 @@ end
     reply[8]  jobs whose keys are to be computed ahead, or false
     reply[9]  its place in line for its locks, if it waited for them before, or false
     reply[10] true if its end is likely to bring the next job of its one key: others are in line for it, and nothing else waits
+    reply[11] what is to follow it, see commands.lua.ts
+    reply[12] the numbers of its slots, one for each key, if one is not the first
   or {'LANE_AGAIN', parked, fault}: more than a batch was parked, or (fault) a job could not be judged and was set aside: call again;
   {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
 ]]

@@ -44,7 +44,7 @@ local id = ARGV[3]
 local pin = call('HGET', P .. id, 'lk')
 if not hasKeys(pin) or call('HEXISTS', P .. id, 'lo') == 0 then return 0 end
 for _, key in ipairs(contended().keysOf(pin)) do
-  if call('HGET', HOLDERS, key) ~= id then return 0 end
+  if not contended().slotOf(id, key) then return 0 end
 end
 contended().promoteToFront(id)
 return 1
@@ -87,13 +87,14 @@ end
 call('HDEL', P .. 'lane:paused', key)
 call('ZREM', line(key), PAUSED)
 local holder = call('HGET', HOLDERS, key)
-if holder == PAUSED or holder == NEXT or (not holder and contended().first(key)) then contended().advance(key) end
+if holder == PAUSED or holder == NEXT or (not holder and contended().first(key)) then contended().advance(key)
+elseif SLOTS > 1 then contended().heal(key) end
 return wasPaused and 1 or 0
 `;
 
 /**
- * Lists keys. ARGV[3] is the cursor, ARGV[4] the count. Replies {cursor, {key, holder, parked, processedOn, paused,
- * limited until | ''}, …}.
+ * Lists keys. ARGV[3] is the cursor, ARGV[4] the count. Replies {cursor, {key, holders | '', parked, processedOn of
+ * the first, paused, limited until | ''}, …}.
  *
  * Keys whose holder is gone are passed on: if none of their jobs is left, nobody else would do it.
  */
@@ -109,8 +110,9 @@ for i = 1, #page[2], 2 do
   if holder then
     local parked = call('ZCARD', line(key))
     if contended().pausedFor(key) then parked = call('ZCARD', line(key)) - 1 end
-    local processedOn = holder ~= PAUSED and holder ~= NEXT and call('HGET', P .. holder, 'processedOn')
-    reply[#reply + 1] = {key, holder, parked, processedOn or '', call('HGET', P .. 'lane:paused', key) or '', limitedUntil(key)}
+    local holders = contended().holdersOf(key)
+    local processedOn = holders[1] ~= '' and call('HGET', P .. holders[1], 'processedOn')
+    reply[#reply + 1] = {key, table.concat(holders, '\\31'), parked, processedOn or '', call('HGET', P .. 'lane:paused', key) or '', limitedUntil(key)}
   end
 end
 return reply
@@ -120,7 +122,7 @@ return reply
  * Explains a job. ARGV[3] is its id. Replies {} if there is no such job, else {lk | false, isParked, dueMs | '',
  * isFinished, waitsForLock, isQueuePaused, …}.
  *
- * For each key, (key, holder | '', processedOn of the holder, isHolderAlive, rank | -1, parked, paused | '', limited
+ * For each key, (key, holders | '', processedOn of the first, isHolderAlive, rank | -1, parked, paused | '', limited
  * until | '') follows.
  */
 export const explain: string = /* lua */ `
@@ -135,11 +137,12 @@ local reply = {pin, facts[2] and 1 or 0, due and string.format('%.0f', math.floo
 if hasKeys(pin) then
   for _, key in ipairs(contended().keysOf(pin)) do
     local paused = contended().pausedFor(key)
-    local holder = call('HGET', HOLDERS, key) or ''
-    local isReal = holder ~= '' and holder ~= PAUSED and holder ~= NEXT
+    local holders = contended().holdersOf(key)
+    local holder = holders[1]
+    local isReal = holder ~= ''
     local rank = call('ZRANK', line(key), id)
     reply[#reply + 1] = {
-      key, holder, isReal and call('HGET', P .. holder, 'processedOn') or '', isReal and contended().holds(holder, key) and 1 or 0,
+      key, table.concat(holders, '\\31'), isReal and call('HGET', P .. holder, 'processedOn') or '', isReal and contended().holds(holder, key) and 1 or 0,
       rank and (paused and rank - 1 or rank) or -1, call('ZCARD', line(key)) - (paused and 1 or 0),
       call('HGET', P .. 'lane:paused', key) or '', limitedUntil(key)
     }
@@ -148,11 +151,10 @@ end
 return reply
 `;
 
-/** Lists the jobs in line, first come first. ARGV[3] is the key, ARGV[4] the limit. Replies {holder | '', id, …}. */
+/** Lists the jobs in line, first come first. ARGV[3] is the key, ARGV[4] the limit. Replies {holders | '', id, …}. */
 export const inLine: string = /* lua */ `
 ${AT}
-local holder = call('HGET', HOLDERS, ARGV[3])
-local reply = {holder and holder ~= PAUSED and holder ~= NEXT and holder or ''}
+local reply = {table.concat(contended().holdersOf(ARGV[3]), '\\31')}
 local ids = call('ZRANGE', line(ARGV[3]), 0, ARGV[4])
 for i = 1, #ids do
   if ids[i] ~= PAUSED and #reply <= tonumber(ARGV[4]) then reply[#reply + 1] = ids[i] end
@@ -210,7 +212,7 @@ local function isStray(id)
   end
   if not hasKeys(pin) then return false end
   for _, key in ipairs(contended().keysOf(pin)) do
-    if call('HGET', HOLDERS, key) ~= id then return true end
+    if not contended().slotOf(id, key) then return true end
   end
   return false
 end

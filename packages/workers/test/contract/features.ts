@@ -42,6 +42,28 @@ export function testFeatures(key: Key): void {
       expect(lab.inversions()).toEqual([]);
     });
 
+    it("runs as many jobs of a key at a time as may, and passes its slots on in order", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const gates = Array.from({ length: 6 }, gate);
+      lab.defer(async () => {
+        for (const each of gates) each.open();
+      });
+      const perKey = { concurrency: 2, rate: { max: 1_000, duration: 60_000 } };
+      lab.worker(async (job) => await gates[job.data.i]?.passed, { key, perKey, recheckInterval: 3_600_000 });
+      await queue.addBulk(jobs(6, () => "a"));
+      await until(async () => (await queue.getDelayedCount()) === 4);
+      for (const [index, done] of [1, 0, 3, 2].entries()) {
+        gates[done]?.open();
+        await until(() => lab.ran.length === 3 + index);
+        expect(lab.ran.at(-1)?.i).toBe(2 + index);
+      }
+      for (const each of gates) each.open();
+      await finished(queue, 6);
+      expect(await queue.getFailedCount()).toBe(0);
+      await until(async () => (await lab.leftovers()).every((name) => name.includes("lane:starts=")));
+    });
+
     it("survives pause and resume of the queue while keys are busy", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();

@@ -1,0 +1,173 @@
+/** `perKey.concurrency`: how many jobs of a key run at a time, over all workers, and through the death of one. */
+import { spawnChild, startRedis } from "@x/test-support";
+import { Redis } from "ioredis";
+import { describe, expect, it } from "vitest";
+import { type Event, readHistory } from "./support/history.ts";
+import { finished, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
+
+const rules = { recheckInterval: 3_600_000, perKey: { concurrency: 3 } } as const;
+
+/** The most runs of one key at a time. A run without an end has ended when its process was dead. */
+function mostAtOnce(events: readonly Event[], deaths: ReadonlyMap<number, bigint>): number {
+  const ends = events.filter(({ what }) => what === "end");
+  const changes = events
+    .filter(({ what }) => what === "start")
+    .flatMap((start) => {
+      const end = ends.find(({ jobId, pid, fencingToken }) => {
+        return jobId === start.jobId && pid === start.pid && fencingToken === start.fencingToken;
+      });
+      const endNs = end === undefined ? deaths.get(start.pid) : BigInt(end.ns);
+      if (endNs === undefined) throw new Error(`job ${start.jobId} of ${start.pid} has no end`);
+      return [
+        { ns: BigInt(start.ns), by: 1 },
+        { ns: endNs, by: -1 },
+      ];
+    })
+    .toSorted((a, b) => Number(a.ns - b.ns));
+  let [running, most] = [0, 0];
+  for (const { by } of changes) {
+    running += by;
+    most = Math.max(most, running);
+  }
+  return most;
+}
+
+describe.concurrent("the concurrency of a key", () => {
+  it("runs as many as may, in order, and no more, over two workers", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const gates = Array.from({ length: 9 }, gate);
+    const resources: string[] = [];
+    const workers = [1, 2].map(() =>
+      lab.worker(
+        async (job, _signal, lock) => {
+          if (job.data.k !== "a") return;
+          resources.push(...lock.resources);
+          await gates[job.data.i]?.passed;
+        },
+        { ...rules, concurrency: 6 },
+      ),
+    );
+    lab.defer(async () => {
+      for (const each of gates) each.open();
+    });
+    await queue.addBulk([...jobs(9, () => "a"), ...jobs(6, (i) => `other ${i}`)]);
+    const ofKey = (): number[] => lab.ran.filter(({ key }) => key === "a").map(({ i }) => i);
+    await finished(queue, 6);
+    await until(() => resources.length === 3);
+    // Two that are handed out at once may be started in any order.
+    expect(new Set(ofKey())).toEqual(new Set([0, 1, 2]));
+    expect(resources.toSorted()).toEqual(["a", "a\u001f1", "a\u001f2"]);
+    const [worker] = workers;
+    expect(await worker?.listKeys()).toMatchObject([{ key: "a", holder: "1", holders: ["1", "2", "3"], parked: 6 }]);
+    expect(await worker?.jobsOf("a")).toMatchObject({
+      holders: ["1", "2", "3"],
+      parked: ["4", "5", "6", "7", "8", "9"],
+    });
+    expect((await worker?.explain("5"))?.message).toBe('key "a": behind 1 other job, jobs 1, 2, 3 have it');
+    expect((await worker?.explain("2"))?.verdict).toBe("runs");
+    // The second one ends: its slot goes to the first in line, with the slot's lock.
+    gates[1]?.open();
+    await until(() => resources.length === 4);
+    expect(resources[3]).toBe("a\u001f1");
+    for (const [index, done] of [0, 2, 3, 4, 5].entries()) {
+      gates[done]?.open();
+      await until(() => resources.length === 5 + index);
+    }
+    for (const each of gates) each.open();
+    await finished(queue, 15);
+    expect(ofKey().slice(3)).toEqual([3, 4, 5, 6, 7, 8]);
+    const tokens = lab.ran.map(({ fencingToken }) => fencingToken);
+    expect(new Set(tokens).size).toBe(15);
+    expect(await lab.leftovers()).toEqual([]);
+    expect(lab.errors).toEqual([]);
+  });
+
+  it("keeps plain code out of the first slot only", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    lab.worker(undefined, { ...rules, timeout: 10, perKey: { concurrency: 2 } });
+    const held = await redlockOn(lab, lab.connection).acquire("a");
+    await queue.addBulk(jobs(5, () => "a"));
+    await finished(queue, 4);
+    expect(new Set(lab.ran.map(({ i }) => i))).toEqual(new Set([1, 2, 3, 4]));
+    await held.release();
+    await finished(queue, 5);
+    expect(await lab.leftovers()).toEqual([]);
+  });
+
+  it("goes together with several keys, a rate, pauses, and locks on other nodes", async () => {
+    await using lab = await Lab.start();
+    await using locks = await startRedis();
+    const queue = lab.queue();
+    const redlock = redlockOn(lab, { path: locks.path });
+    const perKey = { concurrency: 2, rate: { max: 1_000, duration: 60_000 } };
+    const worker = lab.worker(undefined, { redlock, recheckInterval: 500, perKey });
+    await worker.pauseKey("b", "for a while", { for: 300 });
+    await queue.addBulk(jobs(60, (i) => [["a"], ["b"], ["a", "b"]][i % 3]));
+    await finished(queue, 60, 30_000);
+    expect(await queue.getFailedCount()).toBe(0);
+    await until(async () => (await lab.leftovers()).every((key) => key.includes("lane:starts=")));
+    expect(lab.errors).toEqual([]);
+  });
+
+  it("brings a key without slots back to one job at a time", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const running = gate();
+    const first = lab.worker(async () => await running.passed, rules);
+    await queue.addBulk(jobs(3, () => "a"));
+    await until(() => lab.ran.length === 3);
+    running.open();
+    await finished(queue, 3);
+    await first.close();
+    lab.ran.length = 0;
+    lab.worker();
+    await queue.addBulk(jobs(5, () => "a"));
+    await finished(queue, 8);
+    expect(lab.overlaps()).toEqual([]);
+    expect(await lab.leftovers()).toEqual([]);
+  });
+});
+
+it("never runs more than may, in two processes of which one after the other is killed", async () => {
+  await using lab = await Lab.start();
+  await using server = await startRedis();
+  const history = new Redis({ path: server.path });
+  lab.defer(async () => {
+    history.disconnect();
+  });
+  const queue = lab.queue();
+  const options = {
+    lockDuration: 800,
+    stalledInterval: 300,
+    recheckInterval: 1_000,
+    timeout: 20,
+    concurrency: 6,
+    drainDelay: 1,
+    maxStalledCount: 10,
+    perKey: { concurrency: 3 },
+  };
+  const task = { queuePath: lab.server.path, historyPath: server.path, options };
+  const spawn = (): ReturnType<typeof spawnChild> => {
+    const child = spawnChild(new URL("./children/worker.ts", import.meta.url), { args: [JSON.stringify(task)] });
+    lab.defer(async () => await child.kill());
+    return child;
+  };
+  await queue.addBulk(jobs(120, () => "a", 15));
+  const deaths = new Map<number, bigint>();
+  let dying = spawn();
+  for (const started of [10, 30, 50]) {
+    const next = spawn();
+    await until(async () => (await history.llen("history")) >= 2 * started);
+    await dying.kill();
+    deaths.set(dying.pid ?? 0, process.hrtime.bigint());
+    dying = next;
+  }
+  await finished(queue, 120, 40_000);
+  expect(await queue.getFailedCount()).toBe(0);
+  const events = await readHistory(history);
+  expect(new Set(events.map(({ jobId }) => jobId)).size).toBe(120);
+  expect(mostAtOnce(events, deaths)).toBe(3);
+  await until(async () => (await lab.leftovers()).length === 0);
+}, 90_000);
