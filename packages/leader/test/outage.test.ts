@@ -151,9 +151,9 @@ describe("outages of lock nodes", () => {
     await expect.poll(() => order).toEqual(["a elected"]);
     const secondRuns = second.run(untilAborted);
     const operator = patient();
-    const waiters = async (): Promise<unknown[]> =>
-      (await operator.inspect("leader:jobs")).nodes.map((node) => node.waiters);
-    await expect.poll(waiters).toEqual([1, 1, 1]);
+    const withWaiter = async (): Promise<number> =>
+      (await operator.inspect("leader:jobs")).nodes.filter((node) => node.waiters === 1).length;
+    await expect.poll(withWaiter).toBeGreaterThanOrEqual(operator.quorum);
     expect(await operator.forceRelease("leader:jobs")).toBe(true);
     await expect.poll(() => order.length, { timeout: 15_000 }).toBeGreaterThanOrEqual(3);
     expect(order.toSorted().slice(0, 3)).toEqual(["a elected", "a lost: taken", "b elected"]);
