@@ -83,9 +83,19 @@ describe.concurrent("a script of the lane that fails half-way", () => {
     { onFailure: "halt", from: "function" },
     { onFailure: "skip", from: "path", whenBusy: "latest" },
     { onFailure: "block", from: "path", whenBusy: "interrupt" },
+    { onFailure: "skip", from: "path", slots: 2 },
   ] as const)(
-    "loses no job, whichever of its commands fails; $onFailure, key by $from, $whenBusy",
-    async ({ onFailure, from, ...others }) => {
+    "loses no job, whichever of its commands fails; $onFailure, key by $from, $whenBusy, $slots",
+    async ({
+      onFailure,
+      from,
+      ...others
+    }: {
+      readonly onFailure: "skip" | "block" | "halt";
+      readonly from: string;
+      readonly whenBusy?: "latest" | "interrupt";
+      readonly slots?: number;
+    }) => {
       await using lab = await Lab.start();
       const STEPS = 60;
       let reached = 0;
@@ -101,9 +111,11 @@ describe.concurrent("a script of the lane that fails half-way", () => {
           if (i % 7 === 2 && backedOff.size < backedOff.add(i).size) lock.backOff(30);
           if (onFailure === "skip" && isToFail(job)) throw new Error("to be retried");
         };
-        const perKey = onFailure === "halt" ? { rate: { max: 4, duration: 60 } } : {};
+        const rate = { max: 4, duration: 60 };
+        const { slots = 1, ...given } = others;
+        const perKey = onFailure === "halt" || slots > 1 ? { rate, concurrency: slots } : {};
         // No job is left to the check for stalled ones.
-        const rules = { ...options, lockDuration: 60_000, onFailure, key, resource: `${name}:`, perKey, ...others };
+        const rules = { ...options, lockDuration: 60_000, onFailure, key, resource: `${name}:`, perKey, ...given };
         const workers = [1, 2].map(() => lab.worker(body, rules, name));
         const isReached = async (): Promise<boolean> => (await lab.redis.exists(`bull:${name}:faults`)) === 1;
         // A step that no script has is not reached: then all jobs come to their end.
@@ -129,13 +141,15 @@ describe.concurrent("a script of the lane that fails half-way", () => {
         if (await isReached()) reached += 1;
         await Promise.all(workers.map((worker) => worker.close()));
       };
-      const steps = Array.from({ length: STEPS }, (_, n) => n + 1);
+      // Whatever is particular to slots is reached with a third of the steps.
+      const stride = others.slots === undefined ? 1 : 3;
+      const steps = Array.from({ length: STEPS / stride }, (_, n) => (n + 1) * stride);
       await Promise.all(
         [1, 2, 3, 4].map(async () => {
           for (let step = steps.shift(); step !== undefined; step = steps.shift()) await one(step);
         }),
       );
-      expect(reached).toBeGreaterThan(40);
+      expect(reached).toBeGreaterThan(40 / stride);
       expect(lab.errors.some((error) => error instanceof LaneError)).toBe(true);
     },
     120_000,
