@@ -25,6 +25,7 @@ export default defineConfig({
       { find: /^@x\/testing$/, replacement: source("packages/testing/src/index.ts") },
       { find: /^@x\/testing\/world$/, replacement: source("packages/testing/src/world.ts") },
       { find: /^@x\/semaphore$/, replacement: source("packages/semaphore/src/index.ts") },
+      { find: /^@x\/workers\/bull-board$/, replacement: source("packages/workers/src/bull-board.ts") },
       { find: /^@x\/workers$/, replacement: source("packages/workers/src/index.ts") },
       { find: /^@x\/test-support$/, replacement: source("test/support/src/index.ts") },
     ],

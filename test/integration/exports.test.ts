@@ -9,6 +9,7 @@ const ENTRIES = [
   "leader/src/node-cron.ts",
   "leader/src/scheduler/index.ts",
   "workers/src/index.ts",
+  "workers/src/bull-board.ts",
   "nestjs/src/index.ts",
   "semaphore/src/index.ts",
   "console/src/index.ts",

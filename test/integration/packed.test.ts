@@ -95,7 +95,8 @@ it("@x/redlock-core locks with ioredis beside it", { timeout: 60_000 }, () => {
 });
 
 it.each(["redlock-core", "leader", "workers"])("@x/%s can be required from CommonJS", { timeout: 60_000 }, (name) => {
-  const folder = install(["redlock-core", ...(name === "redlock-core" ? [] : [name])], ["ioredis", "bullmq"]);
+  const clients = ["ioredis", "bullmq", "@bull-board/api"];
+  const folder = install(["redlock-core", ...(name === "redlock-core" ? [] : [name])], clients);
   const { exports } = JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8")) as {
     readonly exports: Readonly<Record<string, unknown>>;
   };
