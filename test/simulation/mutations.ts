@@ -218,6 +218,11 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [core("lock/attempt.ts", "return this.sentTo & ~", "return this.#answeredBy & ~")],
   },
   {
+    protection: "release after a late answer to a waiter",
+    without: "a node that answers after the refusal is told nothing",
+    patches: [core("lock/attempt.ts", 'if (vote !== "granted" && isKeyless', 'if (vote !== "stale" || isKeyless')],
+  },
+  {
     protection: "per-node timeout",
     without: "an answer is awaited for an hour",
     patches: [

@@ -64,6 +64,63 @@ describe("attempt", () => {
     expect(node.operations.at(-1)).toMatch(/^L/);
   });
 
+  it("of a waiter tells only those nodes to release it that answer anything but a refusal after a quorum refused", async () => {
+    const clock = new ManualClock();
+    const nodes = Array.from({ length: 5 }, () => new StubNode());
+    const held = ["1000000", 0, [0, 0, 60_000, 60_000]];
+    const late: ((answer: unknown) => void)[] = [];
+    for (const [index, node] of nodes.entries()) {
+      node.answer = ([operation]) => {
+        if (operation?.startsWith("A") !== true || index < 2) return Promise.resolve(held);
+        return new Promise((resolve) => {
+          late[index] = resolve;
+        });
+      };
+    }
+    const redlock = openRedlock(nodes, { clock, nodeTimeout: 300 });
+    const waiting = errorOf(redlock.acquire("r", { timeout: 10_000 }));
+    for (let turn = 0; turn < 100 && late[4] === undefined; turn += 1) await clock.advance(10);
+    const token = nodes[4]?.operations.at(-1)?.split(" ")[1];
+    const releases = (): readonly boolean[] => nodes.map(({ operations }) => operations.includes(`r${token}`));
+    late[2]?.(held);
+    await clock.advance(1);
+    expect(releases()).toEqual([false, false, false, false, false]);
+    late[3]?.(held);
+    late[4]?.(["1000000", 0, 1]);
+    await clock.advance(1);
+    expect(releases()).toEqual([false, false, false, false, true]);
+    for (const node of nodes) node.answer = () => Promise.resolve(held);
+    for (const answer of late) answer?.(held);
+    await clock.advance(10_000);
+    await waiting;
+  });
+
+  it("of a waiter tells a node that never answers to release it", async () => {
+    const clock = new ManualClock();
+    const nodes = [new StubNode(), new StubNode(), new StubNode()];
+    let answer: (() => void) | undefined;
+    const answered = new Promise((_resolve, reject) => {
+      answer = () => reject(new Error("closed"));
+    });
+    for (const [index, node] of nodes.entries()) {
+      node.answer = ([operation]) => {
+        if (index === 2 && operation?.startsWith("A") === true) return answered;
+        return Promise.resolve(["1000000", 0, [0, 0, 60_000, 60_000]]);
+      };
+    }
+    const redlock = openRedlock(nodes, { clock, nodeTimeout: 300 });
+    const waiting = errorOf(redlock.acquire("r", { timeout: 10_000 }));
+    const isReleased = (): boolean => {
+      const asked = nodes[2]?.operations.find((operation) => operation.startsWith("A"));
+      return nodes[2]?.operations.includes(`r${asked?.split(" ")[1]}`) === true;
+    };
+    for (let turn = 0; turn < 200 && !isReleased(); turn += 1) await clock.advance(10);
+    expect(isReleased()).toBe(true);
+    answer?.();
+    await clock.advance(10_000);
+    await waiting;
+  });
+
   it("takes its own late reading of a refusal for no error of its clock", async () => {
     const [clock, node] = [new ManualClock(), new StubNode()];
     const redlock = openRedlock([node], { clock });

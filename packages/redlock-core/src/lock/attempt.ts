@@ -7,7 +7,8 @@
  *   from before the first byte by all clocks.
  * - The answer comes with the quorum-th grant.
  * - If the attempt is not granted, every node that may have set a key is told to release it, before the caller hears
- *   of it.
+ *   of it. Where a waiter is refused because somebody has the lock, the answers that are still to come decide: a node
+ *   is told if it did not refuse. A waiter asks again only when it is told to, so its own key is in nobody's way.
  */
 
 import type { Vote } from "../errors.ts";
@@ -108,6 +109,8 @@ export abstract class Attempt extends Round implements Grant {
   #refused = 0;
   /** The nodes that have answered with a refusal, as bits. */
   #keyless = 0;
+  /** The nodes that had not answered when a waiter was refused, as bits. Their answers decide whether they release. */
+  #undecided = 0;
   /** The ballots of all answers, but for the grant that decided. */
   #ballots: (Ballot | undefined)[] | undefined;
   #isGranted = false;
@@ -210,11 +213,19 @@ export abstract class Attempt extends Round implements Grant {
    * it.
    */
   #follow(enrolment: Enrolment, node: number, answer: Answer): void {
+    if ((this.#undecided & (1 << node)) !== 0) this.#releaseUnlessRefused(node, answer);
     const isEnrolled = answer.kind === "reply" ? isHeld(answer.value) : this.sent(node);
     if (isEnrolled) enrolment.on.add(node);
     else if (answer.kind === "reply" && isGrant(answer.value)) enrolment.on.delete(node);
     if (isEnrolled && this.#isGranted)
       leaveQueues(this.engine, this.target, enrolment, { only: (each) => each === node });
+  }
+
+  #releaseUnlessRefused(node: number, answer: Answer): void {
+    const vote = voteOf(answer);
+    if (vote !== "granted" && isKeyless(vote, answer)) return;
+    const { engine, target, token, ttlMs } = this;
+    void releaseEverywhere(engine, { target, token, ttlMs, mayHoldOn: 1 << node });
   }
 
   #decideWon(now: Instant): void {
@@ -239,11 +250,13 @@ export abstract class Attempt extends Round implements Grant {
     const ballots = this.#ballots ?? [];
     const tally = emptyTally();
     for (const ballot of ballots) if (ballot !== undefined) tally[ballot.vote] += 1;
-    void releaseEverywhere(engine, { target, token, ttlMs, mayHoldOn });
+    const refusal = isTooLate ? "unreachable" : refusalOf(tally, engine.nodes.length);
+    if (this.#enrolment !== undefined && refusal === "held") this.#undecided = mayHoldOn & ~this.#answeredBy;
+    void releaseEverywhere(engine, { target, token, ttlMs, mayHoldOn: mayHoldOn & ~this.#undecided });
     noteRefusals(engine, resources, ballots, this.asked.wallMs);
     this.onResult({
       kind: "refused",
-      refusal: isTooLate ? "unreachable" : refusalOf(tally, engine.nodes.length),
+      refusal,
       votes: votesOf(engine, resources, ballots),
       freeInMs: engine.nodes.map((_, node) => freeInMs(ballots[node])),
     });
