@@ -17,21 +17,21 @@ describe("the benchmarks", () => {
   it("measure pairs of the floor and of ours, and report them", async () => {
     const throughput = await measureThroughput({ rounds: 1, durationMs: 30, warmUpMs: 10, callers: [1, 100] }, [
       "ioredis",
-      "our script alone",
+      "our script, together",
       "ours",
     ]);
     expect(throughput.map(({ driver, nodes, callers }) => `${driver} ${nodes} ${callers}`)).toEqual([
       "ioredis 1 1",
-      "our script alone 1 1",
+      "our script, together 1 1",
       "ours 1 1",
       "ioredis 1 100",
-      "our script alone 1 100",
+      "our script, together 1 100",
       "ours 1 100",
       "ioredis 5 1",
-      "our script alone 5 1",
+      "our script, together 5 1",
       "ours 5 1",
       "ioredis 5 100",
-      "our script alone 5 100",
+      "our script, together 5 100",
       "ours 5 100",
     ]);
     for (const row of throughput) {

@@ -5,6 +5,7 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { startRedis } from "@x/test-support";
+import { reportDifferences } from "./differences.ts";
 import { measureLeaders } from "./leaders/leaders.ts";
 import { measureMany } from "./leaders/many.ts";
 import { measureHandOver } from "./locks/hand-over.ts";
@@ -30,6 +31,7 @@ Measures locks, workers and leader elections beside their peers and floors, and 
   --record       also keep the figures that a release must not make worse, in test/benchmarks/recorded.json
   --check        measure only what was recorded (ours and its floors), compare, and exit with 1 when a figure is
                  worse by more than its noise: for use before a release, on a machine that does nothing else
+  --differences  instead: what ours does beside the smallest programs, and what each part of it costs (a minute)
 `;
 
 const { values } = parseArgs({
@@ -39,6 +41,7 @@ const { values } = parseArgs({
     out: { type: "string", default: fileURLToPath(new URL("../dist/benchmarks/report", import.meta.url)) },
     record: { type: "boolean", default: false },
     check: { type: "boolean", default: false },
+    differences: { type: "boolean", default: false },
     help: { type: "boolean", default: false },
   },
 });
@@ -122,4 +125,6 @@ async function describeMachine(): Promise<string> {
 }
 
 if (values.help) process.stdout.write(HELP);
-else await measureAll();
+else if (values.differences) {
+  for await (const section of reportDifferences({ jobs: 8_000, durationMs: 2_000 })) process.stdout.write(section);
+} else await measureAll();

@@ -5,6 +5,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { commandsSent, countCommands } from "../support/commands.ts";
 import { serveJobs } from "../support/jobs.ts";
+import { type Profile, profiled } from "../support/profile.ts";
 import { type DriverName, type DriverOptions, type NodeAddress, openDriver } from "./drivers.ts";
 
 export interface ChildArguments {
@@ -19,6 +20,7 @@ export interface PairsJob {
   readonly callers: number;
   readonly durationMs: number;
   readonly warmUpMs: number;
+  readonly isProfiled?: boolean;
 }
 
 export interface PairsResult {
@@ -28,6 +30,7 @@ export interface PairsResult {
   readonly cpuMs: number;
   readonly commands: number;
   readonly errors: number;
+  readonly profile?: Profile | undefined;
 }
 
 /** `waiters` loops on one resource: acquire, hold, release, think. */
@@ -142,13 +145,14 @@ async function pairs(job: PairsJob): Promise<PairsResult> {
   const cpu = process.cpuUsage();
   const startMs = performance.now();
   endMs = startMs + job.durationMs;
-  await run();
+  const [, profile] = job.isProfiled === true ? await profiled(run) : [await run()];
   return {
     pairs: done,
     elapsedMs: performance.now() - startMs,
     cpuMs: cpuMs(cpu),
     commands: commandsSent() - commands,
     errors,
+    profile,
   };
 }
 

@@ -8,7 +8,7 @@ import { Redis } from "ioredis";
 import { Mutex, RedlockMutex } from "redis-semaphore";
 import { createLock, createRedlock, IoredisAdapter } from "redlock-universal";
 import { NodeRedlock5, type Redlock5 } from "../support/redlock5.ts";
-import { openScriptAlone } from "./script-alone.ts";
+import { openScriptAlone, openScriptTogether } from "./script-alone.ts";
 
 export interface NodeAddress {
   readonly host: string;
@@ -35,6 +35,7 @@ export interface DriverOptions {
 export type DriverName =
   | "ioredis"
   | "our script alone"
+  | "our script, together"
   | "redlock 4"
   | "redlock 5"
   | "redlock-universal"
@@ -56,7 +57,7 @@ export const driverNames: readonly DriverName[] = [
 export const floor: DriverName = "ioredis";
 
 /** Pairs only: beside it, what of ours is the script's and what the library's. */
-export const pairDriverNames: readonly DriverName[] = [...driverNames, "our script alone"];
+export const pairDriverNames: readonly DriverName[] = [...driverNames, "our script alone", "our script, together"];
 export const peers: readonly DriverName[] = ["redlock 4", "redlock 5", "redlock-universal", "redis-semaphore"];
 
 interface Redlock4 {
@@ -72,6 +73,7 @@ const NodeRedlock4 = createRequire(import.meta.url)("redlock4") as new (
 const open: Record<DriverName, (clients: readonly Redis[], options: DriverOptions) => LockDriver> = {
   ioredis: openPlain,
   "our script alone": (clients, { ttl }) => driver(clients, openScriptAlone(clients, ttl)),
+  "our script, together": (clients, { ttl }) => driver(clients, openScriptTogether(clients, ttl)),
   "redlock 4": (clients, { ttl, retryDelay }) => {
     const redlock = new NodeRedlock4(clients, {
       retryCount: -1,

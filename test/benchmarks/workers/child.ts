@@ -2,6 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { commandsSent, countCommands } from "../support/commands.ts";
 import { serveJobs } from "../support/jobs.ts";
+import { type Profile, profiled } from "../support/profile.ts";
 import type { Ran } from "./history.ts";
 import { openSystem, type System, type SystemName, type Task } from "./systems.ts";
 
@@ -20,6 +21,7 @@ export type WorkersJob =
       readonly jobs: number;
       readonly idleMs: number;
       readonly limitMs: number;
+      readonly isProfiled?: boolean;
     };
 
 export interface WorkersResult {
@@ -28,6 +30,7 @@ export interface WorkersResult {
   readonly ran: readonly Ran[];
   readonly commands: number;
   readonly cpuMs: number;
+  readonly profile?: Profile | undefined;
 }
 
 /** How often CPU time is read: it is that of the last reading after which a job was done. */
@@ -42,6 +45,10 @@ function nowMs(): number {
 
 serveJobs(async (job: WorkersJob): Promise<WorkersResult | undefined> => {
   const system = openSystem(name, { host, port });
+  if (job.kind === "work" && job.isProfiled === true) {
+    const [result, profile] = await profiled(() => work(system, job));
+    return { ...result, profile };
+  }
   if (job.kind === "work") return await work(system, job);
   await system.add(job.tasks);
   await system.close();

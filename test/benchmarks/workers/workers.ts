@@ -3,7 +3,8 @@ import { startRedis } from "@x/test-support";
 import { SeededRandom } from "@x/testing/world";
 import { compileChild } from "../support/compile.ts";
 import { JobChild } from "../support/jobs.ts";
-import { readServers } from "../support/servers.ts";
+import type { Profile } from "../support/profile.ts";
+import { commandsBetween, readServers, type ServerReading } from "../support/servers.ts";
 import { median, ratios, rotated, type Spread, spread } from "../support/statistics.ts";
 import type { WorkersArguments, WorkersJob, WorkersResult } from "./child.ts";
 import { type History, historyOf } from "./history.ts";
@@ -76,12 +77,15 @@ function hotTasks(jobs: number): readonly Task[] {
   return [...hot, ...freeTasks(Math.ceil(jobs / 20))];
 }
 
-interface Sample extends History {
+export interface WorkersSample extends History {
   readonly jobs: number;
   readonly commands: number;
   readonly cpuMs: number;
   readonly serverCalls: number;
   readonly serverCpuMs: number;
+  readonly byCommand: ServerReading["byCommand"];
+  /** Of each process. */
+  readonly profiles: readonly Profile[];
 }
 
 export async function measureWorkers(
@@ -92,7 +96,7 @@ export async function measureWorkers(
   const rows: WorkersRow[] = [];
   for (const load of loadNames) {
     const systems = chosen.filter((system) => load === "hot key" || !hotOnly.includes(system));
-    const samples = new Map<SystemName, Sample[]>(systems.map((system) => [system, []]));
+    const samples = new Map<SystemName, WorkersSample[]>(systems.map((system) => [system, []]));
     for (let round = 0; round < settings.rounds; round += 1) {
       for (const system of rotated(systems, round)) {
         samples.get(system)?.push(await measureRound(child, system, { load, ...settings }));
@@ -103,11 +107,16 @@ export async function measureWorkers(
   return rows;
 }
 
-async function measureRound(
+export async function measureRound(
   file: URL,
   system: SystemName,
-  settings: { readonly load: LoadName; readonly jobs: number; readonly limitMs: number },
-): Promise<Sample> {
+  settings: {
+    readonly load: LoadName;
+    readonly jobs: number;
+    readonly limitMs: number;
+    readonly isProfiled?: boolean;
+  },
+): Promise<WorkersSample> {
   const { processes, tasks: tasksOf } = loads[settings.load];
   const server = await startRedis();
   const args: WorkersArguments = { system, host: server.host, port: server.port };
@@ -119,7 +128,8 @@ async function measureRound(
     const tasks = tasksOf(settings.jobs);
     await children[0]?.ask({ kind: "add", tasks } satisfies WorkersJob);
     const before = await readServers([server]);
-    const work: WorkersJob = { kind: "work", workMs, jobs: tasks.length, idleMs, limitMs: settings.limitMs };
+    const { limitMs, isProfiled = false } = settings;
+    const work: WorkersJob = { kind: "work", workMs, jobs: tasks.length, idleMs, limitMs, isProfiled };
     const results = await Promise.all(children.map((child) => child.ask<WorkersResult>(work)));
     const after = await readServers([server]);
     const sum = (value: (result: WorkersResult) => number): number =>
@@ -133,6 +143,8 @@ async function measureRound(
       cpuMs: sum((result) => result.cpuMs),
       serverCalls: after.calls - before.calls,
       serverCpuMs: after.cpuMs - before.cpuMs,
+      byCommand: commandsBetween(before, after),
+      profiles: results.map(({ profile = {} }) => profile),
     };
   } finally {
     await Promise.all(children.map((child) => child.stop()));
@@ -140,10 +152,15 @@ async function measureRound(
   }
 }
 
-function rowOf(load: LoadName, system: SystemName, samples: ReadonlyMap<SystemName, readonly Sample[]>): WorkersRow {
+function rowOf(
+  load: LoadName,
+  system: SystemName,
+  samples: ReadonlyMap<SystemName, readonly WorkersSample[]>,
+): WorkersRow {
   const own = samples.get(system) ?? [];
-  const perSecond = (sample: Sample): number => (sample.done / sample.elapsedMs) * 1_000;
-  const sum = (value: (sample: Sample) => number): number => own.reduce((total, sample) => total + value(sample), 0);
+  const perSecond = (sample: WorkersSample): number => (sample.done / sample.elapsedMs) * 1_000;
+  const sum = (value: (sample: WorkersSample) => number): number =>
+    own.reduce((total, sample) => total + value(sample), 0);
   return {
     load,
     system,

@@ -1,0 +1,168 @@
+/**
+ * What ours does beside the smallest program that keeps the same promises, and what each part of it costs: the client's time by the folder or
+ * package whose code ran, the server's by command.
+ */
+import { startRedisNodes } from "@x/test-support";
+import type { PairsJob, PairsResult } from "./locks/child.ts";
+import type { DriverName } from "./locks/drivers.ts";
+import { startDriver } from "./locks/start-driver.ts";
+import { fixed, table } from "./report/table.ts";
+import { compileChild } from "./support/compile.ts";
+import type { Profile } from "./support/profile.ts";
+import { commandsBetween, readServers, type ServerReading } from "./support/servers.ts";
+import type { SystemName } from "./workers/systems.ts";
+import { type LoadName, loadNames, measureRound } from "./workers/workers.ts";
+
+/** Of one program, for each pair or job. */
+interface Cost {
+  readonly perSecond: number;
+  readonly clientCpuUs: number;
+  readonly serverCpuUs: number;
+  readonly clientUs: ReadonlyMap<string, number>;
+  readonly server: ReadonlyMap<string, { readonly calls: number; readonly us: number }>;
+}
+
+/** Differences below this share of what ours costs are summed. */
+const TELLING_SHARE = 0.02;
+
+export async function* reportDifferences({
+  jobs,
+  durationMs,
+}: {
+  readonly jobs: number;
+  readonly durationMs: number;
+}): AsyncGenerator<string> {
+  const drivers = ["our script, together", "ours"] as const;
+  for (const nodes of [1, 5]) {
+    const [floor, ours] = [
+      await costOfPairs(drivers[0], nodes, durationMs),
+      await costOfPairs(drivers[1], nodes, durationMs),
+    ];
+    yield section(`A pair of acquire and release, ${nodes} nodes, 100 callers`, drivers[0], floor, ours);
+  }
+  for (const load of loadNames) {
+    const systems = ["BullMQ, ends together, the key alone", "ExclusiveWorker"] as const;
+    const [floor, ours] = [await costOfJobs(systems[0], load, jobs), await costOfJobs(systems[1], load, jobs)];
+    yield section(`A job, ${load}`, systems[0], floor, ours);
+  }
+}
+
+async function costOfPairs(driver: DriverName, nodes: number, durationMs: number): Promise<Cost> {
+  const servers = await startRedisNodes(nodes);
+  const child = await startDriver(driver, servers, { ttl: 30_000 });
+  try {
+    const job: PairsJob = { kind: "pairs", callers: 100, durationMs, warmUpMs: durationMs };
+    await child.ask<PairsResult>(job);
+    const before = await readServers(servers);
+    const plain = await child.ask<PairsResult>({ ...job, warmUpMs: 0 });
+    const after = await readServers(servers);
+    const { profile } = await child.ask<PairsResult>({ ...job, warmUpMs: 0, isProfiled: true });
+    return {
+      perSecond: (plain.pairs / plain.elapsedMs) * 1_000,
+      clientCpuUs: (plain.cpuMs * 1_000) / plain.pairs,
+      serverCpuUs: ((after.cpuMs - before.cpuMs) * 1_000) / plain.pairs,
+      clientUs: clientShare(profile === undefined ? [] : [profile], (plain.cpuMs * 1_000) / plain.pairs),
+      server: serverShare(commandsBetween(before, after), plain.pairs, after.cpuMs - before.cpuMs),
+    };
+  } finally {
+    await child.stop();
+    await Promise.all(servers.map((server) => server.stop()));
+  }
+}
+
+async function costOfJobs(system: SystemName, load: LoadName, jobs: number): Promise<Cost> {
+  const file = await compileChild(new URL("./workers/child.ts", import.meta.url), "workers");
+  const settings = { load, jobs, limitMs: 60_000 };
+  const plain = await measureRound(file, system, settings);
+  const { profiles } = await measureRound(file, system, { ...settings, isProfiled: true });
+  return {
+    perSecond: (plain.done / plain.elapsedMs) * 1_000,
+    clientCpuUs: (plain.cpuMs * 1_000) / plain.done,
+    serverCpuUs: (plain.serverCpuMs * 1_000) / plain.done,
+    clientUs: clientShare(profiles, (plain.cpuMs * 1_000) / plain.done),
+    server: serverShare(plain.byCommand, plain.done, plain.serverCpuMs),
+  };
+}
+
+/** Divides the CPU time by what the sampler saw. The time of other threads, like the compiler's, is divided with it. */
+function clientShare(profiles: readonly Profile[], cpuUs: number): ReadonlyMap<string, number> {
+  const seen = profiles.flatMap((profile) => Object.entries(profile)).filter(([part]) => part !== "idle");
+  const totalMs = seen.reduce((sum, [, ms]) => sum + ms, 0);
+  const us = new Map<string, number>();
+  for (const [part, ms] of seen) us.set(part, (us.get(part) ?? 0) + (ms / totalMs) * cpuUs);
+  return us;
+}
+
+/**
+ * Divides the CPU time by what each command took, by the server's clock. What a script took includes what it called; that is taken off, so that
+ * its own Lua is left.
+ */
+function serverShare(byCommand: ServerReading["byCommand"], count: number, cpuMs: number): Cost["server"] {
+  const share = new Map<string, { calls: number; us: number }>();
+  const ofScripts = { calls: 0, us: 0 };
+  for (const [name, { calls, us }] of byCommand) {
+    if (calls === 0 || name === "info") continue;
+    const isScript = name.startsWith("eval");
+    if (isScript) ofScripts.calls += calls / count;
+    else share.set(name, { calls: calls / count, us });
+    ofScripts.us += isScript ? us : -us;
+  }
+  share.set("scripts, their own Lua", ofScripts);
+  const seenUs = [...share.values()].reduce((sum, { us }) => sum + us, 0);
+  const cpuUs = (cpuMs * 1_000) / count;
+  return new Map([...share].map(([name, { calls, us }]) => [name, { calls, us: (us / seenUs) * cpuUs }]));
+}
+
+function section(title: string, floorName: string, floor: Cost, ours: Cost): string {
+  const total = (name: string, { perSecond, clientCpuUs, serverCpuUs }: Cost): readonly string[] => [
+    name,
+    fixed(perSecond, 0),
+    fixed(clientCpuUs, 1),
+    fixed(serverCpuUs, 1),
+  ];
+  const totals = table(
+    ["", "per second", "client CPU µs", "server CPU µs"],
+    [total(floorName, floor), total("ours", ours)],
+  );
+  const client = rows(
+    [...new Set([...floor.clientUs.keys(), ...ours.clientUs.keys()])].map((name) => {
+      const [own, least] = [ours.clientUs.get(name) ?? 0, floor.clientUs.get(name) ?? 0];
+      return { name, usDifference: own - least, cells: [fixed(least, 1), fixed(own, 1), fixed(own - least, 1)] };
+    }),
+    { emptyCells: 2, tellingUs: ours.clientCpuUs * TELLING_SHARE },
+  );
+  const server = rows(
+    [...new Set([...floor.server.keys(), ...ours.server.keys()])].map((name) => {
+      const none = { calls: 0, us: 0 };
+      const [own, least] = [ours.server.get(name) ?? none, floor.server.get(name) ?? none];
+      const calls = [fixed(least.calls, 2), fixed(own.calls, 2)];
+      const usDifference = own.us - least.us;
+      return { name, usDifference, cells: [...calls, fixed(least.us, 1), fixed(own.us, 1), fixed(usDifference, 1)] };
+    }),
+    { emptyCells: 4, tellingUs: ours.serverCpuUs * TELLING_SHARE },
+  );
+  return `${[
+    `## ${title}`,
+    totals,
+    table(["client, by whose code runs", "floor µs", "ours µs", "difference µs"], client),
+    table(["server, by command", "floor calls", "ours calls", "floor µs", "ours µs", "difference µs"], server),
+  ].join("\n\n")}\n\n`;
+}
+
+interface Difference {
+  readonly name: string;
+  readonly usDifference: number;
+  readonly cells: readonly string[];
+}
+
+/** The largest first; small ones together in the last row, of which only the difference is told. */
+function rows(
+  differences: readonly Difference[],
+  { emptyCells, tellingUs }: { readonly emptyCells: number; readonly tellingUs: number },
+): readonly (readonly string[])[] {
+  const isTelling = ({ usDifference }: Difference): boolean => Math.abs(usDifference) >= tellingUs;
+  const telling = differences.filter(isTelling).toSorted((a, b) => b.usDifference - a.usDifference);
+  const rest = differences.filter((each) => !isTelling(each)).reduce((sum, { usDifference }) => sum + usDifference, 0);
+  const empty = Array.from({ length: emptyCells }, () => "");
+  return [...telling.map(({ name, cells }) => [name, ...cells]), ["others", ...empty, fixed(rest, 1)]];
+}
