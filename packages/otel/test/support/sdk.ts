@@ -14,6 +14,8 @@ export interface Sdk extends AsyncDisposable {
   readonly tracer: ReturnType<TracerProvider["getTracer"]>;
   /** Those that have ended, in the order in which they did. */
   readonly spans: () => readonly ReadableSpan[];
+  /** Host and port of what Prometheus scrapes. */
+  readonly target: string;
   /** What Prometheus gets: the samples of a metric, by their labels. */
   readonly scrape: () => Promise<ReadonlyMap<string, number>>;
   readonly stop: () => void;
@@ -35,6 +37,7 @@ export async function startSdk(options: Omit<InstrumentOptions, "tracer" | "mete
   const stop = instrument({ ...options, tracer, meter: meters.getMeter("test") });
   return {
     tracer,
+    target: `127.0.0.1:${port}`,
     spans: () => exporter.getFinishedSpans(),
     scrape: async () => parse(await (await fetch(`http://127.0.0.1:${port}/metrics`)).text()),
     stop,
