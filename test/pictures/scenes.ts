@@ -1,0 +1,133 @@
+/** What the pictures show, played in virtual time with the real code: nothing in them is drawn by hand. */
+import { LeaderElection } from "@x/leader";
+import { type Lock, Redlock } from "@x/redlock-core";
+import { type MemoryNode, memoryNodes, VirtualClock, type VirtualProcess } from "@x/testing";
+import type { Bar, Mark, Timeline } from "./timeline.ts";
+
+class Stage {
+  readonly clock: VirtualClock = new VirtualClock();
+  readonly nodes: readonly MemoryNode[] = memoryNodes(3, { clock: this.clock, latency: 1 });
+  readonly bars: Bar[] = [];
+  readonly marks: Mark[] = [];
+
+  process(name: string): {
+    readonly process: VirtualProcess;
+    readonly redlock: Redlock;
+    readonly nodes: readonly MemoryNode[];
+  } {
+    const process = this.clock.process(name);
+    const nodes = memoryNodes(this.nodes, { clock: process, latency: 1 });
+    let count = 0;
+    const random = {
+      token: () => `${name}${String(++count)}`.replaceAll(/\W/g, "").padStart(40, "0"),
+      fraction: () => 0.5,
+    };
+    return { process, nodes, redlock: new Redlock(nodes, { clock: process, ttl: 10_000, maxTtl: 15_000, random }) };
+  }
+
+  mark(who: string, text: string, atMs: number = this.clock.elapsedMs): void {
+    this.marks.push({ who, text, atMs });
+  }
+
+  /** Lets time pass until `isTrue`, a hundredth of a second at a time, and returns when it was. */
+  async when(isTrue: () => boolean): Promise<number> {
+    for (let ms = 0; ms < 60_000; ms += 10) {
+      if (isTrue()) return this.clock.elapsedMs;
+      await this.clock.advance(10);
+    }
+    throw new Error("what the picture waits for does not come");
+  }
+}
+
+/** A leader that dies, and one that is asked to stop: how long nobody leads. */
+export async function failover(): Promise<Timeline> {
+  const stage = new Stage();
+  const [a, b, c] = ["replica A", "replica B", "replica C"].map((name) => {
+    const { process, redlock } = stage.process(name);
+    return { name, process, election: new LeaderElection(redlock, { name: "reports", id: name }) };
+  });
+  if (a === undefined || b === undefined || c === undefined) throw new Error("three replicas");
+  const lead = (name: string, fromMs: number, toMs: number): void => {
+    stage.bars.push({ who: name, fromMs, toMs, text: "leads", kind: "held" });
+  };
+  await stage.clock.advance(1_000);
+  await stage.clock.until(a.election.campaign());
+  const firstMs = stage.clock.elapsedMs;
+  const campaigns = [b.election.campaign()];
+  await stage.clock.advance(9_000);
+  a.process.kill();
+  const diedMs = stage.clock.elapsedMs;
+  lead(a.name, firstMs, diedMs);
+  stage.mark(a.name, "its process is killed");
+  const second = await stage.clock.until(campaigns[0] ?? Promise.reject(new Error("no campaign")));
+  const secondMs = stage.clock.elapsedMs;
+  stage.bars.push({
+    who: a.name,
+    fromMs: diedMs,
+    toMs: secondMs,
+    text: "its lease runs out",
+    kind: "doubtful",
+  });
+  stage.mark(b.name, `leads ${((secondMs - diedMs) / 1_000).toFixed(1)} s later`);
+  const last = c.election.campaign();
+  await stage.clock.advance(14_000);
+  stage.mark(b.name, "SIGTERM: resigns");
+  const stoppedMs = stage.clock.elapsedMs;
+  const stopped = second.resign();
+  await stage.clock.until(last);
+  lead(b.name, secondMs, stoppedMs);
+  stage.mark(c.name, `leads ${stage.clock.elapsedMs - stoppedMs} ms later`);
+  const thirdMs = stage.clock.elapsedMs;
+  await stage.clock.until(stopped);
+  await stage.clock.advance(9_000);
+  lead(c.name, thirdMs, stage.clock.elapsedMs);
+  return {
+    title: "A leader that crashes, and one that is stopped: leaseDuration 15 s",
+    endMs: Math.ceil(stage.clock.elapsedMs / 1_000) * 1_000,
+    participants: [a.name, b.name, c.name],
+    bars: stage.bars,
+    marks: stage.marks,
+  };
+}
+
+/** A holder that two of three nodes no longer answer, and the one who comes after it. */
+export async function loss(): Promise<Timeline> {
+  const stage = new Stage();
+  const holder = stage.process("holder");
+  const next = stage.process("next");
+  await stage.clock.advance(500);
+  holder.redlock.on("extend", ({ extended }) => stage.mark("holder", extended ? "extended" : "not extended"));
+  const lock = await stage.clock.until(holder.redlock.acquire("account:42", { autoExtend: true }));
+  const { signal } = lock;
+  const heldMs = stage.clock.elapsedMs;
+  await stage.clock.advance(7_500);
+  const cutMs = stage.clock.elapsedMs;
+  for (const node of holder.nodes.slice(0, 2)) node.partition(30_000);
+  const waiting: Promise<Lock> = next.redlock.acquire("account:42", { timeout: 60_000 });
+  const lostMs = await stage.when(() => signal.aborted);
+  const theirs = await stage.clock.until(waiting);
+  const nextMs = stage.clock.elapsedMs;
+  await stage.clock.advance(3_000);
+  const failed = stage.marks.filter(({ text }) => text === "not extended");
+  const shown = stage.marks.filter((mark) => mark.text === "extended" || mark === failed[0]);
+  const endMs = Math.ceil(stage.clock.elapsedMs / 1_000) * 1_000;
+  return {
+    title: "A lock is lost: its holder knows before anybody else gets it (ttl 10 s)",
+    endMs,
+    participants: ["nodes 1, 2", "holder", "next"],
+    bars: [
+      { who: "nodes 1, 2", fromMs: cutMs, toMs: endMs, text: "cut off from the holder", kind: "fault" },
+      { who: "holder", fromMs: heldMs, toMs: lostMs, text: "holds", kind: "held" },
+      { who: "holder", fromMs: lostMs, toMs: nextMs, text: "", kind: "doubtful" },
+      { who: "next", fromMs: cutMs, toMs: nextMs, text: "waits in line", kind: "doubtful" },
+      {
+        who: "next",
+        fromMs: nextMs,
+        toMs: endMs,
+        text: theirs.fencingToken > lock.fencingToken ? "holds, greater token" : "?",
+        kind: "held",
+      },
+    ],
+    marks: [...shown, { who: "holder", atMs: lostMs, text: "signal aborts" }],
+  };
+}
