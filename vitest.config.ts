@@ -24,6 +24,7 @@ export default defineConfig({
       { find: /^@x\/nestjs$/, replacement: source("packages/nestjs/src/index.ts") },
       { find: /^@x\/testing$/, replacement: source("packages/testing/src/index.ts") },
       { find: /^@x\/testing\/world$/, replacement: source("packages/testing/src/world.ts") },
+      { find: /^@x\/semaphore\/redis-semaphore$/, replacement: source("packages/semaphore/src/redis-semaphore.ts") },
       { find: /^@x\/semaphore$/, replacement: source("packages/semaphore/src/index.ts") },
       { find: /^@x\/workers\/bull-board$/, replacement: source("packages/workers/src/bull-board.ts") },
       { find: /^@x\/workers$/, replacement: source("packages/workers/src/index.ts") },

@@ -65,7 +65,7 @@ export class Acquisition {
       this.#tell("acquired", lock.fencingToken);
       return lock;
     } catch (error) {
-      if (this.#isInLine) this.#giveBack();
+      if (this.#isInLine) this.#giveBack(this.#waiter);
       if (ends.signal.aborted) this.#tell("cancelled");
       if (signal?.aborted !== true && protocol.closed.aborted) throw new RedlockClosedError([this.#pool.name]);
       throw error;
@@ -148,7 +148,7 @@ export class Acquisition {
   }
 
   #failed(vote: Vote): Answer {
-    this.#giveBack();
+    this.#giveBack("");
     this.#holder = this.#newHolder();
     const { retryDelay: delayMs } = this.#pool.redlock.options;
     const askAgainMs = backOffMs({ failures: this.#failures + 1, delayMs, maxDelayMs: MAX_RETRY_MS });
@@ -174,10 +174,9 @@ export class Acquisition {
   }
 
   /** Follows the request over the same connection, and so takes back whatever it did or will do. */
-  #giveBack(): void {
+  #giveBack(waiter: string): void {
     const { pool, holder } = { pool: this.#pool, holder: this.#holder };
-    this.#isInLine = false;
-    void pool.protocol.takeBack(pool.callOf("release", [holder, "", this.#waiter]));
+    void pool.protocol.takeBack(pool.callOf("release", [holder, "", waiter]));
   }
 
   #timedOut(answer: Refusal): Error {

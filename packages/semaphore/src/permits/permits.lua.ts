@@ -139,7 +139,8 @@ local function quarantineLeftMs()
 end
 
 local function enrol(given)
-  local ticket = given
+  -- The answer with the ticket may have been lost.
+  local ticket = given or tonumber(call('ZSCORE', waiters, waiter) or nil)
   if not ticket then
     ticket = math.max(nowUs, tonumber(call('HGET', state, 'ticket') or '0') + 1)
     call('HSET', state, 'ticket', asText(ticket))
