@@ -6,6 +6,8 @@ export interface CommandLine {
   readonly flights: number;
   readonly pauseMs: number;
   readonly attach: boolean;
+  /** Whether a live page is served. */
+  readonly page: boolean;
   readonly help: boolean;
 }
 
@@ -16,6 +18,7 @@ export const usage = `npm start -- [options]
   --flights <n>  replay only the first n of the 20,000 flights
   --pause <ms>   wait between the read and the write of a board (default 10)
   --attach       start nothing: watch and judge the processes that docker-compose.yml starts
+  --no-page      serve no live page
   --help
 
   REDIS_URL        use this Redis for the queue and the boards, instead of starting one
@@ -33,6 +36,7 @@ export function parseCommandLine(args: readonly string[]): CommandLine {
       flights: { type: "string", default: `${flightCount}` },
       pause: { type: "string", default: "10" },
       attach: { type: "boolean", default: false },
+      "no-page": { type: "boolean", default: false },
       help: { type: "boolean", default: false },
     },
   });
@@ -42,6 +46,7 @@ export function parseCommandLine(args: readonly string[]): CommandLine {
     flights: integer("--flights", values.flights, 1, flightCount),
     pauseMs: integer("--pause", values.pause, 0, 1_000),
     attach: values.attach,
+    page: !values["no-page"],
     help: values.help,
   };
 }

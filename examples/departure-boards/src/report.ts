@@ -16,6 +16,8 @@ export interface Result {
   readonly errors: readonly string[];
   /** Whatever else went wrong: a process that ended by itself, a run that did not finish in time. */
   readonly problems: readonly string[];
+  /** The file with the picture of the run. */
+  readonly picture?: string;
 }
 
 export interface Takeover {
@@ -42,6 +44,7 @@ export function reportLines({
   takeovers,
   errors,
   problems,
+  picture,
 }: Result): ReportLine[] {
   const { lost, duplicated, overlaps, outOfOrder, wrongBoards } = findings;
   const right = findings.airports - wrongBoards.length;
@@ -83,6 +86,7 @@ export function reportLines({
       false,
     ),
     ...problems.map((problem) => line("problem", problem, true)),
+    ...(picture === undefined ? [] : [line("picture", picture, false)]),
   ];
 }
 

@@ -1,5 +1,8 @@
 /** One run from the first server to the last process: starts everything, does the faults, waits, ends everything, judges. */
 import { randomBytes } from "node:crypto";
+import { writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { RedisServer } from "@x/test-support";
 import { Redis } from "ioredis";
@@ -11,6 +14,8 @@ import { type DoneFault, type FaultKind, runFaults } from "./faults.ts";
 import { Fleet } from "./fleet.ts";
 import type { Flight } from "./flight.ts";
 import type { HistoryEvent, Leadership } from "./history.ts";
+import { openPage } from "./page.ts";
+import { pictureOf } from "./picture.ts";
 import { Progress } from "./progress.ts";
 import type { Result, Takeover } from "./report.ts";
 import { openServers } from "./servers.ts";
@@ -32,15 +37,18 @@ export async function runDepartureBoards(
   signal: AbortSignal,
 ): Promise<Result> {
   const { naive, pauseMs, faults, attach } = commandLine;
-  if (attach)
-    return await runFleet({ settings: settingsFrom(environment), lockNodes: [], view, faults: false, attach }, signal);
+  if (attach) {
+    // Its loopback may be that of a container, where no browser is.
+    const plan = { settings: settingsFrom(environment), lockNodes: [], view, faults: false, attach, page: false };
+    return await runFleet(plan, signal);
+  }
   const prefix = `departure-boards:${randomBytes(4).toString("hex")}:`;
   const servers = await openServers(environment, prefix);
   try {
     signal.throwIfAborted();
     const { redisUrl, lockRedisUrls, lockNodes } = servers;
     const settings: Settings = { prefix, redisUrl, lockRedisUrls, flights: commandLine.flights, naive, pauseMs };
-    return await runFleet({ settings, lockNodes, view, faults, attach }, signal);
+    return await runFleet({ settings, lockNodes, view, faults, attach, page: commandLine.page }, signal);
   } finally {
     await servers.stop();
   }
@@ -54,10 +62,20 @@ interface Plan {
   readonly faults: boolean;
   /** The processes run elsewhere already. */
   readonly attach: boolean;
+  readonly page: boolean;
 }
 
-async function runFleet({ settings, lockNodes, view, faults, attach }: Plan, signal: AbortSignal): Promise<Result> {
+async function runFleet(plan: Plan, signal: AbortSignal): Promise<Result> {
+  const { settings, lockNodes, faults, attach } = plan;
   const flights = readFlights(settings.flights);
+  const page = plan.page ? await openPage(settings) : undefined;
+  const view: View = {
+    ...plan.view,
+    tell(seconds, text) {
+      plan.view.tell(seconds, text);
+      page?.note(text);
+    },
+  };
   const redis = new Redis(settings.redisUrl, { maxRetriesPerRequest: null });
   const record = new RunRecord(redis, settings.prefix, flights);
   const fleet = new Fleet(settings);
@@ -66,6 +84,7 @@ async function runFleet({ settings, lockNodes, view, faults, attach }: Plan, sig
       fleet.start("scheduler", number);
       fleet.start("worker", number);
     }
+    if (page !== undefined) plan.view.tell(0, `live page: ${page.url}`);
     if (lockNodes.length > 0)
       view.tell(0, `new lock nodes cast no vote for ${leaseMs / 1000} s, as they might have forgotten locks`);
     const watch = new AbortController();
@@ -95,6 +114,7 @@ async function runFleet({ settings, lockNodes, view, faults, attach }: Plan, sig
     }
   } finally {
     await fleet.killAll();
+    await page?.close();
     redis.disconnect();
   }
 }
@@ -198,17 +218,26 @@ async function conclude(record: RunRecord, { settings, fleet, seconds, doneFault
   const airports = new Set(record.flights.map((flight) => flight.origin));
   const findings = judge(record.flights, history, await record.store.boards(airports));
   const leaderships = await record.cursor.leaderships();
+  const struck = doneFaults.map(({ kind, target, atMs }) => ({ text: `${target} ${pastOf[kind]}`, atMs }));
   return {
     settings,
     findings,
     seconds,
     leaders: leaderships.length,
     cursorRefused: (await record.cursor.state()).refused,
-    faults: doneFaults.map(({ kind, target }) => `${target} ${pastOf[kind]}`),
+    faults: struck.map(({ text }) => text),
     takeovers: doneFaults.flatMap((fault) => takeover(fault, history, leaderships)),
     errors: fleet.errors,
     problems: [...fleet.problems, ...untestedFence(settings, doneFaults, findings)],
+    picture: await savePicture(pictureOf({ history, leaderships, faults: struck })),
   };
+}
+
+/** Writes the picture into the temporary folder, and returns its path. */
+async function savePicture(svg: string): Promise<string> {
+  const path = join(tmpdir(), `departure-boards-${randomBytes(4).toString("hex")}.svg`);
+  await writeFile(path, svg);
+  return path;
 }
 
 // A frozen worker had boards in its hands: its late writes must have come, and must have been refused.

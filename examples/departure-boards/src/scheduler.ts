@@ -6,7 +6,7 @@ import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { Cursor, DeposedError } from "./cursor.ts";
 import type { Flight } from "./flight.ts";
-import { leaseMs, nameFrom, queueName, readFlights, settingsFrom } from "./settings.ts";
+import { electionName, leaseMs, nameFrom, queueName, readFlights, settingsFrom } from "./settings.ts";
 
 const chunkSize = 250;
 // Enough for sixty job slots, and little enough that the leader is at work during most of the run.
@@ -20,7 +20,7 @@ const redis = new Redis(settings.redisUrl, { maxRetriesPerRequest: null });
 const queue = new Queue<Flight>(queueName, { connection: redis, prefix: `${settings.prefix}bull` });
 const cursor = new Cursor(redis, settings.prefix);
 const redlock = new Redlock(settings.lockRedisUrls, { ttl: leaseMs, maxTtl: leaseMs, keyPrefix: settings.prefix });
-const election = new LeaderElection(redlock, { name: "replay", id: name, leaseDuration: leaseMs });
+const election = new LeaderElection(redlock, { name: electionName, id: name, leaseDuration: leaseMs });
 
 const stop = new AbortController();
 process.once("SIGTERM", () => stop.abort());

@@ -19,6 +19,7 @@ export interface Settings {
 }
 
 export const queueName = "departures";
+export const electionName = "replay";
 
 /** Lease of the locks of airports and leaders, and of BullMQ's own lock on a job, in ms: short, so that takeovers can be watched. */
 export const leaseMs = 4_000;

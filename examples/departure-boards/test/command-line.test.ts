@@ -8,21 +8,23 @@ it("replays everything, with locks and faults, by default", () => {
     flights: 20_000,
     pauseMs: 10,
     attach: false,
+    page: true,
     help: false,
   });
 });
 
 it("reads every option", () => {
-  expect(parseCommandLine(["--naive", "--no-faults", "--flights", "10", "--pause", "0", "--attach", "--help"])).toEqual(
-    {
-      naive: true,
-      faults: false,
-      flights: 10,
-      pauseMs: 0,
-      attach: true,
-      help: true,
-    },
-  );
+  expect(
+    parseCommandLine(["--naive", "--no-faults", "--flights", "10", "--pause", "0", "--attach", "--no-page", "--help"]),
+  ).toEqual({
+    naive: true,
+    faults: false,
+    flights: 10,
+    pauseMs: 0,
+    attach: true,
+    page: false,
+    help: true,
+  });
 });
 
 it.each([

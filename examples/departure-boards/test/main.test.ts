@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Child, spawnChild, startRedis, startRedisNodes } from "@x/test-support";
@@ -40,6 +40,7 @@ it("arrives at the boards of a sequential pass through every fault, and ends wit
   // Slow enough that there is work left for every fault.
   const { run, leftovers } = startApart("--flights", "2000", "--pause", "60");
   await using _ = run;
+  await showsIts(run);
   expect(await run.exited, run.output).toEqual({ code: 0, signal: null });
   const lines = report(run.output);
   expect(lines.get("flights processed")).toMatch(/^2,000 of 2,000 in /);
@@ -54,12 +55,46 @@ it("arrives at the boards of a sequential pass through every fault, and ends wit
   expect(run.output).toMatch(/airports of worker-2, killed, moved on +\d+\.\d s\n/);
   expect(run.output).toMatch(/airports of worker-3, frozen, moved on +\d+\.\d s\n/);
   expect(run.output).toMatch(/\ncorrect +every board is what a sequential pass over the log gives\n$/);
+  const picture = /^picture +(\S+\.svg)$/m.exec(run.output)?.[1] ?? "";
+  const svg = readFileSync(picture, "utf8");
+  for (const text of ["worker-1", "lock node 3 killed", "worker-3 frozen"]) expect(svg).toContain(`>${text}<`);
   await expect.poll(leftovers).toEqual([]);
 });
 
+/** The live page has the leader, airports that are waited for, and what struck. */
+async function showsIts(run: Child): Promise<void> {
+  const url = (): string | undefined => /live page: (http:\S+)/.exec(run.output)?.[1];
+  await expect.poll(url, { timeout: 40_000 }).toBeDefined();
+  const shown: { leader?: string | undefined; waiting?: number; event?: string | undefined } = {};
+  await expect
+    .poll(
+      async () => {
+        const answer = await fetch(`${url()}state`);
+        const { elections, queues, events } = (await answer.json()) as PageState;
+        shown.leader ??= elections[0]?.leader?.id;
+        if ((queues[0]?.parked ?? 0) > 0) shown.waiting = queues[0]?.parked ?? 0;
+        shown.event ??= events.find(({ text }) => text.includes("killed"))?.text;
+        return shown;
+      },
+      { timeout: 60_000, interval: 500 },
+    )
+    .toMatchObject({
+      leader: expect.stringMatching(/^scheduler-\d$/),
+      waiting: expect.any(Number),
+      event: expect.stringContaining("killed"),
+    });
+}
+
+interface PageState {
+  readonly elections: readonly { readonly leader?: { readonly id: string } }[];
+  readonly queues: readonly { readonly parked: number }[];
+  readonly events: readonly { readonly text: string }[];
+}
+
 it("shows wrong totals with plain workers, and ends with code 1", { timeout: 120_000 }, async () => {
-  await using run = start("--naive", "--no-faults", "--flights", "2000");
+  await using run = start("--naive", "--no-faults", "--no-page", "--flights", "2000");
   expect(await run.exited, run.output).toEqual({ code: 1, signal: null });
+  expect(run.output).not.toContain("live page");
   const lines = report(run.output);
   expect(lines.get("overlaps per airport")).toMatch(/^[\d,]+ at \d+ airports/);
   expect(lines.get("boards as a sequential pass")).toMatch(/^\d+ of 58, [\d,]+ flights are missing on the others$/);

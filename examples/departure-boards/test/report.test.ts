@@ -33,6 +33,11 @@ const wrongOf = (given: Result): string[] =>
     .filter(({ isWrong }) => isWrong)
     .map(({ label }) => label);
 
+it("names the picture, if there is one", () => {
+  expect(textOf(result)).not.toHaveProperty("picture");
+  expect(textOf({ ...result, picture: "/tmp/run.svg" })).toMatchObject({ picture: "/tmp/run.svg" });
+});
+
 it("says in numbers what a correct run did", () => {
   expect(textOf(result)).toMatchObject({
     "flights processed": "20,000 of 20,000 in 40.0 s (500/s)",

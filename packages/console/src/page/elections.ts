@@ -79,9 +79,13 @@ export class Elections {
     const isOwn = typeof given === "string";
     const election = isOwn ? this.#open(given) : given;
     const terms = new Map<number, TermView>();
+    let isFirst = true;
     const watched = new Watched(protocolOf(this.#redlock).clock, async () => {
       const leader = await election.leader();
-      await this.#note(election.name, terms, leader);
+      const isNew = isFirst || (leader !== null && !terms.has(leader.term));
+      const history = isNew ? await this.#history(election.name) : [];
+      isFirst = false;
+      this.#note(terms, leader, history);
       return leader;
     });
     this.#watching.set(election.name, { election, isOwn, watched, terms });
@@ -93,12 +97,11 @@ export class Elections {
     return new LeaderElection(this.#redlock, { name, leaseDuration: Math.min(LEASE_MS, maxTtl) });
   }
 
-  async #note(name: string, terms: Map<number, TermView>, leader: LeaderInfo | null): Promise<void> {
+  #note(terms: Map<number, TermView>, leader: LeaderInfo | null, history: readonly TermView[]): void {
     const now = protocolOf(this.#redlock).clock.wallMs();
     for (const [number, term] of terms)
       if (term.until === undefined && number !== leader?.term) terms.set(number, { ...term, until: now });
-    const isNew = leader !== null && !terms.has(leader.term);
-    if (terms.size === 0 || isNew) for (const term of await this.#history(name)) this.#keep(terms, term, leader, now);
+    for (const term of history) this.#keep(terms, term, leader, now);
     if (leader === null) return;
     const { id, term, acquiredAt } = leader;
     terms.set(term, { term, id, since: terms.get(term)?.since ?? acquiredAt.getTime(), until: undefined });

@@ -60,11 +60,16 @@ interface Search {
   round: number;
 }
 
+/** More are not kept. */
+const MOST_LOCKS = 100_000;
+
 export class LockTable {
   readonly #quorum: number;
   readonly #prefix: string;
   readonly #rows = new Map<string, Row>();
   readonly #searches = new Map<number, Search>();
+  /** What was found since the last look: all browsers that find the same share it. */
+  readonly #found = new Map<string, readonly string[]>();
 
   constructor(quorum: number, prefix: string) {
     this.#quorum = quorum;
@@ -87,6 +92,7 @@ export class LockTable {
 
   /** Takes what the node of this place answered, which was asked for the keys `asked` besides. */
   add(node: number, look: Look, { asked, wallMs, nowMs }: Asked): void {
+    this.#found.clear();
     const search = this.#searches.get(node) ?? { runId: look.runId, cursor: "0", round: 0 };
     // Another process has forgotten all, or has got all of it from elsewhere.
     if (search.runId !== look.runId) this.forget(node);
@@ -107,6 +113,7 @@ export class LockTable {
 
   /** Forgets what a node told, which no longer answers. */
   forget(node: number): void {
+    this.#found.clear();
     this.#searches.delete(node);
     for (const [key, row] of this.#rows) {
       row.copies.delete(node);
@@ -116,6 +123,12 @@ export class LockTable {
 
   /** The resources that `find` finds: first those with most waiters, of these first those that are held for longest. */
   find(find: string): readonly string[] {
+    const known = this.#found.get(find) ?? this.#look(find);
+    this.#found.set(find, known);
+    return known;
+  }
+
+  #look(find: string): readonly string[] {
     const rows = [...this.#rows].filter(([key, { copies }]) => copies.size > 0 && this.#nameOf(key).includes(find));
     const facts = rows.map(([key, row]) => ({ key, waiters: waitersOf(row), seenAt: row.seenAt }));
     facts.sort((a, b) => b.waiters - a.waiters || a.seenAt - b.seenAt || (a.key < b.key ? -1 : 1));
@@ -149,6 +162,7 @@ export class LockTable {
   }
 
   #put(node: number, copy: Copy, wallMs: number): void {
+    if (this.#rows.size >= MOST_LOCKS && !this.#rows.has(copy.key)) return;
     const row = this.#rows.get(copy.key) ?? { copies: new Map<number, Copy>(), holder: "", seenAt: wallMs };
     this.#rows.set(copy.key, row);
     row.copies.set(node, copy);

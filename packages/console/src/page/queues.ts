@@ -12,9 +12,16 @@ const KEYS_A_COMMAND = 500;
 /** Keys beyond these are not counted. */
 const MOST_KEYS = 100_000;
 
+interface Listed {
+  readonly keys: readonly BusyKey[];
+  readonly busyKeys: number;
+  readonly pausedKeys: number;
+  readonly parked: number;
+}
+
 interface Watching {
   readonly worker: ExclusiveWorker;
-  readonly watched: Watched<readonly BusyKey[]>;
+  readonly watched: Watched<Listed>;
   /** So many looks are left out until the next. */
   pause: number;
 }
@@ -24,11 +31,7 @@ export class Queues {
 
   constructor(clock: Clock, workers: readonly ExclusiveWorker[]) {
     this.#watching = workers.map((worker) => {
-      const watched = new Watched<readonly BusyKey[]>(clock, async () => {
-        const keys = await worker.listKeys({ limit: MOST_KEYS });
-        // The longest lines first; of these, the jobs that were started first.
-        return keys.sort((a, b) => b.parked - a.parked || (a.since ?? 0) - (b.since ?? 0) || (a.key < b.key ? -1 : 1));
-      });
+      const watched = new Watched(clock, async () => listed(await worker.listKeys({ limit: MOST_KEYS })));
       return { worker, watched, pause: 0 };
     });
   }
@@ -39,13 +42,13 @@ export class Queues {
 
   get views(): readonly QueueView[] {
     return this.#watching.map(({ worker, watched }) => {
-      const { value: keys = [], error, at } = watched.section;
+      const { value, error, at } = watched.section;
       return {
         name: worker.name,
-        busyKeys: keys.filter(({ holder }) => holder !== undefined).length,
-        pausedKeys: keys.filter(({ paused }) => paused !== undefined).length,
-        parked: keys.reduce((sum, { parked }) => sum + parked, 0),
-        longestLine: keys[0]?.parked ?? 0,
+        busyKeys: value?.busyKeys ?? 0,
+        pausedKeys: value?.pausedKeys ?? 0,
+        parked: value?.parked ?? 0,
+        longestLine: value?.keys[0]?.parked ?? 0,
         error,
         at,
       };
@@ -56,7 +59,7 @@ export class Queues {
   keys({ queue, keys: page, findKey }: Wanted): KeysView | undefined {
     const { worker, watched } = this.#watching.find(({ worker }) => worker.name === queue) ?? this.#watching[0] ?? {};
     if (worker === undefined || watched === undefined) return undefined;
-    const all = watched.section.value ?? [];
+    const all = watched.section.value?.keys ?? [];
     const found = findKey === "" ? all : all.filter(({ key }) => key.includes(findKey));
     const keys = found.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS);
     return { queue: worker.name, keys, total: all.length, found: found.length };
@@ -70,8 +73,18 @@ export class Queues {
           return;
         }
         await each.watched.look();
-        each.pause = Math.floor((each.watched.section.value?.length ?? 0) / KEYS_A_COMMAND);
+        each.pause = Math.floor((each.watched.section.value?.keys.length ?? 0) / KEYS_A_COMMAND);
       }),
     );
   }
+}
+
+/** The longest lines first; of these, the jobs that were started first. */
+function listed(keys: readonly BusyKey[]): Listed {
+  return {
+    keys: keys.toSorted((a, b) => b.parked - a.parked || (a.since ?? 0) - (b.since ?? 0) || (a.key < b.key ? -1 : 1)),
+    busyKeys: keys.filter(({ holder }) => holder !== undefined).length,
+    pausedKeys: keys.filter(({ paused }) => paused !== undefined).length,
+    parked: keys.reduce((sum, { parked }) => sum + parked, 0),
+  };
 }

@@ -87,7 +87,8 @@ export class Watch {
   /** Tells a browser of each look, from now on until the returned function is called. */
   join(viewer: Viewer): () => void {
     this.#viewers.add(viewer);
-    if (this.#running === undefined) void this.#run();
+    // A fault of the page must not end the application that it is mounted in.
+    if (this.#running === undefined) void this.#run().catch((error: unknown) => this.note(textOf(error)));
     else if (this.#looks > 0) viewer.tell(this.stateFor(viewer.wanted));
     return () => {
       this.#viewers.delete(viewer);
