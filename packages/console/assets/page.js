@@ -499,12 +499,12 @@ function showKeys({ queues, keys, now, actions }) {
   table(
     "#keys",
     ["Key", "Waiting", "Runs", "Since", "Why it waits", "Actions"],
-    (keys?.keys ?? []).map(({ key, parked, holder, since, paused, limitedUntil }) => ({
+    (keys?.keys ?? []).map(({ key, parked, holder, holders, since, paused, limitedUntil }) => ({
       key,
       cells: [
         { text: key },
         { text: String(parked) },
-        { text: holder === undefined ? "" : `job ${holder}` },
+        { text: holders.map((id) => `job ${id}`).join(", ") },
         { text: since === undefined ? "" : moment(since, now + 1) },
         why({ parked, holder, since, paused, limitedUntil, now }),
         {
@@ -562,10 +562,10 @@ async function explain(queue, key) {
   if (response?.ok !== true)
     body.append(response === undefined ? "The server does not answer." : await response.text());
   else {
-    /** @type {{ holder?: string, parked: string[], reasons: { job: string, why: string }[] }} */
-    const { holder, parked, reasons } = await response.json();
+    /** @type {{ holders: string[], parked: string[], reasons: { job: string, why: string }[] }} */
+    const { holders, parked, reasons } = await response.json();
     const list = document.createElement("ul");
-    list.append(item(holder === undefined ? "Nobody has it." : `Job ${holder} has it.`));
+    list.append(item(holders.length === 0 ? "Nobody has it." : `Has it: job ${holders.join(", job ")}.`));
     for (const { job, why } of reasons) list.append(item(`Job ${job} ${why}`));
     body.append(list, parked.length === 0 ? "Nobody waits." : `In line: ${parked.join(", ")}`);
   }

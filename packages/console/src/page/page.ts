@@ -219,11 +219,11 @@ class Served {
     const key = given.get("key") ?? "";
     if (worker === undefined || key === "") return refusal(404, "There is no such queue or key.");
     try {
-      const { holder, parked } = await withPatience(this.#clock, worker.jobsOf(key, { limit: SHOWN_JOBS }));
-      const asked = [holder, ...parked.slice(0, 3)].filter((id) => id !== undefined);
+      const { holder, holders, parked } = await withPatience(this.#clock, worker.jobsOf(key, { limit: SHOWN_JOBS }));
+      const asked = [...holders.slice(0, 3), ...parked.slice(0, 3)];
       const explained = await withPatience(this.#clock, Promise.all(asked.map((id) => worker.explain(id))));
       const reasons = explained.flatMap((each) => (each === undefined ? [] : [{ job: each.jobId, why: each.message }]));
-      return json(200, { holder, parked, reasons });
+      return json(200, { holder, holders, parked, reasons });
     } catch (error) {
       return refusal(502, textOf(error));
     }
