@@ -509,6 +509,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           onFailure: optional(oneOf("skip", "block", "halt")),
           perKey: isOptions,
           startNext: optional(oneOf("when-recorded", "at-once")),
+          // "merge" needs a processor.
           whenBusy: optional(oneOf("queue", "latest", "interrupt", "drop")),
           ttl: optional(integer(50, 10_000)),
           timeout: optional(integer(0, 86_400_000)),

@@ -35,6 +35,8 @@ export interface WorkerEvents {
     readonly by: string | undefined;
     readonly error?: unknown;
   };
+  /** A job ended as the call of job `by`, which had it in its batch, has said. */
+  merged: AboutJob & { readonly by: string; readonly outcome: "completed" | "failed" };
   /** A running job lost BullMQ's lock or a lock of its keys; its signal was aborted. */
   lost: AboutJob & { readonly error: Error };
   /** A job was not started, because its fetch was too long ago and another worker may have it. */
@@ -72,6 +74,7 @@ const NAMES: Known<WorkerEvents> = {
   woken: true,
   released: true,
   dropped: true,
+  merged: true,
   lost: true,
   stale: true,
   keyPaused: true,

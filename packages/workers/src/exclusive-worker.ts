@@ -26,10 +26,12 @@ import {
   InFlight,
   type Instant,
   integer,
+  kindOf,
   protocolOf,
   readClock,
   Schema,
   shaped,
+  sleep,
   text,
   textLike,
 } from "@x/redlock-core/protocol";
@@ -50,6 +52,7 @@ import { keyFault, MAX_KEY_BYTES, type Pin, slotSuffix } from "./entity-key.ts";
 import { JobKeyError, KeyBacklogError, LaneError, MixedFleetError, SupersededError, withoutCommand } from "./errors.ts";
 import { aboutJob, channels, type ExclusiveWorkerListener, type Tell, traces } from "./events.ts";
 import type { WorkerFinding } from "./finding.ts";
+import { formatOutcome, type Outcome, parseOutcome, valueOf } from "./job-run/batch.ts";
 import { EarlyRun } from "./job-run/early-run.ts";
 import type { JobLock } from "./job-run/job-lock.ts";
 import { mustConfirm } from "./job-run/lease.ts";
@@ -65,10 +68,12 @@ import { Fleet, type FleetParts, type Setup as WorkerSetup } from "./operators/f
 import {
   type BusyKey,
   type Explanation,
+  type InLine,
   type JobCounts,
   type KeyJobs,
   type KeyList,
   parseExplanation,
+  parseInLine,
   parseKeyJobs,
   parseKeys,
 } from "./operators/operators.ts";
@@ -86,7 +91,7 @@ export type ExclusiveProcessorFunction<Data, Result, Name extends string> = (
   job: Job<Data, Result, Name>,
   token: string | undefined,
   signal: AbortSignal,
-  lock: JobLock,
+  lock: JobLock<Data, Result, Name>,
 ) => Promise<Result>;
 
 /** What a job returns that was completed without a run, or not to its end, because of the option `whenBusy`. */
@@ -158,6 +163,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #keyLocks: KeyLocks;
   #stopSweeping: () => void = () => undefined;
   readonly #interrupts: Interrupts | undefined;
+  /** The places of the jobs in a run's batch, by their ids. */
+  readonly #places = new WeakMap<Run, ReadonlyMap<string, string>>();
   readonly #fleet: Fleet;
   readonly #isSandboxed: boolean;
   readonly #inFlight = new InFlight();
@@ -192,6 +199,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     PROCESSOR.of("processor", processor);
     const options = readOptions(given);
     const resolved = resolveOptions(name, options);
+    if (resolved.rules.merge !== undefined && typeof processor !== "function") {
+      throw new TypeError(`processor must be a function where whenBusy is "merge", got ${kindOf(processor)}`);
+    }
     const bullScripts = checkScripts(installedScripts());
     const redlock = resolved.redlock ?? ownRedlock(options, resolved.ttl);
     const isByHand = (processor ?? null) === null;
@@ -557,6 +567,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   ): Promise<Result> {
     const arrival = this.#arrivalOf(job);
     if (arrival.pin.kind === "dropped") return this.#drop(job, arrival.pin) as Result;
+    if (arrival.outcome !== undefined) return this.#endMerged(job, arrival, parseOutcome(arrival.outcome)) as Result;
     const { sent, order } = arrival;
     const keys = this.#keysOf(job, arrival);
     const resources = this.#resourcesOf(job, keys, arrival);
@@ -566,7 +577,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     const early = arrival.early?.claim();
     const controller =
       signal === undefined || early !== undefined ? undefined : this.#tracked.controllerOf(jobId, signal);
-    const facts = { jobId, token, keys, resources, order, lockDurationMs, sent, controller };
+    const facts = { job, jobId, token, keys, resources, order, lockDurationMs, sent, controller };
     const run = early?.run ?? new Run(facts, this.#clock, this.#onLost);
     // A signal of its own is what a subclass has called this with.
     const other = controller === undefined ? signal : undefined;
@@ -587,6 +598,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       if (early === undefined && this.#mustConfirm(run)) await this.#confirm(run);
       // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
       if (early === undefined && held?.lock.isHeld() === false) return await this.#keyLocks.giveBack(run, job);
+      if (this.#options.rules.merge !== undefined && keys.length === 1) await this.#gather(run);
       let result: Result;
       try {
         result = await (early === undefined ? this.#process(run, job) : (early.result as Promise<Result>));
@@ -600,6 +612,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is
       // lost, BullMQ itself refuses the result.
       held?.lock.assertHeld();
+      if (this.#options.rules.merge !== undefined) result = (await this.#settle(run, result)) as Result;
       isDone = true;
       return result;
     } finally {
@@ -630,6 +643,51 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return { notRun: "interrupted", by, ...(error === reason ? {} : { error: messageOf(error) }) };
   }
 
+  /** Lets the call of this run be for those that wait, too. Rejects never: then it is for its job alone. */
+  async #gather(run: Run): Promise<void> {
+    const { size, wait } = this.#options.rules.merge ?? { size: 1, wait: 0 };
+    try {
+      let others = await this.#inLineBehind(run, size - 1);
+      if (wait > 0 && others.length < size - 1) {
+        await sleep(this.#clock, wait, run.signal).catch(() => {});
+        others = await this.#inLineBehind(run, size - 1);
+      }
+      this.#places.set(run, new Map(others.map(({ id, place }) => [id, place])));
+      run.joinedBy(others.map(({ id, fields }) => super.createJob(fields as never, id)));
+    } catch (error) {
+      this.emit("error", error as Error);
+    }
+  }
+
+  async #inLineBehind({ jobId, token }: Run, most: number): Promise<readonly InLine[]> {
+    return parseInLine(await this.#lane.operate("gather", jobId, token, most));
+  }
+
+  /** Stores what the call has made of the others, and returns what it has made of its own job, or throws that. */
+  async #settle(run: Run, returned: unknown): Promise<unknown> {
+    const { jobId, token, batch } = run;
+    const [own, ...others] = batch.jobs;
+    const places = this.#places.get(run);
+    const stored = others.flatMap((job) => [
+      String(job.id),
+      places?.get(String(job.id)) ?? "",
+      formatOutcome(batch.endOf(job, returned), jobId),
+    ]);
+    if (stored.length > 0 && (await this.#lane.operate("settle", jobId, token, ...stored)) === null) {
+      run.loseJobLock();
+      throw run.lost ?? new DelayedError(`job ${jobId} is not ours any more`);
+    }
+    return own === undefined ? returned : valueOf(batch.endOf(own, returned));
+  }
+
+  /** Ends a job that was in the batch of another one. */
+  #endMerged(job: Job<Data, Result, Name>, arrival: Arrival, settled: Outcome & { readonly by: string }): unknown {
+    const about = { jobId: String(job.id), keys: this.#keysOf(job, arrival) };
+    const outcome = "error" in settled ? "failed" : "completed";
+    this.#tell("merged", () => ({ ...aboutJob(this.name, about), by: settled.by, outcome }));
+    return valueOf(settled);
+  }
+
   /** Whether the option `startNext` can do anything for this worker. */
   #canStartAtOnce(): boolean {
     return !this.#isSandboxed && this.opts.telemetry === undefined;
@@ -645,7 +703,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     const { token, keys, resources } = run;
     const { lockDuration: lockDurationMs } = this.#options;
     // Until it is handed out, the lease of the job before is all that keeps others from the key.
-    const facts = { jobId, token, keys, resources, order: undefined, lockDurationMs, sent: run.sent };
+    const facts = { job, jobId, token, keys, resources, order: undefined, lockDurationMs, sent: run.sent };
     const next = new Run({ ...facts, controller: undefined }, this.#clock, this.#onLost);
     let nextHeld = held;
     const early: EarlyRun = new EarlyRun({
@@ -692,10 +750,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none.
     const takesSignal = process.length >= 3 || isWrapper(process) || this.#isSandboxed;
     const signal = (takesSignal ? run.signal : undefined) as AbortSignal;
-    if (!traces.run.isHeard) return process(job, run.token, signal, run);
+    const lock = run as unknown as JobLock<Data, Result, Name>;
+    if (!traces.run.isHeard) return process(job, run.token, signal, lock);
     const { fencingToken } = run;
     const facts = { ...aboutJob(this.name, run), fencingToken };
-    return traces.run.run(facts, async () => await process(job, run.token, signal, run));
+    return traces.run.run(facts, async () => await process(job, run.token, signal, lock));
   }
 
   #mustConfirm(run: Run): boolean {
@@ -829,8 +888,8 @@ function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetPart
   };
 }
 
-function perKeyText({ slots, rate, line }: ResolvedExclusiveOptions["rules"]): string | undefined {
-  const limits = { concurrency: slots === 1 ? undefined : slots, rate, line };
+function perKeyText({ slots, rate, line, merge }: ResolvedExclusiveOptions["rules"]): string | undefined {
+  const limits = { concurrency: slots === 1 ? undefined : slots, rate, line, merge };
   return Object.values(limits).every((limit) => limit === undefined) ? undefined : JSON.stringify(limits);
 }
 

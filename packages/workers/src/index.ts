@@ -14,6 +14,7 @@ export {
 export type { ExclusiveWorkerListener, WorkerEvents, WorkerTraces } from "./events.ts";
 export { type ExclusiveProcessorFunction, ExclusiveWorker, type NotRun } from "./exclusive-worker.ts";
 export type { WorkerFindingCode } from "./finding.ts";
+export type { Batch } from "./job-run/batch.ts";
 export type { JobLock } from "./job-run/job-lock.ts";
 export type { StoredJob } from "./lane/lane.ts";
 export type { Setup as WorkerSetup } from "./operators/fleet.ts";
@@ -26,4 +27,4 @@ export type {
   KeyPosition,
   Verdict,
 } from "./operators/operators.ts";
-export type { ExclusiveOptions, ExclusiveWorkerOptions, KeyOption, MaxWaiting, PerKey } from "./options.ts";
+export type { BatchSize, ExclusiveOptions, ExclusiveWorkerOptions, KeyOption, MaxWaiting, PerKey } from "./options.ts";

@@ -49,6 +49,16 @@ export interface PerKey {
    * (`drop: "newest"`, the default), or the first in line (`"oldest"`).
    */
   readonly maxWaiting?: MaxWaiting | undefined;
+  /**
+   * With `whenBusy: "merge"`: at most `size` jobs (1 to 1000, default 100) are given to a call. Where fewer wait, it
+   * waits for more in its slot, for `wait` ms (0 to an hour, default 0).
+   */
+  readonly batch?: BatchSize | undefined;
+}
+
+export interface BatchSize {
+  readonly size?: number | undefined;
+  readonly wait?: number | undefined;
 }
 
 export interface MaxWaiting {
@@ -97,7 +107,7 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    * - `"block"`: the key waits for the retry, so order is kept.
    * - `"halt"`: the key waits for the retry, and a job that failed for good stops its key until `resumeKey`.
    *
-   * With `whenBusy: "interrupt"` the default is `"block"`, and `"skip"` is refused.
+   * With `whenBusy` `"interrupt"` or `"merge"` the default is `"block"`; with `"interrupt"`, `"skip"` is refused.
    */
   readonly onFailure?: OnFailure | undefined;
   /**
@@ -108,9 +118,10 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    *   `NotRun`.
    * - `"interrupt"`: as `"latest"`, and the `signal` of the job that runs aborts with a `SupersededError`. That job is
    *   not run again: if it rejects, it is completed with a `NotRun`.
+   * - `"merge"`: it waits in line, and the next call is given all that wait, as `lock.batch`.
    * - `"drop"`: it is completed without a run; its return value is a `NotRun`.
    */
-  readonly whenBusy?: "queue" | "latest" | "interrupt" | "drop" | undefined;
+  readonly whenBusy?: "queue" | "latest" | "interrupt" | "merge" | "drop" | undefined;
   /** Limits for each key. All workers of a queue must have the same. */
   readonly perKey?: PerKey | undefined;
   /**
@@ -211,10 +222,16 @@ const MAX_WAITING = new Schema({
   drop: choice(["newest", "oldest"]).default("newest"),
 } satisfies ShapeOf<MaxWaiting>);
 
+const BATCH = new Schema({
+  size: integer({ min: 1, max: 1_000, unit: "" }).default(100),
+  wait: integer({ min: 0, max: 3_600_000 }).default(0),
+} satisfies ShapeOf<BatchSize>);
+
 const PER_KEY = new Schema({
   concurrency: integer({ min: 1, max: MOST_SLOTS, unit: "" }).default(1),
   rate: unlessLeftOut(RATE),
   maxWaiting: unlessLeftOut(MAX_WAITING),
+  batch: unlessLeftOut(BATCH),
 } satisfies ShapeOf<PerKey>);
 
 const OWN = new Schema({
@@ -223,7 +240,7 @@ const OWN = new Schema({
   withoutKey: choice(["pass", "fail"]).default("pass"),
   redlock: redlock.optional(),
   onFailure: choice(["skip", "block", "halt"]).optional(),
-  whenBusy: choice(["queue", "latest", "interrupt", "drop"]).default("queue"),
+  whenBusy: choice(["queue", "latest", "interrupt", "merge", "drop"]).default("queue"),
   perKey: PER_KEY.inside(),
   startNext: choice(["when-recorded", "at-once"]).default("when-recorded"),
   ttl: integer({ min: 50, max: DAY_MS }).optional(),
@@ -281,10 +298,11 @@ export function resolveOptions<Data, Name extends string>(
   const { lockDuration, stalledInterval, lockRenewTime, prefix } = BULL.pick(options);
   const { ttl = lockDuration, startNext } = own;
   const line = lineRules(whenBusy, perKey);
+  const merge = mergeRules(whenBusy, perKey);
   if (startNext === "at-once")
-    checkStartAtOnce({ onFailure, resource, redlock, limiter: options.limiter, perKey, line });
-  if (perKey.concurrency > 1 && whenBusy === "interrupt") {
-    throw new RangeError(`perKey.concurrency must be 1 where whenBusy is "interrupt", got ${perKey.concurrency}`);
+    checkStartAtOnce({ onFailure, resource, redlock, limiter: options.limiter, perKey, line, merge });
+  if (perKey.concurrency > 1 && (whenBusy === "interrupt" || whenBusy === "merge")) {
+    throw new RangeError(`perKey.concurrency must be 1 where whenBusy is "${whenBusy}", got ${perKey.concurrency}`);
   }
   if (perKey.concurrency > 1 && onFailure !== "skip") {
     throw new RangeError(
@@ -314,6 +332,7 @@ export function resolveOptions<Data, Name extends string>(
       slots: perKey.concurrency,
       rate: perKey.rate,
       line,
+      merge,
       nearMs: recheckInterval,
       farMs: Math.max(FAR_MS, recheckInterval),
       startsAtOnce: startNext === "at-once",
@@ -356,6 +375,7 @@ export function bullOptions<Data, Name extends string>(
 
 /** A retry must not come after the job that has superseded it, so the key waits for it. */
 function onFailureOf(given: OnFailure | undefined, whenBusy: NonNullable<ExclusiveOptions["whenBusy"]>): OnFailure {
+  if (whenBusy === "merge") return given ?? "block";
   if (whenBusy !== "interrupt") return given ?? "skip";
   if (given === "skip") {
     throw new RangeError(`onFailure must be "block" or "halt" where whenBusy is "${whenBusy}", got "skip"`);
@@ -367,7 +387,10 @@ function lineRules(
   whenBusy: NonNullable<ExclusiveOptions["whenBusy"]>,
   { maxWaiting }: Pick<PerKey, "maxWaiting">,
 ): LineRules | undefined {
-  if (whenBusy === "queue") {
+  if (whenBusy === "queue" || whenBusy === "merge") {
+    if (whenBusy === "merge" && maxWaiting?.drop === "oldest") {
+      throw new RangeError('perKey.maxWaiting.drop must be "newest" where whenBusy is "merge", got "oldest"');
+    }
     return maxWaiting === undefined
       ? undefined
       : { max: maxWaiting.max, drop: maxWaiting.drop ?? "newest", as: "backlog" };
@@ -377,6 +400,15 @@ function lineRules(
   }
   if (whenBusy === "drop") return { max: 0, drop: "newest", as: "busy" };
   return { max: 1, drop: "oldest", as: "superseded", interrupts: whenBusy === "interrupt" || undefined };
+}
+
+function mergeRules(
+  whenBusy: NonNullable<ExclusiveOptions["whenBusy"]>,
+  { batch }: Pick<PerKey, "batch">,
+): LaneRules["merge"] {
+  if (whenBusy === "merge") return { size: batch?.size ?? 100, wait: batch?.wait ?? 0 };
+  if (batch === undefined) return undefined;
+  throw new RangeError(`whenBusy must be "merge" where perKey.batch is given, got "${whenBusy}"`);
 }
 
 /** Returns an option that has all members of a schema, or is left out. */
@@ -394,6 +426,7 @@ function checkStartAtOnce(given: {
   readonly limiter: unknown;
   readonly perKey: PerKey;
   readonly line: LineRules | undefined;
+  readonly merge: LaneRules["merge"];
 }): void {
   const refuse = (rule: string): never => {
     throw new RangeError(`startNext must be "when-recorded" ${rule}, got "at-once"`);
@@ -405,7 +438,7 @@ function checkStartAtOnce(given: {
   if (given.perKey.rate !== undefined) refuse("with perKey.rate");
   if (given.perKey.concurrency !== 1) refuse(`with perKey.concurrency ${given.perKey.concurrency}`);
   // The next job may have given way to a newer one meanwhile.
-  if (given.line !== undefined) refuse("with perKey.maxWaiting, or another whenBusy");
+  if (given.line !== undefined || given.merge !== undefined) refuse("with perKey.maxWaiting, or another whenBusy");
 }
 
 function keyOptions(key: KeyOption<never, never>): {

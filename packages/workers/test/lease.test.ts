@@ -70,7 +70,15 @@ function watch(): {
       nowMs = ms;
     },
     run: (jobId, sentMs) => {
-      const facts = { jobId, token: "t", keys: [], resources: [], order: undefined, lockDurationMs: 1_000 };
+      const facts = {
+        job: {} as never,
+        jobId,
+        token: "t",
+        keys: [],
+        resources: [],
+        order: undefined,
+        lockDurationMs: 1_000,
+      };
       return new Run({ ...facts, sent: instantAt(sentMs), controller: undefined }, clock, () =>
         lost.push([jobId, nowMs]),
       );

@@ -89,7 +89,11 @@ describe("options", () => {
     [{ onFailiure: "block" }, TypeError, 'unknown option "onFailiure": did you mean "onFailure"?'],
     [{ TTL: 500 }, TypeError, 'unknown option "TTL": did you mean "ttl"?'],
     [{ tiemout: 500 }, TypeError, 'unknown option "tiemout": did you mean "timeout"?'],
-    [{ whenBusy: "newest" }, RangeError, 'whenBusy must be "queue", "latest", "interrupt" or "drop", got "newest"'],
+    [
+      { whenBusy: "newest" },
+      RangeError,
+      'whenBusy must be "queue", "latest", "interrupt", "merge" or "drop", got "newest"',
+    ],
     [
       { whenBusy: "interrupt", onFailure: "skip" },
       RangeError,
@@ -99,6 +103,17 @@ describe("options", () => {
       { whenBusy: "latest", perKey: { maxWaiting: { max: 3 } } },
       RangeError,
       'perKey.maxWaiting must be left out where whenBusy is "latest", got 3',
+    ],
+    [
+      { whenBusy: "merge", perKey: { maxWaiting: { max: 3, drop: "oldest" } } },
+      RangeError,
+      'perKey.maxWaiting.drop must be "newest" where whenBusy is "merge", got "oldest"',
+    ],
+    [{ perKey: { batch: {} } }, RangeError, 'whenBusy must be "merge" where perKey.batch is given, got "queue"'],
+    [
+      { whenBusy: "merge", perKey: { batch: { size: 0 } } },
+      RangeError,
+      "perKey.batch.size must be an integer from 1 to 1000",
     ],
     [{ perKey: { maxWaiting: { max: 0 } } }, RangeError, "perKey.maxWaiting.max must be an integer from 1 to 1000000"],
     [

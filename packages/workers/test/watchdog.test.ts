@@ -25,7 +25,16 @@ class ManualClock implements Clock {
 
 function runOf(clock: Clock, token: string, lost: string[], sentMs = 0): Run {
   const sent = { monotonicMs: sentMs, wallMs: sentMs, suspendedMs: 0 };
-  const facts = { jobId: "1", token, keys: ["a"], resources: ["a"], order: undefined, lockDurationMs: 1_000, sent };
+  const facts = {
+    job: {} as never,
+    jobId: "1",
+    token,
+    keys: ["a"],
+    resources: ["a"],
+    order: undefined,
+    lockDurationMs: 1_000,
+    sent,
+  };
   return new Run({ ...facts, controller: undefined }, clock, () => lost.push(token));
 }
 

@@ -230,6 +230,8 @@ export type BullReply =
       readonly following: Following | undefined;
       /** The numbers of its slots, one for each key; undefined if it has the first of each. */
       readonly slots: readonly number[] | undefined;
+      /** What the call of another job has made of it, if one has. */
+      readonly outcome: string | undefined;
     };
 
 /** The job that is next on the key of another one that was handed out. */
@@ -252,7 +254,7 @@ export interface UnknownKeyJob {
 
 export function parseReply(raw: unknown): BullReply {
   if (!Array.isArray(raw)) return { kind: "other" };
-  const [first, second, third, , pin, parked, fencingToken, ahead, order, followed, next, slots] =
+  const [first, second, third, , pin, parked, fencingToken, ahead, order, followed, next, slots, outcome] =
     raw as readonly unknown[];
   if (first === "LANE_AGAIN") return { kind: "again", parked: Number(second), fault: textOf(third) };
   if (first === "LANE_ASK") return { kind: "ask", jobs: parseJobs(second) };
@@ -268,6 +270,7 @@ export function parseReply(raw: unknown): BullReply {
     isFollowed: followed === 1 || followed === true,
     following: Array.isArray(next) ? parseFollowing(next) : undefined,
     slots: typeof slots === "string" ? slots.split(",").map(Number) : undefined,
+    outcome: textOf(outcome),
   };
 }
 

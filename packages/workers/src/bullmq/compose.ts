@@ -35,6 +35,8 @@ export interface LaneRules {
   readonly line?: LineRules | undefined;
   /** How many jobs of a key may run at a time. Default: 1. */
   readonly slots?: number | undefined;
+  /** The jobs that wait for a key are given to one call: at most `size`, after `wait` ms. */
+  readonly merge?: { readonly size: number; readonly wait: number } | undefined;
   /**
    * When the first in line is judged again though nobody handed the key over; the n-th n times as late, at most
    * `farMs`.
@@ -79,7 +81,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     "local call, try = redis.call, redis.pcall",
     commands.unpackable,
     `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
-    `local RATE, SLOTS = ${rules.rate !== undefined}, ${rules.slots ?? 1}`,
+    `local RATE, SLOTS, MERGES = ${rules.rate !== undefined}, ${rules.slots ?? 1}, ${rules.merge !== undefined}`,
     pinLibrary(rules.path),
     locks === undefined ? noKeyLock : keyLock(locks),
   ];
@@ -108,7 +110,11 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     const startsAtOnce = rules.startsAtOnce && locks !== undefined;
     const finish = asFunction(
       "finish",
-      commands.moveToFinished({ startsAtOnce, supersedes: line?.as === "superseded" }),
+      commands.moveToFinished({
+        startsAtOnce,
+        supersedes: line?.as === "superseded",
+        merges: rules.merge !== undefined,
+      }),
     );
     const ahead = startsAtOnce ? [keyLockOfRun(locks), commands.atOnce] : [];
     const parts = [library, own, ...ahead, finish, commands.eachEnd];
@@ -136,6 +142,8 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
       look: operate("look"),
       turn: operate("turn"),
       superseded: operate("superseded"),
+      gather: operate("gather"),
+      settle: operate("settle"),
     },
   };
 }

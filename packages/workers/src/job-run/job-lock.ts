@@ -1,3 +1,5 @@
+import type { Batch } from "./batch.ts";
+
 /**
  * What a processor is given as its fourth argument: the locks of its job's keys.
  *
@@ -5,7 +7,8 @@
  * the keys' lock and that of BullMQ's lock of the job. Not guaranteed: that code which does not check stops in time.
  * Give `fencingToken` to whatever the job writes to, and let that refuse smaller ones.
  */
-export interface JobLock {
+// oxlint-disable-next-line typescript/no-explicit-any -- BullMQ's own defaults
+export interface JobLock<Data = any, Result = any, Name extends string = string> {
   /** The job's keys; empty if it has none. */
   readonly keys: readonly string[];
   /** The names of their locks, in the order of `keys`. */
@@ -34,4 +37,6 @@ export interface JobLock {
    * key only waits. If the processor resolves nevertheless, the job is completed, and nothing waits.
    */
   backOff(ms: number): never;
+  /** The jobs that this call is for: with `whenBusy: "merge"` all that waited, otherwise the processor's job alone. */
+  readonly batch: Batch<Data, Result, Name>;
 }

@@ -7,14 +7,16 @@
  */
 import type { Clock, Lock } from "@x/redlock-core";
 import { DAY_MS, elapsedMs, type Instant, integer, readClock } from "@x/redlock-core/protocol";
-import { DelayedError } from "bullmq";
+import { DelayedError, type Job } from "bullmq";
 import { JobLockLostError, type SupersededError } from "../errors.ts";
+import { Batch } from "./batch.ts";
 import type { JobLock } from "./job-lock.ts";
 import { leaseLeftMs } from "./lease.ts";
 
 const BACK_OFF = integer({ min: 1, max: DAY_MS });
 
 export interface RunFacts {
+  readonly job: Job;
   readonly jobId: string;
   readonly token: string;
   readonly keys: readonly string[];
@@ -49,8 +51,11 @@ export class Run implements JobLock {
   #lost: Error | undefined;
   #backOffMs: number | undefined;
   #superseded: SupersededError | undefined;
+  readonly #job: Job;
+  #batch: Batch | undefined;
 
   constructor(facts: RunFacts, clock: Clock, onLost: (run: Run, error: Error) => void) {
+    this.#job = facts.job;
     this.jobId = facts.jobId;
     this.token = facts.token;
     this.keys = facts.keys;
@@ -170,6 +175,15 @@ export class Run implements JobLock {
   backOff(ms: number): never {
     this.#backOffMs = BACK_OFF.of("ms", ms);
     throw new DelayedError(`job ${this.jobId} leaves its keys alone for ${ms} ms`);
+  }
+
+  get batch(): Batch {
+    return (this.#batch ??= new Batch([this.#job]));
+  }
+
+  /** The call is for these jobs, too. */
+  joinedBy(others: readonly Job[]): void {
+    this.#batch = new Batch([this.#job, ...others]);
   }
 
   /** For how long the keys are to be left alone, if the processor has asked for that. */

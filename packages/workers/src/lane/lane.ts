@@ -59,6 +59,8 @@ export interface Arrival {
   readonly ahead: LockAhead | undefined;
   /** The job that may begin when this one has succeeded, if the worker starts such jobs at once. */
   readonly following: Following | undefined;
+  /** What the call of another job has made of it, if one has. */
+  readonly outcome: string | undefined;
   /** Its run, if it has begun already. */
   readonly early: EarlyStart | undefined;
   /** The numbers of its slots, one for each key; undefined if it has the first of each. */
@@ -385,10 +387,10 @@ export class Lane {
     reply: BullReply & { readonly kind: "job" },
     { sent, lockToken, ahead, early, isHanded = false }: FetchFacts & { readonly isHanded?: boolean },
   ): void {
-    const { jobId, fencingToken, order, isFollowed, following, slots } = reply;
+    const { jobId, fencingToken, order, isFollowed, following, slots, outcome } = reply;
     const run = isHanded ? early : undefined;
     const pin = parsePin(reply.pin);
-    this.#arrivals.set(jobId, { pin, sent, order, isFollowed, ahead, following, early: run, slots });
+    this.#arrivals.set(jobId, { pin, sent, order, isFollowed, ahead, following, outcome, early: run, slots });
     // BullMQ may end the job without running it.
     if (ahead !== undefined) this.passOn(jobId, ahead);
     // That of a run that has begun is no new lock, whether it counts or not.

@@ -125,6 +125,23 @@ export function parseKeyJobs(raw: unknown): KeyJobs {
   return { ...who, parked };
 }
 
+/** A job that stands in line: its place there, and its hash as BullMQ makes a job of it. */
+export interface InLine {
+  readonly id: string;
+  readonly place: string;
+  readonly fields: Readonly<Record<string, string>>;
+}
+
+export function parseInLine(raw: unknown): InLine[] {
+  return (raw as readonly (readonly [string, string, readonly string[]])[]).map(([id, place, flat]) => {
+    const fields: Record<string, string> = {};
+    for (let i = 0; i + 1 < flat.length; i += 2) fields[String(flat[i])] = String(flat[i + 1]);
+    // What stands there because it is parked.
+    const { ls: _place, pb: _by, ...facts } = fields;
+    return { id, place, fields: facts };
+  });
+}
+
 /** Returns the explanation in a reply, or undefined if there is no such job. */
 export function parseExplanation(jobId: string, state: string, raw: unknown): Explanation | undefined {
   const [pinText, isParked, due, isFinished, isYielding, isQueuePaused, ...rest] = raw as readonly unknown[];

@@ -74,6 +74,9 @@ const goesOn = /* lua */ `
   end
 `;
 
+/** The outcome that a job was given by the call of another one is told now. */
+const forgetOutcome = (argument: number): string => `\nattempt(call, 'HDEL', P .. ARGV[${argument}], 'lr')`;
+
 /**
  * The end of one job, as `eachEnd` calls it.
  * ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be released> <token>". If the next job of the key was
@@ -83,9 +86,11 @@ const goesOn = /* lua */ `
 export const moveToFinished = ({
   startsAtOnce,
   supersedes,
+  merges,
 }: {
   readonly startsAtOnce: boolean;
   readonly supersedes: boolean;
+  readonly merges: boolean;
 }): string => /* lua */ `
 local ownToken, token, keptToken, number, started = string.match(ARGV[#ARGV], '^(%S*) (%S*) ?(%S*) ?(%S*) ?(.*)$')
 ${at("ARGV[7]", "ARGV[2]", "token")}
@@ -100,7 +105,7 @@ if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)
 local isNext = next and type(reply) == 'table' and reply[2] == next
 if next and not isNext then attempt(contended().takeBack, next, pin) end
-if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], 'lb')" : ""}
+if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], 'lb')" : ""}${merges ? forgetOutcome(1) : ""}
 if isNext and attempt(contended().claimNext, next, pin, reply) then${startsAtOnce ? goesOn : ""}
   reply[7] = passOn(pin, ownToken, token)
   local isKept = ownToken ~= '' and not reply[7] and not unlock(pin, ownToken)
@@ -188,6 +193,7 @@ local id = ARGV[3]
 local reply = bullMoveToDelayed(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
 local chosen
+if MERGES then attempt(call, 'HDEL', P .. id, 'lr') end
 local backOffMs = tonumber(string.match(order, '^!(%d+)$'))
 if backOffMs then
   attempt(contended().backOff, id, backOffMs)
@@ -211,6 +217,7 @@ return tell(reply)
 export const retryJob: string = /* lua */ `
 ${at("ARGV[1]", "ARGV[2]")}
 local reply = bullRetryJob(KEYS, ARGV)
+if reply == 0 and MERGES then attempt(call, 'HDEL', P .. ARGV[4], 'lr') end
 if reply == 0 and SKIP then attempt(release, ARGV[4]) end
 return tell(reply)
 `;

@@ -31,6 +31,7 @@
  *   superseded, it stays until that job has ended.
  * - `la` says that more keys are computed when it is taken.
  * - `lo` is its place in line for its locks.
+ * - `lr` is what the call of another job has made of it: it is not run, and ends so when it is its turn.
  * - BullMQ's `pb` (processedBy, which dashboards show) says that it is parked.
  *
  * A key belongs to a job until that job is finished, not for a time: a stalled job keeps its key and is run again
@@ -48,7 +49,7 @@
  * The following is defined before it, see compose.ts.
  *
  * - `call`, and `try`, which returns an error as a reply.
- * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts), lockOf and unlock (key-lock.lua.ts), RATE, SLOTS.
+ * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts), lockOf and unlock (key-lock.lua.ts), RATE, SLOTS, MERGES.
  * - LINE_MAX: how many jobs may stand in line for a key, or nil; DROPS_OLDEST and DROPPED: which one does not run
  *   otherwise, and as what.
  * - INTERRUPTS: whether the job that has the key is to stop for a newer one.
@@ -145,9 +146,16 @@ ${slowly}
 
   local function startsOf(key) return P .. 'lane:starts=' .. string.gsub(key, ':', '\\31') end
 
-  -- For how many ms no job of the key may start, because as many as may have started in RATE_MS; nil if one may.
-  local function limitedFor(key)
-    local oldest = RATE and call('LINDEX', startsOf(key), RATE_MAX - 1)
+  -- Has the call of another job made something of it, so that it does not run?
+  local function isSettled(id)
+    return MERGES and call('HEXISTS', P .. id, 'lr') == 1
+  end
+
+  -- For how many ms no job of the key may start, because as many as may have started in RATE_MS; nil if one may. \`id\`:
+  -- the job that is to start, if it is known.
+  local function limitedFor(key, id)
+    if not RATE or (id and isSettled(id)) then return end
+    local oldest = call('LINDEX', startsOf(key), RATE_MAX - 1)
     local left = oldest and tonumber(string.match(oldest, '^%d+')) + RATE_MS - redisMs()
     return left and left > 0 and left or nil
   end
@@ -369,7 +377,7 @@ ${slowly}
       if keys[i] ~= key and not isNextOn(id, keys[i]) then mark(key, NEXT) return end
     end
     local left
-    for i = 1, #keys do left = math.max(left or 0, limitedFor(keys[i]) or 0) end
+    for i = 1, #keys do left = math.max(left or 0, limitedFor(keys[i], id) or 0) end
     if left > 0 then
       mark(key, NEXT)
       judgeIn(left, id)
@@ -446,7 +454,7 @@ ${slowly}
       local holder = holderOf(key)
       local closed
       if has(id, key, holder) then
-        closed = pausedFor(key) or limitedFor(key)
+        closed = pausedFor(key) or limitedFor(key, id)
         if closed then free, isFirst = false, true end
       elseif isBusy(key, holder) or isAwaited(key) then
         free = false
@@ -459,7 +467,7 @@ ${slowly}
           free, isMoved = false, true
           closed = head == PAUSED and pausedFor(key)
         else
-          closed = limitedFor(key)
+          closed = limitedFor(key, id)
           free = free and not closed
         end
       end
@@ -505,7 +513,7 @@ ${slowly}
 
   -- Makes id the holder of all its keys, or of none; then replies what mayRun says of its place and time.
   local function take(id, pin, wasParked)
-    local single = isSingle(pin) and not (RATE and limitedFor(pin))
+    local single = isSingle(pin) and not limitedFor(pin, id)
     if single and not wasParked and call('HSETNX', HOLDERS, pin, id) == 1 then
       call('HSET', P .. id, 'lk', pin)
       return true
@@ -713,9 +721,11 @@ ${slowly}
   local function claimNext(id, key, reply)
     call('HSET', HOLDERS, key, id)
     call('HDEL', P .. id, 'ls')
-    countStart(id, key)
+    local outcome = MERGES and call('HGET', P .. id, 'lr')
+    if not outcome then countStart(id, key) end
     if isAlone() then call('ZREM', P .. 'marker', '0') end
     reply[5], reply[6], reply[8], reply[9], reply[10] = key, 0, false, false, isFollowed(key)
+    if outcome then reply[11], reply[12], reply[13] = false, false, outcome end
     return true
   end
 
@@ -809,7 +819,7 @@ ${slowly}
   -- What is replied for a job that BullMQ has taken; nil if it was parked.
   local function judge(reply, opts)
     local id, fields = reply[2], reply[1]
-    local pin, data, fault, isMark, wasParked, order, isOver
+    local pin, data, fault, isMark, wasParked, order, isOver, outcome
     for i = 1, #fields, 2 do
       local field = fields[i]
       if field == 'lk' then pin = fields[i + 1]
@@ -819,6 +829,7 @@ ${slowly}
       elseif field == 'lo' then order = fields[i + 1]
       -- BullMQ has this one failed, and calls no processor.
       elseif field == 'defa' then isOver = true
+      elseif field == 'lr' then outcome = fields[i + 1]
       elseif field == 'la' then isMark = true end
     end
     if fault then
@@ -854,7 +865,7 @@ ${slowly}
       parkedHere = parkedHere + 1
       return
     end
-    if hasKeys(pin) and not isOver then countStart(id, pin) end
+    if hasKeys(pin) and not isOver and not outcome then countStart(id, pin) end
     if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
     reply[5] = pin
     reply[6] = parkedHere - parkedBefore
@@ -863,6 +874,7 @@ ${slowly}
     reply[10] = hasKeys(pin) and isFollowed(pin)
     reply[11], reply[12] = false, slotsOf(id, pin)
     reply[7] = not order and lockOf(pin, TOKEN, reply[12])
+    if outcome then reply[13] = outcome end
     return reply
   end
 
@@ -925,6 +937,7 @@ end
     reply[10] true if its end is likely to bring the next job of its one key: others are in line for it, and nothing else waits
     reply[11] what is to follow it, see commands.lua.ts
     reply[12] the numbers of its slots, one for each key, if one is not the first
+    reply[13] what the call of another job has made of it, if one has
   or {'LANE_AGAIN', parked, fault}: more than a batch was parked, or (fault) a job could not be judged and was set aside: call again;
   {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
 ]]

@@ -239,6 +239,57 @@ call('SET', key, string.format('%.0f', now), 'PX', ARGV[3])
 return 1
 `;
 
+/**
+ * Replies the jobs that stand in line for the one key of a job that runs, as {id, place, fields}, for its call. ARGV[3]
+ * is its id, ARGV[4] the token of BullMQ's lock of it, ARGV[5] the most. It ends before one that the call may not
+ * have: it has several keys, waits for its lock, or does not run.
+ */
+export const gather: string = /* lua */ `
+${AT}
+local id, most, reply = ARGV[3], tonumber(ARGV[5]), {}
+local pin = call('HGET', P .. id, 'lk')
+local isOurs = hasKeys(pin) and isSingle(pin) and call('HGET', HOLDERS, pin) == id and call('GET', P .. id .. ':lock') == ARGV[4]
+if not isOurs or most < 1 then return reply end
+-- Those that nobody has looked at, because no slot is free.
+quietly(contended().sift)
+local standing = call('ZRANGE', line(pin), 0, most, 'WITHSCORES')
+for i = 1, #standing, 2 do
+  local other, place = standing[i], standing[i + 1]
+  if other ~= PAUSED then
+    local fields, facts = call('HGETALL', P .. other), {}
+    for j = 1, #fields, 2 do facts[fields[j]] = fields[j + 1] end
+    local isGone = tonumber(facts.ls or 'x') ~= tonumber(place)
+    if not isGone then
+      if facts.lk ~= pin or facts.finishedOn or facts.lb or facts.lo or facts.lr or facts.defa or #reply == most then break end
+      reply[#reply + 1] = {other, facts.ls, fields}
+    end
+  end
+end
+return reply
+`;
+
+/**
+ * Gives jobs that stand in line what the call of another one has made of them. ARGV[3] is the id of that one, ARGV[4]
+ * the token of BullMQ's lock of it. For each job its id, its place and the outcome follow.
+ *
+ * Replies the ids of those that are not there any more, or false if the call does not count: its job is somebody
+ * else's.
+ */
+export const settle: string = /* lua */ `
+${AT}
+local id = ARGV[3]
+local pin = call('HGET', P .. id, 'lk')
+local isOurs = hasKeys(pin) and call('HGET', HOLDERS, pin) == id and call('GET', P .. id .. ':lock') == ARGV[4]
+if not isOurs then return false end
+local gone = {}
+for i = 5, #ARGV, 3 do
+  local facts = call('HMGET', P .. ARGV[i], 'lk', 'ls', 'lb')
+  if facts[1] == pin and facts[2] == ARGV[i + 1] and not facts[3] then call('HSET', P .. ARGV[i], 'lr', ARGV[i + 2])
+  else gone[#gone + 1] = ARGV[i] end
+end
+return gone
+`;
+
 /** Replies for each of the ids in ARGV[3]… the pin of a job that is not to run, or not again; '' if it is. */
 export const superseded: string = /* lua */ `
 ${AT}
