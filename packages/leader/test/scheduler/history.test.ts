@@ -2,8 +2,9 @@ import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type SchedulerOptions } from "@x/leader/scheduler";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { type Happening, keyOf, lineOf, newestIn, pastOf, recordOf } from "../../src/scheduler/history.ts";
-import { LEASE, type Nodes, startNodes } from "../support/redis.ts";
+import { type Nodes, startNodes } from "../support/redis.ts";
 
+const LEASE = { leaseDuration: 5_000, renewDeadline: 4_000, retryPeriod: 500 } as const;
 const HOUR_MS = 3_600_000;
 
 describe("lines of a history", () => {
@@ -75,7 +76,9 @@ describe("the history of a scheduler", () => {
   afterAll(async () => await nodes[Symbol.asyncDispose]());
 
   function replica(name: string, id: string, options: Partial<SchedulerOptions> = {}): LeaderScheduler {
-    const election = new LeaderElection(nodes.redlock(), { name, id, ...LEASE, cooldown: { initial: 10 } });
+    // A machine with more to do answers late.
+    const redlock = nodes.redlock({ maxTtl: 30_000, nodeTimeout: 3_000 });
+    const election = new LeaderElection(redlock, { name, id, ...LEASE, cooldown: { initial: 10 } });
     const scheduler = new LeaderScheduler({ election, ...options });
     onTestFinished(async () => {
       await scheduler.stop({ drainTimeout: 0 });
@@ -101,10 +104,10 @@ describe("the history of a scheduler", () => {
     scheduler.start();
     await scheduler.trigger("s");
     const other = replica("told", "b");
-    await expect.poll(() => outcomes(other)).toEqual(["run"]);
+    await expect.poll(() => outcomes(other), { timeout: 20_000 }).toEqual(["run"]);
     fails = true;
     await scheduler.trigger("s");
-    await expect.poll(() => outcomes(other)).toEqual(["failed", "run"]);
+    await expect.poll(() => outcomes(other), { timeout: 20_000 }).toEqual(["failed", "run"]);
     const [failed, ran] = await other.history("s");
     expect(ran).toMatchObject({ attempt: 1, term: expect.any(Number), lateMs: expect.any(Number) });
     expect(ran?.tookMs).toBeGreaterThanOrEqual(0);
@@ -122,14 +125,14 @@ describe("the history of a scheduler", () => {
     first.start();
     await first.trigger("s");
     const next = seldom(replica("gone", "b"), () => undefined);
-    await expect.poll(() => outcomes(next), { timeout: 10_000 }).toEqual(["running"]);
+    await expect.poll(() => outcomes(next), { timeout: 20_000 }).toEqual(["running"]);
     await first.stop();
     next.start();
     await next.trigger("s");
     await expect.poll(() => outcomes(next), { timeout: 20_000 }).toEqual(["run", "unfinished"]);
     // A handler that ends after its term tells that, too.
     end();
-    await expect.poll(() => outcomes(next), { timeout: 10_000 }).toEqual(["run", "run"]);
+    await expect.poll(() => outcomes(next), { timeout: 20_000 }).toEqual(["run", "run"]);
   });
 
   it("keeps so many ticks of a schedule, and one line of those that are skipped alike", async () => {
@@ -140,7 +143,7 @@ describe("the history of a scheduler", () => {
       const last = (await scheduler.history("s"))[0]?.id;
       await scheduler.trigger("s");
       await expect
-        .poll(async () => (await scheduler.history("s"))[0], { timeout: 10_000 })
+        .poll(async () => (await scheduler.history("s"))[0], { timeout: 20_000 })
         .toMatchObject({ outcome: "run", id: expect.not.stringMatching(`^${last}$`) });
     }
     expect(await scheduler.history("s")).toHaveLength(2);
@@ -159,7 +162,7 @@ describe("the history of a scheduler", () => {
     const scheduler = seldom(replica("none", "a", { history: 0 }), () => (count += 1));
     scheduler.start();
     await scheduler.trigger("s");
-    await expect.poll(() => count).toBe(1);
+    await expect.poll(() => count, { timeout: 20_000 }).toBe(1);
     await scheduler.stop();
     for (const server of nodes.servers) expect(await server.call("EXISTS", "{leader:none}:history")).toBe(0);
     expect(await scheduler.history("s")).toEqual([]);
@@ -171,7 +174,9 @@ describe("the history of a scheduler", () => {
     scheduler.every("s", 100, () => (count += 1));
     scheduler.start();
     const operator = replica("operated", "operator");
-    await expect.poll(async () => (await operator.list({ all: true }))[0]?.lastTick?.outcome).toBe("run");
+    await expect
+      .poll(async () => (await operator.list({ all: true }))[0]?.lastTick?.outcome, { timeout: 20_000 })
+      .toBe("run");
     expect(await operator.list()).toEqual([]);
     const [info] = await operator.list({ all: true });
     expect(info).toMatchObject({ name: "s", paused: false, missed: expect.any(Number), owner: { id: "a" } });
@@ -180,7 +185,7 @@ describe("the history of a scheduler", () => {
     expect((await operator.list({ all: true }))[0]?.paused).toBe(true);
     const before = count;
     await operator.trigger("s");
-    await expect.poll(() => count).toBeGreaterThan(before);
+    await expect.poll(() => count, { timeout: 20_000 }).toBeGreaterThan(before);
     await operator.resume("s");
     expect((await operator.list({ all: true }))[0]?.paused).toBe(false);
     for (const call of [operator.pause("t"), operator.trigger("t"), operator.history("t")])
