@@ -5,6 +5,7 @@ export interface Engine {
   readonly core: typeof import("@x/redlock-core");
   readonly leader: typeof import("@x/leader");
   readonly scheduler: typeof import("@x/leader/scheduler");
+  readonly semaphore: typeof import("@x/semaphore");
 }
 
 const names: Readonly<Record<string, string>> = {
@@ -12,6 +13,7 @@ const names: Readonly<Record<string, string>> = {
   "@x/redlock-core/protocol": "redlock-core/src/protocol.ts",
   "@x/leader": "leader/src/index.ts",
   "@x/leader/scheduler": "leader/src/scheduler/index.ts",
+  "@x/semaphore": "semaphore/src/index.ts",
 };
 
 export async function loadEngine(patches: readonly SourcePatch[] = []): Promise<Engine> {

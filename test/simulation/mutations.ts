@@ -29,6 +29,12 @@ const leader = (file: string, find: string, replace: string): SourcePatch => ({
   replace,
 });
 
+const semaphore = (file: string, find: string, replace: string): SourcePatch => ({
+  file: `semaphore/src/${file}`,
+  find,
+  replace,
+});
+
 const ALL_CLOCKS = "return Math.max(ranMs, now.wallMs - from.wallMs);";
 
 const GAP = "fits = string.find(ARGV[5], here .. ':' .. (seen[2] or '0') .. '.' .. (seen[3] or '0') .. ';', 1, true)";
@@ -460,5 +466,121 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       leader("record/record.ts", "isHeldBy(views, view.lockValue, quorum))", "isHeldBy(views, view.lockValue, 1))"),
     ],
+  },
+  {
+    protection: "permits: leases end by the node's time",
+    without: "100 ms before",
+    subject: "permits",
+    patches: [
+      semaphore(
+        "permits/permits.lua.ts",
+        "if endMs >= nowMs then return end",
+        "if endMs >= nowMs + 100 then return end",
+      ),
+    ],
+  },
+  {
+    protection: "permits: all that are wanted must be free",
+    without: "one of them",
+    subject: "permits",
+    patches: [
+      semaphore(
+        "permits/permits.lua.ts",
+        "if isNext and used + permitsOf(holder) <= capacity",
+        "if isNext and used < capacity",
+      ),
+    ],
+  },
+  {
+    protection: "permits: nobody overtakes the first in line",
+    without: "who comes when permits are free gets them",
+    subject: "permits",
+    patches: [semaphore("permits/permits.lua.ts", "if isNext and used", "if used")],
+  },
+  {
+    protection: "permits: fencing tokens are above the node's time",
+    without: "they are counted from 1 after a loss of data",
+    subject: "permits",
+    patches: [
+      semaphore(
+        "permits/permits.lua.ts",
+        "math.max(nowUs, tonumber(call('HGET', state, 'fence') or '0') + 1)",
+        "(tonumber(call('HGET', state, 'fence') or '0') + 1)",
+      ),
+    ],
+  },
+  {
+    protection: "permits: a lease that is gone comes back only if nothing was granted since",
+    without: "whenever there is room",
+    subject: "permits",
+    patches: [
+      semaphore(
+        "permits/permits.lua.ts",
+        "local isForgotten = call('HEXISTS', state, 'first') == 0",
+        "local isForgotten = true",
+      ),
+    ],
+  },
+  {
+    protection: "permits: quarantine",
+    without: "a node without its data grants at once",
+    subject: "permits",
+    patches: [semaphore("permits/permits.lua.ts", "if leftMs > 0 then return {2, leftMs} end", "")],
+  },
+  {
+    protection: "permits: a release calls the first in line",
+    without: "waiters find out by asking",
+    subject: "permits",
+    patches: [
+      semaphore(
+        "permits/permits.lua.ts",
+        "if waiter ~= '' then leaveLine(waiter) end\n  callFirst()",
+        "if waiter ~= '' then leaveLine(waiter) end",
+      ),
+    ],
+  },
+  {
+    protection: "permits: a grant calls the next in line",
+    without: "readers who waited together come in one by one",
+    subject: "permits",
+    patches: [
+      semaphore(
+        "permits/permits.lua.ts",
+        "if waiter ~= '' then leaveLine(waiter) end\n    callFirst()",
+        "if waiter ~= '' then leaveLine(waiter) end",
+      ),
+    ],
+  },
+  {
+    protection: "permits: a waiter whose channel nobody listens to is passed over",
+    without: "its turn is waited for",
+    subject: "permits",
+    patches: [semaphore("permits/permits.lua.ts", "receivers > 0) or", "receivers >= 0) or")],
+  },
+  {
+    protection: "permits: a waiter whose ticket got lost keeps its place",
+    without: "it goes to the end of the line",
+    subject: "permits",
+    patches: [
+      semaphore("permits/permits.lua.ts", "given or tonumber(call('ZSCORE', waiters, waiter) or nil)", "given"),
+    ],
+  },
+  {
+    protection: "permits: the lease counts from before the request",
+    without: "from the answer",
+    subject: "permits",
+    patches: [
+      semaphore(
+        "permits/acquisition.ts",
+        "this.#read(reply, asked)",
+        "this.#read(reply, readClock(pool.protocol.clock))",
+      ),
+    ],
+  },
+  {
+    protection: "permits: what was not answered is taken back",
+    without: "it is left to its end",
+    subject: "permits",
+    patches: [semaphore("permits/acquisition.ts", 'this.#giveBack("");', "")],
   },
 ];

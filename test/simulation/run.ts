@@ -34,6 +34,7 @@ after every step.
   --nodes N      nodes of every schedule (default: 1 to 5, drawn)
   --locks        locks only
   --elections    leader elections and their schedulers only
+  --permits      semaphores and read-write locks only
   --lanes        the lanes of exclusive workers, on a real redis-server, instead
   --minutes M    simulated minutes of faults per schedule (default: a few leases)
   --mutations    takes each protection away instead and shows which invariant breaks; with --lanes: only the lanes'
@@ -49,6 +50,7 @@ const { values } = parseArgs({
     minutes: { type: "string" },
     locks: { type: "boolean", default: false },
     elections: { type: "boolean", default: false },
+    permits: { type: "boolean", default: false },
     lanes: { type: "boolean", default: false },
     mutations: { type: "boolean", default: false },
     only: { type: "string", default: "" },
@@ -121,7 +123,9 @@ async function replay(engine: Engine, subject: Subject): Promise<boolean> {
 }
 
 async function simulate(engine: Engine): Promise<boolean> {
-  if (seed.includes("/")) return await replay(engine, values.elections ? "elections" : "locks");
+  if (values.permits && !seed.includes("/")) return await searchFor(engine, "permits", runsAsked ?? LOCK_RUNS);
+  if (seed.includes("/"))
+    return await replay(engine, values.permits ? "permits" : values.elections ? "elections" : "locks");
   if (!(await runAllDirected(engine))) return false;
   const runs = runsAsked ?? LOCK_RUNS;
   if (values.elections) return await searchFor(engine, "elections", runs);

@@ -2,18 +2,19 @@
 
 import { runElectionSchedule } from "./election-schedule.ts";
 import type { Engine } from "./engine.ts";
+import { runPermitSchedule } from "./permits/schedule.ts";
 import { runSchedule, type ScheduleOptions, type ScheduleResult } from "./schedule.ts";
 import type { SettingOptions } from "./setting.ts";
 
 /** Worlds that share a turn of the real event loop. */
 const SIDE_BY_SIDE = 16;
 
-/** `locks`: processes that take and release locks; `elections`: candidates and their schedulers. */
-export type Subject = "locks" | "elections";
+/** `locks`: processes that take and release locks; `permits`: the same of a semaphore; `elections`: candidates and their schedulers. */
+export type Subject = "locks" | "elections" | "permits";
 
 export const runOf: Readonly<
   Record<Subject, (engine: Engine, seed: string, options?: ScheduleOptions) => Promise<ScheduleResult>>
-> = { locks: runSchedule, elections: runElectionSchedule };
+> = { locks: runSchedule, elections: runElectionSchedule, permits: runPermitSchedule };
 
 export interface SearchOptions extends SettingOptions {
   /** Seeds are `<seed>` followed by `/1`, `/2`, … */

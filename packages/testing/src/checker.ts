@@ -262,7 +262,7 @@ export class LockChecker {
 }
 
 /** Where the validity ends by either clock, if the machine is not suspended from now on, as the production code has it; undefined when the lock is lost or released. */
-function validityEnd(lock: Lock, machine: Machine): Instant | undefined {
+export function validityEnd(lock: Lock, machine: Machine): Instant | undefined {
   const suspendedMs = machine.suspendedMs();
   const byMonotonic = { monotonicMs: -FAR_MS, wallMs: -FAR_MS * 1_024, suspendedMs };
   const monotonicLeftMs = machine.withClock(byMonotonic, () => lock.remaining());

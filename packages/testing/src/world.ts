@@ -2,7 +2,7 @@
  * This entry is the world under the kit, which the simulation of this repository is built on as well. It is outside the
  * promises of a version number.
  */
-export { type Forcing, type Hold, INVARIANTS, type Interval, LockChecker } from "./checker.ts";
+export { type Forcing, type Hold, INVARIANTS, type Interval, LockChecker, validityEnd } from "./checker.ts";
 export { type CompiledScript, compileLua } from "./lua/compile.ts";
 export { type ClientReply, evaluate } from "./redis/scripts.ts";
 export { byName, type KeyFacts, type Reply, ReplyError, Status, Store, type Surroundings } from "./redis/store.ts";

@@ -1,0 +1,174 @@
+/**
+ * The invariants of permits, checked against true time after every turn of every client, and against the node's data
+ * after every script. It knows nothing of the script but where it keeps holders and waiters.
+ */
+import type { Lock } from "@x/redlock-core";
+import type { Instant } from "@x/redlock-core/protocol";
+import { type ClientReply, type Machine, type Server, validityEnd, type World } from "@x/testing/world";
+
+export const PERMIT_INVARIANTS = {
+  count: "never more permits than there are",
+  continuity: "an extension hides no gap",
+  tokenOrder: "token order",
+  fifo: "first come, first served",
+  accounts: "the permits in use are those of the holders",
+  expiry: "leases end",
+  wake: "no waiter is forgotten",
+  recovery: "bounded recovery",
+  leftBehind: "nothing left behind",
+} as const;
+
+export interface Hold {
+  readonly machine: Machine;
+  readonly lock: Lock;
+  readonly permits: number;
+  readonly order: number;
+  readonly losses: number;
+  end: Instant | undefined;
+  isOver: boolean;
+}
+
+/** Names of the node's keys. */
+export interface PermitKeys {
+  readonly state: string;
+  readonly holders: string;
+  readonly waiters: string;
+  readonly places: string;
+}
+
+interface Facts {
+  readonly world: World;
+  readonly capacity: number;
+  readonly maxTtl: number;
+  readonly keys: PermitKeys;
+  /** False where the node may lose its data without a quarantine: then there may be more, and only the rest holds. */
+  readonly isCounted: boolean;
+  /** How often the node has lost data. After the second time in a lease it cannot know of grants between the two. */
+  readonly losses: () => number;
+}
+
+type Pairs = readonly (readonly [string, string | number])[];
+
+export class PermitChecker {
+  readonly #facts: Facts;
+  readonly #holds = new Set<Hold>();
+  readonly #all: Hold[] = [];
+  /** The place in line of each waiter. */
+  readonly #tickets = new Map<string, number>();
+  /** Until when each waiter kept its place after the last script. */
+  #places: ReadonlyMap<string, string | number> = new Map();
+  #lastToken = 0;
+  grantCount = 0;
+
+  constructor(facts: Facts) {
+    this.#facts = facts;
+  }
+
+  /** What a call that begins now must be granted more than. */
+  get lastToken(): number {
+    return this.#lastToken;
+  }
+
+  granted(machine: Machine, lock: Lock, permits: number, after: number): Hold {
+    const { world, losses } = this.#facts;
+    const facts = { order: this.grantCount, losses: losses(), end: validityEnd(lock, machine), isOver: false };
+    const hold = { machine, lock, permits, ...facts };
+    this.grantCount += 1;
+    this.#holds.add(hold);
+    this.#all.push(hold);
+    const { fencingToken } = lock;
+    if (
+      fencingToken <= after ||
+      this.#all.some((other) => other !== hold && other.lock.fencingToken === fencingToken)
+    ) {
+      world.violate(PERMIT_INVARIANTS.tokenOrder, `${machine.name} was granted ${fencingToken}, after ${after}`);
+    }
+    this.#lastToken = Math.max(this.#lastToken, fencingToken);
+    return hold;
+  }
+
+  released(hold: Hold): void {
+    this.#holds.delete(hold);
+  }
+
+  killed(machine: Machine): void {
+    for (const hold of this.#holds) if (hold.machine === machine) this.#holds.delete(hold);
+  }
+
+  /** After each turn. */
+  check(): void {
+    for (const hold of this.#holds) this.#refresh(hold);
+    const { world, capacity, isCounted } = this.#facts;
+    const believers = [...this.#holds].filter((hold) => believes(hold));
+    const held = believers.reduce((sum, { permits }) => sum + permits, 0);
+    if (held <= capacity || !isCounted) return;
+    const who = believers.map(({ machine, permits, lock }) => `${machine.name} ${permits} (${lock.fencingToken})`);
+    world.violate(PERMIT_INVARIANTS.count, `${held} of ${capacity} are held: ${who.join(", ")}`);
+  }
+
+  /** After each script on the node. */
+  executed(server: Server, args: readonly string[], reply: ClientReply): void {
+    const [operation, , , , holder = "", , waiter = "", ticket = ""] = args;
+    if (!["acquire", "extend", "release"].includes(operation ?? "")) return;
+    const data = new Map(server.store.dump().map(({ key, content }) => [key, content as Pairs]));
+    const { world, keys, maxTtl } = this.#facts;
+    const nowMs = server.nowUs() / 1_000;
+    const holders = data.get(keys.holders) ?? [];
+    const used = new Map(data.get(keys.state)).get("used") ?? 0;
+    const sum = holders.reduce((total, [member]) => total + Number(member.split(":")[0]), 0);
+    if (sum !== Number(used)) world.violate(PERMIT_INVARIANTS.accounts, `used is ${used}, the holders have ${sum}`);
+    const late = holders.find(([, endMs]) => Number(endMs) > nowMs + maxTtl + 1);
+    if (late !== undefined) world.violate(PERMIT_INVARIANTS.expiry, `${late[0]} ends at ${late[1]}, now is ${nowMs}`);
+    const places = new Map(data.get(keys.places));
+    const inLine = (data.get(keys.waiters) ?? []).map(([member]) => member);
+    const answer = operation === "acquire" && Array.isArray(reply) ? reply[0] : undefined;
+    if (operation === "release") this.#tickets.delete(waiter);
+    if (answer === 0 && waiter !== "") {
+      // A waiter that lost its place, and never heard of its ticket, stands behind.
+      const hasPlace = Number(this.#places.get(waiter) ?? 0) >= Math.floor(nowMs);
+      const replied = Number((reply as readonly unknown[])[1]);
+      if (ticket !== "") this.#tickets.set(waiter, Number(ticket));
+      else if (!hasPlace || !this.#tickets.has(waiter)) this.#tickets.set(waiter, replied);
+    }
+    this.#places = places;
+    const isGrant = answer === 1;
+    if (!isGrant) return;
+    const mine = this.#tickets.get(waiter) ?? (ticket === "" ? Number.POSITIVE_INFINITY : Number(ticket));
+    this.#tickets.delete(waiter);
+    const passed = inLine.find(
+      (member) => (this.#tickets.get(member) ?? mine) < mine && Number(places.get(member) ?? 0) >= Math.floor(nowMs),
+    );
+    if (passed === undefined) return;
+    world.violate(PERMIT_INVARIANTS.fifo, `${waiter || holder} was granted before ${passed}, who waits since earlier`);
+  }
+
+  #refresh(hold: Hold): void {
+    const before = hold.end;
+    hold.end = validityEnd(hold.lock, hold.machine);
+    if (hold.end === undefined) {
+      this.#holds.delete(hold);
+      return;
+    }
+    if (before !== undefined && hold.end.monotonicMs > before.monotonicMs) this.#extended(hold);
+    if (hold.machine.monotonicMs() >= hold.end.monotonicMs) hold.isOver = true;
+  }
+
+  #extended(hold: Hold): void {
+    const { world, capacity, isCounted, losses } = this.#facts;
+    const { machine, lock, permits } = hold;
+    const isKnown = isCounted || losses() - hold.losses < 2;
+    const between = !isKnown
+      ? undefined
+      : this.#all.find((other) => other.order > hold.order && other.permits + permits > capacity);
+    if (!hold.isOver && between === undefined) return;
+    const what =
+      between === undefined ? "after its validity had ended" : `though ${between.machine.name} had come since`;
+    world.violate(PERMIT_INVARIANTS.continuity, `${machine.name} extended (${lock.fencingToken}) ${what}`);
+  }
+}
+
+function believes({ end, machine }: Hold): boolean {
+  if (end === undefined) return false;
+  const ranMs = machine.monotonicMs() + machine.suspendedMs() - end.suspendedMs;
+  return ranMs < end.monotonicMs && Math.floor(machine.wallMs()) < end.wallMs;
+}

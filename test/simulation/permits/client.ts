@@ -1,0 +1,174 @@
+/** A client process: a real `Redlock` and its semaphore or read-write lock on a simulated node, used by several tasks. */
+import type { Lock, Redlock } from "@x/redlock-core";
+import { Link, Machine, type Server, type World } from "@x/testing/world";
+import type { Engine } from "../engine.ts";
+import type { Faults, Victim } from "../faults.ts";
+import { drawDrift, type Setting } from "../setting.ts";
+import { type Hold, PERMIT_INVARIANTS, type PermitChecker } from "./checker.ts";
+
+export const NAME = "pool";
+
+/** What is drawn beside the setting: a semaphore of so many permits, or a read-write lock. */
+export interface PoolSetting {
+  readonly kind: "semaphore" | "readwrite";
+  readonly capacity: number;
+  readonly quarantine: boolean;
+}
+
+export interface ClientParts {
+  readonly world: World;
+  readonly setting: Setting;
+  readonly pool: PoolSetting;
+  readonly server: Server;
+  readonly checker: PermitChecker;
+  readonly engine: Engine;
+  readonly faults: () => Faults;
+  readonly onKilled: () => void;
+}
+
+interface Wish {
+  readonly ttl: number;
+  readonly timeout: number;
+  readonly autoExtend: boolean;
+}
+
+export class PermitClient implements Victim {
+  readonly machine: Machine;
+  readonly links: readonly Link[];
+  readonly redlock: Redlock;
+  readonly #parts: ClientParts;
+  readonly #acquire: (permits: number, wish: Wish) => Promise<Lock>;
+
+  constructor(parts: ClientParts, name: string) {
+    const { world, setting, pool, server, engine } = parts;
+    const { random } = world;
+    this.#parts = parts;
+    this.machine = new Machine(world, {
+      name,
+      drift: drawDrift(random, setting),
+      wallOffsetMs: random.between(-1, 1) * setting.skewMs,
+      stallChance: setting.faults.has("client stall") ? 0.002 : 0,
+      longestStallMs: 0.7 * setting.maxTtl,
+    });
+    this.links = [new Link(this.machine, server, setting.network)];
+    this.redlock = new engine.core.Redlock(this.links, {
+      ttl: setting.maxTtl,
+      maxTtl: setting.maxTtl,
+      driftFactor: setting.driftFactor,
+      nodeTimeout: setting.nodeTimeout,
+      retryDelay: 20,
+      quarantine: pool.quarantine,
+      clock: this.machine.clock,
+      random: { token: () => random.hex(40), fraction: () => random.fraction() },
+    });
+    if (pool.kind === "semaphore") {
+      const semaphore = new engine.semaphore.Semaphore(this.redlock, NAME, { permits: pool.capacity });
+      this.#acquire = (permits, wish) => semaphore.acquire({ permits, ...wish });
+    } else {
+      const { read, write } = new engine.semaphore.ReadWriteLock(this.redlock, NAME);
+      this.#acquire = (permits, wish) => (permits === 1 ? read : write).acquire(wish);
+    }
+  }
+
+  start(): void {
+    for (let task = 0; task < this.#parts.setting.tasksPerMachine; task += 1) {
+      this.machine.deliver("timer", () => void this.#task());
+    }
+  }
+
+  kill(): void {
+    this.machine.kill();
+    this.#parts.checker.killed(this.machine);
+    for (const link of this.links) link.abandon();
+    this.#parts.onKilled();
+  }
+
+  /** Some or all of the permits, as this kind of pool gives them. */
+  drawPermits(): number {
+    const { world, pool } = this.#parts;
+    if (pool.kind === "readwrite") return world.random.chance(0.6) ? 1 : pool.capacity;
+    return world.random.chance(0.7) ? 1 : world.random.integer(1, pool.capacity);
+  }
+
+  /** Acquires and keeps what `then` says. */
+  async take(permits: number, timeout: number, then: (hold: Hold) => Promise<void>): Promise<boolean> {
+    const { checker, engine, setting } = this.#parts;
+    const wish = { ttl: setting.maxTtl, timeout, autoExtend: true };
+    try {
+      const after = checker.lastToken;
+      const lock = await this.#acquire(permits, wish);
+      await then(checker.granted(this.machine, lock, permits, after));
+      return true;
+    } catch (error) {
+      if (error instanceof engine.core.RedlockError) return false;
+      throw error;
+    }
+  }
+
+  async release(hold: Hold): Promise<void> {
+    this.#parts.checker.released(hold);
+    await hold.lock.release();
+  }
+
+  /** Takes and gives back once the world is quiet; else it did not recover. */
+  async recover(timeout: number): Promise<void> {
+    const isDone = await this.take(this.drawPermits(), timeout, (hold) => this.release(hold));
+    if (isDone || !this.machine.isAlive) return;
+    this.#parts.world.violate(PERMIT_INVARIANTS.recovery, `${this.machine.name} got nothing after the faults`);
+  }
+
+  async #task(): Promise<void> {
+    const { world, setting, checker, engine, faults } = this.#parts;
+    const { random } = world;
+    while (!world.isQuiet && this.machine.isAlive) {
+      await this.sleep(random.between(0, 0.2) * setting.maxTtl * random.fraction());
+      if (world.isQuiet) return;
+      const permits = this.drawPermits();
+      const ttl = Math.max(60, Math.round(setting.maxTtl * random.between(0.1, 1)));
+      const timeout = random.chance(0.3) ? 0 : Math.round(random.between(0.05, 2) * setting.maxTtl);
+      const after = checker.lastToken;
+      try {
+        const lock = await this.#acquire(permits, { ttl, timeout, autoExtend: random.chance(0.4) });
+        const hold = checker.granted(this.machine, lock, permits, after);
+        world.tell(this.machine.name, "grant", () => `holds ${permits} (${lock.fencingToken})`);
+        faults().provoke({ machine: this.machine });
+        await this.#hold(hold);
+      } catch (error) {
+        if (!(error instanceof engine.core.RedlockError)) throw error;
+      }
+    }
+  }
+
+  /** Works, extends, and lets go, or forgets to. */
+  async #hold(hold: Hold): Promise<void> {
+    const { world, setting, faults } = this.#parts;
+    const { random } = world;
+    const { signal } = hold.lock;
+    for (let step = random.integer(0, 3); step > 0; step -= 1) {
+      await this.sleep(random.between(0, 0.5) * setting.maxTtl * random.fraction());
+      if (random.chance(0.4)) await this.#extend(hold.lock);
+    }
+    if (random.chance(0.7)) {
+      world.tell(this.machine.name, "end", () => `releases (${hold.lock.fencingToken})`);
+      await this.release(hold);
+      faults().provoke({ machine: this.machine });
+      return;
+    }
+    while (!signal.aborted && !world.isQuiet) await this.sleep(20);
+    await this.release(hold);
+  }
+
+  async #extend(lock: Lock): Promise<void> {
+    try {
+      await lock.extend();
+    } catch (error) {
+      if (!(error instanceof this.#parts.engine.core.RedlockError)) throw error;
+    }
+  }
+
+  sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.machine.clock.schedule(ms, resolve);
+    });
+  }
+}

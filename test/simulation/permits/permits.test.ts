@@ -1,0 +1,12 @@
+import { expect, it } from "vitest";
+import { loadEngine } from "../engine.ts";
+import { timelineText } from "../report/text.ts";
+import { search } from "../search.ts";
+
+const SEED = process.env["SIMULATION_SEED"] ?? "ci";
+
+it("permits keep every invariant in random schedules full of faults", { timeout: 600_000 }, async () => {
+  const found = await search(await loadEngine(), { seed: SEED, runs: 60, subject: "permits" });
+  expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
+  expect(found.grants).toBeGreaterThan(found.runs);
+});

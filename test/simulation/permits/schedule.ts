@@ -1,0 +1,219 @@
+/**
+ * One schedule of permits. First faults strike while clients take and release permits of one semaphore, or of one
+ * read-write lock. Then the world is quiet: everybody must get permits within a bound, waiters are woken in their order
+ * though one of them has died, and nothing is left behind.
+ */
+import { type SeededRandom, Server, World } from "@x/testing/world";
+import type { Engine } from "../engine.ts";
+import { Faults } from "../faults.ts";
+import type { ScheduleOptions, ScheduleResult } from "../schedule.ts";
+import { describeSetting, drawDrift, drawSetting, type Setting } from "../setting.ts";
+import { PERMIT_INVARIANTS, PermitChecker } from "./checker.ts";
+import { NAME, PermitClient, type PoolSetting } from "./client.ts";
+
+/** All permits of a read-write lock, as options.ts of the package has it. */
+const ALL = 1_000_000;
+
+/** By polling alone a waiter may wait for 2 s. */
+const WAKE_MS = 900;
+
+export async function runPermitSchedule(
+  engine: Engine,
+  seed: string,
+  options: ScheduleOptions = {},
+): Promise<ScheduleResult> {
+  const world = new World(seed, { record: options.record === true });
+  const setting = drawSetting(world.random, { ...options, nodeCount: 1 });
+  const pool = drawPool(world.random, setting);
+  const schedule = new PermitSchedule(engine, world, setting, pool);
+  await schedule.run();
+  return {
+    seed,
+    about: [
+      ...describeSetting(setting),
+      pool.kind === "semaphore" ? `a semaphore of ${pool.capacity}` : "a read-write lock",
+      pool.quarantine ? "with quarantine" : "without quarantine",
+    ],
+    violation: world.violation,
+    grants: schedule.checker.grantCount,
+    events: world.eventCount,
+    endMs: world.nowMs,
+    happenings: world.happenings,
+    intervals: [],
+  };
+}
+
+function losesData({ faults }: Setting): boolean {
+  return faults.has("crash") || faults.has("failover") || faults.has("flush");
+}
+
+function drawPool(random: SeededRandom, setting: Setting): PoolSetting {
+  const kind = random.pick(["semaphore", "semaphore", "readwrite"] as const);
+  const capacity = kind === "semaphore" ? random.integer(1, 3) : ALL;
+  return { kind, capacity, quarantine: losesData(setting) && random.chance(0.7) };
+}
+
+/** Counts how often it may have forgotten something. */
+class ForgetfulServer extends Server {
+  losses = 0;
+
+  override crash(options: Parameters<Server["crash"]>[0]): void {
+    if (options.amnesia !== "durable") this.losses += 1;
+    super.crash(options);
+  }
+
+  override failOver(): void {
+    this.losses += 1;
+    super.failOver();
+  }
+
+  override flush(): void {
+    this.losses += 1;
+    super.flush();
+  }
+}
+
+class PermitSchedule {
+  readonly checker: PermitChecker;
+  readonly #engine: Engine;
+  readonly #world: World;
+  readonly #setting: Setting;
+  readonly #pool: PoolSetting;
+  readonly #server: ForgetfulServer;
+  readonly #faults: Faults;
+  #clients: PermitClient[] = [];
+  #clientCount = 0;
+
+  constructor(engine: Engine, world: World, setting: Setting, pool: PoolSetting) {
+    this.#engine = engine;
+    this.#world = world;
+    this.#setting = setting;
+    this.#pool = pool;
+    const state = `{${NAME}}:${pool.kind}`;
+    this.checker = new PermitChecker({
+      world,
+      capacity: pool.capacity,
+      maxTtl: setting.maxTtl,
+      keys: { state, holders: `${state}:holders`, waiters: `${state}:waiters`, places: `${state}:places` },
+      isCounted: pool.quarantine || !losesData(setting),
+      losses: () => this.#server.losses,
+    });
+    const drift = drawDrift(world.random, setting);
+    this.#server = new ForgetfulServer(world, { name: "node", drift, clockOffsetMs: world.random.between(-20, 20) });
+    this.#server.onExecuted = (server, args, reply) => {
+      world.tell(server.name, "node", () => `${args.join(" ")} -> ${JSON.stringify(reply)}`);
+      this.checker.executed(server, args, reply);
+      this.#faults.provoke({ server });
+    };
+    this.#faults = new Faults(world, setting, [this.#server], () => this.#clients);
+  }
+
+  async run(): Promise<void> {
+    this.#server.beSettled();
+    for (let count = 0; count < this.#setting.machineCount; count += 1) this.#addClient();
+    for (const client of this.#clients) client.start();
+    this.#faults.start();
+    await this.#pass(this.#setting.faultyMs);
+    await this.#recover();
+    await this.#wakeInOrder();
+    await this.#leaveNothing();
+    for (const client of this.#clients) client.machine.deliver("timer", () => void client.redlock.close());
+    await this.#pass(20 * this.#setting.nodeTimeout + 1_000);
+  }
+
+  async #pass(ms: number): Promise<void> {
+    await this.#world.run(this.#world.nowMs + ms, () => this.checker.check());
+  }
+
+  #addClient(): PermitClient {
+    const { random } = this.#world;
+    this.#clientCount += 1;
+    const client = new PermitClient(
+      {
+        world: this.#world,
+        setting: this.#setting,
+        pool: this.#pool,
+        server: this.#server,
+        checker: this.checker,
+        engine: this.#engine,
+        faults: () => this.#faults,
+        onKilled: () => {
+          this.#clients = this.#clients.filter((each) => each !== client);
+          if (this.#world.isQuiet) return;
+          this.#world.at(this.#world.nowMs + random.between(5, 200), () => this.#addClient().start());
+        },
+      },
+      `client ${this.#clientCount}`,
+    );
+    this.#clients.push(client);
+    return client;
+  }
+
+  async #recover(): Promise<void> {
+    const { maxTtl, nodeTimeout } = this.#setting;
+    this.#world.becomeQuiet();
+    this.#world.tell("world", "fault", () => "no faults from here on");
+    for (const client of this.#clients) for (const link of client.links) link.heal();
+    await this.#pass(1.4 * maxTtl + 250);
+    // A quarantine, a lease, and the turns of those who died.
+    const boundMs = Math.ceil(2.1 * maxTtl + 20 * nodeTimeout + 12_000);
+    for (const client of this.#clients) client.machine.deliver("timer", () => void client.recover(boundMs));
+    await this.#pass(1.05 * boundMs + 1_000);
+  }
+
+  /** One has all; the others stand in line, and the first of them dies. Then each is granted in its turn. */
+  async #wakeInOrder(): Promise<void> {
+    const [first = this.#addClient()] = this.#clients;
+    const [dying, ...rest] = Array.from({ length: 4 }, () => this.#addClient());
+    let letGo: () => void = () => undefined;
+    const isFree = new Promise<void>((resolve) => {
+      letGo = resolve;
+    });
+    const { capacity, kind } = this.#pool;
+    first.machine.deliver("timer", () => {
+      void first.take(capacity, 10_000, async (hold) => {
+        await isFree;
+        await first.release(hold);
+      });
+    });
+    await this.#pass(300);
+    const order: number[] = [];
+    // Of a read-write lock all read: they hold it together until the last has it.
+    const together = kind === "readwrite";
+    let letAllGo: () => void = () => undefined;
+    const areAllIn = new Promise<void>((resolve) => {
+      letAllGo = resolve;
+    });
+    for (const [index, client] of [dying, ...rest].entries()) {
+      client?.machine.deliver("timer", () => {
+        void client.take(1, 60_000, async (hold) => {
+          order.push(index);
+          if (order.length === rest.length) letAllGo();
+          if (together) await areAllIn;
+          await client.release(hold);
+        });
+      });
+      await this.#pass(150);
+    }
+    dying?.kill();
+    await this.#pass(60);
+    first.machine.deliver("timer", letGo);
+    await this.#pass(WAKE_MS);
+    if (order.join() === "1,2,3") return;
+    const told = order.length === 0 ? "nobody" : order.join(", ");
+    this.#world.violate(PERMIT_INVARIANTS.wake, `of waiters 1, 2, 3 so far ${told} got a permit`);
+  }
+
+  /** A node that answers late leaves no permit of a call that has given up. */
+  async #leaveNothing(): Promise<void> {
+    const { nodeTimeout, maxTtl } = this.#setting;
+    const [client] = this.#clients;
+    if (client === undefined || maxTtl < 4 * nodeTimeout + 200) return;
+    for (const link of client.links) link.stall("both", 1.5 * nodeTimeout);
+    client.machine.deliver("timer", () => void client.take(1, 0, (hold) => client.release(hold)));
+    await this.#pass(3 * nodeTimeout + 60);
+    const left = this.#server.store.dump().filter(({ key }) => /:(holders|waiters)$/.test(key));
+    if (left.length === 0) return;
+    this.#world.violate(PERMIT_INVARIANTS.leftBehind, `the node still has ${JSON.stringify(left)}`);
+  }
+}
