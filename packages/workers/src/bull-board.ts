@@ -1,6 +1,6 @@
 /**
- * A queue with exclusive workers in Bull Board. BullMQ keeps jobs that wait for their key among the delayed ones, and so
- * a dashboard says that they run in some minutes. Here they are waiting, with their key and the reason.
+ * A queue with exclusive workers in Bull Board. BullMQ keeps jobs that wait for their key among the delayed ones. So a
+ * dashboard says that they run in some minutes. Here they are waiting, with their key and the reason.
  */
 import { BullMQAdapter } from "@bull-board/api/bullMQAdapter";
 import type { JobCounts, JobStatus, QueueAdapterOptions, QueueJobOptions } from "@bull-board/api/typings/app";
@@ -19,7 +19,7 @@ export interface ExclusiveQueueAdapterOptions extends Partial<QueueAdapterOption
   readonly worker: KeyReader;
 }
 
-/** More are not looked for: a page of a dashboard costs a bounded time. Those are listed as delayed, with their reason. */
+/** More are not looked for, so that a page costs a bounded time. Those are listed as delayed, with their reason. */
 const MOST_PARKED = 10_000;
 /** As many ids of delayed jobs are read at a time. */
 const CHUNK = 500;
@@ -122,7 +122,7 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
     return found.slice(start, last + 1);
   }
 
-  /** The dashboard shows a group beside a job: that is its key here. Beside its name is the reason for which it waits. */
+  /** The dashboard shows a group beside a job: that is its key here. Beside its name is the reason why it waits. */
   async #explained(job: Job): Promise<Job> {
     if (job.id === undefined || job.finishedOn !== undefined) return job;
     const explanation = await this.#worker.explain(job.id);
