@@ -51,7 +51,7 @@ function gather() {
     const page = pageOf(file);
     if (page !== undefined) {
       write(`${page}.md`, rewriteLinks(readFileSync(join(root, file), "utf8"), { file, repository, pages }));
-    } else if (/\.(svg|png)$/.test(file)) {
+    } else if (/\.(svg|png|webp)$/.test(file)) {
       const target = join(content, file.replace(/^docs\//, ""));
       mkdirSync(dirname(target), { recursive: true });
       copyFileSync(join(root, file), target);

@@ -21,7 +21,7 @@ export function rewriteLinks(text, { file, repository, pages }) {
     const hash = anchor === undefined ? "" : `#${anchor}`;
     const there = [target, `${target}/README.md`].map(pageOf).find((each) => each !== undefined && pages.has(each));
     if (there !== undefined) return `${posix.relative(posix.dirname(`/${page}`), `/${there}`)}.md${hash}`;
-    if (/^docs\/.*\.(svg|png)$/.test(target)) return link;
+    if (/^docs\/.*\.(svg|png|webp)$/.test(target)) return link;
     return `${repository}/blob/main/${target}${hash}`;
   };
   return text

@@ -89,6 +89,7 @@ const named = [
       { text: "NestJS", link: "/nestjs" },
       { text: "@x/nestjs", link: "/packages/nestjs" },
       { text: "On Kubernetes", link: "/kubernetes" },
+      { text: "The live page", link: "/console/page" },
       { text: "Spans and metrics", link: "/otel" },
       { text: "@x/otel", link: "/packages/otel" },
       { text: "The command line", link: "/packages/console" },
