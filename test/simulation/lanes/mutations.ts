@@ -1034,13 +1034,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a start counts",
     without: "any number may follow",
-    patches: [lane("if hasKeys(pin) and not isOver then countStart(id, pin) end", "")],
+    patches: [lane("if hasKeys(pin) and not isOver and not outcome then countStart(id, pin) end", "")],
     focus: limitedKeys,
   },
   {
     protection: "a start that brings the next of the key counts",
     without: "it does not",
-    patches: [lane("    countStart(id, key)\n", "")],
+    patches: [lane("    if not outcome then countStart(id, key) end\n", "")],
     focus: limitedKeys,
   },
   {
@@ -1052,7 +1052,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a limited key that nobody has is not taken",
     without: "it is taken by whoever comes first",
-    patches: [lane("isSingle(pin) and not (RATE and limitedFor(pin))", "isSingle(pin)")],
+    patches: [lane("isSingle(pin) and not limitedFor(pin, id)", "isSingle(pin)")],
     focus: limitedKeys,
   },
   {
@@ -1064,7 +1064,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a holder that starts again is limited, too",
     without: "it may start at any time",
-    patches: [lane("closed = pausedFor(key) or limitedFor(key)", "closed = pausedFor(key)")],
+    patches: [lane("closed = pausedFor(key) or limitedFor(key, id)", "closed = pausedFor(key)")],
     focus: limitedKeys,
   },
   {
@@ -1092,7 +1092,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job that BullMQ ends without running it costs no start",
     without: "it does",
-    patches: [lane("if hasKeys(pin) and not isOver then", "if hasKeys(pin) then")],
+    patches: [lane("if hasKeys(pin) and not isOver and not outcome then", "if hasKeys(pin) then")],
     focus: { ...limitedKeys, name: "limited keys, stalled jobs", steps: { ...limitedKeys.steps, kill: 6 } },
   },
   {
