@@ -975,6 +975,17 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: { ...severalSlots, name: "several slots, priorities", steps: { fail: 2 } },
   },
   {
+    protection: "a job that is fetched is waited for until it is judged",
+    without: "the next one is chosen, though the first goes back",
+    patches: [lane("id ~= FETCHED and call('EXISTS'", "call('EXISTS'")],
+    focus: {
+      ...slotsOfSeveral,
+      name: "several slots of several keys, pauses",
+      steps: { "pause for": 4, wait: 4 },
+      keys: ["a", "b"],
+    },
+  },
+  {
     protection: "whoever comes does not pass a job that was chosen",
     without: "it takes a free slot",
     patches: [lane("elseif isBusy(key, holder) or isAwaited(key) then", "elseif isBusy(key, holder) then")],

@@ -64,12 +64,14 @@
  * is '' if that lock is not to be taken here.
  */
 export function at(prefix: string, now: string, token = "''"): string {
-  return `P, NOW, HOLDERS, CHOSEN, TOKEN, FAULT, parkedBefore = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${prefix} .. 'lane:chosen', ${token}, nil, parkedHere`;
+  return `P, NOW, HOLDERS, CHOSEN, TOKEN, FAULT, FETCHED, parkedBefore = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${prefix} .. 'lane:chosen', ${token}, nil, nil, parkedHere`;
 }
 
 /** Returns the library. `slowly` is what only a contended key needs of what compose.ts defines. */
 export const laneLibrary = (slowly: string): string => /* lua */ `
 local P, NOW, HOLDERS, CHOSEN, TOKEN, FAULT
+-- The job that BullMQ has taken with the command, and that is to be judged.
+local FETCHED
 local PAUSED, NEXT = '!:paused', '!:next'
 -- Less than any place in line, and every time that is taken from it is exact.
 local PAUSE_BASE = 9000000000000000
@@ -267,7 +269,8 @@ ${slowly}
   local function isAwaited(key)
     local id = SLOTS > 1 and call('HGET', CHOSEN, key)
     if not id then return false end
-    if slotOf(id, key) and holds(id, key) and call('EXISTS', P .. id .. ':lock') == 0 then return true end
+    local isTaken = id ~= FETCHED and call('EXISTS', P .. id .. ':lock') == 1
+    if not isTaken and slotOf(id, key) and holds(id, key) then return true end
     call('HDEL', CHOSEN, key)
     return false
   end
@@ -505,6 +508,7 @@ ${slowly}
 
   -- id was given its keys and is taken, or came first after a rest: the one behind it may have a slot, too.
   local function afterTake(id, keys)
+    FETCHED = nil
     for i = 1, #keys do
       if call('HGET', CHOSEN, keys[i]) == id then call('HDEL', CHOSEN, keys[i]) end
       if call('EXISTS', line(keys[i])) == 1 then heal(keys[i]) end
