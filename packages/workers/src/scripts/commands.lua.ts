@@ -105,8 +105,8 @@ if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)
 local isNext = next and type(reply) == 'table' and reply[2] == next
 if next and not isNext then attempt(contended().takeBack, next, pin) end
-if SLOTS > 1 and type(reply) == 'table' then FETCHED = reply[2] end
 if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], 'lb')" : ""}${merges ? forgetOutcome(1) : ""}
+if SLOTS > 1 and type(reply) == 'table' then FETCHED = reply[2] end
 if isNext and attempt(contended().claimNext, next, pin, reply) then${startsAtOnce ? goesOn : ""}
   reply[7] = passOn(pin, ownToken, token)
   local isKept = ownToken ~= '' and not reply[7] and not unlock(pin, ownToken)
@@ -192,8 +192,8 @@ local order, token = ${SPLIT}
 ${at("ARGV[1]", "ARGV[2]", "token")}
 local id = ARGV[3]
 local reply = bullMoveToDelayed(KEYS, ARGV)
-if SLOTS > 1 and type(reply) == 'table' then FETCHED = reply[2] end
 if type(reply) == 'number' and reply < 0 then return reply end
+if SLOTS > 1 and type(reply) == 'table' then FETCHED = reply[2] end
 local chosen
 if MERGES then attempt(call, 'HDEL', P .. id, 'lr') end
 local backOffMs = tonumber(string.match(order, '^!(%d+)$'))
