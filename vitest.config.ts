@@ -18,6 +18,7 @@ export default defineConfig({
       { find: /^@x\/leader$/, replacement: source("packages/leader/src/index.ts") },
       { find: /^@x\/leader\/node-cron$/, replacement: source("packages/leader/src/node-cron.ts") },
       { find: /^@x\/leader\/scheduler$/, replacement: source("packages/leader/src/scheduler/index.ts") },
+      { find: /^@x\/workers\/partitions$/, replacement: source("packages/workers/src/partitions/index.ts") },
       { find: /^@x\/console$/, replacement: source("packages/console/src/index.ts") },
       { find: /^@x\/console\/page$/, replacement: source("packages/console/src/page/index.ts") },
       { find: /^@x\/otel$/, replacement: source("packages/otel/src/index.ts") },

@@ -9,6 +9,7 @@ import { protocolOf } from "@x/redlock-core/protocol";
 import { CountDownLatch, ReadWriteLock, Semaphore } from "@x/semaphore";
 import { placesOf, type RedisServer, startRedis } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
+import { PartitionedQueue, PartitionedWorker } from "@x/workers/partitions";
 import fc from "fast-check";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -33,10 +34,19 @@ beforeAll(async () => {
   const compat = new CompatRedlock([client]);
   const compat4 = new Redlock4([client]);
   const worker = new ExclusiveWorker("q", null, { connection, key: "k", recheckInterval: 86_400_000 });
+  const division = { connection, partitions: 2, key: "k" };
+  const partitionedQueue = new PartitionedQueue("q", division);
+  const partitionedWorker = new PartitionedWorker("q", () => Promise.resolve(), {
+    ...division,
+    autorun: false,
+    recheckInterval: 86_400_000,
+  });
   const lock = await redlock.acquire("held", { ttl: 3_600_000 });
   const { embedded } = protocolOf(redlock);
   if (embedded === undefined) throw new Error("one node has no embedded locks");
   await worker.waitUntilReady();
+  await partitionedWorker.waitUntilReady();
+  await partitionedQueue.waitUntilReady();
   subjects = {
     node: {
       name: "unused",
@@ -65,10 +75,14 @@ beforeAll(async () => {
     scheduler,
     schedule: scheduler.every("schedule", 60_000, () => undefined),
     worker,
+    partitionedQueue,
+    partitionedWorker,
     connection,
   };
   close = async () => {
     await worker.close();
+    await partitionedWorker.close();
+    await partitionedQueue.close();
     await subjects.term.resign();
     await leading.stop();
     await election.stop();

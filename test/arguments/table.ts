@@ -11,6 +11,7 @@ import * as compat4 from "@x/redlock-core/node-redlock-4";
 import * as protocol from "@x/redlock-core/protocol";
 import * as semaphore from "@x/semaphore";
 import * as workers from "@x/workers";
+import * as partitions from "@x/workers/partitions";
 import {
   boolean,
   callback,
@@ -52,6 +53,8 @@ export interface Subjects {
   readonly scheduler: scheduler.LeaderScheduler;
   readonly schedule: Schedule;
   readonly worker: workers.ExclusiveWorker;
+  readonly partitionedQueue: partitions.PartitionedQueue;
+  readonly partitionedWorker: partitions.PartitionedWorker;
   readonly connection: object;
 }
 
@@ -182,6 +185,11 @@ const key: Parameter = {
   right: "k",
 };
 const event = (...names: readonly string[]): Parameter => ({ legal: oneOf(...names), right: names[0] });
+const keyOption: Legal = (value) =>
+  callback(value) || (text(1)(value) && !hasControl(value) && !/^\.|\.$|\.\./.test(value as string));
+const queueName: Parameter = { legal: (value) => text(1, 256)(value) && !/[:{}]/.test(value as string), right: "q" };
+const partitionCount: Parameter = { legal: integer(1, 1_024), right: 2 };
+const division = { partitions: integer(1, 1_024), prefix: optional(text(1, 256)) };
 const limit: Parameter = { options: { limit: ms1 } };
 
 const onNode: Parameter = { legal: never, right: ({ redlock }: Subjects) => redlock, says: "redlock" };
@@ -501,8 +509,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
       options: {
         right: ({ connection }: Subjects) => ({ connection, key: "k" }),
         options: {
-          key: (value) =>
-            callback(value) || (text(1)(value) && !hasControl(value) && !/^\.|\.$|\.\./.test(value as string)),
+          key: keyOption,
           resource: optional((value) => callback(value) || value === "" || (text(1, 512)(value) && !hasControl(value))),
           withoutKey: optional(oneOf("pass", "fail")),
           redlock: optional(never),
@@ -520,6 +527,63 @@ export const TABLE: Readonly<Record<string, Entry>> = {
       },
     },
   },
+  "partitions.partitionOf": {
+    call: (_, args) => partitions.partitionOf(...(args as unknown as [string, number])),
+    parameters: { key, partitions: partitionCount },
+  },
+  "partitions.queueName": {
+    call: (_, args) => partitions.queueName(...(args as unknown as [string, number, number])),
+    parameters: { name: queueName, partition: { legal: integer(0), right: 0 }, partitions: partitionCount },
+  },
+  "partitions.new PartitionedQueue": {
+    call: make(partitions.PartitionedQueue),
+    parameters: {
+      name: queueName,
+      options: {
+        right: ({ connection }: Subjects) => ({ connection, partitions: 2, key: "k" }),
+        options: { ...division, key: keyOption },
+      },
+    },
+  },
+  "partitions.new PartitionedWorker": {
+    call: make(partitions.PartitionedWorker),
+    parameters: {
+      name: queueName,
+      processor: {
+        legal: (value) => ["function", "string"].includes(typeof value) || value instanceof URL,
+        right: nothing,
+      },
+      options: {
+        right: ({ connection }: Subjects) => ({ connection, partitions: 2, key: "k", autorun: false }),
+        options: { ...division, key: keyOption, concurrency: optional(integer(1)) },
+      },
+    },
+  },
+  ...methods("partitionedQueue", "partitions.PartitionedQueue", {
+    partitionOf: { key },
+    queueOf: { key },
+    getJob: { id: { legal: text(1), right: "1" }, options: { options: { key: optional(key.legal as Legal) } } },
+    removeJobScheduler: { id: { legal: text(1), right: "1" } },
+    moveFrom: {
+      from: { legal: integer(1, 1_024), right: 3 },
+      options: { options: { signal: optional(signal), onProgress: optional(callback) } },
+    },
+  }),
+  ...methods("partitionedWorker", "partitions.PartitionedWorker", {
+    workerOf: { key },
+    redlockOf: { key },
+    listKeys: { options: limit },
+    jobsOf: { key, options: limit },
+    explain: { jobId: { legal: text(1), right: "1" }, options: { options: { key: optional(key.legal as Legal) } } },
+    pauseKey: {
+      key,
+      reason: { legal: optional(text(0, 10_000)) },
+      options: { options: { for: optional(integer(1, 366 * 86_400_000)) } },
+    },
+    resumeKey: { key },
+    counts: NONE,
+    check: NONE,
+  }),
   ...methods("worker", "workers.ExclusiveWorker", {
     listKeys: { options: limit },
     jobsOf: { key, options: limit },
@@ -556,6 +620,20 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
   "compat4.new LockError": "made by Redlock only",
   "compat4.Redlock.disposer": "for bluebird alone: refused here",
   "compat.new Lock": "made by Redlock; of one made by hand the members are checked where it is used",
+  ...Object.fromEntries(
+    ["add", "addBulk", "addFlow", "upsertJobScheduler", "getJobSchedulers", "getJobCounts", "getJobs", "count"]
+      .concat(["pause", "resume", "isPaused", "drain", "obliterate", "waitUntilReady", "close"])
+      .map((name) => [`partitions.PartitionedQueue.${name}`, "BullMQ's, as are its arguments"]),
+  ),
+  ...Object.fromEntries(
+    ["run", "pause", "resume", "waitUntilReady", "close"].map((name) => [
+      `partitions.PartitionedWorker.${name}`,
+      "BullMQ's, as are its arguments",
+    ]),
+  ),
+  ...Object.fromEntries(
+    ["on", "once", "off"].map((name) => [`partitions.PartitionedWorker.${name}`, "an EventEmitter's"]),
+  ),
   "workers.ExclusiveWorker.getNextJob": "BullMQ's, as are its arguments",
   "workers.ExclusiveWorker.run": "BullMQ's",
   "workers.ExclusiveWorker.close": "BullMQ's",
@@ -579,6 +657,7 @@ export const MODULES: Readonly<Record<string, object>> = {
   scheduler,
   semaphore,
   workers,
+  partitions,
 };
 
 /** What is not exported as a class, and yet called by users. */

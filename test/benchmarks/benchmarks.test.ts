@@ -6,6 +6,7 @@ import { countTwoLeaders } from "./leaders/terms.ts";
 import { measureHandOver } from "./locks/hand-over.ts";
 import { measureMemory } from "./locks/memory.ts";
 import { measureThroughput } from "./locks/throughput.ts";
+import { measurePartitions } from "./partitions/partitions.ts";
 import { barChart } from "./report/chart.ts";
 import { compare, type Figure, figuresOf } from "./report/figures.ts";
 import { writeReport } from "./report/report.ts";
@@ -120,6 +121,15 @@ describe("the benchmarks", () => {
     const { markdown, charts } = writeReport({ machine: "a machine", leaders });
     expect(markdown).toContain("4 candidates, each in a process of its own; lease 2000 ms, retry period 280 ms.");
     expect([...charts.keys()]).toEqual(["leaders-idle.svg", "leaders-resigned.svg", "leaders-crashed.svg"]);
+  });
+
+  it("measure a divided queue, busy and idle", { timeout: 60_000 }, async () => {
+    const layouts = [{ servers: 2, partitions: 4 }];
+    const partitions = await measurePartitions({ rounds: 1, jobs: 200, idleMs: 500, layouts });
+    expect(partitions.map(({ servers, partitions: count }) => [servers, count])).toEqual([[2, 4]]);
+    expect(partitions[0]?.jobsPerSecond.median).toBeGreaterThan(0);
+    expect(partitions[0]?.connections).toBeGreaterThanOrEqual(6);
+    expect(writeReport({ machine: "a machine", partitions }).markdown).toContain("## A queue in partitions");
   });
 
   it("count what many elections of one process cost", { timeout: 60_000 }, async () => {

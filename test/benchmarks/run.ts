@@ -13,13 +13,24 @@ import { measureHeld } from "./locks/held.ts";
 import { measureHungNode } from "./locks/hung-node.ts";
 import { measureMemory } from "./locks/memory.ts";
 import { measureThroughput } from "./locks/throughput.ts";
+import { measurePartitions } from "./partitions/partitions.ts";
 import { compare, type Figure, figuresOf } from "./report/figures.ts";
 import { type Measurements, writeReport } from "./report/report.ts";
 import { fixed, spreadCell, table } from "./report/table.ts";
 import { full, quick } from "./settings.ts";
 import { measureWorkers } from "./workers/workers.ts";
 
-const PARTS = ["pairs", "hand-over", "hung", "held", "memory", "workers", "leaders", "elections"] as const;
+const PARTS = [
+  "pairs",
+  "hand-over",
+  "hung",
+  "held",
+  "memory",
+  "workers",
+  "leaders",
+  "elections",
+  "partitions",
+] as const;
 
 const HELP = `npm run bench -- [options]
 
@@ -79,6 +90,7 @@ async function measureAll(): Promise<void> {
     workers: await part("workers", () => measureWorkers(settings.workers, only.systems)),
     leaders: await part("leaders", () => measureLeaders(settings.leaders, only.ways)),
     elections: await part("elections", () => measureMany(settings.elections, only.ways)),
+    partitions: values.check ? undefined : await part("partitions", () => measurePartitions(settings.partitions)),
   };
   const measurements = withoutMissing(measured);
   const { markdown, charts } = writeReport(measurements);

@@ -4,6 +4,7 @@ import type { ManySettings } from "./leaders/many.ts";
 import type { HandOverSettings } from "./locks/hand-over.ts";
 import type { MemorySettings } from "./locks/memory.ts";
 import type { ThroughputSettings } from "./locks/throughput.ts";
+import type { PartitionsSettings } from "./partitions/partitions.ts";
 import type { WorkersSettings } from "./workers/workers.ts";
 
 export interface BenchmarkSettings {
@@ -15,7 +16,17 @@ export interface BenchmarkSettings {
   readonly workers: WorkersSettings;
   readonly leaders: LeadersSettings;
   readonly elections: ManySettings;
+  readonly partitions: PartitionsSettings;
 }
+
+const layouts = [
+  { servers: 1, partitions: 1 },
+  { servers: 1, partitions: 4 },
+  { servers: 1, partitions: 16 },
+  { servers: 1, partitions: 64 },
+  { servers: 2, partitions: 16 },
+  { servers: 3, partitions: 16 },
+];
 
 export const full: BenchmarkSettings = {
   throughput: { rounds: 11, durationMs: 1_000, warmUpMs: 500, callers: [1, 100, 1_000] },
@@ -41,6 +52,7 @@ export const full: BenchmarkSettings = {
     durations: { leaseMs: 15_000, retryPeriodMs: 2_000 },
     idleMs: 15_000,
   },
+  partitions: { rounds: 3, jobs: 20_000, idleMs: 10_000, layouts },
 };
 
 export const quick: BenchmarkSettings = {
@@ -66,4 +78,5 @@ export const quick: BenchmarkSettings = {
     durations: { leaseMs: 2_000, retryPeriodMs: 280 },
     idleMs: 2_000,
   },
+  partitions: { rounds: 1, jobs: 10_000, idleMs: 2_000, layouts: layouts.slice(0, 3) },
 };

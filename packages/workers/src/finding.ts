@@ -15,6 +15,8 @@ export type WorkerFindingCode =
   | "OTHER_ON_FAILURE"
   /** The subjects, other workers, have another `perKey` or `whenBusy`. */
   | "OTHER_PER_KEY"
+  /** The queue, the subject, is divided into other partitions than this process has. */
+  | "OTHER_PARTITIONS"
   /** The option `key` looks as if its path was meant to begin in the job; it begins in `job.data`. */
   | "KEY_PATH"
   /** The option `skipStalledCheck` weakens a promise, as the message says. */

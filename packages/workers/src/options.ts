@@ -260,19 +260,20 @@ const BULL = new Schema({
  * Reads each of the caller's options once. BullMQ ignores names that it does not know, and one that was meant to be
  * ours must not be lost so.
  */
-export function readOptions<Data, Name extends string>(
-  given: ExclusiveWorkerOptions<Data, Name>,
-): ExclusiveWorkerOptions<Data, Name> {
-  let options: ExclusiveWorkerOptions<Data, Name> | undefined;
+export function readOptions<Options extends object>(
+  given: Options,
+  names: readonly string[] = OWN.names,
+  needs = "connection and key",
+): Options {
+  let options: Options | undefined;
   try {
     if (Object.prototype.toString.call(given) === "[object Object]") options = { ...given };
   } catch (cause) {
     throw new TypeError("options must be readable, got an object that throws when it is read", { cause });
   }
-  if (options === undefined)
-    throw new TypeError(`options must be an object with connection and key, got ${kindOf(given)}`);
+  if (options === undefined) throw new TypeError(`options must be an object with ${needs}, got ${kindOf(given)}`);
   for (const name of Object.keys(options)) {
-    const meant = nearestName(name, OWN.names);
+    const meant = nearestName(name, names);
     if (meant !== undefined && meant !== name)
       throw new TypeError(`unknown option "${name}": did you mean "${meant}"?`);
   }

@@ -6,6 +6,7 @@ import type { HeldRow } from "../locks/held.ts";
 import type { HungNodeRow } from "../locks/hung-node.ts";
 import type { MemoryRow } from "../locks/memory.ts";
 import type { ThroughputRow } from "../locks/throughput.ts";
+import type { PartitionsRow } from "../partitions/partitions.ts";
 import type { WorkersRow } from "../workers/workers.ts";
 import { barChart } from "./chart.ts";
 import { type Cell, fixed, spreadCell, table } from "./table.ts";
@@ -20,6 +21,7 @@ export interface Measurements {
   readonly workers?: readonly WorkersRow[];
   readonly leaders?: readonly LeadersRow[];
   readonly elections?: readonly ManyRow[];
+  readonly partitions?: readonly PartitionsRow[];
 }
 
 export interface Report {
@@ -40,6 +42,7 @@ export function writeReport(measured: Measurements): Report {
     ...(measured.workers === undefined ? [] : workersSections(measured.workers, charts)),
     ...(measured.leaders === undefined ? [] : [leadersSection(measured.leaders, charts)]),
     ...(measured.elections === undefined ? [] : [electionsSection(measured.elections)]),
+    ...(measured.partitions === undefined ? [] : [partitionsSection(measured.partitions)]),
   ];
   return { markdown: `${sections.join("\n\n")}\n`, charts };
 }
@@ -330,6 +333,35 @@ function electionsSection(rows: readonly ManyRow[]): string {
     table(
       ["way", "nodes", "commands/s", "server calls/s", "client CPU %"],
       rows.map((row) => [row.way, row.nodes, ...loadCells(row)]),
+    ),
+  ].join("\n\n");
+}
+
+function partitionsSection(rows: readonly PartitionsRow[]): string {
+  return [
+    "## A queue in partitions",
+    "One process, 50 jobs at a time that do nothing, 1,000 keys. All servers and the process share this machine's cores, so the rate does not grow with the servers: the CPU of a job, and that nothing is shared, is what this shows. Server CPU has that of adding the jobs in it.",
+    table(
+      [
+        "servers",
+        "partitions",
+        "jobs/s",
+        "client µs a job",
+        "server µs a job",
+        "idle commands/s",
+        "connections",
+        "bytes a partition",
+      ],
+      rows.map((row) => [
+        row.servers,
+        row.partitions,
+        spreadCell(row.jobsPerSecond, 0),
+        spreadCell(row.clientCpuUs, 1),
+        spreadCell(row.serverCpuUs, 1),
+        spreadCell(row.idleCommandsPerSecond, 1),
+        row.connections,
+        fixed(row.partitionBytes, 0),
+      ]),
     ),
   ].join("\n\n");
 }

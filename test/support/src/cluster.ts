@@ -4,18 +4,22 @@ import { type RedisServer, type RedisServerOptions, startRedisNodes } from "./re
 const slotCount = 16_384;
 const formTimeoutMs = 30_000;
 
-/** A Redis Cluster of masters without replicas; each holds an equal part of the slots. */
+/** A Redis Cluster whose masters hold equal parts of the slots, with a replica each if asked for. */
 export interface RedisCluster extends AsyncDisposable {
+  /** The masters, as they were at the start. */
   readonly nodes: readonly RedisServer[];
+  /** The replica of each of `nodes`; empty if none were asked for. */
+  readonly replicas: readonly RedisServer[];
   stop(): Promise<void>;
 }
 
 /**
- * Starts a cluster of `masters` nodes (default 3, the least that Redis supports) and resolves when every node says it is complete.
+ * Starts a cluster of `masters` nodes (default 3, the least that Redis supports), each with a replica if `replicas` is true, and
+ * resolves when every node says it is complete.
  * @throws Error when it does not form within 30 s.
  */
 export async function startCluster(
-  options: RedisServerOptions & { readonly masters?: number } = {},
+  options: RedisServerOptions & { readonly masters?: number; readonly replicas?: boolean } = {},
 ): Promise<RedisCluster> {
   const masters = options.masters ?? 3;
   const args = [
@@ -27,17 +31,51 @@ export async function startCluster(
     "127.0.0.1",
     ...(options.args ?? []),
   ];
-  const nodes = await startRedisNodes(masters, { ...options, args });
+  const all = await startRedisNodes(options.replicas === true ? 2 * masters : masters, { ...options, args });
+  const nodes = all.slice(0, masters);
+  const replicas = all.slice(masters);
   const stop = async (): Promise<void> => {
-    await Promise.all(nodes.map((node) => node.stop()));
+    await Promise.all(all.map((node) => node.stop()));
   };
   try {
     await form(nodes);
+    await follow(nodes, replicas);
   } catch (error) {
     await stop();
     throw error;
   }
-  return { nodes, stop, [Symbol.asyncDispose]: stop };
+  return { nodes, replicas, stop, [Symbol.asyncDispose]: stop };
+}
+
+async function follow(masters: readonly RedisServer[], replicas: readonly RedisServer[]): Promise<void> {
+  const deadlineMs = performance.now() + formTimeoutMs;
+  for (const [index, replica] of replicas.entries()) {
+    const master = masters[index];
+    if (master === undefined) continue;
+    await replica.call("CLUSTER", "MEET", master.host, master.port);
+    const id = String(await master.call("CLUSTER", "MYID"));
+    const within = async (isDone: () => Promise<boolean>): Promise<void> => {
+      while (!(await isDone())) {
+        if (performance.now() > deadlineMs) throw new Error(`no replica followed within ${formTimeoutMs} ms`);
+        await delay(50);
+      }
+    };
+    // It is refused until the two have met.
+    await within(
+      async () =>
+        await replica.call("CLUSTER", "REPLICATE", id).then(
+          () => true,
+          () => false,
+        ),
+    );
+    await within(async () => String(await replica.call("INFO", "replication")).includes("master_link_status:up"));
+  }
+  for (const node of [...masters, ...replicas]) {
+    while (!(await isComplete(node, masters.length + replicas.length))) {
+      if (performance.now() > deadlineMs) throw new Error(`the cluster did not form within ${formTimeoutMs} ms`);
+      await delay(20);
+    }
+  }
 }
 
 async function form(nodes: readonly RedisServer[]): Promise<void> {

@@ -123,6 +123,13 @@ export function targetOf(worker: object, sampleJob: object): BullTarget {
   return own;
 }
 
+/** Returns the client of one of BullMQ's queues, and how it names its keys. */
+export function keyedOf(queue: object): BullTarget["queue"] {
+  const target = ownTarget(queue);
+  if (target === undefined) throw new UnsupportedBullMQError(["the queue's backend is not BullMQ's Redis backend"]);
+  return target.queue;
+}
+
 /**
  * Lets a processor get a signal that declares fewer than three parameters, and may pass them on. BullMQ tells such a
  * one nothing of `cancelJob`.

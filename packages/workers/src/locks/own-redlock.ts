@@ -4,18 +4,22 @@ import { addressOf, kindOf, show } from "@x/redlock-core/protocol";
 import type { ExclusiveWorkerOptions } from "../options.ts";
 
 export function ownRedlock(options: ExclusiveWorkerOptions<never, never>, ttl: number): Redlock {
-  const connection = readConnection(options.connection);
-  let node: unknown;
-  try {
-    node = lockNodeOf(connection);
-  } catch {
-    // Without the cause, which has the whole URL.
-    throw new TypeError("connection.url must be a valid URL, percent-encoded where it needs to be");
-  }
+  const node = readNode(options.connection);
   try {
     return new Redlock(node as string, { ttl, autoExtend: true });
   } catch (error) {
     throw new TypeError("connection cannot be used for locks: give the option redlock", { cause: error });
+  }
+}
+
+/** Returns BullMQ's option as a lock node. Throws `TypeError` and `RangeError`, and shows no value. */
+export function readNode(given: unknown): unknown {
+  const connection = readConnection(given);
+  try {
+    return lockNodeOf(connection);
+  } catch {
+    // Without the cause, which has the whole URL.
+    throw new TypeError("connection.url must be a valid URL, percent-encoded where it needs to be");
   }
 }
 

@@ -1,0 +1,66 @@
+/**
+ * Pure: which partition a key is of, and the names of the partitions' queues. Producers in other languages follow the
+ * same two lines; docs/workers/partitions.md has them, with test vectors.
+ */
+import { crc32 } from "node:zlib";
+import { type Check, integer, textLike } from "@x/redlock-core/protocol";
+import { keyFault, MAX_KEY_BYTES, pinOfValue } from "../entity-key.ts";
+
+/** More than any Redis Cluster has use for: each partition costs a connection per process. */
+export const MAX_PARTITIONS = 1_024;
+
+export const KEY: Check<string> = textLike(
+  `a string of 1 to ${MAX_KEY_BYTES} bytes without control characters`,
+  (key) => keyFault(key) === undefined,
+);
+export const PARTITIONS: Check<number> = integer({ min: 1, max: MAX_PARTITIONS, unit: "" });
+export const QUEUE_NAME: Check<string> = textLike("a string of 1 to 256 characters without colons and braces", (name) =>
+  /^[^:{}]{1,256}$/.test(name),
+);
+const PARTITION = integer({ min: 0, unit: "" });
+const TAG = /\{([^}]+)\}/;
+
+/**
+ * Returns the partition of a key: CRC-32 of its UTF-8 bytes, modulo the number of partitions. If the key has a part in
+ * braces, as in a Redis Cluster, only the first one counts.
+ * @throws TypeError, RangeError if there can be no such key, or not so many partitions.
+ */
+export function partitionOf(key: string, partitions: number): number {
+  KEY.of("key", key);
+  return place(key, PARTITIONS.of("partitions", partitions));
+}
+
+function place(key: string, partitions: number): number {
+  return crc32(TAG.exec(key)?.[1] ?? key) % partitions;
+}
+
+/**
+ * Returns the name of a partition's queue. Its braces keep the queue's keys on one node of a Cluster, and the number of
+ * partitions is in it, so that nothing gets into a partition of another division.
+ * @throws TypeError, RangeError for a name with a colon or a brace, and numbers that are none.
+ */
+export function queueName(name: string, partition: number, partitions: number): string {
+  QUEUE_NAME.of("name", name);
+  PARTITION.of("partition", partition);
+  PARTITIONS.of("partitions", partitions);
+  return `{${name}-${partition}of${partitions}}`;
+}
+
+/** What a job's keys say about its partition. */
+export type Whereabouts =
+  /** The keys are all of this partition; it is undefined if there is no key. */
+  { readonly partition: number | undefined } | { readonly fault: string };
+
+/** Returns the partition of what a path or a function made of a job's data. */
+export function whereIs(value: unknown, partitions: number): Whereabouts {
+  const pin = pinOfValue(value);
+  if (pin.kind === "fault") return pin;
+  const [first, ...others] = pin.kind === "keys" ? pin.keys : [];
+  if (first === undefined) return { partition: undefined };
+  const partition = place(first, partitions);
+  const other = others.find((key) => place(key, partitions) !== partition);
+  if (other === undefined) return { partition };
+  const [a, b] = [first, other].map((key) => JSON.stringify(key));
+  const there = place(other, partitions);
+  return { fault: `${a} is of partition ${partition} and ${b} of ${there}: give them a common part in braces` };
+}

@@ -1,0 +1,352 @@
+/**
+ * The producers' side of a queue that is divided into partitions, each a queue of BullMQ's. A job's key says which.
+ *
+ * Guaranteed: jobs of one key are all in one partition, so that what one queue promises for a key holds. No job is
+ * added to a partition that is closed, as the server knew at most a second ago.
+ *
+ * Not guaranteed: any order between partitions, or that what concerns several of them happens at once.
+ */
+import { systemClock } from "@x/redlock-core";
+import { integer, Schema, text } from "@x/redlock-core/protocol";
+import {
+  type FlowJob,
+  FlowProducer,
+  type Job,
+  type JobNode,
+  type JobSchedulerTemplateOptions,
+  type JobsOptions,
+  type JobType,
+  Queue,
+  type RepeatOptions,
+} from "bullmq";
+import { keyedOf } from "../bullmq/bullmq.ts";
+import { valueAt } from "../entity-key.ts";
+import { Door, LayoutRecord, otherPartitions } from "./layout.ts";
+import {
+  type Division,
+  divisionOf,
+  type PartitionedQueueOptions,
+  type ProducerKey,
+  producerKey,
+  readDivided,
+} from "./options.ts";
+import { KEY, partitionOf, queueName, whereIs } from "./partition.ts";
+import { FROM, type MoveOptions, moveQueue } from "./repartition.ts";
+
+/** A job for `addBulk`. */
+export interface BulkJob<Data, Name extends string> {
+  readonly name: Name;
+  readonly data: Data;
+  readonly opts?: JobsOptions | undefined;
+}
+
+const JOB_ID = text({ min: 1 });
+const LOOKUP = new Schema({ key: KEY.optional() });
+const INDEX = integer({ min: 0, unit: "" });
+
+// oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults, so that untyped code compiles as before
+export class PartitionedQueue<Data = any, Result = any, Name extends string = string> {
+  // oxlint-enable typescript/no-explicit-any
+  readonly name: string;
+  readonly partitions: number;
+  /** BullMQ's queues, by partition, for what this class has no method for. */
+  readonly queues: readonly Queue<Data, Result, Name>[];
+  readonly #division: Division;
+  readonly #key: ProducerKey<Data, Name>;
+  readonly #doors: readonly Door[];
+  readonly #record: LayoutRecord;
+  #flows: FlowProducer[] | undefined;
+  #isKnown: Promise<void> | undefined;
+  #turn = 0;
+
+  /**
+   * Makes the queues of all partitions, which connect now. BullMQ's `QueueOptions` hold for each.
+   * @throws TypeError, RangeError for bad options, before anything is sent.
+   */
+  constructor(name: string, given: PartitionedQueueOptions<Data, Name>) {
+    const options = readDivided(given);
+    this.#division = divisionOf(name, options);
+    const { partitions, servers, prefix } = this.#division;
+    const { key, partitions: _partitions, connection: _connection, ...bull } = options;
+    this.#key = producerKey(key) as ProducerKey<Data, Name>;
+    this.name = name;
+    this.partitions = partitions;
+    this.queues = Array.from({ length: partitions }, (_, partition) => {
+      const connection = servers[partition % servers.length] ?? {};
+      return new Queue<Data, Result, Name>(queueName(name, partition, partitions), { ...bull, prefix, connection });
+    });
+    this.#doors = this.queues.map((queue) => new Door(keyedOf(queue), systemClock));
+    this.#record = new LayoutRecord(prefix, name, keyedOf(this.#queueOf(0)));
+  }
+
+  /** Returns the partition of a key. */
+  partitionOf(key: string): number {
+    return partitionOf(key, this.partitions);
+  }
+
+  /** Returns the queue of a key, for what concerns one key. */
+  queueOf(key: string): Queue<Data, Result, Name> {
+    return this.#queueOf(this.partitionOf(key));
+  }
+
+  /**
+   * Adds a job, as BullMQ's `add` does.
+   *
+   * Ids that BullMQ gives out are unique in their partition only; so is a deduplication.
+   * @throws RangeError if the key cannot be used, or several keys are of different partitions.
+   * @throws MixedFleetError if the queue is divided in another way, or is being moved to one.
+   */
+  async add(name: Name, data: Data, opts?: JobsOptions): Promise<Job<Data, Result, Name>> {
+    const partition = this.#whereIs({ name, data }, opts?.jobId);
+    await this.#enter([partition]);
+    return (await this.#queueOf(partition).add(name as never, data as never, opts)) as Job<Data, Result, Name>;
+  }
+
+  /** Adds jobs and returns them in the same order. Those of one partition are added at once, or none of them. */
+  async addBulk(jobs: readonly BulkJob<Data, Name>[]): Promise<Job<Data, Result, Name>[]> {
+    const groups = new Map<number, number[]>();
+    for (const [index, { name, data, opts }] of jobs.entries()) {
+      const partition = this.#whereIs({ name, data }, opts?.jobId);
+      const group = groups.get(partition);
+      if (group === undefined) groups.set(partition, [index]);
+      else group.push(index);
+    }
+    await this.#enter([...groups.keys()]);
+    const added: Job<Data, Result, Name>[] = [];
+    await Promise.all(
+      [...groups].map(async ([partition, indexes]) => {
+        const group = await this.#queueOf(partition).addBulk(indexes.map((index) => jobs[index]) as never);
+        for (const [nth, index] of indexes.entries()) added[index] = group[nth] as Job<Data, Result, Name>;
+      }),
+    );
+    return added;
+  }
+
+  /**
+   * Adds a flow whose jobs of this queue are all of one partition. Their `queueName` is the queue's name, or is left out.
+   * A job without a key goes where the others are.
+   * @throws RangeError if they are of different partitions.
+   */
+  async addFlow(flow: Omit<FlowJob, "queueName"> & { readonly queueName?: string }): Promise<JobNode> {
+    const found = new Set<number>();
+    const visit = (job: FlowJob): void => {
+      if (this.#isOurs(job)) {
+        const where = this.#partitionOfJob({ name: job.name as Name, data: job.data as Data });
+        if (where !== undefined) found.add(where);
+      }
+      for (const child of job.children ?? []) visit(child);
+    };
+    visit(flow as FlowJob);
+    if (found.size > 1) {
+      const list = [...found].sort((a, b) => a - b).join(", ");
+      throw new RangeError(
+        `the jobs of a flow must be of one partition, got ${list}: give their keys a common part in braces`,
+      );
+    }
+    const partition = found.values().next().value ?? this.#nextTurn();
+    await this.#enter([partition]);
+    const own = queueName(this.name, partition, this.partitions);
+    const placed = (job: FlowJob): FlowJob => ({
+      ...job,
+      ...(this.#isOurs(job) ? { queueName: own } : {}),
+      ...(job.children === undefined ? {} : { children: job.children.map(placed) }),
+    });
+    return await this.#flowsOf(partition).add(placed(flow as FlowJob));
+  }
+
+  /** Adds or changes a job scheduler. Its template's key says in which partition; it is removed from all others. */
+  async upsertJobScheduler(
+    id: string,
+    repeat: Omit<RepeatOptions, "key">,
+    template: { readonly name: Name; readonly data: Data; readonly opts?: JobSchedulerTemplateOptions | undefined },
+  ): Promise<void> {
+    JOB_ID.of("id", id);
+    const { name, data } = template;
+    const partition = this.#whereIs({ name, data }, id);
+    await this.#enter([partition]);
+    await this.#queueOf(partition).upsertJobScheduler(id as never, repeat, template as never);
+    const others = this.queues.filter((_, other) => other !== partition);
+    await Promise.all(others.map(async (queue) => await queue.removeJobScheduler(id)));
+  }
+
+  /** Removes a job scheduler. Resolves false if there was none. */
+  async removeJobScheduler(id: string): Promise<boolean> {
+    JOB_ID.of("id", id);
+    return (await this.#all(async (queue) => await queue.removeJobScheduler(id))).includes(true);
+  }
+
+  /** Lists the job schedulers of all partitions, by their next time. */
+  async getJobSchedulers(): ReturnType<Queue<Data, Result, Name>["getJobSchedulers"]> {
+    const found = (await this.#all(async (queue) => await queue.getJobSchedulers())).flat();
+    return found.sort((a, b) => (a.next ?? 0) - (b.next ?? 0));
+  }
+
+  /** Counts jobs by their states, over all partitions. As BullMQ's, it takes the states to count; default: all. */
+  async getJobCounts(...types: JobType[]): Promise<Record<string, number>> {
+    const sums: Record<string, number> = {};
+    for (const counts of await this.#all(async (queue) => await queue.getJobCounts(...types))) {
+      for (const [type, count] of Object.entries(counts)) sums[type] = (sums[type] ?? 0) + count;
+    }
+    return sums;
+  }
+
+  /**
+   * Returns a page of the jobs in these states, over all partitions, from the `start`-th to the `end`-th by the time at
+   * which they were added. It costs O(partitions x end).
+   */
+  async getJobs(types: JobType | JobType[], start = 0, end = 99, asc = false): Promise<Job<Data, Result, Name>[]> {
+    INDEX.of("start", start);
+    INDEX.of("end", end);
+    const pages = await this.#all(async (queue) => await queue.getJobs(types, 0, end, asc));
+    const sign = asc ? 1 : -1;
+    const merged = pages.flat().filter((job) => (job ?? undefined) !== undefined);
+    merged.sort((a, b) => sign * (a.timestamp - b.timestamp));
+    return merged.slice(start, end + 1) as Job<Data, Result, Name>[];
+  }
+
+  /**
+   * Returns the job of this id. Without its `key` all partitions are asked.
+   * @throws RangeError if several partitions have a job of that id: then give the `key`.
+   */
+  async getJob(
+    id: string,
+    options: { readonly key?: string | undefined } = {},
+  ): Promise<Job<Data, Result, Name> | undefined> {
+    JOB_ID.of("id", id);
+    const { key } = LOOKUP.resolve(options);
+    const queues = key === undefined ? this.queues : [this.queueOf(key)];
+    const found = (await Promise.all(queues.map(async (queue) => await queue.getJob(id)))).filter(
+      (job) => (job ?? undefined) !== undefined,
+    );
+    if (found.length > 1) throw new RangeError(`${found.length} partitions have a job ${id}: give its key`);
+    return found[0] as Job<Data, Result, Name> | undefined;
+  }
+
+  /** Counts the jobs that wait, in all partitions. */
+  async count(): Promise<number> {
+    return (await this.#all(async (queue) => await queue.count())).reduce((sum, count) => sum + count, 0);
+  }
+
+  /** Pauses all partitions, one after the other in no order. */
+  async pause(): Promise<void> {
+    await this.#all(async (queue) => await queue.pause());
+  }
+
+  async resume(): Promise<void> {
+    await this.#all(async (queue) => await queue.resume());
+  }
+
+  /** Resolves true if every partition is paused. */
+  async isPaused(): Promise<boolean> {
+    return !(await this.#all(async (queue) => await queue.isPaused())).includes(false);
+  }
+
+  /** Removes the jobs that wait, and with `delayed` those that are delayed or parked, too. */
+  async drain(delayed?: boolean): Promise<void> {
+    await this.#all(async (queue) => await queue.drain(delayed));
+  }
+
+  /** Removes everything of all partitions, as BullMQ's `obliterate` does. The division stays written down. */
+  async obliterate(options?: { readonly force?: boolean; readonly count?: number }): Promise<void> {
+    await this.#all(async (queue) => await queue.obliterate(options));
+  }
+
+  /**
+   * Moves the queue from another number of partitions to this one: announces it, moves its job schedulers, waits until
+   * no job is left there, and has this division's workers begin. Resolves with 0, or with the number of jobs that came
+   * there after an earlier move.
+   *
+   * Keep the workers of the old division running, and have those of the new one started. Delayed jobs are waited for.
+   * @throws MixedFleetError if the queue has another division than `from`, or is being moved elsewhere.
+   */
+  async moveFrom(from: number, options: MoveOptions = {}): Promise<number> {
+    FROM.of("from", from);
+    if (from === this.partitions)
+      throw new RangeError(`from must be another number than partitions (${from}), got ${from}`);
+    return await moveQueue(
+      this.#division,
+      from,
+      this.#record,
+      options,
+      async ({ key, pattern, every, tz, limit, startDate, endDate, template, name }) => {
+        const repeat = { pattern, every, tz, limit, startDate, endDate };
+        const given = Object.fromEntries(
+          Object.entries(repeat).filter(([, value]) => (value ?? undefined) !== undefined),
+        );
+        const { data, opts } = template ?? {};
+        await this.upsertJobScheduler(key, given, { name: name as Name, data: data as Data, opts });
+      },
+    );
+  }
+
+  /** Resolves when all partitions are connected. */
+  async waitUntilReady(): Promise<void> {
+    await this.#all(async (queue) => await queue.waitUntilReady());
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.queues, ...(this.#flows ?? [])].map(async (each) => await each.close()));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #queueOf(partition: number): Queue<Data, Result, Name> {
+    return this.queues[partition] as Queue<Data, Result, Name>;
+  }
+
+  #flowsOf(partition: number): FlowProducer {
+    const { servers, prefix } = this.#division;
+    this.#flows ??= servers.map((connection) => new FlowProducer({ connection, prefix }));
+    return this.#flows[partition % servers.length] as FlowProducer;
+  }
+
+  #isOurs({ queueName: of }: FlowJob): boolean {
+    return (of ?? this.name) === this.name;
+  }
+
+  /** Throws for keys that are none, or of several partitions. */
+  #partitionOfJob(job: { readonly name: Name; readonly data: Data }): number | undefined {
+    const key = this.#key;
+    const value = typeof key === "string" ? valueAt(job.data, key.split(".")) : key(job);
+    const where = whereIs(value, this.partitions);
+    if ("fault" in where) throw new RangeError(`the job's key ${where.fault}`);
+    return where.partition;
+  }
+
+  #whereIs(job: { readonly name: Name; readonly data: Data }, id: string | undefined): number {
+    return this.#partitionOfJob(job) ?? (id === undefined ? this.#nextTurn() : partitionOf(id, this.partitions));
+  }
+
+  #nextTurn(): number {
+    this.#turn = (this.#turn + 1) % this.partitions;
+    return this.#turn;
+  }
+
+  async #all<Value>(ask: (queue: Queue<Data, Result, Name>) => Promise<Value>): Promise<Value[]> {
+    return await Promise.all(this.queues.map(ask));
+  }
+
+  /** Rejects unless jobs may be added to these partitions. */
+  async #enter(partitions: readonly number[]): Promise<void> {
+    this.#isKnown ??= this.#compare().catch((error: unknown) => {
+      this.#isKnown = undefined;
+      throw error;
+    });
+    await this.#isKnown;
+    await Promise.all(
+      partitions.map(async (partition) => await this.#doors[partition]?.pass(this.name, this.partitions)),
+    );
+  }
+
+  async #compare(): Promise<void> {
+    const { partitions, servers } = this.#division;
+    const layout = await this.#record.look(partitions, servers.length);
+    if (layout.next === partitions) return;
+    if (layout.partitions !== partitions) throw otherPartitions(this.name, partitions, `has ${layout.partitions}`);
+    if (layout.servers !== servers.length) {
+      throw otherPartitions(this.name, partitions, `is on ${layout.servers} servers, not on ${servers.length}`);
+    }
+  }
+}

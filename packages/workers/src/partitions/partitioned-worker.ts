@@ -1,0 +1,280 @@
+/**
+ * The workers' side of a queue that is divided into partitions: one concurrency, and one set of events, over an
+ * `ExclusiveWorker` for each partition.
+ *
+ * Guaranteed: for each key what `ExclusiveWorker` guarantees. A partition that has jobs gets a slot as soon as one is
+ * free and those that asked before have theirs, however long the others' backlogs are. A server that hangs holds up its
+ * own partitions only.
+ *
+ * Not guaranteed: any order between partitions. For a moment more jobs than `concurrency` may run, when a server that
+ * hung answers again.
+ */
+import { EventEmitter } from "node:events";
+import { type Redlock, systemClock } from "@x/redlock-core";
+import { Check, integer, Schema, sleep, text } from "@x/redlock-core/protocol";
+import { keyedOf } from "../bullmq/bullmq.ts";
+import type { ExclusiveWorkerListener } from "../events.ts";
+import type { ExclusiveProcessorFunction, ExclusiveWorker } from "../exclusive-worker.ts";
+import type { WorkerFinding } from "../finding.ts";
+import type { BusyKey, Explanation, JobCounts, KeyJobs } from "../operators/operators.ts";
+import { type Layout, LayoutRecord, otherPartitions } from "./layout.ts";
+import { type Division, divisionOf, type PartitionedWorkerOptions, readDivided } from "./options.ts";
+import { KEY, partitionOf, queueName } from "./partition.ts";
+import { PartitionWorker } from "./partition-worker.ts";
+import { Slots } from "./slots.ts";
+
+type Listener = (...args: readonly unknown[]) => void;
+
+/** Events that are told once for all partitions, not by each. */
+const OF_ALL: ReadonlySet<string> = new Set(["ready", "closing", "closed", "paused", "resumed", "drained"]);
+const LOOK_EVERY_MS = 1_000;
+
+const JOB_ID = text({ min: 1 });
+const CONCURRENCY = integer({ min: 1, unit: "" }).default(1);
+const PROCESSOR = new Check<unknown>({
+  rule: "a function, or the path or file: URL of a file that exports one",
+  faultOf: (given) => (["function", "string"].includes(typeof given) || given instanceof URL ? undefined : "type"),
+});
+const LIST = new Schema({ limit: integer({ min: 1, unit: "" }).default(1_000) });
+const LOOKUP = new Schema({ key: KEY.optional() });
+
+// oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults, so that untyped code compiles as before
+export class PartitionedWorker<Data = any, Result = any, Name extends string = string> {
+  // oxlint-enable typescript/no-explicit-any
+  readonly name: string;
+  readonly partitions: number;
+  /** The workers, by partition, for what this class has no method for. Do not close or pause one of them alone. */
+  readonly workers: readonly ExclusiveWorker<Data, Result, Name>[];
+  readonly #division: Division;
+  readonly #record: LayoutRecord;
+  readonly #events = new EventEmitter();
+  readonly #isOver = new AbortController();
+  readonly #drained = new Set<number>();
+  #running: Promise<void> | undefined;
+
+  /**
+   * Makes the workers of all partitions. `concurrency` is that of all of them together; other options hold for each.
+   *
+   * Give `autorun: false` to start them by `run()`.
+   * @throws TypeError, RangeError for bad options, before anything is sent.
+   */
+  constructor(
+    name: string,
+    processor: string | URL | ExclusiveProcessorFunction<Data, Result, Name>,
+    given: PartitionedWorkerOptions<Data, Name>,
+  ) {
+    const options = readDivided(given);
+    PROCESSOR.of("processor", processor);
+    this.#division = divisionOf(name, options);
+    const { partitions, servers, prefix } = this.#division;
+    const { partitions: _partitions, connection: _connection, autorun = true, ...others } = options;
+    const concurrency = CONCURRENCY.of("concurrency", options.concurrency);
+    const slots = new Slots(concurrency, systemClock);
+    this.name = name;
+    this.partitions = partitions;
+    const made: PartitionWorker<Data, Result, Name>[] = [];
+    try {
+      for (let partition = 0; partition < partitions; partition++) {
+        const connection = servers[partition % servers.length] ?? {};
+        const tell = (event: string, args: readonly unknown[]): void => this.#told(partition, event, args);
+        made.push(
+          new PartitionWorker(
+            queueName(name, partition, partitions),
+            processor,
+            { ...others, connection, prefix, concurrency },
+            { partition, partitions, slots, clock: systemClock, tell },
+          ),
+        );
+      }
+    } catch (error) {
+      for (const worker of made) worker.close(true).catch(() => {});
+      throw error;
+    }
+    this.workers = made;
+    this.#record = new LayoutRecord(prefix, name, keyedOf(this.#workerOf(0)));
+    if (autorun) this.run().catch((error: unknown) => this.#events.emit("error", error));
+  }
+
+  /**
+   * Runs until the worker is closed.
+   *
+   * If the queue is divided in another way, nothing is run, and an `error` event has a `MixedFleetError`. While the
+   * queue is moved to this division, it waits for that.
+   */
+  run(): Promise<void> {
+    this.#running ??= this.#run();
+    return this.#running;
+  }
+
+  /** Adds a listener. Events are those of `ExclusiveWorker`; `drained` comes when no partition has a job to take. */
+  on<Event extends keyof ExclusiveWorkerListener<Data, Result, Name>>(
+    event: Event,
+    listener: ExclusiveWorkerListener<Data, Result, Name>[Event],
+  ): this {
+    this.#events.on(event, listener as Listener);
+    return this;
+  }
+
+  /** Adds a listener for the next time. */
+  once<Event extends keyof ExclusiveWorkerListener<Data, Result, Name>>(
+    event: Event,
+    listener: ExclusiveWorkerListener<Data, Result, Name>[Event],
+  ): this {
+    this.#events.once(event, listener as Listener);
+    return this;
+  }
+
+  off<Event extends keyof ExclusiveWorkerListener<Data, Result, Name>>(
+    event: Event,
+    listener: ExclusiveWorkerListener<Data, Result, Name>[Event],
+  ): this {
+    this.#events.off(event, listener as Listener);
+    return this;
+  }
+
+  /** Returns the worker of a key, for what concerns one key. */
+  workerOf(key: string): ExclusiveWorker<Data, Result, Name> {
+    return this.#workerOf(partitionOf(key, this.partitions));
+  }
+
+  /** Returns where the lock of a key lives, for plain code that works on the same entity. */
+  redlockOf(key: string): Redlock {
+    return this.workerOf(key).redlock;
+  }
+
+  /** Lists the keys that are busy, paused, or waited for, as `ExclusiveWorker.listKeys` does, over all partitions. */
+  async listKeys(options: { readonly limit?: number | undefined } = {}): Promise<BusyKey[]> {
+    const { limit } = LIST.resolve(options);
+    return (await this.#all(async (worker) => await worker.listKeys({ limit }))).flat().slice(0, limit);
+  }
+
+  /** Returns who has a key, and who waits for it, as `ExclusiveWorker.jobsOf` does. */
+  async jobsOf(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyJobs> {
+    return await this.workerOf(key).jobsOf(key, options);
+  }
+
+  /**
+   * Explains why a job waits. Without its `key` all partitions are asked. Resolves undefined if there is no such job.
+   * @throws RangeError if several partitions have a job of that id: then give the `key`.
+   */
+  async explain(jobId: string, options: { readonly key?: string | undefined } = {}): Promise<Explanation | undefined> {
+    JOB_ID.of("jobId", jobId);
+    const { key } = LOOKUP.resolve(options);
+    if (key !== undefined) return await this.workerOf(key).explain(jobId);
+    const found = (await this.#all(async (worker) => await worker.explain(jobId))).filter((each) => each !== undefined);
+    if (found.length > 1) throw new RangeError(`${found.length} partitions have a job ${jobId}: give its key`);
+    return found[0];
+  }
+
+  /** Pauses a key, as `ExclusiveWorker.pauseKey` does. */
+  async pauseKey(key: string, reason?: string, options: { readonly for?: number | undefined } = {}): Promise<boolean> {
+    return await this.workerOf(key).pauseKey(key, reason, options);
+  }
+
+  /** Ends a pause of a key, as `ExclusiveWorker.resumeKey` does. */
+  async resumeKey(key: string): Promise<boolean> {
+    return await this.workerOf(key).resumeKey(key);
+  }
+
+  /** Counts jobs over all partitions, as `ExclusiveWorker.counts` does. */
+  async counts(): Promise<JobCounts> {
+    const sums: Record<string, number> = {};
+    for (const counts of await this.#all(async (worker) => await worker.counts())) {
+      for (const [name, count] of Object.entries(counts)) sums[name] = (sums[name] ?? 0) + Number(count);
+    }
+    return sums as unknown as JobCounts;
+  }
+
+  /** Looks now for what weakens a promise, in every partition, and whether the queue is divided as here. */
+  async check(): Promise<readonly WorkerFinding[]> {
+    const findings = (await this.#all(async (worker) => await worker.check())).flat();
+    const fault = this.#faultOf(await this.#look());
+    return fault === undefined ? findings : [fault.finding, ...findings];
+  }
+
+  /** Takes no further job until `resume()`, and resolves when those that run have ended, unless `doNotWaitActive`. */
+  async pause(doNotWaitActive?: boolean): Promise<void> {
+    await this.#all(async (worker) => await worker.pause(doNotWaitActive));
+    this.#events.emit("paused");
+  }
+
+  async resume(): Promise<void> {
+    await this.#all(async (worker) => await worker.resume());
+    this.#events.emit("resumed");
+  }
+
+  /** Resolves when the connections of all partitions are there. */
+  async waitUntilReady(): Promise<void> {
+    await this.#all(async (worker) => await worker.waitUntilReady());
+  }
+
+  /** Closes all workers as `ExclusiveWorker.close` does. */
+  async close(force = false): Promise<void> {
+    if (!this.#isOver.signal.aborted) this.#events.emit("closing", "closing queue");
+    this.#isOver.abort();
+    await this.#all(async (worker) => await worker.close(force));
+    this.#events.emit("closed");
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #run(): Promise<void> {
+    let told = "";
+    while (!this.#isOver.signal.aborted) {
+      try {
+        const layout = await this.#look();
+        const fault = this.#faultOf(layout);
+        if (fault !== undefined && fault.message !== told) this.#tellError(fault);
+        told = fault?.message ?? "";
+        if (fault === undefined && layout.partitions === this.partitions) break;
+      } catch (error) {
+        if (!this.#isOver.signal.aborted) this.#tellError(error);
+      }
+      await sleep(systemClock, LOOK_EVERY_MS, this.#isOver.signal).catch(() => {});
+    }
+    if (this.#isOver.signal.aborted) return;
+    this.#events.emit("ready");
+    await this.#all(async (worker) => await worker.run());
+  }
+
+  async #look(): Promise<Layout> {
+    return await this.#record.look(this.partitions, this.#division.servers.length);
+  }
+
+  #faultOf(layout: Layout): ReturnType<typeof otherPartitions> | undefined {
+    if (layout.next === this.partitions) return undefined;
+    if (layout.partitions !== this.partitions) {
+      return otherPartitions(this.name, this.partitions, `has ${layout.partitions}`);
+    }
+    const { servers } = this.#division;
+    if (layout.servers === servers.length) return undefined;
+    return otherPartitions(this.name, this.partitions, `is on ${layout.servers} servers, not on ${servers.length}`);
+  }
+
+  #told(partition: number, event: string, args: readonly unknown[]): void {
+    if (event === "drained") {
+      this.#drained.add(partition);
+      if (this.#drained.size === this.partitions) this.#events.emit("drained");
+      return;
+    }
+    if (event === "active") this.#drained.delete(partition);
+    if (OF_ALL.has(event)) return;
+    if (event === "error") this.#tellError(args[0]);
+    else this.#events.emit(event, ...args);
+  }
+
+  /** BullMQ's workers print errors that nobody listens to, and no process ends by one. */
+  #tellError(error: unknown): void {
+    if (this.#events.listenerCount("error") > 0) this.#events.emit("error", error);
+  }
+
+  #workerOf(partition: number): ExclusiveWorker<Data, Result, Name> {
+    return this.workers[partition] as ExclusiveWorker<Data, Result, Name>;
+  }
+
+  async #all<Value>(ask: (worker: ExclusiveWorker<Data, Result, Name>) => Promise<Value>): Promise<Value[]> {
+    return await Promise.all(this.workers.map(ask));
+  }
+}

@@ -1,0 +1,91 @@
+/**
+ * More partitions, or fewer: the queue is drained in its old division, and goes on in the new one.
+ *
+ * Producers of the new division may add from the moment at which the move is announced; their jobs wait. Those of the
+ * old one are refused. When every job of the old division has ended, the workers of the new one begin. So jobs of a key
+ * keep their order, and no two of them run at once.
+ *
+ * Not guaranteed: that a producer is refused which was frozen between its look at the partition and its `add`. Its job
+ * stays in the old division, and the next call of `moveFrom` counts it.
+ */
+import { systemClock } from "@x/redlock-core";
+import { abortSignal, type Check, callback, integer, Schema, sleep } from "@x/redlock-core/protocol";
+import { type ConnectionOptions, Queue } from "bullmq";
+import { keyedOf } from "../bullmq/bullmq.ts";
+import { Door, KNOWN_AFTER_MS, LayoutRecord, otherPartitions } from "./layout.ts";
+import { type Division, divisionOf } from "./options.ts";
+import { MAX_PARTITIONS, queueName } from "./partition.ts";
+
+export interface MoveOptions {
+  /** Where the old partitions are. Default: where the new ones are. */
+  readonly connection?: ConnectionOptions | readonly ConnectionOptions[] | undefined;
+  /** Ends the waiting. The move stays announced, and the next call goes on with it. */
+  readonly signal?: AbortSignal | undefined;
+  /** Called every second with the number of jobs that the old division still has. */
+  readonly onProgress?: ((left: number) => void) | undefined;
+}
+
+/** Adds a job scheduler of the old division to the new one. */
+export type AddScheduler = (scheduler: Scheduler) => Promise<void>;
+export type Scheduler = Awaited<ReturnType<Queue["getJobSchedulers"]>>[number];
+
+export const FROM: Check<number> = integer({ min: 1, max: MAX_PARTITIONS, unit: "" });
+const OPTIONS = new Schema({
+  connection: { rule: "a connection", fallback: undefined, of: (_, given) => given as MoveOptions["connection"] },
+  signal: abortSignal.optional(),
+  onProgress: callback<(left: number) => void>().optional(),
+});
+const COUNT_EVERY_MS = 1_000;
+const ENDED: ReadonlySet<string> = new Set(["completed", "failed"]);
+
+/** Moves a queue to the division `to`, and resolves with the number of jobs that the old one has left: 0. */
+export async function moveQueue(
+  to: Division,
+  from: number,
+  record: LayoutRecord,
+  given: MoveOptions,
+  addScheduler: AddScheduler,
+): Promise<number> {
+  const { connection = to.servers, signal, onProgress } = OPTIONS.resolve(given);
+  const old = divisionOf(to.name, { partitions: from, connection, prefix: to.prefix });
+  const announced = await record.announce(from, to.partitions);
+  const isMoved = announced.partitions === to.partitions;
+  if (!isMoved && (announced.partitions !== from || announced.next !== to.partitions)) {
+    const next = announced.next === undefined ? "" : ` and is being moved to ${announced.next}`;
+    throw otherPartitions(to.name, from, `has ${announced.partitions}${next}`);
+  }
+  const queues = Array.from({ length: from }, (_, partition) => {
+    const server = old.servers[partition % old.servers.length] ?? {};
+    return new Queue(queueName(to.name, partition, from), { connection: server, prefix: to.prefix });
+  });
+  try {
+    await Promise.all(queues.map(async (queue) => await new Door(keyedOf(queue), systemClock).close(to.partitions)));
+    // Until every producer knows, and what it had sent is there.
+    await sleep(systemClock, 2 * KNOWN_AFTER_MS, signal);
+    await Promise.all(queues.map(async (queue) => await moveSchedulers(queue, addScheduler)));
+    for (;;) {
+      const left = (await Promise.all(queues.map(jobsLeft))).reduce((sum, count) => sum + count, 0);
+      onProgress?.(left);
+      if (left === 0 || isMoved) {
+        if (!isMoved) await record.moved(from, to.partitions, to.servers.length);
+        return left;
+      }
+      await sleep(systemClock, COUNT_EVERY_MS, signal);
+    }
+  } finally {
+    await Promise.all(queues.map(async (queue) => await queue.close()));
+  }
+}
+
+async function jobsLeft(queue: Queue): Promise<number> {
+  const counts = Object.entries(await queue.getJobCounts());
+  return counts.reduce((sum, [state, count]) => (ENDED.has(state) ? sum : sum + count), 0);
+}
+
+/** A scheduler is added before it is removed: one that fires in that moment may fire twice, and none is lost. */
+async function moveSchedulers(queue: Queue, addScheduler: AddScheduler): Promise<void> {
+  for (const scheduler of await queue.getJobSchedulers()) {
+    await addScheduler(scheduler);
+    await queue.removeJobScheduler(scheduler.key);
+  }
+}

@@ -1,0 +1,72 @@
+/** Which partition a key is of: the rule of two lines that producers in other languages follow. */
+import { partitionOf, queueName } from "@x/workers/partitions";
+import { array, assert, integer, property, string } from "fast-check";
+import { describe, expect, it } from "vitest";
+import { keyFault } from "../../src/entity-key.ts";
+import { whereIs } from "../../src/partitions/partition.ts";
+
+const anyKey = string({ unit: "grapheme", minLength: 1 }).filter((key) => keyFault(key) === undefined);
+
+describe("a key's partition", () => {
+  // These vectors stand in docs/workers/partitions.md, too, and are what Python's zlib.crc32 says.
+  it.each([
+    ["42", 0, 8],
+    ["account:42", 1, 41],
+    ["ключ", 2, 26],
+    ["tenant-7", 2, 10],
+    ["{tenant-7}:invoices", 2, 10],
+    ["invoices:{tenant-7}", 2, 10],
+    ["{}x", 6, 22],
+  ])("of %s is %d of 8 and %d of 64", (key, of8, of64) => {
+    expect(partitionOf(key, 8)).toBe(of8);
+    expect(partitionOf(key, 64)).toBe(of64);
+  });
+
+  it("is one of them, whatever the key", () => {
+    assert(
+      property(anyKey, integer({ min: 1, max: 1_024 }), (key, partitions) => {
+        const partition = partitionOf(key, partitions);
+        expect(Number.isInteger(partition) && partition >= 0 && partition < partitions).toBe(true);
+      }),
+    );
+  });
+
+  it("spreads a thousand tenants so that none of 16 has twice its share", () => {
+    const counts = new Map<number, number>();
+    for (let i = 0; i < 1_000; i++) {
+      const partition = partitionOf(`tenant-${i}`, 16);
+      counts.set(partition, (counts.get(partition) ?? 0) + 1);
+    }
+    expect(counts.size).toBe(16);
+    expect(Math.max(...counts.values())).toBeLessThan(125);
+  });
+
+  it("is in the name of its queue, with the number of partitions", () => {
+    expect(queueName("payments", 3, 16)).toBe("{payments-3of16}");
+  });
+});
+
+describe("a job with several keys", () => {
+  it("has a partition if they all have the same", () => {
+    assert(
+      property(array(integer({ min: 0, max: 99 }), { minLength: 1, maxLength: 16 }), (numbers) => {
+        expect(
+          whereIs(
+            numbers.map((n) => `{t}${n}`),
+            8,
+          ),
+        ).toEqual({ partition: partitionOf("t", 8) });
+      }),
+    );
+  });
+
+  it("is refused if they do not, with what to do", () => {
+    expect(whereIs(["42", "ключ"], 8)).toEqual({
+      fault: '"42" is of partition 0 and "ключ" of 2: give them a common part in braces',
+    });
+  });
+
+  it("has none without a key", () => {
+    expect(whereIs(undefined, 8)).toEqual({ partition: undefined });
+  });
+});

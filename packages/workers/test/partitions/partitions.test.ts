@@ -1,0 +1,300 @@
+/** A queue in partitions on one server: what one queue promises, one concurrency, and processes that do not agree. */
+import { setTimeout as delay } from "node:timers/promises";
+import { JobKeyError, MixedFleetError } from "@x/workers";
+import { PartitionedQueue, PartitionedWorker, type PartitionedWorkerOptions, partitionOf } from "@x/workers/partitions";
+import { describe, expect, it } from "vitest";
+import { type Data, gate, jobs, Lab, type Ran, until } from "../support/lab.ts";
+
+const PARTITIONS = 4;
+
+function queueOf(lab: Lab, partitions = PARTITIONS): PartitionedQueue<Data> {
+  const queue = new PartitionedQueue<Data>("q", { partitions, key: "k", connection: lab.connection });
+  for (const each of queue.queues) each.on("error", () => {});
+  lab.defer(async () => await queue.close());
+  return queue;
+}
+
+function workerOf(
+  lab: Lab,
+  options: Partial<PartitionedWorkerOptions<Data, string>> = {},
+  body: (data: Data) => unknown = async ({ ms }) => await delay(ms ?? 2),
+): PartitionedWorker<Data> {
+  const worker = new PartitionedWorker<Data>(
+    "q",
+    async (job, _token, _signal, lock) => {
+      const record: Ran = {
+        jobId: `${job.queueName}:${job.id}`,
+        key: String(job.data.k),
+        i: job.data.i,
+        fencingToken: lock.fencingToken,
+        startedMs: performance.now(),
+        endedMs: undefined,
+      };
+      lab.ran.push(record);
+      try {
+        return await body(job.data);
+      } finally {
+        record.endedMs = performance.now();
+      }
+    },
+    { partitions: PARTITIONS, key: "k", connection: lab.connection, concurrency: 5, ...options },
+  );
+  worker.on("error", (error) => lab.errors.push(error));
+  lab.defer(async () => await worker.close());
+  return worker;
+}
+
+/** The greatest number of runs at one time. */
+function most({ ran }: Lab): number {
+  const steps = ran.flatMap(({ startedMs, endedMs = Number.POSITIVE_INFINITY }) => [
+    { at: startedMs, by: 1 },
+    { at: endedMs, by: -1 },
+  ]);
+  let [now, top] = [0, 0];
+  for (const { by } of steps.toSorted((x, y) => x.at - y.at || x.by - y.by)) top = Math.max(top, (now += by));
+  return top;
+}
+
+describe("a queue in partitions", () => {
+  it("runs one job of a key at a time, in order, and never more than one concurrency of all", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    await queue.addBulk(jobs(600, (i) => `key${i % 37}`));
+    const spread = await Promise.all(queue.queues.map(async (each) => await each.getWaitingCount()));
+    expect(spread.filter((count) => count > 0)).toHaveLength(PARTITIONS);
+    workerOf(lab);
+    workerOf(lab);
+    await lab.ended(600);
+    expect(lab.overlaps()).toEqual([]);
+    expect(lab.inversions()).toEqual([]);
+    expect(most(lab)).toBeLessThanOrEqual(10);
+    await until(async () => (await queue.getJobCounts()).completed === 600);
+    expect(lab.errors).toEqual([]);
+  });
+
+  it("runs with a concurrency of one, whatever the number of partitions", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    await queue.addBulk(jobs(200, (i) => `key${i % 20}`, 0));
+    workerOf(lab, { concurrency: 1 });
+    await lab.ended(200);
+    expect(most(lab)).toBe(1);
+    expect(lab.inversions()).toEqual([]);
+  });
+
+  it("starves no partition while the others have backlogs", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    const rare = Array.from({ length: 99 }, (_, i) => `rare${i}`).find((key) => partitionOf(key, PARTITIONS) === 0);
+    const many = Array.from({ length: 400 }, (_, i) => `many${i}`).filter((key) => partitionOf(key, PARTITIONS) !== 0);
+    const backlog = 20 * many.length;
+    await queue.addBulk(jobs(backlog, (i) => many[i % many.length], 5));
+    workerOf(lab, { concurrency: 2 });
+    await until(() => lab.ran.length > 20);
+    await queue.add("job", { k: rare, i: 0 });
+    await until(() => lab.ran.some(({ key }) => key === rare));
+    expect(lab.ran.length).toBeLessThan(backlog / 2);
+  });
+
+  it("is paused, resumed, and closed as one", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    const worker = workerOf(lab);
+    await worker.waitUntilReady();
+    await worker.pause();
+    await queue.addBulk(jobs(20, (i) => `key${i}`));
+    await delay(100);
+    expect(lab.ran).toEqual([]);
+    await worker.resume();
+    await lab.ended(20);
+    await worker.close();
+    await queue.add("job", { k: "late", i: 0 });
+    await delay(100);
+    expect(lab.ran).toHaveLength(20);
+  });
+
+  it("has the events of one queue", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    const worker = workerOf(lab, {}, ({ i }) => {
+      if (i === 3) throw new Error("no");
+      return i;
+    });
+    const told: string[] = [];
+    worker.on("completed", (job, result) => told.push(`completed ${String(job.data.i)} ${String(result)}`));
+    worker.on("failed", (job, error) => told.push(`failed ${String(job?.data.i)} ${error.message}`));
+    const drained = new Promise<void>((resolve) => {
+      worker.on("drained", resolve);
+    });
+    await queue.addBulk(jobs(6, (i) => `key${i}`));
+    await until(() => told.length === 6);
+    expect(told.toSorted()).toEqual([
+      "completed 0 0",
+      "completed 1 1",
+      "completed 2 2",
+      "completed 4 4",
+      "completed 5 5",
+      "failed 3 no",
+    ]);
+    await drained;
+  });
+
+  it("fails a job that somebody has put into another partition, and does not run it", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    const worker = workerOf(lab);
+    const failed = new Promise<Error>((resolve) => {
+      worker.on("failed", (_job, error) => resolve(error));
+    });
+    const partition = partitionOf("42", PARTITIONS);
+    await queue.queues[(partition + 1) % PARTITIONS]?.add("job", { k: "42", i: 0 });
+    const error = await failed;
+    expect(error).toBeInstanceOf(JobKeyError);
+    expect(error.message).toContain(
+      `is of partition ${partition}, and the job was added to ${(partition + 1) % PARTITIONS}`,
+    );
+    expect(lab.ran).toEqual([]);
+  });
+
+  it("tells of its keys, jobs and counts over all partitions", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    const end = gate();
+    const worker = workerOf(lab, {}, async () => await end.passed);
+    lab.defer(async () => end.open());
+    const keys = ["a", "b", "c", "d"];
+    const added = await queue.addBulk(jobs(8, (i) => keys[i % 4]));
+    await until(() => lab.ran.length === 4);
+    await until(async () => (await worker.counts()).parked === 4);
+    const listed = await worker.listKeys();
+    expect(listed.map(({ key, parked }) => `${key} ${parked}`).toSorted()).toEqual(keys.map((key) => `${key} 1`));
+    expect(await worker.jobsOf("a")).toMatchObject({ holder: added[0]?.id, parked: [added[4]?.id] });
+    expect((await worker.explain(String(added[4]?.id), { key: "a" }))?.verdict).toBe("parked");
+    expect(
+      (await queue.getJobs(["active", "delayed"], 0, 9, true)).map((job) => job.data.i).toSorted((a, b) => a - b),
+    ).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
+    expect((await queue.getJob(String(added[2]?.id), { key: "c" }))?.data.i).toBe(2);
+  });
+
+  it("puts a flow, and a scheduler, into the partition of its key", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    const worker = workerOf(lab);
+    const flow = await queue.addFlow({
+      name: "parent",
+      data: { k: "{t}sum", i: 2 },
+      children: [
+        { name: "child", queueName: "q", data: { k: "{t}a", i: 0 } },
+        { name: "child", queueName: "q", data: { k: "{t}b", i: 1 } },
+      ],
+    });
+    expect(flow.job.queueName).toBe(`{q-${partitionOf("t", PARTITIONS)}of${PARTITIONS}}`);
+    await lab.ended(3);
+    expect(lab.ran.at(-1)?.key).toBe("{t}sum");
+    await expect(
+      queue.addFlow({
+        name: "p",
+        data: { k: "42", i: 0 },
+        children: [{ name: "c", queueName: "q", data: { k: "b", i: 0 } }],
+      }),
+    ).rejects.toThrow(/must be of one partition, got/);
+
+    await queue.upsertJobScheduler("nightly", { pattern: "0 3 * * *" }, { name: "tick", data: { k: "a", i: 9 } });
+    await queue.upsertJobScheduler("nightly", { pattern: "0 4 * * *" }, { name: "tick", data: { k: "b", i: 9 } });
+    const schedulers = await queue.getJobSchedulers();
+    expect(schedulers.map(({ key, pattern }) => [key, pattern])).toEqual([["nightly", "0 4 * * *"]]);
+    expect(await queue.removeJobScheduler("nightly")).toBe(true);
+    await worker.close();
+  });
+});
+
+describe("processes with other numbers of partitions", () => {
+  it("find out: a producer is refused, and a worker runs nothing and says so", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab, 4);
+    await queue.add("job", { k: "a", i: 0 });
+    const other = queueOf(lab, 8);
+    await expect(other.add("job", { k: "a", i: 1 })).rejects.toThrow(MixedFleetError);
+    await expect(other.add("job", { k: "a", i: 1 })).rejects.toThrow(
+      /this process has 8 partitions, but the queue has 4/,
+    );
+    const worker = workerOf(lab, { partitions: 8 });
+    await until(() => lab.errors.length === 1);
+    expect(lab.errors[0]).toBeInstanceOf(MixedFleetError);
+    expect((await worker.check()).map(({ code }) => code)).toEqual(["OTHER_PARTITIONS"]);
+    expect(await other.count()).toBe(0);
+    expect(lab.ran).toEqual([]);
+  });
+
+  it("find out that they have other servers", async () => {
+    await using lab = await Lab.start();
+    await queueOf(lab).add("job", { k: "a", i: 0 });
+    const both = [lab.connection, { ...lab.connection, db: 1 }];
+    const other = new PartitionedQueue<Data>("q", { partitions: PARTITIONS, key: "k", connection: both });
+    lab.defer(async () => await other.close());
+    await expect(other.add("job", { k: "a", i: 1 })).rejects.toThrow(/the queue is on 1 servers, not on 2/);
+  });
+
+  it("move the queue: old jobs first, then those that came meanwhile, each once and in order", async () => {
+    await using lab = await Lab.start();
+    const before = queueOf(lab, 4);
+    const after = queueOf(lab, 7);
+    await before.addBulk(jobs(100, (i) => `key${i % 10}`));
+    await before.upsertJobScheduler("often", { every: 60_000 }, { name: "tick", data: { k: "tick", i: 0 } });
+    const old = workerOf(lab, { partitions: 4, concurrency: 3 }, async () => await delay(10));
+    await until(() => lab.ran.length > 10);
+    const left: number[] = [];
+    const moved = after.moveFrom(4, { onProgress: (count) => left.push(count) });
+    // Announced: the new producers may add, and their workers wait.
+    const late = Array.from({ length: 100 }, (_, i) => ({ name: "job", data: { k: `key${i % 10}`, i: 100 + i } }));
+    await expect
+      .poll(
+        async () =>
+          await after.addBulk(late).then(
+            () => true,
+            () => false,
+          ),
+      )
+      .toBe(true);
+    workerOf(lab, { partitions: 7 });
+    expect(await moved).toBe(0);
+    expect(left.at(-1)).toBe(0);
+    await expect(before.add("job", { k: "a", i: 0 })).rejects.toThrow(/is being moved to 7/);
+    await until(() => lab.ran.filter(({ key, endedMs }) => key !== "tick" && endedMs !== undefined).length === 200);
+    expect(lab.inversions()).toEqual([]);
+    expect(lab.overlaps()).toEqual([]);
+    expect((await after.getJobSchedulers()).map(({ key }) => key)).toEqual(["often"]);
+    expect(await before.getJobSchedulers()).toEqual([]);
+    await old.close();
+  });
+});
+
+describe("bad input", () => {
+  const connection = { path: "/nowhere" };
+  it.each([
+    ["no partitions", { key: "k", connection }, /partitions must be an integer from 1 to 1024, got undefined/],
+    ["P = 0", { partitions: 0, key: "k", connection }, /partitions must be .* got 0/],
+    ["no connection", { partitions: 4, key: "k" }, /connection must be an object/],
+    [
+      "more servers than partitions",
+      { partitions: 1, key: "k", connection: [connection, connection] },
+      /1 to 1 servers/,
+    ],
+    ["no key", { partitions: 4, connection }, /key must be a path/],
+  ])("is refused before anything is sent: %s", (_what, options, message) => {
+    expect(() => new PartitionedQueue("q", options as never)).toThrow(message);
+    expect(() => new PartitionedWorker("q", async () => {}, options as never)).toThrow(message);
+  });
+
+  it.each(["", "a:b", "{a}"])("is refused as a name: %j", (name) => {
+    expect(() => new PartitionedQueue(name, { partitions: 4, key: "k", connection })).toThrow(RangeError);
+  });
+
+  it("of a job is refused before it is added", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    await expect(queue.add("job", { k: "", i: 0 })).rejects.toThrow(/the job's key is empty/);
+    await expect(queue.add("job", { k: ["42", "b"], i: 0 })).rejects.toThrow(/is of partition/);
+    expect(await lab.redis.keys("*")).toEqual([]);
+  });
+});
