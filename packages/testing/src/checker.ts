@@ -1,8 +1,9 @@
 /**
  * The invariants of the locks, checked against true time after every turn of every client.
  *
- * Whoever has a `Lock` believes to hold it while the production code's own `remaining()` would say so: the checker reads the end of the validity
- * through it, without side effects, and compares it with the machine's clocks as they stand.
+ * Whoever has a `Lock` believes to hold it while the production code's own `remaining()` would say so. The checker
+ * reads the end of the validity through it, without side effects. It compares that with the machine's clocks as they
+ * stand.
  */
 import type { Lock } from "@x/redlock-core";
 import type { Instant } from "@x/redlock-core/protocol";
@@ -43,7 +44,10 @@ export interface Hold {
   isReleased: boolean;
   /** An operator may have taken it away, on some nodes or all, and the holder does not know. */
   isRobbed: boolean;
-  /** A quorum has taken it away: no extension that is asked for from then on succeeds, so its validity cannot end later than this. */
+  /**
+   * A quorum has taken it away: no extension that is asked for from then on succeeds, so its validity cannot end later
+   * than this.
+   */
   lastEndMs: number | undefined;
   /** Until then it may be held, however often it is extended. */
   readonly maxHoldEndMs: number;
@@ -75,7 +79,10 @@ export class LockChecker {
   readonly #all: Hold[] = [];
   readonly #lastToken = new Map<string, number>();
   readonly #registers = new Map<string, { token: number; order: number }>();
-  /** Per resource: until when requests that take locks away may still reach a node, or attempts that these have met be granted. */
+  /**
+   * Per resource: until when requests that take locks away may still reach a node, or attempts that these have met be
+   * granted.
+   */
   readonly #robbedUntilMs = new Map<string, number>();
   grantCount = 0;
 
@@ -261,7 +268,10 @@ export class LockChecker {
   }
 }
 
-/** Where the validity ends by either clock, if the machine is not suspended from now on, as the production code has it; undefined when the lock is lost or released. */
+/**
+ * Where the validity ends by either clock, if the machine is not suspended from now on, as the production code has it;
+ * undefined when the lock is lost or released.
+ */
 export function validityEnd(lock: Lock, machine: Machine): Instant | undefined {
   const suspendedMs = machine.suspendedMs();
   const byMonotonic = { monotonicMs: -FAR_MS, wallMs: -FAR_MS * 1_024, suspendedMs };

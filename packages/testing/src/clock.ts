@@ -1,9 +1,10 @@
 /**
- * Time that stands still unless a test advances it. Everything that is due meanwhile happens in its order, each event with the promise
- * continuations that it made due, so that a test of an hour takes milliseconds and always ends the same way.
+ * Time that stands still unless a test advances it. Everything that is due meanwhile happens in its order, each event
+ * with the promise continuations that it made due. So a test of an hour takes milliseconds and always ends the same
+ * way.
  *
- * It moves what runs on it: locks, elections, schedulers, the nodes, and `sleep`. Real timers and real I/O of the code under test it
- * neither sees nor waits for.
+ * It moves what runs on it: locks, elections, schedulers, the nodes, and `sleep`. Real timers and real I/O of the code
+ * under test it neither sees nor waits for.
  */
 import { setImmediate } from "node:timers";
 import { integer, objectWith, Schema, type ShapeOf, text } from "@x/redlock-core/protocol";
@@ -86,7 +87,9 @@ export class VirtualClock extends VirtualProcess {
     return check;
   }
 
-  /** Runs what is due now, once the test's own turn is over: a request to a node takes no time, and needs no `advance`. */
+  /**
+   * Runs what is due now, once the test's own turn is over: a request to a node takes no time, and needs no `advance`.
+   */
   #pumpSoon(): void {
     if (this.#isPumping) return;
     this.#isPumping = true;

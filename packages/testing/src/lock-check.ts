@@ -1,6 +1,7 @@
 /**
- * The checker of the simulation, for the locks of a test. It knows nothing of the protocol: it asks each lock until when its holder may
- * believe in it, and compares that with the holder's clocks as they stand, whether its process runs or not.
+ * The checker of the simulation, for the locks of a test. It knows nothing of the protocol. It asks each lock until
+ * when its holder may believe in it. It compares that with the holder's clocks as they stand, whether its process runs
+ * or not.
  */
 import { channel } from "node:diagnostics_channel";
 import type { Lock } from "@x/redlock-core";
@@ -52,8 +53,8 @@ export class LockCheck {
   }
 
   /**
-   * To be called by a test's stand-in for what the lock protects, when something is done to it under a lock. It is a violation if the
-   * holder of this fencing token has lost the lock by then, or released it.
+   * To be called by a test's stand-in for what the lock protects, when something is done to it under a lock. It is a
+   * violation if the holder of this fencing token has lost the lock by then, or released it.
    */
   acted(resource: string, fencingToken: number): void {
     RESOURCE.of("resource", resource);
@@ -70,7 +71,9 @@ export class LockCheck {
     this.#checker.write(hold, resource);
   }
 
-  /** Throws `LockViolationError` if anything was violated so far; `advance` and `until` of the clock throw it as well. */
+  /**
+   * Throws `LockViolationError` if anything was violated so far; `advance` and `until` of the clock throw it as well.
+   */
   verify(): void {
     this.look();
     if (this.#world.violation !== undefined) throw new LockViolationError(this.#world.violation);

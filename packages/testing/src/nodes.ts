@@ -1,6 +1,6 @@
 /**
- * Redis nodes in memory, for `new Redlock(...)`. They run the Lua that production sends, on the commands that locks and elections use,
- * and are compared with a real Redis by the tests of the simulation. An unknown command fails by name.
+ * Redis nodes in memory, for `new Redlock(...)`. They run the Lua that production sends, on the commands that locks and
+ * elections use, and are compared with a real Redis by the tests of the simulation. An unknown command fails by name.
  */
 import type { LockNode, NodeScript, NodeState } from "@x/redlock-core";
 import { boolean, Check, integer, Schema, type ShapeOf } from "@x/redlock-core/protocol";
@@ -12,7 +12,9 @@ import { Server } from "./world/server.ts";
 export interface MemoryNodesOptions {
   /** Whose connections these are: a `VirtualClock`, or another process of one. */
   readonly clock: VirtualProcess;
-  /** How long a request is on its way to a node, and a reply on its way back, in ms. Default 0: nothing needs `advance`. */
+  /**
+   * How long a request is on its way to a node, and a reply on its way back, in ms. Default 0: nothing needs `advance`.
+   */
   readonly latency?: number | undefined;
 }
 
@@ -31,8 +33,8 @@ const NODES: Check<readonly MemoryNode[]> = new Check({
 });
 
 /**
- * Makes as many nodes, which hold nothing and have been up for an hour. Given nodes that there are, it returns the same nodes as another
- * process sees them, over connections of its own.
+ * Makes as many nodes, which hold nothing and have been up for an hour. Given nodes that there are, it returns the same
+ * nodes as another process sees them, over connections of its own.
  */
 export function memoryNodes(nodes: number | readonly MemoryNode[], options: MemoryNodesOptions): readonly MemoryNode[] {
   const { clock, latency } = OPTIONS.resolve(options);
@@ -89,8 +91,8 @@ export class MemoryNode implements LockNode {
   }
 
   /**
-   * Starts the node again, at once if it was up. It has its data, as with `appendfsync always`; `empty`: it has none. Processes connect
-   * again within a second of virtual time.
+   * Starts the node again, at once if it was up. It has its data, as with `appendfsync always`; `empty`: it has none.
+   * Processes connect again within a second of virtual time.
    */
   restart(options: { readonly empty?: boolean | undefined } = {}): void {
     const { empty } = RESTART.resolve(options);

@@ -1,8 +1,8 @@
 /**
  * Lua 5.1 to JavaScript: the nodes of the simulation run the scripts that production sends, not a copy of them.
  *
- * A tree-walking interpreter would do; compiled, a batch takes microseconds, so that a schedule stays in the milliseconds. What the
- * scripts do not use (goto, varargs, method definitions) throws at compile time.
+ * A tree-walking interpreter would do; compiled, a batch takes microseconds, so that a schedule stays in the
+ * milliseconds. What the scripts do not use (goto, varargs, method definitions) throws at compile time.
  */
 import { compileFunction } from "node:vm";
 import { type Chunk, type Expression, type Identifier, parse, type Statement, type TableKey } from "luaparse";

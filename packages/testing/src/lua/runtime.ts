@@ -1,8 +1,9 @@
 /**
- * What a compiled Lua chunk needs at run time: values, tables and the part of the standard library that Redis scripts use.
+ * What a compiled Lua chunk needs at run time: values, tables and the part of the standard library that Redis scripts
+ * use.
  *
- * nil is `undefined`; a Lua function is a JavaScript function from a list of values to a list of values. Anything that is not
- * implemented throws, so a script that starts to use it fails loudly instead of behaving differently from Redis.
+ * nil is `undefined`; a Lua function is a JavaScript function from a list of values to a list of values. Anything that
+ * is not implemented throws, so a script that starts to use it fails loudly instead of behaving differently from Redis.
  */
 import { formatNumber, formatString } from "./format.ts";
 import { findPattern, matchPattern } from "./pattern.ts";

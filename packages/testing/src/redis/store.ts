@@ -1,6 +1,7 @@
 /**
- * The data of one simulated Redis, and the commands that the lock and leader scripts call on it, with the replies and errors of a
- * real one (conformance.test.ts compares them). An unknown command throws: no script silently gets another semantics.
+ * The data of one simulated Redis, and the commands that the lock and leader scripts call on it, with the replies and
+ * errors of a real one (conformance.test.ts compares them). An unknown command throws: no script silently gets another
+ * semantics.
  */
 
 /** A reply inside a script: null is nil. */

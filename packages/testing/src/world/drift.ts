@@ -1,6 +1,7 @@
 /**
- * A clock that runs too fast for a while, then too slow: at each moment as wrong as the drift bound allows, over the hours as right as NTP
- * keeps it. Otherwise the clocks of a long schedule would be seconds apart, which is another fault.
+ * A clock that runs too fast for a while, then too slow. It is at each moment as wrong as the drift bound allows, over
+ * the hours as right as NTP keeps it. Otherwise the clocks of a long schedule would be seconds apart, which is another
+ * fault.
  */
 export class Drift {
   readonly #rate: number;
@@ -20,7 +21,10 @@ export class Drift {
     return this.#rate * (at < this.#halfPeriodMs ? at : 2 * this.#halfPeriodMs - at);
   }
 
-  /** True milliseconds until the clock has advanced by `clockMs`, or until its error changes direction if that is sooner. */
+  /**
+   * True milliseconds until the clock has advanced by `clockMs`, or until its error changes direction if that is
+   * sooner.
+   */
   trueMs(elapsedMs: number, clockMs: number): number {
     const at = (elapsedMs + this.#phaseMs) % this.#halfPeriodMs;
     const isRising = (elapsedMs + this.#phaseMs) % (2 * this.#halfPeriodMs) < this.#halfPeriodMs;

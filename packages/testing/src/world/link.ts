@@ -1,9 +1,9 @@
 /**
  * A client's view of one server: the `LockNode` that the production code gets, and the TCP connections under it.
  *
- * First in, first out per connection; delays, stalls (packets lost and sent again later), resets. What was sent on a connection that
- * is reset may still be executed, in part: the bytes that were already on their way. The adapter's promises hold: nothing is
- * queued while disconnected, nothing is sent twice.
+ * First in, first out per connection; delays, stalls (packets lost and sent again later), resets. What was sent on a
+ * connection that is reset may still be executed, in part: the bytes that were already on their way. The adapter's
+ * promises hold: nothing is queued while disconnected, nothing is sent twice.
  */
 import type { LockNode, NodeScript, NodeState } from "@x/redlock-core";
 import type { ClientReply } from "../redis/scripts.ts";

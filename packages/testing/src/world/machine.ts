@@ -1,6 +1,7 @@
 /**
- * A machine with one client process: its clocks, its timers, and whether it runs, is frozen (SIGSTOP: clocks run, nothing happens), suspended
- * (the monotonic clock stands still as well) or killed.
+ * A machine with one client process: its clocks, its timers, and whether it runs, is frozen, suspended or killed. While
+ * it is frozen (SIGSTOP), clocks run and nothing happens. While it is suspended, the monotonic clock stands still as
+ * well.
  */
 import type { Clock } from "@x/redlock-core";
 import type { Instant } from "@x/redlock-core/protocol";
@@ -82,7 +83,10 @@ export class Machine {
     return Math.floor(this.world.nowMs - this.#ranMs());
   }
 
-  /** Reads something through the production code as if its clock stood there; whatever it computes must not have effects. */
+  /**
+   * Reads something through the production code as if its clock stood there; whatever it computes must not have
+   * effects.
+   */
   withClock<Result>(at: Instant, read: () => Result): Result {
     this.#probe = at;
     try {
@@ -107,7 +111,10 @@ export class Machine {
     this.#wallStepMs += byMs;
   }
 
-  /** Freezes the process for `ms`; freezes may overlap. `first`: what runs first afterwards, as the event loop may have it either way. */
+  /**
+   * Freezes the process for `ms`; freezes may overlap. `first`: what runs first afterwards, as the event loop may have
+   * it either way.
+   */
   freeze(ms: number, first?: Waiting["kind"]): void {
     this.#frozenCount += 1;
     this.#frozenMs += ms;

@@ -1,6 +1,6 @@
 /**
- * The end of a turn of the real event loop: all promise continuations and `nextTick`s that are due have run. Worlds that run side by
- * side share it, which makes a turn cheap.
+ * The end of a turn of the real event loop: all promise continuations and `nextTick`s that are due have run. Worlds
+ * that run side by side share it, which makes a turn cheap.
  */
 import { setImmediate } from "node:timers";
 

@@ -1,4 +1,4 @@
-/** Pure: the options of a divided queue, for those who add jobs and those who run them. */
+/** The options of a divided queue, for those who add jobs and those who run them. */
 import { Check, text } from "@x/redlock-core/protocol";
 import type { ConnectionOptions, QueueOptions } from "bullmq";
 import { parsePath } from "../entity-key.ts";

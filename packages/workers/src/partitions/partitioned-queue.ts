@@ -123,8 +123,8 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   /**
-   * Adds a flow whose jobs of this queue are all of one partition. Their `queueName` is the queue's name, or is left out.
-   * A job without a key goes where the others are.
+   * Adds a flow whose jobs of this queue are all of one partition. Their `queueName` is the queue's name, or is left
+   * out. A job without a key goes where the others are.
    * @throws RangeError if they are of different partitions.
    */
   async addFlow(flow: Omit<FlowJob, "queueName"> & { readonly queueName?: string }): Promise<JobNode> {

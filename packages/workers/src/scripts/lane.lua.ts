@@ -7,10 +7,10 @@
  * - `P lane:holders` is a hash of keys. A key leads to the id of the job that has it, or to one of two marks:
  *   `!:paused`, or `!:next`. With `!:next` the key is free, but the first job in line still waits for another of its
  *   keys.
- * - `P lane:slots=<key>`, with the option `perKey.concurrency`, is a hash of the key's further slots: the number of each,
- *   from 1, leads to the id of the job that has it. `lane:holders` has the key as long as this hash is there.
- * - `P lane:chosen` beside it is a hash of keys: each leads to the job that was given a slot and has not been taken. The
- *   next one in line is chosen when it has, so that they start in order.
+ * - `P lane:slots=<key>`, with the option `perKey.concurrency`, is a hash of the key's further slots: the number of
+ *   each, from 1, leads to the id of the job that has it. `lane:holders` has the key as long as this hash is there.
+ * - `P lane:chosen` beside it is a hash of keys: each leads to the job that was given a slot and has not been taken.
+ *   The next one in line is chosen when it has, so that they start in order.
  * - `P lane:line=<key>` is a zset of the ids of the jobs in line for the key, by order. `!:paused` is in it in front of
  *   all while the key is paused: at -inf, or at the time at which the pause ends less PAUSE_BASE. Each colon of the key
  *   is the control character 31, which no key has.
@@ -35,8 +35,9 @@
  * - BullMQ's `pb` (processedBy, which dashboards show) says that it is parked.
  *
  * A key belongs to a job until that job is finished, not for a time: a stalled job keeps its key and is run again
- * first. With several slots, the same is true of each, and one line fills them all. A parked job stands in `delayed`, so BullMQ itself brings it back at its time and it is judged again. Whatever
- * happens to a holder (removed, cleaned, obliterated) or to these keys, no job waits for longer than that.
+ * first. With several slots, the same is true of each, and one line fills them all. A parked job stands in `delayed`,
+ * so BullMQ itself brings it back at its time and it is judged again. Whatever happens to a holder (removed, cleaned,
+ * obliterated) or to these keys, no job waits for longer than that.
  *
  * What follows P in a name has one colon, and no BullMQ key does but `<id>:lock` and its like. BullMQ refuses ids with
  * one colon. It takes one with two (`lane:line:42`).
