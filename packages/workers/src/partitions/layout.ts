@@ -46,6 +46,8 @@ return redis.call('HMGET', KEYS[1], 'partitions', 'servers', 'next')
 `,
 );
 
+const read = script("read-layout", "return redis.call('HMGET', KEYS[1], 'partitions', 'servers', 'next')");
+
 const closed = script("closed-partition", "return redis.call('GET', KEYS[1])");
 const close = script("close-partition", "return redis.call('SET', KEYS[1], ARGV[1])");
 const open = script("open-partition", "return redis.call('DEL', KEYS[1])");
@@ -64,6 +66,11 @@ export class LayoutRecord {
   /** Returns the layout in force. It is this one if there was none. */
   async look(partitions: number, servers: number): Promise<Layout> {
     return await this.#run(look, [partitions, servers]);
+  }
+
+  /** Returns the layout in force, or that of no partitions. */
+  async read(): Promise<Layout> {
+    return await this.#run(read, []);
   }
 
   /** Says that the queue is being moved. Returns the layout in force, which may not be `from`. */
@@ -120,6 +127,7 @@ export class Door {
 
   async open(): Promise<void> {
     await this.#run(open, []);
+    this.#asking = undefined;
   }
 
   async #ask(): Promise<string | null> {

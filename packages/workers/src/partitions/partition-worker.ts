@@ -4,6 +4,8 @@
  */
 import type { Clock } from "@x/redlock-core";
 import type { Job } from "bullmq";
+import { keyedOf, runScript } from "../bullmq/bullmq.ts";
+import type { ComposedScript } from "../bullmq/compose.ts";
 import { valueAt } from "../entity-key.ts";
 import { JobKeyError } from "../errors.ts";
 import type { ExclusiveWorkerListener } from "../events.ts";
@@ -24,6 +26,12 @@ export interface PartitionFacts {
 type Fetched<Data, Result, Name extends string> = Awaited<
   ReturnType<ExclusiveWorker<Data, Result, Name>["moveToActive"]>
 >;
+
+const wakeUp: ComposedScript = {
+  name: "x:wake-up",
+  numberOfKeys: 1,
+  lua: "return redis.call('ZADD', KEYS[1], 0, '0')",
+};
 
 /** What BullMQ takes for "there is no job". */
 const NO_JOB = undefined as never;
@@ -66,6 +74,7 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
     const { slots, clock } = this.#facts;
     // BullMQ fetches one job after the other, and starts them only when such a fetch has ended without one. So nothing
     // is waited for in front of a job that has a slot.
+    if (this.#isOver || !slots.isFree) await this.#passWakeUpOn();
     if (this.#isOver || (this.#unstarted > 0 && !slots.isFree) || !(await slots.take(this))) return NO_JOB;
     const slot = new Slot(slots, clock);
     slot.lend();
@@ -138,6 +147,19 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
     this.#isOver = true;
     this.#facts.slots.cancel(this);
     await super.close(force);
+  }
+
+  /**
+   * The message that a job is there, which one worker gets, may have come to this one. It has no slot, so another process
+   * is to have it.
+   */
+  async #passWakeUpOn(): Promise<void> {
+    const queue = keyedOf(this);
+    try {
+      await runScript(await queue.client, wakeUp, [queue.toKey("marker")]);
+    } catch {
+      // Who waits for it looks by itself after a while.
+    }
   }
 
   /** What the key option makes of the job; the lane has judged whether it is a key. */

@@ -31,7 +31,7 @@ import {
   readDivided,
 } from "./options.ts";
 import { KEY, partitionOf, queueName, whereIs } from "./partition.ts";
-import { FROM, type MoveOptions, moveQueue } from "./repartition.ts";
+import { FROM, type MoveOptions, moveQueue, repeatOf, type Scheduler } from "./repartition.ts";
 
 /** A job for `addBulk`. */
 export interface BulkJob<Data, Name extends string> {
@@ -263,20 +263,14 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     FROM.of("from", from);
     if (from === this.partitions)
       throw new RangeError(`from must be another number than partitions (${from}), got ${from}`);
-    return await moveQueue(
-      this.#division,
-      from,
-      this.#record,
-      options,
-      async ({ key, pattern, every, tz, limit, startDate, endDate, template, name }) => {
-        const repeat = { pattern, every, tz, limit, startDate, endDate };
-        const given = Object.fromEntries(
-          Object.entries(repeat).filter(([, value]) => (value ?? undefined) !== undefined),
-        );
-        const { data, opts } = template ?? {};
-        await this.upsertJobScheduler(key, given, { name: name as Name, data: data as Data, opts });
-      },
-    );
+    const addScheduler = async (scheduler: Scheduler): Promise<void> => {
+      const { data, opts } = scheduler.template ?? {};
+      const template = { name: scheduler.name as Name, data: data as Data, opts };
+      const repeat = repeatOf(scheduler);
+      if (repeat !== undefined) await this.upsertJobScheduler(scheduler.key, repeat, template);
+    };
+    const division = { record: this.#record, doors: this.#doors, addScheduler };
+    return await moveQueue(this.#division, from, division, options);
   }
 
   /** Resolves when all partitions are connected. */

@@ -51,6 +51,9 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
   readonly #isOver = new AbortController();
   readonly #drained = new Set<number>();
   #running: Promise<void> | undefined;
+  /** Whether the division was found to be the one in force, and the partitions' workers run. */
+  #isStarted = false;
+  #isPaused = false;
 
   /**
    * Makes the workers of all partitions. `concurrency` is that of all of them together; other options hold for each.
@@ -92,7 +95,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     }
     this.workers = made;
     this.#record = new LayoutRecord(prefix, name, keyedOf(this.#workerOf(0)));
-    if (autorun) this.run().catch((error: unknown) => this.#events.emit("error", error));
+    if (autorun) this.run().catch((error: unknown) => this.#tellError(error));
   }
 
   /**
@@ -194,13 +197,21 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
 
   /** Takes no further job until `resume()`, and resolves when those that run have ended, unless `doNotWaitActive`. */
   async pause(doNotWaitActive?: boolean): Promise<void> {
-    await this.#all(async (worker) => await worker.pause(doNotWaitActive));
+    this.#isPaused = true;
+    if (this.#isStarted) await this.#all(async (worker) => await worker.pause(doNotWaitActive));
     this.#events.emit("paused");
   }
 
+  /** Goes on after `pause()`. What waits for its division, or was not started by `run()`, still does. */
   async resume(): Promise<void> {
-    await this.#all(async (worker) => await worker.resume());
+    this.#isPaused = false;
+    if (this.#isStarted) await this.#all(async (worker) => await worker.resume());
     this.#events.emit("resumed");
+  }
+
+  /** Whether jobs are taken, or would be without a pause. It is false while the queue is divided in another way. */
+  isRunning(): boolean {
+    return this.#isStarted && !this.#isOver.signal.aborted;
   }
 
   /** Resolves when the connections of all partitions are there. */
@@ -228,13 +239,14 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
         const fault = this.#faultOf(layout);
         if (fault !== undefined && fault.message !== told) this.#tellError(fault);
         told = fault?.message ?? "";
-        if (fault === undefined && layout.partitions === this.partitions) break;
+        if (fault === undefined && layout.partitions === this.partitions && !this.#isPaused) break;
       } catch (error) {
         if (!this.#isOver.signal.aborted) this.#tellError(error);
       }
       await sleep(systemClock, LOOK_EVERY_MS, this.#isOver.signal).catch(() => {});
     }
     if (this.#isOver.signal.aborted) return;
+    this.#isStarted = true;
     this.#events.emit("ready");
     await this.#all(async (worker) => await worker.run());
   }

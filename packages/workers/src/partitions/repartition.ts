@@ -10,14 +10,14 @@
  */
 import { systemClock } from "@x/redlock-core";
 import { abortSignal, type Check, callback, integer, Schema, sleep } from "@x/redlock-core/protocol";
-import { type ConnectionOptions, Queue } from "bullmq";
+import { type ConnectionOptions, Queue, type RepeatOptions } from "bullmq";
 import { keyedOf } from "../bullmq/bullmq.ts";
-import { Door, KNOWN_AFTER_MS, LayoutRecord, otherPartitions } from "./layout.ts";
+import { Door, KNOWN_AFTER_MS, type Layout, LayoutRecord, otherPartitions } from "./layout.ts";
 import { type Division, divisionOf } from "./options.ts";
 import { MAX_PARTITIONS, queueName } from "./partition.ts";
 
 export interface MoveOptions {
-  /** Where the old partitions are. Default: where the new ones are. */
+  /** Where the old partitions are, beginning with the same server. Default: where the new ones are. */
   readonly connection?: ConnectionOptions | readonly ConnectionOptions[] | undefined;
   /** Ends the waiting. The move stays announced, and the next call goes on with it. */
   readonly signal?: AbortSignal | undefined;
@@ -25,8 +25,13 @@ export interface MoveOptions {
   readonly onProgress?: ((left: number) => void) | undefined;
 }
 
-/** Adds a job scheduler of the old division to the new one. */
-export type AddScheduler = (scheduler: Scheduler) => Promise<void>;
+export interface NewDivision {
+  readonly record: LayoutRecord;
+  readonly doors: readonly Door[];
+  /** Adds a job scheduler of the old division to the new one. */
+  readonly addScheduler: (scheduler: Scheduler) => Promise<void>;
+}
+
 export type Scheduler = Awaited<ReturnType<Queue["getJobSchedulers"]>>[number];
 
 export const FROM: Check<number> = integer({ min: 1, max: MAX_PARTITIONS, unit: "" });
@@ -42,9 +47,8 @@ const ENDED: ReadonlySet<string> = new Set(["completed", "failed"]);
 export async function moveQueue(
   to: Division,
   from: number,
-  record: LayoutRecord,
+  { record, doors, addScheduler }: NewDivision,
   given: MoveOptions,
-  addScheduler: AddScheduler,
 ): Promise<number> {
   const { connection = to.servers, signal, onProgress } = OPTIONS.resolve(given);
   const old = divisionOf(to.name, { partitions: from, connection, prefix: to.prefix });
@@ -59,6 +63,11 @@ export async function moveQueue(
     return new Queue(queueName(to.name, partition, from), { connection: server, prefix: to.prefix });
   });
   try {
+    if (!isMoved) {
+      await checkOld(new LayoutRecord(to.prefix, to.name, keyedOf(queues[0] as Queue)), old, announced);
+      // An earlier move may have led away from this division.
+      await Promise.all(doors.map(async (door) => await door.open()));
+    }
     await Promise.all(queues.map(async (queue) => await new Door(keyedOf(queue), systemClock).close(to.partitions)));
     // Until every producer knows, and what it had sent is there.
     await sleep(systemClock, 2 * KNOWN_AFTER_MS, signal);
@@ -77,13 +86,38 @@ export async function moveQueue(
   }
 }
 
+/** The servers of the old division must be those that its processes have, or jobs there would not be seen. */
+async function checkOld(record: LayoutRecord, old: Division, announced: Layout): Promise<void> {
+  const { servers } = old;
+  if (announced.servers !== servers.length) {
+    throw new RangeError(
+      `connection must have the ${announced.servers} servers of the old partitions, got ${servers.length}`,
+    );
+  }
+  const { partitions, next } = await record.read();
+  if (partitions !== announced.partitions || next !== announced.next) {
+    throw new RangeError(`connection must begin with the server on which the new partitions begin, got another one`);
+  }
+}
+
 async function jobsLeft(queue: Queue): Promise<number> {
   const counts = Object.entries(await queue.getJobCounts());
   return counts.reduce((sum, [state, count]) => (ENDED.has(state) ? sum : sum + count), 0);
 }
 
+/** Returns how the scheduler goes on: at the same times, as often as is left. It is undefined if none is left. */
+export function repeatOf(scheduler: Scheduler): Omit<RepeatOptions, "key"> | undefined {
+  const { pattern, every, tz, endDate, next, offset = 0, iterationCount = 0 } = scheduler;
+  const limit = scheduler.limit === undefined ? undefined : scheduler.limit - iterationCount;
+  if (limit !== undefined && limit <= 0) return undefined;
+  // Without either, BullMQ begins an interval at once.
+  const phase = every === undefined ? {} : offset > 0 ? { offset } : { startDate: next };
+  const repeat = { pattern, every, tz, startDate: scheduler.startDate, endDate, limit, ...phase };
+  return Object.fromEntries(Object.entries(repeat).filter(([, value]) => (value ?? undefined) !== undefined));
+}
+
 /** A scheduler is added before it is removed: one that fires in that moment may fire twice, and none is lost. */
-async function moveSchedulers(queue: Queue, addScheduler: AddScheduler): Promise<void> {
+async function moveSchedulers(queue: Queue, addScheduler: NewDivision["addScheduler"]): Promise<void> {
   for (const scheduler of await queue.getJobSchedulers()) {
     await addScheduler(scheduler);
     await queue.removeJobScheduler(scheduler.key);

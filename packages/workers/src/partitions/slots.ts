@@ -59,6 +59,7 @@ export class Slots {
 
   /** Whether `owner` may use a slot of its own for its next job. */
   mayKeep(owner: object): boolean {
+    if (this.#free < 0) return false;
     const other = this.#waiting.find((waiter) => waiter.owner !== owner);
     return other === undefined || this.#clock.monotonicMs() - other.sinceMs <= PATIENCE_MS;
   }

@@ -3,6 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { JobKeyError, MixedFleetError } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker, type PartitionedWorkerOptions, partitionOf } from "@x/workers/partitions";
 import { describe, expect, it } from "vitest";
+import { repeatOf } from "../../src/partitions/repartition.ts";
 import { type Data, gate, jobs, Lab, type Ran, until } from "../support/lab.ts";
 
 const PARTITIONS = 4;
@@ -94,6 +95,27 @@ describe("a queue in partitions", () => {
     await queue.add("job", { k: rare, i: 0 });
     await until(() => lab.ran.some(({ key }) => key === rare));
     expect(lab.ran.length).toBeLessThan(backlog / 2);
+  });
+
+  it("is taken up by an idle process when a busy one was told of a job first", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    const end = gate();
+    const keys = Array.from({ length: 99 }, (_, i) => `k${i}`);
+    const [long, short] = [0, 1].map((partition) => keys.find((key) => partitionOf(key, PARTITIONS) === partition));
+    const options = { concurrency: 1, drainDelay: 300 };
+    workerOf(lab, options, async () => await end.passed);
+    lab.defer(async () => end.open());
+    const blocked = async (count: number): Promise<void> =>
+      await until(async () => ((await lab.redis.client("LIST")) as string).split("cmd=bzpopmin").length === count + 1);
+    await blocked(PARTITIONS);
+    await queue.add("job", { k: long, i: 0 });
+    await until(() => lab.ran.length === 1);
+    await blocked(PARTITIONS);
+    workerOf(lab, options);
+    await blocked(2 * PARTITIONS);
+    await queue.add("job", { k: short, i: 0 });
+    await until(() => lab.ran.some(({ key }) => key === short));
   });
 
   it("is paused, resumed, and closed as one", async () => {
@@ -266,6 +288,43 @@ describe("processes with other numbers of partitions", () => {
     expect((await after.getJobSchedulers()).map(({ key }) => key)).toEqual(["often"]);
     expect(await before.getJobSchedulers()).toEqual([]);
     await old.close();
+    // And back: the doors of an earlier division open again.
+    expect(await before.moveFrom(7)).toBe(0);
+    await before.add("job", { k: "back", i: 0 });
+    await expect(after.add("job", { k: "back", i: 1 })).rejects.toThrow(/is being moved to 4/);
+  });
+
+  it("are told if the old partitions are elsewhere than said, and nothing is moved", async () => {
+    await using lab = await Lab.start();
+    await queueOf(lab, 4).add("job", { k: "a", i: 0 });
+    const connection = [lab.connection, { ...lab.connection, db: 1 }];
+    const two = new PartitionedQueue<Data>("q", { partitions: 8, key: "k", connection });
+    lab.defer(async () => await two.close());
+    await expect(two.moveFrom(4)).rejects.toThrow(/connection must have the 1 servers of the old partitions, got 2/);
+    expect(
+      await two.moveFrom(4, { connection: lab.connection, signal: AbortSignal.timeout(100) }).catch(String),
+    ).toMatch(/Timeout|abort/i);
+  });
+
+  it("run nothing before the move, whoever pauses and resumes them", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab, 4);
+    await queue.add("job", { k: "a", i: 0 });
+    const worker = workerOf(lab, { partitions: 8 });
+    await worker.pause();
+    await worker.resume();
+    expect(worker.isRunning()).toBe(false);
+    await until(() => lab.errors.length === 1);
+    expect(worker.workers.some((each) => each.isRunning())).toBe(false);
+  });
+
+  it("let a daily job go on at its time", async () => {
+    const day = 86_400_000;
+    const next = Date.now() + 3_600_000;
+    const scheduler = { key: "daily", name: "tick", every: day, next, limit: 5, iterationCount: 3 };
+    expect(repeatOf(scheduler)).toEqual({ every: day, startDate: next, limit: 2 });
+    expect(repeatOf({ ...scheduler, offset: 7 })).toEqual({ every: day, offset: 7, limit: 2 });
+    expect(repeatOf({ ...scheduler, iterationCount: 5 })).toBeUndefined();
   });
 });
 

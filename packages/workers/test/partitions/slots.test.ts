@@ -71,6 +71,18 @@ describe("the slots of all partitions", () => {
     await next;
   });
 
+  it("are kept by nobody while more jobs run than may", async () => {
+    const clock = new ManualClock();
+    const slots = new Slots(1, clock);
+    await slots.take(a);
+    const slot = new Slot(slots, clock);
+    slot.lend();
+    await clock.advance(1_000);
+    expect(await slots.take(b)).toBe(true);
+    slot.takeBack();
+    expect([slots.mayKeep(a), slots.mayKeep(b)]).toEqual([false, false]);
+  });
+
   it("are not lent where the server answers in time", async () => {
     const clock = new ManualClock();
     const slots = new Slots(1, clock);
