@@ -6,6 +6,7 @@ import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { Cursor, DeposedError } from "./cursor.ts";
 import type { Flight } from "./flight.ts";
+import { serveMetrics } from "./metrics.ts";
 import { electionName, leaseMs, nameFrom, queueName, readFlights, settingsFrom } from "./settings.ts";
 
 const chunkSize = 250;
@@ -22,12 +23,14 @@ const cursor = new Cursor(redis, settings.prefix);
 const redlock = new Redlock(settings.lockRedisUrls, { ttl: leaseMs, maxTtl: leaseMs, keyPrefix: settings.prefix });
 const election = new LeaderElection(redlock, { name: electionName, id: name, leaseDuration: leaseMs });
 
+const stopMetrics = await serveMetrics();
+
 const stop = new AbortController();
 process.once("SIGTERM", () => stop.abort());
 
 // Once everything is enqueued, the leader stays in office.
 await election.run(replay, { signal: stop.signal, onTaskEnd: "hold" });
-await Promise.all([redlock.close(), queue.close()]);
+await Promise.all([redlock.close(), queue.close(), stopMetrics()]);
 redis.disconnect();
 process.disconnect?.();
 

@@ -8,6 +8,7 @@ import { depart } from "./board.ts";
 import { BoardStore } from "./board-store.ts";
 import type { Flight } from "./flight.ts";
 import type { EventKind } from "./history.ts";
+import { serveMetrics } from "./metrics.ts";
 import { leaseMs, nameFrom, queueName, settingsFrom, stalledIntervalMs } from "./settings.ts";
 
 const concurrency = 20;
@@ -43,6 +44,9 @@ const worker = settings.naive
 // Jobs that fail are run again or end up in the report; connection errors heal.
 worker.on("error", (error) => process.send?.({ error: String(error) }));
 
+// One process of a fleet is enough to ask for the queue's gauges, but no container knows that it is the one.
+const stopMetrics = await serveMetrics(worker instanceof ExclusiveWorker ? [worker] : []);
+
 process.once("SIGTERM", () => void end());
 
 /**
@@ -61,5 +65,6 @@ async function end(): Promise<void> {
   await worker.close();
   await redlock.close();
   redis.disconnect();
+  await stopMetrics();
   process.disconnect?.();
 }
