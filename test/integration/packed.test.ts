@@ -343,7 +343,7 @@ it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "sema
     const folder = join(install([name], []), "node_modules", "@x", name);
     const files = readdirSync(folder, { recursive: true, encoding: "utf8" });
     const isExpected = (file: string): boolean =>
-      /^(README\.md|SKILL\.md|LICENSE|package\.json|grafana(\/(dashboard\.json|alerts\.yml))?|dist|dist\/[^.]+|dist\/.+\.(js|d\.ts))$/.test(
+      /^(README\.md|SKILL\.md|LICENSE|package\.json|grafana(\/(dashboard\.json|alerts\.yml))?|assets(\/page\.(css|html|js))?|dist|dist\/[^.]+|dist\/.+\.(js|d\.ts))$/.test(
         file,
       );
     const foreign = files.filter((file) => !isExpected(file));

@@ -14,7 +14,7 @@ describe.each([1, 5])("a coordinator on %i nodes", (count) => {
   });
   afterAll(() => nodes[Symbol.asyncDispose]());
 
-  const replica = (): Redlock => nodes.redlock({ maxTtl: 60_000 });
+  const replica = (): Redlock => nodes.redlock({ maxTtl: 60_000, nodeTimeout: 5_000 });
 
   it("gives each tick to one of the replicas that ask for it at the same time", async () => {
     const replicas = Array.from({ length: 8 }, () => coordinator(replica()));
