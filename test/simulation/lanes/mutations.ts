@@ -868,12 +868,6 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: interrupting,
   },
   {
-    protection: "a superseded job leaves the line to which it went back",
-    without: "whoever follows waits for a timer",
-    patches: [lane("if wasParked and hasKeys(pin) then leaveLines(id, pin) end", "")],
-    focus: interrupting,
-  },
-  {
     protection: "a job is interrupted by one of the same keys",
     without: "by one that has any of them",
     patches: [lane("if facts[1] ~= pin or facts[2] then return end", "if facts[2] then return end")],
