@@ -27,6 +27,7 @@ import {
   type Instant,
   integer,
   kindOf,
+  linkSignals,
   protocolOf,
   readClock,
   Schema,
@@ -52,7 +53,7 @@ import { keyFault, MAX_KEY_BYTES, type Pin, slotSuffix } from "./entity-key.ts";
 import { JobKeyError, KeyBacklogError, LaneError, MixedFleetError, SupersededError, withoutCommand } from "./errors.ts";
 import { aboutJob, channels, type ExclusiveWorkerListener, type Tell, traces } from "./events.ts";
 import type { WorkerFinding } from "./finding.ts";
-import { formatOutcome, type Outcome, parseOutcome, valueOf } from "./job-run/batch.ts";
+import { formatOutcome, isMove, type Outcome, parseOutcome, valueOf } from "./job-run/batch.ts";
 import { EarlyRun } from "./job-run/early-run.ts";
 import type { JobLock } from "./job-run/job-lock.ts";
 import { mustConfirm } from "./job-run/lease.ts";
@@ -181,6 +182,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   /** The number of times that locks of jobs were renewed. */
   #renewals = 0;
   #closingLocks: Promise<void> | undefined;
+  /** Ends the waits of jobs that have not begun. */
+  readonly #closing = new AbortController();
+  #isForced = false;
 
   /**
    * Makes a worker as BullMQ's constructor does, with `options.key` added (see `ExclusiveOptions`). `backendFactory`,
@@ -478,6 +482,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    */
   override async close(force = false): Promise<void> {
     this.#fleet.leave();
+    this.#isForced ||= force;
+    this.#closing.abort();
     try {
       await super.close(force);
     } finally {
@@ -595,13 +601,16 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       if (early === undefined && keys.length > 0) {
         held = this.#keyLocks.claim(run, signal) ?? (await this.#keyLocks.acquire(run, job, { arrival, signal }));
       }
+      if (this.#options.rules.merge !== undefined && keys.length === 1) await this.#gather(run, signal);
       if (early === undefined && this.#mustConfirm(run)) await this.#confirm(run);
       // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
       if (early === undefined && held?.lock.isHeld() === false) return await this.#keyLocks.giveBack(run, job);
-      if (this.#options.rules.merge !== undefined && keys.length === 1) await this.#gather(run);
+      // A renewal was refused meanwhile: whoever has the job now runs it.
+      if (early === undefined && run.lost !== undefined) throw new DelayedError(run.lost.message);
       let result: Result;
       try {
         result = await (early === undefined ? this.#process(run, job) : (early.result as Promise<Result>));
+        if (this.#options.rules.merge === undefined) result = run.endOf(result) as Result;
       } catch (error) {
         const { backOffMs, superseded } = run;
         if (run.lost !== undefined) throw error;
@@ -643,20 +652,29 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return { notRun: "interrupted", by, ...(error === reason ? {} : { error: messageOf(error) }) };
   }
 
-  /** Lets the call of this run be for those that wait, too. Rejects never: then it is for its job alone. */
-  async #gather(run: Run): Promise<void> {
+  /**
+   * Lets the call of this run be for those that wait, too. If these cannot be asked for, it is for its job alone.
+   *
+   * Rejects if the worker is closed by force meanwhile: then the job is left to the next worker.
+   */
+  async #gather(run: Run, signal: AbortSignal | undefined): Promise<void> {
     const { size, wait } = this.#options.rules.merge ?? { size: 1, wait: 0 };
+    if (run.lost !== undefined) return;
     try {
       let others = await this.#inLineBehind(run, size - 1);
       if (wait > 0 && others.length < size - 1) {
-        await sleep(this.#clock, wait, run.signal).catch(() => {});
-        others = await this.#inLineBehind(run, size - 1);
+        // The run's own signal is not asked for: the job may turn out not to be lost.
+        const ends = linkSignals(this.#closing.signal, signal);
+        await sleep(this.#clock, wait, ends.signal).catch(() => {});
+        ends.unlink();
+        if (!this.#isForced) others = await this.#inLineBehind(run, size - 1);
       }
       this.#places.set(run, new Map(others.map(({ id, place }) => [id, place])));
       run.joinedBy(others.map(({ id, fields }) => super.createJob(fields as never, id)));
     } catch (error) {
       this.emit("error", error as Error);
     }
+    if (this.#isForced) throw new DelayedError(`job ${run.jobId} was not started: its worker is closed by force`);
   }
 
   async #inLineBehind({ jobId, token }: Run, most: number): Promise<readonly InLine[]> {
@@ -891,13 +909,6 @@ function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetPart
 function perKeyText({ slots, rate, line, merge }: ResolvedExclusiveOptions["rules"]): string | undefined {
   const limits = { concurrency: slots === 1 ? undefined : slots, rate, line, merge };
   return Object.values(limits).every((limit) => limit === undefined) ? undefined : JSON.stringify(limits);
-}
-
-const MOVES: ReadonlySet<unknown> = new Set(["DelayedError", "RateLimitError", "WaitingChildrenError", "WaitingError"]);
-
-/** Tells whether a processor has moved its job already, as it says to BullMQ. */
-function isMove(error: unknown): boolean {
-  return error instanceof Error && MOVES.has(error.name);
 }
 
 function messageOf(error: unknown): string {

@@ -1,7 +1,8 @@
 /** `whenBusy: "merge"`: all jobs that wait for a key are given to one call. */
 import type { JobLock } from "@x/workers";
-import type { Job, Queue } from "bullmq";
+import { DelayedError, type Job, type Queue, RateLimitError, WaitingChildrenError, WaitingError } from "bullmq";
 import { describe, expect, it } from "vitest";
+import { Batch } from "../src/job-run/batch.ts";
 import { type Data, finished, gate, jobs, Lab, until } from "./support/lab.ts";
 
 const rules = { whenBusy: "merge", concurrency: 4, recheckInterval: 3_600_000 } as const;
@@ -141,6 +142,78 @@ describe.concurrent("jobs that wait for a key", () => {
     // Those of the batch do not start, so the rate is not theirs.
     await finished(queue, 5);
     expect(calls).toEqual([["1", "2", "3", "4", "5"]]);
+  });
+
+  it("are waited for until their worker is closed", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(() => "done", { ...rules, perKey: { batch: { wait: 3_600_000 } } });
+    await queue.add("job", { k: "a", i: 0 });
+    await until(async () => (await queue.getActiveCount()) === 1);
+    await worker.close();
+    expect(await ends(queue, 1)).toEqual(["done"]);
+  });
+
+  it("are not run by a worker that was closed by force", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const released: string[] = [];
+    const worker = lab.worker(() => "done", { ...rules, perKey: { batch: { wait: 3_600_000 } } });
+    worker.on("released", ({ jobId }) => released.push(jobId));
+    const locked = new Promise((resolve) => worker.once("locked", resolve));
+    await queue.add("job", { k: "a", i: 0 });
+    await locked;
+    await worker.close(true);
+    await until(() => released.length === 1);
+    expect(lab.ran).toEqual([]);
+    expect(await queue.getActiveCount()).toBe(1);
+  });
+
+  it("are not waited for to run a job that another worker has taken meanwhile", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(() => "done", {
+      ...rules,
+      lockDuration: 1_000,
+      perKey: { batch: { wait: 3_600_000 } },
+    });
+    const lost = new Promise((resolve) => worker.once("lost", resolve));
+    await queue.add("job", { k: "a", i: 0 });
+    await until(async () => (await queue.getActiveCount()) === 1);
+    await lab.redis.set("bull:q:1:lock", "another's", "PX", 3_600_000);
+    await lost;
+    await worker.close();
+    expect(lab.ran).toEqual([]);
+  });
+
+  it("are not what a call without them is for, which still says what becomes of its own job", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    lab.worker(
+      (job, _signal, { batch }) => {
+        if (job.data.i === 0) batch.complete(job, "of its own");
+        else batch.fail(job, new TypeError("is empty"));
+        return "done";
+      },
+      { onFailure: "skip", startNext: "at-once", recheckInterval: 3_600_000 },
+    );
+    await queue.addBulk([0, 1, 2].map((i) => ({ name: "job", data: { k: "a", i } })));
+    await finished(queue, 3);
+    expect(await ends(queue, 3)).toEqual(["of its own", "is empty", "is empty"]);
+    expect(await queue.getFailedCount()).toBe(2);
+  });
+
+  it("are not failed as if they had been moved", () => {
+    const job = { id: "1" } as Job;
+    const batch = new Batch([job]);
+    for (const error of [new DelayedError(), new WaitingError(), new WaitingChildrenError(), new RateLimitError()]) {
+      expect(() => batch.fail(job, error)).toThrow(
+        new TypeError(
+          `error must be an Error, and none by which BullMQ is told that a job was moved, got an instance of ${error.name}`,
+        ),
+      );
+    }
+    expect(batch.endOf(job, "done")).toEqual({ value: "done" });
   });
 
   it("end as the call has said, though the worker that had it is gone", async () => {

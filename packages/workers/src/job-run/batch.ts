@@ -4,12 +4,27 @@
  * The others stand in line while the call runs, as they came. What it makes of them is stored with them before the job
  * that runs ends. Each ends so when it is its turn. A call that does not end well has changed nothing.
  */
+import { shaped } from "@x/redlock-core/protocol";
 import type { Job } from "bullmq";
 
 /** What a call has made of a job. */
 export type Outcome =
   | { readonly value: unknown }
   | { readonly error: { readonly name: string; readonly message: string; readonly stack: string | undefined } };
+
+const MOVES: ReadonlySet<unknown> = new Set(["DelayedError", "RateLimitError", "WaitingChildrenError", "WaitingError"]);
+/** BullMQ knows its `RateLimitError` by this message. */
+const RATE_LIMITED = "bullmq:rateLimitExceeded";
+
+/** Tells whether a processor has moved its job already, as it says to BullMQ. */
+export function isMove(error: unknown): boolean {
+  return error instanceof Error && (MOVES.has(error.name) || error.message === RATE_LIMITED);
+}
+
+const ERROR = shaped<Error>(
+  "an Error, and none by which BullMQ is told that a job was moved",
+  (error) => typeof error["message"] === "string" && !MOVES.has(error["name"]) && error["message"] !== RATE_LIMITED,
+);
 
 // oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults
 export class Batch<Data = any, Result = any, Name extends string = string> {
@@ -27,9 +42,12 @@ export class Batch<Data = any, Result = any, Name extends string = string> {
     this.#ends.set(this.#idOf(job), { value });
   }
 
-  /** Fails a job of the batch, which is retried as its options say. */
+  /**
+   * Fails a job of the batch, which is retried as its options say.
+   * @throws TypeError for an error by which BullMQ is told that a job was moved.
+   */
   fail(job: Job<Data, Result, Name>, error: Error): void {
-    const { name, message, stack } = error;
+    const { name, message, stack } = ERROR.of("error", error);
     this.#ends.set(this.#idOf(job), { error: { name, message, stack } });
   }
 

@@ -9,7 +9,7 @@ import type { Clock, Lock } from "@x/redlock-core";
 import { DAY_MS, elapsedMs, type Instant, integer, readClock } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "bullmq";
 import { JobLockLostError, type SupersededError } from "../errors.ts";
-import { Batch } from "./batch.ts";
+import { Batch, valueOf } from "./batch.ts";
 import type { JobLock } from "./job-lock.ts";
 import { leaseLeftMs } from "./lease.ts";
 
@@ -184,6 +184,11 @@ export class Run implements JobLock {
   /** The call is for these jobs, too. */
   joinedBy(others: readonly Job[]): void {
     this.#batch = new Batch([this.#job, ...others]);
+  }
+
+  /** Returns what becomes of its job, when the processor has returned this. Throws what its batch has failed it with. */
+  endOf(returned: unknown): unknown {
+    return this.#batch === undefined ? returned : valueOf(this.#batch.endOf(this.#job, returned));
   }
 
   /** For how long the keys are to be left alone, if the processor has asked for that. */
