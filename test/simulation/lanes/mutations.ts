@@ -51,6 +51,14 @@ const retriedKeys: Focus = {
   severalChance: 0,
 };
 
+const delayedRuns: Focus = {
+  name: "delayed runs",
+  onFailure: "block",
+  steps: { delay: 4 },
+  keys: ["a", "b"],
+  severalChance: 0,
+};
+
 const limited: Focus = { name: "limited starts", steps: { "next period": 1, yield: 1, wake: 1 }, starts: 4 };
 
 const pausedKeys: Focus = {
@@ -675,6 +683,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "skip: the key moves on during a backoff",
     without: "it waits",
     patches: [commands("elseif SKIP or ARGV[6] == '1' then", "elseif ARGV[6] == '1' then")],
+    focus: retriedKeys,
   },
   {
     protection: "skip: the key moves on at a retry without backoff",
@@ -697,6 +706,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "halt mark",
     without: "the key moves on after a final failure",
     patches: [commands("if stops and hasKeys(pin) then", "if false then")],
+    focus: haltedKeys,
   },
   {
     protection: "halt by the holder only",
@@ -708,6 +718,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "a delay by the processor frees the key",
     without: "the key waits for the job",
     patches: [commands("elseif SKIP or ARGV[6] == '1' then", "elseif SKIP then")],
+    focus: delayedRuns,
   },
   {
     protection: "waiting for children frees the key",
