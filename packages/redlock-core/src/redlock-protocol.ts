@@ -12,7 +12,7 @@ import type { InFlight } from "./kit/in-flight.ts";
 import type { Grant } from "./lock/attempt.ts";
 import type { EmbeddedLocks } from "./lock/embedded.ts";
 import type { Lock } from "./lock/lock.ts";
-import type { LeaseScripts, ScriptCall } from "./lock/script-lease.ts";
+import { type LeaseScripts, type ScriptCall, TakenBack } from "./lock/script-lease.ts";
 import { countsReceivers, type NodeScript } from "./nodes/node.ts";
 import { type AcquireOptions, resolveResource, resolveTurnOptions } from "./options.ts";
 import type { Engine } from "./rounds/engine.ts";
@@ -72,9 +72,11 @@ export interface NodeFacts {
 
 export class RedlockProtocol {
   readonly #parts: ProtocolParts;
+  readonly #takenBack: TakenBack;
 
   constructor(parts: ProtocolParts) {
     this.#parts = parts;
+    this.#takenBack = new TakenBack(parts.engine, parts.closed);
   }
 
   /** The clock of the `Redlock`, from which siblings take their time. */
@@ -134,13 +136,14 @@ export class RedlockProtocol {
 
   /**
    * Sends the request that takes back what a call has asked for. It is sent even while the `Redlock` is being closed,
-   * and `close()` waits for its answer, for `nodeTimeout` at most.
+   * and `close()` waits for its answer, for `nodeTimeout` at most. Without an answer, it is sent again for `leaseMs`,
+   * as long as the `Redlock` is open. So it may come twice.
    */
-  async takeBack({ script, keys, args }: ScriptCall): Promise<void> {
+  async takeBack(call: ScriptCall, leaseMs: number): Promise<void> {
     const { engine, calls } = this.#parts;
     calls.begin();
     try {
-      await runEverywhere(engine, script, resolveRun(script, { keys, args }, {}, engine.options.nodeTimeout));
+      await this.#takenBack.send({ call, untilMs: engine.clock.monotonicMs() + leaseMs });
     } finally {
       calls.end();
     }

@@ -1,6 +1,13 @@
 /** What a semaphore promises, on a real node. */
 import { tracingChannel } from "node:diagnostics_channel";
-import { LockHeldError, LockLostError, QuorumUnreachableError, RedlockClosedError } from "@x/redlock-core";
+import {
+  LockHeldError,
+  LockLostError,
+  type LockNode,
+  QuorumUnreachableError,
+  Redlock,
+  RedlockClosedError,
+} from "@x/redlock-core";
 import { type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import { describe, expect, it, onTestFinished } from "vitest";
@@ -21,6 +28,29 @@ function commands(node: RedisServer): Redis {
   const client = new Redis({ path: node.path });
   onTestFinished(() => client.disconnect());
   return client;
+}
+
+/** A node whose connection breaks once it has done a request, and is then down as long as there is a fault. */
+function failingNode(node: RedisServer): LockNode & { fault: "unanswered" | "down" | undefined; refused: number } {
+  const client = commands(node);
+  return {
+    name: "failing",
+    state: "ready",
+    fault: undefined,
+    refused: 0,
+    async eval(script, keys, args) {
+      if (this.fault === "down") {
+        this.refused += 1;
+        throw new Error("not connected");
+      }
+      const reply = await client.eval(script.source, keys.length, ...keys, ...args);
+      if (this.fault === undefined) return reply;
+      this.fault = "down";
+      throw new Error("the connection broke");
+    },
+    onStateChange: () => () => undefined,
+    close: async () => undefined,
+  };
 }
 
 async function startNode(): Promise<RedisServer> {
@@ -110,6 +140,36 @@ describe("permits", () => {
     await closing.close();
     expect(signal.aborted).toBe(true);
     expect((await other.tryAcquire())?.isHeld()).toBe(true);
+  });
+
+  it("are given back when an inspection sees first that their lease is over", async () => {
+    const name = aName();
+    const semaphore = new Semaphore(openRedlock(server()), name, { permits: 2 });
+    const living = await semaphore.acquire({ ttl: 60_000 });
+    const node = failingNode(server());
+    const dying = new Redlock([node], { nodeTimeout: 10_000 });
+    onTestFinished(() => dying.close());
+    expect(await new Semaphore(dying, name, { permits: 2 }).tryAcquire({ ttl: 2_000 })).not.toBeNull();
+    node.fault = "down";
+    await expect.poll(async () => (await semaphore.inspect()).used, { timeout: 20_000 }).toBe(1);
+    expect((await semaphore.inspect()).holders).toHaveLength(1);
+    expect(await semaphore.tryAcquire()).not.toBeNull();
+    expect(living.isHeld()).toBe(true);
+  });
+
+  it("are given back when the connection breaks during the call, however late it is there again", async () => {
+    const name = aName();
+    const node = failingNode(server());
+    const redlock = new Redlock([node], { nodeTimeout: 10_000, maxTtl: 600_000 });
+    onTestFinished(() => redlock.close());
+    const broken = new Semaphore(redlock, name, { permits: 1 });
+    const other = new Semaphore(openRedlock(server()), name, { permits: 1 });
+    node.fault = "unanswered";
+    await expect(broken.tryAcquire({ ttl: 600_000 })).rejects.toThrow(QuorumUnreachableError);
+    await expect.poll(() => node.refused, { timeout: 20_000 }).toBeGreaterThan(1);
+    expect((await other.inspect()).used).toBe(1);
+    node.fault = undefined;
+    await expect.poll(async () => (await other.inspect()).used, { timeout: 20_000 }).toBe(0);
   });
 
   it("are extended by hand, and never shortened", async () => {

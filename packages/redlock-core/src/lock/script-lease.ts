@@ -66,6 +66,53 @@ export function releaseByScript(
   });
 }
 
+export interface Owed {
+  readonly call: ScriptCall;
+  /** What is to be taken back is over on the node by then. */
+  readonly untilMs: number;
+}
+
+/**
+ * Takes back what calls have asked for, until the node answers or it is over there. All share one loop, so an outage
+ * with many calls costs one request per `REDELIVERY_MS`.
+ */
+export class TakenBack {
+  readonly #engine: Engine;
+  readonly #closed: AbortSignal;
+  readonly #owed: Owed[] = [];
+  #isRunning = false;
+
+  constructor(engine: Engine, closed: AbortSignal) {
+    this.#engine = engine;
+    this.#closed = closed;
+  }
+
+  /** Resolves after the first request; without an answer, it is sent again. */
+  async send(owed: Owed): Promise<void> {
+    if (await this.#isAnswered(owed)) return;
+    this.#owed.push(owed);
+    if (!this.#isRunning) void this.#redeliver();
+  }
+
+  async #redeliver(): Promise<void> {
+    const { clock } = this.#engine;
+    this.#isRunning = true;
+    while (this.#owed.length > 0 && !this.#closed.aborted) {
+      await sleep(clock, REDELIVERY_MS, this.#closed).catch(() => undefined);
+      for (let next = this.#owed.shift(); next !== undefined && !this.#closed.aborted; next = this.#owed.shift()) {
+        if (clock.monotonicMs() >= next.untilMs || (await this.#isAnswered(next))) continue;
+        this.#owed.push(next);
+        break;
+      }
+    }
+    this.#isRunning = false;
+  }
+
+  async #isAnswered(owed: Owed): Promise<boolean> {
+    return (await call(this.#engine, owed.call, this.#engine.options.nodeTimeout)).ok;
+  }
+}
+
 async function call(engine: Engine, { script, keys, args }: ScriptCall, timeoutMs: number): Promise<NodeReply> {
   const [reply] = await runEverywhere(engine, script, { keys, args: args.map(String), timeoutMs });
   return reply as NodeReply;

@@ -173,10 +173,13 @@ export class Acquisition {
     });
   }
 
-  /** Follows the request over the same connection, and so takes back whatever it did or will do. */
+  /**
+   * Follows the request over the same connection, and so takes back whatever it did or will do. If that connection is
+   * broken, it follows over the next one.
+   */
   #giveBack(waiter: string): void {
     const { pool, holder } = { pool: this.#pool, holder: this.#holder };
-    void pool.protocol.takeBack(pool.callOf("release", [holder, "", waiter]));
+    void pool.protocol.takeBack(pool.callOf("release", [holder, "", waiter]), this.#request.ttl);
   }
 
   #timedOut(answer: Refusal): Error {

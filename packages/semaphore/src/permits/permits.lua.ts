@@ -34,7 +34,8 @@
  * extend replies 1, or 0 if the lease is not there. A node that lost all of its data, and has granted nothing since,
  * takes the holder's word for it: nobody can have come between. release replies 1 if the lease was there.
  *
- * inspect replies {permits held, last fencing token, holders with the ms left, …, waiters, …} as lists.
+ * inspect writes nothing, and leaves out whoever is over. It replies {permits held, last fencing token, holders with
+ * the ms at which each lease ends, waiters, the node's ms}.
  */
 import { defineScript } from "@x/redlock-core/protocol";
 
@@ -212,11 +213,24 @@ local function release()
   return wasHeld
 end
 
+local function inspect()
+  local members, held, live, waiting = call('ZRANGE', holders, 0, -1, 'WITHSCORES'), 0, {}, 0
+  for at = 1, #members, 2 do
+    if tonumber(members[at + 1]) >= nowMs then
+      held = held + permitsOf(members[at])
+      live[#live + 1] = members[at]
+      live[#live + 1] = members[at + 1]
+    end
+  end
+  for _, member in ipairs(call('ZRANGE', waiters, 0, -1)) do
+    if placeEndsMs(member) >= nowMs then waiting = waiting + 1 end
+  end
+  return {held, call('HGET', state, 'fence') or '', live, waiting, asText(nowMs)}
+end
+
 if op == 'acquire' then return acquire() end
 if op == 'extend' then return extend() end
 if op == 'release' then return release() end
-expire()
-firstInLine()
-return {used, call('HGET', state, 'fence') or '', call('ZRANGE', holders, 0, -1, 'WITHSCORES'), call('ZCARD', waiters), asText(nowMs)}
+return inspect()
 `,
 );
