@@ -16,7 +16,7 @@ import { Machine } from "./world/machine.ts";
 import { EPOCH_MS, World } from "./world/world.ts";
 
 export interface VirtualClockOptions {
-  /** What wall clocks show at first, in ms since the Unix epoch. Default: 2025-11-11T22:26:40Z. */
+  /** What wall clocks show at first, in ms since the Unix epoch, from 1e12 (2001) on. Default: 2025-11-11T22:26:40Z. */
   readonly startAt?: number | undefined;
 }
 
@@ -25,8 +25,11 @@ export interface UntilOptions {
   readonly within?: number | undefined;
 }
 
+/** Fencing tokens are made of the time, and have their number of digits from then on. */
+const EARLIEST_MS = 1e12;
+
 const OPTIONS = new Schema({
-  startAt: integer({ min: 0 }).default(EPOCH_MS),
+  startAt: integer({ min: EARLIEST_MS }).default(EPOCH_MS),
 } satisfies ShapeOf<VirtualClockOptions>);
 const UNTIL = new Schema({ within: DURATION.default(60_000) } satisfies ShapeOf<UntilOptions>);
 const NAME = text({ min: 1 });

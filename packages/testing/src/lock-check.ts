@@ -35,7 +35,8 @@ export class LockViolationError extends Error {
 export class LockCheck {
   readonly #world: World;
   readonly #checker: LockChecker;
-  readonly #holds = new Map<number, Hold>();
+  /** By resource and fencing token: a token is unique for its resource only. */
+  readonly #holds = new Map<string, Hold>();
   readonly #onStop: () => void;
   readonly #listener = (message: unknown): void => this.#granted((message as { readonly result?: Lock | null }).result);
 
@@ -60,8 +61,8 @@ export class LockCheck {
     RESOURCE.of("resource", resource);
     TOKEN.of("fencingToken", fencingToken);
     this.#checker.check();
-    const hold = this.#holds.get(fencingToken);
-    if (hold?.resources.includes(resource) !== true) {
+    const hold = this.#holds.get(keyOf(resource, fencingToken));
+    if (hold === undefined) {
       this.#world.violate(ACTED, `nobody was granted ${resource} with fencing token ${fencingToken}`);
       return;
     }
@@ -97,8 +98,14 @@ export class LockCheck {
   #granted(lock: Lock | null | undefined): void {
     if (lock === null || lock === undefined) return;
     const machine = this.#world.machines.find((each) => isOn(each, lock));
-    if (machine !== undefined) this.#holds.set(lock.fencingToken, this.#checker.granted(machine, lock));
+    if (machine === undefined) return;
+    const hold = this.#checker.granted(machine, lock);
+    for (const resource of hold.resources) this.#holds.set(keyOf(resource, hold.fencingToken), hold);
   }
+}
+
+function keyOf(resource: string, fencingToken: number): string {
+  return `${fencingToken} ${resource}`;
 }
 
 /** So early that whatever is held then ends long afterwards. */

@@ -40,7 +40,11 @@ export function memoryNodes(nodes: number | readonly MemoryNode[], options: Memo
   const { clock, latency } = OPTIONS.resolve(options);
   const { world } = machineOf(clock);
   if (typeof nodes !== "number") {
-    return NODES.of("nodes", nodes).map((node) => new MemoryNode(serverOf(node), clock, latency));
+    const given = NODES.of("nodes", nodes).map(serverOf);
+    if (given.some((server) => server.world !== world)) {
+      throw new TypeError("nodes must be nodes of the same VirtualClock as clock");
+    }
+    return given.map((server) => new MemoryNode(server, clock, latency));
   }
   return Array.from({ length: COUNT.of("nodes", nodes) }, (_, index) => {
     const server = new Server(world, { name: `node ${index + 1}`, drift: RIGHT, clockOffsetMs: 0 });

@@ -1,4 +1,4 @@
-import { memoryNodes, VirtualClock } from "@x/testing";
+import { type MemoryNode, memoryNodes, VirtualClock } from "@x/testing";
 import { expect, it } from "vitest";
 
 const clock = new VirtualClock();
@@ -7,11 +7,18 @@ const check = clock.checkLocks();
 const wrong = (value: unknown): never => value as never;
 
 it.each<[string, () => unknown, ErrorConstructor, string]>([
-  ["startAt", () => new VirtualClock({ startAt: -1 }), RangeError, "startAt must be an integer >= 0"],
+  ["startAt", () => new VirtualClock({ startAt: -1 }), RangeError, "startAt must be an integer >= 1000000000000"],
+  ["an early startAt", () => new VirtualClock({ startAt: 1e12 - 1 }), RangeError, "startAt must be an integer >= 1000"],
   ["an option of the clock", () => new VirtualClock(wrong({ start: 1 })), TypeError, "unknown option"],
   ["a process's name", () => clock.process(""), RangeError, "name must be a non-empty string"],
   ["no nodes", () => memoryNodes(0, { clock }), RangeError, "nodes must be an integer from 1 to 9"],
   ["nodes of others", () => memoryNodes(wrong([{}]), { clock }), TypeError, "nodes must be a number of nodes, or"],
+  [
+    "nodes of another clock",
+    () => memoryNodes([node as MemoryNode], { clock: new VirtualClock() }),
+    TypeError,
+    "nodes must be nodes of the same VirtualClock as clock",
+  ],
   ["a real clock", () => memoryNodes(1, { clock: wrong({}) }), TypeError, "clock must be a VirtualClock or a process"],
   ["latency", () => memoryNodes(1, { clock, latency: wrong("1") }), TypeError, "latency must be an integer >= 0 (ms)"],
   ["empty", () => node?.restart({ empty: wrong(1) }), TypeError, "empty must be a boolean, got 1"],

@@ -1,4 +1,5 @@
 import { Redlock } from "@x/redlock-core";
+import { systemRandom } from "@x/redlock-core/protocol";
 import { type LockCheck, LockViolationError, memoryNodes, VirtualClock } from "@x/testing";
 import { afterEach, beforeEach, expect, it } from "vitest";
 
@@ -48,6 +49,17 @@ it("finds what was done with a token that nobody was granted", async () => {
   const lock = await redlock.acquire("a");
   check.acted("b", lock.fencingToken);
   expect(() => check.verify()).toThrow(`nobody was granted b with fencing token ${lock.fencingToken}`);
+});
+
+it("tells apart two locks whose fencing tokens are equal", async () => {
+  const random = { ...systemRandom, fraction: () => 0 };
+  const sets = [memoryNodes(1, { clock }), memoryNodes(1, { clock })];
+  const [one, two] = sets.map((nodes) => new Redlock(nodes, { clock, random }));
+  const [a, b] = [await one?.acquire("a"), await two?.acquire("b")];
+  expect(a?.fencingToken).toBe(b?.fencingToken);
+  check.acted("a", a?.fencingToken ?? 0);
+  check.acted("b", b?.fencingToken ?? 0);
+  check.verify();
 });
 
 it("counts only the locks of its clock, and none after it was stopped", async () => {
