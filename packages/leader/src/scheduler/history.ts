@@ -34,7 +34,7 @@ export interface TickRecord {
   readonly error?: string;
   /** Why it was skipped. Of several in a row that are skipped for one reason, the last is kept. */
   readonly reason?: SkipReason;
-  /** How many were given up. */
+  /** How many were given up. Of several such records in a row, the last is kept. */
   readonly count?: number;
 }
 
@@ -61,7 +61,8 @@ const LONGEST_ERROR = 200;
 
 /**
  * A line begins with its key, which names what it is about: a later line with this key says more of the same. The rest
- * are facts in their order, as JSON. There may be a hundred thousand lines, so they are short.
+ * are facts in their order, as JSON. Of lines in a row that have one key, the nodes keep the last. There may be a
+ * hundred thousand lines, so they are short.
  */
 export function keyOf(happening: Happening): string {
   const { outcome, scheduledAtMs, attempt, reason, suffix } = happening;
@@ -107,21 +108,22 @@ export function pastOf(texts: readonly string[]): Past {
     const ofNode = new Set<string>();
     for (const line of text.split("\n")) {
       const split = line.indexOf(" ");
-      const key = line.slice(0, split);
-      // The first of a key is its newest.
-      if (split < 0 || ofNode.has(key)) continue;
-      const found = happeningOf(key, line.slice(split + 1));
+      if (split < 0) continue;
+      const found = happeningOf(line.slice(0, split), line.slice(split + 1));
       const { happening } = found;
+      const key = `${keyOf(happening)} ${happening.scheduledAtMs}`;
+      // The first of a key is its newest.
+      if (ofNode.has(key)) continue;
       if (ofNode.size === 0 && (last === undefined || beganMs(happening) >= beganMs(last.happening))) last = found;
       ofNode.add(key);
       const known = newest.get(key);
       if (known === undefined || saysMore(happening, known)) newest.set(key, happening);
     }
   }
-  return {
-    nextMs: last?.nextMs ?? undefined,
-    happenings: [...newest.values()].sort((a, b) => beganMs(b) - beganMs(a)),
-  };
+  const all = [...newest.values()].sort((a, b) => beganMs(b) - beganMs(a));
+  // A node that was down may have an earlier one of several in a row.
+  const happenings = all.filter((each, at) => at === 0 || keyOf(each) !== keyOf(all[at - 1] as Happening));
+  return { nextMs: last?.nextMs ?? undefined, happenings };
 }
 
 /** Name and newest line of each schedule, of what a node replies about all. */
@@ -132,7 +134,7 @@ export function* newestIn(text: string): Generator<readonly [name: string, line:
 
 /** A node that missed the end of a tick still says that it runs. */
 function saysMore(one: Happening, other: Happening): boolean {
-  return one.scheduledAtMs > other.scheduledAtMs || (other.outcome === "running" && one.outcome !== "running");
+  return other.outcome === "running" && one.outcome !== "running";
 }
 
 function beganMs({ scheduledAtMs, lateMs = 0 }: Happening): number {

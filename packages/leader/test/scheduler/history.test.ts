@@ -54,6 +54,20 @@ describe("lines of a history", () => {
     expect(pastOf([lines(...all)]).happenings).toEqual(all);
   });
 
+  it("keep what was skipped or missed before and after a tick, and the last of several in a row", () => {
+    const skipped = (scheduledAtMs: number): Happening => ({
+      outcome: "skipped",
+      scheduledAtMs,
+      term: 7,
+      reason: "overlap",
+    });
+    const missed = (scheduledAtMs: number): Happening => ({ outcome: "missed", scheduledAtMs, term: 7, count: 2 });
+    const all = [skipped(7_000), began(6_000), missed(5_000), skipped(4_000), began(3_000), missed(2_000)];
+    expect(pastOf([lines(...all)]).happenings).toEqual(all);
+    // The second node was down when the newest one was written.
+    expect(pastOf([lines(...all), lines(skipped(6_500), ...all.slice(1))]).happenings).toEqual(all);
+  });
+
   it("give back the tick's id", () => {
     expect(recordOf("a-b", began(0, { suffix: "x1" }), 7).id).toBe("a-b@19700101T000000.000Z-x1");
     expect(recordOf("a-b", began(0), 7).id).toBe("a-b@19700101T000000.000Z");
