@@ -375,7 +375,7 @@ function showSchedules({ schedules, now, actions }) {
     "#schedules",
     ["Schedule", "Last", "Came to", "Late", "Next", "Missed", "State", "Leader", ...(actions ? ["Actions"] : [])],
     list.map(({ scheduler, name, last, next, outcome, failure, tookMs, lateMs, missed, paused, running, owner }) => {
-      const about = { scheduler: String(scheduler), name };
+      const about = { scheduler, name };
       return {
         key: `${scheduler} ${name}`,
         cells: [

@@ -345,6 +345,18 @@ describe("serve", () => {
     expect(await serving.end()).toMatchObject({ code: 0 });
   });
 
+  it("serves what the other nodes tell while the first one is away", async () => {
+    const serving = start(["serve", "--json"], { nodes: [URL_WITH_SECRET, ...urls().slice(1)] });
+    await expect.poll(serving.text, { timeout: 20_000 }).toContain("url");
+    const { url } = JSON.parse(serving.text()) as { url: string };
+    const { queues } = (await (await fetch(`${url}state`)).json()) as { queues: unknown[] };
+    expect(queues).toEqual([]);
+    const { code, errors } = await serving.end();
+    expect(code).toBe(0);
+    expect(errors).toMatch(/^cannot reach 127\.0\.0\.1:1: .*\nNo queues are shown/);
+    expect(errors).not.toContain("tell-nobody");
+  });
+
   it("says why it cannot listen", async () => {
     const { code, errors } = await run(["serve", "--host", "192.0.2.1"]);
     expect(errors).toContain("cannot listen");

@@ -388,7 +388,7 @@ it("is mounted in NestJS and Express, behind what reads bodies", async () => {
   const { port } = app.getHttpServer().address() as AddressInfo;
   const url = `http://127.0.0.1:${port}/admin/coordination/`;
   const { status, headers } = await ask(url.slice(0, -1));
-  expect([status, headers.location]).toEqual([308, "coordination/"]);
+  expect([status, headers.location]).toEqual([308, "./coordination/"]);
   const { text } = await ask(url);
   expect((await stateAt(url)).actions).toBe(true);
   const live = listen(url);
@@ -404,21 +404,23 @@ it("is mounted in NestJS and Express, behind what reads bodies", async () => {
   await expect(lock.extend()).rejects.toThrow("page:nest");
 });
 
+const TOKEN = "a-token-that-replicas-share";
+
+const tokenOf = async (url: string): Promise<string> =>
+  /x-console-token" content="([^"]*)"/.exec((await ask(url)).text)?.[1] ?? "";
+
+async function act(
+  url: string,
+  about: Readonly<Record<string, string>>,
+  headers: Readonly<Record<string, string>> = {},
+): Promise<Answer> {
+  return await ask(`${url}act?${new URLSearchParams(about).toString()}`, {
+    method: "POST",
+    headers: { origin: new URL(url).origin, "x-console-token": await tokenOf(url), ...headers },
+  });
+}
+
 describe("actions", () => {
-  const tokenOf = async (url: string): Promise<string> =>
-    /x-console-token" content="([^"]*)"/.exec((await ask(url)).text)?.[1] ?? "";
-
-  async function act(
-    url: string,
-    about: Readonly<Record<string, string>>,
-    headers: Readonly<Record<string, string>> = {},
-  ): Promise<Answer> {
-    return await ask(`${url}act?${new URLSearchParams(about).toString()}`, {
-      method: "POST",
-      headers: { origin: new URL(url).origin, "x-console-token": await tokenOf(url), ...headers },
-    });
-  }
-
   it("do what they say", async () => {
     const redlock = connected();
     const redis = servers[0]?.url ?? "";
@@ -463,6 +465,58 @@ describe("actions", () => {
     expect(await scheduler.list()).toMatchObject([{ paused: false }]);
     expect((await act(url, { do: "trigger-schedule", ...aboutSchedule })).status).toBe(200);
     expect((await stateAt(url)).events[0]?.text).toBe("schedule hourly was triggered");
+  });
+
+  it("are refused for a queue whose Redis is away, and not done when it is back", { timeout: 60_000 }, async () => {
+    const redis = await startRedis();
+    onTestFinished(() => redis.stop());
+    const worker = new ExclusiveWorker("away", null, {
+      connection: { url: redis.url, maxRetriesPerRequest: null },
+      autorun: false,
+      key: "account",
+    });
+    worker.on("error", () => undefined);
+    onTestFinished(() => worker.close());
+    const { url } = await serve({ queues: [worker], actions: true });
+    const { latest } = listen(url);
+    await expect.poll(() => latest()?.queues[0]?.at).toEqual(expect.any(Number));
+    await redis.kill();
+    await expect.poll(() => latest()?.queues[0]?.error).toEqual(expect.any(String));
+    const refused = await act(url, { do: "pause-key", queue: "away", key: "42" });
+    expect([refused.status, refused.text]).toEqual([503, expect.stringContaining("Not done. Queue away")]);
+    expect((await ask(`${url}key?queue=away&key=42`)).status).toBe(503);
+    await redis.start();
+    await expect.poll(() => latest()?.queues[0]?.error, { timeout: 20_000 }).toBeUndefined();
+    expect(await worker.listKeys()).toEqual([]);
+  });
+
+  it("reach the scheduler that was shown, also in a process that has found nothing yet", async () => {
+    const node = await startRedis();
+    onTestFinished(() => node.stop());
+    const election = new LeaderElection(connected([node]), { name: "replicas" });
+    const scheduler = new LeaderScheduler({ election, keyPrefix: "reports" });
+    onTestFinished(() => scheduler.stop({ drainTimeout: 0 }));
+    scheduler.every("hourly", 3_600_000, () => undefined);
+    scheduler.start();
+    const first = await serve({ redlock: connected([node]) });
+    const shown = async (): Promise<PageState["schedules"]["value"]> => (await stateAt(first.url)).schedules.value;
+    await expect.poll(async () => (await shown())?.total, { timeout: 20_000 }).toBe(1);
+    const about = { scheduler: String((await shown())?.schedules[0]?.scheduler), name: "hourly" };
+    const second = await serve({ redlock: connected([node]), actions: true });
+    expect((await act(second.url, { do: "pause-schedule", ...about })).status).toBe(200);
+    expect(await scheduler.list()).toMatchObject([{ name: "hourly", paused: true }]);
+  });
+
+  it("need queues with different names", () => {
+    const [one, two] = ["one", "two"].map((prefix) => {
+      const connection = { url: servers[0]?.url ?? "", maxRetriesPerRequest: null };
+      const worker = new ExclusiveWorker("same", null, { connection, prefix, autorun: false, key: "account" });
+      onTestFinished(() => worker.close());
+      return worker;
+    }) as [ExclusiveWorker, ExclusiveWorker];
+    expect(() => createPage({ redlock: connected(), queues: [one, two] })).toThrow(
+      new RangeError('queues must have distinct names, got "same" twice'),
+    );
   });
 
   it("are refused on a page that is read-only, and its HTML has no token", async () => {
@@ -526,12 +580,14 @@ describe("who may ask", () => {
   );
 
   it("answers for the hosts that are named, with any port", async () => {
-    const { url } = await serve({ hosts: ["ops.example.com", "Other.example:8080"] });
+    const { url } = await serve({ hosts: ["ops.example.com", "Other.example:8080", "tls.example:443"] });
     const statusOf = async (host: string): Promise<number> => (await ask(url, { headers: { host } })).status;
     expect(await statusOf("ops.example.com")).toBe(200);
     expect(await statusOf("OPS.example.com:8443")).toBe(200);
     expect(await statusOf("other.example:8080")).toBe(200);
     expect(await statusOf("other.example")).toBe(421);
+    expect(await statusOf("tls.example")).toBe(200);
+    expect(await statusOf("tls.example:8443")).toBe(421);
     expect(await statusOf("localhost")).toBe(421);
   });
 
@@ -561,7 +617,9 @@ describe("who may ask", () => {
   it("leads from the address without a slash to the one with it, wherever it is mounted", async () => {
     const { url } = await serve();
     const { status, headers } = await ask(`${url}admin/locks`);
-    expect([status, headers.location]).toEqual([308, "locks/"]);
+    expect([status, headers.location]).toEqual([308, "./locks/"]);
+    // Without the dot, a name like this leads elsewhere.
+    expect((await ask(`${url}https:evil%2ecom`)).headers.location).toBe("./https:evil%2ecom/");
     expect((await ask(`${url}admin/locks/`)).status).toBe(200);
     expect((await ask(`${url}admin/locks/page.css`)).headers["content-type"]).toContain("text/css");
     expect((await ask(`${url}favicon.ico`)).status).toBe(404);
@@ -574,6 +632,26 @@ describe("who may ask", () => {
     await page.close();
     await live;
     expect((await ask(url)).status).toBe(503);
+  });
+
+  it("does nothing once it is closed", async () => {
+    const { page, url } = await serve({ actions: true, token: TOKEN });
+    await page.close();
+    const about = { do: "release-lock", resource: "page:closed" };
+    expect((await act(url, about, { "x-console-token": TOKEN })).status).toBe(503);
+  });
+
+  it("opens no stream for HEAD, which nobody would end", async () => {
+    const { page } = await serve();
+    const response = await page(new Request("http://localhost/events", { method: "HEAD" }));
+    expect([response.status, response.body]).toEqual([200, null]);
+  });
+
+  it("looks for no more texts in a second than it can", async () => {
+    const { page } = await serve();
+    const asking = Array.from({ length: 50 }, (_, at) => page(new Request(`http://localhost/state?findLock=${at}`)));
+    const statuses = (await Promise.all(asking)).map(({ status }) => status);
+    expect(new Set(statuses)).toEqual(new Set([200, 429]));
   });
 });
 

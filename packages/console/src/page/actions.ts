@@ -1,4 +1,5 @@
 /** What the page does if it is asked to. Each action is one that the packages have, with their own safety. */
+import type { LeaderScheduler } from "@x/leader/scheduler";
 import type { Watch } from "./watch.ts";
 
 /** What came of an action, in words. */
@@ -73,8 +74,8 @@ export async function act(watch: Watch, name: string, given: URLSearchParams): P
   return await action(watch, { text });
 }
 
-function schedulerOf({ schedulers }: Watch, { text }: About): Watch["schedulers"][number] {
-  return schedulers[Number(text("scheduler"))] ?? missing("scheduler", text("scheduler"));
+function schedulerOf({ schedulers }: Watch, { text }: About): LeaderScheduler {
+  return schedulers.get(text("scheduler")) ?? missing("scheduler", text("scheduler"));
 }
 
 function missing(what: string, name: string): never {

@@ -43,7 +43,7 @@ export function refusalOf(request: Request, hosts: readonly string[]): Response 
   if (host === undefined || !isAmong(host, hosts)) {
     return refusal(
       421,
-      `This page does not answer for the host ${JSON.stringify(host ?? "")}: name it in the option hosts.`,
+      `This page does not answer for the host ${JSON.stringify(host ?? "")}: name it in the option hosts, or with --allow-host.`,
     );
   }
   const site = request.headers.get("sec-fetch-site");
@@ -73,5 +73,13 @@ function hostOf(request: Request): string | undefined {
 
 function isAmong(host: string, hosts: readonly string[]): boolean {
   const { hostname } = new URL(`http://${host}/`);
-  return hosts.some((each) => each.toLowerCase() === host || each.toLowerCase() === hostname);
+  return hosts.some((each) => {
+    const named = each.toLowerCase();
+    return named === hostname || withoutDefaultPort(named) === withoutDefaultPort(host);
+  });
+}
+
+/** Browsers leave these ports out. */
+function withoutDefaultPort(host: string): string {
+  return host.replace(/:(?:80|443)$/, "");
 }

@@ -62,6 +62,7 @@ interface Search {
 
 /** More are not kept. */
 const MOST_LOCKS = 100_000;
+const MOST_FOUND = 100;
 
 export class LockTable {
   readonly #quorum: number;
@@ -123,6 +124,7 @@ export class LockTable {
 
   /** The resources that `find` finds: first those with most waiters, of these first those that are held for longest. */
   find(find: string): readonly string[] {
+    if (this.#found.size >= MOST_FOUND) this.#found.clear();
     const known = this.#found.get(find) ?? this.#look(find);
     this.#found.set(find, known);
     return known;

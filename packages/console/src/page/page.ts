@@ -93,6 +93,8 @@ const MOST_VIEWERS = 100;
 const MOST_QUESTIONS = 20;
 const SHOWN_JOBS = 50;
 const LONGEST_QUERY = 4_000;
+const EVENTS = "text/event-stream";
+const NOT_YET = "no answer yet: it may still be done";
 
 const ASSETS: Readonly<Record<string, string>> = {
   "page.js": "text/javascript; charset=utf-8",
@@ -149,10 +151,10 @@ class Served {
   async #route(request: Request): Promise<Response> {
     const { pathname, search, searchParams } = new URL(request.url);
     if (search.length > LONGEST_QUERY) return refusal(414, "The query is too long.");
+    if (this.#isClosed) return closed();
     const last = pathname.slice(pathname.lastIndexOf("/") + 1);
     if (last === "act") return request.method === "POST" ? await this.#act(request, searchParams) : notAllowed("POST");
     if (request.method !== "GET" && request.method !== "HEAD") return notAllowed("GET, HEAD");
-    if (this.#isClosed) return refusal(503, "The page was closed.");
     switch (last) {
       case "":
         return answer(200, "text/html; charset=utf-8", await this.#html());
@@ -160,18 +162,22 @@ class Served {
       case "page.css":
         return answer(200, ASSETS[last] ?? "", await assetOf(last));
       case "state": {
+        const wanted = wantedOf(searchParams);
+        // What is looked for costs a search of all locks that are known.
+        if (wanted.findLock + wanted.findKey !== "" && this.#isTooMuch()) return tooOften();
         await this.watch.fresh();
-        return json(200, this.watch.stateFor(wantedOf(searchParams)));
+        return json(200, this.watch.stateFor(wanted));
       }
       case "events":
-        return this.#events(wantedOf(searchParams));
+        // Nobody reads, or ends, a stream that answers HEAD.
+        return request.method === "HEAD" ? answer(200, EVENTS, null) : this.#events(wantedOf(searchParams));
       case "key":
         return await this.#key(searchParams);
       default:
-        // The page's own addresses are relative: they need the slash.
+        // The page's own addresses are relative: they need the slash. The dot keeps "https:" from being a scheme.
         return last.includes(".")
           ? refusal(404, "There is nothing.")
-          : answer(308, "text/plain", null, { location: `${last}/` });
+          : answer(308, "text/plain", null, { location: `./${last}/` });
     }
   }
 
@@ -209,15 +215,19 @@ class Served {
       },
       { highWaterMark: 4 },
     );
-    return answer(200, "text/event-stream", stream, { "x-accel-buffering": "no" });
+    return answer(200, EVENTS, stream, { "x-accel-buffering": "no" });
   }
 
   /** Who has a key, who waits, and why. */
   async #key(given: URLSearchParams): Promise<Response> {
-    if (this.#isTooMuch()) return refusal(429, "That was asked too often.");
-    const worker = this.watch.queues.get(given.get("queue") ?? "");
+    if (this.#isTooMuch()) return tooOften();
+    const queue = given.get("queue") ?? "";
+    const worker = this.watch.queues.get(queue);
     const key = given.get("key") ?? "";
     if (worker === undefined || key === "") return refusal(404, "There is no such queue or key.");
+    await this.watch.fresh();
+    const away = this.#refusalOfQueue(queue);
+    if (away !== undefined) return away;
     try {
       const { holder, holders, parked } = await withPatience(this.#clock, worker.jobsOf(key, { limit: SHOWN_JOBS }));
       const asked = [...holders.slice(0, 3), ...parked.slice(0, 3)];
@@ -233,14 +243,25 @@ class Served {
     if (!this.#hasActions) return refusal(403, "This page is read-only.");
     const refused = actionRefusalOf(request, this.#token);
     if (refused !== undefined) return refused;
-    if (this.#isTooMuch()) return refusal(429, "That was asked too often.");
+    if (this.#isTooMuch()) return tooOften();
+    // Another process may have sent the page that asks: what it shows has to be found here, too.
+    await this.watch.fresh();
+    if (this.#isClosed) return closed();
+    const away = this.#refusalOfQueue(given.get("queue") ?? "");
+    if (away !== undefined) return away;
     try {
-      const outcome = await withPatience(this.#clock, act(this.watch, given.get("do") ?? "", given));
+      const outcome = await withPatience(this.#clock, act(this.watch, given.get("do") ?? "", given), NOT_YET);
       this.watch.note(outcome.message);
       return json(200, outcome);
     } catch (error) {
       return refusal(error instanceof UnknownTargetError || error instanceof RangeError ? 400 : 502, textOf(error));
     }
+  }
+
+  /** Refuses what a queue would be asked whose Redis is away: its client would keep that, and do it later. */
+  #refusalOfQueue(name: string): Response | undefined {
+    const error = this.watch.queues.errorOf(name);
+    return error === undefined ? undefined : refusal(503, `Not done. Queue ${name}: ${error}`);
   }
 
   #isTooMuch(): boolean {
@@ -262,6 +283,14 @@ function eventOf(state: PageState): string {
 
 function json(status: number, value: unknown): Response {
   return answer(status, "application/json", JSON.stringify(value));
+}
+
+function closed(): Response {
+  return refusal(503, "The page was closed.");
+}
+
+function tooOften(): Response {
+  return refusal(429, "That was asked too often.");
 }
 
 function notAllowed(methods: string): Response {

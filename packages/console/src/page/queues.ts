@@ -30,6 +30,10 @@ export class Queues {
   readonly #watching: readonly Watching[];
 
   constructor(clock: Clock, workers: readonly ExclusiveWorker[]) {
+    for (const [at, { name }] of workers.entries()) {
+      if (workers.findIndex((other) => other.name === name) < at)
+        throw new RangeError(`queues must have distinct names, got ${JSON.stringify(name)} twice`);
+    }
     this.#watching = workers.map((worker) => {
       const watched = new Watched(clock, async () => listed(await worker.listKeys({ limit: MOST_KEYS })));
       return { worker, watched, pause: 0 };
@@ -38,6 +42,11 @@ export class Queues {
 
   get(name: string): ExclusiveWorker | undefined {
     return this.#watching.find(({ worker }) => worker.name === name)?.worker;
+  }
+
+  /** Why the last look at a queue failed. */
+  errorOf(name: string): string | undefined {
+    return this.#watching.find(({ worker }) => worker.name === name)?.watched.section.error;
   }
 
   get views(): readonly QueueView[] {

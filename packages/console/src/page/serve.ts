@@ -34,19 +34,7 @@ const LOOPBACK = /^(127(\.\d+){3}|::1|localhost)$/;
 export async function servePage(command: Command, options: ServeOptions): Promise<IsGood> {
   const { connections, output, terminal } = command;
   const redlock = await connections.redlock();
-  const client = await connections.queueRedis();
-  const names = options.queue.length > 0 ? options.queue : await queuesIn(client, options.prefix);
-  const queues = names.map((name) => {
-    const worker = new ExclusiveWorker(name, null, {
-      connection: client,
-      prefix: options.prefix,
-      autorun: false,
-      key: () => undefined,
-    });
-    worker.on("error", () => undefined);
-    connections.defer(() => worker.close());
-    return worker;
-  });
+  const queues = await queuesOf(command, options);
   const hosts = [...LOOPBACK_HOSTS, ...options.allowHost];
   const page = createPage({ redlock, queues, elections: options.election, hosts, actions: options.actions });
   const server = createServer(nodeListener(page));
@@ -74,6 +62,31 @@ export async function servePage(command: Command, options: ServeOptions): Promis
     else terminal.signal.addEventListener("abort", () => resolve(), { once: true });
   });
   return true;
+}
+
+/** What shows the queues; none if their Redis is away, since the other nodes are worth a page most of all then. */
+async function queuesOf(
+  { connections, terminal }: Command,
+  { queue, prefix }: ServeOptions,
+): Promise<readonly ExclusiveWorker[]> {
+  const client = await connections.queueRedis().catch((error: unknown) => {
+    if (!(error instanceof ConsoleFailure)) throw error;
+    terminal.writeError(`${error.message}\nNo queues are shown: they are looked for on the first node.\n`);
+    return undefined;
+  });
+  if (client === undefined) return [];
+  const names = queue.length > 0 ? new Set(queue) : await queuesIn(client, prefix);
+  return [...names].map((name) => {
+    const worker = new ExclusiveWorker(name, null, {
+      connection: client,
+      prefix,
+      autorun: false,
+      key: () => undefined,
+    });
+    worker.on("error", () => undefined);
+    connections.defer(() => worker.close());
+    return worker;
+  });
 }
 
 /** The queues whose jobs have had keys, in the first part of a large Redis. */

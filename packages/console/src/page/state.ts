@@ -82,7 +82,7 @@ export interface ElectionView {
 }
 
 export interface ScheduleView {
-  readonly scheduler: number;
+  readonly scheduler: string;
   readonly name: string;
   readonly next: number | undefined;
   readonly last: number | undefined;

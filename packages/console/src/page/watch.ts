@@ -47,7 +47,8 @@ export interface Viewer {
 export class Watch {
   readonly elections: Elections;
   readonly queues: Queues;
-  readonly schedulers: LeaderScheduler[];
+  /** By a name that other processes give them, too: election and `keyPrefix`, or the place in the option. */
+  readonly schedulers: Map<string, LeaderScheduler>;
   readonly redlock: Redlock;
   readonly #parts: WatchParts;
   readonly #clock: Clock;
@@ -59,7 +60,6 @@ export class Watch {
   readonly #findings: Watched<readonly Finding[]>;
   readonly #schedules: Watched<readonly ScheduleView[]>;
   readonly #events: { readonly at: number; readonly text: string }[] = [];
-  readonly #found = new Set<string>();
   #looks = 0;
   #schedulesPause = 0;
   #looking: Promise<void> | undefined;
@@ -73,7 +73,7 @@ export class Watch {
     this.#parts = parts;
     this.#clock = clock;
     this.redlock = redlock;
-    this.schedulers = [...(schedulers ?? [])];
+    this.schedulers = new Map((schedulers ?? []).map((each, at) => [String(at), each]));
     this.elections = new Elections(redlock, elections);
     this.queues = new Queues(clock, queues);
     this.#prefix = protocol.lockKey("x").slice(0, -1);
@@ -220,9 +220,8 @@ export class Watch {
     for (const { election, keyPrefix } of found) {
       const name = JSON.stringify([election, keyPrefix]);
       const asked = this.elections.get(election);
-      if (asked === undefined || this.#found.has(name) || this.#found.size >= MOST_SCHEDULERS) continue;
-      this.#found.add(name);
-      this.schedulers.push(new LeaderScheduler({ election: asked, ...(keyPrefix === "" ? {} : { keyPrefix }) }));
+      if (asked === undefined || this.schedulers.has(name) || this.schedulers.size >= MOST_SCHEDULERS) continue;
+      this.schedulers.set(name, new LeaderScheduler({ election: asked, ...(keyPrefix === "" ? {} : { keyPrefix }) }));
     }
   }
 
@@ -239,7 +238,7 @@ export class Watch {
   }
 
   async #lookAtSchedules(): Promise<void> {
-    if (this.schedulers.length === 0) return;
+    if (this.schedulers.size === 0) return;
     if (this.#schedulesPause > 0) {
       this.#schedulesPause -= 1;
       return;
@@ -249,12 +248,16 @@ export class Watch {
   }
 
   async #listSchedules(): Promise<readonly ScheduleView[]> {
-    const lists = await Promise.all(this.schedulers.map((scheduler) => scheduler.list({ all: true })));
-    return lists.flatMap((infos, scheduler) => infos.map((info) => scheduleView(info, scheduler)));
+    const lists = await Promise.all(
+      [...this.schedulers].map(async ([name, scheduler]) =>
+        (await scheduler.list({ all: true })).map((info) => scheduleView(info, name)),
+      ),
+    );
+    return lists.flat();
   }
 }
 
-function scheduleView(info: ScheduleInfo, scheduler: number): ScheduleView {
+function scheduleView(info: ScheduleInfo, scheduler: string): ScheduleView {
   const { name, next, last, lastTick, missed, paused, running, owner } = info;
   return {
     scheduler,

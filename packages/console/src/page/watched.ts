@@ -59,10 +59,14 @@ export class Watched<Value> {
 /**
  * Settles as `asked` does, or rejects after a while. A client whose Redis is away may keep what it was asked for ever.
  */
-export async function withPatience<Value>(clock: Clock, asked: Promise<Value>): Promise<Value> {
+export async function withPatience<Value>(
+  clock: Clock,
+  asked: Promise<Value>,
+  noAnswer: string = NO_ANSWER,
+): Promise<Value> {
   const patience = new AbortController();
   const late = sleep(clock, PATIENCE_MS, patience.signal).then(() => {
-    throw new Error(NO_ANSWER);
+    throw new Error(noAnswer);
   });
   // Both may fail after the other has decided.
   late.catch(() => undefined);
