@@ -626,7 +626,7 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
       .map((name) => [`partitions.PartitionedQueue.${name}`, "BullMQ's, as are its arguments"]),
   ),
   ...Object.fromEntries(
-    ["run", "pause", "resume", "waitUntilReady", "close"].map((name) => [
+    ["run", "pause", "resume", "isRunning", "waitUntilReady", "close"].map((name) => [
       `partitions.PartitionedWorker.${name}`,
       "BullMQ's, as are its arguments",
     ]),

@@ -150,8 +150,8 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
   }
 
   /**
-   * The message that a job is there, which one worker gets, may have come to this one. It has no slot, so another process
-   * is to have it.
+   * The message that a job is there, which one worker gets, may have come to this one. It has no slot, so another
+   * process is to have it.
    */
   async #passWakeUpOn(): Promise<void> {
     const queue = keyedOf(this);
