@@ -502,6 +502,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    */
   override async extendJobLocks(jobIds: string[], tokens: string[], duration: number): Promise<string[]> {
     const sent = readClock(this.#clock);
+    this.#interrupts?.lookAt(jobIds);
     const due = jobIds
       .map((jobId, index) => ({ jobId, token: tokens[index] ?? "" }))
       .filter(({ jobId, token }) => (this.#watchdog.find(jobId, token)?.leaseLeftMs() ?? 0) <= duration);
@@ -518,7 +519,6 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       if (failedIds.has(jobId)) run?.loseJobLock();
       else if (run !== undefined) this.#watchdog.renewed(run, sent, duration);
     }
-    this.#interrupts?.lookAt(due.map(({ jobId }) => jobId));
     return failed;
   }
 

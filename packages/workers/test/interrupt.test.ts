@@ -124,6 +124,27 @@ describe.concurrent("a newer job interrupts the one that runs", () => {
     expect(await returned(queue, "1")).toEqual({ notRun: "superseded", by: "2" });
   });
 
+  it("or fails before it is told: the key does not wait for its retry", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const running = gate();
+    lab.worker(async (job) => {
+      if (job.data.i > 0) return "done";
+      await running.passed;
+      throw new Error("not yet");
+    }, rules);
+    await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });
+    await until(() => lab.ran.length === 1);
+    // As the lane notes it, where the message is lost.
+    await lab.redis.hset("bull:q:1", "lb", "\u001esuperseded\u001fa\u001f2");
+    await queue.add("job", { k: "a", i: 1 });
+    await until(async () => (await queue.getDelayedCount()) === 1);
+    running.open();
+    await finished(queue, 2);
+    expect(await returned(queue, "1")).toEqual({ notRun: "superseded", by: "2" });
+    expect(lab.ran.map(({ i }) => i)).toEqual([0, 1]);
+  });
+
   it("and is no such job if it has other keys", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();

@@ -216,6 +216,19 @@ describe.concurrent("jobs that wait for a key", () => {
     expect(batch.endOf(job, "done")).toEqual({ value: "done" });
   });
 
+  it("end as the call has said, whatever rule their next worker has", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    await queue.addBulk(jobs(2, () => "a"));
+    for (const id of ["1", "2"])
+      await lab.redis.hset(`bull:q:${id}`, "lr", JSON.stringify({ value: `of ${id}`, by: "0" }));
+    lab.worker(() => "run again");
+    await finished(queue, 2);
+    expect(await ends(queue, 2)).toEqual(["of 1", "of 2"]);
+    expect(await lab.redis.hexists("bull:q:1", "lr")).toBe(0);
+    expect(lab.ran).toEqual([]);
+  });
+
   it("end as the call has said, though the worker that had it is gone", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();

@@ -881,7 +881,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job is interrupted by one of the same keys",
     without: "by one that has any of them",
-    patches: [lane("if facts[1] ~= pin or facts[2] then return end", "if facts[2] then return end")],
+    patches: [lane("if facts[1] ~= pin then return end", "")],
     focus: { ...interrupting, name: "interrupts, several keys", severalChance: 0.5 },
   },
   {

@@ -81,7 +81,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     "local call, try = redis.call, redis.pcall",
     commands.unpackable,
     `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
-    `local RATE, SLOTS, MERGES = ${rules.rate !== undefined}, ${rules.slots ?? 1}, ${rules.merge !== undefined}`,
+    `local RATE, SLOTS = ${rules.rate !== undefined}, ${rules.slots ?? 1}`,
     pinLibrary(rules.path),
     locks === undefined ? noKeyLock : keyLock(locks),
   ];
@@ -113,7 +113,6 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
       commands.moveToFinished({
         startsAtOnce,
         supersedes: line?.as === "superseded",
-        merges: rules.merge !== undefined,
       }),
     );
     const ahead = startsAtOnce ? [keyLockOfRun(locks), commands.atOnce] : [];

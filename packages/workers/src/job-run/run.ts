@@ -186,7 +186,7 @@ export class Run implements JobLock {
     this.#batch = new Batch([this.#job, ...others]);
   }
 
-  /** Returns what becomes of its job, when the processor has returned this. Throws what its batch has failed it with. */
+  /** Returns what becomes of its job, when the processor has returned this. Throws its error, if the batch has one. */
   endOf(returned: unknown): unknown {
     return this.#batch === undefined ? returned : valueOf(this.#batch.endOf(this.#job, returned));
   }

@@ -74,9 +74,6 @@ const goesOn = /* lua */ `
   end
 `;
 
-/** The outcome that a job was given by the call of another one is told now. */
-const forgetOutcome = (argument: number): string => `\nattempt(call, 'HDEL', P .. ARGV[${argument}], 'lr')`;
-
 /**
  * The end of one job, as `eachEnd` calls it.
  * ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be released> <token>". If the next job of the key was
@@ -86,15 +83,14 @@ const forgetOutcome = (argument: number): string => `\nattempt(call, 'HDEL', P .
 export const moveToFinished = ({
   startsAtOnce,
   supersedes,
-  merges,
 }: {
   readonly startsAtOnce: boolean;
   readonly supersedes: boolean;
-  readonly merges: boolean;
 }): string => /* lua */ `
 local ownToken, token, keptToken, number, started = string.match(ARGV[#ARGV], '^(%S*) (%S*) ?(%S*) ?(%S*) ?(.*)$')
 ${at("ARGV[7]", "ARGV[2]", "token")}
-local pin = attempt(call, 'HGET', P .. ARGV[1], 'lk') or ''
+local facts = attempt(call, 'HMGET', P .. ARGV[1], 'lk', 'lr') or {}
+local pin = facts[1] or ''
 -- The next job of the key goes first: BullMQ's own fetch takes it.
 local stops = HALT and ARGV[5] == 'failed'
 local mayFetch = ARGV[6] == '1' and not stops
@@ -105,7 +101,9 @@ if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)
 local isNext = next and type(reply) == 'table' and reply[2] == next
 if next and not isNext then attempt(contended().takeBack, next, pin) end
-if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], 'lb')" : ""}${merges ? forgetOutcome(1) : ""}
+if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], 'lb')" : ""}
+-- What the call of another job has made of it is told now.
+if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], 'lr') end
 if SLOTS > 1 and type(reply) == 'table' then FETCHED = reply[2] end
 if isNext and attempt(contended().claimNext, next, pin, reply) then${startsAtOnce ? goesOn : ""}
   reply[7] = passOn(pin, ownToken, token)
@@ -195,7 +193,7 @@ local reply = bullMoveToDelayed(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
 if SLOTS > 1 and type(reply) == 'table' then FETCHED = reply[2] end
 local chosen
-if MERGES then attempt(call, 'HDEL', P .. id, 'lr') end
+attempt(call, 'HDEL', P .. id, 'lr')
 local backOffMs = tonumber(string.match(order, '^!(%d+)$'))
 if backOffMs then
   attempt(contended().backOff, id, backOffMs)
@@ -205,6 +203,10 @@ elseif order ~= '' then
   if RATE then attempt(contended().uncountStart, id) end
 elseif SKIP or ARGV[6] == '1' then
   chosen = attempt(release, id)
+elseif attempt(call, 'HEXISTS', P .. id, 'lb') == 1 then
+  -- A newer job has superseded it, so it does not run again: its keys do not wait for its retry.
+  attempt(contended().promoteToFront, id)
+  chosen = id
 end
 return tell(attempt(follow, reply, chosen, ARGV[8], ARGV[9]) or 0)
 `;
@@ -219,7 +221,7 @@ return tell(reply)
 export const retryJob: string = /* lua */ `
 ${at("ARGV[1]", "ARGV[2]")}
 local reply = bullRetryJob(KEYS, ARGV)
-if reply == 0 and MERGES then attempt(call, 'HDEL', P .. ARGV[4], 'lr') end
+if reply == 0 then attempt(call, 'HDEL', P .. ARGV[4], 'lr') end
 if reply == 0 and SKIP then attempt(release, ARGV[4]) end
 return tell(reply)
 `;

@@ -50,7 +50,7 @@
  * The following is defined before it, see compose.ts.
  *
  * - `call`, and `try`, which returns an error as a reply.
- * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts), lockOf and unlock (key-lock.lua.ts), RATE, SLOTS, MERGES.
+ * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts), lockOf and unlock (key-lock.lua.ts), RATE, SLOTS.
  * - LINE_MAX: how many jobs may stand in line for a key, or nil; DROPS_OLDEST and DROPPED: which one does not run
  *   otherwise, and as what.
  * - INTERRUPTS: whether the job that has the key is to stop for a newer one.
@@ -151,7 +151,7 @@ ${slowly}
 
   -- Has the call of another job made something of it, so that it does not run?
   local function isSettled(id)
-    return MERGES and call('HEXISTS', P .. id, 'lr') == 1
+    return call('HEXISTS', P .. id, 'lr') == 1
   end
 
   -- For how many ms no job of the key may start, because as many as may have started in RATE_MS; nil if one may. \`id\`:
@@ -632,11 +632,11 @@ ${slowly}
     local holder = INTERRUPTS and call('HGET', HOLDERS, keys[1])
     if not holder or holder == PAUSED or holder == NEXT or not holds(holder, keys[1]) then return end
     local facts = call('HMGET', P .. holder, 'lk', 'lb')
-    if facts[1] ~= pin or facts[2] then return end
-    local why = dropped(keys[1], id)
-    call('HSET', P .. holder, 'lb', why)
+    if facts[1] ~= pin then return end
+    local why, isNoted = dropped(keys[1], id), facts[2]
+    if not isNoted then call('HSET', P .. holder, 'lb', why) end
     if call('EXISTS', P .. holder .. ':lock') == 1 then
-      try('PUBLISH', P .. 'lane:superseded', holder .. '\\31' .. BAD .. why)
+      if not isNoted then try('PUBLISH', P .. 'lane:superseded', holder .. '\\31' .. BAD .. why) end
     elseif call('ZSCORE', P .. 'delayed', holder) then
       promoteToFront(holder)
     end
@@ -726,7 +726,7 @@ ${slowly}
   local function claimNext(id, key, reply)
     call('HSET', HOLDERS, key, id)
     call('HDEL', P .. id, 'ls')
-    local outcome = MERGES and call('HGET', P .. id, 'lr')
+    local outcome = call('HGET', P .. id, 'lr')
     if not outcome then countStart(id, key) end
     if isAlone() then call('ZREM', P .. 'marker', '0') end
     reply[5], reply[6], reply[8], reply[9], reply[10] = key, 0, false, false, isFollowed(key)
@@ -954,7 +954,7 @@ local function fetch(reply, opts)
     local field = fields[i]
     if field == 'lk' then pin = fields[i + 1]
     elseif field == 'data' then data = fields[i + 1]
-    elseif field == 'lb' or field == 'ls' or field == 'la' or field == 'lo' then return contended().fetch(reply, opts) end
+    elseif field == 'lb' or field == 'ls' or field == 'la' or field == 'lo' or field == 'lr' then return contended().fetch(reply, opts) end
   end
   pin = pin or pinOfData(data)
   if RATE and pin ~= '' then return contended().fetch(reply, opts) end
