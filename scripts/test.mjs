@@ -40,7 +40,6 @@ const checks = [
   { name: "types", command: "tsc", args: ["-b"] },
   { name: "lint", command: "oxlint", args: ["--type-aware", "--deny-warnings"] },
   { name: "format", command: "biome", args: ["ci"] },
-  { name: "site", command: "turbo", args: ["run", "build", "--filter=@x/docs", "--force"] },
   { name: "documentation", command: "node", args: ["site/build.mjs"] },
   ...packages.flatMap((folder) => [
     { name: `publint ${folder}`, command: "publint", args: ["--strict", "--pack", "npm", folder] },
