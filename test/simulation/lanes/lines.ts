@@ -44,9 +44,13 @@ export async function drop(
   { pin: { as, key, by }, die }: { readonly pin: Dropped; readonly die: () => Promise<void> },
 ): Promise<void> {
   const { line } = run.setting.rules;
-  // One that waits for its retry may be superseded, brought back and taken in one step.
+  // One that waits for its retry, or its lock, may be superseded, brought back and taken in one step. One that was
+  // superseded before is brought back by the next newer one, too, or by its own failure.
   const waiting = line?.interrupts === true ? run.model.open.get(handOut.id) : undefined;
-  if (waiting?.phase === "delayed" && run.model.owns(waiting)) run.model.supersede(waiting, run.time.nowMs);
+  if (waiting?.phase === "delayed" && run.model.owns(waiting)) {
+    if (waiting.isSuperseded) run.model.hurry(waiting, run.time.nowMs, true);
+    else run.model.supersede(waiting, run.time.nowMs);
+  }
   const job = checkOnce(run.model, handOut, run.time.nowMs);
   run.note(`${job.id} does not run: ${as} on ${key}, by ${by}`);
   if (as !== line?.as || !job.keys.includes(key)) throw new LaneViolation("line", `${job.id} does not run, as ${as}`);
