@@ -2,6 +2,7 @@
  * Pure: what may be an entity key, how a job's keys travel to and from Redis, and the path that finds them in
  * `job.data`.
  */
+import { type Check, textLike } from "@x/redlock-core/protocol";
 
 /**
  * The limit is in bytes of UTF-8. It is long enough for any id or URL-like name; each busy key is stored in every one
@@ -10,6 +11,12 @@
 export const MAX_KEY_BYTES = 512;
 /** The number of keys is limited, because each costs the job a place in line and a lock. */
 export const MAX_KEYS = 16;
+
+/** What operators and producers may give as a key. */
+export const KEY: Check<string> = textLike(
+  `a string of 1 to ${MAX_KEY_BYTES} bytes without control characters`,
+  (key) => keyFault(key) === undefined,
+);
 
 const SEPARATOR = "\u001f";
 const FAULT = "\u001e";

@@ -34,7 +34,6 @@ import {
   shaped,
   sleep,
   text,
-  textLike,
 } from "@x/redlock-core/protocol";
 import { DelayedError, Job, Worker } from "bullmq";
 import {
@@ -49,7 +48,7 @@ import {
   targetOf,
 } from "./bullmq/bullmq.ts";
 import { composeScripts } from "./bullmq/compose.ts";
-import { keyFault, MAX_KEY_BYTES, type Pin, slotSuffix } from "./entity-key.ts";
+import { KEY, type Pin, slotSuffix } from "./entity-key.ts";
 import { JobKeyError, KeyBacklogError, LaneError, MixedFleetError, SupersededError, withoutCommand } from "./errors.ts";
 import { aboutJob, channels, type ExclusiveWorkerListener, type Tell, traces } from "./events.ts";
 import type { WorkerFinding } from "./finding.ts";
@@ -129,7 +128,6 @@ const PROCESSOR = new Check<unknown>({
     return isOne ? undefined : "type";
   },
 });
-const KEY = textLike(`a string of 1 to ${MAX_KEY_BYTES} bytes without control characters`, isUsableKey);
 const JOB_ID = text({ min: 1 });
 const JOB = shaped<Job>(
   "a job that this worker fetched",
@@ -140,10 +138,6 @@ const REASON = text({ max: LONGEST_REASON });
 const LIST = new Schema({ limit: integer({ min: 1, unit: "" }).default(1_000) });
 const PAUSE = new Schema({ for: integer({ min: 1, max: 366 * DAY_MS }).optional() });
 const LOCK_JOB = new Schema({ timeout: integer({ min: 0, orInfinity: true }).optional() });
-
-function isUsableKey(key: string): boolean {
-  return keyFault(key) === undefined;
-}
 
 // oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults, so that untyped code compiles as before
 export class ExclusiveWorker<Data = any, Result = any, Name extends string = string> extends Worker<

@@ -196,7 +196,7 @@ const FAR_MS = 3_600_000;
 const MOST_SLOTS = 100;
 const isFunction = (value: unknown): boolean => typeof value === "function";
 
-const PATH_OR_FUNCTION = new Check<KeyOption<never, never>>({
+export const PATH_OR_FUNCTION: Check<KeyOption<never, never>> = new Check({
   rule: 'a path of fields such as "account.id" or a function',
   faultOf: (key) => {
     if (typeof key === "string") return parsePath(key) === undefined ? "range" : undefined;
@@ -442,7 +442,8 @@ function checkStartAtOnce(given: {
   if (given.line !== undefined || given.merge !== undefined) refuse("with perKey.maxWaiting, or another whenBusy");
 }
 
-function keyOptions(key: KeyOption<never, never>): {
+/** Returns the path of a key that is one, and the function that finds the key of a job. */
+export function keyOptions(key: KeyOption<never, never>): {
   readonly path: readonly string[] | undefined;
   readonly keyOf: KeyFunction;
 } {

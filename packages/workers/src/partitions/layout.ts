@@ -9,6 +9,7 @@ import type { Clock } from "@x/redlock-core";
 import { type BullTarget, runScript } from "../bullmq/bullmq.ts";
 import type { ComposedScript } from "../bullmq/compose.ts";
 import { MixedFleetError } from "../errors.ts";
+import type { Division } from "./options.ts";
 
 export interface Layout {
   readonly partitions: number;
@@ -137,6 +138,14 @@ export class Door {
   async #run(which: ComposedScript, args: readonly unknown[]): Promise<unknown> {
     return await runScript(await this.#queue.client, which, [this.#queue.toKey("closed"), ...args]);
   }
+}
+
+/** Returns what is wrong with a division beside the layout in force; nothing if the queue has it, or is moved to it. */
+export function faultOf({ name, partitions, servers }: Division, layout: Layout): MixedFleetError | undefined {
+  if (layout.next === partitions) return undefined;
+  if (layout.partitions !== partitions) return otherPartitions(name, partitions, `has ${layout.partitions}`);
+  if (layout.servers === servers.length) return undefined;
+  return otherPartitions(name, partitions, `is on ${layout.servers} servers, not on ${servers.length}`);
 }
 
 /** The error of a process whose layout is not the one in force. */

@@ -1,7 +1,6 @@
 /** The options of a divided queue, for those who add jobs and those who run them. */
-import { Check, text } from "@x/redlock-core/protocol";
+import { text } from "@x/redlock-core/protocol";
 import type { ConnectionOptions, QueueOptions } from "bullmq";
-import { parsePath } from "../entity-key.ts";
 import { readNode } from "../locks/own-redlock.ts";
 import { type ExclusiveWorkerOptions, readOptions } from "../options.ts";
 import { PARTITIONS, QUEUE_NAME } from "./partition.ts";
@@ -55,14 +54,6 @@ export interface Division {
 }
 
 const PREFIX = text({ min: 1, max: 256 }).default("bull");
-const KEY = new Check<ProducerKey<never, never>>({
-  rule: 'a path of fields such as "account.id" or a function',
-  faultOf: (key) => {
-    if (typeof key === "string") return parsePath(key) === undefined ? "range" : undefined;
-    return typeof key === "function" ? undefined : "type";
-  },
-});
-
 const NEEDS = "partitions, connection and key";
 const OWN: readonly string[] = ["partitions", "connection", "prefix", "key"];
 
@@ -85,8 +76,4 @@ export function divisionOf(name: string, options: DivisionOptions): Division {
   }
   for (const server of servers) readNode(server);
   return { name, prefix, partitions, servers };
-}
-
-export function producerKey(given: unknown): ProducerKey<never, never> {
-  return KEY.of("key", given);
 }

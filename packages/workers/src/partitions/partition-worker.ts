@@ -6,11 +6,11 @@ import type { Clock } from "@x/redlock-core";
 import type { Job } from "bullmq";
 import { keyedOf, runScript } from "../bullmq/bullmq.ts";
 import type { ComposedScript } from "../bullmq/compose.ts";
-import { valueAt } from "../entity-key.ts";
 import { JobKeyError } from "../errors.ts";
 import type { ExclusiveWorkerListener } from "../events.ts";
 import { type ExclusiveProcessorFunction, ExclusiveWorker } from "../exclusive-worker.ts";
-import type { ExclusiveWorkerOptions } from "../options.ts";
+import type { StoredJob } from "../lane/lane.ts";
+import { type ExclusiveWorkerOptions, keyOptions } from "../options.ts";
 import { whereIs } from "./partition.ts";
 import { Slot, type Slots } from "./slots.ts";
 
@@ -38,7 +38,7 @@ const NO_JOB = undefined as never;
 
 export class PartitionWorker<Data, Result, Name extends string> extends ExclusiveWorker<Data, Result, Name> {
   readonly #facts: PartitionFacts;
-  readonly #key: ExclusiveWorkerOptions<Data, Name>["key"];
+  readonly #keyOf: (job: StoredJob<Data, Name>) => unknown;
   /** The slots of the jobs that were fetched and have not ended, by BullMQ's tokens. */
   readonly #held = new Map<string, Slot>();
   /** How many of these jobs BullMQ has not started yet. */
@@ -53,7 +53,7 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
   ) {
     super(name, processor, { ...options, autorun: false });
     this.#facts = facts;
-    this.#key = options.key;
+    this.#keyOf = keyOptions(options.key).keyOf as (job: StoredJob<Data, Name>) => unknown;
   }
 
   // BullMQ's and ExclusiveWorker's constructors emit before there are facts.
@@ -164,9 +164,8 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
 
   /** What the key option makes of the job; the lane has judged whether it is a key. */
   #keysOf({ id, name, data, timestamp, priority, parentKey }: Job<Data, Result, Name>): unknown {
-    if (typeof this.#key === "string") return valueAt(data, this.#key.split("."));
     try {
-      return this.#key({ id: String(id), name, data, timestamp, priority: priority ?? 0, parentKey });
+      return this.#keyOf({ id: String(id), name, data, timestamp, priority: priority ?? 0, parentKey });
     } catch {
       return undefined;
     }

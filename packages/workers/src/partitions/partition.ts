@@ -4,15 +4,11 @@
  */
 import { crc32 } from "node:zlib";
 import { type Check, integer, textLike } from "@x/redlock-core/protocol";
-import { keyFault, MAX_KEY_BYTES, pinOfValue } from "../entity-key.ts";
+import { KEY, pinOfValue } from "../entity-key.ts";
 
 /** More than any Redis Cluster has use for: each partition costs a connection per process. */
 export const MAX_PARTITIONS = 1_024;
 
-export const KEY: Check<string> = textLike(
-  `a string of 1 to ${MAX_KEY_BYTES} bytes without control characters`,
-  (key) => keyFault(key) === undefined,
-);
 export const PARTITIONS: Check<number> = integer({ min: 1, max: MAX_PARTITIONS, unit: "" });
 export const QUEUE_NAME: Check<string> = textLike("a string of 1 to 256 characters without colons and braces", (name) =>
   /^[^:{}]{1,256}$/.test(name),
@@ -44,6 +40,15 @@ export function queueName(name: string, partition: number, partitions: number): 
   PARTITION.of("partition", partition);
   PARTITIONS.of("partitions", partitions);
   return `{${name}-${partition}of${partitions}}`;
+}
+
+/** Adds up the counts of all partitions, by their names. */
+export function sumsOf<Counts extends object>(counts: readonly Counts[]): Counts {
+  const sums: Record<string, number> = {};
+  for (const each of counts) {
+    for (const [name, count] of Object.entries(each)) sums[name] = (sums[name] ?? 0) + Number(count);
+  }
+  return sums as Counts;
 }
 
 /** What a job's keys say about its partition. */

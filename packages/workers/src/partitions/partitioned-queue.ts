@@ -20,17 +20,11 @@ import {
   type RepeatOptions,
 } from "bullmq";
 import { keyedOf } from "../bullmq/bullmq.ts";
-import { valueAt } from "../entity-key.ts";
-import { Door, LayoutRecord, otherPartitions } from "./layout.ts";
-import {
-  type Division,
-  divisionOf,
-  type PartitionedQueueOptions,
-  type ProducerKey,
-  producerKey,
-  readDivided,
-} from "./options.ts";
-import { KEY, partitionOf, queueName, whereIs } from "./partition.ts";
+import { KEY } from "../entity-key.ts";
+import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
+import { Door, faultOf, LayoutRecord } from "./layout.ts";
+import { type Division, divisionOf, type NewJob, type PartitionedQueueOptions, readDivided } from "./options.ts";
+import { partitionOf, queueName, sumsOf, whereIs } from "./partition.ts";
 import { FROM, type MoveOptions, moveQueue, repeatOf, type Scheduler } from "./repartition.ts";
 
 /** A job for `addBulk`. */
@@ -52,7 +46,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   /** BullMQ's queues, by partition, for what this class has no method for. */
   readonly queues: readonly Queue<Data, Result, Name>[];
   readonly #division: Division;
-  readonly #key: ProducerKey<Data, Name>;
+  readonly #keyOf: (job: NewJob<Data, Name>) => unknown;
   readonly #doors: readonly Door[];
   readonly #record: LayoutRecord;
   #flows: FlowProducer[] | undefined;
@@ -68,7 +62,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     this.#division = divisionOf(name, options);
     const { partitions, servers, prefix } = this.#division;
     const { key, partitions: _partitions, connection: _connection, ...bull } = options;
-    this.#key = producerKey(key) as ProducerKey<Data, Name>;
+    this.#keyOf = keyOptions(PATH_OR_FUNCTION.of("key", key)).keyOf as (job: NewJob<Data, Name>) => unknown;
     this.name = name;
     this.partitions = partitions;
     this.queues = Array.from({ length: partitions }, (_, partition) => {
@@ -183,11 +177,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
 
   /** Counts jobs by their states, over all partitions. As BullMQ's, it takes the states to count; default: all. */
   async getJobCounts(...types: JobType[]): Promise<Record<string, number>> {
-    const sums: Record<string, number> = {};
-    for (const counts of await this.#all(async (queue) => await queue.getJobCounts(...types))) {
-      for (const [type, count] of Object.entries(counts)) sums[type] = (sums[type] ?? 0) + count;
-    }
-    return sums;
+    return sumsOf(await this.#all(async (queue) => await queue.getJobCounts(...types)));
   }
 
   /**
@@ -301,15 +291,13 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   /** Throws for keys that are none, or of several partitions. */
-  #partitionOfJob(job: { readonly name: Name; readonly data: Data }): number | undefined {
-    const key = this.#key;
-    const value = typeof key === "string" ? valueAt(job.data, key.split(".")) : key(job);
-    const where = whereIs(value, this.partitions);
+  #partitionOfJob(job: NewJob<Data, Name>): number | undefined {
+    const where = whereIs(this.#keyOf(job), this.partitions);
     if ("fault" in where) throw new RangeError(`the job's key ${where.fault}`);
     return where.partition;
   }
 
-  #whereIs(job: { readonly name: Name; readonly data: Data }, id: string | undefined): number {
+  #whereIs(job: NewJob<Data, Name>, id: string | undefined): number {
     return this.#partitionOfJob(job) ?? (id === undefined ? this.#nextTurn() : partitionOf(id, this.partitions));
   }
 
@@ -336,11 +324,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
 
   async #compare(): Promise<void> {
     const { partitions, servers } = this.#division;
-    const layout = await this.#record.look(partitions, servers.length);
-    if (layout.next === partitions) return;
-    if (layout.partitions !== partitions) throw otherPartitions(this.name, partitions, `has ${layout.partitions}`);
-    if (layout.servers !== servers.length) {
-      throw otherPartitions(this.name, partitions, `is on ${layout.servers} servers, not on ${servers.length}`);
-    }
+    const fault = faultOf(this.#division, await this.#record.look(partitions, servers.length));
+    if (fault !== undefined) throw fault;
   }
 }

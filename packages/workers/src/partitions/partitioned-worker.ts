@@ -11,15 +11,16 @@
  */
 import { EventEmitter } from "node:events";
 import { type Redlock, systemClock } from "@x/redlock-core";
-import { Check, integer, Schema, sleep, text } from "@x/redlock-core/protocol";
+import { Check, integer, Schema, sleep } from "@x/redlock-core/protocol";
 import { keyedOf } from "../bullmq/bullmq.ts";
+import { KEY } from "../entity-key.ts";
 import type { ExclusiveWorkerListener } from "../events.ts";
 import type { ExclusiveProcessorFunction, ExclusiveWorker } from "../exclusive-worker.ts";
 import type { WorkerFinding } from "../finding.ts";
 import type { BusyKey, Explanation, JobCounts, KeyJobs } from "../operators/operators.ts";
-import { type Layout, LayoutRecord, otherPartitions } from "./layout.ts";
+import { faultOf, type Layout, LayoutRecord } from "./layout.ts";
 import { type Division, divisionOf, type PartitionedWorkerOptions, readDivided } from "./options.ts";
-import { KEY, partitionOf, queueName } from "./partition.ts";
+import { partitionOf, queueName, sumsOf } from "./partition.ts";
 import { PartitionWorker } from "./partition-worker.ts";
 import { Slots } from "./slots.ts";
 
@@ -29,7 +30,6 @@ type Listener = (...args: readonly unknown[]) => void;
 const OF_ALL: ReadonlySet<string> = new Set(["ready", "closing", "closed", "paused", "resumed", "drained"]);
 const LOOK_EVERY_MS = 1_000;
 
-const JOB_ID = text({ min: 1 });
 const CONCURRENCY = integer({ min: 1, unit: "" }).default(1);
 const PROCESSOR = new Check<unknown>({
   rule: "a function, or the path or file: URL of a file that exports one",
@@ -161,7 +161,6 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
    * @throws RangeError if several partitions have a job of that id: then give the `key`.
    */
   async explain(jobId: string, options: { readonly key?: string | undefined } = {}): Promise<Explanation | undefined> {
-    JOB_ID.of("jobId", jobId);
     const { key } = LOOKUP.resolve(options);
     if (key !== undefined) return await this.workerOf(key).explain(jobId);
     const found = (await this.#all(async (worker) => await worker.explain(jobId))).filter((each) => each !== undefined);
@@ -181,17 +180,13 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
 
   /** Counts jobs over all partitions, as `ExclusiveWorker.counts` does. */
   async counts(): Promise<JobCounts> {
-    const sums: Record<string, number> = {};
-    for (const counts of await this.#all(async (worker) => await worker.counts())) {
-      for (const [name, count] of Object.entries(counts)) sums[name] = (sums[name] ?? 0) + Number(count);
-    }
-    return sums as unknown as JobCounts;
+    return sumsOf(await this.#all(async (worker) => await worker.counts()));
   }
 
   /** Looks now for what weakens a promise, in every partition, and whether the queue is divided as here. */
   async check(): Promise<readonly WorkerFinding[]> {
     const findings = (await this.#all(async (worker) => await worker.check())).flat();
-    const fault = this.#faultOf(await this.#look());
+    const fault = faultOf(this.#division, await this.#look());
     return fault === undefined ? findings : [fault.finding, ...findings];
   }
 
@@ -236,7 +231,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     while (!this.#isOver.signal.aborted) {
       try {
         const layout = await this.#look();
-        const fault = this.#faultOf(layout);
+        const fault = faultOf(this.#division, layout);
         if (fault !== undefined && fault.message !== told) this.#tellError(fault);
         told = fault?.message ?? "";
         if (fault === undefined && layout.partitions === this.partitions && !this.#isPaused) break;
@@ -253,16 +248,6 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
 
   async #look(): Promise<Layout> {
     return await this.#record.look(this.partitions, this.#division.servers.length);
-  }
-
-  #faultOf(layout: Layout): ReturnType<typeof otherPartitions> | undefined {
-    if (layout.next === this.partitions) return undefined;
-    if (layout.partitions !== this.partitions) {
-      return otherPartitions(this.name, this.partitions, `has ${layout.partitions}`);
-    }
-    const { servers } = this.#division;
-    if (layout.servers === servers.length) return undefined;
-    return otherPartitions(this.name, this.partitions, `is on ${layout.servers} servers, not on ${servers.length}`);
   }
 
   #told(partition: number, event: string, args: readonly unknown[]): void {
