@@ -1,9 +1,9 @@
 /** A client process of the simulation: a real `Redlock` on simulated nodes, and tasks that use it as an application would. */
 import type { Lock, Redlock } from "@x/redlock-core";
-import { type Hold, INVARIANTS, Link, type LockChecker, Machine, type Server, type World } from "@x/testing/world";
+import { type Hold, INVARIANTS, Link, type LockChecker, type Machine, type Server, type World } from "@x/testing/world";
 import type { Engine } from "./engine.ts";
 import type { Faults, Victim } from "./faults.ts";
-import { drawDrift, type Setting } from "./setting.ts";
+import { drawMachine, type Setting } from "./setting.ts";
 
 export interface ClientParts {
   readonly world: World;
@@ -36,13 +36,7 @@ export class Client implements Victim {
     const { world, setting, servers, engine } = parts;
     const { random } = world;
     this.#parts = parts;
-    this.machine = new Machine(world, {
-      name,
-      drift: drawDrift(random, setting),
-      wallOffsetMs: random.between(-1, 1) * setting.skewMs,
-      stallChance: setting.faults.has("client stall") ? 0.002 : 0,
-      longestStallMs: 0.7 * setting.maxTtl,
-    });
+    this.machine = drawMachine(world, name, setting);
     this.links = servers.map((server) => new Link(this.machine, server, setting.network));
     this.redlock = new engine.core.Redlock(this.links, {
       ttl: setting.maxTtl,

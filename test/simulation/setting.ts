@@ -1,6 +1,6 @@
 /** What is drawn from the seed before a run: its size, its clocks, its network, and which classes of faults strike (a swarm: few at a time). */
 
-import { Drift, type NetworkOptions, type SeededRandom } from "@x/testing/world";
+import { Drift, Machine, type NetworkOptions, type SeededRandom, type World } from "@x/testing/world";
 
 export const FAULTS = [
   "slow",
@@ -92,4 +92,16 @@ export function describeSetting(setting: Setting): readonly string[] {
 export function drawDrift(random: SeededRandom, setting: Setting): Drift {
   const halfPeriodMs = 2 * setting.maxTtl;
   return new Drift(random.pick([0, 1, 1]) * 0.49 * setting.driftFactor, halfPeriodMs, random.pick([0, halfPeriodMs]));
+}
+
+/** The machine of a client process: how fast its clock runs, how far it is off, and whether its process is stalled. */
+export function drawMachine(world: World, name: string, setting: Setting): Machine {
+  const { random } = world;
+  return new Machine(world, {
+    name,
+    drift: drawDrift(random, setting),
+    wallOffsetMs: random.between(-1, 1) * setting.skewMs,
+    stallChance: setting.faults.has("client stall") ? 0.002 : 0,
+    longestStallMs: 0.7 * setting.maxTtl,
+  });
 }

@@ -1,23 +1,13 @@
 /** What Prometheus gets from a process of the boards. */
-import { once } from "node:events";
-import { type AddressInfo, createServer } from "node:net";
 import { Redlock } from "@x/redlock-core";
-import { startRedis } from "@x/test-support";
+import { freePort, startRedis } from "@x/test-support";
 import { afterEach, expect, it, vi } from "vitest";
 import { serveMetrics } from "../src/metrics.ts";
 
 afterEach(() => vi.unstubAllEnvs());
 
-async function freePort(): Promise<string> {
-  const server = createServer();
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return String(port);
-}
-
 it("serves metrics of locks on the port that it is given, until it is stopped", async () => {
-  const port = await freePort();
+  const port = String(await freePort());
   vi.stubEnv("METRICS_PORT", port);
   await using server = await startRedis();
   const stop = await serveMetrics();

@@ -1,9 +1,9 @@
 /** A client process: a real `Redlock` and its semaphore or read-write lock on a simulated node, used by several tasks. */
 import type { Lock, Redlock } from "@x/redlock-core";
-import { Link, Machine, type Server, type World } from "@x/testing/world";
+import { Link, type Machine, type Server, type World } from "@x/testing/world";
 import type { Engine } from "../engine.ts";
 import type { Faults, Victim } from "../faults.ts";
-import { drawDrift, type Setting } from "../setting.ts";
+import { drawMachine, type Setting } from "../setting.ts";
 import { type Hold, PERMIT_INVARIANTS, type PermitChecker } from "./checker.ts";
 
 export const NAME = "pool";
@@ -43,13 +43,7 @@ export class PermitClient implements Victim {
     const { world, setting, pool, server, engine } = parts;
     const { random } = world;
     this.#parts = parts;
-    this.machine = new Machine(world, {
-      name,
-      drift: drawDrift(random, setting),
-      wallOffsetMs: random.between(-1, 1) * setting.skewMs,
-      stallChance: setting.faults.has("client stall") ? 0.002 : 0,
-      longestStallMs: 0.7 * setting.maxTtl,
-    });
+    this.machine = drawMachine(world, name, setting);
     this.links = [new Link(this.machine, server, setting.network)];
     this.redlock = new engine.core.Redlock(this.links, {
       ttl: setting.maxTtl,

@@ -2,10 +2,8 @@
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import type { AddressInfo } from "node:net";
-import { createServer } from "node:net";
 import { join } from "node:path";
-import { temporaryFolder } from "@x/test-support";
+import { freePort, temporaryFolder } from "@x/test-support";
 import { expect } from "vitest";
 
 export interface Prometheus extends AsyncDisposable {
@@ -17,14 +15,6 @@ export function isWithoutPrometheus(): boolean {
   if (spawnSync("prometheus", ["--version"]).status === 0) return false;
   process.stderr.write("SKIPPED: queries in Prometheus: none on the PATH (apt-get install prometheus)\n");
   return true;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }
 
 /** Starts one that scrapes `target` twice a second. */
