@@ -12,10 +12,11 @@ export {
   UnsupportedBullMQError,
 } from "./errors.ts";
 export type { ExclusiveWorkerListener, WorkerEvents, WorkerTraces } from "./events.ts";
-export { type ExclusiveProcessorFunction, ExclusiveWorker, type NotRun } from "./exclusive-worker.ts";
+export { ExclusiveWorker } from "./exclusive-worker.ts";
 export type { WorkerFindingCode } from "./finding.ts";
 export type { Batch } from "./job-run/batch.ts";
 export type { JobLock } from "./job-run/job-lock.ts";
+export type { ExclusiveProcessorFunction, NotRun } from "./job-run/runner.ts";
 export type { StoredJob } from "./lane/lane.ts";
 export type { Setup as WorkerSetup } from "./operators/fleet.ts";
 export type {

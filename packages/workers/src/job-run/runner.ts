@@ -1,0 +1,280 @@
+/**
+ * A run of a job begins with what its fetch told, and ends with its locks passed on or released. BullMQ then records
+ * how it ended.
+ */
+import type { Clock } from "@x/redlock-core";
+import { elapsedMs, type InFlight, readClock } from "@x/redlock-core/protocol";
+import { DelayedError, type Job } from "bullmq";
+import type { Following, TrackedJobs } from "../bullmq/bullmq.ts";
+import type { Pin } from "../entity-key.ts";
+import { KeyBacklogError, type SupersededError } from "../errors.ts";
+import { aboutJob, type Tell, traces } from "../events.ts";
+import type { Interrupts } from "../lane/interrupts.ts";
+import type { Arrival, Lane } from "../lane/lane.ts";
+import type { HeldKeys, KeyLocks } from "../locks/key-locks.ts";
+import type { Arrivals } from "./arrivals.ts";
+import { isMove, type Outcome, parseOutcome, valueOf } from "./batch.ts";
+import { EarlyRun } from "./early-run.ts";
+import type { JobLock } from "./job-lock.ts";
+import { mustConfirm } from "./lease.ts";
+import type { Merging } from "./merging.ts";
+import { Run } from "./run.ts";
+import type { Watchdog } from "./watchdog.ts";
+
+/** BullMQ's processor with a fourth argument. A processor with fewer parameters runs as it is. */
+export type ExclusiveProcessorFunction<Data, Result, Name extends string> = (
+  job: Job<Data, Result, Name>,
+  token: string | undefined,
+  signal: AbortSignal,
+  lock: JobLock<Data, Result, Name>,
+) => Promise<Result>;
+
+/** What a job returns that was completed without a run, or not to its end, because of the option `whenBusy`. */
+export interface NotRun {
+  /** It did not run, because a newer one waits or its key was busy; or its run was interrupted by a newer one. */
+  readonly notRun: "superseded" | "busy" | "interrupted";
+  /** The job that waits instead, or that has the key. */
+  readonly by?: string;
+  /** The message of what an interrupted processor rejected with, if that was not its signal's reason. */
+  readonly error?: string;
+}
+
+export interface RunnerParts {
+  readonly queue: string;
+  readonly clock: Clock;
+  readonly lane: Pick<Lane, "dropped">;
+  readonly arrivals: Arrivals;
+  readonly keyLocks: KeyLocks;
+  readonly watchdog: Watchdog;
+  readonly tracked: TrackedJobs;
+  readonly inFlight: InFlight;
+  readonly interrupts: Interrupts | undefined;
+  /** With `whenBusy: "merge"`. */
+  readonly merging: Merging | undefined;
+  readonly lockDurationMs: number;
+  readonly isSandboxed: boolean;
+  readonly processor: () => unknown;
+  /** Makes a job of its fields, as BullMQ does. */
+  readonly makeJob: (fields: object, jobId: string) => Job;
+  /** Renews BullMQ's lock of a job for so many ms. Resolves false if the job is not ours any more. */
+  readonly renew: (run: Run, durationMs: number) => Promise<boolean>;
+  readonly tell: Tell;
+}
+
+const CONFIRM_ATTEMPTS = 3;
+/**
+ * A job is started at once only if what is known of it is this young, in ms: it may have been changed, removed or
+ * paused since. After a job that took longer, a round trip does not count.
+ */
+const FRESH_MS = 25;
+
+export class Runner {
+  readonly #parts: RunnerParts;
+  readonly #clock: Clock;
+  readonly #onLost = (run: Run, error: Error): void =>
+    this.#parts.tell("lost", () => ({ ...aboutJob(this.#parts.queue, run), error }));
+
+  constructor(parts: RunnerParts) {
+    this.#parts = parts;
+    this.#clock = parts.clock;
+  }
+
+  /** Runs a job that BullMQ hands to its processor. Resolves with its result, and rejects with its failure. */
+  async run(job: Job, token: string, signal: AbortSignal | undefined): Promise<unknown> {
+    const { arrivals, inFlight, interrupts, keyLocks, lockDurationMs, merging, tracked, watchdog } = this.#parts;
+    const arrival = arrivals.of(job);
+    if (arrival.pin.kind === "dropped") return this.#drop(job, arrival.pin);
+    if (arrival.outcome !== undefined) return this.#endMerged(job, arrival, parseOutcome(arrival.outcome));
+    const { sent, order } = arrival;
+    const keys = arrivals.keysOf(job, arrival);
+    const resources = arrivals.resourcesOf(job, keys, arrival);
+    const jobId = String(job.id);
+    // A second controller, and a listener, would cost each run of a job some 7 µs.
+    const early = arrival.early?.claim();
+    const controller = signal === undefined || early !== undefined ? undefined : tracked.controllerOf(jobId, signal);
+    const facts = { job, jobId, token, keys, resources, order, lockDurationMs, sent, controller };
+    const run = early?.run ?? new Run(facts, this.#clock, this.#onLost);
+    // A signal of its own is what a subclass has called this with.
+    const other = controller === undefined ? signal : undefined;
+    const cancel = (): void => run.cancel(other?.reason);
+    if (other?.aborted === true) cancel();
+    other?.addEventListener("abort", cancel, { once: true });
+    if (early === undefined) {
+      watchdog.add(run);
+      inFlight.begin();
+      interrupts?.begins(jobId);
+    }
+    let held: HeldKeys | undefined = early?.held;
+    let isDone = false;
+    try {
+      if (early === undefined && keys.length > 0) {
+        held = keyLocks.claim(run, signal) ?? (await keyLocks.acquire(run, job, { arrival, signal }));
+      }
+      if (merging !== undefined && keys.length === 1) await merging.gather(run, signal);
+      if (early === undefined && this.#mustConfirm(run)) await this.#confirm(run);
+      // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
+      if (early === undefined && held?.lock.isHeld() === false) return await keyLocks.giveBack(run, job);
+      // A renewal was refused meanwhile: whoever has the job now runs it.
+      if (early === undefined && run.lost !== undefined) throw new DelayedError(run.lost.message);
+      let result: unknown;
+      try {
+        result = await (early === undefined ? this.#process(run, job) : early.result);
+        if (merging === undefined) result = run.endOf(result);
+      } catch (error) {
+        const { backOffMs, superseded } = run;
+        if (run.lost !== undefined) throw error;
+        if (backOffMs !== undefined) return await keyLocks.backOff(run, job, backOffMs);
+        if (superseded === undefined || isMove(error)) throw error;
+        result = this.#interrupted(run, superseded, error);
+      }
+      // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is
+      // lost, BullMQ itself refuses the result.
+      held?.lock.assertHeld();
+      if (merging !== undefined) result = await merging.settle(run, result);
+      isDone = true;
+      return result;
+    } finally {
+      const isFollowed = isDone && arrival.isFollowed && run.lost === undefined;
+      const next = isDone && held !== undefined ? this.#nextOf(run, held, arrival) : undefined;
+      if (next !== undefined) keyLocks.passOnWithEnd(run, next);
+      else if (held !== undefined) keyLocks.release(run, held, { withEnd: isDone && !isFollowed });
+      if (isFollowed) keyLocks.lockAhead(run, arrival.slots?.[0]);
+      inFlight.end();
+      watchdog.delete(run);
+      other?.removeEventListener("abort", cancel);
+    }
+  }
+
+  /** Ends a job that does not run. */
+  #drop(job: Job, { as, key, by }: Pin & { readonly kind: "dropped" }): NotRun {
+    const about = { jobId: String(job.id), keys: [key] };
+    this.#parts.tell("dropped", () => ({
+      ...aboutJob(this.#parts.queue, about),
+      reason: as,
+      by: by === "" ? undefined : by,
+    }));
+    if (as === "backlog") throw new KeyBacklogError(about.jobId, key);
+    return { notRun: as, ...(by === "" ? {} : { by }) };
+  }
+
+  /** Ends a job that ran, and is not to run again. */
+  #interrupted(run: Run, reason: SupersededError, error: unknown): NotRun {
+    const { by } = reason;
+    const facts = error === reason ? {} : { error };
+    this.#parts.tell("dropped", () => ({ ...aboutJob(this.#parts.queue, run), reason: "interrupted", by, ...facts }));
+    return { notRun: "interrupted", by, ...(error === reason ? {} : { error: messageOf(error) }) };
+  }
+
+  /** Ends a job that was in the batch of another one. */
+  #endMerged(job: Job, arrival: Arrival, settled: Outcome & { readonly by: string }): unknown {
+    const about = { jobId: String(job.id), keys: this.#parts.arrivals.keysOf(job, arrival) };
+    const outcome = "error" in settled ? "failed" : "completed";
+    this.#parts.tell("merged", () => ({ ...aboutJob(this.#parts.queue, about), by: settled.by, outcome }));
+    return valueOf(settled);
+  }
+
+  /** Returns the run of the key's next job, which may begin in this turn, if there is one. */
+  #nextOf(run: Run, held: HeldKeys, { following, sent }: Arrival): EarlyRun | undefined {
+    if (following === undefined || run.lost !== undefined || this.#mustConfirm(run)) return undefined;
+    if (elapsedMs(sent, readClock(this.#clock)) > FRESH_MS) return undefined;
+    const job = this.#jobOf(following, run.token);
+    if (job === undefined) return undefined;
+    const { jobId, fencingToken } = following;
+    const { token, keys, resources } = run;
+    const { inFlight, keyLocks, lane, lockDurationMs, watchdog } = this.#parts;
+    // Until it is handed out, the lease of the job before is all that keeps others from the key.
+    const facts = { job, jobId, token, keys, resources, order: undefined, lockDurationMs, sent: run.sent };
+    const next = new Run({ ...facts, controller: undefined }, this.#clock, this.#onLost);
+    let nextHeld = held;
+    const early: EarlyRun = new EarlyRun({
+      job,
+      run: next,
+      held: () => nextHeld,
+      fencingToken,
+      clock: this.#clock,
+      process: () => this.#process(next, job),
+      onBegin: () => {
+        inFlight.begin();
+        watchdog.add(next);
+        nextHeld = keyLocks.passOn({ from: run, to: next, held, fencingToken });
+      },
+      onDeclined: () => keyLocks.release(run, held, { withEnd: false }),
+      onConfirmed: (at) => watchdog.renewed(next, at, lockDurationMs),
+      onDropped: () => {
+        lane.dropped(early);
+        keyLocks.release(next, nextHeld, { withEnd: false });
+        inFlight.end();
+        watchdog.delete(next);
+      },
+    });
+    return early;
+  }
+
+  /** Makes the job as BullMQ will when it hands it out; undefined if its data cannot be read. */
+  #jobOf({ jobId, fields }: Following, token: string): Job | undefined {
+    try {
+      const job = this.#parts.makeJob(fields, jobId);
+      job.attemptsStarted += 1;
+      job.processedOn = Math.floor(this.#clock.wallMs());
+      job.token = token;
+      return job;
+    } catch {
+      return undefined;
+    }
+  }
+
+  #process(run: Run, job: Job): Promise<unknown> {
+    if (run.superseded !== undefined) return Promise.reject(run.superseded);
+    const { isSandboxed, queue } = this.#parts;
+    const process = this.#parts.processor() as ExclusiveProcessorFunction<unknown, unknown, string>;
+    if (isSandboxed) tellSandbox(job, run);
+    // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none.
+    const takesSignal = process.length >= 3 || isWrapper(process) || isSandboxed;
+    const signal = (takesSignal ? run.signal : undefined) as AbortSignal;
+    if (!traces.run.isHeard) return process(job, run.token, signal, run);
+    const { fencingToken } = run;
+    const facts = { ...aboutJob(queue, run), fencingToken };
+    return traces.run.run(facts, async () => await process(job, run.token, signal, run));
+  }
+
+  #mustConfirm(run: Run): boolean {
+    return mustConfirm(run.sent, readClock(this.#clock), this.#parts.lockDurationMs);
+  }
+
+  /**
+   * Renews BullMQ's lock first if the fetch is not recent. A process that was frozen after it would start a job that
+   * another worker has taken since.
+   *
+   * A job that is not ours any more is left alone, which costs no attempt.
+   */
+  async #confirm(run: Run): Promise<void> {
+    const { lockDurationMs, queue, renew, tell } = this.#parts;
+    for (let attempt = 1; this.#mustConfirm(run); attempt++) {
+      const ageMs = run.ageMs();
+      const sent = readClock(this.#clock);
+      const isOurs = attempt <= CONFIRM_ATTEMPTS && (await renew(run, lockDurationMs));
+      if (!isOurs) {
+        run.loseJobLock();
+        tell("stale", () => ({ ...aboutJob(queue, run), ageMs }));
+        throw new DelayedError(`job ${run.jobId} was taken ${Math.round(ageMs)} ms ago and is not ours any more`);
+      }
+      run.confirmed(sent, lockDurationMs);
+    }
+  }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** Tells whether a processor declares no parameters, so that it may be `(...args) => processor(...args)`. */
+export function isWrapper(processor: unknown): boolean {
+  return typeof processor === "function" && processor.length === 0;
+}
+
+/** Gives the lock's facts to the child process, as `job.lock`. */
+function tellSandbox(job: Job, lock: JobLock): void {
+  const asJSON = job.asJSONSandbox.bind(job);
+  const { keys, resources, fencingToken } = lock;
+  job.asJSONSandbox = () => Object.assign(asJSON(), { lock: { keys, resources, fencingToken } });
+}
