@@ -578,6 +578,18 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
+    protection: "permits: an extension counts from before the request",
+    without: "from the answer",
+    subject: "permits",
+    patches: [
+      core(
+        "lock/script-lease.ts",
+        "end: leaseEnd(asked, request.ttlMs",
+        "end: leaseEnd(readClock(clock), request.ttlMs",
+      ),
+    ],
+  },
+  {
     protection: "permits: what was not answered is taken back",
     without: "it is left to its end",
     subject: "permits",
