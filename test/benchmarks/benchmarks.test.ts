@@ -55,9 +55,10 @@ describe("the benchmarks", () => {
     expect(writeReport({ machine: "a machine", memory }).markdown).toContain("## Memory of a lock");
   });
 
-  it("see no overlap of ours among contending processes", async () => {
-    const rows = await measureHandOver({ rounds: 1, durationMs: 100 }, ["ours"]);
+  it("see no overlap of the floor and of ours among contending processes", async () => {
+    const rows = await measureHandOver({ rounds: 1, durationMs: 100 }, ["a line alone", "ours"]);
     expect(rows.map(({ label, nodes, overlaps, errors }) => ({ label, nodes, overlaps, errors }))).toEqual([
+      { label: "a line alone (floor)", nodes: 1, overlaps: 0, errors: 0 },
       { label: "ours", nodes: 1, overlaps: 0, errors: 0 },
       { label: "ours", nodes: 5, overlaps: 0, errors: 0 },
     ]);

@@ -3,8 +3,9 @@
  * package whose code ran, the server's by command.
  */
 import { startRedisNodes } from "@x/test-support";
-import type { PairsJob, PairsResult } from "./locks/child.ts";
+import type { ContendResult, PairsJob, PairsResult } from "./locks/child.ts";
 import type { DriverName } from "./locks/drivers.ts";
+import { contend, startContenders } from "./locks/hand-over.ts";
 import { startDriver } from "./locks/start-driver.ts";
 import { fixed, table } from "./report/table.ts";
 import { compileChild } from "./support/compile.ts";
@@ -13,7 +14,7 @@ import { commandsBetween, readServers, type ServerReading } from "./support/serv
 import type { SystemName } from "./workers/systems.ts";
 import { type LoadName, loadNames, measureRound } from "./workers/workers.ts";
 
-/** Of one program, for each pair or job. */
+/** Of one program, for each pair, grant or job. */
 interface Cost {
   readonly perSecond: number;
   readonly clientCpuUs: number;
@@ -40,6 +41,8 @@ export async function* reportDifferences({
     ];
     yield section(`A pair of acquire and release, ${nodes} nodes, 100 callers`, drivers[0], floor, ours);
   }
+  const [least, ours] = [await costOfHandOvers("a line alone", durationMs), await costOfHandOvers("ours", durationMs)];
+  yield section("A hand-over, 1 node, 20 waiters in two processes", "a line alone", least, ours);
   for (const load of loadNames) {
     const systems = ["BullMQ, ends together, the key alone", "ExclusiveWorker"] as const;
     const [floor, ours] = [await costOfJobs(systems[0], load, jobs), await costOfJobs(systems[1], load, jobs)];
@@ -66,6 +69,35 @@ async function costOfPairs(driver: DriverName, nodes: number, durationMs: number
     };
   } finally {
     await child.stop();
+    await Promise.all(servers.map((server) => server.stop()));
+  }
+}
+
+async function costOfHandOvers(driver: DriverName, durationMs: number): Promise<Cost> {
+  const servers = await startRedisNodes(1);
+  const children = await startContenders(servers, driver);
+  const sum = (results: readonly ContendResult[], of: (result: ContendResult) => number): number =>
+    results.reduce((total, result) => total + of(result), 0);
+  try {
+    await contend(children, "warm-up", { durationMs });
+    const before = await readServers(servers);
+    const plain = await contend(children, "contended", { durationMs });
+    const after = await readServers(servers);
+    const profiles = await contend(children, "profiled", { durationMs, isProfiled: true });
+    const grants = sum(plain, (result) => result.grants.length);
+    const cpuUs = (sum(plain, (result) => result.cpuMs) * 1_000) / grants;
+    return {
+      perSecond: grants / (durationMs / 1_000),
+      clientCpuUs: cpuUs,
+      serverCpuUs: ((after.cpuMs - before.cpuMs) * 1_000) / grants,
+      clientUs: clientShare(
+        profiles.flatMap(({ profile }) => (profile === undefined ? [] : [profile])),
+        cpuUs,
+      ),
+      server: serverShare(commandsBetween(before, after), grants, after.cpuMs - before.cpuMs),
+    };
+  } finally {
+    await Promise.all(children.map((child) => child.stop()));
     await Promise.all(servers.map((server) => server.stop()));
   }
 }

@@ -43,6 +43,7 @@ export interface ContendJob {
   /** By the wall clock, the same in all processes. */
   readonly startMs: number;
   readonly endMs: number;
+  readonly isProfiled?: boolean;
 }
 
 export interface ContendResult {
@@ -51,6 +52,7 @@ export interface ContendResult {
   readonly commands: number;
   readonly cpuMs: number;
   readonly errors: number;
+  readonly profile?: Profile | undefined;
 }
 
 /** Single pairs, one after the other, each cut off after `cutOffMs`. */
@@ -177,10 +179,13 @@ async function contend(job: ContendJob): Promise<ContendResult> {
       await delay(job.thinkMs);
     }
   };
-  const loops = Promise.all(Array.from({ length: job.waiters }, (_, waiter) => loop(waiter)));
-  // Some libraries block themselves for good: what they got until then counts.
-  await Promise.race([loops, delay(job.endMs + graceMs - nowMs())]);
-  return { grants, commands: commandsSent() - commands, cpuMs: cpuMs(cpu), errors };
+  const run = (): Promise<unknown> => {
+    const loops = Promise.all(Array.from({ length: job.waiters }, (_, waiter) => loop(waiter)));
+    // Some libraries block themselves for good: what they got until then counts.
+    return Promise.race([loops, delay(job.endMs + graceMs - nowMs())]);
+  };
+  const [, profile] = job.isProfiled === true ? await profiled(run) : [await run()];
+  return { grants, commands: commandsSent() - commands, cpuMs: cpuMs(cpu), errors, profile };
 }
 
 async function latency(job: LatencyJob): Promise<LatencyResult> {

@@ -8,6 +8,7 @@ import { Redis } from "ioredis";
 import { Mutex, RedlockMutex } from "redis-semaphore";
 import { createLock, createRedlock, IoredisAdapter } from "redlock-universal";
 import { NodeRedlock5, type Redlock5 } from "../support/redlock5.ts";
+import { openLineAlone } from "./line-alone.ts";
 import { openScriptAlone, openScriptTogether } from "./script-alone.ts";
 
 export interface NodeAddress {
@@ -36,6 +37,7 @@ export type DriverName =
   | "ioredis"
   | "our script alone"
   | "our script, together"
+  | "a line alone"
   | "redlock 4"
   | "redlock 5"
   | "redlock-universal"
@@ -70,10 +72,18 @@ const NodeRedlock4 = createRequire(import.meta.url)("redlock4") as new (
   settings: object,
 ) => Redlock4;
 
-const open: Record<DriverName, (clients: readonly Redis[], options: DriverOptions) => LockDriver> = {
+const open: Record<
+  DriverName,
+  (clients: readonly Redis[], options: DriverOptions) => LockDriver | Promise<LockDriver>
+> = {
   ioredis: openPlain,
   "our script alone": (clients, { ttl }) => driver(clients, openScriptAlone(clients, ttl)),
   "our script, together": (clients, { ttl }) => driver(clients, openScriptTogether(clients, ttl)),
+  "a line alone": async (clients, { ttl }) => {
+    const [client] = clients;
+    if (client === undefined || clients.length > 1) throw new RangeError("a line alone is on one node");
+    return driver(clients, await openLineAlone(client, ttl));
+  },
   "redlock 4": (clients, { ttl, retryDelay }) => {
     const redlock = new NodeRedlock4(clients, {
       retryCount: -1,
@@ -157,7 +167,7 @@ export async function openDriver(
 ): Promise<LockDriver> {
   const clients = nodes.map(({ host, port }) => new Redis(port, host));
   for (const client of clients) client.on("error", () => undefined);
-  const opened = open[name](clients, options);
+  const opened = await open[name](clients, options);
   await (await opened.acquire(`warm-up:${randomUUID()}`))();
   return opened;
 }

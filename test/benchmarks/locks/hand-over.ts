@@ -46,6 +46,7 @@ const contenders: readonly Contender[] = [
   { driver: "redlock 5", label: "redlock 5, 10 ms", retryDelay: 10 },
   { driver: "redlock-universal", label: "redlock-universal, 10 ms", retryDelay: 10 },
   { driver: "redis-semaphore", label: "redis-semaphore, 10 ms", retryDelay: 10 },
+  { driver: "a line alone", label: "a line alone (floor)", retryDelay: undefined },
   { driver: "ours", label: "ours", retryDelay: undefined },
 ];
 
@@ -74,7 +75,8 @@ async function measureOn(
 ): Promise<readonly HandOverRow[]> {
   // With 10 ms between looks redlock 5 keeps its own half-won votes between them, and nobody gets in on five nodes.
   const measured = chosen.filter(
-    ({ driver, retryDelay }) => servers.length === 1 || driver !== "redlock 5" || retryDelay === undefined,
+    ({ driver, retryDelay }) =>
+      servers.length === 1 || !(driver === "a line alone" || (driver === "redlock 5" && retryDelay !== undefined)),
   );
   const samples = new Map<Contender, Round[]>(measured.map((contender) => [contender, []]));
   for (let round = 0; round < settings.rounds; round += 1) {
@@ -92,26 +94,45 @@ async function measureRound(
   { driver, label, retryDelay }: Contender,
   settings: { readonly round: number; readonly durationMs: number },
 ): Promise<Round> {
-  const children: JobChild[] = [];
+  const children = await startContenders(servers, driver, retryDelay);
   try {
-    for (let index = 0; index < 2; index += 1)
-      children.push(await startDriver(driver, servers, { ttl: 20_000, retryDelay }));
-    // Both have started when both have answered.
-    await Promise.all(children.map((child) => child.ask({ kind: "latency", count: 1, cutOffMs: 5_000 })));
-    const startMs = Date.now() + 50;
-    const job: ContendJob = {
-      kind: "contend",
-      resource: `contended ${label} ${settings.round}`,
-      waiters: waitersPerProcess,
-      holdMs,
-      thinkMs,
-      startMs,
-      endMs: startMs + settings.durationMs,
-    };
-    return await Promise.all(children.map((child) => child.ask<ContendResult>(job)));
+    return await contend(children, `contended ${label} ${settings.round}`, settings);
   } finally {
     await Promise.all(children.map((child) => child.stop()));
   }
+}
+
+export async function startContenders(
+  servers: readonly RedisServer[],
+  driver: DriverName,
+  retryDelay?: number,
+): Promise<readonly JobChild[]> {
+  const children: JobChild[] = [];
+  for (let index = 0; index < 2; index += 1)
+    children.push(await startDriver(driver, servers, { ttl: 20_000, retryDelay }));
+  // Both have started when both have answered.
+  await Promise.all(children.map((child) => child.ask({ kind: "latency", count: 1, cutOffMs: 5_000 })));
+  return children;
+}
+
+export async function contend(
+  children: readonly JobChild[],
+  resource: string,
+  settings: { readonly durationMs: number; readonly isProfiled?: boolean },
+): Promise<Round> {
+  const { durationMs, isProfiled = false } = settings;
+  const startMs = Date.now() + 50;
+  const job: ContendJob = {
+    kind: "contend",
+    resource,
+    waiters: waitersPerProcess,
+    holdMs,
+    thinkMs,
+    startMs,
+    endMs: startMs + durationMs,
+    isProfiled,
+  };
+  return await Promise.all(children.map((child) => child.ask<ContendResult>(job)));
 }
 
 function rowOf({ label }: Contender, nodes: number, rounds: readonly Round[]): HandOverRow {
