@@ -88,6 +88,7 @@ const maxHold = optional(orInfinity(integer(1)));
 const order = optional(integer(0));
 const perTry = { ttl, signal: optional(signal), autoExtend: optional(boolean), maxHold, order };
 const perCall = { ...perTry, timeout };
+const reentrancy = optional(oneOf("refuse", "join", "wait"));
 const name4096 = text(1, 4_096);
 const ms0 = optional(integer(0));
 const ms1 = optional(integer(1));
@@ -227,6 +228,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           keyPrefix: optional(text()),
           autoExtend: optional(boolean),
           maxHold,
+          reentrancy,
           quarantine: optional(boolean),
           retryDelay: optional(integer(0, 86_400_000)),
           retryJitter: optional(integer(0, 86_400_000)),
@@ -240,7 +242,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
   ...methods("redlock", "core.Redlock", {
     acquire: { resources: listOfResources, options: { options: perCall } },
     tryAcquire: { resources: listOfResources, options: { options: { ...perTry, timeout: oneOf(undefined) } } },
-    using: { resources: listOfResources, routine: handler, options: { options: perCall } },
+    using: { resources: listOfResources, routine: handler, options: { options: { ...perCall, reentrancy } } },
     inspect: { resource },
     forceRelease: { resource },
     check: NONE,

@@ -2,7 +2,7 @@
  * Schedules that random search rarely hits: each tells one story, step by step, in which a protection is all that keeps an invariant.
  */
 import type { Lock, Redlock, RedlockOptions } from "@x/redlock-core";
-import { Drift, type Hold, Link, LockChecker, Machine, Server, World } from "@x/testing/world";
+import { Drift, type Hold, INVARIANTS, Link, LockChecker, Machine, Server, World } from "@x/testing/world";
 import { DIRECTED_SCHEDULERS, runDirectedScheduler } from "./directed-scheduler.ts";
 import type { Engine } from "./engine.ts";
 import type { ScheduleResult } from "./schedule.ts";
@@ -106,6 +106,49 @@ class Stage {
       const forcing = this.checker.forcing(RESOURCE, TTL_MS);
       void actor.redlock.forceRelease(RESOURCE).then((isTaken) => {
         if (isTaken) this.checker.forced(forcing);
+      });
+    });
+  }
+
+  /** A routine makes two calls that join its lock, and waits for neither. Both work for a while. */
+  useTwice({ machine, redlock }: Actor): void {
+    let workers = 0;
+    const work = async (lock: Lock): Promise<void> => {
+      workers += 1;
+      if (workers > 1) this.world.violate(INVARIANTS.exclusion, "two calls that joined a lock work at once");
+      await new Promise<void>((resolve) => machine.clock.schedule(50, resolve));
+      if (!lock.isHeld()) this.world.violate(INVARIANTS.continuity, "a call lost the lock that it had joined");
+      workers -= 1;
+    };
+    const refused = (error: unknown): void => this.world.violate(INVARIANTS.continuity, String(error));
+    machine.deliver("timer", () => {
+      const used = redlock.using(RESOURCE, () => {
+        for (let call = 0; call < 2; call += 1) {
+          redlock.using(RESOURCE, work, { reentrancy: "join" }).catch(refused);
+        }
+      });
+      used.catch(refused);
+    });
+  }
+
+  /** A routine calls `using` for what it holds, and then one that joins, under which it releases the lock. */
+  useWithin({ machine, redlock }: Actor): void {
+    machine.deliver("timer", () => {
+      void redlock.using(RESOURCE, async (outer) => {
+        const askedMs = this.world.nowMs;
+        await redlock.using(RESOURCE, () => undefined).catch(() => undefined);
+        if (this.world.nowMs > askedMs + 1) this.world.violate(INVARIANTS.answers, "a call waited for its own caller");
+        const join = { reentrancy: "join" } as const;
+        const { signal } = await redlock.using(
+          RESOURCE,
+          async (lock) => {
+            const heard = lock.signal;
+            await outer.release();
+            return { signal: heard };
+          },
+          join,
+        );
+        if (!signal.aborted) this.world.violate(INVARIANTS.honestEnd, "a call was not told that its lock was released");
       });
     });
   }
@@ -334,6 +377,20 @@ const STORIES: Readonly<
       await stage.until(1_800);
       stage.extend(a, holds[0]);
       await stage.until(3_000);
+    },
+  },
+  "nested calls": {
+    nodeCount: 3,
+    about: "A calls `using` inside `using` of the same resource.",
+    async play(stage) {
+      const a = stage.actor("A", { quarantine: false });
+      await stage.until(1_000);
+      stage.useTwice(a);
+      await stage.until(2_000);
+      stage.useWithin(a);
+      await stage.until(20_000);
+      stage.tryAcquire(a);
+      await stage.until(20_100);
     },
   },
 };

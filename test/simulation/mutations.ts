@@ -118,6 +118,32 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
+    protection: "a nested call is known",
+    without: "it waits for its own caller",
+    patches: [core("lock/section.ts", "section.#context === context &&", "section.#context !== context &&")],
+    directed: "nested calls",
+  },
+  {
+    protection: "joined calls take turns",
+    without: "all of them work at once",
+    patches: [core("lock/section.ts", "if (!turn.isFirst) await", "if (turn.previous === null) await")],
+    directed: "nested calls",
+  },
+  {
+    protection: "a lock is kept for the calls that joined it",
+    without: "it is released when the routine ends",
+    patches: [core("lock/section.ts", "if (this.#calls !== undefined) {", "if (this.#calls === null) {")],
+    directed: "nested calls",
+  },
+  {
+    protection: "a joined call learns of a release outside",
+    without: "its signal stays silent",
+    patches: [
+      core("lock/joined-lease.ts", "this.#stopListening = this.#queue.onFree(lose)", "this.#stopListening = undefined"),
+    ],
+    directed: "nested calls",
+  },
+  {
     protection: "quarantine",
     without: "a node that lost its data votes at once",
     patches: [

@@ -30,6 +30,7 @@ export type RedlockErrorCode =
   | "NO_LUA"
   | "LOCK_LOST"
   | "FENCED_OFF"
+  | "REENTRANCY"
   | "REDLOCK_CLOSED";
 
 /**
@@ -168,6 +169,33 @@ export class FencedOffError extends RedlockError {
     this.key = key;
     this.fencingToken = fencingToken;
     this.claimedBy = /^\d+$/.test(claimedBy) ? Number(claimedBy) : undefined;
+  }
+}
+
+/**
+ * `using` was called inside `using` for a resource that the outer call holds, so it would wait for itself. This is a
+ * mistake of the program, not contention.
+ *
+ * Pass the outer lock along, or let the call join it by the option `reentrancy`. A call joins only a lock that has all
+ * of its resources.
+ */
+export class ReentrancyError extends RedlockError {
+  readonly code = "REENTRANCY" as const;
+  /** The resource that the outer call holds. */
+  readonly resource: string;
+
+  constructor(resources: readonly string[], held: readonly string[]) {
+    const resource = resources.find((name) => held.includes(name)) ?? String(resources[0]);
+    const missing = resources.filter((name) => !held.includes(name));
+    const advice =
+      missing.length === 0
+        ? 'pass its lock along, or set reentrancy to "join"'
+        : `it does not hold ${quoted(missing)}, so lock all of them in the outer call`;
+    super(
+      `lock "${resource}" is held by the using() around this one, which would wait for itself: ${advice}`,
+      resources,
+    );
+    this.resource = resource;
   }
 }
 

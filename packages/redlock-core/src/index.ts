@@ -6,6 +6,7 @@ export {
   QuorumUnreachableError,
   RedlockClosedError,
   RedlockError,
+  ReentrancyError,
 } from "./errors.ts";
 export type { RedlockEventName, RedlockEvents, RedlockTraces } from "./events.ts";
 export { type FenceClient, type Fenced, type FenceOptions, fence } from "./fence.ts";
@@ -17,6 +18,6 @@ export type { NodeSource } from "./nodes/connect.ts";
 export type { LockNode, NodeScript, NodeState, OnGap } from "./nodes/node.ts";
 export type { Finding, FindingCode } from "./operators/check.ts";
 export type { Inspection, NodeInspection } from "./operators/inspect.ts";
-export type { AcquireOptions, RedlockOptions, ResolvedOptions } from "./options.ts";
+export type { AcquireOptions, RedlockOptions, Reentrancy, ResolvedOptions, UsingOptions } from "./options.ts";
 export { Redlock } from "./redlock.ts";
 export type { VoteKind } from "./rules/quorum.ts";

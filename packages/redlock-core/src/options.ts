@@ -2,9 +2,17 @@
 import type { Clock } from "./kit/clock.ts";
 import type { Random } from "./kit/random.ts";
 import { DAY_MS, driftMs } from "./rules/validity.ts";
-import { abortSignal, boolean, integer, number, objectWith, text } from "./schema/check.ts";
+import { abortSignal, boolean, choice, integer, number, objectWith, text } from "./schema/check.ts";
 import { Schema, type ShapeOf } from "./schema/schema.ts";
 import { kindOf, quote } from "./schema/show.ts";
+
+/**
+ * What `using` does inside a `using` that holds the resource, where it would wait for itself:
+ * - `refuse`: it rejects with `ReentrancyError` at once.
+ * - `join`: its routine runs under the outer lock. Joined calls that run side by side take turns.
+ * - `wait`: it waits until its `timeout`. No asynchronous context is kept, and calls inside do not know of it.
+ */
+export type Reentrancy = "refuse" | "join" | "wait";
 
 export interface RedlockOptions {
   /** The lease of a lock, in ms. Default 30000; 50 or more, at most `maxTtl`. */
@@ -34,6 +42,8 @@ export interface RedlockOptions {
   readonly autoExtend?: boolean | undefined;
   /** When auto-extension ends: no lock is held for longer than this, in ms. Default Infinity. */
   readonly maxHold?: number | undefined;
+  /** What `using` does inside a `using` of the same resource. Default "refuse". */
+  readonly reentrancy?: Reentrancy | undefined;
   /**
    * Whether a node that restarted or lost its data casts no vote before `maxTtl` has passed. False is your claim that
    * no node ever forgets a lock.
@@ -82,6 +92,12 @@ export interface AcquireOptions {
   readonly order?: number | undefined;
 }
 
+/** The options that one call of `using` may set for itself. */
+export interface UsingOptions extends AcquireOptions {
+  /** What the call does inside a `using` of the same resource. Default: the option of the `Redlock`. */
+  readonly reentrancy?: Reentrancy | undefined;
+}
+
 export interface ResolvedOptions {
   readonly ttl: number;
   readonly maxTtl: number;
@@ -91,6 +107,7 @@ export interface ResolvedOptions {
   readonly keyPrefix: string;
   readonly autoExtend: boolean;
   readonly maxHold: number;
+  readonly reentrancy: Reentrancy;
   readonly quarantine: boolean;
   readonly retryDelay: number;
   readonly retryJitter: number;
@@ -105,6 +122,12 @@ export interface ResolvedAcquireOptions {
   readonly order: number | undefined;
   /** See `RedlockProtocol.acquire`. */
   readonly note?: string | undefined;
+}
+
+export interface ResolvedUsingOptions extends ResolvedAcquireOptions {
+  readonly reentrancy: Reentrancy;
+  /** Whether the call itself asks for its `ttl`. */
+  readonly hasOwnTtl: boolean;
 }
 
 /** A shorter lease leaves nothing to hold after the drift margin, the round trip and the timers' resolution. */
@@ -127,6 +150,8 @@ const TTL = integer({ min: MIN_TTL_MS, max: DAY_MS });
 const TIMEOUT = integer({ min: 0, orInfinity: true });
 const MAX_HOLD = integer({ min: 1, orInfinity: true });
 
+const REENTRANCY = choice(["refuse", "join", "wait"]);
+
 const SHAPE = {
   ttl: TTL.default(30_000),
   maxTtl: TTL.optional(),
@@ -136,6 +161,7 @@ const SHAPE = {
   keyPrefix: text().default(""),
   autoExtend: boolean.default(false),
   maxHold: MAX_HOLD.default(Number.POSITIVE_INFINITY),
+  reentrancy: REENTRANCY.default("refuse"),
   quarantine: boolean.optional(),
   retryDelay: integer({ min: 0, max: DAY_MS }).default(50),
   retryJitter: integer({ min: 0, max: DAY_MS }).default(50),
@@ -152,12 +178,16 @@ const CALL_SHAPE = {
   order: integer({ min: 0, unit: "µs" }).optional(),
 } satisfies ShapeOf<AcquireOptions>;
 
+const USING_SHAPE = { ...CALL_SHAPE, reentrancy: REENTRANCY.optional() } satisfies ShapeOf<UsingOptions>;
+
 const OF_CALLS = "it is an option of acquire, tryAcquire and using";
 const OPTIONS = new Schema(SHAPE, (name) => replacementOf(name) ?? (name in CALL_SHAPE ? OF_CALLS : undefined));
-const PER_CALL: Schema<typeof CALL_SHAPE> = new Schema(
-  CALL_SHAPE,
-  (name) => replacementOf(name) ?? (name in SHAPE ? "it is an option of new Redlock" : undefined),
+const ofRedlock = (name: string): string | undefined =>
+  replacementOf(name) ?? (name in SHAPE ? "it is an option of new Redlock" : undefined);
+const PER_CALL: Schema<typeof CALL_SHAPE> = new Schema(CALL_SHAPE, (name) =>
+  name in USING_SHAPE ? "it is an option of new Redlock and using" : ofRedlock(name),
 );
+const PER_USING: Schema<typeof USING_SHAPE> = new Schema(USING_SHAPE, ofRedlock);
 
 /** These are the options of `waitForTurn`, which neither locks nor ends by itself. */
 const UNTIL_TURN = new Schema({ order: CALL_SHAPE.order, signal: CALL_SHAPE.signal }, (name) =>
@@ -200,6 +230,23 @@ export function resolveAcquireOptions(
     };
   }
   PER_CALL.checkNames(given);
+  return valuesOf(given, defaults, autoExtendDefault);
+}
+
+export function resolveUsingOptions(given: UsingOptions | undefined, defaults: ResolvedOptions): ResolvedUsingOptions {
+  const { reentrancy } = defaults;
+  if (given === undefined) return { ...resolveAcquireOptions(undefined, defaults, true), reentrancy, hasOwnTtl: false };
+  PER_USING.checkNames(given);
+  const values = valuesOf(given, defaults, true);
+  const own = PER_USING.get(given, "reentrancy") ?? reentrancy;
+  return { ...values, reentrancy: own, hasOwnTtl: PER_CALL.get(given, "ttl") !== undefined };
+}
+
+function valuesOf(
+  given: AcquireOptions,
+  defaults: ResolvedOptions,
+  autoExtendDefault: boolean,
+): ResolvedAcquireOptions {
   return {
     ttl: resolveTtl(PER_CALL.get(given, "ttl"), defaults),
     timeout: PER_CALL.get(given, "timeout") ?? defaults.timeout,

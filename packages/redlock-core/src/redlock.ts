@@ -23,6 +23,7 @@ import { EmbeddedLocks } from "./lock/embedded.ts";
 import { HeldLease } from "./lock/lease.ts";
 import { type Lock, PROTOCOL } from "./lock/lock.ts";
 import { Renewal } from "./lock/renewal.ts";
+import { Section } from "./lock/section.ts";
 import { isClusterSource, type NodeSource, sourcesOf, toNodes } from "./nodes/connect.ts";
 import { countsReceivers } from "./nodes/node.ts";
 import { check, type Finding } from "./operators/check.ts";
@@ -32,11 +33,14 @@ import {
   type RedlockOptions,
   type ResolvedAcquireOptions,
   type ResolvedOptions,
+  type ResolvedUsingOptions,
   resolveAcquireOptions,
   resolveOptions,
   resolveResource,
   resolveResources,
   resolveTryOptions,
+  resolveUsingOptions,
+  type UsingOptions,
 } from "./options.ts";
 import { RedlockProtocol } from "./redlock-protocol.ts";
 import { Engine, GRANT_TTL_MS, MAX_NODES } from "./rounds/engine.ts";
@@ -57,8 +61,8 @@ export class Redlock implements AsyncDisposable {
   readonly #closing: AbortController = new AbortController();
   readonly #calls: InFlight = new InFlight();
   readonly #context: AcquisitionContext;
-  /** Calls without options use these: the first without automatic extension, the second with it. */
-  readonly #usualOptions: readonly [ResolvedAcquireOptions, ResolvedAcquireOptions];
+  /** The options of calls that give none. */
+  readonly #usual: { readonly acquire: ResolvedAcquireOptions; readonly using: ResolvedUsingOptions };
   readonly #stopListening: readonly (() => void)[];
   #closed: Promise<void> | undefined;
 
@@ -86,10 +90,10 @@ export class Redlock implements AsyncDisposable {
       throw new RangeError("nodes must have the same keyPrefix");
     }
     this.#engine = new Engine(connected, resolved, clock, random);
-    this.#usualOptions = [
-      resolveAcquireOptions(undefined, resolved, false),
-      resolveAcquireOptions(undefined, resolved, true),
-    ];
+    this.#usual = {
+      acquire: resolveAcquireOptions(undefined, resolved, resolved.autoExtend),
+      using: resolveUsingOptions(undefined, resolved),
+    };
     this.#hints = new Hints(this.#engine);
     this.#renewal = new Renewal(clock);
     this.#context = {
@@ -111,7 +115,7 @@ export class Redlock implements AsyncDisposable {
       assertOpen: (resources, signal) => this.#assertOpen(resources, signal),
       embedded: () => this.#embedded(),
       acquire: async (resource, options, note) =>
-        await this.#take([resolveResource(resource)], { ...this.#resolve(options, false), note }),
+        await this.#take([resolveResource(resource)], { ...resolveAcquireOptions(options, resolved, false), note }),
       hold: (grant, options, scripts) =>
         new HeldLease(this.#engine, grant, {
           options,
@@ -158,7 +162,10 @@ export class Redlock implements AsyncDisposable {
    */
   acquire(resources: string | readonly string[], options?: AcquireOptions): Promise<Lock> {
     try {
-      return this.#acquire(resolveResources(resources), this.#resolve(options, this.#engine.options.autoExtend));
+      const { options: defaults } = this.#engine;
+      const resolved =
+        options === undefined ? this.#usual.acquire : resolveAcquireOptions(options, defaults, defaults.autoExtend);
+      return this.#acquire(resolveResources(resources), resolved);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -190,23 +197,22 @@ export class Redlock implements AsyncDisposable {
    *
    * The lock is extended while the routine runs; if it is lost, `lock.signal` aborts. The call settles as the routine
    * does: a failed release never replaces its result or its error.
+   *
+   * Inside a `using` that holds one of the resources the call would wait for itself. It rejects with
+   * `ReentrancyError` instead, or joins the outer lock (see `UsingOptions.reentrancy`).
    */
   async using<Result>(
     resources: string | readonly string[],
     routine: (lock: Lock) => Result | PromiseLike<Result>,
-    options?: AcquireOptions,
+    options?: UsingOptions,
   ): Promise<Result> {
     const names = resolveResources(resources);
     ROUTINE.of("routine", routine);
-    const resolved = this.#resolve(options, true);
-    const call = async (): Promise<Result> => {
-      const lock = await this.#acquire(names, resolved);
-      try {
-        return await routine(lock);
-      } finally {
-        await lock.release();
-      }
-    };
+    const resolved = options === undefined ? this.#usual.using : resolveUsingOptions(options, this.#engine.options);
+    const call = (): Promise<Result> =>
+      resolved.reentrancy === "wait"
+        ? this.#useLock(names, routine, resolved)
+        : this.#useSection(names, routine, resolved);
     return await (traces.using.isHeard ? traces.using.run({ resources: names }, call) : call());
   }
 
@@ -316,6 +322,38 @@ export class Redlock implements AsyncDisposable {
     });
   }
 
+  async #useLock<Result>(
+    names: readonly string[],
+    routine: (lock: Lock) => Result | PromiseLike<Result>,
+    resolved: ResolvedUsingOptions,
+  ): Promise<Result> {
+    const lock = await this.#acquire(names, resolved);
+    try {
+      return await routine(lock);
+    } finally {
+      await lock.release();
+    }
+  }
+
+  async #useSection<Result>(
+    names: readonly string[],
+    routine: (lock: Lock) => Result | PromiseLike<Result>,
+    resolved: ResolvedUsingOptions,
+  ): Promise<Result> {
+    const outer = Section.current();
+    const held = Section.inTheWay(outer, this.#context, names);
+    if (held !== undefined) this.#assertOpen(names, resolved.signal);
+    const section =
+      held === undefined
+        ? new Section({ context: this.#context, granted: await this.#acquire(names, resolved), outer })
+        : await held.join(names, outer, resolved);
+    try {
+      return await section.run(routine);
+    } finally {
+      await section.end();
+    }
+  }
+
   #acquire(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
     if (!traces.acquire.isHeard) return this.#take(names, resolved);
     return traces.acquire.run({ resources: names }, () => this.#take(names, resolved));
@@ -328,11 +366,6 @@ export class Redlock implements AsyncDisposable {
       startAcquisition(this.#context, names, resolved, resolve, reject);
       this.#calls.begin();
     });
-  }
-
-  #resolve(options: AcquireOptions | undefined, autoExtend: boolean): ResolvedAcquireOptions {
-    if (options === undefined) return this.#usualOptions[autoExtend ? 1 : 0];
-    return resolveAcquireOptions(options, this.#engine.options, autoExtend);
   }
 
   /**

@@ -347,7 +347,7 @@ describe("a waiter", () => {
     await redlock.using("same", async () => {
       redlock.on("acquire", (event) => events.push(event));
       const nested = Array.from({ length: count }, () =>
-        errorOf(redlock.using("same", () => undefined, { timeout: 200 })),
+        errorOf(redlock.using("same", () => undefined, { timeout: 200, reentrancy: "wait" })),
       );
       for (const error of await Promise.all(nested)) {
         expect(error).toBeInstanceOf(LockHeldError);

@@ -1,5 +1,5 @@
 /** The calls of `@Locked` methods that are under way in this application. */
-import type { AcquireOptions, Redlock } from "@x/redlock-core";
+import type { Redlock, UsingOptions } from "@x/redlock-core";
 import { InFlight, show } from "@x/redlock-core/protocol";
 import { runWith } from "./current-lock.ts";
 
@@ -8,7 +8,7 @@ export interface LockedCall {
   readonly method: string;
   /** Returns the names of what is to be locked. */
   readonly resources: () => string | readonly string[];
-  readonly options: AcquireOptions;
+  readonly options: UsingOptions;
   readonly run: () => unknown;
 }
 

@@ -1,7 +1,7 @@
 /** `@Locked`: a method that runs while it holds a lock. */
 import "reflect-metadata";
 import { Inject } from "@nestjs/common";
-import type { AcquireOptions } from "@x/redlock-core";
+import type { UsingOptions } from "@x/redlock-core";
 import { instanceMethod, methodName } from "../names.ts";
 import { LockedCalls } from "./locked-calls.ts";
 
@@ -28,14 +28,14 @@ export type LockedMethodDecorator<Args extends readonly unknown[]> = <Method ext
  *
  * The lock is extended while the method runs and released when its promise has settled. `currentLock()` returns it. A
  * call that does not get the lock within `timeout` rejects with `LockHeldError`. A `@Locked` method that calls another
- * one for the same resource waits for itself.
+ * one for the same resource rejects with `ReentrancyError`, or joins with `reentrancy: "join"`.
  *
  * Guards, pipes and interceptors of a controller run before the lock is asked for.
  */
 // oxlint-disable-next-line typescript/no-explicit-any -- what a parameter without a type is
 export function Locked<const Args extends readonly unknown[] = readonly any[]>(
   resource: string | readonly string[] | ((...args: Args) => string | readonly string[]),
-  options: AcquireOptions = {},
+  options: UsingOptions = {},
 ): LockedMethodDecorator<Args> {
   return (target, key, descriptor) => {
     const name = methodName(target, key);

@@ -32,6 +32,8 @@ export interface Lease {
    * here never believes longer than a node.
    */
   readonly start: Instant;
+  /** How long a lease is asked for when it is renewed. */
+  readonly ttlMs: number;
   /** See `Lock`, as for the members of the same name. */
   readonly signal: AbortSignal;
   readonly lossReason: LockLossReason | undefined;
@@ -59,6 +61,11 @@ export interface Lease {
    */
   releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean>;
   lostError(reason: LockLossReason): LockLostError;
+}
+
+/** Returns what stands behind a lock. */
+export function leaseOf(lock: Lock): Lease {
+  return (lock as unknown as { readonly [PROTOCOL]: Lease })[PROTOCOL];
 }
 
 const MIN_REMAINING = number({ min: 0, unit: "ms" });

@@ -9,6 +9,7 @@ import {
   QuorumUnreachableError,
   RedlockClosedError,
   type RedlockErrorCode,
+  ReentrancyError,
 } from "@x/redlock-core";
 
 export interface Failure {
@@ -26,6 +27,7 @@ const KINDS: Readonly<Record<RedlockErrorCode, { readonly prototype: Error }>> =
   LOCK_LOST: LockLostError,
   LOCK_HELD: LockHeldError,
   FENCED_OFF: FencedOffError,
+  REENTRANCY: ReentrancyError,
 };
 
 /** By its code: the thread's module may have a copy of redlock-core of its own. */

@@ -1,0 +1,77 @@
+/** A `JoinedLease` is what a nested call of `using` has of the lock around it: all but its release. */
+
+import type { LockLossReason, LockLostError } from "../errors.ts";
+import type { Instant } from "../kit/clock.ts";
+import type { LocalQueue } from "../waiting/local-queue.ts";
+import type { Lease } from "./lock.ts";
+import type { RenewalPolicy } from "./renewal.ts";
+
+export class JoinedLease implements Lease {
+  readonly #lease: Lease;
+  /** The queue of one of the resources, which learns of every end of the lease. */
+  readonly #queue: LocalQueue;
+  #controller: AbortController | undefined;
+  #stopListening: (() => void) | undefined;
+  #released: Promise<boolean> | undefined;
+
+  constructor(lease: Lease, queue: LocalQueue) {
+    this.#lease = lease;
+    this.#queue = queue;
+  }
+
+  get start(): Instant {
+    return this.#lease.start;
+  }
+
+  get ttlMs(): number {
+    return this.#lease.ttlMs;
+  }
+
+  get lossReason(): LockLossReason | undefined {
+    return this.#released === undefined ? this.#lease.lossReason : "released";
+  }
+
+  /** A signal of its own: it aborts also when the code outside releases the lock, and no more after the release. */
+  get signal(): AbortSignal {
+    if (this.#controller !== undefined) return this.#controller.signal;
+    const controller = new AbortController();
+    this.#controller = controller;
+    if (this.#released !== undefined) return controller.signal;
+    const lose = (): void => controller.abort(this.#lease.lostError(this.#lease.lossReason ?? "expired"));
+    if (this.#lease.remaining() > 0) this.#stopListening = this.#queue.onFree(lose);
+    else lose();
+    return controller.signal;
+  }
+
+  remaining(): number {
+    return this.#released === undefined ? this.#lease.remaining() : 0;
+  }
+
+  async extend(ttl: number | undefined): Promise<void> {
+    if (this.#released !== undefined) throw this.lostError("released");
+    await this.#lease.extend(ttl);
+  }
+
+  /** Ends this handle alone: the lock belongs to the code outside. */
+  release(): Promise<boolean> {
+    this.#released ??= Promise.resolve(this.#lease.remaining() > 0);
+    this.#stopListening?.();
+    return this.#released;
+  }
+
+  releaseBy(): Promise<boolean> {
+    return this.release();
+  }
+
+  keep(policy: RenewalPolicy): void {
+    this.#lease.keep(policy);
+  }
+
+  leave(): void {
+    this.#lease.leave();
+  }
+
+  lostError(reason: LockLossReason): LockLostError {
+    return this.#lease.lostError(reason);
+  }
+}

@@ -1,0 +1,160 @@
+/**
+ * A section is one call of `using`. The code that its routine calls, however deep, knows of it by its asynchronous
+ * context.
+ *
+ * A call inside a section for a resource that the section holds would wait for its own caller. It joins the lock
+ * instead, or is refused. The following holds for calls that join:
+ * - Those that run side by side in one section take turns, as if each had a lock of its own.
+ * - The lock is kept until the last of them has ended, also if the routine that made them did not wait for it.
+ * - A call that is made when the routine has ended does not join, although it has its context.
+ *
+ * A routine and the joined calls that it does not wait for do not exclude each other.
+ */
+
+import { AsyncLocalStorage } from "node:async_hooks";
+import { LockHeldError, RedlockClosedError, ReentrancyError } from "../errors.ts";
+import type { ResolvedUsingOptions } from "../options.ts";
+import { Limit } from "../waiting/limit.ts";
+import { LocalQueue, LocalQueues, type Place } from "../waiting/local-queue.ts";
+import type { AcquisitionContext } from "./acquire.ts";
+import { JoinedLease } from "./joined-lease.ts";
+import { Lock, leaseOf } from "./lock.ts";
+
+/** It costs nothing before the first `run`. */
+const sections = new AsyncLocalStorage<Section>();
+
+export interface SectionParts {
+  /** The same for all calls of one `Redlock`. */
+  readonly context: AcquisitionContext;
+  /** The lock that the nodes have granted. */
+  readonly granted: Lock;
+  /** The section around this one. */
+  readonly outer: Section | undefined;
+  /** What a joined call has in place of the granted lock: its handle, and its turn. */
+  readonly joined?: { readonly lock: Lock; readonly turn: Place };
+}
+
+export class Section {
+  /** The lock that the routine gets. */
+  readonly lock: Lock;
+  readonly #context: AcquisitionContext;
+  readonly #granted: Lock;
+  readonly #turn: Place | undefined;
+  #outer: Section | undefined;
+  /** The calls that joined this section, in the order of their turns. */
+  #calls: LocalQueue | undefined;
+  #isOver = false;
+
+  constructor({ context, granted, outer, joined }: SectionParts) {
+    this.lock = joined?.lock ?? granted;
+    this.#context = context;
+    this.#granted = granted;
+    this.#turn = joined?.turn;
+    this.#outer = outer;
+  }
+
+  /** Returns the innermost section around the code that runs now, of any `Redlock`. */
+  static current(): Section | undefined {
+    return Section.#open(sections.getStore());
+  }
+
+  /**
+   * Returns the section whose lock a call for `resources` would wait for: the innermost one, from `inner` on. A lock
+   * that is lost or released is in nobody's way.
+   */
+  static inTheWay(
+    inner: Section | undefined,
+    context: AcquisitionContext,
+    resources: readonly string[],
+  ): Section | undefined {
+    let section = inner;
+    while (section !== undefined && !(section.#context === context && section.#holdsAnyOf(resources))) {
+      section.#outer = Section.#open(section.#outer);
+      section = section.#outer;
+    }
+    return section;
+  }
+
+  /** Skips sections that have ended. Calls that start each other in a loop therefore leave no chain behind. */
+  static #open(section: Section | undefined): Section | undefined {
+    let open = section;
+    while (open !== undefined && open.#isOver) open = open.#outer;
+    return open;
+  }
+
+  run<Result>(routine: (lock: Lock) => Result): Result {
+    return sections.run(this, routine, this.lock);
+  }
+
+  /** Ends the section when the last joined call has ended, and releases the lock. It never rejects. */
+  end(): Promise<unknown> {
+    this.#isOver = true;
+    // The usual section has neither, and is spared the promises.
+    return this.#calls === undefined && this.#turn === undefined ? this.lock.release() : this.#endInTurn();
+  }
+
+  async #endInTurn(): Promise<void> {
+    if (this.#calls !== undefined) {
+      const last = this.#calls.enter();
+      await last.untilFirst();
+      last.leave();
+    }
+    await this.lock.release();
+    this.#turn?.leave();
+  }
+
+  #holdsAnyOf(resources: readonly string[]): boolean {
+    return this.#granted.resources.some((resource) => resources.includes(resource)) && this.#granted.isHeld();
+  }
+
+  /**
+   * Makes a call a part of this section, when it is its turn.
+   *
+   * The lease is extended to a longer `ttl` that the call asks for, and never shortened. The lock that is there has
+   * its own `maxHold`.
+   */
+  async join(
+    resources: readonly string[],
+    inner: Section | undefined,
+    options: ResolvedUsingOptions,
+  ): Promise<Section> {
+    const granted = this.#granted;
+    if (options.reentrancy !== "join" || !resources.every((resource) => granted.resources.includes(resource)))
+      throw new ReentrancyError(resources, granted.resources);
+    const [name = ""] = granted.resources;
+    this.#calls ??= new LocalQueue(new LocalQueues(), name);
+    const turn = this.#calls.enter();
+    try {
+      if (!turn.isFirst) await this.#untilTurn(turn, resources, options);
+      granted.assertHeld();
+      const lease = leaseOf(granted);
+      if (options.hasOwnTtl && options.ttl > lease.ttlMs) await lease.extend(options.ttl);
+      const { token, fencingToken } = granted;
+      const joined = new JoinedLease(lease, this.#context.queues.of(name));
+      const lock = new Lock({ target: { resources }, token, fencingToken }, joined);
+      return new Section({ context: this.#context, granted, outer: inner, joined: { lock, turn } });
+    } catch (error) {
+      turn.leave();
+      throw error;
+    }
+  }
+
+  async #untilTurn(
+    turn: Place,
+    resources: readonly string[],
+    { timeout, signal }: ResolvedUsingOptions,
+  ): Promise<void> {
+    const { engine, closed } = this.#context;
+    const { clock, nodes, quorum } = engine;
+    const startMs = clock.monotonicMs();
+    const limit = new Limit(clock, { startMs, timeoutMs: timeout, signal, closed });
+    await limit.until(turn.untilFirst());
+    limit.dispose();
+    signal?.throwIfAborted();
+    if (closed.aborted) throw new RedlockClosedError(resources);
+    if (turn.isFirst) return;
+    const elapsedMs = clock.monotonicMs() - startMs;
+    const refused = `lock "${resources[0]}" is held by another call that has joined it: waited ${Math.round(elapsedMs)} ms`;
+    throw new LockHeldError({ resources, votes: [], nodeCount: nodes.length, quorum, attempts: 0, elapsedMs, refused });
+  }
+}
