@@ -90,7 +90,8 @@ export class Recorder {
   }
 
   #add(name: string, happening: Happening): void {
-    const key = `${name}:${keyOf(happening)}`;
+    // The nodes make one line of those in a row that are alike; between these here, a tick may have run.
+    const key = `${name}:${keyOf(happening)}:${happening.scheduledAtMs}`;
     this.#pending.delete(key);
     this.#pending.set(key, { name, happening });
     if (this.#pending.size > MOST_PENDING) this.#pending.delete(this.#pending.keys().next().value ?? "");

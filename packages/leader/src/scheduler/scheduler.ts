@@ -316,9 +316,11 @@ export class LeaderScheduler implements AsyncDisposable {
    * @throws UnknownScheduleError, QuorumUnreachableError as `trigger`
    */
   async history(name: string): Promise<readonly TickRecord[]> {
-    await this.#known(name);
+    text().of("name", name);
     const [texts, owner] = await Promise.all([this.#store().historyOf(name), this.#election.leader()]);
     const { happenings } = pastOf(texts);
+    // What has a history is known. To look a name up is to read the whole register.
+    if (happenings.length === 0) await this.#known(name);
     return happenings.slice(0, this.#history).map((happening) => recordOf(name, happening, owner?.term));
   }
 

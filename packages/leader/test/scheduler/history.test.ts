@@ -1,7 +1,13 @@
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type SchedulerOptions } from "@x/leader/scheduler";
+import { ManualClock } from "@x/test-support";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { Emitter } from "../../src/kit/emitter.ts";
+import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { type Happening, keyOf, lineOf, newestIn, pastOf, recordOf } from "../../src/scheduler/history.ts";
+import { Recorder } from "../../src/scheduler/recorder.ts";
+import type { HistoryLine, Store } from "../../src/scheduler/store.ts";
+import { type Tick, tickId } from "../../src/scheduler/tick.ts";
 import { type Nodes, startNodes } from "../support/redis.ts";
 
 const LEASE = { leaseDuration: 5_000, renewDeadline: 4_000, retryPeriod: 500 } as const;
@@ -79,6 +85,55 @@ describe("lines of a history", () => {
       ["c", "2 {}"],
     ]);
     expect([...newestIn("")]).toEqual([]);
+  });
+});
+
+describe("a recorder", () => {
+  it("keeps what was skipped before and after a tick apart, also within a second", async () => {
+    const clock = new ManualClock();
+    const events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
+    const written: HistoryLine[] = [];
+    const store = {
+      async record(lines: readonly HistoryLine[]): Promise<void> {
+        written.push(...lines);
+      },
+    };
+    const recorder = new Recorder({
+      store: store as unknown as Store,
+      clock,
+      events,
+      term: 7,
+      kept: 10,
+      nextOf: () => undefined,
+    });
+    const tickAt = (ms: number): Tick =>
+      ({
+        schedule: "s",
+        id: tickId("s", ms),
+        scheduledAt: new Date(ms),
+        firedAt: new Date(ms),
+        attempt: 1,
+      }) as unknown as Tick;
+    const skipAt = (ms: number): void =>
+      events.emit("tickSkipped", { schedule: "s", scheduledAt: new Date(ms), reason: "overlap" });
+    skipAt(100);
+    events.emit("tick", tickAt(200));
+    events.emit("tickDone", { tick: tickAt(200), tookMs: 5 });
+    skipAt(300);
+    await recorder.end();
+    expect(written.map(({ key }) => key)).toEqual(["skipped/overlap", "200/1/", "skipped/overlap"]);
+    expect(
+      pastOf([
+        written
+          .map(({ key, line }) => `${key} ${line}`)
+          .reverse()
+          .join(""),
+      ]).happenings,
+    ).toMatchObject([
+      { outcome: "skipped", scheduledAtMs: 300 },
+      { outcome: "run", scheduledAtMs: 200 },
+      { outcome: "skipped", scheduledAtMs: 100 },
+    ]);
   });
 });
 
