@@ -226,6 +226,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           nodeTimeout: optional(integer(1, 86_400_000)),
           timeout,
           keyPrefix: optional(text()),
+          name: optional(text(0, 200)),
           autoExtend: optional(boolean),
           maxHold,
           reentrancy,
@@ -262,6 +263,8 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     orderAt: { wallMs: { legal: number(0, Number.MAX_SAFE_INTEGER), right: 0 } },
     checkResource: { resource },
     newToken: NONE,
+    keyInSlot: { slot: { legal: integer(0, 16_383), right: 0 } },
+    namesOf: { clients: { legal: texts, right: [] } },
     lockKey: { resource },
     sideKey: { resource, name: { legal: text(1), right: "n" } },
     run: {

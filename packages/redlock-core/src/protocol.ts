@@ -33,6 +33,7 @@ export { defineScript, plainError } from "./nodes/node.ts";
 export { addressOf } from "./nodes/url.ts";
 export type { HoldOptions, NodeFacts, RedlockProtocol, ScriptGrant } from "./redlock-protocol.ts";
 export type { NodeReply, ScriptInput, ScriptOptions } from "./rounds/run.ts";
+export { slotOf } from "./rules/keys.ts";
 export { type BackOff, backOffMs } from "./rules/retry.ts";
 export { DAY_MS, driftMs, elapsedMs } from "./rules/validity.ts";
 export {

@@ -14,13 +14,13 @@ import type { EmbeddedLocks } from "./lock/embedded.ts";
 import type { Lock } from "./lock/lock.ts";
 import { type LeaseScripts, type ScriptCall, TakenBack } from "./lock/script-lease.ts";
 import { countsReceivers, type NodeScript } from "./nodes/node.ts";
+import { clientNames } from "./operators/client-names.ts";
 import { type AcquireOptions, resolveResource, resolveTurnOptions } from "./options.ts";
 import type { Engine } from "./rounds/engine.ts";
-import { type NodeReply, resolveRun, runEverywhere, type ScriptInput, type ScriptOptions } from "./rounds/run.ts";
-import { lockKeyOf, NODE_KEYS, sideKeyOf } from "./rules/keys.ts";
-import { newToken } from "./rules/token.ts";
+import { KEYS, type NodeReply, resolveRun, runEverywhere, type ScriptInput, type ScriptOptions } from "./rounds/run.ts";
+import { lockKeyOf, NODE_KEYS, nodeKeysOf, SLOT_COUNT, sideKeyOf } from "./rules/keys.ts";
 import { leaseEnd } from "./rules/validity.ts";
-import { callback, number, text } from "./schema/check.ts";
+import { callback, integer, number, text } from "./schema/check.ts";
 import type { Hints } from "./waiting/hints.ts";
 import { Limit } from "./waiting/limit.ts";
 import { subscribeEverywhere } from "./waiting/subscription.ts";
@@ -29,6 +29,7 @@ import { waitForTurn } from "./waiting/waiter.ts";
 const CHANNEL = text({ min: 1 });
 const NAME = text({ min: 1 });
 const TEXT = text();
+const SLOT = integer({ min: 0, max: SLOT_COUNT - 1, unit: "" });
 const LISTENER = callback();
 const WALL_MS = number({ min: 0, max: Number.MAX_SAFE_INTEGER, unit: "ms" });
 
@@ -112,7 +113,7 @@ export class RedlockProtocol {
 
   /** Returns a fresh random value for a lease. */
   newToken(): string {
-    return newToken(this.#parts.engine.random);
+    return this.#parts.engine.newToken();
   }
 
   get node(): NodeFacts {
@@ -227,6 +228,26 @@ export class RedlockProtocol {
    */
   sideKey(resource: string, name: string): string {
     return sideKeyOf(this.lockKey(resource), NAME.of("name", name));
+  }
+
+  /** Whether the one node is a Redis Cluster. A script then runs on the master that has its keys, or on any. */
+  get isCluster(): boolean {
+    return this.#parts.engine.isCluster;
+  }
+
+  /** Returns a key in a slot of a Cluster, for a script that is to run on the master of that slot. */
+  keyInSlot(slot: number): string {
+    return nodeKeysOf(SLOT.of("slot", slot)).hash;
+  }
+
+  /**
+   * Returns the names of clients, by the 12 digits that stand behind the mark of their tokens. A client without the
+   * option `name` has none.
+   */
+  async namesOf(clients: readonly string[]): Promise<ReadonlyMap<string, string>> {
+    const digits = KEYS.of("clients", clients);
+    this.#parts.assertOpen([]);
+    return await clientNames(this.#parts.engine, digits);
   }
 
   /**

@@ -18,7 +18,6 @@ import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, Round } from "../rounds/round.ts";
 import { acquireText, type Target } from "../rules/operation.ts";
 import { emptyTally, type Refusal, refusalOf, type VoteKind } from "../rules/quorum.ts";
-import { newToken } from "../rules/token.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import { type Enrolment, leaveQueues } from "../waiting/leave.ts";
 import { releaseEverywhere } from "./release.ts";
@@ -130,7 +129,7 @@ export abstract class Attempt extends Round implements Grant {
     this.ttlMs = ttlMs;
     this.asked = asked;
     this.end = asked;
-    this.token = newToken(engine.random);
+    this.token = engine.newToken();
     this.fencingToken = engine.isAlone ? 0 : engine.fencingClock.ballot(target.resources, asked.wallMs);
     this.text = acquireText(target.keys.length, this.token, {
       ttlMs,

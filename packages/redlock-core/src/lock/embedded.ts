@@ -14,7 +14,6 @@ import { type Instant, readClock } from "../kit/clock.ts";
 import { Timed } from "../kit/deadlines.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { digits } from "../rules/operation.ts";
-import { newToken } from "../rules/token.ts";
 import { leaseEnd, remainingMs } from "../rules/validity.ts";
 import { embedded, embeddedRun } from "../scripts/embedded.lua.ts";
 import type { Grant } from "./attempt.ts";
@@ -76,7 +75,7 @@ export class EmbeddedLocks {
 
   /** Returns a token for one execution of a script. */
   newToken(): string {
-    return newToken(this.#engine.random);
+    return this.#engine.newToken();
   }
 
   /**

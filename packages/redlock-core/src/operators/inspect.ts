@@ -3,7 +3,9 @@ import type { Engine } from "../rounds/engine.ts";
 import { listsEverywhere } from "../rounds/run.ts";
 import { sideKeyOf, WAITERS } from "../rules/keys.ts";
 import { quorumLargest } from "../rules/quorum.ts";
+import { clientOf } from "../rules/token.ts";
 import { inspectScript } from "../scripts/inspect.lua.ts";
+import { clientNames } from "./client-names.ts";
 
 export interface NodeInspection {
   readonly node: string;
@@ -45,6 +47,8 @@ export interface Inspection {
    * It is 0 if nobody holds the resource, and Infinity if the keys of a quorum never expire.
    */
   readonly remainingMs: number;
+  /** Who holds it: the option `name` of its `Redlock`. Undefined if nobody does, or it has no name. */
+  readonly holder: string | undefined;
   /** The largest fencing token that any node remembers. */
   readonly fencingToken: number | undefined;
   readonly nodes: readonly NodeInspection[];
@@ -71,7 +75,10 @@ export async function inspect(engine: Engine, resource: string): Promise<Inspect
         ? readingOf(engine, reply.node, reply.value)
         : { inspection: { node: reply.node, error: reply.error.message }, value: "" },
   );
-  return { resource, ...conclude(engine, readings), nodes: readings.map((reading) => reading.inspection) };
+  const { token, ...concluded } = conclude(engine, readings);
+  const client = token === undefined ? undefined : clientOf(token);
+  const holder = client === undefined ? undefined : (await clientNames(engine, [client])).get(client);
+  return { resource, ...concluded, holder, nodes: readings.map((reading) => reading.inspection) };
 }
 
 function readingOf(engine: Engine, node: string, reply: readonly string[]): Reading {
@@ -116,6 +123,8 @@ function conclude(
   readonly verdict: Inspection["verdict"];
   readonly remainingMs: number;
   readonly fencingToken: number | undefined;
+  /** What a quorum has. */
+  readonly token?: string;
 } {
   const nodeCount = engine.nodes.length;
   const fences = readings.flatMap(({ inspection }) => (inspection.fence === undefined ? [] : [inspection.fence]));
@@ -128,9 +137,9 @@ function conclude(
     const pttl = inspection.ttlMs === -1 ? Number.POSITIVE_INFINITY : (inspection.ttlMs ?? 0);
     lives.set(value, [...(lives.get(value) ?? []), pttl]);
   }
-  for (const pttls of lives.values()) {
+  for (const [token, pttls] of lives) {
     if (pttls.length >= engine.quorum)
-      return { verdict: "held", remainingMs: quorumLargest(pttls, nodeCount), fencingToken };
+      return { verdict: "held", remainingMs: quorumLargest(pttls, nodeCount), fencingToken, token };
   }
   const free = answered.filter(({ inspection }) => inspection.state === "free").length;
   return { verdict: free >= engine.quorum ? "free" : "contended", remainingMs: 0, fencingToken };

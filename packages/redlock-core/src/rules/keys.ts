@@ -35,6 +35,11 @@ export function nodeKeysOf(slot: number | undefined): NodeKeys {
   return keys;
 }
 
+/** Returns the key of the name of a client, see rounds/client-name.ts. */
+export function clientKeyOf(client: string): string {
+  return `{x}:client:${client}`;
+}
+
 /** `check()` writes this key to see whether a node can be written to. No lock may have a name like it. */
 export const PROBE_KEY = "{x}:probe:node";
 

@@ -15,6 +15,20 @@ export const TOKEN_LENGTH = 41;
 /** A Lua expression that tells whether `value` is one of ours. */
 export const IS_OURS: string = `#value == ${TOKEN_LENGTH} and string.byte(value) == ${MARK.charCodeAt(0)}`;
 
-export function newToken(random: Random): string {
-  return MARK + random.token();
+/** So many digits of a token may name its client. The 28 others are random: 112 bits. */
+export const CLIENT_DIGITS = 12;
+
+/** `client`: the digits that all tokens of one client begin with, if it has a name. */
+export function newToken(random: Random, client = ""): string {
+  const digits = random.token();
+  // A `Random` of the caller's own may return less, of which nothing can be spared.
+  const isNamed = client !== "" && digits.length === TOKEN_LENGTH - MARK.length;
+  return isNamed ? MARK + client + digits.slice(CLIENT_DIGITS) : MARK + digits;
+}
+
+/** Returns the digits of a token that may name its client; undefined for what is no token of ours. */
+export function clientOf(token: string): string | undefined {
+  return token.length === TOKEN_LENGTH && token.startsWith(MARK)
+    ? token.slice(MARK.length, MARK.length + CLIENT_DIGITS)
+    : undefined;
 }

@@ -1,0 +1,22 @@
+import { defineScript, type NodeScript } from "../nodes/node.ts";
+
+/**
+ * Keeps the name of a client. KEYS[1] is its key, ARGV[1] the name, ARGV[2] for how long it is kept, in ms. Replies 1.
+ */
+export const keepNameScript: NodeScript = defineScript(
+  "keep-client-name",
+  /* lua */ `
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+`,
+);
+
+/** Reads the names of clients, by their keys; '' for one that is not known. Replies a list. */
+export const readNamesScript: NodeScript = defineScript(
+  "read-client-names",
+  /* lua */ `
+local names = {}
+for i, key in ipairs(KEYS) do names[i] = redis.call('GET', key) or '' end
+return names
+`,
+);

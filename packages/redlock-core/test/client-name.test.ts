@@ -1,0 +1,85 @@
+import { Redlock } from "@x/redlock-core";
+import { protocolOf, systemRandom } from "@x/redlock-core/protocol";
+import { ManualClock, startRedisNodes } from "@x/test-support";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { ClientName } from "../src/rounds/client-name.ts";
+import { clientOf, newToken, TOKEN_LENGTH } from "../src/rules/token.ts";
+
+const HOUR_MS = 3_600_000;
+
+describe("the name of a client", () => {
+  function told(isKept: () => boolean): { readonly clock: ManualClock; readonly name: ClientName; count: number } {
+    const clock = new ManualClock();
+    const name = new ClientName(clock, systemRandom, async () => {
+      result.count += 1;
+      return isKept();
+    });
+    const result = { clock, name, count: 0 };
+    return result;
+  }
+
+  it("costs a token nothing: the nodes are told once an hour, and soon again if one did not hear it", async () => {
+    let isKept = false;
+    const client = told(() => isKept);
+    const take = async (): Promise<number> => {
+      for (let i = 0; i < 1_000; i += 1) client.name.newToken();
+      await Promise.resolve();
+      return client.count;
+    };
+    expect(await take()).toBe(1);
+    isKept = true;
+    await client.clock.advance(9_999);
+    expect(await take()).toBe(1);
+    await client.clock.advance(1);
+    expect(await take()).toBe(2);
+    await client.clock.advance(HOUR_MS - 1);
+    expect(await take()).toBe(2);
+    await client.clock.advance(1);
+    expect(await take()).toBe(3);
+  });
+
+  it("stands in all of its tokens, of which the rest is random", () => {
+    const { name } = told(() => true);
+    const tokens = Array.from({ length: 100 }, () => name.newToken());
+    expect(new Set(tokens.map(clientOf)).size).toBe(1);
+    expect(new Set(tokens.map((token) => token.slice(13))).size).toBe(100);
+    expect(tokens.every((token) => token.length === TOKEN_LENGTH && /^x[0-9a-f]{40}$/.test(token))).toBe(true);
+    expect(clientOf(told(() => true).name.newToken())).not.toBe(clientOf(tokens[0] ?? ""));
+  });
+
+  it("takes nothing from the short tokens of a source of randomness of the caller's own", () => {
+    expect(newToken({ token: () => "17", fraction: () => 0 }, "abcdefabcdef")).toBe("x17");
+  });
+
+  it("tells whoever asks who holds a lock", async () => {
+    const servers = await startRedisNodes(3);
+    onTestFinished(async () => {
+      await Promise.all(servers.map((server) => server.stop()));
+    });
+    const connected = (name?: string): Redlock => {
+      const redlock = new Redlock(
+        servers.map(({ url }) => url),
+        { quarantine: false, name },
+      );
+      onTestFinished(() => redlock.close());
+      return redlock;
+    };
+    const [named, nameless] = [connected("billing-api host-7 4711"), connected()];
+    const lock = await named.acquire("a");
+    await nameless.acquire("b");
+    const { verdict, holder } = await nameless.inspect("a");
+    expect({ verdict, holder }).toEqual({ verdict: "held", holder: "billing-api host-7 4711" });
+    expect((await named.inspect("b")).holder).toBeUndefined();
+    await lock.release();
+    expect((await nameless.inspect("a")).holder).toBeUndefined();
+    // One node that knows it is enough.
+    await Promise.all(servers.slice(1).map((server) => server.call("FLUSHALL")));
+    await named.acquire("c");
+    const token = String(await servers[0]?.call("GET", "c"));
+    const client = clientOf(token) ?? "";
+    expect(await protocolOf(nameless).namesOf([client, "0123456789ab"])).toEqual(
+      new Map([[client, "billing-api host-7 4711"]]),
+    );
+    expect(Number(await servers[0]?.call("PTTL", `{x}:client:${client}`))).toBeGreaterThan(0);
+  });
+});
