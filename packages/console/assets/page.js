@@ -1,7 +1,9 @@
 // What a browser runs: it asks for the state by server-sent events, and writes it into tables. Texts are only ever texts.
 // oxlint-disable unicorn/prefer-add-event-listener -- what is written again replaces what its buttons do
 /** @typedef {import("../src/page/state.ts").PageState} PageState */
-/** @typedef {{ text: string, tone?: string, buttons?: { label: string, about: string, run: () => void }[] }} Cell */
+/** @typedef {import("../src/page/state.ts").TickView} TickView */
+/** @typedef {{ label: string, about: string, run: () => void, marks?: readonly TickView["outcome"][] }} CellButton */
+/** @typedef {{ text: string, tone?: string, buttons?: CellButton[] }} Cell */
 
 const PAGE_ROWS = 25;
 const token = element("meta[name=x-console-token]").getAttribute("content") ?? "";
@@ -106,23 +108,59 @@ function fill(row, column, { text, tone, buttons = [] }, label) {
     if (cell.textContent !== text) cell.textContent = text;
     return;
   }
-  const wantedLabels = buttons.map(({ about }) => about).join("\n");
-  if (cell.dataset["buttons"] !== wantedLabels) {
-    cell.dataset["buttons"] = wantedLabels;
+  if (cell.children.length !== buttons.length) {
     cell.replaceChildren(
-      ...buttons.map(({ label, about }) => {
+      ...buttons.map(() => {
         const button = document.createElement("button");
         button.type = "button";
-        button.textContent = label;
-        button.setAttribute("aria-label", about);
         return button;
       }),
     );
   }
-  buttons.forEach(({ run }, at) => {
+  // A button that stays is the same element as before, whatever it says now: it may have the focus.
+  buttons.forEach(({ label, about, run, marks }, at) => {
     const button = /** @type {HTMLButtonElement} */ (cell.children[at]);
     button.onclick = run;
+    const says = `${label}\n${about}\n${marks?.join() ?? ""}`;
+    if (button.dataset["says"] === says) return;
+    button.dataset["says"] = says;
+    button.setAttribute("aria-label", about);
+    button.replaceChildren(...(marks === undefined ? [label] : [marksOf(marks)]));
   });
+}
+
+/** How high the mark of an outcome is, so that its colour is not all that tells it: what went wrong is the highest. */
+const HEIGHTS = { run: 8, running: 8, skipped: 4, failed: 16, unfinished: 16, missed: 16 };
+const MARK_WIDTH = 6;
+
+/** Draws the newest ticks as bars, the newest on the right. @param {readonly TickView["outcome"][]} outcomes */
+function marksOf(outcomes) {
+  const marks = document.createElementNS(SVG, "svg");
+  const width = Math.max(1, outcomes.length) * MARK_WIDTH;
+  marks.setAttribute("class", "marks");
+  marks.setAttribute("viewBox", `0 0 ${width} 16`);
+  marks.setAttribute("width", String(width));
+  marks.setAttribute("height", "16");
+  marks.setAttribute("aria-hidden", "true");
+  outcomes.toReversed().forEach((outcome, at) => {
+    const bar = document.createElementNS(SVG, "rect");
+    const height = HEIGHTS[outcome];
+    bar.setAttribute("x", String(at * MARK_WIDTH + 1));
+    bar.setAttribute("y", String(16 - height + 0.5));
+    bar.setAttribute("width", String(MARK_WIDTH - 2));
+    bar.setAttribute("height", String(height - 1));
+    bar.setAttribute("class", `mark-${outcome}`);
+    marks.append(bar);
+  });
+  return marks;
+}
+
+/** Says in words what the marks draw. @param {readonly TickView["outcome"][]} outcomes */
+function tally(outcomes) {
+  /** @type {Map<string, number>} */
+  const counts = new Map();
+  for (const outcome of outcomes) counts.set(outcome, (counts.get(outcome) ?? 0) + 1);
+  return [...counts].map(([outcome, count]) => `${count} ${outcome}`).join(", ");
 }
 
 /**
@@ -212,7 +250,15 @@ function item(text, tone = "") {
 
 /** @param {PageState} state @param {number} quorum */
 function showNodes({ nodes, findings }, quorum) {
-  write("#nodes-note", nodes.value === undefined ? "" : `${quorum} of ${nodes.value.nodes.length} make a quorum.`);
+  const count = nodes.value?.nodes.length ?? 0;
+  write(
+    "#nodes-note",
+    nodes.value === undefined
+      ? ""
+      : nodes.value.isCluster
+        ? `A Redis Cluster of ${count} masters. Each has a part of the locks.`
+        : `${quorum} of ${count} make a quorum.`,
+  );
   table(
     "#nodes",
     ["Node", "State", "Answers in", "Clock", "Quarantine"],
@@ -367,27 +413,58 @@ function rect(from, to, kind, label) {
   return found;
 }
 
+const TONES = { run: "", running: "", skipped: "warn", failed: "bad", unfinished: "bad", missed: "bad" };
+
 /** @param {PageState} state */
 function showSchedules({ schedules, now, actions }) {
   const { schedules: list = [], total = 0 } = schedules.value ?? {};
   write("#schedules-note", schedules.error === undefined ? `${total} schedules` : `not known: ${schedules.error}`);
   table(
     "#schedules",
-    ["Schedule", "Last", "Came to", "Late", "Next", "Missed", "State", "Leader", ...(actions ? ["Actions"] : [])],
-    list.map(({ scheduler, name, last, next, outcome, failure, tookMs, lateMs, missed, paused, running, owner }) => {
+    [
+      "Schedule",
+      "Last",
+      "Came to",
+      "Late",
+      "History",
+      "Next",
+      "Missed",
+      "State",
+      "Leader",
+      ...(actions ? ["Actions"] : []),
+    ],
+    list.map((schedule) => {
+      const { scheduler, name, last, next, outcome, failure, tookMs, lateMs, missed, paused, running, owner } =
+        schedule;
+      // A tick that was triggered is the last of no calendar.
+      const { history, tickAt } = schedule;
       const about = { scheduler, name };
       return {
         key: `${scheduler} ${name}`,
         cells: [
           { text: name },
-          { text: moment(last, now) },
+          { text: moment(tickAt === undefined ? last : Math.max(last ?? 0, tickAt), now) },
           {
             text: [outcome ?? "", tookMs === undefined ? "" : `in ${duration(tookMs)}`, failure ?? ""]
               .filter((text) => text !== "")
               .join(", "),
-            tone: outcome === "failed" || outcome === "unfinished" || outcome === "missed" ? "bad" : "",
+            tone: outcome === undefined ? "" : TONES[outcome],
           },
           { text: lateMs === undefined ? "" : duration(lateMs) },
+          {
+            text: "",
+            buttons:
+              history.length === 0
+                ? []
+                : [
+                    {
+                      label: "History",
+                      about: `History of ${name}, of the last ticks: ${tally(history)}`,
+                      marks: history,
+                      run: () => void showHistory(scheduler, name),
+                    },
+                  ],
+          },
           { text: moment(next, now) },
           { text: missed === 0 ? "" : String(missed), tone: "warn" },
           {
@@ -570,6 +647,40 @@ async function explain(queue, key) {
     body.append(list, parked.length === 0 ? "Nobody waits." : `In line: ${parked.join(", ")}`);
   }
   openDialog(`Key ${key}`, undefined);
+}
+
+/** @param {string} scheduler @param {string} name */
+async function showHistory(scheduler, name) {
+  const response = await fetch(`history?${new URLSearchParams({ scheduler, name })}`).catch(() => undefined);
+  const body = element("#dialog-body");
+  if (response?.ok !== true)
+    body.replaceChildren(response === undefined ? "The server does not answer." : await response.text());
+  else {
+    /** @type {{ ticks: TickView[] }} */
+    const { ticks } = await response.json();
+    const list = document.createElement("table");
+    list.id = "history";
+    list.setAttribute("role", "table");
+    list.setAttribute("aria-labelledby", "dialog-title");
+    body.replaceChildren(list);
+    table(
+      "#history",
+      ["Due", "Came to", "Late", "Took", "Attempt", "Why"],
+      ticks.map(({ outcome, at, lateMs, tookMs, attempt, error, reason, count }, place) => ({
+        key: String(place + 1),
+        cells: [
+          { text: new Date(at).toLocaleString() },
+          { text: outcome, tone: TONES[outcome] },
+          { text: lateMs === undefined ? "" : duration(lateMs) },
+          { text: tookMs === undefined ? "" : duration(tookMs) },
+          { text: attempt === undefined ? "" : String(attempt) },
+          { text: error ?? reason ?? (count === undefined ? "" : `${count} ticks`) },
+        ],
+      })),
+      "nothing is known",
+    );
+  }
+  openDialog(`History of ${name}`, undefined);
 }
 
 /** @param {string} label @param {string} question @param {Record<string, string>} about */

@@ -1,6 +1,7 @@
 /** Connections to the nodes of a command. Each is tried first, so that a node that is away is named, and why. */
 import { Redlock, type RedlockOptions } from "@x/redlock-core";
-import { Redis } from "ioredis";
+import { addressOf } from "@x/redlock-core/protocol";
+import { Cluster, type ClusterOptions, Redis } from "ioredis";
 import { ConsoleFailure } from "./failure.ts";
 
 const CONNECT_MS = 3_000;
@@ -8,6 +9,8 @@ const CONNECT_MS = 3_000;
 export interface ConnectionOptions {
   /** The URLs of the nodes, in the order in which the services name them. */
   readonly urls: readonly string[];
+  /** Whether they are members of one Redis Cluster, which is the one node then. */
+  readonly cluster: boolean;
   readonly keyPrefix?: string;
   readonly maxTtl?: number;
   readonly quarantine: boolean;
@@ -23,27 +26,56 @@ export class Connections implements AsyncDisposable {
 
   /** Opens the lock nodes. Throws `ConsoleFailure` if not one of them answers. */
   async redlock(): Promise<Redlock> {
-    const { urls, keyPrefix, maxTtl, quarantine } = this.#options;
+    const { urls, cluster, keyPrefix, maxTtl, quarantine } = this.#options;
     const options: RedlockOptions = {
       ...(quarantine ? {} : { quarantine }),
       ...(keyPrefix === undefined ? {} : { keyPrefix }),
       ...(maxTtl === undefined ? {} : { maxTtl, ttl: Math.min(maxTtl, 30_000) }),
     };
-    const redlock = new Redlock([...urls], options);
-    this.#closing.push(() => redlock.close());
+    // It says what is wrong with a URL before anything is tried.
+    const open = (nodes: readonly (string | Cluster)[]): Redlock => {
+      const redlock = new Redlock(nodes, options);
+      this.#closing.push(() => redlock.close());
+      return redlock;
+    };
+    const redlock = cluster ? undefined : open(urls);
     const tries = await Promise.allSettled(urls.map((url) => tryUrl(url)));
     const failed = tries.find((result) => result.status === "rejected");
     if (failed !== undefined && tries.every((result) => result.status === "rejected")) throw failed.reason;
-    return redlock;
+    return redlock ?? open([await this.#cluster()]);
   }
 
-  /** Opens the queue's Redis, the first of the nodes. Throws `ConsoleFailure` if it does not answer. */
-  async queueRedis(): Promise<Redis> {
-    const [url = ""] = this.#options.urls;
+  /** Opens the queue's Redis: the first of the nodes, or the Cluster. Throws `ConsoleFailure` if it does not answer. */
+  async queueRedis(): Promise<Redis | Cluster> {
+    const { urls, cluster } = this.#options;
+    const [url = ""] = urls;
     await tryUrl(url);
+    if (cluster) return await this.#cluster();
     const client = new Redis(url, { maxRetriesPerRequest: null });
     client.on("error", () => undefined);
     this.#closing.push(async () => client.disconnect());
+    return client;
+  }
+
+  /** Opens the Cluster that the nodes are members of. Throws `ConsoleFailure` if there is none. */
+  async #cluster(): Promise<Cluster> {
+    const { urls } = this.#options;
+    const client = openCluster(urls, { lazyConnect: true, clusterRetryStrategy: reconnectDelayMs });
+    this.#closing.push(async () => client.disconnect());
+    // One that gives up tells why; the other tries again for ever.
+    const trial = openCluster(urls, { lazyConnect: true, clusterRetryStrategy: null });
+    try {
+      await trial.connect();
+    } catch (error) {
+      const reason = (error as { readonly lastNodeError?: Error }).lastNodeError ?? (error as Error);
+      throw new ConsoleFailure(
+        `no Redis Cluster at ${nameOf(urls[0] ?? "")}: ${reason.message}`,
+        "Is --cluster right?",
+      );
+    } finally {
+      trial.disconnect();
+    }
+    await client.connect();
     return client;
   }
 
@@ -55,6 +87,25 @@ export class Connections implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const close of this.#closing.reverse()) await close();
   }
+}
+
+/** The members that are not named take the user and password of the first one that is. */
+function openCluster(urls: readonly string[], options: ClusterOptions): Cluster {
+  const addresses = urls.map((url) => {
+    if (URL.canParse(url)) return addressOf(new URL(url));
+    throw new ConsoleFailure("--cluster needs the URLs of members", "Such as redis://redis-1:6379.");
+  });
+  const { host: _host, port: _port, ...user } = addresses[0] ?? {};
+  const client = new Cluster(
+    addresses.map(({ host = "localhost", port = 6379 }) => ({ host, port })),
+    { ...options, redisOptions: { maxRetriesPerRequest: null, ...user } },
+  );
+  client.on("error", () => undefined);
+  return client;
+}
+
+function reconnectDelayMs(times: number): number {
+  return Math.min(100 * times, 2_000);
 }
 
 async function tryUrl(url: string): Promise<void> {

@@ -27,6 +27,7 @@ export type ExitCode = 0 | 1 | 2;
 
 interface Shared {
   readonly redis?: readonly string[];
+  readonly cluster?: true;
   readonly keyPrefix?: string;
   readonly maxTtl?: number;
   readonly quarantine: boolean;
@@ -66,6 +67,7 @@ function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Comm
   const program = new Commander("x-console")
     .description("Looks at locks, leaders, schedules and exclusive BullMQ jobs, and operates them.")
     .option("--redis <url>", "a node; give all in the services' order (default: REDIS_URL, commas between)", collected)
+    .option("--cluster", "the nodes are members of one Redis Cluster")
     .option("--key-prefix <prefix>", "the keyPrefix of the services' Redlock")
     .option("--max-ttl <ms>", "the maxTtl of the services' Redlock", wholeNumber)
     .option("--no-quarantine", "the services' Redlock has quarantine: false")
@@ -220,7 +222,7 @@ async function withCommand(
   run: (command: Command) => Promise<void>,
 ): Promise<void> {
   const urls = options.redis ?? terminal.env["REDIS_URL"]?.split(",") ?? ["redis://localhost:6379"];
-  await using connections = new Connections({ ...options, urls });
+  await using connections = new Connections({ ...options, urls, cluster: options.cluster === true });
   const output = new Output({
     isJson: options.json === true,
     hasColour: terminal.isInteractive && (terminal.env["NO_COLOR"] ?? "") === "",

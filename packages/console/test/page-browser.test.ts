@@ -45,7 +45,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
   it("shows what there is while it comes and goes, and does what it is asked to", { timeout: 180_000 }, async () => {
     const urls = nodes.map(({ url }) => url);
     const redlock = new Redlock(urls, { quarantine: false });
-    const other = new Redlock(urls, { quarantine: false });
+    const other = new Redlock(urls, { quarantine: false, name: "billing-api host-7 4711" });
     const connection = { url: urls[0] ?? "", maxRetriesPerRequest: null };
     const queue = new Queue("payments", { connection });
     const ends: (() => void)[] = [];
@@ -61,7 +61,12 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     ) as [LeaderElection, LeaderElection];
     const scheduler = new LeaderScheduler({ election: second });
     scheduler.cron("nightly-billing", "0 3 * * *", () => undefined);
-    scheduler.every("refresh-rates", 60_000, () => undefined);
+    scheduler.every("refresh-rates", 3_600_000, () => undefined);
+    let fetched = 0;
+    scheduler.every("fetch-statements", 3_600_000, () => {
+      fetched += 1;
+      if (fetched === 3) throw new Error("the bank answers 503");
+    });
     const page = createPage({ redlock, queues: [worker], actions: true, refresh: 300 });
     const server = createServer(nodeListener(page));
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -101,7 +106,8 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     const kept = await other.acquire("invoice:<b>7</b>", { ttl: 60_000 });
     await expect.poll(async () => (await rowsOf(tab, "locks")).get("account:42")?.slice(1, 2)).toEqual(["held"]);
     await expect.poll(async () => (await rowsOf(tab, "locks")).get("account:42")?.[5]).toBe("1");
-    expect((await redlock.inspect("account:42")).verdict).toBe("held");
+    await expect.poll(async () => (await rowsOf(tab, "locks")).get("account:42")?.[2]).toBe("billing-api host-7 4711");
+    expect(await redlock.inspect("account:42")).toMatchObject({ verdict: "held", holder: "billing-api host-7 4711" });
     // A name is a text, whatever it has in it.
     await expect.poll(async () => (await rowsOf(tab, "locks")).has("invoice:<b>7</b>")).toBe(true);
 
@@ -116,6 +122,33 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await expect
       .poll(async () => (await rowsOf(tab, "schedules")).get("refresh-rates")?.[2], { timeout: 20_000 })
       .toMatch(/^run/);
+
+    // Ticks come to an end, well and badly; a keyboard opens what is known of them.
+    const ran: string[] = [];
+    for (const outcome of ["run", "run", "failed", "run"]) {
+      ran.unshift(outcome);
+      await scheduler.trigger("fetch-statements");
+      await expect
+        .poll(async () => (await scheduler.history("fetch-statements")).map((tick) => tick.outcome), {
+          timeout: 20_000,
+        })
+        .toEqual(ran);
+    }
+    const history = '#schedules button[aria-label="History of fetch-statements, of the last ticks: 3 run, 1 failed"]';
+    await tab.waitForSelector(history, { timeout: 20_000 });
+    expect(await tab.$$eval(`${history} rect`, (found) => found.map((each) => each.getAttribute("class")))).toEqual(
+      ran.toReversed().map((outcome) => `mark-${outcome}`),
+    );
+    await tab.focus(history);
+    await tab.keyboard.press("Enter");
+    await expect
+      .poll(() => tab.$$eval("#history tbody tr", (rows) => rows.map((row) => row.children[1]?.textContent)))
+      .toEqual(ran);
+    expect(await textOf("#history")).toContain("Error: the bank answers 503");
+    expect(await textOf("#dialog-title")).toBe("History of fetch-statements");
+    await historyPicture(tab);
+    await tab.keyboard.press("Escape");
+    expect(await tab.evaluate("document.activeElement.getAttribute('aria-label')")).toContain("fetch-statements");
 
     // Jobs wait for their keys.
     const accounts = ["42", "42", "42", "42", "7", "7", "7", "1001", "1001", "88"];
@@ -165,6 +198,19 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     expect(requested.filter((address) => !address.startsWith(url) && !address.startsWith("data:"))).toEqual([]);
   });
 
+  const overhangOf = async (tab: Tab, selector: string): Promise<unknown> =>
+    await tab.$eval(selector, (found) => found.scrollWidth - found.clientWidth);
+
+  /** Takes the picture of an open history; on a telephone, nothing of it may stick out. */
+  async function historyPicture(tab: Tab): Promise<void> {
+    await tab.setViewport({ width: 390, height: 844 });
+    expect(await overhangOf(tab, "#dialog")).toBe(0);
+    await tab.setViewport({ width: 1100, height: 900 });
+    mkdirSync(pictures, { recursive: true });
+    const dialog = await tab.waitForSelector("#dialog");
+    await dialog?.screenshot({ path: join(pictures, "page-history.webp"), type: "webp", quality: 80 });
+  }
+
   /** Takes the pictures: light, dark, and as narrow as a telephone, where nothing may stick out. */
   async function picturesOf(tab: Tab): Promise<void> {
     mkdirSync(pictures, { recursive: true });
@@ -181,8 +227,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await theme("dark");
     await save("page-dark");
     await tab.setViewport({ width: 390, height: 844, isMobile: true });
-    const overhang = await tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
-    expect(overhang).toBe(0);
+    expect(await overhangOf(tab, "html")).toBe(0);
     await save("page-phone");
     await theme("light");
     await tab.setViewport({ width: 1100, height: 900 });

@@ -206,6 +206,40 @@ describe("what it shows", () => {
       .toEqual(expect.arrayContaining([expect.objectContaining(shown)]));
   });
 
+  it("is what became of the last ticks of a schedule", async () => {
+    const redlock = connected();
+    const scheduler = new LeaderScheduler({ election: new LeaderElection(redlock, { name: "histories" }) });
+    onTestFinished(() => scheduler.stop({ drainTimeout: 0 }));
+    let runs = 0;
+    scheduler.every("each-hour", 3_600_000, () => {
+      runs += 1;
+      if (runs === 2) throw new Error("no paper");
+    });
+    scheduler.start();
+    const outcomes = async (): Promise<readonly string[]> =>
+      (await scheduler.history("each-hour")).map(({ outcome }) => outcome);
+    const { url } = await serve({ redlock, schedulers: [scheduler] });
+    const { latest } = listen(url);
+    const shown = (): readonly string[] | undefined => latest()?.schedules.value?.schedules[0]?.history;
+    for (const expected of [["run"], ["failed", "run"], ["run", "failed", "run"]]) {
+      await scheduler.trigger("each-hour");
+      await expect.poll(outcomes, { timeout: 20_000 }).toEqual(expected);
+      await expect.poll(shown, { timeout: 20_000 }).toEqual(expected);
+    }
+    const told = (await scheduler.history("each-hour")).map(({ outcome, scheduledAt, tookMs, attempt, error }) => ({
+      outcome,
+      at: scheduledAt.getTime(),
+      tookMs,
+      attempt,
+      ...(error === undefined ? {} : { error }),
+    }));
+    const { text } = await ask(`${url}history?scheduler=0&name=each-hour`);
+    expect(JSON.parse(text)).toMatchObject({ ticks: told });
+    expect(text).toContain("Error: no paper");
+    expect((await ask(`${url}history?scheduler=0&name=other`)).status).toBe(404);
+    expect((await ask(`${url}history?scheduler=1&name=each-hour`)).status).toBe(404);
+  });
+
   it("is what the keys are: the longest lines first, who runs, and why jobs wait", async () => {
     const redis = servers[0]?.url ?? "";
     const connection = { url: redis, maxRetriesPerRequest: null };

@@ -17,11 +17,14 @@ export async function inspectLock(command: Command, resource: string): Promise<I
   return await looking(command, async () => {
     const inspection = await redlock.inspect(resource);
     output.answer(inspection, () => {
-      const { verdict, remainingMs, fencingToken, nodes } = inspection;
-      const left = verdict === "held" ? `, for ${durationText(remainingMs)} unless it is extended` : "";
+      const { verdict, remainingMs, holder, fencingToken, nodes } = inspection;
+      const by = holder === undefined ? "" : ` by ${holder}`;
+      const left = verdict === "held" ? `${by}, for ${durationText(remainingMs)} unless it is extended` : "";
       output.line(`${resource}: ${verdict}${left}`, TONES[verdict]);
       if (fencingToken !== undefined) output.line(`greatest fencing token: ${fencingToken}`, "dim");
       output.table(["node", "state", "expires", "waiters", "quarantine"], nodes.map(rowOf));
+      if (nodes.some(({ error = "" }) => /^(CROSSSLOT|MOVED)\b/.test(error)))
+        output.line("A member of a Redis Cluster answered: add --cluster.", "warn");
     });
     return inspection.verdict !== "unknown";
   });

@@ -13,6 +13,8 @@ export interface SeenLock {
   readonly pttlMs: number;
   readonly waiters: number;
   readonly claim: string;
+  /** The digits that may name its client; "" for a reservation. */
+  readonly client: string;
 }
 
 /** A scheduler whose state a node has. */
@@ -137,6 +139,12 @@ export class LockTable {
     return facts.map(({ key }) => key);
   }
 
+  /** The digits that may name the client that has the lock with this key. */
+  clientOf(key: string): string {
+    const row = this.#rows.get(key);
+    return row === undefined ? "" : (leadingOf(row).copies[0]?.client ?? "");
+  }
+
   /** The lock with this key, as of `nowMs`. */
   viewOf(key: string, nowMs: number): LockView | undefined {
     const row = this.#rows.get(key);
@@ -214,12 +222,13 @@ export function parseLook(reply: unknown): Look {
     runId: String(runId),
     nowMs: Number(seconds) * 1_000 + Number(micros) / 1_000,
     cursor: String(cursor),
-    locks: (locks as readonly (readonly unknown[])[]).map(([key, holder, pttl, waiters, claim]) => ({
+    locks: (locks as readonly (readonly unknown[])[]).map(([key, holder, pttl, waiters, claim, client]) => ({
       key: String(key),
       holder: String(holder),
       pttlMs: Number(pttl),
       waiters: Number(waiters),
       claim: String(claim),
+      client: String(client),
     })),
     elections: (elections as readonly unknown[]).map(String),
     schedulers: (schedulers as readonly (readonly unknown[])[]).map(([election, prefix]) => ({

@@ -5,6 +5,7 @@ import { defineScript } from "@x/redlock-core/protocol";
  * Looks at one node without changing anything. The work of one call is bounded by its arguments, however many keys the
  * node has.
  *
+ * - KEYS[1], in a Cluster: a key of the master that is to be looked at. Nothing is done with it.
  * - ARGV[1] is what the names of lock keys begin with.
  * - ARGV[2] is how many keys to look through (COUNT of SCAN).
  * - ARGV[3] is the number of cursors; (run_id, cursor) for each follows. A node knows its own by its run_id.
@@ -12,7 +13,8 @@ import { defineScript } from "@x/redlock-core/protocol";
  *
  * Replies {run_id, seconds, microseconds, next cursor, {lock, …}, {name of an election,
  * …}, {{name of an election, what its scheduler's keys begin with}, …}}. A lock is {key, hash of its
- * value, pttl, waiters, what the holder says of itself | ''}. The value itself is a secret: who has it can release.
+ * value, pttl, waiters, what the holder says of itself | '', the digits that may name its client | ''}. The value
+ * itself is a secret: who has it can release.
  *
  * A lock's value is an x and 40 hexadecimal digits, or says for whom it is reserved. STRLEN tells the most of that,
  * without reading what may be a large value of somebody else's.
@@ -43,7 +45,7 @@ local function lockAt(key)
   end
   return {
     key, isReserved and 'reserved' or string.sub(redis.sha1hex(value), 1, 8), call('PTTL', key),
-    sizeOf(side(key, 'waiters'), 'zset', 'ZCARD'), claim
+    sizeOf(side(key, 'waiters'), 'zset', 'ZCARD'), claim, isReserved and '' or string.sub(value, 2, 13)
   }
 end
 local runId = string.match(call('INFO', 'server'), 'run_id:(%x+)') or ''
@@ -76,6 +78,9 @@ local time = call('TIME')
 return {runId, time[1], time[2], page[1], locks, elections, schedulers}
 `,
 );
+
+/** Asks a Cluster for its masters. Replies {{first slot, last slot, {host, port, id, …} of the master, …}, …}. */
+export const MASTERS: NodeScript = defineScript("console-masters", /* lua */ `return redis.call('CLUSTER', 'SLOTS')`);
 
 /** Reads the newest records of terms of an election. KEYS[1] is their zset, ARGV[1] how many. */
 export const TERMS: NodeScript = defineScript(

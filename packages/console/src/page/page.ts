@@ -7,8 +7,8 @@
  */
 import { randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import { LeaderElection } from "@x/leader";
-import { LeaderScheduler } from "@x/leader/scheduler";
+import { LeaderElection, UnknownScheduleError } from "@x/leader";
+import { LeaderScheduler, type TickRecord } from "@x/leader/scheduler";
 import type { Clock, Redlock } from "@x/redlock-core";
 import {
   boolean,
@@ -26,7 +26,7 @@ import {
 import type { ExclusiveWorker } from "@x/workers";
 import { act, UnknownTargetError } from "./actions.ts";
 import { actionRefusalOf, answer, LOOPBACK_HOSTS, refusal, refusalOf } from "./guard.ts";
-import type { PageState, Wanted } from "./state.ts";
+import { type PageState, SHOWN_TICKS, type TickView, type Wanted } from "./state.ts";
 import { Watch } from "./watch.ts";
 import { textOf, withPatience } from "./watched.ts";
 
@@ -173,6 +173,8 @@ class Served {
         return request.method === "HEAD" ? answer(200, EVENTS, null) : this.#events(wantedOf(searchParams));
       case "key":
         return await this.#key(searchParams);
+      case "history":
+        return await this.#history(searchParams);
       default:
         // The page's own addresses are relative: they need the slash. The dot keeps "https:" from being a scheme.
         return last.includes(".")
@@ -239,6 +241,21 @@ class Served {
     }
   }
 
+  /** What became of the last ticks of a schedule. */
+  async #history(given: URLSearchParams): Promise<Response> {
+    if (this.#isTooMuch()) return tooOften();
+    await this.watch.fresh();
+    const scheduler = this.watch.schedulers.get(given.get("scheduler") ?? "");
+    const name = given.get("name") ?? "";
+    if (scheduler === undefined || name === "") return refusal(404, "There is no such schedule.");
+    try {
+      const ticks = await withPatience(this.#clock, scheduler.history(name));
+      return json(200, { ticks: ticks.slice(0, SHOWN_TICKS).map(tickView) });
+    } catch (error) {
+      return error instanceof UnknownScheduleError ? refusal(404, textOf(error)) : refusal(502, textOf(error));
+    }
+  }
+
   async #act(request: Request, given: URLSearchParams): Promise<Response> {
     if (!this.#hasActions) return refusal(403, "This page is read-only.");
     const refused = actionRefusalOf(request, this.#token);
@@ -283,6 +300,11 @@ function eventOf(state: PageState): string {
 
 function json(status: number, value: unknown): Response {
   return answer(status, "application/json", JSON.stringify(value));
+}
+
+function tickView(record: TickRecord): TickView {
+  const { outcome, scheduledAt, lateMs, tookMs, attempt, error, reason, count } = record;
+  return { outcome, at: scheduledAt.getTime(), lateMs, tookMs, attempt, error, reason, count };
 }
 
 function closed(): Response {

@@ -2,7 +2,7 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { ExclusiveWorker } from "@x/workers";
-import type { Redis } from "ioredis";
+import { Cluster, type Redis } from "ioredis";
 import type { Command, IsGood } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { LOOPBACK_HOSTS } from "./guard.ts";
@@ -75,8 +75,8 @@ async function queuesOf(
     return undefined;
   });
   if (client === undefined) return [];
-  const names = queue.length > 0 ? new Set(queue) : await queuesIn(client, prefix);
-  return [...names].map((name) => {
+  const names = queue.length > 0 ? queue : await queuesOfAll(client, prefix);
+  return [...new Set(names)].map((name) => {
     const worker = new ExclusiveWorker(name, null, {
       connection: client,
       prefix,
@@ -89,6 +89,12 @@ async function queuesOf(
   });
 }
 
+async function queuesOfAll(client: Redis | Cluster, prefix: string): Promise<readonly string[]> {
+  const servers = client instanceof Cluster ? client.nodes("master") : [client];
+  const found = await Promise.all(servers.map((server) => queuesIn(server, prefix)));
+  return found.flat().sort().slice(0, MOST_QUEUES);
+}
+
 /** The queues whose jobs have had keys, in the first part of a large Redis. */
 async function queuesIn(client: Redis, prefix: string): Promise<readonly string[]> {
   const names = new Set<string>();
@@ -99,7 +105,7 @@ async function queuesIn(client: Redis, prefix: string): Promise<readonly string[
     cursor = next;
     if (cursor === "0") break;
   }
-  return [...names].sort().slice(0, MOST_QUEUES);
+  return [...names];
 }
 
 function escaped(glob: string): string {

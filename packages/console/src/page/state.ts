@@ -24,6 +24,9 @@ export interface NodeView {
 
 export interface NodesView {
   readonly nodes: readonly NodeView[];
+  /** Whether the nodes are the masters of a Cluster, each of which has a part of the locks. */
+  readonly isCluster: boolean;
+  /** So many have to answer: of a Cluster, all. */
   readonly quorum: number;
   /** Of the nodes, these answer. */
   readonly answering: number;
@@ -33,7 +36,7 @@ export interface LockView {
   readonly resource: string;
   /** Held by a quorum, kept for a waiter for a moment, or neither. */
   readonly state: "held" | "reserved" | "contended";
-  /** Who has it, as far as the lock says: the leader of an election. */
+  /** Who has it, as far as it says so: the leader of an election, or the `name` of its `Redlock`. */
   readonly owner: string | undefined;
   /** Tells one holder from the next, and says nothing of its token. */
   readonly holder: string;
@@ -86,6 +89,8 @@ export interface ScheduleView {
   readonly name: string;
   readonly next: number | undefined;
   readonly last: number | undefined;
+  /** When the newest tick was due, also one that was triggered. */
+  readonly tickAt: number | undefined;
   /** What became of the newest tick, and how late it was, in ms, if that is known. */
   readonly outcome: TickOutcome | undefined;
   readonly lateMs: number | undefined;
@@ -95,6 +100,23 @@ export interface ScheduleView {
   readonly paused: boolean;
   readonly running: number;
   readonly owner: string | undefined;
+  /** What became of its last ticks, the newest first. The address `history` tells more of each. */
+  readonly history: readonly TickOutcome[];
+}
+
+/** What became of one tick, as the address `history` tells it. */
+export interface TickView {
+  readonly outcome: TickOutcome;
+  /** When it was due, in ms since the epoch. */
+  readonly at: number;
+  readonly lateMs: number | undefined;
+  readonly tookMs: number | undefined;
+  readonly attempt: number | undefined;
+  readonly error: string | undefined;
+  /** Why it was skipped. */
+  readonly reason: string | undefined;
+  /** How many were missed. */
+  readonly count: number | undefined;
 }
 
 export interface QueueView {
@@ -140,6 +162,9 @@ export interface PageState {
   /** What happened, as the owner of the page told it; the latest first. */
   readonly events: readonly { readonly at: number; readonly text: string }[];
 }
+
+/** Ticks of a schedule that the page shows. */
+export const SHOWN_TICKS = 20;
 
 /** Rows of one page of a table. */
 export const PAGE_ROWS = 25;

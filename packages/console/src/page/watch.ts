@@ -6,13 +6,16 @@
 import type { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type ScheduleInfo } from "@x/leader/scheduler";
 import type { Clock, Finding, NodeInspection, Redlock } from "@x/redlock-core";
-import { protocolOf, sleep } from "@x/redlock-core/protocol";
+import { type NodeReply, protocolOf, sleep, slotOf } from "@x/redlock-core/protocol";
 import type { ExclusiveWorker } from "@x/workers";
 import { Elections } from "./elections.ts";
+import { Histories } from "./histories.ts";
+import { Holders } from "./holders.ts";
 import { type FoundScheduler, LockTable, parseLook } from "./lock-table.ts";
-import { LOOK } from "./look.lua.ts";
+import { LOOK, MASTERS } from "./look.lua.ts";
+import { hasSlot, type Master, parseMasters } from "./masters.ts";
 import { Queues } from "./queues.ts";
-import { type NodesView, PAGE_ROWS, type PageState, type ScheduleView, type Wanted } from "./state.ts";
+import { type NodesView, PAGE_ROWS, type PageState, type ScheduleView, SHOWN_TICKS, type Wanted } from "./state.ts";
 import { textOf, Watched } from "./watched.ts";
 
 /** Keys that each node looks through at one look. */
@@ -39,6 +42,12 @@ export interface WatchParts {
   readonly hasActions: boolean;
 }
 
+/** What the node of this number answered. */
+interface Answer {
+  readonly at: number;
+  readonly reply: NodeReply;
+}
+
 export interface Viewer {
   readonly wanted: Wanted;
   readonly tell: (state: PageState) => void;
@@ -59,7 +68,10 @@ export class Watch {
   readonly #quarantine: Watched<readonly NodeInspection[]>;
   readonly #findings: Watched<readonly Finding[]>;
   readonly #schedules: Watched<readonly ScheduleView[]>;
+  readonly #histories = new Histories();
+  readonly #holders: Holders;
   readonly #events: { readonly at: number; readonly text: string }[] = [];
+  #masters: readonly Master[] = [];
   #looks = 0;
   #schedulesPause = 0;
   #looking: Promise<void> | undefined;
@@ -78,6 +90,7 @@ export class Watch {
     this.queues = new Queues(clock, queues);
     this.#prefix = protocol.lockKey("x").slice(0, -1);
     this.#locks = new LockTable(redlock.quorum, this.#prefix);
+    this.#holders = new Holders((clients) => protocol.namesOf(clients));
     this.#nodes = new Watched(clock, () => this.#lookAtNodes());
     this.#quarantine = new Watched(clock, async () => (await redlock.inspect(PROBE)).nodes);
     this.#findings = new Watched(clock, () => redlock.check());
@@ -117,7 +130,7 @@ export class Watch {
   stateFor(wanted: Wanted): PageState {
     const { section: nodes } = this.#nodes;
     const schedules = this.#schedules.section;
-    const shown = schedules.value?.slice(wanted.schedules * PAGE_ROWS, (wanted.schedules + 1) * PAGE_ROWS);
+    const shown = this.#shownSchedules(wanted)?.map((view) => ({ ...view, history: this.#histories.of(view) }));
     return {
       now: this.#clock.wallMs(),
       actions: this.#parts.hasActions,
@@ -137,6 +150,7 @@ export class Watch {
 
   #lockError(nodes: NodesView | undefined, error: string | undefined): string | undefined {
     if (error !== undefined || nodes === undefined || nodes.answering >= nodes.quorum) return error;
+    if (nodes.isCluster) return `${nodes.answering} of ${nodes.nodes.length} masters answer, each has locks of its own`;
     return `${nodes.answering} of ${nodes.nodes.length} nodes answer, ${nodes.quorum} make a quorum`;
   }
 
@@ -145,7 +159,10 @@ export class Watch {
     const nowMs = this.#clock.monotonicMs();
     const shown = found.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS);
     return {
-      locks: shown.flatMap((key) => this.#locks.viewOf(key, nowMs) ?? []),
+      locks: shown.flatMap((key) => {
+        const view = this.#locks.viewOf(key, nowMs);
+        return view === undefined ? [] : { ...view, owner: view.owner ?? this.#holders.of(this.#locks.clientOf(key)) };
+      }),
       total: this.#locks.size,
       found: found.length,
       isComplete: this.#locks.isComplete,
@@ -191,16 +208,15 @@ export class Watch {
 
   async #lookAtNodes(): Promise<NodesView> {
     const { redlock } = this;
+    const { isCluster } = protocolOf(redlock);
     const shown = this.#shownLocks();
     const { cursors } = this.#locks;
+    const args = [this.#prefix, SEARCHED_KEYS, cursors.length / 2, ...cursors];
     const wallMs = this.#clock.wallMs();
-    const replies = await protocolOf(redlock).run(LOOK, {
-      keys: [],
-      args: [this.#prefix, SEARCHED_KEYS, cursors.length / 2, ...cursors, ...shown],
-    });
+    const answers = isCluster ? await this.#askMasters(args, shown) : await this.#askNodes([...args, ...shown]);
     const nowMs = this.#clock.monotonicMs();
     // A node is known by its place: two may have one name, by mistake.
-    const nodes = replies.map((reply, at) => {
+    const nodes = answers.map(({ at, reply }) => {
       const quarantineLeftMs = this.#quarantine.section.value?.[at]?.quarantineLeftMs;
       const known = { node: reply.node, tookMs: Math.round(reply.tookMs), quarantineLeftMs };
       if (!reply.ok) {
@@ -213,7 +229,35 @@ export class Watch {
       if (this.#parts.schedulers === undefined) this.#foundSchedulers(look.schedulers);
       return { ...known, error: undefined, clockMs: Math.round(look.nowMs - wallMs - reply.tookMs / 2) };
     });
-    return { nodes, quorum: redlock.quorum, answering: nodes.filter(({ error }) => error === undefined).length };
+    await this.#holders.look(this.#shownLocks().map((key) => this.#locks.clientOf(key)));
+    const answering = nodes.filter(({ error }) => error === undefined).length;
+    return { nodes, isCluster, quorum: isCluster ? nodes.length : redlock.quorum, answering };
+  }
+
+  async #askNodes(args: readonly (string | number)[]): Promise<readonly Answer[]> {
+    const replies = await protocolOf(this.redlock).run(LOOK, { keys: [], args });
+    return replies.map((reply, at) => ({ at, reply }));
+  }
+
+  /** Asks each master of the Cluster, for those of the shown locks that are its own. */
+  async #askMasters(args: readonly (string | number)[], shown: readonly string[]): Promise<readonly Answer[]> {
+    const protocol = protocolOf(this.redlock);
+    const [told] = await protocol.run(MASTERS, { keys: [], args: [] });
+    // Whoever tells the masters may be the one that is away: those known before may answer.
+    if (told?.ok === true) this.#known(parseMasters(told.value, this.#masters));
+    else if (this.#masters.length === 0) throw told?.error ?? new Error("no node");
+    const asking = this.#masters.map(async (master): Promise<readonly Answer[]> => {
+      const [[slot] = [0]] = master.slots;
+      const own = shown.filter((key) => hasSlot(master, slotOf(key)));
+      const replies = await protocol.run(LOOK, { keys: [protocol.keyInSlot(slot)], args: [...args, ...own] });
+      return replies.map((reply) => ({ at: master.at, reply: { ...reply, node: master.name } }));
+    });
+    return (await Promise.all(asking)).flat();
+  }
+
+  #known(masters: readonly Master[]): void {
+    for (const { at } of this.#masters) if (!masters.some((master) => master.at === at)) this.#locks.forget(at);
+    this.#masters = masters;
   }
 
   #foundSchedulers(found: readonly FoundScheduler[]): void {
@@ -221,7 +265,8 @@ export class Watch {
       const name = JSON.stringify([election, keyPrefix]);
       const asked = this.elections.get(election);
       if (asked === undefined || this.schedulers.has(name) || this.schedulers.size >= MOST_SCHEDULERS) continue;
-      this.schedulers.set(name, new LeaderScheduler({ election: asked, ...(keyPrefix === "" ? {} : { keyPrefix }) }));
+      const prefix = keyPrefix === "" ? {} : { keyPrefix };
+      this.schedulers.set(name, new LeaderScheduler({ election: asked, history: SHOWN_TICKS, ...prefix }));
     }
   }
 
@@ -237,8 +282,19 @@ export class Watch {
     return [...shown];
   }
 
+  #shownSchedules({ schedules: page }: Wanted): readonly ScheduleView[] | undefined {
+    return this.#schedules.section.value?.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS);
+  }
+
   async #lookAtSchedules(): Promise<void> {
     if (this.schedulers.size === 0) return;
+    await this.#listAllSchedules();
+    const wanted = [...this.#viewers].map((viewer) => viewer.wanted);
+    const shown = new Set(wanted.flatMap((each) => this.#shownSchedules(each) ?? []));
+    await this.#histories.look([...shown], (scheduler) => this.schedulers.get(scheduler));
+  }
+
+  async #listAllSchedules(): Promise<void> {
     if (this.#schedulesPause > 0) {
       this.#schedulesPause -= 1;
       return;
@@ -264,6 +320,7 @@ function scheduleView(info: ScheduleInfo, scheduler: string): ScheduleView {
     name,
     next: next?.getTime(),
     last: last?.getTime(),
+    tickAt: lastTick?.scheduledAt.getTime(),
     outcome: lastTick?.outcome,
     lateMs: lastTick?.lateMs,
     tookMs: lastTick?.tookMs,
@@ -272,5 +329,6 @@ function scheduleView(info: ScheduleInfo, scheduler: string): ScheduleView {
     paused,
     running,
     owner: owner?.id,
+    history: [],
   };
 }

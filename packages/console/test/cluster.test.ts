@@ -1,0 +1,112 @@
+/** The page and the command line on a real Redis Cluster of three masters. */
+import { runConsole, type Terminal } from "@x/console";
+import { createPage } from "@x/console/page";
+import { Redlock } from "@x/redlock-core";
+import { type RedisCluster, startCluster } from "@x/test-support";
+import { Cluster } from "ioredis";
+import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
+import { parseMasters } from "../src/page/masters.ts";
+import type { PageState } from "../src/page/state.ts";
+
+let cluster: RedisCluster;
+beforeAll(async () => {
+  cluster = await startCluster();
+});
+afterAll(async () => await cluster.stop());
+
+function connected(name = ""): Redlock {
+  const client = new Cluster(cluster.nodes.map(({ host, port }) => ({ host, port })));
+  client.on("error", () => undefined);
+  const redlock = new Redlock(client, { name });
+  onTestFinished(async () => {
+    await redlock.close();
+    client.disconnect();
+  });
+  return redlock;
+}
+
+async function run(...args: readonly string[]): Promise<{ readonly code: number; readonly text: string }> {
+  let text = "";
+  const terminal: Terminal = {
+    isInteractive: false,
+    env: { REDIS_URL: cluster.nodes[0]?.url },
+    signal: new AbortController().signal,
+    write: (written) => void (text += written),
+    writeError: (written) => void (text += written),
+    confirm: () => Promise.resolve(false),
+  };
+  const code = await runConsole(args, terminal);
+  return { code, text };
+}
+
+it("is asked by the command line, which says who has a lock", { timeout: 60_000 }, async () => {
+  const redlock = connected("billing-api");
+  const names = ["a", "b", "c", "d"];
+  await Promise.all(names.map((name) => redlock.acquire(name, { ttl: 60_000 })));
+  for (const name of names) {
+    const { code, text } = await run("locks", "inspect", name, "--cluster");
+    expect(text).toContain(`${name}: held by billing-api, for `);
+    expect(code).toBe(0);
+  }
+  const taken = await run("locks", "release", "a", "--cluster", "--yes");
+  expect(taken).toEqual({ code: 0, text: "a was taken away\n" });
+  const lost = await run("locks", "inspect", "a");
+  expect(lost.text).toContain("A member of a Redis Cluster answered: add --cluster.");
+  await Promise.all(names.map((name) => redlock.forceRelease(name)));
+});
+
+it("shows the locks of all masters, and which master does not answer", { timeout: 60_000 }, async () => {
+  const redlock = connected("billing-api");
+  const page = createPage({ redlock, refresh: 200 });
+  onTestFinished(() => page.close());
+  // The names of holders are asked for while somebody has the page open.
+  const open = await page(new Request("http://localhost/events"));
+  onTestFinished(() => open.body?.cancel());
+  const stateOf = async (): Promise<PageState> => {
+    const response = await page(new Request("http://localhost/state"));
+    return (await response.json()) as PageState;
+  };
+  const names = Array.from({ length: 12 }, (_, at) => `account:${at}`);
+  const locks = await Promise.all(names.map((name) => redlock.acquire(name, { ttl: 60_000 })));
+  const shown = async (): Promise<ReadonlyMap<string, unknown>> => {
+    const found = (await stateOf()).locks.value?.locks ?? [];
+    return new Map(found.map(({ resource, state, owner }) => [resource, `${state} by ${owner}`]));
+  };
+  await expect.poll(shown, { timeout: 20_000 }).toEqual(new Map(names.map((name) => [name, "held by billing-api"])));
+  const { nodes } = await stateOf();
+  expect(nodes.value).toMatchObject({ isCluster: true, answering: 3, quorum: 3 });
+  expect(nodes.value?.nodes.map(({ node }) => node)).toEqual(cluster.nodes.map(({ host, port }) => `${host}:${port}`));
+  await Promise.all(locks.map((lock) => lock.release()));
+  await expect.poll(shown, { timeout: 20_000 }).toEqual(new Map());
+
+  await cluster.nodes[2]?.kill();
+  await expect
+    .poll(async () => (await stateOf()).locks.error, { timeout: 20_000 })
+    .toBe("2 of 3 masters answer, each has locks of its own");
+  await cluster.nodes[2]?.start();
+  await expect.poll(async () => (await stateOf()).locks.error, { timeout: 30_000 }).toBeUndefined();
+});
+
+it("keeps the number of a master for as long as it is there", () => {
+  const told = (...masters: readonly (readonly [string, number, number])[]): unknown =>
+    masters.map(([id, first, last]) => [first, last, ["host", 7_000 + first, id], ["host", 1, "replica"]]);
+  const first = parseMasters(told(["a", 0, 9], ["b", 10, 19], ["a", 20, 29]), []);
+  expect(first).toEqual([
+    {
+      id: "a",
+      name: "host:7000",
+      at: 0,
+      slots: [
+        [0, 9],
+        [20, 29],
+      ],
+    },
+    { id: "b", name: "host:7010", at: 1, slots: [[10, 19]] },
+  ]);
+  const second = parseMasters(told(["c", 0, 9], ["b", 10, 29]), first);
+  expect(second.map(({ id, at }) => [id, at])).toEqual([
+    ["b", 1],
+    ["c", 2],
+  ]);
+  expect(() => parseMasters("OK", [])).toThrow(TypeError);
+});
