@@ -1,3 +1,4 @@
+import { createRequire } from "node:module";
 import { setTimeout as delay } from "node:timers/promises";
 import { type RedisCluster, type RedisServer, startCluster, startRedis } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
@@ -10,6 +11,9 @@ import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { hasStableSlot, slotOf } from "../src/rules/keys.ts";
 import { errorOf, openRedlock } from "./support/nodes.ts";
+
+/** A fork of ioredis 5, with its types. */
+const iovalkey = createRequire(import.meta.url)("iovalkey") as { readonly Redis: typeof Redis };
 
 /** What every client must do: exclude, wait, extend, hand over, survive a restart of the server. */
 async function exercise(server: RedisServer, sources: () => NodeSource): Promise<void> {
@@ -51,6 +55,13 @@ describe("clients of one server", () => {
 
   it("ioredis 5", () => {
     const client = new Redis5({ path: server.path });
+    client.on("error", () => undefined);
+    onTestFinished(() => client.disconnect());
+    return exercise(server, () => client);
+  });
+
+  it("iovalkey", () => {
+    const client = new iovalkey.Redis({ path: server.path });
     client.on("error", () => undefined);
     onTestFinished(() => client.disconnect());
     return exercise(server, () => client);

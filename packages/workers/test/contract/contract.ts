@@ -12,10 +12,11 @@ import { testOrder } from "./order.ts";
 import { testRecovery } from "./recovery.ts";
 import { testScripts } from "./scripts.ts";
 
-export function testContract(kinds: readonly (keyof typeof keyKinds)[]): void {
+const PARTS = [testOrder, testLocks, testFailures, testRecovery, testFeatures, testEarly];
+
+export function testContract(kinds: readonly (keyof typeof keyKinds)[], parts = PARTS): void {
   testScripts();
   describe.concurrent.each(kinds)("keys by %s", (kind) => {
-    for (const test of [testOrder, testLocks, testFailures, testRecovery, testFeatures, testEarly])
-      test(keyKinds[kind]);
+    for (const test of parts) test(keyKinds[kind]);
   });
 }

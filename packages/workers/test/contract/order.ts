@@ -24,7 +24,7 @@ export function testOrder(key: Key): void {
     it.each([false, true])("works over ioredis' automatic pipelines; a shared client: %s", async (isShared) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
-      const options = { ...lab.connection, enableAutoPipelining: true };
+      const options = { path: lab.server.path, maxRetriesPerRequest: null, enableAutoPipelining: true };
       const client = isShared ? new Redis(options) : undefined;
       if (client !== undefined) lab.defer(async () => client.disconnect());
       const connection = client ?? options;

@@ -7,6 +7,7 @@ import { ExclusiveWorker, type ExclusiveWorkerOptions, type JobLock } from "@x/w
 import { type Job, Queue, type QueueOptions } from "bullmq";
 import { Redis } from "ioredis";
 import { vi } from "vitest";
+import { connectTo, type LabConnection } from "./connections.ts";
 
 export interface Data {
   readonly k?: unknown;
@@ -42,8 +43,11 @@ export class Lab implements AsyncDisposable {
     return new Lab(await startRedis(options));
   }
 
-  get connection(): { readonly path: string; readonly maxRetriesPerRequest: null } {
-    return { path: this.server.path, maxRetriesPerRequest: null };
+  /** A connection of its own for each queue and worker. */
+  get connection(): LabConnection {
+    const { connection, close } = connectTo(this.server.path);
+    this.defer(close);
+    return connection;
   }
 
   queue(name = "q", options: Partial<QueueOptions> = {}): Queue<Data> {
