@@ -74,6 +74,7 @@ const named = [
       { text: "When a key is busy", link: "/workers/busy-keys" },
       { text: "A rate per key", link: "/workers/rate" },
       { text: "Leaving a key alone", link: "/workers/back-off" },
+      { text: "Policies of single keys", link: "/workers/live-policies" },
       { text: "Where order ends", link: "/workers/order" },
       { text: "Recovery bounds", link: "/workers/recovery" },
       { text: "Operating exclusive workers", link: "/workers/operating" },

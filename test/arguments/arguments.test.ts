@@ -157,7 +157,7 @@ function placesIn(name: string, entry: Entry): readonly Place[] {
       says:
         options === undefined
           ? says
-          : /options|unknown option|settings|scripts|request|clock|name|redlock|election|key|keys/,
+          : /options|unknown option|policy|settings|scripts|request|clock|name|redlock|election|key|keys/,
       isLegal: safely(legal),
       argument: (value) => value,
     };

@@ -149,6 +149,10 @@ const isWithoutClients: Legal = (value) =>
 const isLabels: Legal = (value) =>
   isOptions(value) &&
   Object.entries(value ?? {}).every(([name, given]) => /^[a-zA-Z_]\w*$/.test(name) && typeof given === "string");
+const keyPolicy: Parameter = {
+  right: { concurrency: 2 },
+  options: { concurrency: optional(integer(1, 100)), rate: isOptions, maxWaiting: isOptions },
+};
 const settings: Parameter = { options: compatSettings };
 const anything: Parameter = { legal: () => true };
 const compat4Lock: Parameter = { legal: never, right: ({ compat4Lock: lock }: Subjects) => lock, says: "lock" };
@@ -586,6 +590,10 @@ export const TABLE: Readonly<Record<string, Entry>> = {
       options: { options: { for: optional(integer(1, 366 * 86_400_000)) } },
     },
     resumeKey: { key },
+    setKeyPolicy: { key, policy: keyPolicy },
+    getKeyPolicy: { key },
+    removeKeyPolicy: { key },
+    listKeyPolicies: { options: limit },
     counts: NONE,
     check: NONE,
   }),
@@ -599,6 +607,10 @@ export const TABLE: Readonly<Record<string, Entry>> = {
       options: { options: { for: optional(integer(1, 366 * 86_400_000)) } },
     },
     resumeKey: { key },
+    setKeyPolicy: { key, policy: keyPolicy },
+    getKeyPolicy: { key },
+    removeKeyPolicy: { key },
+    listKeyPolicies: { options: limit },
     setups: NONE,
     counts: NONE,
     exportPrometheusMetrics: { labels: { legal: isLabels, right: {} } },

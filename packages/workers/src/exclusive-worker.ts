@@ -59,6 +59,8 @@ import { KeyLocks } from "./locks/key-locks.ts";
 import { ownRedlock } from "./locks/own-redlock.ts";
 import { Fleet, type FleetParts, type Setup as WorkerSetup } from "./operators/fleet.ts";
 import { KeyOperators } from "./operators/key-operators.ts";
+import { KeyPolicies } from "./operators/key-policies.ts";
+import type { KeyPolicy } from "./operators/key-policy.ts";
 import type { BusyKey, Explanation, JobCounts, KeyJobs } from "./operators/operators.ts";
 import { LABELS, prometheusText } from "./operators/prometheus.ts";
 import {
@@ -107,6 +109,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #arrivals: Arrivals;
   readonly #runner: Runner;
   readonly #operators: KeyOperators;
+  readonly #policies: KeyPolicies;
   #stopSweeping: () => void = () => undefined;
   readonly #interrupts: Interrupts | undefined;
   readonly #fleet: Fleet;
@@ -206,6 +209,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       setup: setupOf(resolved, redlock),
       look: async (id, setup, lifeMs) => await this.#lane.operate("look", id, setup, lifeMs),
       onFinding: (finding) => this.emit("error", new MixedFleetError(this.name, finding)),
+    });
+    this.#policies = new KeyPolicies({
+      lane: this.#lane,
+      rules: resolved.rules,
+      setups: async () => await this.#fleet.setups(),
     });
     let tracked: TrackedJobs;
     try {
@@ -319,6 +327,36 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    */
   async resumeKey(key: string): Promise<boolean> {
     return await this.#operators.resume(key);
+  }
+
+  /**
+   * Says what holds for a key from now on instead of the workers' `perKey`, until it is said anew or removed. All
+   * workers of the queue see it with their next decision. What was said before is forgotten.
+   *
+   * Where more jobs run than may from now on, they go on, and the next one starts when fewer do. A lower `maxWaiting`
+   * holds for the next job that comes. A `rate` counts the starts that the rate before has counted.
+   * @throws RangeError for what would have no effect in this worker, or in another one that runs.
+   */
+  async setKeyPolicy(key: string, policy: KeyPolicy): Promise<void> {
+    await this.#policies.set(key, policy);
+  }
+
+  /** Returns what `setKeyPolicy` has said of a key, or undefined. */
+  async getKeyPolicy(key: string): Promise<KeyPolicy | undefined> {
+    return await this.#policies.get(key);
+  }
+
+  /** Lets the workers' `perKey` hold for a key again. Resolves false if nothing else did. */
+  async removeKeyPolicy(key: string): Promise<boolean> {
+    return await this.#policies.remove(key);
+  }
+
+  /**
+   * Returns what `setKeyPolicy` has said, by the key: at most `limit` (default 1000) keys, in no order. It costs O(busy
+   * keys, and keys with a policy).
+   */
+  async listKeyPolicies(options: { readonly limit?: number | undefined } = {}): Promise<Map<string, KeyPolicy>> {
+    return await this.#policies.list(options);
   }
 
   /**

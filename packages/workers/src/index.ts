@@ -19,6 +19,7 @@ export type { JobLock } from "./job-run/job-lock.ts";
 export type { ExclusiveProcessorFunction, NotRun } from "./job-run/runner.ts";
 export type { StoredJob } from "./lane/lane.ts";
 export type { Setup as WorkerSetup } from "./operators/fleet.ts";
+export type { KeyPolicy } from "./operators/key-policy.ts";
 export type {
   BusyKey,
   Explanation,

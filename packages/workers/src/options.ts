@@ -193,7 +193,7 @@ const DEFAULT_STALLED_INTERVAL_MS = 5_000;
 /** Nobody waits for a job this far back in line. It is only there in case the lane's own keys were lost. */
 const FAR_MS = 3_600_000;
 /** Whoever asks for a key whose slots are all taken looks at each of them: some 2 µs each. */
-const MOST_SLOTS = 100;
+export const MOST_SLOTS = 100;
 const isFunction = (value: unknown): boolean => typeof value === "function";
 
 export const PATH_OR_FUNCTION: Check<KeyOption<never, never>> = new Check({
@@ -212,15 +212,19 @@ const PREFIX_OR_FUNCTION = new Check<string | ((key: string) => string)>({
   },
 });
 
-const RATE = new Schema({
+const RATE_FACTS = new Schema({
   max: integer({ min: 1, max: 10_000, unit: "" }),
   duration: integer({ min: 1, max: DAY_MS }),
 } satisfies ShapeOf<KeyRate>);
 
-const MAX_WAITING = new Schema({
+export const RATE: Option<KeyRate | undefined> = unlessLeftOut(RATE_FACTS);
+
+const MAX_WAITING_FACTS = new Schema({
   max: integer({ min: 1, max: 1_000_000, unit: "" }),
   drop: choice(["newest", "oldest"]).default("newest"),
 } satisfies ShapeOf<MaxWaiting>);
+
+export const MAX_WAITING: Option<MaxWaiting | undefined> = unlessLeftOut(MAX_WAITING_FACTS);
 
 const BATCH = new Schema({
   size: integer({ min: 1, max: 1_000, unit: "" }).default(100),
@@ -229,8 +233,8 @@ const BATCH = new Schema({
 
 const PER_KEY = new Schema({
   concurrency: integer({ min: 1, max: MOST_SLOTS, unit: "" }).default(1),
-  rate: unlessLeftOut(RATE),
-  maxWaiting: unlessLeftOut(MAX_WAITING),
+  rate: RATE,
+  maxWaiting: MAX_WAITING,
   batch: unlessLeftOut(BATCH),
 } satisfies ShapeOf<PerKey>);
 

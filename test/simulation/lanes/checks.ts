@@ -91,10 +91,11 @@ export function checkOnce(model: LaneModel, handOut: HandOut, nowMs: number): Mo
 
 function checkKey(model: LaneModel, job: ModelJob, name: string, nowMs: number): void {
   const { owners, stop } = model.key(name);
-  if (!owners.has(job.id) && owners.size >= model.slots) {
-    const phases = [...owners].map((owner) => model.job(owner).phase);
+  const others = [...owners].filter((owner) => owner !== job.id);
+  if (others.length >= model.slotsOf(name)) {
+    const phases = others.map((owner) => model.job(owner).phase);
     const invariant = phases.every((phase) => phase === "running") ? "exclusion" : "kept key";
-    const whose = `${[...owners].join(", ")} have it and are ${phases.join(", ")}`;
+    const whose = `${others.join(", ")} have it and are ${phases.join(", ")}`;
     throw new LaneViolation(invariant, `${job.id} of ${name} was handed out, but ${whose}`);
   }
   if (isStopped(stop, nowMs))
@@ -112,11 +113,11 @@ function checkKey(model: LaneModel, job: ModelJob, name: string, nowMs: number):
 
 /** Each slot has a lock of its own: nobody else is in it, and a job that keeps its key stays in it. */
 function checkSlot(model: LaneModel, job: ModelJob, name: string, slot: number | undefined): void {
-  const { owners } = model.key(name);
+  const { owners, mostSlots } = model.key(name);
   const refuse = (why: string): never => {
     throw new LaneViolation("exclusion", `${job.id} came in slot ${slot} of ${name}, ${why}`);
   };
-  if (slot === undefined || slot >= model.slots) return refuse(`and there are ${model.slots}`);
+  if (slot === undefined || slot >= mostSlots) return refuse(`and there are ${mostSlots}`);
   for (const owner of owners) {
     const other = model.job(owner);
     const own = other.slots[other.keys.toSorted().indexOf(name)];
@@ -157,7 +158,10 @@ function isOrdered(a: ModelJob, b: ModelJob, key: string): boolean {
 function checkFront(model: LaneModel, job: ModelJob, { places, holders }: Snapshot, nowMs: number): void {
   const hasKeys = ({ id, keys }: ModelJob): boolean => keys.every((key) => holders.get(key)?.has(id));
   const mayRun = ({ keys }: ModelJob): boolean =>
-    keys.every((key) => model.key(key).stop === undefined && model.limitedUntilMs(key) <= nowMs);
+    keys.every((name) => {
+      const { stop, wasLowered } = model.key(name);
+      return stop === undefined && !wasLowered && model.limitedUntilMs(name) <= nowMs;
+    });
   if (places.get(job.id) !== "wait" || model.front.has(job.id) || hasKeys(job)) return;
   const passed = [...model.front].find((id) => {
     const other = model.job(id);
@@ -176,8 +180,9 @@ export function checkIdle(model: LaneModel, nowMs: number): void {
       const key = model.key(name);
       // The lane's timers are a millisecond later.
       if (key.stop !== undefined || model.limitedUntilMs(name) >= nowMs) return false;
-      const isOpen = key.owners.size < model.slots && model.dueMs(name) < nowMs;
-      return key.owners.has(job.id) || isOpen;
+      const slots = model.slotsOf(name);
+      const isOpen = key.owners.size < slots && model.dueMs(name) < nowMs;
+      return (key.owners.has(job.id) && key.owners.size <= slots) || isOpen;
     });
   for (const job of ready) {
     const isNext = ready.every((other) => other === job || isPassedBy(other, job));

@@ -1,5 +1,6 @@
 /** What should be true of every job and every key, told step by step; what it means for the next hand-out is in checks.ts. */
 import type { LaneRules } from "../../../packages/workers/src/bullmq/compose.ts";
+import type { KeyPolicy } from "../../../packages/workers/src/operators/key-policy.ts";
 import { NEAR_MS } from "./setting.ts";
 import type { Holders, Snapshot } from "./snapshot.ts";
 
@@ -34,6 +35,12 @@ export interface ModelKey {
   stop: { failed: string | undefined; isVague: boolean; untilMs: number } | undefined;
   /** Until then it may need the timers of its jobs to move on. */
   healsAtMs: number;
+  /** What operators have said of it. */
+  policy: KeyPolicy | undefined;
+  /** As many slots as it has had at a time. */
+  mostSlots: number;
+  /** It has had more slots before: a job that comes when more have it than may gives its slot up. */
+  wasLowered: boolean;
   /** Which jobs began last, and when, the last one last. */
   readonly starts: { readonly id: string; readonly atMs: number }[];
   /** No job that stood in its line was lost: the first in line is due when a pause ends, or the rate allows it. */
@@ -52,7 +59,7 @@ export class LaneModel {
   readonly front = new Set<string>();
   readonly #onFailure: LaneRules["onFailure"];
   readonly #rate: LaneRules["rate"];
-  /** How many jobs of a key may run at a time. */
+  /** How many jobs of a key may run at a time, if operators say nothing. */
   readonly slots: number;
   #added = 0;
 
@@ -67,6 +74,9 @@ export class LaneModel {
       owners: new Set(),
       stop: undefined,
       healsAtMs: 0,
+      policy: undefined,
+      mostSlots: slots,
+      wasLowered: false,
       starts: [],
       isExact: true,
       wasLost: false,
@@ -79,6 +89,31 @@ export class LaneModel {
     const key = this.keys.get(name);
     if (key === undefined) throw new RangeError(`unknown key ${name}`);
     return key;
+  }
+
+  slotsOf(name: string): number {
+    return this.key(name).policy?.concurrency ?? this.slots;
+  }
+
+  get mostSlots(): number {
+    return Math.max(...[...this.keys.values()].map(({ mostSlots }) => mostSlots));
+  }
+
+  get hasRates(): boolean {
+    return [...this.keys.keys()].some((name) => this.#rateOf(name) !== undefined);
+  }
+
+  #rateOf(name: string): LaneRules["rate"] {
+    return this.key(name).policy?.rate ?? this.#rate;
+  }
+
+  setPolicy(name: string, policy: KeyPolicy | undefined): void {
+    const key = this.key(name);
+    const before = this.slotsOf(name);
+    key.policy = policy;
+    const slots = this.slotsOf(name);
+    key.wasLowered ||= slots < before;
+    key.mostSlots = Math.max(key.mostSlots, slots);
   }
 
   job(id: string): ModelJob {
@@ -144,13 +179,16 @@ export class LaneModel {
     for (const name of job.keys) {
       const key = this.key(name);
       key.owners.add(job.id);
-      if (atMs !== undefined) key.starts.push({ id: job.id, atMs });
+      const rate = this.#rateOf(name);
+      if (atMs === undefined || rate === undefined) continue;
+      key.starts.push({ id: job.id, atMs });
+      key.starts.splice(0, key.starts.length - rate.max);
     }
   }
 
   /** Until when no job of the key may begin, because of its rate. */
   limitedUntilMs(name: string): number {
-    const { max, duration } = this.#rate ?? { max: 1, duration: Number.NEGATIVE_INFINITY };
+    const { max, duration } = this.#rateOf(name) ?? { max: 1, duration: Number.NEGATIVE_INFINITY };
     return (this.key(name).starts.at(-max)?.atMs ?? Number.NEGATIVE_INFINITY) + duration;
   }
 
@@ -193,10 +231,8 @@ export class LaneModel {
     job.starts -= 1;
     for (const name of job.keys) {
       const { starts } = this.key(name);
-      starts.splice(
-        starts.findLastIndex(({ id }) => id === job.id),
-        1,
-      );
+      const index = starts.findLastIndex(({ id }) => id === job.id);
+      if (index >= 0 && this.#rateOf(name) !== undefined) starts.splice(index, 1);
     }
   }
 
@@ -206,7 +242,7 @@ export class LaneModel {
     job.starts -= 1;
     for (const name of job.keys) if (holders.get(name)?.has(job.id)) this.stop(name, untilMs);
     // The next one may have a slot already.
-    if (this.slots > 1) for (const name of job.keys) job.displaced.add(name);
+    for (const name of job.keys) if (this.key(name).mostSlots > 1) job.displaced.add(name);
   }
 
   waitForChildren(job: ModelJob): void {
@@ -317,6 +353,7 @@ export class LaneModel {
     for (const [name, key] of this.keys) {
       this.loseLine(name, nowMs, new Map());
       key.owners.clear();
+      this.setPolicy(name, undefined);
     }
   }
 
@@ -327,12 +364,15 @@ export class LaneModel {
       if (job.keys.every((key) => after.holders.get(key)?.has(job.id))) this.front.add(job.id);
     }
     for (const id of this.front) if (after.places.get(id) !== "wait") this.front.delete(id);
-    if (this.slots > 1) this.#observeGivenUp(after, nowMs);
+    if (this.mostSlots > 1) this.observeGivenUp(after, nowMs);
   }
 
   /** Of several that have stalled while a key of theirs is closed, any may come first when it opens. */
-  #observeGivenUp({ holders }: Snapshot, nowMs: number): void {
-    const isClosed = (name: string): boolean => this.key(name).stop !== undefined || this.limitedUntilMs(name) > nowMs;
+  observeGivenUp({ holders }: Snapshot, nowMs: number): void {
+    const isClosed = (name: string): boolean => {
+      const { stop, wasLowered } = this.key(name);
+      return stop !== undefined || wasLowered || this.limitedUntilMs(name) > nowMs;
+    };
     const hasCome = ({ phase, dueMs }: ModelJob): boolean => phase === "ready" || dueMs <= nowMs;
     for (const job of this.inPhase("ready", "delayed").filter(({ keys }) => keys.some(isClosed))) {
       if (!hasCome(job)) continue;

@@ -110,6 +110,16 @@ const limitedKeys: Focus = {
   rate: 2,
 };
 
+/** Operators say what holds for a key, and take it back. */
+const policies: Focus = {
+  name: "policies of keys",
+  onFailure: "skip",
+  steps: { "set policy": 3, "remove policy": 1.5, "window passes": 2, kill: 1, yield: 1, wake: 1 },
+  keys: ["a"],
+  severalChance: 0,
+  hasLocks: true,
+};
+
 /** A key with several slots, whose jobs stall, vanish and go back. */
 const severalSlots: Focus = {
   name: "several slots",
@@ -441,10 +451,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "hand-over only by the holder",
     without: "a job that lost its key gives it away again",
-    patches: [
-      lane("if call('HGET', HOLDERS, pin) ~= id then return end", ""),
-      lane("elseif call('HGET', HOLDERS, key) == id then chosen", "else chosen"),
-    ],
+    patches: [lane("if holder ~= id then return end", ""), lane("elseif holder == id then chosen", "else chosen")],
   },
   {
     protection: "keys that nobody asks for are forgotten",
@@ -577,8 +584,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "a process that lost its job puts the next one of its key in front",
     patches: [
       lane(
-        "return isHolder, isHolder and call('EXISTS', line(pin)) ==",
-        "return isHolder, hasKeys(pin) and isSingle(pin) and call('EXISTS', line(pin)) ==",
+        "if not isHolder then return false, false end",
+        "if not isHolder then return false, hasKeys(pin) and isSingle(pin) and call('EXISTS', line(pin)) == 1 end",
       ),
     ],
     focus: lostWhileRunning,
@@ -752,7 +759,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "a paused key's holder waits, too",
     without: "whoever has the key starts again",
     patches: [
-      lane("call('HGET', HOLDERS, pin) == id and not pausedFor(pin) then", "call('HGET', HOLDERS, pin) == id then"),
+      lane("known == id and not limitedFor(pin, id) and not pausedFor(pin)", "known == id and not limitedFor(pin, id)"),
     ],
     focus: pausedKeys,
   },
@@ -828,7 +835,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a full line takes no more: what is taken",
     without: "it does",
-    patches: [lane("if isFull(keys[i], 0) then return keys[i] end", "")],
+    patches: [lane("if max and not isOldest and isFull(keys[i], max, 0) then return keys[i] end", "")],
     focus: fullLines,
   },
   {
@@ -895,8 +902,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "it is counted",
     patches: [
       lane(
-        "    local mark = pausedFor(key) and 1 or 0\n    return call('ZCARD', line(key)) - more - mark >= LINE_MAX",
-        "    local waiting = call('ZCARD', line(key)) - more\n    return waiting > LINE_MAX or not pausedFor(key)",
+        "    local mark = pausedFor(key) and 1 or 0\n    return call('ZCARD', line(key)) - more - mark >= max",
+        "    local waiting = call('ZCARD', line(key)) - more\n    return waiting > max or not pausedFor(key)",
       ),
     ],
     focus: { ...fullLines, name: "full lines, paused keys", steps: { "pause for": 3, "resume key": 1 } },
@@ -910,7 +917,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "no more jobs of a key than slots",
     without: "one more",
-    patches: [lane("for number = 1, SLOTS - 1 do", "for number = 1, SLOTS do")],
+    patches: [lane(">= slotCount(key) then", "> slotCount(key) then")],
     focus: severalSlots,
   },
   {
@@ -935,7 +942,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "the first slot is kept while others are free",
     without: "whoever is seated next has it",
     patches: [
-      lane("      if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key), id) end\n", ""),
+      lane("      if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key, true), id) end\n", ""),
     ],
     focus: severalSlots,
   },
@@ -944,7 +951,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "a pause stands in the first slot, whoever has it",
     patches: [
       lane(
-        "if SLOTS == 1 or not isFirstTaken(key) then call('HSET', HOLDERS, key, why) end",
+        "if not isShared(key) or not isFirstTaken(key) then call('HSET', HOLDERS, key, why) end",
         "call('HSET', HOLDERS, key, why)",
       ),
     ],
@@ -954,10 +961,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "a key whose line is empty is kept for its other slots",
     without: "it is forgotten with the first job that leaves",
     patches: [
-      lane(
-        "    if SLOTS > 1 and isFirstTaken(key) then return end\n    if next(takenSlots(key)) then",
-        "    if false then",
-      ),
+      lane("    if isShared(key) and isFirstTaken(key) then return end\n", ""),
+      lane("local isTaken = next(taken) ~= nil", "local isTaken = false"),
     ],
     focus: severalSlots,
   },
@@ -1010,7 +1015,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a resumed key fills its further slots",
     without: "they wait for timers",
-    patches: [operators("elseif SLOTS > 1 then contended().heal(key) end", "end")],
+    patches: [operators("elseif contended().isShared(key) then contended().heal(key) end", "end")],
     focus: pausedSlots,
   },
   {
@@ -1018,8 +1023,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "one after the other, and a key is not passed on",
     patches: [
       lane(
-        "if SLOTS > 1 then freed[#freed + 1] = unseat(id, key)",
-        "if SLOTS > 1 then if unseat(id, key) then chosen = heal(key) or chosen end",
+        "if isShared(key) then freed[#freed + 1] = unseat(id, key)",
+        "if isShared(key) then if unseat(id, key) then chosen = heal(key) or chosen end",
       ),
     ],
     focus: slotsOfSeveral,
@@ -1033,18 +1038,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a start is counted with its job",
     without: "who goes back takes the last start of the key with it",
-    patches: [
-      lane(
-        "if SLOTS == 1 then return call('LPOP', startsOf(key)) end",
-        "if true then return call('LPOP', startsOf(key)) end",
-      ),
-    ],
+    patches: [lane("if whose == id or not whose then", "if true then")],
     focus: limitedSlots,
   },
   {
     protection: "a start that is taken back lets another job run",
     without: "it waits for the end of the window",
-    patches: [lane("        if SLOTS > 1 then heal(key) end\n", "")],
+    patches: [lane("        if isShared(key) then heal(key) end\n", "")],
     focus: limitedSlots,
   },
   {
@@ -1062,13 +1062,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a limited key's next job is not fetched with the end of the one before",
     without: "it is",
-    patches: [lane("if (RATE and limitedFor(key)) or", "if")],
+    patches: [lane("if not freeSlot(key, false) or limitedFor(key) or isAwaited(key)", "if isAwaited(key)")],
     focus: limitedKeys,
   },
   {
     protection: "a limited key that nobody has is not taken",
     without: "it is taken by whoever comes first",
-    patches: [lane("isSingle(pin) and not limitedFor(pin, id)", "isSingle(pin)")],
+    patches: [lane("        local left = limitedFor(pin, id)\n        if left then", "        if false then")],
     focus: limitedKeys,
   },
   {
@@ -1102,7 +1102,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job that goes back before it began costs no start",
     without: "it does",
-    patches: [commands("if RATE then attempt(contended().uncountStart, id) end\n", "")],
+    patches: [commands("  attempt(contended().uncountStart, id)\n", "")],
     focus: limitedKeys,
   },
   {
@@ -1114,7 +1114,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "starts of a key are forgotten",
     without: "they stay for ever",
-    patches: [lane("      call('PEXPIRE', startsOf(key), RATE_MS)\n", "")],
+    patches: [lane("        call('PEXPIRE', startsOf(key), ms)\n", "")],
     focus: limitedKeys,
   },
   {
@@ -1288,5 +1288,85 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
       ),
     ],
     focus: earlyContended,
+  },
+  {
+    protection: "a key with a policy is never free for everybody",
+    without: "whoever comes first takes it without a look",
+    patches: [lane("if policy or isTaken then call('HSET'", "if isTaken then call('HSET'")],
+    focus: policies,
+  },
+  {
+    protection: "the end of a job leaves the mark of a policy",
+    without: "the key is forgotten",
+    patches: [
+      lane("  if POLICIES[pin] then return true, true end\n", ""),
+      lane("    if not POLICIES[pin] then\n      if holder ~= id", "    if true then\n      if holder ~= id"),
+    ],
+    focus: policies,
+  },
+  {
+    protection: "nothing starts while more have a key than may",
+    without: "whoever has a slot does",
+    patches: [
+      lane("if closed or isOver(key) then", "if closed then"),
+      lane("and not pausedFor(pin) and not isOver(pin) then", "and not pausedFor(pin) then"),
+    ],
+    focus: policies,
+  },
+  {
+    protection: "the end of a job brings no other one while more have the key than may",
+    without: "it does",
+    patches: [lane("if not freeSlot(key, false) or limitedFor", "if limitedFor")],
+    focus: policies,
+  },
+  {
+    protection: "further slots are looked at after the policy is removed, until they are free",
+    without: "they are forgotten",
+    patches: [operators("call('EXISTS', furtherSlots(key)) == 1 then", "false then")],
+    focus: policies,
+  },
+  {
+    protection: "what is left of a removed policy goes with the last further slot",
+    without: "it stays for ever",
+    patches: [lane("if policy and not isTaken and next(policy) == nil then", "if false then")],
+    focus: policies,
+  },
+  {
+    protection: "slots that a policy adds are filled at once",
+    without: "they wait for a job that ends",
+    patches: [operators("lane.heal(key)\nreturn wasSaid", "return wasSaid")],
+    focus: policies,
+  },
+  {
+    protection: "a job that was given the only slot is taken before the next one is given another",
+    without: "the next one is put in front of it",
+    patches: [operators("    call('HSET', CHOSEN, key, holder)\n", "")],
+    focus: {
+      ...policies,
+      name: "policies of keys, pauses",
+      steps: { ...policies.steps, "pause key": 2, "resume key": 3 },
+    },
+  },
+  {
+    protection: "who was chosen is forgotten with the policy",
+    without: "it stays for ever",
+    patches: [operators("  if SLOTS == 1 then call('HDEL', CHOSEN, key) end\n", "")],
+    focus: {
+      ...policies,
+      name: "policies of keys, pauses",
+      steps: { ...policies.steps, "pause key": 2, "resume key": 3 },
+    },
+  },
+  {
+    protection: "the end of a job in a further slot releases that slot's lock",
+    without: "where only a policy has given the key several, that of the first is",
+    patches: [commands("(SLOTS > 1 or POLICIES[pin]) and not isHolder", "SLOTS > 1 and not isHolder")],
+    focus: policies,
+  },
+  {
+    protection: "the rate of a policy holds",
+    without: "that of the options does",
+    patches: [lane("if policy and policy.rate then", "if false then")],
+    focus: policies,
   },
 ];

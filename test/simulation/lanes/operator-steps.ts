@@ -152,6 +152,8 @@ export async function loseLine(run: LaneRun): Promise<void> {
 export async function loseHolders(run: LaneRun): Promise<void> {
   run.note("lose the holders of all keys");
   await run.world.redis.del(`${PREFIX}lane:holders`, ...run.setting.keys.map((key) => `${PREFIX}lane:slots=${key}`));
+  // What operators have said goes with it, and nobody looks for a job that was given a further slot then.
+  if (run.model.slots === 1) await run.world.redis.del(`${PREFIX}lane:chosen`);
   run.model.loseHolders(run.time.nowMs);
 }
 

@@ -11,6 +11,7 @@ import * as plainCode from "./lock-steps.ts";
 import { StepLocks } from "./locks.ts";
 import { LaneModel } from "./model.ts";
 import * as operators from "./operator-steps.ts";
+import * as policies from "./policy-steps.ts";
 import { addBurst, addDelayed, addJob, addToFront } from "./producer-steps.ts";
 import { LaneRun } from "./run.ts";
 import { drawSetting, drawStep, type Focus, type LaneSetting, NEAR_MS, type Step, WINDOW_MS } from "./setting.ts";
@@ -77,6 +78,8 @@ const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
   "lose line": operators.loseLine,
   "lose holders": operators.loseHolders,
   "lose counter": operators.loseCounter,
+  "set policy": policies.setPolicy,
+  "remove policy": async (run) => await policies.removePolicy(run),
 };
 
 export async function runLaneSchedule(
@@ -121,7 +124,7 @@ async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Res
   const after = await takeSnapshot(run.world.redis, run.setting.keys);
   run.model.observe(run.before, after, run.time.nowMs);
   checkPlaces(run.model, after, run.time.nowMs);
-  await run.locks.check(run.setting.keys, run.model.slots);
+  await run.locks.check(run.setting.keys, run.model.mostSlots);
   await checkLines(run);
   await run.limits.check();
   await run.locks.releaseOthers(
@@ -138,6 +141,7 @@ async function settle(run: LaneRun): Promise<void> {
   await run.limits.lift();
   run.time.pass(LONGEST_DELAY_MS);
   await finishAll(run);
+  for (const key of run.setting.keys) await checked(run, async () => await policies.removePolicy(run, key));
   for (const key of run.setting.keys) await checked(run, async () => await addJob(run, { keys: [key] }));
   await finishAll(run);
   const left = await laneKeys(run.world.redis);
@@ -156,6 +160,6 @@ async function finishAll(run: LaneRun): Promise<void> {
     for (const key of run.setting.keys) await checked(run, async () => await operators.resumeKey(run, key));
     while (await checked(run, workers.fetch));
     while (run.taken.size > 0) await checked(run, workers.finish);
-    run.time.pass(run.setting.rules.rate === undefined ? NEAR_MS : WINDOW_MS + NEAR_MS);
+    run.time.pass(run.model.hasRates ? WINDOW_MS + NEAR_MS : NEAR_MS);
   }
 }

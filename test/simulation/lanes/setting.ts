@@ -38,13 +38,16 @@ const SOMETIMES = [
   { "lose holders": 0.4 },
   { "lose counter": 0.2 },
 ] as const;
+/** Some schedules have these beside. */
+const POLICIES = { "set policy": 1.5, "remove policy": 0.7 } as const;
 
 type KeyOf<Group> = Group extends unknown ? keyof Group : never;
-export type Step = keyof typeof ALWAYS | KeyOf<(typeof SOMETIMES)[number]>;
-export const STEPS: readonly Step[] = [ALWAYS, ...SOMETIMES].flatMap((group) => Object.keys(group) as Step[]);
+export type Step = keyof typeof ALWAYS | KeyOf<(typeof SOMETIMES)[number]> | keyof typeof POLICIES;
+export const STEPS: readonly Step[] = [ALWAYS, ...SOMETIMES, POLICIES].flatMap((group) => Object.keys(group) as Step[]);
 
 const GROUP_COUNTS = [2, 3, 5, 10];
 const FEWEST_GROUPS = 2;
+const POLICIES_CHANCE = 0.4;
 
 /** When the first in line is judged again, in virtual ms. */
 export const NEAR_MS = 100;
@@ -125,6 +128,9 @@ export function drawSetting(
   const max = focus === undefined ? random.pick([0, 0, 1, 3]) : (focus.rate ?? 0);
   const line = focus === undefined && random.chance(0.3) ? random.pick(LINES) : focus?.line;
   const drawnSlots = focus === undefined ? policies.pick([1, 1, 2, 3]) : (focus.slots ?? 1);
+  if (policies.chance(POLICIES_CHANCE)) {
+    for (const [step, weight] of Object.entries(POLICIES)) drawn.weights.set(step as Step, weight);
+  }
   const slots = line?.interrupts === true ? 1 : drawnSlots;
   const drawnFailure = slots > 1 ? "skip" : (focus?.onFailure ?? onFailure);
   const unfocused = { steps: undefined, onFailure: undefined, name: "", rate: 0, line: undefined, slots: 1 };

@@ -7,6 +7,7 @@ import { PAUSES_MS } from "./operator-steps.ts";
 import { addJob } from "./producer-steps.ts";
 import type { LaneRun, Slot, Taken } from "./run.ts";
 import { NEAR_MS } from "./setting.ts";
+import { takeSnapshot } from "./snapshot.ts";
 import { type LaneData, PREFIX } from "./world.ts";
 
 /** The first marks the jobs that run, the second brings back those without a lock. */
@@ -189,6 +190,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
     return true;
   }
   await noteLeaving(run);
+  await noteGivenUp(run);
   checkHandOut(run.model, handOut, run.before, run.time.nowMs);
   checkNewest(run.model.job(id));
   run.limits.checkStart(id, run.taken.size, job.deferredFailure !== undefined);
@@ -199,6 +201,13 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
   run.taken.set(id, { ...slot, job, lockToken: begun?.lockToken ?? granted, following });
   run.handedOut += 1;
   return true;
+}
+
+/** Jobs that have come, and gone to the front of their line because more had their key than may. */
+async function noteGivenUp({ world, setting, model, time }: LaneRun): Promise<void> {
+  if (setting.keys.some((key) => model.key(key).wasLowered)) {
+    model.observeGivenUp(await takeSnapshot(world.redis, setting.keys), time.nowMs);
+  }
 }
 
 function checkNext(

@@ -76,6 +76,14 @@ export interface LaneScripts {
   readonly operators: Readonly<Record<OperatorCommand, ComposedScript>>;
 }
 
+/**
+ * May several jobs of a key run at a time? Where one waits for its retry, or gives way to a newer one, or is given
+ * those that wait, the key is its alone.
+ */
+export function mayShare({ onFailure, line, merge }: Pick<LaneRules, "onFailure" | "line" | "merge">): boolean {
+  return onFailure === "skip" && line?.interrupts !== true && merge === undefined;
+}
+
 export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: LockRules): LaneScripts {
   const head = [
     "local call, try = redis.call, redis.pcall",
@@ -93,7 +101,10 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     line === undefined
       ? "local LINE_MAX, DROPS_OLDEST, DROPPED, INTERRUPTS"
       : `local LINE_MAX, DROPS_OLDEST, DROPPED, INTERRUPTS = ${line.max}, ${line.drop === "oldest"}, '${line.as}', ${line.interrupts === true}`;
-  const slowly = [numbers, drops, asFunction("bullPromote", bull.promote.lua)];
+  const shares = mayShare(rules);
+  const limits = line === undefined || line.as === "backlog";
+  const may = `local MAY_SHARE, MAY_LIMIT, MAY_DROP_OLDEST = ${shares}, ${limits}, ${rules.merge === undefined}`;
+  const slowly = [numbers, drops, may, asFunction("bullPromote", bull.promote.lua)];
   const library = laneLibrary([...slowly, takes].join("\n"));
   const compose = (name: string, numberOfKeys: number, parts: readonly string[]): ComposedScript => {
     const lua = [...head, ...parts].join("\n");
@@ -143,6 +154,9 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
       superseded: operate("superseded"),
       gather: operate("gather"),
       settle: operate("settle"),
+      setPolicy: operate("setPolicy"),
+      policy: operate("policy"),
+      policies: operate("policies"),
     },
   };
 }

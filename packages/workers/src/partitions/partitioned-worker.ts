@@ -18,6 +18,7 @@ import type { ExclusiveWorkerListener } from "../events.ts";
 import type { ExclusiveWorker } from "../exclusive-worker.ts";
 import type { WorkerFinding } from "../finding.ts";
 import type { ExclusiveProcessorFunction } from "../job-run/runner.ts";
+import type { KeyPolicy } from "../operators/key-policy.ts";
 import type { BusyKey, Explanation, JobCounts, KeyJobs } from "../operators/operators.ts";
 import { faultOf, type Layout, LayoutRecord } from "./layout.ts";
 import { type Division, divisionOf, type PartitionedWorkerOptions, readDivided } from "./options.ts";
@@ -177,6 +178,28 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
   /** Ends a pause of a key, as `ExclusiveWorker.resumeKey` does. */
   async resumeKey(key: string): Promise<boolean> {
     return await this.workerOf(key).resumeKey(key);
+  }
+
+  /** Says what holds for a key, as `ExclusiveWorker.setKeyPolicy` does. */
+  async setKeyPolicy(key: string, policy: KeyPolicy): Promise<void> {
+    await this.workerOf(key).setKeyPolicy(key, policy);
+  }
+
+  /** Returns what was said of a key, as `ExclusiveWorker.getKeyPolicy` does. */
+  async getKeyPolicy(key: string): Promise<KeyPolicy | undefined> {
+    return await this.workerOf(key).getKeyPolicy(key);
+  }
+
+  /** Lets the workers' `perKey` hold for a key again, as `ExclusiveWorker.removeKeyPolicy` does. */
+  async removeKeyPolicy(key: string): Promise<boolean> {
+    return await this.workerOf(key).removeKeyPolicy(key);
+  }
+
+  /** Returns what was said, by the key, as `ExclusiveWorker.listKeyPolicies` does, over all partitions. */
+  async listKeyPolicies(options: { readonly limit?: number | undefined } = {}): Promise<Map<string, KeyPolicy>> {
+    const { limit } = LIST.resolve(options);
+    const found = await this.#all(async (worker) => await worker.listKeyPolicies({ limit }));
+    return new Map(found.flatMap((each) => [...each]).slice(0, limit));
   }
 
   /** Counts jobs over all partitions, as `ExclusiveWorker.counts` does. */

@@ -44,6 +44,7 @@ export const atOnce: string = /* lua */ `
 -- The first in line, as BullMQ keeps it, for a worker that starts it when the present holder has succeeded: its id, its
 -- fields, and the fencing token that it has then. False if that is not to be.
 local function lookAhead(key)
+  if POLICIES[key] then return false end
   local head = call('ZRANGE', line(key), 0, 0, 'WITHSCORES')
   local id = head[1]
   if not id or id == PAUSED or not call('ZSCORE', P .. 'delayed', id) then return false end
@@ -95,7 +96,7 @@ local pin = facts[1] or ''
 local stops = HALT and ARGV[5] == 'failed'
 local mayFetch = ARGV[6] == '1' and not stops
 local isHolder, isWanted = quietly(look, ARGV[1], pin)
-local slot = SLOTS > 1 and not isHolder and hasKeys(pin) and quietly(contended().slotOf, ARGV[1], pin)
+local slot = (SLOTS > 1 or POLICIES[pin]) and not isHolder and hasKeys(pin) and quietly(contended().slotOf, ARGV[1], pin)
 local next = mayFetch and isWanted and quietly(contended().putNext, pin)
 if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)
@@ -104,7 +105,7 @@ if next and not isNext then attempt(contended().takeBack, next, pin) end
 if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], 'lb')" : ""}
 -- What the call of another job has made of it is told now.
 if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], 'lr') end
-if SLOTS > 1 and type(reply) == 'table' then FETCHED = reply[2] end
+if type(reply) == 'table' then FETCHED = reply[2] end
 if isNext and attempt(contended().claimNext, next, pin, reply) then${startsAtOnce ? goesOn : ""}
   reply[7] = passOn(pin, ownToken, token)
   local isKept = ownToken ~= '' and not reply[7] and not unlock(pin, ownToken)
@@ -191,7 +192,7 @@ ${at("ARGV[1]", "ARGV[2]", "token")}
 local id = ARGV[3]
 local reply = bullMoveToDelayed(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
-if SLOTS > 1 and type(reply) == 'table' then FETCHED = reply[2] end
+if type(reply) == 'table' then FETCHED = reply[2] end
 local chosen
 attempt(call, 'HDEL', P .. id, 'lr')
 local backOffMs = tonumber(string.match(order, '^!(%d+)$'))
@@ -200,7 +201,7 @@ if backOffMs then
 elseif order ~= '' then
   attempt(contended().uncount, id)
   attempt(call, 'HSET', P .. id, 'lo', order)
-  if RATE then attempt(contended().uncountStart, id) end
+  attempt(contended().uncountStart, id)
 elseif SKIP or ARGV[6] == '1' then
   chosen = attempt(release, id)
 elseif attempt(call, 'HEXISTS', P .. id, 'lb') == 1 then

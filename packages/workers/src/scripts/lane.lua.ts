@@ -6,17 +6,18 @@
  *
  * - `P lane:holders` is a hash of keys. A key leads to the id of the job that has it, or to one of two marks:
  *   `!:paused`, or `!:next`. With `!:next` the key is free, but the first job in line still waits for another of its
- *   keys.
- * - `P lane:slots=<key>`, with the option `perKey.concurrency`, is a hash of the key's further slots: the number of
- *   each, from 1, leads to the id of the job that has it. `lane:holders` has the key as long as this hash is there.
+ *   keys. The key with the control character 31 behind it leads to what operators have said of it (JSON, see
+ *   setPolicy in operators.lua.ts). The key itself is there as long as that is, so no job takes it without a look.
+ * - `P lane:slots=<key>`, where several jobs of a key may run, is a hash of its further slots. The number of each, from
+ *   1, leads to the id of the job that has it. `lane:holders` has the key as long as this hash is there.
  * - `P lane:chosen` beside it is a hash of keys: each leads to the job that was given a slot and has not been taken.
  *   The next one in line is chosen when it has, so that they start in order.
  * - `P lane:line=<key>` is a zset of the ids of the jobs in line for the key, by order. `!:paused` is in it in front of
  *   all while the key is paused: at -inf, or at the time at which the pause ends less PAUSE_BASE. Each colon of the key
  *   is the control character 31, which no key has.
  * - `P lane:paused` is a hash of keys, with JSON {reason, since, until, jobId}, for operators only.
- * - `P lane:starts=<key>`, with the option `perKey.rate`, is a list of the times of the key's last starts, the newest
- *   first, at most as many as the rate allows. Where a key has several slots, each is followed by the id of the job. It
+ * - `P lane:starts=<key>`, where a key has a rate, is a list of the times of its last starts, at most as many as the
+ *   rate allows, the newest first. Where a key may have several slots, each is followed by the id of the job. It
  *   expires when none of them counts any more.
  * - `P lane:seq` counts arrivals in a line.
  * - `P <id>`, BullMQ's hash of a job, gets the fields below.
@@ -53,6 +54,8 @@
  * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts), lockOf and unlock (key-lock.lua.ts), RATE, SLOTS.
  * - LINE_MAX: how many jobs may stand in line for a key, or nil; DROPS_OLDEST and DROPPED: which one does not run
  *   otherwise, and as what.
+ * - MAY_SHARE, MAY_LIMIT, MAY_DROP_OLDEST: whether operators may change the number of slots, of those in line, and
+ *   which one does not run otherwise.
  * - INTERRUPTS: whether the job that has the key is to stop for a newer one.
  * - In `slowly`, what only a contended key needs: NEAR, FAR, bullPromote and bullMoveToActive.
  *
@@ -92,6 +95,16 @@ end
 local function quietly(step, ...)
   local ok, result, more = pcall(step, ...)
   return ok and result, more
+end
+
+-- What operators have said of the keys whose first slot this script has read; false: nothing.
+local POLICIES = {}
+
+-- Who stands in the key's first slot.
+local function firstSlot(key)
+  local both = call('HMGET', HOLDERS, key, key .. '\\31')
+  POLICIES[key] = both[2] and cjson.decode(both[2])
+  return both[1]
 end
 
 local function line(key) return P .. 'lane:line=' .. string.gsub(key, ':', '\\31') end
@@ -154,69 +167,115 @@ ${slowly}
     return call('HEXISTS', P .. id, 'lr') == 1
   end
 
-  -- For how many ms no job of the key may start, because as many as may have started in RATE_MS; nil if one may. \`id\`:
-  -- the job that is to start, if it is known.
+  local function policyOf(key)
+    if POLICIES[key] == nil then firstSlot(key) end
+    return POLICIES[key]
+  end
+
+  -- How many jobs of the key may run at a time.
+  local function slotCount(key)
+    local policy = policyOf(key)
+    return policy and MAY_SHARE and policy.concurrency or SLOTS
+  end
+
+  -- May a job have a further slot of the key? One may as well when there are no more of them than the first.
+  local function isShared(key)
+    return SLOTS > 1 or (MAY_SHARE and policyOf(key) ~= false)
+  end
+
+  -- How many jobs of the key may start, in how many ms; nil if any number may.
+  local function rateOf(key)
+    local policy = policyOf(key)
+    if policy and policy.rate then return policy.rate.max, policy.rate.duration end
+    if RATE then return RATE_MAX, RATE_MS end
+  end
+
+  -- How many jobs may stand in line for the key, or nil, and whether the first one does not run otherwise.
+  local function lineOf(key)
+    local policy = MAY_LIMIT and policyOf(key)
+    if policy and policy.maxWaiting then
+      return policy.maxWaiting.max, MAY_DROP_OLDEST and policy.maxWaiting.drop == 'oldest'
+    end
+    return LINE_MAX, DROPS_OLDEST
+  end
+
+  -- For how many ms no job of the key may start, because as many as may have started; nil if one may. \`id\`: the job
+  -- that is to start, if it is known.
   local function limitedFor(key, id)
-    if not RATE or (id and isSettled(id)) then return end
-    local oldest = call('LINDEX', startsOf(key), RATE_MAX - 1)
-    local left = oldest and tonumber(string.match(oldest, '^%d+')) + RATE_MS - redisMs()
+    local max, ms = rateOf(key)
+    if not max or (id and isSettled(id)) then return end
+    local oldest = call('LINDEX', startsOf(key), max - 1)
+    local left = oldest and tonumber(string.match(oldest, '^%d+')) + ms - redisMs()
     return left and left > 0 and left or nil
   end
 
   local function countStart(id, pin)
-    if not RATE then return end
     for _, key in ipairs(keysOf(pin)) do
-      local start = string.format('%.0f', redisMs())
-      call('LPUSH', startsOf(key), SLOTS > 1 and start .. ' ' .. id or start)
-      call('PEXPIRE', startsOf(key), RATE_MS)
-      call('LTRIM', startsOf(key), 0, RATE_MAX - 1)
+      local max, ms = rateOf(key)
+      if max then
+        local start = string.format('%.0f', redisMs())
+        call('LPUSH', startsOf(key), isShared(key) and start .. ' ' .. id or start)
+        call('PEXPIRE', startsOf(key), ms)
+        call('LTRIM', startsOf(key), 0, max - 1)
+      end
     end
   end
 
+  -- A start without an id is that of the last job that began when the key had one slot.
   local function uncountStartOf(id, key)
-    if SLOTS == 1 then return call('LPOP', startsOf(key)) end
-    for _, start in ipairs(call('LRANGE', startsOf(key), 0, -1)) do
-      if string.match(start, ' (.*)$') == id then return call('LREM', startsOf(key), 1, start) end
+    for _, last in ipairs({0, -1}) do
+      for _, start in ipairs(call('LRANGE', startsOf(key), 0, last)) do
+        local whose = string.match(start, ' (.*)$')
+        if whose == id or not whose then return call('LREM', startsOf(key), 1, start) end
+      end
     end
   end
 
-  -- Who has the key. A pause that is over has it no more.
-  local function holderOf(key)
-    local holder = call('HGET', HOLDERS, key)
+  -- Who has the key. A pause that is over has it no more. \`known\`: who stood in the first slot a moment ago.
+  local function holderOf(key, known)
+    local holder = known or firstSlot(key)
     if holder ~= PAUSED then return holder end
     pausedFor(key)
-    return call('HGET', HOLDERS, key)
+    return firstSlot(key)
   end
 
   -- The number of the slot in which id has the key, or nil. The first is 0.
   local function slotOf(id, key)
-    if call('HGET', HOLDERS, key) == id then return 0 end
-    local slots = SLOTS > 1 and call('HGETALL', furtherSlots(key)) or {}
+    if firstSlot(key) == id then return 0 end
+    local slots = isShared(key) and call('HGETALL', furtherSlots(key)) or {}
     for i = 1, #slots, 2 do
       if slots[i + 1] == id then return tonumber(slots[i]) end
     end
   end
 
-  -- Forgets the further slots whose jobs are gone. Which ones are taken?
+  -- Forgets the further slots whose jobs are gone. Which ones are taken, and how many?
   local function takenSlots(key)
-    local slots, taken = call('HGETALL', furtherSlots(key)), {}
+    local slots, taken, count = call('HGETALL', furtherSlots(key)), {}, 0
     for i = 1, #slots, 2 do
-      if holds(slots[i + 1], key) then taken[tonumber(slots[i])] = slots[i + 1]
+      if holds(slots[i + 1], key) then taken[tonumber(slots[i])], count = slots[i + 1], count + 1
       else call('HDEL', furtherSlots(key), slots[i]) end
     end
-    return taken
+    return taken, count
   end
 
-  -- Keys whose further slots were all taken when this script looked, and still are.
+  -- Keys that as many jobs had as may when this script looked, and still have.
   local allTaken = {}
 
-  local function freeSlot(key)
-    if SLOTS == 1 or allTaken[key] then return end
-    local taken = takenSlots(key)
-    for number = 1, SLOTS - 1 do
-      if not taken[number] then return number end
+  -- The number of the slot that the next job has; nil if as many jobs have the key as may. Where operators have lowered
+  -- that, more may have it.
+  local function freeSlot(key, isFirstTaken)
+    if not isFirstTaken and not policyOf(key) then return 0 end
+    if not isShared(key) then return not isFirstTaken and 0 or nil end
+    if allTaken[key] then return end
+    local taken, count = takenSlots(key)
+    if count + (isFirstTaken and 1 or 0) >= slotCount(key) then
+      allTaken[key] = true
+      return
     end
-    allTaken[key] = true
+    if not isFirstTaken then return 0 end
+    local number = 1
+    while taken[number] do number = number + 1 end
+    return number
   end
 
   -- Who has the key, in the order of the slots. The first is '' if nobody does.
@@ -236,23 +295,30 @@ ${slowly}
 
   -- Is the key's first slot a job's? One that is gone has it no more.
   local function isFirstTaken(key)
-    local holder = call('HGET', HOLDERS, key)
+    local holder = firstSlot(key)
     return isJob(holder) and holds(holder, key)
   end
 
   -- Have others all slots of the key, or is it paused? \`holder\`: who stands in the first one.
   local function isBusy(key, holder)
-    return holder == PAUSED or (isJob(holder) and holds(holder, key) and not freeSlot(key))
+    return holder == PAUSED or not freeSlot(key, isJob(holder) and holds(holder, key))
   end
 
   local function has(id, key, holder)
-    return holder == id or (SLOTS > 1 and slotOf(id, key) ~= nil)
+    return holder == id or (isShared(key) and slotOf(id, key) ~= nil)
+  end
+
+  -- Have more jobs the key than may, because operators have lowered that?
+  local function isOver(key)
+    if not policyOf(key) or not isShared(key) then return false end
+    local _, count = takenSlots(key)
+    return count + (isFirstTaken(key) and 1 or 0) > slotCount(key)
   end
 
   local function seat(id, key)
-    if SLOTS > 1 then
+    if isShared(key) then
       if slotOf(id, key) then return end
-      if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key), id) end
+      if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key, true), id) end
     end
     call('HSET', HOLDERS, key, id)
   end
@@ -268,7 +334,7 @@ ${slowly}
 
   -- Is there a job that was given a slot of the key and waits to be taken?
   local function isAwaited(key)
-    local id = SLOTS > 1 and call('HGET', CHOSEN, key)
+    local id = isShared(key) and call('HGET', CHOSEN, key)
     if not id then return false end
     local isTaken = id ~= FETCHED and call('EXISTS', P .. id .. ':lock') == 1
     if not isTaken and slotOf(id, key) and holds(id, key) then return true end
@@ -278,13 +344,20 @@ ${slowly}
 
   -- The key is not free for everybody, though a slot is.
   local function mark(key, why)
-    if SLOTS == 1 or not isFirstTaken(key) then call('HSET', HOLDERS, key, why) end
+    if not isShared(key) or not isFirstTaken(key) then call('HSET', HOLDERS, key, why) end
   end
 
   -- Nobody stands in line for the key.
   local function forget(key)
-    if SLOTS > 1 and isFirstTaken(key) then return end
-    if next(takenSlots(key)) then call('HSET', HOLDERS, key, NEXT) else call('HDEL', HOLDERS, key) end
+    if isShared(key) and isFirstTaken(key) then return end
+    local taken, policy = takenSlots(key), policyOf(key)
+    local isTaken = next(taken) ~= nil
+    -- It was removed when further slots were taken.
+    if policy and not isTaken and next(policy) == nil then
+      call('HDEL', HOLDERS, key .. '\\31')
+      policy, POLICIES[key] = false, false
+    end
+    if policy or isTaken then call('HSET', HOLDERS, key, NEXT) else call('HDEL', HOLDERS, key) end
   end
 
   -- Who stands there in line. Those that were removed, finished elsewhere, or whose id now names another job are
@@ -388,7 +461,9 @@ ${slowly}
       return
     end
     claim(id, pin, keys)
-    for i = 1, SLOTS > 1 and #keys or 0 do call('HSET', CHOSEN, keys[i], id) end
+    for i = 1, #keys do
+      if isShared(keys[i]) then call('HSET', CHOSEN, keys[i], id) end
+    end
     promoteToFront(id)
     return id
   end
@@ -402,8 +477,9 @@ ${slowly}
   local function release(id, pin)
     local chosen, freed = nil, {}
     for _, key in ipairs(keysOf(pin)) do
-      if SLOTS > 1 then freed[#freed + 1] = unseat(id, key)
-      elseif call('HGET', HOLDERS, key) == id then chosen = advance(key) or chosen end
+      local holder = SLOTS == 1 and firstSlot(key)
+      if isShared(key) then freed[#freed + 1] = unseat(id, key)
+      elseif holder == id then chosen = advance(key) or chosen end
     end
     -- When all of them are free: whoever is next may need more than one.
     for _, key in ipairs(freed) do chosen = heal(key) or chosen end
@@ -448,18 +524,19 @@ ${slowly}
     end
   end
 
-  -- May id run now? If not: does it go first when it may, because it has a key that is paused or limited, or its own
-  -- failure stopped it? A key whose holder is gone is passed on first, to whoever is in front; was one? And if it is first in
+  -- May id run now? If not: does it go first when it may, because it has a key that is paused or limited, or that more
+  -- have than may, or its own failure stopped it? A key whose holder is gone is passed on first, to whoever is in front; was one? And if it is first in
   -- line: in how many ms may it, at the earliest?
-  local function mayRun(id, keys)
+  -- \`known\`: who stood in the first slot of its one key a moment ago.
+  local function mayRun(id, keys, known)
     local free, isFirst, isMoved, left = true, false, false, nil
     for i = 1, #keys do
       local key = keys[i]
-      local holder = holderOf(key)
+      local holder = holderOf(key, known)
       local closed
       if has(id, key, holder) then
         closed = pausedFor(key) or limitedFor(key, id)
-        if closed then free, isFirst = false, true end
+        if closed or isOver(key) then free, isFirst = false, true end
       elseif isBusy(key, holder) or isAwaited(key) then
         free = false
         isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)
@@ -483,12 +560,12 @@ ${slowly}
   -- The job goes back, and its processor was not called: its start does not count for the keys that it has. Others may
   -- start in its place.
   local function uncountStart(id)
-    local pin = RATE and call('HGET', P .. id, 'lk')
+    local pin = call('HGET', P .. id, 'lk')
     if not hasKeys(pin) then return end
     for _, key in ipairs(keysOf(pin)) do
-      if slotOf(id, key) then
+      if slotOf(id, key) and rateOf(key) then
         uncountStartOf(id, key)
-        if SLOTS > 1 then heal(key) end
+        if isShared(key) then heal(key) end
       end
     end
   end
@@ -511,27 +588,38 @@ ${slowly}
   local function afterTake(id, keys)
     FETCHED = nil
     for i = 1, #keys do
-      if call('HGET', CHOSEN, keys[i]) == id then call('HDEL', CHOSEN, keys[i]) end
-      if call('EXISTS', line(keys[i])) == 1 then heal(keys[i]) end
+      if isShared(keys[i]) then
+        if call('HGET', CHOSEN, keys[i]) == id then call('HDEL', CHOSEN, keys[i]) end
+        if call('EXISTS', line(keys[i])) == 1 then heal(keys[i]) end
+      end
     end
   end
 
   -- Makes id the holder of all its keys, or of none; then replies what mayRun says of its place and time.
   local function take(id, pin, wasParked)
-    local single = isSingle(pin) and not limitedFor(pin, id)
-    if single and not wasParked and call('HSETNX', HOLDERS, pin, id) == 1 then
-      call('HSET', P .. id, 'lk', pin)
-      return true
+    local known
+    if isSingle(pin) and not wasParked then
+      if call('HSETNX', HOLDERS, pin, id) == 1 then
+        POLICIES[pin] = false
+        local left = limitedFor(pin, id)
+        if left then
+          call('HDEL', HOLDERS, pin)
+          return false, false, left
+        end
+        call('HSET', P .. id, 'lk', pin)
+        return true
+      end
+      known = firstSlot(pin)
     end
-    if single and not wasParked and call('HGET', HOLDERS, pin) == id and not pausedFor(pin) then
+    if known == id and not limitedFor(pin, id) and not pausedFor(pin) and not isOver(pin) then
       call('HSET', P .. id, 'lk', pin)
     else
       local keys = keysOf(pin)
-      local free, isFirst, _, left = mayRun(id, keys)
+      local free, isFirst, _, left = mayRun(id, keys, known)
       if not free then return false, isFirst, left end
       claim(id, pin, keys)
     end
-    if SLOTS > 1 then afterTake(id, keysOf(pin)) end
+    afterTake(id, keysOf(pin))
     -- A job that was chosen has just been taken: do not wake an idle worker for an empty queue.
     if isAlone() then call('ZREM', P .. 'marker', '0') end
     return true
@@ -571,25 +659,25 @@ ${slowly}
     pcall(undo, id, opts)
   end
 
-  -- Do as many jobs stand in line for the key as may, and \`more\` beside?
-  local function isFull(key, more)
-    if call('ZCARD', line(key)) - more < LINE_MAX then return false end
+  -- Do as many jobs stand in line for the key as may (\`max\`), and \`more\` beside?
+  local function isFull(key, max, more)
+    if call('ZCARD', line(key)) - more < max then return false end
     -- A mark whose time is over leaves the line by this, so count only then.
     local mark = pausedFor(key) and 1 or 0
-    return call('ZCARD', line(key)) - more - mark >= LINE_MAX
+    return call('ZCARD', line(key)) - more - mark >= max
   end
 
   -- The key, if its line is full, for a job that would stand there next.
   local function fullKey(keys)
-    if not LINE_MAX or DROPS_OLDEST then return end
     for i = 1, #keys do
-      if isFull(keys[i], 0) then return keys[i] end
+      local max, isOldest = lineOf(keys[i])
+      if max and not isOldest and isFull(keys[i], max, 0) then return keys[i] end
     end
   end
 
   -- What a job is told that does not run: why, its key, and because of whom.
   local function dropped(key, by)
-    return BAD .. DROPPED .. '\\31' .. key .. '\\31' .. by
+    return BAD .. (DROPPED or 'backlog') .. '\\31' .. key .. '\\31' .. by
   end
 
   -- It stands in line no more, and whoever follows may be next.
@@ -611,13 +699,14 @@ ${slowly}
 
   -- id stands in line: of the others, those that came first do not run, as many as stand there beyond what may.
   local function dropOldest(id, pin, keys)
-    if not LINE_MAX or not DROPS_OLDEST then return end
     for i = 1, #keys do
-      local key, index = keys[i], pausedFor(keys[i]) and 1 or 0
-      for _ = 1, BATCH do
+      local key = keys[i]
+      local max, isOldest = lineOf(key)
+      local index = isOldest and pausedFor(key) and 1 or 0
+      for _ = 1, max and isOldest and BATCH or 0 do
         -- Those that were removed leave the line by this.
-        local oldest = isFull(key, 1) and standing(key, index)
-        local own = oldest and isFull(key, 1) and call('HGET', P .. oldest, 'lk')
+        local oldest = isFull(key, max, 1) and standing(key, index)
+        local own = oldest and isFull(key, max, 1) and call('HGET', P .. oldest, 'lk')
         if not own then break end
         -- Nothing is lost that the newer one is not about.
         if oldest == id or (DROPPED == 'superseded' and own ~= pin) then index = index + 1
@@ -675,7 +764,7 @@ ${slowly}
 
   -- Puts the first in line where the next fetch finds it: its id; nil if there is more to do, or it is not to run.
   local function putNext(key)
-    if (RATE and limitedFor(key)) or isAwaited(key) then return end
+    if not freeSlot(key, false) or limitedFor(key) or isAwaited(key) then return end
     local heads = call('ZRANGE', line(key), 0, 1, 'WITHSCORES')
     local id, following = heads[1], heads[3]
     if not id or id == PAUSED then return end
@@ -814,9 +903,9 @@ ${slowly}
 
   -- The numbers of the slots in which id has its keys, in order; false if all are 0.
   local function slotsOf(id, pin)
-    if SLOTS == 1 or not hasKeys(pin) then return false end
+    if not hasKeys(pin) then return false end
     local numbers = {}
-    for i, key in ipairs(keysOf(pin)) do numbers[i] = slotOf(id, key) or 0 end
+    for i, key in ipairs(keysOf(pin)) do numbers[i] = isShared(key) and slotOf(id, key) or 0 end
     local text = table.concat(numbers, ',')
     return string.find(text, '[1-9]') and text or false
   end
@@ -905,17 +994,20 @@ ${slowly}
     uncount = uncount, fetch = fetch, halt = halt, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
     heal = heal, sift = sift, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
     pause = pause, pausedFor = pausedFor, await = await, backOff = backOff, limitedFor = limitedFor,
-    uncountStart = uncountStart, redisMs = redisMs, slotOf = slotOf,
-    holdersOf = holdersOf
+    uncountStart = uncountStart, redisMs = redisMs, slotOf = slotOf, holdersOf = holdersOf, startsOf = startsOf,
+    isShared = isShared
   }
   return slow
 end
 
 -- Is id the holder of its one key, and does another job wait for that, or have a slot of it?
 local function look(id, pin)
-  local isHolder = hasKeys(pin) and isSingle(pin) and call('HGET', HOLDERS, pin) == id
-  if SLOTS > 1 then return isHolder, isHolder and call('EXISTS', line(pin), furtherSlots(pin)) > 0 end
-  return isHolder, isHolder and call('EXISTS', line(pin)) == 1
+  local isHolder = hasKeys(pin) and isSingle(pin) and firstSlot(pin) == id
+  if not isHolder then return false, false end
+  -- A key of which operators have said something is not forgotten.
+  if POLICIES[pin] then return true, true end
+  if SLOTS > 1 then return true, call('EXISTS', line(pin), furtherSlots(pin)) > 0 end
+  return true, call('EXISTS', line(pin)) == 1
 end
 
 -- The job does not need its keys any more: they go to the first in line. Returns a job that may run now, if any.
@@ -923,10 +1015,13 @@ local function release(id, pin)
   pin = pin or call('HGET', P .. id, 'lk')
   if not hasKeys(pin) then return end
   if isSingle(pin) and SLOTS == 1 then
-    if call('HGET', HOLDERS, pin) ~= id then return end
-    if call('EXISTS', line(pin)) == 0 then
-      call('HDEL', HOLDERS, pin)
-      return
+    local holder = firstSlot(pin)
+    if not POLICIES[pin] then
+      if holder ~= id then return end
+      if call('EXISTS', line(pin)) == 0 then
+        call('HDEL', HOLDERS, pin)
+        return
+      end
     end
   end
   return contended().release(id, pin)

@@ -12,7 +12,7 @@ const AT = at("ARGV[1]", "ARGV[2]");
 /** Until when no job of a key starts, because of its rate. */
 const limitedUntil = /* lua */ `
 local function limitedUntil(key)
-  local left = RATE and contended().limitedFor(key)
+  local left = contended().limitedFor(key)
   return left and string.format('%.0f', contended().redisMs() + left) or ''
 end
 `;
@@ -88,8 +88,61 @@ call('HDEL', P .. 'lane:paused', key)
 call('ZREM', line(key), PAUSED)
 local holder = call('HGET', HOLDERS, key)
 if holder == PAUSED or holder == NEXT or (not holder and contended().first(key)) then contended().advance(key)
-elseif SLOTS > 1 then contended().heal(key) end
+elseif contended().isShared(key) then contended().heal(key) end
 return wasPaused and 1 or 0
+`;
+
+/**
+ * Says what holds for a key instead of the workers' options. ARGV[3] is the key, ARGV[4] JSON of what is said, or '' if
+ * that is to be forgotten. Replies 1 if something was said before, else 0.
+ *
+ * Slots that may be filled now are filled. More jobs may have the key than may from now on: they go on.
+ */
+export const setPolicy: string = /* lua */ `
+${AT}
+local key, given = ARGV[3], ARGV[4]
+local holder, lane = firstSlot(key), contended()
+local before = POLICIES[key]
+local wasSaid = before and next(before) ~= nil and 1 or 0
+if given == '' and wasSaid == 0 then return 0 end
+if given ~= '' or call('EXISTS', furtherSlots(key)) == 1 then
+  -- Of several slots, one at a time is given to a job that has yet to be taken. The first slot may be, already.
+  local isJob = holder and holder ~= PAUSED and holder ~= NEXT
+  if not before and SLOTS == 1 and isJob and lane.holds(holder, key)
+    and call('EXISTS', P .. holder .. ':lock') == 0 and not call('ZSCORE', P .. 'delayed', holder) then
+    call('HSET', CHOSEN, key, holder)
+  end
+  call('HSETNX', HOLDERS, key, NEXT)
+  -- Where further slots are taken, the key is looked at until they are not.
+  POLICIES[key] = cjson.decode(given ~= '' and given or '{}')
+  call('HSET', HOLDERS, key .. '\\31', given ~= '' and given or '{}')
+else
+  POLICIES[key] = false
+  call('HDEL', HOLDERS, key .. '\\31')
+  if SLOTS == 1 then call('HDEL', CHOSEN, key) end
+end
+local rate = POLICIES[key] and POLICIES[key].rate
+if rate then call('PEXPIRE', lane.startsOf(key), rate.duration) end
+lane.heal(key)
+return wasSaid
+`;
+
+/** Replies what is said of a key, ARGV[3], as JSON; '' if nothing is. */
+export const policy: string = /* lua */ `
+${AT}
+return call('HGET', HOLDERS, ARGV[3] .. '\\31') or ''
+`;
+
+/**
+ * Lists the keys of which something is said. ARGV[3] is the cursor, ARGV[4] the count. Replies {cursor, {key, JSON},
+ * …}.
+ */
+export const policies: string = /* lua */ `
+${AT}
+local page = call('HSCAN', HOLDERS, ARGV[3], 'MATCH', '*\\31', 'COUNT', ARGV[4])
+local reply = {page[1]}
+for i = 1, #page[2], 2 do reply[#reply + 1] = {string.sub(page[2][i], 1, -2), page[2][i + 1]} end
+return reply
 `;
 
 /**
@@ -104,15 +157,21 @@ ${limitedUntil}
 local page = call('HSCAN', HOLDERS, ARGV[3], 'COUNT', ARGV[4])
 local reply = {page[1]}
 for i = 1, #page[2], 2 do
-  local key = page[2][i]
-  contended().heal(key)
-  local holder = call('HGET', HOLDERS, key)
+  local key, holder = page[2][i], nil
+  if string.byte(key, -1) ~= 31 then
+    contended().heal(key)
+    holder = firstSlot(key)
+  end
   if holder then
     local parked = call('ZCARD', line(key))
     if contended().pausedFor(key) then parked = call('ZCARD', line(key)) - 1 end
     local holders = contended().holdersOf(key)
     local processedOn = holders[1] ~= '' and call('HGET', P .. holders[1], 'processedOn')
-    reply[#reply + 1] = {key, table.concat(holders, '\\31'), parked, processedOn or '', call('HGET', P .. 'lane:paused', key) or '', limitedUntil(key)}
+    local paused = call('HGET', P .. 'lane:paused', key) or ''
+    -- Of some, there is only what operators have said.
+    if not POLICIES[key] or holders[1] ~= '' or parked > 0 or paused ~= '' then
+      reply[#reply + 1] = {key, table.concat(holders, '\\31'), parked, processedOn or '', paused, limitedUntil(key)}
+    end
   end
 end
 return reply

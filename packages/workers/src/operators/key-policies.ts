@@ -1,0 +1,60 @@
+/** What operators say of single keys, kept by the lane. Each method is described at that of `ExclusiveWorker`. */
+import { integer, Schema } from "@x/redlock-core/protocol";
+import { KEY } from "../entity-key.ts";
+import type { Lane } from "../lane/lane.ts";
+import type { ResolvedExclusiveOptions } from "../options.ts";
+import type { Setup } from "./fleet.ts";
+import { checkPolicy, type KeyPolicy, parsePolicy, resolvePolicy, rulesOf } from "./key-policy.ts";
+
+const LIST_PAGE = 500;
+const LIST = new Schema({ limit: integer({ min: 1, unit: "" }).default(1_000) });
+
+export interface KeyPoliciesParts {
+  readonly lane: Pick<Lane, "operate">;
+  readonly rules: ResolvedExclusiveOptions["rules"];
+  /** How the workers that run are set up. */
+  readonly setups: () => Promise<readonly Setup[]>;
+}
+
+export class KeyPolicies {
+  readonly #parts: KeyPoliciesParts;
+
+  constructor(parts: KeyPoliciesParts) {
+    this.#parts = parts;
+  }
+
+  async set(key: string, given: KeyPolicy): Promise<void> {
+    KEY.of("key", key);
+    const policy = resolvePolicy(given);
+    const { lane, rules, setups } = this.#parts;
+    checkPolicy(policy, { ...rules, whose: "this worker" });
+    for (const setup of await setups()) checkPolicy(policy, rulesOf(setup));
+    await lane.operate("setPolicy", key, JSON.stringify(policy));
+  }
+
+  async get(key: string): Promise<KeyPolicy | undefined> {
+    KEY.of("key", key);
+    return parsePolicy(String(await this.#parts.lane.operate("policy", key)));
+  }
+
+  async remove(key: string): Promise<boolean> {
+    KEY.of("key", key);
+    return (await this.#parts.lane.operate("setPolicy", key, "")) === 1;
+  }
+
+  async list(options: { readonly limit?: number | undefined }): Promise<Map<string, KeyPolicy>> {
+    const { limit } = LIST.resolve(options);
+    const found = new Map<string, KeyPolicy>();
+    let cursor = "0";
+    do {
+      const page = await this.#parts.lane.operate("policies", cursor, LIST_PAGE);
+      const [next, ...said] = page as readonly [string, ...(readonly [string, string])[]];
+      for (const [key, text] of said) {
+        const policy = parsePolicy(text);
+        if (policy !== undefined && found.size < limit) found.set(key, policy);
+      }
+      cursor = next;
+    } while (cursor !== "0" && found.size < limit);
+    return found;
+  }
+}

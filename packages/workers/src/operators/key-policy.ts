@@ -1,0 +1,66 @@
+/** Pure: what operators say of one key, instead of the options of the workers. */
+import { integer, Schema, type ShapeOf } from "@x/redlock-core/protocol";
+import { type KeyRate, type LaneRules, mayShare } from "../bullmq/compose.ts";
+import { MAX_WAITING, type MaxWaiting, MOST_SLOTS, RATE } from "../options.ts";
+import type { Setup } from "./fleet.ts";
+
+/** What holds for one key instead of the option `perKey` of the workers. What is left out is as they have it. */
+export interface KeyPolicy {
+  /** At most so many jobs of the key (1 to 100) run at a time. More than 1 needs `onFailure: "skip"`. */
+  readonly concurrency?: number | undefined;
+  /** At most `max` (1 to 10000) jobs of the key start in any `duration` ms (1 to a day). */
+  readonly rate?: KeyRate | undefined;
+  /** At most `max` (1 to 1000000) jobs wait for the key; `drop` says which one fails otherwise (default `"newest"`). */
+  readonly maxWaiting?: MaxWaiting | undefined;
+}
+
+const POLICY = new Schema({
+  concurrency: integer({ min: 1, max: MOST_SLOTS, unit: "" }).optional(),
+  rate: RATE,
+  maxWaiting: MAX_WAITING,
+} satisfies ShapeOf<KeyPolicy>);
+
+/** Returns the policy that was given. Throws TypeError and RangeError, also for one that says nothing. */
+export function resolvePolicy(given: unknown): KeyPolicy {
+  const policy = POLICY.resolve(given, "policy");
+  if (Object.values(policy).every((value) => value === undefined)) {
+    throw new RangeError(`policy must have one of ${POLICY.names.join(", ")}, got {}`);
+  }
+  return policy;
+}
+
+type Rules = Pick<LaneRules, "onFailure" | "line" | "merge">;
+
+/** Throws RangeError if the policy has what would have no effect in a worker. `whose` says which one. */
+export function checkPolicy({ concurrency = 1, maxWaiting }: KeyPolicy, { whose, ...rules }: Rules & Whose): void {
+  const { line, merge } = rules;
+  if (concurrency > 1 && !mayShare(rules)) {
+    throw new RangeError(
+      `policy.concurrency must be 1 with onFailure or whenBusy of ${whose}, which give a key to one job at a time, got ${concurrency}`,
+    );
+  }
+  if (maxWaiting !== undefined && line !== undefined && line.as !== "backlog") {
+    throw new RangeError(
+      `policy.maxWaiting must be left out with whenBusy of ${whose}, which lets one wait at most, got ${maxWaiting.max}`,
+    );
+  }
+  if (maxWaiting?.drop === "oldest" && merge !== undefined) {
+    throw new RangeError(`policy.maxWaiting.drop must be "newest" with whenBusy "merge" of ${whose}, got "oldest"`);
+  }
+}
+
+interface Whose {
+  readonly whose: string;
+}
+
+/** Returns the rules of a worker, as it has told the others. */
+export function rulesOf({ at, onFailure, perKey }: Setup): Rules & Whose {
+  const told = JSON.parse(perKey ?? "{}") as Pick<Rules, "line" | "merge">;
+  return { onFailure, line: told.line, merge: told.merge, whose: at };
+}
+
+/** Returns what is stored, or undefined if nothing is, or what was is only kept until further slots are free. */
+export function parsePolicy(text: string): KeyPolicy | undefined {
+  const policy = JSON.parse(text === "" ? "{}" : text) as KeyPolicy;
+  return Object.keys(policy).length === 0 ? undefined : policy;
+}

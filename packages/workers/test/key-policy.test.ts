@@ -1,0 +1,257 @@
+/** What operators say of one key instead of the workers' `perKey`: when it holds, for whom, and that it goes. */
+import { spawnChild, startRedis } from "@x/test-support";
+import { Redis } from "ioredis";
+import { describe, expect, it } from "vitest";
+import { readHistory } from "./support/history.ts";
+import { finished, gate, jobs, Lab, until } from "./support/lab.ts";
+
+// No timer brings a job back in the time of a test.
+const rules = { recheckInterval: 3_600_000 } as const;
+
+describe.concurrent("the policy of a key", () => {
+  it("lets more jobs run at once, and fewer when those that run have ended", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const gates = Array.from({ length: 8 }, gate);
+    const worker = lab.worker(async (job) => {
+      if (job.data.k === "a") await gates[job.data.i]?.passed;
+    }, rules);
+    lab.defer(async () => {
+      for (const each of gates) each.open();
+    });
+    const ofKey = (): number[] => lab.ran.filter(({ key }) => key === "a").map(({ i }) => i);
+    await queue.addBulk(jobs(8, () => "a"));
+    await until(async () => (await queue.getDelayedCount()) === 7);
+    await worker.setKeyPolicy("a", { concurrency: 3 });
+    await until(() => lab.ran.length === 3);
+    expect(new Set(ofKey())).toEqual(new Set([0, 1, 2]));
+    expect((await worker.jobsOf("a")).holders).toEqual(["1", "2", "3"]);
+    expect(await worker.getKeyPolicy("a")).toEqual({ concurrency: 3 });
+    await worker.setKeyPolicy("a", { concurrency: 1 });
+    // The first slot is free, and two jobs more than may have the key.
+    gates[0]?.open();
+    await queue.addBulk(jobs(4, (i) => `other ${i}`));
+    await finished(queue, 5);
+    gates[2]?.open();
+    await finished(queue, 6);
+    expect(ofKey()).toHaveLength(3);
+    expect((await worker.jobsOf("a")).holders).toEqual(["2"]);
+    gates[1]?.open();
+    await until(() => ofKey().length === 4);
+    expect(ofKey()[3]).toBe(3);
+    await worker.setKeyPolicy("a", { concurrency: 2 });
+    await until(() => ofKey().length === 5);
+    expect(await worker.removeKeyPolicy("a")).toBe(true);
+    expect(await worker.getKeyPolicy("a")).toBeUndefined();
+    gates[3]?.open();
+    await finished(queue, 8);
+    await queue.addBulk(jobs(1, () => "last"));
+    await finished(queue, 9);
+    expect((await worker.jobsOf("a")).holders).toEqual(["5"]);
+    for (const each of gates) each.open();
+    await finished(queue, 13);
+    expect(ofKey().slice(3)).toEqual([3, 4, 5, 6, 7]);
+    expect(await lab.leftovers()).toEqual([]);
+    expect(await worker.removeKeyPolicy("a")).toBe(false);
+    expect(lab.errors).toEqual([]);
+  });
+
+  it("does not hand out a job that was chosen before fewer may run, and then hands it out first", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, { ...rules, autorun: false });
+    await worker.setKeyPolicy("a", { concurrency: 2 });
+    await queue.addBulk(jobs(4, () => "a"));
+    const fetch = async (token: string): Promise<string | undefined> =>
+      (await worker.getNextJob(token, { block: false }))?.id;
+    expect(await fetch("one")).toBe("1");
+    expect(await fetch("two")).toBe("2");
+    expect(await fetch("three")).toBeUndefined();
+    await worker.setKeyPolicy("a", { concurrency: 3 });
+    // The third one was chosen, and has a slot.
+    expect((await worker.jobsOf("a")).holders).toEqual(["1", "2", "3"]);
+    await worker.setKeyPolicy("a", { concurrency: 2 });
+    expect(await fetch("three")).toBeUndefined();
+    expect((await worker.jobsOf("a")).holders).toEqual(["1", "2"]);
+    expect((await worker.jobsOf("a")).parked).toEqual(["3", "4"]);
+    await worker.setKeyPolicy("a", { concurrency: 3 });
+    expect(await fetch("three")).toBe("3");
+  });
+
+  it("keeps the order where the key's one slot was given to a job that is not taken yet", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, { ...rules, autorun: false });
+    await worker.pauseKey("a", "until both wait");
+    await queue.addBulk(jobs(3, () => "a"));
+    expect(await worker.getNextJob("none", { block: false })).toBeUndefined();
+    await worker.resumeKey("a");
+    expect((await worker.jobsOf("a")).holders).toEqual(["1"]);
+    await worker.setKeyPolicy("a", { concurrency: 3 });
+    const ids: (string | undefined)[] = [];
+    for (const token of ["one", "two", "three"]) ids.push((await worker.getNextJob(token, { block: false }))?.id);
+    expect(ids).toEqual(["1", "2", "3"]);
+    expect(await worker.removeKeyPolicy("a")).toBe(true);
+    expect(await lab.redis.exists("bull:q:lane:chosen")).toBe(0);
+  });
+
+  it("limits a key to a rate, and lets its jobs start when that is lifted", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, rules);
+    await worker.setKeyPolicy("a", { rate: { max: 2, duration: 3_600_000 } });
+    await queue.addBulk([...jobs(6, () => "a"), ...jobs(6, () => "b")]);
+    await finished(queue, 8);
+    expect(lab.ran.filter(({ key }) => key === "a").map(({ i }) => i)).toEqual([0, 1]);
+    const [key] = await worker.listKeys();
+    expect(key).toMatchObject({ key: "a", holder: undefined, parked: 4 });
+    expect(key?.limitedUntil).toBeGreaterThan(Date.now() + 3_000_000);
+    // The starts that were counted count for the new rate, too.
+    await worker.setKeyPolicy("a", { rate: { max: 4, duration: 3_600_000 } });
+    await finished(queue, 10);
+    await queue.addBulk(jobs(3, () => "c"));
+    await finished(queue, 13);
+    expect(lab.ran.filter(({ key }) => key === "a").map(({ i }) => i)).toEqual([0, 1, 2, 3]);
+    await worker.removeKeyPolicy("a");
+    await finished(queue, 15);
+    expect(lab.inversions()).toEqual([]);
+    expect((await lab.leftovers()).filter((each) => !each.includes("lane:starts="))).toEqual([]);
+    expect(lab.errors).toEqual([]);
+  });
+
+  it("brings the first in line at the time that a new rate allows", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, { ...rules, perKey: { rate: { max: 1, duration: 3_600_000 } } });
+    await queue.addBulk(jobs(3, () => "a"));
+    await until(async () => (await queue.getDelayedCount()) === 2);
+    await worker.setKeyPolicy("a", { rate: { max: 1, duration: 500 } });
+    await finished(queue, 3);
+    expect(lab.inversions()).toEqual([]);
+    expect(lab.overlaps()).toEqual([]);
+  });
+
+  it("remembers the starts that a longer window counts", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, { ...rules, perKey: { rate: { max: 2, duration: 60_000 } } });
+    await queue.addBulk(jobs(1, () => "a"));
+    await finished(queue, 1);
+    await worker.setKeyPolicy("a", { rate: { max: 2, duration: 3_600_000 } });
+    expect(await lab.redis.pttl("bull:q:lane:starts=a")).toBeGreaterThan(3_000_000);
+  });
+
+  it("limits the line of a key, for jobs that come", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const running = gate();
+    const worker = lab.worker(async () => await running.passed, rules);
+    lab.defer(async () => running.open());
+    await queue.addBulk(jobs(5, () => "a"));
+    await until(async () => (await queue.getDelayedCount()) === 4);
+    await worker.setKeyPolicy("a", { maxWaiting: { max: 2, drop: "newest" } });
+    await queue.addBulk([...jobs(2, () => "a"), ...jobs(2, () => "b")]);
+    await until(async () => (await queue.getFailedCount()) === 2);
+    expect(new Set((await queue.getFailed()).map(({ failedReason }) => failedReason))).toEqual(
+      new Set([6, 7].map((id) => `job ${id}: as many jobs wait for key "a" as perKey.maxWaiting lets`)),
+    );
+    await worker.setKeyPolicy("a", { maxWaiting: { max: 2, drop: "oldest" } });
+    await queue.addBulk(jobs(1, () => "a"));
+    await until(async () => (await queue.getFailedCount()) === 5);
+    expect((await worker.jobsOf("a")).parked).toEqual(["5", "10"]);
+    running.open();
+    await finished(queue, 10);
+    expect(await worker.removeKeyPolicy("a")).toBe(true);
+    expect(await lab.leftovers()).toEqual([]);
+  });
+
+  it("lives until it is removed, and is listed though nothing of the key is there", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, rules);
+    const keys = Array.from({ length: 1_200 }, (_, i) => `k${i}`);
+    await Promise.all(keys.map((key) => worker.setKeyPolicy(key, { concurrency: 2 })));
+    await queue.addBulk(jobs(20, (i) => `k${i % 4}`));
+    await finished(queue, 20);
+    await queue.obliterate({ force: true });
+    expect(await worker.listKeys()).toEqual([]);
+    expect(await worker.counts()).toMatchObject({ busyKeys: 0, parked: 0 });
+    const policies = await worker.listKeyPolicies({ limit: 5_000 });
+    expect([...policies.keys()].toSorted()).toEqual(keys.toSorted());
+    expect(policies.get("k7")).toEqual({ concurrency: 2 });
+    expect((await worker.listKeyPolicies({ limit: 10 })).size).toBe(10);
+    for (const key of keys) await worker.removeKeyPolicy(key);
+    expect(await lab.leftovers()).toEqual([]);
+  });
+
+  it("refuses what would have no effect, here or in another worker", async () => {
+    await using lab = await Lab.start();
+    lab.queue();
+    const refusal = async (given: Parameters<typeof lab.worker>[1], policy: object): Promise<unknown> => {
+      const worker = lab.worker(undefined, { ...given, autorun: false });
+      return await worker.setKeyPolicy("a", policy).catch((error: Error) => error.message);
+    };
+    expect(await refusal({}, {})).toBe("policy must have one of concurrency, rate, maxWaiting, got {}");
+    expect(await refusal({}, { weight: 2 })).toContain('unknown option "policy.weight"');
+    expect(await refusal({ onFailure: "block" }, { concurrency: 2 })).toContain("policy.concurrency must be 1");
+    expect(await refusal({ whenBusy: "interrupt" }, { concurrency: 2 })).toContain("policy.concurrency must be 1");
+    expect(await refusal({ whenBusy: "latest" }, { maxWaiting: { max: 5 } })).toContain("must be left out");
+    expect(await refusal({ whenBusy: "merge" }, { maxWaiting: { max: 5, drop: "oldest" } })).toContain('"newest"');
+    expect(
+      await refusal({ onFailure: "block" }, { concurrency: 1, rate: { max: 5, duration: 1_000 } }),
+    ).toBeUndefined();
+    const asker = lab.worker(undefined, { autorun: false });
+    lab.worker(undefined, { onFailure: "halt" });
+    await until(async () => (await asker.setups()).length === 1);
+    const [other] = await asker.setups();
+    expect(await refusal({}, { concurrency: 2 })).toContain(`whenBusy of ${other?.at}`);
+  });
+
+  it("is not followed where a key is one job's alone", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    // As if it was said before the first worker with these options came.
+    const asker = lab.worker(undefined, { ...rules, autorun: false });
+    await asker.setKeyPolicy("a", { concurrency: 3 });
+    lab.worker(undefined, { ...rules, onFailure: "block" });
+    await queue.addBulk(jobs(12, () => "a"));
+    await finished(queue, 12);
+    expect(lab.overlaps()).toEqual([]);
+    expect(lab.inversions()).toEqual([]);
+  });
+
+  it("is followed by the worker of another process, at once", async () => {
+    await using lab = await Lab.start();
+    await using others = await startRedis();
+    const queue = lab.queue();
+    const history = new Redis({ path: others.path });
+    lab.defer(async () => {
+      history.disconnect();
+    });
+    const task = {
+      queuePath: lab.server.path,
+      historyPath: others.path,
+      options: { ...rules, concurrency: 10, lockDuration: 10_000 },
+    };
+    const child = spawnChild(new URL("./children/worker.ts", import.meta.url), { args: [JSON.stringify(task)] });
+    lab.defer(async () => await child.kill());
+    const operator = lab.worker(undefined, { ...rules, autorun: false });
+    const starts = async (): Promise<number> =>
+      (await readHistory(history)).filter(({ what }) => what === "start").length;
+    await operator.setKeyPolicy("a", { rate: { max: 1, duration: 3_600_000 } });
+    await queue.addBulk(jobs(30, () => "a"));
+    await finished(queue, 1);
+    await queue.addBulk(jobs(3, (i) => `b${i}`));
+    await finished(queue, 4);
+    expect(await starts()).toBe(4);
+    await operator.setKeyPolicy("a", { rate: { max: 10, duration: 3_600_000 }, concurrency: 4 });
+    await finished(queue, 13);
+    await queue.addBulk(jobs(3, (i) => `c${i}`));
+    await finished(queue, 16);
+    expect(await starts()).toBe(16);
+    await operator.removeKeyPolicy("a");
+    await finished(queue, 36);
+    const order = (await readHistory(history)).filter(({ what, key }) => what === "start" && key === "a");
+    expect(order.slice(10).map(({ i }) => i)).toEqual(Array.from({ length: 20 }, (_, n) => n + 10));
+  });
+});

@@ -1,0 +1,31 @@
+/** What operators say of single keys, instead of the workers' options. */
+import { mayShare } from "../../../packages/workers/src/bullmq/compose.ts";
+import type { KeyPolicy } from "../../../packages/workers/src/operators/key-policy.ts";
+import { LaneViolation } from "./checks.ts";
+import type { LaneRun } from "./run.ts";
+import { WINDOW_MS } from "./setting.ts";
+
+export async function setPolicy(run: LaneRun): Promise<void> {
+  const key = run.random.pick(run.setting.keys);
+  const policy = drawPolicy(run);
+  run.note(`policy of ${key}: ${JSON.stringify(policy)}`);
+  await run.random.pick(run.members).lane.operate("setPolicy", key, JSON.stringify(policy));
+  run.model.setPolicy(key, policy);
+}
+
+export async function removePolicy(run: LaneRun, key: string = run.random.pick(run.setting.keys)): Promise<void> {
+  run.note(`no policy of ${key}`);
+  const wasSaid = (await run.random.pick(run.members).lane.operate("setPolicy", key, "")) === 1;
+  if (wasSaid !== (run.model.key(key).policy !== undefined)) {
+    throw new LaneViolation("facts", `${key} had ${wasSaid ? "a" : "no"} policy`);
+  }
+  run.model.setPolicy(key, undefined);
+}
+
+function drawPolicy({ random, setting }: LaneRun): KeyPolicy {
+  // 0: not said.
+  const concurrency = random.pick(mayShare(setting.rules) ? [0, 1, 2, 4] : [0, 1]);
+  const max = random.pick([0, 0, 1, 3, 6]);
+  if (max === 0) return { concurrency: Math.max(concurrency, 1) };
+  return { ...(concurrency === 0 ? {} : { concurrency }), rate: { max, duration: WINDOW_MS } };
+}
