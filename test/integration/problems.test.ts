@@ -1,0 +1,319 @@
+/**
+ * The code of the guides by problem does what they say: each snippet runs as it stands, on a real server, with what the text around it
+ * takes for granted. The other guides' code is compiled (snippets.test.ts), and not run.
+ */
+import { EventEmitter } from "node:events";
+import { readdirSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import * as leader from "@x/leader";
+import * as scheduler from "@x/leader/scheduler";
+import * as core from "@x/redlock-core";
+import { type RedisServer, startRedis } from "@x/test-support";
+import * as workers from "@x/workers";
+import * as bullmq from "bullmq";
+import { transform } from "esbuild";
+import { afterAll, beforeAll, expect, it, onTestFinished, vi } from "vitest";
+
+const folder = fileURLToPath(new URL("../../docs/problems/", import.meta.url));
+const AsyncFunction = (async () => undefined).constructor as new (
+  ...parts: readonly string[]
+) => (...values: readonly unknown[]) => Promise<Record<string, unknown>>;
+
+/** Made by a snippet, whether it has a name there or not: closed with the test, the last one first. */
+type Closable = { close(): Promise<unknown> } | { stop(): Promise<unknown> };
+
+const run = new Set<string>();
+let server: RedisServer;
+
+beforeAll(async () => {
+  server = await startRedis();
+});
+afterAll(() => server.stop());
+
+const patient = { timeout: 20_000 } as const;
+const connectionOf = (): bullmq.ConnectionOptions => ({ path: server.path, maxRetriesPerRequest: null });
+
+function tracked<Class extends new (...args: never[]) => Closable>(Made: Class): Class {
+  return new Proxy(Made, {
+    construct: (target, args: never[], newTarget) => {
+      const made = Reflect.construct<never[], Closable>(target, args, newTarget);
+      if (made instanceof EventEmitter) made.on("error", () => undefined);
+      onTestFinished(async () => void (await ("close" in made ? made.close() : made.stop())));
+      return made;
+    },
+  });
+}
+
+const modules: Readonly<Record<string, object>> = {
+  "@x/leader": { ...leader, LeaderElection: tracked(leader.LeaderElection) },
+  "@x/leader/scheduler": { ...scheduler, LeaderScheduler: tracked(scheduler.LeaderScheduler) },
+  "@x/redlock-core": { ...core, Redlock: tracked(core.Redlock) },
+  "@x/workers": { ...workers, ExclusiveWorker: tracked(workers.ExclusiveWorker) },
+  bullmq: { ...bullmq, Queue: tracked(bullmq.Queue), Worker: tracked(bullmq.Worker) },
+};
+
+function snippetsOf(page: string): string[] {
+  const text = readFileSync(`${folder}${page}.md`, "utf8");
+  return [...text.matchAll(/^```ts\n([^]*?)^```/gm)].map((match) => match[1] ?? "");
+}
+
+/** Runs snippet `index` of a page with `names` around it, and returns what it names at its top. */
+async function play<Names extends object>(page: string, index: number, names: object): Promise<Names> {
+  run.add(`${page} ${index}`);
+  const source = (snippetsOf(page)[index] ?? "").replaceAll("redis://localhost:6379", server.url);
+  const { code } = await transform(source, { loader: "ts", format: "esm", target: "node20" });
+  const body = code
+    .replaceAll(/^import \{([^}]*)\} from "([^"]+)";$/gm, (_, list: string, name: string) => {
+      expect(modules).toHaveProperty([name]);
+      return `const {${list}} = modules["${name}"];`;
+    })
+    .concat(`\nreturn { ${[...code.matchAll(/^const (\w+) =/gm)].map((match) => match[1]).join(", ")} };`);
+  const around = { modules: { ...modules }, ...modules["@x/workers"], connection: connectionOf(), ...names };
+  // A function within: what it imports may be a name that is around it, too.
+  const whole = `return await (async () => { ${body} })();`;
+  return (await new AsyncFunction(...Object.keys(around), whole)(...Object.values(around))) as Names;
+}
+
+/** Only what a snippet asks of it: signals come when the test says so. */
+class Process extends EventEmitter {
+  readonly env: object = { POD_NAME: "pod-1" };
+}
+
+function openRedlock(): core.Redlock {
+  const redlock = new core.Redlock({ path: server.path }, { nodeTimeout: 5_000 });
+  onTestFinished(() => redlock.close());
+  return redlock;
+}
+
+function openQueue(name: string): bullmq.Queue {
+  const queue = new bullmq.Queue(name, { connection: connectionOf() });
+  queue.on("error", () => undefined);
+  onTestFinished(() => queue.close());
+  return queue;
+}
+
+/** A processor's work: what ran, in its order, and how many of a key at a time. */
+function recorder<Data extends object>(
+  keyOf: (data: Data) => unknown,
+): {
+  readonly work: (data: Data) => Promise<void>;
+  readonly ran: Data[];
+  readonly most: () => number;
+} {
+  const ran: Data[] = [];
+  const running = new Map<unknown, number>();
+  let most = 0;
+  const work = async (data: Data): Promise<void> => {
+    const key = keyOf(data);
+    const count = (running.get(key) ?? 0) + 1;
+    running.set(key, count);
+    most = Math.max(most, count);
+    ran.push(data);
+    await new Promise((resolve) => setTimeout(resolve, 2));
+    running.set(key, (running.get(key) ?? 1) - 1);
+  };
+  return { work, ran, most: () => most };
+}
+
+const many = (count: number, dataOf: (i: number) => object): { name: string; data: object }[] =>
+  Array.from({ length: count }, (_, i) => ({ name: "job", data: dataOf(i) }));
+
+it("a cron task ran twice: of two replicas one sends the report", async () => {
+  const sent: object[] = [];
+  const processes = [new Process(), new Process()];
+  const replicas = await Promise.all(
+    processes.map((process) =>
+      play<{ scheduler: scheduler.LeaderScheduler; redlock: core.Redlock }>("cron-ran-twice", 0, {
+        process,
+        sendReport: async (report: object) => void sent.push(report),
+      }),
+    ),
+  );
+  await replicas[1]?.scheduler.trigger("nightly-report");
+  await vi.waitUntil(() => sent.length > 0, patient);
+  expect(sent).toEqual([{ night: expect.any(Date), signal: expect.any(AbortSignal) }]);
+  for (const process of processes) process.emit("SIGTERM");
+  for (const { redlock } of replicas) {
+    await vi.waitUntil(
+      () =>
+        redlock.tryAcquire("after").then(
+          () => false,
+          () => true,
+        ),
+      patient,
+    );
+  }
+  expect(sent).toHaveLength(1);
+});
+
+it("from a queue per customer: one order of a customer at a time, in order", async () => {
+  const { work, ran, most } = recorder<{ customerId: string; total: number }>(({ customerId }) => customerId);
+  await play("from-a-queue-per-customer", 0, { ship: work });
+  await openQueue("orders").addBulk(many(20, (i) => ({ customerId: i % 2 === 0 ? "42" : "43", total: 100 + i })));
+  await vi.waitUntil(() => ran.length === 21, patient);
+  expect(most()).toBe(1);
+  const totals = ran.filter(({ customerId }) => customerId === "42").map(({ total }) => total);
+  expect(totals).toEqual([5, ...Array.from({ length: 10 }, (_, i) => 100 + 2 * i)]);
+});
+
+it("from Agenda: the leader enqueues a tick, and a worker runs it", async () => {
+  const dunned: object[] = [];
+  const found = await play<{ scheduler: scheduler.LeaderScheduler }>("from-agenda", 0, {
+    redlock: openRedlock(),
+    queue: openQueue("invoices"),
+    dun: async (data: object) => void dunned.push(data),
+  });
+  await found.scheduler.trigger("dunning");
+  await vi.waitUntil(() => dunned.length > 0, patient);
+  expect(dunned).toEqual([{ at: expect.any(String) }]);
+});
+
+it("from BullMQ Pro: at most three calls of a tenant at a time", async () => {
+  const { work, ran, most } = recorder<{ tenantId: string }>(({ tenantId }) => tenantId);
+  await play("from-bullmq-pro", 0, { call: async (job: bullmq.Job) => await work(job.data as { tenantId: string }) });
+  await openQueue("calls").addBulk(many(20, () => ({ tenantId: "a" })));
+  await vi.waitUntil(() => ran.length === 20, patient);
+  expect(most()).toBeLessThanOrEqual(3);
+});
+
+it("from client-go: one controller reconciles, until it is told to stop", async () => {
+  const process = new Process();
+  const terms: { signal: AbortSignal; fence: number }[] = [];
+  const over = play("from-client-go", 0, {
+    redlock: openRedlock(),
+    process,
+    reconcile: async (term: { signal: AbortSignal; fence: number }) => {
+      terms.push(term);
+      await new Promise((resolve) => term.signal.addEventListener("abort", resolve));
+    },
+  });
+  await vi.waitUntil(() => terms.length > 0, patient);
+  process.emit("SIGTERM");
+  await over;
+  expect(terms).toHaveLength(1);
+  expect(terms[0]?.fence).toBeGreaterThan(0);
+});
+
+it("from groupmq: the jobs of a project run one at a time, also those that fail and are tried again", async () => {
+  const { work, ran, most } = recorder<{ projectId: string; name: string }>(({ projectId }) => projectId);
+  await play("from-groupmq", 0, { store: work });
+  await openQueue("events").addBulk(many(10, (i) => ({ projectId: "7", name: String(i) })));
+  await vi.waitUntil(() => ran.length === 11, patient);
+  expect(most()).toBe(1);
+  expect(ran.map(({ name }) => name)).toEqual(["page view", ...Array.from({ length: 10 }, (_, i) => String(i))]);
+});
+
+it("from moveToDelayed: the job comes again later; and the worker that needs none of it", async () => {
+  const paid: object[] = [];
+  const pay = async (data: object): Promise<void> => void paid.push(data);
+  let tries = 0;
+  const queue = openQueue("payments");
+  await queue.add("pay", { accountId: "1" });
+  await play("from-move-to-delayed", 0, { pay, tryLock: async () => ++tries > 1 });
+  await vi.waitUntil(() => paid.length === 1, patient);
+  expect(tries).toBe(2);
+});
+
+it("from moveToDelayed: the worker that needs none of it", async () => {
+  const { work, ran, most } = recorder<{ accountId: string }>(({ accountId }) => accountId);
+  await openQueue("payments").addBulk(many(10, () => ({ accountId: "2" })));
+  await play("from-move-to-delayed", 1, { pay: work });
+  await vi.waitUntil(() => ran.length === 10, patient);
+  expect(most()).toBe(1);
+});
+
+it.each([
+  [0, 1],
+  [1, 3],
+])("one tenant starves the others: not here (snippet %i, at most %i of a tenant)", async (index, limit) => {
+  const { work, ran, most } = recorder<{ tenantId: string }>(({ tenantId }) => tenantId);
+  await openQueue("imports").addBulk([
+    ...many(100, () => ({ tenantId: "hot" })),
+    ...many(10, (i) => ({ tenantId: `cold ${i}` })),
+  ]);
+  const importRow = async (job: bullmq.Job): Promise<void> => await work(job.data as { tenantId: string });
+  await play("one-tenant-starves-the-others", index, { importRow });
+  await vi.waitUntil(() => ran.length === 110, patient);
+  expect(most()).toBeLessThanOrEqual(limit);
+  expect(ran.findLastIndex(({ tenantId }) => tenantId !== "hot")).toBeLessThan(109);
+});
+
+it("one turn per conversation: turns in order, and a stream that excludes them", async () => {
+  const history: string[] = [];
+  const fences: number[] = [];
+  const { worker } = await play<{ worker: workers.ExclusiveWorker }>("one-turn-per-conversation", 0, {
+    loadHistory: async () => [...history],
+    model: { reply: async (turns: readonly string[]) => `${turns.length}: ${String(turns.at(-1))}` },
+    saveTurn: async (_id: string, answer: string, { fence }: { fence: number }) => {
+      history.push(answer);
+      fences.push(fence);
+    },
+  });
+  await openQueue("turns").addBulk(many(5, (i) => ({ conversationId: "c", message: `message ${i}` })));
+  await vi.waitUntil(() => history.length === 5, patient);
+  expect(history).toEqual([0, 1, 2, 3, 4].map((i) => `${i + 1}: message ${i}`));
+  expect(fences).toEqual([...fences].sort((a, b) => a - b));
+  const streamed: unknown[] = [];
+  await play("one-turn-per-conversation", 1, {
+    worker,
+    conversationId: "c",
+    response: "response",
+    stream: async (response: unknown) => {
+      await openQueue("turns").add("job", { conversationId: "c", message: "meanwhile" });
+      streamed.push(response, history.length);
+    },
+  });
+  await vi.waitUntil(() => history.length === 6, patient);
+  expect(streamed).toEqual(["response", 5]);
+});
+
+it("zero-downtime deploys: what runs ends, and nothing is left", async () => {
+  const process = new Process();
+  const redlock = openRedlock();
+  const ended: string[] = [];
+  const queue = openQueue("deploy");
+  const started = new EventEmitter();
+  let running = 0;
+  const begin = (): void => {
+    running += 1;
+    if (running === 2) started.emit("both");
+  };
+  const both = new Promise((resolve) => started.once("both", resolve));
+  const worker = new workers.ExclusiveWorker(
+    "deploy",
+    async () => {
+      begin();
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      ended.push("job");
+    },
+    { connection: connectionOf(), key: "k" },
+  );
+  await queue.add("job", { k: 1 });
+  const election = new leader.LeaderElection(redlock, { name: "deploy" });
+  const leading = election.run(async (term) => {
+    begin();
+    await new Promise((resolve) => term.signal.addEventListener("abort", resolve));
+    ended.push("task");
+  });
+  await both;
+  const server = { close: () => ended.push("server") };
+  await play("zero-downtime-deploys", 0, { process, server, worker, election, redlock });
+  process.emit("SIGTERM");
+  await leading;
+  await vi.waitUntil(
+    () =>
+      redlock.tryAcquire("after").then(
+        () => false,
+        () => true,
+      ),
+    patient,
+  );
+  expect(ended[0]).toBe("server");
+  expect([...ended].sort()).toEqual(["job", "server", "task"]);
+});
+
+it("has run every snippet of these guides", () => {
+  const pages = readdirSync(folder).map((file) => file.replace(/\.md$/, ""));
+  const all = pages.flatMap((page) => snippetsOf(page).map((_, index) => `${page} ${index}`));
+  expect([...run].sort()).toEqual(all.sort());
+});
