@@ -36,7 +36,7 @@ const connectionOf = (): bullmq.ConnectionOptions => ({ path: server.path, maxRe
 function tracked<Class extends new (...args: never[]) => Closable>(Made: Class): Class {
   return new Proxy(Made, {
     construct: (target, args: never[], newTarget) => {
-      const made = Reflect.construct<never[], Closable>(target, args, newTarget);
+      const made = Reflect.construct<never[], Closable>(target, args, newTarget as Class);
       if (made instanceof EventEmitter) made.on("error", () => undefined);
       onTestFinished(async () => void (await ("close" in made ? made.close() : made.stop())));
       return made;
