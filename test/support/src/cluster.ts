@@ -47,6 +47,27 @@ export async function startCluster(
   return { nodes, replicas, stop, [Symbol.asyncDispose]: stop };
 }
 
+/**
+ * Moves a slot with all its keys to another master, key by key, as `redis-cli --cluster reshard` does. Meanwhile the slot is in two
+ * places.
+ */
+export async function moveSlot(
+  slot: number,
+  from: RedisServer,
+  to: RedisServer,
+  others: readonly RedisServer[] = [],
+): Promise<void> {
+  const [fromId, toId] = [String(await from.call("CLUSTER", "MYID")), String(await to.call("CLUSTER", "MYID"))];
+  await to.call("CLUSTER", "SETSLOT", slot, "IMPORTING", fromId);
+  await from.call("CLUSTER", "SETSLOT", slot, "MIGRATING", toId);
+  for (;;) {
+    const keys = (await from.call("CLUSTER", "GETKEYSINSLOT", slot, 10)) as readonly string[];
+    if (keys.length === 0) break;
+    await from.call("MIGRATE", to.host, to.port, "", 0, 5_000, "KEYS", ...keys);
+  }
+  for (const node of [to, from, ...others]) await node.call("CLUSTER", "SETSLOT", slot, "NODE", toId);
+}
+
 async function follow(masters: readonly RedisServer[], replicas: readonly RedisServer[]): Promise<void> {
   const deadlineMs = performance.now() + formTimeoutMs;
   for (const [index, replica] of replicas.entries()) {

@@ -1,6 +1,6 @@
-/** A queue in partitions on a real Redis Cluster: a master that is killed, and a server that hangs. */
+/** A queue in partitions on a real Redis Cluster: a master that is killed, slots that move, and a server that hangs. */
 import { setTimeout as delay } from "node:timers/promises";
-import { spawnChild, startCluster, startRedis } from "@x/test-support";
+import { moveSlot, spawnChild, startCluster, startRedis } from "@x/test-support";
 import { PartitionedQueue, PartitionedWorker, partitionOf } from "@x/workers/partitions";
 import { Cluster } from "ioredis";
 import { expect, it } from "vitest";
@@ -65,6 +65,67 @@ it("keeps order and exclusion while a master is killed and its replica takes ove
   expect(verdict.tokenRegressions).toEqual([]);
   // What a failover loses of acknowledged jobs is Redis' promise: what the replica had not got yet.
   expect(JOBS - count).toBeLessThanOrEqual(size);
+});
+
+it("moves the slots of a paused queue while producers go on", { timeout: 120_000 }, async () => {
+  await using cluster = await startCluster();
+  await using lab = await Lab.start();
+  const nodes = cluster.nodes.map(({ host, port }) => ({ host, port }));
+  const client = new Cluster(nodes, { redisOptions: { maxRetriesPerRequest: null }, clusterRetryStrategy: () => 100 });
+  client.on("error", () => {});
+  await using queue = new PartitionedQueue<Data>("q", { partitions: PARTITIONS, key: "k", connection: client });
+  for (const each of queue.queues) each.on("error", () => {});
+  lab.defer(async () => client.disconnect());
+  const task: ClusterTask = { nodes, partitions: PARTITIONS, historyPath: lab.server.path };
+  for (let n = 0; n < 2; n += 1) {
+    const child = await spawnChild(new URL("../children/partitions.ts", import.meta.url), {
+      args: [JSON.stringify(task)],
+    });
+    lab.defer(async () => await child[Symbol.asyncDispose]());
+  }
+  let [added, isOver] = [0, false];
+  const producer = (async (): Promise<void> => {
+    for (; !isOver; added += 1) {
+      const [data, opts] = [{ k: `key${added % 20}`, i: added }, { jobId: `job-${added}` }];
+      // Whether a request that failed got through is not known, and the same id is not added twice.
+      const add = (): Promise<boolean> =>
+        queue.add("job", data, opts).then(
+          () => true,
+          () => false,
+        );
+      while (!(await add()) && !isOver) await delay(20);
+    }
+  })();
+  lab.defer(async () => {
+    isOver = true;
+    await producer;
+  });
+  const ran = async (): Promise<number> => await lab.redis.llen("history");
+  await until(async () => (await ran()) > 400, 60_000);
+
+  await queue.pause();
+  await until(async () => (await queue.getJobCounts("active")).active === 0, 30_000);
+  for (const { name } of queue.queues) {
+    const slot = Number(await cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", name));
+    const at = cluster.nodes.findIndex((_, n) => slot < Math.floor(((n + 1) * 16_384) / cluster.nodes.length));
+    const [from, to] = [cluster.nodes[at], cluster.nodes[(at + 1) % cluster.nodes.length]];
+    if (from === undefined || to === undefined) throw new Error(`no master has slot ${slot}`);
+    await moveSlot(slot, from, to, cluster.nodes);
+    expect(await to.call("CLUSTER", "COUNTKEYSINSLOT", slot)).toBeGreaterThan(0);
+  }
+  const before = await ran();
+  await queue.resume();
+  await until(async () => (await ran()) > before + 400, 60_000);
+  isOver = true;
+  await producer;
+
+  await until(async () => (await queue.getJobCounts("completed")).completed === added, 60_000);
+  expect(judge(await readHistory(lab.redis))).toEqual({
+    overlaps: [],
+    inversions: [],
+    tokenRegressions: [],
+    started: added,
+  });
 });
 
 it("goes on with the other partitions while the server of one hangs", { timeout: 60_000 }, async () => {
