@@ -238,8 +238,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "lock/attempt.ts",
-        "this.token = newToken(engine.random);",
-        "this.token = (request.target.resources as { token?: string }).token ??= newToken(engine.random);",
+        "this.token = engine.newToken();",
+        "this.token = (request.target.resources as { token?: string }).token ??= engine.newToken();",
       ),
     ],
     directed: "late release",
