@@ -81,7 +81,11 @@ function compose(hasKeys: boolean): Scripts {
     "local FETCH",
     asFunction("bullMoveToActive", bull.moveToActive.lua),
   ];
-  const finish = asRepeatedFunction("bullMoveToFinished", bull.moveToFinished.lua, oncePerRequest);
+  const finish = asRepeatedFunction(
+    "bullMoveToFinished",
+    bull.moveToFinished.lua,
+    oncePerRequest(bull.moveToFinished.lua),
+  );
   const name = hasKeys ? "alone:key" : "alone";
   return {
     fetch: {

@@ -629,26 +629,27 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "it is free, though a job was parked before the fetch",
     patches: [
       lane("if slow then slow.sift(ending) end", "contended().sift(ending)"),
-      commands("and not isWanted and not slow then", "and not isWanted then"),
+      commands(
+        "and not isWanted and not stops and not (slow and (SLOTS > 1 or parkedFor[pin])) then",
+        "and not isWanted then",
+      ),
     ],
     focus: severalKeys,
   },
   {
     protection: "who is next has the key",
     without: "the key stays with the job that has ended",
-    patches: [lane("call('HSET', HOLDERS, key, id)\n    call('HDEL', P .. id, 'ls')", "call('HDEL', P .. id, 'ls')")],
+    patches: [lane("call('HSET', HOLDERS, key, id)\n    local fields", "local fields")],
   },
   {
     protection: "who is next does not stand in line any more",
     without: "it still has a place there",
-    patches: [
-      lane("call('HSET', HOLDERS, key, id)\n    call('HDEL', P .. id, 'ls')", "call('HSET', HOLDERS, key, id)"),
-    ],
+    patches: [lane("call('HDEL', P .. id, 'ls', by and 'pb' or 'ls')", "")],
   },
   {
     protection: "a job whose timer has fired is not in the queue twice",
     without: "it is put in front though it waits already",
-    patches: [lane("if not call('ZSCORE', P .. 'delayed', id) then return end\n    call('RPUSH'", "call('RPUSH'")],
+    patches: [lane("    if left ~= 1 then\n      -- Its timer", "    if left == nil then\n      -- Its timer")],
     focus: dueWhileYielding,
   },
   {
@@ -660,13 +661,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a lock is passed on by its holder",
     without: "the next job gets the lock of whoever has it",
-    patches: [locks("if seen[1] ~= token or isWaitedFor(key, seen[2])", "if isWaitedFor(key, seen[2])")],
+    patches: [locks("if holderOfLock(key) ~= token or isWaitedFor(key)", "holderOfLock(key) if isWaitedFor(key)")],
     focus: contendedLocks,
   },
   {
     protection: "whoever waits for a lock goes before the next job of its key",
     without: "the lock is passed on over their heads",
-    patches: [locks("if seen[1] ~= token or isWaitedFor(key, seen[2])", "if seen[1] ~= token")],
+    patches: [locks("if holderOfLock(key) ~= token or isWaitedFor(key)", "if holderOfLock(key) ~= token")],
     focus: contendedLocks,
   },
   {
@@ -1159,13 +1160,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job's lock is free",
     without: "it is taken from whoever has it",
-    patches: [locks("seen[1] or isWaitedFor", "isWaitedFor"), locks("'PX', ttl, 'NX')", "'PX', ttl)")],
+    patches: [locks("'PX', ttl, 'NX')", "'PX', ttl)")],
     focus: contendedLocks,
   },
   {
     protection: "whoever waits for a lock goes first",
     without: "a job takes the lock before them",
-    patches: [locks("if seen[1] or isWaitedFor(key, seen[2]) then", "if seen[1] then")],
+    patches: [locks("  if isWaitedFor(key) then return end\n", "")],
     focus: contendedLocks,
   },
   {
@@ -1177,13 +1178,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "token compare at the end of a job",
     without: "the lock of its key is deleted, whoever has it",
-    patches: [locks("seen[1] == token and ", "")],
+    patches: [locks("return holderOfLock(key) == token and not", "holderOfLock(key) return not")],
     focus: contendedLocks,
   },
   {
     protection: "a lock that is waited for is handed over",
     without: "it is deleted, and nobody is told",
-    patches: [locks("not isWaitedFor(key, seen[2]) and ", "")],
+    patches: [locks("not isWaitedFor(key) and ", "")],
     focus: contendedLocks,
   },
   {
@@ -1231,7 +1232,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "the fencing token of a job that begins early is reserved",
     without: "it is that of the job before",
-    patches: [locks("return nextNumber(call('GET', '${lastNumber}')) end", "return call('GET', '${lastNumber}') end")],
+    patches: [locks("  holderOfLock('${lastNumber}')\n  return nextNumber()", "  return call('GET', '${lastNumber}')")],
     focus: earlyStarts,
   },
   {

@@ -117,3 +117,18 @@ function valueOf(store: Store, key: string): unknown {
   if (facts === undefined) return null;
   return facts.type === "string" ? facts.content : undefined;
 }
+
+it("gives each of a script's locks a greater fencing token, and those after it greater ones", () => {
+  const nowUs = START_US;
+  const keys = Array.from({ length: 40 }, (_, index) => `k${index}`);
+  const side = new Side(nowUs, [["SET", NODE_KEYS.lastNumber, String(nowUs + 60_000_000)]]);
+  const tokens = String(
+    side.embedded(
+      "(function() local all = {} for i = 1, #ARGV do all[i] = lockIfFree(ARGV[i], 'x', '1000') end return table.concat(all, ' ') end)()",
+      keys,
+    ),
+  );
+  const given = tokens.split(" ").map(Number);
+  expect(given).toEqual(keys.map((_, index) => nowUs + 60_000_001 + index));
+  expect(Number(side.batch("later", [acquire(NEXT)]))).toBeGreaterThan(given.at(-1) ?? Number.POSITIVE_INFINITY);
+});

@@ -13,7 +13,8 @@
  * where there is no further fencing token: call them with pcall. A lock is written last, so that what raises has taken
  * none.
  *
- * The fencing token is the node's next number, as in batch.lua.ts. Side keys are named as in keys.ts. The script
+ * The fencing token is the node's next number, as in batch.lua.ts. A script that needs several writes the last number
+ * that it may need ahead of them, so a few are lost where it does not. Side keys are named as in keys.ts. The script
  * defines `call` before. Every name, string and call here is paid for by every job of somebody's queue.
  */
 import { NODE_KEYS, SIDE_KEY_NAMES } from "../rules/keys.ts";
@@ -21,25 +22,48 @@ import { isTokenText, noToken } from "./number.lua.ts";
 import { besideLock } from "./side-keys.lua.ts";
 
 const { waiting, lastNumber } = NODE_KEYS;
+/** A script that needs a second number writes so many at once. */
+const AT_ONCE = 16;
 
 export const embedded: string = /* lua */ `
 local besideLock = ${besideLock}
 
-local function isWaitedFor(key, somebodyWaits)
+-- What is read once, with the first lock: while the script runs, nobody else changes it.
+local somebodyWaits, last
+local function holderOfLock(key)
+  if last ~= nil then return call('GET', key) end
+  local seen = call('MGET', key, '${waiting}', '${lastNumber}')
+  somebodyWaits, last = seen[2], seen[3]
+  return seen[1]
+end
+
+local function isWaitedFor(key)
   return somebodyWaits and call('EXISTS', besideLock(key) .. ':waiters') == 1
 end
 
-local now
-local function nextNumber(last)
-  if not now then
-    local time = call('TIME')
-    now = time[1] .. string.sub('00000' .. time[2], -6)
-  end
-  local number = now
-  if last and last >= number then number = string.format('%.0f', last + 1) end
+local function writeNumber(number)
   if not ${isTokenText("number")} then error(${noToken("number")}, 0) end
   call('SET', '${lastNumber}', number)
-  return number
+end
+
+-- The last number that was given, and the last one that is written: what is between is the script's.
+local given, written
+local function nextNumber()
+  if not given then
+    local time = call('TIME')
+    local number = time[1] .. string.sub('00000' .. time[2], -6)
+    if last and last >= number then number = string.format('%.0f', last + 1) end
+    writeNumber(number)
+    given = tonumber(number)
+    written = given
+    return number
+  end
+  if given == written then
+    writeNumber(string.format('%.0f', written + ${AT_ONCE}))
+    written = written + ${AT_ONCE}
+  end
+  given = given + 1
+  return string.format('%.0f', given)
 end
 
 local function lockIfFree(key, token, ttl)
@@ -50,23 +74,22 @@ local function lockIfFree(key, token, ttl)
       if string.find(key, '}.*:' .. name .. '$') then return end
     end
   end
-  local seen = call('MGET', key, '${waiting}', '${lastNumber}')
-  if seen[1] or isWaitedFor(key, seen[2]) then return end
-  local number = nextNumber(seen[3])
+  -- Whether somebody has it, SET finds out.
+  if last == nil then holderOfLock(key) end
+  if isWaitedFor(key) then return end
+  local number = nextNumber()
   return call('SET', key, token, 'PX', ttl, 'NX') and number or nil
 end
 
 local function passOnIfUnwanted(key, token, next, ttl)
-  local seen = call('MGET', key, '${waiting}', '${lastNumber}')
-  if seen[1] ~= token or isWaitedFor(key, seen[2]) then return end
-  local number = nextNumber(seen[3])
+  if holderOfLock(key) ~= token or isWaitedFor(key) then return end
+  local number = nextNumber()
   call('SET', key, next, 'PX', ttl)
   return number
 end
 
 local function unlockIfUnwanted(key, token)
-  local seen = call('MGET', key, '${waiting}')
-  return seen[1] == token and not isWaitedFor(key, seen[2]) and call('DEL', key) == 1
+  return holderOfLock(key) == token and not isWaitedFor(key) and call('DEL', key) == 1
 end
 `;
 
@@ -78,10 +101,12 @@ end
  * - `isKept(key, token)` returns whether the lock is the token's, and whether somebody waits for it.
  */
 export const embeddedRun: string = /* lua */ `
-local function reserveNumber() return nextNumber(call('GET', '${lastNumber}')) end
+local function reserveNumber()
+  holderOfLock('${lastNumber}')
+  return nextNumber()
+end
 
 local function isKept(key, token)
-  local seen = call('MGET', key, '${waiting}')
-  return seen[1] == token, isWaitedFor(key, seen[2])
+  return holderOfLock(key) == token, isWaitedFor(key)
 end
 `;

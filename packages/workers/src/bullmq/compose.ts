@@ -117,7 +117,11 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   };
   /** Of many jobs at once. */
   const end = (): ComposedScript => {
-    const own = asRepeatedFunction("bullMoveToFinished", bull.moveToFinished.lua, commands.oncePerRequest);
+    const own = asRepeatedFunction(
+      "bullMoveToFinished",
+      bull.moveToFinished.lua,
+      commands.oncePerRequest(bull.moveToFinished.lua),
+    );
     const startsAtOnce = rules.startsAtOnce && locks !== undefined;
     const finish = asFunction(
       "finish",

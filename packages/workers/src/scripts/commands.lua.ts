@@ -28,6 +28,9 @@ local cmsgpack = {pack = packer.pack, unpack = function(packed)
   if type(packed) == 'table' then return packed end
   return string.byte(packed, 1) == 123 and withoutNull(cjson.decode(packed)) or packer.unpack(packed)
 end}
+
+-- The key of the marker that this script has set, by which BullMQ tells idle workers that there are jobs.
+local MARKED
 `;
 
 /** What stands before and after the space of the last argument. */
@@ -115,17 +118,23 @@ end
 local isKept = ownToken ~= '' and not (hasKeys(pin) and unlock(pin, ownToken, slot))
 if stops and hasKeys(pin) then attempt(contended().halt, ARGV[1], pin) end
 local chosen
--- Where nothing was parked meanwhile, still nobody waits.
-if isHolder and not isWanted and not slow then attempt(call, 'HDEL', HOLDERS, pin)
-else chosen = not FAULT and attempt(release, ARGV[1], pin) end
+-- Where nothing was parked for the key meanwhile, still nobody waits.
+if isHolder and not isWanted and not stops and not (slow and (SLOTS > 1 or parkedFor[pin])) then
+  attempt(call, 'HDEL', HOLDERS, pin)
+else
+  chosen = not FAULT and attempt(release, ARGV[1], pin)
+end
 return tell(attempt(follow, reply, chosen, ARGV[6], ARGV[8]) or 0, isKept)
 `;
 
 /**
- * Runs two functions of BullMQ's `moveToFinished` once per request, because nobody does anything between its ends. They
- * keep the stream of events short, and bring jobs whose time has come from `delayed`.
+ * Runs functions of BullMQ's `moveToFinished` once per request, because nobody does anything between its ends. They
+ * keep the stream of events short, bring jobs whose time has come from `delayed`, tell idle workers that there are jobs
+ * and ask whether the queue is paused. `lua` is BullMQ's text; one of its versions has another name for the last.
  */
-export const oncePerRequest: string = /* lua */ `
+export const oncePerRequest = (lua: string): string => {
+  const metadata = lua.includes("local function getQueueMetadata(") ? "getQueueMetadata" : "getTargetQueueList";
+  return /* lua */ `
 local trim, isTrimmed = trimEvents, false
 trimEvents = function(...)
   if isTrimmed then return end
@@ -140,7 +149,27 @@ promoteDelayedJobs = function(delayedKey, markerKey, targetKey, prioritizedKey, 
   promote(delayedKey, markerKey, targetKey, prioritizedKey, eventsKey, prefix, timestamp, ...)
   promotedMs = nowMs
 end
+
+local mark = addBaseMarkerIfNeeded
+addBaseMarkerIfNeeded = function(markerKey, isPausedOrMaxed)
+  if isPausedOrMaxed or MARKED == markerKey then return end
+  mark(markerKey, isPausedOrMaxed)
+  MARKED = markerKey
+end
+
+local metadata, known = ${metadata}, {}
+${metadata} = function(metaKey, ...)
+  local facts = known[metaKey]
+  if facts == nil then
+    -- Whether so many jobs run as may is to be counted each time.
+    facts = rcall('HEXISTS', metaKey, 'concurrency') == 0 and {metadata(metaKey, ...)}
+    known[metaKey] = facts
+  end
+  if not facts then return metadata(metaKey, ...) end
+  return facts[1], facts[2], facts[3], facts[4]
+end
 `;
+};
 
 /**
  * Ends many jobs of one worker, each as if alone: what ends one (`moveToFinished`) is the function `finish` here. It

@@ -81,6 +81,8 @@ local PAUSED, NEXT = '!:paused', '!:next'
 local PAUSE_BASE = 9000000000000000
 -- Jobs that this script has parked, and of these those before the present command.
 local parkedHere, parkedBefore = 0, 0
+-- The keys for which it has parked jobs, once it needs \`contended\`.
+local parkedFor
 
 local function whatFailed(why) return type(why) == 'table' and why.err or tostring(why) end
 
@@ -115,8 +117,18 @@ local function furtherSlots(key) return P .. 'lane:slots=' .. string.gsub(key, '
 local slow
 local function contended()
   if slow then return slow end
+  parkedFor = {}
 ${slowly}
   local BATCH, AHEAD_BYTES, PARKED_BY = 50, 1000000, 'nobody yet: waits for key '
+
+  -- Does this stand in 'pb' since the job was parked? BullMQ may have written the name of the worker since.
+  local function isParkedBy(by) return string.find(by, PARKED_BY, 1, true) == 1 end
+
+  -- No idle worker is woken for an empty queue.
+  local function unmark()
+    call('ZREM', P .. 'marker', '0')
+    MARKED = nil
+  end
 
   local function hasFailed(reply) return type(reply) == 'table' and reply.err end
 
@@ -425,9 +437,8 @@ ${slowly}
       leaveLine(id, keys[i])
     end
     call('HSET', P .. id, 'lk', pin)
-    -- What stands there since it was parked, unless BullMQ has written the name of the worker.
     local by = call('HGET', P .. id, 'pb')
-    if by and string.find(by, PARKED_BY, 1, true) == 1 then call('HDEL', P .. id, 'ls', 'pb') else call('HDEL', P .. id, 'ls') end
+    if by and isParkedBy(by) then call('HDEL', P .. id, 'ls', 'pb') else call('HDEL', P .. id, 'ls') end
   end
 
   -- The key has a free slot and is not paused: is id the one to run on it?
@@ -527,8 +538,8 @@ ${slowly}
   -- May id run now? If not: does it go first when it may, because it has a key that is paused or limited, or that more
   -- have than may, or its own failure stopped it? A key whose holder is gone is passed on first, to whoever is in front; was one? And if it is first in
   -- line: in how many ms may it, at the earliest?
-  -- \`known\`: who stood in the first slot of its one key a moment ago.
-  local function mayRun(id, keys, known)
+  -- \`known\`: who stood in the first slot of its one key a moment ago. \`isNew\`: it stands in no line.
+  local function mayRun(id, keys, known, isNew)
     local free, isFirst, isMoved, left = true, false, false, nil
     for i = 1, #keys do
       local key = keys[i]
@@ -542,7 +553,8 @@ ${slowly}
         isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)
         closed = holder == PAUSED and pausedFor(key)
       else
-        local head = first(key)
+        -- Of a key that nobody has, nobody stands in line.
+        local head = (holder or not isNew) and first(key)
         if head and head ~= id then
           advance(key)
           free, isMoved = false, true
@@ -620,8 +632,8 @@ ${slowly}
       claim(id, pin, keys)
     end
     afterTake(id, keysOf(pin))
-    -- A job that was chosen has just been taken: do not wake an idle worker for an empty queue.
-    if isAlone() then call('ZREM', P .. 'marker', '0') end
+    -- A job that was chosen has just been taken.
+    if isAlone() then unmark() end
     return true
   end
 
@@ -744,6 +756,7 @@ ${slowly}
     local rank = 0
     for i = 1, #keys do
       call('ZADD', line(keys[i]), place, id)
+      parkedFor[keys[i]] = true
       if #keys > 1 or RATE then call('HSETNX', HOLDERS, keys[i], NEXT) end
       rank = math.max(rank, call('ZRANK', line(keys[i]), id))
     end
@@ -771,17 +784,20 @@ ${slowly}
     local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'lb', 'la', 'lo')
     local isOdd = facts[3] or facts[4] or facts[5] or facts[6]
     if facts[1] ~= key or tonumber(facts[2] or 'x') ~= tonumber(heads[2]) or isOdd then return end
-    -- Its timer may have fired: then it waits already, further back.
-    if not call('ZSCORE', P .. 'delayed', id) then return end
     call('RPUSH', P .. 'wait', id)
-    leave({'ZREM', P .. 'delayed', id}, {'LREM', P .. 'wait', -1, id})
+    local left = try('ZREM', P .. 'delayed', id)
+    if left ~= 1 then
+      -- Its timer may have fired: then it waits already, further back.
+      call('LREM', P .. 'wait', -1, id)
+      if hasFailed(left) then error(left.err, 0) end
+      return
+    end
     call('ZREM', line(key), id)
     -- That id may be another job's by now.
     if following and tonumber(call('HGET', P .. following, 'ls') or 'x') == tonumber(heads[4]) then
       call('ZADD', P .. 'delayed', 'XX', (NOW + NEAR) * 4096, following)
     end
     call('HSET', P .. id, 'delay', 0)
-    call('HDEL', P .. id, 'pb')
     call('XADD', P .. 'events', '*', 'event', 'waiting', 'jobId', id, 'prev', 'delayed')
     return id
   end
@@ -814,10 +830,18 @@ ${slowly}
   -- BullMQ's own fetch has brought the job that putNext put there: it has the key now.
   local function claimNext(id, key, reply)
     call('HSET', HOLDERS, key, id)
-    call('HDEL', P .. id, 'ls')
-    local outcome = call('HGET', P .. id, 'lr')
+    local fields, outcome, by = reply[1], nil, nil
+    for i = 1, #fields, 2 do
+      if fields[i] == 'lr' then outcome = fields[i + 1]
+      elseif fields[i] == 'pb' and isParkedBy(fields[i + 1]) then by = i end
+    end
+    if by then
+      table.remove(fields, by)
+      table.remove(fields, by)
+    end
+    call('HDEL', P .. id, 'ls', by and 'pb' or 'ls')
     if not outcome then countStart(id, key) end
-    if isAlone() then call('ZREM', P .. 'marker', '0') end
+    if isAlone() then unmark() end
     reply[5], reply[6], reply[8], reply[9], reply[10] = key, 0, false, false, isFollowed(key)
     if outcome then reply[11], reply[12], reply[13] = false, false, outcome end
     return true
@@ -880,7 +904,7 @@ ${slowly}
       if facts[5] then return false end
       local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
       if not hasKeys(pin) or pin == ending then return false end
-      local free, isFirst, isMoved, left = mayRun(id, keysOf(pin))
+      local free, isFirst, isMoved, left = mayRun(id, keysOf(pin), nil, not facts[1])
       if free or (not facts[1] and not isFirst and fullKey(keysOf(pin))) then return false end
       -- Passing a key on may have put another job in front.
       local old
