@@ -1,13 +1,14 @@
 import { describe, expect, it } from "vitest";
 import { loadEngine } from "./engine.ts";
+import { PLAYED, TEST_SEED } from "./known.ts";
 import { timelineText } from "./report/text.ts";
 import { search } from "./search.ts";
 
-const SEED = process.env["SIMULATION_SEED"] ?? "ci";
+const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
 
 describe("simulation of elections and schedulers", () => {
   it("keeps every invariant in random schedules full of faults", { timeout: 600_000 }, async () => {
-    const found = await search(await loadEngine(), { seed: SEED, runs: 100, subject: "elections" });
+    const found = await search(await loadEngine(), { seed: SEED, runs: PLAYED.elections, subject: "elections" });
     expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
     expect(found.grants).toBeGreaterThan(found.runs);
   });

@@ -1,10 +1,11 @@
 /** Each protection of the protocol, the elections and the scheduler is needed: without it, a simulation breaks an invariant. */
 import { describe, expect, it } from "vitest";
 import { loadEngine } from "./engine.ts";
+import { TEST_SEED } from "./known.ts";
 import { isCaught, runMutation } from "./mutation-run.ts";
 import { MUTATIONS } from "./mutations.ts";
 
-const SEED = process.env["SIMULATION_SEED"] ?? "ci";
+const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
 
 describe("mutations", () => {
   it.each(MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(

@@ -5,6 +5,7 @@ import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { DIRECTED, runDirected } from "./directed.ts";
 import { type Engine, loadEngine } from "./engine.ts";
+import { recordKnown, TEST_SEED } from "./known.ts";
 import { loadLanes } from "./lanes/load.ts";
 import { runLaneMutation } from "./lanes/mutation-run.ts";
 import { LANE_MUTATIONS } from "./lanes/mutations.ts";
@@ -39,6 +40,7 @@ after every step.
   --minutes M    simulated minutes of faults per schedule (default: a few leases)
   --mutations    takes each protection away instead and shows which invariant breaks; with --lanes: only the lanes'
   --only TEXT    with --mutations: only protections whose name contains TEXT
+  --record       with --mutations: notes in known.json which schedules of the tests break
   --out FOLDER   where pictures of violations go (default: a temporary folder)
 `;
 
@@ -54,6 +56,7 @@ const { values } = parseArgs({
     lanes: { type: "boolean", default: false },
     mutations: { type: "boolean", default: false },
     only: { type: "string", default: "" },
+    record: { type: "boolean", default: false },
     out: { type: "string", default: join(tmpdir(), "x-simulation") },
     help: { type: "boolean", default: false },
   },
@@ -81,7 +84,7 @@ function countOf(name: string, text: string | undefined): number | undefined {
   return count;
 }
 
-const seed = values.seed ?? Math.floor(Math.random() * 2 ** 32).toString(36);
+const seed = values.record ? TEST_SEED : (values.seed ?? Math.floor(Math.random() * 2 ** 32).toString(36));
 const world = { nodeCount: countOf("nodes", values.nodes), minutes: numberOf("minutes", values.minutes, 0) };
 const worldOptions = [
   ...(values.nodes === undefined ? [] : [`--nodes ${values.nodes}`]),
@@ -190,16 +193,22 @@ async function mutate(): Promise<boolean> {
   const isAskedFor = ({ protection }: { readonly protection: string }): boolean => protection.includes(values.only);
   for (const mutation of values.lanes ? [] : MUTATIONS.filter(isAskedFor)) {
     showProgress(`${mutation.protection} …`);
-    results.push(await runMutation(mutation, { seed, budget: runsAsked ?? LOCK_RUNS, quick: false }));
+    results.push(await runMutation(mutation, { seed, budget: runsAsked ?? LOCK_RUNS, quick: values.record }));
   }
   for (const mutation of LANE_MUTATIONS.filter(isAskedFor)) {
     showProgress(`${mutation.protection} …`);
-    results.push(await runLaneMutation(mutation, { seed, budget: runsAsked ?? LANE_RUNS, quick: false }));
+    results.push(await runLaneMutation(mutation, { seed, budget: runsAsked ?? LANE_RUNS, quick: values.record }));
   }
   showProgress("");
   print(`seed ${seed}, at most ${runsAsked ?? `${LOCK_RUNS} (lanes: ${LANE_RUNS})`} random schedules each\n`);
   print(mutationTable(results));
   const caught = results.filter(isCaught);
+  if (values.record) {
+    const broken = results.flatMap(({ mutation, brokenBy }) =>
+      brokenBy === undefined ? [] : [[mutation.protection, brokenBy] as const],
+    );
+    recordKnown(new Map(broken));
+  }
   print(`\n${caught.length} of ${results.length} caught`);
   return caught.length === results.length;
 }

@@ -1,12 +1,13 @@
 /** The lane as it is in the schedules that catch its mutations: few steps and few keys, where it is hard. */
 import { describe, expect, it } from "vitest";
+import { PLAYED, TEST_SEED } from "../known.ts";
 import { loadLanes } from "./load.ts";
 import { LANE_MUTATIONS } from "./mutations.ts";
 import { laneText } from "./report.ts";
 import { searchLanes } from "./search.ts";
 import type { Focus } from "./setting.ts";
 
-const SEED = process.env["SIMULATION_SEED"] ?? "ci";
+const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
 const code = await loadLanes();
 
 const focuses = new Map<string, Focus>(
@@ -15,7 +16,7 @@ const focuses = new Map<string, Focus>(
 
 describe("lanes, step by step", () => {
   it.each([...focuses])("keep every invariant where it is hard: %s", async (_name, focus) => {
-    const found = await searchLanes(code, { seed: SEED, runs: 8, focus });
+    const found = await searchLanes(code, { seed: SEED, runs: PLAYED.focus, focus });
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
   });
 });

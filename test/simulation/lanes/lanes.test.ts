@@ -1,11 +1,12 @@
 import { describe, expect, it } from "vitest";
+import { PLAYED, TEST_SEED } from "../known.ts";
 import { loadLanes } from "./load.ts";
 import { laneText } from "./report.ts";
 import { searchLanes } from "./search.ts";
 import { STEPS, type Step } from "./setting.ts";
 
-const SEED = process.env["SIMULATION_SEED"] ?? "ci";
-const RUNS = Number(process.env["LANE_RUNS"] ?? 80);
+const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
+const RUNS = Number(process.env["LANE_RUNS"] ?? PLAYED.lanes);
 const code = await loadLanes();
 
 describe("lanes, step by step", () => {

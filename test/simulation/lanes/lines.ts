@@ -3,7 +3,7 @@ import type { Arrival } from "../../../packages/workers/src/lane/lane.ts";
 import { checkOnce, type HandOut, LaneViolation } from "./checks.ts";
 import type { ModelJob } from "./model.ts";
 import type { LaneRun, Taken } from "./run.ts";
-import { PREFIX } from "./world.ts";
+import { type LaneWorld, PREFIX } from "./world.ts";
 
 type Dropped = Arrival["pin"] & { readonly kind: "dropped" };
 
@@ -24,8 +24,14 @@ export async function noteLeaving({ setting, world, model, time }: LaneRun): Pro
       if (holder !== job.id) key.owners.delete(job.id);
     }
   };
-  for (const job of line.as === "superseded" ? [...model.open.values()] : model.inPhase("ready")) {
-    if ((await world.redis.hexists(PREFIX + job.id, "lb")) === 0) continue;
+  const jobs = line.as === "superseded" ? [...model.open.values()] : model.inPhase("ready");
+  const told = await fieldsOf(
+    world,
+    jobs.map(({ id }) => id),
+    "lb",
+  );
+  for (const [index, job] of jobs.entries()) {
+    if (told[index] === null) continue;
     if (line.as === "superseded") await supersede(job);
     else for (const name of job.keys) job.displaced.add(name);
   }
@@ -86,9 +92,15 @@ export async function checkLines(run: LaneRun): Promise<void> {
   if (line === undefined || (line.as === "superseded" && run.setting.severalChance > 0)) return;
   for (const key of run.setting.keys.filter((name) => !run.model.key(name).wasLost)) {
     const standing: string[] = [];
-    for (const [id, place] of await placesIn(run, key)) {
+    const places = [...(await placesIn(run, key))].filter(([, place]) => place >= 0);
+    const stored = await fieldsOf(
+      run.world,
+      places.map(([id]) => id),
+      "ls",
+    );
+    for (const [index, [id, place]] of places.entries()) {
       // A job that was removed by hand stands there until its turn, also if its id is used again.
-      if (place >= 0 && Number(await run.world.redis.hget(PREFIX + id, "ls")) === place) standing.push(id);
+      if (Number(stored[index]) === place) standing.push(id);
     }
     if (line.interrupts === true) checkInterrupted(run, key, standing);
     if (standing.length > line.max) throw new LaneViolation("line", `${standing.join(", ")} stand in line for ${key}`);
@@ -108,8 +120,19 @@ function checkInterrupted({ model }: LaneRun, key: string, standing: readonly st
   }
 }
 
+/** One field of each job; null: it has none. */
+async function fieldsOf({ eyes }: LaneWorld, ids: readonly string[], field: string): Promise<unknown[]> {
+  if (ids.length === 0) return [];
+  const pipeline = eyes.pipeline();
+  for (const id of ids) pipeline.hget(PREFIX + id, field);
+  return ((await pipeline.exec()) ?? []).map(([error, reply]) => {
+    if (error !== null) throw error;
+    return reply;
+  });
+}
+
 async function placesIn({ world }: LaneRun, key: string): Promise<Map<string, number>> {
-  const replies = await world.redis.zrange(`${PREFIX}lane:line=${key}`, "0", "-1", "WITHSCORES");
+  const replies = await world.eyes.zrange(`${PREFIX}lane:line=${key}`, "0", "-1", "WITHSCORES");
   const places = new Map<string, number>();
   for (let i = 0; i < replies.length; i += 2) places.set(replies[i] ?? "", Number(replies[i + 1]));
   places.delete("!:paused");

@@ -20,6 +20,12 @@ const PLAIN = "plain code";
 /** The node's clock may have been set back, by so many µs. */
 const AHEAD_US = 5_000_000;
 
+/** The names of the locks of keys: each slot has its own. */
+export function lockNames(keys: readonly string[], slots: number): string[] {
+  const further = Array.from({ length: slots - 1 }, (_, index) => SEPARATOR + (index + 1));
+  return keys.flatMap((key) => ["", ...further].map((slot) => key + slot));
+}
+
 interface Holder {
   readonly token: string;
   /** The job that it came with; undefined for plain code. */
@@ -183,14 +189,12 @@ export class StepLocks implements LaneLocks {
     }
   }
 
-  async check(keys: readonly string[], slots: number): Promise<void> {
-    const further = Array.from({ length: slots - 1 }, (_, index) => SEPARATOR + (index + 1));
-    const names = keys.flatMap((key) => ["", ...further].map((slot) => key + slot));
-    const values = await this.#redis.mget(...names.map((name) => LOCK_PREFIX + name));
-    for (const [index, key] of names.entries()) {
-      const expected = this.#holders.get(key)?.token ?? null;
-      if (values[index] !== expected) {
-        throw new LaneViolation("lock", `the lock of ${key} is ${values[index]}, and should be ${expected}`);
+  /** `locks`: the tokens in them, by their names. */
+  check(locks: ReadonlyMap<string, string | null>): void {
+    for (const [name, token] of locks) {
+      const expected = this.#holders.get(name)?.token ?? null;
+      if (token !== expected) {
+        throw new LaneViolation("lock", `the lock of ${name} is ${token}, and should be ${expected}`);
       }
     }
   }

@@ -1,26 +1,45 @@
 /** Takes one protection of the lane away and looks for the invariant that breaks. */
-import type { MutationResult } from "../mutation-run.ts";
+import { isPlayed, knownSchedule } from "../known.ts";
+import type { MutationOptions, MutationResult } from "../mutation-run.ts";
+import { numberOf } from "../mutation-run.ts";
 import { loadLanes } from "./load.ts";
 import type { LaneMutation } from "./mutations.ts";
-import { searchLanes } from "./search.ts";
+import { type LaneSearch, searchLanes } from "./search.ts";
+import type { Focus } from "./setting.ts";
 
-/** `budget`: random schedules at most; they are left out where the mutation has a focus and `quick` is set. */
-export async function runLaneMutation(
-  mutation: LaneMutation,
-  options: { readonly seed: string; readonly budget: number; readonly quick: boolean },
-): Promise<MutationResult> {
+/** As that of locks; a focus is what finds it, and is left out only where a schedule is known. */
+export async function runLaneMutation(mutation: LaneMutation, options: MutationOptions): Promise<MutationResult> {
   const { seed, budget, quick } = options;
-  const { focus } = mutation;
+  const { focus, protection } = mutation;
   const code = await loadLanes(mutation.patches);
-  const focused = focus === undefined ? undefined : await searchLanes(code, { seed, runs: budget, focus });
-  const drawn = quick && focus !== undefined ? undefined : await searchLanes(code, { seed, runs: budget });
-  const first = drawn?.violation?.violation;
+  const searched = async (seeds: string, drawn?: Focus): Promise<LaneSearch> =>
+    await searchLanes(code, { seed: seeds, runs: budget, ...(drawn === undefined ? {} : { focus: drawn }) });
+  const known = quick ? knownSchedule(protection, seed) : undefined;
+  const replayed = known === undefined ? undefined : await searched(known, focus);
+  const isKnown = replayed?.violation !== undefined;
+  if (known !== undefined && isKnown) await checkWithAll(known, focus);
+  const found = isKnown ? replayed : await searched(seed, focus);
+  const drawn = focus === undefined ? found : quick ? undefined : await searched(seed);
+  const first = drawn?.violation;
   return {
     mutation,
-    random: drawn === undefined || first === undefined ? undefined : { runs: drawn.runs, invariant: first.invariant },
+    random:
+      first?.violation === undefined ? undefined : { runs: numberOf(first.seed), invariant: first.violation.invariant },
     directed:
-      focus === undefined || focused === undefined
+      focus === undefined
         ? undefined
-        : { name: `${focus.name}, ${focused.runs}`, invariant: focused.violation?.violation?.invariant },
+        : {
+            name: `${focus.name}, ${numberOf(found.violation?.seed ?? `/${budget}`)}`,
+            invariant: found.violation?.violation?.invariant,
+          },
+    brokenBy: found.violation?.seed,
   };
+}
+
+/** A schedule that breaks with every protection in place shows nothing. */
+async function checkWithAll(schedule: string, focus: Focus | undefined): Promise<void> {
+  if (isPlayed(schedule, focus === undefined ? "lanes" : "focus")) return;
+  const options = { seed: schedule, runs: 1, ...(focus === undefined ? {} : { focus }) };
+  const { violation } = await searchLanes(await loadLanes(), options);
+  if (violation !== undefined) throw new Error(`${schedule} breaks with every protection in place, too`);
 }

@@ -1,11 +1,12 @@
 /** Each protection of the lane is needed: without it, schedules break an invariant. */
 import { describe, expect, it } from "vitest";
+import { TEST_SEED } from "../known.ts";
 import { isCaught } from "../mutation-run.ts";
 import { loadLanes } from "./load.ts";
 import { runLaneMutation } from "./mutation-run.ts";
 import { LANE_MUTATIONS } from "./mutations.ts";
 
-const SEED = process.env["SIMULATION_SEED"] ?? "ci";
+const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
 
 describe("mutations of the lane", () => {
   it.each(LANE_MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(

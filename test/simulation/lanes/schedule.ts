@@ -8,7 +8,7 @@ import { QueueLimits } from "./limits.ts";
 import { checkLines } from "./lines.ts";
 import type { LaneCode } from "./load.ts";
 import * as plainCode from "./lock-steps.ts";
-import { StepLocks } from "./locks.ts";
+import { lockNames, StepLocks } from "./locks.ts";
 import { LaneModel } from "./model.ts";
 import * as operators from "./operator-steps.ts";
 import * as policies from "./policy-steps.ts";
@@ -97,7 +97,7 @@ export async function runLaneSchedule(
   const model = new LaneModel(setting.keys, setting.rules);
   const limits = new QueueLimits(world.redis, world.queue, setting);
   await limits.apply();
-  const before = await takeSnapshot(world.redis, setting.keys);
+  const before = await takeSnapshot(world.eyes, setting.keys);
   const run = new LaneRun({ random, world, time, setting, members, model, locks, limits, before });
   const steps = new Map<Step, number>();
   let violation: LaneResult["violation"];
@@ -121,12 +121,13 @@ export async function runLaneSchedule(
 async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Result>): Promise<Result> {
   run.model.endPauses(run.time.nowMs);
   const result = await step(run);
-  const after = await takeSnapshot(run.world.redis, run.setting.keys);
+  const { keys } = run.setting;
+  const after = await takeSnapshot(run.world.eyes, keys, lockNames(keys, run.model.mostSlots));
   run.model.observe(run.before, after, run.time.nowMs);
   checkPlaces(run.model, after, run.time.nowMs);
-  await run.locks.check(run.setting.keys, run.model.mostSlots);
+  run.locks.check(after.locks);
   await checkLines(run);
-  await run.limits.check();
+  run.limits.check(after.counted);
   await run.locks.releaseOthers(
     (id, token) => run.taken.get(id)?.lockToken === token || run.random.chance(ZOMBIE_CHANCE),
   );

@@ -1,10 +1,11 @@
 import { describe, expect, it } from "vitest";
+import { PLAYED, TEST_SEED } from "../known.ts";
 import { loadLanes } from "./load.ts";
 import { laneText } from "./report.ts";
 import { searchLanes } from "./search.ts";
 
-const SEED = process.env["SIMULATION_SEED"] ?? "ci";
-const RUNS = Number(process.env["LANE_RUNS"] ?? 80);
+const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
+const RUNS = Number(process.env["LANE_RUNS"] ?? PLAYED.lanes);
 
 describe("lanes, step by step", () => {
   it("keep every invariant though the queue is sifted before each end fetches, as among many ends", async () => {

@@ -37,6 +37,8 @@ const REDIS_TIME = /(local function redisMs\(\))[^]*?\n {2}end/;
 
 export class LaneWorld implements AsyncDisposable {
   readonly redis: Redis;
+  /** Looks after each step. It knows no scripts: each pipeline of a client that does is made to know them all. */
+  readonly eyes: Redis;
   readonly queue: Queue<LaneData>;
   readonly #server: RedisServer;
   readonly #workers: readonly Worker<LaneData>[];
@@ -49,6 +51,7 @@ export class LaneWorld implements AsyncDisposable {
   private constructor(server: RedisServer) {
     this.#server = server;
     this.redis = new Redis({ path: server.path, maxRetriesPerRequest: null });
+    this.eyes = new Redis({ path: server.path, maxRetriesPerRequest: null });
     this.queue = new Queue<LaneData>(QUEUE, { connection: this.redis });
     this.#workers = Array.from({ length: MEMBERS }, () => {
       const worker = new Worker<LaneData>(QUEUE, null, {
@@ -96,6 +99,7 @@ export class LaneWorld implements AsyncDisposable {
     await Promise.all(this.#workers.map((worker) => worker.close(true)));
     await this.queue.close();
     this.redis.disconnect();
+    this.eyes.disconnect();
     await this.#server.stop();
   }
 }

@@ -1,0 +1,36 @@
+/**
+ * For each mutation, a schedule that breaks without the protection. It is played before any search, so that a mutation costs one schedule;
+ * where a change of the code has made it harmless, the search follows as before. `--record` writes the file anew.
+ */
+import { readFileSync, writeFileSync } from "node:fs";
+
+/** How many schedules of each kind the tests play with every protection in place: `ci/1`, `ci/2`, … */
+export const PLAYED = { locks: 500, elections: 100, permits: 60, lanes: 80, focus: 8 } as const;
+
+/** The seed of the tests, and of the schedules that are known. */
+export const TEST_SEED = "ci";
+
+const file = new URL("known.json", import.meta.url);
+
+const read = (): Readonly<Record<string, string>> => JSON.parse(readFileSync(file, "utf8")) as Record<string, string>;
+
+const known = read();
+
+/** The schedule of a search of this seed that is known to break without the protection. */
+export function knownSchedule(protection: string, seed: string): string | undefined {
+  const schedule = known[protection];
+  return schedule?.startsWith(`${seed}/`) === true ? schedule : undefined;
+}
+
+/** Do the tests play it with every protection in place? */
+export function isPlayed(schedule: string, kind: keyof typeof PLAYED): boolean {
+  const [seed, number] = schedule.split("/");
+  return seed === TEST_SEED && Number(number) <= PLAYED[kind];
+}
+
+/** `schedules`: by protection. What is not among them stays. */
+export function recordKnown(schedules: ReadonlyMap<string, string>): void {
+  const all = { ...read(), ...Object.fromEntries(schedules) };
+  const sorted = Object.entries(all).toSorted(([a], [b]) => (a < b ? -1 : 1));
+  writeFileSync(file, `${JSON.stringify(Object.fromEntries(sorted), undefined, 2)}\n`);
+}
