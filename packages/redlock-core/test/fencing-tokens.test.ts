@@ -10,11 +10,12 @@ interface Tally {
   readonly errors: readonly string[];
 }
 
-const grants = 100_000;
+/** The nightly run asks for 100,000. */
+const grants = Number(process.env["TOKEN_GRANTS"] ?? 20_000);
 const isTally = (message: unknown): message is Tally =>
   typeof message === "object" && message !== null && "grants" in message;
 
-it("increase strictly over 100,000 grants of 4 processes with wrong clocks, while nodes die and come back", async () => {
+it(`increase strictly over ${grants} grants of 4 processes with wrong clocks, while nodes die and come back`, async () => {
   const servers = await startNodes(5);
   const register = await startNodes(1);
   const skewsMs = [0, 240_000, -240_000, 60_000];
