@@ -376,7 +376,13 @@ export class LaneModel {
     const hasCome = ({ phase, dueMs }: ModelJob): boolean => phase === "ready" || dueMs <= nowMs;
     for (const job of this.inPhase("ready", "delayed").filter(({ keys }) => keys.some(isClosed))) {
       if (!hasCome(job)) continue;
-      for (const name of job.keys) if (holders.get(name)?.has(job.id) !== true) this.key(name).owners.delete(job.id);
+      for (const name of job.keys) {
+        const { owners, wasLowered } = this.key(name);
+        if (holders.get(name)?.has(job.id) === true) continue;
+        // Of several that wait for their lock, any may go on when fewer may.
+        if (wasLowered && owners.size > this.slotsOf(name)) job.displaced.add(name);
+        owners.delete(job.id);
+      }
     }
   }
 

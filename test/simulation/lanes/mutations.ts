@@ -1309,9 +1309,15 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "nothing starts while more have a key than may",
     without: "whoever has a slot does",
     patches: [
-      lane("if closed or isOver(key) then", "if closed then"),
-      lane("and not pausedFor(pin) and not isOver(pin) then", "and not pausedFor(pin) then"),
+      lane("if closed or isOver(id, key) then", "if closed then"),
+      lane("and not pausedFor(pin) and not isOver(id, pin) then", "and not pausedFor(pin) then"),
     ],
+    focus: policies,
+  },
+  {
+    protection: "of those that have a key that more have than may, the one that was chosen last gives way",
+    without: "whoever comes first does",
+    patches: [lane("if chosen and chosen ~= id and isAwaited(key) then count = count - 1 end", "")],
     focus: policies,
   },
   {

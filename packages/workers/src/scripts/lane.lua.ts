@@ -320,13 +320,6 @@ ${slowly}
     return holder == id or (isShared(key) and slotOf(id, key) ~= nil)
   end
 
-  -- Have more jobs the key than may, because operators have lowered that?
-  local function isOver(key)
-    if not policyOf(key) or not isShared(key) then return false end
-    local _, count = takenSlots(key)
-    return count + (isFirstTaken(key) and 1 or 0) > slotCount(key)
-  end
-
   local function seat(id, key)
     if isShared(key) then
       if slotOf(id, key) then return end
@@ -352,6 +345,18 @@ ${slowly}
     if not isTaken and slotOf(id, key) and holds(id, key) then return true end
     call('HDEL', CHOSEN, key)
     return false
+  end
+
+  -- Have more jobs the key than may, because operators have lowered that? Another one that waits to be taken does not
+  -- count: it comes after id.
+  local function isOver(id, key)
+    if not policyOf(key) or not isShared(key) then return false end
+    local _, count = takenSlots(key)
+    if isFirstTaken(key) then count = count + 1 end
+    if count <= slotCount(key) then return false end
+    local chosen = call('HGET', CHOSEN, key)
+    if chosen and chosen ~= id and isAwaited(key) then count = count - 1 end
+    return count > slotCount(key)
   end
 
   -- The key is not free for everybody, though a slot is.
@@ -547,7 +552,7 @@ ${slowly}
       local closed
       if has(id, key, holder) then
         closed = pausedFor(key) or limitedFor(key, id)
-        if closed or isOver(key) then free, isFirst = false, true end
+        if closed or isOver(id, key) then free, isFirst = false, true end
       elseif isBusy(key, holder) or isAwaited(key) then
         free = false
         isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)
@@ -623,7 +628,7 @@ ${slowly}
       end
       known = firstSlot(pin)
     end
-    if known == id and not limitedFor(pin, id) and not pausedFor(pin) and not isOver(pin) then
+    if known == id and not limitedFor(pin, id) and not pausedFor(pin) and not isOver(id, pin) then
       call('HSET', P .. id, 'lk', pin)
     else
       local keys = keysOf(pin)
