@@ -195,6 +195,7 @@ const keyOption: Legal = (value) =>
 const queueName: Parameter = { legal: (value) => text(1, 256)(value) && !/[:{}]/.test(value as string), right: "q" };
 const partitionCount: Parameter = { legal: integer(1, 1_024), right: 2 };
 const division = { partitions: integer(1, 1_024), prefix: optional(text(1, 256)) };
+const jobState = optional(oneOf("parked", "waiting", "delayed", "all"));
 const limit: Parameter = { options: { limit: ms1 } };
 
 const onNode: Parameter = { legal: never, right: ({ redlock }: Subjects) => redlock, says: "redlock" };
@@ -582,7 +583,8 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     workerOf: { key },
     redlockOf: { key },
     listKeys: { options: limit },
-    jobsOf: { key, options: limit },
+    jobsOf: { key, options: { options: { limit: ms1, state: jobState } } },
+    removeJobs: { key, options: { options: { state: jobState } } },
     explain: { jobId: { legal: text(1), right: "1" }, options: { options: { key: optional(key.legal as Legal) } } },
     pauseKey: {
       key,
@@ -599,7 +601,8 @@ export const TABLE: Readonly<Record<string, Entry>> = {
   }),
   ...methods("worker", "workers.ExclusiveWorker", {
     listKeys: { options: limit },
-    jobsOf: { key, options: limit },
+    jobsOf: { key, options: { options: { limit: ms1, state: jobState } } },
+    removeJobs: { key, options: { options: { state: jobState } } },
     explain: { jobId: { legal: text(1), right: "1" } },
     pauseKey: {
       key,

@@ -61,7 +61,7 @@ import { Fleet, type FleetParts, type Setup as WorkerSetup } from "./operators/f
 import { KeyOperators } from "./operators/key-operators.ts";
 import { KeyPolicies } from "./operators/key-policies.ts";
 import type { KeyPolicy } from "./operators/key-policy.ts";
-import type { BusyKey, Explanation, JobCounts, KeyJobs } from "./operators/operators.ts";
+import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "./operators/operators.ts";
 import { LABELS, prometheusText } from "./operators/prometheus.ts";
 import {
   bullOptions,
@@ -292,9 +292,29 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return await this.#operators.list(options);
   }
 
-  /** Returns who has a key, and who waits for it: at most `limit` (default 1000) of these. */
-  async jobsOf(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyJobs> {
+  /**
+   * Returns who has a key, and who waits for it: at most `limit` (default 1000) of these.
+   *
+   * `state` says which ones: those in line (`"parked"`, the default), those that wait in the queue itself
+   * (`"waiting"`), those that wait for their time or retry (`"delayed"`), or `"all"`. But for `"parked"`, it costs
+   * O(jobs of the queue in that state), in pages.
+   */
+  async jobsOf(
+    key: string,
+    options: { readonly limit?: number | undefined; readonly state?: KeyJobState | "all" | undefined } = {},
+  ): Promise<KeyJobs> {
     return await this.#operators.jobsOf(key, options);
+  }
+
+  /**
+   * Removes the jobs of a key that do not run, with their children, for good: all of them, or those of one `state`, as
+   * `jobsOf` has them. Resolves with their number.
+   *
+   * A job that runs is left, and so is the next one of a job scheduler. One that is added meanwhile may be removed,
+   * too. It costs O(jobs of the queue in that state), in pages.
+   */
+  async removeJobs(key: string, options: { readonly state?: KeyJobState | "all" | undefined } = {}): Promise<number> {
+    return await this.#operators.remove(key, options);
   }
 
   /** Explains why a job waits, behind whom and until when. Resolves undefined if there is no such job. */

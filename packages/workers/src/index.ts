@@ -24,6 +24,7 @@ export type {
   BusyKey,
   Explanation,
   JobCounts,
+  KeyJobState,
   KeyJobs,
   KeyPause,
   KeyPosition,

@@ -67,6 +67,8 @@ export interface BullTarget {
   readonly queue: { readonly client: Promise<BullClient>; toKey(type: string): string };
   execCommand(client: BullClient, name: string, args: readonly unknown[]): Promise<unknown>;
   getState(jobId: string): Promise<string>;
+  /** Resolves 1, or what is less than that if the job is locked, or not there any more. */
+  remove(jobId: string, removeChildren: boolean): Promise<number>;
   extendLock(jobId: string, token: string, durationMs: number, client?: unknown): Promise<number>;
 }
 
@@ -318,7 +320,7 @@ function textOf(value: unknown): string | undefined {
 }
 
 /** Returns jobs out of JSON, where what is missing is null, or false. */
-function parseJobs(raw: unknown): UnknownKeyJob[] {
+export function parseJobs(raw: unknown): UnknownKeyJob[] {
   return (raw as readonly (readonly (string | null | false)[])[]).map((job) => ({
     id: String(job[0]),
     name: job[1] || "",

@@ -161,6 +161,8 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
       setPolicy: operate("setPolicy"),
       policy: operate("policy"),
       policies: operate("policies"),
+      search: operate("search"),
+      removed: operate("removed"),
     },
   };
 }

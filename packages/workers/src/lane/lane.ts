@@ -16,6 +16,7 @@ import {
   fetchArguments,
   isDecorated,
   parseEnds,
+  parseJobs,
   parseReply,
   runScript,
   type SingleCommand,
@@ -229,6 +230,28 @@ export class Lane {
   async stateOf(jobId: string): Promise<string> {
     const target = this.#attached();
     return await rejectingPlainly(() => target.getState(jobId));
+  }
+
+  /** Removes a job that does not run. Resolves false for one that does, or cannot be removed. */
+  async remove(jobId: string): Promise<boolean> {
+    const target = this.#attached();
+    try {
+      return (await rejectingPlainly(() => target.remove(jobId, true))) === 1;
+    } catch (error) {
+      // BullMQ's refusals have a negative code.
+      if (Number((error as { readonly code?: unknown }).code) < 0) return false;
+      throw error;
+    }
+  }
+
+  /** Returns the ids of those of the jobs, as a script tells of them, whose keys have this one among them. */
+  withKey(key: string, jobs: unknown): string[] {
+    return parseJobs(jobs)
+      .filter((job) => {
+        const pin = this.#pinOf(job);
+        return pin.kind === "keys" && pin.keys.includes(key);
+      })
+      .map(({ id }) => id);
   }
 
   async operate(command: OperatorCommand, ...args: readonly (string | number)[]): Promise<unknown> {

@@ -1,12 +1,13 @@
 /** What operators ask about the keys of a queue, and do to them, through the lane. */
 import type { Clock } from "@x/redlock-core";
-import { DAY_MS, integer, Schema, text } from "@x/redlock-core/protocol";
+import { choice, DAY_MS, integer, Schema, text } from "@x/redlock-core/protocol";
 import { KEY } from "../entity-key.ts";
 import type { Tell } from "../events.ts";
 import type { Lane } from "../lane/lane.ts";
 import {
   type BusyKey,
   type Explanation,
+  type KeyJobState,
   type KeyJobs,
   type KeyList,
   parseExplanation,
@@ -19,7 +20,20 @@ const LIST_PAGE = 500;
 const JOB_ID = text({ min: 1 });
 const LONGEST_REASON = 10_000;
 const REASON = text({ max: LONGEST_REASON });
-const LIST = new Schema({ limit: integer({ min: 1, unit: "" }).default(1_000) });
+const LIMIT = integer({ min: 1, unit: "" }).default(1_000);
+const LIST = new Schema({ limit: LIMIT });
+const STATE = choice(["parked", "waiting", "delayed", "all"]);
+const JOBS = new Schema({ limit: LIMIT, state: STATE.default("parked") });
+const REMOVED = new Schema({ state: STATE.default("all") });
+/** So many jobs are looked at, or removed, at once: a page may have all their data in it. */
+const JOBS_PAGE = 100;
+/** Jobs that change their place meanwhile are found when it is looked again. */
+const MOST_LOOKS = 10;
+const PARTS: Readonly<Record<KeyJobState, readonly string[]>> = {
+  waiting: ["wait", "paused", "prioritized"],
+  delayed: ["delayed"],
+  parked: ["line"],
+};
 const PAUSE = new Schema({ for: integer({ min: 1, max: 366 * DAY_MS }).optional() });
 
 /** At most so many are listed. */
@@ -27,16 +41,22 @@ interface ListOptions {
   readonly limit?: number | undefined;
 }
 
+type AskedLane = Pick<Lane, "operate" | "stateOf" | "remove" | "withKey">;
+
+interface JobsOptions extends ListOptions {
+  readonly state?: KeyJobState | "all" | undefined;
+}
+
 /** Each method is described where users find it, at that of `ExclusiveWorker`. */
 export class KeyOperators {
   readonly #queue: string;
-  readonly #lane: Pick<Lane, "operate" | "stateOf">;
+  readonly #lane: AskedLane;
   readonly #clock: Clock;
   readonly #tell: Tell;
 
   constructor(parts: {
     readonly queue: string;
-    readonly lane: Pick<Lane, "operate" | "stateOf">;
+    readonly lane: AskedLane;
     readonly clock: Clock;
     readonly tell: Tell;
   }) {
@@ -56,10 +76,64 @@ export class KeyOperators {
     return [...found.values()].slice(0, limit);
   }
 
-  async jobsOf(key: string, options: ListOptions): Promise<KeyJobs> {
+  async jobsOf(key: string, options: JobsOptions): Promise<KeyJobs> {
     KEY.of("key", key);
-    const { limit } = LIST.resolve(options);
-    return parseKeyJobs(await this.#lane.operate("inLine", key, limit));
+    const { limit, state } = JOBS.resolve(options);
+    const { parked, ...who } = parseKeyJobs(await this.#lane.operate("inLine", key, limit));
+    const listed = async (part: "waiting" | "delayed"): Promise<Partial<KeyJobs>> => {
+      if (state !== part && state !== "all") return {};
+      const found: string[] = [];
+      for await (const page of this.#find(key, part)) {
+        found.push(...page);
+        if (found.length >= limit) break;
+      }
+      return { [part]: found.slice(0, limit) };
+    };
+    const isInLine = state === "parked" || state === "all";
+    return { ...who, parked: isInLine ? parked : [], ...(await listed("waiting")), ...(await listed("delayed")) };
+  }
+
+  async remove(key: string, options: { readonly state?: KeyJobState | "all" | undefined }): Promise<number> {
+    KEY.of("key", key);
+    const { state } = REMOVED.resolve(options);
+    const states = state === "all" ? (["waiting", "delayed", "parked"] as const) : [state];
+    let total = 0;
+    for (let look = 0; look < MOST_LOOKS; look += 1) {
+      const before = total;
+      for (const each of states) total += await this.#removeAll(key, each);
+      if (total === before) break;
+    }
+    return total;
+  }
+
+  async #removeAll(key: string, state: KeyJobState): Promise<number> {
+    const found = new Set<string>();
+    for await (const page of this.#find(key, state)) for (const id of page) found.add(id);
+    const ids = [...found];
+    let total = 0;
+    for (let first = 0; first < ids.length; first += JOBS_PAGE) {
+      const page = ids.slice(first, first + JOBS_PAGE);
+      const isRemoved = await Promise.all(page.map(async (id) => await this.#lane.remove(id)));
+      const gone = page.filter((_, index) => isRemoved[index]);
+      if (gone.length > 0) await this.#lane.operate("removed", key, ...gone);
+      total += gone.length;
+    }
+    return total;
+  }
+
+  /** Looks for the jobs of a key, page by page. */
+  async *#find(key: string, state: KeyJobState): AsyncGenerator<readonly string[]> {
+    for (const part of PARTS[state]) {
+      let first = 0;
+      let looked: number;
+      do {
+        const raw = await this.#lane.operate("search", key, part, first, first + JOBS_PAGE - 1);
+        const [count, ids, unknown] = raw as readonly [number, readonly string[], unknown];
+        yield [...ids, ...this.#lane.withKey(key, unknown)];
+        looked = count;
+        first += JOBS_PAGE;
+      } while (looked === JOBS_PAGE);
+    }
   }
 
   async explain(jobId: string): Promise<Explanation | undefined> {

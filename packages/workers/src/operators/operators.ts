@@ -37,7 +37,14 @@ export interface KeyJobs {
    * turn.
    */
   readonly parked: readonly string[];
+  /** The ids of its jobs that wait in the queue itself: nobody has looked at them, or they were given the key. */
+  readonly waiting?: readonly string[];
+  /** The ids of its jobs that wait for their time or their retry. */
+  readonly delayed?: readonly string[];
 }
+
+/** Where jobs of a key are that do not run: in line for it, in the queue, or waiting for their time. */
+export type KeyJobState = "parked" | "waiting" | "delayed";
 
 export interface KeyList {
   readonly cursor: string;

@@ -19,7 +19,7 @@ import type { ExclusiveWorker } from "../exclusive-worker.ts";
 import type { WorkerFinding } from "../finding.ts";
 import type { ExclusiveProcessorFunction } from "../job-run/runner.ts";
 import type { KeyPolicy } from "../operators/key-policy.ts";
-import type { BusyKey, Explanation, JobCounts, KeyJobs } from "../operators/operators.ts";
+import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "../operators/operators.ts";
 import { faultOf, type Layout, LayoutRecord } from "./layout.ts";
 import { type Division, divisionOf, type PartitionedWorkerOptions, readDivided } from "./options.ts";
 import { partitionOf, queueName, sumsOf } from "./partition.ts";
@@ -154,8 +154,16 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
   }
 
   /** Returns who has a key, and who waits for it, as `ExclusiveWorker.jobsOf` does. */
-  async jobsOf(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyJobs> {
+  async jobsOf(
+    key: string,
+    options: { readonly limit?: number | undefined; readonly state?: KeyJobState | "all" | undefined } = {},
+  ): Promise<KeyJobs> {
     return await this.workerOf(key).jobsOf(key, options);
+  }
+
+  /** Removes the jobs of a key that do not run, as `ExclusiveWorker.removeJobs` does. */
+  async removeJobs(key: string, options: { readonly state?: KeyJobState | "all" | undefined } = {}): Promise<number> {
+    return await this.workerOf(key).removeJobs(key, options);
   }
 
   /**

@@ -222,6 +222,51 @@ return reply
 `;
 
 /**
+ * Looks for jobs of a key, ARGV[3], that do not run: in a part of the queue (ARGV[4]: 'wait', 'prioritized', …), or in
+ * the key's line ('line'). ARGV[5] and ARGV[6] are the first and the last place to look at.
+ *
+ * Replies {how many stand there, ids, jobs whose keys JavaScript finds}. Of the queue's parts, those in line are left
+ * out.
+ */
+export const search: string = /* lua */ `
+${AT}
+local key, part, from, to = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+if part == 'line' then
+  local ids = call('ZRANGE', line(key), from, to)
+  local found = {}
+  for _, id in ipairs(ids) do
+    if id ~= PAUSED and call('EXISTS', P .. id) == 1 then found[#found + 1] = id end
+  end
+  return {#ids, found, {}}
+end
+local ids = call((part == 'wait' or part == 'paused') and 'LRANGE' or 'ZRANGE', P .. part, from, to)
+local found, unknown = {}, {}
+for _, id in ipairs(ids) do
+  local facts = call('HMGET', P .. id, 'lk', 'ls', 'lb', 'data', 'name', 'timestamp', 'priority', 'parentKey')
+  local pin = facts[1] or (facts[4] and pinOfData(facts[4]))
+  if facts[2] then
+  elseif pin then
+    if contended().pinned(pin, key) then found[#found + 1] = id end
+  elseif facts[4] and not facts[3] then
+    unknown[#unknown + 1] = {id, facts[5], facts[4], facts[6], facts[7], facts[8]}
+  end
+end
+return {#ids, found, unknown}
+`;
+
+/** Says that jobs of a key, ARGV[3], were removed: those in ARGV[4]…. The key goes on without them. */
+export const removed: string = /* lua */ `
+${AT}
+local key = ARGV[3]
+for i = 4, #ARGV do
+  if call('EXISTS', P .. ARGV[i]) == 0 then call('ZREM', line(key), ARGV[i]) end
+end
+contended().heal(key)
+contended().await(key)
+return 1
+`;
+
+/**
  * Leaves a mark, by which another connection can tell whether it reaches the same database. ARGV[3] is its name.
  * Replies its key.
  */
