@@ -3,7 +3,19 @@ import { QuorumUnreachableError } from "@x/redlock-core";
 import { Command as Commander, CommanderError, InvalidArgumentError } from "commander";
 import type { Command, IsGood } from "./command.ts";
 import { checkNodes } from "./commands/check.ts";
-import { dropKey, explainJob, jobsOfKey, keyPolicy, pauseKey, resumeKey, retryJob, topKeys } from "./commands/keys.ts";
+import {
+  dropKey,
+  explainJob,
+  jobsOfKey,
+  keyPolicy,
+  listPolicies,
+  type PolicyChange,
+  pauseKey,
+  policyOfKey,
+  resumeKey,
+  retryJob,
+  topKeys,
+} from "./commands/keys.ts";
 import { leaderStatus, resignLeader, watchLeader } from "./commands/leader.ts";
 import { inspectLock, releaseLock } from "./commands/locks.ts";
 import {
@@ -188,9 +200,23 @@ function addKeys(program: Commander, running: Running): void {
     (queue: string, jobId: string, options: { prefix: string }) =>
       running((command) => retryJob(command, { queue, jobId, ...options })),
   );
-  one("policy <queue>", "how the workers are set up; 1: there are none, or they do not agree").action(
-    (queue: string, options: { prefix: string }) => running((command) => keyPolicy(command, { queue, ...options })),
-  );
+  one("policy <queue> [key]", "how the workers are set up, or what holds for a key alone; 1: see the manual")
+    .option("--concurrency <count>", "let so many jobs of the key run at a time", wholeNumber)
+    .option("--rate <max/ms>", "let so many start in so many ms, such as 100/60000", rate)
+    .option("--max-waiting <count>", "let so many wait", (text: string) => ({ max: wholeNumber(text) }))
+    .option("--remove", "let the workers' options hold again")
+    .action((queue: string, key: string | undefined, options: { prefix: string } & PolicyChange) =>
+      running(async (command) => {
+        if (key !== undefined) return await policyOfKey(command, { queue, key, ...options });
+        if (Object.keys(options).length > 1) throw new ConsoleFailure("Limits are of one key: name it.");
+        return await keyPolicy(command, { queue, ...options });
+      }),
+    );
+  one("policies <queue>", "the keys that have limits of their own")
+    .option("--limit <count>", "how many", wholeNumber, 1_000)
+    .action((queue: string, options: { prefix: string; limit: number }) =>
+      running((command) => listPolicies(command, { queue, ...options })),
+    );
   one("resume <queue> <key>", "end a pause, or the halt after a failed job; 1: it was not paused").action(
     (queue: string, key: string, options: { prefix: string }) =>
       running((command) => resumeKey(command, { queue, key, ...options })),
@@ -234,6 +260,12 @@ async function withCommand(
 
 function collected(text: string, before: readonly string[] | undefined): readonly string[] {
   return [...(before ?? []), ...text.split(",")];
+}
+
+function rate(text: string): { readonly max: number; readonly duration: number } {
+  const [max = "", duration = "", ...more] = text.split("/");
+  if (more.length > 0) throw new InvalidArgumentError("It must be <jobs>/<ms>, such as 100/60000.");
+  return { max: wholeNumber(max), duration: wholeNumber(duration) };
 }
 
 function wholeNumber(text: string): number {

@@ -287,6 +287,20 @@ describe("keys", () => {
     await expect.poll(() => run(["keys", "policy", "operated"])).toMatchObject({ code: 0 });
     const policy = await run(["keys", "policy", "operated", "--json"]);
     expect(JSON.parse(policy.text)).toMatchObject([{ key: "account", onFailure: "halt", nodes: 1 }]);
+    const limit = ["keys", "policy", "operated", "8", "--rate", "100/60000"];
+    expect(await run(["keys", "policy", "operated", "8"])).toMatchObject({ code: 1 });
+    expect(await run([...limit, "--concurrency", "2", "--yes"])).toMatchObject({ code: 2 });
+    expect(await run([...limit, "--remove", "--yes"])).toMatchObject({ code: 2 });
+    expect(await run(["keys", "policy", "operated", "--concurrency", "2", "--yes"])).toMatchObject({ code: 2 });
+    expect(await run([...limit, "--max-waiting", "50"], { answer: false })).toMatchObject({ code: 1 });
+    expect(await worker.getKeyPolicy("8")).toBeUndefined();
+    expect(await run([...limit, "--max-waiting", "50", "--yes"])).toMatchObject({ code: 0 });
+    expect((await run(["keys", "policy", "operated", "8"])).text).toContain("100 start in 1 min 0 s, 50 wait");
+    expect(JSON.parse((await run(["keys", "policies", "operated", "--json"])).text)).toEqual({
+      8: { rate: { max: 100, duration: 60_000 }, maxWaiting: { max: 50, drop: "newest" } },
+    });
+    expect(await run(["keys", "policy", "operated", "8", "--remove", "--yes"])).toMatchObject({ code: 0 });
+    expect(await run(["keys", "policy", "operated", "8", "--remove", "--yes"])).toMatchObject({ code: 1 });
 
     const jobs = await queue.addBulk([1, 2, 3].map(() => ({ name: "charge", data: { account: "7" } })));
     const [first = ""] = jobs.map(({ id }) => String(id));

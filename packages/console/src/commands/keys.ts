@@ -1,5 +1,5 @@
 import { systemClock } from "@x/redlock-core";
-import { type BusyKey, ExclusiveWorker } from "@x/workers";
+import { type BusyKey, ExclusiveWorker, type KeyPolicy } from "@x/workers";
 import { Job, Queue } from "bullmq";
 import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
@@ -179,6 +179,74 @@ export async function retryJob(command: Command, options: QueueOptions & { reado
   await job.retry("failed");
   output.answer({ jobId, retried: true }, () => output.line(`job ${jobId} is to run again`, "good"));
   return true;
+}
+
+/** Lists the keys that have limits of their own. */
+export async function listPolicies(
+  command: Command,
+  options: QueueOptions & { readonly limit: number },
+): Promise<IsGood> {
+  const { output } = command;
+  const worker = await operatorOf(command, options);
+  return await looking(command, async () => {
+    const policies = await worker.listKeyPolicies({ limit: options.limit });
+    output.answer(Object.fromEntries(policies), () => {
+      if (policies.size === 0) return output.line(`${options.queue}: no key has limits of its own`);
+      output.table(
+        ["key", "policy"],
+        [...policies].map(([key, policy]) => [key, policyText(policy)]),
+      );
+    });
+    return true;
+  });
+}
+
+/** What is to hold for a key, or that it is to be forgotten. */
+export type PolicyChange = KeyPolicy & { readonly remove?: boolean | undefined };
+
+/** Says what holds for a key instead of the workers' options, changes or removes it. Good: it has a policy, or had. */
+export async function policyOfKey(
+  command: Command,
+  { queue, key, prefix, remove = false, ...given }: QueueOptions & PolicyChange & { readonly key: string },
+): Promise<IsGood> {
+  const { output } = command;
+  const worker = await operatorOf(command, { queue, prefix });
+  const isGiven = Object.values(given).some((value) => value !== undefined);
+  if (remove && isGiven) throw new ConsoleFailure("--remove goes with no other limit.");
+  if (!remove && !isGiven) {
+    return await looking(command, async () => {
+      const policy = await worker.getKeyPolicy(key);
+      output.answer(policy ?? null, () => output.line(`key ${key}: ${policyText(policy)}`));
+      return policy !== undefined;
+    });
+  }
+  const what = remove ? "as the workers' options say" : policyText(given);
+  if (!(await confirmed(command, `From now on, key ${key} of ${queue}: ${what}?`))) return false;
+  const isGood = remove ? await worker.removeKeyPolicy(key) : true;
+  if (!remove) await setPolicy(worker, key, given);
+  output.answer({ key, policy: remove ? null : given, changed: isGood }, () =>
+    output.line(isGood ? `key ${key}: ${what}` : `key ${key} had no policy`, isGood ? "good" : "warn"),
+  );
+  return isGood;
+}
+
+async function setPolicy(worker: ExclusiveWorker, key: string, policy: KeyPolicy): Promise<void> {
+  try {
+    await worker.setKeyPolicy(key, policy);
+  } catch (error) {
+    if (error instanceof RangeError || error instanceof TypeError) throw new ConsoleFailure(`${error.message}.`);
+    throw error;
+  }
+}
+
+function policyText(policy: KeyPolicy | undefined): string {
+  const { concurrency, rate, maxWaiting } = policy ?? {};
+  const said = [
+    concurrency === undefined ? [] : [`${concurrency} at a time`],
+    rate === undefined ? [] : [`${rate.max} start in ${durationText(rate.duration)}`],
+    maxWaiting === undefined ? [] : [`${maxWaiting.max} wait`],
+  ].flat();
+  return said.length === 0 ? "as the workers' options say" : said.join(", ");
 }
 
 /** Says how the workers of a queue are set up. The answer is good if there are some, and they agree. */
