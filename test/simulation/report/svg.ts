@@ -58,7 +58,7 @@ export function timelineSvg(result: ScheduleResult): string {
   for (let tick = 0; tick <= 6; tick += 1) {
     const atMs = fromMs + ((toMs - fromMs) * tick) / 6;
     parts.push(
-      `<text x="${x(atMs).toFixed(1)}" y="${bottom + 26}" text-anchor="middle" fill="#666">${atMs.toFixed(0)} ms</text>`,
+      `<text x="${x(atMs).toFixed(1)}" y="${bottom + 26}" text-anchor="${tick === 6 ? "end" : "middle"}" fill="#666">${atMs.toFixed(0)} ms</text>`,
     );
   }
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" font-family="system-ui,sans-serif" font-size="12"><rect width="100%" height="100%" fill="#fff"/>${parts.join("")}</svg>`;
