@@ -1,7 +1,7 @@
 // npm test: everything that must hold. `npm test -- <vitest arguments>` runs only the tests that they select. Tests wait for real
 // servers and processes: what failed beside the others is looked at once more, alone, and told apart. `--strict` forgives nothing.
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { availableParallelism, tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { bin, ensureBuilt, ensureInstalled, ensureRedis, root, run, runBeside } from "./bootstrap.mjs";
@@ -89,13 +89,25 @@ async function runChecks() {
   return results;
 }
 
+/** What is selected mostly waits for leases; everything together keeps the cores busy with fewer (vitest.config.ts). */
+function workersFor(args) {
+  const isChosen = args.some((argument) => /^--(maxWorkers|no-file-parallelism|fileParallelism|pool)/.test(argument));
+  return args.length === 0 || isChosen ? [] : [`--maxWorkers=${4 * availableParallelism()}`];
+}
+
 /** Runs vitest and reads what its reporter wrote; a run that failed for a reason that no test tells is an error. */
 async function runTests(args) {
   const file = join(folder, "report.json");
   rmSync(file, { force: true });
   process.env.X_TEST_REPORT = file;
   const reporter = fileURLToPath(new URL("reporter.mjs", import.meta.url));
-  const succeeded = await run(bin("vitest"), ["run", "--reporter=default", `--reporter=${reporter}`, ...args]);
+  const succeeded = await run(bin("vitest"), [
+    "run",
+    "--reporter=default",
+    `--reporter=${reporter}`,
+    ...workersFor(args),
+    ...args,
+  ]);
   const report = existsSync(file) ? JSON.parse(readFileSync(file, "utf8")) : { files: {}, errors: [] };
   const isTold = report.errors.length > 0 || Object.values(report.files).some(({ failed }) => failed.length > 0);
   if (!succeeded && !isTold) report.errors.push("vitest failed: see above");
