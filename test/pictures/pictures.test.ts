@@ -5,10 +5,39 @@ import { runDirected } from "../simulation/directed.ts";
 import { loadEngine } from "../simulation/engine.ts";
 import { MUTATIONS } from "../simulation/mutations.ts";
 import { timelineSvg as reportSvg } from "../simulation/report/svg.ts";
+import { commandLine } from "./command-line.ts";
 import { failover, loss } from "./scenes.ts";
+import { terminalSvg } from "./terminal.ts";
 import { timelineSvg } from "./timeline.ts";
+import { trace } from "./trace.ts";
+import { waterfallSvg } from "./waterfall.ts";
 
 const file = (name: string): string => fileURLToPath(new URL(`../../docs/pictures/${name}.svg`, import.meta.url));
+
+it("the picture of the command line is what its commands answer", async () => {
+  const text = await commandLine();
+  expect(text).toContain("held by billing-api host-7 4711");
+  await expect(terminalSvg(text)).toMatchFileSnapshot(file("command-line"));
+});
+
+it("the picture of traces is what the instrumentation tells", async () => {
+  const rows = await trace();
+  // A request waits for the lock, has it, and what it does meanwhile is under the lock.
+  expect(rows.map(({ name, depth }) => `${"  ".repeat(depth)}${name}`)).toEqual(
+    ["POST /invoices", "POST /refunds"].flatMap((request) => [
+      request,
+      "  lock using account:*",
+      "    lock acquire account:*",
+      "    lock hold account:*",
+      `    bank: ${request.endsWith("invoices") ? "charge" : "refund"}`,
+      "    lock extend account:*",
+      "    lock release account:*",
+    ]),
+  );
+  await expect(waterfallSvg("Two requests for one account: the second waits for the lock", rows)).toMatchFileSnapshot(
+    file("traces"),
+  );
+});
 
 it.each([
   ["failover", failover],
