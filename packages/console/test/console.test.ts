@@ -5,6 +5,7 @@ import { LeaderScheduler, type TickRecord } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
 import { type RedisServer, startRedisNodes } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
+import { PartitionedQueue, partitionOf } from "@x/workers/partitions";
 import { Queue } from "bullmq";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 
@@ -326,6 +327,30 @@ describe("keys", () => {
     const { code, errors } = await run(["keys", "top", "nowhere"]);
     expect(errors).toContain('there is no queue "nowhere" with the prefix "bull"');
     expect(code).toBe(2);
+  });
+
+  it("names the partitions of a queue that has some", async () => {
+    const [url = ""] = urls();
+    const connection = { url, maxRetriesPerRequest: null };
+    const queue = new PartitionedQueue("divided", { partitions: 12, key: "account", connection });
+    onTestFinished(() => queue.close());
+    await queue.add("charge", { account: "42" });
+    const expected = Array.from({ length: 12 }, (_, at) => `{divided-${at}of12}`);
+    const metas = expected.map((name) => `bull:${name}:meta`);
+    await expect.poll(() => servers[0]?.call("EXISTS", ...metas)).toBe(12);
+    const whole = await run(["keys", "top", "divided"]);
+    expect(whole.errors).toContain('the queue "divided" has 12 partitions');
+    expect(whole.errors).toContain("{divided-0of12}");
+    expect(whole.code).toBe(2);
+    expect((await run(["keys", "top", `{divided-${partitionOf("42", 12)}of12}`])).code).toBe(0);
+    const serving = start(["serve", "--json"]);
+    await expect.poll(serving.text).toContain("url");
+    const page = JSON.parse(serving.text()) as { url: string };
+    const state = await fetch(`${page.url}state`);
+    const { queues } = (await state.json()) as { queues: { name: string }[] };
+    const names = queues.map(({ name }) => name).filter((name) => name.startsWith("{divided"));
+    expect(names).toEqual(expected);
+    expect(await serving.end()).toMatchObject({ code: 0 });
   });
 });
 

@@ -1,5 +1,6 @@
 import { systemClock } from "@x/redlock-core";
 import { type BusyKey, ExclusiveWorker, type KeyPolicy } from "@x/workers";
+import { queueName } from "@x/workers/partitions";
 import { Job, Queue } from "bullmq";
 import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
@@ -16,6 +17,13 @@ export interface QueueOptions {
 async function operatorOf({ connections }: Command, { queue, prefix }: QueueOptions): Promise<ExclusiveWorker> {
   const connection = await connections.queueRedis();
   if ((await connection.exists(`${prefix}:${queue}:meta`)) === 0) {
+    const partitions = await connection.hget(`${prefix}:{${queue}}:layout`, "partitions");
+    if (partitions !== null) {
+      throw new ConsoleFailure(
+        `the queue ${JSON.stringify(queue)} has ${partitions} partitions, each of which is a queue`,
+        `Name one: ${queueName(queue, 0, Number(partitions))}. partitionOf(key, ${partitions}) tells where a key is.`,
+      );
+    }
     throw new ConsoleFailure(
       `there is no queue ${JSON.stringify(queue)} with the prefix ${JSON.stringify(prefix)}`,
       "Name BullMQ's prefix with --prefix, and the queue's Redis with --redis.",

@@ -25,9 +25,11 @@ export interface ServeOptions {
   readonly prefix: string;
 }
 
-/** So many steps of a search of 1,000 keys are made for queues, and so many queues shown. */
+/** So many steps of a search of 1,000 keys are made for queues, and so many of those that are found are shown. */
 const MOST_STEPS = 200;
 const MOST_QUEUES = 20;
+/** Partitions of a queue have numbers. */
+const BY_NUMBER = new Intl.Collator("en", { numeric: true });
 const LOOPBACK = /^(127(\.\d+){3}|::1|localhost)$/;
 
 /** Serves the page until the terminal ends it. */
@@ -76,7 +78,10 @@ async function queuesOf(
   });
   if (client === undefined) return [];
   const names = queue.length > 0 ? queue : await queuesOfAll(client, prefix);
-  return [...new Set(names)].map((name) => {
+  if (queue.length === 0 && names.length > MOST_QUEUES) {
+    terminal.writeError(`The first ${MOST_QUEUES} of ${names.length} queues are shown. Name others with --queue.\n`);
+  }
+  return [...new Set(queue.length > 0 ? names : names.slice(0, MOST_QUEUES))].map((name) => {
     const worker = new ExclusiveWorker(name, null, {
       connection: client,
       prefix,
@@ -92,7 +97,7 @@ async function queuesOf(
 async function queuesOfAll(client: Redis | Cluster, prefix: string): Promise<readonly string[]> {
   const servers = client instanceof Cluster ? client.nodes("master") : [client];
   const found = await Promise.all(servers.map((server) => queuesIn(server, prefix)));
-  return found.flat().sort().slice(0, MOST_QUEUES);
+  return found.flat().sort(BY_NUMBER.compare);
 }
 
 /** The queues whose jobs have had keys, in the first part of a large Redis. */
