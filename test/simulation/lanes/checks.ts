@@ -10,6 +10,8 @@ export type Invariant =
   | "order"
   /** More jobs stand in line than may, or one did not run that might have stood there. */
   | "line"
+  /** A job was in two calls, or came to another end than the call that had it has said. */
+  | "merge"
   /** More jobs of a key started in a window than its rate allows. */
   | "key rate"
   /** A job started on a key that is paused, or stopped by a failure (halt). */
@@ -100,7 +102,8 @@ function checkKey(model: LaneModel, job: ModelJob, name: string, nowMs: number):
   }
   if (isStopped(stop, nowMs))
     throw new LaneViolation("stopped key", `${job.id} was handed out, but ${name} is stopped`);
-  const untilMs = model.limitedUntilMs(name);
+  // One that a call has settled does not start.
+  const untilMs = job.outcome === undefined ? model.limitedUntilMs(name) : nowMs;
   if (untilMs > nowMs) throw new LaneViolation("key rate", `${job.id} of ${name} came ${untilMs - nowMs} ms too early`);
   for (const other of model.open.values()) {
     if (!other.keys.includes(name) || other.starts > 0 || !isOrdered(other, job, name)) continue;
@@ -138,8 +141,9 @@ export function checkFollowing(
   };
   if (job === undefined) return refuse("it has ended");
   const waits = job.phase === "ready" || (job.phase === "delayed" && job.dueMs <= nowMs);
-  if (job.keys.join() !== name || !waits) refuse(`is ${job.phase} on ${job.keys.join()}`);
-  if (job.starts > 0) refuse("has run before");
+  if (job.keys.join() !== name || !waits) refuse(`it is ${job.phase} on ${job.keys.join()}`);
+  if (job.starts > 0) refuse("it has run before");
+  if (job.outcome !== undefined) refuse("a call has settled it");
   if (isStopped(model.key(name).stop, nowMs)) refuse("the key is stopped");
   for (const other of model.open.values()) {
     if (!other.keys.includes(name) || other.starts > 0 || !isOrdered(other, job, name)) continue;
@@ -178,10 +182,12 @@ export function checkIdle(model: LaneModel, nowMs: number): void {
   const isFree = (job: ModelJob): boolean =>
     job.keys.every((name) => {
       const key = model.key(name);
+      // One that a call has settled does not start. If others were lost, its line may be due when one may.
+      const untilMs = job.outcome !== undefined && key.isExact ? 0 : model.limitedUntilMs(name);
       // The lane's timers are a millisecond later.
-      if (key.stop !== undefined || model.limitedUntilMs(name) >= nowMs) return false;
+      if (key.stop !== undefined || untilMs >= nowMs) return false;
       const slots = model.slotsOf(name);
-      const isOpen = key.owners.size < slots && model.dueMs(name) < nowMs;
+      const isOpen = key.owners.size < slots && model.dueMs(name, untilMs) < nowMs;
       return (key.owners.has(job.id) && key.owners.size <= slots) || isOpen;
     });
   for (const job of ready) {

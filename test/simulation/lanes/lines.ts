@@ -53,9 +53,9 @@ export async function drop(
   // One that waits for its retry, or its lock, may be superseded, brought back and taken in one step. One that was
   // superseded before is brought back by the next newer one, too, or by its own failure.
   const waiting = line?.interrupts === true ? run.model.open.get(handOut.id) : undefined;
-  if (waiting?.phase === "delayed" && run.model.owns(waiting)) {
+  if (waiting?.phase === "delayed") {
     if (waiting.isSuperseded) run.model.hurry(waiting, run.time.nowMs, true);
-    else run.model.supersede(waiting, run.time.nowMs);
+    else if (run.model.owns(waiting)) run.model.supersede(waiting, run.time.nowMs);
   }
   const job = checkOnce(run.model, handOut, run.time.nowMs);
   run.note(`${job.id} does not run: ${as} on ${key}, by ${by}`);
@@ -131,7 +131,7 @@ async function fieldsOf({ eyes }: LaneWorld, ids: readonly string[], field: stri
   });
 }
 
-async function placesIn({ world }: LaneRun, key: string): Promise<Map<string, number>> {
+export async function placesIn({ world }: Pick<LaneRun, "world">, key: string): Promise<Map<string, number>> {
   const replies = await world.eyes.zrange(`${PREFIX}lane:line=${key}`, "0", "-1", "WITHSCORES");
   const places = new Map<string, number>();
   for (let i = 0; i < replies.length; i += 2) places.set(replies[i] ?? "", Number(replies[i + 1]));

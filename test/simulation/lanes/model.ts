@@ -1,6 +1,7 @@
 /** What should be true of every job and every key, told step by step; what it means for the next hand-out is in checks.ts. */
 import type { LaneRules } from "../../../packages/workers/src/bullmq/compose.ts";
 import type { KeyPolicy } from "../../../packages/workers/src/operators/key-policy.ts";
+import type { MergedEnd } from "./calls.ts";
 import { NEAR_MS } from "./setting.ts";
 import type { Holders, Snapshot } from "./snapshot.ts";
 
@@ -26,6 +27,8 @@ export interface ModelJob {
   readonly displaced: Set<string>;
   /** A newer one of its keys waits: it is not to run, or not again. */
   isSuperseded: boolean;
+  /** What the call of another job has made of it: it does not run, and ends so. */
+  outcome: MergedEnd | undefined;
 }
 
 export interface ModelKey {
@@ -143,6 +146,7 @@ export class LaneModel {
       behind: [],
       displaced: inherited,
       isSuperseded: false,
+      outcome: undefined,
     } as const;
     this.open.set(facts.id, { ...facts, ...state, number: this.#added });
     for (const name of facts.keys) {
@@ -168,7 +172,7 @@ export class LaneModel {
     else this.front.delete(job.id);
   }
 
-  /** `atMs`: undefined for a job that BullMQ ends without running it. */
+  /** `atMs`: undefined for a job that ends without running. */
   begin(job: ModelJob, atMs: number | undefined, slots: readonly number[]): void {
     job.phase = "running";
     job.slots = slots;
@@ -193,9 +197,8 @@ export class LaneModel {
   }
 
   /** Until when it may stand still after that: it needs the timers of its jobs. */
-  dueMs(name: string): number {
+  dueMs(name: string, untilMs: number = this.limitedUntilMs(name)): number {
     const key = this.key(name);
-    const untilMs = this.limitedUntilMs(name);
     return Math.max(key.healsAtMs, key.isExact ? untilMs : untilMs + this.#intervals(key) * NEAR_MS);
   }
 

@@ -292,6 +292,57 @@ const earlyLimited: Focus = {
   starts: 4,
 };
 
+/** One call for all that wait. */
+const MERGED = { keys: ["a"], severalChance: 0, merge: 5 } as const;
+
+const merged: Focus = {
+  ...MERGED,
+  name: "merged calls",
+  steps: { kill: 1.5, stall: 1, "fail more": 1.5, retry: 1, remove: 1.5 },
+  sameIdChance: 0.9,
+};
+
+const mergedAgain: Focus = {
+  ...MERGED,
+  name: "merged calls, ids again",
+  steps: { remove: 5 },
+  sameIdChance: 1,
+};
+
+/** Each is brought back until BullMQ will have it failed. */
+const mergedStalls: Focus = {
+  ...MERGED,
+  name: "merged calls, stalled jobs",
+  steps: { kill: 8, "lose holders": 2 },
+};
+
+const mergedRetries: Focus = { ...MERGED, name: "merged calls, retries", onFailure: "skip", steps: { retry: 2 } };
+
+const mergedSeveral: Focus = {
+  ...MERGED,
+  name: "merged calls, several keys",
+  steps: {},
+  severalChance: 0.5,
+  keys: ["a", "b"],
+};
+
+const mergedLimited: Focus = { ...MERGED, name: "merged calls, limited keys", steps: { "window passes": 2 }, rate: 2 };
+
+const mergedLost: Focus = {
+  ...MERGED,
+  name: "merged calls, lost holders",
+  steps: { kill: 3, yield: 1.5, wake: 0.5, "lose holders": 1.5 },
+};
+
+const mergedEarly: Focus = { ...EARLY, ...MERGED, name: "early starts, merged calls", steps: { kill: 1 } };
+
+const interruptsLost: Focus = {
+  ...interrupting,
+  name: "interrupts, lost holders",
+  steps: { "back off": 3, "resume key": 2, "lose holders": 2 },
+  keys: ["a"],
+};
+
 const earlyReused: Focus = {
   ...EARLY,
   name: "early starts, ids again",
@@ -326,6 +377,12 @@ const locks = (find: string, replace: string): SourcePatch => ({
 
 const laneClient = (find: string, replace: string): SourcePatch => ({
   file: "workers/src/lane/lane.ts",
+  find,
+  replace,
+});
+
+const batch = (find: string, replace: string): SourcePatch => ({
+  file: "workers/src/job-run/batch.ts",
   find,
   replace,
 });
@@ -1375,5 +1432,174 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "that of the options does",
     patches: [lane("if policy and policy.rate then", "if false then")],
     focus: policies,
+  },
+  {
+    protection: "each job of a call has an end of its own",
+    without: "all complete with what it returned",
+    patches: [batch("this.#ends.get(String(job.id)) ?? { value: returned }", "{ value: returned }")],
+    focus: merged,
+  },
+  {
+    protection: "a job that its call has failed fails",
+    without: "it completes",
+    patches: [
+      batch('if (!("error" in outcome)) return outcome.value;', "return (outcome as { value: unknown }).value;"),
+    ],
+    focus: merged,
+  },
+  {
+    protection: "whose call has settled a job is told",
+    without: "it is told of nobody's",
+    patches: [batch("{ ...outcome, by }", "outcome")],
+    focus: merged,
+  },
+  {
+    protection: "a call of a lost job is given no others",
+    without: "those that wait for the next call are in two",
+    patches: [operators(" and call('GET', P .. id .. ':lock') == ARGV[4]\nif not isOurs or", "\nif not isOurs or")],
+    focus: merged,
+  },
+  {
+    protection: "a call whose job has lost its key is given no others",
+    without: "those that wait for the next call are in two",
+    patches: [operators("isSingle(pin) and call('HGET', HOLDERS, pin) == id and", "isSingle(pin) and")],
+    focus: mergedLost,
+  },
+  {
+    protection: "those that nobody has looked at are in a call",
+    without: "only those that stand in line",
+    patches: [operators("quietly(contended().sift)", "")],
+    focus: merged,
+  },
+  {
+    protection: "a call has those that come after one that is gone",
+    without: "it ends there",
+    patches: [operators("    if not isGone then\n", "    if true then\n")],
+    focus: merged,
+  },
+  {
+    protection: "a call has jobs of the very same key",
+    without: "also those that have another one",
+    patches: [operators("if facts.lk ~= pin or facts.finishedOn", "if facts.finishedOn")],
+    focus: mergedSeveral,
+  },
+  {
+    protection: "a job that waits for its lock is in no call",
+    without: "it is",
+    patches: [operators(" or facts.lo or", " or")],
+    focus: mergedLost,
+  },
+  {
+    protection: "a job that a call has settled is in no other one",
+    without: "it is in two",
+    patches: [operators(" or facts.lr or", " or")],
+    focus: merged,
+  },
+  {
+    protection: "a job that BullMQ will fail is in no call",
+    without: "it completes with the call, and fails",
+    patches: [operators(" or facts.defa or", " or")],
+    focus: mergedStalls,
+  },
+  {
+    protection: "the most for one call",
+    without: "all that wait",
+    patches: [
+      operators("or #reply == most then break end", "then break end"),
+      operators("call('ZRANGE', line(pin), 0, most, 'WITHSCORES')", "call('ZRANGE', line(pin), 0, -1, 'WITHSCORES')"),
+    ],
+    focus: { ...merged, name: "merged calls, two at most", merge: 2 },
+  },
+  {
+    protection: "a call of a lost job settles nothing",
+    without: "a job that runs again is ended by two calls",
+    patches: [operators(" and call('GET', P .. id .. ':lock') == ARGV[4]\nif not isOurs then", "\nif not isOurs then")],
+    focus: merged,
+  },
+  {
+    protection: "a call whose job has lost its key settles nothing",
+    without: "others are ended by two calls",
+    patches: [
+      operators("hasKeys(pin) and call('HGET', HOLDERS, pin) == id and call('GET'", "hasKeys(pin) and call('GET'"),
+    ],
+    focus: mergedLost,
+  },
+  {
+    protection: "a call settles jobs that were given to it",
+    without: "whoever has their ids by now",
+    patches: [operators("facts[1] == pin and facts[2] == ARGV[i + 1] and", "facts[1] == pin and")],
+    focus: mergedAgain,
+  },
+  {
+    protection: "a job that a call has settled is told so",
+    without: "it runs",
+    patches: [lane("if outcome then reply[13] = outcome end", "")],
+    focus: merged,
+  },
+  {
+    protection: "a job that a call has settled is told so with the end before",
+    without: "it runs",
+    patches: [lane("reply[11], reply[12], reply[13] = false, false, outcome", "reply[11], reply[12] = false, false")],
+    focus: merged,
+  },
+  {
+    protection: "a job that a call has settled is told so on a free key",
+    without: "it runs",
+    patches: [lane("field == 'lo' or field == 'lr' then", "field == 'lo' then")],
+    focus: mergedLost,
+  },
+  {
+    protection: "what a call has made of a job holds for one end",
+    without: "it is told again when the job is retried by hand",
+    patches: [commands("if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], 'lr') end", "")],
+    focus: mergedRetries,
+  },
+  {
+    protection: "what a call has made of a job holds for one attempt",
+    without: "its retry fails as well",
+    patches: [commands("attempt(call, 'HDEL', P .. id, 'lr')", "")],
+    focus: mergedRetries,
+  },
+  {
+    protection: "what a call has made of a job holds for one attempt, if it is retried at once",
+    without: "its retry fails as well",
+    patches: [commands("if reply == 0 then attempt(call, 'HDEL', P .. ARGV[4], 'lr') end", "")],
+    focus: mergedRetries,
+  },
+  {
+    protection: "a job that a call has settled is not limited",
+    without: "it waits until one may start",
+    patches: [lane("if not RATE or (id and isSettled(id)) then", "if not RATE then")],
+    focus: mergedLimited,
+  },
+  {
+    protection: "a job that a call has settled is no start",
+    without: "its end counts as one",
+    patches: [lane("not isOver and not outcome then countStart", "not isOver then countStart")],
+    focus: mergedLimited,
+  },
+  {
+    protection: "a job that a call has settled is no start, if it follows at once",
+    without: "its end counts as one",
+    patches: [lane("if not outcome then countStart(id, key) end", "countStart(id, key)")],
+    focus: mergedLimited,
+  },
+  {
+    protection: "a job that a call has settled does not begin early",
+    without: "it runs, and ends as the call has said",
+    patches: [commands("if facts.lr or facts.la or", "if facts.la or")],
+    focus: mergedEarly,
+  },
+  {
+    protection: "keys that are known stay",
+    without: "they do not where the key function of another worker fails",
+    patches: [operators("    elseif call('HEXISTS', P .. id, 'lk') == 0 then", "    else")],
+    focus: { name: "keys that fail elsewhere", steps: { "key fails": 3 }, keys: ["a"], severalChance: 0 },
+  },
+  {
+    protection: "a job that has backed off is superseded",
+    without: "it runs when the job before it ends",
+    patches: [lane("facts[3] or facts[4] or facts[5] or facts[6]", "facts[3] or facts[5] or facts[6]")],
+    focus: interruptsLost,
   },
 ];

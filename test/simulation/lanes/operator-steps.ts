@@ -108,6 +108,16 @@ export async function listKeys(run: LaneRun): Promise<void> {
   }
 }
 
+/** The key function of another worker throws, for a job whose key is known. */
+export async function failKey(run: LaneRun): Promise<void> {
+  const jobs = run.model.inPhase("ready", "delayed");
+  if (jobs.length === 0) return;
+  const { id } = run.random.pick(jobs);
+  if ((await run.world.redis.hexists(PREFIX + id, "lk")) === 0) return;
+  run.note(`the key of ${id} fails elsewhere`);
+  await run.random.pick(run.members).lane.operate("pin", id, "\u001ecannot be found");
+}
+
 export async function pauseKey(run: LaneRun): Promise<void> {
   const key = run.random.pick(run.setting.keys);
   run.note(`pause key ${key}`);

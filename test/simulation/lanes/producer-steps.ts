@@ -3,9 +3,9 @@ import type { LaneRun } from "./run.ts";
 import { NEAR_MS } from "./setting.ts";
 import { PREFIX } from "./world.ts";
 
-const ATTEMPTS = [1, 2, 4];
+export const ATTEMPTS = [1, 2, 4];
 const DELAYS_MS = [NEAR_MS, 40 * NEAR_MS];
-const BACKOFFS_MS = [0, 30, 3_000];
+export const BACKOFFS_MS = [0, 30, 3_000];
 
 /** `parent`: the id of the job that waits for it. Without `keys`, these are drawn. */
 export async function addJob(

@@ -9,7 +9,8 @@ export function laneText({ seed, setting, log }: LaneResult): string {
     `onFailure ${rules.onFailure}, keys ${keys.join(", ")} by ${rules.path === undefined ? "function" : "path"}, ` +
       `several in ${severalChance * 100} % of the jobs, priorities up to ${priorities}, ` +
       `starts up to ${starts}, at once ${running}, slots ${rules.slots ?? 1}, ` +
-      `rate ${rules.rate?.max ?? "none"}, line ${JSON.stringify(rules.line) ?? "any"}`,
+      `rate ${rules.rate?.max ?? "none"}, line ${JSON.stringify(rules.line) ?? "any"}, ` +
+      `at most ${rules.merge?.size ?? 1} for a call`,
     `steps: ${kinds.join(", ")}`,
     "",
     ...log,

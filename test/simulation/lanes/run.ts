@@ -3,7 +3,9 @@
 import type { SeededRandom } from "@x/testing/world";
 import type { Job } from "bullmq";
 import type { Following } from "../../../packages/workers/src/bullmq/bullmq.ts";
+import type { Joined } from "./calls.ts";
 import type { QueueLimits } from "./limits.ts";
+import type { LaneCode } from "./load.ts";
 import type { StepLocks } from "./locks.ts";
 import type { LaneModel, ModelJob } from "./model.ts";
 import type { LaneSetting } from "./setting.ts";
@@ -23,11 +25,16 @@ export interface Taken extends Slot {
   readonly lockToken: string | undefined;
   /** What its worker knows of the job that is next. */
   readonly following: Following | undefined;
+  /** What the call of another job has made of it, as it was told. */
+  readonly outcome?: string | undefined;
+  /** The others of its call, once it was given them. */
+  call?: { readonly others: readonly Joined[]; isSettled: boolean };
 }
 
 export class LaneRun {
   readonly random: SeededRandom;
   readonly world: LaneWorld;
+  readonly code: LaneCode;
   readonly time: VirtualTime;
   readonly setting: LaneSetting;
   readonly members: readonly Member[];
@@ -51,12 +58,16 @@ export class LaneRun {
   #ids = 0;
 
   constructor(
-    parts: Pick<LaneRun, "random" | "world" | "time" | "setting" | "members" | "model" | "locks" | "limits"> & {
+    parts: Pick<
+      LaneRun,
+      "random" | "world" | "code" | "time" | "setting" | "members" | "model" | "locks" | "limits"
+    > & {
       readonly before: Snapshot;
     },
   ) {
     this.random = parts.random;
     this.world = parts.world;
+    this.code = parts.code;
     this.time = parts.time;
     this.setting = parts.setting;
     this.members = parts.members;

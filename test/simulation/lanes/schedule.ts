@@ -3,6 +3,7 @@
  * step is one command; after each, what was handed out and where the queue has its jobs is compared with a model.
  */
 import { SeededRandom } from "@x/testing/world";
+import * as calls from "./calls.ts";
 import { checkPlaces, type Invariant, LaneViolation } from "./checks.ts";
 import { QueueLimits } from "./limits.ts";
 import { checkLines } from "./lines.ts";
@@ -12,7 +13,7 @@ import { lockNames, StepLocks } from "./locks.ts";
 import { LaneModel } from "./model.ts";
 import * as operators from "./operator-steps.ts";
 import * as policies from "./policy-steps.ts";
-import { addBurst, addDelayed, addJob, addToFront } from "./producer-steps.ts";
+import { ATTEMPTS, addBurst, addDelayed, addJob, addToFront, BACKOFFS_MS } from "./producer-steps.ts";
 import { LaneRun } from "./run.ts";
 import { drawSetting, drawStep, type Focus, type LaneSetting, NEAR_MS, type Step, WINDOW_MS } from "./setting.ts";
 import { laneKeys, takeSnapshot } from "./snapshot.ts";
@@ -34,6 +35,8 @@ const STEPS = 120;
 const WAITS_MS = [1, NEAR_MS / 5, NEAR_MS, NEAR_MS, 5 * NEAR_MS, 50 * NEAR_MS];
 /** How often a lock outlives its run for a step more. */
 const ZOMBIE_CHANCE = 0.3;
+const LONGEST_BACKOFF_MS = Math.max(...BACKOFFS_MS);
+const MOST_RETRIES = Math.max(...ATTEMPTS) - 1;
 /** No delay is longer. */
 const LONGEST_DELAY_MS = 50 * NEAR_MS;
 
@@ -65,7 +68,11 @@ const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
   "change priority": operators.changePriority,
   "next period": operators.nextPeriod,
   "list keys": operators.listKeys,
+  "key fails": operators.failKey,
   "pause key": operators.pauseKey,
+  gather: calls.gather,
+  settle: calls.settle,
+  "late call": calls.goOnLate,
   "pause for": operators.pauseKeyFor,
   "window passes": async (run) => run.time.pass(WINDOW_MS - run.random.pick([0, 1, NEAR_MS])),
   "back off": workers.backOff,
@@ -98,7 +105,7 @@ export async function runLaneSchedule(
   const limits = new QueueLimits(world.redis, world.queue, setting);
   await limits.apply();
   const before = await takeSnapshot(world.eyes, setting.keys);
-  const run = new LaneRun({ random, world, time, setting, members, model, locks, limits, before });
+  const run = new LaneRun({ random, world, code, time, setting, members, model, locks, limits, before });
   const steps = new Map<Step, number>();
   let violation: LaneResult["violation"];
   try {
@@ -154,7 +161,10 @@ async function settle(run: LaneRun): Promise<void> {
 }
 
 async function finishAll(run: LaneRun): Promise<void> {
-  for (let rounds = 2 * (run.model.open.size + 2); run.model.open.size > 0; rounds -= 1) {
+  // What a call fails is retried.
+  const retries = run.setting.rules.merge === undefined ? 0 : run.model.open.size * MOST_RETRIES;
+  const most = 2 * (run.model.open.size + 2) + (retries * LONGEST_BACKOFF_MS) / NEAR_MS;
+  for (let rounds = most; run.model.open.size > 0; rounds -= 1) {
     if (rounds === 0) {
       throw new LaneViolation("nothing stuck", `${[...run.model.open.keys()].join(", ")} did not come`);
     }

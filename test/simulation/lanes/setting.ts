@@ -41,9 +41,22 @@ const SOMETIMES = [
 /** Some schedules have these beside. */
 const POLICIES = { "set policy": 1.5, "remove policy": 0.7 } as const;
 
+/** Only where calls are for all that wait. */
+const MERGING = { gather: 4, settle: 2, "late call": 1 } as const;
+
+/** Only where a focus has it. */
+type Focused = "key fails";
+
 type KeyOf<Group> = Group extends unknown ? keyof Group : never;
-export type Step = keyof typeof ALWAYS | KeyOf<(typeof SOMETIMES)[number]> | keyof typeof POLICIES;
-export const STEPS: readonly Step[] = [ALWAYS, ...SOMETIMES, POLICIES].flatMap((group) => Object.keys(group) as Step[]);
+export type Step =
+  | Focused
+  | keyof typeof ALWAYS
+  | KeyOf<(typeof SOMETIMES)[number]>
+  | keyof typeof POLICIES
+  | keyof typeof MERGING;
+export const STEPS: readonly Step[] = [ALWAYS, ...SOMETIMES, POLICIES, MERGING].flatMap(
+  (group) => Object.keys(group) as Step[],
+);
 
 const GROUP_COUNTS = [2, 3, 5, 10];
 const FEWEST_GROUPS = 2;
@@ -95,6 +108,8 @@ export interface Focus {
   readonly line?: LineRules;
   /** How many jobs of a key may run at a time. */
   readonly slots?: number;
+  /** The most for one call. */
+  readonly merge?: number;
 }
 
 const LINES: readonly LineRules[] = [
@@ -132,8 +147,10 @@ export function drawSetting(
     for (const [step, weight] of Object.entries(POLICIES)) drawn.weights.set(step as Step, weight);
   }
   const slots = line?.interrupts === true ? 1 : drawnSlots;
+  const drawnMost = focus === undefined ? policies.pick([0, 0, 2, 5, 100]) : (focus.merge ?? 0);
+  const most = slots === 1 && (line === undefined || line.as === "backlog") && line?.drop !== "oldest" ? drawnMost : 0;
   const drawnFailure = slots > 1 ? "skip" : (focus?.onFailure ?? onFailure);
-  const unfocused = { steps: undefined, onFailure: undefined, name: "", rate: 0, line: undefined, slots: 1 };
+  const unfocused = { steps: undefined, onFailure: undefined, name: "", rate: 0, line: undefined, slots: 1, merge: 0 };
   const {
     steps,
     onFailure: _onFailure,
@@ -141,6 +158,7 @@ export function drawSetting(
     rate: _rate,
     line: _line,
     slots: _slots,
+    merge: _merge,
     ...fixed
   } = focus ?? unfocused;
   const startsAtOnce = focus?.startsAtOnce ?? drawn.startsAtOnce;
@@ -157,10 +175,14 @@ export function drawSetting(
       farMs: FAR_MS,
       line,
       slots,
+      merge: most === 0 ? undefined : { size: most, wait: 0 },
       rate: max === 0 ? undefined : { max, duration: WINDOW_MS },
       startsAtOnce,
     },
-    ...(steps === undefined ? {} : { weights: new Map(Object.entries({ ...ALWAYS, ...steps }) as [Step, number][]) }),
+    weights: new Map([
+      ...(steps === undefined ? drawn.weights : (Object.entries({ ...ALWAYS, ...steps }) as [Step, number][])),
+      ...(most === 0 ? [] : (Object.entries(MERGING) as [Step, number][])),
+    ]),
   };
 }
 

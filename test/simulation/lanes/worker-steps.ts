@@ -1,5 +1,6 @@
 /** What workers do with jobs, and what happens to them. */
 import { type Job, UnrecoverableError } from "bullmq";
+import * as calls from "./calls.ts";
 import { checkFollowing, checkHandOut, checkIdle, LaneViolation } from "./checks.ts";
 import { StepEarly } from "./early.ts";
 import { checkNewest, drop, noteLeaving } from "./lines.ts";
@@ -27,9 +28,18 @@ export async function finish(run: LaneRun): Promise<void> {
   if (taken !== undefined) await (mustFail(taken) ? failWith(run, taken, true) : complete(run, taken));
 }
 
+/** A call has settled this job, or BullMQ has it failed: it ends so, and no processor is called. */
+async function endUnrun(run: LaneRun, taken: Taken): Promise<boolean> {
+  if (mustFail(taken)) await failWith(run, taken, true);
+  else if (taken.outcome === undefined) return false;
+  else await complete(run, taken);
+  return true;
+}
+
 export async function fail(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
-  if (taken !== undefined) await failWith(run, taken, mustFail(taken) || run.random.chance(0.2));
+  if (taken?.outcome !== undefined) await endUnrun(run, taken);
+  else if (taken !== undefined) await failWith(run, taken, mustFail(taken) || run.random.chance(0.2));
 }
 
 /** By somebody who knows no keys. */
@@ -45,6 +55,7 @@ export async function finishElsewhere(run: LaneRun): Promise<void> {
 export async function delay(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken === undefined) return;
+  if (taken.outcome !== undefined) return await complete(run, taken);
   const id = String(taken.job.id);
   const dueMs = run.time.nowMs + run.random.pick([NEAR_MS, 30 * NEAR_MS]);
   run.note(`delay ${id}`);
@@ -56,6 +67,7 @@ export async function delay(run: LaneRun): Promise<void> {
 export async function sendBack(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken === undefined) return;
+  if (taken.outcome !== undefined) return await complete(run, taken);
   const id = String(taken.job.id);
   run.note(`${id} is sent back to wait`);
   await taken.job.moveToWait(taken.token);
@@ -66,7 +78,7 @@ export async function sendBack(run: LaneRun): Promise<void> {
 export async function yieldKeys(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken === undefined) return;
-  if (mustFail(taken)) return await failWith(run, taken, true);
+  if (await endUnrun(run, taken)) return;
   const { job, token, member } = taken;
   const id = String(job.id);
   const order = run.random.integer(1, 1_000_000);
@@ -80,7 +92,7 @@ export async function yieldKeys(run: LaneRun): Promise<void> {
 export async function backOff(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken === undefined) return;
-  if (mustFail(taken)) return await failWith(run, taken, true);
+  if (await endUnrun(run, taken)) return;
   const { job, token, member } = taken;
   const id = String(job.id);
   const ms = run.random.pick(PAUSES_MS);
@@ -108,6 +120,7 @@ export async function wake(run: LaneRun): Promise<void> {
 export async function spawnChild(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken === undefined) return;
+  if (taken.outcome !== undefined) return await complete(run, taken);
   const id = String(taken.job.id);
   await addJob(run, { parent: id });
   run.note(`${id} waits for its child`);
@@ -194,11 +207,13 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
   checkHandOut(run.model, handOut, run.before, run.time.nowMs);
   checkNewest(run.model.job(id));
   run.limits.checkStart(id, run.taken.size, job.deferredFailure !== undefined);
-  run.model.begin(run.model.job(id), job.deferredFailure === undefined ? run.time.nowMs : undefined, slots);
+  calls.checkOutcome(run, run.model.job(id), arrival?.outcome);
+  const isRun = job.deferredFailure === undefined && arrival?.outcome === undefined;
+  run.model.begin(run.model.job(id), isRun ? run.time.nowMs : undefined, slots);
   const granted = run.locks.checkGrant(handOut, begun !== undefined);
   const following = arrival?.following;
   if (following !== undefined) checkNext(run, following, keys);
-  run.taken.set(id, { ...slot, job, lockToken: begun?.lockToken ?? granted, following });
+  run.taken.set(id, { ...slot, job, lockToken: begun?.lockToken ?? granted, following, outcome: arrival?.outcome });
   run.handedOut += 1;
   return true;
 }
@@ -249,12 +264,17 @@ function hasSlots({ model, before }: LaneRun, id: string): boolean {
 
 async function complete(run: LaneRun, taken: Taken): Promise<void> {
   const { job, token } = taken;
+  if (taken.outcome !== undefined) {
+    const { error } = calls.endOf(run, run.model.job(String(job.id)), taken.outcome);
+    if (error !== undefined) return await failWith(run, taken, false, error);
+  } else if (!(await calls.settleCall(run, taken))) return await failWith(run, taken, false);
   const fetchNext = run.random.chance(FETCH_NEXT_CHANCE);
   run.note(`finish ${String(job.id)}${fetchNext ? ", and fetch" : ""}`);
   const early = nextOf(run, taken);
   if (early !== undefined) return await completeWith(run, taken, { early, fetchNext });
   const ends = { id: String(job.id), token: taken.lockToken, isLate: false, hasSlots: hasSlots(run, String(job.id)) };
   const reply: unknown = await run.locks.releaseWith(ends, () => job.moveToCompleted("done", token, fetchNext));
+  await calls.checkTold(run, run.model.job(String(job.id)));
   run.model.complete(run.model.job(String(job.id)));
   if (fetchNext) await receiveNext(run, reply, taken);
 }
@@ -285,7 +305,12 @@ async function completeWith(
     await receiveNext(run, reply, taken, hasBegun ? { lockToken: isExpected ? lockToken : undefined } : undefined);
 }
 
-async function failWith(run: LaneRun, taken: Taken, forGood: boolean): Promise<void> {
+async function failWith(
+  run: LaneRun,
+  taken: Taken,
+  forGood: boolean,
+  error: Error = forGood ? new UnrecoverableError("final") : new Error("a failure"),
+): Promise<void> {
   const { job, token } = taken;
   const model = run.model.job(String(job.id));
   const isFinal = forGood || job.attemptsMade + 1 >= model.attempts;
@@ -293,15 +318,15 @@ async function failWith(run: LaneRun, taken: Taken, forGood: boolean): Promise<v
   const backoffMs = typeof backoff === "object" ? (backoff.delay ?? 0) : 0;
   const fetchNext = run.random.chance(FETCH_NEXT_CHANCE);
   run.note(`fail ${model.id}${isFinal ? " for good" : ""}${fetchNext ? ", and fetch" : ""}`);
-  const error = forGood ? new UnrecoverableError("final") : new Error("a failure");
-  // BullMQ ends a job that stalled too often without running it.
+  // BullMQ ends a job that stalled too often without running it, and the worker one that a call has settled.
   const ends = {
     id: model.id,
-    token: mustFail(taken) ? taken.lockToken : undefined,
+    token: mustFail(taken) || (taken.outcome !== undefined && isFinal) ? taken.lockToken : undefined,
     isLate: false,
     hasSlots: hasSlots(run, model.id),
   };
   const reply: unknown = await run.locks.releaseWith(ends, () => job.moveToFailed(error, token, fetchNext));
+  await calls.checkTold(run, model);
   if (isFinal) {
     run.model.failForGood(model);
     if (model.parent === undefined && job.opts.removeOnFail !== true) run.failed.add(model);

@@ -56,8 +56,8 @@ local function lookAhead(key)
   local fields, facts = call('HGETALL', P .. id), {}
   for i = 1, #fields, 2 do facts[fields[i]] = fields[i + 1] end
   if facts.lk ~= key or tonumber(facts.ls or 'x') ~= tonumber(head[2]) or facts.finishedOn then return false end
-  -- BullMQ may not run it, or it is not the first time.
-  if facts.lb or facts.la or facts.lo or facts.defa or tonumber(facts.ats or 0) > 0 then return false end
+  -- It ends without a run, BullMQ may not run it, or it is not the first time.
+  if facts.lr or facts.la or facts.lo or facts.defa or tonumber(facts.ats or 0) > 0 then return false end
   return {id, fields, reserveNumber()}
 end
 

@@ -18,8 +18,8 @@ end
 `;
 
 /**
- * Pins keys. ARGV has (id, keys | BAD .. why) pairs from the third on. The job in the middle gets `la`: when it is
- * taken, the next keys are computed.
+ * Pins keys. ARGV has (id, keys | BAD .. why) pairs from the third on. Keys that are known stay, whatever the function
+ * of another worker says. The job in the middle gets `la`: when it is taken, the next keys are computed.
  */
 export const pin: string = /* lua */ `
 ${AT}
@@ -27,7 +27,8 @@ local pairsCount = (#ARGV - 2) / 2
 for i = 1, pairsCount do
   local id, keys = ARGV[2 * i + 1], ARGV[2 * i + 2]
   if call('EXISTS', P .. id) == 1 then
-    if string.byte(keys, 1) == 30 then call('HSET', P .. id, 'lb', string.sub(keys, 2)) else call('HSETNX', P .. id, 'lk', keys) end
+    if string.byte(keys, 1) ~= 30 then call('HSETNX', P .. id, 'lk', keys)
+    elseif call('HEXISTS', P .. id, 'lk') == 0 then call('HSET', P .. id, 'lb', string.sub(keys, 2)) end
     if i == math.floor(pairsCount / 2) then call('HSET', P .. id, 'la', 1) end
   end
 end

@@ -1,0 +1,207 @@
+/** One call for all that wait for a key (`whenBusy: "merge"`): which jobs it has, and what becomes of them. */
+import { Job } from "bullmq";
+import type { Outcome } from "../../../packages/workers/src/job-run/batch.ts";
+import { parseInLine } from "../../../packages/workers/src/operators/operators.ts";
+import { LaneViolation } from "./checks.ts";
+import { placesIn } from "./lines.ts";
+import type { ModelJob } from "./model.ts";
+import type { LaneRun, Taken } from "./run.ts";
+import { type LaneData, PREFIX } from "./world.ts";
+
+/** A job of a call that is not the one that runs. */
+export interface Joined {
+  readonly model: ModelJob;
+  readonly job: Job<LaneData>;
+  readonly place: string;
+}
+
+const OWN_END_CHANCE = 0.4;
+
+/** What the call of `by` has made of the job, as it is to be told when that ends. */
+export interface MergedEnd {
+  readonly by: string;
+  readonly value: unknown;
+  /** The message of the error with which it fails; undefined if it completes. */
+  readonly failure: string | undefined;
+}
+
+/** The call of a job that runs is given those that wait: again, as after `perKey.batch.wait`. */
+export async function gather(run: LaneRun): Promise<void> {
+  const taken = pickCall(
+    run,
+    [...run.taken.values()].filter(({ call }) => call?.isSettled !== true),
+  );
+  if (taken === undefined) return;
+  const { setting, model } = run;
+  const id = String(taken.job.id);
+  const [key = ""] = model.job(id).keys;
+  const most = (setting.rules.merge?.size ?? 1) - 1;
+  const found = await ask(taken, most);
+  run.note(`the call of ${id} has ${found.map((each) => each.id).join(", ") || "no others"}`);
+  const expected = hasKey(run, id, key) ? await standing(run, key, most) : [];
+  if (found.map((each) => each.id).join() !== expected.map((each) => each.id).join()) {
+    throw new LaneViolation("merge", `the call of ${id} should have ${expected.map((each) => each.id).join(", ")}`);
+  }
+  if (found.length < most && hasKey(run, id, key)) await checkNoneWaits(run, key);
+  taken.call = {
+    isSettled: false,
+    others: found.map(({ id: other, place, fields }) => ({
+      model: model.job(other),
+      job: Job.fromJSON<LaneData>(run.world.queue, fields as never, other),
+      place,
+    })),
+  };
+}
+
+/** It returns: what it has made of the others is stored. */
+export async function settle(run: LaneRun): Promise<void> {
+  const taken = pickCall(run, [...run.taken.values()]);
+  if (taken !== undefined) await settleCall(run, taken);
+}
+
+/** A process that has lost its job goes on with its call. */
+export async function goOnLate(run: LaneRun): Promise<void> {
+  const taken = pickCall(run, run.late);
+  if (taken === undefined) return;
+  const id = String(taken.job.id);
+  run.note(`the call of ${id} goes on too late`);
+  if ((await ask(taken, 1)).length > 0) throw new LaneViolation("merge", `${id} is lost, and was given others`);
+  const settled = await store(run, taken, taken.call?.others ?? []);
+  if (settled !== undefined) throw new LaneViolation("merge", `${id} is lost, and its call counts`);
+}
+
+/** Returns whether the call counts: its job is not to complete otherwise. */
+export async function settleCall(run: LaneRun, taken: Taken): Promise<boolean> {
+  const { call } = taken;
+  if (call === undefined || call.isSettled || call.others.length === 0) return true;
+  const id = String(taken.job.id);
+  const [key = ""] = run.model.job(id).keys;
+  const places = await placesIn(run, key);
+  const gone = new Set<string>();
+  for (const { model, place } of call.others) {
+    // Whoever has the id by now is another job.
+    const isThere = run.model.open.get(model.id) === model && places.get(model.id) === Number(place);
+    if (!isThere) gone.add(model.id);
+  }
+  const batch = new run.code.batch.Batch([taken.job, ...call.others.map(({ job }) => job)]);
+  const returned = `of the call of ${id}`;
+  const ends = new Map<string, MergedEnd>();
+  for (const { job, model } of call.others) {
+    const own = `its own, of ${model.id}`;
+    const isOwn = run.random.chance(OWN_END_CHANCE);
+    const fails = isOwn && run.random.chance(0.5);
+    if (fails) batch.fail(job, new Error(own));
+    else if (isOwn) batch.complete(job, own);
+    ends.set(model.id, { by: id, value: isOwn ? own : returned, failure: fails ? own : undefined });
+  }
+  run.note(`the call of ${id} settles ${call.others.map(({ model }) => model.id).join(", ")}`);
+  const others = call.others.map((other) => ({ ...other, outcome: batch.endOf(other.job, returned) }));
+  const reply = await store(run, taken, others);
+  const isOurs = hasKey(run, id, key);
+  if (isOurs !== (reply !== undefined)) {
+    throw new LaneViolation("merge", `the call of ${id} ${isOurs ? "does not count" : "counts, and has lost its key"}`);
+  }
+  if (reply === undefined) return false;
+  call.isSettled = true;
+  if (reply.toSorted().join() !== [...gone].toSorted().join()) {
+    throw new LaneViolation(
+      "merge",
+      `${reply.join(", ") || "none"} should be ${[...gone].join(", ") || "none"} that left`,
+    );
+  }
+  for (const { model } of call.others) if (!gone.has(model.id)) model.outcome = ends.get(model.id);
+  return true;
+}
+
+/** A job was handed out: is it told what a call has made of it, if and only if one has? */
+export function checkOutcome(run: LaneRun, { id, outcome }: ModelJob, told: string | undefined): void {
+  const { parseOutcome } = run.code.batch;
+  const given = told === undefined ? undefined : parseOutcome(told);
+  if (outcome === undefined && given === undefined) return;
+  if (outcome === undefined) throw new LaneViolation("merge", `${id} came with an end, and is to run`);
+  if (given === undefined) throw new LaneViolation("merge", `${id} came to run, and ${outcome.by} has settled it`);
+  if (given.by !== outcome.by) throw new LaneViolation("merge", `${id} was settled by ${outcome.by}, not ${given.by}`);
+}
+
+/** What is told of the end of a job that a call has settled: its value, or the error with which it fails. */
+export function endOf(run: LaneRun, { id, outcome }: ModelJob, told: string): { readonly error: Error | undefined } {
+  const { parseOutcome, valueOf } = run.code.batch;
+  let [value, error]: [unknown, Error | undefined] = [undefined, undefined];
+  try {
+    value = valueOf(parseOutcome(told));
+  } catch (thrown) {
+    error = thrown as Error;
+  }
+  const isRight = outcome?.failure === undefined ? value === outcome?.value : error?.message === outcome.failure;
+  if (!isRight) throw new LaneViolation("merge", `${id} ends with ${String(error ?? value)}`);
+  return { error };
+}
+
+/** The job has ended, or goes back: nothing of what a call has made of it is left. */
+export async function checkTold(run: LaneRun, model: ModelJob): Promise<void> {
+  model.outcome = undefined;
+  if (run.setting.rules.merge === undefined) return;
+  if ((await run.world.eyes.hexists(PREFIX + model.id, "lr")) === 1) {
+    throw new LaneViolation("merge", `${model.id} keeps what a call has made of it`);
+  }
+}
+
+async function ask({ job, token, member }: Taken, most: number): Promise<ReturnType<typeof parseInLine>> {
+  return parseInLine(await member.lane.operate("gather", String(job.id), token, most));
+}
+
+/** Returns the ids of those that have left, or undefined if the call does not count. */
+async function store(
+  run: LaneRun,
+  { job, token, member }: Taken,
+  others: readonly (Joined & { readonly outcome?: Outcome })[],
+): Promise<readonly string[] | undefined> {
+  const id = String(job.id);
+  const stored = others.flatMap(({ model, place, outcome = { value: "late" } }) => [
+    model.id,
+    place,
+    run.code.batch.formatOutcome(outcome, id),
+  ]);
+  return ((await member.lane.operate("settle", id, token, ...stored)) as readonly string[] | null) ?? undefined;
+}
+
+/** One that runs, or has run, with one key. */
+function pickCall({ random, setting }: LaneRun, jobs: readonly Taken[]): Taken | undefined {
+  if (setting.rules.merge === undefined) return undefined;
+  const calls = jobs.filter(({ job, outcome }) => {
+    const { k } = job.data;
+    return outcome === undefined && job.deferredFailure === undefined && (typeof k === "string" || k.length === 1);
+  });
+  return calls.length === 0 ? undefined : random.pick(calls);
+}
+
+function hasKey({ before }: LaneRun, id: string, key: string): boolean {
+  return before.holders.get(key)?.has(id) === true;
+}
+
+/** Those that a call may have, as they stand in line. */
+async function standing(run: LaneRun, key: string, most: number): Promise<readonly ModelJob[]> {
+  const found: ModelJob[] = [];
+  for (const [id, place] of await placesIn(run, key)) {
+    const job = run.model.open.get(id);
+    // "defa": BullMQ will have it failed.
+    const [own, isOver] = await run.world.eyes.hmget(PREFIX + id, "ls", "defa");
+    const isThere = job !== undefined && Number(own ?? "x") === place;
+    if (!isThere) continue;
+    const mayNot = job.keys.length > 1 || job.order !== undefined || job.outcome !== undefined || isOver !== null;
+    if (mayNot || found.length === most) break;
+    found.push(job);
+  }
+  return found;
+}
+
+/** The next job of the queue, which nobody has looked at, does not wait for this key. */
+async function checkNoneWaits({ world, model, setting }: LaneRun, key: string): Promise<void> {
+  const { path, line } = setting.rules;
+  // Its key may have to be computed first, or its line be full.
+  if (path === undefined || line !== undefined) return;
+  const id = await world.eyes.lindex(`${PREFIX}wait`, -1);
+  const job = id === null ? undefined : model.open.get(id);
+  if (job?.keys.join() !== key) return;
+  throw new LaneViolation("merge", `${job.id} waits for ${key}, and nobody has looked at it`);
+}
