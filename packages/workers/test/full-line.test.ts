@@ -100,6 +100,71 @@ describe.concurrent("whenBusy", () => {
     ]);
   });
 
+  it.each(["after", "before"] as const)(
+    "latest has a retry as old as it was, which comes %s the newest",
+    async (when) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const [first, second] = [gate(), gate()];
+      lab.worker(
+        async ({ data: { i }, attemptsMade }) => {
+          if (i === 0) await first.passed;
+          if (i === 0 && attemptsMade === 0) throw new Error("the first time");
+          if (i === 1) await second.passed;
+        },
+        { whenBusy: "latest", concurrency: 2 },
+      );
+      const looked = async (): Promise<void> => {
+        await until(async () => (await queue.getWaitingCount()) === 0 && (await queue.getActiveCount()) === 1);
+      };
+      const addThird = async (): Promise<void> => {
+        await queue.add("job", { k: "a", i: 2 });
+        await looked();
+      };
+      await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });
+      await until(() => lab.ran.length === 1);
+      await queue.add("job", { k: "a", i: 1 });
+      await looked();
+      first.open();
+      await until(() => lab.ran.length === 2);
+      if (when === "after") await addThird();
+      // Its time has come.
+      await (await queue.getJob("1"))?.promote();
+      await looked();
+      if (when === "before") await addThird();
+      second.open();
+      await finished(queue, 3);
+      expect(lab.ran.map(({ i }) => i)).toEqual([0, 1, 2]);
+      expect((await queue.getJob("1"))?.returnvalue).toEqual({ notRun: "superseded", by: "3" });
+      expect(await lab.leftovers()).toEqual([]);
+    },
+  );
+
+  it("latest takes a job that is retried by hand for the newest", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const second = gate();
+    lab.worker(
+      async ({ data: { i }, attemptsMade }) => {
+        if (i === 0 && attemptsMade < 2) throw new Error(`time ${attemptsMade}`);
+        if (i === 1) await second.passed;
+      },
+      { whenBusy: "latest", concurrency: 2 },
+    );
+    await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 1 });
+    await until(async () => (await queue.getFailedCount()) === 1);
+    await queue.add("job", { k: "a", i: 1 });
+    await until(() => lab.ran.length === 3);
+    await queue.add("job", { k: "a", i: 2 });
+    await until(async () => (await queue.getDelayedCount()) === 1);
+    await (await queue.getJob("1"))?.retry();
+    await until(async () => (await queue.getCompletedCount()) === 1);
+    second.open();
+    await finished(queue, 3);
+    expect(lab.ran.map(({ i }) => i)).toEqual([0, 0, 1, 0]);
+    expect((await queue.getJob("3"))?.returnvalue).toEqual({ notRun: "superseded", by: "1" });
+  });
+
   it("holds for the workers that start later, and the others of the queue notice it", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();

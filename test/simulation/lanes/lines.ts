@@ -11,7 +11,8 @@ type Dropped = Arrival["pin"] & { readonly kind: "dropped" };
 const DIES_CHANCE = 0.15;
 
 /** Jobs that have left their line for a newer one, and wait to be told: their order does not count any more. */
-export async function noteLeaving({ setting, world, model, time }: LaneRun): Promise<void> {
+export async function noteLeaving(run: LaneRun): Promise<void> {
+  const { setting, world, model, time } = run;
   const { line } = setting.rules;
   if (line?.drop !== "oldest") return;
   const supersede = async (job: ModelJob): Promise<void> => {
@@ -31,7 +32,10 @@ export async function noteLeaving({ setting, world, model, time }: LaneRun): Pro
     "lb",
   );
   for (const [index, job] of jobs.entries()) {
-    if (told[index] === null) continue;
+    const why = told[index];
+    if (typeof why !== "string") continue;
+    const newer = model.open.get(why.split("\u001f")[2] ?? "");
+    if (line.as === "superseded" && !job.isSuperseded && newer !== undefined) checkAges(run, job, newer);
     if (line.as === "superseded") await supersede(job);
     else for (const name of job.keys) job.displaced.add(name);
   }
@@ -67,11 +71,7 @@ export async function drop(
     throw new LaneViolation("line", `${job.id} does not run, though it stood in line for ${key}`);
   }
   const newer = as === "superseded" ? run.model.open.get(by) : undefined;
-  const isInOrder =
-    newer !== undefined && [job, newer].every(({ starts, displaced }) => starts === 0 && displaced.size === 0);
-  if (isInOrder && newer.priority === job.priority && newer.number < job.number) {
-    throw new LaneViolation("line", `${job.id} gave way to ${by}, which is older`);
-  }
+  if (newer !== undefined) checkAges(run, job, newer);
   if (newer !== undefined && newer.keys.toSorted().join() !== job.keys.toSorted().join()) {
     throw new LaneViolation("line", `${job.id} gave way to ${by}, which has other keys`);
   }
@@ -82,6 +82,15 @@ export async function drop(
   }
   await taken.job.moveToCompleted("not run", taken.token, false);
   run.model.complete(job);
+}
+
+/** Whoever gives way is older, also if it comes back for its retry. */
+function checkAges({ model }: LaneRun, job: ModelJob, newer: ModelJob): void {
+  const isKnown = [job, newer].every(({ isAnew, displaced }) => !isAnew && displaced.size === 0);
+  // Of two that ran beside each other, the one that failed last is the newer one.
+  const areRetries = model.slots > 1 && job.starts > 0 && newer.starts > 0;
+  if (!isKnown || areRetries || newer.priority !== job.priority || newer.number > job.number) return;
+  throw new LaneViolation("line", `${job.id} gave way to ${newer.id}, which is older`);
 }
 
 /** Are there no more than may? Whoever had its key already, and goes first, is not counted. */

@@ -27,6 +27,8 @@ export interface ModelJob {
   readonly displaced: Set<string>;
   /** A newer one of its keys waits: it is not to run, or not again. */
   isSuperseded: boolean;
+  /** It counts as one that has come anew: by hand, from its children, or when its processor has chosen. */
+  isAnew: boolean;
   /** What the call of another job has made of it: it does not run, and ends so. */
   outcome: MergedEnd | undefined;
 }
@@ -146,6 +148,7 @@ export class LaneModel {
       behind: [],
       displaced: inherited,
       isSuperseded: false,
+      isAnew: false,
       outcome: undefined,
     } as const;
     this.open.set(facts.id, { ...facts, ...state, number: this.#added });
@@ -224,6 +227,7 @@ export class LaneModel {
     }
     job.phase = "delayed";
     job.dueMs = dueMs;
+    job.isAnew ||= why === "delay";
   }
 
   /** Back to `delayed` with its keys, until its lock is free: nothing is counted. */
@@ -250,6 +254,7 @@ export class LaneModel {
 
   waitForChildren(job: ModelJob): void {
     this.#giveUp(job);
+    job.isAnew = true;
     job.phase = "waiting for children";
   }
 
@@ -274,6 +279,7 @@ export class LaneModel {
   reopen(job: ModelJob): void {
     job.phase = "ready";
     job.isSuperseded = false;
+    job.isAnew = true;
     this.open.set(job.id, job);
     for (const name of job.keys) {
       const key = this.key(name);

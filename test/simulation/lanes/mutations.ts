@@ -93,6 +93,15 @@ const latestOnly: Focus = {
   line: { max: 1, drop: "oldest", as: "superseded" },
 };
 
+const latestRetries: Focus = {
+  name: "latest only, retries",
+  onFailure: "skip",
+  steps: { "fail more": 4, promote: 2 },
+  keys: ["a"],
+  severalChance: 0,
+  line: { max: 1, drop: "oldest", as: "superseded" },
+};
+
 const interrupting: Focus = {
   name: "interrupts",
   onFailure: "block",
@@ -899,13 +908,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a full line takes no more: what is sifted",
     without: "it does",
-    patches: [lane(" or (not facts[1] and not isFirst and fullKey(keysOf(pin))) then", " then")],
+    patches: [lane(" or (not facts[1] and not isFirst and turnedAway(pin, facts[6])) then", " then")],
     focus: fullLines,
   },
   {
     protection: "a job in line keeps its place when the line is full",
     without: "it does not run",
-    patches: [lane("local full = not wasParked and not isFirst and", "local full =")],
+    patches: [lane("if not wasParked and not isFirst then full, by =", "if true then full, by =")],
     focus: { ...fullLines, name: "full lines, paused keys", steps: { promote: 3, "pause for": 2 } },
   },
   {
@@ -1569,7 +1578,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job that a call has settled is not limited",
     without: "it waits until one may start",
-    patches: [lane("if not RATE or (id and isSettled(id)) then", "if not RATE then")],
+    patches: [lane("if not max or (id and isSettled(id)) then", "if not max then")],
     focus: mergedLimited,
   },
   {
@@ -1595,6 +1604,24 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "they do not where the key function of another worker fails",
     patches: [operators("    elseif call('HEXISTS', P .. id, 'lk') == 0 then", "    else")],
     focus: { name: "keys that fail elsewhere", steps: { "key fails": 3 }, keys: ["a"], severalChance: 0 },
+  },
+  {
+    protection: "a retry is as old as it was",
+    without: "it is the newest when it comes back",
+    patches: [commands("if LATEST then attempt", "if false then attempt")],
+    focus: latestRetries,
+  },
+  {
+    protection: "of two retries, the one that failed first is older",
+    without: "the one that stands in line is newer",
+    patches: [lane("(not facts[2] or tonumber(facts[2]) > tonumber(age))", "true")],
+    focus: latestRetries,
+  },
+  {
+    protection: "a retry that is looked at before its turn is as old as it was",
+    without: "it is the newest",
+    patches: [lane("and turnedAway(pin, facts[6])", "and turnedAway(pin)")],
+    focus: latestRetries,
   },
   {
     protection: "a job that has backed off is superseded",

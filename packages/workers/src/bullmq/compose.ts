@@ -89,6 +89,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     "local call, try = redis.call, redis.pcall",
     commands.unpackable,
     `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
+    `local LATEST = ${rules.line?.as === "superseded"}`,
     `local RATE, SLOTS = ${rules.rate !== undefined}, ${rules.slots ?? 1}`,
     pinLibrary(rules.path),
     locks === undefined ? noKeyLock : keyLock(locks),

@@ -36,6 +36,10 @@ local MARKED
 /** What stands before and after the space of the last argument. */
 const SPLIT = "string.match(ARGV[#ARGV], '^(%S*) (.*)$')";
 
+/** With `whenBusy: "latest"`, a job that gives its key up until its retry comes back as old as it was. */
+const keepAge = (id: string): string =>
+  `if LATEST then attempt(call, 'HSETNX', P .. ${id}, 'lf', attempt(call, 'INCR', P .. 'lane:seq')) end`;
+
 /** ARGV[#ARGV]: "<token>". */
 export const moveToActive: string = /* lua */ `
 ${at("ARGV[1]", "ARGV[2]", "ARGV[#ARGV]")}
@@ -105,7 +109,7 @@ if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)
 local isNext = next and type(reply) == 'table' and reply[2] == next
 if next and not isNext then attempt(contended().takeBack, next, pin) end
-if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], 'lb')" : ""}
+if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], 'lb', 'lf')" : ""}
 -- What the call of another job has made of it is told now.
 if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], 'lr') end
 if type(reply) == 'table' then FETCHED = reply[2] end
@@ -232,6 +236,9 @@ elseif order ~= '' then
   attempt(call, 'HSET', P .. id, 'lo', order)
   attempt(contended().uncountStart, id)
 elseif SKIP or ARGV[6] == '1' then
+  if ARGV[6] ~= '1' then
+    ${keepAge("id")}
+  end
   chosen = attempt(release, id)
 elseif attempt(call, 'HEXISTS', P .. id, 'lb') == 1 then
   -- A newer job has superseded it, so it does not run again: its keys do not wait for its retry.
@@ -252,6 +259,9 @@ export const retryJob: string = /* lua */ `
 ${at("ARGV[1]", "ARGV[2]")}
 local reply = bullRetryJob(KEYS, ARGV)
 if reply == 0 then attempt(call, 'HDEL', P .. ARGV[4], 'lr') end
-if reply == 0 and SKIP then attempt(release, ARGV[4]) end
+if reply == 0 and SKIP then
+  ${keepAge("ARGV[4]")}
+  attempt(release, ARGV[4])
+end
 return tell(reply)
 `;

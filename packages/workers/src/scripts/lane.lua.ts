@@ -32,6 +32,8 @@
  *   superseded, it stays until that job has ended.
  * - `la` says that more keys are computed when it is taken.
  * - `lo` is its place in line for its locks.
+ * - `lf` is when it first failed, counted as arrivals in a line are: with `whenBusy: "latest"`, it comes back for its
+ *   retry as old as it was.
  * - `lr` is what the call of another job has made of it: it is not run, and ends so when it is its turn.
  * - BullMQ's `pb` (processedBy, which dashboards show) says that it is parked.
  *
@@ -692,6 +694,27 @@ ${slowly}
     end
   end
 
+  -- A job of the very same keys that stands in line and is newer than one that comes back for its retry, if there is
+  -- one. age: when that one first failed.
+  local function newerThan(pin, age)
+    local key = keysOf(pin)[1]
+    for index = 0, BATCH do
+      local id = standing(key, index)
+      if not id then return end
+      local facts = id ~= PAUSED and call('HMGET', P .. id, 'lk', 'lf') or {}
+      if facts[1] == pin and (not facts[2] or tonumber(facts[2]) > tonumber(age)) then return id end
+    end
+  end
+
+  -- For a job that would stand in line next, and does not run: its key, and because of whom.
+  local function turnedAway(pin, age)
+    local newer = LATEST and age and newerThan(pin, age)
+    if newer then return keysOf(pin)[1], newer end
+    local full = fullKey(keysOf(pin))
+    local holder = full and call('HGET', HOLDERS, full)
+    return full, holder and holder ~= PAUSED and holder ~= NEXT and holder or ''
+  end
+
   -- What a job is told that does not run: why, its key, and because of whom.
   local function dropped(key, by)
     return BAD .. (DROPPED or 'backlog') .. '\\31' .. key .. '\\31' .. by
@@ -904,13 +927,13 @@ ${slowly}
       local id, isPlain = call('LINDEX', P .. 'wait', -1), true
       if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
       if not id or string.sub(id, 1, 2) == '0:' then return false end
-      local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data', 'lb')
+      local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data', 'lb', 'lf')
       -- It does not run, which whoever takes it is told.
       if facts[5] then return false end
       local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
       if not hasKeys(pin) or pin == ending then return false end
       local free, isFirst, isMoved, left = mayRun(id, keysOf(pin), nil, not facts[1])
-      if free or (not facts[1] and not isFirst and fullKey(keysOf(pin))) then return false end
+      if free or (not facts[1] and not isFirst and turnedAway(pin, facts[6])) then return false end
       -- Passing a key on may have put another job in front.
       local old
       if not isPlain then
@@ -942,7 +965,7 @@ ${slowly}
   -- What is replied for a job that BullMQ has taken; nil if it was parked.
   local function judge(reply, opts)
     local id, fields = reply[2], reply[1]
-    local pin, data, fault, isMark, wasParked, order, isOver, outcome
+    local pin, data, fault, isMark, wasParked, order, isOver, outcome, age
     for i = 1, #fields, 2 do
       local field = fields[i]
       if field == 'lk' then pin = fields[i + 1]
@@ -953,6 +976,7 @@ ${slowly}
       -- BullMQ has this one failed, and calls no processor.
       elseif field == 'defa' then isOver = true
       elseif field == 'lr' then outcome = fields[i + 1]
+      elseif field == 'lf' then age = fields[i + 1]
       elseif field == 'la' then isMark = true end
     end
     if fault then
@@ -975,11 +999,11 @@ ${slowly}
         putBack(id, opts)
         return {'LANE_AGAIN', parkedHere - parkedBefore}
       end
-      local full = not wasParked and not isFirst and fullKey(keysOf(pin))
+      local full, by
+      if not wasParked and not isFirst then full, by = turnedAway(pin, age) end
       if full then
-        local holder = call('HGET', HOLDERS, full)
         if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
-        reply[5] = BAD .. dropped(full, holder and holder ~= PAUSED and holder ~= NEXT and holder or '')
+        reply[5] = BAD .. dropped(full, by)
         reply[6] = parkedHere - parkedBefore
         reply[8] = isMark and unknownAhead(512, 256) or false
         return reply
