@@ -1,49 +1,88 @@
 /** `whenBusy: "merge"`: all jobs that wait for a key are given to one call. */
-import type { JobLock } from "@x/workers";
+import type { ExclusiveWorker, JobLock } from "@x/workers";
 import { DelayedError, type Job, type Queue, RateLimitError, WaitingChildrenError, WaitingError } from "bullmq";
 import { describe, expect, it } from "vitest";
 import { Batch } from "../src/job-run/batch.ts";
 import { type Data, finished, gate, jobs, Lab, until } from "./support/lab.ts";
 
-const rules = { whenBusy: "merge", concurrency: 4, recheckInterval: 3_600_000 } as const;
-const idsOf = ({ batch }: JobLock): string[] => batch.jobs.map(({ id }) => String(id));
+/** A queue of one key, and workers whose calls are noted; job 0 runs until `running` is open. */
+class Merging implements AsyncDisposable {
+  readonly running = gate();
+  readonly calls: string[][] = [];
 
-async function ends(queue: Queue<Data>, count: number): Promise<unknown[]> {
-  const ids = Array.from({ length: count }, (_, i) => String(i + 1));
-  const found = (await Promise.all(ids.map((id) => queue.getJob(id)))) as Job<Data>[];
-  return found.map((job) => (job.returnvalue as unknown) ?? job.failedReason ?? null);
+  readonly lab: Lab;
+  readonly queue: Queue<Data>;
+
+  private constructor(lab: Lab) {
+    this.lab = lab;
+    this.queue = lab.queue();
+  }
+
+  static async start(): Promise<Merging> {
+    return new Merging(await Lab.start());
+  }
+
+  worker(
+    process: (job: Job<Data>, lock: JobLock) => unknown = () => "done",
+    options: Parameters<Lab["worker"]>[1] = {},
+  ): ExclusiveWorker<Data> {
+    return this.lab.worker(
+      async (job, _signal, lock) => {
+        this.calls.push(lock.batch.jobs.map(({ id }) => String(id)));
+        if (job.data.i === 0) await this.running.passed;
+        return await process(job, lock);
+      },
+      { whenBusy: "merge", concurrency: 4, recheckInterval: 3_600_000, ...options },
+    );
+  }
+
+  /** Adds job 0, and behind it the others, until all of them stand in line. */
+  async lineUp(others: readonly { readonly name: string; readonly data: Data }[], opts = {}): Promise<void> {
+    await this.queue.add("job", { k: "a", i: 0 }, opts);
+    await until(() => this.lab.ran.length === 1);
+    await this.queue.addBulk(others.map((job) => ({ ...job, opts })));
+    await until(async () => (await this.queue.getDelayedCount()) === others.length);
+  }
+
+  /** Stores what a call has made of jobs, as it does before its own job ends. */
+  async settle(ids: readonly string[]): Promise<void> {
+    for (const id of ids) {
+      await this.lab.redis.hset(`bull:q:${id}`, "lr", JSON.stringify({ value: `of ${id}`, by: "0" }));
+    }
+  }
+
+  /** Lets job 0 end, and waits for as many as there are. Returns what became of each. */
+  async ends(count: number): Promise<unknown[]> {
+    this.running.open();
+    await finished(this.queue, count);
+    const ids = Array.from({ length: count }, (_, i) => String(i + 1));
+    const found = (await Promise.all(ids.map((id) => this.queue.getJob(id)))) as Job<Data>[];
+    return found.map((job) => (job.returnvalue as unknown) ?? job.failedReason ?? null);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.lab[Symbol.asyncDispose]();
+  }
 }
 
-/** Adds jobs of one key behind one that runs, and waits until all of them stand in line. */
-async function fill(lab: Lab, queue: Queue<Data>, count: number, opts = {}): Promise<void> {
-  await queue.add("job", { k: "a", i: 0 }, opts);
-  await until(() => lab.ran.length === 1);
-  for (let i = 1; i < count; i++) await queue.add("job", { k: "a", i }, opts);
-  await until(async () => (await queue.getDelayedCount()) === count - 1);
-}
+const behind = (count: number): { name: string; data: Data }[] => jobs(count + 1, () => "a").slice(1);
 
 describe.concurrent("jobs that wait for a key", () => {
   it("are given to one call, in order, and each is completed for itself", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const running = gate();
-    const calls: string[][] = [];
+    await using merging = await Merging.start();
+    const { lab, queue } = merging;
     const merged: unknown[] = [];
-    const workers = [1, 2].map(() =>
-      lab.worker(async (job, _signal, lock) => {
-        calls.push(idsOf(lock));
-        if (job.data.i === 0) await running.passed;
-        const [, second] = lock.batch.jobs;
-        if (second !== undefined) lock.batch.complete(second, `own of ${(second.data as Data).i}`);
+    for (let i = 0; i < 2; i++) {
+      const worker = merging.worker((job, { batch }) => {
+        const [, second] = batch.jobs;
+        if (second !== undefined) batch.complete(second, `own of ${(second.data as Data).i}`);
         return `all of ${job.data.i}`;
-      }, rules),
-    );
-    for (const worker of workers) worker.on("merged", (message) => merged.push(message));
-    await fill(lab, queue, 5);
-    running.open();
-    await finished(queue, 5);
-    expect(calls).toEqual([["1"], ["2", "3", "4", "5"]]);
-    expect(await ends(queue, 5)).toEqual(["all of 0", "all of 1", "own of 2", "all of 1", "all of 1"]);
+      });
+      worker.on("merged", (message) => merged.push(message));
+    }
+    await merging.lineUp(behind(4));
+    expect(await merging.ends(5)).toEqual(["all of 0", "all of 1", "own of 2", "all of 1", "all of 1"]);
+    expect(merging.calls).toEqual([["1"], ["2", "3", "4", "5"]]);
     expect(merged).toEqual(
       ["3", "4", "5"].map((jobId) => ({ queue: "q", jobId, keys: ["a"], by: "2", outcome: "completed" })),
     );
@@ -57,150 +96,120 @@ describe.concurrent("jobs that wait for a key", () => {
   });
 
   it("fail each for itself, and their key waits for the retry, which keeps the order", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const running = gate();
-    const calls: string[][] = [];
-    lab.worker(async (job, _signal, lock) => {
-      calls.push(idsOf(lock));
-      if (job.data.i === 0) await running.passed;
-      const bad = lock.batch.jobs.find(({ data, attemptsMade }) => (data as Data).i === 2 && attemptsMade === 0);
-      if (bad !== undefined) lock.batch.fail(bad, new TypeError("not this one"));
+    await using merging = await Merging.start();
+    merging.worker((_job, { batch }) => {
+      const bad = batch.jobs.find(({ data, attemptsMade }) => (data as Data).i === 2 && attemptsMade === 0);
+      if (bad !== undefined) batch.fail(bad, new TypeError("not this one"));
       return "done";
-    }, rules);
-    await fill(lab, queue, 4, { attempts: 2, backoff: 1 });
-    running.open();
-    await finished(queue, 4);
-    expect(calls).toEqual([["1"], ["2", "3", "4"], ["3"]]);
-    const third = (await queue.getJob("3")) as Job<Data>;
+    });
+    await merging.lineUp(behind(3), { attempts: 2, backoff: 1 });
+    expect(await merging.ends(4)).toEqual(["done", "done", "done", "done"]);
+    expect(merging.calls).toEqual([["1"], ["2", "3", "4"], ["3"]]);
+    const third = (await merging.queue.getJob("3")) as Job<Data>;
     expect([third.attemptsMade, third.attemptsStarted, third.stacktrace?.length]).toEqual([2, 2, 1]);
-    expect(await ends(queue, 4)).toEqual(["done", "done", "done", "done"]);
   });
 
   it("are in the next call if this one rejects, which is an attempt of its first job alone", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const running = gate();
-    const calls: string[][] = [];
-    lab.worker(async (job, _signal, lock) => {
-      calls.push(idsOf(lock));
-      if (job.data.i === 0) await running.passed;
+    await using merging = await Merging.start();
+    merging.worker((job) => {
       if (job.data.i === 1 && job.attemptsMade === 0) throw new Error("the provider is away");
       return "done";
-    }, rules);
-    await fill(lab, queue, 3, { attempts: 2, backoff: 1 });
-    running.open();
-    await finished(queue, 3);
-    expect(calls).toEqual([["1"], ["2", "3"], ["2", "3"]]);
-    expect((await queue.getJob("3"))?.attemptsMade).toBe(1);
-    expect(await ends(queue, 3)).toEqual(["done", "done", "done"]);
+    });
+    await merging.lineUp(behind(2), { attempts: 2, backoff: 1 });
+    expect(await merging.ends(3)).toEqual(["done", "done", "done"]);
+    expect(merging.calls).toEqual([["1"], ["2", "3"], ["2", "3"]]);
+    expect((await merging.queue.getJob("3"))?.attemptsMade).toBe(1);
   });
 
   it("are at most perKey.batch.size, of the very same key, and none that has been removed meanwhile", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const [first, second] = [gate(), gate()];
-    const calls: string[][] = [];
-    lab.worker(
-      async (job, _signal, lock) => {
-        calls.push(idsOf(lock));
-        await (job.data.i === 0 ? first : second).passed;
-        return "done";
-      },
-      { ...rules, perKey: { batch: { size: 3 } } },
-    );
-    await queue.add("job", { k: "a", i: 0 });
-    await until(() => lab.ran.length === 1);
-    await queue.addBulk(
-      [...jobs(4, () => "a"), ...jobs(1, () => ["a", "b"]), ...jobs(1, () => "a")].map((job) => ({
-        ...job,
-        data: { ...job.data, i: 1 },
-      })),
-    );
-    await until(async () => (await queue.getDelayedCount()) === 6);
-    first.open();
-    await until(() => calls.length === 2);
-    await (await queue.getJob("3"))?.remove();
+    await using merging = await Merging.start();
+    const second = gate();
+    merging.worker(async (job) => job.data.i > 0 && (await second.passed), { perKey: { batch: { size: 3 } } });
+    await merging.lineUp([...behind(4), { name: "job", data: { k: ["a", "b"], i: 5 } }, ...behind(1)]);
+    merging.running.open();
+    await until(() => merging.calls.length === 2);
+    await (await merging.queue.getJob("3"))?.remove();
     second.open();
-    await finished(queue, 6);
-    expect(calls).toEqual([["1"], ["2", "3", "4"], ["5"], ["6"], ["7"]]);
-    expect(await lab.leftovers()).toEqual([]);
+    await finished(merging.queue, 6);
+    expect(merging.calls).toEqual([["1"], ["2", "3", "4"], ["5"], ["6"], ["7"]]);
+    expect(await merging.lab.leftovers()).toEqual([]);
+  });
+
+  it("are not those that the call may not have, nor any behind them", async () => {
+    await using merging = await Merging.start();
+    const { lab } = merging;
+    merging.worker();
+    await merging.lineUp(behind(3));
+    // It has finished elsewhere, and stands in line for a moment.
+    await lab.redis.hset("bull:q:3", "finishedOn", "1");
+    merging.running.open();
+    await until(() => merging.calls.length === 3);
+    expect(merging.calls).toEqual([["1"], ["2"], ["4"]]);
   });
 
   it("are waited for, where perKey.batch.wait says so", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const calls: string[][] = [];
-    lab.worker(
-      (_job, _signal, lock) => {
-        calls.push(idsOf(lock));
-        return "done";
-      },
-      { ...rules, perKey: { batch: { wait: 3_000 }, rate: { max: 1, duration: 600_000 } } },
-    );
-    await queue.addBulk(jobs(5, () => "a"));
+    await using merging = await Merging.start();
+    merging.running.open();
+    merging.worker(undefined, { perKey: { batch: { wait: 3_000 }, rate: { max: 1, duration: 600_000 } } });
+    await merging.queue.addBulk(jobs(5, () => "a"));
     // Those of the batch do not start, so the rate is not theirs.
-    await finished(queue, 5);
-    expect(calls).toEqual([["1", "2", "3", "4", "5"]]);
+    await merging.ends(5);
+    expect(merging.calls).toEqual([["1", "2", "3", "4", "5"]]);
   });
 
-  it("are waited for until their worker is closed", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const worker = lab.worker(() => "done", { ...rules, perKey: { batch: { wait: 3_600_000 } } });
-    await queue.add("job", { k: "a", i: 0 });
-    await until(async () => (await queue.getActiveCount()) === 1);
-    await worker.close();
-    expect(await ends(queue, 1)).toEqual(["done"]);
-  });
+  describe.concurrent("without end", () => {
+    const wait = { perKey: { batch: { wait: 3_600_000 } } };
 
-  it("are not run by a worker that was closed by force", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const released: string[] = [];
-    const worker = lab.worker(() => "done", { ...rules, perKey: { batch: { wait: 3_600_000 } } });
-    worker.on("released", ({ jobId }) => released.push(jobId));
-    const locked = new Promise((resolve) => worker.once("locked", resolve));
-    await queue.add("job", { k: "a", i: 0 });
-    await locked;
-    await worker.close(true);
-    await until(() => released.length === 1);
-    expect(lab.ran).toEqual([]);
-    expect(await queue.getActiveCount()).toBe(1);
-  });
-
-  it("are not waited for to run a job that another worker has taken meanwhile", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const worker = lab.worker(() => "done", {
-      ...rules,
-      lockDuration: 1_000,
-      perKey: { batch: { wait: 3_600_000 } },
+    it("are waited for until their worker is closed", async () => {
+      await using merging = await Merging.start();
+      const worker = merging.worker(undefined, wait);
+      merging.running.open();
+      await merging.queue.add("job", { k: "a", i: 0 });
+      await until(async () => (await merging.queue.getActiveCount()) === 1);
+      await worker.close();
+      expect(await merging.ends(1)).toEqual(["done"]);
     });
-    const lost = new Promise((resolve) => worker.once("lost", resolve));
-    await queue.add("job", { k: "a", i: 0 });
-    await until(async () => (await queue.getActiveCount()) === 1);
-    await lab.redis.set("bull:q:1:lock", "another's", "PX", 3_600_000);
-    await lost;
-    await worker.close();
-    expect(lab.ran).toEqual([]);
+
+    it("are not run by a worker that was closed by force", async () => {
+      await using merging = await Merging.start();
+      const released: string[] = [];
+      const worker = merging.worker(undefined, wait);
+      worker.on("released", ({ jobId }) => released.push(jobId));
+      const locked = new Promise((resolve) => worker.once("locked", resolve));
+      await merging.queue.add("job", { k: "a", i: 0 });
+      await locked;
+      await worker.close(true);
+      await until(() => released.length === 1);
+      expect(merging.calls).toEqual([]);
+      expect(await merging.queue.getActiveCount()).toBe(1);
+    });
+
+    it("are not waited for to run a job that another worker has taken meanwhile", async () => {
+      await using merging = await Merging.start();
+      const worker = merging.worker(undefined, { ...wait, lockDuration: 1_000 });
+      const lost = new Promise((resolve) => worker.once("lost", resolve));
+      await merging.queue.add("job", { k: "a", i: 0 });
+      await until(async () => (await merging.queue.getActiveCount()) === 1);
+      await merging.lab.redis.set("bull:q:1:lock", "another's", "PX", 3_600_000);
+      await lost;
+      await worker.close();
+      expect(merging.calls).toEqual([]);
+    });
   });
 
   it("are not what a call without them is for, which still says what becomes of its own job", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    lab.worker(
-      (job, _signal, { batch }) => {
+    await using merging = await Merging.start();
+    merging.worker(
+      (job, { batch }) => {
         if (job.data.i === 0) batch.complete(job, "of its own");
         else batch.fail(job, new TypeError("is empty"));
         return "done";
       },
-      { onFailure: "skip", startNext: "at-once", recheckInterval: 3_600_000 },
+      { whenBusy: "queue", onFailure: "skip", startNext: "at-once" },
     );
-    await queue.addBulk([0, 1, 2].map((i) => ({ name: "job", data: { k: "a", i } })));
-    await finished(queue, 3);
-    expect(await ends(queue, 3)).toEqual(["of its own", "is empty", "is empty"]);
-    expect(await queue.getFailedCount()).toBe(2);
+    await merging.queue.addBulk(jobs(3, () => "a"));
+    expect(await merging.ends(3)).toEqual(["of its own", "is empty", "is empty"]);
+    expect(await merging.queue.getFailedCount()).toBe(2);
   });
 
   it("are not failed as if they had been moved", () => {
@@ -217,32 +226,25 @@ describe.concurrent("jobs that wait for a key", () => {
   });
 
   it("end as the call has said, whatever rule their next worker has", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
+    await using merging = await Merging.start();
+    const { lab, queue } = merging;
     await queue.addBulk(jobs(2, () => "a"));
-    for (const id of ["1", "2"])
-      await lab.redis.hset(`bull:q:${id}`, "lr", JSON.stringify({ value: `of ${id}`, by: "0" }));
-    lab.worker(() => "run again");
-    await finished(queue, 2);
-    expect(await ends(queue, 2)).toEqual(["of 1", "of 2"]);
+    await merging.settle(["1", "2"]);
+    merging.worker(undefined, { whenBusy: "queue" });
+    expect(await merging.ends(2)).toEqual(["of 1", "of 2"]);
     expect(await lab.redis.hexists("bull:q:1", "lr")).toBe(0);
-    expect(lab.ran).toEqual([]);
+    expect(merging.calls).toEqual([]);
   });
 
   it("end as the call has said, though the worker that had it is gone", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const running = gate();
-    const worker = lab.worker(async (job) => (job.data.i === 0 ? await running.passed : "by the first"), rules);
-    await fill(lab, queue, 3);
-    // As the call stores it, before its own job ends.
-    for (const id of ["2", "3"])
-      await lab.redis.hset(`bull:q:${id}`, "lr", JSON.stringify({ value: `of ${id}`, by: "1" }));
-    running.open();
+    await using merging = await Merging.start();
+    const worker = merging.worker();
+    await merging.lineUp(behind(2));
+    await merging.settle(["2", "3"]);
+    merging.running.open();
     await worker.close();
-    lab.worker(() => "run again", rules);
-    await finished(queue, 3);
-    expect(await ends(queue, 3)).toEqual([null, "of 2", "of 3"]);
-    expect(lab.ran).toHaveLength(1);
+    merging.worker();
+    expect(await merging.ends(3)).toEqual(["done", "of 2", "of 3"]);
+    expect(merging.calls).toEqual([["1"]]);
   });
 });
