@@ -630,6 +630,8 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
   "core.systemClock": "a port that this package calls",
   "protocol.RedlockProtocol.call": "called by @x/semaphore with a name that it has checked",
   "protocol.RedlockProtocol.hold": "called by @x/semaphore with what a script answered",
+  "protocol.RedlockProtocol.ballot": "called by @x/semaphore with a key of its own and a clock that it has read",
+  "protocol.RedlockProtocol.learn": "called by @x/semaphore with what a script answered",
   "protocol.RedlockProtocol.takeBack": "called by @x/semaphore with a script of its own",
   "protocol.EmbeddedLocks.adopt": "called by @x/workers with what a script answered",
   "protocol.EmbeddedLocks.drop": "called by @x/workers with what a script answered",

@@ -31,9 +31,19 @@ export { everyPeriod, type Renewable, Renewal, type RenewalPolicy } from "./lock
 export type { LeaseScripts, ScriptCall } from "./lock/script-lease.ts";
 export { defineScript, plainError } from "./nodes/node.ts";
 export { addressOf } from "./nodes/url.ts";
-export type { HoldOptions, NodeFacts, RedlockProtocol, ScriptGrant } from "./redlock-protocol.ts";
+export type { HoldOptions, NodeFacts, RedlockProtocol, RefusalFacts, ScriptGrant } from "./redlock-protocol.ts";
 export type { NodeReply, ScriptInput, ScriptOptions } from "./rounds/run.ts";
+export { CLAMP_US } from "./rules/ballot.ts";
 export { slotOf } from "./rules/keys.ts";
+export {
+  acquisitionOutcome,
+  emptyTally,
+  quorumFreeMs,
+  quorumLargest,
+  type Refusal,
+  refusalOf,
+  type VoteTally,
+} from "./rules/quorum.ts";
 export { type BackOff, backOffMs } from "./rules/retry.ts";
 export { DAY_MS, driftMs, elapsedMs } from "./rules/validity.ts";
 export {

@@ -51,7 +51,7 @@ export interface HoldOptions {
   readonly maxHold: number;
 }
 
-/** What a sibling's script granted on the one node. */
+/** What a sibling's script granted, on the one node or on a quorum. */
 export interface ScriptGrant {
   readonly resource: string;
   readonly token: string;
@@ -61,7 +61,7 @@ export interface ScriptGrant {
   readonly asked: Instant;
 }
 
-/** What a script has to know of the one node, or Cluster, on which it keeps leases of its own. */
+/** What a script has to know of the nodes on which it keeps leases of its own. */
 export interface NodeFacts {
   /** Whether PUBLISH inside a script counts every subscriber. */
   readonly countsReceivers: boolean;
@@ -71,13 +71,24 @@ export interface NodeFacts {
   readonly hash: string;
 }
 
+/** What nodes told when they refused a ballot, or a lease. */
+export interface RefusalFacts {
+  /** The tokens above which the next ballot has to be. */
+  readonly storedTokens: readonly number[];
+  /** The nodes' clocks, in microseconds. */
+  readonly nodeTimesUs: readonly number[];
+  /** The wall clock of this process when they were asked. */
+  readonly askedWallMs: number;
+}
+
 export class RedlockProtocol {
   readonly #parts: ProtocolParts;
-  readonly #takenBack: TakenBack;
+  readonly #takenBack: readonly TakenBack[];
 
   constructor(parts: ProtocolParts) {
     this.#parts = parts;
-    this.#takenBack = new TakenBack(parts.engine, parts.closed);
+    const { engine, closed } = parts;
+    this.#takenBack = engine.batchers.map((batcher) => new TakenBack(engine, batcher, closed));
   }
 
   /** The clock of the `Redlock`, from which siblings take their time. */
@@ -136,23 +147,24 @@ export class RedlockProtocol {
   }
 
   /**
-   * Sends the request that takes back what a call has asked for. It is sent even while the `Redlock` is being closed,
-   * and `close()` waits for its answer, for `nodeTimeout` at most. Without an answer, it is sent again for `leaseMs`,
-   * as long as the `Redlock` is open. So it may come twice.
+   * Sends every node the request that takes back what a call has asked for. It is sent even while the `Redlock` is
+   * being closed, and `close()` waits for the answers, for `nodeTimeout` at most. Without an answer, it is sent again
+   * for `leaseMs`, as long as the `Redlock` is open. So it may come twice.
    */
   async takeBack(call: ScriptCall, leaseMs: number): Promise<void> {
     const { engine, calls } = this.#parts;
     calls.begin();
     try {
-      await this.#takenBack.send({ call, untilMs: engine.clock.monotonicMs() + leaseMs });
+      const untilMs = engine.clock.monotonicMs() + leaseMs;
+      await Promise.all(this.#takenBack.map((takenBack) => takenBack.send({ call, untilMs })));
     } finally {
       calls.end();
     }
   }
 
   /**
-   * Makes a lock of what a sibling's script granted on the one node. It is renewed, lost and released as any other,
-   * but by `scripts`.
+   * Makes a lock of what a sibling's script granted, on the one node or on a quorum. It is renewed, lost and released
+   * as any other, but by `scripts`.
    */
   hold(grant: ScriptGrant, options: HoldOptions, scripts: LeaseScripts): Lock {
     const { engine, hold } = this.#parts;
@@ -210,6 +222,23 @@ export class RedlockProtocol {
    */
   orderAt(wallMs: number): number {
     return this.#parts.engine.fencingClock.order(WALL_MS.of("wallMs", wallMs));
+  }
+
+  /**
+   * Returns a fencing token to propose to several nodes, for grants that they count under `key`. It is above every
+   * token that this process has proposed, or has learned of for this key.
+   */
+  ballot(key: string, wallMs: number): number {
+    return this.#parts.engine.fencingClock.ballot([key], wallMs);
+  }
+
+  /** Learns from the refusals of several nodes what makes the next ballot and `orderAt` better. */
+  learn(key: string, { storedTokens, nodeTimesUs, askedWallMs }: RefusalFacts): void {
+    const { fencingClock, nodes, quorum, clock } = this.#parts.engine;
+    for (const token of storedTokens) fencingClock.see([key], token);
+    // As many refusals as end an attempt.
+    if (nodeTimesUs.length <= nodes.length - quorum) return;
+    fencingClock.seeNodeTimes(nodeTimesUs, askedWallMs, clock.wallMs());
   }
 
   /** Throws the `TypeError` or `RangeError` that a lock on `resource` would be refused with. */

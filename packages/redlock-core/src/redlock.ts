@@ -121,7 +121,7 @@ export class Redlock implements AsyncDisposable {
           options,
           queues: [],
           renewal: this.#renewal,
-          own: { scripts, closed: this.#closing.signal },
+          own: { scripts, closed: this.#closing.signal, calls: this.#calls },
         }).lock,
     });
     Object.defineProperty(this, PROTOCOL, { value: protocol });

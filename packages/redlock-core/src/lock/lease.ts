@@ -2,6 +2,7 @@
 
 import { type LockLossReason, LockLostError, QuorumUnreachableError, type Vote } from "../errors.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
+import type { InFlight } from "../kit/in-flight.ts";
 import { resolveTtl } from "../options.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
@@ -39,7 +40,7 @@ export interface LeaseContext {
   /** The queues in which callers of this process wait for its resources, without asking a node. */
   readonly queues: readonly LocalQueue[];
   /** The scripts of a sibling that granted the lease, in place of this package's own. */
-  readonly own?: { readonly scripts: LeaseScripts; readonly closed: AbortSignal } | undefined;
+  readonly own?: { readonly scripts: LeaseScripts; readonly closed: AbortSignal; readonly calls: InFlight } | undefined;
 }
 
 export class HeldLease implements Lease, LocalHolder, Renewable {

@@ -1,13 +1,16 @@
 /**
- * A lease that a sibling's script granted on one node, or in one Cluster. It is renewed and released by scripts, and
- * is otherwise a lease like any other.
+ * A lease that a sibling's script granted, on one node or on a quorum of several. It is renewed and released by
+ * scripts, and is otherwise a lease like any other.
  */
 import type { Vote } from "../errors.ts";
 import { readClock } from "../kit/clock.ts";
+import type { InFlight } from "../kit/in-flight.ts";
 import { sleep } from "../kit/signals.ts";
 import type { NodeScript } from "../nodes/node.ts";
+import type { Batcher } from "../rounds/batcher.ts";
 import type { Engine } from "../rounds/engine.ts";
-import { type NodeReply, runEverywhere, type ScriptInput } from "../rounds/run.ts";
+import { type NodeReply, runOn, type ScriptInput } from "../rounds/run.ts";
+import { outcome, quorumOf } from "../rules/quorum.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import type { ExtendResult, ExtendRound } from "./extend.ts";
 
@@ -15,9 +18,13 @@ export interface ScriptCall extends ScriptInput {
   readonly script: NodeScript;
 }
 
-/** What a sibling's lease is renewed and released by. */
+/** What a sibling's lease is renewed and released by, on each node. */
 export interface LeaseScripts {
-  /** Replies 1 if the lease now lasts for `ttlMs` from now or longer, and 0 if it is not ours. */
+  /**
+   * Replies 1 if the lease now lasts for `ttlMs` from now or longer, and 0 if it is not ours. One of several nodes
+   * replies 3 if it had lost the lease and has it again, and {2, ms} if it is in quarantine. Neither counts: another
+   * caller may have had this node's vote meanwhile.
+   */
   extend(ttlMs: number): ScriptCall;
   /** Replies 1 if the lease was ours until now, else 0. It may come twice. */
   release(): ScriptCall;
@@ -34,36 +41,73 @@ export function extendByScript(
   const { clock, options } = engine;
   const asked = readClock(clock);
   const timeoutMs = Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1));
-  const result = call(engine, scripts.extend(request.ttlMs), timeoutMs).then((reply): ExtendResult => {
-    if (reply.ok && reply.value === 0) return { kind: "lost", reason: "taken", votes: [voteOf(reply)] };
-    const isInTime = remainingMs(request.end, readClock(clock)) > 0;
-    if (!reply.ok || reply.value !== 1 || !isInTime) return { kind: "failed", votes: [voteOf(reply)] };
-    return { kind: "extended", end: leaseEnd(asked, request.ttlMs, options.driftFactor) };
+  const call = scripts.extend(request.ttlMs);
+  const result = new Promise<ExtendResult>((resolve) => {
+    const votes: Vote[] = [];
+    for (const batcher of engine.batchers) {
+      void ask(engine, batcher, call, timeoutMs).then((reply) => {
+        votes.push(voteOf(reply));
+        const verdict = verdictOf(votes, engine.nodes.length);
+        if (verdict === "open") return;
+        const isInTime = remainingMs(request.end, readClock(clock)) > 0;
+        if (verdict === "taken") resolve({ kind: "lost", reason: "taken", votes: [...votes] });
+        else if (verdict === "lost" || !isInTime) resolve({ kind: "failed", votes: [...votes] });
+        else resolve({ kind: "extended", end: leaseEnd(asked, request.ttlMs, options.driftFactor) });
+      });
+    }
   });
   return { result, sentTo: engine.everyNode };
 }
 
+function verdictOf(votes: readonly Vote[], nodeCount: number): "won" | "lost" | "taken" | "open" {
+  const [yes, taken] = [countOf(votes, "granted"), countOf(votes, "held")];
+  if (taken >= quorumOf(nodeCount)) return "taken";
+  const verdict = outcome({ yes, no: votes.length - yes }, nodeCount);
+  // The rest may say that it is taken.
+  return verdict === "lost" && votes.length < nodeCount ? "open" : verdict;
+}
+
 /**
- * Releases the lease. Calls `onEnd` with the first answer, or with false without one. It is then sent again as long as
- * the lease may last on the node.
+ * Releases the lease on every node. Calls `onEnd` as soon as a quorum has confirmed it, or cannot. All answers count
+ * among `calls`, for whose end `close()` waits. It is sent again to a node that did not answer, as long as the lease
+ * may last there.
  */
 export function releaseByScript(
   engine: Engine,
   scripts: LeaseScripts,
-  { longestTtlMs, closed }: { readonly longestTtlMs: number; readonly closed: AbortSignal },
+  {
+    longestTtlMs,
+    closed,
+    calls,
+  }: { readonly longestTtlMs: number; readonly closed: AbortSignal; readonly calls: InFlight },
   onEnd: (isConfirmed: boolean) => void,
 ): void {
-  const { clock, options } = engine;
+  const { clock, options, nodes } = engine;
   const untilMs = clock.monotonicMs() + longestTtlMs;
-  const send = (): Promise<NodeReply> => call(engine, scripts.release(), options.nodeTimeout);
-  void send().then(async (first) => {
-    onEnd(first.ok && first.value === 1);
-    let isAnswered = first.ok;
-    while (!isAnswered && !closed.aborted && clock.monotonicMs() < untilMs) {
-      await sleep(clock, REDELIVERY_MS, closed).catch(() => undefined);
-      if (!closed.aborted) isAnswered = (await send()).ok;
-    }
-  });
+  const call = scripts.release();
+  const tally = { yes: 0, no: 0 };
+  let isEnded = false;
+  const count = (reply: NodeReply): void => {
+    if (reply.ok && reply.value === 1) tally.yes += 1;
+    else tally.no += 1;
+    const verdict = outcome(tally, nodes.length);
+    if (verdict === "open" || isEnded) return;
+    isEnded = true;
+    onEnd(verdict === "won");
+  };
+  for (const batcher of engine.batchers) {
+    const send = (): Promise<NodeReply> => ask(engine, batcher, call, options.nodeTimeout);
+    const answer = send();
+    calls.follow(answer);
+    void answer.then(async (first) => {
+      count(first);
+      let isAnswered = first.ok;
+      while (!isAnswered && !closed.aborted && clock.monotonicMs() < untilMs) {
+        await sleep(clock, REDELIVERY_MS, closed).catch(() => undefined);
+        if (!closed.aborted) isAnswered = (await send()).ok;
+      }
+    });
+  }
 }
 
 export interface Owed {
@@ -73,17 +117,19 @@ export interface Owed {
 }
 
 /**
- * Takes back what calls have asked for, until the node answers or it is over there. All share one loop, so an outage
- * with many calls costs one request per `REDELIVERY_MS`.
+ * Takes back what calls have asked for on one node, until it answers or it is over there. All share one loop, so an
+ * outage with many calls costs one request per `REDELIVERY_MS`.
  */
 export class TakenBack {
   readonly #engine: Engine;
+  readonly #batcher: Batcher;
   readonly #closed: AbortSignal;
   readonly #owed: Owed[] = [];
   #isRunning = false;
 
-  constructor(engine: Engine, closed: AbortSignal) {
+  constructor(engine: Engine, batcher: Batcher, closed: AbortSignal) {
     this.#engine = engine;
+    this.#batcher = batcher;
     this.#closed = closed;
   }
 
@@ -108,19 +154,28 @@ export class TakenBack {
     this.#isRunning = false;
   }
 
-  async #isAnswered(owed: Owed): Promise<boolean> {
-    return (await call(this.#engine, owed.call, this.#engine.options.nodeTimeout)).ok;
+  async #isAnswered({ call }: Owed): Promise<boolean> {
+    return (await ask(this.#engine, this.#batcher, call, this.#engine.options.nodeTimeout)).ok;
   }
 }
 
-async function call(engine: Engine, { script, keys, args }: ScriptCall, timeoutMs: number): Promise<NodeReply> {
-  const [reply] = await runEverywhere(engine, script, { keys, args: args.map(String), timeoutMs });
-  return reply as NodeReply;
+function ask(
+  engine: Engine,
+  batcher: Batcher,
+  { script, keys, args }: ScriptCall,
+  timeoutMs: number,
+): Promise<NodeReply> {
+  return runOn(engine, batcher, script, { keys, args: args.map(String), timeoutMs });
+}
+
+function countOf(votes: readonly Vote[], vote: Vote["vote"]): number {
+  return votes.filter((each) => each.vote === vote).length;
 }
 
 function voteOf(reply: NodeReply): Vote {
   const about = { node: reply.node, tookMs: Math.round(reply.tookMs) };
-  return reply.ok
-    ? { ...about, vote: reply.value === 1 ? "granted" : "held" }
-    : { ...about, vote: "failed", error: reply.error.message };
+  if (!reply.ok) return { ...about, vote: "failed", error: reply.error.message };
+  if (Array.isArray(reply.value)) return { ...about, vote: "quarantined", quarantineLeftMs: Number(reply.value[1]) };
+  if (reply.value === 3) return { ...about, vote: "failed", error: "had lost the lease, and has it again" };
+  return { ...about, vote: reply.value === 1 ? "granted" : "held" };
 }

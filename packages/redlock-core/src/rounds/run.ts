@@ -112,7 +112,13 @@ export async function listsEverywhere(
   });
 }
 
-async function runOn(engine: Engine, batcher: Batcher, script: NodeScript, request: RunRequest): Promise<NodeReply> {
+/** Runs a script on one node. It never rejects. */
+export async function runOn(
+  engine: Engine,
+  batcher: Batcher,
+  script: NodeScript,
+  request: RunRequest,
+): Promise<NodeReply> {
   const { node } = batcher;
   const startedMs = engine.clock.monotonicMs();
   const deadline = startDeadline(engine, request.timeoutMs);
