@@ -5,6 +5,7 @@ import type { Lock, Redlock, RedlockOptions } from "@x/redlock-core";
 import { Drift, type Hold, INVARIANTS, Link, LockChecker, Machine, Server, World } from "@x/testing/world";
 import { DIRECTED_SCHEDULERS, runDirectedScheduler } from "./directed-scheduler.ts";
 import type { Engine } from "./engine.ts";
+import { PERMIT_INVARIANTS } from "./permits/checker.ts";
 import type { ScheduleResult } from "./schedule.ts";
 
 const RESOURCE = "orders";
@@ -22,9 +23,12 @@ class Stage {
   readonly checker: LockChecker;
   readonly servers: readonly Server[];
   readonly #engine: Engine;
+  readonly #isWritten: boolean;
 
-  constructor(engine: Engine, name: string, nodeCount: number) {
+  /** With `isWritten` the lock is the write side of a read-write lock. */
+  constructor(engine: Engine, name: string, { nodeCount, isWritten = false }: Pick<Story, "nodeCount" | "isWritten">) {
     this.#engine = engine;
+    this.#isWritten = isWritten;
     this.world = new World(name, { record: true });
     this.checker = new LockChecker(this.world);
     this.servers = Array.from(
@@ -72,12 +76,26 @@ class Stage {
 
   /** Starts one attempt; the hold appears in the list when it is granted. */
   tryAcquire(actor: Actor): Hold[] {
-    return this.#hold(actor, () => actor.redlock.tryAcquire(RESOURCE));
+    return this.#hold(actor, () => {
+      if (!this.#isWritten) return actor.redlock.tryAcquire(RESOURCE);
+      return new this.#engine.semaphore.ReadWriteLock(actor.redlock, RESOURCE).write.tryAcquire();
+    });
   }
 
   /** Attempts again and again for half a second. */
   acquire(actor: Actor): Hold[] {
-    return this.#hold(actor, () => actor.redlock.acquire(RESOURCE, { timeout: 500 }));
+    return this.#hold(actor, () => {
+      if (!this.#isWritten) return actor.redlock.acquire(RESOURCE, { timeout: 500 });
+      return new this.#engine.semaphore.ReadWriteLock(actor.redlock, RESOURCE).write.acquire({ timeout: 500 });
+    });
+  }
+
+  release(actor: Actor, hold: Hold | undefined): void {
+    if (hold === undefined) throw new Error(`${actor.machine.name} has nothing to release`);
+    actor.machine.deliver("timer", () => {
+      this.checker.released(hold);
+      void hold.lock.release();
+    });
   }
 
   #hold(actor: Actor, ask: () => Promise<Lock | null>): Hold[] {
@@ -159,9 +177,14 @@ class Stage {
   }
 }
 
-const STORIES: Readonly<
-  Record<string, { readonly nodeCount: number; readonly about: string; readonly play: (stage: Stage) => Promise<void> }>
-> = {
+interface Story {
+  readonly nodeCount: number;
+  readonly about: string;
+  readonly isWritten?: boolean;
+  readonly play: (stage: Stage) => Promise<void>;
+}
+
+const OF_LOCKS: Readonly<Record<string, Story>> = {
   "late extension": {
     nodeCount: 3,
     about:
@@ -395,13 +418,47 @@ const STORIES: Readonly<
   },
 };
 
+function written(name: string): Story {
+  const story = OF_LOCKS[name];
+  if (story === undefined) throw new RangeError(`there is no directed schedule ${name}`);
+  return { ...story, isWritten: true };
+}
+
+const STORIES: Readonly<Record<string, Story>> = {
+  ...OF_LOCKS,
+  "hidden gap of a writer": written("hidden gap"),
+  "quarantined extension of a writer": written("quarantined extension"),
+  "slow extension of a writer": written("slow extension"),
+  "a part of the nodes": {
+    nodeCount: 3,
+    isWritten: true,
+    about:
+      "B waits for A. Node 1 would let it in, and node 3 does not answer it. When A goes, node 2 calls B, and so must node 1.",
+    async play(stage) {
+      const a = stage.actor("A", { nodeTimeout: 50, quarantine: false });
+      const b = stage.actor("B", { nodeTimeout: 50, quarantine: false });
+      await stage.until(1_000);
+      const held = stage.tryAcquire(a);
+      await stage.until(1_100);
+      stage.flush();
+      b.links[2]?.stall("both", 2_000);
+      const holds = stage.acquire(b);
+      await stage.until(1_400);
+      stage.release(a, held[0]);
+      await stage.until(1_500);
+      if (holds.length === 0) stage.world.violate(PERMIT_INVARIANTS.wake, "B was not called when A had gone");
+      await stage.until(3_000);
+    },
+  },
+};
+
 export const DIRECTED: readonly string[] = [...Object.keys(STORIES), ...DIRECTED_SCHEDULERS];
 
 export async function runDirected(engine: Engine, name: string): Promise<ScheduleResult> {
   if (DIRECTED_SCHEDULERS.includes(name)) return await runDirectedScheduler(engine, name);
   const story = STORIES[name];
   if (story === undefined) throw new RangeError(`there is no directed schedule ${name}`);
-  const stage = new Stage(engine, name, story.nodeCount);
+  const stage = new Stage(engine, name, story);
   await story.play(stage);
   return {
     seed: name,

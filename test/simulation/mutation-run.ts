@@ -28,16 +28,20 @@ export async function runMutation(mutation: Mutation, options: MutationOptions):
   const story = mutation.directed === undefined ? undefined : await runDirected(engine, mutation.directed);
   const isFound = story?.violation !== undefined;
   const { seed, budget: runs } = options;
-  const subject = mutation.subject ?? "locks";
+  const { subject = "locks", nodeCount } = mutation;
   const known = options.quick && !isFound ? knownSchedule(mutation.protection, seed) : undefined;
-  const replayed = known === undefined ? undefined : await search(engine, { seed: known, runs: 1, subject });
-  if (known !== undefined && replayed?.violations.length === 1 && !isPlayed(known, subject)) {
-    const { violation } = await runOf[subject](await loadEngine(), known);
+  const replayed = known === undefined ? undefined : await search(engine, { seed: known, runs: 1, subject, nodeCount });
+  if (
+    known !== undefined &&
+    replayed?.violations.length === 1 &&
+    (nodeCount !== undefined || !isPlayed(known, subject))
+  ) {
+    const { violation } = await runOf[subject](await loadEngine(), known, { nodeCount });
     if (violation !== undefined) throw new Error(`${known} breaks with every protection in place, too`);
   }
   const isKnown = replayed?.violations.length === 1;
   const isSearched = !isKnown && !(options.quick && isFound);
-  const found = isSearched ? await search(engine, { seed, runs, subject }) : replayed;
+  const found = isSearched ? await search(engine, { seed, runs, subject, nodeCount }) : replayed;
   const first = found?.violations[0]?.result;
   return {
     mutation,

@@ -15,6 +15,8 @@ export interface Mutation {
   readonly directed?: string;
   /** Which random schedules look for it. Default: locks. */
   readonly subject?: Subject;
+  /** Nodes of every schedule. Default: drawn. */
+  readonly nodeCount?: number;
 }
 
 const core = (file: string, find: string, replace: string): SourcePatch => ({
@@ -527,13 +529,7 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "permits: fencing tokens are above the node's time",
     without: "they are counted from 1 after a loss of data",
     subject: "permits",
-    patches: [
-      semaphore(
-        "permits/permits.lua.ts",
-        "math.max(nowUs, tonumber(call('HGET', state, 'fence') or '0') + 1)",
-        "(tonumber(call('HGET', state, 'fence') or '0') + 1)",
-      ),
-    ],
+    patches: [semaphore("permits/permits.lua.ts", "or math.max(nowUs, last + 1)", "or last + 1")],
   },
   {
     protection: "permits: a lease that is gone comes back only if nothing was granted since",
@@ -542,7 +538,7 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       semaphore(
         "permits/permits.lua.ts",
-        "local isForgotten = call('HEXISTS', state, 'first') == 0",
+        "local isForgotten = several or call('HEXISTS', state, 'first') == 0",
         "local isForgotten = true",
       ),
     ],
@@ -551,7 +547,7 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "permits: quarantine",
     without: "a node without its data grants at once",
     subject: "permits",
-    patches: [semaphore("permits/permits.lua.ts", "if leftMs > 0 then return {2, leftMs} end", "")],
+    patches: [semaphore("permits/permits.lua.ts", "if leftMs > 0 then return {2, leftMs} end\n  expire()", "expire()")],
   },
   {
     protection: "permits: a release calls the first in line",
@@ -572,7 +568,7 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       semaphore(
         "permits/permits.lua.ts",
-        "if waiter ~= '' then leaveLine(waiter) end\n    callFirst()",
+        "if waiter ~= '' then leaveLine(waiter) end\n      callFirst()",
         "if waiter ~= '' then leaveLine(waiter) end",
       ),
     ],
@@ -598,8 +594,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       semaphore(
         "permits/acquisition.ts",
-        "this.#read(reply, asked)",
-        "this.#read(reply, readClock(pool.protocol.clock))",
+        "this.#read(this.#answersOf(replies), asked, ",
+        "this.#read(this.#answersOf(replies), readClock(pool.protocol.clock), ",
       ),
     ],
   },
@@ -614,11 +610,108 @@ export const MUTATIONS: readonly Mutation[] = [
         "end: leaseEnd(readClock(clock), request.ttlMs",
       ),
     ],
+    directed: "slow extension of a writer",
   },
   {
     protection: "permits: what was not answered is taken back",
     without: "it is left to its end",
     subject: "permits",
-    patches: [semaphore("permits/acquisition.ts", 'this.#giveBack("");', "")],
+    patches: [semaphore("permits/acquisition.ts", 'this.#takeBack(this.#holder, "");', "")],
+  },
+  {
+    protection: "permits of several nodes: a quorum grants",
+    without: "one node does",
+    subject: "permits",
+    nodeCount: 3,
+    patches: [
+      semaphore(
+        "permits/answer.ts",
+        "return acquisitionOutcome(tallyOf(answers), nodeCount);",
+        'return answers.some(({ vote }) => vote.vote === "granted") ? "won" : acquisitionOutcome(tallyOf(answers), nodeCount);',
+      ),
+    ],
+  },
+  {
+    protection: "permits of several nodes: a reader's token is above those of writers",
+    without: "it is as it is",
+    subject: "permits",
+    nodeCount: 3,
+    patches: [
+      semaphore(
+        "permits/permits.lua.ts",
+        "local least = isWriter() and last or lastOf('written')",
+        "local least = isWriter() and last or 0",
+      ),
+    ],
+  },
+  {
+    protection: "permits of several nodes: tokens are near the nodes' time",
+    without: "a fast clock leads all of them away",
+    subject: "permits",
+    nodeCount: 3,
+    patches: [
+      semaphore("permits/permits.lua.ts", " and token <= math.max(nowUs, last) + ${CLAMP_US}, least", ", least"),
+    ],
+  },
+  {
+    protection: "permits of several nodes: a node in quarantine does not count in an extension",
+    without: "it counts",
+    subject: "permits",
+    nodeCount: 3,
+    patches: [
+      semaphore("permits/permits.lua.ts", "local leftMs = several and quarantineLeftMs() or 0", "local leftMs = 0"),
+    ],
+    directed: "quarantined extension of a writer",
+  },
+  {
+    protection: "permits of several nodes: a lease that is set again does not count",
+    without: "it counts",
+    subject: "permits",
+    nodeCount: 3,
+    patches: [semaphore("permits/permits.lua.ts", "return several and isMissing and 3 or 1", "return 1")],
+    directed: "hidden gap of a writer",
+  },
+  {
+    protection: "permits of several nodes: whoever is granted by some stays in line",
+    without: "it goes to the end",
+    subject: "permits",
+    nodeCount: 3,
+    patches: [
+      semaphore(
+        "permits/permits.lua.ts",
+        "if waiter ~= '' then enrol(given) end",
+        "if waiter ~= '' then leaveLine(waiter) end",
+      ),
+    ],
+    directed: "a part of the nodes",
+  },
+  {
+    protection: "permits of several nodes: a waiter stands behind all of whom it was told",
+    without: "nodes do not tell",
+    subject: "permits",
+    nodeCount: 3,
+    patches: [semaphore("permits/permits.lua.ts", "several and asText(lastOf('ticket')) or ''", "''")],
+  },
+  {
+    protection: "permits of several nodes: a holder leaves the lines",
+    without: "it is left in them",
+    subject: "permits",
+    nodeCount: 3,
+    patches: [
+      semaphore(
+        "permits/acquisition.ts",
+        'if (!pool.isAlone && this.#ticket !== "") this.#takeBack("", this.#waiter);',
+        "",
+      ),
+    ],
+  },
+  {
+    protection: "permits of several nodes: what a minority granted is taken back",
+    without: "it is left to its end",
+    subject: "permits",
+    nodeCount: 3,
+    patches: [
+      semaphore("permits/answer.ts", 'vote.vote !== "granted" && vote.vote !== "failed"', 'vote.vote !== "failed"'),
+    ],
   },
 ];

@@ -35,7 +35,7 @@ after every step.
   --nodes N      nodes of every schedule (default: 1 to 5, drawn)
   --locks        locks only
   --elections    leader elections and their schedulers only
-  --permits      semaphores and read-write locks only
+  --permits      semaphores and read-write locks only, on one node; with --nodes N, read-write locks on N nodes
   --lanes        the lanes of exclusive workers, on a real redis-server, instead
   --minutes M    simulated minutes of faults per schedule (default: a few leases)
   --mutations    takes each protection away instead and shows which invariant breaks; with --lanes: only the lanes'

@@ -10,7 +10,7 @@ import { abortable, backOffMs, linkSignals, protocolOf, type RedlockProtocol, sl
 import { LatchClosedError, LatchNotSetError } from "./errors.ts";
 import { latchScript } from "./latch.lua.ts";
 import {
-  checkPlace,
+  checkSinglePlace,
   ID,
   type LatchOptions,
   resolveLatchOptions,
@@ -37,7 +37,7 @@ export class CountDownLatch {
    * @throws RangeError for a `Redlock` of several independent nodes; a Cluster is one.
    */
   constructor(redlock: Redlock, name: string, options: LatchOptions = {}) {
-    checkPlace(redlock, name);
+    checkSinglePlace(redlock, name);
     this.#ttl = resolveLatchOptions(options).ttl;
     this.name = name;
     this.#redlock = redlock;

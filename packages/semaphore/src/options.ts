@@ -80,10 +80,15 @@ export const ID: Check<string> = text({ min: 1, max: 512 });
 
 export const ROUTINE: Check<(...args: never[]) => unknown> = callback();
 
-/** Checks what every constructor takes: a `Redlock` of one node, and a name. */
+/** Checks what every constructor takes: a `Redlock`, and a name. */
 export function checkPlace(redlock: Redlock, name: string): void {
   someRedlock.of("redlock", redlock);
   NAME.of("name", name);
+}
+
+/** Checks the same where there must be one node. */
+export function checkSinglePlace(redlock: Redlock, name: string): void {
+  checkPlace(redlock, name);
   if (redlock.nodeCount === 1) return;
   throw new RangeError(
     `redlock must have one node, or one Cluster, got ${redlock.nodeCount} nodes: permits of independent nodes add up to more than there are`,

@@ -4,6 +4,9 @@
  * It is a semaphore whose readers take one permit and whose writer takes all. A writer that waits is not overtaken, so
  * readers cannot starve it; and readers that came before the next writer are not starved either. Fencing tokens order
  * readers and writers alike: what a writer does has a greater token than what readers did before it.
+ *
+ * On several nodes a writer needs a quorum of them alone, and a reader a quorum on which nobody writes. Any two quorums
+ * share a node, so there is never a writer beside anybody. permits/pool.ts says what differs there.
  */
 import type { Lock, Redlock } from "@x/redlock-core";
 import { attempt, use } from "./access.ts";
@@ -18,7 +21,8 @@ import {
   resolveAccess,
   resolveLockOptions,
 } from "./options.ts";
-import { type Figures, type PermitRequest, Pool } from "./permits/pool.ts";
+import type { Figures } from "./permits/answer.ts";
+import { type PermitRequest, Pool } from "./permits/pool.ts";
 
 /** What a read-write lock looks like at one moment. */
 export interface ReadWriteLockState {
@@ -26,7 +30,7 @@ export interface ReadWriteLockState {
   readonly isWriting: boolean;
   /** The callers that wait. A waiter that died is counted until its turn. */
   readonly waiting: number;
-  /** The last fencing token; undefined before the first grant. */
+  /** The greatest fencing token that any node remembers; undefined before the first grant. */
   readonly fencingToken: number | undefined;
 }
 
@@ -39,9 +43,9 @@ export class ReadWriteLock {
   readonly #pool: Pool;
 
   /**
-   * Makes a read-write lock on the node of the `Redlock`. Those of one name on one node are one, in whatever process
-   * they are. It is another one than the `Redlock`'s lock and the semaphore of that name.
-   * @throws RangeError for a `Redlock` of several independent nodes; a Cluster is one.
+   * Makes a read-write lock on the nodes of the `Redlock`, of which a quorum grants it. Those of one name on the same
+   * nodes are one, in whatever process they are. It is another one than the `Redlock`'s lock and the semaphore of that
+   * name.
    */
   constructor(redlock: Redlock, name: string, options: LeaseOptions = {}) {
     checkPlace(redlock, name);
@@ -81,8 +85,8 @@ export class Access {
   /**
    * Acquires the lock, and waits up to `timeout` for it; readers and writers are served first come, first served.
    *
-   * The call rejects with `LockHeldError` if it was not free in time, with `QuorumUnreachableError` if the node did not
-   * answer, and with `signal.reason` if the caller cancels.
+   * The call rejects with `LockHeldError` if it was not free in time, with `QuorumUnreachableError` if too few nodes
+   * answered, and with `signal.reason` if the caller cancels.
    */
   async acquire(options: AccessOptions = {}): Promise<Lock> {
     return await this.#pool.acquire(this.#request(options, "wait"));

@@ -7,7 +7,7 @@
 import type { Lock, Redlock } from "@x/redlock-core";
 import { attempt, use } from "./access.ts";
 import {
-  checkPlace,
+  checkSinglePlace,
   type Manner,
   type PermitOptions,
   type ResolvedLease,
@@ -16,7 +16,8 @@ import {
   resolveSemaphoreOptions,
   type SemaphoreOptions,
 } from "./options.ts";
-import { type Figures, type PermitRequest, Pool } from "./permits/pool.ts";
+import type { Figures } from "./permits/answer.ts";
+import { type PermitRequest, Pool } from "./permits/pool.ts";
 
 /** What a semaphore looks like at one moment. */
 export interface SemaphoreState {
@@ -43,7 +44,7 @@ export class Semaphore {
    * @throws RangeError for a `Redlock` of several independent nodes; a Cluster is one.
    */
   constructor(redlock: Redlock, name: string, options: SemaphoreOptions) {
-    checkPlace(redlock, name);
+    checkSinglePlace(redlock, name);
     this.#defaults = resolveSemaphoreOptions(options, redlock);
     this.name = name;
     this.permits = this.#defaults.permits;

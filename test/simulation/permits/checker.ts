@@ -1,6 +1,9 @@
 /**
- * The invariants of permits, checked against true time after every turn of every client, and against the node's data
+ * The invariants of permits, checked against true time after every turn of every client, and against each node's data
  * after every script. It knows nothing of the script but where it keeps holders and waiters.
+ *
+ * Several nodes promise less of tokens (see pool.ts of the package), and no order of service that one could check node
+ * by node.
  */
 import type { Lock } from "@x/redlock-core";
 import type { Instant } from "@x/redlock-core/protocol";
@@ -10,10 +13,12 @@ export const PERMIT_INVARIANTS = {
   count: "never more permits than there are",
   continuity: "an extension hides no gap",
   tokenOrder: "token order",
+  tokenTime: "tokens are near the nodes' time",
   fifo: "first come, first served",
   accounts: "the permits in use are those of the holders",
   expiry: "leases end",
   wake: "no waiter is forgotten",
+  starvation: "readers do not starve a writer",
   recovery: "bounded recovery",
   leftBehind: "nothing left behind",
 } as const;
@@ -39,13 +44,25 @@ export interface PermitKeys {
 interface Facts {
   readonly world: World;
   readonly capacity: number;
+  /** Whether there is one node. */
+  readonly isAlone: boolean;
   readonly maxTtl: number;
   readonly keys: PermitKeys;
   /** False where the node may lose its data without a quarantine: then there may be more, and only the rest holds. */
   readonly isCounted: boolean;
+  readonly nodeTimeUs: () => number;
   /** How often the node has lost data. After the second time in a lease it cannot know of grants between the two. */
   readonly losses: () => number;
 }
+
+/** The greatest tokens that were granted before a call. */
+export interface TokensSoFar {
+  readonly any: number;
+  readonly exclusive: number;
+}
+
+/** Clients that are ahead by half a second, each of the one before, may together lead tokens a little further. */
+const FAR_AHEAD_MS = 5_000;
 
 type Pairs = readonly (readonly [string, string | number])[];
 
@@ -57,7 +74,7 @@ export class PermitChecker {
   readonly #tickets = new Map<string, number>();
   /** Until when each waiter kept its place after the last script. */
   #places: ReadonlyMap<string, string | number> = new Map();
-  #lastToken = 0;
+  #tokens: TokensSoFar = { any: 0, exclusive: 0 };
   grantCount = 0;
 
   constructor(facts: Facts) {
@@ -65,26 +82,40 @@ export class PermitChecker {
   }
 
   /** What a call that begins now must be granted more than. */
-  get lastToken(): number {
-    return this.#lastToken;
+  get tokensSoFar(): TokensSoFar {
+    return this.#tokens;
   }
 
-  granted(machine: Machine, lock: Lock, permits: number, after: number): Hold {
+  granted(machine: Machine, lock: Lock, permits: number, after: TokensSoFar): Hold {
     const { world, losses } = this.#facts;
     const facts = { order: this.grantCount, losses: losses(), end: validityEnd(lock, machine), isOver: false };
     const hold = { machine, lock, permits, ...facts };
     this.grantCount += 1;
+    const { fencingToken } = lock;
+    const least = this.#mustFollowAll(permits) ? after.any : after.exclusive;
+    const twin = this.#all.find(
+      (other) =>
+        other.lock.fencingToken === fencingToken &&
+        (this.#mustFollowAll(permits) || this.#mustFollowAll(other.permits)),
+    );
+    if (fencingToken <= least || twin !== undefined)
+      world.violate(PERMIT_INVARIANTS.tokenOrder, `${machine.name} was granted ${fencingToken}, after ${least}`);
+    const aheadMs = (fencingToken - this.#facts.nodeTimeUs()) / 1_000;
+    if (aheadMs > FAR_AHEAD_MS)
+      world.violate(PERMIT_INVARIANTS.tokenTime, `${machine.name} was granted ${fencingToken}, ${aheadMs} ms ahead`);
     this.#holds.add(hold);
     this.#all.push(hold);
-    const { fencingToken } = lock;
-    if (
-      fencingToken <= after ||
-      this.#all.some((other) => other !== hold && other.lock.fencingToken === fencingToken)
-    ) {
-      world.violate(PERMIT_INVARIANTS.tokenOrder, `${machine.name} was granted ${fencingToken}, after ${after}`);
-    }
-    this.#lastToken = Math.max(this.#lastToken, fencingToken);
+    const { any, exclusive } = this.#tokens;
+    this.#tokens = {
+      any: Math.max(any, fencingToken),
+      exclusive: this.#mustFollowAll(permits) ? Math.max(exclusive, fencingToken) : exclusive,
+    };
     return hold;
+  }
+
+  /** Whether the grant must have a greater token than all before; readers on several nodes need only follow writers. */
+  #mustFollowAll(permits: number): boolean {
+    return this.#facts.isAlone || permits === this.#facts.capacity;
   }
 
   released(hold: Hold): void {
@@ -119,6 +150,22 @@ export class PermitChecker {
     if (sum !== Number(used)) world.violate(PERMIT_INVARIANTS.accounts, `used is ${used}, the holders have ${sum}`);
     const late = holders.find(([, endMs]) => Number(endMs) > nowMs + maxTtl + 1);
     if (late !== undefined) world.violate(PERMIT_INVARIANTS.expiry, `${late[0]} ends at ${late[1]}, now is ${nowMs}`);
+    if (this.#facts.isAlone) this.#checkOrder(data, { operation, holder, waiter, ticket, reply, nowMs });
+  }
+
+  #checkOrder(
+    data: ReadonlyMap<string, Pairs>,
+    done: {
+      readonly operation: string | undefined;
+      readonly holder: string;
+      readonly waiter: string;
+      readonly ticket: string;
+      readonly reply: ClientReply;
+      readonly nowMs: number;
+    },
+  ): void {
+    const { world, keys } = this.#facts;
+    const { operation, holder, waiter, ticket, reply, nowMs } = done;
     const places = new Map(data.get(keys.places));
     const inLine = (data.get(keys.waiters) ?? []).map(([member]) => member);
     const answer = operation === "acquire" && Array.isArray(reply) ? reply[0] : undefined;

@@ -1,4 +1,4 @@
-/** A client process: a real `Redlock` and its semaphore or read-write lock on a simulated node, used by several tasks. */
+/** A client process: a real `Redlock` and its semaphore or read-write lock on simulated nodes, used by several tasks. */
 import type { Lock, Redlock } from "@x/redlock-core";
 import { Link, type Machine, type Server, type World } from "@x/testing/world";
 import type { Engine } from "../engine.ts";
@@ -8,8 +8,9 @@ import { type Hold, PERMIT_INVARIANTS, type PermitChecker } from "./checker.ts";
 
 export const NAME = "pool";
 
-/** What is drawn beside the setting: a semaphore of so many permits, or a read-write lock. */
+/** What is drawn beside the setting: a semaphore of so many permits, or a read-write lock, which may have several nodes. */
 export interface PoolSetting {
+  readonly nodeCount: number;
   readonly kind: "semaphore" | "readwrite";
   readonly capacity: number;
   readonly quarantine: boolean;
@@ -19,7 +20,7 @@ export interface ClientParts {
   readonly world: World;
   readonly setting: Setting;
   readonly pool: PoolSetting;
-  readonly server: Server;
+  readonly servers: readonly Server[];
   readonly checker: PermitChecker;
   readonly engine: Engine;
   readonly faults: () => Faults;
@@ -40,11 +41,11 @@ export class PermitClient implements Victim {
   readonly #acquire: (permits: number, wish: Wish) => Promise<Lock>;
 
   constructor(parts: ClientParts, name: string) {
-    const { world, setting, pool, server, engine } = parts;
+    const { world, setting, pool, servers, engine } = parts;
     const { random } = world;
     this.#parts = parts;
     this.machine = drawMachine(world, name, setting);
-    this.links = [new Link(this.machine, server, setting.network)];
+    this.links = servers.map((server) => new Link(this.machine, server, setting.network));
     this.redlock = new engine.core.Redlock(this.links, {
       ttl: setting.maxTtl,
       maxTtl: setting.maxTtl,
@@ -89,7 +90,7 @@ export class PermitClient implements Victim {
     const { checker, engine, setting } = this.#parts;
     const wish = { ttl: setting.maxTtl, timeout, autoExtend: true };
     try {
-      const after = checker.lastToken;
+      const after = checker.tokensSoFar;
       const lock = await this.#acquire(permits, wish);
       await then(checker.granted(this.machine, lock, permits, after));
       return true;
@@ -120,7 +121,7 @@ export class PermitClient implements Victim {
       const permits = this.drawPermits();
       const ttl = Math.max(60, Math.round(setting.maxTtl * random.between(0.1, 1)));
       const timeout = random.chance(0.3) ? 0 : Math.round(random.between(0.05, 2) * setting.maxTtl);
-      const after = checker.lastToken;
+      const after = checker.tokensSoFar;
       try {
         const lock = await this.#acquire(permits, { ttl, timeout, autoExtend: random.chance(0.4) });
         const hold = checker.granted(this.machine, lock, permits, after);

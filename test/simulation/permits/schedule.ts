@@ -1,7 +1,8 @@
 /**
  * One schedule of permits. First faults strike while clients take and release permits of one semaphore, or of one
- * read-write lock. Then the world is quiet: everybody must get permits within a bound, waiters are woken though one of
- * them has died, and nothing is left behind.
+ * read-write lock, which may have several nodes. Then the world is quiet: everybody must get permits within a bound,
+ * waiters are woken though one of them has died, readers that keep coming do not starve a writer, and nothing is left
+ * behind.
  */
 import { type SeededRandom, Server, World } from "@x/testing/world";
 import type { Engine } from "../engine.ts";
@@ -23,15 +24,16 @@ export async function runPermitSchedule(
   options: ScheduleOptions = {},
 ): Promise<ScheduleResult> {
   const world = new World(seed, { record: options.record === true });
-  const setting = drawSetting(world.random, { ...options, nodeCount: 1 });
-  const pool = drawPool(world.random, setting);
+  const drawn = drawSetting(world.random, { ...options, nodeCount: 1 });
+  const pool = drawPool(world.random, drawn, options.nodeCount);
+  const setting = { ...drawn, nodeCount: pool.nodeCount };
   const schedule = new PermitSchedule(engine, world, setting, pool);
   await schedule.run();
   return {
     seed,
     about: [
       ...describeSetting(setting),
-      pool.kind === "semaphore" ? `a semaphore of ${pool.capacity}` : "a read-write lock",
+      pool.kind === "semaphore" ? `a semaphore of ${pool.capacity}` : `a read-write lock of ${pool.nodeCount} nodes`,
       pool.quarantine ? "with quarantine" : "without quarantine",
     ],
     violation: world.violation,
@@ -47,10 +49,11 @@ function losesData({ faults }: Setting): boolean {
   return faults.has("crash") || faults.has("failover") || faults.has("flush");
 }
 
-function drawPool(random: SeededRandom, setting: Setting): PoolSetting {
-  const kind = random.pick(["semaphore", "semaphore", "readwrite"] as const);
+/** There is one node unless more are asked for: then it is a read-write lock, with the quarantine that several have. */
+function drawPool(random: SeededRandom, setting: Setting, nodeCount = 1): PoolSetting {
+  const kind = nodeCount > 1 ? "readwrite" : random.pick(["semaphore", "semaphore", "readwrite"] as const);
   const capacity = kind === "semaphore" ? random.integer(1, 3) : ALL;
-  return { kind, capacity, quarantine: losesData(setting) && random.chance(0.7) };
+  return { kind, capacity, nodeCount, quarantine: losesData(setting) && (nodeCount > 1 || random.chance(0.7)) };
 }
 
 /** Counts how often it may have forgotten something. */
@@ -79,7 +82,7 @@ class PermitSchedule {
   readonly #world: World;
   readonly #setting: Setting;
   readonly #pool: PoolSetting;
-  readonly #server: ForgetfulServer;
+  readonly #servers: readonly ForgetfulServer[];
   readonly #faults: Faults;
   #clients: PermitClient[] = [];
   #clientCount = 0;
@@ -93,29 +96,37 @@ class PermitSchedule {
     this.checker = new PermitChecker({
       world,
       capacity: pool.capacity,
+      isAlone: pool.nodeCount === 1,
       maxTtl: setting.maxTtl,
       keys: { state, holders: `${state}:holders`, waiters: `${state}:waiters`, places: `${state}:places` },
       isCounted: pool.quarantine || !losesData(setting),
-      losses: () => this.#server.losses,
+      nodeTimeUs: () => Math.max(...this.#servers.map((server) => server.nowUs())),
+      losses: () => this.#servers.reduce((sum, { losses }) => sum + losses, 0),
     });
-    const drift = drawDrift(world.random, setting);
-    this.#server = new ForgetfulServer(world, { name: "node", drift, clockOffsetMs: world.random.between(-20, 20) });
-    this.#server.onExecuted = (server, args, reply) => {
-      world.tell(server.name, "node", () => `${args.join(" ")} -> ${JSON.stringify(reply)}`);
-      this.checker.executed(server, args, reply);
-      this.#faults.provoke({ server });
-    };
-    this.#faults = new Faults(world, setting, [this.#server], () => this.#clients);
+    const { random } = world;
+    this.#servers = Array.from({ length: pool.nodeCount }, (_, index) => {
+      const drift = drawDrift(random, setting);
+      return new ForgetfulServer(world, { name: `node ${index + 1}`, drift, clockOffsetMs: random.between(-20, 20) });
+    });
+    for (const server of this.#servers) {
+      server.onExecuted = (at, args, reply) => {
+        world.tell(at.name, "node", () => `${args.join(" ")} -> ${JSON.stringify(reply)}`);
+        this.checker.executed(at, args, reply);
+        this.#faults.provoke({ server: at });
+      };
+    }
+    this.#faults = new Faults(world, setting, this.#servers, () => this.#clients);
   }
 
   async run(): Promise<void> {
-    this.#server.beSettled();
+    for (const server of this.#servers) server.beSettled();
     for (let count = 0; count < this.#setting.machineCount; count += 1) this.#addClient();
     for (const client of this.#clients) client.start();
     this.#faults.start();
     await this.#pass(this.#setting.faultyMs);
     await this.#recover();
     await this.#wakeAll();
+    if (this.#pool.kind === "readwrite") await this.#letWriterIn();
     await this.#leaveNothing();
     for (const client of this.#clients) client.machine.deliver("timer", () => void client.redlock.close());
     await this.#pass(20 * this.#setting.nodeTimeout + 1_000);
@@ -133,7 +144,7 @@ class PermitSchedule {
         world: this.#world,
         setting: this.#setting,
         pool: this.#pool,
-        server: this.#server,
+        servers: this.#servers,
         checker: this.checker,
         engine: this.#engine,
         faults: () => this.#faults,
@@ -162,8 +173,9 @@ class PermitSchedule {
   }
 
   /**
-   * One has all; the others stand in line, and the first of them dies. Then all others are granted soon. That the node
-   * serves them in order is checked as it grants: the replies to those let in together may overtake each other.
+   * One has all; the others stand in line, and the first of them dies. Then all others are granted soon, and writers in
+   * their order. That one node serves others in order is checked as it grants: the replies to those let in together may
+   * overtake each other.
    */
   async #wakeAll(): Promise<void> {
     const [first = this.#addClient()] = this.#clients;
@@ -181,15 +193,16 @@ class PermitSchedule {
     });
     await this.#pass(300);
     const granted: number[] = [];
-    // Of a read-write lock all read: they hold it together until the last has it.
-    const together = kind === "readwrite";
+    // All readers hold it together until the last has it.
+    const isWritten = kind === "readwrite" && this.#world.random.chance(0.5);
+    const together = kind === "readwrite" && !isWritten;
     let letAllGo: () => void = () => undefined;
     const areAllIn = new Promise<void>((resolve) => {
       letAllGo = resolve;
     });
     for (const [index, client] of [dying, ...rest].entries()) {
       client?.machine.deliver("timer", () => {
-        void client.take(1, 60_000, async (hold) => {
+        void client.take(isWritten ? capacity : 1, 60_000, async (hold) => {
           granted.push(index);
           if (granted.length === rest.length) letAllGo();
           if (together) await areAllIn;
@@ -202,9 +215,39 @@ class PermitSchedule {
     await this.#pass(60);
     first.machine.deliver("timer", letGo);
     await this.#pass(WAKE_MS);
-    if (granted.length === rest.length) return;
+    if (isWritten ? granted.join() === "1,2,3" : granted.length === rest.length) return;
     const told = granted.length === 0 ? "nobody" : granted.join(", ");
     this.#world.violate(PERMIT_INVARIANTS.wake, `of waiters 1, 2, 3 so far ${told} got a permit`);
+  }
+
+  /** While somebody reads and a writer waits, readers keep coming, each before the last one has gone. */
+  async #letWriterIn(): Promise<void> {
+    const clients = Array.from({ length: 4 }, () => this.#addClient());
+    const [writer, ...readers] = clients;
+    let isIn = false;
+    const read = (turn: number): void => {
+      const reader = readers[turn % readers.length];
+      reader?.machine.deliver("timer", () => {
+        void reader.take(1, 60_000, async (hold) => {
+          await reader.sleep(300);
+          await reader.release(hold);
+        });
+      });
+    };
+    read(0);
+    await this.#pass(150);
+    writer?.machine.deliver("timer", () => {
+      void writer.take(ALL, 60_000, async (hold) => {
+        isIn = true;
+        await writer.release(hold);
+      });
+    });
+    for (let turn = 1; turn * 100 <= WAKE_MS; turn += 1) {
+      await this.#pass(100);
+      read(turn);
+    }
+    if (!isIn) this.#world.violate(PERMIT_INVARIANTS.starvation, "readers that came later keep a writer out");
+    await this.#pass(3_000);
   }
 
   /** A node that answers late leaves no permit of a call that has given up. */
@@ -212,11 +255,15 @@ class PermitSchedule {
     const { nodeTimeout, maxTtl } = this.#setting;
     const [client] = this.#clients;
     if (client === undefined || maxTtl < 4 * nodeTimeout + 200) return;
-    for (const link of client.links) link.stall("both", 1.5 * nodeTimeout);
+    const { random } = this.#world;
+    const stalled = random.chance(0.5) ? client.links : [random.pick(client.links)];
+    for (const link of stalled) link.stall("both", 1.5 * nodeTimeout);
     client.machine.deliver("timer", () => void client.take(1, 0, (hold) => client.release(hold)));
     await this.#pass(3 * nodeTimeout + 60);
-    const left = this.#server.store.dump().filter(({ key }) => /:(holders|waiters)$/.test(key));
-    if (left.length === 0) return;
-    this.#world.violate(PERMIT_INVARIANTS.leftBehind, `the node still has ${JSON.stringify(left)}`);
+    for (const server of this.#servers) {
+      const left = server.store.dump().filter(({ key }) => /:(holders|waiters)$/.test(key));
+      if (left.length === 0) continue;
+      this.#world.violate(PERMIT_INVARIANTS.leftBehind, `${server.name} still has ${JSON.stringify(left)}`);
+    }
   }
 }

@@ -1,6 +1,6 @@
 /**
- * An acquisition asks the node for permits until it has them or its time is over, and waits for its turn in between.
- * However it ends, it leaves neither a permit nor a place in line behind.
+ * An acquisition asks the nodes for permits until a quorum has granted them or its time is over, and waits for its turn
+ * in between. However it ends, it leaves neither a permit nor a place in line behind.
  */
 import { type Lock, LockHeldError, RedlockClosedError, type Vote } from "@x/redlock-core";
 import {
@@ -12,38 +12,55 @@ import {
   linkSignals,
   type NodeReply,
   onAbort,
+  type Refusal,
   readClock,
 } from "@x/redlock-core/protocol";
-import type { Figures, PermitRequest, Pool } from "./pool.ts";
+import {
+  type Answer,
+  answerOf,
+  askAgainMs,
+  figuresOf,
+  mayBeGranted,
+  outcomeOf,
+  ticketBehind,
+  whyRefused,
+} from "./answer.ts";
+import { ASK_AGAIN_MS } from "./permits.lua.ts";
+import type { PermitRequest, Pool } from "./pool.ts";
 
-type Answer =
-  | { readonly kind: "granted"; readonly lock: Lock }
-  | { readonly kind: "refused"; readonly askAgainMs: number; readonly figures: Figures; readonly vote: Vote }
-  | { readonly kind: "failed"; readonly askAgainMs: number; readonly vote: Vote };
-
-type Refusal = Exclude<Answer, { readonly kind: "granted" }>;
+interface Refused {
+  readonly refusal: Refusal;
+  readonly answers: readonly Answer[];
+  readonly votes: readonly Vote[];
+  readonly askAgainMs: number;
+}
 
 const MAX_RETRY_MS = 1_000;
+
+/** If only the proposed fencing token was wrong, the nodes are asked again at once, but not more often. */
+const MAX_CORRECTIONS = 5;
 
 export class Acquisition {
   readonly #pool: Pool;
   readonly #request: PermitRequest;
-  readonly #startedMs: number;
+  readonly #started: Instant;
   /** The name in line; '' for a call that does not wait. */
   readonly #waiter: string;
   /** Fresh after each request that was not answered, so that a late grant is not taken for ours. */
   #holder: string;
   #ticket = "";
   #attempts = 0;
+  #corrections = 0;
   #failures = 0;
   #isInLine = false;
   #onTurn: () => void = () => undefined;
-  #hasTurn = false;
+  /** The nodes that have called since the last attempt. */
+  readonly #calledBy = new Set<string>();
 
   constructor(pool: Pool, request: PermitRequest) {
     this.#pool = pool;
     this.#request = request;
-    this.#startedMs = pool.protocol.clock.monotonicMs();
+    this.#started = readClock(pool.protocol.clock);
     this.#waiter = request.timeout > 0 ? pool.turns.nextWaiter(request.permits) : "";
     this.#holder = this.#newHolder();
   }
@@ -52,9 +69,9 @@ export class Acquisition {
     const { protocol, turns } = this.#pool;
     const { signal } = this.#request;
     const ends = linkSignals(signal, protocol.closed);
-    const stopListening = turns.listen(this.#waiter, () => {
-      this.#hasTurn = true;
-      this.#onTurn();
+    const stopListening = turns.listen(this.#waiter, (node) => {
+      this.#calledBy.add(node);
+      if (this.#hasTurn) this.#onTurn();
     });
     try {
       const lock = await this.#untilGranted(ends.signal);
@@ -65,7 +82,7 @@ export class Acquisition {
       this.#tell("acquired", lock.fencingToken);
       return lock;
     } catch (error) {
-      if (this.#isInLine) this.#giveBack(this.#waiter);
+      if (this.#isInLine) this.#takeBack(this.#holder, this.#waiter);
       if (ends.signal.aborted) this.#tell("cancelled");
       if (signal?.aborted !== true && protocol.closed.aborted) throw new RedlockClosedError([this.#pool.name]);
       throw error;
@@ -76,65 +93,63 @@ export class Acquisition {
   }
 
   async #untilGranted(signal: AbortSignal): Promise<Lock> {
-    const { turns } = this.#pool;
+    const { turns, isAlone } = this.#pool;
     for (;;) {
-      this.#hasTurn = false;
-      // Whoever cannot be called yet does not stand in line: it would be passed over.
-      const isInLine = turns.isOpen;
-      const answer = await this.#attempt(isInLine ? this.#waiter : "", signal);
-      if (answer.kind === "granted") return answer.lock;
+      this.#calledBy.clear();
+      // Whoever cannot be called yet does not stand in line: it would be passed over. In the lines of several nodes it
+      // stands once they have told who is before it.
+      const isInLine = turns.isOpen && (isAlone || this.#ticket !== "");
+      const result = await this.#attempt(isInLine ? this.#waiter : "", signal);
+      if (!("refusal" in result)) return result;
+      if (this.#isCorrectable(result)) continue;
       const leftMs = this.#request.timeout - this.#elapsedMs();
-      if (leftMs <= 0) throw this.#timedOut(answer);
-      this.#tellWait(answer);
-      if (isInLine) await this.#pause(Math.min(answer.askAgainMs, leftMs), signal);
+      if (leftMs <= 0) throw this.#timedOut(result);
+      this.#tellWait(result);
+      const isPaused = isInLine || (turns.isOpen && result.refusal === "unreachable");
+      if (isPaused) await this.#pause(Math.min(result.askAgainMs, leftMs), signal);
       else await abortable(turns.open(), signal);
     }
   }
 
-  async #attempt(waiter: string, signal: AbortSignal): Promise<Answer> {
+  #isCorrectable({ refusal }: Refused): boolean {
+    this.#corrections = refusal === "ballot" ? this.#corrections + 1 : 0;
+    return refusal === "ballot" && this.#corrections <= MAX_CORRECTIONS;
+  }
+
+  async #attempt(waiter: string, signal: AbortSignal): Promise<Lock | Refused> {
     const { pool, holder } = { pool: this.#pool, holder: this.#holder };
     const { ttl } = this.#request;
     this.#attempts += 1;
     this.#isInLine = true;
     const asked = readClock(pool.protocol.clock);
-    const reply = await abortable(
-      pool.ask(pool.callOf("acquire", [holder, String(ttl), waiter, this.#ticket])),
+    const ballot = pool.ballot(asked);
+    const replies = await abortable(
+      pool.ask(
+        pool.callOf("acquire", [holder, String(ttl), waiter, waiter === "" ? "" : this.#ticket, ballot]),
+        (some) => outcomeOf(this.#answersOf(some), pool.nodeCount) !== "open",
+      ),
       signal,
     );
-    const answer = this.#read(reply, asked);
-    this.#failures = answer.kind === "failed" ? this.#failures + 1 : 0;
-    return answer;
+    return this.#read(this.#answersOf(replies), asked, Number(ballot));
   }
 
-  #read(reply: NodeReply, asked: Instant): Answer {
-    const about = { node: reply.node, tookMs: Math.round(reply.tookMs) };
-    if (!reply.ok) return this.#failed({ ...about, vote: "failed", error: reply.error.message });
-    const [kind, ...facts] = reply.value as readonly [number, ...(string | number)[]];
-    if (kind === 1) return this.#granted(Number(facts[0]), asked, about);
-    if (kind === 2) {
-      const quarantineLeftMs = Number(facts[0]);
-      return {
-        kind: "failed",
-        askAgainMs: quarantineLeftMs,
-        vote: { ...about, vote: "quarantined", quarantineLeftMs },
-      };
-    }
-    const [ticket, askAgainMs, used, waiting] = facts;
-    this.#ticket = String(ticket);
-    return {
-      kind: "refused",
-      askAgainMs: Number(askAgainMs),
-      figures: { used: Number(used), waiting: Number(waiting) },
-      vote: { ...about, vote: "held", resource: this.#pool.name },
-    };
+  #answersOf(replies: readonly NodeReply[]): readonly Answer[] {
+    return replies.map((reply) => answerOf(reply, this.#pool.name));
   }
 
-  #granted(fencingToken: number, asked: Instant, about: Pick<Vote, "node" | "tookMs">): Answer {
+  #read(answers: readonly Answer[], asked: Instant, ballot: number): Lock | Refused {
+    const pool = this.#pool;
+    if (outcomeOf(answers, pool.nodeCount) !== "won") return this.#refused(answers, asked);
+    const { clock } = pool.protocol;
+    const { ttl } = this.#request;
+    const isInTime = elapsedMs(asked, readClock(clock)) < ttl - driftMs(ttl, pool.redlock.options.driftFactor);
+    if (!isInTime) return this.#refused(answers.map(tooLate), asked);
+    return this.#granted(pool.isAlone ? Number(answers[0]?.fencingToken) : ballot, asked);
+  }
+
+  #granted(fencingToken: number, asked: Instant): Lock {
     const { pool, holder } = { pool: this.#pool, holder: this.#holder };
     const { ttl, autoExtend, maxHold } = this.#request;
-    const tookMs = elapsedMs(asked, readClock(pool.protocol.clock));
-    if (tookMs >= ttl - driftMs(ttl, pool.redlock.options.driftFactor))
-      return this.#failed({ ...about, vote: "failed", error: "the answer came when the lease was over" });
     const lock = pool.protocol.hold(
       { resource: pool.name, token: tokenOf(holder), fencingToken, ttlMs: ttl, asked },
       { autoExtend, maxHold },
@@ -144,15 +159,34 @@ export class Acquisition {
       },
     );
     this.#isInLine = false;
-    return { kind: "granted", lock };
+    if (!pool.isAlone && this.#ticket !== "") this.#takeBack("", this.#waiter);
+    return lock;
   }
 
-  #failed(vote: Vote): Answer {
-    this.#giveBack("");
-    this.#holder = this.#newHolder();
-    const { retryDelay: delayMs } = this.#pool.redlock.options;
-    const askAgainMs = backOffMs({ failures: this.#failures + 1, delayMs, maxDelayMs: MAX_RETRY_MS });
-    return { kind: "failed", askAgainMs, vote };
+  #refused(answers: readonly Answer[], asked: Instant): Refused {
+    const pool = this.#pool;
+    if (mayBeGranted(answers, pool.nodeCount)) {
+      this.#takeBack(this.#holder, "");
+      this.#holder = this.#newHolder();
+    }
+    const refusal = whyRefused(answers, pool.nodeCount);
+    if (pool.isAlone) this.#ticket = answers[0]?.ticket ?? this.#ticket;
+    else {
+      pool.learn(answers, asked);
+      if (this.#ticket === "" && refusal === "held") this.#ticket = ticketBehind(answers);
+    }
+    const isUnreachable = refusal === "unreachable";
+    this.#failures = isUnreachable ? this.#failures + 1 : 0;
+    const { retryDelay: delayMs } = pool.redlock.options;
+    const unknownMs = isUnreachable
+      ? backOffMs({ failures: this.#failures, delayMs, maxDelayMs: MAX_RETRY_MS })
+      : ASK_AGAIN_MS;
+    return {
+      refusal,
+      answers,
+      votes: answers.map(({ vote }) => vote),
+      askAgainMs: Math.max(askAgainMs(answers, pool.nodeCount, unknownMs), refusal === "ballot" ? delayMs : 0),
+    };
   }
 
   /** Waits for the turn, and at most for so long. */
@@ -173,47 +207,56 @@ export class Acquisition {
     });
   }
 
-  /**
-   * Follows the request over the same connection, and so takes back whatever it did or will do. If that connection is
-   * broken, it follows over the next one.
-   */
-  #giveBack(waiter: string): void {
-    const { pool, holder } = { pool: this.#pool, holder: this.#holder };
-    void pool.protocol.takeBack(pool.callOf("release", [holder, "", waiter]), this.#request.ttl);
+  /** Whether as many nodes have called as decide. */
+  get #hasTurn(): boolean {
+    return this.#calledBy.size >= this.#pool.redlock.quorum;
   }
 
-  #timedOut(answer: Refusal): Error {
+  /**
+   * Follows the requests over the same connections, and so takes back whatever they did or will do. If a connection is
+   * broken, it follows over the next one.
+   */
+  #takeBack(holder: string, waiter: string): void {
+    void this.#pool.protocol.takeBack(this.#pool.callOf("release", [holder, "", waiter]), this.#request.ttl);
+  }
+
+  #timedOut({ refusal, answers, votes }: Refused): Error {
+    const { nodeCount, redlock, name } = this.#pool;
     const facts = { attempts: this.#attempts, elapsedMs: this.#elapsedMs() };
-    this.#tell(answer.kind === "refused" ? "held" : "unreachable", undefined, answer.vote);
-    if (answer.kind === "failed") return this.#pool.unreachable([answer.vote], facts);
+    this.#tell(refusal === "unreachable" ? "unreachable" : "held", undefined, votes);
+    if (refusal === "unreachable") return this.#pool.unreachable(votes, facts);
     return new LockHeldError({
-      resources: [this.#pool.name],
-      votes: [answer.vote],
-      nodeCount: 1,
-      quorum: 1,
+      resources: [name],
+      votes,
+      nodeCount,
+      quorum: redlock.quorum,
       ...facts,
-      refused: `${this.#request.refusal(answer.figures)} (waited ${Math.round(facts.elapsedMs)} ms)`,
+      refused: `${this.#request.refusal(figuresOf(answers))} (waited ${Math.round(facts.elapsedMs)} ms)`,
     });
   }
 
-  #tell(outcome: "acquired" | "held" | "unreachable" | "cancelled", fencingToken?: number, vote?: Vote): void {
+  #tell(
+    outcome: "acquired" | "held" | "unreachable" | "cancelled",
+    fencingToken?: number,
+    votes?: readonly Vote[],
+  ): void {
     this.#pool.protocol.events.tell("acquire", () => ({
       resources: [this.#pool.name],
       outcome,
       attempts: this.#attempts,
       waitMs: this.#elapsedMs(),
       ...(fencingToken === undefined ? {} : { fencingToken }),
-      ...(vote === undefined ? {} : { votes: [vote] }),
+      ...(votes === undefined ? {} : { votes }),
     }));
   }
 
-  #tellWait({ vote }: Refusal): void {
+  #tellWait({ votes }: Refused): void {
     const { attempts, waitMs } = { attempts: this.#attempts, waitMs: this.#elapsedMs() };
-    this.#pool.protocol.events.tell("wait", () => ({ resources: [this.#pool.name], attempts, waitMs, votes: [vote] }));
+    this.#pool.protocol.events.tell("wait", () => ({ resources: [this.#pool.name], attempts, waitMs, votes }));
   }
 
   #elapsedMs(): number {
-    return this.#pool.protocol.clock.monotonicMs() - this.#startedMs;
+    return this.#pool.protocol.clock.monotonicMs() - this.#started.monotonicMs;
   }
 
   #newHolder(): string {
@@ -223,4 +266,9 @@ export class Acquisition {
 
 function tokenOf(holder: string): string {
   return holder.slice(holder.indexOf(":") + 1);
+}
+
+function tooLate(answer: Answer): Answer {
+  if (answer.vote.vote !== "granted") return answer;
+  return { vote: { ...answer.vote, vote: "failed", error: "the answer came when the lease was over" } };
 }

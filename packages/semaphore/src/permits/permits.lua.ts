@@ -1,10 +1,11 @@
 /**
  * This script keeps the permits of one semaphore, or of one read-write lock, on one node. The node's own time decides
- * when a lease is over.
+ * when a lease is over. It is the only node, or one of several that grant a read-write lock by majority.
  *
  * KEYS, all in one hash slot:
- * - 1 is the hash of the state. `used` are the permits that are held, `fence` is the last fencing token, `first` the
- *   first one since the node has this hash, and `ticket` the last place in line.
+ * - 1 is the hash of the state. `used` are the permits that are held, `fence` is the greatest fencing token, `first`
+ *   the first one since the node has this hash, and `ticket` the last place in line. One of several nodes has
+ *   `written`, the greatest fencing token of a writer.
  * - 2 is the sorted set of holders, `<permits>:<token>` by the ms at which the lease ends.
  * - 3 is the sorted set of waiters, `<permits>:<channel>#<n>` by ticket.
  * - 4 is the hash of waiters and the ms until which each keeps its place without asking again.
@@ -19,25 +20,36 @@
  * - 6 is the lease in ms.
  * - 7 is the waiter, as in KEYS[3], or '' for a caller that does not wait.
  * - 8 is the ticket that the waiter was given before, or ''.
- * - 9 is the fencing token of the lease that is extended.
+ * - 9 is the fencing token of the lease that is extended. To one of several nodes it is also the one that is proposed.
+ * - 10 is 1 for one of several nodes, or 0.
  *
  * Permits go to waiters in the order of their tickets, and nobody overtakes the first one, even if fewer permits would
  * do. So neither a writer nor a caller of many permits starves. The first waiter is told when its permits are free. It
  * then has TURN_MS to take them; meanwhile they are kept. A waiter whose channel nobody listens to has gone, and is
  * skipped. One that was skipped while it was frozen asks again with its ticket, and has its place back.
  *
+ * One of several nodes does not number the grants: it takes a proposed token that is above those of all writers before,
+ * and for a writer also of all readers. Tickets are the callers' there, so that all nodes have the same order: each
+ * takes one that is above all that it was told of. Whoever is granted stays in line until it says that a quorum has
+ * granted; else those behind would come between its tries.
+ *
  * acquire replies:
  * - {1, fencing token}.
- * - {0, ticket, ms until to ask again, permits held, waiters}. It waits now, unless ARGV[7] is ''.
+ * - {0, ticket, ms until to ask again, permits held, waiters, the node's µs}. It waits now, unless ARGV[7] is ''. Then
+ *   one of several nodes replies the greatest ticket that it knows.
  * - {2, ms}: the node may have forgotten permits that are still held, so it grants none for so long.
+ * - {3, fencing token, the node's µs}: the proposed one must be above this one, and near the node's time.
  *
  * extend replies 1, or 0 if the lease is not there. A node that lost all of its data, and has granted nothing since,
- * takes the holder's word for it: nobody can have come between. release replies 1 if the lease was there.
+ * takes the holder's word for it: nobody can have come between. One of several sets the lease again wherever there is
+ * room, but the holder must not count that: it replies 3. In quarantine it replies {2, ms}, and does not count either.
+ *
+ * release replies 1 if the lease was there.
  *
  * inspect writes nothing, and leaves out whoever is over. It replies {permits held, last fencing token, holders with
  * the ms at which each lease ends, waiters, the node's ms}.
  */
-import { defineScript } from "@x/redlock-core/protocol";
+import { CLAMP_US, defineScript } from "@x/redlock-core/protocol";
 
 /** Permits are kept for a waiter whose turn it is for so long; a frozen waiter costs the others this much. */
 const TURN_MS = 1_000;
@@ -57,6 +69,7 @@ export const permitsScript: ReturnType<typeof defineScript> = defineScript(
 local call = redis.call
 local state, holders, waiters, places = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local op, capacity, holder, waiter = ARGV[1], tonumber(ARGV[2]), ARGV[5], ARGV[7]
+local several = ARGV[10] == '1'
 local time = call('TIME')
 local nowUs = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local nowMs = math.floor(nowUs / 1000)
@@ -139,18 +152,33 @@ local function quarantineLeftMs()
   return math.max(0, math.ceil(tonumber(ARGV[3]) - (nowUs - since) / 1000))
 end
 
+local function lastOf(field) return tonumber(call('HGET', state, field) or '0') end
+
 local function enrol(given)
   -- The answer with the ticket may have been lost.
   local ticket = given or tonumber(call('ZSCORE', waiters, waiter) or nil)
   if not ticket then
-    ticket = math.max(nowUs, tonumber(call('HGET', state, 'ticket') or '0') + 1)
+    ticket = math.max(nowUs, lastOf('ticket') + 1)
     call('HSET', state, 'ticket', asText(ticket))
   end
+  if several then call('HSET', state, 'ticket', asText(math.max(lastOf('ticket'), ticket))) end
   call('ZADD', waiters, asText(ticket), waiter)
   call('HSET', places, waiter, asText(nowMs + ${WAITER_LIFE_MS}))
   call('PEXPIRE', waiters, ${2 * WAITER_LIFE_MS})
   call('PEXPIRE', places, ${2 * WAITER_LIFE_MS})
   return ticket
+end
+
+local function isWriter() return several and permitsOf(holder) == capacity end
+
+local function raise(token, last)
+  call('HSET', state, 'fence', asText(math.max(last, token)))
+  if isWriter() then call('HSET', state, 'written', asText(math.max(lastOf('written'), token))) end
+end
+
+local function mayFollow(token, last)
+  local least = isWriter() and last or lastOf('written')
+  return token > least and token <= math.max(nowUs, last) + ${CLAMP_US}, least
 end
 
 local function acquire()
@@ -161,17 +189,29 @@ local function acquire()
   local first, firstTicket = firstInLine()
   local isNext = not first or first == waiter or (given and given < firstTicket)
   if isNext and used + permitsOf(holder) <= capacity then
-    local fence = asText(math.max(nowUs, tonumber(call('HGET', state, 'fence') or '0') + 1))
+    local last = lastOf('fence')
+    local token = several and tonumber(ARGV[9]) or math.max(nowUs, last + 1)
+    if several then
+      local isFine, least = mayFollow(token, last)
+      if not isFine then
+        save()
+        return {3, asText(least), asText(nowUs)}
+      end
+    end
     call('ZADD', holders, asText(nowMs + tonumber(ARGV[6])), holder)
-    call('HSET', state, 'fence', fence)
-    call('HSETNX', state, 'first', fence)
+    raise(token, last)
+    call('HSETNX', state, 'first', asText(token))
     used = used + permitsOf(holder)
-    if waiter ~= '' then leaveLine(waiter) end
-    callFirst()
+    if several then
+      if waiter ~= '' then enrol(given) end
+    else
+      if waiter ~= '' then leaveLine(waiter) end
+      callFirst()
+    end
     save()
-    return {1, fence}
+    return {1, asText(token)}
   end
-  local ticket = waiter ~= '' and asText(enrol(given)) or ''
+  local ticket = waiter ~= '' and asText(enrol(given)) or several and asText(lastOf('ticket')) or ''
   local askAgainMs = ${ASK_AGAIN_MS}
   if isNext then
     local _, endMs = firstOf(holders)
@@ -182,25 +222,28 @@ local function acquire()
     if member then askAgainMs = math.min(askAgainMs, placeEndsMs(member) - nowMs + 1) end
   end
   save()
-  return {0, ticket, askAgainMs, used, call('ZCARD', waiters)}
+  return {0, ticket, askAgainMs, used, call('ZCARD', waiters), asText(nowUs)}
 end
 
 local function extend()
+  local leftMs = several and quarantineLeftMs() or 0
   expire()
   local endMs = tonumber(call('ZSCORE', holders, holder) or '0')
-  if endMs == 0 then
-    local isForgotten = call('HEXISTS', state, 'first') == 0
+  local isMissing = endMs == 0
+  if isMissing then
+    local isForgotten = several or call('HEXISTS', state, 'first') == 0
     if not isForgotten or used + permitsOf(holder) > capacity then
       callFirst()
       save()
       return 0
     end
     used = used + permitsOf(holder)
-    call('HSET', state, 'fence', asText(math.max(tonumber(call('HGET', state, 'fence') or '0'), tonumber(ARGV[9]))))
+    raise(tonumber(ARGV[9]), lastOf('fence'))
   end
   call('ZADD', holders, asText(math.max(endMs, nowMs + tonumber(ARGV[6]))), holder)
   save()
-  return 1
+  if leftMs > 0 then return {2, leftMs} end
+  return several and isMissing and 3 or 1
 end
 
 local function release()

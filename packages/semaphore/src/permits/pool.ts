@@ -11,13 +11,31 @@
  *
  * It guarantees nothing across a failover to a replica that lags behind. `quarantine: true` covers a node that restarts
  * without its data.
+ *
+ * The permits of a read-write lock may be granted by a quorum of several nodes, because there two callers either
+ * exclude each other on every node, or on none. It then guarantees the same, while fewer nodes than a quorum fail at a
+ * time, with two differences. Tokens increase from one writer to the next; those of readers are above the writers'
+ * before and below the writers' after, in no order among themselves. And a waiter is served before all who ask when a
+ * quorum has it in line; those who ask at the same time have some order.
  */
 import { type Lock, QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
-import { type NodeReply, protocolOf, type RedlockProtocol, type ScriptCall } from "@x/redlock-core/protocol";
+import {
+  type Instant,
+  type NodeReply,
+  protocolOf,
+  quorumLargest,
+  type RedlockProtocol,
+  type ScriptCall,
+  type ScriptOptions,
+} from "@x/redlock-core/protocol";
 import { traces } from "../events.ts";
 import { Acquisition } from "./acquisition.ts";
+import type { Answer, Figures } from "./answer.ts";
 import { permitsScript } from "./permits.lua.ts";
 import { Turns } from "./turns.ts";
+
+/** An answer that took longer says little of the clocks, because this process may have been frozen when it came. */
+const TELLING_MS = 1_000;
 
 export interface PoolParts {
   readonly redlock: Redlock;
@@ -39,11 +57,6 @@ export interface PermitRequest {
   readonly refusal: (figures: Figures) => string;
 }
 
-export interface Figures {
-  readonly used: number;
-  readonly waiting: number;
-}
-
 export interface PoolState extends Figures {
   readonly fencingToken: number | undefined;
   readonly holders: readonly { readonly permits: number; readonly remainingMs: number }[];
@@ -54,6 +67,7 @@ export class Pool {
   readonly redlock: Redlock;
   readonly protocol: RedlockProtocol;
   readonly turns: Turns;
+  readonly nodeCount: number;
   readonly #capacity: number;
   readonly #keys: readonly string[];
 
@@ -62,6 +76,7 @@ export class Pool {
     this.redlock = redlock;
     this.protocol = protocolOf(redlock);
     this.turns = Turns.of(redlock);
+    this.nodeCount = redlock.nodeCount;
     this.#capacity = capacity;
     this.protocol.checkResource(name);
     const own = ["", ":holders", ":waiters", ":places"].map((ending) => this.protocol.sideKey(name, keys + ending));
@@ -76,21 +91,44 @@ export class Pool {
     return traces.acquire.run({ resource: this.name, permits: request.permits }, call);
   }
 
+  /** Whether one node grants by itself, and numbers the grants. */
+  get isAlone(): boolean {
+    return this.nodeCount === 1;
+  }
+
   async inspect(): Promise<PoolState> {
     const { clock } = this.protocol;
     const startedMs = clock.monotonicMs();
-    const reply = await this.protocol.call(this.name, undefined, () => this.ask(this.callOf("inspect")));
-    if (!reply.ok) {
-      const { node, tookMs, error } = reply;
+    const replies = await this.protocol.call(this.name, undefined, () => this.ask(this.callOf("inspect")));
+    const readings = replies.flatMap((reply) => (reply.ok ? [readingOf(reply.value)] : []));
+    if (readings.length < this.redlock.quorum) {
       const elapsedMs = clock.monotonicMs() - startedMs;
-      throw this.unreachable([{ node, tookMs, vote: "failed", error: error.message }], { attempts: 1, elapsedMs });
+      const votes = replies.flatMap((reply): readonly Vote[] =>
+        reply.ok ? [] : [{ node: reply.node, tookMs: reply.tookMs, vote: "failed", error: reply.error.message }],
+      );
+      throw this.unreachable(votes, { attempts: 1, elapsedMs });
     }
-    const [used, fence, holders, waiting, nowMs] = reply.value as [number, string, readonly string[], number, string];
+    const tokens = readings.flatMap(({ fencingToken }) => fencingToken ?? []);
+    const holders = this.#holdersOf(readings);
     return Object.freeze({
-      used,
-      waiting,
-      fencingToken: fence === "" ? undefined : Number(fence),
-      holders: holdersOf(holders, Number(nowMs)),
+      used: holders.reduce((sum, { permits }) => sum + permits, 0),
+      waiting: quorumLargest(
+        readings.map(({ waiting }) => waiting),
+        this.nodeCount,
+      ),
+      fencingToken: tokens.length === 0 ? undefined : Math.max(...tokens),
+      holders,
+    });
+  }
+
+  /** Returns those who hold permits on a quorum of nodes. */
+  #holdersOf(readings: readonly Reading[]): PoolState["holders"] {
+    const lives = new Map<string, number[]>();
+    for (const { remainingMs } of readings)
+      for (const [holder, ms] of remainingMs) lives.set(holder, [...(lives.get(holder) ?? []), ms]);
+    return [...lives].flatMap(([holder, each]) => {
+      if (each.length < this.redlock.quorum) return [];
+      return [{ permits: Number(holder.split(":")[0]), remainingMs: quorumLargest(each, this.nodeCount) }];
     });
   }
 
@@ -99,28 +137,55 @@ export class Pool {
     const { countsReceivers, quarantineMs } = this.protocol.node;
     const common = [operation, this.#capacity, quarantineMs, countsReceivers ? 1 : 0];
     const rest = Array.from({ length: 5 }, (_, index) => own[index] ?? "");
-    return { script: permitsScript, keys: this.#keys, args: [...common, ...rest] };
+    return { script: permitsScript, keys: this.#keys, args: [...common, ...rest, this.isAlone ? 0 : 1] };
   }
 
-  /** Asks the node. A failure is data in the reply. */
-  async ask({ script, keys, args }: ScriptCall): Promise<NodeReply> {
-    const [reply] = await this.protocol.run(script, { keys, args });
-    return reply as NodeReply;
+  /** Asks every node. A failure is data in the reply. */
+  ask({ script, keys, args }: ScriptCall, enough?: ScriptOptions["enough"]): Promise<readonly NodeReply[]> {
+    return this.protocol.run(script, { keys, args }, { enough });
+  }
+
+  /** Returns the fencing token to propose to several nodes; "" where the only node numbers the grants. */
+  ballot({ wallMs }: Instant): string {
+    return this.isAlone ? "" : String(this.protocol.ballot(this.#tokenKey, wallMs));
+  }
+
+  /** Makes the next proposal better. */
+  learn(answers: readonly Answer[], asked: Instant): void {
+    this.protocol.learn(this.#tokenKey, {
+      storedTokens: answers.flatMap(({ vote, fencingToken }) => (vote.vote === "stale" ? (fencingToken ?? []) : [])),
+      nodeTimesUs: answers.flatMap(({ nodeTimeUs, vote }) =>
+        nodeTimeUs !== undefined && vote.tookMs < TELLING_MS ? nodeTimeUs : [],
+      ),
+      askedWallMs: asked.wallMs,
+    });
+  }
+
+  get #tokenKey(): string {
+    return this.#keys[0] as string;
   }
 
   unreachable(
     votes: readonly Vote[],
     facts: { readonly attempts: number; readonly elapsedMs: number },
   ): QuorumUnreachableError {
-    return new QuorumUnreachableError({ resources: [this.name], votes, nodeCount: 1, quorum: 1, ...facts });
+    const { nodeCount, redlock } = this;
+    return new QuorumUnreachableError({ resources: [this.name], votes, nodeCount, quorum: redlock.quorum, ...facts });
   }
 }
 
-function holdersOf(members: readonly string[], nowMs: number): PoolState["holders"] {
-  const holders: { readonly permits: number; readonly remainingMs: number }[] = [];
-  for (let at = 0; at < members.length; at += 2) {
-    const permits = Number(members[at]?.split(":")[0]);
-    holders.push({ permits, remainingMs: Math.max(0, Number(members[at + 1]) - nowMs) });
-  }
-  return holders;
+/** What one node says. */
+interface Reading {
+  readonly waiting: number;
+  readonly fencingToken: number | undefined;
+  /** What is left of each lease. */
+  readonly remainingMs: ReadonlyMap<string, number>;
+}
+
+function readingOf(reply: unknown): Reading {
+  const [, fence, holders, waiting, nowMs] = reply as [number, string, readonly string[], number, string];
+  const remainingMs = new Map<string, number>();
+  for (let at = 0; at < holders.length; at += 2)
+    remainingMs.set(holders[at] as string, Math.max(0, Number(holders[at + 1]) - Number(nowMs)));
+  return { waiting, fencingToken: fence === "" ? undefined : Number(fence), remainingMs };
 }

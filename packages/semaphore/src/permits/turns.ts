@@ -1,5 +1,5 @@
 /**
- * Turns are the messages by which the node calls waiters. The waiters of one `Redlock` share a channel, which is opened
+ * Turns are the messages by which the nodes call waiters. The waiters of one `Redlock` share a channel, which is opened
  * at the first wait. A message that is lost costs the time until the waiter asks again by itself.
  */
 import type { Redlock } from "@x/redlock-core";
@@ -10,7 +10,7 @@ const ofRedlocks = new WeakMap<Redlock, Turns>();
 export class Turns {
   readonly #redlock: Redlock;
   readonly #channel: string;
-  readonly #listeners = new Map<string, () => void>();
+  readonly #listeners = new Map<string, (node: string) => void>();
   #opening: Promise<unknown> | undefined;
   #isOpen = false;
   #count = 0;
@@ -26,7 +26,7 @@ export class Turns {
     return turns;
   }
 
-  /** Whether the channel was opened, as far as the node let us. */
+  /** Whether the channel was opened, as far as the nodes let us. */
   get isOpen(): boolean {
     return this.#isOpen;
   }
@@ -37,15 +37,17 @@ export class Turns {
     return `${permits}:${this.#channel}#${this.#count}`;
   }
 
-  /** Calls `onTurn` when the node calls the waiter; returns a function that stops that. */
-  listen(waiter: string, onTurn: () => void): () => void {
+  /** Calls `onTurn` whenever a node calls the waiter; returns a function that stops that. */
+  listen(waiter: string, onTurn: (node: string) => void): () => void {
     this.#listeners.set(waiter, onTurn);
     return () => this.#listeners.delete(waiter);
   }
 
-  /** Resolves when the node has confirmed the channel, or after `nodeTimeout`. */
+  /** Resolves when a quorum of nodes has confirmed the channel, or after `nodeTimeout`. */
   async open(): Promise<void> {
-    this.#opening ??= protocolOf(this.#redlock).subscribe(this.#channel, (waiter) => this.#listeners.get(waiter)?.());
+    this.#opening ??= protocolOf(this.#redlock).subscribe(this.#channel, (waiter, node) =>
+      this.#listeners.get(waiter)?.(node),
+    );
     await this.#opening;
     this.#isOpen = true;
   }

@@ -1,6 +1,6 @@
-/** A real node for one test file, and a `Redlock` for each process that a test plays. */
+/** Real nodes for one test file, and a `Redlock` for each process that a test plays. */
 import { Redlock, type RedlockOptions } from "@x/redlock-core";
-import { type RedisServer, startRedis } from "@x/test-support";
+import { type RedisServer, startRedis, startRedisNodes } from "@x/test-support";
 import { afterAll, beforeAll, onTestFinished } from "vitest";
 
 /** Starts one server for all tests of the file; each uses names of its own. */
@@ -18,9 +18,22 @@ export function useServer(): () => RedisServer {
   };
 }
 
-/** Waits for an answer for as long as a loaded machine may take. */
-export function openRedlock(server: RedisServer, options: RedlockOptions = {}): Redlock {
-  const redlock = new Redlock({ path: server.path }, { nodeTimeout: 10_000, timeout: 60_000, ...options });
+/** The same with several servers, which forget nothing. */
+export function useServers(count: number): () => readonly RedisServer[] {
+  let servers: readonly RedisServer[] = [];
+  beforeAll(async () => {
+    servers = await startRedisNodes(count);
+  });
+  afterAll(async () => {
+    await Promise.all(servers.map((server) => server.stop()));
+  });
+  return () => servers;
+}
+
+/** Waits for an answer for as long as a loaded machine may take. New nodes vote at once. */
+export function openRedlock(servers: RedisServer | readonly RedisServer[], options: RedlockOptions = {}): Redlock {
+  const nodes = [servers].flat().map(({ path }) => ({ path }));
+  const redlock = new Redlock(nodes, { nodeTimeout: 10_000, timeout: 60_000, quarantine: false, ...options });
   onTestFinished(async () => {
     await redlock.close();
   });
