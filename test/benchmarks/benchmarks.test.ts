@@ -1,5 +1,6 @@
 /** The benchmarks run and report. What they measure is never asserted. */
 import { describe, expect, it } from "vitest";
+import { measureKeys } from "./keys/keys.ts";
 import { measureLeaders } from "./leaders/leaders.ts";
 import { measureMany } from "./leaders/many.ts";
 import { countTwoLeaders } from "./leaders/terms.ts";
@@ -131,6 +132,18 @@ describe("the benchmarks", () => {
     expect(partitions[0]?.jobsPerSecond.median).toBeGreaterThan(0);
     expect(partitions[0]?.connections).toBeGreaterThanOrEqual(6);
     expect(writeReport({ machine: "a machine", partitions }).markdown).toContain("## A queue in partitions");
+  });
+
+  it("weigh keys that have jobs in line, and start these", async () => {
+    const keys = await measureKeys({ rounds: 1, keyCounts: [20, 60], backlog: 2, starts: 100 });
+    expect(keys.map(({ keys: count }) => count)).toEqual([20, 60]);
+    for (const row of keys) {
+      expect(row.startsPerSecond.median).toBeGreaterThan(0);
+      expect(row.startCalls.median).toBeGreaterThan(0);
+      expect(row.parkServerUs.median).not.toBeNaN();
+      expect(row.lineBytes.median).not.toBeNaN();
+    }
+    expect(writeReport({ machine: "a machine", keys }).markdown).toContain("## Many keys with jobs in line");
   });
 
   it("count what many elections of one process cost", { timeout: 60_000 }, async () => {

@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { startRedis } from "@x/test-support";
 import { reportDifferences } from "./differences.ts";
+import { measureKeys } from "./keys/keys.ts";
 import { measureLeaders } from "./leaders/leaders.ts";
 import { measureMany } from "./leaders/many.ts";
 import { measureHandOver } from "./locks/hand-over.ts";
@@ -30,6 +31,7 @@ const PARTS = [
   "leaders",
   "elections",
   "partitions",
+  "keys",
 ] as const;
 
 const HELP = `npm run bench -- [options]
@@ -91,6 +93,7 @@ async function measureAll(): Promise<void> {
     leaders: await part("leaders", () => measureLeaders(settings.leaders, only.ways)),
     elections: await part("elections", () => measureMany(settings.elections, only.ways)),
     partitions: values.check ? undefined : await part("partitions", () => measurePartitions(settings.partitions)),
+    keys: values.check ? undefined : await part("keys", () => measureKeys(settings.keys)),
   };
   const measurements = withoutMissing(measured);
   const { markdown, charts } = writeReport(measurements);

@@ -1,4 +1,5 @@
 /** How long everything is measured. */
+import type { KeysSettings } from "./keys/keys.ts";
 import type { LeadersSettings } from "./leaders/leaders.ts";
 import type { ManySettings } from "./leaders/many.ts";
 import type { HandOverSettings } from "./locks/hand-over.ts";
@@ -17,6 +18,7 @@ export interface BenchmarkSettings {
   readonly leaders: LeadersSettings;
   readonly elections: ManySettings;
   readonly partitions: PartitionsSettings;
+  readonly keys: KeysSettings;
 }
 
 const layouts = [
@@ -53,6 +55,7 @@ export const full: BenchmarkSettings = {
     idleMs: 15_000,
   },
   partitions: { rounds: 3, jobs: 20_000, idleMs: 10_000, layouts },
+  keys: { rounds: 1, keyCounts: [1_000, 10_000, 100_000], backlog: 2, starts: 10_000 },
 };
 
 export const quick: BenchmarkSettings = {
@@ -79,4 +82,5 @@ export const quick: BenchmarkSettings = {
     idleMs: 2_000,
   },
   partitions: { rounds: 1, jobs: 10_000, idleMs: 2_000, layouts: layouts.slice(0, 3) },
+  keys: { rounds: 1, keyCounts: [300, 3_000], backlog: 2, starts: 600 },
 };

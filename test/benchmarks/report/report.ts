@@ -1,4 +1,5 @@
 /** Pure: what was measured, as one Markdown report with its charts. */
+import type { KeysRow } from "../keys/keys.ts";
 import type { Failovers, LeadersRow } from "../leaders/leaders.ts";
 import type { ManyRow } from "../leaders/many.ts";
 import type { HandOverRow } from "../locks/hand-over.ts";
@@ -22,6 +23,7 @@ export interface Measurements {
   readonly leaders?: readonly LeadersRow[];
   readonly elections?: readonly ManyRow[];
   readonly partitions?: readonly PartitionsRow[];
+  readonly keys?: readonly KeysRow[];
 }
 
 export interface Report {
@@ -43,6 +45,7 @@ export function writeReport(measured: Measurements): Report {
     ...(measured.leaders === undefined ? [] : [leadersSection(measured.leaders, charts)]),
     ...(measured.elections === undefined ? [] : [electionsSection(measured.elections)]),
     ...(measured.partitions === undefined ? [] : [partitionsSection(measured.partitions)]),
+    ...(measured.keys === undefined ? [] : [keysSection(measured.keys)]),
   ];
   return { markdown: `${sections.join("\n\n")}\n`, charts };
 }
@@ -361,6 +364,37 @@ function partitionsSection(rows: readonly PartitionsRow[]): string {
         spreadCell(row.idleCommandsPerSecond, 1),
         row.connections,
         fixed(row.partitionBytes, 0),
+      ]),
+    ),
+  ].join("\n\n");
+}
+
+function keysSection(rows: readonly KeysRow[]): string {
+  return [
+    "## Many keys with jobs in line",
+    `${rows[0]?.backlog ?? 0} jobs of each key, all of which were looked at and stand in line. Then the keys are free, and one process with 50 slots starts jobs that do nothing, while the others go on waiting. One of the workers looks at each key that has jobs in line every \`recheckInterval\` (15 s by default), and a job that is first in line is judged again as often: that is not in the cost of a start here.`,
+    table(
+      [
+        "keys",
+        "bytes a job, before",
+        "bytes a key, in line",
+        "server µs to put in line",
+        "server µs to look at a key",
+        "starts/s",
+        "server µs a start",
+        "client µs a start",
+        "server calls a start",
+      ],
+      rows.map((row) => [
+        row.keys,
+        spreadCell(row.waitingBytes, 0),
+        spreadCell(row.lineBytes, 0),
+        spreadCell(row.parkServerUs, 1),
+        spreadCell(row.lookServerUs, 1),
+        spreadCell(row.startsPerSecond, 0),
+        spreadCell(row.startServerUs, 1),
+        spreadCell(row.startClientUs, 1),
+        spreadCell(row.startCalls, 1),
       ]),
     ),
   ].join("\n\n");

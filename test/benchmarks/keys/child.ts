@@ -1,0 +1,119 @@
+/** A process with a worker of one queue whose keys all have jobs in line. */
+import { setTimeout as delay } from "node:timers/promises";
+import { ExclusiveWorker } from "@x/workers";
+import { Queue } from "bullmq";
+import { Redis } from "ioredis";
+import { serveJobs } from "../support/jobs.ts";
+
+export type KeysJob =
+  /** Adds so many jobs of each key. */
+  | { readonly kind: "add"; readonly keys: number; readonly backlog: number }
+  /** Looks at all of them while their keys are paused. */
+  | { readonly kind: "park" }
+  /** Looks at all keys, as one of the workers does every `recheckInterval`. */
+  | { readonly kind: "look" }
+  /** Ends the pauses. */
+  | { readonly kind: "resume"; readonly keys: number }
+  /** Runs so many. */
+  | { readonly kind: "run"; readonly jobs: number };
+
+export interface KeysResult {
+  readonly elapsedMs: number;
+  readonly cpuMs: number;
+}
+
+const BULK = 1_000;
+const POLL_MS = 5;
+/** What is done for each key in so many ms is measured apart. */
+const LONG_MS = 3_600_000;
+
+const connection = new Redis({ ...(JSON.parse(process.argv[2] ?? "") as object), maxRetriesPerRequest: null });
+const queue = new Queue("q", { connection });
+let left = 0;
+let allDone = (): void => {};
+const worker = new ExclusiveWorker(
+  "q",
+  async () => {
+    left -= 1;
+    if (left === 0) allDone();
+  },
+  { connection, key: "k", concurrency: 50, autorun: false, recheckInterval: LONG_MS, removeOnComplete: { count: 100 } },
+);
+worker.on("error", (error) => {
+  throw error;
+});
+
+async function measured(work: () => Promise<unknown>): Promise<KeysResult> {
+  const cpuBefore = process.cpuUsage();
+  const startMs = performance.now();
+  await work();
+  const { user, system } = process.cpuUsage(cpuBefore);
+  return { elapsedMs: performance.now() - startMs, cpuMs: (user + system) / 1_000 };
+}
+
+const keyOf = (index: number): string => `key${index}`;
+
+async function forAllKeys(count: number, step: (key: string) => Promise<unknown>): Promise<void> {
+  for (let first = 0; first < count; first += BULK) {
+    const keys = Array.from({ length: Math.min(BULK, count - first) }, (_, i) => keyOf(first + i));
+    await Promise.all(keys.map(step));
+  }
+}
+
+async function add(keys: number, backlog: number): Promise<void> {
+  await forAllKeys(keys, (key) => worker.pauseKey(key));
+  const tasks = Array.from({ length: keys * backlog }, (_, i) => ({ name: "job", data: { k: keyOf(i % keys) } }));
+  for (let i = 0; i < tasks.length; i += BULK) await queue.addBulk(tasks.slice(i, i + BULK));
+}
+
+let running: Promise<void> | undefined;
+
+async function goOn(): Promise<void> {
+  if (running === undefined) running = worker.run();
+  else await worker.resume();
+}
+
+/** What has begun goes on to its end. */
+async function stop(): Promise<void> {
+  await worker.pause();
+  await until(async () => (await queue.getActiveCount()) === 0);
+}
+
+async function until(isSo: () => Promise<boolean>): Promise<void> {
+  while (!(await isSo())) await delay(POLL_MS);
+}
+
+async function run(jobs: number): Promise<void> {
+  left = jobs;
+  const done = new Promise<void>((resolve) => {
+    allDone = resolve;
+  });
+  await goOn();
+  await done;
+}
+
+async function park(): Promise<void> {
+  await goOn();
+  await until(async () => (await queue.getWaitingCount()) === 0);
+}
+
+async function measuredAlone(work: () => Promise<unknown>): Promise<KeysResult> {
+  const result = await measured(work);
+  await stop();
+  return result;
+}
+
+serveJobs(async (job: KeysJob): Promise<KeysResult> => {
+  switch (job.kind) {
+    case "add":
+      return await measured(() => add(job.keys, job.backlog));
+    case "park":
+      return await measuredAlone(park);
+    case "look":
+      return await measured(() => worker.counts());
+    case "resume":
+      return await measured(() => forAllKeys(job.keys, (key) => worker.resumeKey(key)));
+    case "run":
+      return await measuredAlone(() => run(job.jobs));
+  }
+});
