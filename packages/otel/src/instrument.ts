@@ -15,6 +15,9 @@ export interface ObservedWorker {
     readonly parked: number;
     readonly busyKeys: number;
     readonly pausedKeys: number;
+    readonly waitingKeys?: number;
+    readonly limitedKeys?: number;
+    readonly oldestWaitingMs?: number;
   }>;
   listKeys(): Promise<readonly { readonly key: string; readonly parked: number; readonly since: number | undefined }[]>;
 }

@@ -48,12 +48,16 @@ export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], t
     unit: "{job}",
   });
   const keys = meter.createObservableGauge("x.workers.keys", {
-    description: "Keys that a job has, and keys that are paused",
+    description: "Keys that a job has, that are paused, that jobs wait for, and that are rate limited",
     unit: "{key}",
   });
   const waiting = meter.createObservableGauge("x.workers.key.waiting", {
     description: "Jobs that wait for a key, of the keys with the most",
     unit: "{job}",
+  });
+  const oldest = meter.createObservableGauge("x.workers.key.oldest_waiting", {
+    description: "Since the job was added that waits for its key for longest",
+    unit: "s",
   });
   const longest = meter.createObservableGauge("x.workers.key.longest_held", {
     description: "Since the job was started that has had its key for longest",
@@ -77,6 +81,9 @@ export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], t
       result.observe(jobs, counts[state], { ...queue, "x.workers.state": state });
     result.observe(keys, counts.busyKeys, { ...queue, "x.workers.state": "busy" });
     result.observe(keys, counts.pausedKeys, { ...queue, "x.workers.state": "paused" });
+    result.observe(keys, counts.waitingKeys ?? 0, { ...queue, "x.workers.state": "waiting" });
+    result.observe(keys, counts.limitedKeys ?? 0, { ...queue, "x.workers.state": "limited" });
+    result.observe(oldest, (counts.oldestWaitingMs ?? 0) / 1_000, queue);
     const since = found.map((key) => key.since).filter((each) => each !== undefined);
     // oxlint-disable-next-line eslint/no-restricted-globals -- these are times by the servers' wall clocks
     const nowMs = Date.now();
@@ -84,7 +91,7 @@ export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], t
     const top = found.toSorted((a, b) => b.parked - a.parked).slice(0, topKeys);
     for (const { key, parked } of top) result.observe(waiting, parked, { ...queue, "x.workers.key": key });
   };
-  const observed = [jobs, keys, waiting, longest];
+  const observed = [jobs, keys, waiting, oldest, longest];
   meter.addBatchObservableCallback(observe, observed);
   return () => meter.removeBatchObservableCallback(observe, observed);
 }

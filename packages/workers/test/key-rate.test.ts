@@ -47,7 +47,9 @@ describe.concurrent("the rate of a key", () => {
     const [oldest = 0] = (await countedStarts(lab, "a")).toReversed();
     expect(limitedUntil).toBe(oldest + 3_600_000);
     const fourth = await first.explain("4");
-    expect(fourth?.message).toBe(`key "a": first in line, limited until ${new Date(limitedUntil).toISOString()}`);
+    expect(fourth?.message).toBe(
+      `key "a": first in line, limited until ${new Date(limitedUntil).toISOString()}: 3 of 3 starts in 3600 s`,
+    );
     await first.close();
     lab.worker(undefined, hourly);
     await queue.addBulk(jobs(20, (i) => `later ${i}`));

@@ -64,7 +64,9 @@ describe.concurrent("the concurrency of a key", () => {
       holders: ["1", "2", "3"],
       parked: ["4", "5", "6", "7", "8", "9"],
     });
-    expect((await worker?.explain("5"))?.message).toBe('key "a": behind 1 other job, jobs 1, 2, 3 have it');
+    expect((await worker?.explain("5"))?.message).toBe(
+      'key "a": behind 1 other job, jobs 1, 2, 3 have it (3 of 3 slots)',
+    );
     expect((await worker?.explain("2"))?.verdict).toBe("runs");
     // The second one ends: its slot goes to the first in line, with the slot's lock.
     gates[1]?.open();

@@ -108,11 +108,22 @@ describe("a running queue", () => {
     await until(async () => (await queue.getDelayedCount()) === 3 && (await queue.getActiveCount()) === 2);
     await queue.add("job", { k: "c", i: 5 });
     const keys = (await worker.listKeys()).sort((x, y) => x.key.localeCompare(y.key));
+    const added = (await queue.getJob("2"))?.timestamp;
     expect(keys.map(({ since, ...key }) => ({ ...key, isRunning: since !== undefined }))).toEqual([
-      { key: "a", holder: "1", holders: ["1"], parked: 3, isRunning: true, paused: undefined },
-      { key: "b", holder: "5", holders: ["5"], parked: 0, isRunning: true, paused: undefined },
+      { key: "a", holder: "1", holders: ["1"], parked: 3, slots: 1, isRunning: true, waitingSince: added },
+      { key: "b", holder: "5", holders: ["5"], parked: 0, slots: 1, isRunning: true },
     ]);
-    expect(await worker.counts()).toEqual({ runnable: 1, active: 2, parked: 3, busyKeys: 2, pausedKeys: 0 });
+    const { oldestWaitingMs, ...counts } = await worker.counts();
+    expect(counts).toEqual({
+      runnable: 1,
+      active: 2,
+      parked: 3,
+      busyKeys: 2,
+      pausedKeys: 0,
+      waitingKeys: 1,
+      limitedKeys: 0,
+    });
+    expect(Date.now() - oldestWaitingMs).toBeGreaterThanOrEqual(added ?? 0);
     expect(await worker.explain("1")).toMatchObject({ verdict: "runs", state: "active" });
     expect(await worker.explain("6")).toMatchObject({
       verdict: "not-judged",
@@ -154,7 +165,7 @@ describe("a running queue", () => {
       expect(await lab.leftovers()).not.toEqual([]);
       if (when === "is asked for its keys") {
         expect(await worker.listKeys()).toEqual([]);
-        expect(await worker.counts()).toEqual({ runnable: 0, active: 0, parked: 0, busyKeys: 0, pausedKeys: 0 });
+        expect(await worker.counts()).toMatchObject({ runnable: 0, active: 0, parked: 0, busyKeys: 0, waitingKeys: 0 });
       } else {
         await worker.close();
         lab.worker();

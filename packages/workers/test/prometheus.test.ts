@@ -29,6 +29,9 @@ it("exports what counts() says, and the longest line and run", async () => {
   expect(samples.get(`x_workers_jobs{${common}, state="runnable"}`)).toBe(0);
   expect(samples.get(`x_workers_keys{${common}, state="busy"}`)).toBe(2);
   expect(samples.get(`x_workers_keys{${common}, state="paused"}`)).toBe(1);
+  expect(samples.get(`x_workers_keys{${common}, state="waiting"}`)).toBe(2);
+  expect(samples.get(`x_workers_keys{${common}, state="limited"}`)).toBe(0);
+  expect(samples.get(`x_workers_oldest_waiting_seconds{${common}}`)).toBeGreaterThan(0);
   expect(samples.get(`x_workers_longest_line{${common}}`)).toBe(3);
   expect(samples.get(`x_workers_longest_held_seconds{${common}}`)).toBeGreaterThan(0);
   running.open();

@@ -165,9 +165,10 @@ export class KeyOperators {
   }
 
   async gauges(): Promise<KeyGauges> {
-    let [parked, busyKeys, pausedKeys, longestLine] = [0, 0, 0, 0];
+    let [parked, busyKeys, pausedKeys, waitingKeys, limitedKeys, longestLine] = [0, 0, 0, 0, 0, 0];
     const now = this.#clock.wallMs();
     let oldest = now;
+    let oldestWaiting = now;
     const counted = new Set<string>();
     for await (const page of this.#pages()) {
       for (const key of page) {
@@ -177,11 +178,15 @@ export class KeyOperators {
         longestLine = Math.max(longestLine, key.parked);
         if (key.holder !== undefined) busyKeys += 1;
         if (key.paused !== undefined) pausedKeys += 1;
+        if (key.parked > 0) waitingKeys += 1;
+        if (key.limitedUntil !== undefined) limitedKeys += 1;
+        oldestWaiting = Math.min(oldestWaiting, key.waitingSince ?? now);
         oldest = Math.min(oldest, key.since ?? now);
       }
     }
     const [runnable, active] = await this.#laneLengths();
-    const counts = { runnable, active, parked, busyKeys, pausedKeys };
+    const oldestWaitingMs = now - oldestWaiting;
+    const counts = { runnable, active, parked, busyKeys, pausedKeys, waitingKeys, limitedKeys, oldestWaitingMs };
     return { counts, longestLine, longestHeldMs: now - oldest };
   }
 

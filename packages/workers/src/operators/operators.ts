@@ -1,5 +1,6 @@
 /** Pure: what the lane's scripts reply to operators, and what it means. */
 import { parsePin } from "../entity-key.ts";
+import { type KeyPolicy, parsePolicy } from "./key-policy.ts";
 
 export interface KeyPause {
   /** What the operator said, also if a job has failed since. It is `failed` if nobody had paused the key before. */
@@ -12,7 +13,21 @@ export interface KeyPause {
   readonly jobId?: string;
 }
 
-export interface BusyKey {
+/** What holds for a key: what operators have said of it (`policy`), or else the options of the worker that is asked. */
+export interface KeyLimits {
+  /** The time until which no job starts, because of the key's rate, in ms since the epoch. */
+  readonly limitedUntil: number | undefined;
+  /** As many jobs may have the key at a time. */
+  readonly slots: number;
+  /** At most `max` jobs start in `duration` ms; `counted` have. It is undefined if any number may. */
+  readonly rate: { readonly counted: number; readonly max: number; readonly duration: number } | undefined;
+  /** What `setKeyPolicy` has said. What it does not have is the option's. */
+  readonly policy: KeyPolicy | undefined;
+  /** The time at which the first in line was added, in ms since the epoch. */
+  readonly waitingSince: number | undefined;
+}
+
+export interface BusyKey extends KeyLimits {
   readonly key: string;
   /** The job that has the key: it runs, was chosen to run next, or waits for its retry. The first of `holders`. */
   readonly holder: string | undefined;
@@ -23,8 +38,6 @@ export interface BusyKey {
   /** The number of jobs that wait in line. */
   readonly parked: number;
   readonly paused: KeyPause | undefined;
-  /** The time until which no job starts, because of this worker's `perKey.rate`, in ms since the epoch. */
-  readonly limitedUntil: number | undefined;
 }
 
 export interface KeyJobs {
@@ -57,6 +70,12 @@ export interface JobCounts {
   readonly parked: number;
   readonly busyKeys: number;
   readonly pausedKeys: number;
+  /** Keys that jobs wait for. */
+  readonly waitingKeys: number;
+  /** Keys of which no job starts, because of their rate. */
+  readonly limitedKeys: number;
+  /** For how long the first in line waits, since it was added, of the key where that is longest. 0 if nobody waits. */
+  readonly oldestWaitingMs: number;
 }
 
 export type Verdict =
@@ -79,7 +98,7 @@ export type Verdict =
   /** The job waits in line for a key. */
   | "parked";
 
-export interface KeyPosition {
+export interface KeyPosition extends KeyLimits {
   readonly key: string;
   readonly holder: string | undefined;
   /** All jobs that have the key. */
@@ -91,8 +110,6 @@ export interface KeyPosition {
   readonly ahead: number | undefined;
   readonly parked: number;
   readonly paused: KeyPause | undefined;
-  /** The time until which no job starts, because of this worker's `perKey.rate`, in ms since the epoch. */
-  readonly limitedUntil: number | undefined;
 }
 
 export interface Explanation {
@@ -116,12 +133,12 @@ export function parseKeys(raw: unknown): KeyList {
   const [cursor, ...keys] = raw as readonly [unknown, ...(readonly Fact[])[]];
   return {
     cursor: String(cursor),
-    keys: keys.map(([key, holders, parked, since, paused, limited]) => ({
+    keys: keys.map(([key, holders, parked, since, paused, ...limits]) => ({
       key: String(key),
       ...holdersOf(holders, since),
       parked: Number(parked),
       paused: pauseOf(paused),
-      limitedUntil: timeOf(limited),
+      ...limitsOf(limits),
     })),
   };
 }
@@ -185,7 +202,7 @@ export function parseExplanation(jobId: string, state: string, raw: unknown): Ex
 type Fact = string | number;
 
 function parsePosition(raw: readonly Fact[]): KeyPosition {
-  const [key, holders, since, isAlive, rank, parked, paused, limited] = raw;
+  const [key, holders, since, isAlive, rank, parked, paused, ...limits] = raw;
   return {
     key: String(key),
     ...holdersOf(holders, since),
@@ -193,7 +210,18 @@ function parsePosition(raw: readonly Fact[]): KeyPosition {
     ahead: Number(rank) < 0 ? undefined : Number(rank),
     parked: Number(parked),
     paused: pauseOf(paused),
+    ...limitsOf(limits),
+  };
+}
+
+function limitsOf([limited, slots = 1, rate = "", policy = "", waitingSince]: readonly Fact[]): KeyLimits {
+  const [counted = 0, max = 0, duration = 0] = String(rate).split(",").map(Number);
+  return {
     limitedUntil: timeOf(limited),
+    slots: Number(slots),
+    rate: rate === "" ? undefined : { counted, max, duration },
+    policy: parsePolicy(String(policy)),
+    waitingSince: timeOf(waitingSince),
   };
 }
 
@@ -250,16 +278,31 @@ function inWords(
 }
 
 function positionInWords(position: KeyPosition, dueAt?: number): string {
-  const { key, holder, holders, ahead, paused, limitedUntil } = position;
+  const { key, holder, holders, ahead, paused, limitedUntil, slots } = position;
   if (paused !== undefined) return `key "${key}" is ${pauseInWords(paused)}`;
   const isFirst = ahead === undefined || ahead === 0;
   const line = isFirst ? "first in line" : `behind ${ahead} other ${ahead === 1 ? "job" : "jobs"}`;
-  if (holders.length > 1) return `key "${key}": ${line}, jobs ${holders.join(", ")} have it`;
-  if (holder !== undefined) return `key "${key}": ${line}, job ${holder} has it`;
-  if (limitedUntil !== undefined) return `key "${key}": ${line}, limited until ${timeText(limitedUntil)}`;
+  const taken =
+    slots > 1 || holders.length > 1 ? ` (${holders.length} of ${slots} slots${sourceOf(position, "concurrency")})` : "";
+  const isFull = holders.length >= slots;
+  const who = `${holders.length > 1 ? `jobs ${holders.join(", ")} have` : `job ${holder} has`} it${taken}`;
+  const limit = limitedUntil === undefined ? "" : `limited until ${timeText(limitedUntil)}${rateInWords(position)}`;
+  if (holder !== undefined) return `key "${key}": ${line}, ${who}${isFull || limit === "" ? "" : `, ${limit}`}`;
+  if (limit !== "") return `key "${key}": ${line}, ${limit}`;
   // Who asks may not know of a limit, but the job's time tells when it ends.
   const due = isFirst && dueAt !== undefined ? `, due at ${timeText(dueAt)}` : "";
   return `key "${key}": ${line}, nobody has it${due}`;
+}
+
+/** What was counted, such as `: 100 of 100 starts in 60 s`. */
+function rateInWords(position: KeyLimits): string {
+  const { rate } = position;
+  if (rate === undefined) return "";
+  return `: ${rate.counted} of ${rate.max} starts in ${rate.duration / 1_000} s${sourceOf(position, "rate")}`;
+}
+
+function sourceOf({ policy }: KeyLimits, member: keyof KeyPolicy): string {
+  return policy?.[member] === undefined ? "" : ", by its policy";
 }
 
 /** A job that failed is named: to resume the key skips it, unless it was retried. */

@@ -28,7 +28,7 @@ const RESERVED: ReadonlySet<string> = new Set(["queue", "state"]);
 
 export function prometheusText(queue: string, gauges: KeyGauges, labels: Readonly<Record<string, string>>): string {
   const { counts, longestLine, longestHeldMs } = gauges;
-  const { runnable, active, parked, busyKeys, pausedKeys } = counts;
+  const { runnable, active, parked, busyKeys, pausedKeys, waitingKeys, limitedKeys, oldestWaitingMs } = counts;
   const common = { queue, ...labels };
   return [
     ...gauge("x_workers_jobs", "Jobs that a free slot would take, that run, and that wait for their key", [
@@ -36,9 +36,14 @@ export function prometheusText(queue: string, gauges: KeyGauges, labels: Readonl
       [{ ...common, state: "active" }, active],
       [{ ...common, state: "parked" }, parked],
     ]),
-    ...gauge("x_workers_keys", "Keys that a job has, and keys that are paused", [
+    ...gauge("x_workers_keys", "Keys that a job has, that are paused, that jobs wait for, and that are rate limited", [
       [{ ...common, state: "busy" }, busyKeys],
       [{ ...common, state: "paused" }, pausedKeys],
+      [{ ...common, state: "waiting" }, waitingKeys],
+      [{ ...common, state: "limited" }, limitedKeys],
+    ]),
+    ...gauge("x_workers_oldest_waiting_seconds", "Since the job was added that waits for its key for longest", [
+      [common, oldestWaitingMs / 1_000],
     ]),
     ...gauge("x_workers_longest_line", "Jobs that wait for the key with the longest line", [[common, longestLine]]),
     ...gauge("x_workers_longest_held_seconds", "Since the job was started that has had its key for longest", [

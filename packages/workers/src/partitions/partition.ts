@@ -42,11 +42,14 @@ export function queueName(name: string, partition: number, partitions: number): 
   return `{${name}-${partition}of${partitions}}`;
 }
 
-/** Adds up the counts of all partitions, by their names. */
+/** Adds up the counts of all partitions, by their names. Of the age of the oldest, the greatest counts. */
 export function sumsOf<Counts extends object>(counts: readonly Counts[]): Counts {
   const sums: Record<string, number> = {};
   for (const each of counts) {
-    for (const [name, count] of Object.entries(each)) sums[name] = (sums[name] ?? 0) + Number(count);
+    for (const [name, count] of Object.entries(each)) {
+      const [sum, added] = [sums[name] ?? 0, Number(count)];
+      sums[name] = name.startsWith("oldest") ? Math.max(sum, added) : sum + added;
+    }
   }
   return sums as Counts;
 }

@@ -1048,7 +1048,7 @@ ${slowly}
     heal = heal, sift = sift, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
     pause = pause, pausedFor = pausedFor, await = await, backOff = backOff, limitedFor = limitedFor,
     uncountStart = uncountStart, redisMs = redisMs, slotOf = slotOf, holdersOf = holdersOf, startsOf = startsOf,
-    isShared = isShared
+    isShared = isShared, slotCount = slotCount, rateOf = rateOf
   }
   return slow
 end

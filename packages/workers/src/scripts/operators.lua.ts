@@ -9,11 +9,34 @@ import { at } from "./lane.lua.ts";
 
 const AT = at("ARGV[1]", "ARGV[2]");
 
-/** Until when no job of a key starts, because of its rate. */
-const limitedUntil = /* lua */ `
-local function limitedUntil(key)
-  local left = contended().limitedFor(key)
-  return left and string.format('%.0f', contended().redisMs() + left) or ''
+/**
+ * Returns what limits a key, each '' if nothing does:
+ * - Until when no job starts, because of its rate.
+ * - How many may run at a time.
+ * - Its rate, as "<starts that count>,<max>,<ms>".
+ * - What operators have said of it.
+ * - When the first in line was added.
+ */
+const limits = /* lua */ `
+local function limitsOf(key)
+  local lane = contended()
+  local left, rate = lane.limitedFor(key), ''
+  local max, ms = lane.rateOf(key)
+  if max then
+    -- The newest come first: those that count stand before those that do not.
+    local counted, beyond, now = 0, call('LLEN', lane.startsOf(key)), lane.redisMs()
+    while counted < beyond do
+      local middle = math.floor((counted + beyond) / 2)
+      local start = string.match(call('LINDEX', lane.startsOf(key), middle), '^%d+')
+      if tonumber(start) + ms > now then counted = middle + 1 else beyond = middle end
+    end
+    rate = string.format('%.0f,%.0f,%.0f', counted, max, ms)
+  end
+  local heads = call('ZRANGE', line(key), 0, 1)
+  local head = heads[1] == PAUSED and heads[2] or heads[1]
+  local untilMs = left and string.format('%.0f', lane.redisMs() + left) or ''
+  local said = POLICIES[key] and call('HGET', HOLDERS, key .. '\\31') or ''
+  return untilMs, lane.slotCount(key), rate, said, head and call('HGET', P .. head, 'timestamp') or ''
 end
 `;
 
@@ -88,7 +111,10 @@ end
 call('HDEL', P .. 'lane:paused', key)
 call('ZREM', line(key), PAUSED)
 local holder = call('HGET', HOLDERS, key)
-if holder == PAUSED or holder == NEXT or (not holder and contended().first(key)) then contended().advance(key)
+-- Further slots may be all that the key has.
+if holder == PAUSED then call('HSET', HOLDERS, key, NEXT) end
+if holder == PAUSED or holder == NEXT then contended().heal(key)
+elseif not holder and contended().first(key) then contended().advance(key)
 elseif contended().isShared(key) then contended().heal(key) end
 return wasPaused and 1 or 0
 `;
@@ -148,13 +174,13 @@ return reply
 
 /**
  * Lists keys. ARGV[3] is the cursor, ARGV[4] the count. Replies {cursor, {key, holders | '', parked, processedOn of
- * the first, paused, limited until | ''}, …}.
+ * the first, paused, and its limits}, …}.
  *
  * Keys whose holder is gone are passed on: if none of their jobs is left, nobody else would do it.
  */
 export const list: string = /* lua */ `
 ${AT}
-${limitedUntil}
+${limits}
 local page = call('HSCAN', HOLDERS, ARGV[3], 'COUNT', ARGV[4])
 local reply = {page[1]}
 for i = 1, #page[2], 2 do
@@ -171,7 +197,7 @@ for i = 1, #page[2], 2 do
     local paused = call('HGET', P .. 'lane:paused', key) or ''
     -- Of some, there is only what operators have said.
     if not POLICIES[key] or holders[1] ~= '' or parked > 0 or paused ~= '' then
-      reply[#reply + 1] = {key, table.concat(holders, '\\31'), parked, processedOn or '', paused, limitedUntil(key)}
+      reply[#reply + 1] = {key, table.concat(holders, '\\31'), parked, processedOn or '', paused, limitsOf(key)}
     end
   end
 end
@@ -182,12 +208,12 @@ return reply
  * Explains a job. ARGV[3] is its id. Replies {} if there is no such job, else {lk | false, isParked, dueMs | '',
  * isFinished, waitsForLock, isQueuePaused, …}.
  *
- * For each key, (key, holders | '', processedOn of the first, isHolderAlive, rank | -1, parked, paused | '', limited
- * until | '') follows.
+ * For each key, (key, holders | '', processedOn of the first, isHolderAlive, rank | -1, parked, paused | '', and its
+ * limits) follows.
  */
 export const explain: string = /* lua */ `
 ${AT}
-${limitedUntil}
+${limits}
 local id = ARGV[3]
 local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'data', 'name', 'lo')
 if not facts[4] and not facts[5] then return {} end
@@ -204,7 +230,7 @@ if hasKeys(pin) then
     reply[#reply + 1] = {
       key, table.concat(holders, '\\31'), isReal and call('HGET', P .. holder, 'processedOn') or '', isReal and contended().holds(holder, key) and 1 or 0,
       rank and (paused and rank - 1 or rank) or -1, call('ZCARD', line(key)) - (paused and 1 or 0),
-      call('HGET', P .. 'lane:paused', key) or '', limitedUntil(key)
+      call('HGET', P .. 'lane:paused', key) or '', limitsOf(key)
     }
   end
 end
