@@ -78,7 +78,7 @@ it("moves the slots of a paused queue while producers go on", { timeout: 120_000
   lab.defer(async () => client.disconnect());
   const task: ClusterTask = { nodes, partitions: PARTITIONS, historyPath: lab.server.path };
   for (let n = 0; n < 2; n += 1) {
-    const child = await spawnChild(new URL("../children/partitions.ts", import.meta.url), {
+    const child = spawnChild(new URL("../children/partitions.ts", import.meta.url), {
       args: [JSON.stringify(task)],
     });
     lab.defer(async () => await child[Symbol.asyncDispose]());
