@@ -72,6 +72,7 @@ const named = [
       { text: "The processor's lock", link: "/workers/processor" },
       { text: "Several keys per job", link: "/workers/several-keys" },
       { text: "When a key is busy", link: "/workers/busy-keys" },
+      { text: "Whose turn it is", link: "/workers/fairness" },
       { text: "A rate per key", link: "/workers/rate" },
       { text: "Leaving a key alone", link: "/workers/back-off" },
       { text: "Policies of single keys", link: "/workers/live-policies" },

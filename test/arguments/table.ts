@@ -524,6 +524,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           withoutKey: optional(oneOf("pass", "fail")),
           redlock: optional(never),
           onFailure: optional(oneOf("skip", "block", "halt")),
+          between: optional(oneOf("arrival", "rotate")),
           perKey: isOptions,
           startNext: optional(oneOf("when-recorded", "at-once")),
           // "merge" needs a processor.

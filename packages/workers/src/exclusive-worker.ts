@@ -619,7 +619,7 @@ function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetPart
   };
 }
 
-function perKeyText({ slots, rate, line, merge }: ResolvedExclusiveOptions["rules"]): string | undefined {
-  const limits = { concurrency: slots === 1 ? undefined : slots, rate, line, merge };
+function perKeyText({ slots, rate, line, merge, rotate }: ResolvedExclusiveOptions["rules"]): string | undefined {
+  const limits = { concurrency: slots === 1 ? undefined : slots, rate, line, merge, rotate };
   return Object.values(limits).every((limit) => limit === undefined) ? undefined : JSON.stringify(limits);
 }

@@ -13,7 +13,7 @@ export type WorkerFindingCode =
   | "OTHER_LOCKS"
   /** The subjects, other workers, have another `onFailure`. */
   | "OTHER_ON_FAILURE"
-  /** The subjects, other workers, have another `perKey` or `whenBusy`. */
+  /** The subjects, other workers, have another `perKey`, `between` or `whenBusy`. */
   | "OTHER_PER_KEY"
   /** The queue, the subject, is divided into other partitions than this process has. */
   | "OTHER_PARTITIONS"

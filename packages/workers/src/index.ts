@@ -30,4 +30,12 @@ export type {
   KeyPosition,
   Verdict,
 } from "./operators/operators.ts";
-export type { BatchSize, ExclusiveOptions, ExclusiveWorkerOptions, KeyOption, MaxWaiting, PerKey } from "./options.ts";
+export type {
+  BatchSize,
+  Between,
+  ExclusiveOptions,
+  ExclusiveWorkerOptions,
+  KeyOption,
+  MaxWaiting,
+  PerKey,
+} from "./options.ts";

@@ -56,6 +56,12 @@ export interface PerKey {
   readonly batch?: BatchSize | undefined;
 }
 
+/** Which key is next where several have jobs that wait. */
+export type Between =
+  | "arrival"
+  | "rotate"
+  | { readonly rotate: { readonly weights: Readonly<Record<string, number>> } };
+
 export interface BatchSize {
   readonly size?: number | undefined;
   readonly wait?: number | undefined;
@@ -122,6 +128,17 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    * - `"drop"`: it is completed without a run; its return value is a `NotRun`.
    */
   readonly whenBusy?: "queue" | "latest" | "interrupt" | "merge" | "drop" | undefined;
+  /**
+   * Which key is next where several have jobs that wait. All workers of a queue must have the same.
+   *
+   * - `"arrival"` (default): the one whose job came first. A key that has a line keeps its slot until that is empty.
+   * - `"rotate"`: each in turn. While a key waits for its turn, no other key starts more than one job.
+   * - `{ rotate: { weights } }`: as `"rotate"`, and the turn of a key has as many starts as its weight says (1 to 100,
+   *   at most 100 keys). All others have one.
+   *
+   * It cannot be combined with `whenBusy: "drop"`, by which no job waits, and with `startNext: "at-once"`.
+   */
+  readonly between?: Between | undefined;
   /** Limits for each key. All workers of a queue must have the same. */
   readonly perKey?: PerKey | undefined;
   /**
@@ -133,7 +150,7 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    *   though the next one has been started, and then that one is, too.
    *
    * `"at-once"` needs `onFailure: "skip"` and the locks on the queue's own Redis with a string as `resource`; it cannot
-   * be combined with `limiter`, `perKey` or `whenBusy`.
+   * be combined with `limiter`, `perKey`, `between` or `whenBusy`.
    */
   readonly startNext?: "when-recorded" | "at-once" | undefined;
   /**
@@ -238,6 +255,30 @@ const PER_KEY = new Schema({
   batch: unlessLeftOut(BATCH),
 } satisfies ShapeOf<PerKey>);
 
+/** Weights are written into each script. */
+const MOST_WEIGHTS = 100;
+export const MOST_STARTS = 100;
+
+function faultOfWeights(between: unknown): "type" | "range" | undefined {
+  const { rotate, ...others } = between as { readonly rotate?: { readonly weights?: object } };
+  const { weights, ...further } = rotate ?? {};
+  const isRecord = Object.prototype.toString.call(weights) === "[object Object]";
+  if (!isRecord || Object.keys({ ...others, ...further }).length > 0) return "type";
+  const entries = Object.entries(weights ?? {});
+  const isUsable = entries.every(
+    ([key, weight]) => keyFault(key) === undefined && Number.isInteger(weight) && weight >= 1 && weight <= MOST_STARTS,
+  );
+  return isUsable && entries.length <= MOST_WEIGHTS ? undefined : "range";
+}
+
+const BETWEEN = new Check<Between>({
+  rule: `"arrival", "rotate", or { rotate: { weights } } with integers from 1 to ${MOST_STARTS} for at most ${MOST_WEIGHTS} keys`,
+  faultOf: (between) => {
+    if (typeof between === "string") return between === "arrival" || between === "rotate" ? undefined : "range";
+    return faultOfWeights(between);
+  },
+});
+
 const OWN = new Schema({
   key: PATH_OR_FUNCTION,
   resource: PREFIX_OR_FUNCTION.default(""),
@@ -245,6 +286,7 @@ const OWN = new Schema({
   redlock: redlock.optional(),
   onFailure: choice(["skip", "block", "halt"]).optional(),
   whenBusy: choice(["queue", "latest", "interrupt", "merge", "drop"]).default("queue"),
+  between: BETWEEN.default("arrival"),
   perKey: PER_KEY.inside(),
   startNext: choice(["when-recorded", "at-once"]).default("when-recorded"),
   ttl: integer({ min: 50, max: DAY_MS }).optional(),
@@ -294,6 +336,7 @@ export function resolveOptions<Data, Name extends string>(
     resource,
     redlock,
     perKey,
+    between,
     whenBusy,
     recheckInterval,
     onFailure: onFailureGiven,
@@ -304,8 +347,12 @@ export function resolveOptions<Data, Name extends string>(
   const { ttl = lockDuration, startNext } = own;
   const line = lineRules(whenBusy, perKey);
   const merge = mergeRules(whenBusy, perKey);
+  const rotate = rotationOf(between);
   if (startNext === "at-once")
-    checkStartAtOnce({ onFailure, resource, redlock, limiter: options.limiter, perKey, line, merge });
+    checkStartAtOnce({ onFailure, resource, redlock, limiter: options.limiter, perKey, line, merge, rotate });
+  if (rotate !== undefined && whenBusy === "drop") {
+    throw new RangeError('between must be "arrival" where whenBusy is "drop": no job waits for a turn');
+  }
   if (perKey.concurrency > 1 && (whenBusy === "interrupt" || whenBusy === "merge")) {
     throw new RangeError(`perKey.concurrency must be 1 where whenBusy is "${whenBusy}", got ${perKey.concurrency}`);
   }
@@ -337,6 +384,7 @@ export function resolveOptions<Data, Name extends string>(
       slots: perKey.concurrency,
       rate: perKey.rate,
       line,
+      rotate,
       merge,
       nearMs: recheckInterval,
       farMs: Math.max(FAR_MS, recheckInterval),
@@ -367,6 +415,7 @@ export function bullOptions<Data, Name extends string>(
   const { key: _key, resource: _resource, redlock: _redlock, onFailure: _onFailure, ...others } = options;
   const {
     perKey: _perKey,
+    between: _between,
     whenBusy: _whenBusy,
     ttl: _ttl,
     timeout: _timeout,
@@ -407,6 +456,13 @@ function lineRules(
   return { max: 1, drop: "oldest", as: "superseded", interrupts: whenBusy === "interrupt" || undefined };
 }
 
+/** Sorted, so that workers with the same weights have the same scripts. */
+function rotationOf(between: Between): LaneRules["rotate"] {
+  if (between === "arrival") return undefined;
+  const weights = between === "rotate" ? {} : between.rotate.weights;
+  return { weights: Object.fromEntries(Object.entries(weights).sort(([a], [b]) => (a < b ? -1 : 1))) };
+}
+
 function mergeRules(
   whenBusy: NonNullable<ExclusiveOptions["whenBusy"]>,
   { batch }: Pick<PerKey, "batch">,
@@ -432,6 +488,7 @@ function checkStartAtOnce(given: {
   readonly perKey: PerKey;
   readonly line: LineRules | undefined;
   readonly merge: LaneRules["merge"];
+  readonly rotate: LaneRules["rotate"];
 }): void {
   const refuse = (rule: string): never => {
     throw new RangeError(`startNext must be "when-recorded" ${rule}, got "at-once"`);
@@ -442,6 +499,7 @@ function checkStartAtOnce(given: {
   if ((given.limiter ?? undefined) !== undefined) refuse("with a limiter");
   if (given.perKey.rate !== undefined) refuse("with perKey.rate");
   if (given.perKey.concurrency !== 1) refuse(`with perKey.concurrency ${given.perKey.concurrency}`);
+  if (given.rotate !== undefined) refuse("with between");
   // The next job may have given way to a newer one meanwhile.
   if (given.line !== undefined || given.merge !== undefined) refuse("with perKey.maxWaiting, or another whenBusy");
 }

@@ -197,8 +197,8 @@ describe.concurrent("the policy of a key", () => {
       const worker = lab.worker(undefined, { ...given, autorun: false });
       return await worker.setKeyPolicy("a", policy).catch((error: Error) => error.message);
     };
-    expect(await refusal({}, {})).toBe("policy must have one of concurrency, rate, maxWaiting, got {}");
-    expect(await refusal({}, { weight: 2 })).toContain('unknown option "policy.weight"');
+    expect(await refusal({}, {})).toBe("policy must have one of concurrency, rate, maxWaiting, weight, got {}");
+    expect(await refusal({}, { weight: 2 })).toContain("policy.weight must be left out");
     expect(await refusal({ onFailure: "block" }, { concurrency: 2 })).toContain("policy.concurrency must be 1");
     expect(await refusal({ whenBusy: "interrupt" }, { concurrency: 2 })).toContain("policy.concurrency must be 1");
     expect(await refusal({ whenBusy: "latest" }, { maxWaiting: { max: 5 } })).toContain("must be left out");

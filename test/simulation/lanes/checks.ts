@@ -14,6 +14,8 @@ export type Invariant =
   | "merge"
   /** More jobs of a key started in a window than its rate allows. */
   | "key rate"
+  /** While a key waited for its turn, another one started more jobs than its weight. */
+  | "rotation"
   /** A job started on a key that is paused, or stopped by a failure (halt). */
   | "stopped key"
   /** A job came twice, or before its time. */

@@ -63,6 +63,7 @@ export async function drop(
   }
   const job = checkOnce(run.model, handOut, run.time.nowMs);
   run.note(`${job.id} does not run: ${as} on ${key}, by ${by}`);
+  run.turns.dropped(job);
   if (as !== line?.as || !job.keys.includes(key)) throw new LaneViolation("line", `${job.id} does not run, as ${as}`);
   if (line.drop === "newest" && (await placesIn(run, key)).size < line.max) {
     throw new LaneViolation("line", `${job.id} does not run, but the line of ${key} is not full`);

@@ -164,6 +164,30 @@ const limitedSlots: Focus = {
   slots: 2,
 };
 
+/** Few keys with many jobs each, and more than run at once. */
+const rotating: Focus = {
+  name: "rotation",
+  steps: { add: 9, fetch: 7, finish: 8, "fail more": 1 },
+  keys: ["a", "b", "c", "d"],
+  severalChance: 0,
+  rotate: { weights: { a: 3 } },
+};
+
+const rotatingSlots: Focus = { ...rotating, name: "rotation of several slots", slots: 2 };
+
+const rotatingFronts: Focus = {
+  ...rotating,
+  name: "rotation, LIFO jobs",
+  steps: { ...rotating.steps, "add to front": 4 },
+};
+
+/** The job whose turn it was is gone, and what is left of its key, too. */
+const rotatingLoss: Focus = {
+  ...rotating,
+  name: "rotation, removed jobs",
+  steps: { ...rotating.steps, "remove holder": 2, remove: 2, kill: 1 },
+};
+
 const shortPauses: Focus = { ...timedPauses, name: "short pauses", steps: { "pause for": 4, wait: 6 } };
 
 const haltedKeys: Focus = {
@@ -366,6 +390,12 @@ const lane = (find: string, replace: string): SourcePatch => ({
   replace,
 });
 
+const rotation = (find: string, replace: string): SourcePatch => ({
+  file: "workers/src/scripts/rotation.lua.ts",
+  find,
+  replace,
+});
+
 const commands = (find: string, replace: string): SourcePatch => ({
   file: "workers/src/scripts/commands.lua.ts",
   find,
@@ -508,8 +538,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "only one key is handed over",
     patches: [
       lane(
-        "local chosen, freed = nil, {}\n    for _, key in ipairs(keysOf(pin)) do",
-        "local chosen, freed = nil, {}\n    for _, key in ipairs({keysOf(pin)[1]}) do",
+        "for _, key in ipairs(keysOf(pin)) do\n      local holder = SLOTS == 1",
+        "for _, key in ipairs({keysOf(pin)[1]}) do\n      local holder = SLOTS == 1",
       ),
     ],
     focus: severalKeys,
@@ -540,12 +570,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "whoever is next is fetched with the finish",
     without: "only if the queue had another job",
-    patches: [lane("return chosen and contended().fetch(nil, opts) or reply", "return reply")],
+    patches: [lane("if chosen then return contended().fetch(nil, opts) end", "")],
   },
   {
     protection: "timers of parked jobs",
     without: "parked jobs wait for a hand-over only",
-    patches: [lane("local delay = math.min(NEAR * (rank + 1), FAR)", "local delay = FAR")],
+    patches: [lane("local delay = math.min(NEAR * (rank + 1 + crowd), FAR)", "local delay = FAR")],
   },
   {
     protection: "timer of the first in line",
@@ -578,7 +608,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "all keys of a job are claimed",
     without: "only the first",
-    patches: [lane("for i = 1, #keys do\n      seat(", "for i = 1, 1 do\n      seat(")],
+    patches: [lane("      seat(id, keys[i])\n", "      if i == 1 then seat(id, keys[i]) end\n")],
   },
   {
     protection: "all keys of the next job are free",
@@ -593,7 +623,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a free key waits for the first in line",
     without: "parking a job with several keys leaves no mark on them",
-    patches: [lane("if #keys > 1 or RATE then call('HSETNX', HOLDERS, keys[i], NEXT) end", "")],
+    patches: [lane("if #keys > 1 or RATE or ROTATE then call('HSETNX', HOLDERS, keys[i], NEXT) end", "")],
   },
   {
     protection: "a handed-over key waits for the first in line",
@@ -1076,7 +1106,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "the next one is chosen when the one before is taken",
     without: "it waits for a slot that is given up",
-    patches: [lane("      if call('EXISTS', line(keys[i])) == 1 then heal(keys[i]) end\n", "")],
+    patches: [lane("if call('EXISTS', line(keys[i])) == 1 then heal(keys[i], id)", "if false then heal(keys[i], id)")],
     focus: pausedSlots,
   },
   {
@@ -1163,7 +1193,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "whoever comes to a limited key stands in line",
     without: "a later one takes the key when it is free",
-    patches: [lane("if #keys > 1 or RATE then call('HSETNX'", "if #keys > 1 then call('HSETNX'")],
+    patches: [lane("if #keys > 1 or RATE or", "if #keys > 1 or")],
     focus: limitedKeys,
   },
   {
@@ -1628,5 +1658,70 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "it runs when the job before it ends",
     patches: [lane("facts[3] or facts[4] or facts[5] or facts[6]", "facts[3] or facts[5] or facts[6]")],
     focus: interruptsLost,
+  },
+  {
+    protection: "a job that comes does not pass keys that wait for their turn",
+    without: "it starts if its key is free",
+    patches: [lane("and not isSettled(id) and othersWait()", "and false")],
+    focus: rotatingFronts,
+  },
+  {
+    protection: "a key leaves its slot to others when its turn is over",
+    without: "its next job follows at once",
+    patches: [
+      {
+        file: "workers/src/scripts/commands.lua.ts",
+        find: "not quietly(contended().othersWait)",
+        replace: "true",
+      },
+    ],
+    focus: rotating,
+  },
+  {
+    protection: "a key that waits for its turn is given no slot before",
+    without: "a free slot is given to the first in line at once",
+    patches: [lane("if ROTATE and not isTurn and not isSettled(id) then", "if false then")],
+    focus: rotating,
+  },
+  {
+    protection: "a turn has as many starts as the weight of its key",
+    without: "one more",
+    patches: [rotation("if started < weightOf(key) then", "if started <= weightOf(key) then")],
+    focus: rotating,
+  },
+  {
+    protection: "the keys take turns in the order in which they came",
+    without: "the last one goes first",
+    patches: [rotation("call('ZPOPMIN', RING)", "call('ZPOPMAX', RING)")],
+    focus: rotating,
+  },
+  {
+    protection: "one job is chosen at a time",
+    without: "another one goes before it",
+    patches: [rotation("  function turn()\n    if isTurnOpen() then return end\n", "  function turn()\n")],
+    focus: rotating,
+  },
+  {
+    protection: "a key that is taken when its turn comes is passed over",
+    without: "its first in line gets a slot that is not free",
+    patches: [rotation("not isBusy(key, holderOf(key)) and advance", "advance")],
+    focus: { ...rotating, name: "rotation of several keys", severalChance: 0.6 },
+  },
+  {
+    protection: "a free slot of a key waits for its turn, too",
+    without: "it is given when the one before is taken",
+    patches: [
+      lane(
+        "if ROTATE and not isTurn and not isSettled(id) then",
+        "if ROTATE and not isShared(key) and not isTurn and not isSettled(id) then",
+      ),
+    ],
+    focus: rotatingSlots,
+  },
+  {
+    protection: "a fetch that brings nothing looks whose turn it is",
+    without: "who comes next waits for a timer",
+    patches: [lane("  return ROTATE and contended().fetch(reply, opts) or reply", "  return reply")],
+    focus: rotatingLoss,
   },
 ];

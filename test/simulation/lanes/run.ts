@@ -10,6 +10,7 @@ import type { StepLocks } from "./locks.ts";
 import type { LaneModel, ModelJob } from "./model.ts";
 import type { LaneSetting } from "./setting.ts";
 import type { Snapshot } from "./snapshot.ts";
+import { Turns } from "./turns.ts";
 import type { VirtualTime } from "./virtual-time.ts";
 import type { LaneData, LaneWorld, Member } from "./world.ts";
 
@@ -41,6 +42,7 @@ export class LaneRun {
   readonly model: LaneModel;
   readonly locks: StepLocks;
   readonly limits: QueueLimits;
+  readonly turns: Turns;
   readonly log: string[] = [];
   /** Jobs that run, by id. */
   readonly taken = new Map<string, Taken>();
@@ -74,6 +76,7 @@ export class LaneRun {
     this.model = parts.model;
     this.locks = parts.locks;
     this.limits = parts.limits;
+    this.turns = new Turns(parts.setting, parts.model);
     this.before = parts.before;
   }
 

@@ -110,6 +110,8 @@ export interface Focus {
   readonly slots?: number;
   /** The most for one call. */
   readonly merge?: number;
+  /** Whether keys take turns, and how many starts the turn of a key has. */
+  readonly rotate?: LaneRules["rotate"];
 }
 
 const LINES: readonly LineRules[] = [
@@ -119,6 +121,8 @@ const LINES: readonly LineRules[] = [
   { max: 1, drop: "oldest", as: "superseded", interrupts: true },
   { max: 0, drop: "newest", as: "busy" },
 ];
+
+const ROTATIONS: readonly LaneRules["rotate"][] = [undefined, undefined, { weights: {} }, { weights: { a: 3, c: 2 } }];
 
 /** `policies` draws what was added later, so that a seed stays what it is without. */
 export function drawSetting(
@@ -150,7 +154,19 @@ export function drawSetting(
   const drawnMost = focus === undefined ? policies.pick([0, 0, 2, 5, 100]) : (focus.merge ?? 0);
   const most = slots === 1 && (line === undefined || line.as === "backlog") && line?.drop !== "oldest" ? drawnMost : 0;
   const drawnFailure = slots > 1 ? "skip" : (focus?.onFailure ?? onFailure);
-  const unfocused = { steps: undefined, onFailure: undefined, name: "", rate: 0, line: undefined, slots: 1, merge: 0 };
+  const unfocused = {
+    steps: undefined,
+    onFailure: undefined,
+    name: "",
+    rate: 0,
+    line: undefined,
+    slots: 1,
+    merge: 0,
+    rotate: undefined,
+  };
+  const drawnRotation = focus === undefined ? ROTATIONS[policies.integer(0, 3)] : focus.rotate;
+  // By a line of none, no job waits for its turn.
+  const rotate = line?.max === 0 ? undefined : drawnRotation;
   const {
     steps,
     onFailure: _onFailure,
@@ -159,6 +175,7 @@ export function drawSetting(
     line: _line,
     slots: _slots,
     merge: _merge,
+    rotate: _rotate,
     ...fixed
   } = focus ?? unfocused;
   const startsAtOnce = focus?.startsAtOnce ?? drawn.startsAtOnce;
@@ -176,6 +193,7 @@ export function drawSetting(
       line,
       slots,
       merge: most === 0 ? undefined : { size: most, wait: 0 },
+      rotate,
       rate: max === 0 ? undefined : { max, duration: WINDOW_MS },
       startsAtOnce,
     },

@@ -204,13 +204,17 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
     await drop(run, dropped, handOut, { pin: arrival.pin, die });
     return true;
   }
+  // With rotation the lane looks ahead in the step that hands a job out, by which that one may be superseded.
+  const handedOut = run.setting.rules.rotate === undefined ? undefined : run.model.open.get(id);
+  if (handedOut !== undefined) checkNewest(handedOut);
   await noteLeaving(run);
   await noteGivenUp(run);
   checkHandOut(run.model, handOut, run.before, run.time.nowMs);
-  checkNewest(run.model.job(id));
+  if (handedOut === undefined) checkNewest(run.model.job(id));
   run.limits.checkStart(id, run.taken.size, job.deferredFailure !== undefined);
   calls.checkOutcome(run, run.model.job(id), arrival?.outcome);
   const isRun = job.deferredFailure === undefined && arrival?.outcome === undefined;
+  if (isRun && !run.model.owns(run.model.job(id))) run.turns.began(run.model.job(id));
   run.model.begin(run.model.job(id), isRun ? run.time.nowMs : undefined, slots);
   const granted = run.locks.checkGrant(handOut, begun !== undefined);
   const following = arrival?.following;

@@ -4,9 +4,10 @@ import type { DroppedAs } from "../entity-key.ts";
 import * as commands from "../scripts/commands.lua.ts";
 import { keyLock, keyLockOfRun, type LockRules, noKeyLock } from "../scripts/key-lock.lua.ts";
 import { laneLibrary } from "../scripts/lane.lua.ts";
-import { asFunction, asRepeatedFunction } from "../scripts/lua.ts";
+import { asFunction, asRepeatedFunction, luaString } from "../scripts/lua.ts";
 import * as operators from "../scripts/operators.lua.ts";
 import { pinLibrary } from "../scripts/pin.lua.ts";
+import { noRing, ring, turns } from "../scripts/rotation.lua.ts";
 import { QUEUE_KEY_COUNT } from "./job-end.ts";
 
 export type OnFailure = "skip" | "block" | "halt";
@@ -35,6 +36,8 @@ export interface LaneRules {
   readonly line?: LineRules | undefined;
   /** How many jobs of a key may run at a time. Default: 1. */
   readonly slots?: number | undefined;
+  /** Whether keys take turns, and how many starts the turn of a key has where it is more than one. */
+  readonly rotate?: { readonly weights: Readonly<Record<string, number>> } | undefined;
   /** The jobs that wait for a key are given to one call: at most `size`, after `wait` ms. */
   readonly merge?: { readonly size: number; readonly wait: number } | undefined;
   /**
@@ -90,7 +93,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     commands.unpackable,
     `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
     `local LATEST = ${rules.line?.as === "superseded"}`,
-    `local RATE, SLOTS = ${rules.rate !== undefined}, ${rules.slots ?? 1}`,
+    `local RATE, SLOTS, ROTATE = ${rules.rate !== undefined}, ${rules.slots ?? 1}, ${rules.rotate !== undefined}`,
     pinLibrary(rules.path),
     locks === undefined ? noKeyLock : keyLock(locks),
   ];
@@ -105,15 +108,18 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   const shares = mayShare(rules);
   const limits = line === undefined || line.as === "backlog";
   const may = `local MAY_SHARE, MAY_LIMIT, MAY_DROP_OLDEST = ${shares}, ${limits}, ${rules.merge === undefined}`;
-  const slowly = [numbers, drops, may, asFunction("bullPromote", bull.promote.lua)];
-  const library = laneLibrary([...slowly, takes].join("\n"));
+  const { rotate } = rules;
+  const weight = rotate === undefined ? [] : [weightsTable(rotate.weights)];
+  const rotation = rotate === undefined ? { ring: noRing, turns: "" } : { ring, turns };
+  const slowly = [numbers, drops, may, ...weight, asFunction("bullPromote", bull.promote.lua)];
+  const library = laneLibrary([...slowly, takes].join("\n"), rotation);
   const compose = (name: string, numberOfKeys: number, parts: readonly string[]): ComposedScript => {
     const lua = [...head, ...parts].join("\n");
     return { name: `lane:${name}:${createHash("sha1").update(lua).digest("hex").slice(0, 12)}`, lua, numberOfKeys };
   };
   const decorate = (name: Exclude<DecoratedCommand, "moveToFinished">): ComposedScript => {
     const own = asFunction(`bull${name[0]?.toUpperCase()}${name.slice(1)}`, bull[name].lua);
-    const parts = name === "moveToActive" ? [own, laneLibrary(slowly.join("\n"))] : [library, own];
+    const parts = name === "moveToActive" ? [own, laneLibrary(slowly.join("\n"), rotation)] : [library, own];
     return compose(name, bull[name].numberOfKeys, [...parts, commands[name]]);
   };
   /** Of many jobs at once. */
@@ -166,4 +172,10 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
       removed: operate("removed"),
     },
   };
+}
+
+/** How many starts the turn of a key has, where it is more than one. */
+function weightsTable(weights: Readonly<Record<string, number>>): string {
+  const entries = Object.entries(weights).map(([key, weight]) => `[${luaString(key)}] = ${weight}`);
+  return `local WEIGHTS = {${entries.join(", ")}}`;
 }

@@ -144,7 +144,7 @@ const compared: readonly {
     code: "OTHER_PER_KEY",
     option: "perKey",
     shown: ({ perKey }) => perKey ?? "{}",
-    means: "how many jobs of a key may run, start or wait depends on the worker",
+    means: "how many jobs of a key may run, start or wait, or whose turn it is, depends on the worker",
   },
 ];
 

@@ -1,7 +1,7 @@
 /** Pure: what operators say of one key, instead of the options of the workers. */
 import { integer, Schema, type ShapeOf } from "@x/redlock-core/protocol";
 import { type KeyRate, type LaneRules, mayShare } from "../bullmq/compose.ts";
-import { MAX_WAITING, type MaxWaiting, MOST_SLOTS, RATE } from "../options.ts";
+import { MAX_WAITING, type MaxWaiting, MOST_SLOTS, MOST_STARTS, RATE } from "../options.ts";
 import type { Setup } from "./fleet.ts";
 
 /** What holds for one key instead of the option `perKey` of the workers. What is left out is as they have it. */
@@ -12,12 +12,15 @@ export interface KeyPolicy {
   readonly rate?: KeyRate | undefined;
   /** At most `max` (1 to 1000000) jobs wait for the key; `drop` says which one fails otherwise (default `"newest"`). */
   readonly maxWaiting?: MaxWaiting | undefined;
+  /** The turn of the key has so many starts (1 to 100). It needs `between: "rotate"`. */
+  readonly weight?: number | undefined;
 }
 
 const POLICY = new Schema({
   concurrency: integer({ min: 1, max: MOST_SLOTS, unit: "" }).optional(),
   rate: RATE,
   maxWaiting: MAX_WAITING,
+  weight: integer({ min: 1, max: MOST_STARTS, unit: "" }).optional(),
 } satisfies ShapeOf<KeyPolicy>);
 
 /** Returns the policy that was given. Throws TypeError and RangeError, also for one that says nothing. */
@@ -29,11 +32,17 @@ export function resolvePolicy(given: unknown): KeyPolicy {
   return policy;
 }
 
-type Rules = Pick<LaneRules, "onFailure" | "line" | "merge">;
+type Rules = Pick<LaneRules, "onFailure" | "line" | "merge" | "rotate">;
 
 /** Throws RangeError if the policy has what would have no effect in a worker. `whose` says which one. */
-export function checkPolicy({ concurrency = 1, maxWaiting }: KeyPolicy, { whose, ...rules }: Rules & Whose): void {
-  const { line, merge } = rules;
+export function checkPolicy(
+  { concurrency = 1, maxWaiting, weight }: KeyPolicy,
+  { whose, ...rules }: Rules & Whose,
+): void {
+  const { line, merge, rotate } = rules;
+  if (weight !== undefined && rotate === undefined) {
+    throw new RangeError(`policy.weight must be left out with between "arrival" of ${whose}, got ${weight}`);
+  }
   if (concurrency > 1 && !mayShare(rules)) {
     throw new RangeError(
       `policy.concurrency must be 1 with onFailure or whenBusy of ${whose}, which give a key to one job at a time, got ${concurrency}`,
@@ -55,8 +64,8 @@ interface Whose {
 
 /** Returns the rules of a worker, as it has told the others. */
 export function rulesOf({ at, onFailure, perKey }: Setup): Rules & Whose {
-  const told = JSON.parse(perKey ?? "{}") as Pick<Rules, "line" | "merge">;
-  return { onFailure, line: told.line, merge: told.merge, whose: at };
+  const told = JSON.parse(perKey ?? "{}") as Pick<Rules, "line" | "merge" | "rotate">;
+  return { onFailure, line: told.line, merge: told.merge, rotate: told.rotate, whose: at };
 }
 
 /** Returns what is stored, or undefined if nothing is, or what was is only kept until further slots are free. */

@@ -25,6 +25,11 @@ export interface KeyLimits {
   readonly policy: KeyPolicy | undefined;
   /** The time at which the first in line was added, in ms since the epoch. */
   readonly waitingSince: number | undefined;
+  /**
+   * How many keys have their turn before this one, with `between: "rotate"`. It is undefined if the key does not wait
+   * for its turn.
+   */
+  readonly turn: number | undefined;
 }
 
 export interface BusyKey extends KeyLimits {
@@ -214,7 +219,7 @@ function parsePosition(raw: readonly Fact[]): KeyPosition {
   };
 }
 
-function limitsOf([limited, slots = 1, rate = "", policy = "", waitingSince]: readonly Fact[]): KeyLimits {
+function limitsOf([limited, slots = 1, rate = "", policy = "", waitingSince, turn]: readonly Fact[]): KeyLimits {
   const [counted = 0, max = 0, duration = 0] = String(rate).split(",").map(Number);
   return {
     limitedUntil: timeOf(limited),
@@ -222,6 +227,7 @@ function limitsOf([limited, slots = 1, rate = "", policy = "", waitingSince]: re
     rate: rate === "" ? undefined : { counted, max, duration },
     policy: parsePolicy(String(policy)),
     waitingSince: timeOf(waitingSince),
+    turn: timeOf(turn),
   };
 }
 
@@ -278,7 +284,7 @@ function inWords(
 }
 
 function positionInWords(position: KeyPosition, dueAt?: number): string {
-  const { key, holder, holders, ahead, paused, limitedUntil, slots } = position;
+  const { key, holder, holders, ahead, paused, limitedUntil, slots, turn } = position;
   if (paused !== undefined) return `key "${key}" is ${pauseInWords(paused)}`;
   const isFirst = ahead === undefined || ahead === 0;
   const line = isFirst ? "first in line" : `behind ${ahead} other ${ahead === 1 ? "job" : "jobs"}`;
@@ -288,6 +294,9 @@ function positionInWords(position: KeyPosition, dueAt?: number): string {
   const who = `${holders.length > 1 ? `jobs ${holders.join(", ")} have` : `job ${holder} has`} it${taken}`;
   const limit = limitedUntil === undefined ? "" : `limited until ${timeText(limitedUntil)}${rateInWords(position)}`;
   if (holder !== undefined) return `key "${key}": ${line}, ${who}${isFull || limit === "" ? "" : `, ${limit}`}`;
+  if (turn !== undefined) {
+    return `key "${key}": ${line}, waits for the turn of the key, behind ${turn} other ${turn === 1 ? "key" : "keys"}`;
+  }
   if (limit !== "") return `key "${key}": ${line}, ${limit}`;
   // Who asks may not know of a limit, but the job's time tells when it ends.
   const due = isFirst && dueAt !== undefined ? `, due at ${timeText(dueAt)}` : "";

@@ -97,14 +97,16 @@ export const moveToFinished = ({
 }): string => /* lua */ `
 local ownToken, token, keptToken, number, started = string.match(ARGV[#ARGV], '^(%S*) (%S*) ?(%S*) ?(%S*) ?(.*)$')
 ${at("ARGV[7]", "ARGV[2]", "token")}
-local facts = attempt(call, 'HMGET', P .. ARGV[1], 'lk', 'lr') or {}
+local facts = attempt(call, 'HMGET', P .. ARGV[1], 'lk', 'lr', 'lt') or {}
 local pin = facts[1] or ''
--- The next job of the key goes first: BullMQ's own fetch takes it.
+-- The next job of the key goes first: BullMQ's own fetch takes it. With rotation only
+-- if no other key waits, or its turn goes on.
 local stops = HALT and ARGV[5] == 'failed'
 local mayFetch = ARGV[6] == '1' and not stops
 local isHolder, isWanted = quietly(look, ARGV[1], pin)
 local slot = (SLOTS > 1 or POLICIES[pin]) and not isHolder and hasKeys(pin) and quietly(contended().slotOf, ARGV[1], pin)
-local next = mayFetch and isWanted and quietly(contended().putNext, pin)
+local isTurnOfKey = isWanted and (not ROTATE or facts[3] or not quietly(contended().othersWait))
+local next = mayFetch and isTurnOfKey and quietly(contended().putNext, pin)
 if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)
 local isNext = next and type(reply) == 'table' and reply[2] == next
@@ -113,7 +115,8 @@ if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\n
 -- What the call of another job has made of it is told now.
 if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], 'lr') end
 if type(reply) == 'table' then FETCHED = reply[2] end
-if isNext and attempt(contended().claimNext, next, pin, reply) then${startsAtOnce ? goesOn : ""}
+if facts[3] then attempt(call, 'HDEL', P .. ARGV[1], 'lt') end
+if isNext and attempt(contended().claimNext, next, pin, reply, facts[3]) then${startsAtOnce ? goesOn : ""}
   reply[7] = passOn(pin, ownToken, token)
   local isKept = ownToken ~= '' and not reply[7] and not unlock(pin, ownToken)
   reply[7] = reply[7] or lockOf(pin, token)${startsAtOnce ? "\n  reply[11] = reply[7] and attempt(lookAhead, pin) or false" : ""}
@@ -126,7 +129,7 @@ local chosen
 if isHolder and not isWanted and not stops and not (slow and (SLOTS > 1 or parkedFor[pin])) then
   attempt(call, 'HDEL', HOLDERS, pin)
 else
-  chosen = not FAULT and attempt(release, ARGV[1], pin)
+  chosen = not FAULT and attempt(release, ARGV[1], pin, facts[3])
 end
 return tell(attempt(follow, reply, chosen, ARGV[6], ARGV[8]) or 0, isKept)
 `;

@@ -74,7 +74,10 @@ export function at(prefix: string, now: string, token = "''"): string {
 }
 
 /** Returns the library. `slowly` is what only a contended key needs of what compose.ts defines. */
-export const laneLibrary = (slowly: string): string => /* lua */ `
+export const laneLibrary = (
+  slowly: string,
+  rotation: { readonly ring: string; readonly turns: string },
+): string => /* lua */ `
 local P, NOW, HOLDERS, CHOSEN, TOKEN, FAULT
 -- The job that BullMQ has taken with the command, and that is to be judged.
 local FETCHED
@@ -414,8 +417,8 @@ ${slowly}
     if id then judgeIn(left, id) end
   end
 
-  local function toFront(list, id)
-    if call('LREM', list, 1, id) == 0 then return false end
+  local function toFront(list, id, from)
+    if call('LREM', list, from or 1, id) == 0 then return false end
     if hasFailed(try('RPUSH', list, id)) then call('LPUSH', list, id) end
     return true
   end
@@ -425,7 +428,11 @@ ${slowly}
     -- It waits in 'delayed', or its timer has fired. Either way it stands at the end now, the left one of a list.
     bullPromote(keys, {P, id})
     local score = call('ZSCORE', keys[5], id)
-    if score then
+    if score and ROTATE then
+      -- BullMQ takes those of 'wait' first, where some may be that nobody has looked at.
+      call('RPUSH', keys[2], id)
+      call('ZREM', keys[5], id)
+    elseif score then
       call('ZADD', keys[5], math.floor(tonumber(score) / 4294967296) * 4294967296, id)
     elseif not toFront(keys[2], id) then
       toFront(keys[3], id)
@@ -438,6 +445,7 @@ ${slowly}
     if following then call('ZADD', P .. 'delayed', 'XX', (NOW + NEAR) * 4096, following) end
   end
 
+${rotation.ring}
   local function claim(id, pin, keys)
     for i = 1, #keys do
       seat(id, keys[i])
@@ -456,11 +464,15 @@ ${slowly}
     return not head or head == id
   end
 
-  -- A slot of the key is free: give it to the first in line. Returns the job that may run now, if any.
-  local function advance(key)
+  -- A slot of the key is free: give it to the first in line, or, with rotation, let the key wait for its turn (\`place\`:
+  -- where its turn goes on). Returns the job that may run now, if any.
+  local function advance(key, place, isTurn)
     if isAwaited(key) then return mark(key, NEXT) end
     local id = first(key)
-    if not id then forget(key) return end
+    if not id then
+      forget(key)
+      return ROTATE and not isTurn and turn() or nil
+    end
     if id == PAUSED then
       mark(key, PAUSED)
       await(key)
@@ -478,6 +490,11 @@ ${slowly}
       judgeIn(left, id)
       return
     end
+    if ROTATE and not isTurn and not isSettled(id) then
+      mark(key, NEXT)
+      enter(key, place)
+      return turn()
+    end
     claim(id, pin, keys)
     for i = 1, #keys do
       if isShared(keys[i]) then call('HSET', CHOSEN, keys[i], id) end
@@ -487,20 +504,22 @@ ${slowly}
   end
 
   -- Passes the key on if its holder is gone, or a slot is free, though nobody asks for it.
-  local function heal(key)
+  -- \`id\`: in whose turn, if it goes on.
+  local function heal(key, id, told)
     local holder = holderOf(key)
-    if holder and not isBusy(key, holder) then return advance(key) end
+    if not holder or isBusy(key, holder) then return end
+    return advance(key, ROTATE and id and placeAfter(id, key, told) or nil)
   end
 
-  local function release(id, pin)
+  local function release(id, pin, told)
     local chosen, freed = nil, {}
     for _, key in ipairs(keysOf(pin)) do
       local holder = SLOTS == 1 and firstSlot(key)
       if isShared(key) then freed[#freed + 1] = unseat(id, key)
-      elseif holder == id then chosen = advance(key) or chosen end
+      elseif holder == id then chosen = advance(key, ROTATE and placeAfter(id, key, told) or nil) or chosen end
     end
     -- When all of them are free: whoever is next may need more than one.
-    for _, key in ipairs(freed) do chosen = heal(key) or chosen end
+    for _, key in ipairs(freed) do chosen = heal(key, id, told) or chosen end
     return chosen
   end
 
@@ -609,15 +628,17 @@ ${slowly}
     for i = 1, #keys do
       if isShared(keys[i]) then
         if call('HGET', CHOSEN, keys[i]) == id then call('HDEL', CHOSEN, keys[i]) end
-        if call('EXISTS', line(keys[i])) == 1 then heal(keys[i]) end
+        if call('EXISTS', line(keys[i])) == 1 then heal(keys[i], id) end
       end
     end
   end
 
-  -- Makes id the holder of all its keys, or of none; then replies what mayRun says of its place and time.
+  -- Makes id the holder of all its keys, or of none; then replies what mayRun says of its place and time, and whether
+  -- others have their turn before.
   local function take(id, pin, wasParked)
+    local isPassing = ROTATE and not isRunnable(id, pin) and not isSettled(id) and othersWait()
     local known
-    if isSingle(pin) and not wasParked then
+    if isSingle(pin) and not wasParked and not isPassing then
       if call('HSETNX', HOLDERS, pin, id) == 1 then
         POLICIES[pin] = false
         local left = limitedFor(pin, id)
@@ -636,11 +657,13 @@ ${slowly}
       local keys = keysOf(pin)
       local free, isFirst, _, left = mayRun(id, keys, known)
       if not free then return false, isFirst, left end
+      if isPassing then return false, false, nil, true end
       claim(id, pin, keys)
     end
     afterTake(id, keysOf(pin))
     -- A job that was chosen has just been taken.
     if isAlone() then unmark() end
+    if ROTATE then turn() end
     return true
   end
 
@@ -785,10 +808,12 @@ ${slowly}
     for i = 1, #keys do
       call('ZADD', line(keys[i]), place, id)
       parkedFor[keys[i]] = true
-      if #keys > 1 or RATE then call('HSETNX', HOLDERS, keys[i], NEXT) end
+      if #keys > 1 or RATE or ROTATE then call('HSETNX', HOLDERS, keys[i], NEXT) end
       rank = math.max(rank, call('ZRANK', line(keys[i]), id))
     end
-    local delay = math.min(NEAR * (rank + 1), FAR)
+    -- Where very many keys wait for their turn, their jobs are not judged again all the time.
+    local crowd = ROTATE and math.floor(call('ZCARD', RING) / 1000) or 0
+    local delay = math.min(NEAR * (rank + 1 + crowd), FAR)
     -- In front of the first stands at most the mark of the pause.
     local isTimed = left and left < math.huge and rank <= 1
     if isTimed then delay = left + 1 end
@@ -856,7 +881,8 @@ ${slowly}
   end
 
   -- BullMQ's own fetch has brought the job that putNext put there: it has the key now.
-  local function claimNext(id, key, reply)
+  -- \`told\`: where the turn of the key goes on.
+  local function claimNext(id, key, reply, told)
     call('HSET', HOLDERS, key, id)
     local fields, outcome, by = reply[1], nil, nil
     for i = 1, #fields, 2 do
@@ -870,7 +896,11 @@ ${slowly}
     call('HDEL', P .. id, 'ls', by and 'pb' or 'ls')
     if not outcome then countStart(id, key) end
     if isAlone() then unmark() end
-    reply[5], reply[6], reply[8], reply[9], reply[10] = key, 0, false, false, isFollowed(key)
+    if ROTATE then
+      if told then noteTurn(id, key, tonumber(string.match(told, '^%S+'))) end
+      quietly(seeAhead)
+    end
+    reply[5], reply[6], reply[8], reply[9], reply[10] = key, parkedHere - parkedBefore, false, false, isFollowed(key)
     if outcome then reply[11], reply[12], reply[13] = false, false, outcome end
     return true
   end
@@ -949,6 +979,7 @@ ${slowly}
     return true
   end
 
+${rotation.turns}
   local function activeKeys()
     return {P..'wait', P..'active', P..'prioritized', P..'events', P..'stalled', P..'limiter', P..'delayed', P..'paused', P..'meta', P..'pc', P..'marker'}
   end
@@ -992,8 +1023,8 @@ ${slowly}
         return {'LANE_ASK', unknownAhead(256, 256)}
       end
     end
-    local isOurs, isFirst, left = true, false, nil
-    if hasKeys(pin) then isOurs, isFirst, left = take(id, pin, wasParked) end
+    local isOurs, isFirst, left, isPassing = true, false, nil, false
+    if hasKeys(pin) then isOurs, isFirst, left, isPassing = take(id, pin, wasParked) end
     if not isOurs then
       if parkedHere >= BATCH then
         putBack(id, opts)
@@ -1010,6 +1041,9 @@ ${slowly}
       end
       park(id, pin, isFirst, left, function(back) leaveActive(id, opts, back) end)
       parkedHere = parkedHere + 1
+      if isPassing then
+        for _, key in ipairs(keysOf(pin)) do heal(key) end
+      end
       return
     end
     if hasKeys(pin) and not isOver and not outcome then countStart(id, pin) end
@@ -1028,16 +1062,24 @@ ${slowly}
   local function fetch(reply, opts)
     while true do
       reply = reply or bullMoveToActive(activeKeys(), {P, NOW, opts})
-      if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
-      local ok, judged = pcall(judge, reply, opts)
-      if not ok then
-        setAside(reply[2], opts)
-        return {'LANE_AGAIN', parkedHere - parkedBefore, whatFailed(judged)}
+      if type(reply) == 'table' and type(reply[1]) == 'table' then
+        local ok, judged = pcall(judge, reply, opts)
+        if not ok then
+          setAside(reply[2], opts)
+          return {'LANE_AGAIN', parkedHere - parkedBefore, whatFailed(judged)}
+        end
+        if judged and ROTATE and type(judged[1]) == 'table' then
+          quietly(seeAhead)
+          judged[6] = parkedHere - parkedBefore
+        end
+        if judged then return judged end
+        -- What cannot be judged there is judged again when it is taken.
+        local isMore = quietly(seeAhead or sift)
+        local isNext = ROTATE and quietly(isTurnOpen)
+        if (isMore or parkedHere >= BATCH) and not isNext then return {'LANE_AGAIN', parkedHere - parkedBefore} end
+      elseif not ROTATE or not quietly(turn) then
+        return reply
       end
-      if judged then return judged end
-      -- What cannot be judged there is judged again when it is taken.
-      local isMore = quietly(sift)
-      if isMore or parkedHere >= BATCH then return {'LANE_AGAIN', parkedHere - parkedBefore} end
       reply = nil
     end
   end
@@ -1045,7 +1087,7 @@ ${slowly}
   slow = {
     keysOf = keysOf, holds = holds, first = first, promoteToFront = promoteToFront, advance = advance, release = release,
     uncount = uncount, fetch = fetch, halt = halt, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
-    heal = heal, sift = sift, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
+    heal = heal, sift = seeAhead or sift, othersWait = othersWait, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
     pause = pause, pausedFor = pausedFor, await = await, backOff = backOff, limitedFor = limitedFor,
     uncountStart = uncountStart, redisMs = redisMs, slotOf = slotOf, holdersOf = holdersOf, startsOf = startsOf,
     isShared = isShared, slotCount = slotCount, rateOf = rateOf
@@ -1064,7 +1106,7 @@ local function look(id, pin)
 end
 
 -- The job does not need its keys any more: they go to the first in line. Returns a job that may run now, if any.
-local function release(id, pin)
+local function release(id, pin, told)
   pin = pin or call('HGET', P .. id, 'lk')
   if not hasKeys(pin) then return end
   if isSingle(pin) and SLOTS == 1 then
@@ -1077,7 +1119,7 @@ local function release(id, pin)
       end
     end
   end
-  return contended().release(id, pin)
+  return contended().release(id, pin, told)
 end
 
 --[[
@@ -1095,6 +1137,7 @@ end
   {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
 ]]
 local function fetch(reply, opts)
+  if ROTATE then return contended().fetch(reply, opts) end
   if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
   local id, fields = reply[2], reply[1]
   local pin, data
@@ -1119,6 +1162,7 @@ end
 -- Where this script has met a busy key already, the next fetch will rather meet one, too: it costs more to take such a
 -- job and put it back.
 local function siftAhead(ending)
+  if ROTATE then return end
   if slow then slow.sift(ending) end
 end
 
@@ -1126,7 +1170,9 @@ end
 local function follow(reply, chosen, fetchNext, opts)
   if fetchNext ~= '1' then return reply end
   if type(reply) == 'table' and type(reply[1]) == 'table' then return fetch(reply, opts) end
-  return chosen and contended().fetch(nil, opts) or reply
+  if chosen then return contended().fetch(nil, opts) end
+  -- It may have been the turn of a job that is gone.
+  return ROTATE and contended().fetch(reply, opts) or reply
 end
 
 -- Replies {'LANE_TOLD', BullMQ's reply, 1 if the lock of the job's key was to be released and was not, what went wrong}

@@ -36,7 +36,9 @@ local function limitsOf(key)
   local head = heads[1] == PAUSED and heads[2] or heads[1]
   local untilMs = left and string.format('%.0f', lane.redisMs() + left) or ''
   local said = POLICIES[key] and call('HGET', HOLDERS, key .. '\\31') or ''
-  return untilMs, lane.slotCount(key), rate, said, head and call('HGET', P .. head, 'timestamp') or ''
+  local since = head and call('HGET', P .. head, 'timestamp') or ''
+  -- How many keys have their turn before this one, if it waits for its turn.
+  return untilMs, lane.slotCount(key), rate, said, since, ROTATE and call('ZRANK', P .. 'lane:ring', key) or ''
 end
 `;
 
@@ -440,5 +442,7 @@ export const lengths: string = /* lua */ `
 ${AT}
 local isPaused = call('HEXISTS', P .. 'meta', 'paused') == 1
 local waiting = isPaused and 0 or call('LLEN', P .. 'wait') + call('ZCARD', P .. 'prioritized')
+-- Of each key that waits for its turn, one job at least.
+if ROTATE and not isPaused then waiting = waiting + call('ZCARD', P .. 'lane:ring') end
 return {waiting, call('LLEN', P .. 'active')}
 `;

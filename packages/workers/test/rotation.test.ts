@@ -1,0 +1,199 @@
+/** `between: "rotate"`: which key is next where several have jobs that wait. */
+import { spawnChild, startRedis } from "@x/test-support";
+import { ExclusiveWorker, MixedFleetError } from "@x/workers";
+import type { Queue } from "bullmq";
+import { Redis } from "ioredis";
+import { describe, expect, it } from "vitest";
+import { readHistory } from "./support/history.ts";
+import { type Data, finished, gate, jobs, Lab, until } from "./support/lab.ts";
+
+/** Nothing comes back by itself: what does not come in its turn, does not come. */
+const rules = { recheckInterval: 3_600_000, between: "rotate", concurrency: 1 } as const;
+
+const keysOf = ({ ran }: Lab): string => ran.map(({ key }) => (key === "undefined" ? "-" : key)).join("");
+
+function jobsOf(keys: string, opts?: object): { name: string; data: Data; opts?: object }[] {
+  return keys.split("").map((k, i) => ({
+    name: "job",
+    data: { ...(k === "-" ? {} : { k }), i, ms: 0 },
+    ...(opts === undefined ? {} : { opts }),
+  }));
+}
+
+/** Runs jobs of these keys, which wait when the worker begins, and returns the keys in the order of their starts. */
+async function orderOf(keys: string, options: object, add?: (queue: Queue<Data>) => Promise<unknown>): Promise<string> {
+  await using lab = await Lab.start();
+  const queue = lab.queue();
+  await (add?.(queue) ?? queue.addBulk(jobsOf(keys)));
+  lab.worker(undefined, { ...rules, ...options });
+  await finished(queue, keys.length);
+  expect(lab.errors).toEqual([]);
+  await until(async () => (await lab.leftovers()).length === 0);
+  return keysOf(lab);
+}
+
+describe.concurrent("the rotation between keys", () => {
+  it("gives each key one start in its turn", async () => {
+    expect(await orderOf("aaaaaabbbccc", {})).toBe("abcabcabcaaa");
+  });
+
+  it("does not without the option", async () => {
+    expect(await orderOf("aaaaaabbbccc", { between: "arrival" })).toBe("aaaaaabbbccc");
+  });
+
+  it("gives a key as many starts in its turn as its weight says", async () => {
+    const weighted = { rotate: { weights: { b: 2 } } };
+    expect(await orderOf("aaaabbbbbbcccc", { between: weighted })).toBe("abbcabbcabbcac");
+  });
+
+  it("takes the weight that operators have said of a key", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, { ...rules, autorun: false });
+    await worker.setKeyPolicy("b", { weight: 2 });
+    await queue.addBulk(jobsOf("aaaabbbbbbcccc"));
+    worker.run().catch((error: Error) => lab.errors.push(error));
+    await finished(queue, 14);
+    expect(keysOf(lab)).toBe("abbcabbcabbcac");
+    await expect(lab.worker().setKeyPolicy("b", { weight: 2 })).rejects.toThrow('between "arrival" of this worker');
+  });
+
+  it("rotates with keys that a function makes", async () => {
+    expect(await orderOf("aaaabbcc", { key: ({ data }: { readonly data: Data }) => data.k as string })).toBe(
+      "abcabcaa",
+    );
+  });
+
+  it("lets jobs without a key and keys take turns, so that neither waits for all of the other", async () => {
+    const order = await orderOf("aaaa----bbbb----", {});
+    expect(order).toBe("a-b-a-b-a-b-a-b-");
+  });
+
+  it("lets the priority of a job order its key only", async () => {
+    const order = await orderOf("aaabbb", {}, async (queue) => {
+      await queue.addBulk(jobsOf("aaa", { priority: 1 }));
+      await queue.addBulk(jobsOf("bbb", { priority: 9 }));
+    });
+    expect(order).toBe("ababab");
+  });
+
+  it("takes a turn with each slot of a key", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const open = gate();
+    await queue.addBulk(jobsOf("aaaabbbcc"));
+    lab.worker(async () => await open.passed, { ...rules, concurrency: 4, perKey: { concurrency: 2 } });
+    await until(() => lab.ran.length === 4);
+    expect(new Set(lab.ran.map(({ key }) => key))).toEqual(new Set(["a", "b", "c"]));
+    open.open();
+    await finished(queue, 9);
+    await until(async () => (await lab.leftovers()).length === 0);
+  });
+
+  it("tells whose turn it is", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const open = gate();
+    await queue.addBulk(jobsOf("abcd"));
+    const worker = lab.worker(async () => await open.passed, rules);
+    await until(() => lab.ran.length === 1);
+    const turns = new Map((await worker.listKeys()).map(({ key, turn }) => [key, turn]));
+    expect(Object.fromEntries(turns)).toEqual({ a: undefined, b: undefined, c: 0, d: 1 });
+    expect((await worker.explain("2"))?.verdict).toBe("chosen");
+    expect((await worker.explain("4"))?.message).toBe(
+      'key "d": first in line, waits for the turn of the key, behind 1 other key',
+    );
+    expect(await worker.counts()).toMatchObject({ runnable: 3, active: 1 });
+    open.open();
+    await finished(queue, 4);
+  });
+
+  it("goes on after the job whose turn it was, and the keys that wait, have lost jobs by hand", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const open = gate();
+    await queue.addBulk(jobsOf("abcd"));
+    lab.worker(async () => await open.passed, { ...rules, recheckInterval: 200 });
+    await until(() => lab.ran.length === 1);
+    for (const id of ["2", "3"]) await (await queue.getJob(id))?.remove();
+    open.open();
+    await finished(queue, 2);
+    expect(keysOf(lab)).toBe("ad");
+    await until(async () => (await lab.leftovers()).length === 0);
+  });
+
+  it("passes over keys that are paused, and takes them up again", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, { ...rules, autorun: false });
+    await worker.pauseKey("b", "for a while");
+    await queue.addBulk(jobsOf("aaabbbcc"));
+    worker.run().catch((error: Error) => lab.errors.push(error));
+    await finished(queue, 5);
+    expect(keysOf(lab)).toBe("acaca");
+    await worker.resumeKey("b");
+    await finished(queue, 8);
+    await until(async () => (await lab.leftovers()).length === 0);
+  });
+
+  it("is compared between workers", async () => {
+    await using lab = await Lab.start();
+    const first = lab.worker(undefined, rules);
+    await until(async () => (await first.setups()).length === 1);
+    const other = lab.worker();
+    await until(() => lab.errors.length > 0);
+    expect(lab.errors[0]).toBeInstanceOf(MixedFleetError);
+    expect(await other.check()).toMatchObject([{ code: "OTHER_PER_KEY", severity: "error" }]);
+  });
+
+  it.each([
+    [{ between: "turns" }, RangeError, 'between must be "arrival", "rotate"'],
+    [{ between: { rotate: { weights: { a: 0 } } } }, RangeError, "between must be"],
+    [{ between: { rotate: { weight: 3 } } }, TypeError, "between must be"],
+    [{ between: "rotate", whenBusy: "drop" }, RangeError, 'between must be "arrival" where whenBusy is "drop"'],
+    [{ between: "rotate", startNext: "at-once" }, RangeError, 'startNext must be "when-recorded" with between'],
+  ])("refuses %j", (options, kind, message) => {
+    const make = (): unknown => new ExclusiveWorker("q", null, { connection: {}, key: "k", ...(options as object) });
+    expect(make).toThrow(kind);
+    expect(make).toThrow(message);
+  });
+});
+
+it("finds quiet keys behind a hot one, and serves each in turn, in two processes of which one is killed", async () => {
+  await using lab = await Lab.start();
+  await using server = await startRedis();
+  const history = new Redis({ path: server.path });
+  lab.defer(async () => {
+    history.disconnect();
+  });
+  const queue = lab.queue();
+  const options = {
+    lockDuration: 800,
+    stalledInterval: 300,
+    recheckInterval: 1_000,
+    concurrency: 1,
+    drainDelay: 1,
+    maxStalledCount: 10,
+    between: "rotate",
+  } as const;
+  await queue.addBulk(jobs(400, () => "hot", 3));
+  await queue.addBulk(jobs(60, (i) => `quiet ${i % 20}`, 3));
+  const task = { queuePath: lab.server.path, historyPath: server.path, options };
+  const spawn = (): ReturnType<typeof spawnChild> => {
+    const child = spawnChild(new URL("./children/worker.ts", import.meta.url), { args: [JSON.stringify(task)] });
+    lab.defer(async () => await child.kill());
+    return child;
+  };
+  const dying = spawn();
+  await until(async () => (await history.llen("history")) >= 20);
+  spawn();
+  await dying.kill();
+  spawn();
+  await finished(queue, 460, 40_000);
+  expect(await queue.getFailedCount()).toBe(0);
+  const starts = (await readHistory(history)).filter(({ what }) => what === "start");
+  const isQuiet = ({ key }: { readonly key: string }): boolean => key !== "hot";
+  // Ten pages of look-ahead, and one start in each of three rounds; some more for what was run again.
+  expect(starts.findLastIndex(isQuiet)).toBeLessThan(60 + 40);
+  await until(async () => (await lab.leftovers()).length === 0);
+}, 90_000);
