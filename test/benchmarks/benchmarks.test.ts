@@ -1,5 +1,6 @@
 /** The benchmarks run and report. What they measure is never asserted. */
 import { describe, expect, it } from "vitest";
+import { measureFairness } from "./fairness/fairness.ts";
 import { measureKeys } from "./keys/keys.ts";
 import { measureLeaders } from "./leaders/leaders.ts";
 import { measureMany } from "./leaders/many.ts";
@@ -144,6 +145,21 @@ describe("the benchmarks", () => {
       expect(row.lineBytes.median).not.toBeNaN();
     }
     expect(writeReport({ machine: "a machine", keys }).markdown).toContain("## Many keys with jobs in line");
+  });
+
+  it("serve the quiet tenants beside a hot one", { timeout: 30_000 }, async () => {
+    const fairness = await measureFairness({ rounds: 1, loads: [{ slots: 1, hot: 100, quiet: 10 }] });
+    expect(fairness.map(({ system }) => system)).toEqual([
+      "BullMQ, no exclusion",
+      "groupmq",
+      "ExclusiveWorker",
+      "ExclusiveWorker, in rotation",
+    ]);
+    for (const row of fairness) {
+      expect(row.lastSeconds.median).toBeGreaterThanOrEqual(row.halfSeconds.median);
+      expect(row.startCalls.median).toBeGreaterThan(0);
+    }
+    expect(writeReport({ machine: "a machine", fairness }).markdown).toContain("## A hot tenant beside quiet ones");
   });
 
   it("count what many elections of one process cost", { timeout: 60_000 }, async () => {

@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { startRedis } from "@x/test-support";
 import { reportDifferences } from "./differences.ts";
+import { measureFairness } from "./fairness/fairness.ts";
 import { measureKeys } from "./keys/keys.ts";
 import { measureLeaders } from "./leaders/leaders.ts";
 import { measureMany } from "./leaders/many.ts";
@@ -32,6 +33,7 @@ const PARTS = [
   "elections",
   "partitions",
   "keys",
+  "fairness",
 ] as const;
 
 const HELP = `npm run bench -- [options]
@@ -94,6 +96,7 @@ async function measureAll(): Promise<void> {
     elections: await part("elections", () => measureMany(settings.elections, only.ways)),
     partitions: values.check ? undefined : await part("partitions", () => measurePartitions(settings.partitions)),
     keys: values.check ? undefined : await part("keys", () => measureKeys(settings.keys)),
+    fairness: values.check ? undefined : await part("fairness", () => measureFairness(settings.fairness)),
   };
   const measurements = withoutMissing(measured);
   const { markdown, charts } = writeReport(measurements);

@@ -1,4 +1,5 @@
 /** How long everything is measured. */
+import type { FairnessSettings } from "./fairness/fairness.ts";
 import type { KeysSettings } from "./keys/keys.ts";
 import type { LeadersSettings } from "./leaders/leaders.ts";
 import type { ManySettings } from "./leaders/many.ts";
@@ -19,6 +20,7 @@ export interface BenchmarkSettings {
   readonly elections: ManySettings;
   readonly partitions: PartitionsSettings;
   readonly keys: KeysSettings;
+  readonly fairness: FairnessSettings;
 }
 
 const layouts = [
@@ -56,6 +58,14 @@ export const full: BenchmarkSettings = {
   },
   partitions: { rounds: 3, jobs: 20_000, idleMs: 10_000, layouts },
   keys: { rounds: 1, keyCounts: [1_000, 10_000, 100_000], backlog: 2, starts: 10_000 },
+  fairness: {
+    rounds: 1,
+    loads: [
+      { slots: 10, hot: 100_000, quiet: 1_000 },
+      { slots: 1, hot: 10_000, quiet: 1_000 },
+      { slots: 10, hot: 0, quiet: 10_000 },
+    ],
+  },
 };
 
 export const quick: BenchmarkSettings = {
@@ -83,4 +93,12 @@ export const quick: BenchmarkSettings = {
   },
   partitions: { rounds: 1, jobs: 10_000, idleMs: 2_000, layouts: layouts.slice(0, 3) },
   keys: { rounds: 1, keyCounts: [300, 3_000], backlog: 2, starts: 600 },
+  fairness: {
+    rounds: 1,
+    loads: [
+      { slots: 10, hot: 5_000, quiet: 100 },
+      { slots: 1, hot: 1_000, quiet: 100 },
+      { slots: 10, hot: 0, quiet: 1_000 },
+    ],
+  },
 };

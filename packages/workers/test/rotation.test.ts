@@ -136,6 +136,30 @@ describe.concurrent("the rotation between keys", () => {
     await until(async () => (await lab.leftovers()).length === 0);
   });
 
+  it("loses nothing when workers without it take over, and begins anew with what it left behind", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const open = gate();
+    await queue.addBulk(jobsOf("aabbccdd"));
+    const rotating = lab.worker(async () => await open.passed, rules);
+    await until(() => lab.ran.length === 1);
+    const closed = rotating.close();
+    open.open();
+    await closed;
+    expect(await lab.redis.zrange("bull:q:lane:ring", "0", "-1")).toEqual(["c", "d", "a"]);
+    const plain = lab.worker(undefined, { ...rules, between: "arrival" });
+    await finished(queue, 8);
+    await plain.close();
+    expect(lab.inversions()).toEqual([]);
+    expect(await lab.redis.zcard("bull:q:lane:ring")).toBe(3);
+
+    await queue.addBulk(jobsOf("aaabbbee"));
+    lab.worker(undefined, rules);
+    await finished(queue, 16);
+    expect(keysOf(lab).slice(8)).toBe("abeabeab");
+    await until(async () => (await lab.leftovers()).length === 0);
+  });
+
   it("is compared between workers", async () => {
     await using lab = await Lab.start();
     const first = lab.worker(undefined, rules);

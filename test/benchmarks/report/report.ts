@@ -1,4 +1,5 @@
 /** Pure: what was measured, as one Markdown report with its charts. */
+import type { FairnessRow } from "../fairness/fairness.ts";
 import type { KeysRow } from "../keys/keys.ts";
 import type { Failovers, LeadersRow } from "../leaders/leaders.ts";
 import type { ManyRow } from "../leaders/many.ts";
@@ -24,6 +25,7 @@ export interface Measurements {
   readonly elections?: readonly ManyRow[];
   readonly partitions?: readonly PartitionsRow[];
   readonly keys?: readonly KeysRow[];
+  readonly fairness?: readonly FairnessRow[];
 }
 
 export interface Report {
@@ -46,6 +48,7 @@ export function writeReport(measured: Measurements): Report {
     ...(measured.elections === undefined ? [] : [electionsSection(measured.elections)]),
     ...(measured.partitions === undefined ? [] : [partitionsSection(measured.partitions)]),
     ...(measured.keys === undefined ? [] : [keysSection(measured.keys)]),
+    ...(measured.fairness === undefined ? [] : [fairnessSection(measured.fairness)]),
   ];
   return { markdown: `${sections.join("\n\n")}\n`, charts };
 }
@@ -395,6 +398,39 @@ function keysSection(rows: readonly KeysRow[]): string {
         spreadCell(row.startServerUs, 1),
         spreadCell(row.startClientUs, 1),
         spreadCell(row.startCalls, 1),
+      ]),
+    ),
+  ].join("\n\n");
+}
+
+function fairnessSection(rows: readonly FairnessRow[]): string {
+  return [
+    "## A hot tenant beside quiet ones",
+    "The hot tenant's jobs are added first, then one job of each quiet tenant. One process works them off, 1 ms each, until the last quiet tenant is served. Cost: of a start until then, with what it takes to find the quiet tenants' jobs.",
+    table(
+      [
+        "slots",
+        "hot jobs",
+        "quiet tenants",
+        "system",
+        "hot jobs before the last",
+        "half served s",
+        "last served s",
+        "server calls a start",
+        "server µs a start",
+        "client µs a start",
+      ],
+      rows.map((row) => [
+        row.slots,
+        row.hot,
+        row.quiet,
+        row.system,
+        spreadCell(row.hotStarts, 0),
+        spreadCell(row.halfSeconds, 2),
+        spreadCell(row.lastSeconds, 2),
+        spreadCell(row.startCalls, 1),
+        spreadCell(row.startServerUs, 1),
+        spreadCell(row.startClientUs, 1),
       ]),
     ),
   ].join("\n\n");

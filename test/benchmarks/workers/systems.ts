@@ -22,7 +22,8 @@ export type SystemName =
   | "BullMQ + moveToDelayed"
   | "groupmq"
   | "ExclusiveWorker"
-  | "ExclusiveWorker, next at once";
+  | "ExclusiveWorker, next at once"
+  | "ExclusiveWorker, in rotation";
 
 export const systemNames: readonly SystemName[] = [
   "BullMQ, no exclusion",
@@ -49,13 +50,13 @@ interface Address {
 }
 
 const queueName = "bench";
-const concurrency = 50;
+const defaultConcurrency = 50;
 const batch = 1_000;
 const lockTtlMs = 30_000;
 const busyDelayMs = 100;
 
-export function openSystem(name: SystemName, address: Address): System {
-  if (name === "groupmq") return openGroupmq(address);
+export function openSystem(name: SystemName, address: Address, concurrency: number = defaultConcurrency): System {
+  if (name === "groupmq") return openGroupmq(address, concurrency);
   const queue = new Queue<Task>(queueName, { connection: address });
   const client = new Redis(address);
   const redlock = new NodeRedlock5([client], { retryCount: -1, retryDelay: 10, retryJitter: 5 });
@@ -89,6 +90,13 @@ export function openSystem(name: SystemName, address: Address): System {
         concurrency,
         key: "key",
         startNext: "at-once",
+      }) as never,
+    "ExclusiveWorker, in rotation": (process) =>
+      new ExclusiveWorker<Task, void>(queueName, (job) => process(job.data), {
+        connection,
+        concurrency,
+        key: "key",
+        between: "rotate",
       }) as never,
   };
   return {
@@ -136,7 +144,7 @@ async function orDelay(
   }
 }
 
-function openGroupmq(address: Address): System {
+function openGroupmq(address: Address, concurrency: number): System {
   const redis = new Redis({ ...address, maxRetriesPerRequest: null });
   const queue = new GroupQueue<Task>({ redis: redis as never, namespace: queueName });
   let worker: GroupWorker<Task> | undefined;
