@@ -35,6 +35,7 @@ import { Job, Worker } from "bullmq";
 import {
   acceptSignal,
   checkScripts,
+  decodeJob,
   installedScripts,
   keepTracked,
   type LockExtension,
@@ -246,7 +247,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
         onError: (error) => this.emit("error", error),
       });
     }
-    const makeJob = (fields: object, jobId: string): Job => super.createJob(fields as never, jobId);
+    const makeJob = (fields: object, jobId: string): Job => super.createJob(decodeJob(fields, jobId) as never, jobId);
     const { merge } = resolved.rules;
     this.#runner = new Runner({
       queue: name,

@@ -97,7 +97,9 @@ describe.concurrent("jobs that wait for a key", () => {
 
   it("fail each for itself, and their key waits for the retry, which keeps the order", async () => {
     await using merging = await Merging.start();
+    const attempts = new Set<unknown>();
     merging.worker((_job, { batch }) => {
+      for (const { opts } of batch.jobs) attempts.add(opts.attempts);
       const bad = batch.jobs.find(({ data, attemptsMade }) => (data as Data).i === 2 && attemptsMade === 0);
       if (bad !== undefined) batch.fail(bad, new TypeError("not this one"));
       return "done";
@@ -105,6 +107,7 @@ describe.concurrent("jobs that wait for a key", () => {
     await merging.lineUp(behind(3), { attempts: 2, backoff: 1 });
     expect(await merging.ends(4)).toEqual(["done", "done", "done", "done"]);
     expect(merging.calls).toEqual([["1"], ["2", "3", "4"], ["3"]]);
+    expect([...attempts]).toEqual([2]);
     const third = (await merging.queue.getJob("3")) as Job<Data>;
     expect([third.attemptsMade, third.attemptsStarted, third.stacktrace?.length]).toEqual([2, 2, 1]);
   });

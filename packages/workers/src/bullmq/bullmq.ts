@@ -13,7 +13,7 @@
  */
 import { createHash } from "node:crypto";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { RedisConnection } from "bullmq";
+import { RedisConnection, raw2NextJobData } from "bullmq";
 import { UnsupportedBullMQError } from "../errors.ts";
 import {
   type BullScript,
@@ -290,6 +290,12 @@ function parseFollowing([jobId, texts, fencingToken]: readonly unknown[]): Follo
   // What stands there because it is parked.
   const { ls: _place, pb: _by, ...facts } = fields;
   return { jobId: String(jobId), fields: { ...facts, delay: "0" }, fencingToken: Number(fencingToken) };
+}
+
+/** Returns what BullMQ makes a job of, for the hash of a job: that differs between its versions. */
+export function decodeJob(fields: object, jobId: string): object {
+  const [decoded] = raw2NextJobData([Object.entries(fields).flat(), jobId, 0, 0]) as readonly object[];
+  return decoded ?? fields;
 }
 
 /** Returns what `eachEnd` in scripts/commands.lua.ts replied: the replies, or why an end failed. */

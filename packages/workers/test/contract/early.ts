@@ -165,6 +165,26 @@ export function testEarly(key: Key): void {
       expect(await queue.getFailedCount()).toBe(count / 5);
     });
 
+    it("has what its job was added with: it is retried", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue("q", { defaultJobOptions: { attempts: 3 } });
+      await queue.addBulk(jobs(COUNT, () => "a"));
+      const failed = new Set<number>();
+      const kinds = new Set<string>();
+      const body: Body = ({ data, opts, timestamp, attemptsMade }) => {
+        kinds.add(`${opts.attempts} ${typeof timestamp}`);
+        if (attemptsMade > 0 || scene?.early.has(data.i) !== true) return;
+        failed.add(data.i);
+        throw new Error("fails once");
+      };
+      let scene: Scene | undefined;
+      scene = await start(lab, body, { key });
+      await moreUntil(queue, () => failed.size > 0);
+      expect([...kinds]).toEqual(["3 number"]);
+      expect(await queue.getFailedCount()).toBe(0);
+      expect([lab.overlaps(), lab.errors]).toEqual([[], []]);
+    });
+
     it("is the only one that begins after its key was paused, and is told to stop", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
