@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Connections } from "./connections.ts";
 import { ConsoleFailure } from "./failure.ts";
-import type { Output } from "./output.ts";
+import { type Output, printable } from "./output.ts";
 import type { Terminal } from "./terminal.ts";
 
 export interface Command {
@@ -39,5 +39,5 @@ export async function confirmed({ isConfirmed, terminal }: Command, question: st
   if (!terminal.isInteractive) {
     throw new ConsoleFailure(`${question} Not without --yes, because nobody can be asked here.`);
   }
-  return await terminal.confirm(question);
+  return await terminal.confirm(printable(question));
 }

@@ -26,12 +26,13 @@ export class Output {
 
   /** Writes `value` as one line of JSON with --json, else what `inWords` writes. */
   answer(value: unknown, inWords: () => void): void {
-    if (this.isJson) this.#write(`${JSON.stringify(value)}\n`);
+    if (this.isJson) this.#write(`${printable(JSON.stringify(value))}\n`);
     else inWords();
   }
 
   line(text: string, tone?: Tone): void {
-    this.#write(`${tone === undefined ? text : this.#painted(text, tone)}\n`);
+    const line = printable(text).replaceAll("\n", "\\n");
+    this.#write(`${tone === undefined ? line : this.#painted(line, tone)}\n`);
   }
 
   /** Writes a table. `widths`: of the columns whose texts are long, by their place. */
@@ -47,7 +48,11 @@ export class Output {
       style: { head: [], border: [], compact: true },
     });
     for (const row of rows) {
-      table.push(row.map((cell) => (typeof cell === "string" ? cell : this.#painted(cell.text, cell.tone))));
+      table.push(
+        row.map((cell) =>
+          typeof cell === "string" ? printable(cell) : this.#painted(printable(cell.text), cell.tone),
+        ),
+      );
     }
     this.#write(`${table.toString()}\n`);
   }
@@ -60,6 +65,16 @@ export class Output {
   #painted(text: string, tone: Tone): string {
     return this.#hasColour ? styleText(COLOURS[tone], text, { validateStream: false }) : text;
   }
+}
+
+/**
+ * Returns a text that makes a terminal do nothing but show it, and in the order in which it is read: control characters
+ * but the line end are written as JSON escapes them. Names, reasons and errors come from Redis, and so from anybody.
+ */
+export function printable(text: string): string {
+  return text.replaceAll(/[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu, (char) =>
+    char === "\n" ? char : `\\u${(char.codePointAt(0) ?? 0).toString(16).padStart(4, "0")}`,
+  );
 }
 
 /** Returns a duration as people say it. */

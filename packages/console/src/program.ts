@@ -27,7 +27,7 @@ import {
 } from "./commands/schedules.ts";
 import { Connections } from "./connections.ts";
 import { ConsoleFailure } from "./failure.ts";
-import { Output } from "./output.ts";
+import { Output, printable } from "./output.ts";
 import { type ServeOptions, servePage } from "./page/serve.ts";
 import type { Terminal } from "./terminal.ts";
 
@@ -64,7 +64,7 @@ export async function runConsole(args: readonly string[], terminal: Terminal): P
     return isGood ? 0 : 1;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
-    terminal.writeError(`${inWords(error)}\n`);
+    terminal.writeError(`${printable(inWords(error))}\n`);
     return 2;
   }
 }

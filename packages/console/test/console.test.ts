@@ -108,6 +108,23 @@ describe("locks", () => {
     expect(await run(["locks", "release", "console:taken", "--yes"])).toMatchObject({ code: 1 });
   });
 
+  it("shows what others wrote to Redis, and does not let it command the terminal", async () => {
+    const evil = "\u001b]0;title\u0007\u009b2J\u202e\nconsole:evil: free";
+    const shown = String.raw`\u001b]0;title\u0007\u009b2J\u202e`;
+    const redlock = new Redlock([...urls()], { quarantine: false, name: evil });
+    onTestFinished(() => redlock.close());
+    await redlock.acquire("console:evil", { ttl: 30_000 });
+    const { text } = await run(["locks", "inspect", "console:evil"]);
+    expect(text).toContain(String.raw`console:evil: held by ${shown}\nconsole:evil: free`);
+    const json = await run(["locks", "inspect", "console:evil", "--json"]);
+    expect(JSON.parse(json.text)).toMatchObject({ holder: expect.stringContaining(evil) as string });
+    const failed = await run(["locks", "release", `console:${evil}`]);
+    expect(failed.code).toBe(2);
+    const table = await run(["schedules", "history", evil, evil]);
+    for (const printed of [text, json.text, failed.errors, table.text + table.errors])
+      expect(printed.replaceAll("\n", "")).not.toMatch(/[\p{Cc}\p{Bidi_Control}]/u);
+  });
+
   it("takes nothing away without a yes", async () => {
     const lock = await connected().acquire("console:kept", { ttl: 30_000 });
     const unasked = await run(["locks", "release", "console:kept"]);

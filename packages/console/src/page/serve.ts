@@ -5,6 +5,7 @@ import { ExclusiveWorker } from "@x/workers";
 import { Cluster, type Redis } from "ioredis";
 import type { Command, IsGood } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
+import { printable } from "../output.ts";
 import { LOOPBACK_HOSTS } from "./guard.ts";
 import { nodeListener } from "./node-listener.ts";
 import { createPage } from "./page.ts";
@@ -73,7 +74,7 @@ async function queuesOf(
 ): Promise<readonly ExclusiveWorker[]> {
   const client = await connections.queueRedis().catch((error: unknown) => {
     if (!(error instanceof ConsoleFailure)) throw error;
-    terminal.writeError(`${error.message}\nNo queues are shown: they are looked for on the first node.\n`);
+    terminal.writeError(`${printable(error.message)}\nNo queues are shown: they are looked for on the first node.\n`);
     return undefined;
   });
   if (client === undefined) return [];
