@@ -1,7 +1,7 @@
 /** Metrics of elections and of schedules. */
 import type { Meter } from "@opentelemetry/api";
 import { listen } from "./channels.ts";
-import { SECONDS } from "./locks.ts";
+import { SECONDS, SHARE } from "./locks.ts";
 
 interface OfSchedule {
   readonly election: string;
@@ -19,6 +19,10 @@ export function leaderMetrics(meter: Meter): () => void {
   const remaining = meter.createHistogram("x.leader.renewal.remaining", {
     description: "What was left until the deadline when a renewal was answered: the early warning",
     ...SECONDS,
+  });
+  const share = meter.createHistogram("x.leader.renewal.share", {
+    description: "What was left until the deadline after a renewal succeeded or failed, as a share of renewDeadline",
+    ...SHARE,
   });
   const failed = meter.createCounter("x.leader.renewals.failed", { unit: "{renewal}" });
   const ended = meter.createCounter("x.leader.terms.ended", {
@@ -58,8 +62,14 @@ export function leaderMetrics(meter: Meter): () => void {
       if (message.leader !== undefined && message.vacancyMs !== undefined)
         vacancy.record(message.vacancyMs / 1_000, of(message));
     }),
-    listen("x.leader.renewed", (message) => remaining.record(Math.max(0, message.remainingMs) / 1_000, of(message))),
-    listen("x.leader.renewFailed", (message) => failed.add(1, of(message))),
+    listen("x.leader.renewed", (message) => {
+      remaining.record(Math.max(0, message.remainingMs) / 1_000, of(message));
+      share.record(message.remainingMs / message.deadlineMs, of(message));
+    }),
+    listen("x.leader.renewFailed", (message) => {
+      failed.add(1, of(message));
+      share.record(message.remainingMs / message.deadlineMs, of(message));
+    }),
     listen("x.leader.overrun", (message) => overrun.add(1, of(message))),
     listen("x.leader.tick", (message) => lateness.record(message.lateMs / 1_000, scheduleOf(message))),
     listen("x.leader.tickDone", (message) => tickEnded(message, "run")),

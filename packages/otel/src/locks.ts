@@ -11,6 +11,12 @@ const BUCKETS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 
 /** Options of every histogram of durations. */
 export const SECONDS: MetricOptions = { unit: "s", advice: { explicitBucketBoundaries: BUCKETS } };
 
+/** Options of every histogram of shares. A third is a bound, since the alerts ask for it. */
+export const SHARE: MetricOptions = {
+  unit: "1",
+  advice: { explicitBucketBoundaries: [0, 0.1, 0.2, 0.33, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1] },
+};
+
 export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
   const waited = meter.createHistogram("x.lock.wait.duration", {
     description: "From the call to its end",
@@ -23,6 +29,10 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
   const validity = meter.createHistogram("x.lock.validity.remaining", {
     description: "What is left of a lock's validity after a renewal succeeded or failed: the early warning",
     ...SECONDS,
+  });
+  const share = meter.createHistogram("x.lock.validity.share", {
+    description: "The same as a share of the lock's ttl",
+    ...SHARE,
   });
   const held = meter.createUpDownCounter("x.lock.held", { description: "Locks that are held", unit: "{lock}" });
   const waiting = meter.createUpDownCounter("x.lock.waiting", { description: "Calls under way", unit: "{call}" });
@@ -58,9 +68,12 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
       lost.add(1, { ...name(message.resources), "x.lock.loss_reason": message.reason });
       ended(message);
     }),
-    listen("x.redlock.extend", ({ resources, extended, remainingMs }) =>
-      validity.record(remainingMs / 1_000, { ...name(resources), "x.lock.extended": extended }),
-    ),
+    listen("x.redlock.extend", ({ resources, extended, remainingMs, ttlMs }) => {
+      const attributes = { ...name(resources), "x.lock.extended": extended };
+      validity.record(remainingMs / 1_000, attributes);
+      // A shorter ttl at a renewal does not shorten what was had.
+      share.record(Math.min(1, remainingMs / ttlMs), attributes);
+    }),
     listen("x.redlock.node", ({ node, state }) => {
       nodes.set(node, state === "ready" ? 1 : 0);
     }),

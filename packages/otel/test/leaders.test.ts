@@ -22,6 +22,8 @@ it("draws the term of a leader, and what its task calls under it", async () => {
     await expect
       .poll(async () => [...(await sdk.scrape()).keys()].some((name) => name.startsWith("x_leader_renewal_remaining")))
       .toBe(true);
+    const share = (await sdk.scrape()).get('x_leader_renewal_share_sum{x_leader_election="billing"}');
+    expect(share).toBeGreaterThanOrEqual(0);
     void term.resign();
   });
   await expect.poll(() => sdk.spans().some(({ name }) => name === "leader term billing")).toBe(true);

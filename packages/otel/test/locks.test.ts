@@ -1,3 +1,4 @@
+import { channel } from "node:diagnostics_channel";
 import { context, SpanStatusCode, trace } from "@opentelemetry/api";
 import { instrument } from "@x/otel";
 import { LockHeldError, Redlock } from "@x/redlock-core";
@@ -140,4 +141,19 @@ it("draws calls without OpenTelemetry's context manager, too", async () => {
     .poll(() => names().toSorted())
     .toEqual(["lock acquire alone", "lock hold alone", "lock release alone", "lock using alone"]);
   stop();
+});
+
+it("counts each renewal that left less than a third of the lease, which is what the alerts ask for", async () => {
+  await using sdk = await startSdk();
+  const lock = { resources: ["account:42"], fencingToken: 1, extended: false, tookMs: 1, ttlMs: 10_000 };
+  for (const remainingMs of [0, 3_000, 3_400, 60_000]) channel("x.redlock.extend").publish({ ...lock, remainingMs });
+  const term = { election: "billing", id: "a", term: 1, error: new Error("late"), deadlineMs: 10_000 };
+  for (const remainingMs of [3_000, 9_000]) channel("x.leader.renewFailed").publish({ ...term, remainingMs });
+  const samples = await sdk.scrape();
+  const ofLock = (le: string): unknown =>
+    samples.get(`x_lock_validity_share_bucket{x_lock_name="account:*",x_lock_extended="false",le="${le}"}`);
+  expect([ofLock("0.33"), ofLock("0.5"), ofLock("1")]).toEqual([2, 3, 4]);
+  const ofLeader = (le: string): unknown =>
+    samples.get(`x_leader_renewal_share_bucket{x_leader_election="billing",le="${le}"}`);
+  expect([ofLeader("0.33"), ofLeader("1")]).toEqual([1, 2]);
 });

@@ -35,6 +35,8 @@ export interface RedlockEvents {
     readonly extended: boolean;
     readonly tookMs: number;
     readonly remainingMs: number;
+    /** The lock's ttl: `remainingMs` is a share of it. */
+    readonly ttlMs: number;
     /** How the nodes answered, if the extension failed. */
     readonly votes?: readonly Vote[];
   };

@@ -40,7 +40,9 @@ describe("events and diagnostics channels", () => {
       { resources: ["seen", "other"], outcome: "held" },
     ]);
     expect(of("wait")[0]).toMatchObject({ resources: ["seen", "other"], attempts: 1 });
-    expect(of("extend")).toMatchObject([{ resources: ["seen"], extended: true, fencingToken: lock.fencingToken }]);
+    expect(of("extend")).toMatchObject([
+      { resources: ["seen"], extended: true, fencingToken: lock.fencingToken, ttlMs: expect.any(Number) as number },
+    ]);
     expect(of("release")).toMatchObject([{ resources: ["seen"], confirmed: true, fencingToken: lock.fencingToken }]);
     for (const message of [...of("acquire"), ...of("release")]) expect(structuredClone(message)).toEqual(message);
   });

@@ -183,12 +183,12 @@ export class CandidateRun {
     return {
       renewed: ({ tookMs, remainingMs }) => {
         standing.lastError = undefined;
-        publish("x.leader.renewed", () => ({ ...own, tookMs, remainingMs }));
+        publish("x.leader.renewed", () => ({ ...own, tookMs, remainingMs, deadlineMs: options.renewDeadline }));
         events.emit("renewed", { term: number, tookMs, remainingMs });
       },
       renewFailed: ({ error, remainingMs }) => {
         standing.lastError = asError(error);
-        publish("x.leader.renewFailed", () => ({ ...own, error, remainingMs }));
+        publish("x.leader.renewFailed", () => ({ ...own, error, remainingMs, deadlineMs: options.renewDeadline }));
         events.emit("renewFailed", { term: number, error, remainingMs });
       },
       ending: (reason) => {

@@ -43,10 +43,24 @@ export interface LeaderMessages {
   };
   /**
    * A renewal succeeded. `remainingMs` is what was left of the deadline when the answer came, which is the early
-   * warning.
+   * warning; it is a share of `deadlineMs`, the option `renewDeadline`.
    */
-  "x.leader.renewed": { election: string; id: string; term: number; tookMs: number; remainingMs: number };
-  "x.leader.renewFailed": { election: string; id: string; term: number; error: unknown; remainingMs: number };
+  "x.leader.renewed": {
+    election: string;
+    id: string;
+    term: number;
+    tookMs: number;
+    remainingMs: number;
+    deadlineMs: number;
+  };
+  "x.leader.renewFailed": {
+    election: string;
+    id: string;
+    term: number;
+    error: unknown;
+    remainingMs: number;
+    deadlineMs: number;
+  };
   /** The task still ran when the lease had ended, so another process may lead beside it. */
   "x.leader.overrun": { election: string; id: string; term: number; overrunMs: number };
   /** An observer saw the leader change. `vacancyMs` is how long there was none, as seen from here. */

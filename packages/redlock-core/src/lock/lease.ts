@@ -312,6 +312,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
       extended: result.kind === "extended",
       tookMs,
       remainingMs: this.remaining(),
+      ttlMs: this.#ttlMs,
       ...(result.kind === "extended" ? {} : { votes: result.votes }),
     }));
     if (result.kind === "extended") policy.onRenewed?.(tookMs);
