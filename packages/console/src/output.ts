@@ -68,8 +68,9 @@ export class Output {
 }
 
 /**
- * Returns a text that makes a terminal do nothing but show it, in the order of its characters. Control characters, except
- * the line end, are written as JSON escapes them. Names, reasons and errors come from Redis, and so from anybody.
+ * Returns a text that makes a terminal do nothing but show it, in the order of its characters. Control characters,
+ * except the line end, are written as JSON escapes them. Names, reasons and errors come from Redis, and so from
+ * anybody.
  */
 export function printable(text: string): string {
   return text.replaceAll(/[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu, (char) =>
