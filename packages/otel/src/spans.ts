@@ -101,8 +101,12 @@ export function drawSpans(tracer: Tracer, nameOf: NameOf): () => void {
       }),
     }),
     draw<WorkerTraces["run"]>("x.workers:run", tracer, {
-      begin: ({ queue, jobId, keys, fencingToken }) => {
-        const attributes = { "x.workers.keys": [...keys], [FENCING_TOKEN]: fencingToken };
+      begin: ({ queue, jobId, keys, fencingToken, parkedMs }) => {
+        const attributes = {
+          "x.workers.keys": [...keys],
+          [FENCING_TOKEN]: fencingToken,
+          "x.workers.parked": parkedMs / 1_000,
+        };
         // BullMQ's own span of the job, if its option `telemetry` is used.
         trace.getActiveSpan()?.setAttributes(attributes);
         return {

@@ -3,6 +3,7 @@ import { type RedisServer, startRedis } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import { Queue } from "bullmq";
 import { BullMQOtel } from "bullmq-otel";
+import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
 import { connectionOf, parentOf, startSdk } from "./support/sdk.ts";
 
@@ -46,7 +47,14 @@ it("tells BullMQ's own span of the job its keys and its fencing token", async ()
     telemetry,
   });
   onTestFinished(async () => void (await Promise.all([worker.close(), queue.close()])));
-  await queue.add("pay", { account: 42 });
+  // As if it had stood in line for an hour.
+  await worker.pauseKey("42");
+  await queue.add("pay", { account: 42 }, { jobId: "parked" });
+  await expect.poll(async () => (await worker.jobsOf("42")).parked).toEqual(["parked"]);
+  const redis = new Redis(connectionOf(server));
+  await redis.hset("bull:traced:parked", "lp", Date.now() - 3_600_000);
+  redis.disconnect();
+  await worker.resumeKey("42");
   const found = (): Partial<Record<"job" | "own", ReturnType<typeof sdk.spans>[number]>> => {
     const spans = sdk.spans();
     const job = spans.find(({ name }) => name === "exclusive job traced");
@@ -57,6 +65,9 @@ it("tells BullMQ's own span of the job its keys and its fencing token", async ()
   await expect.poll(() => found().own).toBeDefined();
   trace.disable();
   const { job, own } = found();
+  for (const { attributes } of [job, own].flatMap((span) => span ?? [])) {
+    expect(attributes["x.workers.parked"]).toBeGreaterThanOrEqual(3_600);
+  }
   expect(own?.attributes).toMatchObject({ "bullmq.queue.name": "traced", "x.workers.keys": ["42"] });
   expect(own?.attributes["x.fencing_token"]).toBe(job?.attributes["x.fencing_token"]);
 });

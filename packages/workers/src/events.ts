@@ -85,8 +85,11 @@ export const channels: Channels<WorkerEvents> = new Channels("x.workers", NAMES)
 
 /** What the messages of the tracing channel `x.workers:run` have. The span of BullMQ's `telemetry` is active then. */
 export interface WorkerTraces {
-  /** The processor, from its call to its end. */
-  run: AboutJob & { readonly fencingToken: number };
+  /**
+   * The processor, from its call to its end. `parkedMs` is from when the job was parked, because its key was busy, to
+   * that call, by the clocks of the two workers; 0 if its keys were free.
+   */
+  run: AboutJob & { readonly fencingToken: number; readonly parkedMs: number };
 }
 
 export const traces: { readonly [Call in keyof WorkerTraces]: Traced<WorkerTraces[Call]> } = {

@@ -1,6 +1,8 @@
-import { type WorkerEvents } from "@x/workers";
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { once } from "node:events";
+import { type ExclusiveWorkerOptions, type WorkerEvents, type WorkerTraces } from "@x/workers";
 import { describe, expect, it } from "vitest";
-import { finished, jobs, Lab, listen, redlockOn, until } from "./support/lab.ts";
+import { type Data, finished, gate, jobs, Lab, listen, redlockOn, until } from "./support/lab.ts";
 
 const NAMES = ["parked", "locked", "yielded", "woken", "released", "keyPaused", "keyResumed"] as const;
 
@@ -54,5 +56,124 @@ describe("the events of an exclusive worker", () => {
     await queue.addBulk(jobs(3, () => "a"));
     await finished(queue, 3);
     expect(lab.errors.map(String)).toEqual(Array.from({ length: 3 }, () => "Error: a listener's"));
+  });
+});
+
+describe("for how long a job was parked", () => {
+  const HOUR_MS = 3_600_000;
+  const rules = { recheckInterval: HOUR_MS, stalledInterval: HOUR_MS } as const;
+  type Told = [string, boolean];
+
+  /** The runs, as the tracing channel tells of them, and whether their jobs were parked for an hour. */
+  function runs(lab: Lab): () => Told[] {
+    const heard: Told[] = [];
+    const listener = (message: unknown): void => {
+      const { jobId, parkedMs } = message as WorkerTraces["run"];
+      heard.push([jobId, parkedMs >= HOUR_MS]);
+      if (parkedMs < 0 || parkedMs > 2 * HOUR_MS) throw new Error(`parked for ${parkedMs} ms`);
+    };
+    subscribe("tracing:x.workers:run:start", listener);
+    lab.defer(async () => void unsubscribe("tracing:x.workers:run:start", listener));
+    return () => heard.toSorted(([a, wasParked], [b]) => Number(a) - Number(b) || Number(wasParked) - 0.5);
+  }
+
+  async function parkedSince(lab: Lab, ids: readonly string[], ms = Date.now() - HOUR_MS): Promise<void> {
+    for (const id of ids) {
+      await until(async () => (await lab.redis.hexists(`bull:q:${id}`, "ls")) === 1);
+      await lab.redis.hset(`bull:q:${id}`, "lp", ms);
+    }
+  }
+
+  it.each<[string, Partial<ExclusiveWorkerOptions<Data>>]>([
+    ["one slot", {}],
+    ["the next is started at once", { startNext: "at-once" }],
+    ["two slots", { perKey: { concurrency: 2 } }],
+    ["rotation", { between: "rotate" }],
+    ["several keys", { key: ({ data }) => [data.k as string, "all"] }],
+  ])("is told of the run that waited, not of its retry: %s", async (_name, options) => {
+    await using lab = await Lab.start();
+    const told = runs(lab);
+    const queue = lab.queue();
+    const running = gate();
+    lab.defer(async () => running.open());
+    lab.worker(
+      async (job) => {
+        if (job.id === "1" || job.id === "2") await running.passed;
+        if (job.id === "4" && job.attemptsStarted === 1) throw new Error("to be retried");
+      },
+      { ...rules, ...options },
+    );
+    await queue.addBulk(jobs(1, () => "a"));
+    await until(() => lab.ran.length === 1);
+    await queue.addBulk(jobs(1, () => ("perKey" in options ? "a" : "b")));
+    await until(async () => lab.ran.length === 2 || (await queue.getDelayedCount()) === 1);
+    await queue.addBulk(jobs(3, () => "a").map((job) => ({ ...job, opts: { attempts: 2 } })));
+    await parkedSince(lab, ["3", "4", "5"]);
+    // It is parked again, and has waited for as long.
+    await (await queue.getJob("5"))?.promote();
+    await until(async () => (await queue.getWaitingCount()) === 0);
+    running.open();
+    await finished(queue, 5);
+    expect(told()).toEqual([
+      ["1", false],
+      ["2", false],
+      ["3", true],
+      ["4", false],
+      ["4", true],
+      ["5", true],
+    ]);
+    for (const id of ["3", "4", "5"]) expect(await lab.redis.hexists(`bull:q:${id}`, "lp")).toBe(0);
+    expect(lab.errors).toEqual([]);
+  });
+
+  it("counts until a start for which plain code has let the key's lock go, and anew after lock.backOff", async () => {
+    await using lab = await Lab.start();
+    const told = runs(lab);
+    const queue = lab.queue();
+    const running = gate();
+    lab.defer(async () => running.open());
+    const plain = redlockOn(lab, lab.connection);
+    const worker = lab.worker(
+      async (job, _signal, lock) => {
+        if (job.id === "1") await running.passed;
+        if (job.id === "3" && (await lab.redis.incr("calls")) === 1) lock.backOff(1);
+      },
+      { ...rules, timeout: 10 },
+    );
+    await queue.addBulk(jobs(3, () => "a"));
+    await parkedSince(lab, ["2", "3"]);
+    const yielded = once(worker as never, "yielded");
+    const granted = plain.acquire("a", { ttl: 30_000 });
+    running.open();
+    const held = await granted;
+    await yielded;
+    await held.release();
+    await finished(queue, 3);
+    expect(told()).toEqual([
+      ["1", false],
+      ["2", true],
+      ["3", false],
+      ["3", true],
+    ]);
+    expect(lab.errors).toEqual([]);
+  });
+
+  it("is forgotten with a job that did not run, which is retried by hand", async () => {
+    await using lab = await Lab.start();
+    const told = runs(lab);
+    const queue = lab.queue();
+    const running = gate();
+    lab.defer(async () => running.open());
+    const line = { perKey: { maxWaiting: { max: 1, drop: "oldest" } } } as const;
+    lab.worker(async () => await running.passed, { ...rules, ...line });
+    await queue.addBulk(jobs(2, () => "a"));
+    await parkedSince(lab, ["2"]);
+    await queue.addBulk(jobs(1, () => "a"));
+    await until(async () => (await queue.getFailedCount()) === 1);
+    running.open();
+    await finished(queue, 3);
+    await (await queue.getJob("2"))?.retry();
+    await until(() => told().length === 3);
+    expect(told()).toEqual(["1", "2", "3"].map((id) => [id, false]));
   });
 });

@@ -24,8 +24,13 @@ describe.concurrent("the jobs of a key", () => {
       const all = await worker.jobsOf("a", { state: "all" });
       expect(all).toMatchObject({ holders: ["1"], parked: ["2", "3", "4"], delayed: ["13"] });
       expect(all.waiting?.toSorted((x, y) => Number(x) - Number(y))).toEqual(["6", "8", "10", "12"]);
-      expect(await worker.jobsOf("a")).toEqual({ holder: "1", holders: ["1"], parked: ["2", "3", "4"] });
-      expect(await worker.jobsOf("a", { state: "delayed" })).toMatchObject({ parked: [], delayed: ["13"] });
+      await lab.redis.hset("bull:q:3", "lp", 1_500);
+      await lab.redis.hdel("bull:q:4", "lp");
+      const who = { holder: "1", holders: ["1"] };
+      const parkedSince = [expect.any(Number), 1_500, undefined];
+      expect(await worker.jobsOf("a")).toEqual({ ...who, parked: ["2", "3", "4"], parkedSince });
+      const delayed = await worker.jobsOf("a", { state: "delayed" });
+      expect(delayed).toMatchObject({ parked: [], parkedSince: [], delayed: ["13"] });
       expect((await worker.jobsOf("a", { state: "waiting", limit: 2 })).waiting).toHaveLength(2);
       expect(await worker.removeJobs("a", { state: "delayed" })).toBe(1);
       expect(await worker.removeJobs("a", { state: "parked" })).toBe(3);

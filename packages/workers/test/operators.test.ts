@@ -247,9 +247,13 @@ describe("a running queue", () => {
     expect(lab.ran.filter((run) => run.key === "a")).toHaveLength(1);
     expect(await worker.counts()).toMatchObject({ parked: 4, busyKeys: 0, pausedKeys: 1 });
     expect(await worker.explain("2")).toMatchObject({ message: 'key "a" is paused: migration' });
-    expect(await worker.jobsOf("a")).toEqual({ holder: undefined, holders: [], parked: ["2", "3", "4", "5"] });
-    expect(await worker.jobsOf("a", { limit: 2 })).toEqual({ holder: undefined, holders: [], parked: ["2", "3"] });
-    expect(await worker.jobsOf("free")).toEqual({ holder: undefined, holders: [], parked: [] });
+    expect(await worker.jobsOf("a")).toMatchObject({ holder: undefined, holders: [], parked: ["2", "3", "4", "5"] });
+    expect(await worker.jobsOf("a", { limit: 2 })).toMatchObject({
+      holder: undefined,
+      holders: [],
+      parked: ["2", "3"],
+    });
+    expect(await worker.jobsOf("free")).toEqual({ holder: undefined, holders: [], parked: [], parkedSince: [] });
     expect(await worker.resumeKey("a")).toBe(true);
     expect(await worker.resumeKey("a")).toBe(false);
     await finished(queue, 8);

@@ -740,7 +740,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "who is next does not stand in line any more",
     without: "it still has a place there",
-    patches: [lane("call('HDEL', P .. id, 'ls', by and 'pb' or 'ls')", "")],
+    patches: [lane("call('HDEL', P .. id, 'ls', 'lp', by and 'pb' or 'ls')", "")],
   },
   {
     protection: "a job whose timer has fired is not in the queue twice",
@@ -837,15 +837,15 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the key moves on",
     patches: [
       commands(
-        "  attempt(call, 'HSET', P .. id, 'lo', order)\n",
-        "  attempt(call, 'HSET', P .. id, 'lo', order)\n  chosen = release(id)\n",
+        "  attempt(call, 'HSET', P .. id, 'lo', place, field, since ~= '' and since or place)\n",
+        "  attempt(call, 'HSET', P .. id, 'lo', place, field, since ~= '' and since or place)\n  chosen = release(id)\n",
       ),
     ],
   },
   {
     protection: "place in line for the lock",
     without: "it is forgotten",
-    patches: [commands("  attempt(call, 'HSET', P .. id, 'lo', order)\n", "")],
+    patches: [commands("  attempt(call, 'HSET', P .. id, 'lo', place, field, since ~= '' and since or place)\n", "")],
   },
   {
     protection: "waiting for a lock counts no start",

@@ -231,11 +231,12 @@ class Served {
     const away = this.#refusalOfQueue(queue);
     if (away !== undefined) return away;
     try {
-      const { holder, holders, parked } = await withPatience(this.#clock, worker.jobsOf(key, { limit: SHOWN_JOBS }));
+      const jobs = await withPatience(this.#clock, worker.jobsOf(key, { limit: SHOWN_JOBS }));
+      const { holders, parked } = jobs;
       const asked = [...holders.slice(0, 3), ...parked.slice(0, 3)];
       const explained = await withPatience(this.#clock, Promise.all(asked.map((id) => worker.explain(id))));
       const reasons = explained.flatMap((each) => (each === undefined ? [] : [{ job: each.jobId, why: each.message }]));
-      return json(200, { holder, holders, parked, reasons });
+      return json(200, { ...jobs, reasons });
     } catch (error) {
       return refusal(502, textOf(error));
     }

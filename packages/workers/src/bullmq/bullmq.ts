@@ -241,6 +241,8 @@ export type BullReply =
       readonly slots: readonly number[] | undefined;
       /** What the call of another job has made of it, if one has. */
       readonly outcome: string | undefined;
+      /** When it was parked, in ms since the epoch, if it was. */
+      readonly parkedSinceMs: number | undefined;
     };
 
 /** The job that is next on the key of another one that was handed out. */
@@ -250,6 +252,8 @@ export interface Following {
   readonly fields: Readonly<Record<string, string>>;
   /** It is reserved for this job, if it is started when the other one has succeeded. */
   readonly fencingToken: number;
+  /** When it was parked, in ms since the epoch. */
+  readonly parkedSinceMs: number | undefined;
 }
 
 export interface UnknownKeyJob {
@@ -263,7 +267,7 @@ export interface UnknownKeyJob {
 
 export function parseReply(raw: unknown): BullReply {
   if (!Array.isArray(raw)) return { kind: "other" };
-  const [first, second, third, , pin, parked, fencingToken, ahead, order, followed, next, slots, outcome] =
+  const [first, second, third, , pin, parked, fencingToken, ahead, order, followed, next, slots, outcome, since] =
     raw as readonly unknown[];
   if (first === "LANE_AGAIN") return { kind: "again", parked: Number(second), fault: textOf(third) };
   if (first === "LANE_ASK") return { kind: "ask", jobs: parseJobs(second) };
@@ -280,6 +284,7 @@ export function parseReply(raw: unknown): BullReply {
     following: Array.isArray(next) ? parseFollowing(next) : undefined,
     slots: typeof slots === "string" ? slots.split(",").map(Number) : undefined,
     outcome: textOf(outcome),
+    parkedSinceMs: typeof since === "string" ? Number(since) : undefined,
   };
 }
 
@@ -288,8 +293,13 @@ function parseFollowing([jobId, texts, fencingToken]: readonly unknown[]): Follo
   const flat = texts as readonly string[];
   for (let i = 0; i + 1 < flat.length; i += 2) fields[String(flat[i])] = String(flat[i + 1]);
   // What stands there because it is parked.
-  const { ls: _place, pb: _by, ...facts } = fields;
-  return { jobId: String(jobId), fields: { ...facts, delay: "0" }, fencingToken: Number(fencingToken) };
+  const { ls: _place, pb: _by, lp: since, ...facts } = fields;
+  return {
+    jobId: String(jobId),
+    fields: { ...facts, delay: "0" },
+    fencingToken: Number(fencingToken),
+    parkedSinceMs: since === undefined ? undefined : Number(since),
+  };
 }
 
 /** Returns what BullMQ makes a job of, for the hash of a job: that differs between its versions. */

@@ -23,6 +23,8 @@ export interface RunFacts {
   readonly resources: readonly string[];
   /** Its place in line for the locks, if it waited for them before. */
   readonly order: number | undefined;
+  /** When it was parked, in ms since the epoch, if it was. */
+  readonly parkedSinceMs?: number | undefined;
   readonly lockDurationMs: number;
   /** When the command was sent that set BullMQ's lock of the job. */
   readonly sent: Instant;
@@ -36,6 +38,7 @@ export class Run implements JobLock {
   readonly keys: readonly string[];
   readonly resources: readonly string[];
   readonly order: number | undefined;
+  readonly parkedSinceMs: number | undefined;
   /** When it was asked for, by the wall clock. */
   readonly askedMs: number;
   readonly #clock: Clock;
@@ -61,6 +64,7 @@ export class Run implements JobLock {
     this.keys = facts.keys;
     this.resources = facts.resources;
     this.order = facts.order;
+    this.parkedSinceMs = facts.parkedSinceMs;
     this.askedMs = facts.sent.wallMs;
     this.#clock = clock;
     this.#onLost = onLost;

@@ -85,14 +85,14 @@ export class Runner {
     const arrival = arrivals.of(job);
     if (arrival.pin.kind === "dropped") return this.#drop(job, arrival.pin);
     if (arrival.outcome !== undefined) return this.#endMerged(job, arrival, parseOutcome(arrival.outcome));
-    const { sent, order } = arrival;
+    const { sent, order, parkedSinceMs } = arrival;
     const keys = arrivals.keysOf(job, arrival);
     const resources = arrivals.resourcesOf(job, keys, arrival);
     const jobId = String(job.id);
     // A second controller, and a listener, would cost each run of a job some 7 µs.
     const early = arrival.early?.claim();
     const controller = signal === undefined || early !== undefined ? undefined : tracked.controllerOf(jobId, signal);
-    const facts = { job, jobId, token, keys, resources, order, lockDurationMs, sent, controller };
+    const facts = { job, jobId, token, keys, resources, order, parkedSinceMs, lockDurationMs, sent, controller };
     const run = early?.run ?? new Run(facts, this.#clock, this.#onLost);
     // A signal of its own is what a subclass has called this with.
     const other = controller === undefined ? signal : undefined;
@@ -179,11 +179,12 @@ export class Runner {
     if (elapsedMs(sent, readClock(this.#clock)) > FRESH_MS) return undefined;
     const job = this.#jobOf(following, run.token);
     if (job === undefined) return undefined;
-    const { jobId, fencingToken } = following;
+    const { jobId, fencingToken, parkedSinceMs } = following;
     const { token, keys, resources } = run;
     const { inFlight, keyLocks, lane, lockDurationMs, watchdog } = this.#parts;
     // Until it is handed out, the lease of the job before is all that keeps others from the key.
-    const facts = { job, jobId, token, keys, resources, order: undefined, lockDurationMs, sent: run.sent };
+    const ofJob = { job, jobId, token, keys, resources, parkedSinceMs };
+    const facts = { ...ofJob, order: undefined, lockDurationMs, sent: run.sent };
     const next = new Run({ ...facts, controller: undefined }, this.#clock, this.#onLost);
     let nextHeld = held;
     const early: EarlyRun = new EarlyRun({
@@ -232,8 +233,10 @@ export class Runner {
     const takesSignal = process.length >= 3 || isWrapper(process) || isSandboxed;
     const signal = (takesSignal ? run.signal : undefined) as AbortSignal;
     if (!traces.run.isHeard) return process(job, run.token, signal, run);
-    const { fencingToken } = run;
-    const facts = { ...aboutJob(queue, run), fencingToken };
+    const { fencingToken, parkedSinceMs } = run;
+    const nowMs = this.#clock.wallMs();
+    const parkedMs = Math.max(0, nowMs - (parkedSinceMs ?? nowMs));
+    const facts = { ...aboutJob(queue, run), fencingToken, parkedMs };
     return traces.run.run(facts, async () => await process(job, run.token, signal, run));
   }
 

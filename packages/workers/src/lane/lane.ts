@@ -62,6 +62,8 @@ export interface Arrival {
   readonly following: Following | undefined;
   /** What the call of another job has made of it, if one has. */
   readonly outcome: string | undefined;
+  /** When it was parked, in ms since the epoch, if it was. */
+  readonly parkedSinceMs: number | undefined;
   /** Its run, if it has begun already. */
   readonly early: EarlyStart | undefined;
   /** The numbers of its slots, one for each key; undefined if it has the first of each. */
@@ -195,10 +197,16 @@ export class Lane {
    * counted.
    */
   async yielding(
-    run: { readonly jobId: string; readonly token: string; readonly order: number },
+    run: {
+      readonly jobId: string;
+      readonly token: string;
+      readonly order: number;
+      readonly parkedSinceMs?: number | undefined;
+    },
     moveToDelayed: () => Promise<void>,
   ): Promise<void> {
-    await this.#leave(run, String(run.order), moveToDelayed);
+    const since = run.parkedSinceMs === undefined ? "" : `@${run.parkedSinceMs}`;
+    await this.#leave(run, `${run.order}${since}`, moveToDelayed);
   }
 
   /**
@@ -410,10 +418,11 @@ export class Lane {
     reply: BullReply & { readonly kind: "job" },
     { sent, lockToken, ahead, early, isHanded = false }: FetchFacts & { readonly isHanded?: boolean },
   ): void {
-    const { jobId, fencingToken, order, isFollowed, following, slots, outcome } = reply;
+    const { jobId, fencingToken, order, isFollowed, following, slots, outcome, parkedSinceMs } = reply;
     const run = isHanded ? early : undefined;
     const pin = parsePin(reply.pin);
-    this.#arrivals.set(jobId, { pin, sent, order, isFollowed, ahead, following, outcome, early: run, slots });
+    const facts = { order, isFollowed, following, slots, outcome, parkedSinceMs };
+    this.#arrivals.set(jobId, { pin, sent, ahead, early: run, ...facts });
     // BullMQ may end the job without running it.
     if (ahead !== undefined) this.passOn(jobId, ahead);
     // That of a run that has begun is no new lock, whether it counts or not.

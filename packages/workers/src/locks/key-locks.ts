@@ -256,10 +256,10 @@ export class KeyLocks {
    * DelayedError as a sign that the job was moved, and fetches the next one.
    */
   async #yield(run: Run, job: BullJob, delayMs: number, held?: string): Promise<never> {
-    const { jobId, token } = run;
+    const { jobId, token, parkedSinceMs } = run;
     const { lane, tell } = this.#parts;
     const order = this.#orderOf(run);
-    await this.#leave(run, job, delayMs, (move) => lane.yielding({ jobId, token, order }, move));
+    await this.#leave(run, job, delayMs, (move) => lane.yielding({ jobId, token, order, parkedSinceMs }, move));
     const reason = held === undefined ? "unreachable" : "held";
     tell("yielded", () => ({ ...this.#about(run), reason, delayMs }));
     if (held !== undefined) {

@@ -79,7 +79,7 @@ export class KeyOperators {
   async jobsOf(key: string, options: JobsOptions): Promise<KeyJobs> {
     KEY.of("key", key);
     const { limit, state } = JOBS.resolve(options);
-    const { parked, ...who } = parseKeyJobs(await this.#lane.operate("inLine", key, limit));
+    const { parked, parkedSince, ...who } = parseKeyJobs(await this.#lane.operate("inLine", key, limit));
     const listed = async (part: "waiting" | "delayed"): Promise<Partial<KeyJobs>> => {
       if (state !== part && state !== "all") return {};
       const found: string[] = [];
@@ -90,7 +90,8 @@ export class KeyOperators {
       return { [part]: found.slice(0, limit) };
     };
     const isInLine = state === "parked" || state === "all";
-    return { ...who, parked: isInLine ? parked : [], ...(await listed("waiting")), ...(await listed("delayed")) };
+    const inLine = isInLine ? { parked, parkedSince } : { parked: [], parkedSince: [] };
+    return { ...who, ...inLine, ...(await listed("waiting")), ...(await listed("delayed")) };
   }
 
   async remove(key: string, options: { readonly state?: KeyJobState | "all" | undefined }): Promise<number> {

@@ -55,6 +55,11 @@ export interface KeyJobs {
    * turn.
    */
   readonly parked: readonly string[];
+  /**
+   * The times at which the first 1000 of these were parked, in ms since the epoch, by the clocks of the workers that
+   * did it. It is undefined for a job that was removed by hand.
+   */
+  readonly parkedSince: readonly (number | undefined)[];
   /** The ids of its jobs that wait in the queue itself: nobody has looked at them, or they were given the key. */
   readonly waiting?: readonly string[];
   /** The ids of its jobs that wait for their time or their retry. */
@@ -149,9 +154,10 @@ export function parseKeys(raw: unknown): KeyList {
 }
 
 export function parseKeyJobs(raw: unknown): KeyJobs {
-  const [holders, ...parked] = raw as readonly [string, ...string[]];
+  const [holders, since, ...parked] = raw as readonly [string, readonly (string | null)[], ...string[]];
+  const parkedSince = since.map((ms) => (ms === null ? undefined : Number(ms)));
   const { since: _since, ...who } = holdersOf(holders, "");
-  return { ...who, parked };
+  return { ...who, parked, parkedSince };
 }
 
 /** A job that stands in line: its place there, and its hash as BullMQ makes a job of it. */
@@ -166,7 +172,7 @@ export function parseInLine(raw: unknown): InLine[] {
     const fields: Record<string, string> = {};
     for (let i = 0; i + 1 < flat.length; i += 2) fields[String(flat[i])] = String(flat[i + 1]);
     // What stands there because it is parked.
-    const { ls: _place, pb: _by, ...facts } = fields;
+    const { ls: _place, pb: _by, lp: _since, ...facts } = fields;
     return { id, place, fields: facts };
   });
 }

@@ -111,7 +111,7 @@ if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)
 local isNext = next and type(reply) == 'table' and reply[2] == next
 if next and not isNext then attempt(contended().takeBack, next, pin) end
-if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], 'lb', 'lf')" : ""}
+if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], 'lb', 'lf', 'lp')" : ""}
 -- What the call of another job has made of it is told now.
 if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], 'lr') end
 if type(reply) == 'table' then FETCHED = reply[2] end
@@ -219,8 +219,9 @@ return cjson.encode(replies)
 
 /**
  * ARGV[#ARGV]: "<order> <token>". order: '' or, if the job goes back because its lock is held elsewhere, its place in
- * line for that lock: then it keeps its keys, and nothing is counted. Or "!<ms>", if it goes back and nothing of its
- * keys is to start for so long. ARGV[6] is '1' when the processor asked for the delay, '0' for a retry's backoff.
+ * line for that lock: then it keeps its keys, and nothing is counted. Behind it stands "@" and when the job was parked,
+ * if it was. Or "!<ms>", if it goes back and nothing of its keys is to start for so long. ARGV[6] is '1' when the
+ * processor asked for the delay, '0' for a retry's backoff.
  */
 export const moveToDelayed: string = /* lua */ `
 local order, token = ${SPLIT}
@@ -236,7 +237,9 @@ if backOffMs then
   attempt(contended().backOff, id, backOffMs)
 elseif order ~= '' then
   attempt(contended().uncount, id)
-  attempt(call, 'HSET', P .. id, 'lo', order)
+  local place, since = string.match(order, '^([^@]*)@?(.*)$')
+  local field = since ~= '' and 'lp' or 'lo'
+  attempt(call, 'HSET', P .. id, 'lo', place, field, since ~= '' and since or place)
   attempt(contended().uncountStart, id)
 elseif SKIP or ARGV[6] == '1' then
   if ARGV[6] ~= '1' then

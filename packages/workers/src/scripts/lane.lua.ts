@@ -28,6 +28,7 @@
  *
  * - `lk` has the job's keys, which are fixed when it is first taken; it is '' for none.
  * - `ls` is its place in line, and is there as long as it is parked.
+ * - `lp` is when it was parked, by the clock of the worker that did it, and is there until it is taken to be run.
  * - `lb` says why its key function failed, or why it is not to run, or not again. Of a job that a newer one has
  *   superseded, it stays until that job has ended.
  * - `la` says that more keys are computed when it is taken.
@@ -446,14 +447,15 @@ ${slowly}
   end
 
 ${rotation.ring}
-  local function claim(id, pin, keys)
+  -- \`isTaken\`: its start tells how long it was parked, so that is forgotten.
+  local function claim(id, pin, keys, isTaken)
     for i = 1, #keys do
       seat(id, keys[i])
       leaveLine(id, keys[i])
     end
     call('HSET', P .. id, 'lk', pin)
     local by = call('HGET', P .. id, 'pb')
-    if by and isParkedBy(by) then call('HDEL', P .. id, 'ls', 'pb') else call('HDEL', P .. id, 'ls') end
+    call('HDEL', P .. id, 'ls', by and isParkedBy(by) and 'pb' or 'ls', isTaken and 'lp' or 'ls')
   end
 
   -- The key has a free slot and is not paused: is id the one to run on it?
@@ -633,9 +635,14 @@ ${rotation.ring}
     end
   end
 
+  -- A job that was parked has its keys written down already.
+  local function pinTaken(id, pin, since)
+    if since then call('HDEL', P .. id, 'lp') else call('HSET', P .. id, 'lk', pin) end
+  end
+
   -- Makes id the holder of all its keys, or of none; then replies what mayRun says of its place and time, and whether
-  -- others have their turn before.
-  local function take(id, pin, wasParked)
+  -- others have their turn before. \`since\`: when it was parked.
+  local function take(id, pin, wasParked, since)
     local isPassing = ROTATE and not isRunnable(id, pin) and not isSettled(id) and othersWait()
     local known
     if isSingle(pin) and not wasParked and not isPassing then
@@ -646,19 +653,19 @@ ${rotation.ring}
           call('HDEL', HOLDERS, pin)
           return false, false, left
         end
-        call('HSET', P .. id, 'lk', pin)
+        pinTaken(id, pin, since)
         return true
       end
       known = firstSlot(pin)
     end
     if known == id and not limitedFor(pin, id) and not pausedFor(pin) and not isOver(id, pin) then
-      call('HSET', P .. id, 'lk', pin)
+      pinTaken(id, pin, since)
     else
       local keys = keysOf(pin)
       local free, isFirst, _, left = mayRun(id, keys, known)
       if not free then return false, isFirst, left end
       if isPassing then return false, false, nil, true end
-      claim(id, pin, keys)
+      claim(id, pin, keys, true)
     end
     afterTake(id, keysOf(pin))
     -- A job that was chosen has just been taken.
@@ -750,7 +757,7 @@ ${rotation.ring}
       heal(key)
       await(key)
     end
-    call('HDEL', P .. id, 'ls')
+    call('HDEL', P .. id, 'ls', 'lp')
   end
 
   -- A job that stands in line does not run: it is taken next, to be told why.
@@ -819,7 +826,10 @@ ${rotation.ring}
     if isTimed then delay = left + 1 end
     call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
     go({'ZREM', P .. 'delayed', id})
-    call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', PARKED_BY .. table.concat(keys, ', '))
+    local by = PARKED_BY .. table.concat(keys, ', ')
+    -- Of a job that is parked again it stays.
+    local field, since = facts[1] and 'ls' or 'lp', facts[1] and place or NOW
+    call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', by, field, since)
     call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
     if isTimed then judgeIn(left, id) end
     if isFirst then release(id, pin) elseif not facts[1] then
@@ -866,7 +876,7 @@ ${rotation.ring}
     end
     local place = frontPlace(keys)
     for i = 1, #keys do call('ZADD', line(keys[i]), place, id) end
-    call('HSET', P .. id, 'ls', place, 'pb', PARKED_BY .. table.concat(keys, ', '))
+    call('HSET', P .. id, 'ls', place, 'pb', PARKED_BY .. table.concat(keys, ', '), 'lp', NOW)
     release(id, pin)
   end
 
@@ -884,16 +894,17 @@ ${rotation.ring}
   -- \`told\`: where the turn of the key goes on.
   local function claimNext(id, key, reply, told)
     call('HSET', HOLDERS, key, id)
-    local fields, outcome, by = reply[1], nil, nil
+    local fields, outcome, by, since = reply[1], nil, nil, nil
     for i = 1, #fields, 2 do
       if fields[i] == 'lr' then outcome = fields[i + 1]
+      elseif fields[i] == 'lp' then since = fields[i + 1]
       elseif fields[i] == 'pb' and isParkedBy(fields[i + 1]) then by = i end
     end
     if by then
       table.remove(fields, by)
       table.remove(fields, by)
     end
-    call('HDEL', P .. id, 'ls', by and 'pb' or 'ls')
+    call('HDEL', P .. id, 'ls', 'lp', by and 'pb' or 'ls')
     if not outcome then countStart(id, key) end
     if isAlone() then unmark() end
     if ROTATE then
@@ -901,7 +912,7 @@ ${rotation.ring}
       quietly(seeAhead)
     end
     reply[5], reply[6], reply[8], reply[9], reply[10] = key, parkedHere - parkedBefore, false, false, isFollowed(key)
-    if outcome then reply[11], reply[12], reply[13] = false, false, outcome end
+    reply[11], reply[12], reply[13], reply[14] = false, false, outcome or false, since or false
     return true
   end
 
@@ -996,13 +1007,14 @@ ${rotation.turns}
   -- What is replied for a job that BullMQ has taken; nil if it was parked.
   local function judge(reply, opts)
     local id, fields = reply[2], reply[1]
-    local pin, data, fault, isMark, wasParked, order, isOver, outcome, age
+    local pin, data, fault, isMark, wasParked, order, isOver, outcome, age, since
     for i = 1, #fields, 2 do
       local field = fields[i]
       if field == 'lk' then pin = fields[i + 1]
       elseif field == 'data' then data = fields[i + 1]
       elseif field == 'lb' then fault = fields[i + 1]
       elseif field == 'ls' then wasParked = true
+      elseif field == 'lp' then since = fields[i + 1]
       elseif field == 'lo' then order = fields[i + 1]
       -- BullMQ has this one failed, and calls no processor.
       elseif field == 'defa' then isOver = true
@@ -1012,7 +1024,7 @@ ${rotation.turns}
     end
     if fault then
       -- If its worker dies now, it must not run after the job that has superseded it.
-      if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, 'lb') end
+      if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, 'lb', 'lp') end
       -- It had backed off.
       if wasParked and hasKeys(pin) then leaveLines(id, pin) end
       pin = BAD .. fault
@@ -1024,7 +1036,7 @@ ${rotation.turns}
       end
     end
     local isOurs, isFirst, left, isPassing = true, false, nil, false
-    if hasKeys(pin) then isOurs, isFirst, left, isPassing = take(id, pin, wasParked) end
+    if hasKeys(pin) then isOurs, isFirst, left, isPassing = take(id, pin, wasParked, since) end
     if not isOurs then
       if parkedHere >= BATCH then
         putBack(id, opts)
@@ -1055,7 +1067,7 @@ ${rotation.turns}
     reply[10] = hasKeys(pin) and isFollowed(pin)
     reply[11], reply[12] = false, slotsOf(id, pin)
     reply[7] = not order and lockOf(pin, TOKEN, reply[12])
-    if outcome then reply[13] = outcome end
+    if outcome or since then reply[13], reply[14] = outcome or false, since end
     return reply
   end
 
@@ -1132,7 +1144,8 @@ end
     reply[10] true if its end is likely to bring the next job of its one key: others are in line for it, and nothing else waits
     reply[11] what is to follow it, see commands.lua.ts
     reply[12] the numbers of its slots, one for each key, if one is not the first
-    reply[13] what the call of another job has made of it, if one has
+    reply[13] what the call of another job has made of it, if one has, or false
+    reply[14] when it was parked, if it was
   or {'LANE_AGAIN', parked, fault}: more than a batch was parked, or (fault) a job could not be judged and was set aside: call again;
   {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
 ]]

@@ -107,7 +107,7 @@ if failed then
     local keys = contended().keysOf(facts[1])
     local place = contended().frontPlace(keys)
     for i = 1, #keys do call('ZADD', line(keys[i]), place, failed) end
-    call('HSET', P .. failed, 'ls', place)
+    call('HSET', P .. failed, 'ls', place, 'lp', NOW)
   end
 end
 call('HDEL', P .. 'lane:paused', key)
@@ -239,13 +239,20 @@ end
 return reply
 `;
 
-/** Lists the jobs in line, first come first. ARGV[3] is the key, ARGV[4] the limit. Replies {holders | '', id, …}. */
+/**
+ * Lists the jobs in line, first come first. ARGV[3] is the key, ARGV[4] the limit. Replies {holders | '', when each of
+ * the first 1000 was parked, id, …}.
+ */
 export const inLine: string = /* lua */ `
 ${AT}
-local reply = {table.concat(contended().holdersOf(ARGV[3]), '\\31')}
+local since = {}
+local reply = {table.concat(contended().holdersOf(ARGV[3]), '\\31'), since}
 local ids = call('ZRANGE', line(ARGV[3]), 0, ARGV[4])
 for i = 1, #ids do
-  if ids[i] ~= PAUSED and #reply <= tonumber(ARGV[4]) then reply[#reply + 1] = ids[i] end
+  if ids[i] ~= PAUSED and #reply < tonumber(ARGV[4]) + 2 then
+    reply[#reply + 1] = ids[i]
+    if #since < 1000 then since[#since + 1] = call('HGET', P .. ids[i], 'lp') end
+  end
 end
 return reply
 `;
