@@ -84,8 +84,9 @@ describe.concurrent("a script of the lane that fails half-way", () => {
     { onFailure: "skip", from: "path", whenBusy: "latest" },
     { onFailure: "block", from: "path", whenBusy: "interrupt" },
     { onFailure: "skip", from: "path", slots: 2 },
+    { onFailure: "skip", from: "path", between: "rotate" },
   ] as const)(
-    "loses no job, whichever of its commands fails; $onFailure, key by $from, $whenBusy, $slots",
+    "loses no job, whichever of its commands fails; $onFailure, key by $from, $whenBusy, $slots, $between",
     async ({
       onFailure,
       from,
@@ -95,6 +96,7 @@ describe.concurrent("a script of the lane that fails half-way", () => {
       readonly from: string;
       readonly whenBusy?: "latest" | "interrupt";
       readonly slots?: number;
+      readonly between?: "rotate";
     }) => {
       await using lab = await Lab.start();
       const STEPS = 60;
@@ -141,8 +143,8 @@ describe.concurrent("a script of the lane that fails half-way", () => {
         if (await isReached()) reached += 1;
         await Promise.all(workers.map((worker) => worker.close()));
       };
-      // Whatever is particular to slots is reached with a third of the steps.
-      const stride = others.slots === undefined ? 1 : 3;
+      // Whatever is particular to slots and turns is reached with a third of the steps.
+      const stride = others.slots === undefined && others.between === undefined ? 1 : 3;
       const steps = Array.from({ length: STEPS / stride }, (_, n) => (n + 1) * stride);
       await Promise.all(
         [1, 2, 3, 4].map(async () => {
@@ -152,7 +154,7 @@ describe.concurrent("a script of the lane that fails half-way", () => {
       expect(reached).toBeGreaterThan(40 / stride);
       expect(lab.errors.some((error) => error instanceof LaneError)).toBe(true);
     },
-    120_000,
+    300_000,
   );
 
   it.each(["lane:holders", "lane:line=a", "lane:line=b\u001fc", "lane:paused", "lane:seq"])(

@@ -138,6 +138,11 @@ ${slowly}
 
   local function hasFailed(reply) return type(reply) == 'table' and reply.err end
 
+  -- Without this command a job would stand in two places, so it is tried once more.
+  local function surely(...)
+    if hasFailed(try(...)) then call(...) end
+  end
+
   local function keysOf(pin)
     if isSingle(pin) then return {pin} end
     local keys = {}
@@ -432,7 +437,7 @@ ${slowly}
     if score and ROTATE then
       -- BullMQ takes those of 'wait' first, where some may be that nobody has looked at.
       call('RPUSH', keys[2], id)
-      call('ZREM', keys[5], id)
+      surely('ZREM', keys[5], id)
     elseif score then
       call('ZADD', keys[5], math.floor(tonumber(score) / 4294967296) * 4294967296, id)
     elseif not toFront(keys[2], id) then
@@ -851,7 +856,7 @@ ${rotation.ring}
     local left = try('ZREM', P .. 'delayed', id)
     if left ~= 1 then
       -- Its timer may have fired: then it waits already, further back.
-      call('LREM', P .. 'wait', -1, id)
+      surely('LREM', P .. 'wait', -1, id)
       if hasFailed(left) then error(left.err, 0) end
       return
     end

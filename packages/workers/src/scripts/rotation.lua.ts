@@ -102,7 +102,7 @@ export const turns: string = /* lua */ `
       other = call('ZRANGE', P .. 'prioritized', 0, 0)[1]
       if not other or parkable(other) then return end
       call('RPUSH', P .. 'wait', other)
-      call('ZREM', P .. 'prioritized', other)
+      surely('ZREM', P .. 'prioritized', other)
     elseif not parkable(other) then
       toFront(P .. 'wait', other, -1)
     end
