@@ -970,8 +970,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "it runs again when its worker dies",
     patches: [
       lane(
-        "if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, 'lb') end",
-        "call('HDEL', P .. id, 'lb')",
+        "if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, 'lb', 'lp') end",
+        "call('HDEL', P .. id, 'lb', 'lp')",
       ),
     ],
     focus: interrupting,
@@ -1240,7 +1240,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "resuming passes the key on",
     without: "its line waits for timers",
-    patches: [operators("then contended().advance(key)\n", "then return wasPaused and 1 or 0\n")],
+    patches: [
+      operators(
+        "if holder == PAUSED or holder == NEXT then contended().heal(key)",
+        "if true then return wasPaused and 1 or 0",
+      ),
+    ],
+    focus: pausedKeys,
   },
   {
     protection: "a woken job has its keys",
@@ -1572,13 +1578,18 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job that a call has settled is told so",
     without: "it runs",
-    patches: [lane("if outcome then reply[13] = outcome end", "")],
+    patches: [
+      lane(
+        "if outcome or since then reply[13], reply[14] = outcome or false, since end",
+        "if since then reply[13], reply[14] = false, since end",
+      ),
+    ],
     focus: merged,
   },
   {
     protection: "a job that a call has settled is told so with the end before",
     without: "it runs",
-    patches: [lane("reply[11], reply[12], reply[13] = false, false, outcome", "reply[11], reply[12] = false, false")],
+    patches: [lane("false, false, outcome or false, since or false", "false, false, false, since or false")],
     focus: merged,
   },
   {

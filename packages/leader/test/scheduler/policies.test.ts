@@ -429,10 +429,12 @@ describe("schedules", () => {
       ),
     ).toThrow(/must be null or a Date/);
     own.start();
-    await expect.poll(() => errors.length).toBe(1);
+    // A slow machine may lose a term meanwhile, which is told as well.
+    const broken = (): unknown[] => errors.filter((error) => String(error).includes("no calendar"));
+    await expect.poll(() => broken().length).toBe(1);
     const before = ticks;
     await expect.poll(() => ticks).toBeGreaterThan(before + 5);
-    expect(errors.length).toBe(1);
+    expect(broken().length).toBe(1);
     expect((await own.list()).map((info) => [info.name, info.next === null])).toEqual([
       ["good", false],
       ["bad", true],

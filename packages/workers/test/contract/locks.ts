@@ -14,12 +14,12 @@ export function testLocks(key: Key): void {
       const held: boolean[] = [];
       const body = async (job: Job<Data>, signal: AbortSignal, lock: JobLock): Promise<void> => {
         for (let n = 0; n < 5; n++) {
-          await delay(350);
-          expect(await job.extendLock(job.token ?? "", 1_000)).toBe(1);
+          await delay(700);
+          expect(await job.extendLock(job.token ?? "", 2_000)).toBe(1);
           held.push(lock.isHeld() && !signal.aborted);
         }
       };
-      lab.worker(body, { key, lockDuration: 1_000, stalledInterval: 500, skipLockRenewal: true });
+      lab.worker(body, { key, lockDuration: 2_000, stalledInterval: 500, skipLockRenewal: true });
       await queue.addBulk(jobs(1, () => "a"));
       await finished(queue, 1);
       expect(await queue.getCompletedCount()).toBe(1);
