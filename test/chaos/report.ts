@@ -1,4 +1,5 @@
 /** The report of a chaos run: what was found, and a picture of who held what when, with the faults. */
+import { escaped } from "@x/test-support";
 import type { Verdict } from "./checker.ts";
 import type { History } from "./history.ts";
 
@@ -64,8 +65,4 @@ export function timelineSvg(history: History, verdict: Verdict): string {
     parts.push(`<text x="${column + 18}" y="${bottom + 22}">${escaped(who)}</text>`);
   }
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${bottom + 40}" font-family="system-ui,sans-serif" font-size="12"><rect width="100%" height="100%" fill="#fff"/>${parts.join("")}</svg>`;
-}
-
-function escaped(text: string): string {
-  return text.replace(/[&<>"]/g, (char) => `&#${char.codePointAt(0) ?? 0};`);
 }

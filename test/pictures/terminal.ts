@@ -1,4 +1,5 @@
 /** Pure: what a terminal shows, as SVG: the text of each command and its answer, in the colours that it was written in. */
+import { escaped } from "@x/test-support";
 
 const FONT_SIZE = 13;
 const CHAR = 7.8;
@@ -58,8 +59,4 @@ function framed(text: string, ink: string): readonly Run[] {
     text: part,
     ink: /[\u2500-\u257f]/.test(part) ? FRAME : ink,
   }));
-}
-
-function escaped(text: string): string {
-  return text.replace(/[&<>"]/g, (char) => `&#${char.codePointAt(0) ?? 0};`);
 }

@@ -1,4 +1,5 @@
 /** Pure: a timeline as SVG. One line per participant, a bar where it has something, a mark where something happens to it. */
+import { escaped } from "@x/test-support";
 
 export interface Bar {
   readonly who: string;
@@ -76,8 +77,4 @@ export function timelineSvg({ title, endMs, participants, bars, marks }: Timelin
 function anchorOf(share: number): "start" | "middle" | "end" {
   if (share < 0.15) return "start";
   return share > 0.85 ? "end" : "middle";
-}
-
-function escaped(text: string): string {
-  return text.replace(/[&<>"]/g, (char) => `&#${char.codePointAt(0) ?? 0};`);
 }

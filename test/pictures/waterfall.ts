@@ -1,4 +1,5 @@
 /** Pure: the spans of traces as SVG, one row each, under their parents, as tracing tools draw them. */
+import { escaped } from "@x/test-support";
 
 export interface Row {
   readonly name: string;
@@ -56,8 +57,4 @@ export function waterfallSvg(title: string, rows: readonly Row[]): string {
     "</svg>",
     "",
   ].join("\n");
-}
-
-function escaped(text: string): string {
-  return text.replace(/[&<>"]/g, (char) => `&#${char.codePointAt(0) ?? 0};`);
 }

@@ -1,7 +1,6 @@
 /** What operators say of one key instead of the workers' `perKey`: when it holds, for whom, and that it goes. */
-import { spawnChild, startRedis } from "@x/test-support";
-import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
+import { startCrew } from "./support/crew.ts";
 import { readHistory } from "./support/history.ts";
 import { finished, gate, jobs, Lab, until } from "./support/lab.ts";
 
@@ -228,19 +227,9 @@ describe.concurrent("the policy of a key", () => {
 
   it("is followed by the worker of another process, at once", async () => {
     await using lab = await Lab.start();
-    await using others = await startRedis();
     const queue = lab.queue();
-    const history = new Redis({ path: others.path });
-    lab.defer(async () => {
-      history.disconnect();
-    });
-    const task = {
-      queuePath: lab.server.path,
-      historyPath: others.path,
-      options: { ...rules, concurrency: 10, lockDuration: 10_000 },
-    };
-    const child = spawnChild(new URL("./children/worker.ts", import.meta.url), { args: [JSON.stringify(task)] });
-    lab.defer(async () => await child.kill());
+    const { history, spawn } = await startCrew(lab, { ...rules, concurrency: 10, lockDuration: 10_000 });
+    spawn();
     const operator = lab.worker(undefined, { ...rules, autorun: false });
     const starts = async (): Promise<number> =>
       (await readHistory(history)).filter(({ what }) => what === "start").length;

@@ -1,7 +1,7 @@
 /** `perKey.concurrency`: how many jobs of a key run at a time, over all workers, and through the death of one. */
-import { spawnChild, startRedis } from "@x/test-support";
-import { Redis } from "ioredis";
+import { startRedis } from "@x/test-support";
 import { describe, expect, it } from "vitest";
+import { startCrew } from "./support/crew.ts";
 import { type Event, readHistory } from "./support/history.ts";
 import { finished, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
 
@@ -134,11 +134,6 @@ describe.concurrent("the concurrency of a key", () => {
 
 it("never runs more than may, in two processes of which one after the other is killed", async () => {
   await using lab = await Lab.start();
-  await using server = await startRedis();
-  const history = new Redis({ path: server.path });
-  lab.defer(async () => {
-    history.disconnect();
-  });
   const queue = lab.queue();
   const options = {
     lockDuration: 800,
@@ -150,12 +145,7 @@ it("never runs more than may, in two processes of which one after the other is k
     maxStalledCount: 10,
     perKey: { concurrency: 3 },
   };
-  const task = { queuePath: lab.server.path, historyPath: server.path, options };
-  const spawn = (): ReturnType<typeof spawnChild> => {
-    const child = spawnChild(new URL("./children/worker.ts", import.meta.url), { args: [JSON.stringify(task)] });
-    lab.defer(async () => await child.kill());
-    return child;
-  };
+  const { history, spawn } = await startCrew(lab, options);
   await queue.addBulk(jobs(120, () => "a", 15));
   const deaths = new Map<number, bigint>();
   let dying = spawn();

@@ -1,9 +1,8 @@
 /** `between: "rotate"`: which key is next where several have jobs that wait. */
-import { spawnChild, startRedis } from "@x/test-support";
 import { ExclusiveWorker, MixedFleetError } from "@x/workers";
 import type { Queue } from "bullmq";
-import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
+import { startCrew } from "./support/crew.ts";
 import { readHistory } from "./support/history.ts";
 import { type Data, finished, gate, jobs, Lab, until } from "./support/lab.ts";
 
@@ -185,11 +184,6 @@ describe.concurrent("the rotation between keys", () => {
 
 it("finds quiet keys behind a hot one, and serves each in turn, in two processes of which one is killed", async () => {
   await using lab = await Lab.start();
-  await using server = await startRedis();
-  const history = new Redis({ path: server.path });
-  lab.defer(async () => {
-    history.disconnect();
-  });
   const queue = lab.queue();
   const options = {
     lockDuration: 800,
@@ -202,12 +196,7 @@ it("finds quiet keys behind a hot one, and serves each in turn, in two processes
   } as const;
   await queue.addBulk(jobs(400, () => "hot", 3));
   await queue.addBulk(jobs(60, (i) => `quiet ${i % 20}`, 3));
-  const task = { queuePath: lab.server.path, historyPath: server.path, options };
-  const spawn = (): ReturnType<typeof spawnChild> => {
-    const child = spawnChild(new URL("./children/worker.ts", import.meta.url), { args: [JSON.stringify(task)] });
-    lab.defer(async () => await child.kill());
-    return child;
-  };
+  const { history, spawn } = await startCrew(lab, options);
   const dying = spawn();
   await until(async () => (await history.llen("history")) >= 20);
   spawn();

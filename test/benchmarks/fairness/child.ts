@@ -1,5 +1,6 @@
 /** A process with a worker of one queue, in which a hot tenant's jobs stand before one job of each of many others. */
 import { setTimeout as delay } from "node:timers/promises";
+import { cpuMsSince } from "../support/cpu.ts";
 import { serveJobs } from "../support/jobs.ts";
 import { openSystem, type SystemName, type Task } from "../workers/systems.ts";
 
@@ -53,8 +54,7 @@ async function work(quiet: number): Promise<FairnessResult> {
       const atMs = performance.now() - startMs;
       if (served === Math.ceil(quiet / 2)) halfMs = atMs;
       if (served < quiet) return;
-      const { user, system: kernel } = process.cpuUsage(cpuBefore);
-      resolve({ starts, hotStarts, halfMs, lastMs: atMs, cpuMs: (user + kernel) / 1_000 });
+      resolve({ starts, hotStarts, halfMs, lastMs: atMs, cpuMs: cpuMsSince(cpuBefore) });
     };
     system.start(perform).catch(reject);
   });

@@ -3,6 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { ExclusiveWorker } from "@x/workers";
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
+import { cpuMsSince } from "../support/cpu.ts";
 import { serveJobs } from "../support/jobs.ts";
 
 export type KeysJob =
@@ -47,8 +48,7 @@ async function measured(work: () => Promise<unknown>): Promise<KeysResult> {
   const cpuBefore = process.cpuUsage();
   const startMs = performance.now();
   await work();
-  const { user, system } = process.cpuUsage(cpuBefore);
-  return { elapsedMs: performance.now() - startMs, cpuMs: (user + system) / 1_000 };
+  return { elapsedMs: performance.now() - startMs, cpuMs: cpuMsSince(cpuBefore) };
 }
 
 const keyOf = (index: number): string => `key${index}`;

@@ -2,6 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { machineMs } from "@x/test-support";
 import { commandsSent, countCommands } from "../support/commands.ts";
+import { cpuMsSince } from "../support/cpu.ts";
 import { serveJobs } from "../support/jobs.ts";
 import { type Durations, type NodeAddress, openBallot, type Term, type WayName } from "./ways.ts";
 
@@ -63,10 +64,9 @@ async function idle(durationMs: number): Promise<IdleResult> {
   const cpu = process.cpuUsage();
   const startMs = performance.now();
   await delay(durationMs);
-  const { user, system } = process.cpuUsage(cpu);
   return {
     commands: commandsSent() - commands,
     elapsedMs: performance.now() - startMs,
-    cpuMs: (user + system) / 1_000,
+    cpuMs: cpuMsSince(cpu),
   };
 }

@@ -4,6 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { commandsSent, countCommands } from "../support/commands.ts";
+import { cpuMsSince } from "../support/cpu.ts";
 import { serveJobs } from "../support/jobs.ts";
 import { type Profile, profiled } from "../support/profile.ts";
 import { type DriverName, type DriverOptions, type NodeAddress, openDriver } from "./drivers.ts";
@@ -116,11 +117,6 @@ serveJobs(async (job: LockJob) => {
   return job.kind === "memory" ? await memory(job) : await hold(job);
 });
 
-function cpuMs(since: NodeJS.CpuUsage): number {
-  const { user, system } = process.cpuUsage(since);
-  return (user + system) / 1_000;
-}
-
 function nowMs(): number {
   return performance.timeOrigin + performance.now();
 }
@@ -151,7 +147,7 @@ async function pairs(job: PairsJob): Promise<PairsResult> {
   return {
     pairs: done,
     elapsedMs: performance.now() - startMs,
-    cpuMs: cpuMs(cpu),
+    cpuMs: cpuMsSince(cpu),
     commands: commandsSent() - commands,
     errors,
     profile,
@@ -185,7 +181,7 @@ async function contend(job: ContendJob): Promise<ContendResult> {
     return Promise.race([loops, delay(job.endMs + graceMs - nowMs())]);
   };
   const [, profile] = job.isProfiled === true ? await profiled(run) : [await run()];
-  return { grants, commands: commandsSent() - commands, cpuMs: cpuMs(cpu), errors, profile };
+  return { grants, commands: commandsSent() - commands, cpuMs: cpuMsSince(cpu), errors, profile };
 }
 
 async function latency(job: LatencyJob): Promise<LatencyResult> {
@@ -219,7 +215,11 @@ async function hold(job: HoldJob): Promise<HoldResult> {
   const cpu = process.cpuUsage();
   const startMs = performance.now();
   await delay(job.durationMs);
-  const result = { commands: commandsSent() - commands, elapsedMs: performance.now() - startMs, cpuMs: cpuMs(cpu) };
+  const result = {
+    commands: commandsSent() - commands,
+    elapsedMs: performance.now() - startMs,
+    cpuMs: cpuMsSince(cpu),
+  };
   await Promise.all(releases.map((release) => release()));
   return result;
 }

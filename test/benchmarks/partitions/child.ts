@@ -4,6 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { PartitionedQueue, PartitionedWorker } from "@x/workers/partitions";
 import { Redis } from "ioredis";
 import { commandsSent, countCommands } from "../support/commands.ts";
+import { cpuMsSince } from "../support/cpu.ts";
 import { serveJobs } from "../support/jobs.ts";
 
 export interface PartitionsArguments {
@@ -31,11 +32,10 @@ async function measured(work: () => Promise<unknown>): Promise<PartitionsResult>
   const cpuBefore = process.cpuUsage();
   const startMs = performance.now();
   await work();
-  const { user, system } = process.cpuUsage(cpuBefore);
   return {
     commands: commandsSent() - commandsBefore,
     elapsedMs: performance.now() - startMs,
-    cpuMs: (user + system) / 1_000,
+    cpuMs: cpuMsSince(cpuBefore),
   };
 }
 

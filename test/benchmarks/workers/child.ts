@@ -1,6 +1,7 @@
 /** One process of a system: adds the jobs when asked to, and works them off, noting what ran when. */
 import { setTimeout as delay } from "node:timers/promises";
 import { commandsSent, countCommands } from "../support/commands.ts";
+import { cpuMsSince } from "../support/cpu.ts";
 import { serveJobs } from "../support/jobs.ts";
 import { type Profile, profiled } from "../support/profile.ts";
 import type { Ran } from "./history.ts";
@@ -60,10 +61,10 @@ async function work(system: System, job: WorkersJob & { readonly kind: "work" })
   const commandsBefore = commandsSent();
   const cpuBefore = process.cpuUsage();
   const startedMs = nowMs();
-  const used = (): Pick<WorkersResult, "commands" | "cpuMs"> => {
-    const { user, system: kernel } = process.cpuUsage(cpuBefore);
-    return { commands: commandsSent() - commandsBefore, cpuMs: (user + kernel) / 1_000 };
-  };
+  const used = (): Pick<WorkersResult, "commands" | "cpuMs"> => ({
+    commands: commandsSent() - commandsBefore,
+    cpuMs: cpuMsSince(cpuBefore),
+  });
   await system.start(async ({ key, place }) => {
     const fromMs = nowMs();
     await delay(job.workMs);

@@ -1,4 +1,5 @@
 /** The picture of a run: one line per client and resource, a bar where it believed to hold the lock, a mark where a fault struck. */
+import { escaped } from "@x/test-support";
 import type { Interval } from "@x/testing/world";
 import type { ScheduleResult } from "../schedule.ts";
 import { timelineText } from "./text.ts";
@@ -74,8 +75,4 @@ function frame(result: ScheduleResult): { readonly fromMs: number; readonly toMs
 
 function rowOf(interval: Interval): string {
   return `${interval.machine} · ${interval.resource}`;
-}
-
-function escaped(text: string): string {
-  return text.replace(/[&<>"]/g, (char) => `&#${char.codePointAt(0) ?? 0};`);
 }

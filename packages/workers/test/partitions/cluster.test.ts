@@ -13,20 +13,31 @@ const KEYS = JOBS / 20;
 const PROCESSES = Number(process.env["PARTITION_PROCESSES"] ?? 2);
 const PARTITIONS = 6;
 
+/** The queue by a client of the Cluster, which the lab closes. */
+function openQueue(lab: Lab, nodes: ClusterTask["nodes"]): PartitionedQueue<Data> {
+  const redisOptions = { maxRetriesPerRequest: null };
+  const connection = new Cluster([...nodes], { redisOptions, clusterRetryStrategy: () => 100 });
+  connection.on("error", () => {});
+  lab.defer(async () => connection.disconnect());
+  const queue = new PartitionedQueue<Data>("q", { partitions: PARTITIONS, key: "k", connection });
+  for (const each of queue.queues) each.on("error", () => {});
+  return queue;
+}
+
+function startWorkers(lab: Lab, nodes: ClusterTask["nodes"], processes: number): void {
+  const task: ClusterTask = { nodes, partitions: PARTITIONS, historyPath: lab.server.path };
+  for (let n = 0; n < processes; n += 1) {
+    const child = spawnChild(new URL("../children/partitions.ts", import.meta.url), { args: [JSON.stringify(task)] });
+    lab.defer(async () => await child[Symbol.asyncDispose]());
+  }
+}
+
 it("keeps order and exclusion while a master is killed and its replica takes over", { timeout: 180_000 }, async () => {
   await using cluster = await startCluster({ replicas: true });
   await using lab = await Lab.start();
   const nodes = [...cluster.nodes, ...cluster.replicas].map(({ host, port }) => ({ host, port }));
-  const client = new Cluster(nodes, { redisOptions: { maxRetriesPerRequest: null }, clusterRetryStrategy: () => 100 });
-  client.on("error", () => {});
-  await using queue = new PartitionedQueue<Data>("q", { partitions: PARTITIONS, key: "k", connection: client });
-  for (const each of queue.queues) each.on("error", () => {});
-  lab.defer(async () => client.disconnect());
-  const task: ClusterTask = { nodes, partitions: PARTITIONS, historyPath: lab.server.path };
-  const children = Array.from({ length: PROCESSES }, () =>
-    spawnChild(new URL("../children/partitions.ts", import.meta.url), { args: [JSON.stringify(task)] }),
-  );
-  for (const child of children) lab.defer(async () => await child[Symbol.asyncDispose]());
+  await using queue = openQueue(lab, nodes);
+  startWorkers(lab, nodes, PROCESSES);
   const size = 100;
   let added = 0;
   const add = async (to: number): Promise<void> => {
@@ -71,18 +82,8 @@ it("moves the slots of a paused queue while producers go on", { timeout: 120_000
   await using cluster = await startCluster();
   await using lab = await Lab.start();
   const nodes = cluster.nodes.map(({ host, port }) => ({ host, port }));
-  const client = new Cluster(nodes, { redisOptions: { maxRetriesPerRequest: null }, clusterRetryStrategy: () => 100 });
-  client.on("error", () => {});
-  await using queue = new PartitionedQueue<Data>("q", { partitions: PARTITIONS, key: "k", connection: client });
-  for (const each of queue.queues) each.on("error", () => {});
-  lab.defer(async () => client.disconnect());
-  const task: ClusterTask = { nodes, partitions: PARTITIONS, historyPath: lab.server.path };
-  for (let n = 0; n < 2; n += 1) {
-    const child = spawnChild(new URL("../children/partitions.ts", import.meta.url), {
-      args: [JSON.stringify(task)],
-    });
-    lab.defer(async () => await child[Symbol.asyncDispose]());
-  }
+  await using queue = openQueue(lab, nodes);
+  startWorkers(lab, nodes, 2);
   let [added, isOver] = [0, false];
   const producer = (async (): Promise<void> => {
     for (; !isOver; added += 1) {

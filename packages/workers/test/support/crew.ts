@@ -1,0 +1,30 @@
+/** Worker processes of one queue, and what they write down of their runs on a Redis of its own. */
+import { type Child, spawnChild, startRedis } from "@x/test-support";
+import { Redis } from "ioredis";
+import type { Task } from "./history.ts";
+import type { Lab } from "./lab.ts";
+
+export interface Crew {
+  /** What `readHistory` reads. */
+  readonly history: Redis;
+  /** Starts a process, which ends with the lab. */
+  readonly spawn: () => Child;
+}
+
+export async function startCrew(lab: Lab, options: Task["options"]): Promise<Crew> {
+  const server = await startRedis();
+  lab.defer(async () => await server.stop());
+  const history = new Redis({ path: server.path });
+  lab.defer(async () => {
+    history.disconnect();
+  });
+  const task: Task = { queuePath: lab.server.path, historyPath: server.path, options };
+  return {
+    history,
+    spawn: () => {
+      const child = spawnChild(new URL("../children/worker.ts", import.meta.url), { args: [JSON.stringify(task)] });
+      lab.defer(async () => await child.kill());
+      return child;
+    },
+  };
+}
