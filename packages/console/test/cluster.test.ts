@@ -2,7 +2,9 @@
 import { runConsole, type Terminal } from "@x/console";
 import { createPage } from "@x/console/page";
 import { Redlock } from "@x/redlock-core";
+import { deferred } from "@x/redlock-core/protocol";
 import { type RedisCluster, startCluster } from "@x/test-support";
+import { Queue } from "bullmq";
 import { Cluster } from "ioredis";
 import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
 import { parseMasters } from "../src/page/masters.ts";
@@ -25,18 +27,36 @@ function connected(name = ""): Redlock {
   return redlock;
 }
 
-async function run(...args: readonly string[]): Promise<{ readonly code: number; readonly text: string }> {
+interface Ran {
+  readonly code: number;
+  readonly text: string;
+}
+
+/** Runs a command, which tells what it has written so far, until it or its signal ends. */
+async function run(
+  args: readonly string[],
+  { signal = new AbortController().signal, tell = () => undefined }: RunOptions = {},
+): Promise<Ran> {
   let text = "";
+  const write = (written: string): void => {
+    text += written;
+    tell(text);
+  };
   const terminal: Terminal = {
     isInteractive: false,
     env: { REDIS_URL: cluster.nodes[0]?.url },
-    signal: new AbortController().signal,
-    write: (written) => void (text += written),
-    writeError: (written) => void (text += written),
+    signal,
+    write,
+    writeError: write,
     confirm: () => Promise.resolve(false),
   };
   const code = await runConsole(args, terminal);
   return { code, text };
+}
+
+interface RunOptions {
+  readonly signal?: AbortSignal;
+  readonly tell?: (text: string) => void;
 }
 
 it("is asked by the command line, which says who has a lock", { timeout: 60_000 }, async () => {
@@ -44,15 +64,51 @@ it("is asked by the command line, which says who has a lock", { timeout: 60_000 
   const names = ["a", "b", "c", "d"];
   await Promise.all(names.map((name) => redlock.acquire(name, { ttl: 60_000 })));
   for (const name of names) {
-    const { code, text } = await run("locks", "inspect", name, "--cluster");
+    const { code, text } = await run(["locks", "inspect", name, "--cluster"]);
     expect(text).toContain(`${name}: held by billing-api, for `);
     expect(code).toBe(0);
   }
-  const taken = await run("locks", "release", "a", "--cluster", "--yes");
+  const taken = await run(["locks", "release", "a", "--cluster", "--yes"]);
   expect(taken).toEqual({ code: 0, text: "a was taken away\n" });
-  const lost = await run("locks", "inspect", "a");
+  const lost = await run(["locks", "inspect", "a"]);
   expect(lost.text).toContain("A member of a Redis Cluster answered: add --cluster.");
   await Promise.all(names.map((name) => redlock.forceRelease(name)));
+});
+
+it("is served as a page by the command, with the locks and queues of all masters", { timeout: 60_000 }, async () => {
+  const redlock = connected();
+  const client = new Cluster(cluster.nodes.map(({ host, port }) => ({ host, port })));
+  client.on("error", () => undefined);
+  onTestFinished(() => client.disconnect());
+  // A slot of each master.
+  const tags = ["a", "b", "c"];
+  const queues = tags.map((tag) => new Queue(`{${tag}}`, { connection: client }));
+  await Promise.all(queues.map((queue) => queue.waitUntilReady()));
+  const locks = await Promise.all(tags.map((tag) => redlock.acquire(tag, { ttl: 60_000 })));
+  const ending = new AbortController();
+  const told = deferred<string>();
+  const serving = run(["serve", "--cluster", "--json"], { signal: ending.signal, tell: (text) => told.resolve(text) });
+  // It has ended already only if something is wrong.
+  const first = await Promise.race([told.promise, serving.then(({ text }) => text)]);
+  const { url } = JSON.parse(first) as { readonly url: string };
+  const shown = async (): Promise<unknown> => {
+    const state = (await (await fetch(`${url}state`)).json()) as PageState;
+    const { nodes, locks: found } = state;
+    return {
+      cluster: nodes.value?.isCluster,
+      answering: nodes.value?.answering,
+      locks: found.value?.locks.map(({ resource }) => resource).sort(),
+      queues: state.queues.map(({ name }) => name),
+    };
+  };
+  await expect
+    .poll(shown, { timeout: 20_000 })
+    .toEqual({ cluster: true, answering: 3, locks: tags, queues: tags.map((tag) => `{${tag}}`) });
+  ending.abort();
+  expect(await serving).toMatchObject({ code: 0 });
+  await expect(fetch(url)).rejects.toThrow("fetch failed");
+  await Promise.all(locks.map((lock) => lock.release()));
+  await Promise.all(queues.map((queue) => queue.close()));
 });
 
 it("shows the locks of all masters, and which master does not answer", { timeout: 60_000 }, async () => {
