@@ -500,7 +500,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     pause: { name: scheduleNamed },
     resume: { name: scheduleNamed },
     history: { name: scheduleNamed },
-    list: { options: { options: { all: optional(boolean) } } },
+    list: { options: { options: { all: optional(boolean), history: optional(integer(0, 100)) } } },
     start: NONE,
     lead: { term: { legal: never, right: ({ term }: Subjects) => term } },
     stop: { options: { options: { drainTimeout: ms0 } } },

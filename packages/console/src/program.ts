@@ -148,10 +148,11 @@ function addSchedules(program: Commander, running: Running): void {
       .command(usage)
       .description(description)
       .option("--scheduler <prefix>", "the keyPrefix of the services' LeaderScheduler");
-  one("list <election>", "when each is due, what became of its last tick; 1: nobody runs them").action(
-    (election: string, options: { scheduler?: string }) =>
+  one("list <election>", "when each is due, what became of its last tick; 1: nobody runs them")
+    .option("--history <count>", "what became of so many of its last ticks, up to 100", tickCount)
+    .action((election: string, options: { scheduler?: string; history?: number }) =>
       running((command) => listSchedules(command, { election, ...options })),
-  );
+    );
   one("history <election> <schedule>", "what became of the last ticks; 1: the newest failed, or has no end")
     .option("--limit <count>", "how many", wholeNumber, 20)
     .action((election: string, schedule: string, options: { scheduler?: string; limit: number }) =>
@@ -271,6 +272,12 @@ function rate(text: string): { readonly max: number; readonly duration: number }
 function wholeNumber(text: string): number {
   if (!/^\d+$/.test(text) || Number(text) < 1) throw new InvalidArgumentError("It must be an integer from 1.");
   return Number(text);
+}
+
+function tickCount(text: string): number {
+  const count = wholeNumber(text);
+  if (count > 100) throw new InvalidArgumentError("It must be at most 100.");
+  return count;
 }
 
 function portNumber(text: string): number {

@@ -21,9 +21,12 @@ export interface KeysReading {
 /** Busy keys of which the longest lines are looked for. */
 const MOST_KEYS = 100_000;
 
-/** Reads the schedules of a scheduler that need not have any itself. @throws QuorumUnreachableError */
-export async function readSchedules(scheduler: LeaderScheduler): Promise<SchedulesReading> {
-  const infos = await scheduler.list({ all: true });
+/**
+ * Reads the schedules of a scheduler that need not have any itself, and the last `history` ticks of each.
+ * @throws QuorumUnreachableError
+ */
+export async function readSchedules(scheduler: LeaderScheduler, history: number): Promise<SchedulesReading> {
+  const infos = await scheduler.list({ all: true, history });
   return {
     leader: infos[0]?.owner ?? null,
     schedules: infos.toSorted((one, other) => (one.name < other.name ? -1 : Number(one.name > other.name))),

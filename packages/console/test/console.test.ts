@@ -214,6 +214,12 @@ describe("schedules", () => {
     const told = await run(["schedules", "history", "cron", "bill", ...at]);
     expect(told).toMatchObject({ code: 1, text: expect.stringContaining("Error: the bank is closed") });
     expect((await run(["schedules", "list", "cron", ...at])).text).toMatch(/bill.*in \d.* ago.*failed/);
+    const listed = await run(["schedules", "list", "cron", ...at, "--history", "5"]);
+    expect(listed.text).toMatch(/bill.* ago.* failed, run /);
+    const json = await run(["schedules", "list", "cron", ...at, "--history", "5", "--json"]);
+    const ticks = [{ outcome: "failed", error: "Error: the bank is closed" }, { outcome: "run" }];
+    expect(JSON.parse(json.text)).toMatchObject({ schedules: [{ name: "bill", history: ticks }] });
+    expect(await run(["schedules", "list", "cron", ...at, "--history", "101"])).toMatchObject({ code: 2 });
 
     expect(await run(["schedules", "pause", "cron", "bill", ...at, "--yes"])).toMatchObject({ code: 0 });
     expect((await run(["schedules", "list", "cron", ...at])).text).toContain("paused");

@@ -359,7 +359,7 @@ describe("the simulated Redis", () => {
           "86400000",
         ],
       }),
-      readHistory: () => ({ source: leader.readHistory, keys: ticks, args: [random.pick(["", "s", "t"])] }),
+      readHistory: () => ({ source: leader.readHistory, keys: ticks, args: random.pick([[], ["s"], ["t", "s"]]) }),
       writeHistory: () => ({
         source: leader.writeHistory,
         keys: ticks,

@@ -53,12 +53,15 @@ async function ofSchedule<Answer>(
   }
 }
 
-/** Lists the schedules. The answer is good if somebody runs them. */
-export async function listSchedules(command: Command, options: SchedulerOptions): Promise<IsGood> {
+/** Lists the schedules, with the last ticks of each if asked. The answer is good if somebody runs them. */
+export async function listSchedules(
+  command: Command,
+  options: SchedulerOptions & { readonly history?: number },
+): Promise<IsGood> {
   const { output } = command;
   const scheduler = await schedulerOf(command, options);
   return await looking(command, async () => {
-    const reading = await readSchedules(scheduler);
+    const reading = await readSchedules(scheduler, options.history ?? 0);
     const { leader, schedules } = reading;
     output.answer(reading, () => {
       if (schedules.length === 0) return output.line(`${options.election}: no schedule is known`, "warn");
@@ -69,7 +72,7 @@ export async function listSchedules(command: Command, options: SchedulerOptions)
       const now = systemClock.wallMs();
       output.table(
         ["schedule", "next", "last", "outcome", "late", "missed", "state"],
-        schedules.map(({ name, next, last, lastTick, missed, paused, running }) => [
+        schedules.map(({ name, next, last, lastTick, history, missed, paused, running }) => [
           name,
           next === null
             ? ""
@@ -77,7 +80,7 @@ export async function listSchedules(command: Command, options: SchedulerOptions)
               ? { text: `due ${agoText(next.getTime(), now)}`, tone: "bad" }
               : inText(next, now),
           lastText(last, lastTick, now),
-          lastTick === null ? "" : { text: lastTick.outcome, tone: TONES[lastTick.outcome] },
+          lastTick === null ? "" : { text: outcomesText(lastTick, history), tone: TONES[lastTick.outcome] },
           lastTick?.lateMs === undefined ? "" : durationText(lastTick.lateMs),
           missed === 0 ? "" : { text: String(missed), tone: "warn" },
           paused ? { text: "paused", tone: "warn" } : running > 0 ? `${running} run` : "",
@@ -86,6 +89,12 @@ export async function listSchedules(command: Command, options: SchedulerOptions)
     });
     return leader !== null && schedules.length > 0;
   });
+}
+
+/** The newest first. */
+function outcomesText(lastTick: TickRecord, history: readonly TickRecord[]): string {
+  const ticks = history.length > 0 ? history : [lastTick];
+  return ticks.map(({ outcome }) => outcome).join(", ");
 }
 
 /** A tick that was triggered is the last of no calendar. */

@@ -141,11 +141,11 @@ function beganMs({ scheduledAtMs, lateMs = 0 }: Happening): number {
   return scheduledAtMs + lateMs;
 }
 
-/** `term`: that of the present leader; undefined: nobody leads. */
+/** `term`: that of the leader, as it was seen, maybe before this was read; undefined: nobody leads. */
 export function recordOf(name: string, happening: Happening, term: number | undefined): TickRecord {
   const { scheduledAtMs, suffix, outcome, ...facts } = happening;
   return {
-    outcome: outcome === "running" && happening.term !== term ? "unfinished" : outcome,
+    outcome: outcome === "running" && (term === undefined || happening.term < term) ? "unfinished" : outcome,
     scheduledAt: dateOf(scheduledAtMs),
     ...(suffix === undefined ? {} : { id: tickId(name, scheduledAtMs, suffix) }),
     ...facts,

@@ -98,6 +98,8 @@ export interface ScheduleInfo {
   readonly last: Date | null;
   /** What became of the newest tick in its history; null: there is none. */
   readonly lastTick: TickRecord | null;
+  /** What became of its last ticks, the newest first, as many as `list` was asked for and the nodes keep. */
+  readonly history: readonly TickRecord[];
   /** Ticks given up so far. */
   readonly missed: number;
   readonly paused: boolean;
@@ -113,6 +115,11 @@ export interface ScheduleInfo {
 export interface ListOptions {
   /** Also the schedules that this process does not have, of which the nodes keep something. Default false. */
   readonly all?: boolean | undefined;
+  /**
+   * So many of the last ticks of each schedule are told, too, as far as they are kept. It takes one more request per
+   * node for each hundred schedules. 0 to 100, default 0.
+   */
+  readonly history?: number | undefined;
 }
 
 const ELECTION = shaped<LeaderElection>(
@@ -129,17 +136,22 @@ const TERM = shaped<LeaderTerm>(
     typeof election === "string" && typeof isCurrent === "function" && signal instanceof AbortSignal,
 );
 
+const historyLength = integer({ min: 0, max: 100, unit: "" });
+
 const OPTIONS = new Schema({
   election: ELECTION,
   keyPrefix: NAME.optional(),
   timezone: zone.default("UTC"),
   concurrency: integer({ min: 1, unit: "" }).default(100),
   drainTimeout: durationOrNoneMs.default(DEFAULT_DRAIN_TIMEOUT_MS),
-  history: integer({ min: 0, max: 100, unit: "" }).default(10),
+  history: historyLength.default(10),
   random: callback<() => number>().default(() => systemRandom.fraction()),
 } satisfies ShapeOf<SchedulerOptions>);
 
-const LIST = new Schema({ all: boolean.default(false) } satisfies ShapeOf<ListOptions>);
+const LIST = new Schema({
+  all: boolean.default(false),
+  history: historyLength.default(0),
+} satisfies ShapeOf<ListOptions>);
 
 const HANDLER = callback<TickHandler>();
 const NEXT = callback<NextTick>();
@@ -258,15 +270,16 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /** The schedules of this scheduler as the nodes know them, from any process. @throws QuorumUnreachableError */
   async list(options: ListOptions = {}): Promise<readonly ScheduleInfo[]> {
-    const { all } = LIST.resolve(options);
+    const { all, history } = LIST.resolve(options);
+    const toldCount = Math.min(history, this.#history);
     const { clock } = protocolOf(this.#election.redlock);
     const store = this.#store();
     const [answers, newest, owner] = await Promise.all([
       store.look(),
-      this.#history > 0 ? store.newestOfAll() : [],
+      // Histories have the newest, too. Their names are known once the register is read.
+      this.#history > 0 && toldCount === 0 ? store.newestOfAll() : [],
       this.#election.leader(),
     ]);
-    const nowMs = clock.wallMs();
     const slice = new Slice(clock);
     const lines = new Map<string, string>();
     const running = new Map<string, number>();
@@ -280,26 +293,31 @@ export class LeaderScheduler implements AsyncDisposable {
         running.set(name, (running.get(name) ?? 0) + 1);
       }
     }
-    const ticks = new Map<string, string[]>();
+    const stored = all ? [...lines.keys()].filter((field) => !field.includes(":")) : [];
+    const names = [...new Set([...this.#entries.keys(), ...stored])];
+    const histories = toldCount > 0 ? await store.historiesOf(names) : [];
+    const ticks = new Map<string, readonly string[]>(names.map((name, at) => [name, histories[at] ?? []]));
     for (const text of newest) {
       for (const [name, line] of newestIn(text)) {
         if (slice.isOver) await slice.another();
         ticks.set(name, [...(ticks.get(name) ?? []), line]);
       }
     }
-    const stored = all ? [...lines.keys()].filter((field) => !field.includes(":")) : [];
+    const nowMs = clock.wallMs();
     const infos: ScheduleInfo[] = [];
-    for (const name of new Set([...this.#entries.keys(), ...stored])) {
+    for (const name of names) {
       if (slice.isOver) await slice.another();
       const entry = this.#entries.get(name);
       const { accountedMs = 0, lastMs = 0, missed = 0 } = stateOf(lines.get(name)) ?? {};
       const { nextMs: seenMs = null, happenings } = pastOf(ticks.get(name) ?? []);
+      const told = happenings.slice(0, Math.max(1, toldCount)).map((each) => recordOf(name, each, owner?.term));
       const nextMs = entry === undefined ? seenMs : this.#nextOf(entry, Math.max(nowMs, accountedMs));
       infos.push({
         name,
         next: nextMs === null ? null : dateOf(nextMs),
         last: lastMs === 0 ? null : dateOf(lastMs),
-        lastTick: happenings[0] === undefined ? null : recordOf(name, happenings[0], owner?.term),
+        lastTick: told[0] ?? null,
+        history: told.slice(0, toldCount),
         missed,
         paused: pauseOf(lines.get(PAUSE + name))?.isPaused ?? entry?.options.paused ?? false,
         running: this.#session?.runningOf(name) ?? running.get(name) ?? 0,
@@ -317,7 +335,7 @@ export class LeaderScheduler implements AsyncDisposable {
    */
   async history(name: string): Promise<readonly TickRecord[]> {
     text().of("name", name);
-    const [texts, owner] = await Promise.all([this.#store().historyOf(name), this.#election.leader()]);
+    const [[texts = []], owner] = await Promise.all([this.#store().historiesOf([name]), this.#election.leader()]);
     const { happenings } = pastOf(texts);
     // What has a history is known. To look a name up is to read the whole register.
     if (happenings.length === 0) await this.#known(name);

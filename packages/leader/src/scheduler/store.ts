@@ -65,6 +65,9 @@ export function newestOf(answers: readonly Answer[]): Answer {
 /** A history is cut when it has become longer than so many bytes a line: counting its lines takes time. */
 const CUT_BYTES = 110;
 
+/** Of one request: 2 kB each as a rule, and 20 kB at most. */
+const MOST_HISTORIES = 100;
+
 export class Store {
   readonly ledger: Ledger;
   readonly #keys: readonly [register: string, mailbox: string];
@@ -121,20 +124,36 @@ export class Store {
     await this.ledger.ask("writing down ticks", WRITE_HISTORY, this.#ticks, args, () => true);
   }
 
-  /** The history of a schedule, of each node that answers in time. @throws QuorumUnreachableError */
-  historyOf(name: string): Promise<readonly string[]> {
-    return this.#readHistory(JSON.stringify(name));
+  /**
+   * The histories of schedules in their order, of each node that answers in time. One request is for `MOST_HISTORIES`
+   * of them, and they are asked for one after another.
+   * @throws QuorumUnreachableError
+   */
+  async historiesOf(names: readonly string[]): Promise<readonly (readonly string[])[]> {
+    const all: (readonly string[])[] = [];
+    for (let at = 0; at < names.length; at += MOST_HISTORIES) {
+      const asked = names.slice(at, at + MOST_HISTORIES);
+      const texts = await this.#readHistory(
+        asked.map((name) => JSON.stringify(name)),
+        (value) => (Array.isArray(value) ? (value as readonly (string | null)[]) : []),
+      );
+      for (const index of asked.keys()) all.push(texts.map((ofNode) => ofNode[index] ?? ""));
+    }
+    return all;
   }
 
-  /** Names and the newest lines of all histories by turns, of each node that answers in time. @throws as `historyOf` */
+  /**
+   * Names and the newest lines of all histories by turns, of each node that answers in time.
+   * @throws as `historiesOf`
+   */
   newestOfAll(): Promise<readonly string[]> {
-    return this.#readHistory("");
+    return this.#readHistory([], String);
   }
 
-  #readHistory(field: string): Promise<readonly string[]> {
+  #readHistory<Value>(fields: readonly string[], parse: (value: unknown) => Value): Promise<readonly Value[]> {
     const { ledger } = this;
-    const isFromAll = (texts: readonly string[]): boolean => texts.length === ledger.nodeCount;
-    return ledger.ask("reading ticks", READ_HISTORY, this.#ticks, [field], String, isFromAll);
+    const isFromAll = (answers: readonly Value[]): boolean => answers.length === ledger.nodeCount;
+    return ledger.ask("reading ticks", READ_HISTORY, this.#ticks, fields, parse, isFromAll);
   }
 
   /** The error of a question that too few nodes answered as needed: these. */

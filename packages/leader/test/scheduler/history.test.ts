@@ -3,10 +3,11 @@ import { LeaderScheduler, type SchedulerOptions } from "@x/leader/scheduler";
 import { ManualClock } from "@x/test-support";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { Emitter } from "../../src/kit/emitter.ts";
+import { Ledger } from "../../src/record/ledger.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { type Happening, keyOf, lineOf, newestIn, pastOf, recordOf } from "../../src/scheduler/history.ts";
 import { Recorder } from "../../src/scheduler/recorder.ts";
-import type { HistoryLine, Store } from "../../src/scheduler/store.ts";
+import { type HistoryLine, Store } from "../../src/scheduler/store.ts";
 import { type Tick, tickId } from "../../src/scheduler/tick.ts";
 import { type Nodes, startNodes } from "../support/redis.ts";
 
@@ -45,6 +46,8 @@ describe("lines of a history", () => {
 
   it("say that a tick runs only in the term of the present leader", () => {
     expect(recordOf("s", began(1_000), 7).outcome).toBe("running");
+    // Whoever looked for the leader did so before that began.
+    expect(recordOf("s", began(1_000), 6).outcome).toBe("running");
     expect(recordOf("s", began(1_000), 8).outcome).toBe("unfinished");
     expect(recordOf("s", began(1_000), undefined).outcome).toBe("unfinished");
     expect(recordOf("s", began(1_000, { outcome: "failed" }), 8).outcome).toBe("failed");
@@ -183,6 +186,28 @@ describe("the history of a scheduler", () => {
     expect(ran?.id).toMatch(/^s@\d{8}T\d{6}\.\d{3}Z-\w+$/);
     expect(failed?.error).toMatch(/^RangeError: x+…$/);
     expect(failed?.error).toHaveLength(200);
+    const listed = async (history?: number): Promise<unknown> => {
+      const [info] = await other.list({ all: true, ...(history === undefined ? {} : { history }) });
+      expect(info?.lastTick).toEqual(failed);
+      return info?.history;
+    };
+    expect(await listed()).toEqual([]);
+    expect(await listed(1)).toEqual([failed]);
+    expect(await listed(100)).toEqual([failed, ran]);
+  });
+
+  it("lists the histories of more schedules than one request reads, each with its own", async () => {
+    const scheduler = replica("many", "a");
+    const names = Array.from({ length: 250 }, (_, at) => `s${at}`);
+    for (const name of names) scheduler.every(name, 365 * 24 * HOUR_MS, () => undefined);
+    const store = new Store(new Ledger(nodes.redlock(), "many", "leader:many"), "", HOUR_MS);
+    const happening = (at: number): Happening => ({ outcome: "missed", scheduledAtMs: 1_000 + at, term: 1, count: 1 });
+    const written = names.map((name, at) => ({ name, key: "missed", line: lineOf(happening(at), undefined) }));
+    await store.record(written.slice(1), 10);
+    const told = (await scheduler.list({ history: 3 })).map(({ history }) =>
+      history.map(({ scheduledAt }) => +scheduledAt),
+    );
+    expect(told).toEqual(names.map((_, at) => (at === 0 ? [] : [1_000 + at])));
   });
 
   it("says that a tick runs, and that it is unfinished once another leads", async () => {
