@@ -1,16 +1,25 @@
-/** The recipes of docs/fencing.md, run from their text: each store with the schedule that loses an update elsewhere, and with random ones. */
+/**
+ * The recipes of docs/fencing.md and docs/fencing-stores.md, run from their text: each store with the schedule that loses an update elsewhere,
+ * and with random ones.
+ */
 import { readFileSync } from "node:fs";
 import { PGlite } from "@electric-sql/pglite";
 import { FencedOffError, fence } from "@x/redlock-core";
 import { type RedisServer, startRedis } from "@x/test-support";
+import { AwsClient } from "aws4fetch";
 import fc from "fast-check";
 import { Redis } from "ioredis";
 import { find, updateOne } from "mingo";
+import type { ResultSetHeader } from "mysql2/promise";
 import initSqlJs from "sql.js";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { startConditionalStore } from "./conditional-store.ts";
 import { type Claim, type FencedStore, faultsOf, overlap, schedules } from "./holders.ts";
+import { hasMariadb, startMariadb } from "./mariadb.ts";
 
-const page = readFileSync(new URL("../../docs/fencing.md", import.meta.url), "utf8");
+const page = ["fencing", "fencing-stores"]
+  .map((name) => readFileSync(new URL(`../../docs/${name}.md`, import.meta.url), "utf8"))
+  .join("\n");
 
 function snippetsOf(title: string, language: string): string[] {
   const section = page.split(/^## /m).find((text) => text.startsWith(`${title}\n`)) ?? "";
@@ -149,6 +158,99 @@ async function openSqlite(): Promise<Opened> {
   return { store, close: async () => await Promise.resolve(database.close()) };
 }
 
+async function openMysql(): Promise<Opened> {
+  const { connection, stop } = await startMariadb();
+  const [claims = "", write = ""] = snippetsOf("MySQL, MariaDB", "sql");
+  const [claim = "", read = ""] = claims.trim().split("\n");
+  const [addFence = ""] = snippetsOf("PostgreSQL, SQLite", "sql");
+  const query = async <Row extends object>(sql: string, values: readonly (string | number)[] = []): Promise<Row[]> =>
+    (await connection.query(sql, [...values]))[0] as Row[];
+  await query("CREATE DATABASE shop");
+  await query("USE shop");
+  await query("CREATE TABLE stock (sku VARCHAR(64) PRIMARY KEY, quantity INTEGER NOT NULL)");
+  await query(addFence);
+  const store: FencedStore = {
+    async reset(values) {
+      await query("DELETE FROM stock");
+      for (const [sku, quantity] of values)
+        await query("INSERT INTO stock (sku, quantity) VALUES (?, ?)", [sku, quantity]);
+    },
+    async values() {
+      const rows = await query<{ sku: string; quantity: number }>("SELECT sku, quantity FROM stock");
+      return new Map(rows.map(({ sku, quantity }) => [sku, quantity]));
+    },
+    async forget(key) {
+      await query("UPDATE stock SET fence = 0 WHERE sku = ?", [key]);
+    },
+    async claim(token, [sku = ""]) {
+      await query(claim, [token, sku, token]);
+      const [row] = await query<{ quantity: number }>(read, [sku, token]);
+      if (row === undefined) return undefined;
+      return {
+        read: async () => await Promise.resolve([row.quantity]),
+        async write([quantity = 0]) {
+          const [{ affectedRows }] = await connection.query<ResultSetHeader>(write, [quantity, sku, token]);
+          return affectedRows === 1;
+        },
+      };
+    },
+  };
+  return { store, close: stop };
+}
+
+interface ObjectClaim {
+  readonly item: { quantity: number; fence: number };
+  readonly etag: string;
+}
+
+/** The page's two functions, as a module that imports nothing. */
+type ObjectRecipe = {
+  readonly claim: (s3: AwsClient, url: string, token: number) => Promise<ObjectClaim | undefined>;
+  readonly write: (s3: AwsClient, url: string, item: object, etag: string) => Promise<string | undefined>;
+};
+
+async function objectRecipe(): Promise<ObjectRecipe> {
+  const [code = ""] = snippetsOf("S3, and other stores that compare", "js");
+  const functions = code.replaceAll(/^export /gm, "");
+  return (await new AsyncFunction(`${functions} return { claim, write };`)()) as ObjectRecipe;
+}
+
+async function openS3(): Promise<Opened> {
+  const { url, objects, stop } = await startConditionalStore();
+  const { claim, write } = await objectRecipe();
+  const s3 = new AwsClient({ accessKeyId: "id", secretAccessKey: "key", service: "s3", region: "x", retries: 0 });
+  const itemOf = (body: Buffer): ObjectClaim["item"] => JSON.parse(body.toString()) as ObjectClaim["item"];
+  const put = (key: string, item: object): void =>
+    void objects.set(`/bucket/${key}`, Buffer.from(JSON.stringify(item)));
+  const store: FencedStore = {
+    async reset(values) {
+      objects.clear();
+      for (const [key, quantity] of values) put(key, { quantity, fence: 0 });
+      await Promise.resolve();
+    },
+    values: async () =>
+      await Promise.resolve(
+        new Map([...objects].map(([name, body]) => [name.replace("/bucket/", ""), itemOf(body).quantity])),
+      ),
+    async forget(key) {
+      const body = objects.get(`/bucket/${key}`);
+      if (body !== undefined) put(key, { ...itemOf(body), fence: 0 });
+      await Promise.resolve();
+    },
+    async claim(token, [key = ""]) {
+      const claimed = await claim(s3, `${url}/bucket/${key}`, token);
+      if (claimed === undefined) return undefined;
+      const { item, etag } = claimed;
+      return {
+        read: async () => await Promise.resolve([item.quantity]),
+        write: async ([quantity = 0]) =>
+          (await write(s3, `${url}/bucket/${key}`, { ...item, quantity }, etag)) !== undefined,
+      };
+    },
+  };
+  return { store, close: stop };
+}
+
 type Item = { readonly _id: string; readonly quantity: number; readonly fence?: number };
 
 /** A collection with the two methods of MongoDB's driver, each one atomic step, on mingo's query and update language. */
@@ -202,14 +304,20 @@ function inMongo(): FencedStore {
 
 const one = [["a"], ["b"]];
 const several = [["a"], ["b"], ["a", "b"]];
-const stores: readonly [string, readonly (readonly string[])[], () => Promise<Opened>][] = [
+/** A request to a server costs more than a call in this process. */
+const FEW_RUNS = 30;
+
+type Case = [store: string, locks: readonly (readonly string[])[], open: () => Promise<Opened>, numRuns?: number];
+const stores: readonly Case[] = [
   ["Redis", several, async () => await Promise.resolve({ store: inRedis, close: () => Promise.resolve() })],
   ["PostgreSQL", one, openPostgres],
   ["SQLite", one, openSqlite],
   ["MongoDB's language", one, async () => await Promise.resolve({ store: inMongo(), close: () => Promise.resolve() })],
+  ["S3's conditions", one, openS3, FEW_RUNS],
+  ...(hasMariadb() ? [["MySQL", one, openMysql, FEW_RUNS] satisfies Case] : []),
 ];
 
-describe.each(stores)("the recipe for %s", (_name, locks, open) => {
+describe.each(stores)("the recipe for %s", (_name, locks, open, numRuns = 100) => {
   let opened: Opened;
   beforeAll(async () => {
     opened = await open();
@@ -224,7 +332,7 @@ describe.each(stores)("the recipe for %s", (_name, locks, open) => {
     const property = fc.asyncProperty(schedules(locks), async (schedule) => {
       expect(await faultsOf(opened.store, schedule)).toEqual([]);
     });
-    await fc.assert(property, { numRuns: 100 });
+    await fc.assert(property, { numRuns });
   }, 120_000);
 });
 
@@ -270,6 +378,27 @@ it("ends as the page's table should, with the page's own lines for Redis", async
   second.wake();
   await second.sold;
   expect(await redis.get("stock:42")).toBe("98");
+});
+
+it("claims an object also when somebody writes between its read and its write", async () => {
+  const { claim } = await objectRecipe();
+  const { url, objects, stop } = await startConditionalStore();
+  const item = (quantity: number): Buffer => Buffer.from(JSON.stringify({ quantity, fence: 0 }));
+  objects.set("/stock", item(100));
+  const quick = {
+    fetch: async (address: string, request?: RequestInit) => {
+      const response = await fetch(address, request);
+      // Right after the first read.
+      if (request === undefined && objects.get("/stock")?.equals(item(100)) === true) objects.set("/stock", item(99));
+      return response;
+    },
+  };
+  try {
+    const claimed = await claim(quick as unknown as AwsClient, `${url}/stock`, 7);
+    expect(claimed?.item).toEqual({ quantity: 99, fence: 7 });
+  } finally {
+    await stop();
+  }
 });
 
 it("shows in other documents what is tested here", () => {
