@@ -575,8 +575,8 @@ function showKeys({ queues, keys, now, actions }) {
   );
   table(
     "#keys",
-    ["Key", "Waiting", "Runs", "Since", "Why it waits", "Actions"],
-    (keys?.keys ?? []).map(({ key, parked, holder, holders, since, paused, limitedUntil }) => ({
+    ["Key", "Waiting", "Runs", "Since", "Why it waits", "Policy", "Actions"],
+    (keys?.keys ?? []).map(({ key, parked, holder, holders, since, paused, limitedUntil, policy }) => ({
       key,
       cells: [
         { text: key },
@@ -584,6 +584,7 @@ function showKeys({ queues, keys, now, actions }) {
         { text: holders.map((id) => `job ${id}`).join(", ") },
         { text: since === undefined ? "" : moment(since, now + 1) },
         why({ parked, holder, since, paused, limitedUntil, now }),
+        { text: policyText(policy) },
         {
           text: "",
           buttons: [
@@ -605,6 +606,15 @@ function showKeys({ queues, keys, now, actions }) {
                       { do: "resume-key", queue, key },
                     ),
                   ]),
+            ...(!actions || policy === undefined
+              ? []
+              : [
+                  action("Remove policy", `For key ${key}, what the workers' options say holds again.`, {
+                    do: "remove-policy",
+                    queue,
+                    key,
+                  }),
+                ]),
           ],
         },
       ],
@@ -612,6 +622,23 @@ function showKeys({ queues, keys, now, actions }) {
     "no key is busy",
   );
   pages("#keys-pages", wanted.keys, keys?.found ?? 0, (page) => want({ keys: page }));
+}
+
+/**
+ * What `setKeyPolicy` has said of a key.
+ *
+ * @param {import("@x/workers").BusyKey["policy"]} policy
+ */
+function policyText(policy) {
+  const { concurrency, rate, maxWaiting, weight } = policy ?? {};
+  return [
+    concurrency === undefined ? "" : `${concurrency} at a time`,
+    rate === undefined ? "" : `${rate.max} start in ${duration(rate.duration)}`,
+    maxWaiting === undefined ? "" : `${maxWaiting.max} wait`,
+    weight === undefined ? "" : `weight ${weight}`,
+  ]
+    .filter((text) => text !== "")
+    .join(", ");
 }
 
 /**

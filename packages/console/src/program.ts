@@ -205,6 +205,7 @@ function addKeys(program: Commander, running: Running): void {
     .option("--concurrency <count>", "let so many jobs of the key run at a time", wholeNumber)
     .option("--rate <max/ms>", "let so many start in so many ms, such as 100/60000", rate)
     .option("--max-waiting <count>", "let so many wait", (text: string) => ({ max: wholeNumber(text) }))
+    .option("--weight <count>", "let so many start when it is the key's turn", wholeNumber)
     .option("--remove", "let the workers' options hold again")
     .action((queue: string, key: string | undefined, options: { prefix: string } & PolicyChange) =>
       running(async (command) => {

@@ -163,6 +163,25 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
         ["88", "0"],
       ]);
 
+    // A key has a policy; the page says what the library says, and takes it away.
+    await worker.setKeyPolicy("1001", { concurrency: 1, maxWaiting: { max: 50 } });
+    await worker.setKeyPolicy("7", { rate: { max: 100, duration: 60_000 } });
+    const policyOf = async (key: string): Promise<string | undefined> => (await rowsOf(tab, "keys")).get(key)?.[5];
+    await expect.poll(() => policyOf("1001")).toBe("1 at a time, 50 wait");
+    await expect.poll(() => policyOf("7")).toBe("100 start in 1 min 0 s");
+    expect(
+      (await worker.listKeys())
+        .filter(({ policy }) => policy !== undefined)
+        .map(({ key }) => key)
+        .sort(),
+    ).toEqual(["1001", "7"]);
+    expect(await policyOf("42")).toBe("");
+    await tab.click('#keys button[aria-label="Remove policy: payments 1001"]');
+    await tab.click("#dialog-yes");
+    await expect.poll(() => textOf("#outcome")).toBe("key 1001 has no policy any more");
+    await expect.poll(() => policyOf("1001")).toBe("");
+    expect([...(await worker.listKeyPolicies()).keys()]).toEqual(["7"]);
+
     // A key is paused by hand, with the keyboard alone.
     await tab.focus('#keys button[aria-label="Pause: 42"], #keys button[aria-label="Pause: payments 42"]');
     await tab.keyboard.press("Enter");
@@ -222,7 +241,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
       await tab.emulateMediaFeatures([{ name: "prefers-color-scheme", value }]);
     };
     await theme("light");
-    await tab.setViewport({ width: 1100, height: 1640 });
+    await tab.setViewport({ width: 1100, height: 1800 });
     await save("page-light");
     await theme("dark");
     await save("page-dark");

@@ -491,6 +491,13 @@ describe("actions", () => {
     expect(await worker.listKeys()).toMatchObject([{ key: "42", paused: { reason: "paused on the page" } }]);
     expect((await act(url, { do: "resume-key", ...aboutKey })).status).toBe(200);
     expect(await worker.listKeys()).toEqual([]);
+    await worker.setKeyPolicy("42", { concurrency: 3 });
+    expect((await act(url, { do: "remove-policy", ...aboutKey })).status).toBe(200);
+    expect(await worker.getKeyPolicy("42")).toBeUndefined();
+    expect(JSON.parse((await act(url, { do: "remove-policy", ...aboutKey })).text)).toEqual({
+      isDone: false,
+      message: "key 42 had no policy",
+    });
 
     const aboutSchedule = { scheduler: "0", name: "hourly" };
     expect((await act(url, { do: "pause-schedule", ...aboutSchedule })).status).toBe(200);

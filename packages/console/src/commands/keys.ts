@@ -248,11 +248,12 @@ async function setPolicy(worker: ExclusiveWorker, key: string, policy: KeyPolicy
 }
 
 function policyText(policy: KeyPolicy | undefined): string {
-  const { concurrency, rate, maxWaiting } = policy ?? {};
+  const { concurrency, rate, maxWaiting, weight } = policy ?? {};
   const said = [
     concurrency === undefined ? [] : [`${concurrency} at a time`],
     rate === undefined ? [] : [`${rate.max} start in ${durationText(rate.duration)}`],
     maxWaiting === undefined ? [] : [`${maxWaiting.max} wait`],
+    weight === undefined ? [] : [`weight ${weight}`],
   ].flat();
   return said.length === 0 ? "as the workers' options say" : said.join(", ");
 }

@@ -48,6 +48,11 @@ const ACTIONS: Readonly<Record<string, Action>> = {
     const worker = queues.get(text("queue")) ?? missing("queue", text("queue"));
     return outcome(await worker.resumeKey(key), `key ${key} goes on`, `key ${key} was not paused`);
   },
+  async "remove-policy"({ queues }, { text }) {
+    const key = text("key");
+    const worker = queues.get(text("queue")) ?? missing("queue", text("queue"));
+    return outcome(await worker.removeKeyPolicy(key), `key ${key} has no policy any more`, `key ${key} had no policy`);
+  },
   async "pause-schedule"(watch, about) {
     await schedulerOf(watch, about).pause(about.text("name"));
     return { isDone: true, message: `schedule ${about.text("name")} is paused` };
