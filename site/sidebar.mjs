@@ -22,6 +22,7 @@ const named = [
     text: "Coming from",
     items: [
       { text: "node-redlock 4 and 5", link: "/locks/from-node-redlock" },
+      { text: "redis-semaphore", link: "/problems/from-redis-semaphore" },
       { text: "Agenda", link: "/problems/from-agenda" },
       { text: "client-go leader election", link: "/problems/from-client-go" },
       { text: "BullMQ Pro's groups", link: "/problems/from-bullmq-pro" },

@@ -1,26 +1,45 @@
 /**
- * The code of the guides by problem does what they say: each snippet runs as it stands, on a real server, with what the text around it
- * takes for granted. The other guides' code is compiled (snippets.test.ts), and not run.
+ * The code of the guides of the site's first two sections does what they say: each snippet runs as it stands, on a real server, with what the
+ * text around it takes for granted. The code of the fencing guides is run by test/fencing; that of all other pages is compiled
+ * (snippets.test.ts), and not run.
  */
+import assert from "node:assert/strict";
 import { EventEmitter } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import * as leader from "@x/leader";
+import * as nodeCron from "@x/leader/node-cron";
 import * as scheduler from "@x/leader/scheduler";
 import * as core from "@x/redlock-core";
+import Redlock5 from "@x/redlock-core/node-redlock";
+import Redlock4 from "@x/redlock-core/node-redlock-4";
+import * as semaphores from "@x/semaphore";
+import * as redisSemaphore from "@x/semaphore/redis-semaphore";
 import { type RedisServer, startRedis } from "@x/test-support";
+import * as testing from "@x/testing";
 import * as workers from "@x/workers";
 import * as bullmq from "bullmq";
 import { transform } from "esbuild";
+import * as ioredis from "ioredis";
+import cron from "node-cron";
 import { afterAll, beforeAll, expect, it, onTestFinished, vi } from "vitest";
 
-const folder = fileURLToPath(new URL("../../docs/problems/", import.meta.url));
+interface Sidebar {
+  readonly sidebarOf: (
+    pages: readonly string[],
+    titleOf: (page: string) => string,
+  ) => readonly { readonly items: readonly { readonly link: string }[] }[];
+}
+
+const sidebar: string = new URL("../../site/sidebar.mjs", import.meta.url).href;
+const { sidebarOf } = (await import(/* @vite-ignore */ sidebar)) as Sidebar;
+const folder = fileURLToPath(new URL("../../docs/", import.meta.url));
 const AsyncFunction = (async () => undefined).constructor as new (
   ...parts: readonly string[]
 ) => (...values: readonly unknown[]) => Promise<Record<string, unknown>>;
 
 /** Made by a snippet, whether it has a name there or not: closed with the test, the last one first. */
-type Closable = { close(): Promise<unknown> } | { stop(): Promise<unknown> };
+type Closable = { close(): Promise<unknown> } | { stop(): Promise<unknown> } | { quit(): Promise<unknown> };
 
 const run = new Set<string>();
 let server: RedisServer;
@@ -38,17 +57,33 @@ function tracked<Class extends new (...args: never[]) => Closable>(Made: Class):
     construct: (target, args: never[], newTarget) => {
       const made = Reflect.construct<never[], Closable>(target, args, newTarget as Class);
       if (made instanceof EventEmitter) made.on("error", () => undefined);
-      onTestFinished(async () => void (await ("close" in made ? made.close() : made.stop())));
+      onTestFinished(async () => await close(made));
       return made;
     },
   });
 }
 
-const modules: Readonly<Record<string, object>> = {
+async function close(made: Closable): Promise<void> {
+  if ("close" in made) await made.close();
+  else if ("stop" in made) await made.stop();
+  else await made.quit();
+}
+
+const modules: Record<string, object> = {
   "@x/leader": { ...leader, LeaderElection: tracked(leader.LeaderElection) },
   "@x/leader/scheduler": { ...scheduler, LeaderScheduler: tracked(scheduler.LeaderScheduler) },
   "@x/redlock-core": { ...core, Redlock: tracked(core.Redlock) },
   "@x/workers": { ...workers, ExclusiveWorker: tracked(workers.ExclusiveWorker) },
+  "@x/leader/node-cron": nodeCron,
+  // These close the clients that they are given.
+  "@x/redlock-core/node-redlock": { default: Redlock5 },
+  "@x/redlock-core/node-redlock-4": { default: Redlock4 },
+  "@x/semaphore": semaphores,
+  "@x/semaphore/redis-semaphore": redisSemaphore,
+  "@x/testing": testing,
+  ioredis: { ...ioredis, Redis: tracked(ioredis.Redis) },
+  "node:assert/strict": { default: assert },
+  "node-cron": { default: cron },
   bullmq: { ...bullmq, Queue: tracked(bullmq.Queue), Worker: tracked(bullmq.Worker) },
 };
 
@@ -57,18 +92,22 @@ function snippetsOf(page: string): string[] {
   return [...text.matchAll(/^```ts\n([^]*?)^```/gm)].map((match) => match[1] ?? "");
 }
 
+/** What a module's import declares, as the declaration of a constant. */
+function imported(clause: string, name: string): string {
+  expect(modules).toHaveProperty([name]);
+  const [, whole, list = whole === undefined ? "" : `default: ${whole}`] = /^(?:(\w+)|\{([^}]*)\})$/.exec(clause) ?? [];
+  return `const {${list.replaceAll(" as ", ": ")}} = modules["${name}"];`;
+}
+
 /** Runs snippet `index` of a page with `names` around it, and returns what it names at its top. */
 async function play<Names extends object>(page: string, index: number, names: object): Promise<Names> {
   run.add(`${page} ${index}`);
   const source = (snippetsOf(page)[index] ?? "").replaceAll("redis://localhost:6379", server.url);
   const { code } = await transform(source, { loader: "ts", format: "esm", target: "node20" });
   const body = code
-    .replaceAll(/^import \{([^}]*)\} from "([^"]+)";$/gm, (_, list: string, name: string) => {
-      expect(modules).toHaveProperty([name]);
-      return `const {${list}} = modules["${name}"];`;
-    })
+    .replaceAll(/^import (.*) from "([^"]+)";$/gm, (_, clause: string, name: string) => imported(clause, name))
     .concat(`\nreturn { ${[...code.matchAll(/^const (\w+) =/gm)].map((match) => match[1]).join(", ")} };`);
-  const around = { modules: { ...modules }, ...modules["@x/workers"], connection: connectionOf(), ...names };
+  const around = { modules, ...modules["@x/workers"], connection: connectionOf(), ...names };
   // A function within: what it imports may be a name that is around it, too.
   const whole = `return await (async () => { ${body} })();`;
   return (await new AsyncFunction(...Object.keys(around), whole)(...Object.values(around))) as Names;
@@ -123,7 +162,7 @@ it("a cron task ran twice: of two replicas one sends the report", async () => {
   const processes = [new Process(), new Process()];
   const replicas = await Promise.all(
     processes.map((process) =>
-      play<{ scheduler: scheduler.LeaderScheduler; redlock: core.Redlock }>("cron-ran-twice", 0, {
+      play<{ scheduler: scheduler.LeaderScheduler; redlock: core.Redlock }>("problems/cron-ran-twice", 0, {
         process,
         sendReport: async (report: object) => void sent.push(report),
       }),
@@ -148,7 +187,7 @@ it("a cron task ran twice: of two replicas one sends the report", async () => {
 
 it("from a queue per customer: one order of a customer at a time, in order", async () => {
   const { work, ran, most } = recorder<{ customerId: string; total: number }>(({ customerId }) => customerId);
-  await play("from-a-queue-per-customer", 0, { ship: work });
+  await play("problems/from-a-queue-per-customer", 0, { ship: work });
   await openQueue("orders").addBulk(many(20, (i) => ({ customerId: i % 2 === 0 ? "42" : "43", total: 100 + i })));
   await vi.waitUntil(() => ran.length === 21, patient);
   expect(most()).toBe(1);
@@ -158,7 +197,7 @@ it("from a queue per customer: one order of a customer at a time, in order", asy
 
 it("from Agenda: the leader enqueues a tick, and a worker runs it", async () => {
   const dunned: object[] = [];
-  const found = await play<{ scheduler: scheduler.LeaderScheduler }>("from-agenda", 0, {
+  const found = await play<{ scheduler: scheduler.LeaderScheduler }>("problems/from-agenda", 0, {
     redlock: openRedlock(),
     queue: openQueue("invoices"),
     dun: async (data: object) => void dunned.push(data),
@@ -170,7 +209,9 @@ it("from Agenda: the leader enqueues a tick, and a worker runs it", async () => 
 
 it("from BullMQ Pro: at most three calls of a tenant at a time", async () => {
   const { work, ran, most } = recorder<{ tenantId: string }>(({ tenantId }) => tenantId);
-  await play("from-bullmq-pro", 0, { call: async (job: bullmq.Job) => await work(job.data as { tenantId: string }) });
+  await play("problems/from-bullmq-pro", 0, {
+    call: async (job: bullmq.Job) => await work(job.data as { tenantId: string }),
+  });
   await openQueue("calls").addBulk(many(20, () => ({ tenantId: "a" })));
   await vi.waitUntil(() => ran.length === 20, patient);
   expect(most()).toBeLessThanOrEqual(3);
@@ -179,7 +220,7 @@ it("from BullMQ Pro: at most three calls of a tenant at a time", async () => {
 it("from client-go: one controller reconciles, until it is told to stop", async () => {
   const process = new Process();
   const terms: { signal: AbortSignal; fence: number }[] = [];
-  const over = play("from-client-go", 0, {
+  const over = play("problems/from-client-go", 0, {
     redlock: openRedlock(),
     process,
     reconcile: async (term: { signal: AbortSignal; fence: number }) => {
@@ -196,7 +237,7 @@ it("from client-go: one controller reconciles, until it is told to stop", async 
 
 it("from groupmq: the jobs of a project run one at a time, also those that fail and are tried again", async () => {
   const { work, ran, most } = recorder<{ projectId: string; name: string }>(({ projectId }) => projectId);
-  await play("from-groupmq", 0, { store: work });
+  await play("problems/from-groupmq", 0, { store: work });
   await openQueue("events").addBulk(many(10, (i) => ({ projectId: "7", name: String(i) })));
   await vi.waitUntil(() => ran.length === 11, patient);
   expect(most()).toBe(1);
@@ -209,7 +250,7 @@ it("from moveToDelayed: the job comes again later; and the worker that needs non
   let tries = 0;
   const queue = openQueue("payments");
   await queue.add("pay", { accountId: "1" });
-  await play("from-move-to-delayed", 0, { pay, tryLock: async () => ++tries > 1 });
+  await play("problems/from-move-to-delayed", 0, { pay, tryLock: async () => ++tries > 1 });
   await vi.waitUntil(() => paid.length === 1, patient);
   expect(tries).toBe(2);
 });
@@ -217,7 +258,7 @@ it("from moveToDelayed: the job comes again later; and the worker that needs non
 it("from moveToDelayed: the worker that needs none of it", async () => {
   const { work, ran, most } = recorder<{ accountId: string }>(({ accountId }) => accountId);
   await openQueue("payments").addBulk(many(10, () => ({ accountId: "2" })));
-  await play("from-move-to-delayed", 1, { pay: work });
+  await play("problems/from-move-to-delayed", 1, { pay: work });
   await vi.waitUntil(() => ran.length === 10, patient);
   expect(most()).toBe(1);
 });
@@ -232,7 +273,7 @@ it.each([
     ...many(10, (i) => ({ tenantId: `cold ${i}` })),
   ]);
   const importRow = async (job: bullmq.Job): Promise<void> => await work(job.data as { tenantId: string });
-  await play("one-tenant-starves-the-others", index, { importRow });
+  await play("problems/one-tenant-starves-the-others", index, { importRow });
   await vi.waitUntil(() => ran.length === 110, patient);
   expect(most()).toBeLessThanOrEqual(limit);
   expect(ran.findLastIndex(({ tenantId }) => tenantId !== "hot")).toBeLessThan(109);
@@ -241,7 +282,7 @@ it.each([
 it("one turn per conversation: turns in order, and a stream that excludes them", async () => {
   const history: string[] = [];
   const fences: number[] = [];
-  const { worker } = await play<{ worker: workers.ExclusiveWorker }>("one-turn-per-conversation", 0, {
+  const { worker } = await play<{ worker: workers.ExclusiveWorker }>("problems/one-turn-per-conversation", 0, {
     loadHistory: async () => [...history],
     model: { reply: async (turns: readonly string[]) => `${turns.length}: ${String(turns.at(-1))}` },
     saveTurn: async (_id: string, answer: string, { fence }: { fence: number }) => {
@@ -254,7 +295,7 @@ it("one turn per conversation: turns in order, and a stream that excludes them",
   expect(history).toEqual([0, 1, 2, 3, 4].map((i) => `${i + 1}: message ${i}`));
   expect(fences).toEqual([...fences].sort((a, b) => a - b));
   const streamed: unknown[] = [];
-  await play("one-turn-per-conversation", 1, {
+  await play("problems/one-turn-per-conversation", 1, {
     worker,
     conversationId: "c",
     response: "response",
@@ -297,7 +338,7 @@ it("zero-downtime deploys: what runs ends, and nothing is left", async () => {
   });
   await both;
   const server = { close: () => ended.push("server") };
-  await play("zero-downtime-deploys", 0, { process, server, worker, election, redlock });
+  await play("problems/zero-downtime-deploys", 0, { process, server, worker, election, redlock });
   process.emit("SIGTERM");
   await leading;
   await vi.waitUntil(
@@ -312,8 +353,183 @@ it("zero-downtime deploys: what runs ends, and nothing is left", async () => {
   expect([...ended].sort()).toEqual(["job", "server", "task"]);
 });
 
+/** The redlock of a page, whose clients are quit with the test. */
+const client = (): ioredis.Redis => {
+  const made = new ioredis.Redis(server.url, { maxRetriesPerRequest: null });
+  onTestFinished(() => made.disconnect());
+  return made;
+};
+
+it("two jobs charged one account: payments and refunds of an account exclude each other, and so does plain code", async () => {
+  const { work, ran, most } = recorder<{ accountId: string }>(({ accountId }) => accountId);
+  const { worker } = await play<{ worker: workers.ExclusiveWorker }>("workers/exclusive-jobs", 0, { charge: work });
+  await play("workers/exclusive-jobs", 1, { refund: async (job: bullmq.Job) => await work(job.data as never) });
+  await openQueue("payments").addBulk(many(10, () => ({ accountId: "42" })));
+  await openQueue("refunds").addBulk(many(10, () => ({ accountId: "42" })));
+  await vi.waitUntil(() => ran.length === 20, patient);
+  expect(most()).toBe(1);
+  const locked: (readonly string[])[] = [];
+  worker.redlock.on("acquire", ({ resources }) => locked.push(resources));
+  await play("workers/exclusive-jobs", 2, { worker });
+  expect(locked).toEqual([["account:42"]]);
+  const printed: unknown[] = [];
+  await play("workers/exclusive-jobs", 4, { worker, console: { log: (value: unknown) => printed.push(value) } });
+  expect(printed).toEqual([expect.objectContaining({ active: 0, busyKeys: 0, parked: 0 }), []]);
+});
+
+it("two jobs charged one account: a balance is written with the fencing token", async () => {
+  const redis = client();
+  await redis.set("balance:7", 100);
+  await play("workers/exclusive-jobs", 3, { redis });
+  await openQueue("payments").addBulk(many(5, () => ({ accountId: "7", amount: 10 })));
+  await expect.poll(() => redis.get("balance:7"), patient).toBe("50");
+  expect(Number(await redis.get("{balance:7}:claim"))).toBeGreaterThan(0);
+});
+
+it("locks on one managed Redis: a server that the lock does not know yet grants nothing", async () => {
+  await client().flushall();
+  const { redlock } = await play<{ redlock: core.Redlock }>("locks/managed-redis", 0, {});
+  await expect(redlock.tryAcquire("account:42")).rejects.toThrow(/quarantine/);
+});
+
+it("which nodes to deploy: two nodes that are one server are found", async () => {
+  const redlock = new core.Redlock([client(), client()], { nodeTimeout: 5_000 });
+  onTestFinished(() => redlock.close());
+  const printed: unknown[][] = [];
+  await play("locks/choosing-nodes", 0, { redlock, console: { warn: (...line: unknown[]) => printed.push(line) } });
+  expect(printed.map(([severity, code]) => [severity, code])).toContainEqual(["error", "SAME_SERVER"]);
+});
+
+it("losing a lock: what loads stops, and nothing is charged", async () => {
+  const redlock = openRedlock();
+  const charged: unknown[] = [];
+  const charge = async (...args: unknown[]): Promise<void> => void charged.push(args);
+  await play("locks/losing-a-lock", 0, { redlock, load: async () => "account", charge });
+  expect(charged).toEqual([["account", { fencingToken: expect.any(Number) }]]);
+  const load = async (_id: number, { signal }: { signal: AbortSignal }): Promise<string> => {
+    await redlock.forceRelease("account:42");
+    signal.throwIfAborted();
+    return "account";
+  };
+  await expect(play("locks/losing-a-lock", 0, { redlock, load, charge })).rejects.toThrow(core.LockLostError);
+  expect(charged).toHaveLength(1);
+});
+
+it("debugging a stuck key: the job says what it waits for", async () => {
+  const queue = openQueue("stuck");
+  const worker = new workers.ExclusiveWorker(
+    "stuck",
+    async (job) => {
+      if (job.id === "4702") await new Promise((resolve) => ended.once("end", resolve));
+    },
+    { connection: connectionOf(), key: "k", concurrency: 2 },
+  );
+  const ended = new EventEmitter();
+  onTestFinished(() => worker.close());
+  for (const id of [4702, 4711]) {
+    await client().set("bull:stuck:id", id - 1);
+    expect((await queue.add("job", { k: 42 })).id).toBe(String(id));
+  }
+  await vi.waitUntil(async () => (await worker.counts()).parked === 1, patient);
+  const printed: unknown[] = [];
+  await play("workers/stuck-key", 0, { worker, console: { log: (line: unknown) => printed.push(line) } });
+  expect(printed).toEqual([expect.stringContaining("job 4702 has it")]);
+  ended.emit("end");
+});
+
+it("testing your own code: the test of the guide passes, and the faults are there", async () => {
+  const tests: (() => Promise<void>)[] = [];
+  modules["vitest"] = { test: (_name: string, run: () => Promise<void>) => tests.push(run) };
+  await play("testing", 0, {});
+  expect(tests).toHaveLength(1);
+  for (const run of tests) await run();
+  const clock = new testing.VirtualClock();
+  let nodes: readonly testing.MemoryNode[] = [];
+  const memoryNodes = (...args: Parameters<typeof testing.memoryNodes>): readonly testing.MemoryNode[] =>
+    (nodes = testing.memoryNodes(...args));
+  await play("testing", 1, { memoryNodes, clock });
+  const ours = new core.Redlock(nodes, { clock });
+  await expect(clock.until(ours.tryAcquire("account:42"))).rejects.toThrow(core.QuorumUnreachableError);
+  await clock.advance(70_000);
+  expect((await clock.until(ours.acquire("account:42"))).isHeld()).toBe(true);
+  const { theirs } = await play<{ theirs: core.Redlock }>("testing", 2, {
+    ...testing,
+    clock,
+    nodes,
+    Redlock: core.Redlock,
+  });
+  let isSettled = false;
+  const settle = (): void => void (isSettled = true);
+  theirs.acquire("account:43").then(settle, settle);
+  await clock.advance(100_000);
+  // It was killed.
+  expect(isSettled).toBe(false);
+  await clock.until(ours.close());
+});
+
+it("from node-redlock 5: its API, one import changed", async () => {
+  const paid: unknown[] = [];
+  await play("locks/from-node-redlock", 0, { client: client(), pay: async (to: unknown) => void paid.push(to) });
+  expect(paid).toEqual([{ signal: expect.any(AbortSignal) }]);
+});
+
+it("from node-redlock 4: its API, one import changed", async () => {
+  const found = await play<{ lock: { readonly expiration: number } }>("locks/from-node-redlock", 1, {
+    client: client(),
+  });
+  // It was unlocked.
+  expect(found.lock.expiration).toBe(0);
+});
+
+it("from redis-semaphore: its API, and ours, admit three at a time", async () => {
+  const redlock = openRedlock();
+  const redis = client();
+  for (const index of [0, 1]) {
+    let running = 0;
+    let most = 0;
+    const report = async (): Promise<void> => {
+      running += 1;
+      most = Math.max(most, running);
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      running -= 1;
+    };
+    const callers = Array.from({ length: 8 }, () =>
+      play("problems/from-redis-semaphore", index, { redis, redlock, report }),
+    );
+    await Promise.all(callers);
+    expect(most).toBeLessThanOrEqual(3);
+  }
+});
+
+it("from node-cron: each tick once, for whoever asks with its time", async () => {
+  const sent: unknown[] = [];
+  const sendReports = async (): Promise<void> => void sent.push("reports");
+  await play("leader/node-cron", 0, { sendReports });
+  const [task] = [...cron.getTasks().values()];
+  onTestFinished(() => task?.destroy());
+  expect(task?.name).toBe("nightly-reports");
+  let atThree: (fireDate: Date) => Promise<void> = async () => undefined;
+  const names = {
+    coordinator: nodeCron.coordinator,
+    redlock: openRedlock(),
+    sendReports,
+    scheduleJob: (_time: string, run: typeof atThree) => void (atThree = run),
+  };
+  await play("leader/node-cron", 1, names);
+  const fireDate = new Date("2026-01-01T03:00:00Z");
+  await Promise.all([atThree(fireDate), atThree(fireDate)]);
+  expect(sent).toEqual(["reports"]);
+});
+
 it("has run every snippet of these guides", () => {
-  const pages = readdirSync(folder).map((file) => file.replace(/\.md$/, ""));
-  const all = pages.flatMap((page) => snippetsOf(page).map((_, index) => `${page} ${index}`));
+  const files = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".md"));
+  const all = sidebarOf(
+    files.map((file) => file.replace(/\.md$/, "")),
+    String,
+  )
+    .slice(0, 2)
+    .flatMap(({ items }) => items.map(({ link }) => link.slice(1)))
+    .filter((page) => !page.startsWith("fencing"))
+    .flatMap((page) => snippetsOf(page).map((_, index) => `${page} ${index}`));
   expect([...run].sort()).toEqual(all.sort());
 });
