@@ -229,8 +229,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     this.#stopSweeping = startSweep({
       clock: this.#clock,
       turnMs: Math.max(resolved.recheckInterval, SHORTEST_SWEEP_MS),
-      askForAll: async () => await this.#operators.askForAll(),
-      takeTurn: async (turnMs) => (await this.#lane.operate("turn", turnMs)) === 1,
+      lane: this.#lane,
     });
     if (resolved.rules.line?.interrupts === true) {
       this.#interrupts = new Interrupts({

@@ -167,7 +167,8 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    * When the first job in line for a key is judged again though nobody passed the key on, in ms. The n-th in line waits
    * n times as long, at most an hour. Default 15000; at least 100.
    *
-   * After jobs were removed by hand, their keys move on within three times this.
+   * After jobs were removed by hand, their keys move on within three times this. Both take longer where thousands of
+   * keys are busy.
    */
   readonly recheckInterval?: number | undefined;
 }

@@ -5,7 +5,7 @@ import { ExclusiveWorker } from "@x/workers";
 import { Queue } from "bullmq";
 import { Cluster } from "ioredis";
 import { expect, it } from "vitest";
-import { type Data, finished, gate, jobs, Lab, until } from "./support/lab.ts";
+import { type Data, finished, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
 
 interface Costs {
   readonly requests: number;
@@ -174,6 +174,67 @@ it("costs the same per job with 100 and with 100,000 jobs in line", { timeout: 1
   if (small === undefined || large === undefined) throw new Error("two runs were made");
   expect(large.requests).toBeLessThan(small.requests * 1.3);
   expect(large.commands).toBeLessThan(small.commands * 1.3);
+});
+
+/** Gives so many keys jobs that have them: none is asked for, and each hundredth job is gone. */
+async function occupy({ redis }: Lab, keys: number): Promise<void> {
+  const pipeline = redis.pipeline();
+  for (let i = 0; i < keys; i += 1) {
+    pipeline.hset("bull:q:lane:holders", `k${i}`, `job${i}`);
+    if (i % 100 > 0) pipeline.hset(`bull:q:job${i}`, "lk", `k${i}`);
+  }
+  await pipeline.exec();
+}
+
+it("looks at so many keys at a time and no more, and goes on there the next time", async () => {
+  await using lab = await Lab.start();
+  const { redis } = lab;
+  // Scripts that take locks would be proved, with a mark.
+  const redlock = redlockOn(lab, lab.connection);
+  const gone = async (keys: number): Promise<number> => keys - (await redis.hlen("bull:q:lane:holders"));
+  /** What one look costs, as a worker takes it when it starts; the turn is noted again at its end. */
+  const look = async (): Promise<{ readonly commands: number; readonly cursor: string }> => {
+    await redis.config("RESETSTAT");
+    const worker = lab.worker(undefined, { redlock, recheckInterval: 3_600_000, autorun: false });
+    await until(async () => /cmdstat_set:calls=2,/.test(await redis.info("commandstats")));
+    const { commands } = await costs(lab);
+    await worker.close();
+    return { commands, cursor: (await redis.get("bull:q:lane:turn"))?.split(" ")[1] ?? "" };
+  };
+  await occupy(lab, 1_000);
+  const all = await look();
+  expect([all.cursor, await gone(1_000)]).toEqual(["0", 10]);
+
+  await redis.flushall();
+  await occupy(lab, 20_000);
+  const first = await look();
+  expect(first.cursor).not.toBe("0");
+  // A page has somewhat more keys than it is asked for.
+  expect(first.commands).toBeLessThan(all.commands * 6);
+  expect(await gone(20_000)).toBeGreaterThanOrEqual(30);
+  expect(await gone(20_000)).toBeLessThan(80);
+  let looks = 1;
+  while ((await look()).cursor !== "0") looks += 1;
+  expect(looks).toBeLessThanOrEqual(4);
+  expect(await gone(20_000)).toBe(200);
+});
+
+it("judges the first in line less often where thousands of keys are busy", async () => {
+  await using lab = await Lab.start();
+  const queue = lab.queue();
+  const delays: (number | undefined)[] = [];
+  for (const key of ["few", "many"]) {
+    await queue.addBulk(jobs(2, () => key));
+    const worker = lab.worker(undefined, { recheckInterval: 1_000, autorun: false });
+    await worker.getNextJob("one", { block: false });
+    await worker.getNextJob("other", { block: false });
+    const [parked] = await queue.getDelayed(0, 0);
+    delays.push(parked?.delay);
+    await worker.close();
+    await lab.redis.zrem("bull:q:delayed", String(parked?.id));
+    await occupy(lab, 5_050);
+  }
+  expect(delays).toEqual([1_000, 6_000]);
 });
 
 it("runs on a Redis Cluster with a hash-tagged prefix", { timeout: 60_000 }, async () => {

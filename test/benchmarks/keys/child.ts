@@ -25,8 +25,6 @@ export interface KeysResult {
 
 const BULK = 1_000;
 const POLL_MS = 5;
-/** What is done for each key in so many ms is measured apart. */
-const LONG_MS = 3_600_000;
 
 const connection = new Redis({ ...(JSON.parse(process.argv[2] ?? "") as object), maxRetriesPerRequest: null });
 const queue = new Queue("q", { connection });
@@ -38,7 +36,7 @@ const worker = new ExclusiveWorker(
     left -= 1;
     if (left === 0) allDone();
   },
-  { connection, key: "k", concurrency: 50, autorun: false, recheckInterval: LONG_MS, removeOnComplete: { count: 100 } },
+  { connection, key: "k", concurrency: 50, autorun: false, removeOnComplete: { count: 100 } },
 );
 worker.on("error", (error) => {
   throw error;

@@ -375,7 +375,7 @@ function partitionsSection(rows: readonly PartitionsRow[]): string {
 function keysSection(rows: readonly KeysRow[]): string {
   return [
     "## Many keys with jobs in line",
-    `${rows[0]?.backlog ?? 0} jobs of each key, all of which were looked at and stand in line. Then the keys are free, and one process with 50 slots starts jobs that do nothing, while the others go on waiting. One of the workers looks at each key that has jobs in line every \`recheckInterval\` (15 s by default), and a job that is first in line is judged again as often: that is not in the cost of a start here.`,
+    `${rows[0]?.backlog ?? 0} jobs of each key, all of which were looked at and stand in line. Then the keys are free, and one process with 50 slots starts jobs that do nothing, while the others go on waiting. Now and then one of the workers looks at some keys that have jobs in line, and those that are first in line are judged again: that is in the cost of a start here.`,
     table(
       [
         "keys",

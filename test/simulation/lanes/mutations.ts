@@ -575,7 +575,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "timers of parked jobs",
     without: "parked jobs wait for a hand-over only",
-    patches: [lane("local delay = math.min(NEAR * (rank + 1 + crowd), FAR)", "local delay = FAR")],
+    patches: [lane("local delay = patience(rank)", "local delay = FAR")],
   },
   {
     protection: "timer of the first in line",

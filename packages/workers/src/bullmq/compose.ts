@@ -162,6 +162,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
       inLine: operate("inLine"),
       look: operate("look"),
       turn: operate("turn"),
+      sweep: operate("sweep"),
       superseded: operate("superseded"),
       gather: operate("gather"),
       settle: operate("settle"),

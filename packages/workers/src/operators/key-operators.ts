@@ -160,11 +160,6 @@ export class KeyOperators {
     return wasPaused;
   }
 
-  /** Asks for every key, so that one that nobody asks for is passed on, or forgotten. */
-  async askForAll(): Promise<void> {
-    for await (const page of this.#pages()) void page;
-  }
-
   async gauges(): Promise<KeyGauges> {
     let [parked, busyKeys, pausedKeys, waitingKeys, limitedKeys, longestLine] = [0, 0, 0, 0, 0, 0];
     const now = this.#clock.wallMs();

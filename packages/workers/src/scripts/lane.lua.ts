@@ -183,6 +183,14 @@ ${slowly}
     call('ZREM', line(key), PAUSED)
   end
 
+  -- In how many ms a job is judged again that has so many before it in line. Where thousands of keys have jobs in line,
+  -- that is later, so that Redis does not judge them all the time.
+  local keyCount
+  local function patience(rank)
+    keyCount = keyCount or call('HLEN', HOLDERS)
+    return math.min(NEAR * (rank + 1 + math.floor(keyCount / 1000)), FAR)
+  end
+
   local function startsOf(key) return P .. 'lane:starts=' .. string.gsub(key, ':', '\\31') end
 
   -- Has the call of another job made something of it, so that it does not run?
@@ -448,7 +456,7 @@ ${slowly}
   local function leaveLine(id, key)
     if call('ZREM', line(key), id) == 0 then return end
     local following = first(key)
-    if following then call('ZADD', P .. 'delayed', 'XX', (NOW + NEAR) * 4096, following) end
+    if following then call('ZADD', P .. 'delayed', 'XX', (NOW + patience(0)) * 4096, following) end
   end
 
 ${rotation.ring}
@@ -823,9 +831,7 @@ ${rotation.ring}
       if #keys > 1 or RATE or ROTATE then call('HSETNX', HOLDERS, keys[i], NEXT) end
       rank = math.max(rank, call('ZRANK', line(keys[i]), id))
     end
-    -- Where very many keys wait for their turn, their jobs are not judged again all the time.
-    local crowd = ROTATE and math.floor(call('ZCARD', RING) / 1000) or 0
-    local delay = math.min(NEAR * (rank + 1 + crowd), FAR)
+    local delay = patience(rank)
     -- In front of the first stands at most the mark of the pause.
     local isTimed = left and left < math.huge and rank <= 1
     if isTimed then delay = left + 1 end
@@ -863,7 +869,7 @@ ${rotation.ring}
     call('ZREM', line(key), id)
     -- That id may be another job's by now.
     if following and tonumber(call('HGET', P .. following, 'ls') or 'x') == tonumber(heads[4]) then
-      call('ZADD', P .. 'delayed', 'XX', (NOW + NEAR) * 4096, following)
+      call('ZADD', P .. 'delayed', 'XX', (NOW + patience(0)) * 4096, following)
     end
     call('HSET', P .. id, 'delay', 0)
     call('XADD', P .. 'events', '*', 'event', 'waiting', 'jobId', id, 'prev', 'delayed')

@@ -368,15 +368,39 @@ return {setups, strays}
 `;
 
 /**
- * Takes the turn to ask for all keys. Replies 1 if nobody had it for ARGV[3] ms, so that it is the caller's; else 0.
+ * Takes the turn to look at keys that nobody asks for. ARGV[3] is for how many ms nobody may have had it, ARGV[4] '1'
+ * if it is taken in any case. Replies where the last look has ended, a cursor; false if the turn is not the caller's.
  */
 export const turn: string = /* lua */ `
 ${AT}
-local key, time = P .. 'lane:turn', call('TIME')
-local now, last = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(call('GET', key))
-if last and last <= now and now - last < tonumber(ARGV[3]) then return 0 end
-call('SET', key, string.format('%.0f', now), 'PX', ARGV[3])
-return 1
+local now = contended().redisMs()
+local last, cursor = string.match(call('GET', P .. 'lane:turn') or '', '^(%d+) ?(%d*)$')
+last = tonumber(last)
+if ARGV[4] ~= '1' and last and last <= now and now - last < tonumber(ARGV[3]) then return false end
+cursor = cursor and cursor ~= '' and cursor or '0'
+call('SET', P .. 'lane:turn', string.format('%.0f ', now) .. cursor, 'PX', 10 * ARGV[3])
+return cursor
+`;
+
+/**
+ * Looks at a page of keys: those whose holder is gone are passed on, or forgotten. ARGV[3] is the cursor, ARGV[4] the
+ * count, ARGV[5] as ARGV[3] of `turn`. Replies the next cursor.
+ *
+ * ARGV[6] is '1' for the last page of a look: the next look goes on behind it. A worker that dies before that leaves
+ * all pages of its look to the next.
+ */
+export const sweep: string = /* lua */ `
+${AT}
+local page = call('HSCAN', HOLDERS, ARGV[3], 'COUNT', ARGV[4])
+for i = 1, #page[2], 2 do
+  local key = page[2][i]
+  -- One that cannot be passed on does not keep the others from it.
+  if string.byte(key, -1) ~= 31 then quietly(contended().heal, key) end
+end
+if ARGV[6] == '1' or page[1] == '0' then
+  call('SET', P .. 'lane:turn', string.format('%.0f ', contended().redisMs()) .. page[1], 'PX', 10 * ARGV[5])
+end
+return page[1]
 `;
 
 /**
