@@ -6,7 +6,7 @@ import { loadEngine } from "../simulation/engine.ts";
 import { MUTATIONS } from "../simulation/mutations.ts";
 import { timelineSvg as reportSvg } from "../simulation/report/svg.ts";
 import { commandLine } from "./command-line.ts";
-import { failover, loss } from "./scenes.ts";
+import { failover, health, loss } from "./scenes.ts";
 import { terminalSvg } from "./terminal.ts";
 import { timelineSvg } from "./timeline.ts";
 import { trace } from "./trace.ts";
@@ -42,6 +42,7 @@ it("the picture of traces is what the instrumentation tells", async () => {
 it.each([
   ["failover", failover],
   ["losing-a-lock", loss],
+  ["health", health],
 ])("the picture of a %s is current", async (name, play) => {
   await expect(timelineSvg(await play())).toMatchFileSnapshot(file(name));
 });

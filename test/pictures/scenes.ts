@@ -1,5 +1,7 @@
 /** What the pictures show, played in virtual time with the real code: nothing in them is drawn by hand. */
-import { LeaderElection } from "@x/leader";
+import { IncomingMessage, ServerResponse } from "node:http";
+import { Socket } from "node:net";
+import { healthHandler, LeaderElection } from "@x/leader";
 import { type Lock, Redlock } from "@x/redlock-core";
 import { type MemoryNode, memoryNodes, VirtualClock, type VirtualProcess } from "@x/testing";
 import type { Bar, Mark, Timeline } from "./timeline.ts";
@@ -130,4 +132,97 @@ export async function loss(): Promise<Timeline> {
     ],
     marks: [...shown, { who: "holder", atMs: lostMs, text: "signal aborts" }],
   };
+}
+
+const STATES: Readonly<Record<string, string>> = { leader: "leads", draining: "its task ends", follower: "stands by" };
+/** How often a replica is asked. */
+const PROBE_MS = 100;
+
+/** What two replicas answer to probes while one leads, Redis is lost and comes back, a task overruns, and one is stopped. */
+export async function health(): Promise<Timeline> {
+  const stage = new Stage();
+  const replicas = ["replica A", "replica B"].map((name) => {
+    const { nodes, redlock } = stage.process(name);
+    const options = { name: "reports", id: name, leaseDuration: 5_000, random: () => 0.5 };
+    const election = new LeaderElection(redlock, options);
+    return { name, nodes, election, handler: healthHandler({ elections: [election] }) };
+  });
+  const [a, b] = replicas;
+  if (a === undefined || b === undefined) throw new Error("two replicas");
+  const rows = ["", " /livez", " /readyz"] as const;
+  const last = new Map<string, Bar>();
+  const show = (who: string, text: string, kind: Bar["kind"]): void => {
+    const before = last.get(who);
+    const fromMs = stage.clock.elapsedMs;
+    if (before?.text === text) last.set(who, { ...before, toMs: fromMs + PROBE_MS });
+    else {
+      if (before !== undefined) stage.bars.push(before);
+      last.set(who, { who, text, kind, fromMs, toMs: fromMs + PROBE_MS });
+    }
+  };
+  /** Lets time pass, in which each replica is asked again and again. */
+  const probed = async (ms: number): Promise<void> => {
+    for (let left = ms; left > 0; left -= PROBE_MS) {
+      for (const { name, election, handler } of replicas) {
+        const { state, overrunMs } = election.health();
+        if (overrunMs > 0) show(name, "overruns", "fault");
+        else show(name, STATES[state] ?? "", state === "leader" ? "held" : "doubtful");
+        for (const path of ["/livez", "/readyz"]) {
+          const status = statusOf(handler, path);
+          show(`${name} ${path}`, String(status), status === 200 ? "held" : "fault");
+        }
+      }
+      await stage.clock.advance(PROBE_MS);
+    }
+  };
+
+  /** A task of the first term after this runs on without its lease for so long. */
+  let overrunMs = 0;
+  const start = ({ name, election }: (typeof replicas)[number]): Promise<void> => {
+    stage.mark(name, "starts");
+    return election.run(async ({ signal }) => {
+      await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+      await new Promise<void>((resolve) => void stage.clock.schedule(overrunMs, () => resolve()));
+    });
+  };
+  await probed(2_000);
+  const runs = [start(a)];
+  await probed(2_000);
+  runs.push(start(b));
+  await probed(5_000);
+  const lostMs = stage.clock.elapsedMs;
+  for (const node of replicas.flatMap(({ nodes }) => nodes)) node.partition(9_000);
+  stage.bars.push({ who: "Redis", fromMs: lostMs, toMs: lostMs + 9_000, text: "does not answer", kind: "fault" });
+  await probed(17_000);
+  const leading = replicas.find(({ election }) => election.isLeader());
+  if (leading === undefined) throw new Error("nobody leads again");
+  overrunMs = 4_000;
+  stage.mark(leading.name, "its lock is taken away");
+  await stage.clock.until(stage.process("operator").redlock.forceRelease("leader:reports"));
+  await probed(8_000);
+  overrunMs = 0;
+  const stopping = replicas.find(({ election }) => !election.isLeader()) ?? a;
+  stage.mark(stopping.name, "SIGTERM");
+  const ends = [stopping.election.stop()];
+  await probed(3_000);
+  const endMs = stage.clock.elapsedMs;
+  ends.push(...replicas.map(({ election }) => election.stop()));
+  await stage.clock.until(Promise.all([...ends, ...runs]));
+  return {
+    title: "What healthHandler() answers to probes: leaseDuration 5 s",
+    endMs,
+    participants: ["Redis", ...replicas.flatMap(({ name }) => rows.map((row) => name + row))],
+    bars: [...stage.bars, ...last.values()].filter(({ text }) => text !== ""),
+    marks: stage.marks,
+  };
+}
+
+/** Asks a handler as a server of Node does. */
+function statusOf(handler: ReturnType<typeof healthHandler>, path: string): number {
+  const request = new IncomingMessage(new Socket());
+  request.method = "GET";
+  request.url = path;
+  const response = new ServerResponse(request);
+  handler(request, response);
+  return response.statusCode;
 }
