@@ -235,6 +235,18 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
+    protection: "token compare of a hand-over",
+    without: "a release whose lock is gone hands over another's",
+    patches: [core("scripts/batch.lua.ts", " and value == sub(ARGV[2], 2)", "")],
+  },
+  {
+    protection: "the reservation of a lone waiter",
+    without: "a waiter takes the lock whoever has it",
+    patches: [
+      core("scripts/batch.lua.ts", "mayTake = value == 'reserved:' .. order .. ':' .. member", "mayTake = true"),
+    ],
+  },
+  {
     protection: "fresh token per attempt",
     without: "one token per call",
     patches: [

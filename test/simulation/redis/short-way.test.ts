@@ -18,6 +18,7 @@ const short = SCRIPTS.batch;
 /** Each kind of operation that has a short way is none of these. */
 const long = [
   ["if last == 2 and call", "if false and call"],
+  ["elseif last <= 3 and mode == 49 and byte", "elseif false and byte"],
   ["elseif last == 4 and mode == 78 and call", "elseif false and call"],
   ["if kind == 97 then\n    if not", "if kind == 0 then\n    if not"],
   ["elseif kind == 114 then\n    if try", "elseif kind == 0 then\n    if try"],
@@ -30,6 +31,8 @@ const START_US = 1_795_000_000_000_000;
 
 class Node {
   readonly sent: string[] = [];
+  /** How often a waiter took the short way: when its turn had come, and behind the release. */
+  readonly waitersGranted = [0, 0];
   readonly store: Store;
   readonly #isAlone: boolean;
   readonly #requests: BatchRequests;
@@ -58,6 +61,8 @@ class Node {
   run(source: string, batch: readonly BatchOperation[], greatest: number): readonly unknown[] {
     const { keys, args } = this.#requests.of(batch, digits(greatest));
     const reply = evaluate(this.store, source, keys, args);
+    if (!Array.isArray(reply) && batch.at(-1)?.text.startsWith("A") === true)
+      this.waitersGranted[batch.length - 1] = (this.waitersGranted[batch.length - 1] ?? 0) + 1;
     if (Array.isArray(reply)) return reply.slice(2).map((each) => (isError(each) ? "error" : each));
     const isNumbered = ({ isAcquisition }: BatchOperation): boolean => this.#isAlone && isAcquisition;
     let number = Number(reply) - batch.filter(isNumbered).length;
@@ -77,10 +82,12 @@ it.each([
 ] as const)("does what the long way does: %s", (_name, isAlone, quarantineMs) => {
   const random = new SeededRandom("short way");
   let nowUs = START_US;
-  const [one, other] = [new Node(isAlone, quarantineMs, () => nowUs), new Node(isAlone, quarantineMs, () => nowUs)];
+  const [node, reference] = [
+    new Node(isAlone, quarantineMs, () => nowUs),
+    new Node(isAlone, quarantineMs, () => nowUs),
+  ];
   const tokens = ["xa1", "xb2"].map((name) => name.padEnd(TOKEN_LENGTH, "0"));
-  const draw = (): BatchOperation => {
-    const resources = random.chance(0.9) ? [random.pick(["a", "{t}b"])] : ["a", "{t}b"];
+  const draw = (kinds: readonly string[], resources: readonly string[]): BatchOperation => {
     const keys = keysOf("", resources);
     const count = keys.length;
     const target = {
@@ -90,22 +97,31 @@ it.each([
       slot: 0,
     };
     const token = random.pick(tokens);
-    const order = nowUs + random.integer(-5, 5);
-    const member = `x:redlock:p#${random.integer(1, 3)}`;
+    // A waiter keeps its place in line.
+    const place = random.integer(1, 4);
+    const order = START_US + place;
+    const member = `x:redlock:p#${place}`;
     const ttlMs = random.integer(20, 3_000);
     const release = { target, isAcquisition: false, isRelease: true, text: releaseText(count, token) };
     const other = { target, isAcquisition: false, isRelease: false };
-    switch (random.pick(["A", "A", "A", "R", "R", "E", "W", "unreadable"])) {
+    switch (random.pick(kinds)) {
       case "A": {
+        const waits = random.chance(0.2);
         const facts = {
           ttlMs,
           ballot: nowUs + random.pick([0, 1, 1_000, 400_000, 700_000, -1_000]),
-          order: random.chance(0.7) ? undefined : order,
-          member: random.chance(0.2) ? member : undefined,
+          order: waits || random.chance(0.3) ? order : undefined,
+          member: waits ? member : undefined,
           note: random.chance(0.1) ? "note" : undefined,
         };
         return { ...other, isAcquisition: true, text: acquireText(count, token, facts) };
       }
+      case "waiter":
+        return {
+          ...other,
+          isAcquisition: true,
+          text: acquireText(count, token, { ttlMs, ballot: nowUs, order, member }),
+        };
       case "E":
         return { ...other, text: extendText({ target, token, ttlMs, fencingToken: nowUs }) };
       case "unreadable":
@@ -127,23 +143,31 @@ it.each([
         ["HSET", "{t}b", "f", "1"],
         ["DEL", "a", "{t}b", NODE_KEYS.lastNumber, NODE_KEYS.hash],
       ]);
-      for (const { store } of [one, other]) {
+      for (const { store } of [node, reference]) {
         store.call("DEL", args.slice(0, 1));
         store.call(command ?? "", args);
       }
     }
-    const batch = Array.from({ length: random.pick([0, 1, 1, 2, 3, 6]) }, draw);
+    const kinds = ["A", "A", "A", "R", "R", "E", "W", "unreadable"];
+    const single = [random.pick(["a", "{t}b"])];
+    const batch = random.chance(0.3)
+      ? random.pick([["R", "waiter"], ["waiter"]]).map((kind) => draw([kind], single))
+      : Array.from({ length: random.pick([0, 1, 1, 2, 3, 6]) }, () =>
+          draw(kinds, random.chance(0.9) ? [random.pick(["a", "{t}b"])] : ["a", "{t}b"]),
+        );
     const greatest = random.chance(0.1) ? nowUs + random.integer(-9, 9) * 1_000_000 : 0;
-    const replies = one.run(short, batch, greatest);
+    const replies = node.run(short, batch, greatest);
     expect(replies).toHaveLength(batch.length);
-    expect({ step, batch, replies }).toEqual({ step, batch, replies: other.run(long, batch, greatest) });
-    expect(one.store.dump()).toEqual(other.store.dump());
+    expect({ step, batch, replies }).toEqual({ step, batch, replies: reference.run(long, batch, greatest) });
+    expect(node.store.dump()).toEqual(reference.store.dump());
     taken += replies.filter((reply) => typeof reply === "number" && reply > 0).length;
     errors += replies.filter((reply) => reply === "error").length;
   }
-  expect(one.sent).toEqual(other.sent);
+  expect(node.sent).toEqual(reference.sent);
   expect(taken).toBeGreaterThan(1_000);
   expect(errors).toBeGreaterThan(50);
+  const expected = isAlone && quarantineMs === 0 ? 20 : 0;
+  for (const granted of node.waitersGranted) expect(granted).toBeGreaterThanOrEqual(expected);
 });
 
 function isError(reply: unknown): boolean {

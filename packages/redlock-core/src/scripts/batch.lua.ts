@@ -35,8 +35,9 @@
  * the numbers before.
  *
  * Calls are what a script costs, and closures. So what is done most often comes first and by itself: locks and releases
- * of one resource that nobody else has or waits for. What is released is deleted in one call. That way is checked
- * against the long one, which does everything, and is defined by the first operation that needs it.
+ * of one resource that nobody else has or waits for, and its hand-over to a waiter. What is released is deleted in one
+ * call. That way is checked against the long one, which does everything, and is defined by the first operation that
+ * needs it.
  */
 
 import { defineScript, type NodeScript } from "../nodes/node.ts";
@@ -76,6 +77,14 @@ const greatestBefore = /* lua */ `
   local floor, stored = sub(header, 2, 17), call('GET', topKey)
   if stored and stored > floor then floor = stored end`;
 
+/** Sets `now` to the number of a grant that is the only one of the request. */
+const loneNumber = /* lua */ `${microseconds}
+      ${greatestBefore}
+      if floor >= now then now = string.format('%.0f', floor + 1) end`;
+
+/** What acquireText writes of a waiter for one resource, without a note. */
+const WAITER = "'^A1 (%S+) %d+ (%d+) (%d+) (%S+) $'";
+
 const lone = /* lua */ `
 local call, try, byte, sub = redis.call, redis.pcall, string.byte, string.sub
 local header, last = ARGV[1], #ARGV
@@ -90,14 +99,33 @@ if last == 2 and call('EXISTS', KEYS[1]) == 0 then
     if try('GET', KEYS[2]) == sub(text, 2) then return call('DEL', KEYS[2]) end
   elseif kind == ${ACQUIRE} and mode == ${ALONE} then
     local set, topKey = ${setIfFree("KEYS[3]")}, KEYS[2]
-    if set and not set.err then ${microseconds}
-      ${greatestBefore}
-      if floor >= now then now = string.format('%.0f', floor + 1) end
+    if set and not set.err then ${loneNumber}
       if ${isTokenText("now")} then
         call('SET', topKey, now)
         return now
       end
       call('DEL', KEYS[3])
+    end
+  end
+elseif last <= 3 and mode == ${ALONE} and byte(ARGV[last]) == ${codeOf("A")} and (last == 2 or KEYS[4] == KEYS[3]) then
+  -- A waiter whose turn has come, or who stands before all others behind the release of the lock.
+  local key, topKey, mayTake = KEYS[3], KEYS[2], false
+  local token, order, ttl, member = string.match(ARGV[last], ${WAITER})
+  local value, waiters = token and try('GET', key), (${queueOf})(key)
+  if not token then mayTake = false
+  elseif last == 2 then mayTake = value == 'reserved:' .. order .. ':' .. member
+  else
+    local isReleased = byte(ARGV[2]) == ${RELEASE} and value == sub(ARGV[2], 2)
+    mayTake = isReleased and try('ZCOUNT', waiters, '-inf', order) == 0
+  end
+  if mayTake then ${loneNumber}
+    if ${isTokenText("now")} then
+      local set = try('SET', key, token, 'PX', ttl)
+      if set and not set.err then
+        if last == 2 then call('ZREM', waiters, member) end
+        call('SET', topKey, now)
+        return now
+      end
     end
   end
 elseif last == 4 and mode == ${SEVERAL} and call('EXISTS', KEYS[1]) == 0 then

@@ -267,6 +267,8 @@ export class Store {
       },
       ZREM: ([key = "", ...members]) => this.#removeMembers(key, members),
       ZCARD: ([key = ""]) => this.#of(key, "zset")?.scores.size ?? 0,
+      ZCOUNT: ([key = "", min = "", max = ""]) =>
+        this.#sorted(key).filter(([, score]) => isAbove(score, min) && isBelow(score, max)).length,
       ZSCORE: ([key = "", member = ""]) => {
         const score = this.#of(key, "zset")?.scores.get(member);
         return score === undefined ? null : String(score);
