@@ -561,7 +561,8 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     parameters: {
       name: queueName,
       processor: {
-        legal: (value) => ["function", "string"].includes(typeof value) || value instanceof URL,
+        legal: (value) =>
+          ["function", "string", "undefined"].includes(typeof value) || value === null || value instanceof URL,
         right: nothing,
       },
       options: {
@@ -598,6 +599,8 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     removeKeyPolicy: { key },
     listKeyPolicies: { options: limit },
     counts: NONE,
+    exportPrometheusMetrics: { labels: { legal: isLabels, right: {} } },
+    setups: NONE,
     check: NONE,
   }),
   ...methods("worker", "workers.ExclusiveWorker", {
@@ -645,7 +648,16 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
   "compat.new Lock": "made by Redlock; of one made by hand the members are checked where it is used",
   ...Object.fromEntries(
     ["add", "addBulk", "addFlow", "upsertJobScheduler", "getJobSchedulers", "getJobCounts", "getJobs", "count"]
-      .concat(["pause", "resume", "isPaused", "drain", "obliterate", "waitUntilReady", "close"])
+      .concat([
+        "pause",
+        "resume",
+        "isPaused",
+        "drain",
+        "obliterate",
+        "waitUntilReady",
+        "close",
+        "exportPrometheusMetrics",
+      ])
       .map((name) => [`partitions.PartitionedQueue.${name}`, "BullMQ's, as are its arguments"]),
   ),
   ...Object.fromEntries(

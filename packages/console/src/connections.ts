@@ -50,7 +50,28 @@ export class Connections implements AsyncDisposable {
     const { urls, cluster } = this.#options;
     const [url = ""] = urls;
     await tryUrl(url);
-    if (cluster) return await this.#cluster();
+    return cluster ? await this.#cluster() : this.#open(url);
+  }
+
+  /**
+   * Opens the servers of a queue in partitions: the first nodes, or the Cluster. Throws `ConsoleFailure` if one does
+   * not answer, or there are fewer.
+   */
+  async queueServers(count: number): Promise<readonly (Redis | Cluster)[]> {
+    const { urls, cluster } = this.#options;
+    if (count === 1 || cluster) return [await this.queueRedis()];
+    if (urls.length < count) {
+      throw new ConsoleFailure(
+        `the queue is on ${count} servers, and ${urls.length} ${urls.length === 1 ? "is" : "are"} named`,
+        "Name them all with --redis, in the order in which the services name them.",
+      );
+    }
+    const servers = urls.slice(0, count);
+    await Promise.all(servers.map(tryUrl));
+    return servers.map((url) => this.#open(url));
+  }
+
+  #open(url: string): Redis {
     const client = new Redis(url, { maxRetriesPerRequest: null });
     client.on("error", () => undefined);
     this.#closing.push(async () => client.disconnect());

@@ -170,6 +170,8 @@ function addSchedules(program: Commander, running: Running): void {
   }
 }
 
+const OF_WHICH_KEY = "the job's key, where several partitions of a queue have a job of that id";
+
 function addKeys(program: Commander, running: Running): void {
   const keys = program.command("keys").description("the keys of a queue with exclusive workers");
   const one = (usage: string, description: string): Commander =>
@@ -184,10 +186,11 @@ function addKeys(program: Commander, running: Running): void {
     .action((queue: string, key: string, options: { prefix: string; limit: number }) =>
       running((command) => jobsOfKey(command, { queue, key, ...options })),
     );
-  one("explain <queue> <jobId>", "why a job waits; 1: there is no such job").action(
-    (queue: string, jobId: string, options: { prefix: string }) =>
+  one("explain <queue> <jobId>", "why a job waits; 1: there is no such job")
+    .option("--key <key>", OF_WHICH_KEY)
+    .action((queue: string, jobId: string, options: { prefix: string; key?: string }) =>
       running((command) => explainJob(command, { queue, jobId, ...options })),
-  );
+    );
   one("pause <queue> <key>", "start nothing of a key any more; 1: it was paused before")
     .option("--reason <text>", "what others are told", "paused by an operator")
     .action((queue: string, key: string, options: { prefix: string; reason: string }) =>
@@ -197,10 +200,11 @@ function addKeys(program: Commander, running: Running): void {
     (queue: string, key: string, options: { prefix: string }) =>
       running((command) => dropKey(command, { queue, key, ...options })),
   );
-  one("retry <queue> <jobId>", "run a failed job again; 1: there is no such job, or it has not failed").action(
-    (queue: string, jobId: string, options: { prefix: string }) =>
+  one("retry <queue> <jobId>", "run a failed job again; 1: there is no such job, or it has not failed")
+    .option("--key <key>", OF_WHICH_KEY)
+    .action((queue: string, jobId: string, options: { prefix: string; key?: string }) =>
       running((command) => retryJob(command, { queue, jobId, ...options })),
-  );
+    );
   one("policy <queue> [key]", "how the workers are set up, or what holds for a key alone; 1: see the manual")
     .option("--concurrency <count>", "let so many jobs of the key run at a time", wholeNumber)
     .option("--rate <max/ms>", "let so many start in so many ms, such as 100/60000", rate)

@@ -1,7 +1,8 @@
 /** What commands read, apart from how it is shown. Each is one look; whoever shows it live looks again. */
 import type { LeaderInfo } from "@x/leader";
 import type { LeaderScheduler, ScheduleInfo } from "@x/leader/scheduler";
-import type { BusyKey, ExclusiveWorker, JobCounts } from "@x/workers";
+import type { BusyKey, JobCounts } from "@x/workers";
+import type { PartitionedWorker } from "@x/workers/partitions";
 
 /** The schedules of an election, as its lock nodes know them. */
 export interface SchedulesReading {
@@ -34,7 +35,10 @@ export async function readSchedules(scheduler: LeaderScheduler, history: number)
 }
 
 /** Reads the `limit` keys with the longest lines. It costs O(busy keys). */
-export async function readKeys(worker: ExclusiveWorker, limit: number): Promise<KeysReading> {
+export async function readKeys(
+  worker: Pick<PartitionedWorker, "counts" | "listKeys">,
+  limit: number,
+): Promise<KeysReading> {
   const [counts, keys] = await Promise.all([worker.counts(), worker.listKeys({ limit: MOST_KEYS })]);
   return { counts, keys: keys.toSorted((one, other) => other.parked - one.parked).slice(0, limit) };
 }

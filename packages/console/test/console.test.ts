@@ -5,9 +5,9 @@ import { LeaderScheduler, type TickRecord } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
 import { type RedisServer, startRedisNodes } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
-import { PartitionedQueue, partitionOf } from "@x/workers/partitions";
-import { Queue } from "bullmq";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { PartitionedQueue, PartitionedWorker, partitionOf } from "@x/workers/partitions";
+import { Queue, UnrecoverableError } from "bullmq";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest";
 
 interface Ran {
   readonly code: number;
@@ -354,28 +354,90 @@ describe("keys", () => {
     expect(code).toBe(2);
   });
 
-  it("names the partitions of a queue that has some", async () => {
-    const [url = ""] = urls();
-    const connection = { url, maxRetriesPerRequest: null };
-    const queue = new PartitionedQueue("divided", { partitions: 12, key: "account", connection });
-    onTestFinished(() => queue.close());
-    await queue.add("charge", { account: "42" });
-    const expected = Array.from({ length: 12 }, (_, at) => `{divided-${at}of12}`);
-    const metas = expected.map((name) => `bull:${name}:meta`);
-    await expect.poll(() => servers[0]?.call("EXISTS", ...metas)).toBe(12);
-    const whole = await run(["keys", "top", "divided"]);
-    expect(whole.errors).toContain('the queue "divided" has 12 partitions');
-    expect(whole.errors).toContain("{divided-0of12}");
-    expect(whole.code).toBe(2);
-    expect((await run(["keys", "top", `{divided-${partitionOf("42", 12)}of12}`])).code).toBe(0);
-    const serving = start(["serve", "--json"]);
-    await expect.poll(serving.text).toContain("url");
-    const page = JSON.parse(serving.text()) as { url: string };
-    const state = await fetch(`${page.url}state`);
-    const { queues } = (await state.json()) as { queues: { name: string }[] };
-    const names = queues.map(({ name }) => name).filter((name) => name.startsWith("{divided"));
-    expect(names).toEqual(expected);
-    expect(await serving.end()).toMatchObject({ code: 0 });
+  describe("of a queue in partitions on two servers", () => {
+    const division = { partitions: 4, key: "account" };
+    const keys = ["0", "1", "2", "3", "4", "5"];
+    let queue: PartitionedQueue;
+    let jobIds: string[];
+    let setups: unknown[];
+
+    beforeAll(async () => {
+      const connection = urls()
+        .slice(0, 2)
+        .map((url) => ({ url, maxRetriesPerRequest: null }));
+      queue = new PartitionedQueue("divided", { ...division, connection });
+      const worker = new PartitionedWorker(
+        "divided",
+        async () => {
+          throw new UnrecoverableError("as wanted");
+        },
+        { ...division, connection, concurrency: 5, onFailure: "halt" },
+      );
+      worker.on("error", () => undefined);
+      // The first job of each key halts it, the second one waits.
+      await queue.addBulk([...keys, ...keys].map((account) => ({ name: "charge", data: { account } })));
+      const isHalted = async (): Promise<boolean> => {
+        const { pausedKeys, parked } = await worker.counts();
+        return pausedKeys === 6 && parked === 6;
+      };
+      await vi.waitUntil(isHalted, 20_000);
+      setups = JSON.parse((await run(["keys", "policy", "divided", "--json"])).text) as unknown[];
+      await worker.close();
+      jobIds = (await queue.getJobs(["failed"], 0, 9)).map((job) => `${String(job.data.account)} ${String(job.id)}`);
+    });
+    afterAll(() => queue.close());
+
+    it("are those of all of them, and a key's commands go to its own", async () => {
+      expect(new Set(keys.map((key) => partitionOf(key, 4))).size).toBeGreaterThan(1);
+      expect(setups).toMatchObject([{ key: "account", onFailure: "halt" }]);
+      const { text, code } = await run(["keys", "top", "divided"]);
+      expect(text).toContain("divided: 0 run, 0 can run, 6 wait for their key; 0 keys are busy, 6 paused");
+      expect(code).toBe(0);
+      expect((await run(["keys", "jobs", "divided", "3"])).text).toContain("key 3: ");
+      expect((await run(["keys", "pause", "divided", "new", "--yes"])).text).toBe("key new is paused\n");
+      expect((await run(["keys", "resume", "divided", "new", "--yes"])).text).toBe("key new goes on\n");
+      expect((await run(["keys", "drop", "divided", "5", "--yes"])).text).toBe("1 jobs of key 5 are removed\n");
+      await run(["keys", "policy", "divided", "1", "--concurrency", "2", "--yes"]);
+      await run(["keys", "policy", "divided", "2", "--max-waiting", "9", "--yes"]);
+      const policies = JSON.parse((await run(["keys", "policies", "divided", "--json"])).text) as object;
+      expect(policies).toMatchObject({ 1: { concurrency: 2 }, 2: { maxWaiting: { max: 9 } } });
+    });
+
+    it("tell jobs of one id apart by their key", async () => {
+      const [key, id] = (jobIds.find((each) => each.endsWith(" 1")) ?? "").split(" ") as [string, string];
+      expect(jobIds.filter((each) => each.endsWith(" 1")).length).toBeGreaterThan(1);
+      const { errors, code } = await run(["keys", "explain", "divided", id]);
+      expect(errors).toMatch(/partitions have a job 1\nName the key of yours with --key/);
+      expect(code).toBe(2);
+      expect((await run(["keys", "explain", "divided", id, "--key", key])).text).toContain("job 1 (failed)");
+      expect((await run(["keys", "retry", "divided", id, "--key", key, "--yes"])).code).toBe(0);
+      expect(await (await queue.getJob(id, { key }))?.getState()).not.toBe("failed");
+      expect((await run(["keys", "explain", "divided", "4711"])).code).toBe(1);
+    });
+
+    it("need all servers", async () => {
+      const { errors, code } = await run(["keys", "top", "divided"], { nodes: urls().slice(0, 1) });
+      expect(errors).toContain("the queue is on 2 servers, and 1 is named");
+      expect(code).toBe(2);
+    });
+
+    it("are shown on the page as those of one queue, beside each partition that is asked for", async () => {
+      const serving = start(["serve", "--json", "--queue", "divided,{divided-1of4}"]);
+      const found = start(["serve", "--json"]);
+      const queuesAt = async ({ text }: Running): Promise<readonly { name: string; pausedKeys: number }[]> => {
+        await expect.poll(text).toContain("url");
+        const { url } = JSON.parse(text()) as { url: string };
+        return ((await (await fetch(`${url}state`)).json()) as { queues: { name: string; pausedKeys: number }[] })
+          .queues;
+      };
+      const [all, one] = await queuesAt(serving);
+      expect(all).toMatchObject({ name: "divided", pausedKeys: 6 });
+      expect(one).toMatchObject({ name: "{divided-1of4}" });
+      const divided = (await queuesAt(found)).filter(({ name }) => name.includes("divided"));
+      expect(divided).toMatchObject([{ name: "divided", pausedKeys: 6 }]);
+      expect(await serving.end()).toMatchObject({ code: 0 });
+      expect(await found.end()).toMatchObject({ code: 0 });
+    });
   });
 });
 

@@ -6,7 +6,7 @@ import { type NameOf, nameOf } from "./names.ts";
 import { drawSpans } from "./spans.ts";
 import { workerGauges, workerMetrics } from "./workers.ts";
 
-/** The part of an `ExclusiveWorker` that gauges ask. */
+/** The part of an `ExclusiveWorker`, or a `PartitionedWorker`, that gauges ask. */
 export interface ObservedWorker {
   readonly name: string;
   counts(): Promise<{

@@ -5,7 +5,11 @@ import { listen } from "./channels.ts";
 import type { ObservedWorker } from "./instrument.ts";
 import { SECONDS } from "./locks.ts";
 
-const of = ({ queue }: { readonly queue: string }) => ({ "x.workers.queue": queue });
+/** The name of a partition, with the name of its queue. */
+const PARTITION = /^\{(.+)-\d+of\d+\}$/;
+
+/** All partitions of a queue count as one. */
+const of = ({ queue }: { readonly queue: string }) => ({ "x.workers.queue": PARTITION.exec(queue)?.[1] ?? queue });
 
 export function workerMetrics(meter: Meter): () => void {
   const waited = meter.createHistogram("x.workers.lock.wait.duration", {

@@ -1,3 +1,4 @@
+import { channel } from "node:diagnostics_channel";
 import { trace } from "@opentelemetry/api";
 import { type RedisServer, startRedis } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
@@ -96,6 +97,15 @@ it("counts jobs and keys of the queues that it is given, and the keys with the l
     await expect.poll(() => sample(jobs("active"))).toBe(0);
     await expect.poll(() => sample('x_workers_lock_hold_duration_count{x_workers_queue="counted"}')).toBe(5);
   }
+});
+
+it("counts what the partitions of a queue tell as that queue's", async () => {
+  await using sdk = await startSdk({});
+  for (const queue of ["{divided-3of16}", "{divided-4of16}"])
+    channel("x.workers.yielded").publish({ queue, jobId: "1", keys: ["42"], reason: "held" });
+  expect((await sdk.scrape()).get('x_workers_yielded_total{x_workers_queue="divided",x_workers_reason="held"}')).toBe(
+    2,
+  );
 });
 
 it("tells metrics of other queues when one cannot be asked", async () => {

@@ -78,7 +78,7 @@ type BullEvent = "ready";
 const SHORTEST_SWEEP_MS = 1_000;
 
 const QUEUE_NAME = text({ min: 1 });
-const PROCESSOR = new Check<unknown>({
+export const PROCESSOR: Check<unknown> = new Check<unknown>({
   rule: "a function, the path or file: URL of a file that exports one, or null for jobs that are fetched by hand",
   faultOf: (given) => {
     const isOne = ["function", "string", "undefined"].includes(typeof given) || given === null || given instanceof URL;

@@ -1,51 +1,38 @@
 import { systemClock } from "@x/redlock-core";
-import { type BusyKey, ExclusiveWorker, type KeyPolicy } from "@x/workers";
-import { queueName } from "@x/workers/partitions";
+import type { BusyKey, ExclusiveWorker, KeyPolicy } from "@x/workers";
 import { Job, Queue } from "bullmq";
 import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
+import { operatorOf, operatorOfKey, type QueueOptions } from "../operator.ts";
 import { durationText } from "../output.ts";
 import { readKeys } from "../reading.ts";
 
-export interface QueueOptions {
-  readonly queue: string;
-  /** BullMQ's prefix. */
-  readonly prefix: string;
-}
-
-/** Opens a worker that only asks: it takes no job, and is not one of the queue's workers. */
-async function operatorOf({ connections }: Command, { queue, prefix }: QueueOptions): Promise<ExclusiveWorker> {
-  const connection = await connections.queueRedis();
-  if ((await connection.exists(`${prefix}:${queue}:meta`)) === 0) {
-    const partitions = await connection.hget(`${prefix}:{${queue}}:layout`, "partitions");
-    if (partitions !== null) {
-      throw new ConsoleFailure(
-        `the queue ${JSON.stringify(queue)} has ${partitions} partitions, each of which is a queue`,
-        `Name one: ${queueName(queue, 0, Number(partitions))}. partitionOf(key, ${partitions}) tells where a key is.`,
-      );
-    }
-    throw new ConsoleFailure(
-      `there is no queue ${JSON.stringify(queue)} with the prefix ${JSON.stringify(prefix)}`,
-      "Name BullMQ's prefix with --prefix, and the queue's Redis with --redis.",
-    );
-  }
-  const worker = new ExclusiveWorker(queue, null, { connection, prefix, autorun: false, key: () => undefined });
-  worker.on("error", () => undefined);
-  connections.defer(() => worker.close());
-  return worker;
-}
-
-/** Opens BullMQ's own view of the queue. */
-async function queueOf({ connections }: Command, { queue, prefix }: QueueOptions): Promise<Queue> {
-  const opened = new Queue(queue, { connection: await connections.queueRedis(), prefix });
-  opened.on("error", () => undefined);
-  connections.defer(() => opened.close());
-  return opened;
+/** Opens BullMQ's own view of the queue that a worker asks. */
+function queueOf({ connections }: Command, { name, opts }: ExclusiveWorker): Queue {
+  const queue = new Queue(name, { connection: opts.connection, prefix: opts.prefix ?? "bull" });
+  queue.on("error", () => undefined);
+  connections.defer(() => queue.close());
+  return queue;
 }
 
 function why({ paused }: BusyKey): string {
   if (paused === undefined) return "";
   return paused.jobId === undefined ? `paused: ${paused.reason}` : `paused: ${paused.reason} (job ${paused.jobId})`;
+}
+
+/** Returns the workers of the partitions that may have a job; of a queue without, its one. */
+async function workersOf(command: Command, options: JobOptions): Promise<readonly ExclusiveWorker[]> {
+  const { key } = options;
+  if (key !== undefined) return [await operatorOfKey(command, { ...options, key })];
+  const operator = await operatorOf(command, options);
+  return "workers" in operator ? operator.workers : [operator];
+}
+
+/** Returns where the job is, or -1. Throws `ConsoleFailure` if several partitions have one of this id. */
+function theOne(found: readonly unknown[], jobId: string): number {
+  const places = found.flatMap((each, at) => ((each ?? undefined) === undefined ? [] : [at]));
+  if (places.length <= 1) return places[0] ?? -1;
+  throw new ConsoleFailure(`${places.length} partitions have a job ${jobId}`, "Name the key of yours with --key.");
 }
 
 /** Lists the keys with the longest lines. */
@@ -78,15 +65,16 @@ export async function topKeys(command: Command, options: QueueOptions & { readon
   });
 }
 
+/** A job of a queue in partitions has its id beside those of the other partitions: its key says of which it is. */
+type JobOptions = QueueOptions & { readonly jobId: string; readonly key?: string | undefined };
+
 /** Says why a job waits. The answer is good if there is such a job. */
-export async function explainJob(
-  command: Command,
-  options: QueueOptions & { readonly jobId: string },
-): Promise<IsGood> {
+export async function explainJob(command: Command, options: JobOptions): Promise<IsGood> {
   const { output } = command;
-  const worker = await operatorOf(command, options);
+  const workers = await workersOf(command, options);
   return await looking(command, async () => {
-    const explanation = await worker.explain(options.jobId);
+    const found = await Promise.all(workers.map(async (worker) => await worker.explain(options.jobId)));
+    const explanation = found[theOne(found, options.jobId)];
     output.answer(explanation ?? null, () => {
       if (explanation === undefined) output.line(`there is no job ${options.jobId} in ${options.queue}`, "bad");
       else output.line(`job ${options.jobId} (${explanation.state}): ${explanation.message}`);
@@ -101,7 +89,7 @@ export async function jobsOfKey(
   options: QueueOptions & { readonly key: string; readonly limit: number },
 ): Promise<IsGood> {
   const { output } = command;
-  const worker = await operatorOf(command, options);
+  const worker = await operatorOfKey(command, options);
   return await looking(command, async () => {
     const jobs = await worker.jobsOf(options.key, { limit: options.limit });
     output.answer(jobs, () => {
@@ -119,7 +107,7 @@ export async function pauseKey(
   options: QueueOptions & { readonly key: string; readonly reason: string },
 ): Promise<IsGood> {
   const { queue, key, reason } = options;
-  const worker = await operatorOf(command, options);
+  const worker = await operatorOfKey(command, options);
   if (!(await confirmed(command, `Start no more jobs of key ${key} in ${queue}?`))) return false;
   const isNew = await worker.pauseKey(key, reason);
   command.output.answer({ key, paused: isNew }, () => {
@@ -131,7 +119,7 @@ export async function pauseKey(
 /** Ends a pause, and the halt after a failed job. The answer is good if the key was paused. */
 export async function resumeKey(command: Command, options: QueueOptions & { readonly key: string }): Promise<IsGood> {
   const { queue, key } = options;
-  const worker = await operatorOf(command, options);
+  const worker = await operatorOfKey(command, options);
   if (!(await confirmed(command, `Resume key ${key} in ${queue}? The job that halted it is skipped unless retried.`))) {
     return false;
   }
@@ -146,7 +134,7 @@ export async function resumeKey(command: Command, options: QueueOptions & { read
 export async function dropKey(command: Command, options: QueueOptions & { readonly key: string }): Promise<IsGood> {
   const { queue, key } = options;
   const { output } = command;
-  const worker = await operatorOf(command, options);
+  const worker = await operatorOfKey(command, options);
   const { parked } = await worker.jobsOf(key, { limit: MOST_DROPPED });
   if (parked.length === 0) {
     output.answer({ key, dropped: 0 }, () => output.line(`no job waits for key ${key}`, "warn"));
@@ -155,7 +143,7 @@ export async function dropKey(command: Command, options: QueueOptions & { readon
   if (!(await confirmed(command, `Remove the ${parked.length} jobs of ${queue} that wait for key ${key}, for good?`))) {
     return false;
   }
-  const jobs = await queueOf(command, options);
+  const jobs = queueOf(command, worker);
   let dropped = 0;
   // A job whose turn has come meanwhile runs, and is not removed.
   for (const id of parked) dropped += await jobs.remove(id).catch(() => 0);
@@ -167,12 +155,12 @@ export async function dropKey(command: Command, options: QueueOptions & { readon
 const MOST_DROPPED = 10_000;
 
 /** Runs a failed job again. The answer is good if there is such a job, and it had failed. */
-export async function retryJob(command: Command, options: QueueOptions & { readonly jobId: string }): Promise<IsGood> {
+export async function retryJob(command: Command, options: JobOptions): Promise<IsGood> {
   const { queue, jobId } = options;
   const { output } = command;
-  await operatorOf(command, options);
-  const jobs = await queueOf(command, options);
-  const job = await Job.fromId(jobs, jobId);
+  const queues = (await workersOf(command, options)).map((worker) => queueOf(command, worker));
+  const found = await Promise.all(queues.map(async (each) => await Job.fromId(each, jobId)));
+  const job = found[theOne(found, jobId)];
   const state = job === undefined ? "unknown" : await job.getState();
   if (job === undefined || state !== "failed") {
     output.answer({ jobId, retried: false, state }, () =>
@@ -218,7 +206,7 @@ export async function policyOfKey(
   { queue, key, prefix, remove = false, ...given }: QueueOptions & PolicyChange & { readonly key: string },
 ): Promise<IsGood> {
   const { output } = command;
-  const worker = await operatorOf(command, { queue, prefix });
+  const worker = await operatorOfKey(command, { queue, prefix, key });
   const isGiven = Object.values(given).some((value) => value !== undefined);
   if (remove && isGiven) throw new ConsoleFailure("--remove goes with no other limit.");
   if (!remove && !isGiven) {

@@ -24,6 +24,7 @@ import {
   textLike,
 } from "@x/redlock-core/protocol";
 import type { ExclusiveWorker } from "@x/workers";
+import type { PartitionedWorker } from "@x/workers/partitions";
 import { act, UnknownTargetError } from "./actions.ts";
 import { actionRefusalOf, answer, LOOPBACK_HOSTS, refusal, refusalOf } from "./guard.ts";
 import { type PageState, SHOWN_TICKS, type TickView, type Wanted } from "./state.ts";
@@ -38,7 +39,7 @@ export interface PageOptions {
   /** Schedulers whose schedules are shown. Default: those that are found, which write their state on the same nodes. */
   readonly schedulers?: readonly LeaderScheduler[] | undefined;
   /** Workers whose queues' keys are shown. One made with `null` and `autorun: false` only asks. */
-  readonly queues?: readonly ExclusiveWorker[] | undefined;
+  readonly queues?: readonly (ExclusiveWorker | PartitionedWorker)[] | undefined;
   /** Whether the page may change something. Default false. */
   readonly actions?: boolean | undefined;
   /**
@@ -72,7 +73,7 @@ const NAMED = new Check<string | LeaderElection>({
   faultOf: (given) => (NAME.accepts(given) || ELECTION.accepts(given) ? undefined : "type"),
 });
 const SCHEDULER = shaped<LeaderScheduler>("a LeaderScheduler", (given) => given instanceof LeaderScheduler);
-const WORKER = shaped<ExclusiveWorker>("an ExclusiveWorker", (given) =>
+const WORKER = shaped<ExclusiveWorker | PartitionedWorker>("an ExclusiveWorker, or a PartitionedWorker", (given) =>
   ["listKeys", "jobsOf", "explain", "pauseKey", "resumeKey"].every((name) => typeof given[name] === "function"),
 );
 
@@ -80,7 +81,7 @@ const OPTIONS = new Schema({
   redlock: REDLOCK,
   elections: listOf("an array of names or of LeaderElections", NAMED).default([]),
   schedulers: listOf("an array of LeaderSchedulers", SCHEDULER).optional(),
-  queues: listOf("an array of ExclusiveWorkers", WORKER).default([]),
+  queues: listOf("an array of ExclusiveWorkers and PartitionedWorkers", WORKER).default([]),
   actions: boolean.default(false),
   hosts: listOf("an array of host names", NAME).default(LOOPBACK_HOSTS),
   refresh: integer({ min: 200, max: 60_000 }).default(1_000),
@@ -234,7 +235,7 @@ class Served {
       const jobs = await withPatience(this.#clock, worker.jobsOf(key, { limit: SHOWN_JOBS }));
       const { holders, parked } = jobs;
       const asked = [...holders.slice(0, 3), ...parked.slice(0, 3)];
-      const explained = await withPatience(this.#clock, Promise.all(asked.map((id) => worker.explain(id))));
+      const explained = await withPatience(this.#clock, Promise.all(asked.map((id) => worker.explain(id, { key }))));
       const reasons = explained.flatMap((each) => (each === undefined ? [] : [{ job: each.jobId, why: each.message }]));
       return json(200, { ...jobs, reasons });
     } catch (error) {

@@ -3,7 +3,8 @@
  * there are, the rarer that is: on average one command a look and queue.
  */
 import type { Clock } from "@x/redlock-core";
-import type { BusyKey, ExclusiveWorker } from "@x/workers";
+import type { BusyKey } from "@x/workers";
+import type { PartitionedWorker } from "@x/workers/partitions";
 import { type KeysView, PAGE_ROWS, type QueueView, type Wanted } from "./state.ts";
 import { Watched } from "./watched.ts";
 
@@ -19,8 +20,14 @@ interface Listed {
   readonly parked: number;
 }
 
+/** What is asked for the keys of a queue: an `ExclusiveWorker`, or one of all partitions. */
+export type Asked = Pick<
+  PartitionedWorker,
+  "name" | "listKeys" | "jobsOf" | "explain" | "pauseKey" | "resumeKey" | "removeKeyPolicy"
+>;
+
 interface Watching {
-  readonly worker: ExclusiveWorker;
+  readonly worker: Asked;
   readonly watched: Watched<Listed>;
   /** So many looks are left out until the next. */
   pause: number;
@@ -29,7 +36,7 @@ interface Watching {
 export class Queues {
   readonly #watching: readonly Watching[];
 
-  constructor(clock: Clock, workers: readonly ExclusiveWorker[]) {
+  constructor(clock: Clock, workers: readonly Asked[]) {
     for (const [at, { name }] of workers.entries()) {
       if (workers.findIndex((other) => other.name === name) < at)
         throw new RangeError(`queues must have distinct names, got ${JSON.stringify(name)} twice`);
@@ -40,7 +47,7 @@ export class Queues {
     });
   }
 
-  get(name: string): ExclusiveWorker | undefined {
+  get(name: string): Asked | undefined {
     return this.#watching.find(({ worker }) => worker.name === name)?.worker;
   }
 

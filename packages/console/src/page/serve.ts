@@ -1,10 +1,10 @@
 /** The page as a command: on the loopback, until it is ended. */
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { ExclusiveWorker } from "@x/workers";
 import { Cluster, type Redis } from "ioredis";
 import type { Command, IsGood } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
+import { layoutOf, type Operator, openOperator } from "../operator.ts";
 import { printable } from "../output.ts";
 import { LOOPBACK_HOSTS } from "./guard.ts";
 import { nodeListener } from "./node-listener.ts";
@@ -29,7 +29,8 @@ export interface ServeOptions {
 /** So many steps of a search of 1,000 keys are made for queues, and so many of those that are found are shown. */
 const MOST_STEPS = 200;
 const MOST_QUEUES = 20;
-/** Partitions of a queue have numbers. */
+/** The name of a partition, with the name of its queue. */
+const PARTITION = /^\{(.+)-\d+of\d+\}$/;
 const BY_NUMBER = new Intl.Collator("en", { numeric: true });
 const LOOPBACK = /^(127(\.\d+){3}|::1|localhost)$/;
 
@@ -71,34 +72,39 @@ export async function servePage(command: Command, options: ServeOptions): Promis
 async function queuesOf(
   { connections, terminal }: Command,
   { queue, prefix }: ServeOptions,
-): Promise<readonly ExclusiveWorker[]> {
+): Promise<readonly Operator[]> {
   const client = await connections.queueRedis().catch((error: unknown) => {
     if (!(error instanceof ConsoleFailure)) throw error;
     terminal.writeError(`${printable(error.message)}\nNo queues are shown: they are looked for on the first node.\n`);
     return undefined;
   });
   if (client === undefined) return [];
-  const names = queue.length > 0 ? queue : await queuesOfAll(client, prefix);
+  const names = queue.length > 0 ? [...new Set(queue)] : await queuesOfAll(client, prefix);
   if (queue.length === 0 && names.length > MOST_QUEUES) {
     terminal.writeError(`The first ${MOST_QUEUES} of ${names.length} queues are shown. Name others with --queue.\n`);
   }
-  return [...new Set(queue.length > 0 ? names : names.slice(0, MOST_QUEUES))].map((name) => {
-    const worker = new ExclusiveWorker(name, null, {
-      connection: client,
-      prefix,
-      autorun: false,
-      key: () => undefined,
-    });
-    worker.on("error", () => undefined);
-    connections.defer(() => worker.close());
-    return worker;
-  });
+  const shown = queue.length > 0 ? names : names.slice(0, MOST_QUEUES);
+  const opened = await Promise.all(
+    shown.map(async (name) => {
+      const options = { queue: name, prefix };
+      try {
+        return openOperator(connections, { ...options, client, layout: await layoutOf(connections, client, options) });
+      } catch (error) {
+        if (!(error instanceof ConsoleFailure)) throw error;
+        terminal.writeError(`${printable(`${name} is not shown: ${error.message}`)}\n`);
+        return undefined;
+      }
+    }),
+  );
+  return opened.filter((each) => each !== undefined);
 }
 
 async function queuesOfAll(client: Redis | Cluster, prefix: string): Promise<readonly string[]> {
   const servers = client instanceof Cluster ? client.nodes("master") : [client];
   const found = await Promise.all(servers.map((server) => queuesIn(server, prefix)));
-  return found.flat().sort(BY_NUMBER.compare);
+  // All partitions of a queue are shown as one.
+  const names = found.flat().map((name) => PARTITION.exec(name)?.[1] ?? name);
+  return [...new Set(names)].sort(BY_NUMBER.compare);
 }
 
 /** The queues whose jobs have had keys, in the first part of a large Redis. */

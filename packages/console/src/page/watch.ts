@@ -7,14 +7,13 @@ import type { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type ScheduleInfo } from "@x/leader/scheduler";
 import type { Clock, Finding, NodeInspection, Redlock } from "@x/redlock-core";
 import { type NodeReply, protocolOf, sleep, slotOf } from "@x/redlock-core/protocol";
-import type { ExclusiveWorker } from "@x/workers";
 import { Elections } from "./elections.ts";
 import { Histories } from "./histories.ts";
 import { Holders } from "./holders.ts";
 import { type FoundScheduler, LockTable, parseLook } from "./lock-table.ts";
 import { LOOK, MASTERS } from "./look.lua.ts";
 import { hasSlot, type Master, parseMasters } from "./masters.ts";
-import { Queues } from "./queues.ts";
+import { type Asked, Queues } from "./queues.ts";
 import { type NodesView, PAGE_ROWS, type PageState, type ScheduleView, SHOWN_TICKS, type Wanted } from "./state.ts";
 import { textOf, Watched } from "./watched.ts";
 
@@ -37,7 +36,7 @@ export interface WatchParts {
   readonly elections: readonly (string | LeaderElection)[];
   /** Undefined: those that are found. */
   readonly schedulers: readonly LeaderScheduler[] | undefined;
-  readonly queues: readonly ExclusiveWorker[];
+  readonly queues: readonly Asked[];
   readonly refresh: number;
   readonly hasActions: boolean;
 }

@@ -52,6 +52,28 @@ export function prometheusText(queue: string, gauges: KeyGauges, labels: Readonl
   ].join("\n");
 }
 
+/**
+ * Adds up what was told of the queues of all partitions, as of one queue of this name. Of the oldest and the longest,
+ * the greatest counts.
+ */
+export function sumOfTexts(queue: string, texts: readonly string[]): string {
+  const sums = new Map<string, number | undefined>();
+  for (const line of texts.flatMap((text) => text.split("\n"))) {
+    const [, name, labels, value] = SAMPLE.exec(line) ?? [];
+    if (name === undefined) {
+      sums.set(line, undefined);
+      continue;
+    }
+    const sample = `${name}{queue="${escaped(queue)}"${labels}`;
+    const [sum, added] = [sums.get(sample) ?? 0, Number(value)];
+    sums.set(sample, /_(oldest|longest)_/.test(name) ? Math.max(sum, added) : sum + added);
+  }
+  return [...sums].map(([line, sum]) => (sum === undefined ? line : `${line} ${sum}`)).join("\n");
+}
+
+/** BullMQ, too, has the queue as the first label. */
+const SAMPLE = /^(\w+)\{queue="(?:[^"\\]|\\.)*"(.*) (\S+)$/;
+
 function gauge(
   name: string,
   help: string,

@@ -20,8 +20,8 @@ export interface PartitionFacts {
   readonly partitions: number;
   readonly slots: Slots;
   readonly clock: Clock;
-  /** Called with every event. */
-  readonly tell: (event: string, args: readonly unknown[]) => void;
+  /** Called with every event. Returns whether it was an error that somebody listens to. */
+  readonly tell: (event: string, args: readonly unknown[]) => boolean;
 }
 
 type Fetched<Data, Result, Name extends string> = Awaited<
@@ -48,7 +48,7 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
 
   constructor(
     name: string,
-    processor: string | URL | ExclusiveProcessorFunction<Data, Result, Name>,
+    processor: string | URL | null | undefined | ExclusiveProcessorFunction<Data, Result, Name>,
     options: ExclusiveWorkerOptions<Data, Name>,
     facts: PartitionFacts,
   ) {
@@ -62,9 +62,9 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
     event: Event,
     ...args: Parameters<ExclusiveWorkerListener<Data, Result, Name>[Event]>
   ): boolean {
-    const isHeard = super.emit(event, ...args);
-    if (#facts in this) this.#facts.tell(event, args);
-    return isHeard;
+    const isTold = #facts in this && this.#facts.tell(event, args);
+    // BullMQ prints an error that nobody listens to here.
+    return (isTold && this.listenerCount(event) === 0) || super.emit(event, ...args);
   }
 
   protected override async moveToActive(

@@ -21,6 +21,7 @@ import {
 } from "bullmq";
 import { keyedOf } from "../bullmq/bullmq.ts";
 import { KEY } from "../entity-key.ts";
+import { sumOfTexts } from "../operators/prometheus.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
 import { Door, faultOf, LayoutRecord } from "./layout.ts";
 import { type Division, divisionOf, type NewJob, type PartitionedQueueOptions, readDivided } from "./options.ts";
@@ -215,6 +216,14 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   /** Counts the jobs that wait, in all partitions. */
   async count(): Promise<number> {
     return (await this.#all(async (queue) => await queue.count())).reduce((sum, count) => sum + count, 0);
+  }
+
+  /** Resolves with BullMQ's metrics of all partitions together, in the text format of Prometheus. */
+  async exportPrometheusMetrics(globalVariables?: Record<string, string>): Promise<string> {
+    return sumOfTexts(
+      this.name,
+      await this.#all(async (queue) => await queue.exportPrometheusMetrics(globalVariables)),
+    );
   }
 
   /** Pauses all partitions, one after the other in no order. */

@@ -11,15 +11,17 @@
  */
 import { EventEmitter } from "node:events";
 import { type Redlock, systemClock } from "@x/redlock-core";
-import { Check, integer, Schema, sleep } from "@x/redlock-core/protocol";
+import { integer, Schema, sleep } from "@x/redlock-core/protocol";
 import { keyedOf } from "../bullmq/bullmq.ts";
 import { KEY } from "../entity-key.ts";
 import type { ExclusiveWorkerListener } from "../events.ts";
-import type { ExclusiveWorker } from "../exclusive-worker.ts";
+import { type ExclusiveWorker, PROCESSOR } from "../exclusive-worker.ts";
 import type { WorkerFinding } from "../finding.ts";
 import type { ExclusiveProcessorFunction } from "../job-run/runner.ts";
+import type { Setup as WorkerSetup } from "../operators/fleet.ts";
 import type { KeyPolicy } from "../operators/key-policy.ts";
 import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "../operators/operators.ts";
+import { sumOfTexts } from "../operators/prometheus.ts";
 import { faultOf, type Layout, LayoutRecord } from "./layout.ts";
 import { type Division, divisionOf, type PartitionedWorkerOptions, readDivided } from "./options.ts";
 import { partitionOf, queueName, sumsOf } from "./partition.ts";
@@ -33,10 +35,6 @@ const OF_ALL: ReadonlySet<string> = new Set(["ready", "closing", "closed", "paus
 const LOOK_EVERY_MS = 1_000;
 
 const CONCURRENCY = integer({ min: 1, unit: "" }).default(1);
-const PROCESSOR = new Check<unknown>({
-  rule: "a function, or the path or file: URL of a file that exports one",
-  faultOf: (given) => (["function", "string"].includes(typeof given) || given instanceof URL ? undefined : "type"),
-});
 const LIST = new Schema({ limit: integer({ min: 1, unit: "" }).default(1_000) });
 const LOOKUP = new Schema({ key: KEY.optional() });
 
@@ -60,12 +58,12 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
   /**
    * Makes the workers of all partitions. `concurrency` is that of all of them together; other options hold for each.
    *
-   * Give `autorun: false` to start them by `run()`.
+   * Give `autorun: false` to start them by `run()`, and `null` as the processor for workers that only ask.
    * @throws TypeError, RangeError for bad options, before anything is sent.
    */
   constructor(
     name: string,
-    processor: string | URL | ExclusiveProcessorFunction<Data, Result, Name>,
+    processor: string | URL | null | undefined | ExclusiveProcessorFunction<Data, Result, Name>,
     given: PartitionedWorkerOptions<Data, Name>,
   ) {
     const options = readDivided(given);
@@ -81,7 +79,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     try {
       for (let partition = 0; partition < partitions; partition++) {
         const connection = servers[partition % servers.length] ?? {};
-        const tell = (event: string, args: readonly unknown[]): void => this.#told(partition, event, args);
+        const tell = (event: string, args: readonly unknown[]): boolean => this.#told(partition, event, args);
         made.push(
           new PartitionWorker(
             queueName(name, partition, partitions),
@@ -97,7 +95,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     }
     this.workers = made;
     this.#record = new LayoutRecord(prefix, name, keyedOf(this.#workerOf(0)));
-    if (autorun) this.run().catch((error: unknown) => this.#tellError(error));
+    if (autorun && (processor ?? null) !== null) this.run().catch((error: unknown) => this.#tellError(error));
   }
 
   /**
@@ -215,6 +213,20 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     return sumsOf(await this.#all(async (worker) => await worker.counts()));
   }
 
+  /** Resolves with the gauges of all partitions together, as `ExclusiveWorker.exportPrometheusMetrics` has them. */
+  async exportPrometheusMetrics(labels: Readonly<Record<string, string>> = {}): Promise<string> {
+    return sumOfTexts(this.name, await this.#all(async (worker) => await worker.exportPrometheusMetrics(labels)));
+  }
+
+  /**
+   * Returns how the workers of this queue that run are set up, as `ExclusiveWorker.setups` does. A process is there
+   * once, unless its workers differ.
+   */
+  async setups(): Promise<readonly WorkerSetup[]> {
+    const found = (await this.#all(async (worker) => await worker.setups())).flat();
+    return [...new Map(found.map((setup) => [JSON.stringify(setup), setup])).values()];
+  }
+
   /** Looks now for what weakens a promise, in every partition, and whether the queue is divided as here. */
   async check(): Promise<readonly WorkerFinding[]> {
     const findings = (await this.#all(async (worker) => await worker.check())).flat();
@@ -282,21 +294,21 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     return await this.#record.look(this.partitions, this.#division.servers.length);
   }
 
-  #told(partition: number, event: string, args: readonly unknown[]): void {
+  #told(partition: number, event: string, args: readonly unknown[]): boolean {
+    if (event === "error") return this.#tellError(args[0]);
     if (event === "drained") {
       this.#drained.add(partition);
       if (this.#drained.size === this.partitions) this.#events.emit("drained");
-      return;
+      return false;
     }
     if (event === "active") this.#drained.delete(partition);
-    if (OF_ALL.has(event)) return;
-    if (event === "error") this.#tellError(args[0]);
-    else this.#events.emit(event, ...args);
+    if (!OF_ALL.has(event)) this.#events.emit(event, ...args);
+    return false;
   }
 
-  /** BullMQ's workers print errors that nobody listens to, and no process ends by one. */
-  #tellError(error: unknown): void {
-    if (this.#events.listenerCount("error") > 0) this.#events.emit("error", error);
+  /** Returns whether somebody listens. No process ends by an error that nobody listens to. */
+  #tellError(error: unknown): boolean {
+    return this.#events.listenerCount("error") > 0 && this.#events.emit("error", error);
   }
 
   #workerOf(partition: number): ExclusiveWorker<Data, Result, Name> {

@@ -135,6 +135,26 @@ describe("a queue in partitions", () => {
     expect(lab.ran).toHaveLength(20);
   });
 
+  it("asks, and runs nothing, without a processor", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    await queue.addBulk(jobs(8, (i) => `key${i}`));
+    const operator = new PartitionedWorker<Data>("q", null, {
+      partitions: PARTITIONS,
+      key: "k",
+      connection: lab.connection,
+    });
+    const errors: unknown[] = [];
+    operator.on("error", (error) => errors.push(error));
+    lab.defer(async () => await operator.close());
+    expect(await operator.pauseKey("key1")).toBe(true);
+    expect((await operator.listKeys()).map(({ key }) => key)).toEqual(["key1"]);
+    expect(await operator.setups()).toEqual([]);
+    expect((await queue.getJobCounts("waiting")).waiting).toBe(8);
+    expect(operator.isRunning()).toBe(false);
+    expect(errors).toEqual([]);
+  });
+
   it("has the events of one queue", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
@@ -190,6 +210,13 @@ describe("a queue in partitions", () => {
     await until(async () => (await worker.counts()).parked === 4);
     const listed = await worker.listKeys();
     expect(listed.map(({ key, parked }) => `${key} ${parked}`).toSorted()).toEqual(keys.map((key) => `${key} 1`));
+    const metrics = [await worker.exportPrometheusMetrics({ env: "test" }), await queue.exportPrometheusMetrics()];
+    const lines = metrics.join("\n").split("\n");
+    expect(lines).toContain('x_workers_jobs{queue="q", env="test", state="parked"} 4');
+    expect(lines).toContain('x_workers_longest_line{queue="q", env="test"} 1');
+    expect(lines).toContain('bullmq_job_count{queue="q", state="active"} 4');
+    expect(new Set(lines).size).toBe(lines.length);
+    expect(await worker.setups()).toMatchObject([{ key: "k", onFailure: "skip" }]);
     expect(await worker.jobsOf("a")).toMatchObject({ holder: added[0]?.id, parked: [added[4]?.id] });
     expect((await worker.explain(String(added[4]?.id), { key: "a" }))?.verdict).toBe("parked");
     expect(

@@ -1,0 +1,93 @@
+/** Who asks a queue, or all partitions of one, and takes no job. */
+import { ExclusiveWorker } from "@x/workers";
+import { PartitionedWorker, partitionOf, queueName } from "@x/workers/partitions";
+import type { Cluster, Redis } from "ioredis";
+import type { Command } from "./command.ts";
+import type { Connections } from "./connections.ts";
+import { ConsoleFailure } from "./failure.ts";
+
+export interface QueueOptions {
+  readonly queue: string;
+  /** BullMQ's prefix. */
+  readonly prefix: string;
+}
+
+/** Asks one queue, or all partitions of one. */
+export type Operator = ExclusiveWorker | PartitionedWorker;
+
+/** How a queue is divided. */
+interface Layout {
+  readonly partitions: number;
+  readonly servers: readonly (Redis | Cluster)[];
+}
+
+const ASKS = { autorun: false, key: (): undefined => undefined };
+
+/** Opens what asks all partitions of a queue, or the one queue that it is. Throws `ConsoleFailure` if there is none. */
+export async function operatorOf({ connections }: Command, options: QueueOptions): Promise<Operator> {
+  const client = await connections.queueRedis();
+  const layout = await layoutOf(connections, client, options);
+  if (layout === undefined) await mustBe(client, options);
+  return openOperator(connections, { ...options, client, layout });
+}
+
+/** Opens what asks the queue of a key, which may be a partition. Throws `ConsoleFailure` if there is none. */
+export async function operatorOfKey(
+  { connections }: Command,
+  options: QueueOptions & { readonly key: string },
+): Promise<ExclusiveWorker> {
+  const { queue, prefix, key } = options;
+  const client = await connections.queueRedis();
+  const layout = await layoutOf(connections, client, options);
+  if (layout === undefined) {
+    await mustBe(client, options);
+    return openWorker(connections, { queue, prefix, client });
+  }
+  const { partitions, servers } = layout;
+  const partition = partitionOf(key, partitions);
+  const server = servers[partition % servers.length] ?? client;
+  return openWorker(connections, { queue: queueName(queue, partition, partitions), prefix, client: server });
+}
+
+/** Opens what asks a queue, which may be none yet. */
+export function openOperator(
+  connections: Connections,
+  parts: QueueOptions & { readonly client: Redis | Cluster; readonly layout: Layout | undefined },
+): Operator {
+  const { queue, prefix, layout } = parts;
+  if (layout === undefined) return openWorker(connections, parts);
+  const { partitions, servers } = layout;
+  const worker = new PartitionedWorker(queue, null, { ...ASKS, partitions, connection: servers, prefix });
+  worker.on("error", () => undefined);
+  connections.defer(() => worker.close());
+  return worker;
+}
+
+/** Returns how a queue is divided, and where; undefined if it is not. */
+export async function layoutOf(
+  connections: Connections,
+  client: Redis | Cluster,
+  { queue, prefix }: QueueOptions,
+): Promise<Layout | undefined> {
+  const [partitions, servers] = await client.hmget(`${prefix}:{${queue}}:layout`, "partitions", "servers");
+  if ((partitions ?? null) === null) return undefined;
+  return { partitions: Number(partitions), servers: await connections.queueServers(Number(servers ?? 1)) };
+}
+
+function openWorker(
+  connections: Connections,
+  { queue, prefix, client }: QueueOptions & { readonly client: Redis | Cluster },
+): ExclusiveWorker {
+  const worker = new ExclusiveWorker(queue, null, { ...ASKS, connection: client, prefix });
+  worker.on("error", () => undefined);
+  connections.defer(() => worker.close());
+  return worker;
+}
+
+async function mustBe(client: Redis | Cluster, { queue, prefix }: QueueOptions): Promise<void> {
+  if ((await client.exists(`${prefix}:${queue}:meta`)) === 1) return;
+  throw new ConsoleFailure(
+    `there is no queue ${JSON.stringify(queue)} with the prefix ${JSON.stringify(prefix)}`,
+    "Name BullMQ's prefix with --prefix, and the queue's Redis with --redis.",
+  );
+}
