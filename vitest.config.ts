@@ -5,7 +5,16 @@ import { LongestFirst } from "./test/support/longest-first.ts";
 
 const source = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
-export default defineConfig({
+/** Files that replace a module by another, which no other file may see, and those in which every turn of the loop counts. */
+const OWN_PROCESS = [
+  "packages/redlock-core/test/without-ioredis.test.ts",
+  "packages/workers/test/contract/*.test.ts",
+  "packages/workers/test/lane-faults.test.ts",
+  "test/simulation/**/*.test.ts",
+  "test/pictures/*.test.ts",
+];
+
+const shared = {
   resolve: {
     alias: [
       { find: /^@x\/redlock-core$/, replacement: source("packages/redlock-core/src/index.ts") },
@@ -34,20 +43,31 @@ export default defineConfig({
   },
   // NestJS has the decorators of before the standard.
   oxc: { decorator: { legacy: true } },
+};
+
+const test = {
+  include: ["packages/*/test/**/*.test.ts", "examples/*/test/**/*.test.ts", "test/**/*.test.ts"],
+  exclude: ["**/node_modules/**", "**/dist/**"],
+  setupFiles: [source("test/support/vitest-setup.ts")],
+  // A loaded machine is slow, not wrong: these end what hangs, and judge nothing.
+  testTimeout: 120_000,
+  hookTimeout: 120_000,
+  // Shorter than the leases of tests that wait for a release, which nothing but the release may end.
+  expect: { poll: { timeout: 10_000 } },
+};
+
+export default defineConfig({
   test: {
-    include: ["packages/*/test/**/*.test.ts", "examples/*/test/**/*.test.ts", "test/**/*.test.ts"],
-    exclude: ["**/node_modules/**", "**/dist/**"],
     globalSetup: [source("test/support/vitest-children.ts")],
-    setupFiles: [source("test/support/vitest-setup.ts")],
     pool: "forks",
     // Most tests wait for servers and leases: more of them than cores keep the cores busy.
     maxWorkers: 2 * availableParallelism() + 1,
     sequence: { sequencer: LongestFirst },
-    // A loaded machine is slow, not wrong: these end what hangs, and judge nothing.
-    testTimeout: 120_000,
-    hookTimeout: 120_000,
-    // Shorter than the leases of tests that wait for a release, which nothing but the release may end.
-    expect: { poll: { timeout: 10_000 } },
     dangerouslyIgnoreUnhandledErrors: false,
+    projects: [
+      // One process runs many files: it has loaded and compiled everything that they share.
+      { ...shared, test: { ...test, name: "shared", exclude: [...test.exclude, ...OWN_PROCESS], isolate: false } },
+      { ...shared, test: { ...test, name: "alone", include: OWN_PROCESS, isolate: true } },
+    ],
   },
 });

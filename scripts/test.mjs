@@ -114,11 +114,11 @@ async function runTests(args) {
   return report;
 }
 
-/** Runs the files once more, one at a time, with the same options. What stays open says then where it comes from. */
+/** Runs the files once more, one at a time, each in a process of its own, with the same options. What stays open says then where it comes from. */
 async function repeat(files) {
   process.env.X_TEST_TIMER_ORIGINS = "1";
   const { parseCLI } = await import("vitest/node");
   const { filter } = parseCLI(["vitest", "run", ...selection]);
   const options = selection.filter((argument) => !filter.includes(argument));
-  return await runTests([...options, "--no-file-parallelism", ...files]);
+  return await runTests([...options, "--isolate", "--no-file-parallelism", ...files]);
 }
