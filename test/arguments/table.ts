@@ -6,6 +6,7 @@ import type { Schedule } from "@x/leader/scheduler";
 import * as scheduler from "@x/leader/scheduler";
 import type { Lock } from "@x/redlock-core";
 import * as core from "@x/redlock-core";
+import * as glide from "@x/redlock-core/glide";
 import * as compat from "@x/redlock-core/node-redlock";
 import * as compat4 from "@x/redlock-core/node-redlock-4";
 import * as protocol from "@x/redlock-core/protocol";
@@ -360,6 +361,20 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     unlock: { callback: anything },
     extend: { ttl: duration, callback: anything },
   }),
+  "glide.glideNode": {
+    call: (_, [client, configuration, options]) => {
+      const node = glide.glideNode(client as never, configuration as never, options);
+      return node.close();
+    },
+    parameters: {
+      glide: {
+        legal: (value) => (value ?? null) !== null && having("createClient")(value),
+        right: { createClient: () => Promise.reject(new Error("no server")) },
+      },
+      configuration: { legal: never, right: { addresses: [{ host: "127.0.0.1", port: 1 }] } },
+      options: { options: { nodeTimeout: optional(integer(1, 86_400_000)) } },
+    },
+  },
   "semaphore.new Semaphore": {
     call: make(semaphore.Semaphore),
     parameters: {
@@ -687,6 +702,7 @@ export const MODULES: Readonly<Record<string, object>> = {
   core,
   compat,
   compat4,
+  glide,
   leader,
   nodeCron,
   scheduler,

@@ -6,10 +6,12 @@ import { Redis as Redis5 } from "ioredis5";
 import { BasicClientSideCache, createClient, createSentinel } from "redis";
 import { BasicClientSideCache as BasicClientSideCache5, createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest";
+import { glideNode } from "../src/glide.ts";
 import { type Lock, type NodeSource, Redlock, systemClock } from "../src/index.ts";
 import { IoredisNode } from "../src/nodes/ioredis.ts";
-import { protocolOf } from "../src/protocol.ts";
+import { defineScript, protocolOf } from "../src/protocol.ts";
 import { hasStableSlot, slotOf } from "../src/rules/keys.ts";
+import { GlideClient } from "./support/clients.ts";
 import { errorOf, openRedlock } from "./support/nodes.ts";
 
 /** A fork of ioredis 5, with its types. */
@@ -65,6 +67,68 @@ describe("clients of one server", () => {
     client.on("error", () => undefined);
     onTestFinished(() => client.disconnect());
     return exercise(server, () => client);
+  });
+
+  it("Valkey GLIDE", () => {
+    const { host, port } = server;
+    return exercise(server, () => glideNode(GlideClient, { addresses: [{ host, port }] }));
+  });
+
+  it("Valkey GLIDE, which sends nothing after its time, nor out of order", async () => {
+    const [{ host, port }, nodeTimeout] = [server, 1_000];
+    const node = glideNode(GlideClient, { addresses: [{ host, port }] }, { nodeTimeout });
+    onTestFinished(() => node.close());
+    const push = defineScript("push", "return redis.call('RPUSH', KEYS[1], ARGV[1])");
+    const ask = async (key: string, value: number): Promise<unknown> => await node.eval(push, [key], [String(value)]);
+    await expect.poll(() => node.state, { timeout: 10_000 }).toBe("ready");
+    const values = Array.from({ length: 300 }, (_, n) => n);
+    await Promise.all(values.map((n) => ask("in order", n)));
+    expect(await server.call("LRANGE", "in order", 0, -1)).toEqual(values.map(String));
+    await server.kill();
+    // GLIDE has noticed by then, and keeps what it is asked for the next connection, which it makes after 5 s.
+    await delay(300);
+    const answers = Promise.allSettled([1, 2, 3].map((n) => ask("late", n)));
+    await delay(2 * nodeTimeout);
+    await server.start();
+    // The server that was started knows no script, and says so to what comes late.
+    const reasons = (await answers).map((answer) => (answer.status === "rejected" ? String(answer.reason) : "done"));
+    expect(reasons.filter((reason) => /done|NOSCRIPT/.test(reason))).toEqual([]);
+    await expect.poll(() => ask("alive", 1).catch(() => 0), { timeout: 10_000 }).toBe(1);
+    expect(await server.call("EXISTS", "late")).toBe(0);
+  });
+
+  it("Valkey GLIDE, which is not asked for a client of a server that is down, because it would never give that up", async () => {
+    const stopped = await startRedis();
+    const { host, port } = stopped;
+    await stopped.stop();
+    let asked = 0;
+    const createClient = async (): Promise<GlideClient> => {
+      asked += 1;
+      throw new Error("no client");
+    };
+    const node = glideNode({ createClient }, { addresses: [{ host, port }] });
+    onTestFinished(() => node.close());
+    await expect.poll(() => node.lastError?.message).toContain("ECONNREFUSED");
+    expect([node.state, asked]).toEqual(["down", 0]);
+    const refused = glideNode({ createClient }, { addresses: [{ host: server.host, port: server.port }] });
+    onTestFinished(() => refused.close());
+    await expect.poll(() => refused.lastError?.message).toBe("no client");
+    await expect.poll(() => asked, { timeout: 10_000 }).toBe(2);
+  });
+
+  it("Valkey GLIDE, whose errors read like the server's own", async () => {
+    const { host, port } = server;
+    const node = glideNode(GlideClient, { addresses: [{ host, port }] });
+    onTestFinished(() => node.close());
+    await expect.poll(() => node.state, { timeout: 10_000 }).toBe("ready");
+    const fail = async (message: string): Promise<unknown> =>
+      await errorOf(node.eval(defineScript("fail", `return redis.error_reply(${JSON.stringify(message)})`), [], []));
+    for (const message of ["MINE is mine", "ERR what: ever", "READONLY You can't write", "NOSCRIPT No matching script"])
+      expect(await fail(message)).toEqual(new Error(message));
+    expect(await node.config?.("appendonly")).toBe("no");
+    await (await openRedlock([node]).acquire("flushed")).release();
+    await server.call("SCRIPT", "FLUSH");
+    expect((await openRedlock([node]).acquire("flushed")).isHeld()).toBe(true);
   });
 
   it.each([

@@ -18,7 +18,10 @@ describe("a connection that is dead without having been closed", () => {
     const [server] = await startNodes(1);
     const proxy = await startProxy({ path: server?.path ?? "" });
     onTestFinished(() => proxy.stop());
-    const redlock = openRedlock([clients[name]?.(proxy.url) ?? ""], { nodeTimeout: 100, clock: hasty });
+    const redlock = openRedlock([clients[name]?.(proxy.url, { nodeTimeoutMs: 100, clock: hasty }) ?? ""], {
+      nodeTimeout: 100,
+      clock: hasty,
+    });
     await (await redlock.acquire("r")).release();
     const states: string[] = [];
     redlock.on("node", ({ state }) => states.push(state));
@@ -74,7 +77,10 @@ describe.each(Object.keys(clients))("a connection whose handshake is not answere
   it("is replaced, the first one as the next", async () => {
     const [server] = await startNodes(1);
     const proxy = await startSubscriberProxy(server?.path ?? "");
-    const redlock = openRedlock([clients[name]?.(proxy.url) ?? ""], { nodeTimeout: 100, clock: hasty });
+    const redlock = openRedlock([clients[name]?.(proxy.url, { nodeTimeoutMs: 100, clock: hasty }) ?? ""], {
+      nodeTimeout: 100,
+      clock: hasty,
+    });
     const take = async (): Promise<boolean | undefined> => {
       const lock = await redlock.tryAcquire("r").catch(() => null);
       await lock?.release();
@@ -94,7 +100,10 @@ describe.each(Object.keys(clients))("a connection whose handshake is not answere
   it("is replaced also for messages", async () => {
     const [server] = await startNodes(1);
     const proxy = await startSubscriberProxy(server?.path ?? "");
-    const waiting = openRedlock([clients[name]?.(proxy.url) ?? ""], { nodeTimeout: 100, clock: hasty });
+    const waiting = openRedlock([clients[name]?.(proxy.url, { nodeTimeoutMs: 100, clock: hasty }) ?? ""], {
+      nodeTimeout: 100,
+      clock: hasty,
+    });
     await (await waiting.acquire("r")).release();
     proxy.silencesNew = true;
     const heard: string[] = [];
@@ -117,7 +126,10 @@ describe.each(Object.keys(clients))("an idle connection for messages that is dea
     const [server] = await startNodes(1);
     const proxy = await startSubscriberProxy(server?.path ?? "");
     const holding = openRedlock([server?.path ?? ""]);
-    const waiting = openRedlock([clients[name]?.(proxy.url) ?? ""], { nodeTimeout: 1_000, clock: hasty });
+    const waiting = openRedlock([clients[name]?.(proxy.url, { nodeTimeoutMs: 1_000, clock: hasty }) ?? ""], {
+      nodeTimeout: 1_000,
+      clock: hasty,
+    });
     const handOver = async (meanwhile: () => Promise<void>): Promise<void> => {
       const lock = await holding.acquire("r", { ttl: 60_000 });
       const next = waiting.acquire("r", { timeout: 30_000 });
@@ -137,9 +149,12 @@ describe.each(Object.keys(clients))("an idle connection for messages that is dea
 
   it("is asked for a sign of life while somebody waits, and only then", async () => {
     const [server] = await startNodes(1);
-    const redlock = openRedlock([clients[name]?.(server?.url ?? "") ?? ""], { nodeTimeout: 1_000, clock: hasty });
+    const redlock = openRedlock([clients[name]?.(server?.url ?? "", { nodeTimeoutMs: 1_000, clock: hasty }) ?? ""], {
+      nodeTimeout: 1_000,
+      clock: hasty,
+    });
     const pings = async (): Promise<number> =>
-      Number(/cmdstat_ping:calls=(\d+)/.exec(String(await server?.call("INFO", "commandstats")))?.[1] ?? 0);
+      Number(/cmdstat_(?:ping|wait):calls=(\d+)/.exec(String(await server?.call("INFO", "commandstats")))?.[1] ?? 0);
     const lock = await openRedlock([server?.path ?? ""]).acquire("r", { ttl: 60_000 });
     const cancelling = new AbortController();
     const waiting = errorOf(redlock.acquire("r", { timeout: 60_000, signal: cancelling.signal }));

@@ -5,7 +5,7 @@ import { type RedisServer, startCluster, startProxy } from "@x/test-support";
 import { Cluster } from "ioredis";
 import { Cluster as Cluster5 } from "ioredis5";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { LockHeldError, type Redlock, type RedlockOptions, systemClock } from "../src/index.ts";
+import { type Clock, LockHeldError, type Redlock, type RedlockOptions, systemClock } from "../src/index.ts";
 import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { nodeKeysOf } from "../src/rules/keys.ts";
@@ -14,6 +14,12 @@ import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
 const far = { ttl: 60_000, timeout: 60_000 } as const;
+
+/** A connection that is asked for a sign of life every 15 seconds is asked every half of one. */
+const curious: Clock = {
+  ...systemClock,
+  schedule: (afterMs, run, options) => systemClock.schedule(afterMs === 15_000 ? 500 : afterMs, run, options),
+};
 
 /** Clients whose every node is there: a lock is then held on all of them. */
 async function connected(servers: readonly RedisServer[], count: number, options?: RedlockOptions): Promise<Redlock[]> {
@@ -41,7 +47,7 @@ describe("a waiter whose connections for messages break just as the lock is rele
   it.each(Object.keys(clients))("has it as soon as it can hear again (%s)", async (name) => {
     const [server] = (await startNodes(1)) as [RedisServer];
     const holding = openRedlock([server]);
-    const waiting = openRedlock([clients[name]?.(`redis://127.0.0.1:${server.port}`) ?? ""]);
+    const waiting = openRedlock([clients[name]?.(`redis://127.0.0.1:${server.port}`) ?? ""], { clock: curious });
     const lock = await holding.acquire("r", far);
     const next = waiting.acquire("r", far);
     await enrolled(holding, "r", [1]);
@@ -134,7 +140,9 @@ describe("a waiter whose user loses the right to channels", () => {
     const [server] = (await startNodes(1)) as [RedisServer];
     await server.call("ACL", "SETUSER", "waiting", "on", ">secret", "~*", "&*", "+@all");
     const holding = openRedlock([server]);
-    const waiting = openRedlock([clients[name]?.(`redis://waiting:secret@127.0.0.1:${server.port}`) ?? ""]);
+    const waiting = openRedlock([clients[name]?.(`redis://waiting:secret@127.0.0.1:${server.port}`) ?? ""], {
+      clock: curious,
+    });
     const lock = await holding.acquire("r", far);
     const next = waiting.acquire("r", far);
     await enrolled(holding, "r", [1]);
@@ -150,7 +158,9 @@ describe("a waiter whose user loses the right to channels", () => {
     const [server] = (await startNodes(1)) as [RedisServer];
     await server.call("ACL", "SETUSER", "waiting", "on", ">secret", "~*", "&*", "+@all");
     const holding = openRedlock([server]);
-    const waiting = openRedlock([clients[name]?.(`redis://waiting:secret@127.0.0.1:${server.port}`) ?? ""]);
+    const waiting = openRedlock([clients[name]?.(`redis://waiting:secret@127.0.0.1:${server.port}`) ?? ""], {
+      clock: curious,
+    });
     const lock = await holding.acquire("r", far);
     const next = waiting.acquire("r", far);
     await enrolled(holding, "r", [1]);

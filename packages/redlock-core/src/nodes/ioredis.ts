@@ -1,6 +1,6 @@
 /**
- * This adapter is for ioredis 5 and 6: `Redis` (also by sentinel) and `Cluster`. It is one of the two files that know
- * a client.
+ * This adapter is for ioredis 5 and 6: `Redis` (also by sentinel) and `Cluster`. It is one of the three files that
+ * know a client.
  *
  * Each node gets a connection of its own by `duplicate()`, so that a request is sent now or never.
  * `enableOfflineQueue` and `autoResendUnfulfilledCommands` are both off (either alone leaves orphaned locks behind),

@@ -1,5 +1,5 @@
 /**
- * This adapter is for node-redis 5 and later: a client of `createClient`. It is one of the two files that know a
+ * This adapter is for node-redis 5 and later: a client of `createClient`. It is one of the three files that know a
  * client.
  *
  * Each node gets a connection of its own by `duplicate()`, with `disableOfflineQueue`. Here that also drops what was

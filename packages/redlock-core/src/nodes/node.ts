@@ -1,6 +1,7 @@
 /**
- * `LockNode` is the port behind which a Redis client stands. `nodes/` has adapters for ioredis and node-redis. To use
- * another client, write an adapter: pass an object with these members to `new Redlock([...])` in place of a client.
+ * `LockNode` is the port behind which a Redis client stands. `nodes/` has adapters for ioredis, node-redis and GLIDE.
+ * To use another client, write an adapter: pass an object with these members to `new Redlock([...])` in place of a
+ * client.
  *
  * The protocol needs the following of an adapter, and is unsafe or slow without it:
  * - *First in, first out.* Requests of one node reach it in the order of the calls, over one connection. A release
