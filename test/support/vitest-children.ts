@@ -54,6 +54,9 @@ function programs(): string[] {
 /** Packages of which a process needs all: in the bundle they load in a fraction of the time that their hundred files take. */
 const bundled = /^(bullmq|ioredis|croner)$/;
 
+/** What these need to run is no text; BullMQ loads them only where they are used. */
+const native = /^(msgpackr-extract|@valkey\/valkey-glide)$/;
+
 /** Every other package stays where it is; what a bundled one imports goes with it, unless it is optional or looks for files beside it. */
 const externalPackages: Plugin = {
   name: "external-packages",
@@ -65,7 +68,7 @@ const externalPackages: Plugin = {
     builder.onResolve({ filter: /^[^./]/ }, ({ path, importer, kind }) => {
       if (kind === "entry-point" || path.startsWith("@x/") || bundled.test(path)) return undefined;
       const isInPackage = importer.includes("/node_modules/");
-      return isInPackage && path !== "msgpackr-extract" ? undefined : { path, external: true };
+      return isInPackage && !native.test(path) ? undefined : { path, external: true };
     });
     builder.onLoad({ filter: /^ioredis$/, namespace: "named" }, () => ({
       contents: 'export { Cluster, Redis } from "ioredis";',
