@@ -197,9 +197,9 @@ async function standing(run: LaneRun, key: string, most: number): Promise<readon
 
 /** The next job of the queue, which nobody has looked at, does not wait for this key. */
 async function checkNoneWaits({ world, model, setting }: LaneRun, key: string): Promise<void> {
-  const { path, line } = setting.rules;
+  const { path } = setting.rules;
   // Its key may have to be computed first, or its line be full.
-  if (path === undefined || line !== undefined) return;
+  if (path === undefined || model.lineOf(key) !== undefined) return;
   const id = await world.eyes.lindex(`${PREFIX}wait`, -1);
   const job = id === null ? undefined : model.open.get(id);
   if (job?.keys.join() !== key) return;

@@ -154,7 +154,7 @@ export function checkFollowing(
 }
 
 /** Does this key keep them in order? Jobs of different priority, or with one and several keys then, may come in any. */
-function isOrdered(a: ModelJob, b: ModelJob, key: string): boolean {
+export function isOrdered(a: ModelJob, b: ModelJob, key: string): boolean {
   if (a.displaced.has(key) || b.displaced.has(key)) return false;
   const isAlike = a.keys.length > 1 === b.keys.length > 1;
   return a.priority === b.priority && (isAlike || a.priority === 0);

@@ -1,11 +1,20 @@
 /** The rule for how many jobs may stand in line: which jobs do not run by it, and when they may not. */
 import type { Arrival } from "../../../packages/workers/src/lane/lane.ts";
-import { checkOnce, type HandOut, LaneViolation } from "./checks.ts";
+import { checkOnce, type HandOut, isOrdered, LaneViolation } from "./checks.ts";
 import type { ModelJob } from "./model.ts";
 import type { LaneRun, Taken } from "./run.ts";
 import { type LaneWorld, PREFIX } from "./world.ts";
 
 type Dropped = Arrival["pin"] & { readonly kind: "dropped" };
+
+/** What else becomes of a job that does not run. */
+interface Ends {
+  readonly die: () => Promise<void>;
+  readonly fail: () => Promise<void>;
+}
+
+/** Before what is said of a job that does not run; not of one whose key is not known. */
+const BAD = "\u001e";
 
 /** A worker dies before it has ended a job that does not run. */
 const DIES_CHANCE = 0.15;
@@ -14,7 +23,7 @@ const DIES_CHANCE = 0.15;
 export async function noteLeaving(run: LaneRun): Promise<void> {
   const { setting, world, model, time } = run;
   const { line } = setting.rules;
-  if (line?.drop !== "oldest") return;
+  if (!model.dropsOldest) return;
   const supersede = async (job: ModelJob): Promise<void> => {
     model.supersede(job, time.nowMs);
     if (job.phase === "running") return;
@@ -25,7 +34,8 @@ export async function noteLeaving(run: LaneRun): Promise<void> {
       if (holder !== job.id) key.owners.delete(job.id);
     }
   };
-  const jobs = line.as === "superseded" ? [...model.open.values()] : model.inPhase("ready");
+  const isSuperseding = line?.as === "superseded";
+  const jobs = isSuperseding ? [...model.open.values()] : model.inPhase("ready", "delayed");
   const told = await fieldsOf(
     world,
     jobs.map(({ id }) => id),
@@ -34,15 +44,28 @@ export async function noteLeaving(run: LaneRun): Promise<void> {
   for (const [index, job] of jobs.entries()) {
     const why = told[index];
     if (typeof why !== "string") continue;
-    const newer = model.open.get(why.split("\u001f")[2] ?? "");
-    if (line.as === "superseded" && !job.isSuperseded && newer !== undefined) checkAges(run, job, newer);
-    if (line.as === "superseded") await supersede(job);
-    else for (const name of job.keys) job.displaced.add(name);
+    const [as, , by = ""] = why.split("\u001f");
+    const newer = model.open.get(by);
+    if (isSuperseding && !job.isSuperseded && newer !== undefined) checkAges(run, job, newer);
+    if (isSuperseding) await supersede(job);
+    else if (as === `${BAD}backlog` && !job.isLeaving) leave(model, job, newer);
   }
 }
 
-/** Nobody runs that a newer one has superseded. */
-export function checkNewest({ id, isSuperseded }: ModelJob): void {
+/** The first in line, whose place `newer` needs: it is to fail when it is taken. */
+function leave(model: LaneRun["model"], job: ModelJob, newer: ModelJob | undefined): void {
+  if (newer !== undefined) checkPlacesOf(job, newer);
+  job.isLeaving = true;
+  for (const name of job.keys) {
+    job.displaced.add(name);
+    // It may have backed off, and have had the key until then.
+    model.key(name).owners.delete(job.id);
+  }
+}
+
+/** Nobody runs that has left its line, or that a newer one has superseded. */
+export function checkNewest({ id, isSuperseded, isLeaving }: ModelJob): void {
+  if (isLeaving) throw new LaneViolation("line", `${id} runs after it has left its line for a newer one`);
   if (isSuperseded) throw new LaneViolation("line", `${id} runs after a newer one has superseded it`);
 }
 
@@ -51,9 +74,9 @@ export async function drop(
   run: LaneRun,
   taken: Taken,
   handOut: HandOut,
-  { pin: { as, key, by }, die }: { readonly pin: Dropped; readonly die: () => Promise<void> },
+  { pin: { as, key, by }, die, fail }: { readonly pin: Dropped } & Ends,
 ): Promise<void> {
-  const { line } = run.setting.rules;
+  const line = run.model.lineOf(key);
   // One that waits for its retry, or its lock, may be superseded, brought back and taken in one step. One that was
   // superseded before is brought back by the next newer one, too, or by its own failure.
   const waiting = line?.interrupts === true ? run.model.open.get(handOut.id) : undefined;
@@ -62,23 +85,47 @@ export async function drop(
     else if (run.model.owns(waiting)) run.model.supersede(waiting, run.time.nowMs);
   }
   const job = checkOnce(run.model, handOut, run.time.nowMs);
+  // Its end may bring another one that was told in the same step.
+  if (as === "backlog") await noteLeaving(run);
   run.note(`${job.id} does not run: ${as} on ${key}, by ${by}`);
   run.turns.dropped(job);
-  if (as !== line?.as || !job.keys.includes(key)) throw new LaneViolation("line", `${job.id} does not run, as ${as}`);
-  if (line.drop === "newest" && (await placesIn(run, key)).size < line.max) {
+  const newer = run.model.open.get(by);
+  // It has left its line in a step before: since then, operators may have said something else of the key.
+  const wasTold = job.isLeaving;
+  job.isLeaving = false;
+  const isAs = as === (wasTold ? "backlog" : line?.as);
+  if (!isAs || !job.keys.includes(key)) throw new LaneViolation("line", `${job.id} does not run, as ${as}`);
+  const dropped = wasTold ? undefined : line?.drop;
+  if (dropped === "oldest" && as === "backlog") {
+    if (newer === undefined || newer.phase === "running") {
+      throw new LaneViolation("line", `${job.id} left its line for ${by}, which does not stand there`);
+    }
+    leave(run.model, job, newer);
+    job.isLeaving = false;
+  }
+  const { rules, severalChance } = run.setting;
+  // With rotation the lane looks ahead in the same step, by which a job of this key may leave the full line of another.
+  const mayShrink = rules.rotate !== undefined && run.model.dropsOldest && severalChance > 0;
+  if (dropped === "newest" && !mayShrink && (await placesIn(run, key)).size < (line?.max ?? 0)) {
     throw new LaneViolation("line", `${job.id} does not run, but the line of ${key} is not full`);
   }
-  if (line.drop === "newest" && (await run.world.redis.hexists(PREFIX + job.id, "ls")) === 1) {
+  if (dropped === "newest" && (await run.world.redis.hexists(PREFIX + job.id, "ls")) === 1) {
     throw new LaneViolation("line", `${job.id} does not run, though it stood in line for ${key}`);
   }
-  const newer = as === "superseded" ? run.model.open.get(by) : undefined;
-  if (newer !== undefined) checkAges(run, job, newer);
-  if (newer !== undefined && newer.keys.toSorted().join() !== job.keys.toSorted().join()) {
+  if (as === "superseded" && newer !== undefined) checkAges(run, job, newer);
+  if (as === "superseded" && newer !== undefined && newer.keys.toSorted().join() !== job.keys.toSorted().join()) {
     throw new LaneViolation("line", `${job.id} gave way to ${by}, which has other keys`);
   }
-  if (as === "superseded" && run.random.chance(DIES_CHANCE)) {
+  if (run.random.chance(DIES_CHANCE)) {
     job.starts += 1;
     await die();
+    return;
+  }
+  // Which is an ordinary failure: it may be retried.
+  if (as === "backlog" || taken.job.deferredFailure !== undefined) {
+    job.starts += 1;
+    run.model.front.delete(job.id);
+    await fail();
     return;
   }
   await taken.job.moveToCompleted("not run", taken.token, false);
@@ -94,12 +141,21 @@ function checkAges({ model }: LaneRun, job: ModelJob, newer: ModelJob): void {
   throw new LaneViolation("line", `${job.id} gave way to ${newer.id}, which is older`);
 }
 
+/** Whoever leaves a full line came before the one that needs the place. */
+function checkPlacesOf(job: ModelJob, newer: ModelJob): void {
+  const isKnown = [job, newer].every(({ isAnew, starts }) => !isAnew && starts === 0);
+  const isOlder = job.keys.some((key) => newer.keys.includes(key) && isOrdered(job, newer, key));
+  if (isKnown && isOlder && newer.number < job.number) {
+    throw new LaneViolation("line", `${job.id} left its line for ${newer.id}, which is older`);
+  }
+}
+
 /** Are there no more than may? Whoever had its key already, and goes first, is not counted. */
 export async function checkLines(run: LaneRun): Promise<void> {
-  const { line } = run.setting.rules;
+  const { line: rules } = run.setting.rules;
   await noteLeaving(run);
   // A job of other keys is not superseded.
-  if (line === undefined || (line.as === "superseded" && run.setting.severalChance > 0)) return;
+  if (!run.model.limitsLines || (rules?.as === "superseded" && run.setting.severalChance > 0)) return;
   for (const key of run.setting.keys.filter((name) => !run.model.key(name).wasLost)) {
     const standing: string[] = [];
     const places = [...(await placesIn(run, key))].filter(([, place]) => place >= 0);
@@ -112,8 +168,13 @@ export async function checkLines(run: LaneRun): Promise<void> {
       // A job that was removed by hand stands there until its turn, also if its id is used again.
       if (Number(stored[index]) === place) standing.push(id);
     }
-    if (line.interrupts === true) checkInterrupted(run, key, standing);
-    if (standing.length > line.max) throw new LaneViolation("line", `${standing.join(", ")} stand in line for ${key}`);
+    const line = run.model.lineOf(key);
+    if (line?.interrupts === true) checkInterrupted(run, key, standing);
+    const known = run.model.key(key);
+    // Where operators have said that fewer may, those that stand there stay.
+    const most = Math.max(line?.max ?? Number.POSITIVE_INFINITY, known.standing);
+    known.standing = standing.length;
+    if (standing.length > most) throw new LaneViolation("line", `${standing.join(", ")} stand in line for ${key}`);
   }
 }
 

@@ -27,6 +27,8 @@ export interface ModelJob {
   readonly displaced: Set<string>;
   /** A newer one of its keys waits: it is not to run, or not again. */
   isSuperseded: boolean;
+  /** It has left its line for one that came later (`drop: "oldest"`), and waits to be told. */
+  isLeaving: boolean;
   /** It counts as one that has come anew: by hand, from its children, or when its processor has chosen. */
   isAnew: boolean;
   /** What the call of another job has made of it: it does not run, and ends so. */
@@ -42,6 +44,8 @@ export interface ModelKey {
   healsAtMs: number;
   /** What operators have said of it. */
   policy: KeyPolicy | undefined;
+  /** How many stood in its line after the step before. */
+  standing: number;
   /** As many slots as it has had at a time. */
   mostSlots: number;
   /** It has had more slots before: a job that comes when more have it than may gives its slot up. */
@@ -64,22 +68,32 @@ export class LaneModel {
   readonly front = new Set<string>();
   readonly #onFailure: LaneRules["onFailure"];
   readonly #rate: LaneRules["rate"];
+  readonly #line: LaneRules["line"];
+  readonly #isMerging: boolean;
   /** How many jobs of a key may run at a time, if operators say nothing. */
   readonly slots: number;
+  /** Whether a line could be full until now, and a job leave it for one that came later. */
+  limitsLines: boolean;
+  dropsOldest: boolean;
   #added = 0;
 
   constructor(
     keys: readonly string[],
-    { onFailure, rate, slots = 1 }: Pick<LaneRules, "onFailure" | "rate" | "slots">,
+    { onFailure, rate, line, merge, slots = 1 }: Pick<LaneRules, "onFailure" | "rate" | "line" | "merge" | "slots">,
   ) {
     this.#onFailure = onFailure;
     this.#rate = rate;
+    this.#line = line;
+    this.#isMerging = merge !== undefined;
+    this.limitsLines = line !== undefined;
+    this.dropsOldest = line?.drop === "oldest";
     this.slots = slots;
     const fresh = (): ModelKey => ({
       owners: new Set(),
       stop: undefined,
       healsAtMs: 0,
       policy: undefined,
+      standing: Number.POSITIVE_INFINITY,
       mostSlots: slots,
       wasLowered: false,
       starts: [],
@@ -112,12 +126,23 @@ export class LaneModel {
     return this.key(name).policy?.rate ?? this.#rate;
   }
 
+  /** How many may stand in line for the key, and which one does not run otherwise. */
+  lineOf(name: string): LaneRules["line"] {
+    const said =
+      this.#line === undefined || this.#line.as === "backlog" ? this.key(name).policy?.maxWaiting : undefined;
+    if (said === undefined) return this.#line;
+    const isOldest = said.drop === "oldest" && !this.#isMerging;
+    return { max: said.max, drop: isOldest ? "oldest" : "newest", as: "backlog" };
+  }
+
   setPolicy(name: string, policy: KeyPolicy | undefined): void {
     const key = this.key(name);
     const before = this.slotsOf(name);
     key.policy = policy;
     const slots = this.slotsOf(name);
     key.wasLowered ||= slots < before;
+    this.limitsLines ||= this.lineOf(name) !== undefined;
+    this.dropsOldest ||= this.lineOf(name)?.drop === "oldest";
     key.mostSlots = Math.max(key.mostSlots, slots);
   }
 
@@ -148,6 +173,7 @@ export class LaneModel {
       behind: [],
       displaced: inherited,
       isSuperseded: false,
+      isLeaving: false,
       isAnew: false,
       outcome: undefined,
     } as const;

@@ -188,6 +188,31 @@ const rotatingLoss: Focus = {
   steps: { ...rotating.steps, "remove holder": 2, remove: 2, kill: 1 },
 };
 
+/** Operators say how many may wait for a key. */
+const SAYING = { "set policy": 3, "remove policy": 1 } as const;
+
+const saidLines: Focus = {
+  name: "lines that operators limit",
+  steps: { ...SAYING, "pause for": 0.5, "fail more": 1 },
+  keys: ["a"],
+  severalChance: 0,
+  says: ["maxWaiting"],
+};
+
+const saidLinesOfLatest: Focus = {
+  ...latestOnly,
+  name: "latest only, lines that operators limit",
+  steps: { ...latestOnly.steps, ...SAYING },
+  says: ["maxWaiting"],
+};
+
+const saidWeights: Focus = {
+  ...rotating,
+  name: "rotation, weights that operators say",
+  steps: { ...rotating.steps, "set policy": 1, "remove policy": 0.5 },
+  says: ["weight"],
+};
+
 const shortPauses: Focus = { ...timedPauses, name: "short pauses", steps: { "pause for": 4, wait: 6 } };
 
 const haltedKeys: Focus = {
@@ -360,6 +385,13 @@ const mergedSeveral: Focus = {
 };
 
 const mergedLimited: Focus = { ...MERGED, name: "merged calls, limited keys", steps: { "window passes": 2 }, rate: 2 };
+
+const mergedSaid: Focus = {
+  ...MERGED,
+  name: "merged calls, lines that operators limit",
+  steps: SAYING,
+  says: ["maxWaiting"],
+};
 
 const mergedLost: Focus = {
   ...MERGED,
@@ -1477,6 +1509,63 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "that of the options does",
     patches: [lane("if policy and policy.rate then", "if false then")],
     focus: policies,
+  },
+  {
+    protection: "the limit of a line in a policy holds",
+    without: "that of the options does",
+    patches: [lane("if policy and policy.maxWaiting then", "if false then")],
+    focus: saidLines,
+  },
+  {
+    protection: "a policy says which job leaves a full line",
+    without: "it is the newest",
+    patches: [lane("MAY_DROP_OLDEST and policy.maxWaiting.drop == 'oldest'", "false")],
+    focus: saidLines,
+  },
+  {
+    protection: "where calls are for all that wait, the first in line stays whatever a policy says",
+    without: "it fails, and may be in a call",
+    patches: [lane("MAY_DROP_OLDEST and policy.maxWaiting.drop", "policy.maxWaiting.drop")],
+    focus: mergedSaid,
+  },
+  {
+    protection: "where only the newest one waits, a policy lets no others stand there",
+    without: "it does",
+    patches: [lane("local policy = MAY_LIMIT and policyOf(key)", "local policy = policyOf(key)")],
+    focus: saidLinesOfLatest,
+  },
+  {
+    protection: "nobody passes a job with several keys that finds a line full",
+    without: "whoever has another one of its keys does",
+    patches: [rotation("(keys and #keys > 1 and MOST_PASSED or 1)", "1")],
+    focus: {
+      ...rotating,
+      name: "rotation, several keys, full lines",
+      severalChance: 0.4,
+      keys: ["a", "b"],
+      line: { max: 2, drop: "newest", as: "backlog" },
+    },
+  },
+  {
+    protection: "the weight of a policy holds",
+    without: "that of the options does",
+    patches: [rotation("policy and policy.weight or WEIGHTS[key] or 1", "WEIGHTS[key] or 1")],
+    focus: saidWeights,
+  },
+  {
+    protection: "operators are told of nobody in a further slot who is gone",
+    without: "they are, until the slot is wanted",
+    patches: [
+      lane(
+        "local found, taken = {}, takenSlots(key)",
+        "local found, taken, all = {}, {}, call('HGETALL', furtherSlots(key))\n    for i = 1, #all, 2 do taken[tonumber(all[i])] = all[i + 1] end",
+      ),
+    ],
+    focus: {
+      ...pausedSlots,
+      name: "several slots, pauses, removed jobs",
+      steps: { "pause key": 2, "resume key": 2, "remove holder": 2, "list keys": 3, kill: 2 },
+    },
   },
   {
     protection: "each job of a call has an end of its own",

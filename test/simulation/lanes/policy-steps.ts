@@ -11,6 +11,7 @@ export async function setPolicy(run: LaneRun): Promise<void> {
   run.note(`policy of ${key}: ${JSON.stringify(policy)}`);
   await run.random.pick(run.members).lane.operate("setPolicy", key, JSON.stringify(policy));
   run.model.setPolicy(key, policy);
+  run.turns.changed(key);
 }
 
 export async function removePolicy(run: LaneRun, key: string = run.random.pick(run.setting.keys)): Promise<void> {
@@ -20,12 +21,20 @@ export async function removePolicy(run: LaneRun, key: string = run.random.pick(r
     throw new LaneViolation("facts", `${key} had ${wasSaid ? "a" : "no"} policy`);
   }
   run.model.setPolicy(key, undefined);
+  run.turns.changed(key);
 }
 
-function drawPolicy({ random, setting }: LaneRun): KeyPolicy {
+function drawPolicy({ random, policies, setting }: LaneRun): KeyPolicy {
   // 0: not said.
   const concurrency = random.pick(mayShare(setting.rules) ? [0, 1, 2, 4] : [0, 1]);
   const max = random.pick([0, 0, 1, 3, 6]);
-  if (max === 0) return { concurrency: Math.max(concurrency, 1) };
-  return { ...(concurrency === 0 ? {} : { concurrency }), rate: { max, duration: WINDOW_MS } };
+  const mostWaiting = setting.said.has("maxWaiting") ? policies.pick([0, 1, 2, 3]) : 0;
+  const weight = setting.said.has("weight") ? policies.pick([0, 1, 2, 5]) : 0;
+  const said: KeyPolicy = {
+    ...(concurrency === 0 || !setting.said.has("concurrency") ? {} : { concurrency }),
+    ...(max === 0 || !setting.said.has("rate") ? {} : { rate: { max, duration: WINDOW_MS } }),
+    ...(mostWaiting === 0 ? {} : { maxWaiting: { max: mostWaiting, drop: policies.pick(["newest", "oldest"]) } }),
+    ...(weight === 0 ? {} : { weight }),
+  };
+  return Object.keys(said).length === 0 ? { concurrency: 1 } : said;
 }

@@ -34,6 +34,8 @@ export interface Taken extends Slot {
 
 export class LaneRun {
   readonly random: SeededRandom;
+  /** Draws what was added later, so that a seed stays what it is without. */
+  readonly policies: SeededRandom;
   readonly world: LaneWorld;
   readonly code: LaneCode;
   readonly time: VirtualTime;
@@ -62,12 +64,13 @@ export class LaneRun {
   constructor(
     parts: Pick<
       LaneRun,
-      "random" | "world" | "code" | "time" | "setting" | "members" | "model" | "locks" | "limits"
+      "random" | "policies" | "world" | "code" | "time" | "setting" | "members" | "model" | "locks" | "limits"
     > & {
       readonly before: Snapshot;
     },
   ) {
     this.random = parts.random;
+    this.policies = parts.policies;
     this.world = parts.world;
     this.code = parts.code;
     this.time = parts.time;

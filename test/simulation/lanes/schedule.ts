@@ -12,7 +12,7 @@ import * as plainCode from "./lock-steps.ts";
 import { lockNames, StepLocks } from "./locks.ts";
 import { LaneModel } from "./model.ts";
 import * as operators from "./operator-steps.ts";
-import * as policies from "./policy-steps.ts";
+import * as policySteps from "./policy-steps.ts";
 import { ATTEMPTS, addBurst, addDelayed, addJob, addToFront, BACKOFFS_MS } from "./producer-steps.ts";
 import { LaneRun } from "./run.ts";
 import { drawSetting, drawStep, type Focus, type LaneSetting, NEAR_MS, type Step, WINDOW_MS } from "./setting.ts";
@@ -85,8 +85,8 @@ const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
   "lose line": operators.loseLine,
   "lose holders": operators.loseHolders,
   "lose counter": operators.loseCounter,
-  "set policy": policies.setPolicy,
-  "remove policy": async (run) => await policies.removePolicy(run),
+  "set policy": policySteps.setPolicy,
+  "remove policy": async (run) => await policySteps.removePolicy(run),
 };
 
 export async function runLaneSchedule(
@@ -96,7 +96,8 @@ export async function runLaneSchedule(
 ): Promise<LaneResult> {
   const { seed, focus } = options;
   const random = new SeededRandom(seed);
-  const setting = drawSetting({ random, policies: new SeededRandom(`${seed}/policies`) }, focus);
+  const policies = new SeededRandom(`${seed}/policies`);
+  const setting = drawSetting({ random, policies }, focus);
   using time = new VirtualTime();
   let parked = 0;
   const locks = new StepLocks(world.redis, setting.hasLocks);
@@ -105,7 +106,7 @@ export async function runLaneSchedule(
   const limits = new QueueLimits(world.redis, world.queue, setting);
   await limits.apply();
   const before = await takeSnapshot(world.eyes, setting.keys);
-  const run = new LaneRun({ random, world, code, time, setting, members, model, locks, limits, before });
+  const run = new LaneRun({ random, policies, world, code, time, setting, members, model, locks, limits, before });
   const steps = new Map<Step, number>();
   let violation: LaneResult["violation"];
   try {
@@ -150,7 +151,7 @@ async function settle(run: LaneRun): Promise<void> {
   await run.limits.lift();
   run.time.pass(LONGEST_DELAY_MS);
   await finishAll(run);
-  for (const key of run.setting.keys) await checked(run, async () => await policies.removePolicy(run, key));
+  for (const key of run.setting.keys) await checked(run, async () => await policySteps.removePolicy(run, key));
   for (const key of run.setting.keys) await checked(run, async () => await addJob(run, { keys: [key] }));
   await finishAll(run);
   const left = await laneKeys(run.world.redis);
@@ -162,8 +163,10 @@ async function settle(run: LaneRun): Promise<void> {
 }
 
 async function finishAll(run: LaneRun): Promise<void> {
-  // What a call fails is retried.
-  const retries = run.setting.rules.merge === undefined ? 0 : run.model.open.size * MOST_RETRIES;
+  // What a call fails, and what finds a line full, is retried.
+  const { merge } = run.setting.rules;
+  const isLimited = run.setting.keys.some((key) => run.model.lineOf(key)?.as === "backlog");
+  const retries = merge === undefined && !isLimited ? 0 : run.model.open.size * MOST_RETRIES;
   const most = 2 * (run.model.open.size + 2) + (retries * LONGEST_BACKOFF_MS) / NEAR_MS;
   for (let rounds = most; run.model.open.size > 0; rounds -= 1) {
     if (rounds === 0) {

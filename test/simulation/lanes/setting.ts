@@ -3,6 +3,7 @@
 import type { SeededRandom } from "@x/testing/world";
 import type { LaneRules, LineRules, OnFailure } from "../../../packages/workers/src/bullmq/compose.ts";
 import type { KeyFunction, StoredJob } from "../../../packages/workers/src/lane/lane.ts";
+import type { KeyPolicy } from "../../../packages/workers/src/operators/key-policy.ts";
 import type { LaneData } from "./world.ts";
 
 /** Every schedule has these, so often. */
@@ -89,6 +90,8 @@ export interface LaneSetting {
   /** Jobs of one key that are there from the start. */
   readonly burst: number;
   readonly weights: ReadonlyMap<Step, number>;
+  /** What operators say of keys. */
+  readonly said: ReadonlySet<keyof KeyPolicy>;
 }
 
 /** Fixes a part of what is drawn, for what is rare otherwise. */
@@ -112,6 +115,8 @@ export interface Focus {
   readonly merge?: number;
   /** Whether keys take turns, and how many starts the turn of a key has. */
   readonly rotate?: LaneRules["rotate"];
+  /** What operators say of keys. Default: how many may run, and start. */
+  readonly says?: readonly (keyof KeyPolicy)[];
 }
 
 const LINES: readonly LineRules[] = [
@@ -163,6 +168,7 @@ export function drawSetting(
     slots: 1,
     merge: 0,
     rotate: undefined,
+    says: ["concurrency", "rate", "maxWaiting", "weight"] as const,
   };
   const drawnRotation = focus === undefined ? ROTATIONS[policies.integer(0, 3)] : focus.rotate;
   // By a line of none, no job waits for its turn.
@@ -176,6 +182,7 @@ export function drawSetting(
     slots: _slots,
     merge: _merge,
     rotate: _rotate,
+    says = ["concurrency", "rate"],
     ...fixed
   } = focus ?? unfocused;
   const startsAtOnce = focus?.startsAtOnce ?? drawn.startsAtOnce;
@@ -184,6 +191,7 @@ export function drawSetting(
     ...drawn,
     ...(focus === undefined ? {} : unlimited),
     ...fixed,
+    said: new Set(says),
     rules: {
       path: isPath ? ["k"] : undefined,
       // A retry must not come after the job that has superseded it.

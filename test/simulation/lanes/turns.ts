@@ -35,6 +35,11 @@ export class Turns {
     }
   }
 
+  /** Operators have said something else of the key: its next turn has as many starts as that says. */
+  changed(name: string): void {
+    for (const starts of this.#waiting.values()) starts.delete(name);
+  }
+
   /** A job does not run: if it was its turn, that is used up. */
   dropped(job: ModelJob): void {
     for (const name of job.keys) this.#waiting.delete(name);
@@ -53,7 +58,7 @@ export class Turns {
   }
 
   #weightOf(name: string): number {
-    return this.#setting.rules.rotate?.weights[name] ?? 1;
+    return this.#model.key(name).policy?.weight ?? this.#setting.rules.rotate?.weights[name] ?? 1;
   }
 
   /** Could a job of the key start, but for the others? */

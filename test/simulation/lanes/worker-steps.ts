@@ -198,10 +198,11 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
   const slots = arrival?.slots ?? keys.map(() => 0);
   const handOut = { id, keys, order: arrival?.order, attemptsStarted: job.attemptsStarted, slots };
   if (arrival?.pin.kind === "dropped") {
-    run.limits.checkStart(id, run.taken.size, false);
+    run.limits.checkStart(id, run.taken.size, job.deferredFailure !== undefined);
     const dropped = { ...slot, job, lockToken: undefined, following: undefined };
     const die = async (): Promise<void> => await bringBack(run, dropped, "killed");
-    await drop(run, dropped, handOut, { pin: arrival.pin, die });
+    const fail = async (): Promise<void> => await failWith(run, dropped, mustFail(dropped));
+    await drop(run, dropped, handOut, { pin: arrival.pin, die, fail });
     return true;
   }
   // With rotation the lane looks ahead in the step that hands a job out, by which that one may be superseded.

@@ -309,15 +309,15 @@ ${slowly}
     return number
   end
 
-  -- Who has the key, in the order of the slots. The first is '' if nobody does.
+  -- Who has the key, in the order of the slots. The first is '' if nobody does. Jobs that are gone have no further one.
   local function holdersOf(key)
-    local found, slots = {}, call('HGETALL', furtherSlots(key))
+    local found, taken = {}, takenSlots(key)
     local holder = call('HGET', HOLDERS, key)
     if holder and holder ~= PAUSED and holder ~= NEXT then found[1] = holder end
     local numbers = {}
-    for i = 1, #slots, 2 do numbers[#numbers + 1] = {tonumber(slots[i]), slots[i + 1]} end
-    table.sort(numbers, function(a, b) return a[1] < b[1] end)
-    for i = 1, #numbers do found[#found + 1] = numbers[i][2] end
+    for number in pairs(taken) do numbers[#numbers + 1] = number end
+    table.sort(numbers)
+    for i = 1, #numbers do found[#found + 1] = taken[numbers[i]] end
     if not found[1] then found[1] = '' end
     return found
   end

@@ -79,7 +79,7 @@ export const turns: string = /* lua */ `
   local MOST_PASSED = 5
 
   -- The keys of a job that may stand in line, and what park is told of it. Nil for one without keys, with unknown keys,
-  -- that has its keys already, or that is to be told something.
+  -- that has its keys already, or that is to be told something. Of one whose line is full, only its keys.
   local function parkable(id)
     local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data', 'lb', 'lr')
     if facts[5] or facts[6] then return end
@@ -89,7 +89,7 @@ export const turns: string = /* lua */ `
     for i = 1, #keys do
       if slotOf(id, keys[i]) then return end
     end
-    if not facts[1] and fullKey(keys) then return end
+    if not facts[1] and fullKey(keys) then return nil, keys end
     return pin, keys, facts
   end
 
@@ -138,7 +138,8 @@ export const turns: string = /* lua */ `
     local function see(id, list)
       local pin, keys, facts = parkable(id)
       if not pin then
-        passed = passed + 1
+        -- Whoever comes behind a job with several keys may have another one of them, and waits for it.
+        passed = passed + (keys and #keys > 1 and MOST_PASSED or 1)
         return
       end
       local free, isFirst, isMoved, left = mayRun(id, keys)
