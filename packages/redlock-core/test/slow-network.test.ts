@@ -76,3 +76,10 @@ it("who gets no answer in the whole of a short time is told so, and so is whoeve
   const calls = [1, 2, 3].map(async () => await outcomeOf(redlock.acquire("r", { timeout: 50 }), () => delay(0)));
   expect(await Promise.all(calls)).toEqual(["QUORUM_UNREACHABLE", "QUORUM_UNREACHABLE", "QUORUM_UNREACHABLE"]);
 });
+
+it("whose time is over while the nodes have not yet answered the one before is told so", async () => {
+  const redlock = await behindProxies(1, 500, { nodeTimeout: 5_000 });
+  const first = outcomeOf(redlock.acquire("r", { timeout: 5_000 }), () => delay(0));
+  expect(await outcomeOf(redlock.acquire("r", { timeout: 50 }), () => delay(0))).toBe("QUORUM_UNREACHABLE");
+  expect(await first).toBe("granted");
+});

@@ -23,7 +23,7 @@ import type { Refusal } from "../rules/quorum.ts";
 import { retryDelayMs } from "../rules/retry.ts";
 import type { Hints } from "../waiting/hints.ts";
 import { Limit, type LimitReason } from "../waiting/limit.ts";
-import type { LocalQueue, LocalQueues, Place } from "../waiting/local-queue.ts";
+import type { LocalQueue, LocalQueues, Place, Refused } from "../waiting/local-queue.ts";
 import { Waiter } from "../waiting/waiter.ts";
 import {
   Attempt,
@@ -412,8 +412,7 @@ class Acquisition {
     }
     const heldHere = resources.filter((resource) => this.#context.queues.holds(resource));
     const own = { votes: this.#votes, refusal: this.#refusal };
-    const noted = heldHere.length > 0 ? undefined : this.#place?.queue.noted;
-    const { votes, refusal } = this.#isNoted ? own : (noted ?? own);
+    const { votes, refusal } = this.#isNoted || heldHere.length > 0 ? own : (this.#learntInLine() ?? own);
     const facts: AttemptFacts = {
       resources,
       votes,
@@ -426,6 +425,13 @@ class Acquisition {
     const outcome = refusal === "unreachable" ? "unreachable" : "held";
     this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome, votes }));
     return outcome === "held" ? new LockHeldError(facts) : new QuorumUnreachableError(facts);
+  }
+
+  /** Returns what who is first has learnt. While the nodes leave it without an answer, that is nothing but this. */
+  #learntInLine(): Refused | undefined {
+    const queue = this.#place?.queue;
+    const isUnanswered = queue !== undefined && queue.holder === undefined && this.#attempts === 0;
+    return queue?.noted ?? (isUnanswered ? { refusal: "unreachable", votes: [] } : undefined);
   }
 
   #facts(): { readonly resources: readonly string[]; readonly attempts: number; readonly waitMs: number } {

@@ -55,8 +55,8 @@ export class LocalQueues {
 export class LocalQueue {
   readonly resource: string;
   /**
-   * The last refusal of a caller that was first, since somebody had the lock. Callers whose time is over before they
-   * are first are told of it.
+   * What was learnt last of the resource while callers wait: that a lock of this process had it, or the refusal of a
+   * caller that was first. Callers whose time is over before they are first are told of it.
    */
   noted: Refused | undefined;
   readonly #queues: LocalQueues;
@@ -110,6 +110,7 @@ export class LocalQueue {
   free(holder: LocalHolder): void {
     if (this.#holder !== holder) return;
     this.#holder = undefined;
+    if (this.#first !== undefined) this.noted ??= { refusal: "held", votes: [] };
     const waiting = this.#waiting;
     this.#waiting = undefined;
     for (const wake of waiting ?? []) wake();
