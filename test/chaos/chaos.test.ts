@@ -92,6 +92,13 @@ describe("chaos", () => {
     expect(verdict.jobs.completed).toBeGreaterThan(50);
     expect(verdict.intervals.filter(({ resource }) => resource === `leader:${ELECTION}`).length).toBeGreaterThan(3);
     expect(new Set(verdict.intervals.map(({ resource }) => resource)).size).toBeGreaterThan(3);
-    expect(reportPage("chaos", history, verdict)).toContain("no invariant broke");
+    const page = reportPage("chaos", history, verdict);
+    expect(page).toContain("no invariant broke");
+    expect(page).not.toMatch(/NaN|Infinity|undefined/);
+    const faults = history.filter(({ kind }) => kind === "fault");
+    // Each hold, and each fault but the last line across all, is a bar that says what it is.
+    expect(page.match(/<title>[^<]*, fencing token /g)).toHaveLength(verdict.intervals.length);
+    expect(page.match(/<title>\d+ ms: /g)).toHaveLength(faults.length - 1);
+    for (const name of ["node 1", "node 2", "node 3", "queue", "locker 1"]) expect(page).toContain(`>${name}<`);
   });
 });

@@ -15,7 +15,7 @@ import {
 } from "@x/test-support";
 import { SeededRandom } from "@x/testing/world";
 import { Queue } from "bullmq";
-import { type Entry, type History, type Told } from "./history.ts";
+import type { Entry, FaultKind, History, Told } from "./history.ts";
 import { PAYMENTS, type ProcessArguments, REFUNDS } from "./processes/arguments.ts";
 
 export interface ChaosOptions {
@@ -60,6 +60,7 @@ class ChaosRun implements AsyncDisposable {
   readonly #down = new Set<RedisServer>();
   #isOver = false;
   #added = 0;
+  #faults = 0;
 
   constructor(options: ChaosOptions) {
     this.#options = options;
@@ -214,81 +215,92 @@ class ChaosRun implements AsyncDisposable {
     const proxy = random.pick(member.proxies);
     const proxyName = `${member.name} – ${proxy === member.proxies[LOCK_NODES] ? "queue" : `node ${member.proxies.indexOf(proxy) + 1}`}`;
     const ms = random.between(50, 1.6 * MAX_TTL_MS);
+    let end: () => void;
     switch (random.integer(0, 9)) {
       case 0:
-        await this.#killServer(node, `SIGKILL ${nodeName}, back without its data`);
+        await this.#killServer(node, nodeName, `SIGKILL ${nodeName}, back without its data`);
         return;
       case 1:
-        this.#tell(`SIGSTOP ${nodeName} for ${ms.toFixed(0)} ms`);
+        end = this.#tell(nodeName, "frozen", `SIGSTOP ${nodeName} for ${ms.toFixed(0)} ms`);
         node.freeze();
         await delay(ms);
         node.thaw();
-        return;
+        break;
       case 2:
-        this.#tell(`${proxyName}: nothing gets through for ${ms.toFixed(0)} ms`);
+        end = this.#tell(member.name, "network", `${proxyName}: nothing gets through for ${ms.toFixed(0)} ms`);
         for (const direction of random.pick([["up"], ["down"], ["up", "down"]] as const)) proxy.blackhole(direction);
         await delay(ms);
         proxy.heal();
         proxy.drop();
-        return;
+        break;
       case 3:
-        this.#tell(`${proxyName}: ${(ms / 10).toFixed(0)} ms late for ${ms.toFixed(0)} ms`);
+        end = this.#tell(
+          member.name,
+          "network",
+          `${proxyName}: ${(ms / 10).toFixed(0)} ms late for ${ms.toFixed(0)} ms`,
+        );
         proxy.delay(ms / 10);
         await delay(ms);
         proxy.heal();
-        return;
+        break;
       case 4:
-        this.#tell(`${proxyName}: connections are reset`);
+        end = this.#tell(member.name, "network", `${proxyName}: connections are reset`);
         proxy.drop();
-        return;
+        break;
       case 5:
-        this.#tell(`${proxyName}: half-closed`);
+        end = this.#tell(member.name, "network", `${proxyName}: half-closed`);
         proxy.halfClose();
-        return;
+        break;
       case 6: {
         const holder = await this.#nextHolder();
-        this.#tell(
-          `SIGSTOP ${holder.name}, who has just got hold of something, for ${(MAX_TTL_MS + ms).toFixed(0)} ms`,
+        const forMs = (MAX_TTL_MS + ms).toFixed(0);
+        end = this.#tell(
+          holder.name,
+          "frozen",
+          `SIGSTOP ${holder.name}, who has just got hold of something, for ${forMs} ms`,
         );
         holder.child.freeze();
         await delay(MAX_TTL_MS + ms);
         holder.child.thaw();
-        return;
+        break;
       }
       case 7:
-        this.#tell(`SIGSTOP ${member.name} for ${(1.5 * ms).toFixed(0)} ms`);
+        end = this.#tell(member.name, "frozen", `SIGSTOP ${member.name} for ${(1.5 * ms).toFixed(0)} ms`);
         member.child.freeze();
         await delay(1.5 * ms);
         member.child.thaw();
-        return;
+        break;
       case 8: {
-        this.#tell(`SIGKILL ${member.name}`);
+        end = this.#tell(member.name, "killed", `SIGKILL ${member.name}`);
         const { child } = member;
         await child.kill();
         // Killed twice, it comes back once.
         if (member.child === child) member.child = this.#spawn(member.name, member.role, member.args);
-        return;
+        break;
       }
       default:
         if (random.chance(0.7)) return;
-        await this.#killServer(queueServer, "SIGKILL queue, back with its data");
+        await this.#killServer(queueServer, "queue", "SIGKILL queue, back with its data");
+        return;
     }
+    end();
   }
 
   /** One that is on its way back already is left alone: killed again, it would not have started. */
-  async #killServer(server: RedisServer, fault: string): Promise<void> {
+  async #killServer(server: RedisServer, name: string, fault: string): Promise<void> {
     const downMs = this.#random.between(0, 300);
     if (this.#down.has(server)) return;
     this.#down.add(server);
-    this.#tell(fault);
+    const end = this.#tell(name, "killed", fault);
     await server.kill();
     await delay(downMs);
     await server.restart();
+    end();
     this.#down.delete(server);
   }
 
   async #heal(): Promise<void> {
-    this.#tell("no faults from here on");
+    this.#tell(undefined, "none", "no faults from here on");
     for (const node of this.#nodes) {
       node.thaw();
       await node.start();
@@ -299,7 +311,10 @@ class ChaosRun implements AsyncDisposable {
     }
   }
 
-  #tell(text: string): void {
-    this.#history.push({ kind: "fault", text, atMs: machineMs() });
+  /** Records a fault, and returns what records its end. */
+  #tell(on: string | undefined, what: FaultKind, text: string): () => void {
+    const id = (this.#faults += 1);
+    this.#history.push({ kind: "fault", id, on, what, text, atMs: machineMs() });
+    return () => void this.#history.push({ kind: "mended", id, atMs: machineMs() });
   }
 }

@@ -15,6 +15,8 @@ export type Told =
   | { readonly type: "job"; readonly key: string; readonly seq: number; readonly atMs: number }
   | { readonly type: "trouble"; readonly message: string };
 
+export type FaultKind = "killed" | "frozen" | "network" | "none";
+
 export type Entry =
   | { readonly kind: "told"; readonly who: string; readonly told: Told }
   /** The protected store has decided on a write. */
@@ -27,7 +29,17 @@ export type Entry =
       readonly accepted: boolean;
       readonly atMs: number;
     }
-  | { readonly kind: "fault"; readonly text: string; readonly atMs: number }
+  | {
+      readonly kind: "fault";
+      /** The same for its end. */
+      readonly id: number;
+      /** The server or process that it struck; undefined for all of them. */
+      readonly on: string | undefined;
+      readonly what: FaultKind;
+      readonly text: string;
+      readonly atMs: number;
+    }
+  | { readonly kind: "mended"; readonly id: number; readonly atMs: number }
   | { readonly kind: "added"; readonly key: string; readonly seq: number }
   | { readonly kind: "completed"; readonly key: string; readonly seq: number };
 

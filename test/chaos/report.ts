@@ -1,11 +1,7 @@
 /** The report of a chaos run: what was found, and a picture of who held what when, with the faults. */
-import { escaped } from "@x/test-support";
+import { escaped, type Track, tracksSvg } from "@x/test-support";
 import type { Verdict } from "./checker.ts";
 import type { History } from "./history.ts";
-
-const WIDTH = 1_400;
-const LEFT = 190;
-const ROW = 22;
 
 export function reportPage(title: string, history: History, verdict: Verdict): string {
   return `<!doctype html>
@@ -14,7 +10,7 @@ export function reportPage(title: string, history: History, verdict: Verdict): s
 <style>body{font:14px system-ui,sans-serif;margin:24px}pre{font-size:12px}</style>
 <h1>${escaped(title)}</h1>
 <pre>${escaped(summary(history, verdict))}</pre>
-${timelineSvg(history, verdict)}
+${chaosSvg(title, history, verdict)}
 `;
 }
 
@@ -30,39 +26,76 @@ export function summary(history: History, verdict: Verdict): string {
   ].join("\n");
 }
 
-export function timelineSvg(history: History, verdict: Verdict): string {
+const SERVERS = ["node 1", "node 2", "node 3", "queue"];
+const FAULT_COLOURS = { killed: "#b3141d", frozen: "#d9822b", network: "#8b95a3", none: "#000000" } as const;
+const HOLDER_HEIGHT = 14;
+const FAULT_HEIGHT = 8;
+
+/** Who held what when, and below it, for each server and process, which faults struck it. */
+export function chaosSvg(title: string, history: History, verdict: Verdict): string {
+  const { intervals } = verdict;
   const faults = history.flatMap((entry) => (entry.kind === "fault" ? [entry] : []));
-  const times = [...faults.map(({ atMs }) => atMs), ...verdict.intervals.flatMap(({ fromMs, toMs }) => [fromMs, toMs])];
-  const [fromMs, toMs] = times.reduce(([least, most], time) => [Math.min(least, time), Math.max(most, time)], [
-    Number.POSITIVE_INFINITY,
-    Number.NEGATIVE_INFINITY,
-  ] as [number, number]);
-  const span = Math.max(1, toMs - fromMs);
-  const x = (atMs: number): string => (LEFT + ((atMs - fromMs) / span) * (WIDTH - LEFT - 20)).toFixed(1);
-  const resources = [...new Set(verdict.intervals.map(({ resource }) => resource))].toSorted();
-  const holders = [...new Set(verdict.intervals.map(({ who }) => who))].toSorted();
-  const color = (who: string): string => `hsl(${(holders.indexOf(who) * 360) / Math.max(1, holders.length)} 55% 42%)`;
-  const bottom = 40 + resources.length * ROW;
-  const parts = resources.flatMap((resource, row) => {
-    const y = 36 + row * ROW;
-    const bars = verdict.intervals
-      .filter((interval) => interval.resource === resource)
-      .map((interval) => {
-        const width = Math.max(1, Number(x(interval.toMs)) - Number(x(interval.fromMs))).toFixed(1);
-        const title = `${interval.who}, fencing token ${interval.fencingToken}, ${(interval.fromMs - fromMs).toFixed(0)} to ${(interval.toMs - fromMs).toFixed(0)} ms`;
-        return `<rect x="${x(interval.fromMs)}" y="${y}" width="${width}" height="${ROW - 6}" fill="${color(interval.who)}"><title>${escaped(title)}</title></rect>`;
-      });
-    return [`<text x="8" y="${y + 12}">${escaped(resource)}</text>`, ...bars];
+  const ends = new Map(history.flatMap((entry) => (entry.kind === "mended" ? [[entry.id, entry.atMs] as const] : [])));
+  const late = history.flatMap((entry) => (entry.kind === "write" && !entry.accepted ? [entry] : []));
+  const times = [...faults.map(({ atMs }) => atMs), ...intervals.flatMap((held) => [held.fromMs, held.toMs])];
+  const fromMs = times.reduce((least, atMs) => Math.min(least, atMs), times[0] ?? 0);
+  const toMs = times.reduce((most, atMs) => Math.max(most, atMs), fromMs);
+  const resources = [...new Set(intervals.map(({ resource }) => resource))].toSorted(jobsLast);
+  const struck = new Set(faults.flatMap(({ on }) => (on === undefined || SERVERS.includes(on) ? [] : [on])));
+  const holders = [...new Set([...struck, ...intervals.map(({ who }) => who)])].toSorted(byName);
+  const colourOf = (who: string): string => `hsl(${Math.round((holders.indexOf(who) * 360) / holders.length)} 55% 42%)`;
+  const held = resources.map(
+    (resource): Track => ({
+      label: resource,
+      height: HOLDER_HEIGHT,
+      bars: intervals
+        .filter((interval) => interval.resource === resource)
+        .map((interval) => ({
+          fromMs: interval.fromMs,
+          toMs: interval.toMs,
+          colour: colourOf(interval.who),
+          title: `${interval.who}, fencing token ${interval.fencingToken}, ${(interval.fromMs - fromMs).toFixed(0)} to ${(interval.toMs - fromMs).toFixed(0)} ms`,
+        })),
+      dots: late
+        .filter((write) => write.resource === resource)
+        .map(({ who, atMs }) => ({ atMs, colour: FAULT_COLOURS.killed, title: `a late write of ${who} was refused` })),
+    }),
+  );
+  const strikes = [...SERVERS, ...holders].map(
+    (name): Track => ({
+      label: name,
+      height: FAULT_HEIGHT,
+      bars: faults
+        .filter(({ on }) => on === name)
+        .map(({ id, what, text, atMs }) => ({
+          fromMs: atMs,
+          toMs: Math.min(ends.get(id) ?? toMs, toMs),
+          colour: FAULT_COLOURS[what],
+          title: `${(atMs - fromMs).toFixed(0)} ms: ${text}`,
+        })),
+    }),
+  );
+  return tracksSvg({
+    title,
+    fromMs,
+    toMs,
+    tracks: [...held, ...strikes],
+    marks: faults.filter(({ on }) => on === undefined),
+    legend: [
+      ...holders.map((who) => ({ colour: colourOf(who), text: who })),
+      ...(["killed", "frozen", "network"] as const).map((what) => ({ colour: FAULT_COLOURS[what], text: what })),
+      { colour: FAULT_COLOURS.killed, text: "dot: a late write refused" },
+    ],
+    notes: summary(history, verdict).split("\n"),
   });
-  for (const { atMs, text } of faults) {
-    parts.push(
-      `<g><title>${escaped(`${(atMs - fromMs).toFixed(0)} ms: ${text}`)}</title><circle cx="${x(atMs)}" cy="22" r="3.5" fill="#c60"/><line x1="${x(atMs)}" x2="${x(atMs)}" y1="26" y2="${bottom}" stroke="#c60" stroke-opacity=".35"/></g>`,
-    );
-  }
-  for (const [index, who] of holders.entries()) {
-    const column = LEFT + index * 140;
-    parts.push(`<rect x="${column}" y="${bottom + 12}" width="12" height="12" fill="${color(who)}"/>`);
-    parts.push(`<text x="${column + 18}" y="${bottom + 22}">${escaped(who)}</text>`);
-  }
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${bottom + 40}" font-family="system-ui,sans-serif" font-size="12"><rect width="100%" height="100%" fill="#fff"/>${parts.join("")}</svg>`;
+}
+
+function byName(one: string, other: string): number {
+  return one.localeCompare(other, "en", { numeric: true });
+}
+
+/** The jobs' keys are many. */
+function jobsLast(one: string, other: string): number {
+  const [isJobs, areOthers] = [one, other].map((name) => name.startsWith("account"));
+  return Number(isJobs) - Number(areOthers) || byName(one, other);
 }

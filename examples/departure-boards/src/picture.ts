@@ -1,4 +1,5 @@
-/** Pure: a run as a picture. Who led when, what each worker put on the boards, and when the faults struck. */
+/** A run as a picture: who led when, what each worker put on the boards, and when the faults struck. It does no I/O. */
+import { type Track, tracksSvg } from "@x/test-support";
 import type { HistoryEvent, Leadership } from "./history.ts";
 
 export interface PictureParts {
@@ -7,117 +8,63 @@ export interface PictureParts {
   readonly faults: readonly { readonly text: string; readonly atMs: number }[];
 }
 
-const width = 1_000;
-const left = 110;
-const right = 20;
-const rowHeight = 54;
-const labelHeight = 16;
 const colours = ["#3b7ddd", "#d9822b", "#3a9e63", "#a65bd1", "#c2475f", "#2f9ea3"];
 const slices = 120;
 
 /** Returns an SVG. Times are those of the store's clock. */
 export function pictureOf({ history, leaderships, faults }: PictureParts): string {
   const times = [...history, ...leaderships, ...faults].map(({ atMs }) => atMs);
-  const from = times.reduce((least, atMs) => Math.min(least, atMs), times[0] ?? 0);
-  const to = times.reduce((most, atMs) => Math.max(most, atMs), from) + 1;
-  const x = (atMs: number): number => left + ((atMs - from) / (to - from)) * (width - left - right);
+  const fromMs = times.reduce((least, atMs) => Math.min(least, atMs), times[0] ?? 0);
+  const toMs = times.reduce((most, atMs) => Math.max(most, atMs), fromMs) + 1;
   const workers = [...new Set(history.map(({ worker }) => worker))].sort();
-  const top = 40 + faults.length * labelHeight;
-  const bottom = top + (workers.length + 1) * rowHeight;
-  const rows = workers.map((worker, at) => {
-    const y = top + (at + 1) * rowHeight;
-    return workerRow({ worker, y, colour: colours[(at + 3) % colours.length] ?? "" }, history, { from, to });
+  return tracksSvg({
+    title: "Departure boards: leaders, flights put on boards by worker, and faults",
+    fromMs,
+    toMs,
+    tracks: [
+      leaderTrack(leaderships, toMs),
+      ...workers.map((worker, at) =>
+        workerTrack({ worker, colour: colours[(at + 3) % colours.length] ?? "" }, history, { fromMs, toMs }),
+      ),
+    ],
+    marks: faults,
   });
-  return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${bottom + 40}" font-family="system-ui, sans-serif" font-size="12">`,
-    `<rect width="100%" height="100%" fill="#ffffff"/>`,
-    `<text x="12" y="22" font-size="15" font-weight="600">Departure boards: leaders, flights put on boards by worker, and faults</text>`,
-    leaderRow(leaderships, { top, x, to }),
-    ...rows,
-    ...faults.map(({ text, atMs }, at) => faultMark({ text, x: x(atMs), y: 42 + at * labelHeight, bottom })),
-    axis({ from, to, bottom, x }),
-    "</svg>",
-    "",
-  ].join("\n");
 }
 
-function leaderRow(
-  leaderships: readonly Leadership[],
-  { top, x, to }: { readonly top: number; readonly x: (atMs: number) => number; readonly to: number },
-): string {
+function leaderTrack(leaderships: readonly Leadership[], toMs: number): Track {
   const names = [...new Set(leaderships.map(({ leader }) => leader))];
-  const bars = leaderships.map(({ leader, term, atMs }, at) => {
-    const [start, end] = [x(atMs), x(leaderships[at + 1]?.atMs ?? to)];
-    const colour = colours[names.indexOf(leader) % colours.length];
-    return (
-      `<rect x="${round(start)}" y="${top}" width="${round(Math.max(1, end - start - 1))}" height="26" fill="${colour}"><title>${escaped(leader)}, term ${term}</title></rect>` +
-      `<text x="${round(start + 4)}" y="${top + 17}" fill="#ffffff">${escaped(leader)}</text>`
-    );
-  });
-  return `<text x="12" y="${top + 17}">leader</text>${bars.join("")}`;
+  const bars = leaderships.map(({ leader, term, atMs }, at) => ({
+    fromMs: atMs,
+    toMs: leaderships[at + 1]?.atMs ?? toMs,
+    colour: colours[names.indexOf(leader) % colours.length] ?? "",
+    text: leader,
+    title: `${leader}, term ${term}`,
+  }));
+  return { label: "leader", height: 26, bars };
 }
 
-function workerRow(
-  { worker, y, colour }: { readonly worker: string; readonly y: number; readonly colour: string },
+function workerTrack(
+  { worker, colour }: { readonly worker: string; readonly colour: string },
   history: readonly HistoryEvent[],
-  { from, to }: { readonly from: number; readonly to: number },
-): string {
+  { fromMs, toMs }: { readonly fromMs: number; readonly toMs: number },
+): Track {
   const counts = Array.from({ length: slices }, () => 0);
-  const stale: number[] = [];
+  const stale = new Set<number>();
+  const sliceMs = (toMs - fromMs) / slices;
   for (const event of history) {
     if (event.worker !== worker) continue;
-    const slice = Math.min(slices - 1, Math.floor(((event.atMs - from) / (to - from)) * slices));
+    const slice = Math.min(slices - 1, Math.floor((event.atMs - fromMs) / sliceMs));
     if (event.kind === "written") counts[slice] = (counts[slice] ?? 0) + 1;
-    if (event.kind === "stale") stale.push(slice);
+    if (event.kind === "stale") stale.add(slice);
   }
   const most = Math.max(1, ...counts);
-  const sliceWidth = (width - left - right) / slices;
-  const bars = counts.map((count, at) => {
-    const height = (count / most) * (rowHeight - 14);
-    return count === 0
-      ? ""
-      : `<rect x="${round(left + at * sliceWidth)}" y="${round(y + rowHeight - 14 - height)}" width="${round(sliceWidth - 0.5)}" height="${round(height)}" fill="${colour}"/>`;
-  });
-  const refused = [...new Set(stale)].map(
-    (at) =>
-      `<circle cx="${round(left + (at + 0.5) * sliceWidth)}" cy="${y + rowHeight - 8}" r="3" fill="#b3141d"><title>stale writes refused</title></circle>`,
-  );
-  return `<text x="12" y="${y + rowHeight - 20}">${escaped(worker)}</text>${bars.join("")}${refused.join("")}`;
-}
-
-function faultMark(mark: {
-  readonly text: string;
-  readonly x: number;
-  readonly y: number;
-  readonly bottom: number;
-}): string {
-  const { text, x, y, bottom } = mark;
-  const isLate = x > width * 0.7;
-  return (
-    `<line x1="${round(x)}" x2="${round(x)}" y1="${y - 8}" y2="${bottom}" stroke="#b3141d" stroke-dasharray="3 3"/>` +
-    `<text x="${round(isLate ? x - 4 : x + 4)}" y="${y}" fill="#b3141d" text-anchor="${isLate ? "end" : "start"}">${escaped(text)}</text>`
-  );
-}
-
-function axis(parts: {
-  readonly from: number;
-  readonly to: number;
-  readonly bottom: number;
-  readonly x: (atMs: number) => number;
-}): string {
-  const { from, to, bottom, x } = parts;
-  const stepMs = [1_000, 2_000, 5_000, 10_000, 30_000, 60_000].find((ms) => (to - from) / ms <= 12) ?? 300_000;
-  const marks: string[] = [];
-  for (let atMs = from; atMs <= to; atMs += stepMs) {
-    marks.push(`<text x="${round(x(atMs))}" y="${bottom + 20}" text-anchor="middle">${(atMs - from) / 1_000} s</text>`);
-  }
-  return `<line x1="${left}" x2="${width - right}" y1="${bottom + 4}" y2="${bottom + 4}" stroke="#575f6b"/>${marks.join("")}`;
-}
-
-function round(value: number): string {
-  return value.toFixed(1);
-}
-
-function escaped(text: string): string {
-  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll('"', "&quot;");
+  const at = (slice: number): number => fromMs + slice * sliceMs;
+  return {
+    label: worker,
+    height: 40,
+    bars: counts.flatMap((count, slice) =>
+      count === 0 ? [] : [{ fromMs: at(slice), toMs: at(slice + 0.9), colour, share: count / most }],
+    ),
+    dots: [...stale].map((slice) => ({ atMs: at(slice + 0.5), colour: "#b3141d", title: "stale writes refused" })),
+  };
 }

@@ -29,7 +29,7 @@ it("has a bar for each term, a row for each worker, and a mark for each fault", 
   expect(svg).toMatch(/^<svg [^>]*viewBox="0 0 1000 \d+"/);
   expect(svg.match(/<title>scheduler-[^<]*, term \d<\/title>/g)).toEqual([
     "<title>scheduler-1, term 5</title>",
-    "<title>scheduler-&lt;2>, term 9</title>",
+    "<title>scheduler-&#60;2&#62;, term 9</title>",
   ]);
   expect(svg.match(/>worker-\d</g)).toEqual([">worker-1<", ">worker-2<"]);
   expect(svg).toContain(">scheduler-1 killed<");

@@ -12,4 +12,5 @@ export { type Direction, FaultyProxy, type ProxyConnection, type ProxyTarget, st
 export { RedisServer, type RedisServerOptions, startRedis, startRedisNodes } from "./redis.ts";
 export { redisBinary, sinceRedis7 } from "./redis-binary.ts";
 export { placesOf } from "./secrets.ts";
+export { type Track, type TrackBar, type TrackDot, type Tracks, tracksSvg } from "./tracks.ts";
 export { temporaryFolder } from "./watchdog.ts";
