@@ -648,6 +648,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
 export const NOT_CALLED: Readonly<Record<string, string>> = {
   "core.systemClock": "a port that this package calls",
   "protocol.RedlockProtocol.call": "called by @x/semaphore with a name that it has checked",
+  "protocol.RedlockProtocol.inside": "called by @x/workers with a lock that it has",
   "protocol.RedlockProtocol.hold": "called by @x/semaphore with what a script answered",
   "protocol.RedlockProtocol.ballot": "called by @x/semaphore with a key of its own and a clock that it has read",
   "protocol.RedlockProtocol.learn": "called by @x/semaphore with what a script answered",

@@ -172,9 +172,19 @@ export class FencedOffError extends RedlockError {
   }
 }
 
+/** What a `ReentrancyError` is about, where it is not a lock of the `using` around the call. */
+export interface ReentrancyFacts {
+  /** "lock" by default. */
+  readonly what?: string | undefined;
+  /** "using()" by default. */
+  readonly holder?: string | undefined;
+  /** What to do about it. */
+  readonly advice?: string | undefined;
+}
+
 /**
- * `using` was called inside `using` for a resource that the outer call holds, so it would wait for itself. This is a
- * mistake of the program, not contention.
+ * `using` was called for a resource that the code around it holds, so it would wait for itself. The code around it is
+ * another `using`, or the processor of a job. This is a mistake of the program, not contention.
  *
  * Pass the outer lock along, or let the call join it by the option `reentrancy`. A call joins only a lock that has all
  * of its resources.
@@ -184,7 +194,8 @@ export class ReentrancyError extends RedlockError {
   /** The resource that the outer call holds. */
   readonly resource: string;
 
-  constructor(resources: readonly string[], held: readonly string[]) {
+  constructor(resources: readonly string[], held: readonly string[], facts: ReentrancyFacts = {}) {
+    const { what = "lock", holder = "using()" } = facts;
     const resource = resources.find((name) => held.includes(name)) ?? String(resources[0]);
     const missing = resources.filter((name) => !held.includes(name));
     const advice =
@@ -192,7 +203,7 @@ export class ReentrancyError extends RedlockError {
         ? 'pass its lock along, or set reentrancy to "join"'
         : `it does not hold ${quoted(missing)}, so lock all of them in the outer call`;
     super(
-      `lock "${resource}" is held by the using() around this one, which would wait for itself: ${advice}`,
+      `${what} "${resource}" is held by the ${holder} around this one, which would wait for itself: ${facts.advice ?? advice}`,
       resources,
     );
     this.resource = resource;

@@ -7,6 +7,7 @@ export {
   RedlockClosedError,
   RedlockError,
   ReentrancyError,
+  type ReentrancyFacts,
 } from "./errors.ts";
 export type { RedlockEventName, RedlockEvents, RedlockTraces } from "./events.ts";
 export { type FenceClient, type Fenced, type FenceOptions, fence } from "./fence.ts";

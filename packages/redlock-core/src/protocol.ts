@@ -29,6 +29,7 @@ export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
 export { type Lease, PROTOCOL } from "./lock/lock.ts";
 export { everyPeriod, type Renewable, Renewal, type RenewalPolicy } from "./lock/renewal.ts";
 export type { LeaseScripts, ScriptCall } from "./lock/script-lease.ts";
+export type { Lent } from "./lock/section.ts";
 export { defineScript, plainError } from "./nodes/node.ts";
 export { addressOf } from "./nodes/url.ts";
 export type { HoldOptions, NodeFacts, RedlockProtocol, RefusalFacts, ScriptGrant } from "./redlock-protocol.ts";

@@ -13,6 +13,7 @@ import type { Grant } from "./lock/attempt.ts";
 import type { EmbeddedLocks } from "./lock/embedded.ts";
 import type { Lock } from "./lock/lock.ts";
 import { type LeaseScripts, type ScriptCall, TakenBack } from "./lock/script-lease.ts";
+import type { Lent } from "./lock/section.ts";
 import { countsReceivers, type NodeScript } from "./nodes/node.ts";
 import { clientNames } from "./operators/client-names.ts";
 import { type AcquireOptions, resolveResource, resolveTurnOptions } from "./options.ts";
@@ -42,6 +43,7 @@ export interface ProtocolParts {
   readonly assertOpen: (resources: readonly string[], signal?: AbortSignal) => void;
   readonly embedded: () => EmbeddedLocks | undefined;
   readonly acquire: (resource: string, options: AcquireOptions, note: string) => Promise<Lock>;
+  readonly inside: <Result>(lock: Lock, lent: Lent, routine: () => Result | PromiseLike<Result>) => Promise<Result>;
   readonly hold: (grant: Grant, options: HoldOptions, scripts: LeaseScripts) => Lock;
 }
 
@@ -115,6 +117,14 @@ export class RedlockProtocol {
    */
   acquire(resource: string, options: AcquireOptions, note: string): Promise<Lock> {
     return this.#parts.acquire(resource, options, TEXT.of("note", note));
+  }
+
+  /**
+   * Calls `routine` under a lock that the caller has and goes on to have, so that `using` in there knows of it: it
+   * joins the lock, or is refused. The call settles as the routine does, when the last call that joined has ended.
+   */
+  inside<Result>(lock: Lock, lent: Lent, routine: () => Result | PromiseLike<Result>): Promise<Result> {
+    return this.#parts.inside(lock, lent, routine);
   }
 
   /** The events of the `Redlock`, for what siblings grant on its node. */

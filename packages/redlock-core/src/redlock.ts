@@ -116,6 +116,8 @@ export class Redlock implements AsyncDisposable {
       embedded: () => this.#embedded(),
       acquire: async (resource, options, note) =>
         await this.#take([resolveResource(resource)], { ...resolveAcquireOptions(options, resolved, false), note }),
+      inside: async (granted, lent, routine) =>
+        await inSection(new Section({ context: this.#context, granted, outer: Section.current(), lent }), routine),
       hold: (grant, options, scripts) =>
         new HeldLease(this.#engine, grant, {
           options,
@@ -347,11 +349,7 @@ export class Redlock implements AsyncDisposable {
       held === undefined
         ? new Section({ context: this.#context, granted: await this.#acquire(names, resolved), outer })
         : await held.join(names, outer, resolved);
-    try {
-      return await section.run(routine);
-    } finally {
-      await section.end();
-    }
+    return await inSection(section, routine);
   }
 
   #acquire(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
@@ -393,5 +391,16 @@ export class Redlock implements AsyncDisposable {
   #assertOpen(resources: readonly string[], signal?: AbortSignal): void {
     if (this.#closed !== undefined) throw new RedlockClosedError(resources);
     signal?.throwIfAborted();
+  }
+}
+
+async function inSection<Result>(
+  section: Section,
+  routine: (lock: Lock) => Result | PromiseLike<Result>,
+): Promise<Result> {
+  try {
+    return await section.run(routine);
+  } finally {
+    await section.end();
   }
 }

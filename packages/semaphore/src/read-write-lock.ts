@@ -51,7 +51,7 @@ export class ReadWriteLock {
     checkPlace(redlock, name);
     const defaults = resolveLockOptions(options, redlock);
     this.name = name;
-    this.#pool = new Pool({ redlock, name, keys: "readwrite", capacity: MAX_PERMITS });
+    this.#pool = new Pool({ redlock, name, keys: "readwrite", capacity: MAX_PERMITS, what: "read-write lock" });
     this.read = new Access(this.#pool, { defaults, permits: 1, verb: "read" });
     this.write = new Access(this.#pool, { defaults, permits: MAX_PERMITS, verb: "write" });
   }
@@ -100,6 +100,9 @@ export class Access {
   /**
    * Acquires the lock, calls `routine` with it, and releases it whatever happens. It is extended while that runs; if it
    * is lost, `lock.signal` aborts.
+   *
+   * Inside a `using` of either side of the same lock the call might wait for its own caller, so it rejects with
+   * `ReentrancyError`, unless the `Redlock` has `reentrancy: "wait"`.
    */
   async using<Result>(
     routine: (lock: Lock) => Result | PromiseLike<Result>,

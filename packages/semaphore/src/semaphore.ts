@@ -48,7 +48,7 @@ export class Semaphore {
     this.#defaults = resolveSemaphoreOptions(options, redlock);
     this.name = name;
     this.permits = this.#defaults.permits;
-    this.#pool = new Pool({ redlock, name, keys: "semaphore", capacity: this.permits });
+    this.#pool = new Pool({ redlock, name, keys: "semaphore", capacity: this.permits, what: "semaphore" });
   }
 
   /**
@@ -70,6 +70,9 @@ export class Semaphore {
   /**
    * Acquires permits, calls `routine` with them, and releases them whatever happens. They are extended while it runs;
    * if they are lost, `lock.signal` aborts.
+   *
+   * Inside a `using` of the same semaphore the call might wait for its own caller, so it rejects with
+   * `ReentrancyError`, unless the `Redlock` has `reentrancy: "wait"`.
    */
   async using<Result>(
     routine: (lock: Lock) => Result | PromiseLike<Result>,

@@ -1,5 +1,5 @@
 /** What a read-write lock promises, on one real node and on three. */
-import { LockHeldError, QuorumUnreachableError, systemClock } from "@x/redlock-core";
+import { LockHeldError, QuorumUnreachableError, ReentrancyError, systemClock } from "@x/redlock-core";
 import { type RedisServer, startRedisNodes } from "@x/test-support";
 import { Redis } from "ioredis";
 import { describe, expect, it, onTestFinished } from "vitest";
@@ -50,6 +50,21 @@ describe.each([1, 3])("a read-write lock on %i", (nodeCount) => {
     const held = await Promise.all(readers);
     expect(await here.inspect()).toMatchObject({ readers: 3, waiting: 0 });
     for (const reader of held) expect(reader.fencingToken).toBeGreaterThan(writer.fencingToken);
+  });
+
+  it.each([
+    ["read", "read"],
+    ["read", "write"],
+    ["write", "read"],
+    ["write", "write"],
+  ] as const)("refuses a call that would wait for its caller: %s, and in there %s", async (outer, inner) => {
+    const [here] = twoOf();
+    await here[outer].using(async () => {
+      const nested = here[inner].using(() => expect.unreachable(), { timeout: Number.POSITIVE_INFINITY });
+      const error = await nested.catch((thrown: unknown) => thrown);
+      expect(error).toBeInstanceOf(ReentrancyError);
+      expect(String(error)).toContain(`read-write lock "${here.name}" is held by the using() around this one`);
+    });
   });
 
   it("says who was in the way", async () => {

@@ -7,6 +7,7 @@ import {
   QuorumUnreachableError,
   Redlock,
   RedlockClosedError,
+  ReentrancyError,
 } from "@x/redlock-core";
 import { type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
@@ -181,6 +182,50 @@ describe("permits", () => {
     await permit.extend(1_000);
     expect(permit.remaining()).toBeGreaterThan(10_000);
     expect((await semaphore.inspect()).holders[0]?.remainingMs).toBeGreaterThan(10_000);
+  });
+});
+
+describe("using inside using", () => {
+  const patient = { timeout: Number.POSITIVE_INFINITY };
+
+  it("of the same semaphore is refused at once, also where a permit is free", async () => {
+    const redlock = openRedlock(server());
+    const name = aName();
+    const nested = new Semaphore(redlock, name, { permits: 2 });
+    await new Semaphore(redlock, name, { permits: 2 }).using(async () => {
+      await new Semaphore(redlock, aName(), { permits: 1 }).using(async () => {
+        const error = await nested.using(() => expect.unreachable(), patient).catch((thrown: unknown) => thrown);
+        expect(error).toBeInstanceOf(ReentrancyError);
+        expect(error).toMatchObject({ resource: name, resources: [name] });
+        expect(String(error)).toContain(`semaphore "${name}" is held by the using() around this one`);
+      });
+      expect((await nested.inspect()).used).toBe(1);
+    });
+  });
+
+  it("of one that has ended, or is lost, is none of it", async () => {
+    const [semaphore] = twoOf(1);
+    let later: Promise<string> = Promise.resolve("");
+    let open = (): void => undefined;
+    const opened = new Promise<void>((resolve) => (open = resolve));
+    await semaphore.using(async () => {
+      later = opened.then(async () => await semaphore.using(() => "later", patient));
+    });
+    open();
+    expect(await later).toBe("later");
+    const again = await semaphore.using(async (lock) => {
+      await lock.release();
+      return await semaphore.using(() => "again", patient);
+    });
+    expect(again).toBe("again");
+  });
+
+  it('is what every other call is with reentrancy: "wait", and for acquire', async () => {
+    const redlock = openRedlock(server(), { reentrancy: "wait" });
+    const semaphore = new Semaphore(redlock, aName(), { permits: 2 });
+    expect(await semaphore.using(async () => await semaphore.using(() => "both"))).toBe("both");
+    const [other] = twoOf(1);
+    await other.using(async () => expect(await other.tryAcquire()).toBeNull());
   });
 });
 

@@ -1,6 +1,6 @@
 /** The lock of a key: other queues, plain code, several lock nodes, and what happens when it is held or lost. */
 import { setTimeout as delay } from "node:timers/promises";
-import { LockLostError, systemClock } from "@x/redlock-core";
+import { LockLostError, type Redlock, ReentrancyError, systemClock } from "@x/redlock-core";
 import { startRedis, startRedisNodes } from "@x/test-support";
 import { ExclusiveWorker, JobLockLostError, NotALockError } from "@x/workers";
 import { Job } from "bullmq";
@@ -237,6 +237,76 @@ describe("with plain code and other queues", () => {
     await queue.addBulk(jobs(1, () => 7));
     await finished(queue, 1);
     expect(seen).toEqual([["7"], ["account:7"], null]);
+  });
+});
+
+describe.each(["its own Redlock", "the option redlock"])("a processor that asks for its own key, of %s", (whose) => {
+  const patient = { timeout: Number.POSITIVE_INFINITY };
+  const optionsOn = (lab: Lab): { redlock?: Redlock } =>
+    whose === "its own Redlock" ? {} : { redlock: redlockOn(lab, { path: lab.server.path }) };
+
+  it("is refused at once, and may ask for another one", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const errors: unknown[] = [];
+    const others: boolean[] = [];
+    const worker = lab.worker(async () => {
+      const nested = worker.redlock.using(["other", "a"], () => expect.unreachable(), patient);
+      errors.push(await nested.catch((error: unknown) => error));
+      await worker.redlock.using("other", (lock) => others.push(lock.isHeld()), patient);
+    }, optionsOn(lab));
+    await queue.addBulk(jobs(2, () => "a"));
+    await finished(queue, 2);
+    expect(others).toEqual([true, true]);
+    for (const [index, error] of errors.entries()) {
+      expect(error).toBeInstanceOf(ReentrancyError);
+      expect(String(error)).toContain(`lock "a" is held by the job ${index + 1} around this one`);
+    }
+  });
+
+  it("joins if it says so: the same token, and the key is kept until the call has ended", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const joined: { readonly fencingToken: number; readonly isHeld: boolean }[] = [];
+    const order: string[] = [];
+    const worker = lab.worker(async (job, _signal, lock) => {
+      order.push(`job ${job.id} begins`);
+      const call = worker.redlock.using(
+        "a",
+        async ({ fencingToken }) => {
+          await delay(20);
+          joined.push({ fencingToken, isHeld: lock.isHeld() });
+          order.push(`call of ${job.id} ends`);
+        },
+        { ...patient, reentrancy: "join" },
+      );
+      // The first job does not wait for what it started.
+      if (job.id === "2") await call;
+      else void call.catch((error: unknown) => order.push(String(error)));
+      expect(lock.isHeld()).toBe(true);
+    }, optionsOn(lab));
+    await queue.addBulk(jobs(2, () => "a"));
+    await finished(queue, 2);
+    expect(order).toEqual(["job 1 begins", "call of 1 ends", "job 2 begins", "call of 2 ends"]);
+    expect(joined).toEqual(lab.ran.map(({ fencingToken }) => ({ fencingToken, isHeld: true })));
+  });
+
+  it("waits for its turn when the job is over", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const later = gate();
+    const locked: number[] = [];
+    let call: Promise<unknown> = Promise.resolve();
+    const worker = lab.worker(() => {
+      call = later.passed.then(
+        async () => await worker.redlock.using("a", ({ fencingToken }) => locked.push(fencingToken), patient),
+      );
+    }, optionsOn(lab));
+    await queue.addBulk(jobs(1, () => "a"));
+    await finished(queue, 1);
+    later.open();
+    await call;
+    expect(locked[0]).toBeGreaterThan(lab.ran[0]?.fencingToken ?? Number.POSITIVE_INFINITY);
   });
 });
 

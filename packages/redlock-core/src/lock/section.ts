@@ -1,6 +1,6 @@
 /**
- * A section is one call of `using`. The code that its routine calls, however deep, knows of it by its asynchronous
- * context.
+ * A section is one call of `using`, or one run of a job under the lock of its key (`RedlockProtocol.inside`). The code
+ * that its routine calls, however deep, knows of it by its asynchronous context.
  *
  * A call inside a section for a resource that the section holds would wait for its own caller. It joins the lock
  * instead, or is refused. The following holds for calls that join:
@@ -32,6 +32,16 @@ export interface SectionParts {
   readonly outer: Section | undefined;
   /** What a joined call has in place of the granted lock: its handle, and its turn. */
   readonly joined?: { readonly lock: Lock; readonly turn: Place };
+  /** Where the lock is somebody else's to release. */
+  readonly lent?: Lent;
+}
+
+/** What a sibling says of a lock under which it runs code. */
+export interface Lent {
+  /** What holds the lock, in the message of a `ReentrancyError`. */
+  readonly holder: string;
+  /** That of this section: one lock may be passed on from one to the next. */
+  readonly fencingToken: number;
 }
 
 export class Section {
@@ -40,16 +50,18 @@ export class Section {
   readonly #context: AcquisitionContext;
   readonly #granted: Lock;
   readonly #turn: Place | undefined;
+  readonly #lent: Lent | undefined;
   #outer: Section | undefined;
   /** The calls that joined this section, in the order of their turns. */
   #calls: LocalQueue | undefined;
   #isOver = false;
 
-  constructor({ context, granted, outer, joined }: SectionParts) {
+  constructor({ context, granted, outer, joined, lent }: SectionParts) {
     this.lock = joined?.lock ?? granted;
     this.#context = context;
     this.#granted = granted;
     this.#turn = joined?.turn;
+    this.#lent = lent;
     this.#outer = outer;
   }
 
@@ -86,11 +98,18 @@ export class Section {
     return sections.run(this, routine, this.lock);
   }
 
-  /** Ends the section when the last joined call has ended, and releases the lock. It never rejects. */
+  /**
+   * Ends the section when the last joined call has ended, and releases the lock, unless that is lent. It never
+   * rejects.
+   */
   end(): Promise<unknown> {
     this.#isOver = true;
     // The usual section has neither, and is spared the promises.
-    return this.#calls === undefined && this.#turn === undefined ? this.lock.release() : this.#endInTurn();
+    return this.#calls === undefined && this.#turn === undefined ? this.#release() : this.#endInTurn();
+  }
+
+  #release(): Promise<unknown> {
+    return this.#lent === undefined ? this.lock.release() : Promise.resolve();
   }
 
   async #endInTurn(): Promise<void> {
@@ -99,7 +118,7 @@ export class Section {
       await last.untilFirst();
       last.leave();
     }
-    await this.lock.release();
+    await this.#release();
     this.#turn?.leave();
   }
 
@@ -120,7 +139,7 @@ export class Section {
   ): Promise<Section> {
     const granted = this.#granted;
     if (options.reentrancy !== "join" || !resources.every((resource) => granted.resources.includes(resource)))
-      throw new ReentrancyError(resources, granted.resources);
+      throw new ReentrancyError(resources, granted.resources, { holder: this.#lent?.holder });
     const [name = ""] = granted.resources;
     this.#calls ??= new LocalQueue(new LocalQueues(), name);
     const turn = this.#calls.enter();
@@ -129,7 +148,8 @@ export class Section {
       granted.assertHeld();
       const lease = leaseOf(granted);
       if (options.hasOwnTtl && options.ttl > lease.ttlMs) await lease.extend(options.ttl);
-      const { token, fencingToken } = granted;
+      const { token } = granted;
+      const { fencingToken } = this.#lent ?? granted;
       const joined = new JoinedLease(lease, this.#context.queues.of(name));
       const lock = new Lock({ target: { resources }, token, fencingToken }, joined);
       return new Section({ context: this.#context, granted, outer: inner, joined: { lock, turn } });

@@ -44,6 +44,8 @@ export interface PoolParts {
   /** The name of its keys, beside those of a lock of the same name. */
   readonly keys: string;
   readonly capacity: number;
+  /** What it is, in messages. */
+  readonly what: string;
 }
 
 export interface PermitRequest {
@@ -68,11 +70,13 @@ export class Pool {
   readonly protocol: RedlockProtocol;
   readonly turns: Turns;
   readonly nodeCount: number;
+  readonly what: string;
   readonly #capacity: number;
   readonly #keys: readonly string[];
 
-  constructor({ redlock, name, keys, capacity }: PoolParts) {
+  constructor({ redlock, name, keys, capacity, what }: PoolParts) {
     this.name = name;
+    this.what = what;
     this.redlock = redlock;
     this.protocol = protocolOf(redlock);
     this.turns = Turns.of(redlock);
@@ -89,6 +93,11 @@ export class Pool {
       this.protocol.call(this.name, request.signal, () => new Acquisition(this, request).run());
     if (!traces.acquire.isHeard) return call();
     return traces.acquire.run({ resource: this.name, permits: request.permits }, call);
+  }
+
+  /** Whether both give the same permits. Those of another `Redlock` are not compared. */
+  isSameAs(other: Pool): boolean {
+    return this.redlock === other.redlock && this.#tokenKey === other.#tokenKey;
   }
 
   /** Whether one node grants by itself, and numbers the grants. */

@@ -132,6 +132,11 @@ export class Run implements JobLock {
     this.#fencingToken = fencingToken;
   }
 
+  /** The lock of its keys, if it has one. */
+  get lock(): Lock | undefined {
+    return this.#lock;
+  }
+
   isHeldBy(lock: { readonly fencingToken: number; readonly resources: readonly string[] }): boolean {
     return this.#lock?.fencingToken === lock.fencingToken && this.resources[0] === lock.resources[0];
   }

@@ -232,12 +232,14 @@ export class Runner {
     // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none.
     const takesSignal = process.length >= 3 || isWrapper(process) || isSandboxed;
     const signal = (takesSignal ? run.signal : undefined) as AbortSignal;
-    if (!traces.run.isHeard) return process(job, run.token, signal, run);
+    const processed = (): Promise<unknown> =>
+      this.#parts.keyLocks.inside(run, () => process(job, run.token, signal, run));
+    if (!traces.run.isHeard) return processed();
     const { fencingToken, parkedSinceMs } = run;
     const nowMs = this.#clock.wallMs();
     const parkedMs = Math.max(0, nowMs - (parkedSinceMs ?? nowMs));
     const facts = { ...aboutJob(queue, run), fencingToken, parkedMs };
-    return traces.run.run(facts, async () => await process(job, run.token, signal, run));
+    return traces.run.run(facts, processed);
   }
 
   #mustConfirm(run: Run): boolean {

@@ -143,6 +143,17 @@ export class KeyLocks {
     throw new DelayedError(`job ${jobId} leaves its keys alone for ${ms} ms`);
   }
 
+  /**
+   * Calls a processor, and lets `using` in there, of this very `Redlock`, know of the run's lock. It joins that, or is
+   * refused, and does not wait for itself. With `reentrancy: "wait"` there is no context, and no cost.
+   */
+  inside<Result>(run: Run, process: () => Promise<Result>): Promise<Result> {
+    const { redlock } = this.#parts;
+    const { lock, fencingToken, jobId } = run;
+    if (lock === undefined || redlock.options.reentrancy === "wait") return process();
+    return protocolOf(redlock).inside(lock, { holder: `job ${jobId}`, fencingToken }, process);
+  }
+
   /** The lock goes from one run to the next one of its key, which is about to begin. */
   passOn({ from, to, held, fencingToken }: PassOn): HeldKeys {
     this.#parts.scriptLocks?.reserved(fencingToken);
