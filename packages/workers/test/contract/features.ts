@@ -64,6 +64,42 @@ export function testFeatures(key: Key): void {
       await until(async () => (await lab.leftovers()).every((name) => name.includes("lane:starts=")));
     });
 
+    it("lets keys take turns, with weights that operators say", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const rules = { key, between: "rotate", concurrency: 1, recheckInterval: 3_600_000 } as const;
+      const worker = lab.worker(undefined, { ...rules, autorun: false });
+      await worker.setKeyPolicy("b", { weight: 2 });
+      await queue.addBulk(jobs(14, (i) => "aaaabbbbbbcccc"[i], 0));
+      worker.run().catch((error: Error) => lab.errors.push(error));
+      await finished(queue, 14);
+      expect(lab.ran.map((run) => run.key).join("")).toBe("abbcabbcabbcac");
+      await worker.removeKeyPolicy("b");
+      expect(lab.errors).toEqual([]);
+      await until(async () => (await lab.leftovers()).length === 0);
+    });
+
+    it("follows what operators say of a key, until it is removed", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const running = gate();
+      lab.defer(async () => running.open());
+      const worker = lab.worker(async () => await running.passed, { key, recheckInterval: 3_600_000 });
+      await queue.addBulk(jobs(4, () => "a"));
+      await until(async () => (await queue.getDelayedCount()) === 3);
+      await worker.setKeyPolicy("a", { concurrency: 2, maxWaiting: { max: 2 } });
+      await until(() => lab.ran.length === 2);
+      await queue.addBulk(jobs(1, () => "a"));
+      await until(async () => (await queue.getFailedCount()) === 1);
+      await worker.setKeyPolicy("a", { concurrency: 2, rate: { max: 1, duration: 3_600_000 } });
+      running.open();
+      await finished(queue, 4);
+      expect((await worker.jobsOf("a")).parked).toEqual(["4"]);
+      await worker.removeKeyPolicy("a");
+      await finished(queue, 5);
+      await until(async () => (await lab.leftovers()).every((name) => name.includes("lane:starts=")));
+    });
+
     it("survives pause and resume of the queue while keys are busy", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
