@@ -1144,7 +1144,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a resumed key fills its further slots",
     without: "they wait for timers",
-    patches: [operators("elseif contended().isShared(key) then contended().heal(key) end", "end")],
+    patches: [
+      operators(
+        "contended().heal(key)\nreturn wasPaused",
+        "if holder == PAUSED or holder == NEXT then contended().heal(key) end\nreturn wasPaused",
+      ),
+    ],
     focus: pausedSlots,
   },
   {
@@ -1272,12 +1277,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "resuming passes the key on",
     without: "its line waits for timers",
-    patches: [
-      operators(
-        "if holder == PAUSED or holder == NEXT then contended().heal(key)",
-        "if true then return wasPaused and 1 or 0",
-      ),
-    ],
+    patches: [operators("contended().heal(key)\nreturn wasPaused", "return wasPaused")],
     focus: pausedKeys,
   },
   {

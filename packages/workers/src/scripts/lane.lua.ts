@@ -1108,7 +1108,7 @@ ${rotation.turns}
   end
 
   slow = {
-    keysOf = keysOf, holds = holds, first = first, promoteToFront = promoteToFront, advance = advance, release = release,
+    keysOf = keysOf, holds = holds, promoteToFront = promoteToFront, release = release,
     uncount = uncount, fetch = fetch, halt = halt, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
     heal = heal, sift = seeAhead or sift, othersWait = othersWait, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
     pause = pause, pausedFor = pausedFor, await = await, backOff = backOff, limitedFor = limitedFor,

@@ -113,11 +113,8 @@ end
 call('HDEL', P .. 'lane:paused', key)
 call('ZREM', line(key), PAUSED)
 local holder = call('HGET', HOLDERS, key)
--- Further slots may be all that the key has.
 if holder == PAUSED then call('HSET', HOLDERS, key, NEXT) end
-if holder == PAUSED or holder == NEXT then contended().heal(key)
-elseif not holder and contended().first(key) then contended().advance(key)
-elseif contended().isShared(key) then contended().heal(key) end
+contended().heal(key)
 return wasPaused and 1 or 0
 `;
 
