@@ -1,25 +1,30 @@
-/** Every query of the dashboard and of the alerts names metrics and labels that a real scrape has. */
-import { readFileSync } from "node:fs";
+/**
+ * Every query of the dashboard and of the alerts names metrics and labels that a real scrape has. With `SCREENSHOTS=1`
+ * docs/pictures/dashboard.svg is drawn anew, after a minute in which more happens.
+ */
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
 import { deferred } from "@x/redlock-core/protocol";
-import { startRedis } from "@x/test-support";
+import { type RedisServer, startRedis, temporaryFolder } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import { Queue } from "bullmq";
 import { expect, it } from "vitest";
-import { isWithoutPrometheus, startPrometheus } from "./support/prometheus.ts";
+import { dashboardSvg, type Panel } from "./support/dashboard-svg.ts";
+import { isWithoutPrometheus, type Prometheus, startPrometheus } from "./support/prometheus.ts";
 import { connectionOf, type Sdk, startSdk } from "./support/sdk.ts";
 
 const textOf = (file: string): string => readFileSync(new URL(`../grafana/${file}`, import.meta.url), "utf8");
 
-interface Panel {
-  readonly title: string;
-  readonly targets?: readonly { readonly expr: string }[];
-}
+const isPicture = process.env["SCREENSHOTS"] === "1";
+
+const { panels } = JSON.parse(textOf("dashboard.json")) as { readonly panels: readonly Panel[] };
 
 function queries(): readonly string[] {
-  const { panels } = JSON.parse(textOf("dashboard.json")) as { readonly panels: readonly Panel[] };
   const drawn = panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
   const alerts = [...textOf("alerts.yml").matchAll(/^ +expr: (.+)$/gm)].map(([, expr = ""]) => expr);
   return [...drawn, ...alerts];
@@ -32,22 +37,74 @@ function namesIn(query: string): { readonly metrics: readonly string[]; readonly
     list.split(/,\s*/).map((each) => each.split(/[=!]/)[0] ?? ""),
   );
   const rest = query.replaceAll(/by \([^)]*\)/g, "").replaceAll(/\{[^}]*\}/g, "");
-  return { metrics: rest.match(/\bx_\w+/g) ?? [], labels: [...grouped, ...filtered] };
+  return { metrics: [...new Set(rest.match(/\bx_\w+/g))], labels: [...grouped, ...filtered] };
+}
+
+interface Scene {
+  readonly server: RedisServer;
+  readonly sdk: Sdk;
+  readonly redlock: Redlock;
+  readonly queue: Queue;
+  readonly election: LeaderElection;
+}
+
+/** Has accounts locked, jobs of few keys run, connections cut, a lock taken away and a leader resign, for a minute. */
+async function minute({ server, redlock, queue, election }: Scene): Promise<void> {
+  const endMs = performance.now() + 60_000;
+  const any = (count: number): number => Math.ceil(Math.random() * count);
+  const again = async (act: () => Promise<unknown>): Promise<void> => {
+    // A wait that ends without its lock is a part of the picture.
+    while (performance.now() < endMs) await act().catch(() => undefined);
+  };
+  const using = (): Promise<unknown> => redlock.using(`account:${any(3)}`, () => delay(any(400)), { timeout: 500 });
+  await Promise.all([
+    ...Array.from({ length: 4 }, () => again(using)),
+    again(() => redlock.using("report:1", ({ signal }) => delay(20_000, undefined, { signal }), { ttl: 3_000 })),
+    again(async () => {
+      await delay(any(600));
+      await queue.add("pay", { account: any(5), ms: any(600) });
+    }),
+    delay(15_000).then(() => server.call("CLIENT", "KILL", "TYPE", "normal")),
+    delay(30_000).then(async () => {
+      await redlock.forceRelease("report:1");
+      await election.requestResign();
+    }),
+  ]);
+}
+
+/** Draws the dashboard of the time since `fromS`, and returns the titles of panels that Prometheus had no answer for. */
+async function draw(prometheus: Prometheus, fromS: number): Promise<readonly string[]> {
+  const toS = Date.now() / 1_000;
+  const drawn = await Promise.all(
+    panels.map(async (panel) => ({ ...panel, series: await prometheus.seriesOf(panel, fromS, toS) })),
+  );
+  const folder = isPicture ? fileURLToPath(new URL("../../../docs/pictures", import.meta.url)) : temporaryFolder();
+  const svg = dashboardSvg({ title: "Coordination", panels: drawn, fromS, toS });
+  writeFileSync(join(folder, "dashboard.svg"), svg);
+  // Within a moment, a quantile is one of nothing: an answer without a value.
+  const isEmpty = ({ type, series }: (typeof drawn)[number]): boolean =>
+    type !== "row" && !series.some(({ points }) => points.length > 0 || !isPicture);
+  return drawn.filter(isEmpty).map(({ title }) => title);
 }
 
 /**
  * Has all that is told happen: locks held, waited for, refused and lost, a leader with a schedule, jobs of busy keys; at
  * the end a node is down.
  */
-async function everything(look: (sdk: Sdk) => Promise<void>): Promise<void> {
+async function everything(look: (scene: Scene) => Promise<void>): Promise<void> {
   await using server = await startRedis();
   await using redlock = new Redlock(server.url);
   const connection = connectionOf(server);
   const queue = new Queue("payments", { connection });
   const held = deferred<void>();
-  const worker = new ExclusiveWorker("payments", async () => await held.promise, {
+  const work = async ({ data }: { readonly data: { readonly ms?: number } }): Promise<void> => {
+    await held.promise;
+    if (data.ms !== undefined) await delay(data.ms);
+  };
+  const worker = new ExclusiveWorker("payments", work, {
     connection,
     key: "account",
+    resource: "payer:",
     concurrency: 3,
   });
   await using sdk = await startSdk({ workers: [worker], topKeys: 3 });
@@ -69,19 +126,23 @@ async function everything(look: (sdk: Sdk) => Promise<void>): Promise<void> {
     await untilTold(metric);
   held.resolve();
   await untilTold("x_workers_lock_hold_duration");
-  await look(sdk);
+  const scene = { server, sdk, redlock, queue, election };
+  await look(scene);
   await Promise.all([scheduler.stop(), worker.close(), queue.close()]);
   await server.kill();
   await untilTold("x_lock_node_up");
-  await look(sdk);
+  await look(scene);
 }
 
 /** What only a fault brings. Their names are those of the sources, and their labels are not looked at. */
 const RARE: ReadonlySet<string> = new Set(["x_leader_overruns_total", "x_workers_yielded_total"]);
 
+/** Panels of which nothing happens before a node is down, or only by a fault. */
+const SELDOM: ReadonlySet<string> = new Set(["Lock nodes up", "Terms that ended", "Jobs that went back"]);
+
 it("draws no panel and raises no alert of a metric or a label that is not there", async () => {
   const samples: string[] = [];
-  await everything(async (sdk) => void samples.push(...(await sdk.scrape()).keys()));
+  await everything(async ({ sdk }) => void samples.push(...(await sdk.scrape()).keys()));
   const wrong = queries().flatMap((query) => {
     const { metrics, labels } = namesIn(query);
     expect(metrics, query).toHaveLength(1);
@@ -96,7 +157,7 @@ it("draws no panel and raises no alert of a metric or a label that is not there"
 
 it.skipIf(isWithoutPrometheus())(
   "has an answer of Prometheus itself to every query, of a panel and of an alert",
-  { timeout: 120_000 },
+  { timeout: 180_000 },
   async () => {
     const isRare = (query: string): boolean =>
       query.includes('"missed"') || namesIn(query).metrics.some((name) => RARE.has(name));
@@ -104,8 +165,9 @@ it.skipIf(isWithoutPrometheus())(
     const unanswered = new Set(queries().filter((query) => !isRare(query)));
     expect(unanswered.size).toBeGreaterThan(20);
     let stage = 0;
-    await everything(async (sdk) => {
-      await using prometheus = await startPrometheus(sdk.target);
+    await everything(async (scene) => {
+      await using prometheus = await startPrometheus(scene.sdk.target);
+      const fromS = Date.now() / 1_000;
       for (const query of queries()) await prometheus.count(query);
       // Two scrapes make a rate. What only the end brings is asked for again then.
       const left = async (): Promise<readonly string[]> => {
@@ -113,6 +175,14 @@ it.skipIf(isWithoutPrometheus())(
         return [...unanswered].filter((query) => stage > 0 || !isLate(query));
       };
       await expect.poll(left, { timeout: 60_000, interval: 500 }).toEqual([]);
+      if (stage === 0) {
+        // The counter is as old as what it counts.
+        const lost = queries().find((query) => /x_lock_lost_total.* > 0$/.test(query)) ?? "";
+        expect(await prometheus.raised(lost)).toBe(1);
+        if (isPicture) await minute(scene);
+        const empty = await draw(prometheus, fromS);
+        expect(empty.filter((title) => !SELDOM.has(title))).toEqual([]);
+      }
       stage += 1;
     });
     expect([...unanswered]).toEqual([]);
