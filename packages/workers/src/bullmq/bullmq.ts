@@ -360,7 +360,27 @@ export function runScript(client: BullClient, script: ComposedScript, args: read
   const { options } = client as { readonly options?: { readonly enableAutoPipelining?: boolean } };
   return options?.enableAutoPipelining === true
     ? runPipelined(client, script.name, args)
-    : client.runCommand(script.name, args);
+    : runUnanswered(client, script.name, args);
+}
+
+/** As many times ioredis sends a request by default. */
+const MOST_SENDS = 20;
+
+/** The errors of node-redis for a request whose connection was lost before it was answered. */
+const UNANSWERED = /\b(ECONNRESET|EPIPE|ETIMEDOUT)\b|^Socket closed unexpectedly/;
+
+/**
+ * Runs a script, and again if the connection was lost before it was answered. ioredis does that by itself, which all
+ * our scripts allow for. node-redis does not, and BullMQ would take the error for one of the job, which has completed.
+ */
+async function runUnanswered(client: BullClient, name: string, args: readonly unknown[]): Promise<unknown> {
+  for (let sends = 1; ; sends += 1) {
+    try {
+      return await client.runCommand(name, args);
+    } catch (error) {
+      if (sends === MOST_SENDS || !UNANSWERED.test((error as Error).message)) throw error;
+    }
+  }
 }
 
 /**

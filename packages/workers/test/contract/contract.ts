@@ -3,7 +3,7 @@
  * against whatever `bullmq` is in the test file that calls it.
  */
 import { describe } from "vitest";
-import { testEarly } from "./early.ts";
+import { testEarly, testLostAnswers } from "./early.ts";
 import { testFailures } from "./failures.ts";
 import { testFeatures } from "./features.ts";
 import { keyKinds } from "./key.ts";
@@ -12,7 +12,7 @@ import { testOrder } from "./order.ts";
 import { testRecovery } from "./recovery.ts";
 import { testScripts } from "./scripts.ts";
 
-const PARTS = [testOrder, testLocks, testFailures, testRecovery, testFeatures, testEarly];
+const PARTS = [testOrder, testLocks, testFailures, testRecovery, testFeatures, testEarly, testLostAnswers];
 
 export function testContract(kinds: readonly (keyof typeof keyKinds)[], parts = PARTS): void {
   testScripts();

@@ -244,7 +244,11 @@ export function testEarly(key: Key): void {
       await finished(queue, COUNT);
       expect(lab.ran.map(({ i }) => i)).toEqual(Array.from({ length: COUNT }, (_, i) => i));
     });
+  });
+}
 
+export function testLostAnswers(key: Key): void {
+  describe("the next job at once", () => {
     it("loses no job when answers are lost", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -256,7 +260,12 @@ export function testEarly(key: Key): void {
         await lab.redis.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
       };
       await start(lab, body, { key, ...recoversSoon });
-      await finished(queue, COUNT, 40_000);
+      // The queue's own connection is cut, too, and node-redis does not ask again what it asked.
+      const ended = async (): Promise<number> => {
+        const [completed, failed] = [queue.toKey("completed"), queue.toKey("failed")];
+        return (await lab.redis.zcard(completed)) + (await lab.redis.zcard(failed));
+      };
+      await until(async () => (await ended()) === COUNT, 40_000);
       expect(lab.overlaps()).toEqual([]);
       expect((await queue.getFailed()).map(({ failedReason }) => failedReason)).toEqual([]);
       expect(await queue.getCompletedCount()).toBe(COUNT);

@@ -1,12 +1,13 @@
 /**
- * The part of the contract that a client other than ioredis could break: the lane's scripts, and the lock beside them. All of it runs
- * with `X_WHOLE_CONTRACT=1`.
+ * The part of the contract that a client other than ioredis could break: the lane's scripts, the lock beside them, and lost
+ * answers. All of it runs with `X_WHOLE_CONTRACT=1`.
  */
 import { testContract } from "./contract.ts";
+import { testLostAnswers } from "./early.ts";
 import { testLocks } from "./locks.ts";
 import { testOrder } from "./order.ts";
 
 export function testOtherClient(): void {
   if (process.env["X_WHOLE_CONTRACT"] === "1") testContract(["path"]);
-  else testContract(["path"], [testOrder, testLocks]);
+  else testContract(["path"], [testOrder, testLocks, testLostAnswers]);
 }
