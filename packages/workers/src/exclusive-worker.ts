@@ -184,6 +184,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       locks: this.#scriptLocks,
       keyOf: resolved.keyOf as (job: unknown) => unknown,
       clock: this.#clock,
+      lockDurationMs: resolved.lockDuration,
       events: {
         onParked: (jobs) => this.#tell("parked", () => ({ queue: this.name, jobs })),
         onFault: (fault) => this.emit("error", new LaneError(this.name, fault)),

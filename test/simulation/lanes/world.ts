@@ -89,7 +89,14 @@ export class LaneWorld implements AsyncDisposable {
       // Takes the lane of the schedule before off again: what is left are the methods of BullMQ's class.
       for (const name of ["execCommand", "moveToFinishedArgs"]) Reflect.deleteProperty(target, name);
       const events = { onParked, onFault };
-      const own = new lane.Lane({ scripts, keyOf: setting.keyOf, clock: time.clock, events, locks });
+      const own = new lane.Lane({
+        scripts,
+        keyOf: setting.keyOf,
+        clock: time.clock,
+        lockDurationMs: 30_000,
+        events,
+        locks,
+      });
       own.attach(target);
       return { worker: worker as unknown as StepWorker, lane: own };
     });

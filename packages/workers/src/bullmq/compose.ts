@@ -141,7 +141,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     const parts = [library, own, ...ahead, finish, commands.eachEnd];
     return compose("moveToFinished", QUEUE_KEY_COUNT, parts);
   };
-  const operate = (name: OperatorCommand): ComposedScript => compose(name, 1, [library, operators[name]]);
+  const operate = (name: OperatorCommand): ComposedScript => compose(name, 2, [library, operators[name]]);
   return {
     commands: {
       moveToActive: decorate("moveToActive"),

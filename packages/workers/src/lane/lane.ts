@@ -27,6 +27,7 @@ import {
 import type { LaneScripts, OperatorCommand } from "../bullmq/compose.ts";
 import { EndBatches } from "../bullmq/end-batches.ts";
 import { JobEnd, queueKeys, replaceEndArguments } from "../bullmq/job-end.ts";
+import { sendRefusedAgain } from "../bullmq/refused.ts";
 import { formatPin, type Pin, parsePin, pinOfValue, slotSuffix } from "../entity-key.ts";
 import { withoutCommand } from "../errors.ts";
 import type { Run } from "../job-run/run.ts";
@@ -128,6 +129,7 @@ export class Lane {
   readonly #scripts: LaneScripts;
   readonly #keyOf: KeyFunction;
   readonly #clock: Clock;
+  readonly #lockDurationMs: number;
   readonly #events: LaneEvents;
   readonly #locks: LaneLocks | undefined;
   readonly #arrivals = new Map<string, Arrival>();
@@ -145,6 +147,8 @@ export class Lane {
     readonly scripts: LaneScripts;
     readonly keyOf: KeyFunction;
     readonly clock: Clock;
+    /** BullMQ's lock of a job lasts for so long. What leaves the job, and was refused, is sent again until then. */
+    readonly lockDurationMs: number;
     readonly events: LaneEvents;
     /** The locks of keys, if the scripts take and release them themselves. */
     readonly locks?: LaneLocks | undefined;
@@ -152,6 +156,7 @@ export class Lane {
     this.#scripts = parts.scripts;
     this.#keyOf = parts.keyOf;
     this.#clock = parts.clock;
+    this.#lockDurationMs = parts.lockDurationMs;
     this.#events = parts.events;
     this.#locks = parts.locks;
     this.#ends = new EndBatches(async (ends) => await this.#sendEnds(ends));
@@ -268,7 +273,8 @@ export class Lane {
     const script = this.#scripts.operators[command];
     return await rejectingPlainly(async () => {
       const client = await target.queue.client;
-      return await runScript(client, script, [`${prefix}lane:holders`, prefix, this.#nowMs(), ...args]);
+      const keys = [`${prefix}lane:holders`, `${prefix}lane:none`];
+      return await runScript(client, script, [...keys, prefix, this.#nowMs(), ...args]);
     });
   }
 
@@ -280,9 +286,15 @@ export class Lane {
     const ending = this.#locks?.endingOf(jobId);
     const lockToken = this.#locks?.newToken() ?? "";
     const told = args.concat(addition(command, this.#leaving.get(`${jobId} ${token}`), lockToken));
-    const sent = readClock(this.#clock);
+    let sent = readClock(this.#clock);
+    const run = async (): Promise<unknown> => {
+      sent = readClock(this.#clock);
+      return await runScript(client, script, told);
+    };
     try {
-      const raw = this.#told(await runScript(client, script, told)).reply;
+      // BullMQ's loop fetches again by itself.
+      const forMs = command === "moveToActive" ? 0 : this.#lockDurationMs;
+      const raw = this.#told(await sendRefusedAgain(this.#clock, forMs, run)).reply;
       const reply = this.#received(raw, { sent, lockToken, ahead: undefined, early: undefined });
       if (reply === undefined) return raw;
       return await this.#fetchOn(reply, {
@@ -349,14 +361,14 @@ export class Lane {
     const [first] = ends;
     if (first === undefined) return [];
     const { client, end } = first;
-    const sent = readClock(this.#clock);
     const args: unknown[] = [...queueKeys(end.prefix), end.prefix];
-    for (const ended of ends) {
-      ended.sent = sent;
-      const { told, fields } = ended.end;
-      args.push(...told, ended.locks, fields.length, ...fields);
-    }
-    return parseEnds(await runScript(client, this.#scripts.commands.moveToFinished, args));
+    for (const { end, locks } of ends) args.push(...end.told, locks, end.fields.length, ...end.fields);
+    const run = async (): Promise<unknown> => {
+      const sent = readClock(this.#clock);
+      for (const ended of ends) ended.sent = sent;
+      return await runScript(client, this.#scripts.commands.moveToFinished, args);
+    };
+    return parseEnds(await sendRefusedAgain(this.#clock, this.#lockDurationMs, run));
   }
 
   /** Looks at the reply of a command that may have brought a job. Returns it if more is to be fetched. */

@@ -2,6 +2,8 @@
  * These scripts are what operators, and the worker itself, ask of the lane between jobs. Each has the lane library
  * before it, and these parameters:
  * - KEYS[1] is P lane:holders, for the slot.
+ * - KEYS[2] is P lane:none, which there never is. So a Cluster that moves the slot, key by key, refuses the whole
+ *   script. It would find some of its keys and not others.
  * - ARGV[1] is P.
  * - ARGV[2] is the time in ms.
  */

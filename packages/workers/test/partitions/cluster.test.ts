@@ -6,7 +6,7 @@ import { Cluster } from "ioredis";
 import { expect, it } from "vitest";
 import type { ClusterTask } from "../children/partitions.ts";
 import { judge, readHistory } from "../support/history.ts";
-import { type Data, Lab, until } from "../support/lab.ts";
+import { type Data, gate, jobs, Lab, until } from "../support/lab.ts";
 
 const JOBS = Number(process.env["PARTITION_JOBS"] ?? 1_000);
 const KEYS = JOBS / 20;
@@ -127,6 +127,57 @@ it("moves the slots of a paused queue while producers go on", { timeout: 120_000
     tokenRegressions: [],
     started: added,
   });
+});
+
+it("ends a job when its slot has moved, however long that takes, as it has run", { timeout: 60_000 }, async () => {
+  await using cluster = await startCluster();
+  await using lab = await Lab.start();
+  const seeds = cluster.nodes.map(({ host, port }) => ({ host, port }));
+  // The client gives up after a moment.
+  const connection = new Cluster(seeds, {
+    maxRedirections: 2,
+    retryDelayOnTryAgain: 10,
+    redisOptions: { maxRetriesPerRequest: null },
+  });
+  connection.on("error", () => {});
+  lab.defer(async () => connection.disconnect());
+  const division = { partitions: 1, key: "k", connection };
+  const queue = new PartitionedQueue<Data>("q", division);
+  lab.defer(async () => await queue.close());
+  const [runs, ends]: [number[], string[]] = [[], []];
+  const end = gate();
+  const worker = new PartitionedWorker<Data>(
+    "q",
+    async ({ data }) => {
+      runs.push(data.i);
+      await end.passed;
+      if (data.i === 1) throw new Error("as it should");
+    },
+    { ...division, concurrency: 3 },
+  );
+  lab.defer(async () => await worker.close());
+  worker.on("error", () => {});
+  worker.on("completed", ({ data }) => ends.push(`${data.i} completed`));
+  worker.on("failed", (job, { message }) => ends.push(`${String(job?.data.i)} failed ${message}`));
+  await queue.addBulk(jobs(3, (i) => `key${i}`));
+  await until(() => runs.length === 3);
+  const slot = Number(await cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", queue.queues[0]?.name ?? ""));
+  const at = cluster.nodes.findIndex((_, n) => slot < Math.floor(((n + 1) * 16_384) / cluster.nodes.length));
+  const [from, to] = [cluster.nodes[at], cluster.nodes[(at + 1) % cluster.nodes.length]];
+  if (from === undefined || to === undefined) throw new Error(`no master has slot ${slot}`);
+  await from.call("CLUSTER", "SETSLOT", slot, "MIGRATING", String(await to.call("CLUSTER", "MYID")));
+  const refusals = async (): Promise<number> =>
+    Number(/errorstat_TRYAGAIN:count=(\d+)/.exec(String(await from.call("INFO", "errorstats")))?.[1] ?? 0);
+  const before = await refusals();
+  end.open();
+  await until(async () => (await refusals()) >= before + 20, 20_000);
+  expect(ends).toEqual([]);
+  // What does not end a job is refused as a whole, and does half of nothing.
+  await expect(worker.pauseKey("key0")).rejects.toThrow("TRYAGAIN");
+  await moveSlot(slot, from, to, cluster.nodes);
+  await until(() => ends.length === 3, 20_000);
+  expect(ends.toSorted()).toEqual(["0 completed", "1 failed as it should", "2 completed"]);
+  expect(runs).toHaveLength(3);
 });
 
 it("goes on with the other partitions while the server of one hangs", { timeout: 60_000 }, async () => {
