@@ -124,7 +124,7 @@ it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "sema
 );
 
 /** Text about a package for agents: what begins the file says when to read it. */
-it.each(["redlock-core", "leader", "workers", "nestjs", "semaphore", "testing"])(
+it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "testing"])(
   "@x/%s has a skill that says when to use it, and is packed",
   (name) => {
     const folder = join(root, "packages", name);
@@ -143,6 +143,17 @@ function namesIn(text: string): ReadonlySet<string> {
   const codes = [...text.replaceAll(/```[^]*?```/g, "").matchAll(/`([^`]+)`/g)].map(([, code = ""]) => code);
   return new Set(codes.map((code) => code.replace(/\(.*$/, "")));
 }
+
+it("the skill of @x/otel names metrics that there are", () => {
+  const skill = readFileSync(join(root, "packages/otel/SKILL.md"), "utf8");
+  const metrics = [...namesIn(skill)].filter((name) => name.startsWith("x."));
+  const sources = tracked
+    .filter((file) => file.startsWith("packages/otel/src/"))
+    .map((file) => readFileSync(join(root, file), "utf8"))
+    .join("\n");
+  expect(metrics.length).toBeGreaterThan(3);
+  expect(metrics.filter((name) => !sources.includes(`"${name}"`))).toEqual([]);
+});
 
 it("docs/protocol.md names every member of the entry for siblings", () => {
   const read = (file: string): string => readFileSync(join(root, "packages/redlock-core/src", file), "utf8");

@@ -1,4 +1,5 @@
 import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { runConsole, type Terminal } from "@x/console";
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type TickRecord } from "@x/leader/scheduler";
@@ -67,6 +68,22 @@ function connected(): Redlock {
   onTestFinished(() => redlock.close());
   return redlock;
 }
+
+it("has every command that its skill names", async () => {
+  const skill = readFileSync(new URL("../SKILL.md", import.meta.url), "utf8");
+  const called = [...skill.matchAll(/npx @x\/console ([a-z]+(?: [a-z]+)?)/g)].map(([, command = ""]) => command);
+  const named = [...skill.matchAll(/`((?:locks|leader|keys|schedules) [a-z]+)`/g)].map(([, command = ""]) => command);
+  const commands = new Set([...called, ...named]);
+  expect(commands.size).toBeGreaterThan(10);
+  for (const command of commands) {
+    const { code, text } = await run([...command.split(" "), "--help"]);
+    expect({ command, code, usage: text.split("\n")[0] }).toEqual({
+      command,
+      code: 0,
+      usage: expect.stringContaining(`Usage: x-console ${command} `),
+    });
+  }
+});
 
 describe("check", () => {
   it("tells the findings, and is not good if there are some", async () => {
