@@ -264,7 +264,8 @@ ${slowly}
 
   -- Who has the key. A pause that is over has it no more. \`known\`: who stood in the first slot a moment ago.
   local function holderOf(key, known)
-    local holder = known or firstSlot(key)
+    local holder = known
+    if known == nil then holder = firstSlot(key) end
     if holder ~= PAUSED then return holder end
     pausedFor(key)
     return firstSlot(key)
@@ -437,6 +438,12 @@ ${slowly}
     return true
   end
 
+  -- Out of 'prioritized', to the front of 'wait'.
+  local function unprioritize(id)
+    call('RPUSH', P .. 'wait', id)
+    surely('ZREM', P .. 'prioritized', id)
+  end
+
   local function promoteToFront(id)
     local keys = {P..'delayed', P..'wait', P..'paused', P..'meta', P..'prioritized', P..'active', P..'pc', P..'events', P..'marker'}
     -- It waits in 'delayed', or its timer has fired. Either way it stands at the end now, the left one of a list.
@@ -444,8 +451,7 @@ ${slowly}
     local score = call('ZSCORE', keys[5], id)
     if score and ROTATE then
       -- BullMQ takes those of 'wait' first, where some may be that nobody has looked at.
-      call('RPUSH', keys[2], id)
-      surely('ZREM', keys[5], id)
+      unprioritize(id)
     elseif score then
       call('ZADD', keys[5], math.floor(tonumber(score) / 4294967296) * 4294967296, id)
     elseif not toFront(keys[2], id) then
@@ -656,9 +662,10 @@ ${rotation.ring}
   -- Makes id the holder of all its keys, or of none; then replies what mayRun says of its place and time, and whether
   -- others have their turn before. \`since\`: when it was parked.
   local function take(id, pin, wasParked, since)
-    local isPassing = ROTATE and not isRunnable(id, pin) and not isSettled(id) and othersWait()
     local known
-    if isSingle(pin) and not wasParked and not isPassing then
+    if ROTATE and isSingle(pin) and not wasParked then known = firstSlot(pin) end
+    local isPassing = ROTATE and known ~= id and not isRunnable(id, pin) and not isSettled(id) and othersWait()
+    if isSingle(pin) and not wasParked and not isPassing and known ~= id then
       if call('HSETNX', HOLDERS, pin, id) == 1 then
         POLICIES[pin] = false
         local left = limitedFor(pin, id)
@@ -975,6 +982,8 @@ ${rotation.ring}
   -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them. May there be more?
   -- \`ending\`: a pin whose key is about to be free.
   local function sift(ending)
+    -- Keys that have one slot, with the job that has it: it is looked at once.
+    local taken = {}
     for _ = parkedHere + 1, BATCH do
       local id, isPlain = call('LINDEX', P .. 'wait', -1), true
       if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
@@ -984,7 +993,14 @@ ${rotation.ring}
       if facts[5] then return false end
       local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
       if not hasKeys(pin) or pin == ending then return false end
-      local free, isFirst, isMoved, left = mayRun(id, keysOf(pin), nil, not facts[1])
+      local free, isFirst, isMoved, left = false, false, false, nil
+      if not taken[pin] or taken[pin] == id then
+        local known
+        if isSingle(pin) then known = firstSlot(pin) end
+        free, isFirst, isMoved, left = mayRun(id, keysOf(pin), known, not facts[1])
+        if isFirst then taken = {}
+        elseif isJob(known) and not (free or isMoved or left or isShared(pin)) then taken[pin] = known end
+      end
       if free or (not facts[1] and not isFirst and turnedAway(pin, facts[6])) then return false end
       -- Passing a key on may have put another job in front.
       local old

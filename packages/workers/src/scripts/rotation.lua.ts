@@ -19,6 +19,8 @@ export const ring: string = /* lua */ `
   -- Starts of one turn that a place in the ring can count.
   local MOST_OF_TURN = 128
   local turn, seeAhead
+  -- The job that this script last chose.
+  local chosenHere
 
   -- Was a job chosen that still waits to be taken?
   local function isTurnOpen()
@@ -43,9 +45,8 @@ export const ring: string = /* lua */ `
 
   -- The key has somebody in line, and a free slot. \`place\`: where its turn goes on.
   local function enter(key, place)
-    if call('ZSCORE', RING, key) then return end
     local last = place or call('ZREVRANGE', RING, 0, 0, 'WITHSCORES')[2] or 0
-    call('ZADD', RING, place or string.format('%.0f', math.floor(tonumber(last)) + 1), key)
+    call('ZADD', RING, 'NX', place or string.format('%.0f', math.floor(tonumber(last)) + 1), key)
   end
 
   -- How many starts the turn of the key has.
@@ -78,19 +79,21 @@ export const turns: string = /* lua */ `
   -- At most so many jobs that cannot be parked are passed when the lane looks ahead.
   local MOST_PASSED = 5
 
-  -- The keys of a job that may stand in line, and what park is told of it. Nil for one without keys, with unknown keys,
-  -- that has its keys already, or that is to be told something. Of one whose line is full, only its keys.
+  -- The keys of a job that may stand in line, what park is told of it, and who stands in the first slot of its one key.
+  -- Nil for one without keys, with unknown keys, that has its keys already, or that is to be told something. Of one
+  -- whose line is full, only its keys.
   local function parkable(id)
     local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data', 'lb', 'lr')
     if facts[5] or facts[6] then return end
     local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
     if not hasKeys(pin) then return end
-    local keys = keysOf(pin)
+    local keys, known = keysOf(pin), nil
+    if isSingle(pin) then known = firstSlot(pin) end
     for i = 1, #keys do
-      if slotOf(id, keys[i]) then return end
+      if known == id or ((known == nil or isShared(keys[i])) and slotOf(id, keys[i])) then return end
     end
     if not facts[1] and fullKey(keys) then return nil, keys end
-    return pin, keys, facts
+    return pin, keys, facts, known
   end
 
   -- Of jobs without a key, or whose keys are not known, one goes before the job that was just chosen.
@@ -101,8 +104,7 @@ export const turns: string = /* lua */ `
     if other == id then
       other = call('ZRANGE', P .. 'prioritized', 0, 0)[1]
       if not other or parkable(other) then return end
-      call('RPUSH', P .. 'wait', other)
-      surely('ZREM', P .. 'prioritized', other)
+      unprioritize(other)
     elseif not parkable(other) then
       toFront(P .. 'wait', other, -1)
     end
@@ -121,6 +123,7 @@ export const turns: string = /* lua */ `
       local id = not isBusy(key, holderOf(key)) and advance(key, nil, true)
       if id then
         call('HSET', CHOSEN, TURN, id)
+        chosenHere = id
         noteTurn(id, key, tonumber(head[2]))
         letOneGoFirst(id)
         return id
@@ -133,38 +136,49 @@ export const turns: string = /* lua */ `
 
   -- Lets jobs at the front of the queue stand in line, whether their keys are free or not: so their keys get a turn. May
   -- there be more?
-  function seeAhead()
+  local function see()
     local passed = 0
-    local function see(id, list)
-      local pin, keys, facts = parkable(id)
+    local function look(id, list)
+      local pin, keys, facts, known
+      if id ~= chosenHere then pin, keys, facts, known = parkable(id) end
       if not pin then
         -- Whoever comes behind a job with several keys may have another one of them, and waits for it.
         passed = passed + (keys and #keys > 1 and MOST_PASSED or 1)
         return
       end
-      local free, isFirst, isMoved, left = mayRun(id, keys)
+      local free, isFirst, isMoved, left = mayRun(id, keys, known, not facts[1])
       if isMoved and isRunnable(id, pin) then return end
       local old = list == 'wait' and {'LREM', P .. 'wait', -1, id} or {'ZREM', P .. 'prioritized', id}
       park(id, pin, isFirst, left, function(back) leave(old, back) end, facts)
       parkedHere = parkedHere + 1
-      if free then
-        for i = 1, #keys do heal(keys[i]) end
+      for i = 1, free and #keys or 0 do
+        -- Nobody had it: then park has marked it.
+        if known ~= false then mark(keys[i], NEXT) end
+        enter(keys[i])
       end
     end
     local ids = call('LRANGE', P .. 'wait', -BATCH - MOST_PASSED, -1)
     for i = #ids, 1, -1 do
       if parkedHere >= BATCH then return true end
       if passed >= MOST_PASSED then return false end
-      if string.sub(ids[i], 1, 2) ~= '0:' then see(ids[i], 'wait') end
+      if string.sub(ids[i], 1, 2) ~= '0:' then look(ids[i], 'wait') end
     end
     if #ids == BATCH + MOST_PASSED then return true end
     ids = call('ZRANGE', P .. 'prioritized', 0, BATCH - 1)
     for i = 1, #ids do
       if parkedHere >= BATCH then return true end
       if passed >= MOST_PASSED then return false end
-      see(ids[i], 'prioritized')
+      look(ids[i], 'prioritized')
     end
     return #ids == BATCH
+  end
+
+  -- Whether somebody has the turn is asked once, when all of them stand in line.
+  function seeAhead()
+    local before = parkedHere
+    local isMore = quietly(see)
+    if parkedHere > before then turn() end
+    return isMore
   end
 `;
 
