@@ -1,6 +1,6 @@
 /** Takes one protection away and looks for the invariant that breaks. */
 import { runDirected } from "./directed.ts";
-import { loadEngine } from "./engine.ts";
+import { type Engine, loadEngine } from "./engine.ts";
 import { isPlayed, knownSchedule } from "./known.ts";
 import type { Mutation } from "./mutations.ts";
 import { runOf, search } from "./search.ts";
@@ -23,6 +23,8 @@ export interface MutationOptions {
   readonly quick: boolean;
 }
 
+let intact: Promise<Engine> | undefined;
+
 export async function runMutation(mutation: Mutation, options: MutationOptions): Promise<MutationResult> {
   const engine = await loadEngine(mutation.patches);
   const story = mutation.directed === undefined ? undefined : await runDirected(engine, mutation.directed);
@@ -36,7 +38,8 @@ export async function runMutation(mutation: Mutation, options: MutationOptions):
     replayed?.violations.length === 1 &&
     (nodeCount !== undefined || !isPlayed(known, subject))
   ) {
-    const { violation } = await runOf[subject](await loadEngine(), known, { nodeCount });
+    intact ??= loadEngine();
+    const { violation } = await runOf[subject](await intact, known, { nodeCount });
     if (violation !== undefined) throw new Error(`${known} breaks with every protection in place, too`);
   }
   const isKnown = replayed?.violations.length === 1;
