@@ -1,7 +1,8 @@
 /** Metrics of exclusive workers. */
 import type { BatchObservableResult, Meter } from "@opentelemetry/api";
 import { diag } from "@opentelemetry/api";
-import { listen } from "./channels.ts";
+import type { WorkerTraces } from "@x/workers";
+import { listen, listenToCalls } from "./channels.ts";
 import type { ObservedWorker } from "./instrument.ts";
 import { SECONDS } from "./locks.ts";
 
@@ -18,6 +19,10 @@ export function workerMetrics(meter: Meter): () => void {
   });
   const heldFor = meter.createHistogram("x.workers.lock.hold.duration", {
     description: "How long jobs had their keys",
+    ...SECONDS,
+  });
+  const parkedFor = meter.createHistogram("x.workers.parked.duration", {
+    description: "For how long jobs that had to wait for their keys were parked",
     ...SECONDS,
   });
   const yielded = meter.createCounter("x.workers.yielded", {
@@ -37,6 +42,12 @@ export function workerMetrics(meter: Meter): () => void {
     listen("x.workers.released", (message) => heldFor.record(message.heldMs / 1_000, of(message))),
     listen("x.workers.yielded", (message) => yielded.add(1, { ...of(message), "x.workers.reason": message.reason })),
     listen("x.workers.lost", (message) => lost.add(1, of(message))),
+    listenToCalls<WorkerTraces["run"]>("x.workers:run", {
+      begins: (facts) => {
+        if (facts.parkedMs > 0) parkedFor.record(facts.parkedMs / 1_000, of(facts));
+      },
+      ends: () => undefined,
+    }),
     listen("x.workers.stale", (message) => stale.add(1, of(message))),
   ];
   return () => {

@@ -69,6 +69,8 @@ it("tells BullMQ's own span of the job its keys and its fencing token", async ()
   for (const { attributes } of [job, own].flatMap((span) => span ?? [])) {
     expect(attributes["x.workers.parked"]).toBeGreaterThanOrEqual(3_600);
   }
+  const sum = (await sdk.scrape()).get('x_workers_parked_duration_sum{x_workers_queue="traced"}');
+  expect(sum).toBeGreaterThanOrEqual(3_600);
   expect(own?.attributes).toMatchObject({ "bullmq.queue.name": "traced", "x.workers.keys": ["42"] });
   expect(own?.attributes["x.fencing_token"]).toBe(job?.attributes["x.fencing_token"]);
 });
