@@ -53,6 +53,11 @@ export interface WorkerEvents {
   };
   /** An operator resumed a key by this worker. It is not told of a pause that ended by itself. */
   keyResumed: { readonly queue: string; readonly key: string };
+  /**
+   * A job waits because as many of its key have started as its rate allows. `until` is when the next one may, in ms
+   * since the epoch by the clock of Redis. It is told once for each such time, by the worker that looked at the job.
+   */
+  keyLimited: { readonly queue: string; readonly key: string; readonly until: number };
 }
 
 /** The listeners of an `ExclusiveWorker`, by the event: BullMQ's, and those of `WorkerEvents`. */
@@ -79,6 +84,7 @@ const NAMES: Known<WorkerEvents> = {
   stale: true,
   keyPaused: true,
   keyResumed: true,
+  keyLimited: true,
 };
 
 export const channels: Channels<WorkerEvents> = new Channels("x.workers", NAMES);

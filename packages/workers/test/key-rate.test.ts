@@ -1,7 +1,7 @@
 /** `perKey.rate`: how many jobs of a key start in a time, over all workers, crashes and restarts. */
-import { MixedFleetError } from "@x/workers";
+import { MixedFleetError, type WorkerEvents } from "@x/workers";
 import { describe, expect, it, vi } from "vitest";
-import { finished, jobs, Lab, redlockOn, until } from "./support/lab.ts";
+import { finished, jobs, Lab, listen, redlockOn, until } from "./support/lab.ts";
 
 const rate = { max: 3, duration: 3_000 } as const;
 // No timer but the one of the rate brings a job back in the time of a test.
@@ -36,7 +36,11 @@ describe.concurrent("the rate of a key", () => {
     const queue = lab.queue();
     const hourly = { ...rules, perKey: { rate: { max: 3, duration: 3_600_000 } } };
     const first = lab.worker(undefined, hourly);
-    lab.worker(undefined, hourly);
+    const second = lab.worker(undefined, hourly);
+    const onChannel = listen<WorkerEvents["keyLimited"]>(lab, "x.workers.keyLimited");
+    const told: Record<string, unknown[]> = { first: [], second: [] };
+    first.on("keyLimited", (message) => told["first"]?.push(message));
+    second.on("keyLimited", (message) => told["second"]?.push(message));
     const ranOfA = (): number => lab.ran.filter(({ key }) => key === "a").length;
     await queue.addBulk([...jobs(8, () => "a"), ...jobs(20, (i) => `other ${i}`)]);
     await finished(queue, 23);
@@ -46,6 +50,10 @@ describe.concurrent("the rate of a key", () => {
     expect(key).toMatchObject({ key: "a", holder: undefined, parked: 5, paused: undefined });
     const [oldest = 0] = (await countedStarts(lab, "a")).toReversed();
     expect(limitedUntil).toBe(oldest + 3_600_000);
+    const limited = { queue: "q", key: "a", until: limitedUntil };
+    await until(() => Object.values(told).flat().length > 0);
+    for (const messages of Object.values(told)) expect([[], [limited]]).toContainEqual(messages);
+    expect(onChannel.filter(({ until: ends }) => ends === limitedUntil)).toEqual(Object.values(told).flat());
     const fourth = await first.explain("4");
     expect(fourth?.message).toBe(
       `key "a": first in line, limited until ${new Date(limitedUntil).toISOString()}: 3 of 3 starts in 3600 s`,
@@ -98,7 +106,8 @@ describe.concurrent("the rate of a key", () => {
     const held = await redlockOn(lab, lab.connection).acquire("a");
     await queue.addBulk(jobs(2, () => "a"));
     await until(() => yielded.length > 3);
-    expect(await countedStarts(lab, "a")).toEqual([]);
+    // While it waits for the lock, it is counted.
+    await until(async () => (await countedStarts(lab, "a")).length === 0);
     await held.release();
     await finished(queue, 1);
     await until(async () => (await countedStarts(lab, "a")).length === 1);

@@ -88,7 +88,7 @@ export class LaneWorld implements AsyncDisposable {
       const target = bullmq.targetOf(worker, new Job(worker, "sample", {}));
       // Takes the lane of the schedule before off again: what is left are the methods of BullMQ's class.
       for (const name of ["execCommand", "moveToFinishedArgs"]) Reflect.deleteProperty(target, name);
-      const events = { onParked, onFault };
+      const events = { onParked, onFault, onLimited: (): void => undefined };
       const own = new lane.Lane({
         scripts,
         keyOf: setting.keyOf,

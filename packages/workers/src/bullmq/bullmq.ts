@@ -322,13 +322,25 @@ export interface Told {
   readonly isKept: boolean;
   /** What went wrong after BullMQ's part was done. */
   readonly fault: string | undefined;
+  /** Keys whose jobs wait because of their rate, and until when, in ms since the epoch. */
+  readonly limited: ReadonlyMap<string, number>;
 }
+
+const NONE_LIMITED: ReadonlyMap<string, number> = new Map();
 
 /** Splits a reply into BullMQ's, and what the lane tells beside it. */
 export function splitTold(raw: unknown): Told {
-  if (typeof raw === "number" && raw < 0) return { reply: raw, isKept: true, fault: undefined };
-  if (!Array.isArray(raw) || raw[0] !== "LANE_TOLD") return { reply: raw, isKept: false, fault: undefined };
-  return { reply: raw[1], isKept: raw[2] === 1, fault: textOf(raw[3]) };
+  const plain = { reply: raw, isKept: false, fault: undefined, limited: NONE_LIMITED };
+  if (typeof raw === "number" && raw < 0) return { ...plain, isKept: true };
+  if (!Array.isArray(raw) || raw[0] !== "LANE_TOLD") return plain;
+  return { reply: raw[1], isKept: raw[2] === 1, fault: textOf(raw[3]), limited: parseLimited(raw[4]) };
+}
+
+function parseLimited(raw: unknown): ReadonlyMap<string, number> {
+  if (!Array.isArray(raw)) return NONE_LIMITED;
+  const limited = new Map<string, number>();
+  for (let i = 0; i + 1 < raw.length; i += 2) limited.set(String(raw[i]), Number(raw[i + 1]));
+  return limited;
 }
 
 function textOf(value: unknown): string | undefined {

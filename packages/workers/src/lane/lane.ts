@@ -104,6 +104,8 @@ export interface LaneEvents {
   onParked(parked: number): void;
   /** Reports that a job could not be judged, or a key not passed on. */
   onFault(fault: string): void;
+  /** Reports, once for each such time, that jobs of a key wait until then (ms since the epoch) because of its rate. */
+  onLimited(key: string, untilMs: number): void;
 }
 
 export type LaneLocks = Pick<ScriptLocks, "newToken" | "granted" | "endingOf">;
@@ -115,6 +117,9 @@ export type LaneLocks = Pick<ScriptLocks, "newToken" | "granted" | "endingOf">;
  * lock of theirs before. With many free slots, the last one starts so many times later.
  */
 const FETCH_MS = 10;
+
+/** So many limited keys are remembered, so that each is told of once. */
+const MOST_LIMITS = 10_000;
 
 /** This text stands in place of a job's id: nothing was taken, and the queue is not drained. */
 export const ASK_AGAIN_ID = "LANE_AGAIN";
@@ -139,6 +144,8 @@ export class Lane {
   /** Runs that have begun before their jobs were handed out, by the id of the job. */
   readonly #early = new Map<string, EarlyStart>();
   readonly #ends: EndBatches<Ended>;
+  /** Keys that were limited when a job of them was last looked at, and until when. */
+  readonly #limits = new Map<string, number>();
   #target: BullTarget | undefined;
   #isLooping = false;
   #pinning: Promise<void> | undefined;
@@ -403,10 +410,11 @@ export class Lane {
       if (reply.kind === "ask") await this.#computeKeys(reply.jobs);
       const lockToken = this.#locks?.newToken() ?? "";
       const sent = readClock(this.#clock);
-      const raw = await runScript(client, this.#scripts.commands.moveToActive, [
+      const answer = await runScript(client, this.#scripts.commands.moveToActive, [
         ...fetchArguments(prefix, lockOptions(), this.#nowMs()),
         lockToken,
       ]);
+      const { reply: raw } = this.#told(answer);
       reply = parseReply(raw);
       if (reply.kind === "job") this.#note(reply, { sent, lockToken, ahead: undefined, early: undefined });
       if (reply.kind !== "again" && reply.kind !== "ask") return raw;
@@ -418,7 +426,18 @@ export class Lane {
   #told(answer: unknown): Told {
     const told = splitTold(answer);
     if (told.fault !== undefined) this.#events.onFault(told.fault);
+    for (const [key, untilMs] of told.limited) this.#noteLimit(key, untilMs);
     return told;
+  }
+
+  #noteLimit(key: string, untilMs: number): void {
+    if (this.#limits.get(key) === untilMs) return;
+    // Behind those that are known for longer.
+    this.#limits.delete(key);
+    this.#limits.set(key, untilMs);
+    const [oldest] = this.#limits.keys();
+    if (this.#limits.size > MOST_LIMITS && oldest !== undefined) this.#limits.delete(oldest);
+    this.#events.onLimited(key, untilMs);
   }
 
   #tell({ parked, fault }: BullReply & { readonly kind: "again" }): void {

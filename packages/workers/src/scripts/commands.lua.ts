@@ -43,7 +43,7 @@ const keepAge = (id: string): string =>
 /** ARGV[#ARGV]: "<token>". */
 export const moveToActive: string = /* lua */ `
 ${at("ARGV[1]", "ARGV[2]", "ARGV[#ARGV]")}
-return fetch(bullMoveToActive(KEYS, ARGV), ARGV[3])
+return tell(fetch(bullMoveToActive(KEYS, ARGV), ARGV[3]))
 `;
 
 /** What the end of a job needs where the next one of its key is started at once. */

@@ -71,7 +71,7 @@
  * is '' if that lock is not to be taken here.
  */
 export function at(prefix: string, now: string, token = "''"): string {
-  return `P, NOW, HOLDERS, CHOSEN, TOKEN, FAULT, FETCHED, parkedBefore = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${prefix} .. 'lane:chosen', ${token}, nil, nil, parkedHere`;
+  return `P, NOW, HOLDERS, CHOSEN, TOKEN, FAULT, FETCHED, LIMITED, parkedBefore = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${prefix} .. 'lane:chosen', ${token}, nil, nil, nil, parkedHere`;
 }
 
 /** Returns the library. `slowly` is what only a contended key needs of what compose.ts defines. */
@@ -82,6 +82,8 @@ export const laneLibrary = (
 local P, NOW, HOLDERS, CHOSEN, TOKEN, FAULT
 -- The job that BullMQ has taken with the command, and that is to be judged.
 local FETCHED
+-- Keys of which a job that waits may not start, because as many have as may, and until when.
+local LIMITED
 local PAUSED, NEXT = '!:paused', '!:next'
 -- Less than any place in line, and every time that is taken from it is exact.
 local PAUSE_BASE = 9000000000000000
@@ -236,8 +238,14 @@ ${slowly}
     local max, ms = rateOf(key)
     if not max or (id and isSettled(id)) then return end
     local oldest = call('LINDEX', startsOf(key), max - 1)
-    local left = oldest and tonumber(string.match(oldest, '^%d+')) + ms - redisMs()
-    return left and left > 0 and left or nil
+    local ends = oldest and tonumber(string.match(oldest, '^%d+')) + ms
+    local left = ends and ends - redisMs()
+    if not left or left <= 0 then return end
+    if id then
+      LIMITED = LIMITED or {}
+      LIMITED[key] = ends
+    end
+    return left
   end
 
   local function countStart(id, pin)
@@ -1215,9 +1223,15 @@ local function follow(reply, chosen, fetchNext, opts)
   return ROTATE and contended().fetch(reply, opts) or reply
 end
 
--- Replies {'LANE_TOLD', BullMQ's reply, 1 if the lock of the job's key was to be released and was not, what went wrong}
--- if either is so.
+-- Replies {'LANE_TOLD', BullMQ's reply, 1 if the lock of the job's key was to be released and was not, what went wrong,
+-- {key, until when it is limited, …}} if there is any of this.
 local function tell(reply, isKept)
-  return (isKept or FAULT) and {'LANE_TOLD', reply, isKept and 1 or 0, FAULT} or reply
+  if not (isKept or FAULT or LIMITED) then return reply end
+  local limited = LIMITED and {}
+  for key, ends in pairs(LIMITED or {}) do
+    limited[#limited + 1] = key
+    limited[#limited + 1] = string.format('%.0f', ends)
+  end
+  return {'LANE_TOLD', reply, isKept and 1 or 0, FAULT or false, limited or false}
 end
 `;
