@@ -546,6 +546,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           whenBusy: optional(oneOf("queue", "latest", "interrupt", "drop")),
           ttl: optional(integer(50, 10_000)),
           timeout: optional(integer(0, 86_400_000)),
+          reentrancy: optional(oneOf("wait", "refuse", "join")),
           recheckInterval: optional(integer(100, 86_400_000)),
           lockDuration: optional(integer(10_000, 86_400_000)),
           connection: isConnection,

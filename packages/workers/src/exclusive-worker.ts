@@ -200,6 +200,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       inFlight: this.#inFlight,
       ttl: resolved.ttl,
       timeout: resolved.timeout,
+      reentrancy: resolved.reentrancy,
       recheckInterval: resolved.recheckInterval,
       tell: this.#tell,
       onError: (error) => this.emit("error", error),

@@ -1,5 +1,5 @@
 /** Pure: the options that ExclusiveWorker adds to BullMQ's, their defaults, and the rules that all of them obey. */
-import type { Redlock } from "@x/redlock-core";
+import type { Redlock, Reentrancy } from "@x/redlock-core";
 import {
   Check,
   choice,
@@ -164,6 +164,17 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    */
   readonly timeout?: number | undefined;
   /**
+   * What becomes of `using` of the worker's `Redlock`, in a processor, for a key that its job has.
+   *
+   * - `"wait"` (default): it waits for the job around it, as any other caller, until its `timeout`.
+   * - `"refuse"`: it rejects with a `ReentrancyError` at once.
+   * - `"join"`: it runs under the lock of the job, which has its key until the call has ended.
+   *
+   * The last two follow each processor by its asynchronous context, which costs some 10 % of the CPU time of a job that
+   * does nothing on Node.js 20 and 22. A processor in a file of its own is not followed.
+   */
+  readonly reentrancy?: Reentrancy | undefined;
+  /**
    * When the first job in line for a key is judged again though nobody passed the key on, in ms. The n-th in line waits
    * n times as long, at most an hour. Default 15000; at least 100.
    *
@@ -195,6 +206,7 @@ export interface ResolvedExclusiveOptions {
   readonly redlock: Redlock | undefined;
   readonly ttl: number;
   readonly timeout: number;
+  readonly reentrancy: Reentrancy;
   readonly recheckInterval: number;
   readonly lockDuration: number;
   readonly stalledInterval: number;
@@ -292,6 +304,7 @@ const OWN = new Schema({
   startNext: choice(["when-recorded", "at-once"]).default("when-recorded"),
   ttl: integer({ min: 50, max: DAY_MS }).optional(),
   timeout: integer({ min: 0, max: DAY_MS }).default(100),
+  reentrancy: choice(["wait", "refuse", "join"]).default("wait"),
   recheckInterval: integer({ min: 100, max: DAY_MS }).default(15_000),
 } satisfies ShapeOf<ExclusiveOptions<never, never>>);
 
@@ -420,6 +433,7 @@ export function bullOptions<Data, Name extends string>(
     whenBusy: _whenBusy,
     ttl: _ttl,
     timeout: _timeout,
+    reentrancy: _reentrancy,
     recheckInterval: _interval,
     withoutKey: _withoutKey,
     startNext: _startNext,

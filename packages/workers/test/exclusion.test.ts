@@ -242,19 +242,22 @@ describe("with plain code and other queues", () => {
 
 describe.each(["its own Redlock", "the option redlock"])("a processor that asks for its own key, of %s", (whose) => {
   const patient = { timeout: Number.POSITIVE_INFINITY };
-  const optionsOn = (lab: Lab): { redlock?: Redlock } =>
-    whose === "its own Redlock" ? {} : { redlock: redlockOn(lab, { path: lab.server.path }) };
+  const optionsOn = (lab: Lab, reentrancy: "refuse" | "join"): { reentrancy: typeof reentrancy; redlock?: Redlock } =>
+    whose === "its own Redlock" ? { reentrancy } : { reentrancy, redlock: redlockOn(lab, { path: lab.server.path }) };
 
   it("is refused at once, and may ask for another one", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const errors: unknown[] = [];
     const others: boolean[] = [];
-    const worker = lab.worker(async () => {
-      const nested = worker.redlock.using(["other", "a"], () => expect.unreachable(), patient);
-      errors.push(await nested.catch((error: unknown) => error));
-      await worker.redlock.using("other", (lock) => others.push(lock.isHeld()), patient);
-    }, optionsOn(lab));
+    const worker = lab.worker(
+      async () => {
+        const nested = worker.redlock.using(["other", "a"], () => expect.unreachable(), patient);
+        errors.push(await nested.catch((error: unknown) => error));
+        await worker.redlock.using("other", (lock) => others.push(lock.isHeld()), patient);
+      },
+      optionsOn(lab, "refuse"),
+    );
     await queue.addBulk(jobs(2, () => "a"));
     await finished(queue, 2);
     expect(others).toEqual([true, true]);
@@ -264,27 +267,30 @@ describe.each(["its own Redlock", "the option redlock"])("a processor that asks 
     }
   });
 
-  it("joins if it says so: the same token, and the key is kept until the call has ended", async () => {
+  it("joins: the same token, and the key is kept until the call has ended", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const joined: { readonly fencingToken: number; readonly isHeld: boolean }[] = [];
     const order: string[] = [];
-    const worker = lab.worker(async (job, _signal, lock) => {
-      order.push(`job ${job.id} begins`);
-      const call = worker.redlock.using(
-        "a",
-        async ({ fencingToken }) => {
-          await delay(20);
-          joined.push({ fencingToken, isHeld: lock.isHeld() });
-          order.push(`call of ${job.id} ends`);
-        },
-        { ...patient, reentrancy: "join" },
-      );
-      // The first job does not wait for what it started.
-      if (job.id === "2") await call;
-      else void call.catch((error: unknown) => order.push(String(error)));
-      expect(lock.isHeld()).toBe(true);
-    }, optionsOn(lab));
+    const worker = lab.worker(
+      async (job, _signal, lock) => {
+        order.push(`job ${job.id} begins`);
+        const call = worker.redlock.using(
+          "a",
+          async ({ fencingToken }) => {
+            await delay(20);
+            joined.push({ fencingToken, isHeld: lock.isHeld() });
+            order.push(`call of ${job.id} ends`);
+          },
+          patient,
+        );
+        // The first job does not wait for what it started.
+        if (job.id === "2") await call;
+        else void call.catch((error: unknown) => order.push(String(error)));
+        expect(lock.isHeld()).toBe(true);
+      },
+      optionsOn(lab, "join"),
+    );
     await queue.addBulk(jobs(2, () => "a"));
     await finished(queue, 2);
     expect(order).toEqual(["job 1 begins", "call of 1 ends", "job 2 begins", "call of 2 ends"]);
@@ -297,11 +303,14 @@ describe.each(["its own Redlock", "the option redlock"])("a processor that asks 
     const later = gate();
     const locked: number[] = [];
     let call: Promise<unknown> = Promise.resolve();
-    const worker = lab.worker(() => {
-      call = later.passed.then(
-        async () => await worker.redlock.using("a", ({ fencingToken }) => locked.push(fencingToken), patient),
-      );
-    }, optionsOn(lab));
+    const worker = lab.worker(
+      () => {
+        call = later.passed.then(
+          async () => await worker.redlock.using("a", ({ fencingToken }) => locked.push(fencingToken), patient),
+        );
+      },
+      optionsOn(lab, "join"),
+    );
     await queue.addBulk(jobs(1, () => "a"));
     await finished(queue, 1);
     later.open();

@@ -40,6 +40,8 @@ export interface SectionParts {
 export interface Lent {
   /** What holds the lock, in the message of a `ReentrancyError`. */
   readonly holder: string;
+  /** Whether a call in the section joins, though neither it nor its `Redlock` says so. */
+  readonly joins: boolean;
   /** That of this section: one lock may be passed on from one to the next. */
   readonly fencingToken: number;
 }
@@ -138,7 +140,8 @@ export class Section {
     options: ResolvedUsingOptions,
   ): Promise<Section> {
     const granted = this.#granted;
-    if (options.reentrancy !== "join" || !resources.every((resource) => granted.resources.includes(resource)))
+    const joins = options.reentrancy === "join" || this.#lent?.joins === true;
+    if (!joins || !resources.every((resource) => granted.resources.includes(resource)))
       throw new ReentrancyError(resources, granted.resources, { holder: this.#lent?.holder });
     const [name = ""] = granted.resources;
     this.#calls ??= new LocalQueue(new LocalQueues(), name);

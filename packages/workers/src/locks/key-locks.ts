@@ -14,6 +14,7 @@ import {
   QuorumUnreachableError,
   type Redlock,
   RedlockError,
+  type Reentrancy,
   type Vote,
 } from "@x/redlock-core";
 import { type InFlight, protocolOf } from "@x/redlock-core/protocol";
@@ -50,6 +51,7 @@ export interface KeyLocksParts {
   readonly inFlight: InFlight;
   readonly ttl: number;
   readonly timeout: number;
+  readonly reentrancy: Reentrancy;
   readonly recheckInterval: number;
   readonly tell: Tell;
   readonly onError: (error: Error) => void;
@@ -144,14 +146,15 @@ export class KeyLocks {
   }
 
   /**
-   * Calls a processor, and lets `using` in there, of this very `Redlock`, know of the run's lock. It joins that, or is
-   * refused, and does not wait for itself. With `reentrancy: "wait"` there is no context, and no cost.
+   * Calls a processor. Unless `reentrancy` is `"wait"`, `using` in there, of this very `Redlock`, knows of the run's
+   * lock: it joins that or is refused, and does not wait for itself.
    */
   inside<Result>(run: Run, process: () => Promise<Result>): Promise<Result> {
-    const { redlock } = this.#parts;
+    const { redlock, reentrancy } = this.#parts;
     const { lock, fencingToken, jobId } = run;
-    if (lock === undefined || redlock.options.reentrancy === "wait") return process();
-    return protocolOf(redlock).inside(lock, { holder: `job ${jobId}`, fencingToken }, process);
+    if (lock === undefined || reentrancy === "wait") return process();
+    const lent = { holder: `job ${jobId}`, joins: reentrancy === "join", fencingToken };
+    return protocolOf(redlock).inside(lock, lent, process);
   }
 
   /** The lock goes from one run to the next one of its key, which is about to begin. */
