@@ -5,7 +5,14 @@ import type { HistoryEvent, Leadership } from "./history.ts";
 export interface PictureParts {
   readonly history: readonly HistoryEvent[];
   readonly leaderships: readonly Leadership[];
-  readonly faults: readonly { readonly text: string; readonly atMs: number }[];
+  readonly faults: readonly Struck[];
+}
+
+interface Struck {
+  readonly text: string;
+  readonly atMs: number;
+  /** The leader that the fault ended, if it ended one. */
+  readonly killed?: string | undefined;
 }
 
 const colours = ["#3b7ddd", "#d9822b", "#3a9e63", "#a65bd1", "#c2475f", "#2f9ea3"];
@@ -22,7 +29,7 @@ export function pictureOf({ history, leaderships, faults }: PictureParts): strin
     fromMs,
     toMs,
     tracks: [
-      leaderTrack(leaderships, toMs),
+      leaderTrack(leaderships, faults, toMs),
       ...workers.map((worker, at) =>
         workerTrack({ worker, colour: colours[(at + 3) % colours.length] ?? "" }, history, { fromMs, toMs }),
       ),
@@ -31,11 +38,15 @@ export function pictureOf({ history, leaderships, faults }: PictureParts): strin
   });
 }
 
-function leaderTrack(leaderships: readonly Leadership[], toMs: number): Track {
+/** A term is known to last until the next one begins, or until its leader is killed. */
+function leaderTrack(leaderships: readonly Leadership[], faults: readonly Struck[], toMs: number): Track {
   const names = [...new Set(leaderships.map(({ leader }) => leader))];
   const bars = leaderships.map(({ leader, term, atMs }, at) => ({
     fromMs: atMs,
-    toMs: leaderships[at + 1]?.atMs ?? toMs,
+    toMs: Math.min(
+      leaderships[at + 1]?.atMs ?? toMs,
+      ...faults.filter((fault) => fault.killed === leader && fault.atMs > atMs).map((fault) => fault.atMs),
+    ),
     colour: colours[names.indexOf(leader) % colours.length] ?? "",
     text: leader,
     title: `${leader}, term ${term}`,

@@ -218,7 +218,11 @@ async function conclude(record: RunRecord, { settings, fleet, seconds, doneFault
   const airports = new Set(record.flights.map((flight) => flight.origin));
   const findings = judge(record.flights, history, await record.store.boards(airports));
   const leaderships = await record.cursor.leaderships();
-  const struck = doneFaults.map(({ kind, target, atMs }) => ({ text: `${target} ${pastOf[kind]}`, atMs }));
+  const struck = doneFaults.map(({ kind, target, atMs }) => ({
+    text: `${target} ${pastOf[kind]}`,
+    atMs,
+    killed: kind === "kill leader" ? target : undefined,
+  }));
   return {
     settings,
     findings,

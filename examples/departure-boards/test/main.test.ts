@@ -1,5 +1,6 @@
+/** With `SCREENSHOTS=1` in the environment, docs/pictures/departure-boards.svg becomes the picture of the first run. */
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Child, spawnChild, startRedis, startRedisNodes } from "@x/test-support";
@@ -7,6 +8,8 @@ import { expect, it, onTestFinished } from "vitest";
 import { toEnvironment } from "../src/settings.ts";
 
 const main = new URL("../src/main.ts", import.meta.url);
+
+const documented = new URL("../../../docs/pictures/departure-boards.svg", import.meta.url);
 
 const plain = { NO_COLOR: "1" };
 
@@ -58,6 +61,7 @@ it("arrives at the boards of a sequential pass through every fault, and ends wit
   const picture = /^picture +(\S+\.svg)$/m.exec(run.output)?.[1] ?? "";
   const svg = readFileSync(picture, "utf8");
   for (const text of ["worker-1", "lock node 3 killed", "worker-3 frozen"]) expect(svg).toContain(`>${text}<`);
+  if (process.env["SCREENSHOTS"] === "1") copyFileSync(picture, documented);
   await expect.poll(leftovers).toEqual([]);
 });
 
