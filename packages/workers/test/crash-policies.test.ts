@@ -1,11 +1,9 @@
 /** Each policy of a key, in real processes one of which is killed while a job runs, others wait, and the end is open. */
-import { spawnChild, startRedis } from "@x/test-support";
-import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
-import { judge, readHistory, type Task } from "./support/history.ts";
+import { startCrew } from "./support/crew.ts";
+import { type Event, judge, readHistory } from "./support/history.ts";
 import { finished, Lab, until } from "./support/lab.ts";
 
-const child = new URL("./children/worker.ts", import.meta.url);
 const tuned = {
   lockDuration: 800,
   stalledInterval: 300,
@@ -27,20 +25,7 @@ describe.concurrent("a worker that is killed", () => {
   ] as const)("loses no job under %s, and each ends once, in one place", async (policy, options) => {
     for (const crashAt of ["processing", "finish-sent"] as const) {
       await using lab = await Lab.start();
-      const server = await startRedis();
-      const history = new Redis({ path: server.path });
-      lab.defer(async () => {
-        history.disconnect();
-        await server.stop();
-      });
-      const spawn = (task: Partial<Task> = {}): ReturnType<typeof spawnChild> => {
-        const paths = { queuePath: lab.server.path, historyPath: server.path };
-        const process = spawnChild(child, {
-          args: [JSON.stringify({ ...paths, options: { ...tuned, ...options }, ...task })],
-        });
-        lab.defer(async () => await process.kill());
-        return process;
-      };
+      const { history, spawn } = await startCrew(lab, { ...tuned, ...options });
       const queue = lab.queue();
       const ids = (
         await queue.addBulk(Array.from({ length: JOBS }, (_, i) => ({ name: "job", data: { k: "a", i, ms: 20 } })))
@@ -77,12 +62,78 @@ describe.concurrent("a worker that is killed", () => {
       await until(async () => (await lab.leftovers()).filter((key) => !key.includes("lane:starts")).length === 0);
     }
   });
+
+  it("loses no job under a policy that changes, and no more run than it says", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const { history, spawn } = await startCrew(lab, { ...tuned });
+    const operator = lab.worker(undefined, { autorun: false });
+    const phases: Phase[] = [];
+    const deaths = new Map<number, bigint>();
+    const slots = [3, 1, 2, 3] as const;
+    let older = spawn();
+    for (const [index, concurrency] of slots.entries()) {
+      const newer = spawn();
+      await until(() => older.messages.length > 0 && newer.messages.length > 0);
+      const rate = index === slots.length - 1 ? { max: 4, duration: 1_500 } : undefined;
+      phases.push({ sentNs: process.hrtime.bigint(), concurrency });
+      await operator.setKeyPolicy("a", { concurrency, rate });
+      // A job was decided on under the policy that was said before it was added, or under a later one.
+      const data = Array.from({ length: JOBS / 2 }, (_, i) => ({ k: "a", i: index * 100 + i, ms: 50 }));
+      await queue.addBulk(data.map((each) => ({ name: "job", data: each })));
+      await until(async () => (await readHistory(history)).some(({ i }) => i === index * 100 + 2));
+      // Not when the end is noticed: others may have its jobs by then.
+      deaths.set(older.pid ?? 0, process.hrtime.bigint());
+      expect((await older.kill()).signal).toBe("SIGKILL");
+      older = newer;
+    }
+    const count = (slots.length * JOBS) / 2;
+    await finished(queue, count);
+    expect(await queue.getJobCountByTypes("completed")).toBe(count);
+    const events = await readHistory(history);
+    expect(tooMany(events, deaths, phases)).toEqual([]);
+    expect(judge(events, deaths).started).toBe(count);
+    expect(await windowsOver(lab, 4, 1_500, (count * 3) / 4)).toEqual([]);
+    expect(await operator.removeKeyPolicy("a")).toBe(true);
+    await until(async () => (await lab.leftovers()).filter((key) => !key.includes("lane:starts")).length === 0);
+    expect(lab.errors).toEqual([]);
+  });
 });
 
-/** Starts of more than `max` in a window, by the clock of the queue's Redis, which has counted them in the same step. */
-async function windowsOver(lab: Lab, max: number, windowMs: number): Promise<string[]> {
+interface Phase {
+  /** When the policy was sent. */
+  readonly sentNs: bigint;
+  readonly concurrency: number;
+}
+
+/** Starts beside more jobs, of processes that lived, than any policy said that the start can have been decided under. */
+function tooMany(events: readonly Event[], deaths: ReadonlyMap<number, bigint>, phases: readonly Phase[]): string[] {
+  const endOf = (start: Event): bigint | undefined => {
+    const end = events.find(
+      ({ what, jobId, fencingToken }) => what === "end" && jobId === start.jobId && fencingToken === start.fencingToken,
+    );
+    return end === undefined ? deaths.get(start.pid) : BigInt(end.ns);
+  };
+  const starts = events.filter(({ what }) => what === "start").map((start) => ({ start, endNs: endOf(start) }));
+  return starts.flatMap(({ start }) => {
+    const ns = BigInt(start.ns);
+    const running = starts.filter(
+      (each) => BigInt(each.start.ns) <= ns && (each.endNs === undefined || each.endNs > ns),
+    );
+    const said = phases.filter(({ sentNs }, index) => index >= Math.floor(start.i / 100) && sentNs <= ns);
+    const most = Math.max(...said.map(({ concurrency }) => concurrency));
+    return running.length > most ? [`${running.length} ran with job ${start.jobId}, ${most} may`] : [];
+  });
+}
+
+/**
+ * Starts of more than `max` in a window, of jobs whose id is greater than `after`, by the clock of the queue's Redis,
+ * which has counted them in the same step.
+ */
+async function windowsOver(lab: Lab, max: number, windowMs: number, after = 0): Promise<string[]> {
   const events = await lab.redis.xrange("bull:q:events", "-", "+");
-  const starts = events.filter(([, fields]) => fields[1] === "active").map(([id]) => Number(id.split("-")[0]));
+  const active = events.filter(([, fields]) => fields[1] === "active" && Number(fields[3]) > after);
+  const starts = active.map(([id]) => Number(id.split("-")[0]));
   return starts.flatMap((ms, index) => {
     const before = starts[index - max];
     return before !== undefined && ms - before < windowMs - 20 ? [`start ${index} ${ms - before} ms after`] : [];

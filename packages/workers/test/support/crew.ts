@@ -8,7 +8,7 @@ export interface Crew {
   /** What `readHistory` reads. */
   readonly history: Redis;
   /** Starts a process, which ends with the lab. */
-  readonly spawn: () => Child;
+  readonly spawn: (task?: Pick<Task, "crashAt">) => Child;
 }
 
 export async function startCrew(lab: Lab, options: Task["options"]): Promise<Crew> {
@@ -21,8 +21,9 @@ export async function startCrew(lab: Lab, options: Task["options"]): Promise<Cre
   const task: Task = { queuePath: lab.server.path, historyPath: server.path, options };
   return {
     history,
-    spawn: () => {
-      const child = spawnChild(new URL("../children/worker.ts", import.meta.url), { args: [JSON.stringify(task)] });
+    spawn: (more = {}) => {
+      const args = [JSON.stringify({ ...task, ...more })];
+      const child = spawnChild(new URL("../children/worker.ts", import.meta.url), { args });
       lab.defer(async () => await child.kill());
       return child;
     },
