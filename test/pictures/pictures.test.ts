@@ -6,7 +6,7 @@ import { loadEngine } from "../simulation/engine.ts";
 import { MUTATIONS } from "../simulation/mutations.ts";
 import { timelineSvg as reportSvg } from "../simulation/report/svg.ts";
 import { commandLine } from "./command-line.ts";
-import { failover, health, loss } from "./scenes.ts";
+import { failover, health, loss, quarantined, twoHolders } from "./scenes.ts";
 import { terminalSvg } from "./terminal.ts";
 import { timelineSvg } from "./timeline.ts";
 import { trace } from "./trace.ts";
@@ -45,6 +45,29 @@ it.each([
   ["health", health],
 ])("the picture of a %s is current", async (name, play) => {
   await expect(timelineSvg(await play())).toMatchFileSnapshot(file(name));
+});
+
+it("the pictures of one managed Redis are current: a failover gives two holders, and none with quarantine", async () => {
+  const lost = await twoHolders();
+  expect(lost.bars.map(({ text }) => text)).toContain("believes that it holds");
+  expect(lost.marks.map(({ who, text }) => `${who}: ${text}`)).toEqual([
+    "store: takes A's write",
+    "Redis: failover",
+    "store: takes B's write",
+    "store: refuses A's",
+    "A: signal aborts",
+  ]);
+  await expect(timelineSvg(lost)).toMatchFileSnapshot(file("managed-failover"));
+  const kept = await quarantined();
+  expect(kept.bars.map(({ text }) => text)).not.toContain("believes that it holds");
+  expect(kept.marks.map(({ who, text }) => `${who}: ${text}`)).toEqual([
+    "store: takes A's write",
+    "Redis: failover",
+    "store: takes A's write",
+    "A: signal aborts",
+    "store: takes B's write",
+  ]);
+  await expect(timelineSvg(kept)).toMatchFileSnapshot(file("managed-quarantine"));
 });
 
 /** The report's own picture, without what one sees only by pointing at it, which has tokens in it. */

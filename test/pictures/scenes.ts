@@ -2,17 +2,24 @@
 import { IncomingMessage, ServerResponse } from "node:http";
 import { Socket } from "node:net";
 import { healthHandler, LeaderElection } from "@x/leader";
-import { type Lock, Redlock } from "@x/redlock-core";
+import { type Lock, Redlock, type RedlockOptions } from "@x/redlock-core";
 import { type MemoryNode, memoryNodes, VirtualClock, type VirtualProcess } from "@x/testing";
 import type { Bar, Mark, Timeline } from "./timeline.ts";
 
 class Stage {
   readonly clock: VirtualClock = new VirtualClock();
-  readonly nodes: readonly MemoryNode[] = memoryNodes(3, { clock: this.clock, latency: 1 });
+  readonly nodes: readonly MemoryNode[];
   readonly bars: Bar[] = [];
   readonly marks: Mark[] = [];
 
-  process(name: string): {
+  constructor(count = 3) {
+    this.nodes = memoryNodes(count, { clock: this.clock, latency: 1 });
+  }
+
+  process(
+    name: string,
+    options: RedlockOptions = {},
+  ): {
     readonly process: VirtualProcess;
     readonly redlock: Redlock;
     readonly nodes: readonly MemoryNode[];
@@ -24,7 +31,8 @@ class Stage {
       token: () => `${name}${String(++count)}`.replaceAll(/\W/g, "").padStart(40, "0"),
       fraction: () => 0.5,
     };
-    return { process, nodes, redlock: new Redlock(nodes, { clock: process, ttl: 10_000, maxTtl: 15_000, random }) };
+    const redlock = new Redlock(nodes, { clock: process, ttl: 10_000, maxTtl: 15_000, random, ...options });
+    return { process, nodes, redlock };
   }
 
   mark(who: string, text: string, atMs: number = this.clock.elapsedMs): void {
@@ -133,6 +141,77 @@ export async function loss(): Promise<Timeline> {
     marks: [...shown, { who: "holder", atMs: lostMs, text: "signal aborts" }],
   };
 }
+
+/** One managed Redis, whose replica is promoted without the lock that A holds and B waits for. */
+async function promoted(quarantine: boolean, title: string): Promise<Timeline> {
+  const stage = new Stage(1);
+  const options = { quarantine, maxTtl: 10_000 };
+  const [a, b] = [stage.process("A", options), stage.process("B", options)];
+  /** What the lock protects: it takes no write with another token than the greatest that was claimed. */
+  let claimed = 0;
+  const write = (name: string, { fencingToken }: Lock): void => {
+    claimed = Math.max(claimed, fencingToken);
+    stage.mark("store", fencingToken === claimed ? `takes ${name}'s write` : `refuses ${name}'s`);
+  };
+  await stage.clock.advance(500);
+  const first = await stage.clock.until(a.redlock.acquire("account:42", { autoExtend: true }));
+  const { signal } = first;
+  const firstMs = stage.clock.elapsedMs;
+  await stage.clock.advance(2_500);
+  const waitingMs = stage.clock.elapsedMs;
+  const waiting = b.redlock.acquire("account:42", { timeout: 60_000, autoExtend: true });
+  const writing = waiting.then(async (lock) => {
+    const grantedMs = stage.clock.elapsedMs;
+    await stage.clock.sleep(500);
+    write("B", lock);
+    return { lock, grantedMs };
+  });
+  await stage.clock.advance(1_000);
+  write("A", first);
+  await stage.clock.advance(3_500);
+  const failedMs = stage.clock.elapsedMs;
+  for (const node of stage.nodes) node.restart({ empty: true });
+  stage.mark("Redis", "failover");
+  await stage.clock.advance(2_600);
+  if (!signal.aborted) write("A", first);
+  const lostMs = await stage.when(() => signal.aborted);
+  stage.mark("A", "signal aborts");
+  const { lock: second, grantedMs: secondMs } = await stage.clock.until(writing);
+  const endMs = Math.ceil(stage.clock.elapsedMs / 1_000 + 3.5) * 1_000;
+  const greater = second.fencingToken > first.fencingToken ? "holds, greater token" : "?";
+  const shown: readonly Bar[] = [
+    { who: "Redis", fromMs: firstMs, toMs: failedMs, text: "knows A's lock", kind: "held" },
+    ...(quarantine
+      ? ([
+          {
+            who: "Redis",
+            fromMs: failedMs,
+            toMs: secondMs,
+            text: "promoted: in quarantine, grants nothing",
+            kind: "fault",
+          },
+          { who: "Redis", fromMs: secondMs, toMs: endMs, text: "grants", kind: "held" },
+        ] as const)
+      : ([{ who: "Redis", fromMs: failedMs, toMs: endMs, text: "promoted without A's lock", kind: "fault" }] as const)),
+    { who: "A", fromMs: firstMs, toMs: Math.min(lostMs, secondMs), text: "holds", kind: "held" },
+    { who: "A", fromMs: secondMs, toMs: lostMs, text: "believes that it holds", kind: "fault" },
+    { who: "B", fromMs: waitingMs, toMs: secondMs, text: "waits in line", kind: "doubtful" },
+    { who: "B", fromMs: secondMs, toMs: endMs, text: greater, kind: "held" },
+  ];
+  return {
+    title,
+    endMs,
+    participants: ["Redis", "A", "B", "store"],
+    bars: shown.filter(({ fromMs, toMs }) => fromMs < toMs),
+    marks: stage.marks,
+  };
+}
+
+export const twoHolders = (): Promise<Timeline> =>
+  promoted(false, "A failover loses a lock: two believe in it, and the store the writes of one (ttl 10 s)");
+
+export const quarantined = (): Promise<Timeline> =>
+  promoted(true, "The same failover with quarantine: B waits until A cannot believe in the lock (ttl, maxTtl 10 s)");
 
 const STATES: Readonly<Record<string, string>> = { leader: "leads", draining: "its task ends", follower: "stands by" };
 /** How often a replica is asked. */
