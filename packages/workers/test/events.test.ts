@@ -126,6 +126,25 @@ describe("for how long a job was parked", () => {
     expect(lab.errors).toEqual([]);
   });
 
+  it("counts from when it was first parked where its key is paused again before it is taken", async () => {
+    await using lab = await Lab.start();
+    const told = runs(lab);
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, { ...rules, autorun: false });
+    await worker.pauseKey("a", "until it waits");
+    await queue.addBulk(jobs(1, () => "a"));
+    expect(await worker.getNextJob("none", { block: false })).toBeUndefined();
+    await parkedSince(lab, ["1"]);
+    await worker.resumeKey("a");
+    expect((await worker.jobsOf("a")).holders).toEqual(["1"]);
+    await worker.pauseKey("a", "again");
+    expect(await worker.getNextJob("none", { block: false })).toBeUndefined();
+    await worker.resumeKey("a");
+    lab.worker(undefined, rules);
+    await finished(queue, 1);
+    expect(told()).toEqual([["1", true]]);
+  });
+
   it("counts until a start for which plain code has let the key's lock go, and anew after lock.backOff", async () => {
     await using lab = await Lab.start();
     const told = runs(lab);

@@ -853,9 +853,11 @@ ${rotation.ring}
     call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
     go({'ZREM', P .. 'delayed', id})
     local by = PARKED_BY .. table.concat(keys, ', ')
-    -- Of a job that is parked again it stays.
-    local field, since = facts[1] and 'ls' or 'lp', facts[1] and place or NOW
+    -- Of a job that is parked again it stays: it may have been given its key since, and not be taken yet.
+    local isNew = not facts[1] and not isFirst
+    local field, since = isNew and 'lp' or 'ls', isNew and NOW or place
     call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', by, field, since)
+    if isFirst then call('HSETNX', P .. id, 'lp', NOW) end
     call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
     if isTimed then judgeIn(left, id) end
     if isFirst then release(id, pin) elseif not facts[1] then
