@@ -96,6 +96,7 @@ const named = [
       { text: "The live page", link: "/console/page" },
       { text: "Spans and metrics", link: "/otel" },
       { text: "@x/otel", link: "/packages/otel" },
+      { text: "Channels", link: "/channels" },
       { text: "The command line", link: "/packages/console" },
       { text: "@x/testing", link: "/packages/testing" },
       { text: "For sibling packages", link: "/protocol" },

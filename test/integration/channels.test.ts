@@ -1,0 +1,148 @@
+/** docs/channels.md lists every channel with every field; a channel or field that is added and not listed fails. */
+import { readdirSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import type { LeaderMessages, LeaderTraces } from "@x/leader";
+import type { RedlockEvents, RedlockTraces } from "@x/redlock-core";
+import type { SemaphoreTraces } from "@x/semaphore";
+import type { WorkerEvents, WorkerTraces } from "@x/workers";
+import { expect, it } from "vitest";
+
+const root = fileURLToPath(new URL("../../", import.meta.url));
+const page = readFileSync(`${root}docs/channels.md`, "utf8");
+
+/** The messages by channel: each of their fields, and whether it may be left out. The compiler knows if one is missing. */
+type Known<Messages> = {
+  readonly [Channel in keyof Messages]: {
+    readonly [Field in keyof Messages[Channel]]-?: object extends Pick<Messages[Channel], Field>
+      ? "optional"
+      : "always";
+  };
+};
+
+const always = "always";
+const optional = "optional";
+const lock = { resources: always, fencingToken: always } as const;
+const term = { election: always, id: always, term: always } as const;
+const job = { queue: always, jobId: always, keys: always } as const;
+const tick = {
+  election: always,
+  schedule: always,
+  tickId: always,
+  scheduledAtMs: always,
+  lateMs: always,
+  term: always,
+  fencingToken: always,
+  attempt: always,
+} as const;
+
+const redlock: Known<RedlockEvents> = {
+  acquire: {
+    resources: always,
+    outcome: always,
+    attempts: always,
+    waitMs: always,
+    fencingToken: optional,
+    votes: optional,
+  },
+  wait: { resources: always, attempts: always, waitMs: always, votes: always },
+  extend: { ...lock, extended: always, tookMs: always, remainingMs: always, ttlMs: always, votes: optional },
+  release: { ...lock, confirmed: always, heldMs: always },
+  lost: { ...lock, reason: always, heldMs: always, votes: always },
+  node: { node: always, state: always, error: optional, quarantineLeftMs: optional },
+};
+
+const redlockTraces: Known<RedlockTraces> = {
+  acquire: { resources: always },
+  using: { resources: always },
+  extend: lock,
+  release: lock,
+};
+
+const semaphoreTraces: Known<SemaphoreTraces> = { acquire: { resource: always, permits: always } };
+
+const leader: Known<LeaderMessages> = {
+  "x.leader.elected": { ...term, waitMs: always, vacancyMs: always },
+  "x.leader.lost": { ...term, reason: always, heldMs: always, drainMs: always },
+  "x.leader.leaderChange": { election: always, leader: always, term: always, vacancyMs: always },
+  "x.leader.renewed": { ...term, tookMs: always, remainingMs: always, deadlineMs: always },
+  "x.leader.renewFailed": { ...term, error: always, remainingMs: always, deadlineMs: always },
+  "x.leader.overrun": { ...term, overrunMs: always },
+  "x.leader.drainTimeout": term,
+  "x.leader.nodeDown": { election: always, id: always, node: always, error: always },
+  "x.leader.quarantined": { election: always, id: always, quarantineLeftMs: always },
+  "x.leader.taskError": { ...term, error: always },
+  "x.leader.error": { election: always, error: always },
+  "x.leader.tick": tick,
+  "x.leader.tickDone": { ...tick, tookMs: always },
+  "x.leader.tickError": { ...tick, tookMs: always, error: always },
+  "x.leader.tickSkipped": { election: always, schedule: always, scheduledAtMs: always, reason: always },
+  "x.leader.missed": { election: always, schedule: always, count: always },
+};
+
+const leaderTraces: Known<LeaderTraces> = { term: { ...term, fencingToken: always }, tick };
+
+const workers: Known<WorkerEvents> = {
+  parked: { queue: always, jobs: always },
+  locked: { ...job, fencingToken: always, waitMs: always },
+  yielded: { ...job, reason: always, delayMs: always },
+  woken: job,
+  released: { ...job, fencingToken: always, heldMs: always, confirmed: always },
+  dropped: { ...job, reason: always, by: always, error: optional },
+  merged: { ...job, by: always, outcome: always },
+  lost: { ...job, error: always },
+  stale: { ...job, ageMs: always },
+  keyPaused: { queue: always, key: always, reason: always, until: optional },
+  keyResumed: { queue: always, key: always },
+  keyLimited: { queue: always, key: always, until: always },
+};
+
+const workerTraces: Known<WorkerTraces> = { run: { ...job, fencingToken: always, parkedMs: always } };
+
+type Fields = Readonly<Record<string, string>>;
+
+/** As the page writes it: the fields by channel, with a question mark behind those that may be left out. */
+function written(prefix: string, messages: Readonly<Record<string, Fields>>): [string, string[]][] {
+  return Object.entries(messages).map(([name, fields]) => [
+    `${prefix}${name}`,
+    Object.entries(fields).map(([field, presence]) => (presence === optional ? `${field}?` : field)),
+  ]);
+}
+
+const rows = [...page.matchAll(/^\| `(x\.\w+[.:]\w+)` *\|[^|]*\|([^|]*)\|$/gm)].map(([, name = "", cell = ""]) => {
+  const fields = cell.replaceAll(/\([^)]*\)/g, "").matchAll(/`(\w+\??)`/g);
+  return [name, Array.from(fields, ([, field = ""]) => field)] as const;
+});
+
+it("the page has each channel with the fields of its messages", () => {
+  const known = [
+    ...written("x.redlock.", redlock),
+    ...written("x.redlock:", redlockTraces),
+    ...written("x.semaphore:", semaphoreTraces),
+    ...written("", leader),
+    ...written("x.leader:", leaderTraces),
+    ...written("x.workers.", workers),
+    ...written("x.workers:", workerTraces),
+  ];
+  expect(rows.length).toBe(known.length);
+  expect(Object.fromEntries(rows)).toEqual(Object.fromEntries(known));
+});
+
+it("there are no other channels in the sources", () => {
+  const files = readdirSync(`${root}packages`).flatMap((name) =>
+    readdirSync(`${root}packages/${name}/src`, { recursive: true, encoding: "utf8" })
+      .filter((file) => file.endsWith(".ts"))
+      .map((file) => readFileSync(`${root}packages/${name}/src/${file}`, "utf8")),
+  );
+  const sources = files.join("\n");
+  const named = [...sources.matchAll(/new (?:Traced|Channels)(?:<[^>]*>)?\(\s*["`]([^"`]*)/g)].map(
+    ([, name = ""]) => name,
+  );
+  const listed = rows.map(([name]) => name);
+  expect(named.length).toBeGreaterThan(9);
+  expect(named.filter((name) => !listed.some((each) => each === name || each.startsWith(`${name}.`)))).toEqual([]);
+  // Only these two classes and the function of @x/leader, whose names the compiler knows, make channels to publish on.
+  const makers = files.filter(
+    (text) => text.includes("node:diagnostics_channel") && /\.(?:publish|trace\w*)\(/.test(text),
+  );
+  expect(makers.length).toBe(2);
+});
