@@ -121,6 +121,34 @@ describe("a lock", () => {
     expect(mutex.isAcquired).toBe(false);
   });
 
+  it("whose release failed can be released again", async () => {
+    const name = aName();
+    const real = client();
+    const node = { isUp: true };
+    const through: ours.RedisClient = {
+      eval: (...args) => real.eval(...args),
+      evalsha: (...args) => (node.isUp ? real.evalsha(...args) : Promise.reject(new Error("down"))),
+    };
+    const mutex = new ours.Mutex(through, name, ONCE);
+    await mutex.acquire();
+    node.isUp = false;
+    await expect(mutex.release()).rejects.toThrow("down");
+    expect(mutex.isAcquired).toBe(false);
+    node.isUp = true;
+    await mutex.release();
+    expect(await real.exists(`mutex:${name}`)).toBe(0);
+  });
+
+  it("with an empty externallyAcquiredIdentifier is acquired by an identifier of its own", async () => {
+    const name = aName();
+    const options = { ...ONCE, externallyAcquiredIdentifier: "" };
+    const held = kept(new ours.Semaphore(client(), name, 2, options));
+    const other = kept(new ours.Semaphore(client(), name, 2, options));
+    await held.acquire();
+    await other.acquire();
+    expect(await client().zcard(`semaphore:${name}`)).toBe(2);
+  });
+
   it("that is not free in time is a TimeoutError, or the reason of the signal", async () => {
     const name = aName();
     const held = kept(new ours.Semaphore(client(), name, 1, ONCE));

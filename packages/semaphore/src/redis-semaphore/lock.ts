@@ -57,6 +57,8 @@ export abstract class Lock {
   readonly #onLockLost: LockLostCallback;
   #isAcquired = false;
   #isExternal: boolean;
+  /** Whether there is something to release. A release that failed leaves it. */
+  #isKept: boolean;
   #isRefreshing = false;
   #asked: Instant = readClock(systemClock);
   #cancelRefresh: () => void = () => undefined;
@@ -67,13 +69,14 @@ export abstract class Lock {
       throw new Error("identifier must be not empty random string");
     if (acquiredExternally && identifier === undefined)
       throw new Error("acquiredExternally=true meanless without custom identifier");
-    if (externallyAcquiredIdentifier !== undefined && (identifier !== undefined || acquiredExternally))
+    if (externallyAcquiredIdentifier && (identifier !== undefined || acquiredExternally))
       throw new Error("Invalid usage. Use custom identifier and acquiredExternally: true");
     const { lockTimeout = defaultTimeoutOptions.lockTimeout } = options;
     this._lockTimeout = lockTimeout;
     this._identifier =
-      identifier ?? externallyAcquiredIdentifier ?? [randomUUID(), identifierSuffix].filter(Boolean).join("-");
-    this.#isExternal = acquiredExternally === true || externallyAcquiredIdentifier !== undefined;
+      identifier || externallyAcquiredIdentifier || [randomUUID(), identifierSuffix].filter(Boolean).join("-");
+    this.#isExternal = Boolean(acquiredExternally || externallyAcquiredIdentifier);
+    this.#isKept = this.#isExternal;
     this.#onLockLost =
       options.onLockLost ??
       ((error) => {
@@ -111,18 +114,26 @@ export abstract class Lock {
     if (!(await (this.#isExternal ? this.#attempt(() => this._refresh()) : this.#untilAcquired(abortSignal))))
       return false;
     this.#isAcquired = true;
+    this.#isKept = true;
     this.#isExternal = false;
     this.stopRefresh();
     if (this.#options.refreshInterval > 0) this.#startRefresh();
     return true;
   }
 
+  /** Releases what is held. If that fails, it may be called again. */
   async release(): Promise<void> {
     this.stopRefresh();
-    const isOurs = this.#isAcquired || this.#isExternal;
     this.#isAcquired = false;
     this.#isExternal = false;
-    if (isOurs) await this._release();
+    if (!this.#isKept) return;
+    this.#isKept = false;
+    try {
+      await this._release();
+    } catch (error) {
+      this.#isKept = true;
+      throw error;
+    }
   }
 
   /** Tries once. */
@@ -175,6 +186,7 @@ export abstract class Lock {
     } else if (!this.#isOver) return;
     if (!this.#isAcquired) return;
     this.#isAcquired = false;
+    this.#isKept = false;
     this.stopRefresh();
     this.#onLockLost.call(this, new LostLockError(`Lost ${this._kind} for key ${this._key}`));
   }
