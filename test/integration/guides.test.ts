@@ -19,9 +19,12 @@ import { type RedisServer, startRedis } from "@x/test-support";
 import * as testing from "@x/testing";
 import * as workers from "@x/workers";
 import * as bullmq from "bullmq";
+import { CronJob, type CronJobParams } from "cron";
+import { Cron, type CronCallback, type CronOptions } from "croner";
 import { transform } from "esbuild";
 import * as ioredis from "ioredis";
 import cron from "node-cron";
+import { type Job, type JobCallback, scheduleJob } from "node-schedule";
 import { afterAll, beforeAll, expect, it, onTestFinished, vi } from "vitest";
 
 interface Sidebar {
@@ -69,6 +72,18 @@ async function close(made: Closable): Promise<void> {
   else await made.quit();
 }
 
+/** Schedules of the guides are for the night. */
+const EACH_SECOND = "* * * * * *";
+
+/** Ends a schedule with the test. */
+function stopped<End extends string, Schedule extends { readonly [Name in End]: () => unknown }>(
+  schedule: Schedule,
+  end: End,
+): Schedule {
+  onTestFinished(() => void schedule[end]());
+  return schedule;
+}
+
 const modules: Record<string, object> = {
   "@x/leader": { ...leader, LeaderElection: tracked(leader.LeaderElection) },
   "@x/leader/scheduler": { ...scheduler, LeaderScheduler: tracked(scheduler.LeaderScheduler) },
@@ -84,6 +99,22 @@ const modules: Record<string, object> = {
   ioredis: { ...ioredis, Redis: tracked(ioredis.Redis) },
   "node:assert/strict": { default: assert },
   "node-cron": { default: cron },
+  cron: {
+    CronJob: {
+      from: (options: CronJobParams): CronJob => stopped(CronJob.from({ ...options, cronTime: EACH_SECOND }), "stop"),
+    },
+  },
+  croner: {
+    Cron: class extends Cron {
+      constructor(_pattern: string, ...rest: [CronOptions, CronCallback]) {
+        super(EACH_SECOND, ...rest);
+        stopped(this, "stop");
+      }
+    },
+  },
+  "node-schedule": {
+    scheduleJob: (_pattern: string, run: JobCallback): Job => stopped(scheduleJob(EACH_SECOND, run), "cancel"),
+  },
   bullmq: { ...bullmq, Queue: tracked(bullmq.Queue), Worker: tracked(bullmq.Worker) },
 };
 
@@ -501,24 +532,62 @@ it("from redis-semaphore: its API, and ours, admit three at a time", async () =>
   }
 });
 
-it("from node-cron: each tick once, for whoever asks with its time", async () => {
-  const sent: unknown[] = [];
-  const sendReports = async (): Promise<void> => void sent.push("reports");
-  await play("leader/node-cron", 0, { sendReports });
+it("from node-cron: a task of a name, and distributed", async () => {
+  await play("leader/node-cron", 0, { sendReports: () => undefined });
   const [task] = [...cron.getTasks().values()];
   onTestFinished(() => task?.destroy());
   expect(task?.name).toBe("nightly-reports");
-  let atThree: (fireDate: Date) => Promise<void> = async () => undefined;
-  const names = {
-    coordinator: nodeCron.coordinator,
-    redlock: openRedlock(),
-    sendReports,
-    scheduleJob: (_time: string, run: typeof atThree) => void (atThree = run),
-  };
-  await play("leader/node-cron", 1, names);
-  const fireDate = new Date("2026-01-01T03:00:00Z");
-  await Promise.all([atThree(fireDate), atThree(fireDate)]);
-  expect(sent).toEqual(["reports"]);
+});
+
+interface Claims {
+  readonly claims: nodeCron.RunCoordinator;
+}
+
+it.each([
+  ["cron", 2],
+  ["croner", 3],
+  ["node-schedule", 4],
+])("from %s: each tick once in two replicas", async (library, index) => {
+  const asked: string[] = [];
+  const told: string[] = [];
+  const sent: unknown[] = [];
+  const errors: unknown[] = [];
+  for (const _ of ["a replica", "another"]) {
+    const { claims } = await play<Claims>("leader/node-cron", 1, { redlock: openRedlock() });
+    const shouldRun = async (tick: string, ttlMs: number): Promise<boolean> => {
+      const key = `${library} ${tick}`;
+      asked.push(key);
+      const isTold = await claims.shouldRun(key, ttlMs);
+      if (isTold) told.push(key);
+      return isTold;
+    };
+    await play("leader/node-cron", index, {
+      claims: { shouldRun },
+      log: { error: (error: unknown) => void errors.push(error) },
+      sendReports: async () => void sent.push("reports"),
+    });
+  }
+  await vi.waitUntil(() => told.length >= 2 && asked.length >= 4, patient);
+  expect(new Set(told).size).toBe(told.length);
+  await vi.waitUntil(() => sent.length >= 2, patient);
+  expect(sent.length).toBeLessThanOrEqual(told.length);
+  expect(errors).toEqual([]);
+  // The replicas have the same name for a tick: else each would be told to run it.
+  expect(new Set(asked).size).toBeLessThan(asked.length);
+});
+
+it("from BullMQ's job schedulers: a tick is one job of its scheduler's key", async () => {
+  const sent: { readonly fence: number }[] = [];
+  const queue = openQueue("nightly");
+  const sendReports = async (report: { readonly fence: number }): Promise<void> => void sent.push(report);
+  for (const _ of ["a replica", "another"]) await play("leader/node-cron", 5, { queue, sendReports });
+  const [job, ...others] = await queue.getDelayed();
+  expect(others).toEqual([]);
+  expect(job?.name).toBe("nightly-reports");
+  await job?.promote();
+  await vi.waitUntil(() => sent.length > 0, patient);
+  expect(sent).toEqual([{ signal: expect.any(AbortSignal), fence: expect.any(Number) }]);
+  expect(await openRedlock().inspect("schedule:nightly-reports")).toMatchObject({ fencingToken: sent[0]?.fence });
 });
 
 it("has run every snippet of these guides", () => {
