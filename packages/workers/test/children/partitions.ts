@@ -12,6 +12,8 @@ export interface ClusterTask {
   readonly nodes: readonly { readonly host: string; readonly port: number }[];
   readonly partitions: number;
   readonly historyPath: string;
+  /** In ms. Default 4,000. */
+  readonly lockDuration?: number;
 }
 
 const task = JSON.parse(process.argv[2] ?? "{}") as ClusterTask;
@@ -42,7 +44,7 @@ const worker = new PartitionedWorker<Data>(
     key: "k",
     connection: cluster,
     concurrency: 10,
-    lockDuration: 4_000,
+    lockDuration: task.lockDuration ?? 4_000,
     stalledInterval: 1_000,
   },
 );

@@ -24,8 +24,13 @@ function openQueue(lab: Lab, nodes: ClusterTask["nodes"]): PartitionedQueue<Data
   return queue;
 }
 
-function startWorkers(lab: Lab, nodes: ClusterTask["nodes"], processes: number): void {
-  const task: ClusterTask = { nodes, partitions: PARTITIONS, historyPath: lab.server.path };
+function startWorkers(
+  lab: Lab,
+  nodes: ClusterTask["nodes"],
+  processes: number,
+  options: Pick<ClusterTask, "lockDuration"> = {},
+): void {
+  const task: ClusterTask = { nodes, partitions: PARTITIONS, historyPath: lab.server.path, ...options };
   for (let n = 0; n < processes; n += 1) {
     const child = spawnChild(new URL("../children/partitions.ts", import.meta.url), { args: [JSON.stringify(task)] });
     lab.defer(async () => await child[Symbol.asyncDispose]());
@@ -78,12 +83,15 @@ it("keeps order and exclusion while a master is killed and its replica takes ove
   expect(JOBS - count).toBeLessThanOrEqual(size);
 });
 
-it("moves the slots of a paused queue while producers go on", { timeout: 120_000 }, async () => {
+it("moves the slots of a paused queue while producers go on, and of one whose jobs run", {
+  timeout: 120_000,
+}, async () => {
   await using cluster = await startCluster();
   await using lab = await Lab.start();
   const nodes = cluster.nodes.map(({ host, port }) => ({ host, port }));
   await using queue = openQueue(lab, nodes);
-  startWorkers(lab, nodes, 2);
+  // Longer than any slot is on its way, however slow the machine.
+  startWorkers(lab, nodes, 2, { lockDuration: 30_000 });
   let [added, isOver] = [0, false];
   const producer = (async (): Promise<void> => {
     for (; !isOver; added += 1) {
@@ -104,23 +112,30 @@ it("moves the slots of a paused queue while producers go on", { timeout: 120_000
   const ran = async (): Promise<number> => await lab.redis.llen("history");
   await until(async () => (await ran()) > 400, 60_000);
 
+  const moveAll = async (moves: number): Promise<void> => {
+    for (const { name } of queue.queues) {
+      const slot = Number(await cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", name));
+      const at = cluster.nodes.findIndex((_, n) => slot < Math.floor(((n + 1) * 16_384) / cluster.nodes.length));
+      const [from, to] = [0, 1].map((n) => cluster.nodes[(at + moves + n) % cluster.nodes.length]);
+      if (from === undefined || to === undefined) throw new Error(`no master has slot ${slot}`);
+      await moveSlot(slot, from, to, cluster.nodes);
+      expect(await to.call("CLUSTER", "COUNTKEYSINSLOT", slot)).toBeGreaterThan(0);
+    }
+  };
   await queue.pause();
   await until(async () => (await queue.getJobCounts("active")).active === 0, 30_000);
-  for (const { name } of queue.queues) {
-    const slot = Number(await cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", name));
-    const at = cluster.nodes.findIndex((_, n) => slot < Math.floor(((n + 1) * 16_384) / cluster.nodes.length));
-    const [from, to] = [cluster.nodes[at], cluster.nodes[(at + 1) % cluster.nodes.length]];
-    if (from === undefined || to === undefined) throw new Error(`no master has slot ${slot}`);
-    await moveSlot(slot, from, to, cluster.nodes);
-    expect(await to.call("CLUSTER", "COUNTKEYSINSLOT", slot)).toBeGreaterThan(0);
-  }
+  await moveAll(0);
   const before = await ran();
   await queue.resume();
-  await until(async () => (await ran()) > before + 400, 60_000);
+  await until(async () => (await ran()) > before + 200, 60_000);
+  await moveAll(1);
+  const moved = await ran();
+  await until(async () => (await ran()) > moved + 200, 60_000);
   isOver = true;
   await producer;
 
   await until(async () => (await queue.getJobCounts("completed")).completed === added, 60_000);
+  expect((await queue.getJobCounts("failed")).failed).toBe(0);
   expect(judge(await readHistory(lab.redis))).toEqual({
     overlaps: [],
     inversions: [],

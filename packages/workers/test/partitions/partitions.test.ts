@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { JobKeyError, MixedFleetError } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker, type PartitionedWorkerOptions, partitionOf } from "@x/workers/partitions";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { repeatOf } from "../../src/partitions/repartition.ts";
 import { type Data, gate, jobs, Lab, type Ran, until } from "../support/lab.ts";
 
@@ -179,6 +179,22 @@ describe("a queue in partitions", () => {
       "failed 3 no",
     ]);
     await drained;
+  });
+
+  it("tells a listener of an error, which BullMQ prints only if there is none", async () => {
+    await using lab = await Lab.start();
+    using printed = vi.spyOn(console, "error").mockImplementation(() => {});
+    const worker = workerOf(lab, { autorun: false });
+    const error = new Error("as it should");
+    worker.workers[1]?.emit("error", error);
+    expect(lab.errors).toEqual([error]);
+    expect(printed).not.toHaveBeenCalled();
+
+    const { connection } = lab;
+    const alone = new PartitionedWorker<Data>("q", null, { partitions: PARTITIONS, key: "k", connection });
+    lab.defer(async () => await alone.close());
+    alone.workers[1]?.emit("error", error);
+    expect(printed).toHaveBeenCalledExactlyOnceWith(error);
   });
 
   it("fails a job that somebody has put into another partition, and does not run it", async () => {
