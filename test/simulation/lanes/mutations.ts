@@ -422,6 +422,48 @@ const lane = (find: string, replace: string): SourcePatch => ({
   replace,
 });
 
+const limits = (find: string, replace: string): SourcePatch => ({
+  file: "workers/src/scripts/lane/limits.lua.ts",
+  find,
+  replace,
+});
+
+const slots = (find: string, replace: string): SourcePatch => ({
+  file: "workers/src/scripts/lane/slots.lua.ts",
+  find,
+  replace,
+});
+
+const line = (find: string, replace: string): SourcePatch => ({
+  file: "workers/src/scripts/lane/line.lua.ts",
+  find,
+  replace,
+});
+
+const take = (find: string, replace: string): SourcePatch => ({
+  file: "workers/src/scripts/lane/take.lua.ts",
+  find,
+  replace,
+});
+
+const fullLine = (find: string, replace: string): SourcePatch => ({
+  file: "workers/src/scripts/lane/full-line.lua.ts",
+  find,
+  replace,
+});
+
+const parking = (find: string, replace: string): SourcePatch => ({
+  file: "workers/src/scripts/lane/parking.lua.ts",
+  find,
+  replace,
+});
+
+const judge = (find: string, replace: string): SourcePatch => ({
+  file: "workers/src/scripts/lane/judge.lua.ts",
+  find,
+  replace,
+});
+
 const rotation = (find: string, replace: string): SourcePatch => ({
   file: "workers/src/scripts/rotation.lua.ts",
   find,
@@ -478,7 +520,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a busy key is waited for",
     without: "a job that is judged again does not look at the holder",
-    patches: [lane("elseif isBusy(key, holder) or isAwaited(key) then", "elseif holder == PAUSED then")],
+    patches: [take("elseif isBusy(key, holder) or isAwaited(key) then", "elseif holder == PAUSED then")],
   },
   {
     protection: "key kept for its job",
@@ -522,13 +564,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "first in line goes first",
     without: "whoever is judged on a free key takes it",
-    patches: [lane("if head and head ~= id then", "if false then")],
+    patches: [take("if head and head ~= id then", "if false then")],
   },
   {
     protection: "order within a line",
     without: "the last in line is next",
     patches: [
-      lane(
+      line(
         "local head = call('ZRANGE', line(key), index, index, 'WITHSCORES')",
         "local head = call(call('ZSCORE', line(key), PAUSED) and 'ZRANGE' or 'ZREVRANGE', line(key), index, index, 'WITHSCORES')",
       ),
@@ -537,13 +579,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "place kept in line",
     without: "a job that is parked again goes to the end",
-    patches: [lane("if not place then", "if true then")],
+    patches: [parking("if not place then", "if true then")],
   },
   {
     protection: "removed jobs leave the line",
     without: "the key is given to a job that is gone",
     patches: [
-      lane(
+      line(
         "if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) and not facts[3] then return id end",
         "if true then return id end",
       ),
@@ -553,7 +595,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "places of another job with that id leave the line",
     without: "the id is enough",
     patches: [
-      lane(
+      line(
         "if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) and not facts[3] then",
         "if pinned(facts[1], key) and not facts[3] then",
       ),
@@ -569,7 +611,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "hand-over of several keys",
     without: "only one key is handed over",
     patches: [
-      lane(
+      line(
         "for _, key in ipairs(keysOf(pin)) do\n      local holder = SLOTS == 1",
         "for _, key in ipairs({keysOf(pin)[1]}) do\n      local holder = SLOTS == 1",
       ),
@@ -579,7 +621,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "hand-over only by the holder",
     without: "a job that lost its key gives it away again",
-    patches: [lane("if holder ~= id then return end", ""), lane("elseif holder == id then chosen", "else chosen")],
+    patches: [lane("if holder ~= id then return end", ""), line("elseif holder == id then chosen", "else chosen")],
   },
   {
     protection: "keys that nobody asks for are forgotten",
@@ -590,13 +632,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "whoever is next comes to the front",
     without: "it queues up behind everybody",
-    patches: [lane("try('RPUSH', list, id)", "try('LPUSH', list, id)")],
+    patches: [line("try('RPUSH', list, id)", "try('LPUSH', list, id)")],
     focus: twoLines,
   },
   {
     protection: "whoever is next comes to the front, its timer having fired",
     without: "it stays at the end",
-    patches: [lane("    bullPromote(keys, {P, id})\n", "    if bullPromote(keys, {P, id}) ~= 0 then return end\n")],
+    patches: [line("    bullPromote(keys, {P, id})\n", "    if bullPromote(keys, {P, id}) ~= 0 then return end\n")],
     focus: dueWhileYielding,
   },
   {
@@ -607,31 +649,31 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "timers of parked jobs",
     without: "parked jobs wait for a hand-over only",
-    patches: [lane("local delay = patience(rank)", "local delay = FAR")],
+    patches: [parking("local delay = patience(rank)", "local delay = FAR")],
   },
   {
     protection: "timer of the first in line",
     without: "it keeps the timer of its old place",
-    patches: [lane("if following then", "if false then")],
+    patches: [line("if following then", "if false then")],
     focus: removedHolder,
   },
   {
     protection: "timers of parked jobs only",
     without: "whoever has the id of one in line loses its delay",
-    patches: [lane("local following = first(key)", "local following = call('ZRANGE', line(key), 0, 0)[1]")],
+    patches: [line("local following = first(key)", "local following = call('ZRANGE', line(key), 0, 0)[1]")],
     focus: parkedAgain,
   },
   {
     protection: "leaving the line with the claim",
     without: "a job that runs still stands in line",
-    patches: [lane("leaveLine(id, keys[i])", "")],
+    patches: [line("leaveLine(id, keys[i])", "")],
     focus: removedHolder,
   },
   {
     protection: "all keys of a job are judged",
     without: "only the first",
     patches: [
-      lane(
+      take(
         "for i = 1, #keys do\n      local key = keys[i]\n      local holder",
         "for i = 1, 1 do\n      local key = keys[i]\n      local holder",
       ),
@@ -640,54 +682,54 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "all keys of a job are claimed",
     without: "only the first",
-    patches: [lane("      seat(id, keys[i])\n", "      if i == 1 then seat(id, keys[i]) end\n")],
+    patches: [line("      seat(id, keys[i])\n", "      if i == 1 then seat(id, keys[i]) end\n")],
   },
   {
     protection: "all keys of the next job are free",
     without: "the one that is handed over is enough",
-    patches: [lane("if keys[i] ~= key and not isNextOn(id, keys[i]) then", "if false then")],
+    patches: [line("if keys[i] ~= key and not isNextOn(id, keys[i]) then", "if false then")],
   },
   {
     protection: "the next job is first on all of its keys",
     without: "their being free is enough",
-    patches: [lane("return not head or head == id", "return true")],
+    patches: [line("return not head or head == id", "return true")],
   },
   {
     protection: "a free key waits for the first in line",
     without: "parking a job with several keys leaves no mark on them",
-    patches: [lane("if #keys > 1 or RATE or ROTATE then call('HSETNX', HOLDERS, keys[i], NEXT) end", "")],
+    patches: [parking("if #keys > 1 or RATE or ROTATE then call('HSETNX', HOLDERS, keys[i], NEXT) end", "")],
   },
   {
     protection: "a handed-over key waits for the first in line",
     without: "it is free if the first in line cannot run yet",
-    patches: [lane("mark(key, NEXT) return end", "call('HDEL', HOLDERS, key) return end")],
+    patches: [line("mark(key, NEXT) return end", "call('HDEL', HOLDERS, key) return end")],
     focus: severalKeys,
   },
   {
     protection: "activation taken back: list",
     without: "a parked job still counts as active",
-    patches: [lane("leave({'LREM', P .. 'active', 1, id}, back)", "")],
+    patches: [parking("leave({'LREM', P .. 'active', 1, id}, back)", "")],
   },
   {
     protection: "activation taken back: lock",
     without: "a parked job stays locked",
-    patches: [lane("call('DEL', P .. id .. ':lock')", "")],
+    patches: [parking("call('DEL', P .. id .. ':lock')", "")],
   },
   {
     protection: "activation taken back: count",
     without: "parking counts as a start",
-    patches: [lane("    uncount(id)\n    if isLimited", "    if isLimited")],
+    patches: [parking("    uncount(id)\n    if isLimited", "    if isLimited")],
   },
   {
     protection: "activation taken back: limiter",
     without: "parking costs a token of the limiter",
-    patches: [lane("then call('DECR', P .. 'limiter') end", "then call('EXISTS', P .. 'limiter') end")],
+    patches: [parking("then call('DECR', P .. 'limiter') end", "then call('EXISTS', P .. 'limiter') end")],
     focus: limited,
   },
   {
     protection: "activation taken back: limiter, which BullMQ does not count",
     without: "a job that stalled too often, which costs no token, gives one back",
-    patches: [lane(" or call('HEXISTS', P .. id, 'defa') == 1 then", " then")],
+    patches: [parking(" or call('HEXISTS', P .. id, 'defa') == 1 then", " then")],
     focus: limitedStalls,
   },
   {
@@ -704,7 +746,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "what was put in front meanwhile is not parked",
     without: "whoever stands in front now is parked for the one that was judged",
-    patches: [lane("elseif not isMoved or call('LINDEX', P .. 'wait', -1) == id then", "else")],
+    patches: [judge("elseif not isMoved or call('LINDEX', P .. 'wait', -1) == id then", "else")],
     focus: finishedElsewhereOfTwo,
   },
   {
@@ -722,7 +764,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "a paused key passes to nobody",
     without: "the mark of the pause is passed over",
     patches: [
-      lane(
+      parking(
         "local id, following = heads[1], heads[3]\n    if not id or id == PAUSED then return end",
         "if heads[1] == PAUSED then heads = call('ZRANGE', line(key), 1, 2, 'WITHSCORES') end\n    local id, following = heads[1], heads[3]\n    if not id then return end",
       ),
@@ -739,7 +781,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "only the first in line is put in front",
     without: "whoever has its id by now is",
     patches: [
-      lane(
+      parking(
         "if facts[1] ~= key or tonumber(facts[2] or 'x') ~= tonumber(heads[2]) or isOdd then return end",
         "if isOdd then return end",
       ),
@@ -767,23 +809,23 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "who is next has the key",
     without: "the key stays with the job that has ended",
-    patches: [lane("call('HSET', HOLDERS, key, id)\n    local fields", "local fields")],
+    patches: [parking("call('HSET', HOLDERS, key, id)\n    local fields", "local fields")],
   },
   {
     protection: "who is next does not stand in line any more",
     without: "it still has a place there",
-    patches: [lane("call('HDEL', P .. id, 'ls', 'lp', by and 'pb' or 'ls')", "")],
+    patches: [parking("call('HDEL', P .. id, 'ls', 'lp', by and 'pb' or 'ls')", "")],
   },
   {
     protection: "a job whose timer has fired is not in the queue twice",
     without: "it is put in front though it waits already",
-    patches: [lane("    if left ~= 1 then\n      -- Its timer", "    if left == nil then\n      -- Its timer")],
+    patches: [parking("    if left ~= 1 then\n      -- Its timer", "    if left == nil then\n      -- Its timer")],
     focus: dueWhileYielding,
   },
   {
     protection: "the one behind is judged soon",
     without: "the timer of the next in line stays as it was",
-    patches: [lane("if following and tonumber(", "if false and tonumber(")],
+    patches: [parking("if following and tonumber(", "if false and tonumber(")],
     focus: finishedElsewhere,
   },
   {
@@ -847,7 +889,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "halt by the holder only",
     without: "a job that lost its key stops it",
-    patches: [lane("if call('HGET', HOLDERS, key) == id then\n        call('ZADD'", "do\n        call('ZADD'")],
+    patches: [limits("if call('HGET', HOLDERS, key) == id then\n        call('ZADD'", "do\n        call('ZADD'")],
     focus: lostWhileFailing,
   },
   {
@@ -888,14 +930,14 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "a paused key's holder waits, too",
     without: "whoever has the key starts again",
     patches: [
-      lane("known == id and not limitedFor(pin, id) and not pausedFor(pin)", "known == id and not limitedFor(pin, id)"),
+      take("known == id and not limitedFor(pin, id) and not pausedFor(pin)", "known == id and not limitedFor(pin, id)"),
     ],
     focus: pausedKeys,
   },
   {
     protection: "a paused key's holder goes first afterwards",
     without: "it goes to the end of the line",
-    patches: [lane("(isFirst and frontPlace(keys))", "false")],
+    patches: [parking("(isFirst and frontPlace(keys))", "false")],
     focus: pausedKeys,
   },
   {
@@ -907,13 +949,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "the job that halted a key goes first: in line",
     without: "retried by hand, it goes to the end of the line",
-    patches: [lane("isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)", "isFirst = isFirst")],
+    patches: [take("isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)", "isFirst = isFirst")],
     focus: haltedKeys,
   },
   {
     protection: "pause mark in the line",
     without: "the pause ends with the job that runs",
-    patches: [lane("call('ZADD', line(key), ends and", "call('HSET', P .. 'lane:paused', key, ends and")],
+    patches: [limits("call('ZADD', line(key), ends and", "call('HSET', P .. 'lane:paused', key, ends and")],
   },
   {
     protection: "pause of a free key",
@@ -923,26 +965,26 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a pause lasts until its end",
     without: "it ends when it is first looked at",
-    patches: [lane("    if left > 0 then return left end\n", "")],
+    patches: [limits("    if left > 0 then return left end\n", "")],
     focus: timedPauses,
   },
   {
     protection: "a pause ends by itself",
     without: "it lasts until somebody ends it",
-    patches: [lane("or '-inf', PAUSED)", "and '-inf', PAUSED)")],
+    patches: [limits("or '-inf', PAUSED)", "and '-inf', PAUSED)")],
     focus: timedPauses,
   },
   {
     protection: "whoever is next when a pause ends is due then",
     without: "it is judged when its timer fires",
-    patches: [lane("if isTimed then delay = left + 1 end", ""), lane("if isTimed then judgeIn(left, id) end", "")],
+    patches: [parking("if isTimed then delay = left + 1 end", ""), parking("if isTimed then judgeIn(left, id) end", "")],
     focus: { ...timedPauses, steps: { ...timedPauses.steps, "back off": 0 } },
   },
   {
     protection: "a pause sets the time of whoever waits already",
     without: "that one is judged when its timer fires",
     patches: [
-      lane(
+      line(
         "    local id = left and standing(key, 1)\n    if id then judgeIn(left, id) end",
         "    local id = left and standing(key, 1)\n    if id then call('EXISTS', id) end",
       ),
@@ -952,56 +994,56 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a key whose pause has ended is the first in line's",
     without: "it stays with the pause",
-    patches: [lane("if call('HGET', HOLDERS, key) == PAUSED then call('HSET', HOLDERS, key, NEXT) end\n", "")],
+    patches: [limits("if call('HGET', HOLDERS, key) == PAUSED then call('HSET', HOLDERS, key, NEXT) end\n", "")],
     focus: timedPauses,
   },
   {
     protection: "a longer pause stays",
     without: "the last one counts",
-    patches: [lane("if not left or ms > left then", "if true then")],
+    patches: [limits("if not left or ms > left then", "if true then")],
     focus: timedPauses,
   },
   {
     protection: "a full line takes no more: what is taken",
     without: "it does",
-    patches: [lane("if max and not isOldest and isFull(keys[i], max, 0) then return keys[i] end", "")],
+    patches: [fullLine("if max and not isOldest and isFull(keys[i], max, 0) then return keys[i] end", "")],
     focus: fullLines,
   },
   {
     protection: "a full line takes no more: what is sifted",
     without: "it does",
-    patches: [lane(" or (not facts[1] and not isFirst and turnedAway(pin, facts[6])) then", " then")],
+    patches: [judge(" or (not facts[1] and not isFirst and turnedAway(pin, facts[6])) then", " then")],
     focus: fullLines,
   },
   {
     protection: "a job in line keeps its place when the line is full",
     without: "it does not run",
-    patches: [lane("if not wasParked and not isFirst then full, by =", "if true then full, by =")],
+    patches: [judge("if not wasParked and not isFirst then full, by =", "if true then full, by =")],
     focus: { ...fullLines, name: "full lines, paused keys", steps: { promote: 3, "pause for": 2 } },
   },
   {
     protection: "whoever is first in a full line leaves it",
     without: "the line grows",
-    patches: [lane("dropOldest(id, pin, keys)\n      interrupt(", "interrupt(")],
+    patches: [parking("dropOldest(id, pin, keys)\n      interrupt(", "interrupt(")],
     focus: latestOnly,
   },
   {
     protection: "whoever leaves a full line does not come back to it",
     without: "it is sifted, and stands behind the newer one",
-    patches: [lane("if facts[5] then return false end", "")],
+    patches: [judge("if facts[5] then return false end", "")],
     focus: latestOnly,
   },
   {
     protection: "a newer job interrupts the one that has its key",
     without: "it waits for that",
-    patches: [lane("dropOldest(id, pin, keys)\n      interrupt(id, pin, keys)", "dropOldest(id, pin, keys)")],
+    patches: [parking("dropOldest(id, pin, keys)\n      interrupt(id, pin, keys)", "dropOldest(id, pin, keys)")],
     focus: interrupting,
   },
   {
     protection: "a superseded job stays so until it has ended",
     without: "it runs again when its worker dies",
     patches: [
-      lane(
+      judge(
         "if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, 'lb', 'lp') end",
         "call('HDEL', P .. id, 'lb', 'lp')",
       ),
@@ -1011,26 +1053,26 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job that waits for its retry, and is superseded, is taken next",
     without: "its key waits for the retry",
-    patches: [lane("\n      promoteToFront(holder)\n", "\n")],
+    patches: [fullLine("\n      promoteToFront(holder)\n", "\n")],
     focus: interrupting,
   },
   {
     protection: "a job is interrupted by one of the same keys",
     without: "by one that has any of them",
-    patches: [lane("if facts[1] ~= pin then return end", "")],
+    patches: [fullLine("if facts[1] ~= pin then return end", "")],
     focus: { ...interrupting, name: "interrupts, several keys", severalChance: 0.5 },
   },
   {
     protection: "a job is superseded by one of the same keys",
     without: "by one that has any of them",
-    patches: [lane("if oldest == id or (DROPPED == 'superseded' and own ~= pin) then", "if oldest == id then")],
+    patches: [fullLine("if oldest == id or (DROPPED == 'superseded' and own ~= pin) then", "if oldest == id then")],
     focus: { ...latestOnly, name: "latest, several keys", keys: ["a", "b"], severalChance: 0.5 },
   },
   {
     protection: "the mark of a pause that is over is no job in line",
     without: "it is counted",
     patches: [
-      lane(
+      fullLine(
         "    local mark = pausedFor(key) and 1 or 0\n    return call('ZCARD', line(key)) - more - mark >= max",
         "    local waiting = call('ZCARD', line(key)) - more\n    return waiting > max or not pausedFor(key)",
       ),
@@ -1040,38 +1082,38 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "the mark of a pause is no job in line",
     without: "it is counted",
-    patches: [lane("local mark = pausedFor(key) and 1 or 0", "local mark = 0")],
+    patches: [fullLine("local mark = pausedFor(key) and 1 or 0", "local mark = 0")],
     focus: { ...fullLines, name: "full lines, paused keys", steps: { "pause for": 3, "resume key": 1 } },
   },
   {
     protection: "no more jobs of a key than slots",
     without: "one more",
-    patches: [lane(">= slotCount(key) then", "> slotCount(key) then")],
+    patches: [slots(">= slotCount(key) then", "> slotCount(key) then")],
     focus: severalSlots,
   },
   {
     protection: "a further slot is the job's until it ends",
     without: "only the first slot is kept",
-    patches: [lane("if slots[i + 1] == id then return tonumber(slots[i]) end", "")],
+    patches: [slots("if slots[i + 1] == id then return tonumber(slots[i]) end", "")],
     focus: severalSlots,
   },
   {
     protection: "a further slot of a job that is gone is free",
     without: "it is believed in for ever",
-    patches: [lane("if holds(slots[i + 1], key) then taken", "if true then taken")],
+    patches: [slots("if holds(slots[i + 1], key) then taken", "if true then taken")],
     focus: severalSlots,
   },
   {
     protection: "a job that has a slot gets no other one",
     without: "it is seated again",
-    patches: [lane("      if slotOf(id, key) then return end\n", "")],
+    patches: [slots("      if slotOf(id, key) then return end\n", "")],
     focus: pausedSlots,
   },
   {
     protection: "the first slot is kept while others are free",
     without: "whoever is seated next has it",
     patches: [
-      lane("      if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key, true), id) end\n", ""),
+      slots("      if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key, true), id) end\n", ""),
     ],
     focus: severalSlots,
   },
@@ -1079,7 +1121,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "a mark takes no slot",
     without: "a pause stands in the first slot, whoever has it",
     patches: [
-      lane(
+      slots(
         "if not isShared(key) or not isFirstTaken(key) then call('HSET', HOLDERS, key, why) end",
         "call('HSET', HOLDERS, key, why)",
       ),
@@ -1090,8 +1132,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "a key whose line is empty is kept for its other slots",
     without: "it is forgotten with the first job that leaves",
     patches: [
-      lane("    if isShared(key) and isFirstTaken(key) then return end\n", ""),
-      lane("local isTaken = next(taken) ~= nil", "local isTaken = false"),
+      slots("    if isShared(key) and isFirstTaken(key) then return end\n", ""),
+      slots("local isTaken = next(taken) ~= nil", "local isTaken = false"),
     ],
     focus: severalSlots,
   },
@@ -1104,19 +1146,19 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "one job of a key is chosen at a time",
     without: "all that may run are, and the last one stands in front",
-    patches: [lane("    if isAwaited(key) then return mark(key, NEXT) end\n", "")],
+    patches: [line("    if isAwaited(key) then return mark(key, NEXT) end\n", "")],
     focus: { ...pausedSlots, name: "three slots, pauses", slots: 3 },
   },
   {
     protection: "nobody passes a job that was chosen",
     without: "the end of another one brings the one behind it",
-    patches: [lane("or isAwaited(key) then return end\n    local heads", "then return end\n    local heads")],
+    patches: [parking("or isAwaited(key) then return end\n    local heads", "then return end\n    local heads")],
     focus: { ...severalSlots, name: "several slots, priorities", steps: { fail: 2 } },
   },
   {
     protection: "a job that is fetched is waited for until it is judged",
     without: "the next one is chosen, though the first goes back",
-    patches: [lane("id ~= FETCHED and call('EXISTS'", "call('EXISTS'")],
+    patches: [slots("id ~= FETCHED and call('EXISTS'", "call('EXISTS'")],
     focus: {
       ...slotsOfSeveral,
       name: "several slots of several keys, pauses",
@@ -1127,7 +1169,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "whoever comes does not pass a job that was chosen",
     without: "it takes a free slot",
-    patches: [lane("elseif isBusy(key, holder) or isAwaited(key) then", "elseif isBusy(key, holder) then")],
+    patches: [take("elseif isBusy(key, holder) or isAwaited(key) then", "elseif isBusy(key, holder) then")],
     focus: {
       ...latestOnly,
       name: "several slots, latest only",
@@ -1138,7 +1180,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "the next one is chosen when the one before is taken",
     without: "it waits for a slot that is given up",
-    patches: [lane("if call('EXISTS', line(keys[i])) == 1 then heal(keys[i], id)", "if false then heal(keys[i], id)")],
+    patches: [take("if call('EXISTS', line(keys[i])) == 1 then heal(keys[i], id)", "if false then heal(keys[i], id)")],
     focus: pausedSlots,
   },
   {
@@ -1156,7 +1198,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "slots of several keys are given up together",
     without: "one after the other, and a key is not passed on",
     patches: [
-      lane(
+      line(
         "if isShared(key) then freed[#freed + 1] = unseat(id, key)",
         "if isShared(key) then if unseat(id, key) then chosen = heal(key) or chosen end",
       ),
@@ -1172,65 +1214,65 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a start is counted with its job",
     without: "who goes back takes the last start of the key with it",
-    patches: [lane("if whose == id or not whose then", "if true then")],
+    patches: [limits("if whose == id or not whose then", "if true then")],
     focus: limitedSlots,
   },
   {
     protection: "a start that is taken back lets another job run",
     without: "it waits for the end of the window",
-    patches: [lane("        if isShared(key) then heal(key) end\n", "")],
+    patches: [take("        if isShared(key) then heal(key) end\n", "")],
     focus: limitedSlots,
   },
   {
     protection: "a start counts",
     without: "any number may follow",
-    patches: [lane("if hasKeys(pin) and not isOver and not outcome then countStart(id, pin) end", "")],
+    patches: [judge("if hasKeys(pin) and not isOver and not outcome then countStart(id, pin) end", "")],
     focus: limitedKeys,
   },
   {
     protection: "a start that brings the next of the key counts",
     without: "it does not",
-    patches: [lane("    if not outcome then countStart(id, key) end\n", "")],
+    patches: [parking("    if not outcome then countStart(id, key) end\n", "")],
     focus: limitedKeys,
   },
   {
     protection: "a limited key's next job is not fetched with the end of the one before",
     without: "it is",
-    patches: [lane("if not freeSlot(key, false) or limitedFor(key) or isAwaited(key)", "if isAwaited(key)")],
+    patches: [parking("if not freeSlot(key, false) or limitedFor(key) or isAwaited(key)", "if isAwaited(key)")],
     focus: limitedKeys,
   },
   {
     protection: "a limited key that nobody has is not taken",
     without: "it is taken by whoever comes first",
-    patches: [lane("        local left = limitedFor(pin, id)\n        if left then", "        if false then")],
+    patches: [take("        local left = limitedFor(pin, id)\n        if left then", "        if false then")],
     focus: limitedKeys,
   },
   {
     protection: "a limited key is not taken by the first in line",
     without: "whoever is judged again takes it",
-    patches: [lane("free = free and not closed", "")],
+    patches: [take("free = free and not closed", "")],
     focus: limitedKeys,
   },
   {
     protection: "a holder that starts again is limited, too",
     without: "it may start at any time",
-    patches: [lane("closed = pausedFor(key) or limitedFor(key, id)", "closed = pausedFor(key)")],
+    patches: [take("closed = pausedFor(key) or limitedFor(key, id)", "closed = pausedFor(key)")],
     focus: limitedKeys,
   },
   {
     protection: "whoever is next on a limited key is due when it may run",
     without: "it is judged when its timer fires",
     patches: [
-      lane("      judgeIn(left, id)\n      return", "      return"),
-      lane("if isTimed then delay = left + 1 end", ""),
-      lane("if isTimed then judgeIn(left, id) end", ""),
+      line("      judgeIn(left, id)\n      return", "      return"),
+      parking("if isTimed then delay = left + 1 end", ""),
+      parking("if isTimed then judgeIn(left, id) end", ""),
     ],
     focus: limitedKeys,
   },
   {
     protection: "whoever comes to a limited key stands in line",
     without: "a later one takes the key when it is free",
-    patches: [lane("if #keys > 1 or RATE or", "if #keys > 1 or")],
+    patches: [parking("if #keys > 1 or RATE or", "if #keys > 1 or")],
     focus: limitedKeys,
   },
   {
@@ -1242,26 +1284,26 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job that BullMQ ends without running it costs no start",
     without: "it does",
-    patches: [lane("if hasKeys(pin) and not isOver and not outcome then", "if hasKeys(pin) then")],
+    patches: [judge("if hasKeys(pin) and not isOver and not outcome then", "if hasKeys(pin) then")],
     focus: { ...limitedKeys, name: "limited keys, stalled jobs", steps: { ...limitedKeys.steps, kill: 6 } },
   },
   {
     protection: "starts of a key are forgotten",
     without: "they stay for ever",
-    patches: [lane("        call('PEXPIRE', startsOf(key), ms)\n", "")],
+    patches: [limits("        call('PEXPIRE', startsOf(key), ms)\n", "")],
     focus: limitedKeys,
   },
   {
     protection: "a job that backs off pauses its keys",
     without: "the key goes to the next job",
-    patches: [lane("if slotOf(id, keys[i]) then pause(", "if false then pause(")],
+    patches: [parking("if slotOf(id, keys[i]) then pause(", "if false then pause(")],
     focus: timedPauses,
   },
   {
     protection: "a job that backs off goes first afterwards",
     without: "it goes to the end of the line",
     patches: [
-      lane(
+      parking(
         "    local place = frontPlace(keys)\n    for i = 1, #keys do call('ZADD', line(keys[i]), place, id) end\n    call('HSET', P .. id, 'ls', place, 'pb'",
         "    local place = call('INCR', P .. 'lane:seq')\n    for i = 1, #keys do call('ZADD', line(keys[i]), place, id) end\n    call('HSET', P .. id, 'ls', place, 'pb'",
       ),
@@ -1271,7 +1313,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "backing off counts no start",
     without: "it does",
-    patches: [lane("    uncount(id)\n    local pin", "    local pin")],
+    patches: [parking("    uncount(id)\n    local pin", "    local pin")],
     focus: timedPauses,
   },
   {
@@ -1330,7 +1372,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a place in line for a lock is used",
     without: "the lock comes with the job",
-    patches: [lane("reply[7] = not order and lockOf(pin, TOKEN, reply[12])", "reply[7] = lockOf(pin, TOKEN)")],
+    patches: [judge("reply[7] = not order and lockOf(pin, TOKEN, reply[12])", "reply[7] = lockOf(pin, TOKEN)")],
     focus: contendedLocks,
   },
   {
@@ -1427,7 +1469,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a key with a policy is never free for everybody",
     without: "whoever comes first takes it without a look",
-    patches: [lane("if policy or isTaken then call('HSET'", "if isTaken then call('HSET'")],
+    patches: [slots("if policy or isTaken then call('HSET'", "if isTaken then call('HSET'")],
     focus: policies,
   },
   {
@@ -1443,21 +1485,21 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "nothing starts while more have a key than may",
     without: "whoever has a slot does",
     patches: [
-      lane("if closed or isOver(id, key) then", "if closed then"),
-      lane("and not pausedFor(pin) and not isOver(id, pin) then", "and not pausedFor(pin) then"),
+      take("if closed or isOver(id, key) then", "if closed then"),
+      take("and not pausedFor(pin) and not isOver(id, pin) then", "and not pausedFor(pin) then"),
     ],
     focus: policies,
   },
   {
     protection: "of those that have a key that more have than may, the one that was chosen last gives way",
     without: "whoever comes first does",
-    patches: [lane("if chosen and chosen ~= id and isAwaited(key) then count = count - 1 end", "")],
+    patches: [slots("if chosen and chosen ~= id and isAwaited(key) then count = count - 1 end", "")],
     focus: policies,
   },
   {
     protection: "the end of a job brings no other one while more have the key than may",
     without: "it does",
-    patches: [lane("if not freeSlot(key, false) or limitedFor", "if limitedFor")],
+    patches: [parking("if not freeSlot(key, false) or limitedFor", "if limitedFor")],
     focus: policies,
   },
   {
@@ -1469,7 +1511,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "what is left of a removed policy goes with the last further slot",
     without: "it stays for ever",
-    patches: [lane("if policy and not isTaken and next(policy) == nil then", "if false then")],
+    patches: [slots("if policy and not isTaken and next(policy) == nil then", "if false then")],
     focus: policies,
   },
   {
@@ -1507,31 +1549,31 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "the rate of a policy holds",
     without: "that of the options does",
-    patches: [lane("if policy and policy.rate then", "if false then")],
+    patches: [limits("if policy and policy.rate then", "if false then")],
     focus: policies,
   },
   {
     protection: "the limit of a line in a policy holds",
     without: "that of the options does",
-    patches: [lane("if policy and policy.maxWaiting then", "if false then")],
+    patches: [limits("if policy and policy.maxWaiting then", "if false then")],
     focus: saidLines,
   },
   {
     protection: "a policy says which job leaves a full line",
     without: "it is the newest",
-    patches: [lane("MAY_DROP_OLDEST and policy.maxWaiting.drop == 'oldest'", "false")],
+    patches: [limits("MAY_DROP_OLDEST and policy.maxWaiting.drop == 'oldest'", "false")],
     focus: saidLines,
   },
   {
     protection: "where calls are for all that wait, the first in line stays whatever a policy says",
     without: "it fails, and may be in a call",
-    patches: [lane("MAY_DROP_OLDEST and policy.maxWaiting.drop", "policy.maxWaiting.drop")],
+    patches: [limits("MAY_DROP_OLDEST and policy.maxWaiting.drop", "policy.maxWaiting.drop")],
     focus: mergedSaid,
   },
   {
     protection: "where only the newest one waits, a policy lets no others stand there",
     without: "it does",
-    patches: [lane("local policy = MAY_LIMIT and policyOf(key)", "local policy = policyOf(key)")],
+    patches: [limits("local policy = MAY_LIMIT and policyOf(key)", "local policy = policyOf(key)")],
     focus: saidLinesOfLatest,
   },
   {
@@ -1556,7 +1598,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "operators are told of nobody in a further slot who is gone",
     without: "they are, until the slot is wanted",
     patches: [
-      lane(
+      slots(
         "local found, taken = {}, takenSlots(key)",
         "local found, taken, all = {}, {}, call('HGETALL', furtherSlots(key))\n    for i = 1, #all, 2 do taken[tonumber(all[i])] = all[i + 1] end",
       ),
@@ -1668,7 +1710,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "a job that a call has settled is told so",
     without: "it runs",
     patches: [
-      lane(
+      judge(
         "if outcome or since then reply[13], reply[14] = outcome or false, since end",
         "if since then reply[13], reply[14] = false, since end",
       ),
@@ -1678,7 +1720,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job that a call has settled is told so with the end before",
     without: "it runs",
-    patches: [lane("false, false, outcome or false, since or false", "false, false, false, since or false")],
+    patches: [parking("false, false, outcome or false, since or false", "false, false, false, since or false")],
     focus: merged,
   },
   {
@@ -1708,19 +1750,19 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job that a call has settled is not limited",
     without: "it waits until one may start",
-    patches: [lane("if not max or (id and isSettled(id)) then", "if not max then")],
+    patches: [limits("if not max or (id and isSettled(id)) then", "if not max then")],
     focus: mergedLimited,
   },
   {
     protection: "a job that a call has settled is no start",
     without: "its end counts as one",
-    patches: [lane("not isOver and not outcome then countStart", "not isOver then countStart")],
+    patches: [judge("not isOver and not outcome then countStart", "not isOver then countStart")],
     focus: mergedLimited,
   },
   {
     protection: "a job that a call has settled is no start, if it follows at once",
     without: "its end counts as one",
-    patches: [lane("if not outcome then countStart(id, key) end", "countStart(id, key)")],
+    patches: [parking("if not outcome then countStart(id, key) end", "countStart(id, key)")],
     focus: mergedLimited,
   },
   {
@@ -1744,25 +1786,25 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "of two retries, the one that failed first is older",
     without: "the one that stands in line is newer",
-    patches: [lane("(not facts[2] or tonumber(facts[2]) > tonumber(age))", "true")],
+    patches: [fullLine("(not facts[2] or tonumber(facts[2]) > tonumber(age))", "true")],
     focus: latestRetries,
   },
   {
     protection: "a retry that is looked at before its turn is as old as it was",
     without: "it is the newest",
-    patches: [lane("and turnedAway(pin, facts[6])", "and turnedAway(pin)")],
+    patches: [judge("and turnedAway(pin, facts[6])", "and turnedAway(pin)")],
     focus: latestRetries,
   },
   {
     protection: "a job that has backed off is superseded",
     without: "it runs when the job before it ends",
-    patches: [lane("facts[3] or facts[4] or facts[5] or facts[6]", "facts[3] or facts[5] or facts[6]")],
+    patches: [parking("facts[3] or facts[4] or facts[5] or facts[6]", "facts[3] or facts[5] or facts[6]")],
     focus: interruptsLost,
   },
   {
     protection: "a job that comes does not pass keys that wait for their turn",
     without: "it starts if its key is free",
-    patches: [lane("and not isSettled(id) and othersWait()", "and false")],
+    patches: [take("and not isSettled(id) and othersWait()", "and false")],
     focus: rotatingFronts,
   },
   {
@@ -1780,7 +1822,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a key that waits for its turn is given no slot before",
     without: "a free slot is given to the first in line at once",
-    patches: [lane("if ROTATE and not isTurn and not isSettled(id) then", "if false then")],
+    patches: [line("if ROTATE and not isTurn and not isSettled(id) then", "if false then")],
     focus: rotating,
   },
   {
@@ -1811,7 +1853,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "a free slot of a key waits for its turn, too",
     without: "it is given when the one before is taken",
     patches: [
-      lane(
+      line(
         "if ROTATE and not isTurn and not isSettled(id) then",
         "if ROTATE and not isShared(key) and not isTurn and not isSettled(id) then",
       ),

@@ -1,0 +1,176 @@
+/**
+ * What becomes of a job that BullMQ has taken: it is replied, with its keys, or parked, or set aside. Jobs at the front
+ * of the queue are looked at before.
+ *
+ * `turns` is the part of rotation that stands in there. A part of the lane library, see lane.lua.ts.
+ */
+export const judge = (turns: string): string => /* lua */ `
+  -- Jobs that will be taken soon and whose keys JavaScript has not computed yet: the first, and as many more as
+  -- AHEAD_BYTES of data are.
+  local function unknownAhead(depth, limit)
+    local ids = call('LRANGE', P .. 'wait', -depth, -1)
+    local ahead, found, bytes = {}, {}, 0
+    for i = #ids, 1, -1 do ahead[#ahead + 1] = ids[i] end
+    if #ahead < depth then
+      local prioritized = call('ZRANGE', P .. 'prioritized', 0, depth - #ahead - 1)
+      for i = 1, #prioritized do ahead[#ahead + 1] = prioritized[i] end
+    end
+    for i = 1, #ahead do
+      if #found >= limit or bytes >= AHEAD_BYTES then break end
+      local known = try('HMGET', P .. ahead[i], 'lk', 'lb')
+      if not known.err and not known[1] and not known[2] then
+        local facts = call('HMGET', P .. ahead[i], 'name', 'data', 'timestamp', 'priority', 'parentKey')
+        if facts[2] and not pinOfData(facts[2]) then
+          found[#found + 1] = {ahead[i], facts[1], facts[2], facts[3], facts[4], facts[5]}
+          bytes = bytes + #facts[2]
+        end
+      end
+    end
+    return found
+  end
+
+  -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them. May there be more?
+  -- \`ending\`: a pin whose key is about to be free.
+  local function sift(ending)
+    -- Keys that have one slot, with the job that has it: it is looked at once.
+    local taken = {}
+    for _ = parkedHere + 1, BATCH do
+      local id, isPlain = call('LINDEX', P .. 'wait', -1), true
+      if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
+      if not id or string.sub(id, 1, 2) == '0:' then return false end
+      local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data', 'lb', 'lf')
+      -- It does not run, which whoever takes it is told.
+      if facts[5] then return false end
+      local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
+      if not hasKeys(pin) or pin == ending then return false end
+      local free, isFirst, isMoved, left = false, false, false, nil
+      if not taken[pin] or taken[pin] == id then
+        local known
+        if isSingle(pin) then known = firstSlot(pin) end
+        free, isFirst, isMoved, left = mayRun(id, keysOf(pin), known, not facts[1])
+        if isFirst then taken = {}
+        elseif isJob(known) and not (free or isMoved or left or isShared(pin)) then taken[pin] = known end
+      end
+      if free or (not facts[1] and not isFirst and turnedAway(pin, facts[6])) then return false end
+      -- Passing a key on may have put another job in front.
+      local old
+      if not isPlain then
+        old = (not isMoved or call('ZSCORE', P .. 'prioritized', id)) and {'ZREM', P .. 'prioritized', id}
+      elseif not isMoved or call('LINDEX', P .. 'wait', -1) == id then
+        old = {'RPOP', P .. 'wait'}
+      end
+      if old then
+        park(id, pin, isFirst, left, function(back) leave(old, back) end, facts)
+        parkedHere = parkedHere + 1
+      end
+    end
+    return true
+  end
+
+${turns}
+
+  local function activeKeys()
+    return {P..'wait', P..'active', P..'prioritized', P..'events', P..'stalled', P..'limiter', P..'delayed', P..'paused', P..'meta', P..'pc', P..'marker'}
+  end
+
+  -- The numbers of the slots in which id has its keys, in order; false if all are 0.
+  local function slotsOf(id, pin)
+    if not hasKeys(pin) then return false end
+    local numbers = {}
+    for i, key in ipairs(keysOf(pin)) do numbers[i] = isShared(key) and slotOf(id, key) or 0 end
+    local text = table.concat(numbers, ',')
+    return string.find(text, '[1-9]') and text or false
+  end
+
+  -- What is replied for a job that BullMQ has taken; nil if it was parked.
+  local function judge(reply, opts)
+    local id, fields = reply[2], reply[1]
+    local pin, data, fault, isMark, wasParked, order, isOver, outcome, age, since
+    for i = 1, #fields, 2 do
+      local field = fields[i]
+      if field == 'lk' then pin = fields[i + 1]
+      elseif field == 'data' then data = fields[i + 1]
+      elseif field == 'lb' then fault = fields[i + 1]
+      elseif field == 'ls' then wasParked = true
+      elseif field == 'lp' then since = fields[i + 1]
+      elseif field == 'lo' then order = fields[i + 1]
+      -- BullMQ has this one failed, and calls no processor.
+      elseif field == 'defa' then isOver = true
+      elseif field == 'lr' then outcome = fields[i + 1]
+      elseif field == 'lf' then age = fields[i + 1]
+      elseif field == 'la' then isMark = true end
+    end
+    if fault then
+      -- If its worker dies now, it must not run after the job that has superseded it.
+      if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, 'lb', 'lp') end
+      -- It had backed off.
+      if wasParked and hasKeys(pin) then leaveLines(id, pin) end
+      pin = BAD .. fault
+    else
+      pin = pin or pinOfData(data)
+      if not pin then
+        putBack(id, opts)
+        return {'LANE_ASK', unknownAhead(256, 256)}
+      end
+    end
+    local isOurs, isFirst, left, isPassing = true, false, nil, false
+    if hasKeys(pin) then isOurs, isFirst, left, isPassing = take(id, pin, wasParked, since) end
+    if not isOurs then
+      if parkedHere >= BATCH then
+        putBack(id, opts)
+        return {'LANE_AGAIN', parkedHere - parkedBefore}
+      end
+      local full, by
+      if not wasParked and not isFirst then full, by = turnedAway(pin, age) end
+      if full then
+        if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
+        reply[5] = BAD .. dropped(full, by)
+        reply[6] = parkedHere - parkedBefore
+        reply[8] = isMark and unknownAhead(512, 256) or false
+        return reply
+      end
+      park(id, pin, isFirst, left, function(back) leaveActive(id, opts, back) end)
+      parkedHere = parkedHere + 1
+      if isPassing then
+        for _, key in ipairs(keysOf(pin)) do heal(key) end
+      end
+      return
+    end
+    if hasKeys(pin) and not isOver and not outcome then countStart(id, pin) end
+    if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
+    reply[5] = pin
+    reply[6] = parkedHere - parkedBefore
+    reply[8] = isMark and unknownAhead(512, 256) or false
+    reply[9] = order or false
+    reply[10] = hasKeys(pin) and isFollowed(pin)
+    reply[11], reply[12] = false, slotsOf(id, pin)
+    reply[7] = not order and lockOf(pin, TOKEN, reply[12])
+    if outcome or since then reply[13], reply[14] = outcome or false, since end
+    return reply
+  end
+
+  local function fetch(reply, opts)
+    while true do
+      reply = reply or bullMoveToActive(activeKeys(), {P, NOW, opts})
+      if type(reply) == 'table' and type(reply[1]) == 'table' then
+        local ok, judged = pcall(judge, reply, opts)
+        if not ok then
+          setAside(reply[2], opts)
+          return {'LANE_AGAIN', parkedHere - parkedBefore, whatFailed(judged)}
+        end
+        if judged and ROTATE and type(judged[1]) == 'table' then
+          quietly(seeAhead)
+          judged[6] = parkedHere - parkedBefore
+        end
+        if judged then return judged end
+        -- What cannot be judged there is judged again when it is taken.
+        local isMore = quietly(seeAhead or sift)
+        local isNext = ROTATE and quietly(isTurnOpen)
+        if (isMore or parkedHere >= BATCH) and not isNext then return {'LANE_AGAIN', parkedHere - parkedBefore} end
+      elseif not ROTATE or not quietly(turn) then
+        return reply
+      end
+      reply = nil
+    end
+  end
+`;

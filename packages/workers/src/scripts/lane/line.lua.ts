@@ -1,0 +1,164 @@
+/**
+ * Who stands in line for a key, and how a slot passes to the first of them.
+ *
+ * `ring` is the part of rotation that stands in there. A part of the lane library, see lane.lua.ts.
+ */
+export const line = (ring: string): string => /* lua */ `
+  -- Who stands there in line. Those that were removed, finished elsewhere, or whose id now names another job are
+  -- dropped.
+  local function standing(key, index)
+    while true do
+      local head = call('ZRANGE', line(key), index, index, 'WITHSCORES')
+      local id = head[1]
+      if not id or id == PAUSED then return id end
+      local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn')
+      if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) and not facts[3] then return id end
+      call('ZREM', line(key), id)
+    end
+  end
+
+  -- The first in line, or PAUSED.
+  local function first(key)
+    local id = standing(key, 0)
+    if id == PAUSED and not pausedFor(key) then return standing(key, 0) end
+    return id
+  end
+
+  -- A parked job is judged again in so many ms, also by workers that wait for the next job that is due.
+  local function judgeIn(left, id)
+    if left == math.huge then return end
+    call('ZADD', P .. 'delayed', 'XX', (NOW + left + 1) * 4096, id)
+    local soonest = call('ZRANGE', P .. 'delayed', 0, 0, 'WITHSCORES')[2]
+    if soonest then call('ZADD', P .. 'marker', math.floor(tonumber(soonest) / 4096), '1') end
+  end
+
+  -- Whoever is first in line for a paused key is judged again when the pause ends.
+  local function await(key)
+    local left = pausedFor(key)
+    local id = left and standing(key, 1)
+    if id then judgeIn(left, id) end
+  end
+
+  local function toFront(list, id, from)
+    if call('LREM', list, from or 1, id) == 0 then return false end
+    if hasFailed(try('RPUSH', list, id)) then call('LPUSH', list, id) end
+    return true
+  end
+
+  -- Out of 'prioritized', to the front of 'wait'.
+  local function unprioritize(id)
+    call('RPUSH', P .. 'wait', id)
+    surely('ZREM', P .. 'prioritized', id)
+  end
+
+  local function promoteToFront(id)
+    local keys = {P..'delayed', P..'wait', P..'paused', P..'meta', P..'prioritized', P..'active', P..'pc', P..'events', P..'marker'}
+    -- It waits in 'delayed', or its timer has fired. Either way it stands at the end now, the left one of a list.
+    bullPromote(keys, {P, id})
+    local score = call('ZSCORE', keys[5], id)
+    if score and ROTATE then
+      -- BullMQ takes those of 'wait' first, where some may be that nobody has looked at.
+      unprioritize(id)
+    elseif score then
+      call('ZADD', keys[5], math.floor(tonumber(score) / 4294967296) * 4294967296, id)
+    elseif not toFront(keys[2], id) then
+      toFront(keys[3], id)
+    end
+  end
+
+  local function leaveLine(id, key)
+    if call('ZREM', line(key), id) == 0 then return end
+    local following = first(key)
+    if following then call('ZADD', P .. 'delayed', 'XX', (NOW + patience(0)) * 4096, following) end
+  end
+
+${ring}
+
+  -- \`isTaken\`: its start tells how long it was parked, so that is forgotten.
+  local function claim(id, pin, keys, isTaken)
+    for i = 1, #keys do
+      seat(id, keys[i])
+      leaveLine(id, keys[i])
+    end
+    call('HSET', P .. id, 'lk', pin)
+    local by = call('HGET', P .. id, 'pb')
+    call('HDEL', P .. id, 'ls', by and isParkedBy(by) and 'pb' or 'ls', isTaken and 'lp' or 'ls')
+  end
+
+  -- The key has a free slot and is not paused: is id the one to run on it?
+  local function isNextOn(id, key)
+    local holder = holderOf(key)
+    if not has(id, key, holder) and (isBusy(key, holder) or isAwaited(key)) then return false end
+    local head = first(key)
+    return not head or head == id
+  end
+
+  -- A slot of the key is free: give it to the first in line, or, with rotation, let the key wait for its turn (\`place\`:
+  -- where its turn goes on). Returns the job that may run now, if any.
+  local function advance(key, place, isTurn)
+    if isAwaited(key) then return mark(key, NEXT) end
+    local id = first(key)
+    if not id then
+      forget(key)
+      return ROTATE and not isTurn and turn() or nil
+    end
+    if id == PAUSED then
+      mark(key, PAUSED)
+      await(key)
+      return
+    end
+    local pin = call('HGET', P .. id, 'lk')
+    local keys = keysOf(pin)
+    for i = 1, #keys do
+      if keys[i] ~= key and not isNextOn(id, keys[i]) then mark(key, NEXT) return end
+    end
+    local left
+    for i = 1, #keys do left = math.max(left or 0, limitedFor(keys[i], id) or 0) end
+    if left > 0 then
+      mark(key, NEXT)
+      judgeIn(left, id)
+      return
+    end
+    if ROTATE and not isTurn and not isSettled(id) then
+      mark(key, NEXT)
+      enter(key, place)
+      return turn()
+    end
+    claim(id, pin, keys)
+    for i = 1, #keys do
+      if isShared(keys[i]) then call('HSET', CHOSEN, keys[i], id) end
+    end
+    promoteToFront(id)
+    return id
+  end
+
+  -- Passes the key on if its holder is gone, or a slot is free, though nobody asks for it.
+  -- \`id\`: in whose turn, if it goes on.
+  local function heal(key, id, told)
+    local holder = holderOf(key)
+    if not holder or isBusy(key, holder) then return end
+    return advance(key, ROTATE and id and placeAfter(id, key, told) or nil)
+  end
+
+  local function release(id, pin, told)
+    local chosen, freed = nil, {}
+    for _, key in ipairs(keysOf(pin)) do
+      local holder = SLOTS == 1 and firstSlot(key)
+      if isShared(key) then freed[#freed + 1] = unseat(id, key)
+      elseif holder == id then chosen = advance(key, ROTATE and placeAfter(id, key, told) or nil) or chosen end
+    end
+    -- When all of them are free: whoever is next may need more than one.
+    for _, key in ipairs(freed) do chosen = heal(key, id, told) or chosen end
+    return chosen
+  end
+
+  -- In front of all that stand in line for any of these keys, or will.
+  local function frontPlace(keys)
+    local least = 0
+    for i = 1, #keys do
+      local heads = call('ZRANGE', line(keys[i]), 0, 1, 'WITHSCORES')
+      least = math.min(least, tonumber(heads[heads[1] == PAUSED and 4 or 2] or 0))
+    end
+    return string.format('%.0f', least - 1)
+  end
+`;

@@ -1,0 +1,174 @@
+/**
+ * How a job comes into its line, and from there to a worker again. A part of the lane library, see lane.lua.ts.
+ */
+export const parking: string = /* lua */ `
+  -- No attempt was started.
+  local function uncount(id)
+    if call('HINCRBY', P .. id, 'ats', -1) < 1 then call('HDEL', P .. id, 'processedOn', 'pb') end
+  end
+
+  -- Did BullMQ's limiter just count this activation?
+  local function isLimited(id, opts)
+    if call('PTTL', P .. 'limiter') <= 0 or call('HEXISTS', P .. id, 'defa') == 1 then return false end
+    return call('HGET', P .. 'meta', 'max') or cmsgpack.unpack(opts).limiter
+  end
+
+  -- Takes back, before anybody can have seen it, what BullMQ wrote for a start.
+  local function undo(id, opts)
+    call('DEL', P .. id .. ':lock')
+    uncount(id)
+    if isLimited(id, opts) then call('DECR', P .. 'limiter') end
+    local event = call('XREVRANGE', P .. 'events', '+', '-', 'COUNT', 1)[1]
+    if event and event[2][2] == 'active' and event[2][4] == id then call('XDEL', P .. 'events', event[1]) end
+  end
+
+  -- The second half of a move: the job stands in its new place already, from which \`back\` takes it if it cannot leave
+  -- the old one.
+  local function leave(old, back)
+    local reply = try(unpack(old))
+    if not hasFailed(reply) then return end
+    call(unpack(back))
+    error(reply.err, 0)
+  end
+
+  local function leaveActive(id, opts, back)
+    leave({'LREM', P .. 'active', 1, id}, back)
+    pcall(undo, id, opts)
+  end
+
+  -- \`go\` takes the job out of where it stands; its argument takes it back from 'delayed'. \`left\`: in how many ms the
+  -- first in line may run.
+  local function park(id, pin, isFirst, left, go, facts)
+    local keys = keysOf(pin)
+    facts = facts or call('HMGET', P .. id, 'ls', 'priority')
+    local place = facts[1] or (isFirst and frontPlace(keys))
+    if not place then
+      local priority = #keys == 1 and tonumber(facts[2]) or 0
+      place = string.format('%.0f', priority * 4294967296 + call('INCR', P .. 'lane:seq') % 4294967296)
+    end
+    local rank = 0
+    for i = 1, #keys do
+      call('ZADD', line(keys[i]), place, id)
+      parkedFor[keys[i]] = true
+      if #keys > 1 or RATE or ROTATE then call('HSETNX', HOLDERS, keys[i], NEXT) end
+      rank = math.max(rank, call('ZRANK', line(keys[i]), id))
+    end
+    local delay = patience(rank)
+    -- In front of the first stands at most the mark of the pause.
+    local isTimed = left and left < math.huge and rank <= 1
+    if isTimed then delay = left + 1 end
+    call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
+    go({'ZREM', P .. 'delayed', id})
+    local by = PARKED_BY .. table.concat(keys, ', ')
+    -- Of a job that is parked again it stays: it may have been given its key since, and not be taken yet.
+    local isNew = not facts[1] and not isFirst
+    local field, since = isNew and 'lp' or 'ls', isNew and NOW or place
+    call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', by, field, since)
+    if isFirst then call('HSETNX', P .. id, 'lp', NOW) end
+    call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
+    if isTimed then judgeIn(left, id) end
+    if isFirst then release(id, pin) elseif not facts[1] then
+      dropOldest(id, pin, keys)
+      interrupt(id, pin, keys)
+    end
+  end
+
+  -- Puts the first in line where the next fetch finds it: its id; nil if there is more to do, or it is not to run.
+  local function putNext(key)
+    if not freeSlot(key, false) or limitedFor(key) or isAwaited(key) then return end
+    local heads = call('ZRANGE', line(key), 0, 1, 'WITHSCORES')
+    local id, following = heads[1], heads[3]
+    if not id or id == PAUSED then return end
+    local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'lb', 'la', 'lo')
+    local isOdd = facts[3] or facts[4] or facts[5] or facts[6]
+    if facts[1] ~= key or tonumber(facts[2] or 'x') ~= tonumber(heads[2]) or isOdd then return end
+    call('RPUSH', P .. 'wait', id)
+    local left = try('ZREM', P .. 'delayed', id)
+    if left ~= 1 then
+      -- Its timer may have fired: then it waits already, further back.
+      surely('LREM', P .. 'wait', -1, id)
+      if hasFailed(left) then error(left.err, 0) end
+      return
+    end
+    call('ZREM', line(key), id)
+    -- That id may be another job's by now.
+    if following and tonumber(call('HGET', P .. following, 'ls') or 'x') == tonumber(heads[4]) then
+      call('ZADD', P .. 'delayed', 'XX', (NOW + patience(0)) * 4096, following)
+    end
+    call('HSET', P .. id, 'delay', 0)
+    call('XADD', P .. 'events', '*', 'event', 'waiting', 'jobId', id, 'prev', 'delayed')
+    return id
+  end
+
+  -- A job that BullMQ has moved to 'delayed' leaves the keys that it has alone for so many ms, and goes first then.
+  local function backOff(id, ms)
+    uncount(id)
+    local pin = call('HGET', P .. id, 'lk')
+    if not hasKeys(pin) then return end
+    local keys = keysOf(pin)
+    for i = 1, #keys do
+      if slotOf(id, keys[i]) then pause(keys[i], ms, 'backed off by job ' .. id) end
+    end
+    local place = frontPlace(keys)
+    for i = 1, #keys do call('ZADD', line(keys[i]), place, id) end
+    call('HSET', P .. id, 'ls', place, 'pb', PARKED_BY .. table.concat(keys, ', '), 'lp', NOW)
+    release(id, pin)
+  end
+
+  -- It was not fetched: back to its place in line.
+  local function takeBack(id, key)
+    park(id, key, false, nil, function(back) leave({'LREM', P .. 'wait', -1, id}, back) end)
+  end
+
+  -- Is the end of this key's job likely to bring the next one, whose lock is then to be asked for ahead?
+  local function isFollowed(pin)
+    return TOKEN == '' and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
+  end
+
+  -- BullMQ's own fetch has brought the job that putNext put there: it has the key now.
+  -- \`told\`: where the turn of the key goes on.
+  local function claimNext(id, key, reply, told)
+    call('HSET', HOLDERS, key, id)
+    local fields, outcome, by, since = reply[1], nil, nil, nil
+    for i = 1, #fields, 2 do
+      if fields[i] == 'lr' then outcome = fields[i + 1]
+      elseif fields[i] == 'lp' then since = fields[i + 1]
+      elseif fields[i] == 'pb' and isParkedBy(fields[i + 1]) then by = i end
+    end
+    if by then
+      table.remove(fields, by)
+      table.remove(fields, by)
+    end
+    call('HDEL', P .. id, 'ls', 'lp', by and 'pb' or 'ls')
+    if not outcome then countStart(id, key) end
+    if isAlone() then unmark() end
+    if ROTATE then
+      if told then noteTurn(id, key, tonumber(string.match(told, '^%S+'))) end
+      quietly(seeAhead)
+    end
+    reply[5], reply[6], reply[8], reply[9], reply[10] = key, parkedHere - parkedBefore, false, false, isFollowed(key)
+    reply[11], reply[12], reply[13], reply[14] = false, false, outcome or false, since or false
+    return true
+  end
+
+  local function putBack(id, opts)
+    local priority = tonumber(call('HGET', P .. id, 'priority')) or 0
+    if priority == 0 then
+      call('RPUSH', P .. 'wait', id)
+      leaveActive(id, opts, {'RPOP', P .. 'wait'})
+    else
+      call('ZADD', P .. 'prioritized', priority * 4294967296, id)
+      leaveActive(id, opts, {'ZREM', P .. 'prioritized', id})
+    end
+  end
+
+  -- A job that was taken and cannot be judged waits in 'delayed', without a place in line, and is judged again.
+  local function setAside(id, opts)
+    for _, active in ipairs(call('LRANGE', P .. 'active', 0, -1)) do
+      if active == id then
+        call('ZADD', P .. 'delayed', (NOW + NEAR) * 4096, id)
+        return leaveActive(id, opts, {'ZREM', P .. 'delayed', id})
+      end
+    end
+  end
+`;

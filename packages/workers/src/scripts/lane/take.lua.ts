@@ -1,0 +1,106 @@
+/**
+ * Whether a job may run now, and what makes it the holder of its keys. A part of the lane library, see lane.lua.ts.
+ */
+export const take: string = /* lua */ `
+  -- May id run now? If not: does it go first when it may, because it has a key that is paused or limited, or that more
+  -- have than may, or its own failure stopped it? A key whose holder is gone is passed on first, to whoever is in front; was one? And if it is first in
+  -- line: in how many ms may it, at the earliest?
+  -- \`known\`: who stood in the first slot of its one key a moment ago. \`isNew\`: it stands in no line.
+  local function mayRun(id, keys, known, isNew)
+    local free, isFirst, isMoved, left = true, false, false, nil
+    for i = 1, #keys do
+      local key = keys[i]
+      local holder = holderOf(key, known)
+      local closed
+      if has(id, key, holder) then
+        closed = pausedFor(key) or limitedFor(key, id)
+        if closed or isOver(id, key) then free, isFirst = false, true end
+      elseif isBusy(key, holder) or isAwaited(key) then
+        free = false
+        isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)
+        closed = holder == PAUSED and pausedFor(key)
+      else
+        -- Of a key that nobody has, nobody stands in line.
+        local head = (holder or not isNew) and first(key)
+        if head and head ~= id then
+          advance(key)
+          free, isMoved = false, true
+          closed = head == PAUSED and pausedFor(key)
+        else
+          closed = limitedFor(key, id)
+          free = free and not closed
+        end
+      end
+      if closed then left = math.max(left or 0, closed) end
+    end
+    return free, isFirst, isMoved, left
+  end
+
+  -- The job goes back, and its processor was not called: its start does not count for the keys that it has. Others may
+  -- start in its place.
+  local function uncountStart(id)
+    local pin = call('HGET', P .. id, 'lk')
+    if not hasKeys(pin) then return end
+    for _, key in ipairs(keysOf(pin)) do
+      if slotOf(id, key) and rateOf(key) then
+        uncountStartOf(id, key)
+        if isShared(key) then heal(key) end
+      end
+    end
+  end
+
+  local function isAlone()
+    return call('EXISTS', P .. 'wait', P .. 'prioritized') == 0
+  end
+
+  -- id was given its keys and is taken, or came first after a rest: the one behind it may have a slot, too.
+  local function afterTake(id, keys)
+    FETCHED = nil
+    for i = 1, #keys do
+      if isShared(keys[i]) then
+        if call('HGET', CHOSEN, keys[i]) == id then call('HDEL', CHOSEN, keys[i]) end
+        if call('EXISTS', line(keys[i])) == 1 then heal(keys[i], id) end
+      end
+    end
+  end
+
+  -- A job that was parked has its keys written down already.
+  local function pinTaken(id, pin, since)
+    if since then call('HDEL', P .. id, 'lp') else call('HSET', P .. id, 'lk', pin) end
+  end
+
+  -- Makes id the holder of all its keys, or of none; then replies what mayRun says of its place and time, and whether
+  -- others have their turn before. \`since\`: when it was parked.
+  local function take(id, pin, wasParked, since)
+    local known
+    if ROTATE and isSingle(pin) and not wasParked then known = firstSlot(pin) end
+    local isPassing = ROTATE and known ~= id and not isRunnable(id, pin) and not isSettled(id) and othersWait()
+    if isSingle(pin) and not wasParked and not isPassing and known ~= id then
+      if call('HSETNX', HOLDERS, pin, id) == 1 then
+        POLICIES[pin] = false
+        local left = limitedFor(pin, id)
+        if left then
+          call('HDEL', HOLDERS, pin)
+          return false, false, left
+        end
+        pinTaken(id, pin, since)
+        return true
+      end
+      known = firstSlot(pin)
+    end
+    if known == id and not limitedFor(pin, id) and not pausedFor(pin) and not isOver(id, pin) then
+      pinTaken(id, pin, since)
+    else
+      local keys = keysOf(pin)
+      local free, isFirst, _, left = mayRun(id, keys, known)
+      if not free then return false, isFirst, left end
+      if isPassing then return false, false, nil, true end
+      claim(id, pin, keys, true)
+    end
+    afterTake(id, keysOf(pin))
+    -- A job that was chosen has just been taken.
+    if isAlone() then unmark() end
+    if ROTATE then turn() end
+    return true
+  end
+`;
