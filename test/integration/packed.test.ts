@@ -348,6 +348,7 @@ it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "sema
       );
     const foreign = files.filter((file) => !isExpected(file));
     expect(foreign).toEqual([]);
+    expect(files).toContain("LICENSE");
     const code = files
       .filter((file) => file.endsWith(".js"))
       .map((file) => readFileSync(join(folder, file), "utf8"))
