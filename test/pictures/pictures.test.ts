@@ -6,6 +6,7 @@ import { loadEngine } from "../simulation/engine.ts";
 import { MUTATIONS } from "../simulation/mutations.ts";
 import { timelineSvg as reportSvg } from "../simulation/report/svg.ts";
 import { commandLine } from "./command-line.ts";
+import { rotation } from "./rotation.ts";
 import { failover, health, loss, quarantined, twoHolders } from "./scenes.ts";
 import { terminalSvg } from "./terminal.ts";
 import { timelineSvg } from "./timeline.ts";
@@ -68,6 +69,16 @@ it("the pictures of one managed Redis are current: a failover gives two holders,
     "store: takes B's write",
   ]);
   await expect(timelineSvg(kept)).toMatchFileSnapshot(file("managed-quarantine"));
+});
+
+it("the picture of a rotation is the order in which a worker starts jobs", async () => {
+  const timeline = await rotation();
+  const orderOf = (row: string): string =>
+    timeline.bars.flatMap(({ who, text }) => (who === row ? [text.slice(0, 1)] : [])).join("");
+  expect(orderOf('"arrival"')).toBe("hhhhhhhhhabca");
+  expect(orderOf('"rotate"')).toBe("habchahhhhhhh");
+  expect(orderOf("hot: weight 3")).toBe("habchhhahhhhh");
+  await expect(timelineSvg(timeline)).toMatchFileSnapshot(file("rotation"));
 });
 
 /** The report's own picture, without what one sees only by pointing at it, which has tokens in it. */

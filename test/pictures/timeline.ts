@@ -19,6 +19,8 @@ export interface Mark {
 export interface Timeline {
   readonly title: string;
   readonly endMs: number;
+  /** What a thousand of the axis are. Default "s". */
+  readonly unit?: string;
   readonly participants: readonly string[];
   readonly bars: readonly Bar[];
   readonly marks: readonly Mark[];
@@ -32,7 +34,7 @@ const TOP = 46;
 const FILLS = { held: "#2f6f8f", doubtful: "#b9d3df", fault: "#f0c9a8" } as const;
 const INKS = { held: "#ffffff", doubtful: "#1f2a37", fault: "#5a3210" } as const;
 
-export function timelineSvg({ title, endMs, participants, bars, marks }: Timeline): string {
+export function timelineSvg({ title, endMs, unit = "s", participants, bars, marks }: Timeline): string {
   const x = (atMs: number): string => (LEFT + (atMs / endMs) * (WIDTH - LEFT - RIGHT)).toFixed(1);
   const bottom = TOP + participants.length * ROW;
   const height = bottom + 34;
@@ -60,7 +62,7 @@ export function timelineSvg({ title, endMs, participants, bars, marks }: Timelin
   const scale: string[] = [];
   for (let second = 0; second * 1_000 <= endMs; second += every) {
     scale.push(
-      `<text x="${x(second * 1_000)}" y="${bottom + 22}" text-anchor="middle" fill="#5b6675">${second} s</text>`,
+      `<text x="${x(second * 1_000)}" y="${bottom + 22}" text-anchor="middle" fill="#5b6675">${second} ${unit}</text>`,
     );
   }
   return [
