@@ -1,5 +1,6 @@
 import { createRequire } from "node:module";
 import { setTimeout as delay } from "node:timers/promises";
+import type { GlideClient } from "@valkey/valkey-glide";
 import { type RedisCluster, type RedisServer, startCluster, startRedis } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
 import { Redis as Redis5 } from "ioredis5";
@@ -11,7 +12,7 @@ import { type Lock, type NodeSource, Redlock, systemClock } from "../src/index.t
 import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { defineScript, protocolOf } from "../src/protocol.ts";
 import { hasStableSlot, slotOf } from "../src/rules/keys.ts";
-import { GlideClient } from "./support/clients.ts";
+import { glideClass, hasGlide } from "./support/clients.ts";
 import { errorOf, openRedlock } from "./support/nodes.ts";
 
 /** A fork of ioredis 5, with its types. */
@@ -69,14 +70,14 @@ describe("clients of one server", () => {
     return exercise(server, () => client);
   });
 
-  it("Valkey GLIDE", () => {
+  it.skipIf(!hasGlide)("Valkey GLIDE", () => {
     const { host, port } = server;
-    return exercise(server, () => glideNode(GlideClient, { addresses: [{ host, port }] }));
+    return exercise(server, () => glideNode(glideClass(), { addresses: [{ host, port }] }));
   });
 
-  it("Valkey GLIDE, which sends nothing after its time, nor out of order", async () => {
+  it.skipIf(!hasGlide)("Valkey GLIDE, which sends nothing after its time, nor out of order", async () => {
     const [{ host, port }, nodeTimeout] = [server, 1_000];
-    const node = glideNode(GlideClient, { addresses: [{ host, port }] }, { nodeTimeout });
+    const node = glideNode(glideClass(), { addresses: [{ host, port }] }, { nodeTimeout });
     onTestFinished(() => node.close());
     const push = defineScript("push", "return redis.call('RPUSH', KEYS[1], ARGV[1])");
     const ask = async (key: string, value: number): Promise<unknown> => await node.eval(push, [key], [String(value)]);
@@ -97,28 +98,31 @@ describe("clients of one server", () => {
     expect(await server.call("EXISTS", "late")).toBe(0);
   });
 
-  it("Valkey GLIDE, which is not asked for a client of a server that is down, because it would never give that up", async () => {
-    const stopped = await startRedis();
-    const { host, port } = stopped;
-    await stopped.stop();
-    let asked = 0;
-    const createClient = async (): Promise<GlideClient> => {
-      asked += 1;
-      throw new Error("no client");
-    };
-    const node = glideNode({ createClient }, { addresses: [{ host, port }] });
-    onTestFinished(() => node.close());
-    await expect.poll(() => node.lastError?.message).toContain("ECONNREFUSED");
-    expect([node.state, asked]).toEqual(["down", 0]);
-    const refused = glideNode({ createClient }, { addresses: [{ host: server.host, port: server.port }] });
-    onTestFinished(() => refused.close());
-    await expect.poll(() => refused.lastError?.message).toBe("no client");
-    await expect.poll(() => asked, { timeout: 10_000 }).toBe(2);
-  });
+  it.skipIf(!hasGlide)(
+    "Valkey GLIDE, which is not asked for a client of a server that is down, because it would never give that up",
+    async () => {
+      const stopped = await startRedis();
+      const { host, port } = stopped;
+      await stopped.stop();
+      let asked = 0;
+      const createClient = async (): Promise<GlideClient> => {
+        asked += 1;
+        throw new Error("no client");
+      };
+      const node = glideNode({ createClient }, { addresses: [{ host, port }] });
+      onTestFinished(() => node.close());
+      await expect.poll(() => node.lastError?.message).toContain("ECONNREFUSED");
+      expect([node.state, asked]).toEqual(["down", 0]);
+      const refused = glideNode({ createClient }, { addresses: [{ host: server.host, port: server.port }] });
+      onTestFinished(() => refused.close());
+      await expect.poll(() => refused.lastError?.message).toBe("no client");
+      await expect.poll(() => asked, { timeout: 10_000 }).toBe(2);
+    },
+  );
 
-  it("Valkey GLIDE, whose errors read like the server's own", async () => {
+  it.skipIf(!hasGlide)("Valkey GLIDE, whose errors read like the server's own", async () => {
     const { host, port } = server;
-    const node = glideNode(GlideClient, { addresses: [{ host, port }] });
+    const node = glideNode(glideClass(), { addresses: [{ host, port }] });
     onTestFinished(() => node.close());
     await expect.poll(() => node.state, { timeout: 10_000 }).toBe("ready");
     const fail = async (message: string): Promise<unknown> =>
