@@ -91,7 +91,7 @@ export const quick: BenchmarkSettings = {
     durations: { leaseMs: 2_000, retryPeriodMs: 280 },
     idleMs: 2_000,
   },
-  partitions: { rounds: 1, jobs: 10_000, idleMs: 2_000, layouts: layouts.slice(0, 3) },
+  partitions: { rounds: 1, jobs: 10_000, idleMs: 10_000, layouts: layouts.slice(0, 4) },
   keys: { rounds: 1, keyCounts: [300, 3_000], backlog: 2, starts: 600 },
   fairness: {
     rounds: 1,

@@ -61,7 +61,8 @@ let running: Promise<void> | undefined;
 serveJobs(async (job: PartitionsJob): Promise<PartitionsResult> => {
   if (job.kind === "idle") {
     running ??= worker.run();
-    await delay(1_000);
+    await worker.waitUntilReady();
+    await delay(2_000);
     return await measured(async () => await delay(job.durationMs));
   }
   await worker.pause();

@@ -1,5 +1,5 @@
 /** A queue in partitions, on one server and on several: what a job costs, and what partitions cost that have none. */
-import { startRedisNodes } from "@x/test-support";
+import { type RedisServer, startRedisNodes } from "@x/test-support";
 import { compileChild } from "../support/compile.ts";
 import { JobChild } from "../support/jobs.ts";
 import { readServers } from "../support/servers.ts";
@@ -23,13 +23,21 @@ export interface PartitionsRow {
   readonly idleCommandsPerSecond: Spread;
   /** Of one process, to all servers. */
   readonly connections: number;
-  /** Of a partition without jobs, on its server. */
+  /** All keys of a partition without jobs. */
   readonly partitionBytes: number;
+  /** What the servers have in use while there are no jobs, beyond empty ones: keys, scripts and connections. */
+  readonly idleBytes: number;
 }
 
 type Sample = Readonly<
   Record<
-    "jobsPerSecond" | "clientCpuUs" | "serverCpuUs" | "idleCommandsPerSecond" | "connections" | "partitionBytes",
+    | "jobsPerSecond"
+    | "clientCpuUs"
+    | "serverCpuUs"
+    | "idleCommandsPerSecond"
+    | "connections"
+    | "partitionBytes"
+    | "idleBytes",
     number
   >
 >;
@@ -55,6 +63,7 @@ export async function measurePartitions(settings: PartitionsSettings): Promise<r
       idleCommandsPerSecond: of("idleCommandsPerSecond"),
       connections: of("connections").median,
       partitionBytes: of("partitionBytes").median,
+      idleBytes: of("idleBytes").median,
     };
   });
 }
@@ -72,16 +81,15 @@ async function measureRound(
     }
     return sum;
   };
-  // Without the scripts, which a server has once for all.
-  const memory = async (): Promise<number> =>
-    (await info("memory", "used_memory_dataset")) - (await info("memory", "used_memory_scripts"));
-  const [clientsBefore, memoryBefore] = [await info("clients", "connected_clients"), await memory()];
+  const clientsBefore = await info("clients", "connected_clients");
+  const memoryBefore = await info("memory", "used_memory");
   const args: PartitionsArguments = { servers: servers.map(({ host, port }) => ({ host, port })), partitions };
   const child = new JobChild(file, `${count} servers, ${partitions} partitions`, [JSON.stringify(args)]);
   try {
     const idle = await child.ask<PartitionsResult>({ kind: "idle", durationMs: idleMs } satisfies PartitionsJob);
     const connections = (await info("clients", "connected_clients")) - clientsBefore;
-    const partitionBytes = ((await memory()) - memoryBefore) / partitions;
+    const idleBytes = (await info("memory", "used_memory")) - memoryBefore;
+    const partitionBytes = (await bytesOfKeys(servers)) / partitions;
     // What is compiled and connected at first is not a job's.
     const work: PartitionsJob = { kind: "work", jobs: Math.ceil(jobs / 10), keys: KEYS, workMs: 0 };
     await child.ask<PartitionsResult>(work);
@@ -96,9 +104,20 @@ async function measureRound(
       idleCommandsPerSecond: (idle.commands / idle.elapsedMs) * 1_000,
       connections,
       partitionBytes,
+      idleBytes,
     };
   } finally {
     await child.stop();
     await Promise.all(servers.map((server) => server.stop()));
   }
+}
+
+async function bytesOfKeys(servers: readonly RedisServer[]): Promise<number> {
+  let sum = 0;
+  for (const server of servers) {
+    for (const key of (await server.call("KEYS", "*")) as readonly string[]) {
+      sum += Number(await server.call("MEMORY", "USAGE", key));
+    }
+  }
+  return sum;
 }

@@ -356,7 +356,8 @@ function partitionsSection(rows: readonly PartitionsRow[]): string {
         "server µs a job",
         "idle commands/s",
         "connections",
-        "bytes a partition",
+        "bytes of a partition's keys",
+        "idle kB in all",
       ],
       rows.map((row) => [
         row.servers,
@@ -367,6 +368,7 @@ function partitionsSection(rows: readonly PartitionsRow[]): string {
         spreadCell(row.idleCommandsPerSecond, 1),
         row.connections,
         fixed(row.partitionBytes, 0),
+        fixed(row.idleBytes / 1_000, 0),
       ]),
     ),
   ].join("\n\n");
