@@ -132,6 +132,8 @@ describe("the benchmarks", () => {
     expect(partitions.map(({ servers, partitions: count }) => [servers, count])).toEqual([[2, 4]]);
     expect(partitions[0]?.jobsPerSecond.median).toBeGreaterThan(0);
     expect(partitions[0]?.connections).toBeGreaterThanOrEqual(6);
+    expect(partitions[0]?.partitionBytes).toBeGreaterThan(0);
+    expect(partitions[0]?.idleBytes).toBeGreaterThan(partitions[0]?.partitionBytes ?? 0);
     expect(writeReport({ machine: "a machine", partitions }).markdown).toContain("## A queue in partitions");
   });
 
