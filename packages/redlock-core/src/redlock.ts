@@ -183,15 +183,7 @@ export class Redlock implements AsyncDisposable {
   ): Promise<Lock | null> {
     const names = resolveResources(resources);
     const resolved = resolveTryOptions(options, this.#engine.options);
-    const call = async (): Promise<Lock | null> => {
-      try {
-        return await this.#take(names, resolved);
-      } catch (error) {
-        if (error instanceof LockHeldError && error !== resolved.signal?.reason) return null;
-        throw error;
-      }
-    };
-    return await (traces.acquire.isHeard ? traces.acquire.run({ resources: names }, call) : call());
+    return await (traces.acquire.isHeard ? this.#tryTraced(names, resolved) : this.#try(names, resolved));
   }
 
   /**
@@ -211,11 +203,9 @@ export class Redlock implements AsyncDisposable {
     const names = resolveResources(resources);
     ROUTINE.of("routine", routine);
     const resolved = options === undefined ? this.#usual.using : resolveUsingOptions(options, this.#engine.options);
-    const call = (): Promise<Result> =>
-      resolved.reentrancy === "wait"
-        ? this.#useLock(names, routine, resolved)
-        : this.#useSection(names, routine, resolved);
-    return await (traces.using.isHeard ? traces.using.run({ resources: names }, call) : call());
+    return await (traces.using.isHeard
+      ? this.#useTraced(names, routine, resolved)
+      : this.#use(names, routine, resolved));
   }
 
   /**
@@ -324,6 +314,24 @@ export class Redlock implements AsyncDisposable {
     });
   }
 
+  #use<Result>(
+    names: readonly string[],
+    routine: (lock: Lock) => Result | PromiseLike<Result>,
+    resolved: ResolvedUsingOptions,
+  ): Promise<Result> {
+    return resolved.reentrancy === "wait"
+      ? this.#useLock(names, routine, resolved)
+      : this.#useSection(names, routine, resolved);
+  }
+
+  #useTraced<Result>(
+    names: readonly string[],
+    routine: (lock: Lock) => Result | PromiseLike<Result>,
+    resolved: ResolvedUsingOptions,
+  ): Promise<Result> {
+    return traces.using.run({ resources: names }, () => this.#use(names, routine, resolved));
+  }
+
   async #useLock<Result>(
     names: readonly string[],
     routine: (lock: Lock) => Result | PromiseLike<Result>,
@@ -353,8 +361,25 @@ export class Redlock implements AsyncDisposable {
   }
 
   #acquire(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
-    if (!traces.acquire.isHeard) return this.#take(names, resolved);
+    return traces.acquire.isHeard ? this.#acquireTraced(names, resolved) : this.#take(names, resolved);
+  }
+
+  /** This and its siblings are apart: a function with a closure allocates for it when it is called, used or not. */
+  #acquireTraced(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
     return traces.acquire.run({ resources: names }, () => this.#take(names, resolved));
+  }
+
+  #tryTraced(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock | null> {
+    return traces.acquire.run({ resources: names }, () => this.#try(names, resolved));
+  }
+
+  async #try(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock | null> {
+    try {
+      return await this.#take(names, resolved);
+    } catch (error) {
+      if (error instanceof LockHeldError && error !== resolved.signal?.reason) return null;
+      throw error;
+    }
   }
 
   /** Creates only one promise per acquisition, because that is what a lock costs the client. */

@@ -153,9 +153,7 @@ export class Lock implements AsyncDisposable {
    * nodes answered but the old validity still runs.
    */
   extend(ttl?: number): Promise<void> {
-    if (!traces.extend.isHeard) return this.#lease.extend(ttl);
-    const { resources, fencingToken } = this;
-    return traces.extend.run({ resources, fencingToken }, () => this.#lease.extend(ttl));
+    return traces.extend.isHeard ? this.#extendTraced(ttl) : this.#lease.extend(ttl);
   }
 
   /**
@@ -165,7 +163,16 @@ export class Lock implements AsyncDisposable {
    * expired, or too few nodes answered.
    */
   release(): Promise<boolean> {
-    if (!traces.release.isHeard) return this.#lease.release();
+    return traces.release.isHeard ? this.#releaseTraced() : this.#lease.release();
+  }
+
+  /** This and the next are apart: a function with a closure allocates for it when it is called, used or not. */
+  #extendTraced(ttl: number | undefined): Promise<void> {
+    const { resources, fencingToken } = this;
+    return traces.extend.run({ resources, fencingToken }, () => this.#lease.extend(ttl));
+  }
+
+  #releaseTraced(): Promise<boolean> {
     const { resources, fencingToken } = this;
     return traces.release.run({ resources, fencingToken }, () => this.#lease.release());
   }
