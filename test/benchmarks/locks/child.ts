@@ -3,6 +3,7 @@ import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import { machineMs } from "../../support/src/clock.ts";
 import { commandsSent, countCommands } from "../support/commands.ts";
 import { cpuMsSince } from "../support/cpu.ts";
 import { serveJobs } from "../support/jobs.ts";
@@ -117,10 +118,6 @@ serveJobs(async (job: LockJob) => {
   return job.kind === "memory" ? await memory(job) : await hold(job);
 });
 
-function nowMs(): number {
-  return performance.timeOrigin + performance.now();
-}
-
 async function pairs(job: PairsJob): Promise<PairsResult> {
   let done = 0;
   let errors = 0;
@@ -157,17 +154,17 @@ async function pairs(job: PairsJob): Promise<PairsResult> {
 async function contend(job: ContendJob): Promise<ContendResult> {
   const grants: [number, number, number, number][] = [];
   let errors = 0;
-  await delay(Math.max(0, job.startMs - nowMs()));
+  await delay(Math.max(0, job.startMs - machineMs()));
   const commands = commandsSent();
   const cpu = process.cpuUsage();
   const loop = async (waiter: number): Promise<void> => {
-    while (nowMs() < job.endMs) {
-      const calledMs = nowMs();
+    while (machineMs() < job.endMs) {
+      const calledMs = machineMs();
       try {
         const release = await driver.acquire(job.resource);
-        const grantedMs = nowMs();
+        const grantedMs = machineMs();
         await delay(job.holdMs);
-        grants.push([waiter, calledMs, grantedMs, nowMs()]);
+        grants.push([waiter, calledMs, grantedMs, machineMs()]);
         await release();
       } catch {
         errors += 1;
@@ -178,7 +175,7 @@ async function contend(job: ContendJob): Promise<ContendResult> {
   const run = (): Promise<unknown> => {
     const loops = Promise.all(Array.from({ length: job.waiters }, (_, waiter) => loop(waiter)));
     // Some libraries block themselves for good: what they got until then counts.
-    return Promise.race([loops, delay(job.endMs + graceMs - nowMs())]);
+    return Promise.race([loops, delay(job.endMs + graceMs - machineMs())]);
   };
   const [, profile] = job.isProfiled === true ? await profiled(run) : [await run()];
   return { grants, commands: commandsSent() - commands, cpuMs: cpuMsSince(cpu), errors, profile };

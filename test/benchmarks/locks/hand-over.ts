@@ -1,5 +1,5 @@
 /** Twenty waiters in two processes on one lock: how soon the next one has it, at what cost, and how fairly. */
-import { type RedisServer, startRedisNodes } from "@x/test-support";
+import { machineMs, type RedisServer, startRedisNodes } from "@x/test-support";
 import type { JobChild } from "../support/jobs.ts";
 import { fairness, median, quantile, rotated, type Spread, spread } from "../support/statistics.ts";
 import type { ContendJob, ContendResult } from "./child.ts";
@@ -121,7 +121,7 @@ export async function contend(
   settings: { readonly durationMs: number; readonly isProfiled?: boolean },
 ): Promise<Round> {
   const { durationMs, isProfiled = false } = settings;
-  const startMs = Date.now() + 50;
+  const startMs = machineMs() + 50;
   const job: ContendJob = {
     kind: "contend",
     resource,

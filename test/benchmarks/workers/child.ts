@@ -1,5 +1,6 @@
 /** One process of a system: adds the jobs when asked to, and works them off, noting what ran when. */
 import { setTimeout as delay } from "node:timers/promises";
+import { machineMs } from "../../support/src/clock.ts";
 import { commandsSent, countCommands } from "../support/commands.ts";
 import { cpuMsSince } from "../support/cpu.ts";
 import { serveJobs } from "../support/jobs.ts";
@@ -40,10 +41,6 @@ const sampleMs = 20;
 countCommands();
 const { system: name, host, port } = JSON.parse(process.argv[2] ?? "") as WorkersArguments;
 
-function nowMs(): number {
-  return Number(process.hrtime.bigint()) / 1e6;
-}
-
 serveJobs(async (job: WorkersJob): Promise<WorkersResult | undefined> => {
   const system = openSystem(name, { host, port });
   if (job.kind === "work" && job.isProfiled === true) {
@@ -60,20 +57,20 @@ async function work(system: System, job: WorkersJob & { readonly kind: "work" })
   const ran: Ran[] = [];
   const commandsBefore = commandsSent();
   const cpuBefore = process.cpuUsage();
-  const startedMs = nowMs();
+  const startedMs = machineMs();
   const used = (): Pick<WorkersResult, "commands" | "cpuMs"> => ({
     commands: commandsSent() - commandsBefore,
     cpuMs: cpuMsSince(cpuBefore),
   });
   await system.start(async ({ key, place }) => {
-    const fromMs = nowMs();
+    const fromMs = machineMs();
     await delay(job.workMs);
-    ran.push([key, place, fromMs, nowMs()]);
+    ran.push([key, place, fromMs, machineMs()]);
   });
   let last = used();
   let seen = 0;
-  for (let idleSinceMs = nowMs(); ran.length < job.jobs; await delay(sampleMs)) {
-    const atMs = nowMs();
+  for (let idleSinceMs = machineMs(); ran.length < job.jobs; await delay(sampleMs)) {
+    const atMs = machineMs();
     if (ran.length > seen) [last, seen, idleSinceMs] = [used(), ran.length, atMs];
     if (atMs - idleSinceMs > job.idleMs || atMs - startedMs > job.limitMs) break;
   }
