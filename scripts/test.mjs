@@ -41,6 +41,7 @@ const checks = [
   { name: "lint", command: "oxlint", args: ["--type-aware", "--deny-warnings"] },
   { name: "format", command: "biome", args: ["ci"] },
   { name: "documentation", command: "node", args: ["site/build.mjs"] },
+  { name: "documentation in a browser", command: "node", args: ["site/look.mjs"] },
   ...packages.flatMap((folder) => [
     { name: `publint ${folder}`, command: "publint", args: ["--strict", "--pack", "npm", folder] },
     {
