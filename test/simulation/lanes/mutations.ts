@@ -977,7 +977,10 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "whoever is next when a pause ends is due then",
     without: "it is judged when its timer fires",
-    patches: [parking("if isTimed then delay = left + 1 end", ""), parking("if isTimed then judgeIn(left, id) end", "")],
+    patches: [
+      parking("if isTimed then delay = left + 1 end", ""),
+      parking("if isTimed then judgeIn(left, id) end", ""),
+    ],
     focus: { ...timedPauses, steps: { ...timedPauses.steps, "back off": 0 } },
   },
   {
@@ -1113,7 +1116,10 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "the first slot is kept while others are free",
     without: "whoever is seated next has it",
     patches: [
-      slots("      if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key, true), id) end\n", ""),
+      slots(
+        "      if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key, true), id) end\n",
+        "",
+      ),
     ],
     focus: severalSlots,
   },

@@ -62,8 +62,8 @@
  * - INTERRUPTS: whether the job that has the key is to stop for a newer one.
  * - In `slowly`, what only a contended key needs: NEAR, FAR, bullPromote and bullMoveToActive.
  *
- * What only a contended key needs has files of its own in lane/, by subject and in the order in which they use each
- * other: limits, slots, line, take, full-line, parking, judge.
+ * What only a contended key needs stands in lane/, by subject. Each file uses those before it: limits, slots, line,
+ * take, full-line, parking, judge.
  *
  * A script defines all its functions anew each time that it is run. Each costs some hundred nanoseconds, more with
  * every local of another function that it uses. So a job whose key is free pays for few.

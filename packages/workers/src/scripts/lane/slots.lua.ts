@@ -1,5 +1,6 @@
 /**
- * Who has a key: the job in its first slot, and in its further ones, where several of a key may run. A part of the lane library, see lane.lua.ts.
+ * Who has a key: the job in its first slot, and in its further ones, where several of a key may run. A part of the lane
+ * library, see lane.lua.ts.
  */
 export const slots: string = /* lua */ `
   -- Who has the key. A pause that is over has it no more. \`known\`: who stood in the first slot a moment ago.
