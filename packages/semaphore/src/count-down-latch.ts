@@ -22,7 +22,7 @@ import {
 /** Whoever waits looks so often, in case that the message was lost. */
 const LOOK_AGAIN_MS = 2_000;
 
-/** A request that was not answered is sent again so often; an id counts once, however often it is sent. */
+/** A request that was not answered is sent again so often; it counts once, however often it is sent. */
 const MAX_TRIES = 3;
 
 export class CountDownLatch {
@@ -51,7 +51,7 @@ export class CountDownLatch {
    * not open yet. An open one is closed again.
    */
   async set(count: number): Promise<boolean> {
-    return (await this.#ask("set", String(SET_COUNT.of("count", count)))) === 1;
+    return (await this.#ask("set", String(SET_COUNT.of("count", count)), this.#protocol.newToken())) === 1;
   }
 
   /**
@@ -132,12 +132,12 @@ export class CountDownLatch {
     }
   }
 
-  async #ask(operation: string, argument = ""): Promise<number> {
+  async #ask(operation: string, argument = "", call = ""): Promise<number> {
     const { clock } = this.#protocol;
     const startedMs = clock.monotonicMs();
     return await this.#protocol.call(this.name, undefined, async () => {
       for (let attempts = 1; ; attempts += 1) {
-        const [reply] = await this.#run(operation, argument);
+        const [reply] = await this.#run(operation, argument, call);
         if (reply?.ok === true) return Number(reply.value);
         const votes = reply === undefined ? [] : [failedVote(reply)];
         if (attempts === MAX_TRIES)
@@ -147,8 +147,8 @@ export class CountDownLatch {
     });
   }
 
-  #run(operation: string, argument = ""): ReturnType<RedlockProtocol["run"]> {
-    const args = [operation, argument, this.#ttl, this.#channel];
+  #run(operation: string, argument = "", call = ""): ReturnType<RedlockProtocol["run"]> {
+    const args = [operation, argument, this.#ttl, this.#channel, call];
     return this.#protocol.run(latchScript, { keys: [this.#key], args });
   }
 

@@ -1,9 +1,10 @@
 /**
- * This script keeps a latch on one node. KEYS[1] is a hash: `count` is what was set, and every other field an id that
- * has counted down. It expires ARGV[3] ms after it was last set or counted down.
+ * This script keeps a latch on one node. KEYS[1] is a hash: `count` is what was set, `by` the call that set it, and
+ * every other field an id that has counted down. It expires ARGV[3] ms after it was last set or counted down.
  *
  * ARGV[1] is the operation:
- * - set: ARGV[2] is the count. Replies 1, or 0 if the latch is set and not open yet.
+ * - set: ARGV[2] is the count, ARGV[5] the call's id. Replies 1, or 0 if the latch is set and not open yet. The call that
+ *   has set it is told so again, and changes nothing: its answer was lost, and the latch may have opened since.
  * - down: ARGV[2] is the id. Replies what is left; -1 if there is no latch. An id counts once.
  * - left: replies the same, and changes nothing.
  *
@@ -18,7 +19,7 @@ local call, key, op = redis.call, KEYS[1], ARGV[1]
 
 local function left()
   local count = call('HGET', key, 'count')
-  return count and math.max(0, tonumber(count) - call('HLEN', key) + 1) or -1
+  return count and math.max(0, tonumber(count) - call('HLEN', key) + 2) or -1
 end
 
 local function keep()
@@ -27,9 +28,10 @@ local function keep()
 end
 
 if op == 'set' then
+  if call('HGET', key, 'by') == ARGV[5] then return 1 end
   if left() > 0 then return 0 end
   call('DEL', key)
-  call('HSET', key, 'count', ARGV[2])
+  call('HSET', key, 'count', ARGV[2], 'by', ARGV[5])
   keep()
   return 1
 end

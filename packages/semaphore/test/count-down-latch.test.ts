@@ -1,6 +1,7 @@
 /** What a latch promises, on a real node. */
 import { RedlockClosedError } from "@x/redlock-core";
-import { describe, expect, it } from "vitest";
+import { protocolOf } from "@x/redlock-core/protocol";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { CountDownLatch, LatchClosedError, LatchNotSetError } from "../src/index.ts";
 import { aName, openRedlock, useServer } from "./support/redlock.ts";
 
@@ -43,6 +44,27 @@ describe("a latch", () => {
     await here.countDown();
     expect(await there.set(2)).toBe(true);
     expect(await here.count()).toBe(2);
+  });
+
+  it.each([
+    ["stays open if it has opened meanwhile", 1, 0],
+    ["is told that it has set it, if it has not", 2, 1],
+  ])("whose setting is sent again, because the answer was lost, %s", async (_what, count, left) => {
+    const redlock = openRedlock(server());
+    const latch = new CountDownLatch(redlock, aName());
+    const { run } = protocolOf(redlock);
+    const sent: Parameters<typeof run>[] = [];
+    const spied = vi.spyOn(protocolOf(redlock), "run").mockImplementation(async (...request) => {
+      sent.push(request);
+      const replies = await run.apply(protocolOf(redlock), request);
+      if (sent.length > 1) return replies;
+      await latch.countDown();
+      return replies.map(({ node, tookMs }) => ({ node, tookMs, ok: false, error: new Error("lost") }));
+    });
+    onTestFinished(() => spied.mockRestore());
+    expect(await latch.set(count)).toBe(true);
+    expect(sent.map(([, { args }]) => args?.[0])).toEqual(["set", "down", "set"]);
+    expect(await latch.count()).toBe(left);
   });
 
   it("that is not set is closed, and waits to be set", async () => {
