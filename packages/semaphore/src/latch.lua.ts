@@ -3,8 +3,8 @@
  * every other field an id that has counted down. It expires ARGV[3] ms after it was last set or counted down.
  *
  * ARGV[1] is the operation:
- * - set: ARGV[2] is the count, ARGV[5] the call's id. Replies 1, or 0 if the latch is set and not open yet. The call that
- *   has set it is told so again, and changes nothing: its answer was lost, and the latch may have opened since.
+ * - set: ARGV[2] is the count, ARGV[5] the call's id. Replies 1, or 0 if the latch is set and not open yet. The call
+ *   that has set it is told so again, and changes nothing: its answer was lost, and the latch may have opened since.
  * - down: ARGV[2] is the id. Replies what is left; -1 if there is no latch. An id counts once.
  * - left: replies the same, and changes nothing.
  *

@@ -51,12 +51,13 @@ describe("a latch", () => {
     ["is told that it has set it, if it has not", 2, 1],
   ])("whose setting is sent again, because the answer was lost, %s", async (_what, count, left) => {
     const redlock = openRedlock(server());
+    const protocol = protocolOf(redlock);
     const latch = new CountDownLatch(redlock, aName());
-    const { run } = protocolOf(redlock);
+    const run = protocol.run.bind(protocol);
     const sent: Parameters<typeof run>[] = [];
-    const spied = vi.spyOn(protocolOf(redlock), "run").mockImplementation(async (...request) => {
+    const spied = vi.spyOn(protocol, "run").mockImplementation(async (...request) => {
       sent.push(request);
-      const replies = await run.apply(protocolOf(redlock), request);
+      const replies = await run(...request);
       if (sent.length > 1) return replies;
       await latch.countDown();
       return replies.map(({ node, tookMs }) => ({ node, tookMs, ok: false, error: new Error("lost") }));
