@@ -24,7 +24,7 @@ const types = {
 if (!isWithoutBrowser("the site in a browser")) await look();
 
 async function look() {
-  const server = createServer(answer);
+  const server = createServer((request, response) => void answer(request, response));
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const browser = await startBrowser();
   try {

@@ -60,7 +60,8 @@ describe.concurrent("lock.backOff", () => {
     await first.close(true);
     const starts: number[] = [];
     lab.worker(() => void starts.push(Date.now()), { ...rules, concurrency: 1 });
-    await finished(queue, 2);
+    // A job that was being fetched when the worker was closed by force has to stall first.
+    await finished(queue, 2, 40_000);
     expect(starts).toHaveLength(2);
     expect(starts[0]).toBeGreaterThanOrEqual(key?.paused?.until ?? Number.POSITIVE_INFINITY);
     expect(lab.inversions()).toEqual([]);
