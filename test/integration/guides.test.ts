@@ -55,6 +55,18 @@ afterAll(() => server.stop());
 const patient = { timeout: 20_000 } as const;
 const connectionOf = (): bullmq.ConnectionOptions => ({ path: server.path, maxRetriesPerRequest: null });
 
+/** A Redlock that is closed refuses every call. */
+async function untilClosed(redlock: core.Redlock): Promise<void> {
+  await vi.waitUntil(
+    () =>
+      redlock.tryAcquire("after").then(
+        () => false,
+        () => true,
+      ),
+    patient,
+  );
+}
+
 function tracked<Class extends new (...args: never[]) => Closable>(Made: Class): Class {
   return new Proxy(Made, {
     construct: (target, args: never[], newTarget) => {
@@ -204,14 +216,7 @@ it("a cron task ran twice: of two replicas one sends the report", async () => {
   expect(sent).toEqual([{ night: expect.any(Date), signal: expect.any(AbortSignal) }]);
   for (const process of processes) process.emit("SIGTERM");
   for (const { redlock } of replicas) {
-    await vi.waitUntil(
-      () =>
-        redlock.tryAcquire("after").then(
-          () => false,
-          () => true,
-        ),
-      patient,
-    );
+    await untilClosed(redlock);
   }
   expect(sent).toHaveLength(1);
 });
@@ -372,14 +377,7 @@ it("zero-downtime deploys: what runs ends, and nothing is left", async () => {
   await play("problems/zero-downtime-deploys", 0, { process, server, worker, election, redlock });
   process.emit("SIGTERM");
   await leading;
-  await vi.waitUntil(
-    () =>
-      redlock.tryAcquire("after").then(
-        () => false,
-        () => true,
-      ),
-    patient,
-  );
+  await untilClosed(redlock);
   expect(ended[0]).toBe("server");
   expect([...ended].sort()).toEqual(["job", "server", "task"]);
 });

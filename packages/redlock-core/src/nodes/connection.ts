@@ -3,7 +3,7 @@
  */
 import type { Clock } from "../kit/clock.ts";
 import { backOffMs } from "../rules/retry.ts";
-import { type NodeScript, type NodeState, plainError } from "./node.ts";
+import { type NodeScript, type NodeState, type OnGap, plainError } from "./node.ts";
 
 export interface NodeSettings {
   readonly nodeTimeoutMs: number;
@@ -16,6 +16,17 @@ export const NO_ANSWER = "no answer for too long";
 
 /** The pause before a node that refused a subscription is asked again. */
 export const RESUBSCRIBE_MS = 5_000;
+
+/** A listener of a channel, in an adapter that asks each new connection for it. */
+export interface Subscription<Connection> {
+  readonly channel: string;
+  readonly listener: (message: string) => void;
+  readonly onGap: OnGap | undefined;
+  readonly confirmed: () => void;
+  readonly refused: (error: unknown) => void;
+  /** The connection that has confirmed it, the last time. */
+  on: Connection | undefined;
+}
 
 export class StateTeller {
   #state: NodeState = "connecting";

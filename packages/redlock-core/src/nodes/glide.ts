@@ -21,6 +21,7 @@ import {
   RESUBSCRIBE_MS,
   reconnectDelayMs,
   StateTeller,
+  type Subscription,
 } from "./connection.ts";
 import { type LockNode, type NodeScript, type NodeState, notConnected, type OnGap } from "./node.ts";
 
@@ -77,16 +78,6 @@ interface Asked {
   readonly reject: (error: Error) => void;
 }
 
-interface Subscription {
-  readonly channel: string;
-  readonly listener: (message: string) => void;
-  readonly onGap: OnGap | undefined;
-  readonly confirmed: () => void;
-  readonly refused: (error: unknown) => void;
-  /** The client that has confirmed it, the last time. */
-  on: GlideConnection | undefined;
-}
-
 type Create = (overrides: object, connectionTimeout: number) => Promise<GlideConnection>;
 
 export class GlideNode implements LockNode {
@@ -96,7 +87,7 @@ export class GlideNode implements LockNode {
   readonly #settings: NodeSettings;
   readonly #teller = new StateTeller();
   readonly #scripts = new LoadedScripts();
-  readonly #subscriptions = new Set<Subscription>();
+  readonly #subscriptions = new Set<Subscription<GlideConnection>>();
   #client: GlideConnection | undefined;
   /** What tells the connection of the client from one that GLIDE made later. */
   #connectionId: unknown;
@@ -166,7 +157,7 @@ export class GlideNode implements LockNode {
 
   async subscribe(channel: string, listener: (message: string) => void, onGap?: OnGap): Promise<() => void> {
     if (this.#isClosed) throw new Error(`${this.name}: closed`);
-    const subscription = await new Promise<Subscription>((resolve, reject) => {
+    const subscription = await new Promise<Subscription<GlideConnection>>((resolve, reject) => {
       const asked = { channel, listener, onGap, confirmed: () => resolve(asked), refused: reject, on: undefined };
       this.#subscriptions.add(asked);
       if (this.#client !== undefined) void this.#ask(this.#client, asked);
@@ -372,7 +363,7 @@ export class GlideNode implements LockNode {
    * Asks for a subscription; never rejects. GLIDE tells nobody that the server refused, so one that is not confirmed in
    * time counts as refused. A confirmed one is asked for again on each new client.
    */
-  async #ask(client: GlideConnection, subscription: Subscription): Promise<void> {
+  async #ask(client: GlideConnection, subscription: Subscription<GlideConnection>): Promise<void> {
     const { channel, onGap } = subscription;
     try {
       await client.subscribe([channel], this.#settings.nodeTimeoutMs);

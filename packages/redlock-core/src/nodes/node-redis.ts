@@ -19,6 +19,7 @@ import {
   type NodeSettings,
   reconnectDelayMs,
   StateTeller,
+  type Subscription,
   settingOf,
 } from "./connection.ts";
 import { type LockNode, type NodeScript, type NodeState, notConnected, type OnGap } from "./node.ts";
@@ -160,16 +161,6 @@ class LastingConnection {
   }
 }
 
-interface Subscription {
-  readonly channel: string;
-  readonly listener: (message: string) => void;
-  readonly onGap: OnGap | undefined;
-  readonly confirmed: () => void;
-  readonly refused: (error: unknown) => void;
-  /** The connection that has confirmed it, the last time. */
-  on: Connection | undefined;
-}
-
 export class NodeRedisNode implements LockNode {
   readonly name: string;
   readonly keyPrefix: string;
@@ -180,7 +171,7 @@ export class NodeRedisNode implements LockNode {
   /** Throws if the caller's client is in another database. */
   readonly #checkDatabase: () => void;
   readonly #requests: LastingConnection;
-  readonly #subscriptions = new Set<Subscription>();
+  readonly #subscriptions = new Set<Subscription<Connection>>();
   #messages: LastingConnection | undefined;
   #isClosed = false;
 
@@ -269,7 +260,7 @@ export class NodeRedisNode implements LockNode {
   async subscribe(channel: string, listener: (message: string) => void, onGap?: OnGap): Promise<() => void> {
     if (this.#isClosed) throw new Error(`${this.name}: closed`);
     const messages = (this.#messages ??= this.#openMessages());
-    const subscription = await new Promise<Subscription>((resolve, reject) => {
+    const subscription = await new Promise<Subscription<Connection>>((resolve, reject) => {
       const asked = { channel, listener, onGap, confirmed: () => resolve(asked), refused: reject, on: undefined };
       this.#subscriptions.add(asked);
       if (messages.current.isReady) void this.#ask(messages, asked);
@@ -329,7 +320,7 @@ export class NodeRedisNode implements LockNode {
    * Asks for a subscription. What the end of a connection leaves without an answer is asked for again when there is a
    * new one. Never rejects.
    */
-  async #ask(messages: LastingConnection, subscription: Subscription): Promise<void> {
+  async #ask(messages: LastingConnection, subscription: Subscription<Connection>): Promise<void> {
     const connection = messages.current;
     const { channel, listener } = subscription;
     try {
