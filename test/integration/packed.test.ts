@@ -2,9 +2,9 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { type RedisServer, startRedis, temporaryFolder } from "@x/test-support";
+import { type RedisServer, spawnChild, startRedis, temporaryFolder } from "@x/test-support";
 import { transformSync } from "esbuild";
-import { afterAll, beforeAll, expect, it, type TestContext } from "vitest";
+import { afterAll, beforeAll, expect, it } from "vitest";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 
@@ -13,6 +13,9 @@ interface Manifest {
   readonly dependencies?: Readonly<Record<string, string>>;
   readonly peerDependencies?: Readonly<Record<string, string>>;
 }
+
+/** Node 20 warns of a `require()` of an ES module. */
+const quiet = process.versions.node.startsWith("20.") ? ["--disable-warning=ExperimentalWarning"] : [];
 
 let server: RedisServer;
 
@@ -108,80 +111,52 @@ it.each(["redlock-core", "leader", "workers"])("@x/%s can be required from Commo
        console.log(entry, Object.values(found).some((value) => typeof value === "function"));
      }`,
   );
-  const flags = process.versions.node.startsWith("20.") ? ["--disable-warning=ExperimentalWarning"] : [];
-  const told = execFileSync(process.execPath, [...flags, "script.cjs"], { cwd: folder, encoding: "utf8" });
+  const told = execFileSync(process.execPath, [...quiet, "script.cjs"], { cwd: folder, encoding: "utf8" });
   expect(told).toBe(entries.map((entry) => `${entry} true\n`).join(""));
 });
 
-/** The NestJS that a CommonJS application has: 12 is ES modules. */
-function installNest11(context: TestContext): string {
-  const tools = mkdtempSync(join(temporaryFolder(), "nest-"));
-  writeFileSync(join(tools, "package.json"), "{}");
-  const packages = ["@nestjs/common@11", "@nestjs/core@11", "reflect-metadata@0.2", "rxjs@7"];
-  const done = spawnSync("npm", ["install", "--prefer-offline", "--no-audit", "--no-fund", ...packages], {
-    cwd: tools,
-  });
-  if (done.status !== 0) context.skip(`NestJS 11 cannot be installed: ${String(done.stderr)}`);
-  return join(tools, "node_modules");
-}
+/** NestJS 11 is CommonJS, and NestJS 12 ES modules. */
+const nests = { 11: "fixtures/nest-11/node_modules/@nestjs", 12: "node_modules/@nestjs" } as const;
 
-it("@x/nestjs works in a CommonJS application with NestJS 11", { timeout: 300_000 }, (context) => {
-  const nest11 = installNest11(context);
-  const folder = install(["redlock-core", "leader", "workers", "nestjs"], ["ioredis", "bullmq"]);
-  const modules = join(folder, "node_modules");
-  symlinkSync(join(nest11, "@nestjs"), join(modules, "@nestjs"));
-  symlinkSync(join(nest11, "reflect-metadata"), join(modules, "reflect-metadata"));
-  writeFileSync(
-    join(folder, "app.cjs"),
-    `require("reflect-metadata");
-     const { Module } = require("@nestjs/common");
-     const { NestFactory } = require("@nestjs/core");
-     const nestjs = require("@x/nestjs");
-     const { Redlock } = require("@x/redlock-core");
-     const { Queue } = require("bullmq");
-     const { version } = require("@nestjs/core/package.json");
-     const connection = { url: process.env.REDIS_URL };
-     const events = [];
-     class Service {
-       async pay(account) { events.push("locked " + nestjs.currentLock().resources); }
-       tick(tick) { if (!events.includes(tick.schedule)) events.push(tick.schedule); }
-       onModuleDestroy() { events.push("destroyed"); }
-     }
-     const decorate = (name, ...decorators) => {
-       const descriptor = Object.getOwnPropertyDescriptor(Service.prototype, name);
-       for (const each of decorators) each(Service.prototype, name, descriptor);
-       Object.defineProperty(Service.prototype, name, descriptor);
-     };
-     decorate("pay", nestjs.Locked((account) => "account:" + account));
-     decorate("tick", nestjs.LeaderInterval(50));
-     class Processor extends nestjs.ExclusiveWorkerHost {
-       async process(job, token, signal, lock) { events.push("job " + lock.keys); await new Promise((end) => setTimeout(end, 300)); events.push("job ended"); }
-     }
-     nestjs.ExclusiveProcessor("nest11", { key: "account", connection })(Processor);
-     class App {}
-     Module({
-       imports: [nestjs.CoordinationModule.forRoot({ redlock: new Redlock(process.env.REDIS_URL), election: { name: "nest11" } })],
-       providers: [Service, Processor],
-     })(App);
-     void (async () => {
-       const queue = new Queue("nest11", { connection });
-       const app = await NestFactory.createApplicationContext(App, { logger: ["error"] });
-       await app.get(Service).pay("7");
-       while (!events.includes("Service.tick")) await new Promise((end) => setTimeout(end, 10));
-       await queue.add("job", { account: "a" });
-       while (!events.includes("job a")) await new Promise((end) => setTimeout(end, 10));
-       await app.close();
-       await queue.close();
-       console.log(version.split(".")[0], events.join(", "));
-     })();`,
-  );
-  const flags = process.versions.node.startsWith("20.") ? ["--disable-warning=ExperimentalWarning"] : [];
-  const told = execFileSync(process.execPath, [...flags, "app.cjs"], {
-    cwd: folder,
-    encoding: "utf8",
-    env: { PATH: process.env["PATH"], REDIS_URL: server.url },
+it.each([
+  { nest: 11, format: "cjs" },
+  { nest: 11, format: "esm" },
+  { nest: 12, format: "cjs" },
+  { nest: 12, format: "esm" },
+] as const)("@x/nestjs works in a service with NestJS $nest, as $format", { timeout: 60_000 }, async (setting) => {
+  await server.flush();
+  const folder = install(["redlock-core", "leader", "workers", "nestjs"], ["ioredis", "bullmq", "reflect-metadata"]);
+  const modules = join(folder, "node_modules/@nestjs");
+  mkdirSync(modules);
+  for (const name of ["bullmq", "common", "core", "platform-express"])
+    symlinkSync(join(root, nests[setting.nest], name), join(modules, name));
+  const { version } = JSON.parse(readFileSync(join(modules, "core/package.json"), "utf8")) as { version: string };
+  expect(version.split(".")[0]).toBe(`${setting.nest}`);
+  const file = join(folder, setting.format === "cjs" ? "service.cjs" : "service.mjs");
+  const { code } = transformSync(readFileSync(join(root, "fixtures/nest-11/src/service.ts"), "utf8"), {
+    loader: "ts",
+    format: setting.format,
+    tsconfigRaw: { compilerOptions: { experimentalDecorators: true } },
   });
-  expect(told).toBe("11 locked account:7, Service.tick, job a, job ended, destroyed\n");
+  writeFileSync(file, code);
+
+  await using service = spawnChild(file, { execArgv: quiet, env: { REDIS_URL: server.url } });
+  const said = async (line: string): Promise<void> =>
+    await expect.poll(() => service.output, { timeout: 20_000 }).toContain(line);
+  await said("listening on http");
+  const [url = ""] = /http:\S+/.exec(service.output) ?? [];
+  const post = async (path: string): Promise<Response> => await fetch(`${url}/accounts/${path}`, { method: "POST" });
+  await post("7/charges");
+  await said("charging 7");
+  const { fencingToken } = (await (await post("7/closings")).json()) as { fencingToken: number };
+  expect(fencingToken).toBeGreaterThan(0);
+  await said("mailed 7");
+  await said("first tick of Reports.send");
+  await post("8/charges");
+  await said("charging 8");
+  expect(await service.kill("SIGTERM")).toEqual({ code: null, signal: "SIGTERM" });
+  const order = service.output.split("\n").filter((line) => /^(charg|clos|destroy)/.test(line));
+  expect(order).toEqual(["charging 7", "charged 7", "closing 7", "charging 8", "charged 8", "destroyed"]);
 });
 
 it("works in Jest's CommonJS mode with the guide's transformIgnorePatterns", { timeout: 300_000 }, (context) => {
