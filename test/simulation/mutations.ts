@@ -235,6 +235,17 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
+    protection: "token compare of a release that somebody waits for",
+    without: "a release whose lock is gone gives another's to who waits",
+    patches: [
+      core(
+        "scripts/batch.lua.ts",
+        "if byte(text) == ${RELEASE} and try('GET', key) == sub(text, 2) then",
+        "if byte(text) == ${RELEASE} then",
+      ),
+    ],
+  },
+  {
     protection: "token compare of a hand-over",
     without: "a release whose lock is gone hands over another's",
     patches: [core("scripts/batch.lua.ts", " and value == sub(ARGV[2], 2)", "")],
@@ -243,7 +254,7 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "the reservation of a lone waiter",
     without: "a waiter takes the lock whoever has it",
     patches: [
-      core("scripts/batch.lua.ts", "mayTake = value == 'reserved:' .. order .. ':' .. member", "mayTake = true"),
+      core("scripts/batch.lua.ts", "mayTake = value == 'reserved:' .. order .. ':' .. asking", "mayTake = true"),
     ],
   },
   {

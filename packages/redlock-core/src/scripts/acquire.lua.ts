@@ -32,8 +32,8 @@ local function mayTake(i, member, order)
   if not value then
     local head = call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
     if head[1] == member or order <= tonumber(head[2]) then return true, true end
-    if member ~= '' then enrol(i, order, member, 0) end
-    handOver(i)
+    if member ~= '' then enrol(i, order, member, tonumber(grantTtl)) end
+    handOver(i, member)
     value = valueOf(key)
     if not value then return true, true end
   end

@@ -45,7 +45,7 @@ import { CLAMP_US } from "../rules/ballot.ts";
 import { FIELDS } from "../rules/operation.ts";
 import { acquire } from "./acquire.lua.ts";
 import { extend } from "./extend.lua.ts";
-import { handOver } from "./hand-over.lua.ts";
+import { handOver, notify, notifyNext, prolongQueue } from "./hand-over.lua.ts";
 import { isToken, isTokenText, noToken } from "./number.lua.ts";
 import { quarantine } from "./quarantine.lua.ts";
 import { release } from "./release.lua.ts";
@@ -85,6 +85,27 @@ const loneNumber = /* lua */ `${microseconds}
 /** What acquireText writes of a waiter for one resource, without a note. */
 const WAITER = "'^A1 (%S+) %d+ (%d+) (%d+) (%S+) $'";
 
+/**
+ * Reserves the lock of `key`, which was released, for the `head` of its queue, as handOver does. It sets `isReserved`,
+ * unless the head has gone. `asking` is who comes behind the release, if anybody.
+ */
+const reserve = /* lua */ `
+    local grantTtl, receivers, waiterTtl = string.match(header, ' (%d+) ([01]) (%d+)$')
+    local notify, isReserved = ${notify}, false
+    if notify(key, head[1], 'turn') > 0 or receivers == '0' then
+      local set = try('SET', key, 'reserved:' .. head[2] .. ':' .. head[1], 'PX', grantTtl)
+      isReserved = set and not set.err
+    end
+    if isReserved then
+      if asking then
+        local idleMs = grantTtl + waiterTtl
+        call('ZADD', waiters, order, asking)
+        ${prolongQueue}
+      end
+      call('ZREM', waiters, head[1])
+      ${notifyNext}
+    end`;
+
 const lone = /* lua */ `
 local call, try, byte, sub = redis.call, redis.pcall, string.byte, string.sub
 local header, last = ARGV[1], #ARGV
@@ -107,25 +128,41 @@ if last == 2 and call('EXISTS', KEYS[1]) == 0 then
       call('DEL', KEYS[3])
     end
   end
+elseif last == 2 and mode == ${RELEASES} then
+  -- A release that somebody waits for, of this lock or another one.
+  local key, text = KEYS[2], ARGV[2]
+  if byte(text) == ${RELEASE} and try('GET', key) == sub(text, 2) then
+    local waiters, asking = (${queueOf})(key), nil
+    local head = try('ZRANGE', waiters, 0, 0, 'WITHSCORES')
+    if not head.err and not head[1] then return call('DEL', key) end
+    if not head.err then ${reserve}
+      if isReserved then return 1 end
+    end
+  end
 elseif last <= 3 and mode == ${ALONE} and byte(ARGV[last]) == ${codeOf("A")} and (last == 2 or KEYS[4] == KEYS[3]) then
-  -- A waiter whose turn has come, or who stands before all others behind the release of the lock.
-  local key, topKey, mayTake = KEYS[3], KEYS[2], false
-  local token, order, ttl, member = string.match(ARGV[last], ${WAITER})
+  -- A waiter whose turn has come, or who comes behind the release of the lock: it is its turn, or another's.
+  local key, topKey, mayTake, head = KEYS[3], KEYS[2], false, nil
+  local token, order, ttl, asking = string.match(ARGV[last], ${WAITER})
   local value, waiters = token and try('GET', key), (${queueOf})(key)
   if not token then mayTake = false
-  elseif last == 2 then mayTake = value == 'reserved:' .. order .. ':' .. member
-  else
-    local isReleased = byte(ARGV[2]) == ${RELEASE} and value == sub(ARGV[2], 2)
-    mayTake = isReleased and try('ZCOUNT', waiters, '-inf', order) == 0
+  elseif last == 2 then mayTake = value == 'reserved:' .. order .. ':' .. asking
+  elseif byte(ARGV[2]) == ${RELEASE} and value == sub(ARGV[2], 2) then
+    head = try('ZRANGE', waiters, 0, 0, 'WITHSCORES')
+    mayTake = not head.err and (not head[1] or tonumber(order) < tonumber(head[2]))
   end
   if mayTake then ${loneNumber}
     if ${isTokenText("now")} then
       local set = try('SET', key, token, 'PX', ttl)
       if set and not set.err then
-        if last == 2 then call('ZREM', waiters, member) end
+        if last == 2 then call('ZREM', waiters, asking) end
         call('SET', topKey, now)
         return now
       end
+    end
+  elseif head and not head.err and tonumber(order) > tonumber(head[2]) then ${reserve}
+    if isReserved then
+      ${microseconds}
+      return {now, 0, 1, {0, 0, tonumber(grantTtl), tonumber(grantTtl)}}
     end
   end
 elseif last == 4 and mode == ${SEVERAL} and call('EXISTS', KEYS[1]) == 0 then
@@ -189,10 +226,6 @@ const longWay = /* lua */ `
     raised[name] = ballot
     writes[#writes + 1] = name
     writes[#writes + 1] = ballot
-  end
-  local function mayWait(idleMs)
-    waiting = true
-    if call('PTTL', KEYS[1]) < idleMs then call('SET', KEYS[1], '1', 'PX', idleMs + 1000) end
   end
   ${handOver}
   ${acquire}

@@ -26,9 +26,8 @@ export const forceReleaseScript: NodeScript = defineScript(
     /* lua */ `
 local call = redis.call
 local noteTtl, grantTtl, countsReceivers, aheadUs, register = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5]
-local waiterTtl = 0
+local waiterTtl, waiting = 0, nil
 local waitersOf, fenceOf = ${queueOf}, ${fenceOf}
-local function mayWait() end
 `,
     handOver,
     /* lua */ `

@@ -9,7 +9,7 @@
  * A channel without a subscriber (PUBLISH counts receivers) belongs to a process that has gone, so its waiter is
  * skipped. Or the process has no connection for messages, and asks again when it has one. The next three in line are
  * told their place ("next<place> <member> <lock key>"). They look again after as many reservations, in case those
- * before them are frozen.
+ * before them are frozen. Who asks in the same request is told when to look again by the reply.
  *
  * A holder that is no client of ours tells nobody of its release, so whoever waits for it asks again every
  * `FOREIGN_POLL_MS`. It is known by its value, which has not our mark (see token.ts), or by the type of its key.
@@ -20,8 +20,31 @@
  */
 import { IS_OURS } from "../rules/token.ts";
 
+/** Tells a waiter something about the lock of `key`. Returns how many heard it. */
+export const notify: string = /* lua */ `function(key, member, what)
+  local channel = string.match(member, '^([^#]*)#')
+  local receivers = channel and redis.pcall('PUBLISH', channel, what .. ' ' .. member .. ' ' .. key)
+  return type(receivers) == 'number' and receivers or 0
+end`;
+
+/** Tells the next in line but the one who is `asking`. */
+export const notifyNext: string = /* lua */ `
+for place, member in ipairs(call('ZRANGE', waiters, 0, 2)) do
+  if member ~= asking then notify(key, member, 'next' .. place) end
+end`;
+
+/**
+ * Lets a queue live for `idleMs`, and KEYS[1] longer than every queue. Both get a while more than that, so that they
+ * are prolonged once in a while only.
+ */
+export const prolongQueue: string = /* lua */ `
+if call('PTTL', waiters) < idleMs then
+  call('PEXPIRE', waiters, idleMs + 1000)
+  if call('PTTL', KEYS[1]) < idleMs + 1000 then call('SET', KEYS[1], '1', 'PX', idleMs + 2000) end
+end`;
+
 export const handOver: string = /* lua */ `
-local freed, FOREIGN_POLL_MS = {}, 100
+local freed, notify, FOREIGN_POLL_MS = {}, ${notify}, 100
 
 local function reservedFor(value)
   local order, member = string.match(value, '^reserved:([^:]+):(.+)$')
@@ -40,18 +63,11 @@ local function askAgainMs(first, pttl)
   return isOurs and pttl or math.min(pttl, FOREIGN_POLL_MS)
 end
 
-local function notify(first, member, what)
-  local channel = string.match(member, '^([^#]*)#')
-  local receivers = channel and redis.pcall('PUBLISH', channel, what .. ' ' .. member .. ' ' .. KEYS[first])
-  return type(receivers) == 'number' and receivers or 0
-end
-
 local function enrol(first, order, member, pttl)
-  local waiters = waitersOf(KEYS[first])
+  local waiters, idleMs = waitersOf(KEYS[first]), math.max(pttl, 0) + waiterTtl
   call('ZADD', waiters, order, member)
-  local idleMs = math.max(pttl, 0) + waiterTtl
-  mayWait(idleMs)
-  if call('PTTL', waiters) < idleMs then call('PEXPIRE', waiters, idleMs) end
+  waiting = true
+  ${prolongQueue}
 end
 
 local function withdraw(first, member)
@@ -63,15 +79,15 @@ local function withdraw(first, member)
   end
 end
 
-local function handOver(first)
+local function handOver(first, asking)
   local key, waiters = KEYS[first], waitersOf(KEYS[first])
   if call('EXISTS', waiters) == 0 or call('EXISTS', key) == 1 then return end
   for _ = 1, 1000 do
     local head = call('ZPOPMIN', waiters)
     if not head[1] then return end
-    if notify(first, head[1], 'turn') > 0 or not countsReceivers then
+    if notify(key, head[1], 'turn') > 0 or not countsReceivers then
       call('SET', key, 'reserved:' .. head[2] .. ':' .. head[1], 'PX', grantTtl)
-      for place, member in ipairs(call('ZRANGE', waiters, 0, 2)) do notify(first, member, 'next' .. place) end
+      ${notifyNext}
       return
     end
   end
