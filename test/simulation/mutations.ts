@@ -737,4 +737,70 @@ export const MUTATIONS: readonly Mutation[] = [
       semaphore("permits/answer.ts", 'vote.vote !== "granted" && vote.vote !== "failed"', 'vote.vote !== "failed"'),
     ],
   },
+  {
+    protection: "latches: an id counts once",
+    without: "as often as it arrives",
+    subject: "latches",
+    patches: [semaphore("latch.lua.ts", "'id:' .. ARGV[2]", "'id:' .. call('HLEN', key)")],
+  },
+  {
+    protection: "latches: a count-down that is sent again is the same",
+    without: "it has an id of its own",
+    subject: "latches",
+    patches: [
+      semaphore(
+        "count-down-latch.ts",
+        "await this.#run(operation, argument, call);",
+        'await this.#run(operation, operation === "down" ? argument + attempts : argument, call);',
+      ),
+    ],
+  },
+  {
+    protection: "latches: a latch that does not exist is closed",
+    without: "it is open",
+    subject: "latches",
+    patches: [semaphore("latch.lua.ts", "+ 2) or -1", "+ 2) or 0")],
+  },
+  {
+    protection: "latches: whoever opens it tells the waiters",
+    without: "they find out by looking again",
+    subject: "latches",
+    patches: [semaphore("latch.lua.ts", "if left() == 0 then redis.pcall", "if false then redis.pcall")],
+  },
+  {
+    protection: "latches: waiters look again",
+    without: "they trust the message",
+    subject: "latches",
+    patches: [semaphore("count-down-latch.ts", "const LOOK_AGAIN_MS = 2_000;", "const LOOK_AGAIN_MS = 2_000_000;")],
+  },
+  {
+    protection: "latches: a set that is sent again is not refused",
+    without: "somebody else has set it",
+    subject: "latches",
+    patches: [semaphore("latch.lua.ts", "call('HGET', key, 'by') == ARGV[5]", "false")],
+  },
+  {
+    protection: "latches: a set that is sent again changes nothing",
+    without: "it closes what has opened",
+    subject: "latches",
+    patches: [semaphore("latch.lua.ts", "if call('HGET', key, 'by')", "if left() > 0 and call('HGET', key, 'by')")],
+  },
+  {
+    protection: "latches: a count-down prolongs the latch",
+    without: "it expires so long after it was set",
+    subject: "latches",
+    patches: [
+      semaphore(
+        "latch.lua.ts",
+        "call('PEXPIRE', key, ARGV[3])",
+        "if op == 'set' then call('PEXPIRE', key, ARGV[3]) end",
+      ),
+    ],
+  },
+  {
+    protection: "latches: a latch expires",
+    without: "it stays for ever",
+    subject: "latches",
+    patches: [semaphore("latch.lua.ts", "call('PEXPIRE', key, ARGV[3])", "")],
+  },
 ];

@@ -36,6 +36,7 @@ after every step.
   --locks        locks only
   --elections    leader elections and their schedulers only
   --permits      semaphores and read-write locks only, on one node; with --nodes N, read-write locks on N nodes
+  --latches      latches that are counted down only, on one node
   --lanes        the lanes of exclusive workers, on a real redis-server, instead
   --minutes M    simulated minutes of faults per schedule (default: a few leases)
   --mutations    takes each protection away instead and shows which invariant breaks; with --lanes: only the lanes'
@@ -53,6 +54,7 @@ const { values } = parseArgs({
     locks: { type: "boolean", default: false },
     elections: { type: "boolean", default: false },
     permits: { type: "boolean", default: false },
+    latches: { type: "boolean", default: false },
     lanes: { type: "boolean", default: false },
     mutations: { type: "boolean", default: false },
     only: { type: "string", default: "" },
@@ -126,9 +128,9 @@ async function replay(engine: Engine, subject: Subject): Promise<boolean> {
 }
 
 async function simulate(engine: Engine): Promise<boolean> {
-  if (values.permits && !seed.includes("/")) return await searchFor(engine, "permits", runsAsked ?? LOCK_RUNS);
-  if (seed.includes("/"))
-    return await replay(engine, values.permits ? "permits" : values.elections ? "elections" : "locks");
+  const apart = values.permits ? "permits" : values.latches ? "latches" : undefined;
+  if (seed.includes("/")) return await replay(engine, apart ?? (values.elections ? "elections" : "locks"));
+  if (apart !== undefined) return await searchFor(engine, apart, runsAsked ?? LOCK_RUNS);
   if (!(await runAllDirected(engine))) return false;
   const runs = runsAsked ?? LOCK_RUNS;
   if (values.elections) return await searchFor(engine, "elections", runs);

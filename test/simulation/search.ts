@@ -2,6 +2,7 @@
 
 import { runElectionSchedule } from "./election-schedule.ts";
 import type { Engine } from "./engine.ts";
+import { runLatchSchedule } from "./permits/latch-schedule.ts";
 import { runPermitSchedule } from "./permits/schedule.ts";
 import { runSchedule, type ScheduleOptions, type ScheduleResult } from "./schedule.ts";
 import type { SettingOptions } from "./setting.ts";
@@ -9,12 +10,15 @@ import type { SettingOptions } from "./setting.ts";
 /** Worlds that share a turn of the real event loop. */
 const SIDE_BY_SIDE = 16;
 
-/** `locks`: processes that take and release locks; `permits`: the same of a semaphore; `elections`: candidates and their schedulers. */
-export type Subject = "locks" | "elections" | "permits";
+/**
+ * `locks`: processes that take and release locks; `permits`: the same of a semaphore; `latches`: processes that count
+ * down and wait; `elections`: candidates and their schedulers.
+ */
+export type Subject = "locks" | "elections" | "permits" | "latches";
 
 export const runOf: Readonly<
   Record<Subject, (engine: Engine, seed: string, options?: ScheduleOptions) => Promise<ScheduleResult>>
-> = { locks: runSchedule, elections: runElectionSchedule, permits: runPermitSchedule };
+> = { locks: runSchedule, elections: runElectionSchedule, permits: runPermitSchedule, latches: runLatchSchedule };
 
 export interface SearchOptions extends SettingOptions {
   /** Seeds are `<seed>` followed by `/1`, `/2`, … */

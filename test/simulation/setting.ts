@@ -80,6 +80,10 @@ export function drawSetting(random: SeededRandom, options: SettingOptions): Sett
   };
 }
 
+export function losesData({ faults }: Setting): boolean {
+  return LOSES_DATA.some((fault) => faults.has(fault));
+}
+
 export function describeSetting(setting: Setting): readonly string[] {
   return [
     `${setting.nodeCount} nodes, ${setting.machineCount} clients, ${setting.tasksPerMachine} tasks each, on ${setting.resources.join(" and ")}`,

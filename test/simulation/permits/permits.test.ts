@@ -12,6 +12,12 @@ it("permits keep every invariant in random schedules full of faults", { timeout:
   expect(found.grants).toBeGreaterThan(found.runs);
 });
 
+it("latches keep every invariant in schedules of their own", { timeout: 600_000 }, async () => {
+  const found = await search(await loadEngine(), { seed: SEED, runs: PLAYED.latches, subject: "latches" });
+  expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
+  expect(found.grants).toBeGreaterThan(found.runs);
+});
+
 it.each([3, 5])("read-write locks of %i nodes keep every invariant, too", { timeout: 600_000 }, async (nodeCount) => {
   const found = await search(await loadEngine(), { seed: SEED, runs: 16, subject: "permits", nodeCount });
   expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);

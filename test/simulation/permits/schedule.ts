@@ -8,7 +8,7 @@ import { type SeededRandom, Server, World } from "@x/testing/world";
 import type { Engine } from "../engine.ts";
 import { Faults } from "../faults.ts";
 import type { ScheduleOptions, ScheduleResult } from "../schedule.ts";
-import { describeSetting, drawDrift, drawSetting, type Setting } from "../setting.ts";
+import { describeSetting, drawDrift, drawSetting, losesData, type Setting } from "../setting.ts";
 import { PERMIT_INVARIANTS, PermitChecker } from "./checker.ts";
 import { NAME, PermitClient, type PoolSetting } from "./client.ts";
 
@@ -43,10 +43,6 @@ export async function runPermitSchedule(
     happenings: world.happenings,
     intervals: [],
   };
-}
-
-function losesData({ faults }: Setting): boolean {
-  return faults.has("crash") || faults.has("failover") || faults.has("flush");
 }
 
 /** There is one node unless more are asked for: then it is a read-write lock, with the quarantine that several have. */

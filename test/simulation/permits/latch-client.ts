@@ -1,0 +1,125 @@
+/** A client process of the simulation that counts latches down and waits at them, and what is true of a latch. */
+import type { Redlock } from "@x/redlock-core";
+import type { CountDownLatch } from "@x/semaphore";
+import { Link, type Machine, type SeededRandom, type Server, type World } from "@x/testing/world";
+import type { Engine } from "../engine.ts";
+import type { Victim } from "../faults.ts";
+import { drawMachine, type Setting } from "../setting.ts";
+
+const DAY_MS = 86_400_000;
+
+/** From one setting of a latch to the next. */
+export interface Round {
+  /** What may count: all that was called, and what earlier calls without an answer may still do. */
+  readonly called: Set<string>;
+  /** What counts. */
+  readonly answered: Set<string>;
+}
+
+/** What is true of a latch, whatever its node says. */
+export class Facts {
+  readonly name: string;
+  readonly count: number;
+  readonly ttl: number;
+  /** Whether each count-down has an id; else every call counts. */
+  readonly hasIds: boolean;
+  /** Whether it stays for the whole schedule. */
+  readonly isLasting: boolean;
+  round: Round = { called: new Set(), answered: new Set() };
+  /** `asked`: it is being set, or whether it was set is not known. */
+  setting: "none" | "asked" | "asked anew" | "set" = "none";
+  /** When the latest call began that was answered, and so prolonged it. */
+  prolongedMs = Number.NEGATIVE_INFINITY;
+  /** Calls that were not told what is left, and what each counts down. */
+  readonly unanswered = new Map<number, string>();
+  calls = 0;
+
+  constructor(random: SeededRandom, name: string, isSafe: boolean) {
+    this.name = name;
+    this.count = random.integer(1, 6);
+    this.hasIds = random.chance(0.5);
+    this.ttl = random.chance(0.3) ? random.integer(1_000, 2_000) : DAY_MS;
+    this.isLasting = isSafe && this.ttl === DAY_MS;
+  }
+
+  get isDone(): boolean {
+    return this.setting === "set" && this.round.answered.size >= this.count;
+  }
+}
+
+/** A client process: a real `Redlock` and its latches on the simulated node. */
+export class LatchClient implements Victim {
+  readonly machine: Machine;
+  readonly links: readonly Link[];
+  readonly redlock: Redlock;
+  readonly #engine: Engine;
+  readonly #onKilled: () => void;
+
+  constructor(engine: Engine, world: World, setting: Setting, server: Server, name: string, onKilled: () => void) {
+    const { random } = world;
+    this.#engine = engine;
+    this.#onKilled = onKilled;
+    this.machine = drawMachine(world, name, setting);
+    this.links = [new Link(this.machine, server, setting.network)];
+    this.redlock = new engine.core.Redlock(this.links, {
+      ttl: setting.maxTtl,
+      maxTtl: setting.maxTtl,
+      driftFactor: setting.driftFactor,
+      nodeTimeout: setting.nodeTimeout,
+      retryDelay: random.pick([20, 200]),
+      quarantine: false,
+      clock: this.machine.clock,
+      random: { token: () => random.hex(40), fraction: () => random.fraction() },
+    });
+  }
+
+  kill(): void {
+    this.machine.kill();
+    for (const link of this.links) link.abandon();
+    this.#onKilled();
+  }
+
+  /** Runs `work` in this process; an error of the package ends it. */
+  do(work: (client: LatchClient) => Promise<unknown>): void {
+    this.machine.deliver("timer", () => void this.#try(() => work(this)));
+  }
+
+  latch({ name, ttl }: Facts): CountDownLatch {
+    return new this.#engine.semaphore.CountDownLatch(this.redlock, name, { ttl });
+  }
+
+  async set(facts: Facts): Promise<boolean | undefined> {
+    return await this.#try(() => this.latch(facts).set(facts.count));
+  }
+
+  async left(facts: Facts): Promise<number | undefined> {
+    return await this.#try(() => this.latch(facts).count());
+  }
+
+  /** Resolves with what is left, or with undefined where the node did not answer. */
+  async countDown(facts: Facts, id: string | undefined): Promise<number | "not set" | undefined> {
+    return await this.#try(async () => {
+      try {
+        return await this.latch(facts).countDown(id);
+      } catch (error) {
+        if (error instanceof this.#engine.semaphore.LatchNotSetError) return "not set";
+        throw error;
+      }
+    });
+  }
+
+  sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.machine.clock.schedule(ms, resolve);
+    });
+  }
+
+  async #try<Result>(work: () => Promise<Result>): Promise<Result | undefined> {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof this.#engine.core.RedlockError)) throw error;
+      return undefined;
+    }
+  }
+}
