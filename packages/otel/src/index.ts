@@ -1,1 +1,2 @@
-export { type InstrumentOptions, instrument, type ObservedWorker } from "./instrument.ts";
+export { type InstrumentOptions, instrument } from "./instrument.ts";
+export type { ObservedWorker } from "./workers.ts";

@@ -4,23 +4,7 @@ import { leaderMetrics } from "./leaders.ts";
 import { lockMetrics } from "./locks.ts";
 import { type NameOf, nameOf } from "./names.ts";
 import { drawSpans } from "./spans.ts";
-import { workerGauges, workerMetrics } from "./workers.ts";
-
-/** The part of an `ExclusiveWorker`, or a `PartitionedWorker`, that gauges ask. */
-export interface ObservedWorker {
-  readonly name: string;
-  counts(): Promise<{
-    readonly runnable: number;
-    readonly active: number;
-    readonly parked: number;
-    readonly busyKeys: number;
-    readonly pausedKeys: number;
-    readonly waitingKeys?: number;
-    readonly limitedKeys?: number;
-    readonly oldestWaitingMs?: number;
-  }>;
-  listKeys(): Promise<readonly { readonly key: string; readonly parked: number; readonly since: number | undefined }[]>;
-}
+import { type ObservedWorker, workerGauges, workerMetrics } from "./workers.ts";
 
 export interface InstrumentOptions {
   /**

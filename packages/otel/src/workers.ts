@@ -3,8 +3,23 @@ import type { BatchObservableResult, Meter } from "@opentelemetry/api";
 import { diag } from "@opentelemetry/api";
 import type { WorkerTraces } from "@x/workers";
 import { listen, listenToCalls } from "./channels.ts";
-import type { ObservedWorker } from "./instrument.ts";
 import { SECONDS } from "./locks.ts";
+
+/** The part of an `ExclusiveWorker`, or a `PartitionedWorker`, that gauges ask. */
+export interface ObservedWorker {
+  readonly name: string;
+  counts(): Promise<{
+    readonly runnable: number;
+    readonly active: number;
+    readonly parked: number;
+    readonly busyKeys: number;
+    readonly pausedKeys: number;
+    readonly waitingKeys?: number;
+    readonly limitedKeys?: number;
+    readonly oldestWaitingMs?: number;
+  }>;
+  listKeys(): Promise<readonly { readonly key: string; readonly parked: number; readonly since: number | undefined }[]>;
+}
 
 /** The name of a partition, with the name of its queue. */
 const PARTITION = /^\{(.+)-\d+of\d+\}$/;

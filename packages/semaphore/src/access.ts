@@ -1,12 +1,13 @@
 /** What semaphores and both sides of a read-write lock have in common: to acquire, to try, to use. */
 import { AsyncLocalStorage } from "node:async_hooks";
 import { type Lock, LockHeldError, ReentrancyError } from "@x/redlock-core";
+import { acquirePermits } from "./permits/acquisition.ts";
 import type { PermitRequest, Pool } from "./permits/pool.ts";
 
 /** Acquires without waiting; null if it was refused. */
 export async function attempt(pool: Pool, request: PermitRequest): Promise<Lock | null> {
   try {
-    return await pool.acquire(request);
+    return await acquirePermits(pool, request);
   } catch (error) {
     if (error instanceof LockHeldError && error !== request.signal?.reason) return null;
     throw error;
@@ -54,7 +55,7 @@ export async function use<Result>(
   const isKnown = pool.redlock.options.reentrancy !== "wait";
   const outer = isKnown ? openUse(uses.getStore()) : undefined;
   refuseReentry(outer, pool);
-  const lock = await pool.acquire({ ...request, autoExtend: true });
+  const lock = await acquirePermits(pool, { ...request, autoExtend: true });
   const own: Use = { pool, lock, outer, isOver: false };
   try {
     return await (isKnown ? uses.run(own, routine, lock) : routine(lock));

@@ -21,6 +21,7 @@ import {
   resolveAccess,
   resolveLockOptions,
 } from "./options.ts";
+import { acquirePermits } from "./permits/acquisition.ts";
 import type { Figures } from "./permits/answer.ts";
 import { type PermitRequest, Pool } from "./permits/pool.ts";
 
@@ -89,7 +90,7 @@ export class Access {
    * answered, and with `signal.reason` if the caller cancels.
    */
   async acquire(options: AccessOptions = {}): Promise<Lock> {
-    return await this.#pool.acquire(this.#request(options, "wait"));
+    return await acquirePermits(this.#pool, this.#request(options, "wait"));
   }
 
   /** Asks once, without waiting: resolves with null if the lock is held the other way, or others wait for it. */

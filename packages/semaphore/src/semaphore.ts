@@ -16,6 +16,7 @@ import {
   resolveSemaphoreOptions,
   type SemaphoreOptions,
 } from "./options.ts";
+import { acquirePermits } from "./permits/acquisition.ts";
 import type { Figures } from "./permits/answer.ts";
 import { type PermitRequest, Pool } from "./permits/pool.ts";
 
@@ -59,7 +60,7 @@ export class Semaphore {
    * not answer, and with `signal.reason` if the caller cancels.
    */
   async acquire(options: PermitOptions = {}): Promise<Lock> {
-    return await this.#pool.acquire(this.#request(options, "wait"));
+    return await acquirePermits(this.#pool, this.#request(options, "wait"));
   }
 
   /** Asks once, without waiting: resolves with null if the permits are held, or others wait for them. */

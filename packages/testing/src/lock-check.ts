@@ -7,7 +7,7 @@ import { channel } from "node:diagnostics_channel";
 import type { Lock } from "@x/redlock-core";
 import { integer, text } from "@x/redlock-core/protocol";
 import { type Hold, LockChecker } from "./checker.ts";
-import type { Machine } from "./world/machine.ts";
+import { type Machine, machinesOf } from "./world/machine.ts";
 import type { Violation, World } from "./world/world.ts";
 
 const RESOURCE = text({ min: 1 });
@@ -97,7 +97,7 @@ export class LockCheck {
 
   #granted(lock: Lock | null | undefined): void {
     if (lock === null || lock === undefined) return;
-    const machine = this.#world.machines.find((each) => isOn(each, lock));
+    const machine = machinesOf(this.#world).find((each) => isOn(each, lock));
     if (machine === undefined) return;
     const hold = this.#checker.granted(machine, lock);
     for (const resource of hold.resources) this.#holds.set(keyOf(resource, hold.fencingToken), hold);

@@ -1,6 +1,6 @@
 /** The run of a job that begins with the end of the one before, as the lane sees it. */
 import type { Following } from "../../../packages/workers/src/bullmq/bullmq.ts";
-import type { EarlyClaim, EarlyStart } from "../../../packages/workers/src/lane/lane.ts";
+import type { EarlyClaim, EarlyStart } from "../../../packages/workers/src/lane/early-start.ts";
 
 export class StepEarly implements EarlyStart {
   /** The job whose end it begins with. */

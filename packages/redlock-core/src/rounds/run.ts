@@ -3,13 +3,13 @@
  * on it.
  */
 
+import type { Clock } from "../kit/clock.ts";
 import { type LockNode, type NodeScript, notConnected, plainError, requestError } from "../nodes/node.ts";
 import { DAY_MS } from "../rules/validity.ts";
 import { Check, callback, integer, listOf, shaped, text } from "../schema/check.ts";
 import { Schema, type ShapeOf } from "../schema/schema.ts";
 import { show } from "../schema/show.ts";
 import type { Batcher } from "./batcher.ts";
-import type { Engine } from "./engine.ts";
 
 /** A reply says how one node answered. A node's failure is data here, never a rejection. */
 export type NodeReply =
@@ -24,6 +24,12 @@ export interface ScriptOptions {
    * node that hangs costs nothing once the answers decide. Default: wait for all.
    */
   readonly enough?: ((replies: readonly NodeReply[]) => boolean) | undefined;
+}
+
+/** The nodes that are asked, and the clock that says how long they took. */
+interface Asked {
+  readonly batchers: readonly Batcher[];
+  readonly clock: Clock;
 }
 
 /** The keys and arguments with which a script is run. */
@@ -75,8 +81,8 @@ export function resolveRun(
 }
 
 /** Runs a script on every node. Resolves when every node has answered, the answers are enough, or the time is over. */
-export function runEverywhere(engine: Engine, script: NodeScript, request: RunRequest): Promise<readonly NodeReply[]> {
-  const rounds = engine.batchers.map((batcher) => runOn(engine, batcher, script, request));
+export function runEverywhere(asked: Asked, script: NodeScript, request: RunRequest): Promise<readonly NodeReply[]> {
+  const rounds = asked.batchers.map((batcher) => runOn(asked, batcher, script, request));
   const { enough } = request;
   if (enough === undefined) return Promise.all(rounds);
   return new Promise((resolve, reject) => {
@@ -99,11 +105,11 @@ export type ListReply =
 
 /** Runs a script that replies a list. A node of the caller's own that replies something else has failed. */
 export async function listsEverywhere(
-  engine: Engine,
+  asked: Asked,
   script: NodeScript,
   request: RunRequest,
 ): Promise<readonly ListReply[]> {
-  const replies = await runEverywhere(engine, script, request);
+  const replies = await runEverywhere(asked, script, request);
   return replies.map((reply): ListReply => {
     if (!reply.ok) return reply;
     const { node, tookMs, value } = reply;
@@ -114,14 +120,14 @@ export async function listsEverywhere(
 
 /** Runs a script on one node. It never rejects. */
 export async function runOn(
-  engine: Engine,
+  asked: Asked,
   batcher: Batcher,
   script: NodeScript,
   request: RunRequest,
 ): Promise<NodeReply> {
   const { node } = batcher;
-  const startedMs = engine.clock.monotonicMs();
-  const deadline = startDeadline(engine, request.timeoutMs);
+  const startedMs = asked.clock.monotonicMs();
+  const deadline = startDeadline(asked, request.timeoutMs);
   try {
     if (node.state === "connecting") await untilSettled(node, deadline.over);
     const ask = (): Promise<unknown> => {
@@ -139,11 +145,11 @@ export async function runOn(
       batcher.suspect();
       throw new Error(`no answer within ${Math.round(request.timeoutMs)} ms`);
     }
-    return { node: node.name, tookMs: engine.clock.monotonicMs() - startedMs, ok: true, value };
+    return { node: node.name, tookMs: asked.clock.monotonicMs() - startedMs, ok: true, value };
   } catch (error) {
     return {
       node: node.name,
-      tookMs: engine.clock.monotonicMs() - startedMs,
+      tookMs: asked.clock.monotonicMs() - startedMs,
       ok: false,
       error: plainError(requestError(error)),
     };
@@ -154,10 +160,10 @@ export async function runOn(
 
 const TIMED_OUT: unique symbol = Symbol("timed out");
 
-function startDeadline(engine: Engine, timeoutMs: number): { over: Promise<typeof TIMED_OUT>; cancel: () => void } {
+function startDeadline(asked: Asked, timeoutMs: number): { over: Promise<typeof TIMED_OUT>; cancel: () => void } {
   let cancel: () => void = () => undefined;
   const over = new Promise<typeof TIMED_OUT>((resolve) => {
-    cancel = engine.clock.schedule(timeoutMs, () => resolve(TIMED_OUT), { keepAlive: true });
+    cancel = asked.clock.schedule(timeoutMs, () => resolve(TIMED_OUT), { keepAlive: true });
   });
   return { over, cancel };
 }

@@ -15,6 +15,7 @@ import {
   type Refusal,
   readClock,
 } from "@x/redlock-core/protocol";
+import { traces } from "../events.ts";
 import {
   type Answer,
   answerOf,
@@ -40,7 +41,15 @@ const MAX_RETRY_MS = 1_000;
 /** If only the proposed fencing token was wrong, the nodes are asked again at once, but not more often. */
 const MAX_CORRECTIONS = 5;
 
-export class Acquisition {
+/** Acquires permits of a pool; rejects if the call's time is over before it is its turn. */
+export function acquirePermits(pool: Pool, request: PermitRequest): Promise<Lock> {
+  const call = (): Promise<Lock> =>
+    pool.protocol.call(pool.name, request.signal, () => new Acquisition(pool, request).run());
+  if (!traces.acquire.isHeard) return call();
+  return traces.acquire.run({ resource: pool.name, permits: request.permits }, call);
+}
+
+class Acquisition {
   readonly #pool: Pool;
   readonly #request: PermitRequest;
   readonly #started: Instant;

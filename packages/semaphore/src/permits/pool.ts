@@ -18,7 +18,7 @@
  * before and below the writers' after, in no order among themselves. And a waiter is served before all who ask when a
  * quorum has it in line; those who ask at the same time have some order.
  */
-import { type Lock, QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
+import { QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
 import {
   type Instant,
   type NodeReply,
@@ -28,8 +28,6 @@ import {
   type ScriptCall,
   type ScriptOptions,
 } from "@x/redlock-core/protocol";
-import { traces } from "../events.ts";
-import { Acquisition } from "./acquisition.ts";
 import type { Answer, Figures } from "./answer.ts";
 import { permitsScript } from "./permits.lua.ts";
 import { Turns } from "./turns.ts";
@@ -86,13 +84,6 @@ export class Pool {
     const own = ["", ":holders", ":waiters", ":places"].map((ending) => this.protocol.sideKey(name, keys + ending));
     const { quarantineMs, hash } = this.protocol.node;
     this.#keys = quarantineMs > 0 ? [...own, hash] : own;
-  }
-
-  acquire(request: PermitRequest): Promise<Lock> {
-    const call = (): Promise<Lock> =>
-      this.protocol.call(this.name, request.signal, () => new Acquisition(this, request).run());
-    if (!traces.acquire.isHeard) return call();
-    return traces.acquire.run({ resource: this.name, permits: request.permits }, call);
   }
 
   /** Whether both give the same permits. Those of another `Redlock` are not compared. */

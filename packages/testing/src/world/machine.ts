@@ -23,6 +23,13 @@ interface Waiting {
   readonly run: () => void;
 }
 
+const machines = new WeakMap<World, readonly Machine[]>();
+
+/** Returns every machine that there ever was in a world. */
+export function machinesOf(world: World): readonly Machine[] {
+  return machines.get(world) ?? [];
+}
+
 export class Machine {
   readonly name: string;
   readonly world: World;
@@ -43,7 +50,7 @@ export class Machine {
     this.world = world;
     this.name = options.name;
     this.#options = options;
-    world.machines.push(this);
+    machines.set(world, [...machinesOf(world), this]);
     this.#monotonicBaseMs = world.random.between(1_000, 1_000_000);
     this.clock = {
       monotonicMs: () => this.#read()?.monotonicMs ?? this.monotonicMs(),

@@ -4,7 +4,6 @@
  * Events run one after the other in the order of their time. After each one that runs client code, all promise
  * continuations that it made due have run before the next begins, as in one turn of a real event loop.
  */
-import type { Machine } from "./machine.ts";
 import { SeededRandom } from "./random.ts";
 import { nextTurn } from "./turn.ts";
 
@@ -45,8 +44,6 @@ export class World {
   readonly random: SeededRandom;
   /** What wall clocks show at the start, in ms since the Unix epoch. */
   readonly epochMs: number;
-  /** Every machine there ever was. */
-  readonly machines: Machine[] = [];
   /** Called when an event is due now while the world stands still. */
   onDue: (() => void) | undefined;
   readonly happenings: Happening[] = [];

@@ -9,9 +9,8 @@
 import type { Clock } from "@x/redlock-core";
 import { type Deferred, deferred, type Instant } from "@x/redlock-core/protocol";
 import type { Job } from "bullmq";
-import type { EarlyClaim, EarlyStart } from "../lane/lane.ts";
-import type { HeldKeys } from "../locks/key-locks.ts";
-import type { Run } from "./run.ts";
+import type { EarlyClaim, EarlyStart } from "../lane/early-start.ts";
+import type { HeldKeys, Run } from "./run.ts";
 
 export interface EarlyRunParts {
   readonly job: Job;

@@ -32,6 +32,12 @@ export interface RunFacts {
   readonly controller: AbortController | undefined;
 }
 
+/** The lock of a run's keys, and when the run got it. */
+export interface HeldKeys {
+  readonly lock: Lock;
+  readonly lockedMs: number;
+}
+
 export class Run implements JobLock {
   readonly jobId: string;
   readonly token: string;

@@ -11,14 +11,14 @@ import { KeyBacklogError, type SupersededError } from "../errors.ts";
 import { aboutJob, type Tell, traces } from "../events.ts";
 import type { Interrupts } from "../lane/interrupts.ts";
 import type { Arrival, Lane } from "../lane/lane.ts";
-import type { HeldKeys, KeyLocks } from "../locks/key-locks.ts";
+import type { KeyLocks } from "../locks/key-locks.ts";
 import type { Arrivals } from "./arrivals.ts";
 import { isMove, type Outcome, parseOutcome, valueOf } from "./batch.ts";
 import { EarlyRun } from "./early-run.ts";
 import type { JobLock } from "./job-lock.ts";
 import { mustConfirm } from "./lease.ts";
 import type { Merging } from "./merging.ts";
-import { Run } from "./run.ts";
+import { type HeldKeys, Run } from "./run.ts";
 import type { Watchdog } from "./watchdog.ts";
 
 /** BullMQ's processor with a fourth argument. A processor with fewer parameters runs as it is. */

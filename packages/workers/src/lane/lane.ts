@@ -6,7 +6,6 @@
  */
 import type { Clock } from "@x/redlock-core";
 import { type Instant, readClock } from "@x/redlock-core/protocol";
-import type { Job } from "bullmq";
 import {
   argumentsOf,
   type BullClient,
@@ -30,8 +29,7 @@ import { JobEnd, queueKeys, replaceEndArguments } from "../bullmq/job-end.ts";
 import { sendRefusedAgain } from "../bullmq/refused.ts";
 import { formatPin, type Pin, parsePin, pinOfValue, slotSuffix } from "../entity-key.ts";
 import { withoutCommand } from "../errors.ts";
-import type { Run } from "../job-run/run.ts";
-import type { HeldKeys } from "../locks/key-locks.ts";
+import type { EarlyStart } from "./early-start.ts";
 import type { LockAhead } from "./lock-ahead.ts";
 import type { ScriptLocks } from "./script-locks.ts";
 
@@ -69,34 +67,6 @@ export interface Arrival {
   readonly early: EarlyStart | undefined;
   /** The numbers of its slots, one for each key; undefined if it has the first of each. */
   readonly slots: readonly number[] | undefined;
-}
-
-/** The run of a key's next job, which may begin when the end of the job before is on its way. */
-export interface EarlyStart {
-  readonly jobId: string;
-  /** The token of the key's lock, which the job before has had. */
-  readonly lockToken: string;
-  readonly fencingToken: number;
-  /** Resolves when the job was handed out to this run; with the reason if it was not. Never rejects. */
-  readonly answered: Promise<Error | undefined>;
-  /** The end of the job before is on its way. Never throws. */
-  begin(): void;
-  /** It does not begin: the job before has not completed, or nothing is to follow it. */
-  decline(): void;
-  /** The job was handed out, by a command that was sent then. Returns false if its run does not count any more. */
-  confirm(sent: Instant): boolean;
-  /** It has begun, and its job was not handed out. */
-  refuse(): void;
-  /** Returns the run to whoever is to end its job, once. */
-  claim(): EarlyClaim | undefined;
-  /** Returns the job that is run, with what its fetch told. */
-  jobFrom(fresh: Job): Job;
-}
-
-export interface EarlyClaim {
-  readonly run: Run;
-  readonly held: HeldKeys;
-  readonly result: Promise<unknown>;
 }
 
 export interface LaneEvents {

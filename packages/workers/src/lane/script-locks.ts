@@ -12,7 +12,7 @@
 import { type Clock, type Lock, type Redlock, RedlockClosedError } from "@x/redlock-core";
 import { defineScript, type EmbeddedGrant, type EmbeddedLocks, protocolOf } from "@x/redlock-core/protocol";
 import type { LockRules } from "../scripts/key-lock.lua.ts";
-import type { EarlyStart } from "./lane.ts";
+import type { EarlyStart } from "./early-start.ts";
 
 /**
  * The command that ends a job follows its run within this time, in the same turn. A run that is not followed by one was

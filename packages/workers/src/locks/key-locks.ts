@@ -22,17 +22,12 @@ import { DelayedError, type Job } from "bullmq";
 import { slotSuffix } from "../entity-key.ts";
 import { JobKeyError, NotALockError } from "../errors.ts";
 import { aboutJob, type Tell } from "../events.ts";
-import type { Run } from "../job-run/run.ts";
-import type { Arrival, EarlyStart, Lane } from "../lane/lane.ts";
+import type { HeldKeys, Run } from "../job-run/run.ts";
+import type { EarlyStart } from "../lane/early-start.ts";
+import type { Arrival, Lane } from "../lane/lane.ts";
 import { LockAhead } from "../lane/lock-ahead.ts";
 import type { ScriptLocks } from "../lane/script-locks.ts";
 import { Wakes } from "./wakes.ts";
-
-/** The lock of a run's keys, and when the run got it. */
-export interface HeldKeys {
-  readonly lock: Lock;
-  readonly lockedMs: number;
-}
 
 /** From one run of a key to the next one, which has this fencing token. */
 export interface PassOn {
