@@ -40,15 +40,18 @@ function watch(): {
   readonly watchdog: Watchdog;
   readonly lost: [jobId: string, atMs: number][];
   readonly at: (ms: number) => void;
+  /** The machine is suspended for so long. */
+  readonly suspend: (ms: number) => void;
   readonly run: (jobId: string, sentMs: number) => Run;
 } {
   let nowMs = 0;
+  let suspendedMs = 0;
   const due: { readonly atMs: number; readonly run: () => void }[] = [];
   const clock = {
     ...systemClock,
     monotonicMs: () => nowMs,
     wallMs: () => nowMs,
-    suspendedMs: () => 0,
+    suspendedMs: () => suspendedMs,
     schedule: (afterMs: number, run: () => void) => {
       const timer = { atMs: nowMs + afterMs, run };
       due.push(timer);
@@ -68,6 +71,9 @@ function watch(): {
         next.run();
       }
       nowMs = ms;
+    },
+    suspend: (ms) => {
+      suspendedMs += ms;
     },
     run: (jobId, sentMs) => {
       const facts = {
@@ -111,4 +117,28 @@ it("ends a run in time whose long lease was followed by a shorter one", () => {
   watchdog.renewed(renewed, instantAt(2_000), 1_000);
   at(10_000);
   expect(lost).toEqual([["renewed", 3_000]]);
+});
+
+it("ends a run within a second when its machine was suspended for as long as its lease", () => {
+  const { watchdog, lost, at, suspend, run } = watch();
+  const long = run("long", 0);
+  watchdog.add(long);
+  watchdog.renewed(long, instantAt(0), 60_000);
+  at(500);
+  suspend(60_000);
+  at(1_000);
+  expect(lost).toEqual([["long", 1_000]]);
+});
+
+it("watches a run again that Redis confirmed when its lease seemed to be over", () => {
+  const { watchdog, lost, at, run } = watch();
+  const late = run("late", 0);
+  watchdog.add(late);
+  at(1_500);
+  watchdog.confirmed(late, instantAt(1_400), 1_000);
+  at(10_000);
+  expect(lost).toEqual([
+    ["late", 1_000],
+    ["late", 2_400],
+  ]);
 });

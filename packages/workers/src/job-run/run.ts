@@ -6,7 +6,7 @@
  * zombie that goes on keeps others out for as long as its process lives.
  */
 import type { Clock, Lock } from "@x/redlock-core";
-import { DAY_MS, elapsedMs, type Instant, integer, readClock } from "@x/redlock-core/protocol";
+import { DAY_MS, elapsedMs, type Instant, integer, type Renewable, readClock } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "bullmq";
 import { JobLockLostError, type SupersededError } from "../errors.ts";
 import { Batch, valueOf } from "./batch.ts";
@@ -38,7 +38,9 @@ export interface HeldKeys {
   readonly lockedMs: number;
 }
 
-export class Run implements JobLock {
+export class Run implements JobLock, Renewable {
+  place = -1;
+  readonly windowMs = 0;
   readonly jobId: string;
   readonly token: string;
   readonly keys: readonly string[];
@@ -109,6 +111,15 @@ export class Run implements JobLock {
 
   ageMs(): number {
     return elapsedMs(this.#sent, readClock(this.#clock));
+  }
+
+  nextDueMs(): number {
+    return this.#lost === undefined ? this.#clock.monotonicMs() + this.leaseLeftMs() : Number.POSITIVE_INFINITY;
+  }
+
+  /** BullMQ renews its lock itself, so all that is to do is to notice the end. */
+  tick(): void {
+    this.remaining();
   }
 
   /** Nothing has run yet, and Redis says that the job is ours, whatever our clocks made of it. */

@@ -253,7 +253,7 @@ export class Runner {
    * A job that is not ours any more is left alone, which costs no attempt.
    */
   async #confirm(run: Run): Promise<void> {
-    const { lockDurationMs, queue, renew, tell } = this.#parts;
+    const { lockDurationMs, queue, renew, tell, watchdog } = this.#parts;
     for (let attempt = 1; this.#mustConfirm(run); attempt++) {
       const ageMs = run.ageMs();
       const sent = readClock(this.#clock);
@@ -263,7 +263,7 @@ export class Runner {
         tell("stale", () => ({ ...aboutJob(queue, run), ageMs }));
         throw new DelayedError(`job ${run.jobId} was taken ${Math.round(ageMs)} ms ago and is not ours any more`);
       }
-      run.confirmed(sent, lockDurationMs);
+      watchdog.confirmed(run, sent, lockDurationMs);
     }
   }
 }

@@ -1,27 +1,23 @@
-/** Ends runs whose lease is over by this process's own clocks: one timer for all of them, set to the earliest end. */
+/**
+ * The watchdog ends runs whose lease is over by this process's own clocks. It looks at the earliest end, and at all
+ * clocks once a second, because the timers of a suspended machine stand still.
+ */
 import type { Clock } from "@x/redlock-core";
-import { type Instant } from "@x/redlock-core/protocol";
+import { type Instant, Renewal } from "@x/redlock-core/protocol";
 import type { Run } from "./run.ts";
 
 export class Watchdog {
-  readonly #clock: Clock;
-  /** The last run of each job. */
-  readonly #runs = new Map<string, Run>();
-  /** The same job may run twice in a worker that lost it and took it again: the earlier runs. */
-  readonly #earlier = new Set<Run>();
-  #cancel: (() => void) | undefined;
-  /** When the timer fires, by the monotonic clock. */
-  #armedMs = Number.POSITIVE_INFINITY;
+  readonly #renewal: Renewal<Run>;
+  /** The last run of each job. A worker that lost a job and took it again has an earlier run of it, too. */
+  readonly #last = new Map<string, Run>();
 
   constructor(clock: Clock) {
-    this.#clock = clock;
+    this.#renewal = new Renewal(clock);
   }
 
   add(run: Run): void {
-    const earlier = this.#runs.get(run.jobId);
-    if (earlier !== undefined) this.#earlier.add(earlier);
-    this.#runs.set(run.jobId, run);
-    this.#watch(run);
+    this.#last.set(run.jobId, run);
+    this.#renewal.add(run);
   }
 
   /**
@@ -30,59 +26,33 @@ export class Watchdog {
    */
   renewed(run: Run, sent: Instant, lockDurationMs: number): void {
     run.renewed(sent, lockDurationMs);
-    this.#watch(run);
+    this.#renewal.reschedule(run);
+  }
+
+  /** Nothing of the run has begun, and Redis says that the job is ours, whatever our clocks made of it. */
+  confirmed(run: Run, sent: Instant, lockDurationMs: number): void {
+    run.confirmed(sent, lockDurationMs);
+    this.#renewal.reschedule(run);
   }
 
   delete(run: Run): void {
-    if (this.#runs.get(run.jobId) === run) this.#runs.delete(run.jobId);
-    else this.#earlier.delete(run);
-    if (this.#runs.size === 0 && this.#earlier.size === 0) this.#disarm();
+    if (this.#last.get(run.jobId) === run) this.#last.delete(run.jobId);
+    this.#renewal.delete(run);
   }
 
   find(jobId: string, token: string): Run | undefined {
-    const last = this.#runs.get(jobId);
+    const last = this.#last.get(jobId);
     if (last?.token === token) return last;
-    for (const run of this.#earlier) if (run.jobId === jobId && run.token === token) return run;
-    return undefined;
+    return this.#renewal.leases.find((run) => run.jobId === jobId && run.token === token);
   }
 
-  /** The last run of a job. */
+  /** Returns the last run of a job. */
   lastOf(jobId: string): Run | undefined {
-    return this.#runs.get(jobId);
+    return this.#last.get(jobId);
   }
 
-  /** The run that holds this lock. */
+  /** Returns the run that holds this lock. */
   holderOf(lock: Parameters<Run["isHeldBy"]>[0]): Run | undefined {
-    for (const run of this.#all()) if (run.isHeldBy(lock)) return run;
-    return undefined;
-  }
-
-  #watch(run: Run): void {
-    const leftMs = run.leaseLeftMs();
-    if (this.#clock.monotonicMs() + leftMs < this.#armedMs) this.#arm(leftMs);
-  }
-
-  #arm(inMs: number): void {
-    this.#disarm();
-    const afterMs = Math.max(Math.ceil(inMs), 1);
-    this.#armedMs = this.#clock.monotonicMs() + afterMs;
-    this.#cancel = this.#clock.schedule(afterMs, () => this.#check());
-  }
-
-  #disarm(): void {
-    this.#cancel?.();
-    this.#cancel = undefined;
-    this.#armedMs = Number.POSITIVE_INFINITY;
-  }
-
-  #check(): void {
-    this.#disarm();
-    let earliestMs = Number.POSITIVE_INFINITY;
-    for (const run of this.#all()) if (run.lost === undefined) earliestMs = Math.min(earliestMs, run.leaseLeftMs());
-    if (Number.isFinite(earliestMs)) this.#arm(earliestMs);
-  }
-
-  #all(): readonly Run[] {
-    return [...this.#runs.values(), ...this.#earlier];
+    return this.#renewal.leases.find((run) => run.isHeldBy(lock));
   }
 }
