@@ -91,9 +91,9 @@ const workers: Known<WorkerEvents> = {
   merged: { ...job, by: always, outcome: always },
   lost: { ...job, error: always },
   stale: { ...job, ageMs: always },
-  keyPaused: { queue: always, key: always, reason: always, until: optional },
+  keyPaused: { queue: always, key: always, reason: always, untilMs: optional },
   keyResumed: { queue: always, key: always },
-  keyLimited: { queue: always, key: always, until: always },
+  keyLimited: { queue: always, key: always, untilMs: always },
 };
 
 const workerTraces: Known<WorkerTraces> = { run: { ...job, fencingToken: always, parkedMs: always } };

@@ -43,21 +43,21 @@ export interface WorkerEvents {
   stale: AboutJob & { readonly ageMs: number };
   /**
    * An operator paused a key by this worker, or a processor called `lock.backOff`. A pause that ends by itself has
-   * `until`, in ms since the epoch.
+   * `untilMs`, in ms since the epoch.
    */
   keyPaused: {
     readonly queue: string;
     readonly key: string;
     readonly reason: string;
-    readonly until?: number;
+    readonly untilMs?: number;
   };
   /** An operator resumed a key by this worker. It is not told of a pause that ended by itself. */
   keyResumed: { readonly queue: string; readonly key: string };
   /**
-   * A job waits because as many of its key have started as its rate allows. `until` is when the next one may, in ms
-   * since the epoch by the clock of Redis. It is told once for each such time, by the worker that looked at the job.
+   * A job waits because as many of its key have started as its rate allows. `untilMs` is when the next one may, in
+   * ms since the epoch by the clock of Redis. It is told once for each such time, by the worker that looked at the job.
    */
-  keyLimited: { readonly queue: string; readonly key: string; readonly until: number };
+  keyLimited: { readonly queue: string; readonly key: string; readonly untilMs: number };
 }
 
 /** The listeners of an `ExclusiveWorker`, by the event: BullMQ's, and those of `WorkerEvents`. */

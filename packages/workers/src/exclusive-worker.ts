@@ -188,7 +188,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       events: {
         onParked: (jobs) => this.#tell("parked", () => ({ queue: this.name, jobs })),
         onFault: (fault) => this.emit("error", new LaneError(this.name, fault)),
-        onLimited: (key, until) => this.#tell("keyLimited", () => ({ queue: this.name, key, until })),
+        onLimited: (key, untilMs) => this.#tell("keyLimited", () => ({ queue: this.name, key, untilMs })),
       },
     });
     this.#stopListening = redlock.on("lost", (lost) => this.#watchdog.holderOf(lost)?.loseKeys());

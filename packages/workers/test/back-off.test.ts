@@ -25,8 +25,8 @@ describe.concurrent("lock.backOff", () => {
     }
     await queue.addBulk([...jobs(3, () => "a"), ...jobs(2, () => "b")]);
     await until(() => paused.length === 1);
-    const { until: end } = paused[0] as { readonly until: number };
-    expect(paused).toEqual([{ queue: "q", key: "a", reason: "backed off by job 1", until: end }]);
+    const { untilMs: end } = paused[0] as { readonly untilMs: number };
+    expect(paused).toEqual([{ queue: "q", key: "a", reason: "backed off by job 1", untilMs: end }]);
     expect(yielded).toEqual([{ queue: "q", jobId: "1", keys: ["a"], reason: "backOff", delayMs: 3_000 }]);
     const [key] = await (workers[0] as (typeof workers)[number]).listKeys();
     expect(key).toMatchObject({ key: "a", holder: undefined, parked: 3 });
@@ -114,7 +114,7 @@ describe.concurrent("a pause with an end", () => {
       }
       expect(await first.pauseKey("a", "provider's limit", { for: 3_000 })).toBe(true);
       expect(await first.pauseKey("a", "shorter", { for: 50 })).toBe(false);
-      const { until: end } = asked[0] as { readonly until: number };
+      const { untilMs: end } = asked[0] as { readonly untilMs: number };
       await queue.addBulk([...jobs(3, () => "a"), ...jobs(2, () => "b")]);
       await until(async () => (await queue.getDelayedCount()) === 3);
       expect((await first.listKeys()).find(({ key }) => key === "a")?.paused).toMatchObject({

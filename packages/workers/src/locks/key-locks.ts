@@ -133,10 +133,10 @@ export class KeyLocks {
   async backOff(run: Run, job: BullJob, ms: number): Promise<never> {
     const { jobId, token } = run;
     const { lane, queue, tell } = this.#parts;
-    const until = await this.#leave(run, job, ms, (move) => lane.backingOff({ jobId, token, ms }, move));
+    const untilMs = await this.#leave(run, job, ms, (move) => lane.backingOff({ jobId, token, ms }, move));
     tell("yielded", () => ({ ...this.#about(run), reason: "backOff", delayMs: ms }));
     const reason = `backed off by job ${jobId}`;
-    for (const key of run.keys) tell("keyPaused", () => ({ queue, key, reason, until }));
+    for (const key of run.keys) tell("keyPaused", () => ({ queue, key, reason, untilMs }));
     throw new DelayedError(`job ${jobId} leaves its keys alone for ${ms} ms`);
   }
 

@@ -148,7 +148,7 @@ export class KeyOperators {
     REASON.of("reason", reason);
     const { for: ms = "" } = PAUSE.resolve(options);
     const [isNew, until] = (await this.#lane.operate("pause", key, reason, ms)) as readonly [number, string];
-    const end = until === "" ? {} : { until: Number(until) };
+    const end = until === "" ? {} : { untilMs: Number(until) };
     this.#tell("keyPaused", () => ({ queue: this.#queue, key, reason, ...end }));
     return isNew === 1;
   }
