@@ -47,11 +47,7 @@ import { composeScripts } from "./bullmq/compose.ts";
 import { LaneError, MixedFleetError, SupersededError, withoutCommand } from "./errors.ts";
 import { channels, type ExclusiveWorkerListener, type Tell } from "./events.ts";
 import type { WorkerFinding } from "./finding.ts";
-import { Arrivals } from "./job-run/arrivals.ts";
-import { Merging } from "./job-run/merging.ts";
 import type { Run } from "./job-run/run.ts";
-import { type ExclusiveProcessorFunction, isWrapper, Runner } from "./job-run/runner.ts";
-import { Watchdog } from "./job-run/watchdog.ts";
 import { Interrupts } from "./lane/interrupts.ts";
 import { ASK_AGAIN_ID, Lane } from "./lane/lane.ts";
 import { ScriptLocks } from "./lane/script-locks.ts";
@@ -71,6 +67,10 @@ import {
   readOptions,
   resolveOptions,
 } from "./options.ts";
+import { Arrivals } from "./runner/arrivals.ts";
+import { Merging } from "./runner/merging.ts";
+import { type ExclusiveProcessorFunction, isWrapper, Runner } from "./runner/runner.ts";
+import { Watchdog } from "./runner/watchdog.ts";
 
 /** The name of an event without arguments. BullMQ's own types are told of ours by it. */
 type BullEvent = "ready";

@@ -16,7 +16,6 @@ export { ExclusiveWorker } from "./exclusive-worker.ts";
 export type { WorkerFindingCode } from "./finding.ts";
 export type { Batch } from "./job-run/batch.ts";
 export type { JobLock } from "./job-run/job-lock.ts";
-export type { ExclusiveProcessorFunction, NotRun } from "./job-run/runner.ts";
 export type { StoredJob } from "./lane/lane.ts";
 export type { Setup as WorkerSetup } from "./operators/fleet.ts";
 export type { KeyPolicy } from "./operators/key-policy.ts";
@@ -39,3 +38,4 @@ export type {
   MaxWaiting,
   PerKey,
 } from "./options.ts";
+export type { ExclusiveProcessorFunction, NotRun } from "./runner/runner.ts";

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { expect, it } from "vitest";
 import { leaseLeftMs, mustConfirm } from "../src/job-run/lease.ts";
 import { Run } from "../src/job-run/run.ts";
-import { Watchdog } from "../src/job-run/watchdog.ts";
+import { Watchdog } from "../src/runner/watchdog.ts";
 
 const instant = fc.record({
   monotonicMs: fc.integer({ min: 0, max: 1e9 }),

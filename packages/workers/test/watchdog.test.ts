@@ -1,7 +1,7 @@
 import { type Clock } from "@x/redlock-core";
 import { describe, expect, it } from "vitest";
 import { Run } from "../src/job-run/run.ts";
-import { Watchdog } from "../src/job-run/watchdog.ts";
+import { Watchdog } from "../src/runner/watchdog.ts";
 
 /** Timers fire when the test says so. */
 class ManualClock implements Clock {

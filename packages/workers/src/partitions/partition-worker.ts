@@ -9,9 +9,9 @@ import type { ComposedScript } from "../bullmq/compose.ts";
 import { JobKeyError } from "../errors.ts";
 import type { ExclusiveWorkerListener } from "../events.ts";
 import { ExclusiveWorker } from "../exclusive-worker.ts";
-import type { ExclusiveProcessorFunction } from "../job-run/runner.ts";
 import type { StoredJob } from "../lane/lane.ts";
 import { type ExclusiveWorkerOptions, keyOptions } from "../options.ts";
+import type { ExclusiveProcessorFunction } from "../runner/runner.ts";
 import { whereIs } from "./partition.ts";
 import { Slot, type Slots } from "./slots.ts";
 

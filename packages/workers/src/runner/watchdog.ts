@@ -4,7 +4,7 @@
  */
 import type { Clock } from "@x/redlock-core";
 import { type Instant, Renewal } from "@x/redlock-core/protocol";
-import type { Run } from "./run.ts";
+import type { Run } from "../job-run/run.ts";
 
 export class Watchdog {
   readonly #renewal: Renewal<Run>;

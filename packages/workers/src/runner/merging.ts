@@ -5,10 +5,10 @@
 import type { Clock } from "@x/redlock-core";
 import { linkSignals, sleep } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "bullmq";
+import { formatOutcome, valueOf } from "../job-run/batch.ts";
+import type { Run } from "../job-run/run.ts";
 import type { Lane } from "../lane/lane.ts";
 import { type InLine, parseInLine } from "../operators/operators.ts";
-import { formatOutcome, valueOf } from "./batch.ts";
-import type { Run } from "./run.ts";
 
 export interface MergingParts {
   readonly lane: Pick<Lane, "operate">;

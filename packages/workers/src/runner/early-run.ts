@@ -9,8 +9,8 @@
 import type { Clock } from "@x/redlock-core";
 import { type Deferred, deferred, type Instant } from "@x/redlock-core/protocol";
 import type { Job } from "bullmq";
+import type { HeldKeys, Run } from "../job-run/run.ts";
 import type { EarlyClaim, EarlyStart } from "../lane/early-start.ts";
-import type { HeldKeys, Run } from "./run.ts";
 
 export interface EarlyRunParts {
   readonly job: Job;

@@ -9,16 +9,16 @@ import type { Following, TrackedJobs } from "../bullmq/bullmq.ts";
 import type { Pin } from "../entity-key.ts";
 import { KeyBacklogError, type SupersededError } from "../errors.ts";
 import { aboutJob, type Tell, traces } from "../events.ts";
+import { isMove, type Outcome, parseOutcome, valueOf } from "../job-run/batch.ts";
+import type { JobLock } from "../job-run/job-lock.ts";
+import { mustConfirm } from "../job-run/lease.ts";
+import { type HeldKeys, Run } from "../job-run/run.ts";
 import type { Interrupts } from "../lane/interrupts.ts";
 import type { Arrival, Lane } from "../lane/lane.ts";
 import type { KeyLocks } from "../locks/key-locks.ts";
 import type { Arrivals } from "./arrivals.ts";
-import { isMove, type Outcome, parseOutcome, valueOf } from "./batch.ts";
 import { EarlyRun } from "./early-run.ts";
-import type { JobLock } from "./job-lock.ts";
-import { mustConfirm } from "./lease.ts";
 import type { Merging } from "./merging.ts";
-import { type HeldKeys, Run } from "./run.ts";
 import type { Watchdog } from "./watchdog.ts";
 
 /** BullMQ's processor with a fourth argument. A processor with fewer parameters runs as it is. */
