@@ -13,10 +13,9 @@ export {
   type TermLossReason,
   UnknownScheduleError,
 } from "./errors.ts";
-export type { LeaderEvents } from "./events/events.ts";
+export type { LeaderEvents, Unsubscribe } from "./events/events.ts";
 export { type HealthHandlerOptions, healthHandler, type Running } from "./health-handler.ts";
 export type { LeaderLogger, LeaderMessages, LeaderTraces } from "./kit/diagnostics.ts";
-export type { Unsubscribe } from "./kit/emitter.ts";
 export type { CooldownOptions, LeaderElectionOptions, WorkerRenewal } from "./options.ts";
 export type { LeaderInfo } from "./record/record.ts";
 export type { LeaderTerm } from "./term/term.ts";

@@ -1,8 +1,8 @@
 /** What elections and schedulers tell their listeners is told on channels of the same names, too. */
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { Emitter } from "@x/redlock-core/protocol";
 import { expect, it, onTestFinished } from "vitest";
 import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../src/events/events.ts";
-import { Emitter } from "../src/kit/emitter.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../src/scheduler/events.ts";
 import { publishTicks } from "../src/scheduler/report.ts";
 import type { Tick } from "../src/scheduler/tick.ts";

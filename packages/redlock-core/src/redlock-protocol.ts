@@ -15,7 +15,7 @@ import type { Lock } from "./lock/lock.ts";
 import { type LeaseScripts, type ScriptCall, TakenBack } from "./lock/script-lease.ts";
 import type { Lent } from "./lock/section.ts";
 import { countsReceivers, type NodeScript } from "./nodes/node.ts";
-import { clientNames } from "./operators/client-names.ts";
+import { clientNames } from "./operators/inspect.ts";
 import { type AcquireOptions, resolveResource, resolveTurnOptions } from "./options.ts";
 import type { Engine } from "./rounds/engine.ts";
 import { KEYS, type NodeReply, resolveRun, runEverywhere, type ScriptInput, type ScriptOptions } from "./rounds/run.ts";

@@ -14,12 +14,13 @@
  * - `RedlockMutex` counts what the acquisition took, and waits for no node that hangs.
  * - `RedlockSemaphore` and `RedlockMultiSemaphore` take one client. With several they would admit more than `limit`.
  */
-export { LostLockError, TimeoutError } from "./redis-semaphore/errors.ts";
 export {
   defaultTimeoutOptions,
   type Lock,
   type LockLostCallback,
   type LockOptions,
+  LostLockError,
+  TimeoutError,
   type TimeoutOptions,
 } from "./redis-semaphore/lock.ts";
 export { Mutex, RedlockMutex } from "./redis-semaphore/mutex.ts";

@@ -8,11 +8,11 @@
  */
 import { setImmediate } from "node:timers";
 import { integer, objectWith, Schema, type ShapeOf, text } from "@x/redlock-core/protocol";
-import { CalmRandom } from "./calm.ts";
 import { LockCheck, LockViolationError } from "./lock-check.ts";
 import { DURATION, VirtualProcess } from "./process.ts";
 import { Drift } from "./world/drift.ts";
 import { Machine } from "./world/machine.ts";
+import { CalmRandom } from "./world/random.ts";
 import { EPOCH_MS, World } from "./world/world.ts";
 
 export interface VirtualClockOptions {

@@ -12,7 +12,7 @@
  * It does not guarantee that work under way stops in time: pass `term.fencingToken` on.
  */
 import { hostname } from "node:os";
-import type { Redlock } from "@x/redlock-core";
+import type { Clock, Redlock } from "@x/redlock-core";
 import {
   callQuietly,
   deferred,
@@ -24,11 +24,11 @@ import {
   systemRandom,
 } from "@x/redlock-core/protocol";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
+import type { Unsubscribe } from "../events/events.ts";
 import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../events/events.ts";
 import { logEvents } from "../events/log.ts";
 import { mayVoteAgain, NodeWatch } from "../events/node-watch.ts";
 import { callerSignal, durationOrNoneMs, listener as TASK } from "../kit/checks.ts";
-import type { Unsubscribe } from "../kit/emitter.ts";
 import { type LeaderElectionOptions, resolveOptions } from "../options.ts";
 import { Ledger } from "../record/ledger.ts";
 import { claimOf, heldNow, type LeaderInfo, type TermRecord } from "../record/record.ts";
@@ -40,7 +40,6 @@ import { DrainLimit } from "./drain.ts";
 import type { LeaderTask } from "./lead.ts";
 import { LeaderRun } from "./leader-run.ts";
 import { infoOf, iterate, Observer, type ObserverListener } from "./observer.ts";
-import { keepAlive } from "./process.ts";
 import { resolveTaskOptions, STOP, type StopOptions, type TaskOptions } from "./run-options.ts";
 import { Standing } from "./standing.ts";
 import type { ElectionState } from "./state.ts";
@@ -375,4 +374,19 @@ export class LeaderElection implements AsyncDisposable {
     await this.#leases.close().catch((error: unknown) => this.#standing.report(error));
     letGo();
   }
+}
+
+const HOUR_MS = 3_600_000;
+
+/**
+ * Keeps the process alive until the function that it returns is called. Nothing else does, neither the connections nor
+ * any timer, and a replica that waits for its turn must not end for want of work.
+ */
+export function keepAlive(clock: Clock): () => void {
+  let cancel: () => void = () => undefined;
+  const arm = (): void => {
+    cancel = clock.schedule(HOUR_MS, arm, { keepAlive: true });
+  };
+  arm();
+  return () => cancel();
 }

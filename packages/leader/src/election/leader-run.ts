@@ -4,8 +4,8 @@
  * It is guaranteed that the task never overlaps itself, also when it outlasts its run: the next run waits for its end.
  */
 import { abortable, type Deferred, deferred, linkSignals, sleep } from "@x/redlock-core/protocol";
+import type { Unsubscribe } from "../events/events.ts";
 import { publish } from "../kit/diagnostics.ts";
-import type { Unsubscribe } from "../kit/emitter.ts";
 import type { HeldTerm } from "../term/term.ts";
 import type { CandidateRun } from "./candidate-run.ts";
 import { type DrainLimit, drainTimer } from "./drain.ts";

@@ -38,6 +38,9 @@ export interface LeaderEvents {
   error: unknown;
 }
 
+/** Ends what the call that returned it has begun. */
+export type Unsubscribe = () => void;
+
 export const LEADER_EVENTS: Known<LeaderEvents> = {
   elected: true,
   lost: true,

@@ -1,8 +1,6 @@
 /** Pure: what the options of this package have in common. */
 import { abortSignal, type Check, callback, integer, number, Schema, text } from "@x/redlock-core/protocol";
 
-export type { Known } from "@x/redlock-core/protocol";
-
 /**
  * The limit is in UTF-16 units. Redis Pub/Sub messages and side keys carry the text; more belongs into a store of its
  * own.

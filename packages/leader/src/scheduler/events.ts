@@ -1,4 +1,4 @@
-import type { Known } from "../kit/checks.ts";
+import type { Known } from "@x/redlock-core/protocol";
 import type { Tick } from "./tick.ts";
 
 export type SkipReason = "overlap" | "paused" | "attempts" | "removed" | "expired" | "term-over";

@@ -10,7 +10,7 @@
  * writes, too: what it tells has happened.
  */
 import type { Clock } from "@x/redlock-core";
-import type { Emitter } from "../kit/emitter.ts";
+import type { Emitter } from "@x/redlock-core/protocol";
 import type { SchedulerEvents } from "./events.ts";
 import { errorText, type Happening, keyOf, lineOf } from "./history.ts";
 import type { Store } from "./store.ts";

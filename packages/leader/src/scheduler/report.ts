@@ -1,7 +1,8 @@
 /** What becomes of ticks, told to listeners, and on channels of the same names. */
+
+import type { Emitter } from "@x/redlock-core/protocol";
 import { dateOf } from "../kit/date.ts";
 import { type AboutTick, publish } from "../kit/diagnostics.ts";
-import type { Emitter } from "../kit/emitter.ts";
 import type { SchedulerEvents, SkipReason } from "./events.ts";
 import type { Tick } from "./tick.ts";
 

@@ -13,6 +13,7 @@ import {
   callback,
   DAY_MS,
   deferred,
+  Emitter,
   integer,
   protocolOf,
   quote,
@@ -26,9 +27,9 @@ import {
 import type { LeaderElection } from "../election/election.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS, STOP, type StopOptions } from "../election/run-options.ts";
 import { ElectionBusyError, ElectionStoppedError, UnknownScheduleError } from "../errors.ts";
+import type { Unsubscribe } from "../events/events.ts";
 import { durationOrNoneMs, name as NAME } from "../kit/checks.ts";
 import { dateOf } from "../kit/date.ts";
-import { Emitter, type Unsubscribe } from "../kit/emitter.ts";
 import { Slice } from "../kit/slice.ts";
 import { Ledger } from "../record/ledger.ts";
 import type { LeaderInfo } from "../record/record.ts";

@@ -8,9 +8,9 @@
  * Not guaranteed: that a handler which ignores its signal ends with the term.
  */
 import type { Clock } from "@x/redlock-core";
+import type { Emitter } from "@x/redlock-core/protocol";
 import { DAY_MS, type LinkedSignal, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
 import { UnknownScheduleError } from "../errors.ts";
-import type { Emitter } from "../kit/emitter.ts";
 import { eachInSlices, Slice } from "../kit/slice.ts";
 import type { LeaderTerm } from "../term/term.ts";
 import { advance, type Entry, isCatchingUp, type Job, type Track, trackOf } from "./entry.ts";

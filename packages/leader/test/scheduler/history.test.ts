@@ -1,8 +1,8 @@
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type SchedulerOptions } from "@x/leader/scheduler";
+import { Emitter } from "@x/redlock-core/protocol";
 import { ManualClock } from "@x/test-support";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { Emitter } from "../../src/kit/emitter.ts";
 import { Ledger } from "../../src/record/ledger.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { type Happening, keyOf, lineOf, newestIn, pastOf, recordOf } from "../../src/scheduler/history.ts";

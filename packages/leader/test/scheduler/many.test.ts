@@ -2,9 +2,9 @@
 import { LeaderElection, type LeaderTerm } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { type Clock, systemClock } from "@x/redlock-core";
+import { Emitter } from "@x/redlock-core/protocol";
 import { ManualClock, spawnChild } from "@x/test-support";
 import { describe, expect, it } from "vitest";
-import { Emitter } from "../../src/kit/emitter.ts";
 import { Slice } from "../../src/kit/slice.ts";
 import { everyCalendar } from "../../src/scheduler/calendar.ts";
 import type { Entry } from "../../src/scheduler/entry.ts";

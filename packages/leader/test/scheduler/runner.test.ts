@@ -1,7 +1,7 @@
 /** Ticks that wait for each other or for a place; handlers end when the test says so. */
 import { systemClock } from "@x/redlock-core";
+import { Emitter } from "@x/redlock-core/protocol";
 import { beforeEach, describe, expect, it } from "vitest";
-import { Emitter } from "../../src/kit/emitter.ts";
 import { everyCalendar } from "../../src/scheduler/calendar.ts";
 import { type Entry, type Job, type Track, trackOf } from "../../src/scheduler/entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";

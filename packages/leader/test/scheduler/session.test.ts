@@ -1,9 +1,8 @@
 /** One term of the scheduler, against a store that the test answers for. */
 import { systemClock } from "@x/redlock-core";
-import { onAbort } from "@x/redlock-core/protocol";
+import { Emitter, onAbort } from "@x/redlock-core/protocol";
 import { beforeEach, describe, expect, it } from "vitest";
 import { LeadershipLostError } from "../../src/errors.ts";
-import { Emitter } from "../../src/kit/emitter.ts";
 import { everyCalendar } from "../../src/scheduler/calendar.ts";
 import type { Entry } from "../../src/scheduler/entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";

@@ -7,7 +7,12 @@
 import { randomUUID } from "node:crypto";
 import { systemClock } from "@x/redlock-core";
 import { driftMs, elapsedMs, type Instant, readClock, sleep } from "@x/redlock-core/protocol";
-import { LostLockError, TimeoutError } from "./errors.ts";
+
+/** The lock is lost: a node says that it is not ours any more, or its time is over. */
+export class LostLockError extends Error {}
+
+/** The lock was not free within `acquireTimeout`, or `acquireAttemptsLimit`. */
+export class TimeoutError extends Error {}
 
 export type LockLostCallback = (this: Lock, err: LostLockError) => void;
 

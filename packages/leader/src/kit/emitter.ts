@@ -1,3 +1,0 @@
-export { Emitter } from "@x/redlock-core/protocol";
-
-export type Unsubscribe = () => void;
