@@ -170,6 +170,30 @@ describe("@ExclusiveProcessor", () => {
     expect(app.get(OnQueue).worker.redlock).not.toBe(app.get(Redlock));
   });
 
+  it("processes jobs with a class that extends WorkerHost of @nestjs/bullmq, too", async () => {
+    const journal = new Journal();
+    const locks: JobLock[] = [];
+    @ExclusiveProcessor("moved", { key: "accountId", connection: connection(), concurrency: 8 })
+    class Moved extends WorkerHost<ExclusiveWorker> {
+      async process(job: Job<Payment>, _token?: string, signal?: AbortSignal, lock?: JobLock): Promise<void> {
+        if (lock !== undefined && signal?.aborted === false) locks.push(lock);
+        await journal.work(job.data.accountId, `${job.data.amount}`);
+      }
+
+      @OnWorkerEvent("completed")
+      onCompleted({ data }: Job<Payment>): void {
+        journal.completed.push(`${data.amount}`);
+      }
+    }
+    await using app = await appWith(server, { providers: [Moved] });
+    await using queue = new DisposableQueue("moved");
+    await queue.queue.addBulk([1, 2, 3, 4].map((amount) => ({ name: "n", data: { accountId: "7", amount } })));
+    await expect.poll(() => journal.completed).toEqual(["1", "2", "3", "4"]);
+    expect(journal).toMatchObject({ most: 1, entries: ["1", "2", "3", "4"] });
+    expect(locks.map(({ keys }) => keys)).toEqual([["7"], ["7"], ["7"], ["7"]]);
+    expect(app.get(Moved).worker).toBeInstanceOf(ExclusiveWorker);
+  });
+
   it("starts no worker with `autorun: false`", async () => {
     @ExclusiveProcessor("by-hand", { key: "accountId", connection: connection(), autorun: false })
     class ByHand extends ExclusiveWorkerHost {
@@ -219,7 +243,18 @@ describe("a wrong @ExclusiveProcessor stops the application at its start, and na
       async process(): Promise<void> {}
     }
     await expect(appWith(server, { providers: [Hostless] })).rejects.toThrow(
-      "Hostless: an @ExclusiveProcessor must extend ExclusiveWorkerHost",
+      "Hostless: an @ExclusiveProcessor must extend ExclusiveWorkerHost, or WorkerHost of @nestjs/bullmq",
+    );
+  });
+
+  it("for a class that is a plain @Processor, too, whose worker would know no key", async () => {
+    @Processor("q")
+    @ExclusiveProcessor("q", { key: "a", connection: connection() })
+    class Both extends WorkerHost {
+      async process(): Promise<void> {}
+    }
+    await expect(appWith(server, { providers: [Both] })).rejects.toThrow(
+      "Both: an @ExclusiveProcessor must not be a @Processor, too",
     );
   });
 

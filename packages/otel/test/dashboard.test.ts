@@ -97,7 +97,11 @@ async function everything(look: (scene: Scene) => Promise<void>): Promise<void> 
   const connection = connectionOf(server);
   const queue = new Queue("payments", { connection });
   const held = deferred<void>();
-  const work = async ({ data }: { readonly data: { readonly ms?: number } }): Promise<void> => {
+  const work = async ({
+    data,
+  }: {
+    readonly data: { readonly account?: string; readonly ms?: number };
+  }): Promise<void> => {
     await held.promise;
     if (data.ms !== undefined) await delay(data.ms);
   };

@@ -16,6 +16,7 @@ export { ExclusiveWorker } from "./exclusive-worker.ts";
 export type { WorkerFindingCode } from "./finding.ts";
 export type { Batch } from "./job-run/batch.ts";
 export type { JobLock } from "./job-run/job-lock.ts";
+export type { KeyPath } from "./key-path.ts";
 export type { StoredJob } from "./lane/lane.ts";
 export type { Setup as WorkerSetup } from "./operators/fleet.ts";
 export type { KeyPolicy } from "./operators/key-policy.ts";

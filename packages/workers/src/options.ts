@@ -19,11 +19,12 @@ import type { WorkerOptions } from "bullmq";
 import type { KeyRate, LaneRules, LineRules, OnFailure } from "./bullmq/compose.ts";
 import { keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./entity-key.ts";
 import type { WorkerFinding, WorkerFindingCode } from "./finding.ts";
+import type { KeyPath } from "./key-path.ts";
 import type { StoredJob } from "./lane/lane.ts";
 
 /** A path to fields of `job.data`, separated by dots, or a function of the stored job. */
 export type KeyOption<Data, Name extends string> =
-  | string
+  | KeyPath<NoInfer<Data>>
   | ((job: StoredJob<Data, Name>) => string | number | readonly (string | number)[] | null | undefined);
 
 /** What holds for each key by itself. */

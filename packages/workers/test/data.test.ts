@@ -55,7 +55,7 @@ describe("a worker with a path", () => {
       { name: "job", data: { i: 1 } },
     ]);
     const keysOf = new Map<number, readonly string[]>();
-    lab.worker(async (job, _signal, lock) => void keysOf.set(job.data.i, lock.keys), { key: field });
+    lab.worker(async (job, _signal, lock) => void keysOf.set(job.data.i, lock.keys), { key: field as "k" });
     await finished(queue, 2);
     expect([keysOf.get(0), keysOf.get(1)]).toEqual([["a"], []]);
   });

@@ -310,7 +310,7 @@ describe("on a queue", () => {
   it("does not count a worker that only asks, and forgets one that was killed", async () => {
     await using lab = await Lab.start();
     lab.queue();
-    const asking = lab.worker(undefined, { key: "other", autorun: false });
+    const asking = lab.worker(undefined, { key: "other" as "k", autorun: false });
     expect(await asking.check()).toEqual([]);
     expect(await lab.redis.exists("bull:q:lane:workers")).toBe(0);
     const now = Math.floor(Date.now() / 1_000);

@@ -106,7 +106,8 @@ describe.concurrent("a script of the lane that fails half-way", () => {
         const queue = lab.queue(name);
         await lab.redis.set(`bull:${name}:fault`, step);
         const ids = await fill(queue, 24);
-        const key = from === "path" ? "k" : (job: { readonly data: Data }) => job.data.k as string | undefined;
+        const key =
+          from === "path" ? ("k" as const) : (job: { readonly data: Data }) => job.data.k as string | undefined;
         const backedOff = new Set<number>();
         const body = (job: Job<Data>, _signal: AbortSignal, lock: JobLock): void => {
           const { i } = job.data;

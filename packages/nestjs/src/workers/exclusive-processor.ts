@@ -1,9 +1,9 @@
 /** `@ExclusiveProcessor`: a class that processes the jobs of a queue, one per key at a time. */
 import "reflect-metadata";
-import type { ExclusiveWorkerOptions } from "@x/workers";
+import type { ExclusiveWorkerOptions, KeyOption, KeyPath } from "@x/workers";
 import type { ConnectionOptions } from "bullmq";
 import type { Marker } from "../discovery.ts";
-import type { ExclusiveWorkerHost } from "./worker-host.ts";
+import type { JobHost } from "./worker-host.ts";
 
 /** The options of `ExclusiveWorker`, with what the module knows left out. */
 export interface ExclusiveProcessorOptions<Data = unknown, Name extends string = string>
@@ -26,25 +26,36 @@ export interface ProcessorMark {
 
 export const PROCESSOR: Marker = { key: Symbol("x.nestjs.processor"), decorator: "@ExclusiveProcessor" };
 
-/** Decorates classes that extend `ExclusiveWorkerHost`. */
-// oxlint-disable typescript/no-explicit-any -- a result may be of any type
-export type ExclusiveProcessorDecorator<Data, Name extends string> = (
-  target: new (...args: never[]) => ExclusiveWorkerHost<Data, any, Name>,
+type DataOf<Host> = Host extends { process(job: { readonly data: infer Data }): unknown } ? Data : unknown;
+
+/** A path that leads nowhere in the data of the class's jobs is told by the name of what is missing. */
+type Fits<Key, Host> = [Extract<Key, string>] extends [KeyPath<DataOf<Host>>]
+  ? unknown
+  : { readonly "the key is no path to a key in the data of these jobs": Key };
+
+/** Decorates classes that extend `ExclusiveWorkerHost`, or `WorkerHost` of `@nestjs/bullmq`. */
+export type ExclusiveProcessorDecorator<Data, Name extends string, Key = KeyOption<Data, Name>> = <
+  Host extends JobHost<Data, Name>,
+>(
+  target: (new (...args: never[]) => Host) & Fits<Key, Host>,
 ) => void;
-// oxlint-enable typescript/no-explicit-any
 
 /**
  * Processes the jobs of `queue` with this class, at most one job per key at a time. The class extends
- * `ExclusiveWorkerHost`. `@Processor` of `@nestjs/bullmq` works beside it, for other queues.
+ * `ExclusiveWorkerHost`, or `WorkerHost` of `@nestjs/bullmq`. `@Processor` works beside it, for other queues.
  *
  * The locks of the keys are on the `Redlock` of the module, so that `@Locked` methods and jobs exclude each other
  * wherever the queue is.
  */
-// oxlint-disable-next-line typescript/no-explicit-any -- as ExclusiveWorkerHost
-export function ExclusiveProcessor<Data = any, Name extends string = string>(
+export function ExclusiveProcessor<
+  // oxlint-disable-next-line typescript/no-explicit-any -- as ExclusiveWorkerHost
+  Data = any,
+  Name extends string = string,
+  Key extends KeyOption<Data, Name> = KeyOption<Data, Name>,
+>(
   queue: string,
-  options: ExclusiveProcessorOptions<Data, Name>,
-): ExclusiveProcessorDecorator<Data, Name> {
+  options: Omit<ExclusiveProcessorOptions<Data, Name>, "key"> & { readonly key: Key },
+): ExclusiveProcessorDecorator<Data, Name, Key> {
   return (target) => {
     const mark: ProcessorMark = { queue, options: options as unknown as ProcessorMark["options"] };
     Reflect.defineMetadata(PROCESSOR.key, mark, target);

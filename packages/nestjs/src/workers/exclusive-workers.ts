@@ -9,12 +9,13 @@ import type { WorkerListener } from "bullmq";
 import type { Discovery, MarkedMethod, MarkedObject } from "../discovery.ts";
 import { at } from "../names.ts";
 import { PROCESSOR, type ProcessorMark } from "./exclusive-processor.ts";
-import { attachWorker, ExclusiveWorkerHost } from "./worker-host.ts";
+import { attachWorker, isJobHost } from "./worker-host.ts";
 
-/** What `@nestjs/bullmq` calls its providers, and the key of its `@OnWorkerEvent`; it need not be installed. */
+/** What `@nestjs/bullmq` calls its providers, and the keys of its decorators; it need not be installed. */
 const queueToken = (queue: string): string => `BullQueue_${queue}`;
 const configToken = (key = "default"): string => `BULLMQ_CONFIG(${key})`;
 const ON_WORKER_EVENT = "bullmq:worker_events_metadata";
+const PLAIN_PROCESSOR = "bullmq:processor_metadata";
 
 const LOCKS_ON_QUEUE = boolean.default(false);
 
@@ -80,8 +81,10 @@ export class ExclusiveWorkers {
   }
 
   #make({ name, mark, object }: MarkedObject<ProcessorMark>, discovery: Discovery): ExclusiveWorker {
-    if (!(object instanceof ExclusiveWorkerHost))
-      throw new TypeError("an @ExclusiveProcessor must extend ExclusiveWorkerHost");
+    if (!isJobHost(object))
+      throw new TypeError("an @ExclusiveProcessor must extend ExclusiveWorkerHost, or WorkerHost of @nestjs/bullmq");
+    if (Reflect.hasMetadata(PLAIN_PROCESSOR, object.constructor))
+      throw new TypeError("an @ExclusiveProcessor must not be a @Processor, too: jobs would run twice at a time");
     const { configKey, autorun = true, locksOnQueue, ...own } = mark.options;
     const isOnQueue = LOCKS_ON_QUEUE.of("locksOnQueue", locksOnQueue);
     const options: { readonly connection?: unknown; readonly autorun: boolean } = {

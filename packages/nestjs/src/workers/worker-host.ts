@@ -28,6 +28,29 @@ export abstract class ExclusiveWorkerHost<Data = any, Result = any, Name extends
   ): Promise<Result>;
 }
 
-export function attachWorker(host: ExclusiveWorkerHost, worker: ExclusiveWorker): void {
-  workers.set(host, worker);
+/** What `ExclusiveWorkerHost` has, and `WorkerHost` of `@nestjs/bullmq`, whose type knows no signal and no lock. */
+export interface JobHost<Data = unknown, Name extends string = string> {
+  readonly worker: object;
+  // oxlint-disable typescript/no-explicit-any -- a result may be of any type
+  process(
+    job: Job<Data, any, Name>,
+    token: string | undefined,
+    signal: AbortSignal,
+    lock: JobLock<any, any, Name>,
+  ): Promise<any>;
+  // oxlint-enable typescript/no-explicit-any
+}
+
+export function isJobHost(object: object): object is JobHost {
+  return object instanceof ExclusiveWorkerHost || isWorkerHost(object);
+}
+
+/** By its members, because `@nestjs/bullmq` need not be installed. Its `worker` throws until there is one. */
+function isWorkerHost(object: object): boolean {
+  return "worker" in object && "process" in object && typeof object.process === "function";
+}
+
+export function attachWorker(host: JobHost, worker: ExclusiveWorker): void {
+  if (host instanceof ExclusiveWorkerHost) workers.set(host, worker);
+  else Object.defineProperty(host, "worker", { value: worker });
 }

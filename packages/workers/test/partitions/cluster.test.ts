@@ -156,7 +156,7 @@ it("ends a job when its slot has moved, however long that takes, as it has run",
   });
   connection.on("error", () => {});
   lab.defer(async () => connection.disconnect());
-  const division = { partitions: 1, key: "k", connection };
+  const division = { partitions: 1, key: "k", connection } as const;
   const queue = new PartitionedQueue<Data>("q", division);
   lab.defer(async () => await queue.close());
   const [runs, ends]: [number[], string[]] = [[], []];
