@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { expect, it } from "vitest";
 
-const MAX_WORDS = 30;
+const MAX_WORDS = 25;
 const MAX_COLUMNS = 120;
 
 const packages = new URL("../../packages/", import.meta.url);

@@ -120,8 +120,8 @@ export class RedlockProtocol {
   }
 
   /**
-   * Calls `routine` under a lock that the caller has and goes on to have, so that `using` in there knows of it: it
-   * joins the lock, or is refused. The call settles as the routine does, when the last call that joined has ended.
+   * Calls `routine` under a lock that the caller has and goes on to have. `using` in there knows of that lock, and
+   * joins it or is refused. The call settles as the routine does, when the last call that joined has ended.
    */
   inside<Result>(lock: Lock, lent: Lent, routine: () => Result | PromiseLike<Result>): Promise<Result> {
     return this.#parts.inside(lock, lent, routine);

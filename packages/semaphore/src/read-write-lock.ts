@@ -86,8 +86,8 @@ export class Access {
   /**
    * Acquires the lock, and waits up to `timeout` for it; readers and writers are served first come, first served.
    *
-   * The call rejects with `LockHeldError` if it was not free in time, with `QuorumUnreachableError` if too few nodes
-   * answered, and with `signal.reason` if the caller cancels.
+   * The call rejects with `LockHeldError` if it was not free in time, and with `QuorumUnreachableError` if too few
+   * nodes answered. If the caller cancels, it rejects with `signal.reason`.
    */
   async acquire(options: AccessOptions = {}): Promise<Lock> {
     return await acquirePermits(this.#pool, this.#request(options, "wait"));
@@ -102,7 +102,7 @@ export class Access {
    * Acquires the lock, calls `routine` with it, and releases it whatever happens. It is extended while that runs; if it
    * is lost, `lock.signal` aborts.
    *
-   * Inside a `using` of either side of the same lock the call might wait for its own caller, so it rejects with
+   * Inside a `using` of either side of the same lock the call might wait for its own caller. So it rejects with
    * `ReentrancyError`, unless the `Redlock` has `reentrancy: "wait"`.
    */
   async using<Result>(

@@ -56,8 +56,8 @@ export class Semaphore {
    * Acquires permits, and waits up to `timeout` for them; waiters are served first come, first served. Nobody
    * overtakes a waiter that wants many.
    *
-   * The call rejects with `LockHeldError` if they were not free in time, with `QuorumUnreachableError` if the node did
-   * not answer, and with `signal.reason` if the caller cancels.
+   * The call rejects with `LockHeldError` if they were not free in time, and with `QuorumUnreachableError` if the node
+   * did not answer. If the caller cancels, it rejects with `signal.reason`.
    */
   async acquire(options: PermitOptions = {}): Promise<Lock> {
     return await acquirePermits(this.#pool, this.#request(options, "wait"));
@@ -72,7 +72,7 @@ export class Semaphore {
    * Acquires permits, calls `routine` with them, and releases them whatever happens. They are extended while it runs;
    * if they are lost, `lock.signal` aborts.
    *
-   * Inside a `using` of the same semaphore the call might wait for its own caller, so it rejects with
+   * Inside a `using` of the same semaphore the call might wait for its own caller. So it rejects with
    * `ReentrancyError`, unless the `Redlock` has `reentrancy: "wait"`.
    */
   async using<Result>(

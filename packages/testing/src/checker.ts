@@ -269,8 +269,8 @@ export class LockChecker {
 }
 
 /**
- * Where the validity ends by either clock, if the machine is not suspended from now on, as the production code has it;
- * undefined when the lock is lost or released.
+ * Where the validity ends by either clock, as the production code has it, if the machine is not suspended from now on.
+ * It is undefined when the lock is lost or released.
  */
 export function validityEnd(lock: Lock, machine: Machine): Instant | undefined {
   const suspendedMs = machine.suspendedMs();

@@ -1,6 +1,6 @@
 /**
  * Redis nodes in memory, for `new Redlock(...)`. They run the Lua that production sends, on the commands that locks and
- * elections use, and are compared with a real Redis by the tests of the simulation. An unknown command fails by name.
+ * elections use. The tests of the simulation compare them with a real Redis. An unknown command fails by name.
  */
 import type { LockNode, NodeScript, NodeState } from "@x/redlock-core";
 import { boolean, Check, integer, Schema, type ShapeOf } from "@x/redlock-core/protocol";

@@ -27,7 +27,7 @@ export interface WorkerEvents {
   released: AboutJob & { readonly fencingToken: number; readonly heldMs: number; readonly confirmed: boolean };
   /**
    * A job did not run: too many wait for its key (`backlog`), a newer one waits (`superseded`), or its key was busy
-   * (`busy`). Or it ran, and rejected because a newer one waits (`interrupted`); `error` is what it rejected with, if
+   * (`busy`). Or it ran, and rejected because a newer one waits (`interrupted`). `error` is what it rejected with, if
    * that was not the reason of its signal. `by` is the job for which it gave way, or that has the key.
    */
   dropped: AboutJob & {
@@ -93,7 +93,7 @@ export const channels: Channels<WorkerEvents> = new Channels("x.workers", NAMES)
 export interface WorkerTraces {
   /**
    * The processor, from its call to its end. `parkedMs` is from when the job was parked, because its key was busy, to
-   * that call, by the clocks of the two workers; 0 if its keys were free.
+   * that call, by the clocks of the two workers. It is 0 if its keys were free.
    */
   run: AboutJob & { readonly fencingToken: number; readonly parkedMs: number };
 }

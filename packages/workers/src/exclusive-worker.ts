@@ -298,9 +298,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   /**
    * Returns who has a key, and who waits for it: at most `limit` (default 1000) of these.
    *
-   * `state` says which ones: those in line (`"parked"`, the default), those that wait in the queue itself
-   * (`"waiting"`), those that wait for their time or retry (`"delayed"`), or `"all"`. But for `"parked"`, it costs
-   * O(jobs of the queue in that state), in pages.
+   * `state` says which ones. They are in line (`"parked"`, the default), wait in the queue itself (`"waiting"`), wait
+   * for their time or retry (`"delayed"`), or all of these (`"all"`). But for `"parked"`, it costs O(jobs of the queue
+   * in that state), in pages.
    */
   async jobsOf(
     key: string,
@@ -310,8 +310,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Removes the jobs of a key that do not run, with their children, for good: all of them, or those of one `state`, as
-   * `jobsOf` has them. Resolves with their number.
+   * Removes the jobs of a key that do not run, with their children, for good. It removes all of them, or those of one
+   * `state`, as `jobsOf` has them. Resolves with their number.
    *
    * A job that runs is left, and so is the next one of a job scheduler. One that is added meanwhile may be removed,
    * too. It costs O(jobs of the queue in that state), in pages.
@@ -326,8 +326,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Pauses a key: none of its jobs is started from now on, in any process, until `resumeKey`, or until `for` ms have
-   * passed by the clock of the queue's Redis. One that runs goes on.
+   * Pauses a key: none of its jobs is started from now on, in any process, until `resumeKey`. With `for`, the pause
+   * ends when so many ms have passed by the clock of the queue's Redis. One that runs goes on.
    *
    * Resolves false if the key was paused already. Of two pauses the one that ends later stays, with its reason.
    *

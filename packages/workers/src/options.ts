@@ -46,7 +46,7 @@ export interface PerKey {
   /**
    * At most `max` (1 to 1000000) jobs wait for a key. Default: any number.
    *
-   * When one more comes, a job fails with `KeyBacklogError` before the processor is called: the one that has come
+   * When one more comes, a job fails with `KeyBacklogError` before the processor is called. It is the one that has come
    * (`drop: "newest"`, the default), or the first in line (`"oldest"`).
    */
   readonly maxWaiting?: MaxWaiting | undefined;
@@ -148,9 +148,9 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    * - `"when-recorded"` (default): when Redis has answered that the one before has completed.
    * - `"at-once"`: when the processor of the one before has returned, while its end is on its way. This saves a round
    *   trip between jobs that take a few ms. If the worker dies within that round trip, the job before is run again
-   *   though the next one has been started, and then that one is, too.
+   *   though the next one has been started. Then that one is run again, too.
    *
-   * `"at-once"` needs `onFailure: "skip"` and the locks on the queue's own Redis with a string as `resource`; it cannot
+   * `"at-once"` needs `onFailure: "skip"` and the locks on the queue's own Redis with a string as `resource`. It cannot
    * be combined with `limiter`, `perKey`, `between` or `whenBusy`.
    */
   readonly startNext?: "when-recorded" | "at-once" | undefined;
@@ -171,8 +171,8 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    * - `"refuse"`: it rejects with a `ReentrancyError` at once.
    * - `"join"`: it runs under the lock of the job, which has its key until the call has ended.
    *
-   * The last two follow each processor by its asynchronous context, which costs some 10 % of the CPU time of a job that
-   * does nothing on Node.js 20 and 22. A processor in a file of its own is not followed.
+   * The last two follow each processor by its asynchronous context. On Node.js 20 and 22, that costs some 10 % of the
+   * CPU time of a job that does nothing. A processor in a file of its own is not followed.
    */
   readonly reentrancy?: Reentrancy | undefined;
   /**

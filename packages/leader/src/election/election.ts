@@ -271,9 +271,9 @@ export class LeaderElection implements AsyncDisposable {
    * Ends everything, and never rejects. Called again it may shorten the time. In the task of `run()` do not await it:
    * it waits for that task.
    *
-   * It goes in this order: no new campaign → the term's signal aborts → the task drains while the lease is renewed →
-   * the lock is released and handed over. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the lease is
-   * left to run out instead.
+   * It goes in this order: no new campaign → the term's signal aborts → the task drains → the lock is handed over.
+   * Until then the lease is renewed. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the lease is left to
+   * run out instead.
    */
   stop(options: StopOptions = {}): Promise<void> {
     const { drainTimeout } = STOP.resolve(options);

@@ -43,7 +43,7 @@ export interface LeaderMessages {
   };
   /**
    * A renewal succeeded. `remainingMs` is what was left of the deadline when the answer came, which is the early
-   * warning; it is a share of `deadlineMs`, the option `renewDeadline`.
+   * warning. It is a share of `deadlineMs`, the option `renewDeadline`.
    */
   "x.leader.renewed": {
     election: string;

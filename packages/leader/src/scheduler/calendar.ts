@@ -32,8 +32,8 @@ const CRON = /^\s*(@[a-z]+|\S+(\s+\S+){4,5})\s*$/i;
  * fires at the first occurrence only. Named times that do not occur fire once, together, when the clock has jumped, if
  * that is still the same day.
  *
- * With any other hour field the ticks follow real time: a time that occurs twice fires twice, and one that does not
- * occur not at all.
+ * With any other hour field the ticks follow real time. A time that occurs twice fires twice, and one that does not
+ * occur does not fire.
  * @throws RangeError at once for a bad expression, and for one that never fires
  */
 export function cronCalendar(expression: string, timezone: string): Calendar {

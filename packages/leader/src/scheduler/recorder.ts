@@ -3,7 +3,7 @@
  * it: a history survives its leader, and ten thousand of them take no memory of a process.
  *
  * Guaranteed: nothing waits for it, and it costs each node one request a second, or one for each `MOST_LINES` ticks.
- * What is told after a quiet second is written at once, so the beginning of a rare tick is known though the process
+ * What is told after a quiet second is written at once. So the beginning of a rare tick is known though the process
  * dies in its handler.
  *
  * Not guaranteed: that everything is written. A process that dies takes the last second with it. A term that is over

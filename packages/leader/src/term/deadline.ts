@@ -8,7 +8,7 @@ import { elapsedMs, type Instant } from "@x/redlock-core/protocol";
 const CLOCK_NOISE_MS = 100;
 
 /**
- * Tells which clock saw the limit pass, by more than the clocks' noise: the monotonic one, that one with what the
+ * Tells which clock saw the limit pass, by more than the clocks' noise. It is the monotonic one, that one with what the
  * machine was suspended for, or the wall clock alone.
  */
 export function reasonOfDeadline(

@@ -242,7 +242,7 @@ export class HeldTerm implements LeaderTerm {
   /**
    * Work begins under this term: from now on it ends when `closed` aborts. Its lease is then left to run out, which
    * keeps the `Redlock` that is being closed from releasing it under that work. The nodes get its record behind the
-   * grant, and before whatever the work asks them; nobody waits for that, since the grant itself has told who leads.
+   * grant, and before whatever the work asks them. Nobody waits for that, since the grant itself has told who leads.
    */
   enter(closed: AbortSignal): void {
     this.#untieFromRedlock = onAbort(closed, () => this.#endNow("closed"));

@@ -1,6 +1,6 @@
 /**
- * This file has the methods of node-redlock 4 over the class of node-redlock 5: callbacks beside promises, `lock` and
- * `unlock`, one error class, and counts of attempts instead of votes.
+ * This file has the methods of node-redlock 4 over the class of node-redlock 5. These are callbacks beside promises,
+ * `lock` and `unlock`, one error class, and counts of attempts instead of votes.
  */
 import { EventEmitter } from "node:events";
 import { callbackify } from "node:util";

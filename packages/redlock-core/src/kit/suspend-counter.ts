@@ -2,8 +2,8 @@
  * This file counts for how long the machine has been suspended: the uptime runs on meanwhile, the monotonic clock does
  * not.
  *
- * A suspend is counted within 20 ms of running again: to read the uptime takes 3 µs, so it is read once in 10 ms,
- * which is its own resolution. Nothing is ever counted that was no suspend, but for the resolution.
+ * A suspend is counted within 20 ms of running again. To read the uptime takes 3 µs, so it is read once in 10 ms, which
+ * is its own resolution. Nothing is ever counted that was no suspend, but for the resolution.
  */
 
 const RESOLUTION_MS = 10;

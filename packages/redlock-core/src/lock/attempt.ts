@@ -6,9 +6,9 @@
  * - `granted` means that a quorum of voting nodes set the keys. It also means that the validity is not over, counted
  *   from before the first byte by all clocks.
  * - The answer comes with the quorum-th grant.
- * - If the attempt is not granted, every node that may have set a key is told to release it, before the caller hears
- *   of it. Where a waiter is refused because somebody has the lock, the answers that are still to come decide: a node
- *   is told if it did not refuse. A waiter asks again only when it is told to, so its own key is in nobody's way.
+ * - If the attempt is not granted, every node that may have set a key is told to release it, before the caller hears of
+ *   it. Where a waiter is refused because somebody has the lock, the answers that are still to come decide. A node is
+ *   told if it did not refuse. A waiter asks again only when it is told to, so its own key is in nobody's way.
  */
 
 import type { Vote } from "../errors.ts";

@@ -23,8 +23,8 @@ import type { RenewalPolicy } from "./renewal.ts";
 export const PROTOCOL: unique symbol = Symbol.for("@x/redlock-core/protocol");
 
 /**
- * A `Lease` is what stands behind a lock, for its handle and for the sibling packages: held until a time, renewed or
- * not, lost or released.
+ * A `Lease` is what stands behind a lock, for its handle and for the sibling packages. It is held until a time, renewed
+ * or not, lost or released.
  */
 export interface Lease {
   /**
@@ -41,7 +41,7 @@ export interface Lease {
   extend(ttl: number | undefined): Promise<void>;
   release(): Promise<boolean>;
   /**
-   * Renews the lease as `policy` says, for work that may go on when it is lost: it is then left to its end, as by
+   * Renews the lease as `policy` says, for work that may go on when it is lost. It is then left to its end, as by
    * `leave()`. A lease that is lost tells it by its signal.
    */
   keep(policy: RenewalPolicy): void;

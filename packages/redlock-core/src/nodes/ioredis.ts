@@ -543,8 +543,8 @@ function sendFlat(
 }
 
 /**
- * Sends a request as ioredis writes it, and tells of which class it is. There is no other way to the class of the
- * very ioredis that made the connection: a client's `constructor` is that of an emitter, which ioredis mixes in.
+ * Sends a request as ioredis writes it, and tells of which class it is. There is no other way to the class of the very
+ * ioredis that made the connection. A client's `constructor` is that of an emitter, which ioredis mixes in.
  */
 function sendAndLearn(
   connection: Connection,

@@ -5,8 +5,8 @@
  * Guaranteed: no call waits for it, and none fails because of it. Each node is told once an hour at most, with the next
  * token after that; after a failure, again 10 s later.
  *
- * Not guaranteed: that a name is known. A node that lost its data knows it again within an hour of locking, and a
- * holder that takes no token for a day is forgotten. No decision rests on it.
+ * Not guaranteed: that a name is known. A node that lost its data knows it again within an hour of locking. A holder
+ * that takes no token for a day is forgotten. No decision rests on it.
  */
 import type { Clock } from "../kit/clock.ts";
 import type { Random } from "../kit/random.ts";

@@ -14,8 +14,8 @@ export function backOffMs({ failures, delayMs, maxDelayMs }: BackOff): number {
 }
 
 /**
- * Returns the pause before the next attempt, when nodes did not answer or refuse without a hint: the back-off, plus a
- * random share of `jitterMs` (`fraction` in [0, 1)).
+ * Returns the pause before the next attempt, when nodes did not answer or refuse without a hint. It is the back-off,
+ * plus a random share of `jitterMs` (`fraction` in [0, 1)).
  *
  * The random share keeps two clients that split the nodes between them from meeting again. (Redis' page: "a random
  * delay, to desynchronize".)

@@ -132,7 +132,7 @@ export function quarantineMs(maxTtlMs: number, driftFactor: number): number {
 }
 
 /**
- * With a clock that is corrected by 300 ms after boot, the model broke at a slack of 0, and held at the size of the
+ * The model had a clock that is corrected by 300 ms after boot. It broke at a slack of 0, and held at the size of the
  * step.
  */
 const QUARANTINE_SLACK_MS = 300;

@@ -8,7 +8,7 @@
  * - `note` is '' or a text for whoever looks.
  *
  * The note of a grant is kept in `{k}:note` for `ttl` ms, as "<token> <fencing token> <node's time in µs> <note>". It
- * says something of the lock only while the lock has the same token: the attempt may get no quorum, and notes are
+ * says something of the lock only while the lock has the same token. The attempt may get no quorum, and notes are
  * neither prolonged nor deleted.
  *
  * It replies:

@@ -34,10 +34,10 @@
  * extended or released all, it replies one value: 1, or the number of the last grant, as text. The grants before have
  * the numbers before.
  *
- * Calls are what a script costs, and closures. So what is done most often comes first and by itself: locks and releases
- * of one resource that nobody else has or waits for, and its hand-over to a waiter. What is released is deleted in one
- * call. That way is checked against the long one, which does everything, and is defined by the first operation that
- * needs it.
+ * Calls are what a script costs, and closures. So what is done most often comes first and by itself. These are locks
+ * and releases of one resource that nobody else has or waits for, and its hand-over to a waiter. What is released is
+ * deleted in one call. That way is checked against the long one, which does everything, and is defined by the first
+ * operation that needs it.
  */
 
 import { defineScript, type NodeScript } from "../nodes/node.ts";

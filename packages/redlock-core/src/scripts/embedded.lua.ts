@@ -94,8 +94,8 @@ end
 `;
 
 /**
- * Defines two functions behind those, for a holder that does one thing after the other under one lock, each with a
- * fencing token of its own.
+ * Defines two functions behind those. They are for a holder that does one thing after the other under one lock, each
+ * with a fencing token of its own.
  *
  * - `reserveNumber()` returns a fencing token, as text, that is above all before it, and below all after it.
  * - `isKept(key, token)` returns whether the lock is the token's, and whether somebody waits for it.

@@ -1,6 +1,6 @@
 /**
- * A local queue is what one process knows of one resource by itself: which of its locks holds it, and who waits for
- * it, first come, first served.
+ * A local queue is what one process knows of one resource by itself. It is which of the process's locks holds it, and
+ * who waits for it, first come, first served.
  *
  * Only the first of the waiters talks to the nodes, and not before the holder has gone. A hand-over therefore costs
  * the same however many wait here.
@@ -55,8 +55,8 @@ export class LocalQueues {
 export class LocalQueue {
   readonly resource: string;
   /**
-   * What was learnt last of the resource while callers wait: that a lock of this process had it, or the refusal of a
-   * caller that was first. Callers whose time is over before they are first are told of it.
+   * What was learnt last of the resource while callers wait. It is that a lock of this process had it, or the refusal
+   * of a caller that was first. Callers whose time is over before they are first are told of it.
    */
   noted: Refused | undefined;
   readonly #queues: LocalQueues;

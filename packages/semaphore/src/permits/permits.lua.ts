@@ -3,9 +3,9 @@
  * when a lease is over. It is the only node, or one of several that grant a read-write lock by majority.
  *
  * KEYS, all in one hash slot:
- * - 1 is the hash of the state. `used` are the permits that are held, `fence` is the greatest fencing token, `first`
- *   the first one since the node has this hash, and `ticket` the last place in line. One of several nodes has
- *   `written`, the greatest fencing token of a writer.
+ * - 1 is the hash of the state. `used` are the permits that are held, and `fence` is the greatest fencing token.
+ *   `first` is the first one since the node has this hash, and `ticket` the last place in line. One of several nodes
+ *   has `written`, the greatest fencing token of a writer.
  * - 2 is the sorted set of holders, `<permits>:<token>` by the ms at which the lease ends.
  * - 3 is the sorted set of waiters, `<permits>:<channel>#<n>` by ticket.
  * - 4 is the hash of waiters and the ms until which each keeps its place without asking again.
@@ -28,7 +28,7 @@
  * then has TURN_MS to take them; meanwhile they are kept. A waiter whose channel nobody listens to has gone, and is
  * skipped. One that was skipped while it was frozen asks again with its ticket, and has its place back.
  *
- * One of several nodes does not number the grants: it takes a proposed token that is above those of all writers before,
+ * One of several nodes does not number the grants. It takes a proposed token that is above those of all writers before,
  * and for a writer also of all readers. Tickets are the callers' there, so that all nodes have the same order: each
  * takes one that is above all that it was told of. Whoever is granted stays in line until it says that a quorum has
  * granted; else those behind would come between its tries.

@@ -12,11 +12,11 @@
  * It guarantees nothing across a failover to a replica that lags behind. `quarantine: true` covers a node that restarts
  * without its data.
  *
- * The permits of a read-write lock may be granted by a quorum of several nodes, because there two callers either
- * exclude each other on every node, or on none. It then guarantees the same, while fewer nodes than a quorum fail at a
- * time, with two differences. Tokens increase from one writer to the next; those of readers are above the writers'
- * before and below the writers' after, in no order among themselves. And a waiter is served before all who ask when a
- * quorum has it in line; those who ask at the same time have some order.
+ * The permits of a read-write lock may be granted by a quorum of several nodes. There two callers either exclude each
+ * other on every node, or on none. It then guarantees the same, while fewer nodes than a quorum fail at a time, with
+ * two differences. Tokens increase from one writer to the next. Those of readers are above the writers' before and
+ * below the writers' after, in no order among themselves. And a waiter is served before all who ask when a quorum has
+ * it in line. Those who ask at the same time have some order.
  */
 import { QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
 import {

@@ -1,6 +1,6 @@
 /**
- * The data of one simulated Redis, and the commands that the lock and leader scripts call on it, with the replies and
- * errors of a real one (conformance.test.ts compares them). An unknown command throws: no script silently gets another
+ * The data of one simulated Redis, and the commands that the lock and leader scripts call on it. Replies and errors are
+ * those of a real one: conformance.test.ts compares them. An unknown command throws: no script silently gets another
  * semantics.
  */
 

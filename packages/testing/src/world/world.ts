@@ -2,7 +2,7 @@
  * The virtual world: true time and the events in it. Everything else (machines, servers, the network) is built on `at`.
  *
  * Events run one after the other in the order of their time. After each one that runs client code, all promise
- * continuations that it made due have run before the next begins, as in one turn of a real event loop.
+ * continuations that it made due have run before the next begins. So it is in a turn of a real event loop.
  */
 import { setImmediate } from "node:timers";
 import { SeededRandom } from "./random.ts";

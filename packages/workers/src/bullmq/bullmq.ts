@@ -1,6 +1,6 @@
 /**
- * This file, with job-end.ts, is the only one that knows BullMQ's internals: which of its scripts we build on, how they
- * are called, and what they reply.
+ * This file, with job-end.ts, is the only one that knows BullMQ's internals. It knows which of BullMQ's scripts we
+ * build on, how they are called, and what they reply.
  *
  * It relies on the following, which is checked when a worker is constructed:
  * - The six script texts are known by their SHA-1. An unknown text is refused, because our Lua reads and writes what

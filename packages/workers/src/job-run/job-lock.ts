@@ -3,8 +3,8 @@ import type { Batch } from "./batch.ts";
 /**
  * What a processor is given as its fourth argument: the locks of its job's keys.
  *
- * Guaranteed: `isHeld()`, `remaining()` and `assertHeld()` read the clocks when asked, and look at both leases: that of
- * the keys' lock and that of BullMQ's lock of the job. Not guaranteed: that code which does not check stops in time.
+ * Guaranteed: `isHeld()`, `remaining()` and `assertHeld()` read the clocks when asked. They look at both leases: that
+ * of the keys' lock and that of BullMQ's lock of the job. Not guaranteed: that code which does not check stops in time.
  * Give `fencingToken` to whatever the job writes to, and let that refuse smaller ones.
  */
 // oxlint-disable-next-line typescript/no-explicit-any -- BullMQ's own defaults
@@ -14,15 +14,15 @@ export interface JobLock<Data = any, Result = any, Name extends string = string>
   /** The names of their locks, in the order of `keys`. */
   readonly resources: readonly string[];
   /**
-   * Strictly greater than that of every earlier holder of each of the keys' locks; 0 if the job has no key, so that a
-   * fenced store refuses it.
+   * Strictly greater than that of every earlier holder of each of the keys' locks. It is 0 if the job has no key, so
+   * that a fenced store refuses it.
    */
   readonly fencingToken: number;
   /** The processor's `signal`: aborts when the job is cancelled, or a lock is lost. */
   readonly signal: AbortSignal;
   /**
-   * Milliseconds for which both the keys' lock and BullMQ's lock of the job may be trusted; Infinity for a job without
-   * a key that is still ours.
+   * Milliseconds for which both the keys' lock and BullMQ's lock of the job may be trusted. It is Infinity for a job
+   * without a key that is still ours.
    */
   remaining(): number;
   isHeld(): boolean;

@@ -9,8 +9,8 @@ export function leaseLeftMs(sent: Instant, now: Instant, lockDurationMs: number)
 }
 
 /**
- * Tells whether a job is confirmed before it is started, because it was fetched long ago: the process was frozen, or
- * the lock of its entity was waited for. Half the lease is what BullMQ's own renewal leaves at the least.
+ * Tells whether a job is confirmed before it is started, because it was fetched long ago. The process was frozen since,
+ * or the lock of its key was waited for. Half the lease is what BullMQ's own renewal leaves at the least.
  */
 export function mustConfirm(sent: Instant, now: Instant, lockDurationMs: number): boolean {
   return leaseLeftMs(sent, now, lockDurationMs) < lockDurationMs / 2;

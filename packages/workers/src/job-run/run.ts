@@ -1,9 +1,9 @@
 /**
  * One run of a job: from the moment its lane was taken to the moment its locks are released.
  *
- * Ends its processor's signal, at the latest when the lease of BullMQ's job lock is over by this process's own clocks,
- * or when the lock of its keys is lost. It releases only what it acquired, and only after the processor has settled: a
- * zombie that goes on keeps others out for as long as its process lives.
+ * A run aborts its processor's signal when the lock of its keys is lost, or BullMQ's lock of the job is over by its
+ * clocks. It releases only what it acquired, and only after the processor has settled. A zombie that goes on keeps
+ * others out for as long as its process lives.
  */
 import type { Clock, Lock } from "@x/redlock-core";
 import { DAY_MS, elapsedMs, type Instant, integer, type Renewable, readClock } from "@x/redlock-core/protocol";

@@ -1,6 +1,6 @@
 /**
- * The lane's scripts take a key's lock with its job and release it with the job's end, where the locks are on the
- * queue's own Redis. Such a lock costs no request.
+ * Where the locks are on the queue's own Redis, the lane's scripts take a key's lock with its job. They release it with
+ * the job's end. Such a lock costs no request.
  *
  * Some things no script does: a lock is held or waited for, or a job has several keys, fails, or is moved back. They
  * are left to the ordinary requests for locks. Everything is, until a mark that the lane left was found where the locks

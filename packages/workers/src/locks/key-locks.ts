@@ -57,7 +57,7 @@ type BullJob = Pick<Job, "moveToDelayed">;
 /** A job comes back after this time if nobody who has the lock could be asked. */
 const UNREACHABLE_RETRY_MS = 1_000;
 /**
- * A job waits this long in its slot for lock nodes that do not answer, and asks with the pause below: connections may
+ * A job waits this long in its slot for lock nodes that do not answer, and asks with the pause below. Connections may
  * not be up yet.
  */
 const UNREACHABLE_WAIT_MS = 2_000;
@@ -142,7 +142,7 @@ export class KeyLocks {
 
   /**
    * Calls a processor. Unless `reentrancy` is `"wait"`, `using` in there, of this very `Redlock`, knows of the run's
-   * lock: it joins that or is refused, and does not wait for itself.
+   * lock. It joins that or is refused, and does not wait for itself.
    */
   inside<Result>(run: Run, process: () => Promise<Result>): Promise<Result> {
     const { redlock, reentrancy } = this.#parts;
@@ -168,7 +168,7 @@ export class KeyLocks {
   /**
    * Releases the lock together with the end of the job, or by a request that is sent before BullMQ is told of it.
    *
-   * Nobody waits for the release: the next job of the key comes a round trip later at the earliest, and waits in its
+   * Nobody waits for the release. The next job of the key comes a round trip later at the earliest, and waits in its
    * slot if it is there first.
    */
   release(run: Run, { lock, lockedMs }: HeldKeys, { withEnd }: { readonly withEnd: boolean }): void {

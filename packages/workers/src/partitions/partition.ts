@@ -31,7 +31,7 @@ function place(key: string, partitions: number): number {
 }
 
 /**
- * Returns the name of a partition's queue. Its braces keep the queue's keys on one node of a Cluster, and the number of
+ * Returns the name of a partition's queue. Its braces keep the queue's keys on one node of a Cluster. The number of
  * partitions is in it, so that nothing gets into a partition of another division.
  * @throws TypeError, RangeError for a name with a colon or a brace, and numbers that are none.
  */

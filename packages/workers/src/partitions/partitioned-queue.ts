@@ -182,8 +182,8 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   /**
-   * Returns a page of the jobs in these states, over all partitions, from the `start`-th to the `end`-th by the time at
-   * which they were added. It costs O(partitions x end).
+   * Returns a page of the jobs in these states, over all partitions. They are the `start`-th to the `end`-th by the
+   * time at which they were added. It costs O(partitions x end).
    */
   async getJobs(types: JobType | JobType[], start = 0, end = 99, asc = false): Promise<Job<Data, Result, Name>[]> {
     INDEX.of("start", start);
@@ -251,9 +251,9 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   /**
-   * Moves the queue from another number of partitions to this one: announces it, moves its job schedulers, waits until
-   * no job is left there, and has this division's workers begin. Resolves with 0, or with the number of jobs that came
-   * there after an earlier move.
+   * Moves the queue from another number of partitions to this one. It announces that, moves the job schedulers, waits
+   * until no job is left there, and has this division's workers begin. Resolves with 0, or with the number of jobs that
+   * came there after an earlier move.
    *
    * Keep the workers of the old division running, and have those of the new one started. Delayed jobs are waited for.
    * @throws MixedFleetError if the queue has another division than `from`, or is being moved elsewhere.

@@ -3,8 +3,8 @@
  * `ExclusiveWorker` for each partition.
  *
  * Guaranteed: for each key what `ExclusiveWorker` guarantees. A partition that has jobs gets a slot as soon as one is
- * free and those that asked before have theirs, however long the others' backlogs are. A server that hangs holds up its
- * own partitions only.
+ * free and those that asked before have theirs. The others' backlogs may be as long as they like. A server that hangs
+ * holds up its own partitions only.
  *
  * Not guaranteed: any order between partitions. For a moment more jobs than `concurrency` may run, when a server that
  * hung answers again.

@@ -2,8 +2,8 @@
  * One concurrency for the workers of all partitions. A job has a slot from before it is fetched until it has ended.
  *
  * Slots are given in the order of asking. A partition that fetches its next job with the end of another keeps the slot,
- * which saves a request, unless another partition has waited for more than `PATIENCE_MS`. So none starves, however long
- * the backlogs of the others are.
+ * which saves a request. It gives it up where another partition has waited for more than `PATIENCE_MS`. So none
+ * starves, however long the backlogs of the others are.
  */
 import type { Clock } from "@x/redlock-core";
 

@@ -1,5 +1,5 @@
 /**
- * An early run begins when the job before it of the same key has succeeded, while the end of that one is on its way to
+ * An early run begins when the job before it of the same key has succeeded. The end of that one is then on its way to
  * Redis. It is run under the lock that the one before has had, with a fencing token of its own.
  *
  * It counts only if the answer to that end brings its job, with the lock still ours. Otherwise its signal aborts and

@@ -63,7 +63,7 @@ export interface RunnerParts {
 
 const CONFIRM_ATTEMPTS = 3;
 /**
- * A job is started at once only if what is known of it is this young, in ms: it may have been changed, removed or
+ * A job is started at once only if what is known of it is this young, in ms. It may have been changed, removed or
  * paused since. After a job that took longer, a round trip does not count.
  */
 const FRESH_MS = 25;

@@ -1,7 +1,7 @@
 /**
  * This file has our side of the five BullMQ commands that take or leave a job. KEYS and ARGV are BullMQ's own, of the
- * installed version. Those that may take the next job get one more at the end, with the token for the lock of its key
- * ('': it is not to be taken). Before the token it has what the command's comment says.
+ * installed version. Those that may take the next job get one more at the end, with the token for the lock of its key.
+ * The token is '' if the lock is not to be taken. Before the token it has what the command's comment says.
  *
  * Each calls BullMQ's script text, unchanged, as `bull…`. It replies what that replied, except as `fetch` and `tell` in
  * lane.lua.ts say.
@@ -83,10 +83,10 @@ const goesOn = /* lua */ `
 `;
 
 /**
- * The end of one job, as `eachEnd` calls it.
- * ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be released> <token>". If the next job of the key was
- * started at once, this follows: " <token of the lock of the key, which is kept> <that job's fencing token> <its id>".
- * A negative reply means that the job is no longer the caller's: then its key is not the caller's to pass on either.
+ * The end of one job, as `eachEnd` calls it. ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be
+ * released> <token>". If the next job of the key was started at once, this follows: " <token of the key's lock> <that
+ * job's fencing token> <its id>". The lock is then kept. A negative reply means that the job is no longer the caller's:
+ * then its key is not the caller's to pass on either.
  */
 export const moveToFinished = ({
   startsAtOnce,
@@ -136,8 +136,9 @@ return tell(attempt(follow, reply, chosen, ARGV[6], ARGV[8]) or 0, isKept)
 
 /**
  * Runs functions of BullMQ's `moveToFinished` once per request, because nobody does anything between its ends. They
- * keep the stream of events short, bring jobs whose time has come from `delayed`, tell idle workers that there are jobs
- * and ask whether the queue is paused. `lua` is BullMQ's text; one of its versions has another name for the last.
+ * keep the stream of events short, and bring jobs whose time has come from `delayed`. They tell idle workers that there
+ * are jobs, and ask whether the queue is paused. `lua` is BullMQ's text; one of its versions has another name for the
+ * last.
  */
 export const oncePerRequest = (lua: string): string => {
   const metadata = lua.includes("local function getQueueMetadata(") ? "getQueueMetadata" : "getTargetQueueList";
@@ -219,7 +220,7 @@ return cjson.encode(replies)
 
 /**
  * ARGV[#ARGV]: "<order> <token>". order: '' or, if the job goes back because its lock is held elsewhere, its place in
- * line for that lock: then it keeps its keys, and nothing is counted. Behind it stands "@" and when the job was parked,
+ * line for that lock. Then it keeps its keys, and nothing is counted. Behind it stands "@" and when the job was parked,
  * if it was. Or "!<ms>", if it goes back and nothing of its keys is to start for so long. ARGV[6] is '1' when the
  * processor asked for the delay, '0' for a retry's backoff.
  */

@@ -13,12 +13,12 @@
  * - `P lane:chosen` beside it is a hash of keys: each leads to the job that was given a slot and has not been taken.
  *   The next one in line is chosen when it has, so that they start in order.
  * - `P lane:line=<key>` is a zset of the ids of the jobs in line for the key, by order. `!:paused` is in it in front of
- *   all while the key is paused: at -inf, or at the time at which the pause ends less PAUSE_BASE. Each colon of the key
- *   is the control character 31, which no key has.
+ *   all while the key is paused. It stands at -inf, or at the time at which the pause ends less PAUSE_BASE. Each colon
+ *   of the key is the control character 31, which no key has.
  * - `P lane:paused` is a hash of keys, with JSON {reason, since, until, jobId}, for operators only.
- * - `P lane:starts=<key>`, where a key has a rate, is a list of the times of its last starts, at most as many as the
- *   rate allows, the newest first. Where a key may have several slots, each is followed by the id of the job. It
- *   expires when none of them counts any more.
+ * - `P lane:starts=<key>`, where a key has a rate, is a list of the times of its last starts, the newest first. There
+ *   are at most as many as the rate allows. Where a key may have several slots, each is followed by the id of the job.
+ *   It expires when none of them counts any more.
  * - `P lane:seq` counts arrivals in a line.
  * - `P <id>`, BullMQ's hash of a job, gets the fields below.
  * - Of BullMQ's others: `wait`, `prioritized`, `delayed`, `waiting-children`, `active`, `events`, `marker`, `limiter`
@@ -33,12 +33,12 @@
  *   superseded, it stays until that job has ended.
  * - `la` says that more keys are computed when it is taken.
  * - `lo` is its place in line for its locks.
- * - `lf` is when it first failed, counted as arrivals in a line are: with `whenBusy: "latest"`, it comes back for its
+ * - `lf` is when it first failed, counted as arrivals in a line are. With `whenBusy: "latest"`, it comes back for its
  *   retry as old as it was.
  * - `lr` is what the call of another job has made of it: it is not run, and ends so when it is its turn.
  * - BullMQ's `pb` (processedBy, which dashboards show) says that it is parked.
  *
- * A key belongs to a job until that job is finished, not for a time: a stalled job keeps its key and is run again
+ * A key belongs to a job until that job is finished, not for a time. A stalled job keeps its key and is run again
  * first. With several slots, the same is true of each, and one line fills them all. A parked job stands in `delayed`,
  * so BullMQ itself brings it back at its time and it is judged again. Whatever happens to a holder (removed, cleaned,
  * obliterated) or to these keys, no job waits for longer than that.
@@ -46,10 +46,10 @@
  * What follows P in a name has one colon, and no BullMQ key does but `<id>:lock` and its like. BullMQ refuses ids with
  * one colon. It takes one with two (`lane:line:42`).
  *
- * A script that fails half-way keeps what it did before. So a job that changes its place is added to the new one first,
- * and taken back from there if it cannot leave the old one. A job that cannot be judged is set aside in `delayed`. Once
- * BullMQ has done its part, what goes wrong is told beside its reply. A key left half passed on is passed on when it is
- * next asked for.
+ * A script that fails half-way keeps what it did before. So a job that changes its place is added to the new one first.
+ * It is taken back from there if it cannot leave the old one. A job that cannot be judged is set aside in `delayed`.
+ * Once BullMQ has done its part, what goes wrong is told beside its reply. A key left half passed on is passed on when
+ * it is next asked for.
  *
  * The following is defined before it, see compose.ts.
  *

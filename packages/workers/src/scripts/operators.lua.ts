@@ -257,8 +257,8 @@ return reply
 `;
 
 /**
- * Looks for jobs of a key, ARGV[3], that do not run: in a part of the queue (ARGV[4]: 'wait', 'prioritized', …), or in
- * the key's line ('line'). ARGV[5] and ARGV[6] are the first and the last place to look at.
+ * Looks for jobs of a key, ARGV[3], that do not run. It looks in a part of the queue (ARGV[4]: 'wait', 'prioritized',
+ * …), or in the key's line ('line'). ARGV[5] and ARGV[6] are the first and the last place to look at.
  *
  * Replies {how many stand there, ids, jobs whose keys JavaScript finds}. Of the queue's parts, those in line are left
  * out.

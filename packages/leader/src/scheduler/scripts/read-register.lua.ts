@@ -6,6 +6,7 @@ import { defineScript } from "@x/redlock-core/protocol";
  * term writes here.
  *
  * KEYS 1 register (hash) · 2 mailbox (hash)
+ *
  * ARGV 1 term of the leader who asks, or '' · 2 '1': promise · 3 '1': with the fields · 4 keep in ms
  *
  * Replies as write-register, and the fields as one text, in which `::` separates them: see `linesIn`. A client needs

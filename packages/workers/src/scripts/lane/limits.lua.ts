@@ -1,5 +1,5 @@
 /**
- * Why no job of a key starts for a while: an operator or a failed job has paused it, or as many have started as may.
+ * Why no job of a key starts for a while. An operator or a failed job has paused it, or as many have started as may.
  * What operators have said of one key stands before the options. A part of the lane library, see lane.lua.ts.
  */
 export const limits: string = /* lua */ `
