@@ -42,6 +42,11 @@ export function queueName(name: string, partition: number, partitions: number): 
   return `{${name}-${partition}of${partitions}}`;
 }
 
+/** Returns which of the servers has a partition. There is one at least, as `divisionOf` sees to. */
+export function serverOf<Server>(servers: readonly Server[], partition: number): Server {
+  return servers[partition % servers.length] as Server;
+}
+
 /** Adds up the counts of all partitions, by their names. Of the age of the oldest, the greatest counts. */
 export function sumsOf<Counts extends object>(counts: readonly Counts[]): Counts {
   const sums: Record<string, number> = {};

@@ -25,7 +25,7 @@ import { sumOfTexts } from "../operators/prometheus.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
 import { Door, faultOf, LayoutRecord } from "./layout.ts";
 import { type Division, divisionOf, type NewJob, type PartitionedQueueOptions, readDivided } from "./options.ts";
-import { partitionOf, queueName, sumsOf, whereIs } from "./partition.ts";
+import { partitionOf, queueName, serverOf, sumsOf, whereIs } from "./partition.ts";
 import { FROM, type MoveOptions, moveQueue, repeatOf, type Scheduler } from "./repartition.ts";
 
 /** A job for `addBulk`. */
@@ -67,7 +67,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     this.name = name;
     this.partitions = partitions;
     this.queues = Array.from({ length: partitions }, (_, partition) => {
-      const connection = servers[partition % servers.length] ?? {};
+      const connection = serverOf(servers, partition);
       return new Queue<Data, Result, Name>(queueName(name, partition, partitions), { ...bull, prefix, connection });
     });
     this.#doors = this.queues.map((queue) => new Door(keyedOf(queue), systemClock));
@@ -292,7 +292,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   #flowsOf(partition: number): FlowProducer {
     const { servers, prefix } = this.#division;
     this.#flows ??= servers.map((connection) => new FlowProducer({ connection, prefix }));
-    return this.#flows[partition % servers.length] as FlowProducer;
+    return serverOf(this.#flows, partition);
   }
 
   #isOurs({ queueName: of }: FlowJob): boolean {

@@ -24,7 +24,7 @@ import { sumOfTexts } from "../operators/prometheus.ts";
 import type { ExclusiveProcessorFunction } from "../runner/runner.ts";
 import { faultOf, type Layout, LayoutRecord } from "./layout.ts";
 import { type Division, divisionOf, type PartitionedWorkerOptions, readDivided } from "./options.ts";
-import { partitionOf, queueName, sumsOf } from "./partition.ts";
+import { partitionOf, queueName, serverOf, sumsOf } from "./partition.ts";
 import { PartitionWorker } from "./partition-worker.ts";
 import { Slots } from "./slots.ts";
 
@@ -78,7 +78,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     const made: PartitionWorker<Data, Result, Name>[] = [];
     try {
       for (let partition = 0; partition < partitions; partition++) {
-        const connection = servers[partition % servers.length] ?? {};
+        const connection = serverOf(servers, partition);
         const tell = (event: string, args: readonly unknown[]): boolean => this.#told(partition, event, args);
         made.push(
           new PartitionWorker(

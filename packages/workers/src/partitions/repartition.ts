@@ -14,7 +14,7 @@ import { type ConnectionOptions, Queue, type RepeatOptions } from "bullmq";
 import { keyedOf } from "../bullmq/bullmq.ts";
 import { Door, KNOWN_AFTER_MS, type Layout, LayoutRecord, otherPartitions } from "./layout.ts";
 import { type Division, divisionOf } from "./options.ts";
-import { MAX_PARTITIONS, queueName } from "./partition.ts";
+import { MAX_PARTITIONS, queueName, serverOf } from "./partition.ts";
 
 export interface MoveOptions {
   /** Where the old partitions are, beginning with the same server. Default: where the new ones are. */
@@ -59,7 +59,7 @@ export async function moveQueue(
     throw otherPartitions(to.name, from, `has ${announced.partitions}${next}`);
   }
   const queues = Array.from({ length: from }, (_, partition) => {
-    const server = old.servers[partition % old.servers.length] ?? {};
+    const server = serverOf(old.servers, partition);
     return new Queue(queueName(to.name, partition, from), { connection: server, prefix: to.prefix });
   });
   try {
