@@ -26,7 +26,7 @@ describe("an election", () => {
     (level: Line["level"]) =>
     (facts: object, message: string): void =>
       void lines.push({ level, message, facts });
-  const logger: LeaderLogger = { debug: log("debug"), info: log("info"), warn: log("warn"), error: log("error") };
+  const logger: LeaderLogger = { info: log("info"), warn: log("warn"), error: log("error") };
   const logged = (): string[] => lines.map(({ level, message }) => `${level}: ${message}`);
 
   function candidate(redlock: Redlock, options: Partial<LeaderElectionOptions> = {}): LeaderElection {

@@ -9,7 +9,7 @@ import {
 import { Redlock } from "@x/redlock-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
-const quiet: LeaderLogger = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} };
+const quiet: LeaderLogger = { info: () => {}, warn: () => {}, error: () => {} };
 
 describe("options", () => {
   let redlock: Redlock;

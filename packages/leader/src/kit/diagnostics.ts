@@ -7,7 +7,6 @@ import { Traced } from "@x/redlock-core/protocol";
 
 /** The part of a pino logger that is used. */
 export interface LeaderLogger {
-  debug(facts: object, message: string): void;
   info(facts: object, message: string): void;
   warn(facts: object, message: string): void;
   error(facts: object, message: string): void;

@@ -11,7 +11,6 @@ const logger = new Logger("Leader");
 
 /** Lines of the election in Nest's log. */
 export const nestLogger: LeaderLogger = Object.freeze({
-  debug: (facts: object, message: string) => logger.debug({ ...facts, message }),
   info: (facts: object, message: string) => logger.log({ ...facts, message }),
   warn: (facts: object, message: string) => logger.warn({ ...facts, message }),
   error: (facts: object, message: string) => logger.error({ ...facts, message }),
