@@ -44,6 +44,8 @@ function isBroken(link: string, from: string): boolean {
   // What a package's README says of a repository's main branch it says of ours.
   if (owner !== undefined && owner !== repositoryUrl) return from.startsWith("packages/");
   if (ours === undefined && /^[a-z]+:/.test(link)) return false;
+  // A package's README stands on npm, too, where nothing is beside it.
+  if (ours === undefined && !link.startsWith("#") && /^packages\/[^/]+\/README\.md$/.test(from)) return true;
   const [path = "", anchor] = (ours ?? link).split("#");
   const folder = ours === undefined ? dirname(from) : "";
   const target = path === "" ? join(root, from) : join(root, folder, path);
