@@ -4,6 +4,8 @@
  */
 import { EventEmitter } from "node:events";
 import { callbackify } from "node:util";
+/** @ts-ignore -- whoever has no use for disposers has no types of bluebird, and gets no error */
+import type { Disposer as BluebirdDisposer } from "bluebird";
 import { callQuietly } from "../kit/emitter.ts";
 import { resolveResources } from "../options.ts";
 import { type Check, shaped } from "../schema/check.ts";
@@ -25,10 +27,17 @@ export interface Options extends EngineSettings {
 
 export type LockOptions = Pick<Options, "retryCount" | "retryDelay">;
 
-export type Callback<Value = void> = (error: Error | null, value?: Value) => void;
+// oxlint-disable typescript/no-explicit-any -- as @types/redlock has it, so that code written for that compiles
+/** `error` is an `Error` or null. */
+export type Callback<Value = void> = (error: any, value?: Value) => void;
 
-/** A disposer of bluebird, for its `Promise.using`. */
-export type Disposer = object;
+/** What `quit()` of each client resolved with: an array, which @types/redlock calls `void`. */
+type Replies = any;
+// oxlint-enable typescript/no-explicit-any
+
+/** A disposer of bluebird, for its `Promise.using`. Without `@types/bluebird` it is `any`. */
+// oxlint-disable-next-line typescript/no-generated-empty-object-type -- bluebird's class shows none of its members
+export type Disposer = BluebirdDisposer<Lock>;
 
 /** What `Redlock.Promise` makes promises with. bluebird's have `disposer`. */
 interface PromiseMaker {
@@ -42,12 +51,12 @@ interface Disposable {
 
 /** A resource could not be locked, extended or unlocked. */
 export class LockError extends Error {
-  /** How often it was attempted; 0 if nothing was sent, undefined for an unlock. */
-  readonly attempts: number | undefined;
+  override readonly name = "LockError" as const;
+  /** How often it was attempted; 0 if nothing was sent. */
+  attempts: number;
 
-  constructor(message = "Failed to lock the resource.", attempts?: number, options?: ErrorOptions) {
+  constructor(message = "Failed to lock the resource.", attempts = 0, options?: ErrorOptions) {
     super(message, options);
-    this.name = "LockError";
     this.attempts = attempts;
   }
 }
@@ -70,7 +79,7 @@ export class Lock {
     value: string,
     expiration: number,
     attempts: number,
-    attemptsRemaining: number,
+    attemptsRemaining = 0,
     fencingToken?: number,
   ) {
     this.redlock = redlock;
@@ -145,7 +154,7 @@ export class Redlock extends EventEmitter {
   }
 
   /** Runs `quit()` on all clients, and closes the connections that were opened beside them. */
-  quit(callback?: Callback<unknown[]>): Promise<unknown[]> {
+  quit(callback?: Callback<Replies>): Promise<Replies> {
     closeSharedEngines(this.servers);
     return told(Promise.all(this.servers.map((client) => client.quit())), callback);
   }
@@ -187,7 +196,7 @@ export class Redlock extends EventEmitter {
    * Locks as `lock` does, for bluebird's `Promise.using`, which unlocks. `onError` is told of an unlock that failed.
    * @throws TypeError unless `Redlock.Promise` is bluebird.
    */
-  disposer(resource: string | string[], ttl: number, onError: (error: Error) => void = () => undefined): Disposer {
+  disposer(resource: string | string[], ttl: number, onError: Callback = () => undefined): Disposer {
     if (!("disposer" in Redlock.Promise.prototype)) {
       throw new TypeError("disposer() needs bluebird's promises: set Redlock.Promise to bluebird");
     }
@@ -281,6 +290,20 @@ export class Redlock extends EventEmitter {
   #tell(error: Error): void {
     callQuietly(() => this.emit("clientError", error));
   }
+}
+
+type Lock4 = Lock;
+type LockError4 = LockError;
+type Options4 = Options;
+type Callback4<Value> = Callback<Value>;
+
+/** The types under the names that @types/redlock has: `Redlock.Lock`. */
+export declare namespace Redlock {
+  export type Lock = Lock4;
+  export type LockError = LockError4;
+  export type Options = Options4;
+  export type Callback<Value> = Callback4<Value>;
+  export type CompatibleRedisClient = Client;
 }
 
 interface OwnScripts {
