@@ -750,8 +750,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       semaphore(
         "count-down-latch.ts",
-        "await this.#run(operation, argument, call);",
-        'await this.#run(operation, operation === "down" ? argument + attempts : argument, call);',
+        "await this.#run(operation, argument ?? call, call);",
+        'await this.#run(operation, operation === "down" ? `${argument ?? call}${attempts}` : argument ?? call, call);',
       ),
     ],
   },
@@ -784,6 +784,18 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "it closes what has opened",
     subject: "latches",
     patches: [semaphore("latch.lua.ts", "if call('HGET', key, 'by')", "if left() > 0 and call('HGET', key, 'by')")],
+  },
+  {
+    protection: "latches: a set of the round before changes nothing",
+    without: "it closes what has opened since",
+    subject: "latches",
+    patches: [semaphore("latch.lua.ts", "call('HGET', before, 'by') == ARGV[5]", "false")],
+  },
+  {
+    protection: "latches: a count-down of the round before changes nothing",
+    without: "it counts again",
+    subject: "latches",
+    patches: [semaphore("latch.lua.ts", "and not string.find(call('HGET', before, id) or '', ARGV[5], 1, true)", "")],
   },
   {
     protection: "latches: a count-down prolongs the latch",

@@ -30,6 +30,7 @@ export class CountDownLatch {
   readonly #redlock: Redlock;
   readonly #protocol: RedlockProtocol;
   readonly #key: string;
+  readonly #before: string;
   readonly #ttl: number;
 
   /**
@@ -44,14 +45,16 @@ export class CountDownLatch {
     this.#protocol = protocolOf(redlock);
     this.#protocol.checkResource(name);
     this.#key = this.#protocol.sideKey(name, "latch");
+    this.#before = this.#protocol.sideKey(name, "latch:before");
   }
 
   /**
    * Sets the latch: so many have to count down before it opens. Resolves false, and changes nothing, if it is set and
-   * not open yet. An open one is closed again.
+   * not open yet. An open one is closed again; a count-down that had rejected may still arrive then, and count. A name
+   * of its own for each round rules that out.
    */
   async set(count: number): Promise<boolean> {
-    return (await this.#ask("set", String(SET_COUNT.of("count", count)), this.#protocol.newToken())) === 1;
+    return (await this.#ask("set", String(SET_COUNT.of("count", count)))) === 1;
   }
 
   /**
@@ -61,7 +64,7 @@ export class CountDownLatch {
    * The call rejects with `LatchNotSetError` if there is no such latch.
    */
   async countDown(id?: string): Promise<number> {
-    const left = await this.#ask("down", id === undefined ? this.#protocol.newToken() : ID.of("id", id));
+    const left = await this.#ask("down", id === undefined ? undefined : ID.of("id", id));
     if (left < 0) throw new LatchNotSetError(this.name);
     return left;
   }
@@ -132,12 +135,14 @@ export class CountDownLatch {
     }
   }
 
-  async #ask(operation: string, argument = "", call = ""): Promise<number> {
+  /** `argument`: by default an id of its own. */
+  async #ask(operation: string, argument?: string): Promise<number> {
     const { clock } = this.#protocol;
+    const call = this.#protocol.newToken();
     const startedMs = clock.monotonicMs();
     return await this.#protocol.call(this.name, undefined, async () => {
       for (let attempts = 1; ; attempts += 1) {
-        const [reply] = await this.#run(operation, argument, call);
+        const [reply] = await this.#run(operation, argument ?? call, call);
         if (reply?.ok === true) return Number(reply.value);
         const votes = reply === undefined ? [] : [failedVote(reply)];
         if (attempts === MAX_TRIES)
@@ -149,7 +154,7 @@ export class CountDownLatch {
 
   #run(operation: string, argument = "", call = ""): ReturnType<RedlockProtocol["run"]> {
     const args = [operation, argument, this.#ttl, this.#channel, call];
-    return this.#protocol.run(latchScript, { keys: [this.#key], args });
+    return this.#protocol.run(latchScript, { keys: [this.#key, this.#before], args });
   }
 
   get #channel(): string {

@@ -68,6 +68,28 @@ describe("a latch", () => {
     expect(await latch.count()).toBe(left);
   });
 
+  it.each(["set", "down"])("ignores a %s of an earlier round that arrives late", async (operation) => {
+    const redlock = openRedlock(server());
+    const protocol = protocolOf(redlock);
+    const latch = new CountDownLatch(redlock, aName());
+    const sent: Parameters<typeof protocol.run>[] = [];
+    const run = protocol.run.bind(protocol);
+    const spied = vi.spyOn(protocol, "run").mockImplementation((...request) => {
+      sent.push(request);
+      return run(...request);
+    });
+    onTestFinished(() => spied.mockRestore());
+    await latch.set(1);
+    await latch.countDown("row 1");
+    await latch.countDown("row 1");
+    await latch.set(1);
+    if (operation === "set") await latch.countDown("row 1");
+    const left = await latch.count();
+    for (const request of sent.slice(0, 3)) if (request[1].args?.[0] === operation) await run(...request);
+    expect(await latch.count()).toBe(left);
+    expect(await latch.countDown("row 1")).toBe(0);
+  });
+
   it("that is not set is closed, and waits to be set", async () => {
     const [here, there] = twoOf();
     expect(await here.count()).toBeUndefined();

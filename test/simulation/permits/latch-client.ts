@@ -1,12 +1,12 @@
 /** A client process of the simulation that counts latches down and waits at them, and what is true of a latch. */
 import type { Redlock } from "@x/redlock-core";
 import type { CountDownLatch } from "@x/semaphore";
-import { Link, type Machine, type SeededRandom, type Server, type World } from "@x/testing/world";
+import { Link, type Machine, type NetworkOptions, type SeededRandom, type Server, type World } from "@x/testing/world";
 import type { Engine } from "../engine.ts";
 import type { Victim } from "../faults.ts";
 import { drawMachine, type Setting } from "../setting.ts";
 
-const DAY_MS = 86_400_000;
+export const DAY_MS = 86_400_000;
 
 /** From one setting of a latch to the next. */
 export interface Round {
@@ -47,26 +47,43 @@ export class Facts {
   }
 }
 
+/** What a client is told of a latch. */
+export type Latch = Pick<Facts, "name" | "count" | "ttl">;
+
+export interface LatchClientParts {
+  readonly engine: Engine;
+  readonly world: World;
+  readonly setting: Setting;
+  readonly server: Server;
+  readonly name: string;
+  readonly retryDelay: number;
+  readonly onKilled: () => void;
+}
+
 /** A client process: a real `Redlock` and its latches on the simulated node. */
 export class LatchClient implements Victim {
   readonly machine: Machine;
+  readonly network: NetworkOptions & { delayMs: number };
+  readonly link: Link;
   readonly links: readonly Link[];
   readonly redlock: Redlock;
   readonly #engine: Engine;
   readonly #onKilled: () => void;
 
-  constructor(engine: Engine, world: World, setting: Setting, server: Server, name: string, onKilled: () => void) {
+  constructor({ engine, world, setting, server, name, retryDelay, onKilled }: LatchClientParts) {
     const { random } = world;
     this.#engine = engine;
     this.#onKilled = onKilled;
     this.machine = drawMachine(world, name, setting);
-    this.links = [new Link(this.machine, server, setting.network)];
+    this.network = { ...setting.network };
+    this.link = new Link(this.machine, server, this.network);
+    this.links = [this.link];
     this.redlock = new engine.core.Redlock(this.links, {
       ttl: setting.maxTtl,
       maxTtl: setting.maxTtl,
       driftFactor: setting.driftFactor,
       nodeTimeout: setting.nodeTimeout,
-      retryDelay: random.pick([20, 200]),
+      retryDelay,
       quarantine: false,
       clock: this.machine.clock,
       random: { token: () => random.hex(40), fraction: () => random.fraction() },
@@ -75,7 +92,7 @@ export class LatchClient implements Victim {
 
   kill(): void {
     this.machine.kill();
-    for (const link of this.links) link.abandon();
+    this.link.abandon();
     this.#onKilled();
   }
 
@@ -84,20 +101,20 @@ export class LatchClient implements Victim {
     this.machine.deliver("timer", () => void this.#try(() => work(this)));
   }
 
-  latch({ name, ttl }: Facts): CountDownLatch {
+  latch({ name, ttl }: Latch): CountDownLatch {
     return new this.#engine.semaphore.CountDownLatch(this.redlock, name, { ttl });
   }
 
-  async set(facts: Facts): Promise<boolean | undefined> {
+  async set(facts: Latch): Promise<boolean | undefined> {
     return await this.#try(() => this.latch(facts).set(facts.count));
   }
 
-  async left(facts: Facts): Promise<number | undefined> {
+  async left(facts: Latch): Promise<number | undefined> {
     return await this.#try(() => this.latch(facts).count());
   }
 
   /** Resolves with what is left, or with undefined where the node did not answer. */
-  async countDown(facts: Facts, id: string | undefined): Promise<number | "not set" | undefined> {
+  async countDown(facts: Latch, id?: string): Promise<number | "not set" | undefined> {
     return await this.#try(async () => {
       try {
         return await this.latch(facts).countDown(id);

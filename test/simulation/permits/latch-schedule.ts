@@ -2,14 +2,14 @@
  * One schedule of latches. First faults strike while clients set latches, count down and wait; what was counted down is
  * counted down again, often by another client, and a latch that has opened is set anew. Then the world is quiet:
  * whoever waits at an open latch is let through, and those that are still closed are counted down, and let all through
- * soon.
+ * soon. At last, a request of an earlier round arrives late.
  */
 import { type Machine, Server, World } from "@x/testing/world";
 import type { Engine } from "../engine.ts";
 import { Faults } from "../faults.ts";
 import type { ScheduleOptions, ScheduleResult } from "../schedule.ts";
 import { describeSetting, drawDrift, drawSetting, losesData, type Setting } from "../setting.ts";
-import { Facts, LatchClient, type Round } from "./latch-client.ts";
+import { DAY_MS, Facts, LatchClient, type Round } from "./latch-client.ts";
 
 export const LATCH_INVARIANTS = {
   early: "nobody passes before the count is down",
@@ -24,6 +24,12 @@ const WAKE_MS = 900;
 
 /** Looking again, beside a connection that comes back. */
 const LOOK_MS = 6_000;
+
+/** A client that asks again then is connected again. */
+const RETRY_MS = 200;
+
+/** So late is a request that was sent on a connection that broke. */
+const LATE_MS = 1_000;
 
 /** More than clocks differ by. */
 const DRIFT_SHARE = 0.1;
@@ -95,9 +101,10 @@ class LatchSchedule {
     await this.#pass(faultyMs);
     this.#world.becomeQuiet();
     this.#world.tell("world", "fault", () => "no faults from here on");
-    for (const client of this.#clients) for (const link of client.links) link.heal();
+    for (const client of this.#clients) client.link.heal();
     await this.#pass(1.4 * maxTtl + LOOK_MS);
     await this.#openAll();
+    await this.#arriveLate();
     this.#checkExpiry();
     for (const client of this.#clients) client.do(() => client.redlock.close());
     await this.#pass(20 * nodeTimeout + 1_000);
@@ -132,6 +139,41 @@ class LatchSchedule {
     }
   }
 
+  /** A request that was sent again arrives once more when the latch has been set anew, and changes nothing. */
+  async #arriveLate(): Promise<void> {
+    const latch = { name: "latch of two rounds", count: 1, ttl: DAY_MS };
+    const [late, other] = [this.#addClient(RETRY_MS), this.#addClient()];
+    const isSet = this.#world.random.chance(0.5);
+    let left: number | undefined;
+    const asks = async (client: LatchClient, operation: "set" | "countDown"): Promise<void> => {
+      client.do(() => client[operation](latch));
+      await this.#pass(150);
+    };
+    const looks = async (client: LatchClient): Promise<void> => {
+      client.do(async () => {
+        left = await client.left(latch);
+      });
+      await this.#pass(150);
+    };
+    await this.#pass(300);
+    await looks(late);
+    if (!isSet) await asks(other, "set");
+    late.network.delayMs += LATE_MS;
+    late.do(() => late[isSet ? "set" : "countDown"](latch));
+    await this.#pass(5);
+    late.network.delayMs -= LATE_MS;
+    late.link.reset(2 * LATE_MS);
+    await this.#pass(2 * RETRY_MS);
+    if (isSet) await asks(other, "countDown");
+    await asks(other, "set");
+    if (isSet) await asks(other, "countDown");
+    await this.#pass(LATE_MS);
+    await looks(other);
+    if (left === (isSet ? 0 : 1)) return;
+    const what = isSet ? "a set" : "a count-down";
+    this.#world.violate(LATCH_INVARIANTS.once, `${what} of the round before has left ${left} of 1`);
+  }
+
   #checkWaiters(facts: Facts, after: string): void {
     const waiter = this.#waiters.find((each) => each.facts === facts && each.machine.isAlive && !each.isThrough);
     if (waiter === undefined) return;
@@ -149,14 +191,21 @@ class LatchSchedule {
     await this.#world.run(this.#world.nowMs + ms, () => undefined);
   }
 
-  #addClient(): LatchClient {
+  #addClient(retryDelay = this.#world.random.pick([20, RETRY_MS])): LatchClient {
     const { random } = this.#world;
     this.#clientCount += 1;
-    const name = `client ${this.#clientCount}`;
-    const client = new LatchClient(this.#engine, this.#world, this.#setting, this.#server, name, () => {
-      this.#clients = this.#clients.filter((each) => each !== client);
-      if (this.#world.isQuiet) return;
-      this.#world.at(this.#world.nowMs + random.between(5, 200), () => this.#start(this.#addClient()));
+    const client = new LatchClient({
+      engine: this.#engine,
+      world: this.#world,
+      setting: this.#setting,
+      server: this.#server,
+      name: `client ${this.#clientCount}`,
+      retryDelay,
+      onKilled: () => {
+        this.#clients = this.#clients.filter((each) => each !== client);
+        if (this.#world.isQuiet) return;
+        this.#world.at(this.#world.nowMs + random.between(5, 200), () => this.#start(this.#addClient()));
+      },
     });
     this.#clients.push(client);
     return client;

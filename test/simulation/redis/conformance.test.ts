@@ -303,6 +303,11 @@ describe("the simulated Redis", () => {
       "redis.call('SET', KEYS[1], 'a') return {redis.call('PEXPIRE', KEYS[1], -1), redis.call('PTTL', KEYS[1])}",
     ],
     [
+      "RENAME onto another key",
+      "redis.call('SET', KEYS[1], 'a', 'PX', 20000) redis.call('SET', 'other', 'b') return redis.call('RENAME', KEYS[1], 'other')",
+    ],
+    ["RENAME of nothing", "return redis.pcall('RENAME', KEYS[1], 'other').err"],
+    [
       "a key that never expires",
       "redis.call('SET', KEYS[1], 'a') return {redis.call('PTTL', KEYS[1]), redis.call('TYPE', KEYS[1]).ok}",
     ],

@@ -236,6 +236,13 @@ export class Store {
           return value?.type === "string" ? value.text : null;
         }),
       DEL: (keys) => this.#delete(keys),
+      RENAME: ([from = "", to = ""]) => {
+        const entry = this.#find(from);
+        if (entry === undefined) throw new ReplyError("ERR no such key");
+        this.#entries.delete(from);
+        this.#entries.set(to, entry);
+        return new Status("OK");
+      },
       EXISTS: (keys) => keys.filter((key) => this.#find(key) !== undefined).length,
       TYPE: ([key = ""]) => new Status(this.#find(key)?.value.type ?? "none"),
       PTTL: ([key = ""]) => this.#pttl(key),
