@@ -134,9 +134,9 @@ elseif last == 2 and mode == ${RELEASES} then
   if byte(text) == ${RELEASE} and try('GET', key) == sub(text, 2) then
     local waiters, asking = (${queueOf})(key), nil
     local head = try('ZRANGE', waiters, 0, 0, 'WITHSCORES')
-    if not head.err and not head[1] then return call('DEL', key) end
-    if not head.err then ${reserve}
+    if head[1] then ${reserve}
       if isReserved then return 1 end
+    elseif not head.err then return call('DEL', key)
     end
   end
 elseif last <= 3 and mode == ${ALONE} and byte(ARGV[last]) == ${codeOf("A")} and (last == 2 or KEYS[4] == KEYS[3]) then
@@ -147,8 +147,9 @@ elseif last <= 3 and mode == ${ALONE} and byte(ARGV[last]) == ${codeOf("A")} and
   if not token then mayTake = false
   elseif last == 2 then mayTake = value == 'reserved:' .. order .. ':' .. asking
   elseif byte(ARGV[2]) == ${RELEASE} and value == sub(ARGV[2], 2) then
-    head = try('ZRANGE', waiters, 0, 0, 'WITHSCORES')
-    mayTake = not head.err and (not head[1] or tonumber(order) < tonumber(head[2]))
+    -- Whether anybody stands before it, ZCOUNT tells in 10 µs less than ZRANGE.
+    mayTake = try('ZCOUNT', waiters, '-inf', order) == 0
+    head = not mayTake and try('ZRANGE', waiters, 0, 0, 'WITHSCORES')
   end
   if mayTake then ${loneNumber}
     if ${isTokenText("now")} then
@@ -159,7 +160,7 @@ elseif last <= 3 and mode == ${ALONE} and byte(ARGV[last]) == ${codeOf("A")} and
         return now
       end
     end
-  elseif head and not head.err and tonumber(order) > tonumber(head[2]) then ${reserve}
+  elseif head and head[1] and tonumber(order) > tonumber(head[2]) then ${reserve}
     if isReserved then
       ${microseconds}
       return {now, 0, 1, {0, 0, tonumber(grantTtl), tonumber(grantTtl)}}
