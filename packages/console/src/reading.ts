@@ -5,7 +5,7 @@ import type { BusyKey, JobCounts } from "@x/workers";
 import type { PartitionedWorker } from "@x/workers/partitions";
 
 /** The schedules of an election, as its lock nodes know them. */
-export interface SchedulesReading {
+interface SchedulesReading {
   /** Who runs them; null: nobody. */
   readonly leader: LeaderInfo | null;
   /** By name. */
@@ -13,7 +13,7 @@ export interface SchedulesReading {
 }
 
 /** The keys of a queue. */
-export interface KeysReading {
+interface KeysReading {
   readonly counts: JobCounts;
   /** The longest line first. */
   readonly keys: readonly BusyKey[];

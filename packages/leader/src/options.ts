@@ -114,7 +114,7 @@ export interface ResolvedOptions extends Durations {
 }
 
 /** What the options are measured against. */
-export interface OptionFacts {
+interface OptionFacts {
   readonly defaultId: string;
   readonly maxTtl: number;
   readonly driftFactor: number;

@@ -12,7 +12,7 @@ export interface Durations {
  * The default of Kubernetes, whose durations are 15 s, 10 s and 2 s:
  * https://pkg.go.dev/k8s.io/client-go/tools/leaderelection
  */
-export const DEFAULT_LEASE_MS = 15_000;
+const DEFAULT_LEASE_MS = 15_000;
 const DEADLINE_SHARE = 2 / 3;
 const RETRY_SHARE = 2 / 15;
 

@@ -14,7 +14,7 @@ import type { LockedCalls } from "./locked/locked-calls.ts";
 import type { ResolvedCoordinationOptions } from "./options.ts";
 import type { ExclusiveWorkers } from "./workers/exclusive-workers.ts";
 
-export interface LifecycleParts {
+interface LifecycleParts {
   readonly options: ResolvedCoordinationOptions;
   readonly discovery: Discovery;
   readonly calls: LockedCalls;

@@ -201,7 +201,7 @@ const UNTIL_TURN = new Schema({ order: CALL_SHAPE.order, signal: CALL_SHAPE.sign
   name in CALL_SHAPE ? OF_CALLS : undefined,
 );
 
-export interface RedlockSettings {
+interface RedlockSettings {
   readonly options: ResolvedOptions;
   readonly clock: Clock | undefined;
   readonly random: Random | undefined;

@@ -34,7 +34,7 @@ const SLOT = integer({ min: 0, max: SLOT_COUNT - 1, unit: "" });
 const LISTENER = callback();
 const WALL_MS = number({ min: 0, max: Number.MAX_SAFE_INTEGER, unit: "ms" });
 
-export interface ProtocolParts {
+interface ProtocolParts {
   readonly engine: Engine;
   readonly hints: Hints;
   readonly closed: AbortSignal;

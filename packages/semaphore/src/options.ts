@@ -135,7 +135,7 @@ export function resolveSemaphoreOptions(
   return { ...leaseOf(resolved, options), permits: resolved.permits };
 }
 
-export interface ResolvedAccess extends ResolvedLease {
+interface ResolvedAccess extends ResolvedLease {
   readonly signal: AbortSignal | undefined;
 }
 

@@ -8,7 +8,7 @@ import { timingSafeEqual } from "node:crypto";
 export const LOOPBACK_HOSTS: readonly string[] = ["localhost", "127.0.0.1", "[::1]"];
 
 /** The name of the header that has the token of an action. A site elsewhere cannot send it without being asked. */
-export const TOKEN_HEADER = "x-console-token";
+const TOKEN_HEADER = "x-console-token";
 
 const HEADERS: Readonly<Record<string, string>> = {
   "content-security-policy":

@@ -7,7 +7,7 @@
 import type { LockView } from "./state.ts";
 
 /** A lock as one node has it. */
-export interface SeenLock {
+interface SeenLock {
   readonly key: string;
   readonly holder: string;
   readonly pttlMs: number;
@@ -25,7 +25,7 @@ export interface FoundScheduler {
 }
 
 /** What one node answered. */
-export interface Look {
+interface Look {
   readonly runId: string;
   readonly nowMs: number;
   readonly cursor: string;

@@ -49,7 +49,7 @@ export interface LockView {
   readonly seenAt: number;
 }
 
-export interface LocksView {
+interface LocksView {
   readonly locks: readonly LockView[];
   /** Those that are known, on all pages. */
   readonly total: number;

@@ -31,7 +31,7 @@ const MOST_SCHEDULERS = 20;
 const PROBE = "x:console";
 const KEPT_EVENTS = 50;
 
-export interface WatchParts {
+interface WatchParts {
   readonly redlock: Redlock;
   readonly elections: readonly (string | LeaderElection)[];
   /** Undefined: those that are found. */
@@ -47,7 +47,7 @@ interface Answer {
   readonly reply: NodeReply;
 }
 
-export interface Viewer {
+interface Viewer {
   readonly wanted: Wanted;
   readonly tell: (state: PageState) => void;
 }

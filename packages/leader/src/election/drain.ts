@@ -30,7 +30,7 @@ export class DrainLimit {
   }
 }
 
-export interface DrainTimer {
+interface DrainTimer {
   readonly isOver: Promise<"timeout">;
   /** Begins the time, unless it has begun. */
   start(): void;

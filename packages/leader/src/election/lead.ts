@@ -16,7 +16,7 @@ import type { ResolvedTaskOptions } from "./run-options.ts";
 
 export type LeaderTask = (term: LeaderTerm) => unknown;
 
-export interface LeadParts {
+interface LeadParts {
   readonly term: HeldTerm;
   readonly task: LeaderTask;
   readonly run: ResolvedTaskOptions;
@@ -30,7 +30,7 @@ export interface LeadParts {
   readonly listener: LeadListener;
 }
 
-export interface LeadListener {
+interface LeadListener {
   taskStarted(): void;
   taskEnded(): void;
   taskFailed(error: unknown): void;

@@ -22,7 +22,7 @@ import {
   termsAfter,
 } from "../record/record.ts";
 
-export interface ObserverParts {
+interface ObserverParts {
   readonly ledger: Ledger;
   readonly clock: Clock;
   readonly leaseMs: number;

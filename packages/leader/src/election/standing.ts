@@ -6,7 +6,7 @@ import type { ResolvedOptions } from "../options.ts";
 import type { HeldTerm } from "../term/term.ts";
 import { type ElectionEvent, type ElectionState, IDLE, nextState, termOf } from "./state.ts";
 
-export interface StandingParts {
+interface StandingParts {
   readonly redlock: Redlock;
   readonly options: ResolvedOptions;
   readonly clock: Clock;

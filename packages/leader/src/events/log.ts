@@ -6,7 +6,7 @@ import type { LeaderLogger } from "../kit/diagnostics.ts";
 import type { LeaderEvents } from "./events.ts";
 import { mayVoteAgain } from "./node-watch.ts";
 
-export interface LogParts {
+interface LogParts {
   readonly logger: LeaderLogger;
   readonly election: string;
   readonly id: string;

@@ -63,7 +63,7 @@ export class NodeWatch {
   }
 }
 
-export interface Electorate {
+interface Electorate {
   readonly nodeCount: number;
   readonly quorum: number;
 }

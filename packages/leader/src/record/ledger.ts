@@ -27,8 +27,6 @@ const looks = new WeakMap<Redlock, Map<string, Promise<readonly NodeView[]>>>();
 /** An observer who was away can still be told of so many terms. */
 const KEPT_TERMS = 1_000;
 
-export type News = "leader" | "resign" | "schedules";
-
 export interface Written {
   /** The outcome is `stale` if a node has seen a newer term, so that ours is over. */
   readonly outcome: "written" | "stale";

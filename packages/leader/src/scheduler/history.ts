@@ -47,7 +47,7 @@ export type Happening = Omit<TickRecord, "scheduledAt" | "outcome" | "id"> & {
 };
 
 /** What the nodes know of one schedule. */
-export interface Past {
+interface Past {
   /** When it is due next, as its leader saw it then; undefined: never, or it is not known. */
   readonly nextMs: number | undefined;
   /** The newest first. */

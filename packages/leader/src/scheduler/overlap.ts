@@ -11,14 +11,14 @@ export type OverlapDecision =
   /** The running one is asked to end; this runs when it has. */
   | "replace";
 
-export interface Occupancy {
+interface Occupancy {
   readonly running: number;
   /** Ticks that wait for the running one. */
   readonly queued: number;
 }
 
 /** What is caught up: ticks that passed, and those that fall due before these have run. */
-export interface Backlog {
+interface Backlog {
   readonly isPart: boolean;
   /** More do not wait: a handler that takes longer than its period would never catch up. */
   readonly mostQueued: number;

@@ -16,7 +16,7 @@ export interface PlanInput {
   readonly maxCatchup: number;
 }
 
-export interface PlannedTick {
+interface PlannedTick {
   readonly atMs: number;
   /** Later than `ON_TIME_MS`. */
   readonly isCatchup: boolean;

@@ -16,7 +16,7 @@ import { errorText, type Happening, keyOf, lineOf } from "./history.ts";
 import type { Store } from "./store.ts";
 import { type Tick, tickId } from "./tick.ts";
 
-export interface RecorderParts {
+interface RecorderParts {
   readonly store: Store;
   readonly clock: Clock;
   readonly events: Emitter<SchedulerEvents>;

@@ -27,7 +27,7 @@ import type { Slice } from "../kit/slice.ts";
 import { isLater } from "./lines.ts";
 import { type Answer, type Enough, isNewer, newestOf, type Store, type Version } from "./store.ts";
 
-export interface RegisterParts {
+interface RegisterParts {
   readonly store: Store;
   readonly term: { readonly term: number; isCurrent(): boolean };
   /** Told when a quorum is believed that may have forgotten. */

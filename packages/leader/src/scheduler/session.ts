@@ -36,7 +36,7 @@ import { Runner } from "./runner.ts";
 import type { Store } from "./store.ts";
 import { tickId } from "./tick.ts";
 
-export interface SessionParts {
+interface SessionParts {
   readonly term: LeaderTerm;
   readonly store: Store;
   readonly clock: Clock;

@@ -73,7 +73,7 @@ export interface TermListener {
   failed(error: unknown): void;
 }
 
-export interface TermParts {
+interface TermParts {
   readonly lease: Lease;
   readonly ledger: Ledger;
   readonly options: ResolvedOptions;

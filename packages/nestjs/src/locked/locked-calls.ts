@@ -3,7 +3,7 @@ import type { Redlock, UsingOptions } from "@x/redlock-core";
 import { InFlight, show } from "@x/redlock-core/protocol";
 import { runWith } from "./current-lock.ts";
 
-export interface LockedCall {
+interface LockedCall {
   /** For errors. */
   readonly method: string;
   /** Returns the names of what is to be locked. */

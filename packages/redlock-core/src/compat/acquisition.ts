@@ -33,7 +33,7 @@ const MAX_ATTEMPTS_KEPT = 1_000;
 
 export const NO_QUORUM = "The operation was unable to achieve a quorum during its retry window.";
 
-export interface Acquired {
+interface Acquired {
   readonly grant: Grant;
   readonly end: LeaseEnd;
   readonly attempts: readonly Promise<ExecutionStats>[];

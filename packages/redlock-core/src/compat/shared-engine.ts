@@ -18,7 +18,7 @@ import { Engine } from "../rounds/engine.ts";
 import { Hints } from "../waiting/hints.ts";
 import type { Client, EngineSettings, Settings } from "./types.ts";
 
-export type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
+type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
 
 /**
  * A lock without `maxTtl` may be longer than any option of the core allows. Only the default duration is checked

@@ -18,7 +18,7 @@ import { extendText, repairText, type Target } from "../rules/operation.ts";
 import { outcome, quorumOf } from "../rules/quorum.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 
-export interface ExtendRequest {
+interface ExtendRequest {
   readonly target: Target;
   readonly token: string;
   readonly fencingToken: number;

@@ -34,7 +34,7 @@ const POLICY = objectWith<RenewalPolicy>(["dueMs", "retryMs", "timeoutMs", "wind
 const PERFORM = callback<(settle: (isDeleted: boolean) => void) => void>();
 
 /** The parts of this process that have to know of the lock as long as it is held. */
-export interface LeaseContext {
+interface LeaseContext {
   readonly options: { readonly autoExtend: boolean; readonly maxHold: number };
   readonly renewal: Renewal<HeldLease>;
   /** The queues in which callers of this process wait for its resources, without asking a node. */

@@ -110,7 +110,7 @@ export function releaseByScript(
   }
 }
 
-export interface Owed {
+interface Owed {
   readonly call: ScriptCall;
   /** What is to be taken back is over on the node by then. */
   readonly untilMs: number;

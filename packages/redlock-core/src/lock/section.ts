@@ -23,7 +23,7 @@ import { Lock, leaseOf } from "./lock.ts";
 /** It costs nothing before the first `run`. */
 const sections = new AsyncLocalStorage<Section>();
 
-export interface SectionParts {
+interface SectionParts {
   /** The same for all calls of one `Redlock`. */
   readonly context: AcquisitionContext;
   /** The lock that the nodes have granted. */

@@ -41,7 +41,7 @@ export function toNodes(sources: readonly NodeSource[], settings: NodeSettings):
   return nodes;
 }
 
-export function toNode(source: NodeSource, settings: NodeSettings): LockNode {
+function toNode(source: NodeSource, settings: NodeSettings): LockNode {
   if (typeof source === "string") return IoredisNode.connect(source, settings);
   switch (kindOfSource(source)) {
     case "url":

@@ -22,7 +22,7 @@ export interface BatchSender {
   readonly waiterTtlMs: number;
 }
 
-export interface BatchRequest {
+interface BatchRequest {
   readonly keys: readonly string[];
   readonly args: readonly string[];
 }

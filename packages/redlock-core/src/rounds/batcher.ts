@@ -56,7 +56,7 @@ const REDELIVERY_MS = 250;
 /** The reply of an operation that succeeded, where the node told nothing else. */
 const YES: NodeReply = { kind: "reply", value: 1, nodeTimeUs: 0, quarantineLeftMs: 0 };
 
-export interface BatcherOptions {
+interface BatcherOptions {
   /** The writer of requests for this node and those like it. */
   readonly requests: BatchRequests;
   readonly quarantineMs: number;

@@ -16,7 +16,7 @@ const TOLD_EVERY_MS = 3_600_000;
 const AGAIN_MS = 10_000;
 
 /** Tells all nodes the name of the client with these digits. Resolves with whether each has it; never rejects. */
-export type TellName = (digits: string) => Promise<boolean>;
+type TellName = (digits: string) => Promise<boolean>;
 
 export class ClientName {
   readonly #clock: Clock;

@@ -38,7 +38,7 @@ export interface ScriptInput {
   readonly args: readonly (string | number)[];
 }
 
-export interface RunRequest {
+interface RunRequest {
   readonly keys: readonly string[];
   readonly args: readonly string[];
   readonly timeoutMs: number;

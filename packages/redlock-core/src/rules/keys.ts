@@ -3,7 +3,7 @@
 import { quote } from "../schema/show.ts";
 
 /** The keys that belong to a node rather than to a lock; scripts/batch.lua.ts says what they hold. */
-export interface NodeKeys {
+interface NodeKeys {
   readonly hash: string;
   readonly waiting: string;
   readonly lastNumber: string;

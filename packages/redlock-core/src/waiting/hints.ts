@@ -21,7 +21,7 @@ import { untilEnough } from "./subscription.ts";
  */
 const MAX_KEYS = 10_000;
 
-export interface HintListener {
+interface HintListener {
   /** Reports that the resource is free on this node, and reserved for us. */
   readonly onTurn: (node: number) => void;
   /**

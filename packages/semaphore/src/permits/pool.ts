@@ -35,7 +35,7 @@ import { Turns } from "./turns.ts";
 /** An answer that took longer says little of the clocks, because this process may have been frozen when it came. */
 const TELLING_MS = 1_000;
 
-export interface PoolParts {
+interface PoolParts {
   readonly redlock: Redlock;
   /** What the errors and events call it. */
   readonly name: string;
@@ -57,7 +57,7 @@ export interface PermitRequest {
   readonly refusal: (figures: Figures) => string;
 }
 
-export interface PoolState extends Figures {
+interface PoolState extends Figures {
   readonly fencingToken: number | undefined;
   readonly holders: readonly { readonly permits: number; readonly remainingMs: number }[];
 }

@@ -90,13 +90,13 @@ export function isTrue(value: LuaValue): boolean {
   return value !== undefined && value !== false;
 }
 
-export function typeOf(value: LuaValue): string {
+function typeOf(value: LuaValue): string {
   if (value === undefined) return "nil";
   if (value instanceof LuaTable) return "table";
   return typeof value;
 }
 
-export function toNumber(value: LuaValue): number | undefined {
+function toNumber(value: LuaValue): number | undefined {
   if (typeof value === "number") return value;
   if (typeof value !== "string") return undefined;
   const text = value.trim();

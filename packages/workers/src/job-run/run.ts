@@ -15,7 +15,7 @@ import { leaseLeftMs } from "./lease.ts";
 
 const BACK_OFF = integer({ min: 1, max: DAY_MS });
 
-export interface RunFacts {
+interface RunFacts {
   readonly job: Job;
   readonly jobId: string;
   readonly token: string;

@@ -9,13 +9,13 @@ import { protocolOf } from "@x/redlock-core/protocol";
 import { parsePin } from "../entity-key.ts";
 
 /** One that has given way to a newer job. */
-export interface Superseded {
+interface Superseded {
   readonly jobId: string;
   readonly key: string;
   readonly by: string;
 }
 
-export interface InterruptsParts {
+interface InterruptsParts {
   /** On the queue's own Redis. It is closed with this, unless it is shared. */
   readonly redlock: Redlock;
   readonly isShared: boolean;

@@ -69,7 +69,7 @@ export interface Arrival {
   readonly slots: readonly number[] | undefined;
 }
 
-export interface LaneEvents {
+interface LaneEvents {
   /** Reports that jobs were parked while one was fetched. */
   onParked(parked: number): void;
   /** Reports that a job could not be judged, or a key not passed on. */

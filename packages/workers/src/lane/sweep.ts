@@ -14,7 +14,7 @@ const PAGE = 500;
 /** One look has so many pages. */
 const MOST_PAGES = 10;
 
-export interface SweepParts {
+interface SweepParts {
   readonly clock: Clock;
   readonly turnMs: number;
   readonly lane: Pick<Lane, "operate">;

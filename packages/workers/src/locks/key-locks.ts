@@ -30,14 +30,14 @@ import type { ScriptLocks } from "../lane/script-locks.ts";
 import { Wakes } from "./wakes.ts";
 
 /** From one run of a key to the next one, which has this fencing token. */
-export interface PassOn {
+interface PassOn {
   readonly from: Run;
   readonly to: Run;
   readonly held: HeldKeys;
   readonly fencingToken: number;
 }
 
-export interface KeyLocksParts {
+interface KeyLocksParts {
   readonly queue: string;
   readonly redlock: Redlock;
   readonly lane: Lane;

@@ -8,14 +8,14 @@
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 
-export interface WakesParts {
+interface WakesParts {
   readonly redlock: Redlock;
   /** Brings the job back. Resolves false if it does not wait for its lock any more. */
   readonly wake: (jobId: string) => Promise<boolean>;
   readonly onError: (error: Error) => void;
 }
 
-export interface LockWish {
+interface LockWish {
   readonly jobId: string;
   /** The lock that was held. */
   readonly resource: string;

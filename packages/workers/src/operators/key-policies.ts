@@ -9,7 +9,7 @@ import { checkPolicy, type KeyPolicy, parsePolicy, resolvePolicy, rulesOf } from
 const LIST_PAGE = 500;
 const LIST = new Schema({ limit: integer({ min: 1, unit: "" }).default(1_000) });
 
-export interface KeyPoliciesParts {
+interface KeyPoliciesParts {
   readonly lane: Pick<Lane, "operate">;
   readonly rules: ResolvedExclusiveOptions["rules"];
   /** How the workers that run are set up. */

@@ -14,7 +14,7 @@ export interface KeyPause {
 }
 
 /** What holds for a key: what operators have said of it (`policy`), or else the options of the worker that is asked. */
-export interface KeyLimits {
+interface KeyLimits {
   /** The time until which no job starts, because of the key's rate, in ms since the epoch. */
   readonly limitedUntil: number | undefined;
   /** As many jobs may have the key at a time. */

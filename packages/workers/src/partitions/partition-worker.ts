@@ -15,7 +15,7 @@ import type { ExclusiveProcessorFunction } from "../runner/runner.ts";
 import { whereIs } from "./partition.ts";
 import { Slot, type Slots } from "./slots.ts";
 
-export interface PartitionFacts {
+interface PartitionFacts {
   readonly partition: number;
   readonly partitions: number;
   readonly slots: Slots;

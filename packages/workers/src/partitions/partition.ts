@@ -60,7 +60,7 @@ export function sumsOf<Counts extends object>(counts: readonly Counts[]): Counts
 }
 
 /** What a job's keys say about its partition. */
-export type Whereabouts =
+type Whereabouts =
   /** The keys are all of this partition; it is undefined if there is no key. */
   { readonly partition: number | undefined } | { readonly fault: string };
 

@@ -25,7 +25,7 @@ export interface MoveOptions {
   readonly onProgress?: ((left: number) => void) | undefined;
 }
 
-export interface NewDivision {
+interface NewDivision {
   readonly record: LayoutRecord;
   readonly doors: readonly Door[];
   /** Adds a job scheduler of the old division to the new one. */

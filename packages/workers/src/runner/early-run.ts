@@ -12,7 +12,7 @@ import type { Job } from "bullmq";
 import type { HeldKeys, Run } from "../job-run/run.ts";
 import type { EarlyClaim, EarlyStart } from "../lane/early-start.ts";
 
-export interface EarlyRunParts {
+interface EarlyRunParts {
   readonly job: Job;
   readonly run: Run;
   /** The lock of the key: of the run before, until this one begins. */

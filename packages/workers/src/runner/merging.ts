@@ -10,7 +10,7 @@ import type { Run } from "../job-run/run.ts";
 import type { Lane } from "../lane/lane.ts";
 import { type InLine, parseInLine } from "../operators/operators.ts";
 
-export interface MergingParts {
+interface MergingParts {
   readonly lane: Pick<Lane, "operate">;
   readonly clock: Clock;
   /** At most so many jobs are for one call, and it waits so many ms for more. */
