@@ -89,14 +89,14 @@ export class Runner {
    */
   #replace(job: Job): void {
     const { running, queue } = this.runsOf(job.name);
-    const place = [...running].find((turn) => turn.cancel === undefined);
+    const kept = [...running].find((turn) => turn.cancel === undefined);
     this.dropWaiting(job.name, "overlap", () => true);
     for (const turn of running) turn.cancel?.(new DOMException(`a later tick of "${job.name}" is due`, "AbortError"));
     if (running.size > 0) queue.push(job);
-    else if (place === undefined) this.#start(job);
+    else if (kept === undefined) this.#start(job);
     else {
-      place.job = job;
-      this.#enter(place);
+      kept.job = job;
+      this.#enter(kept);
     }
   }
 

@@ -23,7 +23,7 @@ const RETRY_SHARE = 1 / 8;
 const MIN_RETRY_MS = 10;
 
 export class AutoExtension implements Renewable {
-  place = -1;
+  index = -1;
   readonly windowMs = 0;
   readonly #clock: Clock;
   readonly #lease: Lease;

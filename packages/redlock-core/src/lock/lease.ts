@@ -48,7 +48,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   /** See `Lease.leave`. */
   isLeft = false;
   /** The index at which the renewal keeps this lock. */
-  place = -1;
+  index = -1;
   readonly #engine: Engine;
   readonly #target: Target;
   readonly #grantedMs: number;

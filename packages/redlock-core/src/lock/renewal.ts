@@ -15,7 +15,7 @@ import {
 /** Something that is over at a time, and may be renewed before. */
 export interface Renewable {
   /** The index at which the `Renewal` keeps it. */
-  place: number;
+  index: number;
   /** By how much it may be renewed earlier, to travel with others. */
   readonly windowMs: number;
   /** Returns the milliseconds for which it may be trusted, and notices its end. */
@@ -64,7 +64,7 @@ export function everyPeriod(periodMs: number): RenewalPolicy {
 export class Renewal<Each extends Renewable> {
   readonly #clock: Clock;
   readonly #timerOptions: { readonly keepAlive: boolean };
-  /** The leases, in no order. Each knows its place, so that it leaves in one step. */
+  /** The leases, in no order. Each knows its index, so that it leaves in one step. */
   readonly #leases: Each[] = [];
   /** The time at which the first of them has something to do, or an earlier time. */
   #dueMs: number = Number.POSITIVE_INFINITY;
@@ -81,22 +81,22 @@ export class Renewal<Each extends Renewable> {
   }
 
   add(lease: Each): void {
-    lease.place = this.#leases.length;
+    lease.index = this.#leases.length;
     this.#leases.push(lease);
     this.#armFor(lease.nextDueMs());
   }
 
   delete(lease: Each): void {
-    const { place } = lease;
+    const { index } = lease;
     const last = this.#leases[this.#leases.length - 1];
-    if (this.#leases[place] !== lease || last === undefined) return;
-    this.#leases[place] = last;
-    last.place = place;
+    if (this.#leases[index] !== lease || last === undefined) return;
+    this.#leases[index] = last;
+    last.index = index;
     this.#leases.pop();
   }
 
   reschedule(lease: Each): void {
-    if (this.#leases[lease.place] === lease) this.#armFor(lease.nextDueMs());
+    if (this.#leases[lease.index] === lease) this.#armFor(lease.nextDueMs());
   }
 
   /** Stops the timer. Otherwise it stays armed when the last lease has gone, because the next one is likely to come. */

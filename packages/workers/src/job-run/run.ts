@@ -39,7 +39,7 @@ export interface HeldKeys {
 }
 
 export class Run implements JobLock, Renewable {
-  place = -1;
+  index = -1;
   readonly windowMs = 0;
   readonly jobId: string;
   readonly token: string;

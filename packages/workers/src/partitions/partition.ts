@@ -23,10 +23,10 @@ const TAG = /\{([^}]+)\}/;
  */
 export function partitionOf(key: string, partitions: number): number {
   KEY.of("key", key);
-  return place(key, PARTITIONS.of("partitions", partitions));
+  return partitionAmong(key, PARTITIONS.of("partitions", partitions));
 }
 
-function place(key: string, partitions: number): number {
+function partitionAmong(key: string, partitions: number): number {
   return crc32(TAG.exec(key)?.[1] ?? key) % partitions;
 }
 
@@ -70,10 +70,10 @@ export function whereIs(value: unknown, partitions: number): Whereabouts {
   if (pin.kind === "fault") return pin;
   const [first, ...others] = pin.kind === "keys" ? pin.keys : [];
   if (first === undefined) return { partition: undefined };
-  const partition = place(first, partitions);
-  const other = others.find((key) => place(key, partitions) !== partition);
+  const partition = partitionAmong(first, partitions);
+  const other = others.find((key) => partitionAmong(key, partitions) !== partition);
   if (other === undefined) return { partition };
   const [a, b] = [first, other].map((key) => JSON.stringify(key));
-  const there = place(other, partitions);
+  const there = partitionAmong(other, partitions);
   return { fault: `${a} is of partition ${partition} and ${b} of ${there}: give them a common part in braces` };
 }

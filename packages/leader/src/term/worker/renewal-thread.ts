@@ -9,7 +9,7 @@ import { protocolOf, readClock } from "@x/redlock-core/protocol";
 import { firstAttempt, keepRenewed, oneAttempt, type RenewalListener } from "../lease.ts";
 import { failureOf } from "./failure.ts";
 import { loadRedlock } from "./load.ts";
-import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
+import { beatPeriodMs, type Command, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
 
 const data = workerData as ThreadData;
 const shared = new SharedState(data.memory);
@@ -111,29 +111,29 @@ async function release(id: number): Promise<void> {
   tell({ type: "released", id, confirmed: await current.lock.release() });
 }
 
-function obey(order: Order): void {
-  switch (order.type) {
+function obey(command: Command): void {
+  switch (command.type) {
     case "acquire": {
       const now = readClock(protocolOf(redlock).clock);
       toLoop = {
-        monotonicMs: order.now.monotonicMs - now.monotonicMs,
-        suspendedMs: order.now.suspendedMs - now.suspendedMs,
+        monotonicMs: command.now.monotonicMs - now.monotonicMs,
+        suspendedMs: command.now.suspendedMs - now.suspendedMs,
       };
-      void acquire(order.id, order.wait);
+      void acquire(command.id, command.wait);
       break;
     }
     case "cancel":
-      if (current?.id === order.id) {
+      if (current?.id === command.id) {
         current.cancel.abort();
-        void release(order.id);
+        void release(command.id);
         current = undefined;
       }
       break;
     case "leave":
-      if (current?.id === order.id) leave(current);
+      if (current?.id === command.id) leave(current);
       break;
     case "release":
-      void release(order.id);
+      void release(command.id);
       break;
     case "close":
       void redlock.close().finally(() => process.exit());
@@ -145,5 +145,5 @@ watchBeats();
 redlock.on("wait", ({ resources, votes }) => {
   if (current !== undefined && resources[0] === data.resource) tell({ type: "refused", id: current.id, votes });
 });
-parentPort?.on("message", (order: Order) => obey(order));
+parentPort?.on("message", (command: Command) => obey(command));
 tell({ type: "ready", id: 0 });

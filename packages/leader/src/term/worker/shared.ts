@@ -31,7 +31,7 @@ export interface Wait {
 }
 
 /** `id`: of the acquisition that this is about. */
-export type Order =
+export type Command =
   /** `now`: by the event loop's clocks, when it sent this. */
   | { readonly type: "acquire"; readonly id: number; readonly wait: Wait | undefined; readonly now: Instant }
   | { readonly type: "cancel"; readonly id: number }
@@ -40,7 +40,7 @@ export type Order =
   | { readonly type: "close" };
 
 export type Report =
-  /** The thread takes orders. */
+  /** The thread takes commands. */
   | { readonly type: "ready"; readonly id: 0 }
   | { readonly type: "granted"; readonly id: number; readonly fencingToken: number; readonly token: string }
   | { readonly type: "refused"; readonly id: number; readonly votes: readonly Vote[] }

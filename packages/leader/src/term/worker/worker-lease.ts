@@ -12,7 +12,7 @@ import { abortable, type Deferred, deferred, elapsedMs, type Instant, readClock 
 import type { ResolvedOptions } from "../../options.ts";
 import { type Lease, type LeaseSource, patienceMs, type RenewalListener } from "../lease.ts";
 import { errorOf } from "./failure.ts";
-import { beatPeriodMs, type Order, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
+import { beatPeriodMs, type Command, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
 
 export function workerLeases(
   options: ResolvedOptions,
@@ -132,7 +132,7 @@ class RenewalThread {
     const id = this.#count;
     const answer = deferred<Report | Error>();
     this.#acquiring = { id, answer, refused };
-    this.order({ type: "acquire", id, wait, now: readClock(this.#clock) });
+    this.send({ type: "acquire", id, wait, now: readClock(this.#clock) });
     try {
       const report = await abortable(answer.promise, signal);
       if (report instanceof Error) throw report;
@@ -141,20 +141,20 @@ class RenewalThread {
       this.#lease = new WorkerLease(this, this.#shared, this.#clock, this.#options, report);
       return this.#lease;
     } catch (error) {
-      this.order({ type: "cancel", id });
+      this.send({ type: "cancel", id });
       throw error;
     } finally {
       this.#acquiring = undefined;
     }
   }
 
-  order(order: Order): void {
-    if (!this.#isDead) this.#worker.postMessage(order);
+  send(command: Command): void {
+    if (!this.#isDead) this.#worker.postMessage(command);
   }
 
   async close(): Promise<void> {
     if (this.#isDead) return;
-    this.order({ type: "close" });
+    this.send({ type: "close" });
     await this.attendForLease(this.#exited, undefined);
     await this.#worker.terminate();
   }
@@ -230,13 +230,13 @@ class WorkerLease implements Lease {
     this.#isOver = true;
     this.#lastStart = this.#shared.start;
     this.#listener = undefined;
-    this.#thread.order({ type: "leave", id: this.id });
+    this.#thread.send({ type: "leave", id: this.id });
   }
 
   async release(): Promise<boolean> {
     this.leave();
     if (this.#thread.isDead) return false;
-    this.#thread.order({ type: "release", id: this.id });
+    this.#thread.send({ type: "release", id: this.id });
     return this.#thread.attendForLease(this.#released.promise, false);
   }
 
