@@ -36,19 +36,25 @@ for (const [signal, number] of [
 
 ensureBuilt();
 
+// What npm would publish, packed once for both that look at it.
+const archives = packages.map((each) => {
+  const { name, version } = JSON.parse(readFileSync(join(root, each, "package.json"), "utf8"));
+  return { name, archive: join(folder, `${name.replace("@", "").replace("/", "-")}-${version}.tgz`) };
+});
 const checks = [
-  { name: "types", command: "tsc", args: ["-b"] },
-  { name: "lint", command: "oxlint", args: ["--type-aware", "--deny-warnings"] },
-  { name: "format", command: "biome", args: ["ci"] },
-  { name: "documentation", command: "node", args: ["site/build.mjs"] },
-  { name: "documentation in a browser", command: "node", args: ["site/look.mjs"] },
-  ...packages.flatMap((folder) => [
-    { name: `publint ${folder}`, command: "publint", args: ["--strict", "--pack", "npm", folder] },
-    {
-      name: `attw ${folder}`,
-      command: "attw",
-      args: ["--pack", folder, "--profile", "esm-only", "--format", "ascii"],
-    },
+  { name: "types", command: bin("tsc"), args: ["-b"] },
+  { name: "lint", command: bin("oxlint"), args: ["--type-aware", "--deny-warnings"] },
+  { name: "format", command: bin("biome"), args: ["ci"] },
+  { name: "documentation", command: process.execPath, args: ["site/build.mjs"] },
+  { name: "documentation in a browser", command: process.execPath, args: ["site/look.mjs"] },
+  {
+    name: "npm pack",
+    command: "npm",
+    args: ["pack", ...packages.map((each) => `./${each}`), "--pack-destination", folder],
+  },
+  ...archives.flatMap(({ name, archive }) => [
+    { name: `publint ${name}`, command: bin("publint"), args: ["--strict", archive] },
+    { name: `attw ${name}`, command: bin("attw"), args: [archive, "--profile", "esm-only", "--format", "ascii"] },
   ]),
 ];
 
@@ -85,8 +91,7 @@ function linesOf({ file, title, error }) {
 /** One after the other: each uses more than one core. */
 async function runChecks() {
   const results = [];
-  for (const { name, command, args } of checks)
-    results.push({ name, ...(await runBeside(command === "node" ? process.execPath : bin(command), args)) });
+  for (const { name, command, args } of checks) results.push({ name, ...(await runBeside(command, args)) });
   return results;
 }
 

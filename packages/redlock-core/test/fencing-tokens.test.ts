@@ -11,7 +11,7 @@ interface Tally {
 }
 
 /** The nightly run asks for 100,000. */
-const grants = Number(process.env["TOKEN_GRANTS"] ?? 20_000);
+const grants = Number(process.env["TOKEN_GRANTS"] ?? 8_000);
 const isTally = (message: unknown): message is Tally =>
   typeof message === "object" && message !== null && "grants" in message;
 

@@ -2,6 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type JobLock, LaneError } from "@x/workers";
 import type { Job, Queue } from "bullmq";
+import { Redis } from "ioredis";
 import { describe, expect, it, vi } from "vitest";
 import type { ComposedScript, composeScripts, LaneScripts } from "../src/bullmq/compose.ts";
 import { type Data, finished, Lab, until } from "./support/lab.ts";
@@ -98,13 +99,13 @@ describe.concurrent("a script of the lane that fails half-way", () => {
       readonly slots?: number;
       readonly between?: "rotate";
     }) => {
-      await using lab = await Lab.start();
       const STEPS = 60;
+      const errors: Error[] = [];
       let reached = 0;
-      const one = async (step: number): Promise<void> => {
-        const name = `q${step}`;
-        const queue = lab.queue(name);
-        await lab.redis.set(`bull:${name}:fault`, step);
+      // On the server, queue and connections of the step before: these have the texts of all scripts.
+      const one = async (lab: Lab, queue: Queue<Data>, connections: readonly Redis[], step: number): Promise<void> => {
+        await lab.redis.flushdb();
+        await lab.redis.set("bull:q:fault", step);
         const ids = await fill(queue, 24);
         const key =
           from === "path" ? ("k" as const) : (job: { readonly data: Data }) => job.data.k as string | undefined;
@@ -118,21 +119,21 @@ describe.concurrent("a script of the lane that fails half-way", () => {
         const { slots = 1, ...given } = others;
         const perKey = onFailure === "halt" || slots > 1 ? { rate, concurrency: slots } : {};
         // No job is left to the check for stalled ones.
-        const rules = { ...options, lockDuration: 60_000, onFailure, key, resource: `${name}:`, perKey, ...given };
-        const workers = [1, 2].map(() => lab.worker(body, rules, name));
-        const isReached = async (): Promise<boolean> => (await lab.redis.exists(`bull:${name}:faults`)) === 1;
+        const rules = { ...options, lockDuration: 60_000, onFailure, key, resource: "q:", perKey, ...given };
+        const workers = connections.map((connection) => lab.worker(body, { ...rules, connection }));
+        const isReached = async (): Promise<boolean> => (await lab.redis.exists("bull:q:faults")) === 1;
         // A step that no script has is not reached: then all jobs come to their end.
         await until(async () => {
-          expect(await misplaced(lab, name, ids), `step ${step}`).toEqual([]);
+          expect(await misplaced(lab, "q", ids), `step ${step}`).toEqual([]);
           return (await isReached()) || (await queue.getJobCountByTypes("completed", "failed")) === ids.length;
         });
         for (let n = 0; n < 8; n++) {
           await delay(40);
-          expect(await misplaced(lab, name, ids), `step ${step}`).toEqual([]);
+          expect(await misplaced(lab, "q", ids), `step ${step}`).toEqual([]);
         }
-        await lab.redis.del(`bull:${name}:fault`);
+        await lab.redis.del("bull:q:fault");
         await until(async () => {
-          expect(await misplaced(lab, name, ids), `step ${step}, afterwards`).toEqual([]);
+          expect(await misplaced(lab, "q", ids), `step ${step}, afterwards`).toEqual([]);
           return (await queue.getJobCountByTypes("completed", "failed")) === ids.length;
         });
         expect(
@@ -144,16 +145,22 @@ describe.concurrent("a script of the lane that fails half-way", () => {
         if (await isReached()) reached += 1;
         await Promise.all(workers.map((worker) => worker.close()));
       };
-      // Whatever is particular to slots and turns is reached with a third of the steps.
-      const stride = others.slots === undefined && others.between === undefined ? 1 : 3;
+      // Whatever is particular to slots, turns and superseded jobs is reached with a third of the steps.
+      const stride = Object.keys(others).length === 0 ? 1 : 3;
       const steps = Array.from({ length: STEPS / stride }, (_, n) => (n + 1) * stride);
       await Promise.all(
         [1, 2, 3, 4].map(async () => {
-          for (let step = steps.shift(); step !== undefined; step = steps.shift()) await one(step);
+          await using lab = await Lab.start();
+          const queue = lab.queue();
+          const connections = [1, 2].map(() => new Redis(lab.connection));
+          lab.defer(async () => await Promise.all(connections.map((connection) => connection.quit())));
+          for (let step = steps.shift(); step !== undefined; step = steps.shift())
+            await one(lab, queue, connections, step);
+          errors.push(...lab.errors);
         }),
       );
       expect(reached).toBeGreaterThan(40 / stride);
-      expect(lab.errors.some((error) => error instanceof LaneError)).toBe(true);
+      expect(errors.some((error) => error instanceof LaneError)).toBe(true);
     },
     300_000,
   );

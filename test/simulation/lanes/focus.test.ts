@@ -8,6 +8,7 @@ import { searchLanes } from "./search.ts";
 import type { Focus } from "./setting.ts";
 
 const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
+const RUNS = Number(process.env["LANE_RUNS"] ?? PLAYED.focus);
 const code = await loadLanes();
 
 const focuses = new Map<string, Focus>(
@@ -15,8 +16,8 @@ const focuses = new Map<string, Focus>(
 );
 
 describe("lanes, step by step", () => {
-  it.each([...focuses])("keep every invariant where it is hard: %s", async (_name, focus) => {
-    const found = await searchLanes(code, { seed: SEED, runs: PLAYED.focus, focus });
+  it.each([...focuses])("keep every invariant where it is hard: %s", { timeout: 600_000 }, async (_name, focus) => {
+    const found = await searchLanes(code, { seed: SEED, runs: RUNS, focus });
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
   });
 });
