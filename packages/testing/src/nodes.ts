@@ -7,7 +7,7 @@ import { boolean, Check, integer, Schema, type ShapeOf } from "@x/redlock-core/p
 import { RIGHT } from "./clock.ts";
 import { DURATION, machineOf, PROCESS, STEP, type VirtualProcess } from "./process.ts";
 import { Link } from "./world/link.ts";
-import { Server } from "./world/server.ts";
+import { LONGEST_LAG_MS, Server } from "./world/server.ts";
 
 export interface MemoryNodesOptions {
   /** Whose connections these are: a `VirtualClock`, or another process of one. */
@@ -23,6 +23,7 @@ const OPTIONS = new Schema({
   latency: DURATION.default(0),
 } satisfies ShapeOf<MemoryNodesOptions>);
 const RESTART = new Schema({ empty: boolean.default(false) });
+const LAG = integer({ min: 0, max: LONGEST_LAG_MS });
 const COUNT = integer({ min: 1, max: 9, unit: "" });
 
 const isNodes = (value: unknown): value is readonly MemoryNode[] =>
@@ -49,6 +50,7 @@ export function memoryNodes(nodes: number | readonly MemoryNode[], options: Memo
   return Array.from({ length: COUNT.of("nodes", nodes) }, (_, index) => {
     const server = new Server(world, { name: `node ${index + 1}`, drift: RIGHT, clockOffsetMs: 0 });
     server.beSettled();
+    server.rememberWrites();
     return new MemoryNode(server, clock, latency);
   });
 }
@@ -103,6 +105,14 @@ export class MemoryNode implements LockNode {
     const server = serverOf(this);
     server.stop();
     server.start(empty ? "empty" : "durable");
+  }
+
+  /**
+   * A replica takes over at the node's address, as in a failover of a managed Redis, whether the node is up, frozen or
+   * down. It lags behind: what was written in the last `ms` (0 to 10000) is lost. Processes connect again soon.
+   */
+  failover(ms: number): void {
+    serverOf(this).failOverLosing(LAG.of("ms", ms));
   }
 
   /** Stops the node's process for `ms`: it answers afterwards, and its clock goes on. */

@@ -22,6 +22,12 @@ it.each<[string, () => unknown, ErrorConstructor, string]>([
   ["a real clock", () => memoryNodes(1, { clock: wrong({}) }), TypeError, "clock must be a VirtualClock or a process"],
   ["latency", () => memoryNodes(1, { clock, latency: wrong("1") }), TypeError, "latency must be an integer >= 0 (ms)"],
   ["empty", () => node?.restart({ empty: wrong(1) }), TypeError, "empty must be a boolean, got 1"],
+  [
+    "a node's failover",
+    () => node?.failover(10_001),
+    RangeError,
+    "ms must be an integer from 0 to 10000 (ms), got 10001",
+  ],
   ["a node's freeze", () => node?.freeze(-1), RangeError, "ms must be an integer >= 0 (ms), got -1"],
   ["a partition", () => node?.partition(Infinity), RangeError, "ms must be an integer >= 0 (ms), got Infinity"],
   ["a node's skew", () => node?.skew(wrong("1")), TypeError, "ms must be an integer"],

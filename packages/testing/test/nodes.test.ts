@@ -76,6 +76,71 @@ describe("memory nodes", () => {
     expect(nodes.map((node) => node.keys().includes("a"))).toEqual([true, false, true]);
   });
 
+  it("forget the last writes in a failover: whoever had a lock is told, and the next fencing token is greater", async () => {
+    const single = memoryNodes(1, { clock });
+    const [mine, theirs] = [new Redlock(single, { clock }), new Redlock(single, { clock })];
+    await mine.acquire("early");
+    await clock.advance(1_000);
+    const lock = await mine.acquire("late", { autoExtend: true });
+    const { signal } = lock;
+    await clock.advance(100);
+    single[0]?.failover(500);
+    expect(single[0]?.keys()).toContain("early");
+    expect(single[0]?.keys()).not.toContain("late");
+    const next = await clock.until(theirs.acquire("late"));
+    expect(next.fencingToken).toBeGreaterThan(lock.fencingToken);
+    expect(signal.aborted).toBe(false);
+    await clock.advance(30_000);
+    expect(signal.reason).toBeInstanceOf(LockLostError);
+    for (const each of [mine, theirs]) await clock.until(each.close());
+  });
+
+  it("keep a lock over the failover of one of three, and give it to nobody else after that of two", async () => {
+    const check = clock.checkLocks();
+    const { locks } = another();
+    const kept = await redlock.acquire("a", { autoExtend: true });
+    const { signal } = kept;
+    nodes[0]?.failover(5_000);
+    expect(nodes.map((node) => node.keys().includes("a"))).toEqual([false, true, true]);
+    await clock.advance(120_000);
+    expect(signal.aborted).toBe(false);
+    const lost = await redlock.acquire("b", { autoExtend: true });
+    for (const node of nodes.slice(0, 2)) node.failover(5_000);
+    await clock.advance(1_000);
+    await expect(clock.until(locks.acquire("b", { timeout: 0 }))).rejects.toThrow("0 of 3 nodes granted");
+    await clock.advance(30_000);
+    expect(lost.signal.reason).toBeInstanceOf(LockLostError);
+    check.verify();
+    await clock.until(locks.close());
+  });
+
+  it("are replaced when they are down or frozen, by a replica that lags behind their last moment", async () => {
+    const [down, frozen, both] = nodes;
+    const lost = await redlock.acquire("a", { ttl: 60_000 });
+    await clock.advance(200);
+    down?.crash();
+    frozen?.freeze(600_000);
+    both?.freeze(600_000);
+    both?.crash();
+    await clock.advance(30_000);
+    down?.failover(100);
+    frozen?.failover(300);
+    both?.failover(300);
+    expect(nodes.map((node) => node.keys().includes("a"))).toEqual([true, false, false]);
+    await clock.advance(65_000);
+    expect(lost.remaining()).toBe(0);
+    expect(await clock.until(redlock.tryAcquire("a"))).not.toBeNull();
+  });
+
+  it("forget nothing in a failover without a lag, and no write before the failover before", async () => {
+    const [node] = nodes;
+    await redlock.acquire("a");
+    node?.failover(0);
+    await clock.advance(1_000);
+    node?.failover(5_000);
+    expect(node?.keys()).toContain("a");
+  });
+
   it("answer nothing while frozen or cut off, and lose nothing", async () => {
     const { locks } = another();
     for (const node of nodes.slice(0, 2)) node.partition(30_000);

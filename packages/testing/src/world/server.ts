@@ -9,6 +9,11 @@ export interface Subscriber {
   readonly receive: (message: string) => void;
 }
 
+type Data = ReturnType<Store["snapshot"]>;
+
+/** The longest that a replica lags behind which `failOverLosing` promotes. */
+export const LONGEST_LAG_MS = 10_000;
+
 export type Amnesia =
   /** Nothing on disk. */
   | "empty"
@@ -31,9 +36,14 @@ export class Server {
   readonly #subscribers = new Map<string, Set<Subscriber>>();
   #runId: string;
   #clockStepMs = 0;
-  #snapshot: ReturnType<Store["snapshot"]>;
+  #snapshot: Data;
+  /** What the data were before the first write of each moment, the oldest first; undefined: nobody asked for it. */
+  #earlier: { readonly atMs: number; readonly data: Data }[] | undefined;
+  /** When it last ran, while it is frozen or down. */
+  #ranUntilMs = 0;
   #isUp = true;
   #frozenCount = 0;
+  #thawedCount = 0;
   #waiting: (() => void)[] = [];
   readonly #scripts = new Set<string>();
   #crashListeners = new Set<() => void>();
@@ -84,6 +94,7 @@ export class Server {
   /** EVALSHA. @throws ReplyError */
   execute(script: NodeScript, keys: readonly string[], args: readonly string[]): ClientReply {
     if (!this.#scripts.has(script.sha1)) throw new ReplyError("NOSCRIPT No matching script. Please use EVAL.");
+    this.#remember();
     const reply = evaluate(this.store, script.source, keys, args);
     this.onExecuted(this, args, reply);
     return reply;
@@ -111,9 +122,17 @@ export class Server {
     if (this.#isUp) this.#snapshot = this.store.snapshot();
   }
 
+  /** From now on there is what `failOverLosing` needs: a copy of the data for each moment with a write. */
+  rememberWrites(): void {
+    this.#earlier ??= [];
+  }
+
   freeze(ms: number): void {
+    if (this.#isUp && this.#frozenCount === 0) this.#ranUntilMs = this.world.nowMs;
     this.#frozenCount += 1;
+    const thawedBefore = this.#thawedCount;
     this.world.at(this.world.nowMs + ms, () => {
+      if (this.#thawedCount > thawedBefore) return;
       this.#frozenCount -= 1;
       if (this.#frozenCount > 0 || !this.#isUp) return;
       const waiting = this.#waiting;
@@ -136,6 +155,7 @@ export class Server {
   stop(): void {
     if (!this.#isUp) return;
     this.#isUp = false;
+    if (this.#frozenCount === 0) this.#ranUntilMs = this.world.nowMs;
     this.#waiting = [];
     this.#subscribers.clear();
     for (const listener of [...this.#crashListeners]) listener();
@@ -160,16 +180,39 @@ export class Server {
     this.#begin(this.#snapshot);
   }
 
+  /**
+   * A replica takes over under the same address, whether the process is up, frozen or down. It lacks the writes of the
+   * last `lostMs` in which the process ran.
+   */
+  failOverLosing(lostMs: number): void {
+    this.stop();
+    const sinceMs = this.#ranUntilMs - lostMs;
+    const lost = this.#earlier?.find(({ atMs }) => atMs > sinceMs);
+    this.#thawedCount += 1;
+    this.#frozenCount = 0;
+    this.#begin(lost?.data ?? this.store.snapshot());
+  }
+
   flush(): void {
-    if (this.#isUp) this.store.flush();
+    if (!this.#isUp) return;
+    this.#remember();
+    this.store.flush();
   }
 
   flushScripts(): void {
     this.#scripts.clear();
   }
 
-  #begin(data: ReturnType<Store["snapshot"]>): void {
+  #remember(): void {
+    const { nowMs } = this.world;
+    if (this.#earlier === undefined || this.#earlier.at(-1)?.atMs === nowMs) return;
+    while ((this.#earlier[0]?.atMs ?? nowMs) <= nowMs - LONGEST_LAG_MS) this.#earlier.shift();
+    this.#earlier.push({ atMs: nowMs, data: this.store.snapshot() });
+  }
+
+  #begin(data: Data): void {
     this.store.restore(data);
+    if (this.#earlier !== undefined) this.#earlier = [];
     this.#scripts.clear();
     this.#runId = this.world.random.hex(40);
     this.incarnation += 1;
