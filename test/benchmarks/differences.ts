@@ -5,12 +5,13 @@
 import { startRedisNodes } from "@x/test-support";
 import type { ContendResult, PairsJob, PairsResult } from "./locks/child.ts";
 import type { DriverName } from "./locks/drivers.ts";
-import { contend, startContenders } from "./locks/hand-over.ts";
+import { contend, startContenders, timesOf } from "./locks/hand-over.ts";
 import { startDriver } from "./locks/start-driver.ts";
 import { fixed, table } from "./report/table.ts";
 import { compileChild } from "./support/compile.ts";
 import type { Profile } from "./support/profile.ts";
 import { commandsBetween, readServers, type ServerReading } from "./support/servers.ts";
+import { median } from "./support/statistics.ts";
 import type { SystemName } from "./workers/systems.ts";
 import { type LoadName, loadNames, measureRound } from "./workers/workers.ts";
 
@@ -43,6 +44,9 @@ export async function* reportDifferences({
   }
   const [least, ours] = [await costOfHandOvers("a line alone", durationMs), await costOfHandOvers("ours", durationMs)];
   yield section("A hand-over, 1 node, 20 waiters in two processes", "a line alone", least, ours);
+  const ages = [];
+  for (const name of ["a line alone", "ours"] as const) ages.push(...(await handOversByAge(name)));
+  yield `${table(["", "seconds", "p50 ms", "within a process", "to the other", "longest wait ms"], ages)}\n\n`;
   for (const load of loadNames) {
     const systems = ["BullMQ, ends together, the key alone", "ExclusiveWorker"] as const;
     const [floor, ours] = [await costOfJobs(systems[0], load, jobs), await costOfJobs(systems[1], load, jobs)];
@@ -100,6 +104,29 @@ async function costOfHandOvers(driver: DriverName, durationMs: number): Promise<
     await Promise.all(children.map((child) => child.stop()));
     await Promise.all(servers.map((server) => server.stop()));
   }
+}
+
+/** In a young process most code runs for the first times, and is not compiled yet. */
+async function handOversByAge(driver: DriverName): Promise<readonly (readonly string[])[]> {
+  const servers = await startRedisNodes(1);
+  const children = await startContenders(servers, driver);
+  const rows: string[][] = [];
+  try {
+    for (const [from, to] of [
+      [0, 2],
+      [2, 5],
+      [5, 8],
+    ] as const) {
+      const times = timesOf(await contend(children, `aged ${from}`, { durationMs: (to - from) * 1_000 }));
+      const { withinMs, toOtherMs, longestWaitMs } = times;
+      const medians = [[...withinMs, ...toOtherMs], withinMs, toOtherMs].map((gapsMs) => fixed(median(gapsMs), 2));
+      rows.push([driver, `${from}–${to}`, ...medians, fixed(longestWaitMs, 0)]);
+    }
+  } finally {
+    await Promise.all(children.map((child) => child.stop()));
+    await Promise.all(servers.map((server) => server.stop()));
+  }
+  return rows;
 }
 
 async function costOfJobs(system: SystemName, load: LoadName, jobs: number): Promise<Cost> {

@@ -135,55 +135,63 @@ export async function contend(
   return await Promise.all(children.map((child) => child.ask<ContendResult>(job)));
 }
 
-function rowOf({ label }: Contender, nodes: number, rounds: readonly Round[]): HandOverRow {
-  const p50Ms: number[] = [];
-  const p99Ms: number[] = [];
-  const longestWaitsMs: number[] = [];
-  const commands: number[] = [];
-  const fairnesses: number[] = [];
+/** What a round shows of the time and the order of its grants. */
+export interface HandOverTimes {
+  /** From the call of a release to the next grant: within a process, and to the other one. */
+  readonly withinMs: readonly number[];
+  readonly toOtherMs: readonly number[];
+  readonly longestWaitMs: number;
+  readonly overlaps: number;
+  /** The grants of each waiter. */
+  readonly shares: readonly number[];
+}
+
+export function timesOf(round: Round): HandOverTimes {
+  const grants = round.flatMap((result, child) =>
+    result.grants.map(([waiter, calledMs, grantedMs, releasedMs]) => ({
+      child,
+      waiter: `${child} ${waiter}`,
+      calledMs,
+      grantedMs,
+      releasedMs,
+    })),
+  );
+  grants.sort((a, b) => a.grantedMs - b.grantedMs);
+  const shares = new Map<string, number>();
+  const withinMs: number[] = [];
+  const toOtherMs: number[] = [];
   let overlaps = 0;
-  let handOvers = 0;
-  let errors = 0;
-  for (const results of rounds) {
-    const grants = results.flatMap((result, index) =>
-      result.grants.map(([waiter, calledMs, grantedMs, releasedMs]) => ({
-        waiter: `${index} ${waiter}`,
-        calledMs,
-        grantedMs,
-        releasedMs,
-      })),
-    );
-    grants.sort((a, b) => a.grantedMs - b.grantedMs);
-    const shares = new Map<string, number>();
-    const gapsMs: number[] = [];
-    let longestWaitMs = 0;
-    for (const [index, { waiter, calledMs, grantedMs }] of grants.entries()) {
-      shares.set(waiter, (shares.get(waiter) ?? 0) + 1);
-      longestWaitMs = Math.max(longestWaitMs, grantedMs - calledMs);
-      const before = grants[index - 1];
-      if (before === undefined) continue;
-      if (grantedMs < before.releasedMs) overlaps += 1;
-      // Nobody waited at that moment: then it is no hand-over.
-      if (calledMs < before.releasedMs) gapsMs.push(grantedMs - before.releasedMs);
-    }
-    handOvers += grants.length;
-    p50Ms.push(quantile(gapsMs, 0.5));
-    p99Ms.push(quantile(gapsMs, 0.99));
-    longestWaitsMs.push(longestWaitMs);
-    commands.push(results.reduce((sum, result) => sum + result.commands, 0) / grants.length);
-    fairnesses.push(fairness([...shares.values()]));
-    errors += results.reduce((sum, result) => sum + result.errors, 0);
+  let longestWaitMs = 0;
+  for (const [index, { child, waiter, calledMs, grantedMs }] of grants.entries()) {
+    shares.set(waiter, (shares.get(waiter) ?? 0) + 1);
+    longestWaitMs = Math.max(longestWaitMs, grantedMs - calledMs);
+    const before = grants[index - 1];
+    if (before === undefined) continue;
+    if (grantedMs < before.releasedMs) overlaps += 1;
+    // Nobody waited at that moment: then it is no hand-over.
+    if (calledMs >= before.releasedMs) continue;
+    (before.child === child ? withinMs : toOtherMs).push(grantedMs - before.releasedMs);
   }
+  return { withinMs, toOtherMs, longestWaitMs, overlaps, shares: [...shares.values()] };
+}
+
+function rowOf({ label }: Contender, nodes: number, rounds: readonly Round[]): HandOverRow {
+  const times = rounds.map(timesOf);
+  const gapsMs = times.map(({ withinMs, toOtherMs }) => [...withinMs, ...toOtherMs]);
+  const sum = (of: (result: ContendResult) => number): readonly number[] =>
+    rounds.map((results) => results.reduce((total, result) => total + of(result), 0));
+  const grants = sum((result) => result.grants.length);
+  const total = (values: readonly number[]): number => values.reduce((all, value) => all + value, 0);
   return {
     label,
     nodes,
-    handOvers,
-    p50Ms: spread(p50Ms),
-    p99Ms: spread(p99Ms),
-    commands: median(commands),
-    fairness: median(fairnesses),
-    longestWaitMs: spread(longestWaitsMs),
-    overlaps,
-    errors,
+    handOvers: total(grants),
+    p50Ms: spread(gapsMs.map((gaps) => quantile(gaps, 0.5))),
+    p99Ms: spread(gapsMs.map((gaps) => quantile(gaps, 0.99))),
+    commands: median(sum((result) => result.commands).map((commands, round) => commands / (grants[round] ?? 0))),
+    fairness: median(times.map(({ shares }) => fairness(shares))),
+    longestWaitMs: spread(times.map(({ longestWaitMs }) => longestWaitMs)),
+    overlaps: total(times.map(({ overlaps }) => overlaps)),
+    errors: total(sum((result) => result.errors)),
   };
 }
