@@ -52,7 +52,7 @@ export function startAgent({ connection, provider, typingMs, onTurn }: AgentPart
   );
 
   async function call(prompt: Prompt, jobId: string, signal: AbortSignal): Promise<string> {
-    // A turn whose process has died is run again, and finds the call that it has paid for.
+    // A turn whose process has died is run again, and finds its call, unless another message came to it meanwhile.
     const asked = await calls.add("call", prompt, { jobId });
     const stopped = new Promise<never>((_resolve, reject) => {
       const stop = (): void => {
