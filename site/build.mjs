@@ -6,7 +6,7 @@ import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync,
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { Application } from "typedoc";
+import { Application, ReflectionKind } from "typedoc";
 import { build, createServer } from "vitepress";
 import { deadLinks } from "./dead-links.mjs";
 import { home } from "./home.mjs";
@@ -96,6 +96,8 @@ async function writeReference() {
   });
   const project = await application.convert();
   if (project === undefined) throw new Error("the reference cannot be read from the sources");
+  // One that merges with a class repeats the names of its types, and would get a folder of its own.
+  for (const namespace of project.getReflectionsByKind(ReflectionKind.Namespace)) project.removeReflection(namespace);
   await application.generateOutputs(project);
   if (application.logger.hasErrors()) throw new Error("the reference cannot be written");
   for (const file of readdirSync(join(content, "reference"))) {
