@@ -160,7 +160,11 @@ export function isOrdered(a: ModelJob, b: ModelJob, key: string): boolean {
   return a.priority === b.priority && (isAlike || a.priority === 0);
 }
 
-/** Of those that wait in the queue itself, whoever has its keys, was put in front and may run comes first. */
+/**
+ * Of those that wait in the queue itself, whoever has its keys, was put in front and may run comes first. Only jobs that
+ * are put in front later come before it. One of these is a job that stands in line, and is given its key and handed out
+ * in this very step. Its timer may have brought it back to `wait`, further back, from where the lane puts it in front.
+ */
 function checkFront(model: LaneModel, job: ModelJob, { places, holders }: Snapshot, nowMs: number): void {
   const hasKeys = ({ id, keys }: ModelJob): boolean => keys.every((key) => holders.get(key)?.has(id));
   const mayRun = ({ keys }: ModelJob): boolean =>
@@ -168,7 +172,7 @@ function checkFront(model: LaneModel, job: ModelJob, { places, holders }: Snapsh
       const { stop, wasLowered } = model.key(name);
       return stop === undefined && !wasLowered && model.limitedUntilMs(name) <= nowMs;
     });
-  if (places.get(job.id) !== "wait" || model.front.has(job.id) || hasKeys(job)) return;
+  if (places.get(job.id) !== "wait" || job.isParked || model.front.has(job.id) || hasKeys(job)) return;
   const passed = [...model.front].find((id) => {
     const other = model.job(id);
     return places.get(id) === "wait" && hasKeys(other) && mayRun(other);

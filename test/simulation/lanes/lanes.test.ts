@@ -3,7 +3,7 @@ import { PLAYED, TEST_SEED } from "../known.ts";
 import { loadLanes } from "./load.ts";
 import { laneText } from "./report.ts";
 import { searchLanes } from "./search.ts";
-import { STEPS, type Step } from "./setting.ts";
+import { type Focus, STEPS, type Step } from "./setting.ts";
 
 const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
 const RUNS = Number(process.env["LANE_RUNS"] ?? PLAYED.lanes);
@@ -27,6 +27,19 @@ describe("lanes, step by step", () => {
 
   it("expect a LIFO job that is retried by hand in front, as BullMQ puts it there", async () => {
     const found = await searchLanes(code, { seed: "hostile-b/59", runs: 1 });
+    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
+  });
+
+  it("let a parked job pass one that was put in front before, when its timer has fired and its key is passed on", async () => {
+    const focus: Focus = {
+      name: "backlog",
+      onFailure: "block",
+      steps: { add: 9, fetch: 3, finish: 7, remove: 1.5, "add to front": 1.5 },
+      keys: ["a", "b", "c"],
+      severalChance: 0,
+      sameIdChance: 0.9,
+    };
+    const found = await searchLanes(code, { seed: "51387t/79", runs: 1, focus });
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
   });
 

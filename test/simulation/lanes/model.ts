@@ -29,6 +29,8 @@ export interface ModelJob {
   isSuperseded: boolean;
   /** It has left its line for one that came later (`drop: "oldest"`), and waits to be told. */
   isLeaving: boolean;
+  /** It has come into a line since it last began: the lane has put it into `delayed`, and puts it in front in its turn. */
+  isParked: boolean;
   /** It counts as one that has come anew: by hand, from its children, or when its processor has chosen. */
   isAnew: boolean;
   /** What the call of another job has made of it: it does not run, and ends so. */
@@ -174,6 +176,7 @@ export class LaneModel {
       displaced: inherited,
       isSuperseded: false,
       isLeaving: false,
+      isParked: false,
       isAnew: false,
       outcome: undefined,
     } as const;
@@ -208,6 +211,7 @@ export class LaneModel {
     job.starts += 1;
     job.order = undefined;
     job.behind = [];
+    job.isParked = false;
     this.front.delete(job.id);
     for (const name of job.keys) {
       const key = this.key(name);
@@ -392,8 +396,13 @@ export class LaneModel {
     }
   }
 
-  /** Finds the jobs that were given their keys just now: those in `delayed` go to the front of the queue. */
+  /** Finds the jobs that were parked, or given their keys, just now: of these, those in `delayed` go to the front of the queue. */
   observe(before: Snapshot, after: Snapshot, nowMs: number): void {
+    // Only the lane puts a job into `delayed` for longer than it was given.
+    for (const [id, dueMs] of after.dues) {
+      const job = this.open.get(id);
+      if (job !== undefined && dueMs > job.dueMs) job.isParked = true;
+    }
     for (const job of this.inPhase("ready")) {
       if ((before.dues.get(job.id) ?? nowMs) <= nowMs || after.places.get(job.id) !== "wait") continue;
       if (job.keys.every((key) => after.holders.get(key)?.has(job.id))) this.front.add(job.id);
