@@ -43,6 +43,11 @@ describe("lanes, step by step", () => {
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
   });
 
+  it("keep the order of a key whose full line gets room while the lane looks ahead", async () => {
+    const found = await searchLanes(code, { seed: "q/36", runs: 1 });
+    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
+  });
+
   it("replay from their seed", async () => {
     const logs: (readonly string[])[] = [];
     for (let time = 0; time < 2; time += 1) {

@@ -81,8 +81,8 @@ export const turns: string = /* lua */ `
 
   -- The keys of a job that may stand in line, what park is told of it, and who stands in the first slot of its one key.
   -- Nil for one without keys, with unknown keys, that has its keys already, or that is to be told something. Of one
-  -- whose line is full, only its keys.
-  local function parkable(id)
+  -- whose line is full, only its keys; also of one with a key in \`passedOf\`.
+  local function parkable(id, passedOf)
     local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data', 'lb', 'lr')
     if facts[5] or facts[6] then return end
     local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
@@ -92,7 +92,11 @@ export const turns: string = /* lua */ `
     for i = 1, #keys do
       if known == id or ((known == nil or isShared(keys[i])) and slotOf(id, keys[i])) then return end
     end
-    if not facts[1] and fullKey(keys) then return nil, keys end
+    if facts[1] then return pin, keys, facts, known end
+    for i = 1, passedOf and #keys or 0 do
+      if passedOf[keys[i]] then return nil, keys end
+    end
+    if fullKey(keys) then return nil, keys end
     return pin, keys, facts, known
   end
 
@@ -137,11 +141,14 @@ export const turns: string = /* lua */ `
   -- Lets jobs at the front of the queue stand in line, whether their keys are free or not: so their keys get a turn. May
   -- there be more?
   local function see()
-    local passed = 0
+    -- The keys of jobs that were passed because a line was full. There may be room by now, as jobs leave their lines
+    -- while the lane looks. Whoever comes behind with such a key is passed, too, or would stand in line before them.
+    local passed, passedOf = 0, {}
     local function look(id, list)
       local pin, keys, facts, known
-      if id ~= chosenHere then pin, keys, facts, known = parkable(id) end
+      if id ~= chosenHere then pin, keys, facts, known = parkable(id, passedOf) end
       if not pin then
+        if keys then passedOf[keys[1]] = true end
         -- Whoever comes behind a job with several keys may have another one of them, and waits for it.
         passed = passed + (keys and #keys > 1 and MOST_PASSED or 1)
         return
