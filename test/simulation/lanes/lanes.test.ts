@@ -48,6 +48,11 @@ describe("lanes, step by step", () => {
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
   });
 
+  it("let no retry that the lane looks ahead at take the place of a newer job, with rotation", async () => {
+    const found = await searchLanes(code, { seed: "51387t/90", runs: 1 });
+    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
+  });
+
   it("replay from their seed", async () => {
     const logs: (readonly string[])[] = [];
     for (let time = 0; time < 2; time += 1) {

@@ -1802,6 +1802,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: latestRetries,
   },
   {
+    protection: "with rotation, a retry that is looked at before its turn is as old as it was",
+    without: "it is the newest",
+    patches: [rotation("if LATEST and facts[7] and newerThan(pin, facts[7])", "if false")],
+    focus: { ...latestRetries, name: "latest only, retries, rotation", rotate: { weights: {} } },
+  },
+  {
     protection: "a job that has backed off is superseded",
     without: "it runs when the job before it ends",
     patches: [parking("facts[3] or facts[4] or facts[5] or facts[6]", "facts[3] or facts[5] or facts[6]")],

@@ -10,6 +10,7 @@ export function laneText({ seed, setting, log }: LaneResult): string {
       `several in ${severalChance * 100} % of the jobs, priorities up to ${priorities}, ` +
       `starts up to ${starts}, at once ${running}, slots ${rules.slots ?? 1}, ` +
       `rate ${rules.rate?.max ?? "none"}, line ${JSON.stringify(rules.line) ?? "any"}, ` +
+      `rotation ${JSON.stringify(rules.rotate) ?? "none"}, ` +
       `at most ${rules.merge?.size ?? 1} for a call`,
     `steps: ${kinds.join(", ")}`,
     "",

@@ -83,7 +83,7 @@ export const turns: string = /* lua */ `
   -- Nil for one without keys, with unknown keys, that has its keys already, or that is to be told something. Of one
   -- whose line is full, only its keys; also of one with a key in \`passedOf\`.
   local function parkable(id, passedOf)
-    local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data', 'lb', 'lr')
+    local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data', 'lb', 'lr', 'lf')
     if facts[5] or facts[6] then return end
     local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
     if not hasKeys(pin) then return end
@@ -93,6 +93,8 @@ export const turns: string = /* lua */ `
       if known == id or ((known == nil or isShared(keys[i])) and slotOf(id, keys[i])) then return end
     end
     if facts[1] then return pin, keys, facts, known end
+    -- It comes back for its retry as old as it was, and gives way when it is taken.
+    if LATEST and facts[7] and newerThan(pin, facts[7]) then return end
     for i = 1, passedOf and #keys or 0 do
       if passedOf[keys[i]] then return nil, keys end
     end
