@@ -53,6 +53,11 @@ describe("lanes, step by step", () => {
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
   });
 
+  it("count no start of a job that BullMQ ends without running it, if it follows at once", async () => {
+    const found = await searchLanes(code, { seed: "r/57", runs: 1 });
+    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
+  });
+
   it("replay from their seed", async () => {
     const logs: (readonly string[])[] = [];
     for (let time = 0; time < 2; time += 1) {

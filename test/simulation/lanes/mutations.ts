@@ -1238,7 +1238,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a start that brings the next of the key counts",
     without: "it does not",
-    patches: [parking("    if not outcome then countStart(id, key) end\n", "")],
+    patches: [parking("    if not outcome and not isOver then countStart(id, key) end\n", "")],
     focus: limitedKeys,
   },
   {
@@ -1768,7 +1768,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job that a call has settled is no start, if it follows at once",
     without: "its end counts as one",
-    patches: [parking("if not outcome then countStart(id, key) end", "countStart(id, key)")],
+    patches: [parking("if not outcome and not isOver then countStart", "if not isOver then countStart")],
     focus: mergedLimited,
   },
   {

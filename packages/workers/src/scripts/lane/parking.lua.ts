@@ -129,10 +129,11 @@ export const parking: string = /* lua */ `
   -- \`told\`: where the turn of the key goes on.
   local function claimNext(id, key, reply, told)
     call('HSET', HOLDERS, key, id)
-    local fields, outcome, by, since = reply[1], nil, nil, nil
+    local fields, outcome, by, since, isOver = reply[1], nil, nil, nil, false
     for i = 1, #fields, 2 do
       if fields[i] == 'lr' then outcome = fields[i + 1]
       elseif fields[i] == 'lp' then since = fields[i + 1]
+      elseif fields[i] == 'defa' then isOver = true
       elseif fields[i] == 'pb' and isParkedBy(fields[i + 1]) then by = i end
     end
     if by then
@@ -140,7 +141,7 @@ export const parking: string = /* lua */ `
       table.remove(fields, by)
     end
     call('HDEL', P .. id, 'ls', 'lp', by and 'pb' or 'ls')
-    if not outcome then countStart(id, key) end
+    if not outcome and not isOver then countStart(id, key) end
     if isAlone() then unmark() end
     if ROTATE then
       if told then noteTurn(id, key, tonumber(string.match(told, '^%S+'))) end
