@@ -1,7 +1,7 @@
 /** `perKey.rate`: how many jobs of a key start in a time, over all workers, crashes and restarts. */
 import { MixedFleetError, type WorkerEvents } from "@x/workers";
 import { describe, expect, it, vi } from "vitest";
-import { finished, jobs, Lab, listen, redlockOn, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab, listen, redlockOn, until } from "./support/lab.ts";
 
 const rate = { max: 3, duration: 3_000 } as const;
 // No timer but the one of the rate brings a job back in the time of a test.
@@ -75,6 +75,31 @@ describe.concurrent("the rate of a key", () => {
     expect(lab.inversions()).toEqual([]);
     expect(lab.overlaps()).toEqual([]);
     await until(async () => (await lab.leftovers()).length === 0);
+  });
+
+  it("has whoever waits for it judged again within an hour, because its place in line may be lost", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const running = gate();
+    const daily = { ...rules, recheckInterval: 15_000, perKey: { rate: { max: 1, duration: 86_400_000 } } };
+    lab.worker(async ({ data }) => (data.i === 0 ? await running.passed : undefined), daily);
+    const dueOf = async (id: string): Promise<number> =>
+      Math.floor(Number(await lab.redis.zscore("bull:q:delayed", id)) / 4_096);
+    await queue.addBulk(jobs(2, () => "a"));
+    await until(async () => (await queue.getDelayedCount()) === 1);
+    running.open();
+    await finished(queue, 1);
+    await queue.add("job", { k: "b", i: 3 });
+    await finished(queue, 2);
+    await queue.add("job", { k: "b", i: 4 });
+    await until(async () => (await queue.getDelayedCount()) === 2);
+    // One was there when its key became limited, the other came later.
+    for (const id of ["2", "4"]) {
+      const dueMs = await dueOf(id);
+      expect(dueMs).toBeGreaterThan(Date.now() + 3_000_000);
+      expect(dueMs).toBeLessThanOrEqual(Date.now() + 3_600_001);
+    }
+    expect((await queue.getJob("4"))?.delay).toBe(3_600_001);
   });
 
   it("counts a retry as a start", async () => {

@@ -44,6 +44,8 @@ export interface ModelKey {
   stop: { failed: string | undefined; isVague: boolean; untilMs: number } | undefined;
   /** Until then it may need the timers of its jobs to move on. */
   healsAtMs: number;
+  /** Until then the first in a line that was lost may wait: the end of the pause or limit that there was then. */
+  timedUntilMs: number;
   /** What operators have said of it. */
   policy: KeyPolicy | undefined;
   /** How many stood in its line after the step before. */
@@ -94,6 +96,7 @@ export class LaneModel {
       owners: new Set(),
       stop: undefined,
       healsAtMs: 0,
+      timedUntilMs: 0,
       policy: undefined,
       standing: Number.POSITIVE_INFINITY,
       mostSlots: slots,
@@ -122,6 +125,11 @@ export class LaneModel {
 
   get hasRates(): boolean {
     return [...this.keys.keys()].some((name) => this.#rateOf(name) !== undefined);
+  }
+
+  /** Does a job that stood in a lost line wait for the end of a pause or limit? */
+  isTimed(nowMs: number): boolean {
+    return [...this.keys.values()].some(({ timedUntilMs }) => timedUntilMs > nowMs);
   }
 
   #rateOf(name: string): LaneRules["rate"] {
@@ -383,7 +391,10 @@ export class LaneModel {
     key.wasLost = true;
     if (key.stop !== undefined) key.stop.isVague = true;
     for (const id of key.owners) if (!holders.get(name)?.has(id)) key.owners.delete(id);
-    this.heal(name, nowMs);
+    // The first in line has its timer at the end of these, also if they are lifted before: it stands in no line now.
+    const ends = [this.limitedUntilMs(name), key.stop?.untilMs ?? 0].filter(Number.isFinite);
+    key.timedUntilMs = Math.max(key.timedUntilMs, ...ends);
+    this.heal(name, Math.max(nowMs, key.timedUntilMs));
     this.#displace(name);
   }
 

@@ -978,7 +978,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "whoever is next when a pause ends is due then",
     without: "it is judged when its timer fires",
     patches: [
-      parking("if isTimed then delay = left + 1 end", ""),
+      parking("if isTimed then delay = math.min(left, FAR) + 1 end", ""),
       parking("if isTimed then judgeIn(left, id) end", ""),
     ],
     focus: { ...timedPauses, steps: { ...timedPauses.steps, "back off": 0 } },
@@ -1270,7 +1270,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "it is judged when its timer fires",
     patches: [
       line("      judgeIn(left, id)\n      return", "      return"),
-      parking("if isTimed then delay = left + 1 end", ""),
+      parking("if isTimed then delay = math.min(left, FAR) + 1 end", ""),
       parking("if isTimed then judgeIn(left, id) end", ""),
     ],
     focus: limitedKeys,

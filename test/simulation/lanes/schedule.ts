@@ -175,6 +175,7 @@ async function finishAll(run: LaneRun): Promise<void> {
     for (const key of run.setting.keys) await checked(run, async () => await operators.resumeKey(run, key));
     while (await checked(run, workers.fetch));
     while (run.taken.size > 0) await checked(run, workers.finish);
-    run.time.pass(run.model.hasRates ? WINDOW_MS + NEAR_MS : NEAR_MS);
+    const isLong = run.model.hasRates || run.model.isTimed(run.time.nowMs);
+    run.time.pass(isLong ? WINDOW_MS + NEAR_MS : NEAR_MS);
   }
 }

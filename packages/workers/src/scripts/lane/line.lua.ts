@@ -24,10 +24,10 @@ export const line = (ring: string): string => /* lua */ `
     return id
   end
 
-  -- A parked job is judged again in so many ms, also by workers that wait for the next job that is due.
+  -- A parked job is judged again in so many ms, at most an hour, also by workers that wait for the next job that is due.
   local function judgeIn(left, id)
     if left == math.huge then return end
-    call('ZADD', P .. 'delayed', 'XX', (NOW + left + 1) * 4096, id)
+    call('ZADD', P .. 'delayed', 'XX', (NOW + math.min(left, FAR) + 1) * 4096, id)
     local soonest = call('ZRANGE', P .. 'delayed', 0, 0, 'WITHSCORES')[2]
     if soonest then call('ZADD', P .. 'marker', math.floor(tonumber(soonest) / 4096), '1') end
   end

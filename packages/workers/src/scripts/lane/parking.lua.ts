@@ -56,7 +56,7 @@ export const parking: string = /* lua */ `
     local delay = patience(rank)
     -- In front of the first stands at most the mark of the pause.
     local isTimed = left and left < math.huge and rank <= 1
-    if isTimed then delay = left + 1 end
+    if isTimed then delay = math.min(left, FAR) + 1 end
     call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
     go({'ZREM', P .. 'delayed', id})
     local by = PARKED_BY .. table.concat(keys, ', ')
