@@ -25,41 +25,26 @@ describe("lanes, step by step", () => {
     expect(STEPS.filter((step) => !taken.has(step))).toEqual([]);
   });
 
-  it("expect a LIFO job that is retried by hand in front, as BullMQ puts it there", async () => {
-    const found = await searchLanes(code, { seed: "hostile-b/59", runs: 1 });
-    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
-  });
-
-  it("let a parked job pass one that was put in front before, when its timer has fired and its key is passed on", async () => {
-    const focus: Focus = {
-      name: "backlog",
-      onFailure: "block",
-      steps: { add: 9, fetch: 3, finish: 7, remove: 1.5, "add to front": 1.5 },
-      keys: ["a", "b", "c"],
-      severalChance: 0,
-      sameIdChance: 0.9,
-    };
-    const found = await searchLanes(code, { seed: "51387t/79", runs: 1, focus });
-    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
-  });
-
-  it("keep the order of a key whose full line gets room while the lane looks ahead", async () => {
-    const found = await searchLanes(code, { seed: "q/36", runs: 1 });
-    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
-  });
-
-  it("let no retry that the lane looks ahead at take the place of a newer job, with rotation", async () => {
-    const found = await searchLanes(code, { seed: "51387t/90", runs: 1 });
-    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
-  });
-
-  it("count no start of a job that BullMQ ends without running it, if it follows at once", async () => {
-    const found = await searchLanes(code, { seed: "r/57", runs: 1 });
-    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
-  });
-
-  it("let a limited job of a lost line wait for the end of the limit, though that is lifted", async () => {
-    const found = await searchLanes(code, { seed: "p/26", runs: 1 });
+  it.each([
+    ["expect a LIFO job that is retried by hand in front, as BullMQ puts it there", "hostile-b/59"],
+    [
+      "let a parked job pass one that was put in front before, when its timer has fired and its key is passed on",
+      "51387t/79",
+      {
+        name: "backlog",
+        onFailure: "block",
+        steps: { add: 9, fetch: 3, finish: 7, remove: 1.5, "add to front": 1.5 },
+        keys: ["a", "b", "c"],
+        severalChance: 0,
+        sameIdChance: 0.9,
+      },
+    ],
+    ["keep the order of a key whose full line gets room while the lane looks ahead", "q/36"],
+    ["let no retry that the lane looks ahead at take the place of a newer job, with rotation", "51387t/90"],
+    ["count no start of a job that BullMQ ends without running it, if it follows at once", "r/57"],
+    ["let a limited job of a lost line wait for the end of the limit, though that is lifted", "p/26"],
+  ] as [title: string, seed: string, focus?: Focus][])("%s", async (_title, seed, focus) => {
+    const found = await searchLanes(code, { seed, runs: 1, ...(focus === undefined ? {} : { focus }) });
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
   });
 
