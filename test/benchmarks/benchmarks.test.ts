@@ -10,7 +10,7 @@ import { measureMemory } from "./locks/memory.ts";
 import { measureThroughput } from "./locks/throughput.ts";
 import { measurePartitions } from "./partitions/partitions.ts";
 import { barChart } from "./report/chart.ts";
-import { compare, type Figure, figuresOf } from "./report/figures.ts";
+import { compare, type Figure, figuresOf, updated } from "./report/figures.ts";
 import { writeReport } from "./report/report.ts";
 import { fairness, median, medianRatio, quantile, rotated } from "./support/statistics.ts";
 import { historyOf, type Ran } from "./workers/history.ts";
@@ -199,6 +199,12 @@ describe("a figure", () => {
 
   it("is compared with the record of its own name only", () => {
     expect(compare([recorded], [cost])).toEqual([]);
+  });
+
+  it("takes the place of the recorded one of its name, and leaves the others", () => {
+    const again = now(recorded, 5);
+    expect(updated([recorded, cost], [again])).toEqual([again, cost]);
+    expect(updated([cost], [again])).toEqual([cost, again]);
   });
 
   it("is taken of ours, not of the peers", () => {

@@ -16,7 +16,7 @@ import { measureHungNode } from "./locks/hung-node.ts";
 import { measureMemory } from "./locks/memory.ts";
 import { measureThroughput } from "./locks/throughput.ts";
 import { measurePartitions } from "./partitions/partitions.ts";
-import { compare, type Figure, figuresOf } from "./report/figures.ts";
+import { compare, type Figure, figuresOf, updated } from "./report/figures.ts";
 import { type Measurements, writeReport } from "./report/report.ts";
 import { fixed, spreadCell, table } from "./report/table.ts";
 import { full, quick } from "./settings.ts";
@@ -40,10 +40,11 @@ const HELP = `npm run bench -- [options]
 
 Measures locks, workers and leader elections beside their peers and floors, and writes one Markdown report with charts.
 
-  --quick        about two minutes instead of twenty: fewer and shorter rounds, for a look
+  --quick        about two minutes instead of forty: fewer and shorter rounds, for a look
   --only TEXT    only the parts whose name contains TEXT: ${PARTS.join(", ")}
   --out FOLDER   where the report goes (default: test/dist/benchmarks/report)
-  --record       also keep the figures that a release must not make worse, in test/benchmarks/recorded.json
+  --record       also keep the figures that a release must not make worse, in test/benchmarks/recorded.json;
+                 with --only, the other parts' figures stay as they were
   --check        measure only what was recorded (ours and its floors), compare, and exit with 1 when a figure is
                  worse by more than its noise: for use before a release, on a machine that does nothing else
   --differences  instead: what ours does beside the smallest programs, and what each part of it costs (a minute)
@@ -74,40 +75,46 @@ const only = values.check
     } as const)
   : {};
 
-async function part<Rows>(name: (typeof PARTS)[number], measure: () => Promise<Rows>): Promise<Rows | undefined> {
-  if (!chosen.includes(name)) return undefined;
-  const startMs = performance.now();
-  process.stderr.write(`${name} ...`);
-  const rows = await measure();
-  process.stderr.write(` ${((performance.now() - startMs) / 1_000).toFixed(0)} s\n`);
-  return rows;
-}
+/** In the report's order. Each is measured when its turn comes, and the report is written anew after each. */
+const measures: Readonly<Record<(typeof PARTS)[number], () => Promise<Partial<Measurements>>>> = {
+  pairs: async () => ({ throughput: await measureThroughput(settings.throughput, only.drivers) }),
+  "hand-over": async () => ({ handOver: await measureHandOver(settings.handOver, only.drivers) }),
+  hung: async () => ({ hungNode: await measureHungNode(settings.hungNode) }),
+  held: async () => ({ held: await measureHeld(settings.held, only.keepers) }),
+  memory: async () => ({ memory: await measureMemory(settings.memory, only.keepers) }),
+  workers: async () => ({ workers: await measureWorkers(settings.workers, only.systems) }),
+  leaders: async () => ({ leaders: await measureLeaders(settings.leaders, only.ways) }),
+  elections: async () => ({ elections: await measureMany(settings.elections, only.ways) }),
+  partitions: async () => ({ partitions: await measurePartitions(settings.partitions) }),
+  keys: async () => ({ keys: await measureKeys(settings.keys) }),
+  fairness: async () => ({ fairness: await measureFairness(settings.fairness) }),
+};
+/** Not compared with a record. */
+const UNRECORDED: ReadonlySet<string> = new Set(["hung", "partitions", "keys", "fairness"]);
 
 async function measureAll(): Promise<void> {
-  const measured = {
-    machine: await describeMachine(),
-    throughput: await part("pairs", () => measureThroughput(settings.throughput, only.drivers)),
-    handOver: await part("hand-over", () => measureHandOver(settings.handOver, only.drivers)),
-    hungNode: values.check ? undefined : await part("hung", () => measureHungNode(settings.hungNode)),
-    held: await part("held", () => measureHeld(settings.held, only.keepers)),
-    memory: await part("memory", () => measureMemory(settings.memory, only.keepers)),
-    workers: await part("workers", () => measureWorkers(settings.workers, only.systems)),
-    leaders: await part("leaders", () => measureLeaders(settings.leaders, only.ways)),
-    elections: await part("elections", () => measureMany(settings.elections, only.ways)),
-    partitions: values.check ? undefined : await part("partitions", () => measurePartitions(settings.partitions)),
-    keys: values.check ? undefined : await part("keys", () => measureKeys(settings.keys)),
-    fairness: values.check ? undefined : await part("fairness", () => measureFairness(settings.fairness)),
-  };
-  const measurements = withoutMissing(measured);
-  const { markdown, charts } = writeReport(measurements);
   const folder = resolve(process.env["INIT_CWD"] ?? ".", values.out);
   mkdirSync(folder, { recursive: true });
+  let measured: Measurements = { machine: await describeMachine() };
+  for (const part of chosen.filter((name) => !(values.check && UNRECORDED.has(name)))) {
+    const startMs = performance.now();
+    process.stderr.write(`${part} ...`);
+    measured = { ...measured, ...(await measures[part]()) };
+    process.stderr.write(` ${((performance.now() - startMs) / 1_000).toFixed(0)} s\n`);
+    write(folder, measured);
+  }
+  process.stdout.write(`${readFileSync(join(folder, "report.md"), "utf8")}\n${join(folder, "report.md")}\n`);
+  if (values.check) checkFigures(figuresOf(measured));
+}
+
+/** What was measured so far, so that a run which is stopped has not been in vain. */
+function write(folder: string, measured: Measurements): void {
+  const { markdown, charts } = writeReport(measured);
   writeFileSync(join(folder, "report.md"), markdown);
   for (const [name, chart] of charts) writeFileSync(join(folder, name), chart);
-  process.stdout.write(`${markdown}\n${join(folder, "report.md")}\n`);
-  const figures = figuresOf(measurements);
-  if (values.check) checkFigures(figures);
-  if (values.record) writeFileSync(recordFile, `${JSON.stringify(figures, undefined, 2)}\n`);
+  if (!values.record) return;
+  const recorded = JSON.parse(readFileSync(recordFile, "utf8")) as readonly Figure[];
+  writeFileSync(recordFile, `${JSON.stringify(updated(recorded, figuresOf(measured)), undefined, 2)}\n`);
 }
 
 function checkFigures(figures: readonly Figure[]): void {
@@ -125,10 +132,6 @@ function checkFigures(figures: readonly Figure[]): void {
   const worse = compared.filter(({ isWorse }) => isWorse).length;
   process.stdout.write(`\n${compared.length - worse} figures as recorded or better, ${worse} worse\n`);
   if (worse > 0 || compared.length === 0) process.exitCode = 1;
-}
-
-function withoutMissing(all: { readonly machine: string } & Readonly<Record<string, unknown>>): Measurements {
-  return Object.fromEntries(Object.entries(all).filter(([, rows]) => rows !== undefined)) as unknown as Measurements;
 }
 
 async function describeMachine(): Promise<string> {

@@ -68,6 +68,11 @@ export function figuresOf(measured: Measurements): readonly Figure[] {
   return figures;
 }
 
+/** The record with the new figures in place of those of the same name; figures that are new to it come last. */
+export function updated(recorded: readonly Figure[], now: readonly Figure[]): readonly Figure[] {
+  return [...new Map([...recorded, ...now].map((figure) => [figure.name, figure])).values()];
+}
+
 /** Only figures that both have: a run of some parts is compared with those parts. */
 export function compare(recorded: readonly Figure[], now: readonly Figure[]): readonly Comparison[] {
   const byName = new Map(recorded.map((figure) => [figure.name, figure]));
