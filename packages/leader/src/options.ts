@@ -3,7 +3,6 @@
  */
 import {
   callback,
-  driftMs,
   integer,
   type Option,
   objectWith,
@@ -11,6 +10,7 @@ import {
   type ShapeOf,
   show,
   textLike,
+  validityMs,
 } from "@x/redlock-core/protocol";
 import { durationMs, durationOrNoneMs, name, proclaimedValue, share } from "./kit/checks.ts";
 import type { LeaderLogger } from "./kit/diagnostics.ts";
@@ -103,7 +103,7 @@ export interface ResolvedOptions extends Durations {
   readonly resource: string;
   readonly id: string;
   readonly value: string | undefined;
-  readonly driftMs: number;
+  readonly driftFactor: number;
   readonly jitter: number;
   readonly lockDelay: number;
   readonly eligible: (() => boolean | Promise<boolean>) | undefined;
@@ -162,22 +162,20 @@ const OPTIONS = new Schema({
 export function resolveOptions(given: LeaderElectionOptions, facts: OptionFacts): ResolvedOptions {
   const { id = facts.defaultId, renewal: worker, cooldown, ...own } = OPTIONS.resolve(given);
   const durations = defaultDurations(own);
-  const drift = driftMs(durations.leaseDuration, facts.driftFactor);
-  checkRelations(durations, drift, facts);
+  checkRelations(durations, facts);
+  const { driftFactor } = facts;
   const resource = `leader:${own.name}`;
-  return Object.freeze({ ...own, ...durations, id, resource, driftMs: drift, worker, cooldown: cooldownOf(cooldown) });
+  return Object.freeze({ ...own, ...durations, id, resource, driftFactor, worker, cooldown: cooldownOf(cooldown) });
 }
 
-function checkRelations(durations: Durations, drift: number, facts: OptionFacts): void {
+function checkRelations(durations: Durations, facts: OptionFacts): void {
   const { leaseDuration, renewDeadline, retryPeriod } = durations;
   if (leaseDuration > facts.maxTtl) {
     throw new RangeError(`leaseDuration must be <= maxTtl of the Redlock (${facts.maxTtl}), got ${leaseDuration}`);
   }
-  if (renewDeadline >= leaseDuration - drift) {
-    throw new RangeError(
-      `renewDeadline must be < leaseDuration − drift (${leaseDuration - drift}), got ${renewDeadline}`,
-    );
-  }
+  const longestMs = validityMs(leaseDuration, facts.driftFactor);
+  if (renewDeadline >= longestMs)
+    throw new RangeError(`renewDeadline must be < leaseDuration − drift (${longestMs}), got ${renewDeadline}`);
   if (2 * retryPeriod > renewDeadline) {
     throw new RangeError(
       `retryPeriod must be <= renewDeadline / 2 (${Math.floor(renewDeadline / 2)}), got ${retryPeriod}`,

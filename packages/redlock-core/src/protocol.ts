@@ -46,7 +46,7 @@ export {
   type VoteTally,
 } from "./rules/quorum.ts";
 export { type BackOff, backOffMs } from "./rules/retry.ts";
-export { DAY_MS, driftMs, elapsedMs } from "./rules/validity.ts";
+export { DAY_MS, elapsedMs, type LeaseEnd, leaseEnd, remainingMs, validityMs } from "./rules/validity.ts";
 export {
   abortSignal,
   boolean,

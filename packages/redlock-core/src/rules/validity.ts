@@ -19,17 +19,22 @@ export function driftMs(ttlMs: number, driftFactor: number): number {
   return Math.ceil(ttlMs * driftFactor) + EXPIRY_RESOLUTION_MS;
 }
 
+/** Returns how long a lease may be trusted, counted from before its request: the TTL less the drift. */
+export function validityMs(ttlMs: number, driftFactor: number): number {
+  return ttlMs - driftMs(ttlMs, driftFactor);
+}
+
 /** The end of a lease by all clocks; it is over as soon as one of them has passed it. */
 export type LeaseEnd = Instant;
 
 /** Returns the end of a lease that was asked for at `asked` with `ttlMs`. */
 export function leaseEnd(asked: Instant, ttlMs: number, driftFactor: number): LeaseEnd {
-  return shifted(asked, ttlMs - driftMs(ttlMs, driftFactor));
+  return shifted(asked, validityMs(ttlMs, driftFactor));
 }
 
 /** Returns when the lease was asked for that ends at `end`. */
 export function leaseStart(end: LeaseEnd, ttlMs: number, driftFactor: number): Instant {
-  return shifted(end, driftMs(ttlMs, driftFactor) - ttlMs);
+  return shifted(end, -validityMs(ttlMs, driftFactor));
 }
 
 function shifted({ monotonicMs, wallMs, suspendedMs }: Instant, byMs: number): Instant {

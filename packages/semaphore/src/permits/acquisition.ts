@@ -6,14 +6,14 @@ import { type Lock, LockHeldError, RedlockClosedError, type Vote } from "@x/redl
 import {
   abortable,
   backOffMs,
-  driftMs,
-  elapsedMs,
   type Instant,
+  leaseEnd,
   linkSignals,
   type NodeReply,
   onAbort,
   type Refusal,
   readClock,
+  remainingMs,
 } from "@x/redlock-core/protocol";
 import { traces } from "../events.ts";
 import {
@@ -151,8 +151,8 @@ class Acquisition {
     if (outcomeOf(answers, pool.nodeCount) !== "won") return this.#refused(answers, asked);
     const { clock } = pool.protocol;
     const { ttl } = this.#request;
-    const isInTime = elapsedMs(asked, readClock(clock)) < ttl - driftMs(ttl, pool.redlock.options.driftFactor);
-    if (!isInTime) return this.#refused(answers.map(tooLate), asked);
+    const end = leaseEnd(asked, ttl, pool.redlock.options.driftFactor);
+    if (remainingMs(end, readClock(clock)) <= 0) return this.#refused(answers.map(tooLate), asked);
     return this.#granted(pool.isAlone ? Number(answers[0]?.fencingToken) : ballot, asked);
   }
 

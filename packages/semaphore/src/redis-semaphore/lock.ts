@@ -6,7 +6,7 @@
  */
 import { randomUUID } from "node:crypto";
 import { systemClock } from "@x/redlock-core";
-import { driftMs, elapsedMs, type Instant, readClock, sleep } from "@x/redlock-core/protocol";
+import { type LeaseEnd, leaseEnd, readClock, remainingMs, sleep } from "@x/redlock-core/protocol";
 
 /** The lock is lost: a node says that it is not ours any more, or its time is over. */
 export class LostLockError extends Error {}
@@ -65,7 +65,7 @@ export abstract class Lock {
   /** Whether there is something to release. A release that failed leaves it. */
   #isKept: boolean;
   #isRefreshing = false;
-  #asked: Instant = readClock(systemClock);
+  #end: LeaseEnd = readClock(systemClock);
   #cancelRefresh: () => void = () => undefined;
 
   protected constructor(options: LockOptions = {}) {
@@ -148,8 +148,7 @@ export abstract class Lock {
   protected abstract _release(): Promise<void>;
 
   get #isOver(): boolean {
-    const lastsMs = this._lockTimeout - driftMs(this._lockTimeout, DRIFT_FACTOR);
-    return elapsedMs(this.#asked, readClock(systemClock)) >= lastsMs;
+    return remainingMs(this.#end, readClock(systemClock)) <= 0;
   }
 
   #startRefresh(): void {
@@ -176,7 +175,7 @@ export abstract class Lock {
   async #attempt(ask: () => Promise<boolean>): Promise<boolean> {
     const asked = readClock(systemClock);
     const isOurs = await ask();
-    if (isOurs) this.#asked = asked;
+    if (isOurs) this.#end = leaseEnd(asked, this._lockTimeout, DRIFT_FACTOR);
     return isOurs;
   }
 

@@ -8,7 +8,15 @@
  */
 import { Worker } from "node:worker_threads";
 import type { Clock, Vote } from "@x/redlock-core";
-import { abortable, type Deferred, deferred, elapsedMs, type Instant, readClock } from "@x/redlock-core/protocol";
+import {
+  abortable,
+  type Deferred,
+  deferred,
+  type Instant,
+  leaseEnd,
+  readClock,
+  remainingMs,
+} from "@x/redlock-core/protocol";
 import type { ResolvedOptions } from "../../options.ts";
 import { type Lease, type LeaseSource, patienceMs, type RenewalListener } from "../lease.ts";
 import { errorOf } from "./failure.ts";
@@ -218,7 +226,8 @@ class WorkerLease implements Lease {
   }
 
   remaining(): number {
-    return this.#options.leaseDuration - this.#options.driftMs - elapsedMs(this.start, readClock(this.#clock));
+    const { leaseDuration, driftFactor } = this.#options;
+    return remainingMs(leaseEnd(this.start, leaseDuration, driftFactor), readClock(this.#clock));
   }
 
   keep(listener: RenewalListener): void {
