@@ -25,6 +25,7 @@ export {
   repeat,
   sleep,
 } from "./kit/signals.ts";
+export { AutoExtension, type ExtendedLease, type ExtensionPolicy } from "./lock/auto-extension.ts";
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
 export { type Lease, PROTOCOL } from "./lock/lock.ts";
 export { everyPeriod, type Renewable, Renewal, type RenewalPolicy } from "./lock/renewal.ts";

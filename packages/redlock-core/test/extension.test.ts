@@ -1,8 +1,13 @@
 import { ManualClock } from "@x/test-support";
 import { expect, it } from "vitest";
-import { AutoExtension } from "../src/compat/extension.ts";
+import { AutoExtension, type ExtensionPolicy } from "../src/lock/auto-extension.ts";
 
-const [LEASE_MS, THRESHOLD_MS] = [10_000, 500];
+const LEASE_MS = 10_000;
+const POLICY: ExtensionPolicy = {
+  afterMs: (leftMs) => leftMs - 500,
+  retryMs: (leftMs) => Math.max(leftMs / 8, 10),
+  keepAlive: true,
+};
 
 /** Counts the timers that are armed. */
 class CountingClock extends ManualClock {
@@ -35,7 +40,7 @@ it("keeps no process alive once it has noticed by another clock that the lock is
     extend: () => Promise.resolve({ kind: "extended" as const }),
     expiredError: () => new Error("expired"),
   };
-  const extension = new AutoExtension(clock, lease, THRESHOLD_MS, (error) => lost.push(error.message));
+  const extension = new AutoExtension(clock, lease, POLICY, (error) => lost.push(error.message));
   clock.suspend(LEASE_MS);
   await clock.advance(1_000);
   expect([extension.remaining(), lost, clock.armed]).toEqual([0, ["expired"], 0]);
@@ -54,8 +59,31 @@ it("takes a try that rejects for one that failed, and tries again", async () => 
     },
     expiredError: () => new Error("expired"),
   };
-  const extension = new AutoExtension(clock, lease, THRESHOLD_MS, (error) => lost.push(error.message));
+  const extension = new AutoExtension(clock, lease, POLICY, (error) => lost.push(error.message));
   await clock.advance(LEASE_MS);
   expect(tries).toBeGreaterThan(1);
   expect([extension.remaining(), lost, clock.armed]).toEqual([0, ["no client"], 0]);
+});
+
+it("counts a period from the start of a try, whether that succeeded or failed", async () => {
+  const clock = new CountingClock();
+  const startsMs: number[] = [];
+  const lease = {
+    remaining: () => LEASE_MS,
+    extend: async () => {
+      startsMs.push(clock.monotonicMs());
+      await new Promise<void>((resolve) => void clock.schedule(20, resolve));
+      if (startsMs.length === 2) throw new Error("no client");
+      return { kind: "extended" as const };
+    },
+    expiredError: () => new Error("expired"),
+  };
+  const untilNext = (_: number, tookMs: number): number => 100 - tookMs;
+  const policy: ExtensionPolicy = { afterMs: untilNext, retryMs: untilNext, keepAlive: false };
+  const extension = new AutoExtension(clock, lease, policy, () => undefined);
+  const startMs = clock.monotonicMs();
+  await clock.advance(410);
+  expect(startsMs.map((ms) => ms - startMs)).toEqual([100, 200, 300, 400]);
+  extension.stop();
+  expect(clock.armed).toBe(1);
 });

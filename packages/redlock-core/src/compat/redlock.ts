@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { EventEmitter } from "node:events";
 import { readClock } from "../kit/clock.ts";
 import { callQuietly } from "../kit/emitter.ts";
+import { AutoExtension, type ExtensionPolicy } from "../lock/auto-extension.ts";
 import { type ExtendResult, extendRound } from "../lock/extend.ts";
 import { type ReleaseRequest, startRelease } from "../lock/release.ts";
 import { resolveResources } from "../options.ts";
@@ -13,7 +14,6 @@ import { Schema, type ShapeOf } from "../schema/schema.ts";
 import { kindOf } from "../schema/show.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
 import { Acquisition, NO_QUORUM, remember, startPause, untilOver } from "./acquisition.ts";
-import { AutoExtension } from "./extension.ts";
 import { closeSharedEngines, type SharedEngine, sharedEngine } from "./shared-engine.ts";
 import {
   type Client,
@@ -337,7 +337,7 @@ export class Redlock extends EventEmitter {
           return { kind: decision === "never" ? "lost" : "failed", error: new ExecutionError(NO_QUORUM, [stats]) };
         },
       },
-      settings.automaticExtensionThreshold,
+      beforeEnd(settings.automaticExtensionThreshold),
       onLost,
     );
   }
@@ -410,6 +410,18 @@ export class Redlock extends EventEmitter {
   #tell(error: Error): void {
     callQuietly(() => this.emit("error", error));
   }
+}
+
+/** Tries that failed are repeated after a share of the time that is left, so that there are several before the end. */
+const RETRY_SHARE = 1 / 8;
+const MIN_RETRY_MS = 10;
+
+function beforeEnd(thresholdMs: number): ExtensionPolicy {
+  return {
+    afterMs: (leftMs) => leftMs - thresholdMs,
+    retryMs: (leftMs) => Math.max(leftMs * RETRY_SHARE, MIN_RETRY_MS),
+    keepAlive: true,
+  };
 }
 
 function decisionOf(result: ExtendResult): Voted["decision"] {

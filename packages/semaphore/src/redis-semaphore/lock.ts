@@ -6,7 +6,7 @@
  */
 import { randomUUID } from "node:crypto";
 import { systemClock } from "@x/redlock-core";
-import { type LeaseEnd, leaseEnd, readClock, remainingMs, sleep } from "@x/redlock-core/protocol";
+import { AutoExtension, type LeaseEnd, leaseEnd, readClock, remainingMs, sleep } from "@x/redlock-core/protocol";
 
 /** The lock is lost: a node says that it is not ours any more, or its time is over. */
 export class LostLockError extends Error {}
@@ -64,9 +64,8 @@ export abstract class Lock {
   #isExternal: boolean;
   /** Whether there is something to release. A release that failed leaves it. */
   #isKept: boolean;
-  #isRefreshing = false;
   #end: LeaseEnd = readClock(systemClock);
-  #cancelRefresh: () => void = () => undefined;
+  #refreshing: AutoExtension | undefined;
 
   protected constructor(options: LockOptions = {}) {
     const { identifier, acquiredExternally, externallyAcquiredIdentifier, identifierSuffix } = options;
@@ -106,7 +105,7 @@ export abstract class Lock {
 
   /** Stops refreshing: the lock then ends with its lease. */
   stopRefresh(): void {
-    this.#cancelRefresh();
+    this.#refreshing?.stop();
   }
 
   /** Acquires, and throws `TimeoutError` if that was not possible in time. */
@@ -148,14 +147,31 @@ export abstract class Lock {
   protected abstract _release(): Promise<void>;
 
   get #isOver(): boolean {
-    return remainingMs(this.#end, readClock(systemClock)) <= 0;
+    return this.#remaining() <= 0;
+  }
+
+  #remaining(): number {
+    return remainingMs(this.#end, readClock(systemClock));
   }
 
   #startRefresh(): void {
-    this.#cancelRefresh = systemClock.schedule(this.#options.refreshInterval, () => {
-      this.#startRefresh();
-      void this.#refresh();
-    });
+    const { refreshInterval } = this.#options;
+    const untilNext = (_leftMs: number, tookMs: number): number => refreshInterval - tookMs;
+    const lostError = (): Error => new LostLockError(`Lost ${this._kind} for key ${this._key}`);
+    this.#refreshing = new AutoExtension(
+      systemClock,
+      {
+        remaining: () => this.#remaining(),
+        expiredError: lostError,
+        extend: async () => {
+          const isOurs = await this.#attempt(() => this._refresh()).catch(() => undefined);
+          if (isOurs === true) return { kind: "extended" };
+          return { kind: isOurs === undefined ? "failed" : "lost", error: lostError() };
+        },
+      },
+      { afterMs: untilNext, retryMs: untilNext, keepAlive: false },
+      (error) => void this.#lose(error),
+    );
   }
 
   async #untilAcquired(signal: AbortSignal | undefined): Promise<boolean> {
@@ -180,18 +196,9 @@ export abstract class Lock {
   }
 
   /** Rejects only with what `onLockLost` throws, which is its way to end the process. */
-  async #refresh(): Promise<void> {
-    if (!this.#isRefreshing) {
-      this.#isRefreshing = true;
-      const isOurs = await this.#attempt(() => this._refresh()).catch(() => undefined);
-      this.#isRefreshing = false;
-      if (isOurs === true) return;
-      if (isOurs === undefined && !this.#isOver) return;
-    } else if (!this.#isOver) return;
-    if (!this.#isAcquired) return;
+  async #lose(error: LostLockError): Promise<void> {
     this.#isAcquired = false;
     this.#isKept = false;
-    this.stopRefresh();
-    this.#onLockLost.call(this, new LostLockError(`Lost ${this._kind} for key ${this._key}`));
+    this.#onLockLost.call(this, error);
   }
 }

@@ -1,15 +1,15 @@
 /**
- * While the routine of `using` runs, this file extends the lock when its time comes, and aborts the signal when it is
- * lost.
+ * This file keeps a lease whose keys and requests are not this package's own, as those of node-redlock and
+ * redis-semaphore. It extends the lease when its time comes, and tells its holder when it is lost.
  *
- * The signal aborts at the latest when the validity ends, even if no client answers. If the validity ended while the
- * machine was suspended, the signal aborts within a second of running again. It never aborts after the routine has
- * ended, and no timer outlives `stop()`.
+ * The holder is told at the latest when the validity ends, even if no client answers. If the validity ended while the
+ * machine was suspended, it is told within a second of running again. It is never told after `stop()`, which no timer
+ * outlives.
  */
 import type { Clock } from "../kit/clock.ts";
-import { type Renewable, Renewal } from "../lock/renewal.ts";
+import { type Renewable, Renewal } from "./renewal.ts";
 
-export interface Lease {
+export interface ExtendedLease {
   /** Returns the milliseconds for which the lock may be trusted. */
   remaining(): number;
   /** Makes one try. After `lost`, trying again is pointless. */
@@ -18,16 +18,22 @@ export interface Lease {
   expiredError(): Error;
 }
 
-/** Tries that failed are repeated after a share of the time that is left, so that there are several before the end. */
-const RETRY_SHARE = 1 / 8;
-const MIN_RETRY_MS = 10;
+/** An `ExtensionPolicy` says when a lease is extended, by what is left of it and by how long the last try took. */
+export interface ExtensionPolicy {
+  /** Returns the milliseconds until the first extension, and until the next one after one that succeeded. */
+  afterMs(leftMs: number, tookMs: number): number;
+  /** Returns the milliseconds until the next try after one that failed. */
+  retryMs(leftMs: number, tookMs: number): number;
+  /** Whether the timer keeps the process alive. */
+  readonly keepAlive: boolean;
+}
 
 export class AutoExtension implements Renewable {
   index = -1;
   readonly windowMs = 0;
   readonly #clock: Clock;
-  readonly #lease: Lease;
-  readonly #thresholdMs: number;
+  readonly #lease: ExtendedLease;
+  readonly #policy: ExtensionPolicy;
   readonly #onLost: (error: Error) => void;
   readonly #renewal: Renewal<AutoExtension>;
   #renewAtMs: number;
@@ -35,13 +41,13 @@ export class AutoExtension implements Renewable {
   #isStopped = false;
   #lastError: Error | undefined;
 
-  constructor(clock: Clock, lease: Lease, thresholdMs: number, onLost: (error: Error) => void) {
+  constructor(clock: Clock, lease: ExtendedLease, policy: ExtensionPolicy, onLost: (error: Error) => void) {
     this.#clock = clock;
     this.#lease = lease;
-    this.#thresholdMs = thresholdMs;
+    this.#policy = policy;
     this.#onLost = onLost;
-    this.#renewAtMs = clock.monotonicMs() + lease.remaining() - thresholdMs;
-    this.#renewal = new Renewal(clock, { keepAlive: true });
+    this.#renewAtMs = clock.monotonicMs() + policy.afterMs(lease.remaining(), 0);
+    this.#renewal = new Renewal(clock, { keepAlive: policy.keepAlive });
     this.#renewal.add(this);
   }
 
@@ -69,6 +75,7 @@ export class AutoExtension implements Renewable {
 
   async #extend(): Promise<void> {
     this.#isExtending = true;
+    const startedMs = this.#clock.monotonicMs();
     const result = await this.#lease.extend().catch((error: Error) => ({ kind: "failed" as const, error }));
     this.#isExtending = false;
     if (this.#isStopped) return;
@@ -78,9 +85,9 @@ export class AutoExtension implements Renewable {
     }
     const isExtended = result.kind === "extended";
     this.#lastError = isExtended ? undefined : result.error;
-    const leftMs = this.#lease.remaining();
-    const afterMs = isExtended ? leftMs - this.#thresholdMs : Math.max(leftMs * RETRY_SHARE, MIN_RETRY_MS);
-    this.#renewAtMs = this.#clock.monotonicMs() + afterMs;
+    const [leftMs, now] = [this.#lease.remaining(), this.#clock.monotonicMs()];
+    const tookMs = now - startedMs;
+    this.#renewAtMs = now + this.#policy[isExtended ? "afterMs" : "retryMs"](leftMs, tookMs);
     this.#renewal.reschedule(this);
   }
 
