@@ -43,6 +43,20 @@ describe("lanes, step by step", () => {
     ["let no retry that the lane looks ahead at take the place of a newer job, with rotation", "51387t/90"],
     ["count no start of a job that BullMQ ends without running it, if it follows at once", "r/57"],
     ["let a limited job of a lost line wait for the end of the limit, though that is lifted", "p/26"],
+    [
+      "let a job that was handed out go on before one that came back from waiting for its lock to a limited key",
+      "ci/300",
+      {
+        name: "locks and a rate",
+        steps: { "window passes": 3, yield: 3, wake: 2, kill: 6 },
+        keys: ["a", "b"],
+        severalChance: 0,
+        rate: 3,
+        slots: 2,
+      },
+    ],
+    ["expect no interrupt of a job that is retried by hand for those that came before", "u/188"],
+    ["know of a job that was superseded that the newer one's id may be another job's by now", "v/43"],
   ] as [title: string, seed: string, focus?: Focus][])("%s", async (_title, seed, focus) => {
     const found = await searchLanes(code, { seed, runs: 1, ...(focus === undefined ? {} : { focus }) });
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");

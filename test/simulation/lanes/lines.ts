@@ -46,7 +46,7 @@ export async function noteLeaving(run: LaneRun): Promise<void> {
     if (typeof why !== "string") continue;
     const [as, , by = ""] = why.split("\u001f");
     const newer = model.open.get(by);
-    if (isSuperseding && !job.isSuperseded && newer !== undefined) checkAges(run, job, newer);
+    if (isSuperseding && !job.isSuperseded && newer !== undefined) checkNewer(run, job, newer);
     if (isSuperseding) await supersede(job);
     else if (as === `${BAD}backlog` && !job.isLeaving) leave(model, job, newer);
   }
@@ -77,6 +77,7 @@ export async function drop(
   { pin: { as, key, by }, die, fail }: { readonly pin: Dropped } & Ends,
 ): Promise<void> {
   const line = run.model.lineOf(key);
+  const wasSuperseded = run.model.open.get(handOut.id)?.isSuperseded === true;
   // One that waits for its retry, or its lock, may be superseded, brought back and taken in one step. One that was
   // superseded before is brought back by the next newer one, too, or by its own failure.
   const waiting = line?.interrupts === true ? run.model.open.get(handOut.id) : undefined;
@@ -112,10 +113,7 @@ export async function drop(
   if (dropped === "newest" && (await run.world.redis.hexists(PREFIX + job.id, "ls")) === 1) {
     throw new LaneViolation("line", `${job.id} does not run, though it stood in line for ${key}`);
   }
-  if (as === "superseded" && newer !== undefined) checkAges(run, job, newer);
-  if (as === "superseded" && newer !== undefined && newer.keys.toSorted().join() !== job.keys.toSorted().join()) {
-    throw new LaneViolation("line", `${job.id} gave way to ${by}, which has other keys`);
-  }
+  if (as === "superseded" && newer !== undefined && !wasSuperseded) checkNewer(run, job, newer);
   if (run.random.chance(DIES_CHANCE)) {
     job.starts += 1;
     await die();
@@ -132,8 +130,11 @@ export async function drop(
   run.model.complete(job);
 }
 
-/** Whoever gives way is older, also if it comes back for its retry. */
-function checkAges({ model }: LaneRun, job: ModelJob, newer: ModelJob): void {
+/** Whoever gives way has the very same keys and is older, also if it comes back for its retry. */
+function checkNewer({ model }: LaneRun, job: ModelJob, newer: ModelJob): void {
+  if (newer.keys.toSorted().join() !== job.keys.toSorted().join()) {
+    throw new LaneViolation("line", `${job.id} gave way to ${newer.id}, which has other keys`);
+  }
   const isKnown = [job, newer].every(({ isAnew, displaced }) => !isAnew && displaced.size === 0);
   // Of two that ran beside each other, the one that failed last is the newer one.
   const areRetries = model.slots > 1 && job.starts > 0 && newer.starts > 0;
@@ -185,7 +186,12 @@ function checkInterrupted({ model }: LaneRun, key: string, standing: readonly st
   if (owner === undefined || owner.isSuperseded || owner.displaced.size > 0) return;
   for (const id of standing) {
     const job = model.open.get(id);
-    if (job === undefined || job.starts > 0 || job.number < owner.number || job.keys.length !== owner.keys.length)
+    if (
+      job === undefined ||
+      job.starts > 0 ||
+      job.number <= owner.newestBefore ||
+      job.keys.length !== owner.keys.length
+    )
       continue;
     throw new LaneViolation("line", `${id} stands in line for ${key}, and ${owner.id} is not to stop`);
   }

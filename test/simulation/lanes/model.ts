@@ -33,6 +33,8 @@ export interface ModelJob {
   isParked: boolean;
   /** It counts as one that has come anew: by hand, from its children, or when its processor has chosen. */
   isAnew: boolean;
+  /** Jobs with a higher number came after it: of one that has come anew, those that were added after it began. */
+  newestBefore: number;
   /** What the call of another job has made of it: it does not run, and ends so. */
   outcome: MergedEnd | undefined;
 }
@@ -188,7 +190,7 @@ export class LaneModel {
       isAnew: false,
       outcome: undefined,
     } as const;
-    this.open.set(facts.id, { ...facts, ...state, number: this.#added });
+    this.open.set(facts.id, { ...facts, ...state, number: this.#added, newestBefore: this.#added });
     for (const name of facts.keys) {
       const key = this.key(name);
       if (facts.keys.length > 1) key.isRegular = key.isExact = false;
@@ -220,6 +222,7 @@ export class LaneModel {
     job.order = undefined;
     job.behind = [];
     job.isParked = false;
+    if (job.newestBefore === Number.POSITIVE_INFINITY) job.newestBefore = this.#added;
     this.front.delete(job.id);
     for (const name of job.keys) {
       const key = this.key(name);
@@ -265,7 +268,7 @@ export class LaneModel {
     }
     job.phase = "delayed";
     job.dueMs = dueMs;
-    job.isAnew ||= why === "delay";
+    if (why === "delay") this.#comesAnew(job);
   }
 
   /** Back to `delayed` with its keys, until its lock is free: nothing is counted. */
@@ -292,7 +295,7 @@ export class LaneModel {
 
   waitForChildren(job: ModelJob): void {
     this.#giveUp(job);
-    job.isAnew = true;
+    this.#comesAnew(job);
     job.phase = "waiting for children";
   }
 
@@ -317,12 +320,17 @@ export class LaneModel {
   reopen(job: ModelJob): void {
     job.phase = "ready";
     job.isSuperseded = false;
-    job.isAnew = true;
+    this.#comesAnew(job);
     this.open.set(job.id, job);
     for (const name of job.keys) {
       const key = this.key(name);
       if (key.stop?.failed === job.id && !key.stop.isVague) key.owners.add(job.id);
     }
+  }
+
+  #comesAnew(job: ModelJob): void {
+    job.isAnew = true;
+    job.newestBefore = Number.POSITIVE_INFINITY;
   }
 
   /** A newer one of its keys waits: it is not to run again. */
