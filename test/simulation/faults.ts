@@ -16,6 +16,8 @@ export class Faults {
   readonly #servers: readonly Server[];
   readonly #victims: () => readonly Victim[];
   readonly #forgetful: readonly Server[];
+  /** Called when a node is about to lose its data, or some of them. */
+  onLoss: () => void = () => undefined;
 
   /** `forgetful`: those that may lose data. Default: all. */
   constructor(
@@ -107,17 +109,22 @@ export class Faults {
         const drawn = random.pick(["empty", "empty", "rollback", "durable"] as const);
         const amnesia = this.#forgetful.includes(server) ? drawn : "durable";
         const downMs = random.between(0, 150);
-        server.crash({ amnesia, downMs, stepMs: random.chance(0.3) ? random.between(0, 250) : 0 });
+        const stepMs = random.chance(0.3) ? random.between(0, 250) : 0;
+        // What is kept ends too early by a clock that was set ahead meanwhile.
+        if ((amnesia !== "durable" || stepMs > 0) && server.isUp) this.onLoss();
+        server.crash({ amnesia, downMs, stepMs });
         this.#tell(`${server.name} crashes and is back after ${downMs.toFixed(0)} ms (${amnesia})`);
         return;
       }
       case "failover":
         if (!this.#forgetful.includes(server)) return;
+        if (server.isUp) this.onLoss();
         server.failOver();
         this.#tell(`a stale replica takes over from ${server.name}`);
         return;
       case "flush":
         if (!this.#forgetful.includes(server)) return;
+        if (server.isUp) this.onLoss();
         server.flush();
         this.#tell(`FLUSHALL on ${server.name}`);
         return;

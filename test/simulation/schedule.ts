@@ -62,6 +62,8 @@ class Schedule {
   readonly #setting: Setting;
   readonly #servers: readonly Server[];
   readonly #faults: Faults;
+  /** The highest fencing token that a lone node has given. */
+  #lastToken = 0;
   #clients: Client[] = [];
   #clientCount = 0;
 
@@ -80,6 +82,8 @@ class Schedule {
     });
     for (const server of this.#servers) server.onExecuted = (at, args, reply) => this.#executed(at, args, reply);
     this.#faults = new Faults(world, setting, this.#servers, () => this.#clients);
+    // One node has no quarantine by default: nothing keeps others from a lock that it has forgotten.
+    if (setting.nodeCount === 1) this.#faults.onLoss = () => this.checker.forgot(this.#lastToken);
   }
 
   async run(): Promise<void> {
@@ -190,6 +194,10 @@ class Schedule {
   }
 
   #executed(server: Server, args: readonly string[], reply: ClientReply): void {
+    // Of several operations, the time and the quarantine come first, and of those that were refused there is a list.
+    for (const told of Array.isArray(reply) ? reply.slice(2) : [reply]) {
+      this.#lastToken = Math.max(this.#lastToken, Number(told) || 0);
+    }
     if (this.#world.isRecording) this.#tellExecuted(server, args, reply);
     this.#checkExpiries(server);
     if (/^[AER]\d/.test(args[1] ?? "")) this.#faults.provoke({ server });

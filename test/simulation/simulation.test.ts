@@ -24,6 +24,15 @@ describe("simulation of locks", () => {
     expect(result.grants).toBeGreaterThan(0);
   });
 
+  it.each([
+    ["was flushed", "rot/3"],
+    ["has restarted with a clock set ahead", "rot/398"],
+  ])("expects nothing of the locks that a lone node had given before it %s", async (_how, seed) => {
+    const result = await runSchedule(engine, seed, { nodeCount: 1 });
+    expect(result.violation).toBeUndefined();
+    expect(result.grants).toBeGreaterThan(0);
+  });
+
   it("replays a run from its seed", async () => {
     const runs = [1, 2].map(() => runSchedule(engine, "replay/1", { record: true }));
     const [first, second] = await Promise.all(runs);

@@ -42,7 +42,7 @@ export interface Hold {
   /** When the handle ended: released, lost, or its process killed. */
   endedMs: number | undefined;
   isReleased: boolean;
-  /** An operator may have taken it away, on some nodes or all, and the holder does not know. */
+  /** An operator may have taken it away, on some nodes or all, or the only node forgot it; the holder does not know. */
   isRobbed: boolean;
   /**
    * A quorum has taken it away: no extension that is asked for from then on succeeds, so its validity cannot end later
@@ -84,6 +84,8 @@ export class LockChecker {
    * granted.
    */
   readonly #robbedUntilMs = new Map<string, number>();
+  /** Locks with this fencing token and lower ones may be forgotten. */
+  #forgottenToken = 0;
   grantCount = 0;
 
   constructor(world: World) {
@@ -105,7 +107,9 @@ export class LockChecker {
       isOver: false,
       endedMs: undefined,
       isReleased: false,
-      isRobbed: lock.resources.some((resource) => this.#world.nowMs < (this.#robbedUntilMs.get(resource) ?? 0)),
+      isRobbed:
+        lock.fencingToken <= this.#forgottenToken ||
+        lock.resources.some((resource) => this.#world.nowMs < (this.#robbedUntilMs.get(resource) ?? 0)),
       lastEndMs: undefined,
       // The end is read to a hundredth of a millisecond only.
       maxHoldEndMs: machine.monotonicMs() + maxHold + 0.01,
@@ -143,6 +147,15 @@ export class LockChecker {
   /** A quorum of nodes has taken it away. */
   forced({ holds, maxTtl }: Forcing): void {
     for (const hold of holds) hold.lastEndMs = hold.machine.monotonicMs() + maxTtl;
+  }
+
+  /**
+   * The only node, which has no quarantine, has lost its data: it keeps nobody from the locks that it granted before.
+   * These have fencing tokens up to `token`, and some may be on their way to their holders.
+   */
+  forgot(token: number): void {
+    this.#forgottenToken = Math.max(this.#forgottenToken, token);
+    for (const hold of this.#holds) if (hold.fencingToken <= token) hold.isRobbed = true;
   }
 
   /** The process is gone, and believes nothing any more. */
