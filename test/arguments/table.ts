@@ -87,8 +87,9 @@ const timeout = optional(orInfinity(integer(0)));
 const ttl = optional(integer(50, 3_600_000));
 const maxHold = optional(orInfinity(integer(1)));
 const order = optional(integer(0));
-const perTry = { ttl, signal: optional(signal), autoExtend: optional(boolean), maxHold, order };
+const perTry = { ttl, signal: optional(signal), autoExtend: optional(boolean), maxHold };
 const perCall = { ...perTry, timeout };
+const placed = { ...perTry, order };
 const reentrancy = optional(oneOf("refuse", "join", "wait"));
 const name4096 = text(1, 4_096);
 const ms0 = optional(integer(0));
@@ -264,7 +265,9 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     release: NONE,
   }),
   ...methods("protocol", "protocol.RedlockProtocol", {
-    acquire: { resource, options: { options: perCall }, note: { legal: text(), right: "n" } },
+    acquire: { resource, options: { options: { ...placed, timeout } }, note: { legal: text(), right: "n" } },
+    acquireAt: { resources: listOfResources, options: { options: { ...placed, timeout } } },
+    tryAcquireAt: { resources: listOfResources, options: { options: { ...placed, timeout: oneOf(undefined) } } },
     waitForTurn: { resource, options: { options: { order, signal: optional(signal) } } },
     orderAt: { wallMs: { legal: number(0, Number.MAX_SAFE_INTEGER), right: 0 } },
     checkResource: { resource },

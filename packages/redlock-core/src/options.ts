@@ -89,8 +89,12 @@ export interface AcquireOptions {
    * When auto-extension ends: the lock is held for no longer than this, in ms. Default: the option of the `Redlock`.
    */
   readonly maxHold?: number | undefined;
+}
+
+/** The options of a sibling's call, which may have a place in line. */
+export interface PlacedOptions extends AcquireOptions {
   /**
-   * The place in the queue, in microseconds since the epoch; the smallest is first. Default: now.
+   * The place in line, in microseconds since the epoch; the smallest is first. Default: now.
    *
    * After `RedlockProtocol.waitForTurn` has announced a turn, any process may claim it with the same order.
    */
@@ -182,8 +186,9 @@ const CALL_SHAPE = {
   signal: abortSignal.optional(),
   autoExtend: boolean.optional(),
   maxHold: MAX_HOLD.optional(),
-  order: integer({ min: 0, unit: "µs" }).optional(),
 } satisfies ShapeOf<AcquireOptions>;
+
+const ORDER = integer({ min: 0, unit: "µs" }).optional();
 
 const USING_SHAPE = { ...CALL_SHAPE, reentrancy: REENTRANCY.optional() } satisfies ShapeOf<UsingOptions>;
 
@@ -194,10 +199,12 @@ const ofRedlock = (name: string): string | undefined =>
 const PER_CALL: Schema<typeof CALL_SHAPE> = new Schema(CALL_SHAPE, (name) =>
   name in USING_SHAPE ? "it is an option of new Redlock and using" : ofRedlock(name),
 );
+const PLACED_SHAPE = { ...CALL_SHAPE, order: ORDER } satisfies ShapeOf<PlacedOptions>;
+const PER_PLACED: Schema<typeof PLACED_SHAPE> = new Schema(PLACED_SHAPE, ofRedlock);
 const PER_USING: Schema<typeof USING_SHAPE> = new Schema(USING_SHAPE, ofRedlock);
 
 /** These are the options of `waitForTurn`, which neither locks nor ends by itself. */
-const UNTIL_TURN = new Schema({ order: CALL_SHAPE.order, signal: CALL_SHAPE.signal }, (name) =>
+const UNTIL_TURN = new Schema({ order: ORDER, signal: CALL_SHAPE.signal }, (name) =>
   name in CALL_SHAPE ? OF_CALLS : undefined,
 );
 
@@ -240,6 +247,16 @@ export function resolveAcquireOptions(
   return valuesOf(given, defaults, autoExtendDefault);
 }
 
+/** Resolves the options of a sibling's call. */
+export function resolvePlacedOptions(
+  given: PlacedOptions,
+  defaults: ResolvedOptions,
+  autoExtendDefault: boolean,
+): ResolvedAcquireOptions {
+  PER_PLACED.checkNames(given);
+  return { ...valuesOf(given, defaults, autoExtendDefault), order: PER_PLACED.get(given, "order") };
+}
+
 export function resolveUsingOptions(given: UsingOptions | undefined, defaults: ResolvedOptions): ResolvedUsingOptions {
   const { reentrancy } = defaults;
   if (given === undefined) return { ...resolveAcquireOptions(undefined, defaults, true), reentrancy, hasOwnTtl: false };
@@ -260,7 +277,7 @@ function valuesOf(
     signal: PER_CALL.get(given, "signal"),
     autoExtend: PER_CALL.get(given, "autoExtend") ?? autoExtendDefault,
     maxHold: PER_CALL.get(given, "maxHold") ?? defaults.maxHold,
-    order: PER_CALL.get(given, "order"),
+    order: undefined,
   };
 }
 
@@ -269,13 +286,24 @@ export function resolveTryOptions(
   given: Omit<AcquireOptions, "timeout"> | undefined,
   defaults: ResolvedOptions,
 ): ResolvedAcquireOptions {
-  const resolved = resolveAcquireOptions(given, defaults, defaults.autoExtend);
+  return oneTry(given, resolveAcquireOptions(given, defaults, defaults.autoExtend));
+}
+
+/** Resolves the options of a sibling's one attempt. */
+export function resolvePlacedTry(
+  given: Omit<PlacedOptions, "timeout">,
+  defaults: ResolvedOptions,
+): ResolvedAcquireOptions {
+  return oneTry(given, resolvePlacedOptions(given, defaults, defaults.autoExtend));
+}
+
+function oneTry(given: AcquireOptions | undefined, resolved: ResolvedAcquireOptions): ResolvedAcquireOptions {
   if (given !== undefined && PER_CALL.get(given, "timeout") !== undefined)
     throw new TypeError('unknown option "timeout": tryAcquire does not wait, acquire does');
   return { ...resolved, timeout: 0 };
 }
 
-export function resolveTurnOptions(given: Pick<AcquireOptions, "order" | "signal">): {
+export function resolveTurnOptions(given: Pick<PlacedOptions, "order" | "signal">): {
   readonly order: number | undefined;
   readonly signal: AbortSignal | undefined;
 } {

@@ -33,6 +33,7 @@ export type { LeaseScripts, ScriptCall } from "./lock/script-lease.ts";
 export type { Lent } from "./lock/section.ts";
 export { defineScript, plainError } from "./nodes/node.ts";
 export { addressOf } from "./nodes/url.ts";
+export type { PlacedOptions } from "./options.ts";
 export type { HoldOptions, NodeFacts, RedlockProtocol, RefusalFacts, ScriptGrant } from "./redlock-protocol.ts";
 export type { NodeReply, ScriptInput, ScriptOptions } from "./rounds/run.ts";
 export { CLAMP_US } from "./rules/ballot.ts";

@@ -16,7 +16,7 @@ import { type LeaseScripts, type ScriptCall, TakenBack } from "./lock/script-lea
 import type { Lent } from "./lock/section.ts";
 import { countsReceivers, type NodeScript } from "./nodes/node.ts";
 import { clientNames } from "./operators/inspect.ts";
-import { type AcquireOptions, resolveResource, resolveTurnOptions } from "./options.ts";
+import { type PlacedOptions, resolveResource, resolveTurnOptions } from "./options.ts";
 import type { Engine } from "./rounds/engine.ts";
 import { KEYS, type NodeReply, resolveRun, runEverywhere, type ScriptInput, type ScriptOptions } from "./rounds/run.ts";
 import { lockKeyOf, NODE_KEYS, nodeKeysOf, SLOT_COUNT, sideKeyOf } from "./rules/keys.ts";
@@ -42,7 +42,12 @@ interface ProtocolParts {
   /** Throws `RedlockClosedError` once the `Redlock` is closed, and the reason of a signal that has aborted. */
   readonly assertOpen: (resources: readonly string[], signal?: AbortSignal) => void;
   readonly embedded: () => EmbeddedLocks | undefined;
-  readonly acquire: (resource: string, options: AcquireOptions, note: string) => Promise<Lock>;
+  readonly acquire: (resource: string, options: PlacedOptions, note: string) => Promise<Lock>;
+  readonly acquireAt: (resources: readonly string[], options: PlacedOptions) => Promise<Lock>;
+  readonly tryAcquireAt: (
+    resources: readonly string[],
+    options: Omit<PlacedOptions, "timeout">,
+  ) => Promise<Lock | null>;
   readonly inside: <Result>(lock: Lock, lent: Lent, routine: () => Result | PromiseLike<Result>) => Promise<Result>;
   readonly hold: (grant: Grant, options: HoldOptions, scripts: LeaseScripts) => Lock;
 }
@@ -115,8 +120,18 @@ export class RedlockProtocol {
    * Acquires a lock as `Redlock.acquire` does, with a note. Each node stores this text in the very step in which it
    * grants the lock, in the side key `note`, for the first lease. scripts/acquire.lua.ts says how to read it.
    */
-  acquire(resource: string, options: AcquireOptions, note: string): Promise<Lock> {
+  acquire(resource: string, options: PlacedOptions, note: string): Promise<Lock> {
     return this.#parts.acquire(resource, options, TEXT.of("note", note));
+  }
+
+  /** Acquires a lock as `Redlock.acquire` does, from the place in line that `options` have. */
+  acquireAt(resources: readonly string[], options: PlacedOptions): Promise<Lock> {
+    return this.#parts.acquireAt(resources, options);
+  }
+
+  /** Makes one attempt as `Redlock.tryAcquire` does, from the place in line that `options` have. */
+  tryAcquireAt(resources: readonly string[], options: Omit<PlacedOptions, "timeout">): Promise<Lock | null> {
+    return this.#parts.tryAcquireAt(resources, options);
   }
 
   /**
@@ -194,7 +209,7 @@ export class RedlockProtocol {
 
   /**
    * Stands in the queue for a lock without acquiring it, and resolves when it is this caller's turn. The lock is then
-   * reserved for its `order` for about a second, for `acquire(resource, { order })` in this or any other process.
+   * reserved for its `order` for about a second, for `acquireAt(resources, { order })` in this or any other process.
    *
    * It also resolves when the holder's lease must have ended. Where nodes cannot tell when that is, it resolves after
    * 100 ms if another library has the lock. It resolves after a second if a key has no expiry or too few nodes
@@ -203,7 +218,7 @@ export class RedlockProtocol {
    * It rejects with `signal.reason` when the caller cancels, and with `RedlockClosedError` when the `Redlock` is
    * closed.
    */
-  async waitForTurn(resource: string, options: Pick<AcquireOptions, "order" | "signal"> = {}): Promise<void> {
+  async waitForTurn(resource: string, options: Pick<PlacedOptions, "order" | "signal"> = {}): Promise<void> {
     const { engine, hints, closed, calls, assertOpen } = this.#parts;
     const names = [resolveResource(resource)];
     const { signal, order } = resolveTurnOptions(options);

@@ -36,6 +36,8 @@ import {
   type ResolvedUsingOptions,
   resolveAcquireOptions,
   resolveOptions,
+  resolvePlacedOptions,
+  resolvePlacedTry,
   resolveResource,
   resolveResources,
   resolveTryOptions,
@@ -115,7 +117,11 @@ export class Redlock implements AsyncDisposable {
       assertOpen: (resources, signal) => this.#assertOpen(resources, signal),
       embedded: () => this.#embedded(),
       acquire: async (resource, options, note) =>
-        await this.#take([resolveResource(resource)], { ...resolveAcquireOptions(options, resolved, false), note }),
+        await this.#take([resolveResource(resource)], { ...resolvePlacedOptions(options, resolved, false), note }),
+      acquireAt: async (resources, options) =>
+        await this.#acquire(resolveResources(resources), resolvePlacedOptions(options, resolved, resolved.autoExtend)),
+      tryAcquireAt: async (resources, options) =>
+        await this.#tryOnce(resolveResources(resources), resolvePlacedTry(options, resolved)),
       inside: async (granted, lent, routine) =>
         await inSection(new Section({ context: this.#context, granted, outer: Section.current(), lent }), routine),
       hold: (grant, options, scripts) =>
@@ -181,9 +187,7 @@ export class Redlock implements AsyncDisposable {
     resources: string | readonly string[],
     options?: Omit<AcquireOptions, "timeout">,
   ): Promise<Lock | null> {
-    const names = resolveResources(resources);
-    const resolved = resolveTryOptions(options, this.#engine.options);
-    return await (traces.acquire.isHeard ? this.#tryTraced(names, resolved) : this.#try(names, resolved));
+    return await this.#tryOnce(resolveResources(resources), resolveTryOptions(options, this.#engine.options));
   }
 
   /**
@@ -367,6 +371,10 @@ export class Redlock implements AsyncDisposable {
   /** This and its siblings are apart: a function with a closure allocates for it when it is called, used or not. */
   #acquireTraced(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
     return traces.acquire.run({ resources: names }, () => this.#take(names, resolved));
+  }
+
+  #tryOnce(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock | null> {
+    return traces.acquire.isHeard ? this.#tryTraced(names, resolved) : this.#try(names, resolved);
   }
 
   #tryTraced(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock | null> {

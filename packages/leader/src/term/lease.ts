@@ -5,7 +5,6 @@
  * `lost` when a quorum said that the lock is not ours.
  */
 import {
-  type AcquireOptions,
   type Clock,
   type Lock,
   LockHeldError,
@@ -20,6 +19,7 @@ import {
   type LinkedSignal,
   linkSignals,
   onAbort,
+  type PlacedOptions,
   protocolOf,
 } from "@x/redlock-core/protocol";
 import type { ResolvedOptions } from "../options.ts";
@@ -128,7 +128,7 @@ const BEHIND_ALL: number = Number.MAX_SAFE_INTEGER;
 export async function firstAttempt(
   redlock: Redlock,
   resource: string,
-  options: AcquireOptions,
+  options: PlacedOptions,
   note: string,
 ): Promise<Lock | null> {
   try {
@@ -143,7 +143,7 @@ export async function firstAttempt(
 export function oneAttempt(
   redlock: Redlock,
   resource: string,
-  options: AcquireOptions,
+  options: PlacedOptions,
   note: string,
 ): Promise<Lock | null> {
   return unlessHeld(protocolOf(redlock).acquire(resource, { ...options, order: BEHIND_ALL, timeout: 0 }, note));

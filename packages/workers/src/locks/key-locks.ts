@@ -195,8 +195,9 @@ export class KeyLocks {
     const [key] = run.keys;
     if (key === undefined) return;
     const { redlock, lane, inFlight, ttl } = this.#parts;
-    const order = protocolOf(redlock).orderAt(this.#clock.wallMs());
-    const lock = redlock.tryAcquire(run.resources, { ttl, order, autoExtend: true }).catch(() => null);
+    const protocol = protocolOf(redlock);
+    const order = protocol.orderAt(this.#clock.wallMs());
+    const lock = protocol.tryAcquireAt(run.resources, { ttl, order, autoExtend: true }).catch(() => null);
     const ahead = new LockAhead(key + slotSuffix(slot), lock, this.#clock);
     inFlight.follow(ahead.settled);
     lane.passOn(run.jobId, ahead);
@@ -232,12 +233,13 @@ export class KeyLocks {
    */
   async #acquire(run: Run, signal: AbortSignal | undefined): Promise<Lock> {
     const { redlock, ttl, timeout } = this.#parts;
+    const protocol = protocolOf(redlock);
     const options = { ttl, autoExtend: true, signal };
     const startedMs = this.#clock.monotonicMs();
     for (;;) {
       try {
-        const lock = await redlock.tryAcquire(run.resources, { ...options, order: this.#orderOf(run) });
-        return lock ?? (await redlock.acquire(run.resources, { ...options, order: this.#orderOf(run), timeout }));
+        const lock = await protocol.tryAcquireAt(run.resources, { ...options, order: this.#orderOf(run) });
+        return lock ?? (await protocol.acquireAt(run.resources, { ...options, order: this.#orderOf(run), timeout }));
       } catch (error) {
         const isLate = this.#clock.monotonicMs() - startedMs > UNREACHABLE_WAIT_MS;
         if (!(error instanceof QuorumUnreachableError) || isLate || foreignVote(error) !== undefined) throw error;

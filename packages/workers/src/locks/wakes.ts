@@ -67,6 +67,8 @@ export class Wakes {
       return;
     }
     // The job is done, gone, or running elsewhere: pass the turn on, or the next one would wait for it to lapse.
-    if (!signal.aborted) await (await redlock.tryAcquire(resource, { order, autoExtend: false }))?.release();
+    if (signal.aborted) return;
+    const lock = await protocolOf(redlock).tryAcquireAt([resource], { order, autoExtend: false });
+    await lock?.release();
   }
 }

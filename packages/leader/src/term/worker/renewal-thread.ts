@@ -4,8 +4,8 @@
  * for ever.
  */
 import { parentPort, workerData } from "node:worker_threads";
-import { type AcquireOptions, type Lock, LockHeldError, systemClock } from "@x/redlock-core";
-import { protocolOf, readClock } from "@x/redlock-core/protocol";
+import { type Lock, LockHeldError, systemClock } from "@x/redlock-core";
+import { type PlacedOptions, protocolOf, readClock } from "@x/redlock-core/protocol";
 import { firstAttempt, keepRenewed, oneAttempt, type RenewalListener } from "../lease.ts";
 import { failureOf } from "./failure.ts";
 import { loadRedlock } from "./load.ts";
@@ -62,7 +62,7 @@ async function acquire(id: number, wait: Wait | undefined): Promise<void> {
   }
 }
 
-async function waitFor({ askedMs, isFirst, timeout }: Wait, options: AcquireOptions): Promise<Lock> {
+async function waitFor({ askedMs, isFirst, timeout }: Wait, options: PlacedOptions): Promise<Lock> {
   const free = isFirst ? await firstAttempt(redlock, data.resource, options, data.note) : null;
   if (free !== null) return free;
   const order = protocolOf(redlock).orderAt(askedMs);
