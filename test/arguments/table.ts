@@ -565,6 +565,13 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     call: (_, args) => partitions.queueName(...(args as unknown as [string, number, number])),
     parameters: { name: queueName, partition: { legal: integer(0), right: 0 }, partitions: partitionCount },
   },
+  "partitions.serverOf": {
+    call: (_, args) => partitions.serverOf(...(args as unknown as [string[], number])),
+    parameters: {
+      servers: { legal: (value) => Array.isArray(value) && value.length > 0, right: ["a"] },
+      partition: { legal: integer(0), right: 0 },
+    },
+  },
   "partitions.new PartitionedQueue": {
     call: make(partitions.PartitionedQueue),
     parameters: {

@@ -1,6 +1,6 @@
 /** Who asks a queue, or all partitions of one, and takes no job. */
 import { ExclusiveWorker } from "@x/workers";
-import { PartitionedWorker, partitionOf, queueName } from "@x/workers/partitions";
+import { PartitionedWorker, partitionOf, queueName, serverOf } from "@x/workers/partitions";
 import type { Cluster, Redis } from "ioredis";
 import type { Command } from "./command.ts";
 import type { Connections } from "./connections.ts";
@@ -45,8 +45,8 @@ export async function operatorOfKey(
   }
   const { partitions, servers } = layout;
   const partition = partitionOf(key, partitions);
-  const server = servers[partition % servers.length] ?? client;
-  return openWorker(connections, { queue: queueName(queue, partition, partitions), prefix, client: server });
+  const of = { queue: queueName(queue, partition, partitions), prefix, client: serverOf(servers, partition) };
+  return openWorker(connections, of);
 }
 
 /** Opens what asks a queue, which may be none yet. */

@@ -3,7 +3,7 @@
  * same two lines; docs/workers/partitions.md has them, with test vectors.
  */
 import { crc32 } from "node:zlib";
-import { type Check, integer, textLike } from "@x/redlock-core/protocol";
+import { Check, integer, textLike } from "@x/redlock-core/protocol";
 import { KEY, pinOfValue } from "../entity-key.ts";
 
 /** More than any Redis Cluster has use for: each partition costs a connection per process. */
@@ -14,6 +14,13 @@ export const QUEUE_NAME: Check<string> = textLike("a string of 1 to 256 characte
   /^[^:{}]{1,256}$/.test(name),
 );
 const PARTITION = integer({ min: 0, unit: "" });
+const SERVERS = new Check<readonly unknown[]>({
+  rule: "a list of one server or more",
+  faultOf: (value) => {
+    if (!Array.isArray(value)) return "type";
+    return value.length > 0 ? undefined : "range";
+  },
+});
 const TAG = /\{([^}]+)\}/;
 
 /**
@@ -42,8 +49,13 @@ export function queueName(name: string, partition: number, partitions: number): 
   return `{${name}-${partition}of${partitions}}`;
 }
 
-/** Returns which of the servers has a partition. There is one at least, as `divisionOf` sees to. */
+/**
+ * Returns which of the servers has a partition: partition i is on server i modulo their number.
+ * @throws TypeError, RangeError if there is no server, or can be no such partition.
+ */
 export function serverOf<Server>(servers: readonly Server[], partition: number): Server {
+  SERVERS.of("servers", servers);
+  PARTITION.of("partition", partition);
   return servers[partition % servers.length] as Server;
 }
 
