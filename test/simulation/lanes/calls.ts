@@ -4,26 +4,12 @@ import type { Outcome } from "../../../packages/workers/src/job-run/batch.ts";
 import { parseInLine } from "../../../packages/workers/src/operators/operators.ts";
 import { LaneViolation } from "./checks.ts";
 import { placesIn } from "./lines.ts";
-import type { ModelJob } from "./model.ts";
-import type { LaneRun, Taken } from "./run.ts";
-import { type LaneData, PREFIX } from "./world.ts";
-
-/** A job of a call that is not the one that runs. */
-export interface Joined {
-  readonly model: ModelJob;
-  readonly job: Job<LaneData>;
-  readonly place: string;
-}
+import type { MergedEnd, ModelJob } from "./model.ts";
+import { PREFIX } from "./names.ts";
+import type { Joined, LaneRun, Taken } from "./run.ts";
+import type { LaneData } from "./setting.ts";
 
 const OWN_END_CHANCE = 0.4;
-
-/** What the call of `by` has made of the job, as it is to be told when that ends. */
-export interface MergedEnd {
-  readonly by: string;
-  readonly value: unknown;
-  /** The message of the error with which it fails; undefined if it completes. */
-  readonly failure: string | undefined;
-}
 
 /** The call of a job that runs is given those that wait: again, as after `perKey.batch.wait`. */
 export async function gather(run: LaneRun): Promise<void> {

@@ -2,8 +2,8 @@
 import type { Queue } from "bullmq";
 import type { Redis } from "ioredis";
 import { LaneViolation } from "./checks.ts";
+import { PREFIX } from "./names.ts";
 import type { LaneSetting } from "./setting.ts";
-import { PREFIX } from "./world.ts";
 
 /** Longer than any schedule takes: a new period begins when the schedule says so. */
 const PERIOD_MS = 600_000;

@@ -2,8 +2,9 @@
 import type { Arrival } from "../../../packages/workers/src/lane/lane.ts";
 import { checkOnce, type HandOut, isOrdered, LaneViolation } from "./checks.ts";
 import type { ModelJob } from "./model.ts";
+import { PREFIX } from "./names.ts";
 import type { LaneRun, Taken } from "./run.ts";
-import { type LaneWorld, PREFIX } from "./world.ts";
+import { type LaneWorld } from "./world.ts";
 
 type Dropped = Arrival["pin"] & { readonly kind: "dropped" };
 

@@ -8,13 +8,12 @@ import type { LaneLocks } from "../../../packages/workers/src/lane/lane.ts";
 import type { Ending, KeyGrant } from "../../../packages/workers/src/lane/script-locks.ts";
 import { type HandOut, LaneViolation } from "./checks.ts";
 import type { StepEarly } from "./early.ts";
+import { LOCK_PREFIX } from "./names.ts";
 
 /** Between a key and the number of its slot, in the name of a lock; not there for the first one. */
 const SEPARATOR = "\u001f";
 /** Longer than any schedule takes. */
 export const LOCK_TTL_MS = 600_000;
-/** Stands before the key in the name of its lock. */
-export const LOCK_PREFIX = "lock:";
 const TOKEN_DIGITS = 40;
 const PLAIN = "plain code";
 /** The node's clock may have been set back, by so many µs. */

@@ -1,9 +1,16 @@
 /** What should be true of every job and every key, told step by step; what it means for the next hand-out is in checks.ts. */
 import type { LaneRules } from "../../../packages/workers/src/bullmq/compose.ts";
 import type { KeyPolicy } from "../../../packages/workers/src/operators/key-policy.ts";
-import type { MergedEnd } from "./calls.ts";
 import { NEAR_MS } from "./setting.ts";
 import type { Holders, Snapshot } from "./snapshot.ts";
+
+/** What the call of `by` has made of the job, as it is to be told when that ends. */
+export interface MergedEnd {
+  readonly by: string;
+  readonly value: unknown;
+  /** The message of the error with which it fails; undefined if it completes. */
+  readonly failure: string | undefined;
+}
 
 export interface ModelJob {
   readonly id: string;

@@ -1,9 +1,9 @@
 /** What people and other programs do to the queue, and to the lane's own keys. */
 import { LaneViolation } from "./checks.ts";
 import type { ModelJob } from "./model.ts";
+import { PREFIX } from "./names.ts";
 import type { LaneRun } from "./run.ts";
 import { NEAR_MS } from "./setting.ts";
-import { PREFIX } from "./world.ts";
 
 const CLEANED = 2;
 export const PAUSES_MS = [NEAR_MS / 5, 3 * NEAR_MS, 40 * NEAR_MS];

@@ -1,7 +1,8 @@
 /** Jobs that are added. */
+
+import { PREFIX } from "./names.ts";
 import type { LaneRun } from "./run.ts";
 import { NEAR_MS } from "./setting.ts";
-import { PREFIX } from "./world.ts";
 
 export const ATTEMPTS = [1, 2, 4];
 const DELAYS_MS = [NEAR_MS, 40 * NEAR_MS];

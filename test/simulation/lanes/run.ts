@@ -3,21 +3,27 @@
 import type { SeededRandom } from "@x/testing/world";
 import type { Job } from "bullmq";
 import type { Following } from "../../../packages/workers/src/bullmq/bullmq.ts";
-import type { Joined } from "./calls.ts";
 import type { QueueLimits } from "./limits.ts";
 import type { LaneCode } from "./load.ts";
 import type { StepLocks } from "./locks.ts";
 import type { LaneModel, ModelJob } from "./model.ts";
-import type { LaneSetting } from "./setting.ts";
+import type { LaneData, LaneSetting } from "./setting.ts";
 import type { Snapshot } from "./snapshot.ts";
 import { Turns } from "./turns.ts";
 import type { VirtualTime } from "./virtual-time.ts";
-import type { LaneData, LaneWorld, Member } from "./world.ts";
+import type { LaneWorld, Member } from "./world.ts";
 
 /** A worker's slot: it keeps its token from job to job. */
 export interface Slot {
   readonly member: Member;
   readonly token: string;
+}
+
+/** A job of a call that is not the one that runs. */
+export interface Joined {
+  readonly model: ModelJob;
+  readonly job: Job<LaneData>;
+  readonly place: string;
 }
 
 export interface Taken extends Slot {

@@ -11,6 +11,7 @@ import type { LaneCode } from "./load.ts";
 import * as plainCode from "./lock-steps.ts";
 import { lockNames, StepLocks } from "./locks.ts";
 import { LaneModel } from "./model.ts";
+import { PREFIX } from "./names.ts";
 import * as operators from "./operator-steps.ts";
 import * as policySteps from "./policy-steps.ts";
 import { ATTEMPTS, addBurst, addDelayed, addJob, addToFront, BACKOFFS_MS } from "./producer-steps.ts";
@@ -19,7 +20,7 @@ import { drawSetting, drawStep, type Focus, type LaneSetting, NEAR_MS, type Step
 import { laneKeys, takeSnapshot } from "./snapshot.ts";
 import { VirtualTime } from "./virtual-time.ts";
 import * as workers from "./worker-steps.ts";
-import { type LaneWorld, PREFIX } from "./world.ts";
+import { type LaneWorld } from "./world.ts";
 
 export interface LaneResult {
   readonly seed: string;

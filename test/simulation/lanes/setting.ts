@@ -4,7 +4,11 @@ import type { SeededRandom } from "@x/testing/world";
 import type { LaneRules, LineRules, OnFailure } from "../../../packages/workers/src/bullmq/compose.ts";
 import type { KeyFunction, StoredJob } from "../../../packages/workers/src/lane/lane.ts";
 import type { KeyPolicy } from "../../../packages/workers/src/operators/key-policy.ts";
-import type { LaneData } from "./world.ts";
+
+export interface LaneData {
+  /** The job's key, or its keys. */
+  readonly k: string | readonly string[];
+}
 
 /** Every schedule has these, so often. */
 const ALWAYS = { add: 6, fetch: 8, finish: 6, fail: 1, wait: 2 } as const;

@@ -1,7 +1,6 @@
 /** Where the queue says its jobs are, and who the lane says has which key. A step is followed by one look, in one round trip. */
 import type { Redis } from "ioredis";
-import { LOCK_PREFIX } from "./locks.ts";
-import { PREFIX } from "./world.ts";
+import { LOCK_PREFIX, PREFIX } from "./names.ts";
 
 export type Place = (typeof LISTS)[number] | (typeof SETS)[number] | "delayed";
 

@@ -4,12 +4,12 @@ import * as calls from "./calls.ts";
 import { checkFollowing, checkHandOut, checkIdle, LaneViolation } from "./checks.ts";
 import { StepEarly } from "./early.ts";
 import { checkNewest, drop, noteLeaving } from "./lines.ts";
+import { PREFIX } from "./names.ts";
 import { PAUSES_MS } from "./operator-steps.ts";
 import { addJob } from "./producer-steps.ts";
 import type { LaneRun, Slot, Taken } from "./run.ts";
-import { NEAR_MS } from "./setting.ts";
+import { type LaneData, NEAR_MS } from "./setting.ts";
 import { takeSnapshot } from "./snapshot.ts";
-import { type LaneData, PREFIX } from "./world.ts";
 
 /** The first marks the jobs that run, the second brings back those without a lock. */
 const STALLED_ROUNDS = 2;

@@ -5,14 +5,10 @@ import { Redis } from "ioredis";
 import type { ComposedScript, LaneScripts } from "../../../packages/workers/src/bullmq/compose.ts";
 import type { Lane } from "../../../packages/workers/src/lane/lane.ts";
 import type { LaneCode } from "./load.ts";
-import { LOCK_PREFIX, LOCK_TTL_MS, type StepLocks } from "./locks.ts";
-import type { LaneSetting } from "./setting.ts";
+import { LOCK_TTL_MS, type StepLocks } from "./locks.ts";
+import { LOCK_PREFIX, PREFIX, QUEUE } from "./names.ts";
+import type { LaneData, LaneSetting } from "./setting.ts";
 import type { VirtualTime } from "./virtual-time.ts";
-
-export interface LaneData {
-  /** The job's key, or its keys. */
-  readonly k: string | readonly string[];
-}
 
 /** A worker without a loop: every command is a step of the schedule. Some of these are protected. */
 export interface StepWorker {
@@ -28,8 +24,6 @@ export interface Member {
   readonly lane: Lane;
 }
 
-export const QUEUE = "lanes";
-export const PREFIX = `bull:${QUEUE}:`;
 const MEMBERS = 2;
 /** Longer than any schedule takes: locks end when the schedule says so. */
 const LOCK_DURATION_MS = 600_000;
