@@ -4,7 +4,8 @@ import { machineMs } from "@x/test-support";
 import { commandsSent, countCommands } from "../support/commands.ts";
 import { cpuMsSince } from "../support/cpu.ts";
 import { serveJobs } from "../support/jobs.ts";
-import { type Durations, type NodeAddress, openBallot, type Term, type WayName } from "./ways.ts";
+import type { Durations, Term } from "./ballot.ts";
+import { type NodeAddress, openBallot, type WayName } from "./ways.ts";
 
 export interface LeaderArguments {
   readonly way: WayName;

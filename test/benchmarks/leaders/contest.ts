@@ -2,9 +2,10 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { machineMs, type RedisServer } from "@x/test-support";
 import { JobChild } from "../support/jobs.ts";
+import type { Durations } from "./ballot.ts";
 import type { IdleResult, LeaderArguments, LeaderJob } from "./child.ts";
 import type { TermInterval } from "./terms.ts";
-import type { Durations, WayName } from "./ways.ts";
+import type { WayName } from "./ways.ts";
 
 export interface ContestSettings {
   readonly candidates: number;

@@ -7,9 +7,10 @@ import { type RedisServer, startRedisNodes } from "@x/test-support";
 import { compileChild } from "../support/compile.ts";
 import { readServers } from "../support/servers.ts";
 import { quantile, rotated, type Spread, spread } from "../support/statistics.ts";
+import type { Durations } from "./ballot.ts";
 import { Contest, type Failover } from "./contest.ts";
 import { countTwoLeaders } from "./terms.ts";
-import { type Durations, type WayName, wayNames, ways } from "./ways.ts";
+import { type WayName, wayNames, ways } from "./ways.ts";
 
 export interface LeadersSettings {
   /** Numbers of Redis nodes. */

@@ -8,7 +8,7 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Redis } from "ioredis";
-import type { Ballot, Durations, Term } from "./ways.ts";
+import type { Ballot, Durations, Term } from "./ballot.ts";
 
 const handOver = /* lua */ `
 local call = redis.call

@@ -4,8 +4,9 @@ import { compileChild } from "../support/compile.ts";
 import { JobChild } from "../support/jobs.ts";
 import { readServers } from "../support/servers.ts";
 import { rotated, type Spread, spread } from "../support/statistics.ts";
+import type { Durations } from "./ballot.ts";
 import type { IdleResult, LeaderArguments, LeaderJob } from "./child.ts";
-import type { Durations, WayName } from "./ways.ts";
+import type { WayName } from "./ways.ts";
 
 export interface ManySettings {
   readonly nodeCounts: readonly number[];

@@ -6,30 +6,12 @@ import { Redlock } from "@x/redlock-core";
 import { Redis } from "ioredis";
 import { Mutex, RedlockMutex } from "redis-semaphore";
 import { NodeRedlock5, type Redlock5Lock } from "../support/redlock5.ts";
+import type { Ballot, Durations, Term } from "./ballot.ts";
 import { openLeast } from "./least.ts";
-
-/** The same for all ways. */
-export interface Durations {
-  readonly leaseMs: number;
-  /** Between two renewals, and, for ways that poll, between two looks of a follower. */
-  readonly retryPeriodMs: number;
-}
 
 export interface NodeAddress {
   readonly host: string;
   readonly port: number;
-}
-
-export interface Candidate {
-  /** Resolves when this candidate leads. One campaign or term at a time. */
-  campaign(): Promise<Term>;
-}
-
-export interface Term {
-  /** Resolves when the program learns that it leads no more, other than by `resign`. */
-  readonly lost: Promise<void>;
-  /** Resolves when the leadership is given back. */
-  resign(): Promise<unknown>;
 }
 
 export type WayName = "SET NX PX" | "the least" | "redlock 5" | "redis-semaphore" | "ours" | "ours, rehearsed";
@@ -49,9 +31,6 @@ interface Way {
   readonly text: string;
   readonly open: (clients: readonly Redis[], durations: Durations) => Ballot;
 }
-
-/** The candidate of this process for each election. */
-export type Ballot = (election: string) => Candidate;
 
 export const ways: Record<WayName, Way> = {
   "SET NX PX": {
