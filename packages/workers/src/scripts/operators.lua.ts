@@ -22,7 +22,8 @@ const AT = at("ARGV[1]", "ARGV[2]");
 const limits = /* lua */ `
 local function limitsOf(key)
   local lane = contended()
-  local left, rate = lane.limitedFor(key), ''
+  local _, limitedUntil = lane.limitedFor(key)
+  local rate = ''
   local max, ms = lane.rateOf(key)
   if max then
     -- The newest come first: those that count stand before those that do not.
@@ -36,7 +37,7 @@ local function limitsOf(key)
   end
   local heads = call('ZRANGE', line(key), 0, 1)
   local head = heads[1] == PAUSED and heads[2] or heads[1]
-  local untilMs = left and string.format('%.0f', lane.redisMs() + left) or ''
+  local untilMs = limitedUntil and string.format('%.0f', limitedUntil) or ''
   local said = POLICIES[key] and call('HGET', HOLDERS, key .. '\\31') or ''
   local since = head and call('HGET', P .. head, 'timestamp') or ''
   -- How many keys have their turn before this one, if it waits for its turn.

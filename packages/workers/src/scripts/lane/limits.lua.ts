@@ -92,8 +92,8 @@ export const limits: string = /* lua */ `
     return LINE_MAX, DROPS_OLDEST
   end
 
-  -- For how many ms no job of the key may start, because as many as may have started; nil if one may. \`id\`: the job
-  -- that is to start, if it is known.
+  -- For how many ms no job of the key may start, because as many as may have started, and when that ends; nil if one
+  -- may. \`id\`: the job that is to start, if it is known.
   local function limitedFor(key, id)
     local max, ms = rateOf(key)
     if not max or (id and isSettled(id)) then return end
@@ -105,7 +105,7 @@ export const limits: string = /* lua */ `
       LIMITED = LIMITED or {}
       LIMITED[key] = ends
     end
-    return left
+    return left, ends
   end
 
   local function countStart(id, pin)
