@@ -119,6 +119,16 @@ const limitedKeys: Focus = {
   rate: 2,
 };
 
+/** Whoever finds the line full, and loses its worker then, is failed by BullMQ, and may stand in line until its turn. */
+const limitedFull: Focus = {
+  name: "limited keys, full lines",
+  steps: { add: 12, fetch: 12, "window passes": 5 },
+  keys: ["a"],
+  severalChance: 0,
+  rate: 2,
+  line: { max: 1, drop: "newest", as: "backlog" },
+};
+
 /** Operators say what holds for a key, and take it back. */
 const policies: Focus = {
   name: "policies of keys",
@@ -203,6 +213,17 @@ const saidLinesOfLatest: Focus = {
   ...latestOnly,
   name: "latest only, lines that operators limit",
   steps: { ...latestOnly.steps, ...SAYING },
+  says: ["maxWaiting"],
+};
+
+/** Who leaves a full line by what operators say of one key leaves those of its other keys, too. */
+const rotatingFull: Focus = {
+  ...rotating,
+  name: "rotation, several keys, full lines",
+  steps: { ...rotating.steps, ...SAYING },
+  severalChance: 0.5,
+  keys: ["a", "b", "c"],
+  line: { max: 2, drop: "newest", as: "backlog" },
   says: ["maxWaiting"],
 };
 
@@ -1242,6 +1263,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: limitedKeys,
   },
   {
+    protection: "a job that BullMQ ends without running it is no start, if it follows at once",
+    without: "it counts as one",
+    patches: [parking("if not outcome and not isOver then countStart", "if not outcome then countStart")],
+    focus: limitedFull,
+  },
+  {
     protection: "a limited key's next job is not fetched with the end of the one before",
     without: "it is",
     patches: [parking("if not freeSlot(key, false) or limitedFor(key) or isAwaited(key)", "if isAwaited(key)")],
@@ -1586,13 +1613,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "nobody passes a job with several keys that finds a line full",
     without: "whoever has another one of its keys does",
     patches: [rotation("(keys and #keys > 1 and MOST_PASSED or 1)", "1")],
-    focus: {
-      ...rotating,
-      name: "rotation, several keys, full lines",
-      severalChance: 0.4,
-      keys: ["a", "b"],
-      line: { max: 2, drop: "newest", as: "backlog" },
-    },
+    focus: rotatingFull,
+  },
+  {
+    protection: "whoever comes behind one that was passed, because the line was full, is passed, too",
+    without: "it stands in the line as soon as that has room",
+    patches: [rotation("if passedOf[keys[i]] then", "if false then")],
+    focus: rotatingFull,
   },
   {
     protection: "the weight of a policy holds",
