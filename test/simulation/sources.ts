@@ -1,12 +1,14 @@
 /**
- * Loads the packages' real sources, bundled in memory; with a mutation, one exact piece of text is replaced in one file first. Production
- * code has no hook for this, and a mutation whose text is not there exactly once fails loudly.
+ * Loads the packages' real sources; with a mutation, one exact piece of text is replaced in one file first. Production code has no hook
+ * for this, and a mutation whose text is not there exactly once fails loudly. Each file is compiled once, and again where it is
+ * mutated: a bundle for each mutation would cost ten times that.
  */
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
+import { dirname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { compileFunction } from "node:vm";
-import { build } from "esbuild";
+import { transform } from "esbuild";
 
 export interface SourcePatch {
   /** Below `packages/`. */
@@ -15,58 +17,71 @@ export interface SourcePatch {
   readonly replace: string;
 }
 
+interface Compiled {
+  readonly code: string;
+  /** What it imports from the sources: the files, by the names that it uses. */
+  readonly files: ReadonlyMap<string, string>;
+}
+
 const packages = fileURLToPath(new URL("../../packages/", import.meta.url));
+const requireOf = createRequire(`${packages}redlock-core/src/index.ts`);
+
+/** By the text. */
+const compiled = new Map<string, Promise<string>>();
 
 /** `names`: what `@x/…` stands for, files below `packages/`. `contents`: a module, beside them, whose exports are returned. */
 export async function loadSources<Exports>(
   source: { readonly contents: string; readonly names?: Readonly<Record<string, string>> },
   patches: readonly SourcePatch[],
 ): Promise<Exports> {
-  const applied = new Set<SourcePatch>();
-  const bundle = await build({
-    stdin: { contents: source.contents, resolveDir: packages },
-    bundle: true,
-    write: false,
-    platform: "node",
-    format: "cjs",
-    target: "node20",
-    external: ["bullmq", "ioredis", "redis", "pino"],
-    define: { "import.meta.url": JSON.stringify(import.meta.url) },
-    logLevel: "silent",
-    plugins: [
-      {
-        name: "real-sources",
-        setup(builder) {
-          builder.onResolve({ filter: /^@x\// }, ({ path }) => {
-            const file = source.names?.[path];
-            return { path: file === undefined ? path : packages + file };
-          });
-          if (patches.length === 0) return;
-          // Each file that passes through here costs esbuild a message there and back; it reads the others by itself.
-          builder.onLoad(
-            { filter: new RegExp(`/(${patches.map(({ file }) => file).join("|")})$`) },
-            async ({ path }) => {
-              let contents = await readFile(path, "utf8");
-              for (const patch of patches) {
-                if (path !== packages + patch.file) continue;
-                contents = replaced(contents, patch);
-                applied.add(patch);
-              }
-              return { contents, loader: "ts" };
-            },
-          );
-        },
-      },
-    ],
-  });
-  const missing = patches.find((patch) => !applied.has(patch));
+  const entry = `${packages}entry.ts`;
+  const modules = new Map<string, Compiled>();
+  const gather = async (path: string): Promise<void> => {
+    const text = path === entry ? source.contents : await readFile(path, "utf8");
+    const own = patches.filter(({ file }) => path === packages + file);
+    const code = await compile(own.reduce(replaced, text));
+    const files = new Map<string, string>();
+    for (const [, name = ""] of code.matchAll(/\brequire\("([^"]+)"\)/g)) {
+      const file = source.names?.[name];
+      if (name.startsWith(".")) files.set(name, resolve(dirname(path), name));
+      else if (file !== undefined) files.set(name, packages + file);
+    }
+    modules.set(path, { code, files });
+    for (const file of files.values()) if (!modules.has(file)) await gather(file);
+  };
+  await gather(entry);
+  const missing = patches.find(({ file }) => !modules.has(packages + file));
   if (missing !== undefined) throw new Error(`no source was loaded from packages/${missing.file}`);
-  const module: { exports: Partial<Exports> } = { exports: {} };
-  const run = compileFunction(bundle.outputFiles[0]?.text ?? "", ["module", "exports", "require"], {
-    filename: "packages.cjs",
-  });
-  run(module, module.exports, createRequire(`${packages}redlock-core/src/index.ts`));
-  return module.exports as Exports;
+  const loaded = new Map<string, { exports: unknown }>();
+  const load = (path: string): unknown => {
+    const known = loaded.get(path);
+    if (known !== undefined) return known.exports;
+    const { code, files } = modules.get(path) as Compiled;
+    const module = { exports: {} as unknown };
+    loaded.set(path, module);
+    const requireFrom = (name: string): unknown => {
+      const file = files.get(name);
+      return file === undefined ? requireOf(name) : load(file);
+    };
+    compileFunction(code, ["module", "exports", "require"], { filename: path })(module, module.exports, requireFrom);
+    return module.exports;
+  };
+  return load(entry) as Exports;
+}
+
+async function compile(text: string): Promise<string> {
+  const known =
+    compiled.get(text) ??
+    transform(text, {
+      loader: "ts",
+      format: "cjs",
+      target: "node20",
+      platform: "node",
+      define: { "import.meta.url": JSON.stringify(import.meta.url) },
+      supported: { "dynamic-import": false },
+    }).then(({ code }) => code);
+  compiled.set(text, known);
+  return await known;
 }
 
 function replaced(contents: string, patch: SourcePatch): string {
