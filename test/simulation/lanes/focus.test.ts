@@ -1,15 +1,24 @@
 /** The lane as it is in the schedules that catch its mutations: few steps and few keys, where it is hard. */
-import { describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { PLAYED, TEST_SEED } from "../known.ts";
 import { loadLanes } from "./load.ts";
 import { LANE_MUTATIONS } from "./mutations.ts";
 import { laneText } from "./report.ts";
 import { searchLanes } from "./search.ts";
 import type { Focus } from "./setting.ts";
+import { LaneWorld } from "./world.ts";
 
 const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
 const RUNS = Number(process.env["LANE_RUNS"] ?? PLAYED.focus);
 const code = await loadLanes();
+
+let world: LaneWorld;
+beforeAll(async () => {
+  world = await LaneWorld.start();
+});
+afterAll(async () => {
+  await world[Symbol.asyncDispose]();
+});
 
 const focuses = new Map<string, Focus>(
   LANE_MUTATIONS.flatMap(({ focus }) => (focus === undefined ? [] : [[focus.name, focus] as const])),
@@ -17,7 +26,7 @@ const focuses = new Map<string, Focus>(
 
 describe("lanes, step by step", () => {
   it.each([...focuses])("keep every invariant where it is hard: %s", { timeout: 600_000 }, async (_name, focus) => {
-    const found = await searchLanes(code, { seed: SEED, runs: RUNS, focus });
+    const found = await searchLanes(code, { seed: SEED, runs: RUNS, focus, world });
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
   });
 });

@@ -198,15 +198,15 @@ function checkInterrupted({ model }: LaneRun, key: string, standing: readonly st
   }
 }
 
+const FIELDS = `
+  local fields = {}
+  for i = 2, #ARGV do fields[i - 1] = redis.call('HGET', ARGV[i], ARGV[1]) end
+  return fields`;
+
 /** One field of each job; null: it has none. */
 async function fieldsOf({ eyes }: LaneWorld, ids: readonly string[], field: string): Promise<unknown[]> {
   if (ids.length === 0) return [];
-  const pipeline = eyes.pipeline();
-  for (const id of ids) pipeline.hget(PREFIX + id, field);
-  return ((await pipeline.exec()) ?? []).map(([error, reply]) => {
-    if (error !== null) throw error;
-    return reply;
-  });
+  return (await eyes.eval(FIELDS, 0, field, ...ids.map((id) => PREFIX + id))) as unknown[];
 }
 
 export async function placesIn({ world }: Pick<LaneRun, "world">, key: string): Promise<Map<string, number>> {

@@ -133,7 +133,7 @@ async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Res
   const { keys } = run.setting;
   const after = await takeSnapshot(run.world.eyes, keys, lockNames(keys, run.model.mostSlots));
   run.model.observe(run.before, after, run.time.nowMs);
-  run.turns.observe(after, run.time.nowMs, await run.world.redis.zrange(`${PREFIX}lane:ring`, "0", "-1"));
+  run.turns.observe(after, run.time.nowMs);
   checkPlaces(run.model, after, run.time.nowMs);
   run.locks.check(after.locks);
   await checkLines(run);

@@ -20,10 +20,13 @@ export async function searchLanes(
     readonly runs: number;
     readonly focus?: Focus;
     readonly onResult?: (result: LaneResult, done: number) => void;
+    /** One that is there: its Redis knows the scripts of the schedules before. Default: a new one. */
+    readonly world?: LaneWorld;
   },
 ): Promise<LaneSearch> {
   const startedMs = performance.now();
-  await using world = await LaneWorld.start();
+  await using own = options.world === undefined ? await LaneWorld.start() : undefined;
+  const world = (options.world ?? own) as LaneWorld;
   let [handedOut, parked, runs] = [0, 0, 0];
   let violation: LaneResult | undefined;
   const isOne = options.seed.includes("/");

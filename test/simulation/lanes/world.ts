@@ -2,7 +2,7 @@
 import { type RedisServer, startRedis } from "@x/test-support";
 import { Job, Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";
-import type { ComposedScript, LaneScripts } from "../../../packages/workers/src/bullmq/compose.ts";
+import type { ComposedScript, LaneRules, LaneScripts } from "../../../packages/workers/src/bullmq/compose.ts";
 import type { Lane } from "../../../packages/workers/src/lane/lane.ts";
 import type { LaneCode } from "./load.ts";
 import { LOCK_TTL_MS, type StepLocks } from "./locks.ts";
@@ -31,7 +31,7 @@ const REDIS_TIME = /(local function redisMs\(\))[^]*?\n {2}end/;
 
 export class LaneWorld implements AsyncDisposable {
   readonly redis: Redis;
-  /** Looks after each step. It knows no scripts: each pipeline of a client that does is made to know them all. */
+  /** Looks after each step. */
   readonly eyes: Redis;
   readonly queue: Queue<LaneData>;
   readonly #server: RedisServer;
@@ -66,18 +66,9 @@ export class LaneWorld implements AsyncDisposable {
     parts: { readonly time: VirtualTime; readonly locks: StepLocks; readonly onParked: (jobs: number) => void },
   ): Promise<Member[]> {
     await this.redis.flushdb();
-    const { lane, bullmq, compose } = code;
+    const { lane, bullmq } = code;
     const { time, locks, onParked } = parts;
-    const lockRules = {
-      lua: code.locks.embedded,
-      luaOfRun: code.locks.embeddedRun,
-      prefix: LOCK_PREFIX,
-      reserved: PREFIX,
-      ttlMs: LOCK_TTL_MS,
-    };
-    const scripts = onVirtualTime(
-      compose.composeScripts(bullmq.checkScripts(bullmq.installedScripts()), setting.rules, lockRules),
-    );
+    const scripts = scriptsOf(code, setting.rules);
     return this.#workers.map((worker) => {
       const target = bullmq.targetOf(worker, new Job(worker, "sample", {}));
       // Takes the lane of the schedule before off again: what is left are the methods of BullMQ's class.
@@ -103,6 +94,28 @@ export class LaneWorld implements AsyncDisposable {
     this.eyes.disconnect();
     await this.#server.stop();
   }
+}
+
+/** By the rules: many schedules have the same, and composing costs as much as a tenth of a schedule. */
+const composed = new WeakMap<LaneCode, Map<string, LaneScripts>>();
+
+function scriptsOf(code: LaneCode, rules: LaneRules): LaneScripts {
+  const known = composed.get(code) ?? new Map<string, LaneScripts>();
+  composed.set(code, known);
+  const { bullmq, compose, locks } = code;
+  const lockRules = {
+    lua: locks.embedded,
+    luaOfRun: locks.embeddedRun,
+    prefix: LOCK_PREFIX,
+    reserved: PREFIX,
+    ttlMs: LOCK_TTL_MS,
+  };
+  const name = JSON.stringify(rules);
+  const scripts =
+    known.get(name) ??
+    onVirtualTime(compose.composeScripts(bullmq.checkScripts(bullmq.installedScripts()), rules, lockRules));
+  known.set(name, scripts);
+  return scripts;
 }
 
 /** The time of Redis is that of the schedule, too. */
