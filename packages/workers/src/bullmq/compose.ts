@@ -141,38 +141,22 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     const parts = [library, own, ...ahead, finish, commands.eachEnd];
     return compose("moveToFinished", QUEUE_KEY_COUNT, parts);
   };
-  const operate = (name: OperatorCommand): ComposedScript => compose(name, 2, [library, operators[name]]);
   return {
-    commands: {
-      moveToActive: decorate("moveToActive"),
-      moveToFinished: end(),
-      moveToDelayed: decorate("moveToDelayed"),
-      moveToWaitingChildren: decorate("moveToWaitingChildren"),
-      retryJob: decorate("retryJob"),
-    },
-    operators: {
-      pin: operate("pin"),
-      wake: operate("wake"),
-      pause: operate("pause"),
-      resume: operate("resume"),
-      list: operate("list"),
-      explain: operate("explain"),
-      lengths: operate("lengths"),
-      mark: operate("mark"),
-      inLine: operate("inLine"),
-      look: operate("look"),
-      turn: operate("turn"),
-      sweep: operate("sweep"),
-      superseded: operate("superseded"),
-      gather: operate("gather"),
-      settle: operate("settle"),
-      setPolicy: operate("setPolicy"),
-      policy: operate("policy"),
-      policies: operate("policies"),
-      search: operate("search"),
-      removed: operate("removed"),
-    },
+    commands: lazily(decorated, (name) => (name === "moveToFinished" ? end() : decorate(name))),
+    operators: lazily(Object.keys(operators) as OperatorCommand[], (name) =>
+      compose(name, 2, [library, operators[name]]),
+    ),
   };
+}
+
+/** Makes each value when it is first read. A worker needs few of the scripts, and all are 1.6 MB of text. */
+function lazily<Name extends string, Value>(
+  names: readonly Name[],
+  make: (name: Name) => Value,
+): Readonly<Record<Name, Value>> {
+  const values: Partial<Record<Name, Value>> = {};
+  const entries = names.map((name) => [name, { enumerable: true, get: () => (values[name] ??= make(name)) }]);
+  return Object.defineProperties({}, Object.fromEntries(entries) as PropertyDescriptorMap) as Record<Name, Value>;
 }
 
 /** How many starts the turn of a key has, where it is more than one. */

@@ -29,6 +29,7 @@ import { JobEnd, queueKeys, replaceEndArguments } from "../bullmq/job-end.ts";
 import { sendRefusedAgain } from "../bullmq/refused.ts";
 import { formatPin, type Pin, parsePin, pinOfValue, slotSuffix } from "../entity-key.ts";
 import { withoutCommand } from "../errors.ts";
+import { ShortLivedMap } from "../short-lived-map.ts";
 import type { EarlyStart } from "./early-start.ts";
 import type { LockAhead } from "./lock-ahead.ts";
 import type { ScriptLocks } from "./script-locks.ts";
@@ -107,7 +108,7 @@ export class Lane {
   readonly #lockDurationMs: number;
   readonly #events: LaneEvents;
   readonly #locks: LaneLocks | undefined;
-  readonly #arrivals = new Map<string, Arrival>();
+  readonly #arrivals = new ShortLivedMap<Arrival>();
   /** What `moveToDelayed` is told of a job that goes back, by the job and its token. */
   readonly #leaving = new Map<string, string>();
   readonly #aheads = new Map<string, LockAhead>();
@@ -160,9 +161,7 @@ export class Lane {
 
   /** Returns what the fetch of this job told, once. It is undefined if the job did not come through the lane. */
   arrivalOf(jobId: string): Arrival | undefined {
-    const arrival = this.#arrivals.get(jobId);
-    this.#arrivals.delete(jobId);
-    return arrival;
+    return this.#arrivals.take(jobId);
   }
 
   /** Gives this lock to the next job of the key, if the answer to the end of this job brings it. */

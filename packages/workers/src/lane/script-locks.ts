@@ -12,6 +12,7 @@
 import { type Clock, type Lock, type Redlock, RedlockClosedError } from "@x/redlock-core";
 import { defineScript, type EmbeddedGrant, type EmbeddedLocks, protocolOf } from "@x/redlock-core/protocol";
 import type { LockRules } from "../scripts/key-lock.lua.ts";
+import { ShortLivedMap } from "../short-lived-map.ts";
 import type { EarlyStart } from "./early-start.ts";
 
 /**
@@ -41,8 +42,8 @@ export class ScriptLocks {
   readonly #embedded: EmbeddedLocks;
   readonly #clock: Clock;
   /** The grants that no run has claimed, in the order in which they came. */
-  readonly #unclaimed = new Map<string, EmbeddedGrant>();
-  readonly #endings = new Map<string, Ending>();
+  readonly #unclaimed = new ShortLivedMap<EmbeddedGrant>();
+  readonly #endings = new ShortLivedMap<Ending>();
   #isProven = false;
   #isStopped = false;
   #isWatching = false;
@@ -117,19 +118,14 @@ export class ScriptLocks {
 
   /** Notes that a script took the lock with this job. */
   granted(jobId: string, { key, token, fencingToken, asked }: KeyGrant): void {
-    for (const [oldest, { asked: earlier }] of this.#unclaimed) {
-      if (asked.monotonicMs - earlier.monotonicMs < this.rules.ttlMs) break;
-      this.#unclaimed.delete(oldest);
-    }
+    this.#unclaimed.dropOldest((earlier) => asked.monotonicMs - earlier.asked.monotonicMs >= this.rules.ttlMs);
     this.#unclaimed.set(jobId, { resource: this.rules.prefix + key, token, fencingToken, asked });
   }
 
   /** Returns the lock that came with the job, once. It is undefined if none did, or if its lease is over. */
   claim(jobId: string): Lock | undefined {
-    const grant = this.#unclaimed.get(jobId);
-    if (grant === undefined) return undefined;
-    this.#unclaimed.delete(jobId);
-    return this.#embedded.adopt(grant, this.rules.ttlMs);
+    const grant = this.#unclaimed.take(jobId);
+    return grant && this.#embedded.adopt(grant, this.rules.ttlMs);
   }
 
   /**
@@ -154,15 +150,11 @@ export class ScriptLocks {
 
   /** Returns what is to be released with this command that leaves the job, once. */
   endingOf(jobId: string): Ending | undefined {
-    const ending = this.#endings.get(jobId);
-    if (ending !== undefined) {
-      this.#endings.delete(jobId);
-      return ending;
-    }
-    const unclaimed = this.#unclaimed.get(jobId);
-    if (unclaimed === undefined) return undefined;
+    const ending = this.#endings.take(jobId);
+    if (ending !== undefined) return ending;
     // BullMQ ends the job without having run it.
-    this.#unclaimed.delete(jobId);
+    const unclaimed = this.#unclaimed.take(jobId);
+    if (unclaimed === undefined) return undefined;
     const settle = (isReleased: boolean): void => {
       if (!isReleased) void this.#embedded.drop(unclaimed, this.rules.ttlMs);
     };
@@ -176,8 +168,7 @@ export class ScriptLocks {
     this.#isWatching = true;
     this.#clock.schedule(SAME_TURN_MS, () => {
       this.#isWatching = false;
-      for (const { settle } of this.#endings.values()) settle(false);
-      this.#endings.clear();
+      for (const { settle } of this.#endings.takeAll()) settle(false);
     });
   }
 }

@@ -5,11 +5,12 @@
 import type { Clock } from "@x/redlock-core";
 import { type Instant, Renewal } from "@x/redlock-core/protocol";
 import type { Run } from "../job-run/run.ts";
+import { ShortLivedMap } from "../short-lived-map.ts";
 
 export class Watchdog {
   readonly #renewal: Renewal<Run>;
   /** The last run of each job. A worker that lost a job and took it again has an earlier run of it, too. */
-  readonly #last = new Map<string, Run>();
+  readonly #last = new ShortLivedMap<Run>();
 
   constructor(clock: Clock) {
     this.#renewal = new Renewal(clock);
