@@ -11,9 +11,8 @@
  * Nothing is guaranteed for what bypasses the fence, or after the Redis has lost what it had confirmed.
  */
 import { FencedOffError } from "./errors.ts";
-import { ARGS, KEYS } from "./rounds/run.ts";
 import { hasStableSlot, isOtherInBraces, sideKeyOf } from "./rules/keys.ts";
-import { integer, listOf, shaped, text } from "./schema/check.ts";
+import { integer, listOf, shaped, text, texts, textsAndNumbers } from "./schema/check.ts";
 import { Schema, type ShapeOf } from "./schema/schema.ts";
 import { quote } from "./schema/show.ts";
 import { fenceScript } from "./scripts/fence.lua.ts";
@@ -70,7 +69,12 @@ export class Fenced {
    */
   async eval(script: string, keys: readonly string[], args: readonly Argument[] = []): Promise<unknown> {
     SCRIPT.of("script", script);
-    return await this.#run({ script, keys: KEYS.of("keys", keys), args: ARGS.of("args", args), isClaim: false });
+    return await this.#run({
+      script,
+      keys: texts.of("keys", keys),
+      args: textsAndNumbers.of("args", args),
+      isClaim: false,
+    });
   }
 
   /** Resolves with the string at `key`, or null if there is none. */

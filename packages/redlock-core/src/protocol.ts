@@ -29,13 +29,13 @@ export { AutoExtension, type ExtendedLease, type ExtensionPolicy } from "./lock/
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
 export { type Lease, PROTOCOL } from "./lock/lock.ts";
 export { everyPeriod, type Renewable, Renewal, type RenewalPolicy } from "./lock/renewal.ts";
-export type { LeaseScripts, ScriptCall } from "./lock/script-lease.ts";
+export type { LeaseScripts } from "./lock/script-lease.ts";
 export type { Lent } from "./lock/section.ts";
 export { defineScript, plainError } from "./nodes/node.ts";
 export { addressOf } from "./nodes/url.ts";
 export type { PlacedOptions } from "./options.ts";
 export type { HoldOptions, NodeFacts, RedlockProtocol, RefusalFacts, ScriptGrant } from "./redlock-protocol.ts";
-export type { NodeReply, ScriptInput, ScriptOptions } from "./rounds/run.ts";
+export type { NodeReply, ScriptCall, ScriptInput, ScriptOptions } from "./rounds/run.ts";
 export { CLAMP_US } from "./rules/ballot.ts";
 export { slotOf } from "./rules/keys.ts";
 export {

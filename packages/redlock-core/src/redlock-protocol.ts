@@ -12,16 +12,23 @@ import type { InFlight } from "./kit/in-flight.ts";
 import type { Grant } from "./lock/attempt.ts";
 import type { EmbeddedLocks } from "./lock/embedded.ts";
 import type { Lock } from "./lock/lock.ts";
-import { type LeaseScripts, type ScriptCall, TakenBack } from "./lock/script-lease.ts";
+import { type LeaseScripts, TakenBack } from "./lock/script-lease.ts";
 import type { Lent } from "./lock/section.ts";
 import { countsReceivers, type NodeScript } from "./nodes/node.ts";
-import { clientNames } from "./operators/inspect.ts";
 import { type PlacedOptions, resolveResource, resolveTurnOptions } from "./options.ts";
+import { clientNames } from "./rounds/client-name.ts";
 import type { Engine } from "./rounds/engine.ts";
-import { KEYS, type NodeReply, resolveRun, runEverywhere, type ScriptInput, type ScriptOptions } from "./rounds/run.ts";
+import {
+  type NodeReply,
+  resolveRun,
+  runEverywhere,
+  type ScriptCall,
+  type ScriptInput,
+  type ScriptOptions,
+} from "./rounds/run.ts";
 import { lockKeyOf, NODE_KEYS, nodeKeysOf, SLOT_COUNT, sideKeyOf } from "./rules/keys.ts";
 import { leaseEnd } from "./rules/validity.ts";
-import { callback, integer, number, text } from "./schema/check.ts";
+import { callback, integer, number, text, texts } from "./schema/check.ts";
 import type { Hints } from "./waiting/hints.ts";
 import { Limit } from "./waiting/limit.ts";
 import { subscribeEverywhere } from "./waiting/subscription.ts";
@@ -299,7 +306,7 @@ export class RedlockProtocol {
    * option `name` has none.
    */
   async namesOf(clients: readonly string[]): Promise<ReadonlyMap<string, string>> {
-    const digits = KEYS.of("clients", clients);
+    const digits = texts.of("clients", clients);
     this.#parts.assertOpen([]);
     return await clientNames(this.#parts.engine, digits);
   }

@@ -25,8 +25,8 @@ import { type Lock, PROTOCOL } from "./lock/lock.ts";
 import { Renewal } from "./lock/renewal.ts";
 import { Section } from "./lock/section.ts";
 import { isClusterSource, type NodeSource, sourcesOf, toNodes } from "./nodes/connect.ts";
-import { countsReceivers } from "./nodes/node.ts";
 import { check, type Finding } from "./operators/check.ts";
+import { forceRelease } from "./operators/force-release.ts";
 import { type Inspection, inspect } from "./operators/inspect.ts";
 import {
   type AcquireOptions,
@@ -45,11 +45,8 @@ import {
   type UsingOptions,
 } from "./options.ts";
 import { RedlockProtocol } from "./redlock-protocol.ts";
-import { Engine, GRANT_TTL_MS, MAX_NODES } from "./rounds/engine.ts";
-import { runEverywhere } from "./rounds/run.ts";
-import { CLAMP_US } from "./rules/ballot.ts";
+import { Engine, MAX_NODES } from "./rounds/engine.ts";
 import { callback } from "./schema/check.ts";
-import { forceReleaseScript } from "./scripts/force-release.lua.ts";
 import { Hints } from "./waiting/hints.ts";
 import { type LocalQueue, LocalQueues } from "./waiting/local-queue.ts";
 
@@ -232,25 +229,8 @@ export class Redlock implements AsyncDisposable {
   async forceRelease(resource: string): Promise<boolean> {
     const name = resolveResource(resource);
     this.#assertOpen([name]);
-    const { options, nodes } = this.#engine;
     const holder = this.#queues.holderOf(name);
-    const target = this.#engine.targetOf([name]);
-    const { key, register } = this.#engine.fencingPlaceOf(target);
-    const replies = await runEverywhere(this.#engine, forceReleaseScript, {
-      keys: [key, ...target.keys],
-      args: [
-        // The holder learns of it by its next extension, or has lost it by then.
-        String(2 * options.maxTtl),
-        String(GRANT_TTL_MS),
-        nodes.every(countsReceivers) ? "1" : "0",
-        // A node that numbers the grants itself is ahead of its own time only by what it stored.
-        String(this.#engine.isAlone ? 0 : CLAMP_US),
-        register,
-      ],
-      timeoutMs: options.nodeTimeout,
-    });
-    const takenFrom = replies.filter((reply) => reply.ok && reply.value === 1).length;
-    const isTaken = takenFrom >= this.#engine.quorum;
+    const isTaken = await forceRelease(this.#engine, name);
     if (isTaken) holder?.lose("forced");
     return isTaken;
   }

@@ -6,17 +6,12 @@ import type { Vote } from "../errors.ts";
 import { readClock } from "../kit/clock.ts";
 import type { InFlight } from "../kit/in-flight.ts";
 import { sleep } from "../kit/signals.ts";
-import type { NodeScript } from "../nodes/node.ts";
 import type { Batcher } from "../rounds/batcher.ts";
 import type { Engine } from "../rounds/engine.ts";
-import { type NodeReply, runOn, type ScriptInput } from "../rounds/run.ts";
+import { type NodeReply, runOn, type ScriptCall } from "../rounds/run.ts";
 import { outcome, quorumOf } from "../rules/quorum.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import type { ExtendResult, ExtendRound } from "./extend.ts";
-
-export interface ScriptCall extends ScriptInput {
-  readonly script: NodeScript;
-}
 
 /** What a sibling's lease is renewed and released by, on each node. */
 export interface LeaseScripts {

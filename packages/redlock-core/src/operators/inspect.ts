@@ -1,10 +1,10 @@
 /** `inspect()` asks what the nodes say about a resource, and concludes what follows for all of them together. */
+import { clientNames } from "../rounds/client-name.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { listsEverywhere } from "../rounds/run.ts";
-import { clientKeyOf, sideKeyOf, WAITERS } from "../rules/keys.ts";
+import { sideKeyOf, WAITERS } from "../rules/keys.ts";
 import { quorumLargest } from "../rules/quorum.ts";
 import { clientOf } from "../rules/token.ts";
-import { readNamesScript } from "../scripts/client-name.lua.ts";
 import { inspectScript } from "../scripts/inspect.lua.ts";
 
 export interface NodeInspection {
@@ -143,24 +143,4 @@ function conclude(
   }
   const free = answered.filter(({ inspection }) => inspection.state === "free").length;
   return { verdict: free >= engine.quorum ? "free" : "contended", remainingMs: 0, fencingToken };
-}
-
-/**
- * Asks the nodes who the holders of locks are, as far as they have a `name`. Returns the names of clients by the digits
- * that their tokens begin with. Never rejects because of a node.
- */
-export async function clientNames(engine: Engine, clients: readonly string[]): Promise<ReadonlyMap<string, string>> {
-  const names = new Map<string, string>();
-  if (clients.length === 0) return names;
-  const keys = clients.map(clientKeyOf);
-  const replies = await listsEverywhere(engine, readNamesScript, {
-    keys,
-    args: [],
-    timeoutMs: engine.options.nodeTimeout,
-  });
-  for (const reply of replies) {
-    if (!reply.ok) continue;
-    for (const [at, client] of clients.entries()) if (reply.value[at]) names.set(client, reply.value[at]);
-  }
-  return names;
 }

@@ -10,7 +10,11 @@
  */
 import type { Clock } from "../kit/clock.ts";
 import type { Random } from "../kit/random.ts";
+import { clientKeyOf } from "../rules/keys.ts";
 import { CLIENT_DIGITS, newToken } from "../rules/token.ts";
+import { DAY_MS } from "../rules/validity.ts";
+import { keepNameScript, readNamesScript } from "../scripts/client-name.lua.ts";
+import { type Asked, listsEverywhere, runEverywhere } from "./run.ts";
 
 const TOLD_EVERY_MS = 3_600_000;
 const AGAIN_MS = 10_000;
@@ -42,4 +46,35 @@ export class ClientName {
     this.#dueMs = this.#clock.monotonicMs() + AGAIN_MS;
     if (await this.#tell(this.#digits)) this.#dueMs = this.#clock.monotonicMs() + TOLD_EVERY_MS;
   }
+}
+
+interface Nodes extends Asked {
+  readonly options: { readonly nodeTimeout: number };
+}
+
+/** Has the nodes keep the name of the client with these digits. Resolves with whether each has it; never rejects. */
+export async function keepName(nodes: Nodes, digits: string, name: string): Promise<boolean> {
+  const request = { keys: [clientKeyOf(digits)], args: [name, String(DAY_MS)], timeoutMs: nodes.options.nodeTimeout };
+  const replies = await runEverywhere(nodes, keepNameScript, request);
+  return replies.every(({ ok }) => ok);
+}
+
+/**
+ * Asks the nodes who the holders of locks are, as far as they have a `name`. Returns the names of clients by the digits
+ * that their tokens begin with. Never rejects because of a node.
+ */
+export async function clientNames(nodes: Nodes, clients: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  const names = new Map<string, string>();
+  if (clients.length === 0) return names;
+  const keys = clients.map(clientKeyOf);
+  const replies = await listsEverywhere(nodes, readNamesScript, {
+    keys,
+    args: [],
+    timeoutMs: nodes.options.nodeTimeout,
+  });
+  for (const reply of replies) {
+    if (!reply.ok) continue;
+    for (const [at, client] of clients.entries()) if (reply.value[at]) names.set(client, reply.value[at]);
+  }
+  return names;
 }

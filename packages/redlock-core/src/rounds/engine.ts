@@ -10,27 +10,16 @@ import type { Emitter } from "../kit/emitter.ts";
 import type { Random } from "../kit/random.ts";
 import { countsReceivers, type LockNode } from "../nodes/node.ts";
 import type { ResolvedOptions } from "../options.ts";
-import {
-  checkLockKey,
-  clientKeyOf,
-  hasStableSlot,
-  keysOf,
-  lockKeyOf,
-  nodeKeysOf,
-  SLOT_COUNT,
-  slotOf,
-} from "../rules/keys.ts";
+import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, nodeKeysOf, SLOT_COUNT, slotOf } from "../rules/keys.ts";
 import type { Target } from "../rules/operation.ts";
 import { quorumOf } from "../rules/quorum.ts";
 import { newToken } from "../rules/token.ts";
-import { DAY_MS, quarantineMs } from "../rules/validity.ts";
+import { quarantineMs } from "../rules/validity.ts";
 import { quote } from "../schema/show.ts";
-import { keepNameScript } from "../scripts/client-name.lua.ts";
 import { BatchRequests, type BatchSender } from "./batch-request.ts";
 import { Batcher } from "./batcher.ts";
-import { ClientName } from "./client-name.ts";
+import { ClientName, keepName } from "./client-name.ts";
 import { FencingClock } from "./fencing-clock.ts";
-import { runEverywhere } from "./run.ts";
 
 /** A freed lock is kept for so long for the waiter whose turn it is. A frozen waiter costs the others this much. */
 export const GRANT_TTL_MS = 1_000;
@@ -93,7 +82,7 @@ export class Engine {
       return new Batcher(node, index, clock, { ...batcherOptions, requests: requestsOf(node) });
     });
     const { name } = options;
-    this.#name = name === "" ? undefined : new ClientName(clock, random, (digits) => this.#keepName(digits, name));
+    this.#name = name === "" ? undefined : new ClientName(clock, random, (digits) => keepName(this, digits, name));
   }
 
   /** Returns a fresh random value for a lock, or another lease. */
@@ -127,12 +116,6 @@ export class Engine {
   fencingPlaceOf({ slot, registers }: Target): { readonly key: string; readonly register: string } {
     const { hash, lastNumber } = nodeKeysOf(this.isCluster ? slot : undefined);
     return this.isAlone ? { key: lastNumber, register: "" } : { key: hash, register: registers?.[0] ?? "" };
-  }
-
-  async #keepName(digits: string, name: string): Promise<boolean> {
-    const request = { keys: [clientKeyOf(digits)], args: [name, String(DAY_MS)], timeoutMs: this.options.nodeTimeout };
-    const replies = await runEverywhere(this, keepNameScript, request);
-    return replies.every(({ ok }) => ok);
   }
 
   #slotOf(resources: readonly string[]): number {

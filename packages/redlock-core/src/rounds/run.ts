@@ -6,7 +6,7 @@
 import type { Clock } from "../kit/clock.ts";
 import { type LockNode, type NodeScript, notConnected, plainError, requestError } from "../nodes/node.ts";
 import { DAY_MS } from "../rules/validity.ts";
-import { Check, callback, integer, listOf, shaped, text } from "../schema/check.ts";
+import { callback, integer, shaped, texts, textsAndNumbers } from "../schema/check.ts";
 import { Schema, type ShapeOf } from "../schema/schema.ts";
 import { show } from "../schema/show.ts";
 import type { Batcher } from "./batcher.ts";
@@ -27,7 +27,7 @@ export interface ScriptOptions {
 }
 
 /** The nodes that are asked, and the clock that says how long they took. */
-interface Asked {
+export interface Asked {
   readonly batchers: readonly Batcher[];
   readonly clock: Clock;
 }
@@ -36,6 +36,11 @@ interface Asked {
 export interface ScriptInput {
   readonly keys: readonly string[];
   readonly args: readonly (string | number)[];
+}
+
+/** A script with what it is run with. */
+export interface ScriptCall extends ScriptInput {
+  readonly script: NodeScript;
 }
 
 interface RunRequest {
@@ -50,17 +55,7 @@ const SCRIPT = shaped<NodeScript>("a script of defineScript", ({ name, source, s
   [name, source, sha1].every((each) => typeof each === "string"),
 );
 
-export const KEYS: Check<readonly string[]> = listOf("an array of strings", text());
-
-export const ARGS: Check<readonly (string | number)[]> = listOf(
-  "an array of strings and numbers",
-  new Check<string | number>({
-    rule: "a string or a number",
-    faultOf: (value) => (typeof value === "string" || typeof value === "number" ? undefined : "type"),
-  }),
-);
-
-const INPUT = new Schema({ keys: KEYS, args: ARGS } satisfies ShapeOf<ScriptInput>);
+const INPUT = new Schema({ keys: texts, args: textsAndNumbers } satisfies ShapeOf<ScriptInput>);
 
 const OPTIONS = new Schema({
   timeout: integer({ min: 1, max: DAY_MS }).optional(),

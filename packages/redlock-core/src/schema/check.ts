@@ -199,6 +199,16 @@ export function listOf<Value>(rule: string, element: Check<Value>): Check<readon
   });
 }
 
+export const texts: Check<readonly string[]> = listOf("an array of strings", text());
+
+export const textsAndNumbers: Check<readonly (string | number)[]> = listOf(
+  "an array of strings and numbers",
+  new Check<string | number>({
+    rule: "a string or a number",
+    faultOf: (value) => (typeof value === "string" || typeof value === "number" ? undefined : "type"),
+  }),
+);
+
 /** Joins the items to a text such as `a, b and c`. */
 function listed(items: readonly string[], word: "and" | "or"): string {
   return items.length < 2 ? items.join("") : `${items.slice(0, -1).join(", ")} ${word} ${items.at(-1)}`;
