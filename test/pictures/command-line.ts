@@ -34,7 +34,7 @@ export async function commandLine(): Promise<string> {
   ].map(connected) as [Redlock, Redlock, Redlock, Redlock];
 
   const election = new LeaderElection(leader, { name: ELECTION, id: "host-7", value: "10.0.0.7:8080" });
-  const scheduler = new LeaderScheduler({ election, random: () => 0.5 });
+  const scheduler = new LeaderScheduler({ election });
   let runs = 0;
   scheduler.every(SCHEDULE, 10_000, async () => {
     runs += 1;

@@ -222,7 +222,7 @@ export async function health(): Promise<Timeline> {
   const stage = new Stage();
   const replicas = ["replica A", "replica B"].map((name) => {
     const { nodes, redlock } = stage.process(name);
-    const options = { name: "reports", id: name, leaseDuration: 5_000, random: () => 0.5 };
+    const options = { name: "reports", id: name, leaseDuration: 5_000 };
     const election = new LeaderElection(redlock, options);
     return { name, nodes, election, handler: healthHandler({ elections: [election] }) };
   });

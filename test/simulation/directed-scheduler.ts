@@ -80,7 +80,6 @@ class SchedulerStage {
     };
     const scheduler = new this.#engine.scheduler.LeaderScheduler({
       election: election as unknown as LeaderElection,
-      random: () => random.fraction(),
       // No message of a story is one of these.
       history: 0,
     });

@@ -398,7 +398,6 @@ class Bystander {
       name: NAME,
       id: "bystander",
       leaseDuration: setting.maxTtl,
-      random: () => random.fraction(),
     });
     this.#election.on("error", () => undefined);
   }
@@ -450,7 +449,6 @@ class Candidate implements Victim {
       longestStallMs: 0.7 * setting.maxTtl,
     });
     this.links = servers.map((server) => new Link(this.machine, server, setting.network));
-    const fraction = (): number => random.fraction();
     this.#redlock = new engine.core.Redlock(this.links, {
       ttl: setting.maxTtl,
       maxTtl: setting.maxTtl,
@@ -458,20 +456,19 @@ class Candidate implements Victim {
       nodeTimeout: Math.min(setting.nodeTimeout, Math.floor(setting.maxTtl / 6)),
       retryDelay: 20,
       clock: this.machine.clock,
-      random: { token: () => random.hex(40), fraction },
+      random: { token: () => random.hex(40), fraction: () => random.fraction() },
     });
     this.#election = new engine.leader.LeaderElection(this.#redlock, {
       name: NAME,
       id: parts.name,
       leaseDuration: setting.maxTtl,
       cooldown: { initial: COOLDOWN_MS, max: COOLDOWN_MS },
-      random: fraction,
     });
     this.#election.on("elected", (term) => parts.schedule.elected(this.machine, term));
     this.#election.on("lost", () => parts.schedule.ended(this.machine));
     this.#election.on("error", () => undefined);
     if (mode === "task") return;
-    this.scheduler = new engine.scheduler.LeaderScheduler({ election: this.#election, random: fraction });
+    this.scheduler = new engine.scheduler.LeaderScheduler({ election: this.#election });
     this.scheduler.on("error", (error) => {
       if (error instanceof Error && error.message.includes("may have forgotten")) parts.schedule.doubted();
     });

@@ -74,8 +74,6 @@ export interface LeaderElectionOptions {
    * The logger gets a line for each change of leadership and each error. One of pino fits. Default: nothing is logged.
    */
   readonly logger?: LeaderLogger | undefined;
-  /** This function returns a number in [0, 1), for jitter and instance names. Default `Math.random`. */
-  readonly random?: (() => number) | undefined;
 }
 
 export interface CooldownOptions {
@@ -110,7 +108,6 @@ export interface ResolvedOptions extends Durations {
   readonly worker: { readonly redlock: string; readonly maxBlock: number } | undefined;
   readonly cooldown: Cooldown;
   readonly logger: LeaderLogger | undefined;
-  readonly random: (() => number) | undefined;
 }
 
 /** What the options are measured against. */
@@ -156,7 +153,6 @@ const OPTIONS = new Schema({
   } as Option<ResolvedOptions["worker"]>,
   cooldown: COOLDOWN.inside(),
   logger: objectWith<LeaderLogger>(["info", "warn", "error"]).optional(),
-  random: callback<() => number>().optional(),
 } satisfies ShapeOf<Omit<LeaderElectionOptions, "renewal">> & { readonly renewal: Option<ResolvedOptions["worker"]> });
 
 export function resolveOptions(given: LeaderElectionOptions, facts: OptionFacts): ResolvedOptions {

@@ -40,7 +40,6 @@ describe("options", () => {
     [{ renewal: { worker: { redlock: "file:///x.js", maxBlock: 500 }, other: 1 } }, /^unknown option "renewal.other"/],
     [{ logger: {} }, "logger must be an object with the functions info, warn and error, got an object"],
     [{ logger: null }, "logger must be an object with the functions info, warn and error, got null"],
-    [{ random: 5 }, "random must be a function, got 5"],
   ])("%j of an election are refused", (options, message) => {
     const make = (): LeaderElection => new LeaderElection(redlock, as({ name: "x", ...options }));
     expect(make).toThrow(TypeError);
@@ -84,7 +83,6 @@ describe("options", () => {
       renewal: undefined,
       cooldown: undefined,
       logger: undefined,
-      random: undefined,
     };
     await using own = new LeaderElection(redlock, options);
     const stopped = new AbortController();
@@ -116,7 +114,6 @@ describe("options", () => {
       timezone: undefined,
       concurrency: undefined,
       drainTimeout: undefined,
-      random: undefined,
     };
     const scheduler = new LeaderScheduler(all);
     const tick = new Date("2030-01-01T00:00:00.000Z");

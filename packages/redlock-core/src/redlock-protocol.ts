@@ -9,6 +9,7 @@ import type { RedlockEvents } from "./events.ts";
 import type { Clock, Instant } from "./kit/clock.ts";
 import type { Emitter } from "./kit/emitter.ts";
 import type { InFlight } from "./kit/in-flight.ts";
+import type { Random } from "./kit/random.ts";
 import type { Grant } from "./lock/attempt.ts";
 import type { EmbeddedLocks } from "./lock/embedded.ts";
 import type { Lock } from "./lock/lock.ts";
@@ -108,6 +109,11 @@ export class RedlockProtocol {
   /** The clock of the `Redlock`, from which siblings take their time. */
   get clock(): Clock {
     return this.#parts.engine.clock;
+  }
+
+  /** The randomness of the `Redlock`, from which siblings take theirs. */
+  get random(): Random {
+    return this.#parts.engine.random;
   }
 
   /** A signal that aborts when `close()` is called. */

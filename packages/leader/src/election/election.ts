@@ -21,7 +21,6 @@ import {
   protocolOf,
   redlock as REDLOCK,
   Schema,
-  systemRandom,
 } from "@x/redlock-core/protocol";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { Unsubscribe } from "../events/events.ts";
@@ -106,9 +105,10 @@ export class LeaderElection implements AsyncDisposable {
     const defaultId = `${hostname()}/${process.pid}`;
     const resolved = resolveOptions(options, { defaultId, maxTtl, driftFactor, nodeTimeout });
     const { id, leaseDuration, logger, name, resource, value, worker } = resolved;
-    const { clock, closed } = protocolOf(redlock);
-    protocolOf(redlock).checkResource(resource);
-    const random = resolved.random ?? ((): number => systemRandom.fraction());
+    const protocol = protocolOf(redlock);
+    const { clock, closed } = protocol;
+    protocol.checkResource(resource);
+    const random = (): number => protocol.random.fraction();
     this.name = name;
     this.id = id;
     this.#instance = `${id}#${Math.floor(random() * 2 ** 48).toString(36)}`;

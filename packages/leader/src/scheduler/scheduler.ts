@@ -21,7 +21,6 @@ import {
   Schema,
   type ShapeOf,
   shaped,
-  systemRandom,
   text,
 } from "@x/redlock-core/protocol";
 import type { LeaderElection } from "../election/election.ts";
@@ -74,8 +73,6 @@ export interface SchedulerOptions {
    * with. They take up to 200 bytes each. 0 to 100, default 10.
    */
   readonly history?: number | undefined;
-  /** A number in [0, 1), for jitter. Default `Math.random`. */
-  readonly random?: (() => number) | undefined;
 }
 
 /** A schedule that was added. */
@@ -146,7 +143,6 @@ const OPTIONS = new Schema({
   concurrency: integer({ min: 1, unit: "" }).default(100),
   drainTimeout: durationOrNoneMs.default(DEFAULT_DRAIN_TIMEOUT_MS),
   history: historyLength.default(10),
-  random: callback<() => number>().default(() => systemRandom.fraction()),
 } satisfies ShapeOf<SchedulerOptions>);
 
 const LIST = new Schema({
@@ -170,7 +166,6 @@ export class LeaderScheduler implements AsyncDisposable {
   readonly #concurrency: number;
   readonly #drainTimeout: number;
   readonly #history: number;
-  readonly #random: () => number;
   /** One object for all schedules without options, of which there may be ten thousand. */
   readonly #defaults: ResolvedScheduleOptions;
   readonly #entries = new Map<string, Entry>();
@@ -186,14 +181,13 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /** @throws TypeError, RangeError naming option, rule and value */
   constructor(options: SchedulerOptions) {
-    const { election, keyPrefix, timezone, concurrency, drainTimeout, history, random } = OPTIONS.resolve(options);
+    const { election, keyPrefix, timezone, concurrency, drainTimeout, history } = OPTIONS.resolve(options);
     this.#election = election;
     this.#keyPrefix = keyPrefix === undefined ? "" : `${keyPrefix}:`;
     this.#timezone = timezone;
     this.#concurrency = concurrency;
     this.#drainTimeout = drainTimeout;
     this.#history = history;
-    this.#random = random;
     this.#defaults = resolveScheduleOptions({}, timezone);
     this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
     this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
@@ -245,10 +239,11 @@ export class LeaderScheduler implements AsyncDisposable {
    */
   async trigger(name: string): Promise<void> {
     await this.#known(name);
-    const atMs = Math.floor(protocolOf(this.#election.redlock).clock.wallMs());
+    const { clock, random } = protocolOf(this.#election.redlock);
+    const atMs = Math.floor(clock.wallMs());
     this.#requestCount += 1;
-    // The time also, because whoever wants no jitter may have `random` return the same each time.
-    const parts = [atMs, Math.floor(this.#random() * 2 ** 40), this.#requestCount];
+    // The time also, because a test may have its `Redlock` draw the same each time.
+    const parts = [atMs, Math.floor(random.fraction() * 2 ** 40), this.#requestCount];
     const id = parts.map((part) => part.toString(36)).join("");
     await this.#store().order(REQUEST + id, requestLine({ name, atMs }, false), this.#ledger.quorum);
   }
@@ -378,11 +373,12 @@ export class LeaderScheduler implements AsyncDisposable {
     if (prefixes.has(this.#keyPrefix))
       throw new RangeError("term must be led by one scheduler at a time with this keyPrefix, got a second one");
     ledTerms.set(term, prefixes.add(this.#keyPrefix));
+    const { clock, random } = protocolOf(this.#election.redlock);
     const session = new Session({
       term,
       store: this.#store(),
-      clock: protocolOf(this.#election.redlock).clock,
-      random: this.#random,
+      clock,
+      random: () => random.fraction(),
       entries: this.#entries,
       concurrency: this.#concurrency,
       events: this.#events,

@@ -2,6 +2,7 @@
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type SchedulerOptions, type Tick } from "@x/leader/scheduler";
 import { type Clock, type Redlock, RedlockClosedError, systemClock } from "@x/redlock-core";
+import { systemRandom } from "@x/redlock-core/protocol";
 import type { RedisServer } from "@x/test-support";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import type { SkipReason } from "../../src/scheduler/events.ts";
@@ -344,8 +345,11 @@ describe("schedules", () => {
     release();
   });
 
-  it("run once for each trigger, also of replicas whose random returns the same each time", async () => {
-    const [one, two] = [1, 2].map(() => scheduler("constant", { random: () => 0 }));
+  it("run once for each trigger, also of replicas whose Redlocks draw the same each time", async () => {
+    const random = { ...systemRandom, fraction: () => 0 };
+    const [one, two] = [1, 2].map(() =>
+      scheduler("constant", {}, new LeaderElection(nodes.redlock({ random }), { name: "constant", ...LEASE })),
+    );
     let ticks = 0;
     for (const own of [one, two]) own?.every("s", 86_400_000, () => (ticks += 1));
     await one?.trigger("s");
