@@ -6,7 +6,7 @@ import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync,
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { Application, ReflectionKind } from "typedoc";
+import { Application, Comment, Converter, ReflectionKind } from "typedoc";
 import { build, createServer } from "vitepress";
 import { deadLinks } from "./dead-links.mjs";
 import { home } from "./home.mjs";
@@ -61,13 +61,21 @@ function gather() {
   return pages;
 }
 
+function wordsOf(text) {
+  return text.trim().split(/\s+/).join(" ");
+}
+
 /** One page for each entry of a package, from its docstrings. */
 async function writeReference() {
   const folder = join(content, ".entries");
   mkdirSync(folder, { recursive: true });
+  const headers = new Set();
   const points = Object.entries(entries).map(([name, source]) => {
     const file = join(folder, `${name}.ts`);
-    writeFileSync(file, `export * from "../../../packages/${source}";\n`);
+    const [, header] = /^\/\*\*([^]*?)\*\//.exec(readFileSync(join(root, "packages", source), "utf8")) ?? [];
+    const comment = header === undefined ? "" : `/**${header}\n * @module\n */\n`;
+    if (header !== undefined) headers.add(wordsOf(header.replace(/^ \* ?/gm, "")));
+    writeFileSync(file, `${comment}export * from "../../../packages/${source}";\n`);
     return file;
   });
   const application = await Application.bootstrapWithPlugins({
@@ -94,10 +102,18 @@ async function writeReference() {
     logLevel: "Error",
     validation: false,
   });
+  // It is done before the pages are put into groups, of which what goes would stay a part.
+  application.converter.on(Converter.EVENT_RESOLVE_BEGIN, ({ project }) => {
+    // A namespace that merges with a class repeats the names of its types, and would get a folder of its own.
+    for (const namespace of project.getReflectionsByKind(ReflectionKind.Namespace)) project.removeReflection(namespace);
+    // What has no docstring of its own would have that of its entry, which stands on top of the page.
+    for (const reflection of Object.values(project.reflections)) {
+      if (reflection.kind === ReflectionKind.Module || reflection.comment === undefined) continue;
+      if (headers.has(wordsOf(Comment.combineDisplayParts(reflection.comment.summary)))) delete reflection.comment;
+    }
+  });
   const project = await application.convert();
   if (project === undefined) throw new Error("the reference cannot be read from the sources");
-  // One that merges with a class repeats the names of its types, and would get a folder of its own.
-  for (const namespace of project.getReflectionsByKind(ReflectionKind.Namespace)) project.removeReflection(namespace);
   await application.generateOutputs(project);
   if (application.logger.hasErrors()) throw new Error("the reference cannot be written");
   for (const file of readdirSync(join(content, "reference"))) {
