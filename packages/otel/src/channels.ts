@@ -42,7 +42,7 @@ export function listenToCalls<Facts extends object>(
 }
 
 /** Failures are told to OpenTelemetry's own log. */
-export function quietly(call: () => void): void {
+function quietly(call: () => void): void {
   try {
     call();
   } catch (error) {

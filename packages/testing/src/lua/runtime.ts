@@ -86,7 +86,7 @@ export class LuaTable {
   }
 }
 
-export function isTrue(value: LuaValue): boolean {
+function isTrue(value: LuaValue): boolean {
   return value !== undefined && value !== false;
 }
 
