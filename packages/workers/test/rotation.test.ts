@@ -66,6 +66,8 @@ describe.concurrent("the rotation between keys", () => {
   it("lets jobs without a key and keys take turns, so that neither waits for all of the other", async () => {
     const order = await orderOf("aaaa----bbbb----", {});
     expect(order).toBe("a-b-a-b-a-b-a-b-");
+    expect(await orderOf("aaaaaa---", {})).toBe("a-a-a-aaa");
+    expect(await orderOf("------aaa", {})).toBe("--a-a-a--");
   });
 
   it("lets the priority of a job order its key only", async () => {

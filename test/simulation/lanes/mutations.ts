@@ -227,6 +227,9 @@ const rotatingFull: Focus = {
   says: ["maxWaiting"],
 };
 
+/** Whom a call has settled takes no turn: its key goes on before others. */
+const rotatingCalls: Focus = { ...rotating, name: "rotation, merged calls", keys: ["a", "b", "c"], merge: 5 };
+
 const saidWeights: Focus = {
   ...rotating,
   name: "rotation, weights that operators say",
@@ -1852,11 +1855,17 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     patches: [
       {
         file: "workers/src/scripts/commands.lua.ts",
-        find: "not quietly(contended().othersWait)",
+        find: "not quietly(contended().othersGoFirst)",
         replace: "true",
       },
     ],
     focus: rotating,
+  },
+  {
+    protection: "a key leaves its slot to those in front of the queue who stand in no line",
+    without: "its next job follows at once, and passes them",
+    patches: [rotation("return not pin and not keys", "return false")],
+    focus: rotatingCalls,
   },
   {
     protection: "a key that waits for its turn is given no slot before",

@@ -105,7 +105,7 @@ local stops = HALT and ARGV[5] == 'failed'
 local mayFetch = ARGV[6] == '1' and not stops
 local isHolder, isWanted = quietly(look, ARGV[1], pin)
 local slot = (SLOTS > 1 or POLICIES[pin]) and not isHolder and hasKeys(pin) and quietly(contended().slotOf, ARGV[1], pin)
-local isTurnOfKey = isWanted and (not ROTATE or facts[3] or not quietly(contended().othersWait))
+local isTurnOfKey = isWanted and (not ROTATE or facts[3] or not quietly(contended().othersGoFirst))
 local next = mayFetch and isTurnOfKey and quietly(contended().putNext, pin)
 if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)

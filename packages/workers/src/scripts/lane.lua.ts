@@ -201,7 +201,7 @@ ${judge(rotation.turns)}
   slow = {
     keysOf = keysOf, holds = holds, promoteToFront = promoteToFront, release = release,
     uncount = uncount, fetch = fetch, halt = halt, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
-    heal = heal, sift = seeAhead or sift, othersWait = othersWait, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
+    heal = heal, sift = seeAhead or sift, othersGoFirst = othersGoFirst, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
     pause = pause, pausedFor = pausedFor, await = await, backOff = backOff, limitedFor = limitedFor,
     uncountStart = uncountStart, redisMs = redisMs, slotOf = slotOf, holdersOf = holdersOf, startsOf = startsOf,
     isShared = isShared, slotCount = slotCount, rateOf = rateOf

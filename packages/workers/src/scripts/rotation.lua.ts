@@ -18,7 +18,7 @@ export const ring: string = /* lua */ `
   local RING, TURN = P .. 'lane:ring', '\\31'
   -- Starts of one turn that a place in the ring can count.
   local MOST_OF_TURN = 128
-  local turn, seeAhead
+  local turn, seeAhead, othersGoFirst
   -- The job that this script last chose.
   local chosenHere
 
@@ -102,18 +102,25 @@ export const turns: string = /* lua */ `
     return pin, keys, facts, known
   end
 
-  -- Of jobs without a key, or whose keys are not known, one goes before the job that was just chosen.
+  -- Would the next job of a key, at the end of the one before, pass others? Also those at the front of the queue who
+  -- stand in no line: they have no key, have their keys, or are to be told something.
+  function othersGoFirst()
+    if othersWait() then return true end
+    if isAlone() then return false end
+    local id = call('LINDEX', P .. 'wait', -1) or call('ZRANGE', P .. 'prioritized', 0, 0)[1]
+    local pin, keys = parkable(id)
+    return not pin and not keys
+  end
+
+  -- Of jobs without a key, or whose keys are not known, one goes before the job that was just chosen. If such a one is
+  -- taken by this command, that is it.
   local function letOneGoFirst(id)
     local standing = call('LRANGE', P .. 'wait', -2, -1)
     if standing[#standing] ~= id then return end
-    local other = standing[1]
-    if other == id then
-      other = call('ZRANGE', P .. 'prioritized', 0, 0)[1]
-      if not other or parkable(other) then return end
-      unprioritize(other)
-    elseif not parkable(other) then
-      toFront(P .. 'wait', other, -1)
-    end
+    local other, isUrgent = standing[1], false
+    if other == id then other, isUrgent = call('ZRANGE', P .. 'prioritized', 0, 0)[1], true end
+    if not other or parkable(other) or (FETCHED and not parkable(FETCHED)) then return end
+    if isUrgent then unprioritize(other) else toFront(P .. 'wait', other, -1) end
   end
 
   -- Chooses the job whose turn it is, if none is chosen: its id.
@@ -192,4 +199,5 @@ export const turns: string = /* lua */ `
 `;
 
 /** Stands in place of both without the option. */
-export const noRing = "local enter, turn, othersWait, placeAfter, isRunnable, seeAhead, isTurnOpen, noteTurn";
+export const noRing =
+  "local enter, turn, othersWait, placeAfter, isRunnable, seeAhead, isTurnOpen, noteTurn, othersGoFirst";
