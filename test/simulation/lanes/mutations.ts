@@ -1680,7 +1680,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "those that nobody has looked at are in a call",
     without: "only those that stand in line",
-    patches: [operators("quietly(contended().sift)", "")],
+    patches: [operators("not quietly(contended().sift)", "true")],
     focus: merged,
   },
   {

@@ -414,8 +414,11 @@ local id, most, reply = ARGV[3], tonumber(ARGV[5]), {}
 local pin = call('HGET', P .. id, 'lk')
 local isOurs = hasKeys(pin) and isSingle(pin) and call('HGET', HOLDERS, pin) == id and call('GET', P .. id .. ':lock') == ARGV[4]
 if not isOurs or most < 1 then return reply end
--- Those that nobody has looked at, because no slot is free.
-quietly(contended().sift)
+-- Those that nobody has looked at, because no slot is free: fifty at a time, until the call has all that it may have.
+for _ = 1, most, 50 do
+  parkedHere = 0
+  if not quietly(contended().sift) or call('ZCARD', line(pin)) >= most then break end
+end
 local standing = call('ZRANGE', line(pin), 0, most, 'WITHSCORES')
 for i = 1, #standing, 2 do
   local other, place = standing[i], standing[i + 1]
