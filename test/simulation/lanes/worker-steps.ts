@@ -216,6 +216,8 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
   calls.checkOutcome(run, run.model.job(id), arrival?.outcome);
   const isRun = job.deferredFailure === undefined && arrival?.outcome === undefined;
   if (isRun && !run.model.owns(run.model.job(id))) run.turns.began(run.model.job(id));
+  // One that BullMQ has failed uses up its turn, and does not run. One that a call has settled has none.
+  if (job.deferredFailure !== undefined) run.turns.dropped(run.model.job(id));
   run.model.begin(run.model.job(id), isRun ? run.time.nowMs : undefined, slots);
   const granted = run.locks.checkGrant(handOut, begun !== undefined);
   const following = arrival?.following;
