@@ -1084,6 +1084,17 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: interrupting,
   },
   {
+    protection: "a job that is given its key while it comes into its line is not interrupted by itself",
+    without: "it is superseded, and nobody runs in its place",
+    patches: [fullLine("holder == id or ", "")],
+    focus: {
+      ...interrupting,
+      name: "interrupts, rotation, lost holders",
+      steps: { add: 9, "lose holders": 1.5 },
+      rotate: { weights: {} },
+    },
+  },
+  {
     protection: "a job is interrupted by one of the same keys",
     without: "by one that has any of them",
     patches: [fullLine("if facts[1] ~= pin then return end", "")],

@@ -84,7 +84,8 @@ export const fullLine: string = /* lua */ `
   -- told. One that waits is taken next.
   local function interrupt(id, pin, keys)
     local holder = INTERRUPTS and call('HGET', HOLDERS, keys[1])
-    if not holder or holder == PAUSED or holder == NEXT or not holds(holder, keys[1]) then return end
+    -- Who has left its line for id may have passed the key on, to id itself.
+    if not holder or holder == id or holder == PAUSED or holder == NEXT or not holds(holder, keys[1]) then return end
     local facts = call('HMGET', P .. holder, 'lk', 'lb')
     if facts[1] ~= pin then return end
     local why, isNoted = dropped(keys[1], id), facts[2]
