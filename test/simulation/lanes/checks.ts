@@ -110,8 +110,10 @@ function checkKey(model: LaneModel, job: ModelJob, name: string, nowMs: number):
   for (const other of model.open.values()) {
     if (!other.keys.includes(name) || other.starts > 0 || !isOrdered(other, job, name)) continue;
     // It was handed out before, and waits for its lock, which plain code holds: in its slot, or in front of the line, if
-    // it has given that up because the key was closed. Whoever was handed out behind it goes on meanwhile.
-    if (owners.has(other.id) || (other.order !== undefined && owners.has(job.id))) continue;
+    // it has given that up because the key was closed. Whoever was handed out behind it goes on meanwhile, also if it
+    // had to wait for its lock, too.
+    const wasHandedOut = owners.has(job.id) || job.order !== undefined;
+    if (owners.has(other.id) || (other.order !== undefined && wasHandedOut)) continue;
     const isPassed = job.starts === 0 ? other.number < job.number : job.behind.includes(other);
     if (isPassed) throw new LaneViolation("order", `${job.id} of ${name} began before ${other.id}`);
   }

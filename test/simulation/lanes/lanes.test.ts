@@ -58,6 +58,8 @@ describe("lanes, step by step", () => {
     ["let no key pass those in front of the queue again and again, when no other key waits for its turn", "aa/2"],
     ["look for as many as a call may have, if more of its key wait than are looked at in one go", "aa/168"],
     ["let no job be interrupted by itself, if it is given its key while it comes into its line", "dd/148"],
+    ["wait for the retry of a job that left a line which operators have lifted the limit of since", "ff/130"],
+    ["let two jobs that wait for their locks come back to a limited key in any order", "ff/260"],
     ["know that a job loses its place in line for its locks when its line is full", "bb/128"],
     ["know that a job which BullMQ fails unrun uses up the turn of its key", "bb/159"],
     ["expect no interrupt of a job that is retried by hand for those that came before", "u/188"],

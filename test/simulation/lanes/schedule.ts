@@ -166,7 +166,8 @@ async function settle(run: LaneRun): Promise<void> {
 async function finishAll(run: LaneRun): Promise<void> {
   // What a call fails, and what finds a line full, is retried.
   const { merge } = run.setting.rules;
-  const isLimited = run.setting.keys.some((key) => run.model.lineOf(key)?.as === "backlog");
+  const mayFail = [...run.model.open.values()].some(({ isLeaving }) => isLeaving);
+  const isLimited = mayFail || run.setting.keys.some((key) => run.model.lineOf(key)?.as === "backlog");
   const retries = merge === undefined && !isLimited ? 0 : run.model.open.size * MOST_RETRIES;
   const most = 2 * (run.model.open.size + 2) + (retries * LONGEST_BACKOFF_MS) / NEAR_MS;
   for (let rounds = most; run.model.open.size > 0; rounds -= 1) {
