@@ -123,9 +123,10 @@ async function allocatedByTracing(call: () => Promise<unknown>): Promise<number>
 it("allocates nothing for a call that nobody traces", { timeout: 60_000 }, async () => {
   await using redlock = new Redlock(server.url);
   const pair = async (): Promise<unknown> => await (await redlock.acquire("untraced")).release();
-  // A closure with its context has some 100 bytes in each look. What V8 notes of a function, it notes in one of them.
-  const looks = [await allocatedByTracing(pair), await allocatedByTracing(pair), await allocatedByTracing(pair)];
-  expect(Math.min(...looks)).toBeLessThan(24);
+  // A closure with its context has some 100 bytes in each look. What V8 notes of a function, it notes in some of them.
+  let least = Number.POSITIVE_INFINITY;
+  for (let look = 0; look < 10 && least >= 24; look += 1) least = Math.min(least, await allocatedByTracing(pair));
+  expect(least).toBeLessThan(24);
   using _ = listen(new AsyncLocalStorage<string>());
   expect(await allocatedByTracing(pair)).toBeGreaterThan(500);
 });

@@ -127,8 +127,9 @@ function tooMany(events: readonly Event[], deaths: ReadonlyMap<number, bigint>, 
 }
 
 /**
- * Starts of more than `max` in a window, of jobs whose id is greater than `after`, by the clock of the queue's Redis,
- * which has counted them in the same step.
+ * Starts of more than `max` in a window, of jobs whose id is greater than `after`, by the clock of the queue's Redis.
+ *
+ * A script notes the event and counts the start one after the other. A busy machine may stop Redis between the two.
  */
 async function windowsOver(lab: Lab, max: number, windowMs: number, after = 0): Promise<string[]> {
   const events = await lab.redis.xrange("bull:q:events", "-", "+");
@@ -136,6 +137,6 @@ async function windowsOver(lab: Lab, max: number, windowMs: number, after = 0): 
   const starts = active.map(([id]) => Number(id.split("-")[0]));
   return starts.flatMap((ms, index) => {
     const before = starts[index - max];
-    return before !== undefined && ms - before < windowMs - 20 ? [`start ${index} ${ms - before} ms after`] : [];
+    return before !== undefined && ms - before < windowMs - 100 ? [`start ${index} ${ms - before} ms after`] : [];
   });
 }

@@ -6,8 +6,13 @@ import { type Data, finished, gate, jobs, Lab, redlockOn, until } from "./suppor
 
 const rules = { whenBusy: "interrupt", concurrency: 3, recheckInterval: 3_600_000 } as const;
 
-const rejected = async (signal: AbortSignal): Promise<never> =>
-  await new Promise((_resolve, reject) => signal.addEventListener("abort", () => reject(signal.reason as Error)));
+/** Rejects when the job is interrupted, which it may be already. */
+async function rejected(signal: AbortSignal): Promise<never> {
+  signal.throwIfAborted();
+  return await new Promise((_resolve, reject) =>
+    signal.addEventListener("abort", () => reject(signal.reason as Error)),
+  );
+}
 
 async function returned(queue: Queue<Data>, id: string): Promise<unknown> {
   return ((await queue.getJob(id)) as Job<Data, NotRun>).returnvalue;
@@ -23,8 +28,10 @@ describe.concurrent("a newer job interrupts the one that runs", () => {
       lab.worker(
         async (job, signal) => {
           if (job.data.i === 3) return "done";
-          signal.addEventListener("abort", () => reasons.push(signal.reason));
-          return await rejected(signal);
+          return await rejected(signal).catch((reason: unknown) => {
+            reasons.push(reason);
+            throw reason;
+          });
         },
         { ...rules, concurrency: 2, ...(where === "elsewhere" ? { redlock: redlockOn(lab, lab.server.url) } : {}) },
       ),

@@ -12,9 +12,8 @@ export function testFeatures(key: Key): void {
     it("shows parked jobs as delayed, and counts no attempt, start or event for them", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
-      const events = new QueueEvents("q", { connection: lab.connection });
+      const events = new QueueEvents("q", { connection: lab.connection, lastEventId: "0-0" });
       lab.defer(async () => await events.close());
-      await events.waitUntilReady();
       const activated: string[] = [];
       events.on("active", ({ jobId }) => activated.push(jobId));
       const running = gate();
