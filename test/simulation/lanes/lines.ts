@@ -162,7 +162,7 @@ export async function checkLines(run: LaneRun): Promise<void> {
   if (!run.model.limitsLines || (rules?.as === "superseded" && run.setting.severalChance > 0)) return;
   for (const key of run.setting.keys.filter((name) => !run.model.key(name).wasLost)) {
     const standing: string[] = [];
-    const places = [...(await placesIn(run, key))].filter(([, place]) => place >= 0);
+    const places = [...(await placesIn(run, key))].filter(([, place]) => place > 0);
     const stored = await fieldsOf(
       run.world,
       places.map(([id]) => id),

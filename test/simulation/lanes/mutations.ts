@@ -149,6 +149,17 @@ const severalSlots: Focus = {
   hasLocks: true,
 };
 
+/** Jobs that have a slot and do not run go back when the key is paused, also the one that was just given one. */
+const yieldedSlots: Focus = {
+  name: "several slots, locks, pauses",
+  steps: { yield: 3, wake: 2, "pause key": 2, "resume key": 3, remove: 1 },
+  keys: ["a"],
+  severalChance: 0,
+  sameIdChance: 0.9,
+  slots: 3,
+  hasLocks: true,
+};
+
 const pausedSlots: Focus = {
   name: "several slots, pauses",
   steps: { "pause key": 1.5, "resume key": 2, "pause for": 2 },
@@ -961,7 +972,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a paused key's holder goes first afterwards",
     without: "it goes to the end of the line",
-    patches: [parking("(isFirst and frontPlace(keys))", "false")],
+    patches: [parking("(isFirst and (placeOfChosen(id, keys) or frontPlace(keys)))", "false")],
     focus: pausedKeys,
   },
   {
@@ -1655,6 +1666,18 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
       name: "several slots, pauses, removed jobs",
       steps: { "pause key": 2, "resume key": 2, "remove holder": 2, "list keys": 3, kill: 2 },
     },
+  },
+  {
+    protection: "who was chosen and goes back stays behind those that were handed out",
+    without: "whoever goes back last is first",
+    patches: [parking("(placeOfChosen(id, keys) or frontPlace(keys))", "frontPlace(keys)")],
+    focus: yieldedSlots,
+  },
+  {
+    protection: "who was handed out, chosen again, and goes back stays before one that was only chosen",
+    without: "their ids say who is first",
+    patches: [line("return call('ZCOUNT', line(keys[i]), 0, 0) == 0 and '0'", "return '0'")],
+    focus: yieldedSlots,
   },
   {
     protection: "each job of a call has an end of its own",

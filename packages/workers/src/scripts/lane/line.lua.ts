@@ -161,4 +161,14 @@ ${ring}
     end
     return string.format('%.0f', least - 1)
   end
+
+  -- That of a job that was given its slots and not taken: those that were handed out came before it, so they go first,
+  -- also if they come later. Where another one has this place, it is one of them that was chosen again.
+  local function placeOfChosen(id, keys)
+    for i = 1, #keys do
+      if isShared(keys[i]) and call('HGET', CHOSEN, keys[i]) == id then
+        return call('ZCOUNT', line(keys[i]), 0, 0) == 0 and '0'
+      end
+    end
+  end
 `;

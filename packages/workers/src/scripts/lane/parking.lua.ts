@@ -41,7 +41,7 @@ export const parking: string = /* lua */ `
   local function park(id, pin, isFirst, left, go, facts)
     local keys = keysOf(pin)
     facts = facts or call('HMGET', P .. id, 'ls', 'priority')
-    local place = facts[1] or (isFirst and frontPlace(keys))
+    local place = facts[1] or (isFirst and (placeOfChosen(id, keys) or frontPlace(keys)))
     if not place then
       local priority = #keys == 1 and tonumber(facts[2]) or 0
       place = string.format('%.0f', priority * 4294967296 + call('INCR', P .. 'lane:seq') % 4294967296)
