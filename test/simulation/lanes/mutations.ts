@@ -395,6 +395,9 @@ const merged: Focus = {
   sameIdChance: 0.9,
 };
 
+/** More than the lane looks at in one go. */
+const mergedMany: Focus = { ...MERGED, name: "merged calls, many", merge: 100, burst: 60, steps: {} };
+
 const mergedAgain: Focus = {
   ...MERGED,
   name: "merged calls, ids again",
@@ -1718,15 +1721,21 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: merged,
   },
   {
+    protection: "more than are looked at in one go are in a call",
+    without: "those that come behind wait for the next one",
+    patches: [operators("for _ = 1, most, 50 do", "for _ = 1, 1 do")],
+    focus: mergedMany,
+  },
+  {
     protection: "a call has those that come after one that is gone",
     without: "it ends there",
-    patches: [operators("    if not isGone then\n", "    if true then\n")],
+    patches: [operators("contended().standing(pin, index)", "call('ZRANGE', line(pin), index, index)[1]")],
     focus: merged,
   },
   {
     protection: "a call has jobs of the very same key",
     without: "also those that have another one",
-    patches: [operators("if facts.lk ~= pin or facts.finishedOn", "if facts.finishedOn")],
+    patches: [operators("if facts.lk ~= pin or facts.lb", "if facts.lb")],
     focus: mergedSeveral,
   },
   {
@@ -1752,7 +1761,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "all that wait",
     patches: [
       operators("or #reply == most then break end", "then break end"),
-      operators("call('ZRANGE', line(pin), 0, most, 'WITHSCORES')", "call('ZRANGE', line(pin), 0, -1, 'WITHSCORES')"),
+      operators("for index = 0, most do", "for index = 0, 1000 do"),
     ],
     focus: { ...merged, name: "merged calls, two at most", merge: 2 },
   },

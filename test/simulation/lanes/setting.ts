@@ -110,6 +110,7 @@ export interface Focus {
   readonly hasLocks?: boolean;
   readonly startsAtOnce?: boolean;
   readonly starts?: number;
+  readonly burst?: number;
   /** How many jobs of a key may start in a window. */
   readonly rate?: number;
   readonly line?: LineRules;

@@ -419,17 +419,14 @@ for _ = 1, most, 50 do
   parkedHere = 0
   if not quietly(contended().sift) or call('ZCARD', line(pin)) >= most then break end
 end
-local standing = call('ZRANGE', line(pin), 0, most, 'WITHSCORES')
-for i = 1, #standing, 2 do
-  local other, place = standing[i], standing[i + 1]
+for index = 0, most do
+  local other = contended().standing(pin, index)
+  if not other then break end
   if other ~= PAUSED then
     local fields, facts = call('HGETALL', P .. other), {}
     for j = 1, #fields, 2 do facts[fields[j]] = fields[j + 1] end
-    local isGone = tonumber(facts.ls or 'x') ~= tonumber(place)
-    if not isGone then
-      if facts.lk ~= pin or facts.finishedOn or facts.lb or facts.lo or facts.lr or facts.defa or #reply == most then break end
-      reply[#reply + 1] = {other, facts.ls, fields}
-    end
+    if facts.lk ~= pin or facts.lb or facts.lo or facts.lr or facts.defa or #reply == most then break end
+    reply[#reply + 1] = {other, facts.ls, fields}
   end
 end
 return reply
