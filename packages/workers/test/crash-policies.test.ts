@@ -5,7 +5,7 @@ import { type Event, judge, readHistory } from "./support/history.ts";
 import { finished, Lab, until } from "./support/lab.ts";
 
 const tuned = {
-  lockDuration: 800,
+  lockDuration: 2_000,
   stalledInterval: 300,
   recheckInterval: 1_000,
   concurrency: 3,
@@ -40,7 +40,10 @@ describe.concurrent("a worker that is killed", () => {
       expect(places.filter((state) => state === "completed").length + failed, crashAt).toBe(JOBS);
       if (policy !== "maxWaiting") expect(failed, crashAt).toBe(0);
       const events = await readHistory(history);
-      const { overlaps, inversions, tokenRegressions, started } = judge(events, deaths);
+      const { overlaps, tokenRegressions, started } = judge(events, deaths);
+      // Whoever is not in the full line has no order: a job that its worker was failing when it died comes back at any time.
+      const inLine = policy === "maxWaiting" ? events.filter(({ i }) => i <= options.perKey.maxWaiting.max) : events;
+      const { inversions } = judge(inLine, deaths);
       expect({ overlaps, inversions, tokenRegressions }, crashAt).toEqual({
         overlaps: [],
         inversions: [],

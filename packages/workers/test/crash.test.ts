@@ -8,7 +8,7 @@ import { finished, jobs, Lab, until } from "./support/lab.ts";
 
 const child = new URL("./children/worker.ts", import.meta.url);
 const tuned = {
-  lockDuration: 800,
+  lockDuration: 2_000,
   stalledInterval: 300,
   recheckInterval: 1_000,
   timeout: 20,

@@ -177,7 +177,7 @@ describe("the fine print", () => {
         await until(async () => {
           const before = calls;
           calls = await scriptCalls(lab);
-          await delay(100);
+          await delay(300);
           return calls === before;
         });
         return calls;

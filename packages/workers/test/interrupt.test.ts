@@ -177,7 +177,7 @@ describe.concurrent("a newer job interrupts the one that runs", () => {
     const queue = lab.queue();
     lab.worker(async (job, signal) => (job.data.i === 0 ? await rejected(signal) : "done"), {
       ...rules,
-      lockDuration: 1_000,
+      lockDuration: 5_000,
     });
     await queue.add("job", { k: "a", i: 0 });
     await until(() => lab.ran.length === 1);

@@ -136,7 +136,7 @@ it("never runs more than may, in two processes of which one after the other is k
   await using lab = await Lab.start();
   const queue = lab.queue();
   const options = {
-    lockDuration: 800,
+    lockDuration: 2_000,
     stalledInterval: 300,
     recheckInterval: 1_000,
     timeout: 20,

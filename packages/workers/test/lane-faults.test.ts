@@ -61,7 +61,7 @@ async function misplaced(lab: Lab, queue: string, ids: readonly string[]): Promi
   return ids.filter((id) => counts.get(id) !== 1).map((id) => `${id} in ${counts.get(id) ?? 0} places`);
 }
 
-const options = { recheckInterval: 100, drainDelay: 1, lockDuration: 1_000, stalledInterval: 300, concurrency: 4 };
+const options = { recheckInterval: 100, drainDelay: 1, lockDuration: 3_000, stalledInterval: 500, concurrency: 4 };
 
 function isToFail(job: Job<Data>): boolean {
   return job.data.i % 4 === 3 && job.attemptsMade === 0;
@@ -183,7 +183,7 @@ describe.concurrent("a script of the lane that fails half-way", () => {
         return name === "lane:paused" || lab.errors.some((error) => error instanceof LaneError);
       });
       // Longer than jobs may stall: what cannot be judged does not.
-      await delay(2_500);
+      await delay(5_000);
       expect(await misplaced(lab, "q", ids)).toEqual([]);
       await lab.redis.del(`bull:q:${name}`);
       const raw = lab.errors.filter((error) => /WRONGTYPE/.test(error.message) && !(error instanceof LaneError));

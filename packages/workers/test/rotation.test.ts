@@ -188,7 +188,7 @@ it("finds quiet keys behind a hot one, and serves each in turn, in two processes
   await using lab = await Lab.start();
   const queue = lab.queue();
   const options = {
-    lockDuration: 800,
+    lockDuration: 2_000,
     stalledInterval: 300,
     recheckInterval: 1_000,
     concurrency: 1,

@@ -150,7 +150,7 @@ export function testEarly(key: Key): void {
       const body: Body = async (job, _signal, lock) => {
         const { i } = job.data;
         const token = job.token ?? "";
-        extended.push(await job.extendLock(token, 1_000));
+        extended.push(await job.extendLock(token, 10_000));
         lock.assertHeld();
         if (i % 5 === 3 && job.attemptsStarted === 1) {
           await job.moveToDelayed(Date.now() + 20, token);

@@ -103,9 +103,11 @@ export function testFailures(key: Key): void {
       await using lab = await Lab.start();
       const queue = lab.queue();
       await queue.addBulk(jobs(4, () => "a"));
-      const keeper = lab.worker(undefined, { key, autorun: false, lockDuration: 300, stalledInterval: 200 });
+      const keeper = lab.worker(undefined, { key, autorun: false, stalledInterval: 200 });
       const taken = await keeper.getNextJob("nobody", { block: false });
       expect(taken?.data.i).toBe(0);
+      // As if its time was over.
+      expect(await lab.redis.del("bull:q:1:lock")).toBe(1);
       void keeper.run();
       await finished(queue, 4);
       expect(lab.ran.map((run) => run.i)).toEqual([0, 1, 2, 3]);

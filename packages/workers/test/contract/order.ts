@@ -116,7 +116,7 @@ export function testOrder(key: Key): void {
       await queue.addBulk(jobs(30, (i) => `other${i}`));
       await hot?.promote();
       await held.release();
-      await until(async () => (await lab.redis.lindex("bull:q:wait", -1)) === hot?.id, 5_000);
+      await until(async () => (await lab.redis.lindex("bull:q:wait", -1)) === hot?.id);
       busy.open();
       await finished(queue, 32);
       expect(lab.ran[1]?.key).toBe("hot");

@@ -26,12 +26,18 @@ export interface Ran {
 
 type Body = (job: Job<Data>, signal: AbortSignal, lock: JobLock) => unknown;
 
+/** Whoever is not closed by then waits for a job that waits for its test, which has failed. */
+const PATIENCE_MS = 5_000;
+
 export class Lab implements AsyncDisposable {
   readonly server: RedisServer;
   readonly ran: Ran[] = [];
   readonly errors: Error[] = [];
   readonly redis: Redis;
   readonly #closers: (() => Promise<unknown>)[] = [];
+  /** End the bodies that run. */
+  readonly #ends = new Set<() => void>();
+  #isOver = false;
 
   private constructor(server: RedisServer) {
     this.server = server;
@@ -77,7 +83,7 @@ export class Lab implements AsyncDisposable {
         this.ran.push(record);
         try {
           await delay(job.data.ms ?? 2);
-          return await body(job, signal, lock);
+          return await this.#unlessOver(() => body(job, signal, lock));
         } finally {
           record.endedMs = performance.now();
         }
@@ -85,6 +91,19 @@ export class Lab implements AsyncDisposable {
       { connection: this.connection, concurrency: 20, key: "k", ...options },
     );
     return this.adopt(worker);
+  }
+
+  /** What it resolves with, or nothing when the lab is over: nobody opens the gate of a test that has failed. */
+  async #unlessOver(body: () => unknown): Promise<unknown> {
+    if (this.#isOver) return undefined;
+    let end = (): void => {};
+    const over = new Promise<void>((resolve) => (end = resolve));
+    this.#ends.add(end);
+    try {
+      return await Promise.race([body(), over]);
+    } finally {
+      this.#ends.delete(end);
+    }
   }
 
   adopt<W extends ExclusiveWorker<Data>>(worker: W): W {
@@ -106,7 +125,7 @@ export class Lab implements AsyncDisposable {
   overlaps(): string[] {
     const found: string[] = [];
     const last = new Map<string, Ran>();
-    for (const run of this.ran.filter((each) => each.key !== "undefined")) {
+    for (const run of this.#ofKeys()) {
       const before = last.get(run.key);
       if (before !== undefined && (before.endedMs ?? Number.POSITIVE_INFINITY) > run.startedMs) {
         found.push(`${before.jobId} and ${run.jobId}`);
@@ -120,12 +139,17 @@ export class Lab implements AsyncDisposable {
   inversions(): string[] {
     const found: string[] = [];
     const last = new Map<string, Ran>();
-    for (const run of this.ran) {
+    for (const run of this.#ofKeys()) {
       const before = last.get(run.key);
       if (before !== undefined && before.i > run.i) found.push(`${before.i} before ${run.i} of ${run.key}`);
       last.set(run.key, run);
     }
     return found;
+  }
+
+  /** Jobs without a key have no order, and run side by side. */
+  #ofKeys(): Ran[] {
+    return this.ran.filter(({ key }) => key !== "undefined");
   }
 
   /** What the lane still holds of any key. */
@@ -135,7 +159,12 @@ export class Lab implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    const patience = setTimeout(() => {
+      this.#isOver = true;
+      for (const end of this.#ends) end();
+    }, PATIENCE_MS);
     for (const close of this.#closers.reverse()) await close();
+    clearTimeout(patience);
     this.redis.disconnect();
     await this.server.stop();
   }
