@@ -16,7 +16,7 @@ beforeEach(async () => await server.flush());
 
 afterAll(async () => await server.stop());
 
-const election = { name: "billing", leaseDuration: 2_000 };
+const election = { name: "billing", leaseDuration: 4_000 };
 
 @Injectable()
 class BillingService {

@@ -16,7 +16,7 @@ afterAll(async () => await server.stop());
 it("draws the term of a leader, and what its task calls under it", async () => {
   await using sdk = await startSdk();
   await using redlock = new Redlock(server.url);
-  const election = new LeaderElection(redlock, { name: "billing", leaseDuration: 1_000 });
+  const election = new LeaderElection(redlock, { name: "billing", leaseDuration: 3_000 });
   const running = election.run(async (term) => {
     sdk.tracer.startSpan("work").end();
     await expect
@@ -41,7 +41,7 @@ it("draws the term of a leader, and what its task calls under it", async () => {
 it("draws each tick as a trace of its own, with its lateness and its failure", async () => {
   await using sdk = await startSdk();
   await using redlock = new Redlock(server.url);
-  const election = new LeaderElection(redlock, { name: "cron", leaseDuration: 1_000 });
+  const election = new LeaderElection(redlock, { name: "cron", leaseDuration: 3_000 });
   const scheduler = new LeaderScheduler({ election });
   let count = 0;
   scheduler.every("books", 100, async () => {

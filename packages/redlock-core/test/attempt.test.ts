@@ -22,9 +22,7 @@ describe("attempt", () => {
     expect(second).toBeInstanceOf(QuorumUnreachableError);
     expect(second.votes.filter((vote) => vote.error?.startsWith("has not answered for")).length).toBe(2);
     servers[0]?.thaw();
-    await expect
-      .poll(async () => (await redlock.tryAcquire("r").catch(() => null))?.isHeld(), { timeout: 5_000 })
-      .toBe(true);
+    await expect.poll(async () => (await redlock.tryAcquire("r").catch(() => null))?.isHeld()).toBe(true);
   });
 
   it("never gives up on a node that answers while another one is down", async () => {
@@ -37,9 +35,7 @@ describe("attempt", () => {
     for (let round = 0; round < 3; round += 1) await (await redlock.tryAcquire("r"))?.release();
     proxy.delay(0);
     await servers[0]?.kill();
-    await expect
-      .poll(async () => (await redlock.tryAcquire("r").catch(() => null))?.isHeld(), { timeout: 5_000 })
-      .toBe(true);
+    await expect.poll(async () => (await redlock.tryAcquire("r").catch(() => null))?.isHeld()).toBe(true);
   });
 
   it("that cannot be made leaves nobody in line", async () => {

@@ -181,8 +181,8 @@ describe("an embedded lock", () => {
 
   it("is extended, and then released by a request of its own", async () => {
     const redlock = openRedlock([server]);
-    const held = await taken(redlock, "r", 300);
-    await delay(700);
+    const held = await taken(redlock, "r", 1_500);
+    await delay(2_500);
     expect(held.isHeld()).toBe(true);
     let isAsked = false;
     expect(
@@ -216,10 +216,10 @@ describe("an embedded lock", () => {
 
   it("is extended in time though the answer came late", async () => {
     const redlock = openRedlock([server]);
-    const grant = (await take(redlock, "r", 1_000)) as EmbeddedGrant;
-    await delay(800);
-    const held = embeddedOf(redlock).adopt(grant, 1_000);
-    await delay(600);
+    const grant = (await take(redlock, "r", 3_000)) as EmbeddedGrant;
+    await delay(1_800);
+    const held = embeddedOf(redlock).adopt(grant, 3_000);
+    await delay(1_800);
     expect(held?.isHeld()).toBe(true);
     await held?.release();
   });

@@ -8,7 +8,7 @@ import { openRedlock, startNodes } from "./support/nodes.ts";
 async function behindProxies(
   count: number,
   oneWayMs: number,
-  options: RedlockOptions = { nodeTimeout: 500 },
+  options: RedlockOptions = { nodeTimeout: 1_000 },
 ): Promise<Redlock> {
   const proxies = await Promise.all((await startNodes(count)).map(({ path }) => startProxy({ path })));
   onTestFinished(async () => {
@@ -48,8 +48,8 @@ it.each([
     redlock.on("acquire", ({ outcome }) => told.add(outcome));
     const outcomes = new Set<string>();
     const call = async (caller: number): Promise<void> => {
-      const waiting = redlock.acquire("r", { timeout: 500 + caller });
-      outcomes.add(await outcomeOf(waiting, () => delay(1_000 / callers)));
+      const waiting = redlock.acquire("r", { timeout: 1_000 + caller });
+      outcomes.add(await outcomeOf(waiting, () => delay(2_000 / callers)));
     };
     for (let round = 0; round < 5; round += 1) {
       await Promise.all(Array.from({ length: callers }, async (_, caller) => await call(caller)));
@@ -60,12 +60,12 @@ it.each([
 );
 
 it("who gets no answer in what others left of its time, and whoever waits behind it, are told that it was held", async () => {
-  const redlock = await behindProxies(1, 250, { nodeTimeout: 5_000 });
+  const redlock = await behindProxies(1, 500, { nodeTimeout: 5_000 });
   const told: string[] = [];
   const lock = await redlock.acquire("r");
   redlock.on("acquire", ({ outcome }) => told.push(outcome));
-  const calls = [1, 2, 3].map(async () => await outcomeOf(redlock.acquire("r", { timeout: 1_000 }), () => delay(0)));
-  await delay(750);
+  const calls = [1, 2, 3].map(async () => await outcomeOf(redlock.acquire("r", { timeout: 2_000 }), () => delay(0)));
+  await delay(1_500);
   await lock.release();
   expect(await Promise.all(calls)).toEqual(["LOCK_HELD", "LOCK_HELD", "LOCK_HELD"]);
   expect(told).toEqual(["held", "held", "held"]);

@@ -6,6 +6,7 @@ import { systemRandom } from "@x/redlock-core/protocol";
 import type { RedisServer } from "@x/test-support";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import type { SkipReason } from "../../src/scheduler/events.ts";
+import { untilAborted } from "../support/lab.ts";
 import { LEASE, type Nodes, startNodes } from "../support/redis.ts";
 
 /** Its time passes so many times faster than the machine's; the time of day does not. */
@@ -248,8 +249,7 @@ describe("schedules", () => {
     own.every("s", 50, () => (ticks += 1));
     const running = election.run(async (term) => {
       await own.lead(term);
-      if (!term.signal.aborted)
-        await new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+      await untilAborted(term);
     });
     await expect.poll(() => ticks).toBeGreaterThan(2);
     await own.stop();
@@ -301,7 +301,7 @@ describe("schedules", () => {
     const { election, first, skipped, options, handler, ticks, release } = buffering(name);
     const running = election.run(async (term) => {
       await first.lead(term);
-      await new Promise((resolve) => term.signal.addEventListener("abort", resolve, { once: true }));
+      await untilAborted(term);
     });
     await expect.poll(() => skipped.overlap.length).toBeGreaterThan(0);
     const stopped = first.stop();
