@@ -86,7 +86,7 @@ describe("chaos checker", () => {
 
 describe("chaos", () => {
   it("keeps every promise while processes, servers and the network fail", { timeout: 240_000 }, async () => {
-    const history = await runChaos({ seed: process.env["CHAOS_SEED"] ?? "ci", faultyMs: 60_000 });
+    const history = await runChaos({ seed: process.env["CHAOS_SEED"] ?? "ci", faultyMs: 40_000 });
     const verdict = checkHistory(history);
     expect(verdict.problems).toEqual([]);
     expect(verdict.jobs.completed).toBeGreaterThan(50);

@@ -1,11 +1,11 @@
-/** Half a million acquisitions and releases, some of them waited for and cancelled, and what they left in memory. */
+/** Acquisitions and releases, some of them waited for and cancelled, and what they left in memory after the first ones. */
 import { getEventListeners } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock } from "@x/redlock-core";
 
 declare const gc: () => void;
 
-const [path = ""] = process.argv.slice(2);
+const [path = "", measured = "0"] = process.argv.slice(2);
 const redlock = new Redlock([{ path }], { timeout: 120_000, nodeTimeout: 30_000 });
 const shared = new AbortController();
 let operations = 0;
@@ -41,9 +41,10 @@ async function usedBytes(): Promise<number> {
   return process.memoryUsage().heapUsed;
 }
 
-await pairs(100_000);
+await pairs(50_000);
+operations = 0;
 const before = await usedBytes();
-await pairs(410_000);
+await pairs(Number(measured));
 const grownBytes = (await usedBytes()) - before;
 const timers = process.getActiveResourcesInfo().filter((name) => name === "Timeout").length;
 process.send?.({ operations, grownBytes, timers, listeners: getEventListeners(shared.signal, "abort").length });
