@@ -13,7 +13,6 @@
 import { type Instant, readClock } from "../kit/clock.ts";
 import { Timed } from "../kit/deadlines.ts";
 import type { Engine } from "../rounds/engine.ts";
-import { digits } from "../rules/operation.ts";
 import { leaseEnd, remainingMs } from "../rules/validity.ts";
 import { embedded, embeddedRun } from "../scripts/embedded.lua.ts";
 import type { Grant } from "./attempt.ts";
@@ -118,7 +117,7 @@ export class EmbeddedLocks {
 
   /** Notes a fencing token that a script reserved, as `adopt` does: no later one may be below it. */
   note(fencingToken: number): void {
-    this.#engine.batchers[0]?.noteNumber(digits(fencingToken));
+    this.#engine.batchers[0]?.noteValue(fencingToken);
   }
 
   /** Releases what a script took and nobody adopted. Resolves as `lock.release()` does; never rejects. */

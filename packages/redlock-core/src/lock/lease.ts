@@ -187,11 +187,11 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   }
 
   /** See `Lease`. The other callers of this process are woken when the release is done, not before. */
-  async releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
+  releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
     PERFORM.of("perform", perform);
     const wasExtended = this.#underWay !== undefined || this.#isExtended;
     if (this.remaining() <= 0 || wasExtended || this.#own !== undefined || !this.#engine.isEmbeddable)
-      return await this.release();
+      return this.release();
     const heldMs = this.#heldMs();
     const confirmed = new Promise<boolean>((resolve) => {
       const end = (isConfirmed: boolean): void => {
@@ -206,7 +206,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
       perform((isDeleted) => answer.settle(isDeleted));
     });
     this.#state = { kind: "released", confirmed, reason: "released" };
-    return await confirmed;
+    return confirmed;
   }
 
   leave(): void {

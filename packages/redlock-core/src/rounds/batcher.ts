@@ -91,6 +91,8 @@ export class Batcher {
   #heard = 0;
   /** The greatest number that the node gave a grant of this client. A node that lost its data goes on above it. */
   #greatestNumber = NO_NUMBER;
+  /** The greatest of those that have not become text. */
+  #notedValue = 0;
   #isClosed = false;
   #onAnswered: (() => void) | undefined;
 
@@ -276,6 +278,8 @@ export class Batcher {
   }
 
   #send(batch: readonly Request[]): void {
+    if (this.#notedValue > 0) this.noteNumber(digits(this.#notedValue));
+    this.#notedValue = 0;
     const { keys, args } = this.#requests.of(batch, this.#greatestNumber);
     const bit = 1 << this.index;
     for (const request of batch) request.sentTo |= bit;
@@ -362,6 +366,11 @@ export class Batcher {
   /** Notes a number that the node gave a grant of this client. */
   noteNumber(number: string): void {
     if (isNumber(number) && number > this.#greatestNumber) this.#greatestNumber = number;
+  }
+
+  /** As `noteNumber`. It becomes text when that is needed: many come to a client that sends nothing itself. */
+  noteValue(number: number): void {
+    if (number > this.#notedValue) this.#notedValue = number;
   }
 
   #onFailure(batch: readonly Request[], error: Error): void {

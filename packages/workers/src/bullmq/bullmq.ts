@@ -330,10 +330,11 @@ const NONE_LIMITED: ReadonlyMap<string, number> = new Map();
 
 /** Splits a reply into BullMQ's, and what the lane tells beside it. */
 export function splitTold(raw: unknown): Told {
-  const plain = { reply: raw, isKept: false, fault: undefined, limited: NONE_LIMITED };
-  if (typeof raw === "number" && raw < 0) return { ...plain, isKept: true };
-  if (!Array.isArray(raw) || raw[0] !== "LANE_TOLD") return plain;
-  return { reply: raw[1], isKept: raw[2] === 1, fault: textOf(raw[3]), limited: parseLimited(raw[4]) };
+  if (Array.isArray(raw) && raw[0] === "LANE_TOLD") {
+    return { reply: raw[1], isKept: raw[2] === 1, fault: textOf(raw[3]), limited: parseLimited(raw[4]) };
+  }
+  const isRefused = typeof raw === "number" && raw < 0;
+  return { reply: raw, isKept: isRefused, fault: undefined, limited: NONE_LIMITED };
 }
 
 function parseLimited(raw: unknown): ReadonlyMap<string, number> {

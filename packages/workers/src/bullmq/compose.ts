@@ -8,6 +8,7 @@ import { asFunction, asRepeatedFunction, luaString } from "../scripts/lua.ts";
 import * as operators from "../scripts/operators.lua.ts";
 import { pinLibrary } from "../scripts/pin.lua.ts";
 import { noRing, ring, turns } from "../scripts/rotation.lua.ts";
+import * as starting from "../scripts/starting.lua.ts";
 import { QUEUE_KEY_COUNT } from "./job-end.ts";
 
 export type OnFailure = "skip" | "block" | "halt";
@@ -62,7 +63,8 @@ export type DecoratedCommand = (typeof decorated)[number];
 /** BullMQ's scripts whose text is used. */
 export type EmbeddedScript = DecoratedCommand | "promote";
 export const embedded: readonly EmbeddedScript[] = [...decorated, "promote"];
-export type OperatorCommand = keyof typeof operators;
+const asked: Readonly<Record<OperatorCommand, string>> = { ...operators, ...starting };
+export type OperatorCommand = keyof typeof operators | keyof typeof starting;
 
 export interface BullScript {
   readonly lua: string;
@@ -143,8 +145,8 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   };
   return {
     commands: lazily(decorated, (name) => (name === "moveToFinished" ? end() : decorate(name))),
-    operators: lazily(Object.keys(operators) as OperatorCommand[], (name) =>
-      compose(name, 2, [library, operators[name]]),
+    operators: lazily(Object.keys(asked) as OperatorCommand[], (name) =>
+      compose(name, 2, name in starting ? [asked[name]] : [library, asked[name]]),
     ),
   };
 }

@@ -419,10 +419,18 @@ export class Lane {
     { sent, lockToken, ahead, early, isHanded = false }: FetchFacts & { readonly isHanded?: boolean },
   ): void {
     const { jobId, fencingToken, order, isFollowed, following, slots, outcome, parkedSinceMs } = reply;
-    const run = isHanded ? early : undefined;
-    const pin = parsePin(reply.pin);
-    const facts = { order, isFollowed, following, slots, outcome, parkedSinceMs };
-    this.#arrivals.set(jobId, { pin, sent, ahead, early: run, ...facts });
+    this.#arrivals.set(jobId, {
+      pin: parsePin(reply.pin),
+      sent,
+      ahead,
+      early: isHanded ? early : undefined,
+      order,
+      isFollowed,
+      following,
+      slots,
+      outcome,
+      parkedSinceMs,
+    });
     // BullMQ may end the job without running it.
     if (ahead !== undefined) this.passOn(jobId, ahead);
     // That of a run that has begun is no new lock, whether it counts or not.

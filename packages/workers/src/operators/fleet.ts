@@ -40,7 +40,7 @@ export interface FleetParts {
   /** BullMQ's id of the worker. */
   readonly id: string;
   readonly setup: Omit<Setup, "at">;
-  /** Runs the operator `look` (see scripts/operators.lua.ts). */
+  /** Runs the operator `look` (see scripts/starting.lua.ts). */
   readonly look: (id: string, setup: string, lifeMs: number) => Promise<unknown>;
   readonly onFinding: (finding: WorkerFinding) => void;
 }

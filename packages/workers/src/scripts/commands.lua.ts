@@ -74,6 +74,9 @@ local function goOn(key, keptToken, number, reply)
 end
 `;
 
+const ALL_FIVE =
+  "local ownToken, token, keptToken, number, started = string.match(ARGV[#ARGV], '^(%S*) (%S*) ?(%S*) ?(%S*) ?(.*)$')";
+
 const goesOn = /* lua */ `
   if next == started then
     reply[7] = false
@@ -95,7 +98,7 @@ export const moveToFinished = ({
   readonly startsAtOnce: boolean;
   readonly supersedes: boolean;
 }): string => /* lua */ `
-local ownToken, token, keptToken, number, started = string.match(ARGV[#ARGV], '^(%S*) (%S*) ?(%S*) ?(%S*) ?(.*)$')
+${startsAtOnce ? ALL_FIVE : `local ownToken, token = ${SPLIT}`}
 ${at("ARGV[7]", "ARGV[2]", "token")}
 local facts = attempt(call, 'HMGET', P .. ARGV[1], 'lk', 'lr', 'lt') or {}
 local pin = facts[1] or ''
