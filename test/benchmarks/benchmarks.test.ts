@@ -84,6 +84,7 @@ describe("the benchmarks", () => {
     expect(historyOf(5, ran, "hot")).toEqual({
       done: 4,
       elapsedMs: 35,
+      firstMs: 5,
       lastOtherMs: 25,
       overlaps: 1,
       orderViolations: 1,

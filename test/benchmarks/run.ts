@@ -47,7 +47,7 @@ Measures locks, workers and leader elections beside their peers and floors, and 
                  with --only, the other parts' figures stay as they were
   --check        measure only what was recorded (ours and its floors), compare, and exit with 1 when a figure is
                  worse by more than its noise: for use before a release, on a machine that does nothing else
-  --differences  instead: what ours does beside the smallest programs, and what each part of it costs (a minute)
+  --differences  instead: what ours does beside the smallest programs, and what each part of it costs (four minutes)
 `;
 
 const { values } = parseArgs({

@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { machineMs } from "../../support/src/clock.ts";
 import { commandsSent, countCommands } from "../support/commands.ts";
-import { cpuMsSince } from "../support/cpu.ts";
+import { cpuMsSince, mainThreadCpuMs } from "../support/cpu.ts";
 import { serveJobs } from "../support/jobs.ts";
 import { type Profile, profiled } from "../support/profile.ts";
 import type { Ran } from "./history.ts";
@@ -32,6 +32,8 @@ export interface WorkersResult {
   readonly ran: readonly Ran[];
   readonly commands: number;
   readonly cpuMs: number;
+  /** Of these, the main thread's. */
+  readonly mainCpuMs: number;
   readonly profile?: Profile | undefined;
 }
 
@@ -57,10 +59,12 @@ async function work(system: System, job: WorkersJob & { readonly kind: "work" })
   const ran: Ran[] = [];
   const commandsBefore = commandsSent();
   const cpuBefore = process.cpuUsage();
+  const mainBeforeMs = mainThreadCpuMs();
   const startedMs = machineMs();
-  const used = (): Pick<WorkersResult, "commands" | "cpuMs"> => ({
+  const used = (): Pick<WorkersResult, "commands" | "cpuMs" | "mainCpuMs"> => ({
     commands: commandsSent() - commandsBefore,
     cpuMs: cpuMsSince(cpuBefore),
+    mainCpuMs: mainThreadCpuMs() - mainBeforeMs,
   });
   await system.start(async ({ key, place }) => {
     const fromMs = machineMs();

@@ -6,6 +6,8 @@ export type Ran = readonly [key: string, place: number, fromMs: number, toMs: nu
 export interface History {
   readonly done: number;
   readonly elapsedMs: number;
+  /** When the first job began. */
+  readonly firstMs: number;
   /** When the last job of another key than the hot one was done. */
   readonly lastOtherMs: number;
   /** Jobs that began while one of their key ran. */
@@ -17,7 +19,8 @@ export interface History {
 export function historyOf(startedMs: number, ran: readonly Ran[], hotKey: string): History {
   const furthest = new Map<string, { place: number; toMs: number }>();
   let [overlaps, orderViolations, lastMs, lastOtherMs] = [0, 0, startedMs, startedMs];
-  for (const [key, place, fromMs, toMs] of ran.toSorted((a, b) => a[2] - b[2])) {
+  const inOrder = ran.toSorted((a, b) => a[2] - b[2]);
+  for (const [key, place, fromMs, toMs] of inOrder) {
     const before = furthest.get(key);
     if (before !== undefined && before.toMs > fromMs) overlaps += 1;
     if (before !== undefined && before.place > place) orderViolations += 1;
@@ -28,6 +31,7 @@ export function historyOf(startedMs: number, ran: readonly Ran[], hotKey: string
   return {
     done: ran.length,
     elapsedMs: lastMs - startedMs,
+    firstMs: (inOrder[0]?.[2] ?? startedMs) - startedMs,
     lastOtherMs: lastOtherMs - startedMs,
     overlaps,
     orderViolations,

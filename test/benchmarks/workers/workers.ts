@@ -81,6 +81,7 @@ export interface WorkersSample extends History {
   readonly jobs: number;
   readonly commands: number;
   readonly cpuMs: number;
+  readonly mainCpuMs: number;
   readonly serverCalls: number;
   readonly serverCpuMs: number;
   readonly byCommand: ServerReading["byCommand"];
@@ -141,6 +142,7 @@ export async function measureRound(
       jobs: tasks.length,
       commands: sum((result) => result.commands),
       cpuMs: sum((result) => result.cpuMs),
+      mainCpuMs: sum((result) => result.mainCpuMs),
       serverCalls: after.calls - before.calls,
       serverCpuMs: after.cpuMs - before.cpuMs,
       byCommand: commandsBetween(before, after),
