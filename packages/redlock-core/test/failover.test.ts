@@ -54,11 +54,10 @@ describe("a failover to a replica that does not have the lock", () => {
     async (autoExtend) => {
       const { clients, replica, loseReplication, promote } = await startService({ quarantine: true });
       const [a, b] = clients;
-      const warm = await a.acquire("r");
-      await warm.release();
+      for (const client of clients) await (await client.acquire("r")).release();
       await loseReplication();
       const lock = await a.acquire("r", { autoExtend });
-      const queued = await b.acquire("r", { timeout: 100 }).catch((error: unknown) => error);
+      const queued = await b.acquire("r", { timeout: 500 }).catch((error: unknown) => error);
       expect(queued).toBeInstanceOf(LockHeldError);
       await promote();
       expect(lock.isHeld()).toBe(true);

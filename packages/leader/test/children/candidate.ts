@@ -44,7 +44,9 @@ process.once("SIGTERM", () => void election.stop());
 const running = election.run(async (term) => {
   current = term;
   const timer = setInterval(() => {
-    if (term.isCurrent()) tell({ type: "worked", term: term.term, at: Date.now() });
+    // Before it asks: the process may be frozen in between.
+    const at = Date.now();
+    if (term.isCurrent()) tell({ type: "worked", term: term.term, at });
     else clearInterval(timer);
   }, args.workEveryMs ?? 20);
   await new Promise((resolve) => {
