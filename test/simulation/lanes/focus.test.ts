@@ -2,10 +2,9 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { PLAYED, TEST_SEED } from "../known.ts";
 import { loadLanes } from "./load.ts";
-import { LANE_MUTATIONS } from "./mutations.ts";
+import { FOCUSES } from "./mutations.ts";
 import { laneText } from "./report.ts";
 import { searchLanes } from "./search.ts";
-import type { Focus } from "./setting.ts";
 import { LaneWorld } from "./world.ts";
 
 const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
@@ -20,12 +19,8 @@ afterAll(async () => {
   await world[Symbol.asyncDispose]();
 });
 
-const focuses = new Map<string, Focus>(
-  LANE_MUTATIONS.flatMap(({ focus }) => (focus === undefined ? [] : [[focus.name, focus] as const])),
-);
-
 describe("lanes, step by step", () => {
-  it.each([...focuses])("keep every invariant where it is hard: %s", { timeout: 600_000 }, async (_name, focus) => {
+  it.each([...FOCUSES])("keep every invariant where it is hard: %s", { timeout: 600_000 }, async (_name, focus) => {
     const found = await searchLanes(code, { seed: SEED, runs: RUNS, focus, world });
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
   });

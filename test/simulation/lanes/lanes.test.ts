@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { PLAYED, TEST_SEED } from "../known.ts";
 import { loadLanes } from "./load.ts";
+import { FOCUSES } from "./mutations.ts";
 import { laneText } from "./report.ts";
 import { searchLanes } from "./search.ts";
 import { type Focus, STEPS, type Step } from "./setting.ts";
@@ -39,9 +40,6 @@ describe("lanes, step by step", () => {
         sameIdChance: 0.9,
       },
     ],
-    ["keep the order of a key whose full line gets room while the lane looks ahead", "q/36"],
-    ["let no retry that the lane looks ahead at take the place of a newer job, with rotation", "51387t/90"],
-    ["count no start of a job that BullMQ ends without running it, if it follows at once", "r/57"],
     ["let a limited job of a lost line wait for the end of the limit, though that is lifted", "p/26"],
     [
       "let a job that was handed out go on before one that came back from waiting for its lock to a limited key",
@@ -58,45 +56,26 @@ describe("lanes, step by step", () => {
     [
       "let a job that was chosen and goes back stay behind one that waits for its lock, when the key is limited",
       "fb/12",
-      {
-        name: "policies of keys, pauses",
-        onFailure: "skip",
-        steps: {
-          "set policy": 3,
-          "remove policy": 1.5,
-          "window passes": 2,
-          kill: 1,
-          yield: 1,
-          wake: 1,
-          "pause key": 2,
-          "resume key": 3,
-        },
-        keys: ["a"],
-        severalChance: 0,
-        hasLocks: true,
-      },
+      "policies of keys, pauses",
     ],
+    ["give a call as many as it may have behind those that are gone", "fb/6", "merged calls"],
+    ["wake a job that has lost its key and was given it again", "gb/15", "lost while yielding"],
+    ["let a turn that has begun have as many starts as it had then", "gb/14", "rotation, weights that operators say"],
     [
-      "give a call as many as it may have behind those that are gone",
-      "fb/6",
-      {
-        name: "merged calls",
-        steps: { kill: 1.5, stall: 1, "fail more": 1.5, retry: 1, remove: 1.5 },
-        keys: ["a"],
-        severalChance: 0,
-        merge: 5,
-        sameIdChance: 0.9,
-      },
+      "let a job that backs off without its key go before one that has backed off with it",
+      "gb/6",
+      "interrupts, lost holders",
     ],
     ["let no key pass those in front of the queue again and again, when no other key waits for its turn", "aa/2"],
-    ["let no job be interrupted by itself, if it is given its key while it comes into its line", "dd/148"],
     ["wait for the retry of a job that left a line which operators have lifted the limit of since", "ff/130"],
     ["let two jobs that wait for their locks come back to a limited key in any order", "ff/260"],
     ["know that a job loses its place in line for its locks when its line is full", "bb/128"],
     ["know that a job which BullMQ fails unrun uses up the turn of its key", "bb/159"],
     ["expect no interrupt of a job that is retried by hand for those that came before", "u/188"],
     ["know of a job that was superseded that the newer one's id may be another job's by now", "v/43"],
-  ] as [title: string, seed: string, focus?: Focus][])("%s", async (_title, seed, focus) => {
+  ] as [title: string, seed: string, focus?: Focus | string][])("%s", async (_title, seed, named) => {
+    const focus = typeof named === "string" ? FOCUSES.get(named) : named;
+    expect(focus === undefined).toBe(named === undefined);
     const found = await searchLanes(code, { seed, runs: 1, ...(focus === undefined ? {} : { focus }) });
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
   });

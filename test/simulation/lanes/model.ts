@@ -295,7 +295,12 @@ export class LaneModel {
   backOff(job: ModelJob, untilMs: number, holders: Holders): void {
     job.phase = "ready";
     job.starts -= 1;
-    for (const name of job.keys) if (holders.get(name)?.has(job.id)) this.stop(name, untilMs);
+    for (const name of job.keys) {
+      const has = holders.get(name);
+      if (has?.has(job.id) === true) this.stop(name, untilMs);
+      // Its key was lost, and others were given it: it goes in front of those of them that have backed off, too.
+      else for (const { id } of this.inPhase("ready")) if (has?.has(id) !== true) this.key(name).owners.delete(id);
+    }
     // The next one may have a slot already.
     for (const name of job.keys) if (this.key(name).mostSlots > 1) job.displaced.add(name);
   }

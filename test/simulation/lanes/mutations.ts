@@ -1958,3 +1958,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: rotatingLoss,
   },
 ];
+
+/** By their names. */
+export const FOCUSES: ReadonlyMap<string, Focus> = new Map(
+  LANE_MUTATIONS.flatMap(({ focus }) => (focus === undefined ? [] : [[focus.name, focus] as const])),
+);

@@ -10,8 +10,8 @@ export async function setPolicy(run: LaneRun): Promise<void> {
   const policy = drawPolicy(run);
   run.note(`policy of ${key}: ${JSON.stringify(policy)}`);
   await run.random.pick(run.members).lane.operate("setPolicy", key, JSON.stringify(policy));
+  run.turns.changes(key);
   run.model.setPolicy(key, policy);
-  run.turns.changed(key);
 }
 
 export async function removePolicy(run: LaneRun, key: string = run.random.pick(run.setting.keys)): Promise<void> {
@@ -20,8 +20,8 @@ export async function removePolicy(run: LaneRun, key: string = run.random.pick(r
   if (wasSaid !== (run.model.key(key).policy !== undefined)) {
     throw new LaneViolation("facts", `${key} had ${wasSaid ? "a" : "no"} policy`);
   }
+  run.turns.changes(key);
   run.model.setPolicy(key, undefined);
-  run.turns.changed(key);
 }
 
 function drawPolicy({ random, policies, setting }: LaneRun): KeyPolicy {

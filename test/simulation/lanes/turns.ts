@@ -14,7 +14,8 @@ export class Turns {
   readonly #model: LaneModel;
   /** Of each key that waits for its turn: the starts of the others meanwhile. */
   readonly #waiting = new Map<string, Map<string, number>>();
-
+  /** Starts that the turn of a key may still have, if it began before operators said something else of the key. */
+  readonly #former = new Map<string, number>();
   /** Keys that were paused or limited since the lane looked at them. */
   readonly #closed = new Set<string>();
 
@@ -27,6 +28,11 @@ export class Turns {
   began(job: ModelJob): void {
     const [name = ""] = job.keys;
     this.#waiting.delete(name);
+    const left = this.#former.get(name) ?? 0;
+    if (left > 0) {
+      this.#former.set(name, left - 1);
+      return;
+    }
     for (const [other, starts] of this.#waiting) {
       const count = (starts.get(name) ?? 0) + 1;
       starts.set(name, count);
@@ -35,8 +41,9 @@ export class Turns {
     }
   }
 
-  /** Operators have said something else of the key: its next turn has as many starts as that says. */
-  changed(name: string): void {
+  /** Operators say something else of the key: its next turn has as many starts as that says. */
+  changes(name: string): void {
+    this.#former.set(name, Math.max(this.#former.get(name) ?? 0, this.#weightOf(name)));
     for (const starts of this.#waiting.values()) starts.delete(name);
   }
 

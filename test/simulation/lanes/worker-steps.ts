@@ -110,9 +110,8 @@ export async function wake(run: LaneRun): Promise<void> {
   run.note(`wake ${job.id}`);
   const isWoken = (await run.random.pick(run.members).lane.operate("wake", job.id)) === 1;
   const hasKeys = job.keys.every((key) => run.before.holders.get(key)?.has(job.id) === true);
-  // One that has given its slot up, because a key of it was closed, may have been given another.
-  const owns = run.model.owns(job) || run.model.mostSlots > 1;
-  if (isWoken !== (job.order !== undefined && owns && hasKeys)) {
+  // One that has lost its key, or given its slot up because a key of it was closed, may have been given it again.
+  if (isWoken !== (job.order !== undefined && hasKeys)) {
     throw new LaneViolation("nothing stuck", `${job.id} was ${isWoken ? "" : "not "}woken`);
   }
   if (isWoken) run.model.hurry(job, run.time.nowMs, true);
