@@ -1505,6 +1505,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: earlyReused,
   },
   {
+    protection: "one that was removed in front of the line does not keep the next from beginning early",
+    without: "what has begun is refused",
+    patches: [parking("return putNext(key)", "return")],
+    focus: earlyReused,
+  },
+  {
     protection: "the next job begins only with the end of a job that another one follows",
     without: "with every end",
     patches: [laneClient("end.isFollowed ? ending?.early : undefined", "ending?.early")],

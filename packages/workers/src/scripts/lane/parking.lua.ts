@@ -80,6 +80,11 @@ export const parking: string = /* lua */ `
     local id, following = heads[1], heads[3]
     if not id or id == PAUSED then return end
     local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'lb', 'la', 'lo')
+    if not facts[1] then
+      -- It was removed.
+      call('ZREM', line(key), id)
+      return putNext(key)
+    end
     local isOdd = facts[3] or facts[4] or facts[5] or facts[6]
     if facts[1] ~= key or tonumber(facts[2] or 'x') ~= tonumber(heads[2]) or isOdd then return end
     call('RPUSH', P .. 'wait', id)
