@@ -63,6 +63,9 @@ async function misplaced(lab: Lab, queue: string, ids: readonly string[]): Promi
 
 const options = { recheckInterval: 100, drainDelay: 1, lockDuration: 3_000, stalledInterval: 500, concurrency: 4 };
 
+/** A step takes a second. Beside other work, twenty-four servers at once have taken ten times as long. */
+const STEP_MS = 45_000;
+
 function isToFail(job: Job<Data>): boolean {
   return job.data.i % 4 === 3 && job.attemptsMade === 0;
 }
@@ -118,15 +121,15 @@ describe.concurrent("a script of the lane that fails half-way", () => {
         const rate = { max: 4, duration: 60 };
         const { slots = 1, ...given } = others;
         const perKey = onFailure === "halt" || slots > 1 ? { rate, concurrency: slots } : {};
-        // No job is left to the check for stalled ones.
-        const rules = { ...options, lockDuration: 60_000, onFailure, key, resource: "q:", perKey, ...given };
+        // No job is left to the check for stalled ones, and none waits for the end of a lease.
+        const rules = { ...options, lockDuration: 2 * STEP_MS, onFailure, key, resource: "q:", perKey, ...given };
         const workers = connections.map((connection) => lab.worker(body, { ...rules, connection }));
         const isReached = async (): Promise<boolean> => (await lab.redis.exists("bull:q:faults")) === 1;
         // A step that no script has is not reached: then all jobs come to their end.
         await until(async () => {
           expect(await misplaced(lab, "q", ids), `step ${step}`).toEqual([]);
           return (await isReached()) || (await queue.getJobCountByTypes("completed", "failed")) === ids.length;
-        });
+        }, STEP_MS);
         for (let n = 0; n < 8; n++) {
           await delay(40);
           expect(await misplaced(lab, "q", ids), `step ${step}`).toEqual([]);
@@ -135,7 +138,7 @@ describe.concurrent("a script of the lane that fails half-way", () => {
         await until(async () => {
           expect(await misplaced(lab, "q", ids), `step ${step}, afterwards`).toEqual([]);
           return (await queue.getJobCountByTypes("completed", "failed")) === ids.length;
-        });
+        }, STEP_MS);
         expect(
           (await queue.getFailed()).map(
             (job) => `${job.id} ${job.failedReason} ${job.attemptsMade} ${job.attemptsStarted}`,
