@@ -5,9 +5,13 @@ import { LongestFirst } from "./test/support/longest-first.ts";
 
 const source = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
-/** Files that replace a module by another, which no other file may see, and those in which every turn of the loop counts. */
+/**
+ * Files that replace a module by another, which no other file may see. And those in which every turn of the loop counts,
+ * or what V8 has learned of a function from other files.
+ */
 const OWN_PROCESS = [
   "packages/redlock-core/test/without-ioredis.test.ts",
+  "packages/redlock-core/test/tracing.test.ts",
   "packages/workers/test/contract/*.test.ts",
   "packages/workers/test/lane-faults.test.ts",
   "test/simulation/**/*.test.ts",

@@ -163,8 +163,11 @@ export class Lab implements AsyncDisposable {
       this.#isOver = true;
       for (const end of this.#ends) end();
     }, PATIENCE_MS);
-    for (const close of this.#closers.reverse()) await close();
-    clearTimeout(patience);
+    try {
+      for (const close of this.#closers.reverse()) await close();
+    } finally {
+      clearTimeout(patience);
+    }
     this.redis.disconnect();
     await this.server.stop();
   }
