@@ -23,10 +23,13 @@ const shared = {
     alias: [
       { find: /^@x\/redlock-core$/, replacement: source("packages/redlock-core/src/index.ts") },
       { find: /^@x\/redlock-core\/glide$/, replacement: source("packages/redlock-core/src/glide.ts") },
-      { find: /^@x\/redlock-core\/node-redlock$/, replacement: source("packages/redlock-core/src/node-redlock.ts") },
+      {
+        find: /^@x\/redlock-core\/node-redlock$/,
+        replacement: source("packages/redlock-core/src/compat/node-redlock.ts"),
+      },
       {
         find: /^@x\/redlock-core\/node-redlock-4$/,
-        replacement: source("packages/redlock-core/src/node-redlock-4.ts"),
+        replacement: source("packages/redlock-core/src/compat/node-redlock-4.ts"),
       },
       { find: /^@x\/redlock-core\/protocol$/, replacement: source("packages/redlock-core/src/protocol.ts") },
       { find: /^@x\/leader$/, replacement: source("packages/leader/src/index.ts") },

@@ -165,7 +165,8 @@ it("docs/protocol.md names every member of the entry for siblings", () => {
     .filter((name) => name !== "");
   const declared = [...entry.matchAll(/^export (?:function|const) (\w+)/gm)].map(([, name = ""]) => name);
   const [, lease = ""] = /^export interface Lease \{\n([^]*?)^\}/m.exec(read("lock/lock.ts")) ?? [];
-  const [, spoken = ""] = /^export class RedlockProtocol \{\n([^]*?)^\}/m.exec(read("redlock-protocol.ts")) ?? [];
+  const [, spoken = ""] =
+    /^export class RedlockProtocol \{\n([^]*?)^\}/m.exec(read("redlock/redlock-protocol.ts")) ?? [];
   const members = [lease, spoken].map((body) =>
     [...body.matchAll(/^ {2}(?:readonly |get |async )?([a-z]\w*)(?=[(:?<])/gm)].map(([, name = ""]) => name),
   );

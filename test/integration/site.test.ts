@@ -67,7 +67,7 @@ it("puts a new guide into the section of its folder, under its own title", () =>
 it("has a reference of every package's entries, but for those outside of the promises", () => {
   expect(entries).toMatchObject({
     "redlock-core": "redlock-core/src/index.ts",
-    "redlock-core-node-redlock-4": "redlock-core/src/node-redlock-4.ts",
+    "redlock-core-node-redlock-4": "redlock-core/src/compat/node-redlock-4.ts",
     "leader-scheduler": "leader/src/scheduler/index.ts",
     testing: "testing/src/index.ts",
   });

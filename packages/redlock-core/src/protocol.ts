@@ -6,15 +6,37 @@
  * `TypeError` (wrong type) or a `RangeError` (wrong value) with name, rule and value, before anything is sent. No
  * message contains what may be a secret.
  */
-import { type Lease, type Lock, PROTOCOL } from "./lock/lock.ts";
-import type { Redlock } from "./redlock.ts";
-import type { RedlockProtocol } from "./redlock-protocol.ts";
-import { type Check, shaped } from "./schema/check.ts";
 
+import { type Check, shaped } from "./kit/schema/check.ts";
+import { type Lease, type Lock, PROTOCOL } from "./lock/lock.ts";
+import type { Redlock } from "./redlock/redlock.ts";
+import type { RedlockProtocol } from "./redlock/redlock-protocol.ts";
+
+export type { PlacedOptions } from "./api/options.ts";
 export { type Instant, readClock } from "./kit/clock.ts";
 export { Channels, callQuietly, Emitter, type Known, Traced } from "./kit/emitter.ts";
 export { InFlight } from "./kit/in-flight.ts";
 export { systemRandom } from "./kit/random.ts";
+export {
+  abortSignal,
+  boolean,
+  Check,
+  type CheckParts,
+  callback,
+  choice,
+  type Fault,
+  integer,
+  listOf,
+  number,
+  type Option,
+  objectWith,
+  shaped,
+  text,
+  textLike,
+} from "./kit/schema/check.ts";
+export { nearestName } from "./kit/schema/nearest-name.ts";
+export { type Resolved, Schema, type ShapeOf } from "./kit/schema/schema.ts";
+export { kindOf, quote, show } from "./kit/schema/show.ts";
 export {
   abortable,
   type Deferred,
@@ -33,8 +55,7 @@ export type { LeaseScripts } from "./lock/script-lease.ts";
 export type { Lent } from "./lock/section.ts";
 export { defineScript, plainError } from "./nodes/node.ts";
 export { addressOf } from "./nodes/url.ts";
-export type { PlacedOptions } from "./options.ts";
-export type { HoldOptions, NodeFacts, RedlockProtocol, RefusalFacts, ScriptGrant } from "./redlock-protocol.ts";
+export type { HoldOptions, NodeFacts, RedlockProtocol, RefusalFacts, ScriptGrant } from "./redlock/redlock-protocol.ts";
 export type { NodeReply, ScriptCall, ScriptInput, ScriptOptions } from "./rounds/run.ts";
 export { CLAMP_US } from "./rules/ballot.ts";
 export { slotOf } from "./rules/keys.ts";
@@ -49,26 +70,6 @@ export {
 } from "./rules/quorum.ts";
 export { type BackOff, backOffMs } from "./rules/retry.ts";
 export { DAY_MS, elapsedMs, type LeaseEnd, leaseEnd, remainingMs, validityMs } from "./rules/validity.ts";
-export {
-  abortSignal,
-  boolean,
-  Check,
-  type CheckParts,
-  callback,
-  choice,
-  type Fault,
-  integer,
-  listOf,
-  number,
-  type Option,
-  objectWith,
-  shaped,
-  text,
-  textLike,
-} from "./schema/check.ts";
-export { nearestName } from "./schema/nearest-name.ts";
-export { type Resolved, Schema, type ShapeOf } from "./schema/schema.ts";
-export { kindOf, quote, show } from "./schema/show.ts";
 
 /** Returns what a `Redlock`, or a `Lock`, does for the sibling packages. */
 export function protocolOf(redlock: Redlock): RedlockProtocol;

@@ -2,9 +2,9 @@
 import type { RedisServer } from "@x/test-support";
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
+import { resolveOptions } from "../src/api/options.ts";
 import { type Redlock, systemClock } from "../src/index.ts";
 import { systemRandom } from "../src/kit/random.ts";
-import { resolveOptions } from "../src/options.ts";
 import { Engine } from "../src/rounds/engine.ts";
 import { Hints } from "../src/waiting/hints.ts";
 import { clients } from "./support/clients.ts";

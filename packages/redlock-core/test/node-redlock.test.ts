@@ -6,7 +6,6 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type RedisServer, startCluster, startProxy, startRedis, startRedisNodes } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest";
-import { Redlock as CoreRedlock, systemClock } from "../src/index.ts";
 import Redlock, {
   type Client,
   type EngineSettings,
@@ -17,7 +16,8 @@ import Redlock, {
   type RedlockAbortSignal,
   ResourceLockedError,
   type Settings,
-} from "../src/node-redlock.ts";
+} from "../src/compat/node-redlock.ts";
+import { Redlock as CoreRedlock, systemClock } from "../src/index.ts";
 import { errorOf } from "./support/nodes.ts";
 
 /** What node-redlock's own tests use: about 28,000 years. */

@@ -5,6 +5,7 @@ import type { RedisServer } from "@x/test-support";
 import { startRedisNodes } from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import NodeRedlock, { ExecutionError } from "../src/compat/node-redlock.ts";
 import {
   type Lock,
   LockHeldError,
@@ -13,7 +14,6 @@ import {
   RedlockClosedError,
   ReentrancyError,
 } from "../src/index.ts";
-import NodeRedlock, { ExecutionError } from "../src/node-redlock.ts";
 import { deferred } from "../src/protocol.ts";
 import { errorOf, openRedlock } from "./support/nodes.ts";
 

@@ -3,8 +3,8 @@ import { Redis as Redis5 } from "ioredis5";
 import { createClient } from "redis";
 import { createClient as createClient5 } from "redis5";
 import { describe, expect, it, onTestFinished } from "vitest";
+import { Redlock as NodeRedlock } from "../src/compat/node-redlock.ts";
 import { type NodeSource, QuorumUnreachableError, Redlock } from "../src/index.ts";
-import { Redlock as NodeRedlock } from "../src/node-redlock.ts";
 import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
 
 function refusalOf(source: unknown): TypeError {

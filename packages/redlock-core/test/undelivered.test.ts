@@ -1,8 +1,8 @@
 import { ManualClock } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
+import { resolveOptions } from "../src/api/options.ts";
 import { systemRandom } from "../src/kit/random.ts";
 import { releaseEverywhere } from "../src/lock/release.ts";
-import { resolveOptions } from "../src/options.ts";
 import { Engine } from "../src/rounds/engine.ts";
 import { leaveQueues } from "../src/waiting/leave.ts";
 import { granted, StubNode } from "./support/stub-node.ts";

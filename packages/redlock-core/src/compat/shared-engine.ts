@@ -5,6 +5,7 @@
  * The own connection of a client ends with the client (`client.quit()`, `client.disconnect()`).
  */
 
+import { resolveOptions } from "../api/options.ts";
 import { systemClock } from "../kit/clock.ts";
 import { Deadlines } from "../kit/deadlines.ts";
 import { warn } from "../kit/emitter.ts";
@@ -13,7 +14,6 @@ import { onAbort } from "../kit/signals.ts";
 import { toNodes } from "../nodes/connect.ts";
 import { databaseOf } from "../nodes/ioredis.ts";
 import type { LockNode } from "../nodes/node.ts";
-import { resolveOptions } from "../options.ts";
 import { Engine } from "../rounds/engine.ts";
 import { Hints } from "../waiting/hints.ts";
 import type { Client, EngineSettings, Settings } from "./types.ts";

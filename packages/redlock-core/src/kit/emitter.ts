@@ -7,7 +7,7 @@
  * subscriber becomes an uncaught exception, because Node handles it so.
  */
 import { type Channel, channel, type TracingChannel, tracingChannel } from "node:diagnostics_channel";
-import { type Check, callback, choice } from "../schema/check.ts";
+import { type Check, callback, choice } from "./schema/check.ts";
 
 /** A list of every name of a kind; the compiler finds one that is left out. */
 export type Known<Kind> = Readonly<Record<keyof Kind, true>>;

@@ -11,7 +11,7 @@
  *   told if it did not refuse. A waiter asks again only when it is told to, so its own key is in nobody's way.
  */
 
-import type { Vote } from "../errors.ts";
+import type { Vote } from "../api/errors.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
 import type { Batcher } from "../rounds/batcher.ts";
 import type { Engine } from "../rounds/engine.ts";

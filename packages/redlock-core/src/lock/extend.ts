@@ -10,7 +10,7 @@
  * A node in quarantine does not count either: counting it let two holders overlap in the simulation.
  */
 
-import type { Vote } from "../errors.ts";
+import type { Vote } from "../api/errors.ts";
 import { readClock } from "../kit/clock.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, startRound } from "../rounds/round.ts";

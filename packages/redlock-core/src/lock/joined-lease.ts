@@ -1,6 +1,6 @@
 /** A `JoinedLease` is what a nested call of `using` has of the lock around it: all but its release. */
 
-import type { LockLossReason, LockLostError } from "../errors.ts";
+import type { LockLossReason, LockLostError } from "../api/errors.ts";
 import type { Instant } from "../kit/clock.ts";
 import type { LocalQueue } from "../waiting/local-queue.ts";
 import type { Lease } from "./lock.ts";

@@ -1,13 +1,13 @@
 /** A `HeldLease` is the state behind a `Lock`: held, lost or released. Only this file changes it. */
 
-import { type LockLossReason, LockLostError, QuorumUnreachableError, type Vote } from "../errors.ts";
+import { type LockLossReason, LockLostError, QuorumUnreachableError, type Vote } from "../api/errors.ts";
+import { resolveTtl } from "../api/options.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
 import type { InFlight } from "../kit/in-flight.ts";
-import { resolveTtl } from "../options.ts";
+import { callback, objectWith } from "../kit/schema/check.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import { type LeaseEnd, laterEnd, leaseStart, remainingMs } from "../rules/validity.ts";
-import { callback, objectWith } from "../schema/check.ts";
 import type { LocalHolder, LocalQueue } from "../waiting/local-queue.ts";
 import type { Grant } from "./attempt.ts";
 import { ScriptAnswer } from "./embedded.ts";

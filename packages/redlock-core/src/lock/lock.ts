@@ -10,10 +10,10 @@
  * It is not guaranteed that code which does not check stops in time. Give `fencingToken` to whatever the lock
  * protects, and let that refuse smaller ones.
  */
-import { type LockLossReason, LockLostError } from "../errors.ts";
-import { traces } from "../events.ts";
+import { type LockLossReason, LockLostError } from "../api/errors.ts";
+import { traces } from "../api/events.ts";
 import type { Instant } from "../kit/clock.ts";
-import { number } from "../schema/check.ts";
+import { number } from "../kit/schema/check.ts";
 import type { RenewalPolicy } from "./renewal.ts";
 
 /**

@@ -2,7 +2,7 @@
  * A lease that a sibling's script granted, on one node or on a quorum of several. It is renewed and released by
  * scripts, and is otherwise a lease like any other.
  */
-import type { Vote } from "../errors.ts";
+import type { Vote } from "../api/errors.ts";
 import { readClock } from "../kit/clock.ts";
 import type { InFlight } from "../kit/in-flight.ts";
 import { sleep } from "../kit/signals.ts";

@@ -12,8 +12,8 @@
  */
 
 import { AsyncLocalStorage } from "node:async_hooks";
-import { LockHeldError, RedlockClosedError, ReentrancyError } from "../errors.ts";
-import type { ResolvedUsingOptions } from "../options.ts";
+import { LockHeldError, RedlockClosedError, ReentrancyError } from "../api/errors.ts";
+import type { ResolvedUsingOptions } from "../api/options.ts";
 import { Limit } from "../waiting/limit.ts";
 import { LocalQueue, LocalQueues, type Place } from "../waiting/local-queue.ts";
 import type { AcquisitionContext } from "./acquire.ts";

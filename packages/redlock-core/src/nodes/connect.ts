@@ -1,7 +1,7 @@
 /** This file says what may be passed as a node, and which adapter it gets. */
 
-import { shaped } from "../schema/check.ts";
-import { kindOf } from "../schema/show.ts";
+import { shaped } from "../kit/schema/check.ts";
+import { kindOf } from "../kit/schema/show.ts";
 import type { NodeSettings } from "./connection.ts";
 import { type IoredisClient, IoredisNode } from "./ioredis.ts";
 import type { LockNode } from "./node.ts";

@@ -13,10 +13,10 @@
  * connected never queues any. While a slot moves, ioredis sends a request again for up to a third of `nodeTimeout`.
  */
 
+import { Check, integer, type Option, text } from "../kit/schema/check.ts";
+import { Schema } from "../kit/schema/schema.ts";
+import { show } from "../kit/schema/show.ts";
 import { deadConnectionMs } from "../rules/validity.ts";
-import { Check, integer, type Option, text } from "../schema/check.ts";
-import { Schema } from "../schema/schema.ts";
-import { show } from "../schema/show.ts";
 import {
   checkDatabase,
   LoadedScripts,

@@ -14,7 +14,7 @@
  *   event without listener.
  */
 import { createHash } from "node:crypto";
-import { text } from "../schema/check.ts";
+import { text } from "../kit/schema/check.ts";
 
 /** A Lua script with its SHA-1, by which EVALSHA calls it. Make one with `defineScript`. */
 export interface NodeScript {

@@ -1,11 +1,11 @@
 /** `check()` finds what is wrong with a deployment before it loses a lock. */
 import { readClock } from "../kit/clock.ts";
+import { quote } from "../kit/schema/show.ts";
 import type { LockNode } from "../nodes/node.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type ListReply, listsEverywhere, type NodeReply, runEverywhere } from "../rounds/run.ts";
 import { NODE_KEYS, PROBE_KEY, probeKeysOf } from "../rules/keys.ts";
 import { median, quorumOf } from "../rules/quorum.ts";
-import { quote } from "../schema/show.ts";
 import { checkScript, rightsScript } from "../scripts/check.lua.ts";
 
 export type FindingCode =

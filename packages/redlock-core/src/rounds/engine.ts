@@ -3,19 +3,19 @@
  * seen so far.
  */
 
-import { type RedlockEvents, redlockEvents } from "../events.ts";
+import { type RedlockEvents, redlockEvents } from "../api/events.ts";
+import type { ResolvedOptions } from "../api/options.ts";
 import type { Clock } from "../kit/clock.ts";
 import { Deadlines } from "../kit/deadlines.ts";
 import type { Emitter } from "../kit/emitter.ts";
 import type { Random } from "../kit/random.ts";
+import { quote } from "../kit/schema/show.ts";
 import { countsReceivers, type LockNode } from "../nodes/node.ts";
-import type { ResolvedOptions } from "../options.ts";
 import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, nodeKeysOf, SLOT_COUNT, slotOf } from "../rules/keys.ts";
 import type { Target } from "../rules/operation.ts";
 import { quorumOf } from "../rules/quorum.ts";
 import { newToken } from "../rules/token.ts";
 import { quarantineMs } from "../rules/validity.ts";
-import { quote } from "../schema/show.ts";
 import { BatchRequests, type BatchSender } from "./batch-request.ts";
 import { Batcher } from "./batcher.ts";
 import { ClientName, keepName } from "./client-name.ts";

@@ -4,11 +4,11 @@
  */
 
 import type { Clock } from "../kit/clock.ts";
+import { callback, integer, shaped, texts, textsAndNumbers } from "../kit/schema/check.ts";
+import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
+import { show } from "../kit/schema/show.ts";
 import { type LockNode, type NodeScript, notConnected, plainError, requestError } from "../nodes/node.ts";
 import { DAY_MS } from "../rules/validity.ts";
-import { callback, integer, shaped, texts, textsAndNumbers } from "../schema/check.ts";
-import { Schema, type ShapeOf } from "../schema/schema.ts";
-import { show } from "../schema/show.ts";
 import type { Batcher } from "./batcher.ts";
 
 /** A reply says how one node answered. A node's failure is data here, never a rejection. */

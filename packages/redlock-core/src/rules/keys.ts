@@ -1,6 +1,6 @@
 /** Pure: the keys of a resource on each node, and where a Redis Cluster puts them. */
 
-import { quote } from "../schema/show.ts";
+import { quote } from "../kit/schema/show.ts";
 
 /** The keys that belong to a node rather than to a lock; scripts/batch.lua.ts says what they hold. */
 interface NodeKeys {

@@ -10,12 +10,12 @@
  *
  * Nothing is guaranteed for what bypasses the fence, or after the Redis has lost what it had confirmed.
  */
-import { FencedOffError } from "./errors.ts";
-import { hasStableSlot, isOtherInBraces, sideKeyOf } from "./rules/keys.ts";
-import { integer, listOf, shaped, text, texts, textsAndNumbers } from "./schema/check.ts";
-import { Schema, type ShapeOf } from "./schema/schema.ts";
-import { quote } from "./schema/show.ts";
-import { fenceScript } from "./scripts/fence.lua.ts";
+import { FencedOffError } from "../api/errors.ts";
+import { integer, listOf, shaped, text, texts, textsAndNumbers } from "../kit/schema/check.ts";
+import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
+import { quote } from "../kit/schema/show.ts";
+import { hasStableSlot, isOtherInBraces, sideKeyOf } from "../rules/keys.ts";
+import { fenceScript } from "../scripts/fence.lua.ts";
 
 /**
  * A client of ioredis 5 or 6, or of node-redis 5 or later; a Cluster works too. It is used as it is, with its own

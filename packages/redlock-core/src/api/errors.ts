@@ -2,7 +2,7 @@
  * Pure: what can go wrong. There is one class per decision that a caller can make, each with a stable `code` and
  * plain data.
  */
-import type { VoteKind } from "./rules/quorum.ts";
+import type { VoteKind } from "../rules/quorum.ts";
 
 /** A vote says how one node answered. It is plain data, safe to log or to send to another process. */
 export interface Vote {

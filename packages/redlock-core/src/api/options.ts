@@ -1,10 +1,10 @@
 /** Pure: options, their defaults, and the rules they obey. They are resolved once into a frozen, complete object. */
-import type { Clock } from "./kit/clock.ts";
-import type { Random } from "./kit/random.ts";
-import { DAY_MS, driftMs } from "./rules/validity.ts";
-import { abortSignal, boolean, choice, integer, number, objectWith, text } from "./schema/check.ts";
-import { Schema, type ShapeOf } from "./schema/schema.ts";
-import { kindOf, quote } from "./schema/show.ts";
+import type { Clock } from "../kit/clock.ts";
+import type { Random } from "../kit/random.ts";
+import { abortSignal, boolean, choice, integer, number, objectWith, text } from "../kit/schema/check.ts";
+import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
+import { kindOf, quote } from "../kit/schema/show.ts";
+import { DAY_MS, driftMs } from "../rules/validity.ts";
 
 /**
  * What `using` does inside a `using` that holds the resource, where it would wait for itself:

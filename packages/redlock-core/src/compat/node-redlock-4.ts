@@ -18,5 +18,5 @@ export {
   type Options,
   Redlock,
   Redlock as default,
-} from "./compat/redlock4.ts";
-export type { Client, EngineSettings } from "./compat/types.ts";
+} from "./redlock4.ts";
+export type { Client, EngineSettings } from "./types.ts";

@@ -4,21 +4,22 @@
  * version number.
  */
 
-import { RedlockClosedError } from "./errors.ts";
-import type { RedlockEvents } from "./events.ts";
-import type { Clock, Instant } from "./kit/clock.ts";
-import type { Emitter } from "./kit/emitter.ts";
-import type { InFlight } from "./kit/in-flight.ts";
-import type { Random } from "./kit/random.ts";
-import type { Grant } from "./lock/attempt.ts";
-import type { EmbeddedLocks } from "./lock/embedded.ts";
-import type { Lock } from "./lock/lock.ts";
-import { type LeaseScripts, TakenBack } from "./lock/script-lease.ts";
-import type { Lent } from "./lock/section.ts";
-import { countsReceivers, type NodeScript } from "./nodes/node.ts";
-import { type PlacedOptions, resolveResource, resolveTurnOptions } from "./options.ts";
-import { clientNames } from "./rounds/client-name.ts";
-import type { Engine } from "./rounds/engine.ts";
+import { RedlockClosedError } from "../api/errors.ts";
+import type { RedlockEvents } from "../api/events.ts";
+import { type PlacedOptions, resolveResource, resolveTurnOptions } from "../api/options.ts";
+import type { Clock, Instant } from "../kit/clock.ts";
+import type { Emitter } from "../kit/emitter.ts";
+import type { InFlight } from "../kit/in-flight.ts";
+import type { Random } from "../kit/random.ts";
+import { callback, integer, number, text, texts } from "../kit/schema/check.ts";
+import type { Grant } from "../lock/attempt.ts";
+import type { EmbeddedLocks } from "../lock/embedded.ts";
+import type { Lock } from "../lock/lock.ts";
+import { type LeaseScripts, TakenBack } from "../lock/script-lease.ts";
+import type { Lent } from "../lock/section.ts";
+import { countsReceivers, type NodeScript } from "../nodes/node.ts";
+import { clientNames } from "../rounds/client-name.ts";
+import type { Engine } from "../rounds/engine.ts";
 import {
   type NodeReply,
   resolveRun,
@@ -26,14 +27,13 @@ import {
   type ScriptCall,
   type ScriptInput,
   type ScriptOptions,
-} from "./rounds/run.ts";
-import { lockKeyOf, NODE_KEYS, nodeKeysOf, SLOT_COUNT, sideKeyOf } from "./rules/keys.ts";
-import { leaseEnd } from "./rules/validity.ts";
-import { callback, integer, number, text, texts } from "./schema/check.ts";
-import type { Hints } from "./waiting/hints.ts";
-import { Limit } from "./waiting/limit.ts";
-import { subscribeEverywhere } from "./waiting/subscription.ts";
-import { waitForTurn } from "./waiting/waiter.ts";
+} from "../rounds/run.ts";
+import { lockKeyOf, NODE_KEYS, nodeKeysOf, SLOT_COUNT, sideKeyOf } from "../rules/keys.ts";
+import { leaseEnd } from "../rules/validity.ts";
+import type { Hints } from "../waiting/hints.ts";
+import { Limit } from "../waiting/limit.ts";
+import { subscribeEverywhere } from "../waiting/subscription.ts";
+import { waitForTurn } from "../waiting/waiter.ts";
 
 const CHANNEL = text({ min: 1 });
 const NAME = text({ min: 1 });

@@ -12,22 +12,8 @@
  * store that refuses old fencing tokens can.
  */
 
-import { LockHeldError, RedlockClosedError } from "./errors.ts";
-import { type RedlockEventName, type RedlockEvents, traces } from "./events.ts";
-import { systemClock } from "./kit/clock.ts";
-import { InFlight } from "./kit/in-flight.ts";
-import { systemRandom } from "./kit/random.ts";
-import { type AcquisitionContext, startAcquisition } from "./lock/acquire.ts";
-import type { Grant } from "./lock/attempt.ts";
-import { EmbeddedLocks } from "./lock/embedded.ts";
-import { HeldLease } from "./lock/lease.ts";
-import { type Lock, PROTOCOL } from "./lock/lock.ts";
-import { Renewal } from "./lock/renewal.ts";
-import { Section } from "./lock/section.ts";
-import { isClusterSource, type NodeSource, sourcesOf, toNodes } from "./nodes/connect.ts";
-import { check, type Finding } from "./operators/check.ts";
-import { forceRelease } from "./operators/force-release.ts";
-import { type Inspection, inspect } from "./operators/inspect.ts";
+import { LockHeldError, RedlockClosedError } from "../api/errors.ts";
+import { type RedlockEventName, type RedlockEvents, traces } from "../api/events.ts";
 import {
   type AcquireOptions,
   type RedlockOptions,
@@ -43,12 +29,26 @@ import {
   resolveTryOptions,
   resolveUsingOptions,
   type UsingOptions,
-} from "./options.ts";
+} from "../api/options.ts";
+import { systemClock } from "../kit/clock.ts";
+import { InFlight } from "../kit/in-flight.ts";
+import { systemRandom } from "../kit/random.ts";
+import { callback } from "../kit/schema/check.ts";
+import { type AcquisitionContext, startAcquisition } from "../lock/acquire.ts";
+import type { Grant } from "../lock/attempt.ts";
+import { EmbeddedLocks } from "../lock/embedded.ts";
+import { HeldLease } from "../lock/lease.ts";
+import { type Lock, PROTOCOL } from "../lock/lock.ts";
+import { Renewal } from "../lock/renewal.ts";
+import { Section } from "../lock/section.ts";
+import { isClusterSource, type NodeSource, sourcesOf, toNodes } from "../nodes/connect.ts";
+import { check, type Finding } from "../operators/check.ts";
+import { forceRelease } from "../operators/force-release.ts";
+import { type Inspection, inspect } from "../operators/inspect.ts";
+import { Engine, MAX_NODES } from "../rounds/engine.ts";
+import { Hints } from "../waiting/hints.ts";
+import { type LocalQueue, LocalQueues } from "../waiting/local-queue.ts";
 import { RedlockProtocol } from "./redlock-protocol.ts";
-import { Engine, MAX_NODES } from "./rounds/engine.ts";
-import { callback } from "./schema/check.ts";
-import { Hints } from "./waiting/hints.ts";
-import { type LocalQueue, LocalQueues } from "./waiting/local-queue.ts";
 
 const ROUTINE = callback();
 

@@ -19,7 +19,7 @@
  * - Releasing a lock that is gone rejects at once.
  * - Custom scripts and settings of another type are refused.
  */
-export { type CustomScripts, Lock, Redlock, Redlock as default } from "./compat/redlock.ts";
+export { type CustomScripts, Lock, Redlock, Redlock as default } from "./redlock.ts";
 export {
   type Client,
   type ClientExecutionResult,
@@ -31,4 +31,4 @@ export {
   ResourceLockedError,
   type Settings,
   type SomeSettings,
-} from "./compat/types.ts";
+} from "./types.ts";

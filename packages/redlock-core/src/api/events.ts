@@ -2,9 +2,10 @@
  * These are the events of a `Redlock`, which are also published on channels (`x.redlock.acquire`, …). Contention is
  * never reported as an error.
  */
+
+import { Channels, Emitter, type Known, Traced } from "../kit/emitter.ts";
+import type { NodeState } from "../nodes/node.ts";
 import type { LockLossReason, Vote } from "./errors.ts";
-import { Channels, Emitter, type Known, Traced } from "./kit/emitter.ts";
-import type { NodeState } from "./nodes/node.ts";
 
 export interface RedlockEvents {
   /** An acquisition ended. `waitMs` counts from the call. */
