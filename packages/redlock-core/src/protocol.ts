@@ -49,13 +49,15 @@ export {
 } from "./kit/signals.ts";
 export { AutoExtension, type ExtendedLease, type ExtensionPolicy } from "./lock/auto-extension.ts";
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
+export type { HoldOptions } from "./lock/lease.ts";
 export { type Lease, PROTOCOL } from "./lock/lock.ts";
 export { everyPeriod, type Renewable, Renewal, type RenewalPolicy } from "./lock/renewal.ts";
 export type { LeaseScripts } from "./lock/script-lease.ts";
 export type { Lent } from "./lock/section.ts";
-export { defineScript, plainError } from "./nodes/node.ts";
+export { plainError } from "./nodes/node.ts";
+export { defineScript } from "./rules/script.ts";
 export { addressOf } from "./nodes/url.ts";
-export type { HoldOptions, NodeFacts, RedlockProtocol, RefusalFacts, ScriptGrant } from "./redlock/redlock-protocol.ts";
+export type { NodeFacts, RedlockProtocol, RefusalFacts, ScriptGrant } from "./redlock/redlock-protocol.ts";
 export type { NodeReply, ScriptCall, ScriptInput, ScriptOptions } from "./rounds/run.ts";
 export { CLAMP_US } from "./rules/ballot.ts";
 export { slotOf } from "./rules/keys.ts";

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { EventEmitter } from "node:events";
 import { resolveResources } from "../api/options.ts";
 import { readClock } from "../kit/clock.ts";
@@ -162,7 +161,7 @@ export class Redlock extends EventEmitter {
       ...(nodeTimeout === undefined ? {} : { nodeTimeout }),
       ...(maxTtl === undefined ? {} : { maxTtl }),
     };
-    const text = { value: batchScript.source, hash: createHash("sha1").update(batchScript.source).digest("hex") };
+    const text = { value: batchScript.source, hash: batchScript.sha1 };
     this.scripts = { acquireScript: text, extendScript: text, releaseScript: text };
     this.#shared();
   }

@@ -3,7 +3,6 @@
 import { type LockLossReason, LockLostError, QuorumUnreachableError, type Vote } from "../api/errors.ts";
 import { resolveTtl } from "../api/options.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
-import type { InFlight } from "../kit/in-flight.ts";
 import { callback, objectWith } from "../kit/schema/check.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
@@ -15,7 +14,7 @@ import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
 import { type Lease, Lock } from "./lock.ts";
 import { startRelease } from "./release.ts";
 import { BY_THIRDS, type Renewable, type Renewal, type RenewalPolicy } from "./renewal.ts";
-import { extendByScript, type LeaseScripts, releaseByScript } from "./script-lease.ts";
+import { extendByScript, type LeaseScripts, type ReleaseParts, releaseByScript } from "./script-lease.ts";
 
 type State =
   | { readonly kind: "held" }
@@ -33,14 +32,20 @@ const MAX_MANUAL_TRIES = 3;
 const POLICY = objectWith<RenewalPolicy>(["dueMs", "retryMs", "timeoutMs", "windowMs"]);
 const PERFORM = callback<(settle: (isDeleted: boolean) => void) => void>();
 
+/** How a lease is kept that was granted. */
+export interface HoldOptions {
+  readonly autoExtend: boolean;
+  readonly maxHold: number;
+}
+
 /** The parts of this process that have to know of the lock as long as it is held. */
 interface LeaseContext {
-  readonly options: { readonly autoExtend: boolean; readonly maxHold: number };
+  readonly options: HoldOptions;
   readonly renewal: Renewal<HeldLease>;
   /** The queues in which callers of this process wait for its resources, without asking a node. */
   readonly queues: readonly LocalQueue[];
   /** The scripts of a sibling that granted the lease, in place of this package's own. */
-  readonly own?: { readonly scripts: LeaseScripts; readonly closed: AbortSignal; readonly calls: InFlight } | undefined;
+  readonly own?: (ReleaseParts & { readonly scripts: LeaseScripts }) | undefined;
 }
 
 export class HeldLease implements Lease, LocalHolder, Renewable {
@@ -357,7 +362,13 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
 
   #startRelease(nowMs: number, onEnd: (isDeleted: boolean) => void): void {
     if (this.#own === undefined) startRelease(this.#engine, this, nowMs, onEnd);
-    else releaseByScript(this.#engine, this.#own.scripts, { ...this.#own, longestTtlMs: this.#longestTtlMs }, onEnd);
+    else
+      releaseByScript(
+        this.#engine,
+        this.#own.scripts.release(),
+        { ...this.#own, untilMs: nowMs + this.#longestTtlMs },
+        onEnd,
+      );
   }
 
   #unreachable(result: ExtendResult & { kind: "failed" }, attempts: number, startedMs: number): QuorumUnreachableError {

@@ -62,52 +62,41 @@ function verdictOf(votes: readonly Vote[], nodeCount: number): "won" | "lost" | 
   return verdict === "lost" && votes.length < nodeCount ? "open" : verdict;
 }
 
+/** The parts of this process that see to it that a release reaches every node. */
+export interface ReleaseParts {
+  readonly takenBack: readonly TakenBack[];
+  readonly calls: InFlight;
+}
+
 /**
- * Releases the lease on every node. Calls `onEnd` as soon as a quorum has confirmed it, or cannot. All answers count
- * among `calls`, for whose end `close()` waits. It is sent again to a node that did not answer, as long as the lease
- * may last there.
+ * Releases the lease on every node. Calls `onEnd` as soon as a quorum has confirmed it, or cannot. The first answers
+ * count among `calls`, for whose end `close()` waits.
  */
 export function releaseByScript(
   engine: Engine,
-  scripts: LeaseScripts,
-  {
-    longestTtlMs,
-    closed,
-    calls,
-  }: { readonly longestTtlMs: number; readonly closed: AbortSignal; readonly calls: InFlight },
+  call: ScriptCall,
+  { takenBack, calls, untilMs }: ReleaseParts & { readonly untilMs: number },
   onEnd: (isConfirmed: boolean) => void,
 ): void {
-  const { clock, options, nodes } = engine;
-  const untilMs = clock.monotonicMs() + longestTtlMs;
-  const call = scripts.release();
   const tally = { yes: 0, no: 0 };
   let isEnded = false;
-  const count = (reply: NodeReply): void => {
-    if (reply.ok && reply.value === 1) tally.yes += 1;
-    else tally.no += 1;
-    const verdict = outcome(tally, nodes.length);
-    if (verdict === "open" || isEnded) return;
-    isEnded = true;
-    onEnd(verdict === "won");
-  };
-  for (const batcher of engine.batchers) {
-    const send = (): Promise<NodeReply> => ask(engine, batcher, call, options.nodeTimeout);
-    const answer = send();
+  for (const each of takenBack) {
+    const answer = each.send({ call, untilMs });
     calls.follow(answer);
-    void answer.then(async (first) => {
-      count(first);
-      let isAnswered = first.ok;
-      while (!isAnswered && !closed.aborted && clock.monotonicMs() < untilMs) {
-        await sleep(clock, REDELIVERY_MS, closed).catch(() => undefined);
-        if (!closed.aborted) isAnswered = (await send()).ok;
-      }
+    void answer.then((reply) => {
+      if (reply.ok && reply.value === 1) tally.yes += 1;
+      else tally.no += 1;
+      const verdict = outcome(tally, engine.nodes.length);
+      if (verdict === "open" || isEnded) return;
+      isEnded = true;
+      onEnd(verdict === "won");
     });
   }
 }
 
 interface Owed {
   readonly call: ScriptCall;
-  /** What is to be taken back is over on the node by then. */
+  /** When, by the monotonic clock, what is to be taken back is over on the node. */
   readonly untilMs: number;
 }
 
@@ -128,11 +117,13 @@ export class TakenBack {
     this.#closed = closed;
   }
 
-  /** Resolves after the first request; without an answer, it is sent again. */
-  async send(owed: Owed): Promise<void> {
-    if (await this.#isAnswered(owed)) return;
+  /** Resolves with what became of the first request; without an answer, it is sent again. */
+  async send(owed: Owed): Promise<NodeReply> {
+    const reply = await this.#ask(owed);
+    if (reply.ok) return reply;
     this.#owed.push(owed);
     if (!this.#isRunning) void this.#redeliver();
+    return reply;
   }
 
   async #redeliver(): Promise<void> {
@@ -141,7 +132,7 @@ export class TakenBack {
     while (this.#owed.length > 0 && !this.#closed.aborted) {
       await sleep(clock, REDELIVERY_MS, this.#closed).catch(() => undefined);
       for (let next = this.#owed.shift(); next !== undefined && !this.#closed.aborted; next = this.#owed.shift()) {
-        if (clock.monotonicMs() >= next.untilMs || (await this.#isAnswered(next))) continue;
+        if (clock.monotonicMs() >= next.untilMs || (await this.#ask(next)).ok) continue;
         this.#owed.push(next);
         break;
       }
@@ -149,8 +140,8 @@ export class TakenBack {
     this.#isRunning = false;
   }
 
-  async #isAnswered({ call }: Owed): Promise<boolean> {
-    return (await ask(this.#engine, this.#batcher, call, this.#engine.options.nodeTimeout)).ok;
+  #ask({ call }: Owed): Promise<NodeReply> {
+    return ask(this.#engine, this.#batcher, call, this.#engine.options.nodeTimeout);
   }
 }
 

@@ -96,15 +96,20 @@ export class Section {
     return open;
   }
 
-  run<Result>(routine: (lock: Lock) => Result): Result {
-    return sections.run(this, routine, this.lock);
+  /** Calls `routine` in the section, and ends the section. It settles as the routine does. */
+  async during<Result>(routine: (lock: Lock) => Result | PromiseLike<Result>): Promise<Result> {
+    try {
+      return await sections.run(this, routine, this.lock);
+    } finally {
+      await this.#end();
+    }
   }
 
   /**
    * Ends the section when the last joined call has ended, and releases the lock, unless that is lent. It never
    * rejects.
    */
-  end(): Promise<unknown> {
+  #end(): Promise<unknown> {
     this.#isOver = true;
     // The usual section has neither, and is spared the promises.
     return this.#calls === undefined && this.#turn === undefined ? this.#release() : this.#endInTurn();

@@ -3,7 +3,8 @@
  */
 import type { Clock } from "../kit/clock.ts";
 import { backOffMs } from "../rules/retry.ts";
-import { type NodeScript, type NodeState, type OnGap, plainError } from "./node.ts";
+import type { NodeScript } from "../rules/script.ts";
+import { type NodeState, type OnGap, plainError } from "./node.ts";
 
 export interface NodeSettings {
   readonly nodeTimeoutMs: number;

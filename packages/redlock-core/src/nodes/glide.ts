@@ -13,6 +13,7 @@
 import { connect } from "node:net";
 import { backOffMs } from "../rules/retry.ts";
 import { deadConnectionMs } from "../rules/validity.ts";
+import type { NodeScript } from "../rules/script.ts";
 import {
   LoadedScripts,
   NO_ANSWER,
@@ -23,7 +24,7 @@ import {
   StateTeller,
   type Subscription,
 } from "./connection.ts";
-import { type LockNode, type NodeScript, type NodeState, notConnected, type OnGap } from "./node.ts";
+import { type LockNode, type NodeState, notConnected, type OnGap } from "./node.ts";
 
 /** The part of a GLIDE client that is used. */
 export interface GlideConnection {

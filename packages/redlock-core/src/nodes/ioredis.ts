@@ -17,6 +17,7 @@ import { Check, integer, type Option, text } from "../kit/schema/check.ts";
 import { Schema } from "../kit/schema/schema.ts";
 import { show } from "../kit/schema/show.ts";
 import { deadConnectionMs } from "../rules/validity.ts";
+import type { NodeScript } from "../rules/script.ts";
 import {
   checkDatabase,
   LoadedScripts,
@@ -28,7 +29,7 @@ import {
   StateTeller,
   settingOf,
 } from "./connection.ts";
-import { type LockNode, type NodeScript, type NodeState, notConnected, type OnGap } from "./node.ts";
+import { type LockNode, type NodeState, notConnected, type OnGap } from "./node.ts";
 import { connectOptionsOf, type IoredisConnectOptions } from "./url.ts";
 
 /** The part of ioredis that is used; both major versions have it. */

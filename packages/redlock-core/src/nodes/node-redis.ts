@@ -11,6 +11,7 @@
  */
 
 import { deadConnectionMs } from "../rules/validity.ts";
+import type { NodeScript } from "../rules/script.ts";
 import {
   checkDatabase,
   LoadedScripts,
@@ -22,7 +23,7 @@ import {
   type Subscription,
   settingOf,
 } from "./connection.ts";
-import { type LockNode, type NodeScript, type NodeState, notConnected, type OnGap } from "./node.ts";
+import { type LockNode, type NodeState, notConnected, type OnGap } from "./node.ts";
 
 /** The part of node-redis that is used. */
 export interface NodeRedisClient {

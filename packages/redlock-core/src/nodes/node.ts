@@ -13,24 +13,7 @@
  * - *Errors only through the promise* and `onStateChange`. They never become an unhandled rejection, or an `error`
  *   event without listener.
  */
-import { createHash } from "node:crypto";
-import { text } from "../kit/schema/check.ts";
-
-/** A Lua script with its SHA-1, by which EVALSHA calls it. Make one with `defineScript`. */
-export interface NodeScript {
-  readonly name: string;
-  readonly source: string;
-  readonly sha1: string;
-}
-
-const NAME = text({ min: 1 });
-const SOURCE = text();
-
-export function defineScript(name: string, source: string): NodeScript {
-  NAME.of("name", name);
-  SOURCE.of("source", source);
-  return Object.freeze({ name, source, sha1: createHash("sha1").update(source).digest("hex") });
-}
+import type { NodeScript } from "../rules/script.ts";
 
 export type NodeState =
   /** The node is not yet connected for the first time. Requests wait, up to their deadline. */

@@ -6,6 +6,7 @@ import type { Engine } from "../rounds/engine.ts";
 import { type ListReply, listsEverywhere, type NodeReply, runEverywhere } from "../rounds/run.ts";
 import { NODE_KEYS, PROBE_KEY, probeKeysOf } from "../rules/keys.ts";
 import { median, quorumOf } from "../rules/quorum.ts";
+import { quarantineLeftMs } from "../rules/validity.ts";
 import { checkScript, rightsScript } from "../scripts/check.lua.ts";
 
 export type FindingCode =
@@ -123,13 +124,17 @@ function factsOf(
     const colon = line.indexOf(":");
     if (colon > 0) info.set(line.slice(0, colon), line.slice(colon + 1));
   }
-  const nowMs = Number(seconds) * 1_000 + Number(micros) / 1_000;
-  const ageMs = seenRunId === info.get("run_id") ? nowMs - Number(since) / 1_000 : 0;
+  const nowUs = Number(seconds) * 1_000_000 + Number(micros);
   return {
     node,
     info,
-    offsetMs: nowMs - (askedWallMs + reply.tookMs / 2),
-    quarantineLeftMs: engine.options.quarantine ? Math.max(0, Math.ceil(engine.quarantineMs - ageMs)) : 0,
+    offsetMs: nowUs / 1_000 - (askedWallMs + reply.tookMs / 2),
+    quarantineLeftMs: quarantineLeftMs(engine.quarantineMs, {
+      nowUs,
+      runId: info.get("run_id"),
+      seenRunId,
+      sinceUs: Number(since),
+    }),
     toldQuarantineMs: told === "" ? undefined : Number(told),
     writeError,
   };

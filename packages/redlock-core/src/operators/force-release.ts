@@ -1,5 +1,4 @@
 /** `forceRelease()` takes a lock away from its holder. scripts/force-release.lua.ts says what becomes of its key. */
-import { countsReceivers } from "../nodes/node.ts";
 import { type Engine, GRANT_TTL_MS } from "../rounds/engine.ts";
 import { runEverywhere } from "../rounds/run.ts";
 import { CLAMP_US } from "../rules/ballot.ts";
@@ -7,7 +6,7 @@ import { forceReleaseScript } from "../scripts/force-release.lua.ts";
 
 /** Resolves with whether a quorum of nodes took a lock away. Never rejects because of a node. */
 export async function forceRelease(engine: Engine, resource: string): Promise<boolean> {
-  const { options, nodes } = engine;
+  const { options } = engine;
   const target = engine.targetOf([resource]);
   const { key, register } = engine.fencingPlaceOf(target);
   const replies = await runEverywhere(engine, forceReleaseScript, {
@@ -16,7 +15,7 @@ export async function forceRelease(engine: Engine, resource: string): Promise<bo
       // The holder learns of it by its next extension, or has lost it by then.
       String(2 * options.maxTtl),
       String(GRANT_TTL_MS),
-      nodes.every(countsReceivers) ? "1" : "0",
+      engine.countsReceivers ? "1" : "0",
       // A node that numbers the grants itself is ahead of its own time only by what it stored.
       String(engine.isAlone ? 0 : CLAMP_US),
       register,

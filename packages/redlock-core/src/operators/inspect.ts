@@ -5,6 +5,7 @@ import { listsEverywhere } from "../rounds/run.ts";
 import { sideKeyOf, WAITERS } from "../rules/keys.ts";
 import { quorumLargest } from "../rules/quorum.ts";
 import { clientOf } from "../rules/token.ts";
+import { quarantineLeftMs } from "../rules/validity.ts";
 import { inspectScript } from "../scripts/inspect.lua.ts";
 
 export interface NodeInspection {
@@ -89,7 +90,7 @@ function readingOf(engine: Engine, node: string, reply: readonly string[]): Read
     state: stateOf(value),
     ttlMs: Math.max(Number(pttl), -1),
     waiters: Number(waiters),
-    quarantineLeftMs: quarantineLeftMs(engine, { nowUs, runId, seenRunId, sinceUs: Number(since) }),
+    quarantineLeftMs: quarantineLeftMs(engine.quarantineMs, { nowUs, runId, seenRunId, sinceUs: Number(since) }),
     ...(fence === "" ? {} : { fence: Number(fence) }),
   };
   return { inspection, value };
@@ -99,21 +100,6 @@ function stateOf(value: string): "free" | "held" | "reserved" | "not-a-lock" {
   if (value === "") return "free";
   if (value.startsWith("type:")) return "not-a-lock";
   return value.startsWith("reserved:") ? "reserved" : "held";
-}
-
-function quarantineLeftMs(
-  engine: Engine,
-  seen: {
-    readonly nowUs: number;
-    readonly runId: string | undefined;
-    readonly seenRunId: string | undefined;
-    readonly sinceUs: number;
-  },
-): number {
-  const { quarantineMs: wholeMs } = engine;
-  if (wholeMs === 0) return 0;
-  const isKnown = seen.runId === seen.seenRunId && seen.sinceUs <= seen.nowUs;
-  return isKnown ? Math.max(0, Math.ceil(wholeMs - (seen.nowUs - seen.sinceUs) / 1_000)) : wholeMs;
 }
 
 function conclude(

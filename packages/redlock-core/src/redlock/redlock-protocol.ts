@@ -6,20 +6,26 @@
 
 import { RedlockClosedError } from "../api/errors.ts";
 import type { RedlockEvents } from "../api/events.ts";
-import { type PlacedOptions, resolveResource, resolveTurnOptions } from "../api/options.ts";
+import {
+  type PlacedOptions,
+  resolvePlacedOptions,
+  resolvePlacedTry,
+  resolveResource,
+  resolveResources,
+  resolveTurnOptions,
+} from "../api/options.ts";
 import type { Clock, Instant } from "../kit/clock.ts";
 import type { Emitter } from "../kit/emitter.ts";
-import type { InFlight } from "../kit/in-flight.ts";
 import type { Random } from "../kit/random.ts";
 import { callback, integer, number, text, texts } from "../kit/schema/check.ts";
 import type { Grant } from "../lock/attempt.ts";
-import type { EmbeddedLocks } from "../lock/embedded.ts";
+import { EmbeddedLocks } from "../lock/embedded.ts";
+import { HeldLease, type HoldOptions } from "../lock/lease.ts";
 import type { Lock } from "../lock/lock.ts";
 import { type LeaseScripts, TakenBack } from "../lock/script-lease.ts";
-import type { Lent } from "../lock/section.ts";
-import { countsReceivers, type NodeScript } from "../nodes/node.ts";
+import { type Lent, Section } from "../lock/section.ts";
+import type { NodeScript } from "../rules/script.ts";
 import { clientNames } from "../rounds/client-name.ts";
-import type { Engine } from "../rounds/engine.ts";
 import {
   type NodeReply,
   resolveRun,
@@ -30,10 +36,10 @@ import {
 } from "../rounds/run.ts";
 import { lockKeyOf, NODE_KEYS, nodeKeysOf, SLOT_COUNT, sideKeyOf } from "../rules/keys.ts";
 import { leaseEnd } from "../rules/validity.ts";
-import type { Hints } from "../waiting/hints.ts";
 import { Limit } from "../waiting/limit.ts";
 import { subscribeEverywhere } from "../waiting/subscription.ts";
 import { waitForTurn } from "../waiting/waiter.ts";
+import type { Session } from "./session.ts";
 
 const CHANNEL = text({ min: 1 });
 const NAME = text({ min: 1 });
@@ -41,30 +47,6 @@ const TEXT = text();
 const SLOT = integer({ min: 0, max: SLOT_COUNT - 1, unit: "" });
 const LISTENER = callback();
 const WALL_MS = number({ min: 0, max: Number.MAX_SAFE_INTEGER, unit: "ms" });
-
-interface ProtocolParts {
-  readonly engine: Engine;
-  readonly hints: Hints;
-  readonly closed: AbortSignal;
-  readonly calls: InFlight;
-  /** Throws `RedlockClosedError` once the `Redlock` is closed, and the reason of a signal that has aborted. */
-  readonly assertOpen: (resources: readonly string[], signal?: AbortSignal) => void;
-  readonly embedded: () => EmbeddedLocks | undefined;
-  readonly acquire: (resource: string, options: PlacedOptions, note: string) => Promise<Lock>;
-  readonly acquireAt: (resources: readonly string[], options: PlacedOptions) => Promise<Lock>;
-  readonly tryAcquireAt: (
-    resources: readonly string[],
-    options: Omit<PlacedOptions, "timeout">,
-  ) => Promise<Lock | null>;
-  readonly inside: <Result>(lock: Lock, lent: Lent, routine: () => Result | PromiseLike<Result>) => Promise<Result>;
-  readonly hold: (grant: Grant, options: HoldOptions, scripts: LeaseScripts) => Lock;
-}
-
-/** How a lease that a sibling's script granted is kept. */
-export interface HoldOptions {
-  readonly autoExtend: boolean;
-  readonly maxHold: number;
-}
 
 /** What a sibling's script granted, on the one node or on a quorum. */
 export interface ScriptGrant {
@@ -97,28 +79,28 @@ export interface RefusalFacts {
 }
 
 export class RedlockProtocol {
-  readonly #parts: ProtocolParts;
+  readonly #session: Session;
   readonly #takenBack: readonly TakenBack[];
 
-  constructor(parts: ProtocolParts) {
-    this.#parts = parts;
-    const { engine, closed } = parts;
+  constructor(session: Session) {
+    this.#session = session;
+    const { engine, closed } = session;
     this.#takenBack = engine.batchers.map((batcher) => new TakenBack(engine, batcher, closed));
   }
 
   /** The clock of the `Redlock`, from which siblings take their time. */
   get clock(): Clock {
-    return this.#parts.engine.clock;
+    return this.#session.engine.clock;
   }
 
   /** The randomness of the `Redlock`, from which siblings take theirs. */
   get random(): Random {
-    return this.#parts.engine.random;
+    return this.#session.engine.random;
   }
 
   /** A signal that aborts when `close()` is called. */
   get closed(): AbortSignal {
-    return this.#parts.closed;
+    return this.#session.closed;
   }
 
   /**
@@ -126,56 +108,68 @@ export class RedlockProtocol {
    * undefined where a lock needs more than one node's word: with several nodes, in a Cluster, with `quarantine`.
    */
   get embedded(): EmbeddedLocks | undefined {
-    return this.#parts.embedded();
+    const { engine, renewal } = this.#session;
+    if (!engine.isEmbeddable) return undefined;
+    const options = { autoExtend: true, maxHold: engine.options.maxHold };
+    return new EmbeddedLocks(engine, (grant) => {
+      this.#session.assertOpen(grant.target.resources);
+      // Their waiters wait at the node, where the next script sees them, and in no local queue.
+      return new HeldLease(engine, grant, { options, queues: [], renewal }).lock;
+    });
   }
 
   /**
    * Acquires a lock as `Redlock.acquire` does, with a note. Each node stores this text in the very step in which it
    * grants the lock, in the side key `note`, for the first lease. scripts/acquire.lua.ts says how to read it.
    */
-  acquire(resource: string, options: PlacedOptions, note: string): Promise<Lock> {
-    return this.#parts.acquire(resource, options, TEXT.of("note", note));
+  async acquire(resource: string, options: PlacedOptions, note: string): Promise<Lock> {
+    const resolved = resolvePlacedOptions(options, this.#session.engine.options, false);
+    return await this.#session.take([resolveResource(resource)], { ...resolved, note: TEXT.of("note", note) });
   }
 
   /** Acquires a lock as `Redlock.acquire` does, from the place in line that `options` have. */
-  acquireAt(resources: readonly string[], options: PlacedOptions): Promise<Lock> {
-    return this.#parts.acquireAt(resources, options);
+  async acquireAt(resources: readonly string[], options: PlacedOptions): Promise<Lock> {
+    const { options: defaults } = this.#session.engine;
+    const resolved = resolvePlacedOptions(options, defaults, defaults.autoExtend);
+    return await this.#session.acquire(resolveResources(resources), resolved);
   }
 
   /** Makes one attempt as `Redlock.tryAcquire` does, from the place in line that `options` have. */
-  tryAcquireAt(resources: readonly string[], options: Omit<PlacedOptions, "timeout">): Promise<Lock | null> {
-    return this.#parts.tryAcquireAt(resources, options);
+  async tryAcquireAt(resources: readonly string[], options: Omit<PlacedOptions, "timeout">): Promise<Lock | null> {
+    const resolved = resolvePlacedTry(options, this.#session.engine.options);
+    return await this.#session.tryAcquire(resolveResources(resources), resolved);
   }
 
   /**
    * Calls `routine` under a lock that the caller has and goes on to have. `using` in there knows of that lock, and
    * joins it or is refused. The call settles as the routine does, when the last call that joined has ended.
    */
-  inside<Result>(lock: Lock, lent: Lent, routine: () => Result | PromiseLike<Result>): Promise<Result> {
-    return this.#parts.inside(lock, lent, routine);
+  async inside<Result>(granted: Lock, lent: Lent, routine: () => Result | PromiseLike<Result>): Promise<Result> {
+    const section = new Section({ context: this.#session, granted, outer: Section.current(), lent });
+    return await section.during(routine);
   }
 
   /** The events of the `Redlock`, for what siblings grant on its node. */
   get events(): Emitter<RedlockEvents> {
-    return this.#parts.engine.events;
+    return this.#session.engine.events;
   }
 
   /** Returns a fresh random value for a lease. */
   newToken(): string {
-    return this.#parts.engine.newToken();
+    return this.#session.engine.newToken();
   }
 
   get node(): NodeFacts {
-    const { nodes, quarantineMs } = this.#parts.engine;
-    return { countsReceivers: nodes.every(countsReceivers), quarantineMs, hash: NODE_KEYS.hash };
+    const { countsReceivers, quarantineMs } = this.#session.engine;
+    return { countsReceivers, quarantineMs, hash: NODE_KEYS.hash };
   }
 
   /**
    * Calls `work` as a call of the `Redlock`: it is refused when that is closed, and `close()` waits for its end.
    */
   async call<Result>(resource: string, signal: AbortSignal | undefined, work: () => Promise<Result>): Promise<Result> {
-    const { calls, assertOpen } = this.#parts;
-    assertOpen([resource], signal);
+    const { calls } = this.#session;
+    this.#session.assertOpen([resource], signal);
     calls.begin();
     try {
       return await work();
@@ -190,7 +184,7 @@ export class RedlockProtocol {
    * for `leaseMs`, as long as the `Redlock` is open. So it may come twice.
    */
   async takeBack(call: ScriptCall, leaseMs: number): Promise<void> {
-    const { engine, calls } = this.#parts;
+    const { engine, calls } = this.#session;
     calls.begin();
     try {
       const untilMs = engine.clock.monotonicMs() + leaseMs;
@@ -205,7 +199,7 @@ export class RedlockProtocol {
    * as any other, but by `scripts`.
    */
   hold(grant: ScriptGrant, options: HoldOptions, scripts: LeaseScripts): Lock {
-    const { engine, hold } = this.#parts;
+    const { engine, renewal, calls } = this.#session;
     const { resource, token, fencingToken, ttlMs, asked } = grant;
     const whole: Grant = {
       target: engine.targetOf([resource]),
@@ -217,7 +211,8 @@ export class RedlockProtocol {
       mayHoldOn: engine.everyNode,
       hadKeyOn: engine.everyNode,
     };
-    return hold(whole, options, scripts);
+    const own = { scripts, takenBack: this.#takenBack, calls };
+    return new HeldLease(engine, whole, { options, queues: [], renewal, own }).lock;
   }
 
   /**
@@ -232,10 +227,10 @@ export class RedlockProtocol {
    * closed.
    */
   async waitForTurn(resource: string, options: Pick<PlacedOptions, "order" | "signal"> = {}): Promise<void> {
-    const { engine, hints, closed, calls, assertOpen } = this.#parts;
+    const { engine, hints, closed, calls } = this.#session;
     const names = [resolveResource(resource)];
     const { signal, order } = resolveTurnOptions(options);
-    assertOpen(names, signal);
+    this.#session.assertOpen(names, signal);
     const limit = new Limit(engine.clock, {
       startMs: engine.clock.monotonicMs(),
       timeoutMs: Number.POSITIVE_INFINITY,
@@ -259,7 +254,7 @@ export class RedlockProtocol {
    * line by the clocks of the nodes, as far as refusals have told how far this clock is off.
    */
   orderAt(wallMs: number): number {
-    return this.#parts.engine.fencingClock.order(WALL_MS.of("wallMs", wallMs));
+    return this.#session.engine.fencingClock.order(WALL_MS.of("wallMs", wallMs));
   }
 
   /**
@@ -267,12 +262,12 @@ export class RedlockProtocol {
    * token that this process has proposed, or has learned of for this key.
    */
   ballot(key: string, wallMs: number): number {
-    return this.#parts.engine.fencingClock.ballot([key], wallMs);
+    return this.#session.engine.fencingClock.ballot([key], wallMs);
   }
 
   /** Learns from the refusals of several nodes what makes the next ballot and `orderAt` better. */
   learn(key: string, { storedTokens, nodeTimesUs, askedWallMs }: RefusalFacts): void {
-    const { fencingClock, nodes, quorum, clock } = this.#parts.engine;
+    const { fencingClock, nodes, quorum, clock } = this.#session.engine;
     for (const token of storedTokens) fencingClock.see([key], token);
     // As many refusals as end an attempt.
     if (nodeTimesUs.length <= nodes.length - quorum) return;
@@ -281,12 +276,12 @@ export class RedlockProtocol {
 
   /** Throws the `TypeError` or `RangeError` that a lock on `resource` would be refused with. */
   checkResource(resource: string): void {
-    this.#parts.engine.targetOf([resolveResource(resource)]);
+    this.#session.engine.targetOf([resolveResource(resource)]);
   }
 
   /** Returns the lock's own key on each node. */
   lockKey(resource: string): string {
-    return lockKeyOf(this.#parts.engine.keyPrefix, resolveResource(resource));
+    return lockKeyOf(this.#session.engine.keyPrefix, resolveResource(resource));
   }
 
   /**
@@ -299,7 +294,7 @@ export class RedlockProtocol {
 
   /** Whether the one node is a Redis Cluster. A script then runs on the master that has its keys, or on any. */
   get isCluster(): boolean {
-    return this.#parts.engine.isCluster;
+    return this.#session.engine.isCluster;
   }
 
   /** Returns a key in a slot of a Cluster, for a script that is to run on the master of that slot. */
@@ -313,8 +308,8 @@ export class RedlockProtocol {
    */
   async namesOf(clients: readonly string[]): Promise<ReadonlyMap<string, string>> {
     const digits = texts.of("clients", clients);
-    this.#parts.assertOpen([]);
-    return await clientNames(this.#parts.engine, digits);
+    this.#session.assertOpen([]);
+    return await clientNames(this.#session.engine, digits);
   }
 
   /**
@@ -322,9 +317,9 @@ export class RedlockProtocol {
    * when all nodes have answered or their time is over. A node's failure is data in its reply.
    */
   async run(script: NodeScript, request: ScriptInput, options: ScriptOptions = {}): Promise<readonly NodeReply[]> {
-    const { engine, assertOpen } = this.#parts;
+    const { engine } = this.#session;
     const resolved = resolveRun(script, request, options, engine.options.nodeTimeout);
-    assertOpen([]);
+    this.#session.assertOpen([]);
     return await runEverywhere(engine, script, resolved);
   }
 
@@ -336,10 +331,10 @@ export class RedlockProtocol {
    * listener that throws breaks nothing.
    */
   async subscribe(channel: string, listener: (message: string, node: string) => void): Promise<() => void> {
-    const { engine, closed, assertOpen } = this.#parts;
+    const { engine, closed } = this.#session;
     CHANNEL.of("channel", channel);
     LISTENER.of("listener", listener);
-    assertOpen([]);
+    this.#session.assertOpen([]);
     return await subscribeEverywhere(engine, closed, channel, listener);
   }
 }

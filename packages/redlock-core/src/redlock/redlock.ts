@@ -12,7 +12,6 @@
  * store that refuses old fencing tokens can.
  */
 
-import { LockHeldError, RedlockClosedError } from "../api/errors.ts";
 import { type RedlockEventName, type RedlockEvents, traces } from "../api/events.ts";
 import {
   type AcquireOptions,
@@ -22,8 +21,6 @@ import {
   type ResolvedUsingOptions,
   resolveAcquireOptions,
   resolveOptions,
-  resolvePlacedOptions,
-  resolvePlacedTry,
   resolveResource,
   resolveResources,
   resolveTryOptions,
@@ -31,39 +28,25 @@ import {
   type UsingOptions,
 } from "../api/options.ts";
 import { systemClock } from "../kit/clock.ts";
-import { InFlight } from "../kit/in-flight.ts";
 import { systemRandom } from "../kit/random.ts";
 import { callback } from "../kit/schema/check.ts";
-import { type AcquisitionContext, startAcquisition } from "../lock/acquire.ts";
-import type { Grant } from "../lock/attempt.ts";
-import { EmbeddedLocks } from "../lock/embedded.ts";
-import { HeldLease } from "../lock/lease.ts";
 import { type Lock, PROTOCOL } from "../lock/lock.ts";
-import { Renewal } from "../lock/renewal.ts";
 import { Section } from "../lock/section.ts";
 import { isClusterSource, type NodeSource, sourcesOf, toNodes } from "../nodes/connect.ts";
 import { check, type Finding } from "../operators/check.ts";
 import { forceRelease } from "../operators/force-release.ts";
 import { type Inspection, inspect } from "../operators/inspect.ts";
 import { Engine, MAX_NODES } from "../rounds/engine.ts";
-import { Hints } from "../waiting/hints.ts";
-import { type LocalQueue, LocalQueues } from "../waiting/local-queue.ts";
 import { RedlockProtocol } from "./redlock-protocol.ts";
+import { Session } from "./session.ts";
 
 const ROUTINE = callback();
 
 export class Redlock implements AsyncDisposable {
   readonly #engine: Engine;
-  readonly #hints: Hints;
-  readonly #queues: LocalQueues = new LocalQueues();
-  readonly #renewal: Renewal<HeldLease>;
-  readonly #closing: AbortController = new AbortController();
-  readonly #calls: InFlight = new InFlight();
-  readonly #context: AcquisitionContext;
+  readonly #session: Session;
   /** The options of calls that give none. */
   readonly #usual: { readonly acquire: ResolvedAcquireOptions; readonly using: ResolvedUsingOptions };
-  readonly #stopListening: readonly (() => void)[];
-  #closed: Promise<void> | undefined;
 
   /**
    * Connects to `nodes`: independent masters, one single node, or one Cluster. Use an odd number of masters, and the
@@ -93,52 +76,8 @@ export class Redlock implements AsyncDisposable {
       acquire: resolveAcquireOptions(undefined, resolved, resolved.autoExtend),
       using: resolveUsingOptions(undefined, resolved),
     };
-    this.#hints = new Hints(this.#engine);
-    this.#renewal = new Renewal(clock);
-    this.#context = {
-      engine: this.#engine,
-      hints: this.#hints,
-      queues: this.#queues,
-      closed: this.#closing.signal,
-      hold: (grant, resolved, queue) => {
-        const queues = queue === undefined ? grant.target.resources.map((name) => this.#queues.of(name)) : [queue];
-        return this.#hold(grant, resolved, queues);
-      },
-      onEnd: () => this.#calls.end(),
-    };
-    const protocol = new RedlockProtocol({
-      engine: this.#engine,
-      hints: this.#hints,
-      closed: this.#closing.signal,
-      calls: this.#calls,
-      assertOpen: (resources, signal) => this.#assertOpen(resources, signal),
-      embedded: () => this.#embedded(),
-      acquire: async (resource, options, note) =>
-        await this.#take([resolveResource(resource)], { ...resolvePlacedOptions(options, resolved, false), note }),
-      acquireAt: async (resources, options) =>
-        await this.#acquire(resolveResources(resources), resolvePlacedOptions(options, resolved, resolved.autoExtend)),
-      tryAcquireAt: async (resources, options) =>
-        await this.#tryOnce(resolveResources(resources), resolvePlacedTry(options, resolved)),
-      inside: async (granted, lent, routine) =>
-        await inSection(new Section({ context: this.#context, granted, outer: Section.current(), lent }), routine),
-      hold: (grant, options, scripts) =>
-        new HeldLease(this.#engine, grant, {
-          options,
-          queues: [],
-          renewal: this.#renewal,
-          own: { scripts, closed: this.#closing.signal, calls: this.#calls },
-        }).lock,
-    });
-    Object.defineProperty(this, PROTOCOL, { value: protocol });
-    this.#stopListening = connected.map((node) =>
-      node.onStateChange(() => {
-        this.#engine.events.tell("node", () => ({
-          node: node.name,
-          state: node.state,
-          ...(node.lastError === undefined ? {} : { error: node.lastError.message }),
-        }));
-      }),
-    );
+    this.#session = new Session(this.#engine);
+    Object.defineProperty(this, PROTOCOL, { value: new RedlockProtocol(this.#session) });
   }
 
   /** The number of nodes that vote. */
@@ -170,7 +109,7 @@ export class Redlock implements AsyncDisposable {
       const { options: defaults } = this.#engine;
       const resolved =
         options === undefined ? this.#usual.acquire : resolveAcquireOptions(options, defaults, defaults.autoExtend);
-      return this.#acquire(resolveResources(resources), resolved);
+      return this.#session.acquire(resolveResources(resources), resolved);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -184,7 +123,10 @@ export class Redlock implements AsyncDisposable {
     resources: string | readonly string[],
     options?: Omit<AcquireOptions, "timeout">,
   ): Promise<Lock | null> {
-    return await this.#tryOnce(resolveResources(resources), resolveTryOptions(options, this.#engine.options));
+    return await this.#session.tryAcquire(
+      resolveResources(resources),
+      resolveTryOptions(options, this.#engine.options),
+    );
   }
 
   /**
@@ -215,7 +157,7 @@ export class Redlock implements AsyncDisposable {
    */
   async inspect(resource: string): Promise<Inspection> {
     const name = resolveResource(resource);
-    this.#assertOpen([name]);
+    this.#session.assertOpen([name]);
     return await inspect(this.#engine, name);
   }
 
@@ -228,8 +170,8 @@ export class Redlock implements AsyncDisposable {
    */
   async forceRelease(resource: string): Promise<boolean> {
     const name = resolveResource(resource);
-    this.#assertOpen([name]);
-    const holder = this.#queues.holderOf(name);
+    this.#session.assertOpen([name]);
+    const holder = this.#session.queues.holderOf(name);
     const isTaken = await forceRelease(this.#engine, name);
     if (isTaken) holder?.lose("forced");
     return isTaken;
@@ -240,7 +182,7 @@ export class Redlock implements AsyncDisposable {
    * node.
    */
   async check(): Promise<readonly Finding[]> {
-    this.#assertOpen([]);
+    this.#session.assertOpen([]);
     return await check(this.#engine);
   }
 
@@ -257,45 +199,11 @@ export class Redlock implements AsyncDisposable {
    * with `RedlockClosedError`. The call is idempotent.
    */
   close(): Promise<void> {
-    this.#closed ??= this.#close();
-    return this.#closed;
+    return this.#session.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
-  }
-
-  async #close(): Promise<void> {
-    this.#closing.abort();
-    const held = this.#renewal.leases.filter((lease) => !lease.isLeft);
-    await Promise.all(held.map((lease) => lease.close()));
-    await this.#calls.untilNone();
-    await this.#untilAnswered();
-    this.#renewal.close();
-    this.#hints.close();
-    for (const stop of this.#stopListening) stop();
-    for (const batcher of this.#engine.batchers) batcher.close();
-    await Promise.all(this.#engine.nodes.map((node) => node.close()));
-  }
-
-  /**
-   * Waits until the last requests are answered, or `nodeTimeout` is over. These requests take keys and waiters back,
-   * so closing the connections must not overtake them.
-   */
-  async #untilAnswered(): Promise<void> {
-    const { batchers, clock, options } = this.#engine;
-    const answered = (): Promise<unknown> => Promise.all(batchers.map((batcher) => batcher.untilAnswered()));
-    await new Promise<void>((resolve) => {
-      const cancel = clock.schedule(options.nodeTimeout, resolve, { keepAlive: true });
-      void answered()
-        // An answer that nobody waits for any more may lead to a release, which is sent at the end of the turn.
-        .then(() => new Promise<void>((turnEnded) => clock.defer(turnEnded)))
-        .then(answered)
-        .then(() => {
-          cancel();
-          resolve();
-        });
-    });
   }
 
   #use<Result>(
@@ -321,7 +229,7 @@ export class Redlock implements AsyncDisposable {
     routine: (lock: Lock) => Result | PromiseLike<Result>,
     resolved: ResolvedUsingOptions,
   ): Promise<Result> {
-    const lock = await this.#acquire(names, resolved);
+    const lock = await this.#session.acquire(names, resolved);
     try {
       return await routine(lock);
     } finally {
@@ -334,86 +242,14 @@ export class Redlock implements AsyncDisposable {
     routine: (lock: Lock) => Result | PromiseLike<Result>,
     resolved: ResolvedUsingOptions,
   ): Promise<Result> {
+    const context = this.#session;
     const outer = Section.current();
-    const held = Section.inTheWay(outer, this.#context, names);
-    if (held !== undefined) this.#assertOpen(names, resolved.signal);
+    const held = Section.inTheWay(outer, context, names);
+    if (held !== undefined) context.assertOpen(names, resolved.signal);
     const section =
       held === undefined
-        ? new Section({ context: this.#context, granted: await this.#acquire(names, resolved), outer })
+        ? new Section({ context, granted: await context.acquire(names, resolved), outer })
         : await held.join(names, outer, resolved);
-    return await inSection(section, routine);
-  }
-
-  #acquire(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
-    return traces.acquire.isHeard ? this.#acquireTraced(names, resolved) : this.#take(names, resolved);
-  }
-
-  /** This and its siblings are apart: a function with a closure allocates for it when it is called, used or not. */
-  #acquireTraced(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
-    return traces.acquire.run({ resources: names }, () => this.#take(names, resolved));
-  }
-
-  #tryOnce(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock | null> {
-    return traces.acquire.isHeard ? this.#tryTraced(names, resolved) : this.#try(names, resolved);
-  }
-
-  #tryTraced(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock | null> {
-    return traces.acquire.run({ resources: names }, () => this.#try(names, resolved));
-  }
-
-  async #try(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock | null> {
-    try {
-      return await this.#take(names, resolved);
-    } catch (error) {
-      if (error instanceof LockHeldError && error !== resolved.signal?.reason) return null;
-      throw error;
-    }
-  }
-
-  /** Creates only one promise per acquisition, because that is what a lock costs the client. */
-  #take(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
-    return new Promise((resolve, reject) => {
-      this.#assertOpen(names, resolved.signal);
-      startAcquisition(this.#context, names, resolved, resolve, reject);
-      this.#calls.begin();
-    });
-  }
-
-  /**
-   * Locks that other scripts take are in no local queue: their waiters wait at the node, where the next script sees
-   * them.
-   */
-  #embedded(): EmbeddedLocks | undefined {
-    const { isEmbeddable, options } = this.#engine;
-    if (!isEmbeddable) return undefined;
-    return new EmbeddedLocks(this.#engine, (grant) => {
-      this.#assertOpen(grant.target.resources);
-      return this.#hold(grant, { autoExtend: true, maxHold: options.maxHold }, []);
-    });
-  }
-
-  #hold(
-    grant: Grant,
-    options: { readonly autoExtend: boolean; readonly maxHold: number },
-    queues: readonly LocalQueue[],
-  ): Lock {
-    const lease = new HeldLease(this.#engine, grant, { options, queues, renewal: this.#renewal });
-    return lease.lock;
-  }
-
-  #assertOpen(resources: readonly string[], signal?: AbortSignal): void {
-    if (this.#closed !== undefined) throw new RedlockClosedError(resources);
-    signal?.throwIfAborted();
-  }
-}
-
-async function inSection<Result>(
-  section: Section,
-  routine: (lock: Lock) => Result | PromiseLike<Result>,
-): Promise<Result> {
-  try {
-    return await section.run(routine);
-  } finally {
-    await section.end();
+    return await section.during(routine);
   }
 }

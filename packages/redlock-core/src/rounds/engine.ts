@@ -98,6 +98,11 @@ export class Engine {
     return this.nodes.length === 1 && !this.isCluster && !this.options.quarantine;
   }
 
+  /** Whether PUBLISH inside a script counts every subscriber, on every node. */
+  get countsReceivers(): boolean {
+    return this.nodes.every(countsReceivers);
+  }
+
   /**
    * Returns where the resources are on each node.
    * @throws before anything is sent: for keys that are not a lock's, and in a Cluster for slots that differ.

@@ -7,7 +7,8 @@ import type { Clock } from "../kit/clock.ts";
 import { callback, integer, shaped, texts, textsAndNumbers } from "../kit/schema/check.ts";
 import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
 import { show } from "../kit/schema/show.ts";
-import { type LockNode, type NodeScript, notConnected, plainError, requestError } from "../nodes/node.ts";
+import { type LockNode, notConnected, plainError, requestError } from "../nodes/node.ts";
+import type { NodeScript } from "../rules/script.ts";
 import { DAY_MS } from "../rules/validity.ts";
 import type { Batcher } from "./batcher.ts";
 

@@ -137,6 +137,24 @@ export function quarantineMs(maxTtlMs: number, driftFactor: number): number {
 }
 
 /**
+ * Returns for how long a node casts no vote, as scripts/quarantine.lua.ts does. The node has `runId`. It told a process
+ * with `seenRunId` that its data is in these hands since `sinceUs`, by its clock, which shows `nowUs`.
+ */
+export function quarantineLeftMs(
+  wholeMs: number,
+  node: {
+    readonly nowUs: number;
+    readonly runId: string | undefined;
+    readonly seenRunId: string | undefined;
+    readonly sinceUs: number;
+  },
+): number {
+  const ageMs = (node.nowUs - node.sinceUs) / 1_000;
+  const isKnown = node.runId === node.seenRunId && ageMs >= 0;
+  return Math.max(0, Math.ceil(isKnown ? wholeMs - ageMs : wholeMs));
+}
+
+/**
  * The model had a clock that is corrected by 300 ms after boot. It broke at a slack of 0, and held at the size of the
  * step.
  */

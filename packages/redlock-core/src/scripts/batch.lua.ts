@@ -40,7 +40,7 @@
  * operation that needs it.
  */
 
-import { defineScript, type NodeScript } from "../nodes/node.ts";
+import { defineScript, type NodeScript } from "../rules/script.ts";
 import { CLAMP_US } from "../rules/ballot.ts";
 import { FIELDS } from "../rules/operation.ts";
 import { acquire } from "./acquire.lua.ts";

@@ -6,7 +6,7 @@
  * - KEYS[2] is the node's hash, if there is one.
  * - ARGV[1] is the quarantine of the caller, which is remembered from now on, where the node can be written to.
  */
-import { defineScript, type NodeScript } from "../nodes/node.ts";
+import { defineScript, type NodeScript } from "../rules/script.ts";
 
 export const checkScript: NodeScript = defineScript(
   "check",

@@ -1,4 +1,4 @@
-import { defineScript, type NodeScript } from "../nodes/node.ts";
+import { defineScript, type NodeScript } from "../rules/script.ts";
 
 /**
  * Keeps the name of a client. KEYS[1] is its key, ARGV[1] the name, ARGV[2] for how long it is kept, in ms. Replies 1.

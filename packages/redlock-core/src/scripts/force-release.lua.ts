@@ -16,7 +16,7 @@
  * - ARGV[4] is how far a grant may be ahead of the node's time, in µs.
  * - ARGV[5] is the register in the hash, or '' if the node numbers the grants.
  */
-import { defineScript, type NodeScript } from "../nodes/node.ts";
+import { defineScript, type NodeScript } from "../rules/script.ts";
 import { handOver } from "./hand-over.lua.ts";
 import { fenceOf, queueOf } from "./side-keys.lua.ts";
 

@@ -6,7 +6,7 @@
  * - ARGV[1] is the field of the fence in the node's hash, or '' if it is no hash.
  * - ARGV[2] is '1' with quarantine.
  */
-import { defineScript, type NodeScript } from "../nodes/node.ts";
+import { defineScript, type NodeScript } from "../rules/script.ts";
 
 export const inspectScript: NodeScript = defineScript(
   "inspect",

@@ -1,0 +1,138 @@
+/**
+ * A session is what the calls of a `Redlock` share, those of users and those of siblings. It lasts from the constructor
+ * to the end of `close()`.
+ */
+import { LockHeldError, RedlockClosedError } from "../api/errors.ts";
+import { traces } from "../api/events.ts";
+import type { ResolvedAcquireOptions } from "../api/options.ts";
+import { InFlight } from "../kit/in-flight.ts";
+import { type AcquisitionContext, startAcquisition } from "../lock/acquire.ts";
+import type { Grant } from "../lock/attempt.ts";
+import { HeldLease } from "../lock/lease.ts";
+import type { Lock } from "../lock/lock.ts";
+import { Renewal } from "../lock/renewal.ts";
+import type { Engine } from "../rounds/engine.ts";
+import { Hints } from "../waiting/hints.ts";
+import { type LocalQueue, LocalQueues } from "../waiting/local-queue.ts";
+
+export class Session implements AcquisitionContext {
+  readonly engine: Engine;
+  readonly hints: Hints;
+  readonly queues: LocalQueues = new LocalQueues();
+  readonly renewal: Renewal<HeldLease>;
+  /** The calls that `close()` waits for. */
+  readonly calls: InFlight = new InFlight();
+  /** A signal that aborts when `close()` is called. */
+  readonly closed: AbortSignal;
+  readonly #closing: AbortController = new AbortController();
+  readonly #stopListening: readonly (() => void)[];
+  #end: Promise<void> | undefined;
+
+  constructor(engine: Engine) {
+    this.engine = engine;
+    this.hints = new Hints(engine);
+    this.renewal = new Renewal(engine.clock);
+    this.closed = this.#closing.signal;
+    this.#stopListening = engine.nodes.map((node) =>
+      node.onStateChange(() => {
+        engine.events.tell("node", () => ({
+          node: node.name,
+          state: node.state,
+          ...(node.lastError === undefined ? {} : { error: node.lastError.message }),
+        }));
+      }),
+    );
+  }
+
+  /** Throws `RedlockClosedError` once the `Redlock` is closed, and the reason of a signal that has aborted. */
+  assertOpen(resources: readonly string[], signal?: AbortSignal): void {
+    if (this.closed.aborted) throw new RedlockClosedError(resources);
+    signal?.throwIfAborted();
+  }
+
+  acquire(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
+    return traces.acquire.isHeard ? this.#acquireTraced(names, resolved) : this.take(names, resolved);
+  }
+
+  /** This and its siblings are apart: a function with a closure allocates for it when it is called, used or not. */
+  #acquireTraced(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
+    return traces.acquire.run({ resources: names }, () => this.take(names, resolved));
+  }
+
+  tryAcquire(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock | null> {
+    return traces.acquire.isHeard ? this.#tryTraced(names, resolved) : this.#try(names, resolved);
+  }
+
+  #tryTraced(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock | null> {
+    return traces.acquire.run({ resources: names }, () => this.#try(names, resolved));
+  }
+
+  async #try(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock | null> {
+    try {
+      return await this.take(names, resolved);
+    } catch (error) {
+      if (error instanceof LockHeldError && error !== resolved.signal?.reason) return null;
+      throw error;
+    }
+  }
+
+  /**
+   * Acquires a lock untraced. It creates only one promise per acquisition, because that is what a lock costs the
+   * client.
+   */
+  take(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
+    return new Promise((resolve, reject) => {
+      this.assertOpen(names, resolved.signal);
+      startAcquisition(this, names, resolved, resolve, reject);
+      this.calls.begin();
+    });
+  }
+
+  onEnd(): void {
+    this.calls.end();
+  }
+
+  hold(grant: Grant, options: ResolvedAcquireOptions, queue: LocalQueue | undefined): Lock {
+    const queues = queue === undefined ? grant.target.resources.map((name) => this.queues.of(name)) : [queue];
+    return new HeldLease(this.engine, grant, { options, queues, renewal: this.renewal }).lock;
+  }
+
+  /** See `Redlock.close`. */
+  close(): Promise<void> {
+    this.#end ??= this.#close();
+    return this.#end;
+  }
+
+  async #close(): Promise<void> {
+    this.#closing.abort();
+    const held = this.renewal.leases.filter((lease) => !lease.isLeft);
+    await Promise.all(held.map((lease) => lease.close()));
+    await this.calls.untilNone();
+    await this.#untilAnswered();
+    this.renewal.close();
+    this.hints.close();
+    for (const stop of this.#stopListening) stop();
+    for (const batcher of this.engine.batchers) batcher.close();
+    await Promise.all(this.engine.nodes.map((node) => node.close()));
+  }
+
+  /**
+   * Waits until the last requests are answered, or `nodeTimeout` is over. These requests take keys and waiters back,
+   * so closing the connections must not overtake them.
+   */
+  async #untilAnswered(): Promise<void> {
+    const { batchers, clock, options } = this.engine;
+    const answered = (): Promise<unknown> => Promise.all(batchers.map((batcher) => batcher.untilAnswered()));
+    await new Promise<void>((resolve) => {
+      const cancel = clock.schedule(options.nodeTimeout, resolve, { keepAlive: true });
+      void answered()
+        // An answer that nobody waits for any more may lead to a release, which is sent at the end of the turn.
+        .then(() => new Promise<void>((turnEnded) => clock.defer(turnEnded)))
+        .then(answered)
+        .then(() => {
+          cancel();
+          resolve();
+        });
+    });
+  }
+}
