@@ -114,15 +114,16 @@ describe("resolveOptions", () => {
 });
 
 describe("resolveAcquireOptions", () => {
-  const { options: defaults } = resolveOptions({ ttl: 2_000, maxTtl: 4_000 }, one);
+  const { options: defaults } = resolveOptions({ ttl: 2_000, maxTtl: 4_000, autoExtend: true }, one);
 
   it("falls back to the options of the Redlock", () => {
-    expect(resolveAcquireOptions(undefined, defaults, true)).toMatchObject({
+    expect(resolveAcquireOptions(undefined, defaults)).toMatchObject({
       ttl: 2_000,
       timeout: 10_000,
       autoExtend: true,
     });
-    expect(resolveAcquireOptions({ ttl: 3_000 }, defaults, false)).toMatchObject({ ttl: 3_000, autoExtend: false });
+    const own: AcquireOptions = { ttl: 3_000, autoExtend: false };
+    expect(resolveAcquireOptions(own, defaults)).toMatchObject(own);
   });
 
   it.each([
@@ -134,7 +135,7 @@ describe("resolveAcquireOptions", () => {
     [bad({ driftFactor: 0 }), TypeError, 'unknown option "driftFactor": it is an option of new Redlock'],
     [bad("1000"), TypeError, undefined],
   ])("refuses %j", (options, kind, message) => {
-    const attempt = (): unknown => resolveAcquireOptions(options, defaults, false);
+    const attempt = (): unknown => resolveAcquireOptions(options, defaults);
     expect(attempt).toThrow(kind);
     if (message !== undefined) expect(attempt).toThrow(message);
   });
@@ -148,7 +149,7 @@ describe("resolveAcquireOptions", () => {
       maxHold: undefined,
     };
     const options: AcquireOptions = given;
-    expect(resolveAcquireOptions(options, defaults, true)).toEqual(resolveAcquireOptions(undefined, defaults, true));
+    expect(resolveAcquireOptions(options, defaults)).toEqual(resolveAcquireOptions(undefined, defaults));
   });
 });
 

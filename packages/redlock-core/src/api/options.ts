@@ -220,7 +220,7 @@ export function resolveOptions(
 ): RedlockSettings {
   const { clock, random, ...own } = OPTIONS.resolve(given);
   const { ttl, driftFactor, maxTtl = Math.max(60_000, ttl) } = own;
-  checkTtl("ttl", ttl, maxTtl, driftFactor);
+  checkTtl(ttl, maxTtl, driftFactor);
   const quarantine = own.quarantine ?? (nodes.count >= 3 && !nodes.isCluster);
   if (quarantine && nodes.isCluster) {
     throw new RangeError("quarantine must be false for a Cluster (the node's hash lives in another slot), got true");
@@ -229,22 +229,11 @@ export function resolveOptions(
 }
 
 export function resolveAcquireOptions(
-  given: AcquireOptions | undefined,
+  given: AcquireOptions | undefined = {},
   defaults: ResolvedOptions,
-  autoExtendDefault: boolean,
 ): ResolvedAcquireOptions {
-  if (given === undefined) {
-    return {
-      ttl: defaults.ttl,
-      timeout: defaults.timeout,
-      signal: undefined,
-      autoExtend: autoExtendDefault,
-      maxHold: defaults.maxHold,
-      order: undefined,
-    };
-  }
   PER_CALL.checkNames(given);
-  return valuesOf(given, defaults, autoExtendDefault);
+  return valuesOf(given, defaults, defaults.autoExtend);
 }
 
 /** Resolves the options of a sibling's call. */
@@ -257,13 +246,16 @@ export function resolvePlacedOptions(
   return { ...valuesOf(given, defaults, autoExtendDefault), order: PER_PLACED.get(given, "order") };
 }
 
-export function resolveUsingOptions(given: UsingOptions | undefined, defaults: ResolvedOptions): ResolvedUsingOptions {
-  const { reentrancy } = defaults;
-  if (given === undefined) return { ...resolveAcquireOptions(undefined, defaults, true), reentrancy, hasOwnTtl: false };
+export function resolveUsingOptions(
+  given: UsingOptions | undefined = {},
+  defaults: ResolvedOptions,
+): ResolvedUsingOptions {
   PER_USING.checkNames(given);
-  const values = valuesOf(given, defaults, true);
-  const own = PER_USING.get(given, "reentrancy") ?? reentrancy;
-  return { ...values, reentrancy: own, hasOwnTtl: PER_CALL.get(given, "ttl") !== undefined };
+  return {
+    ...valuesOf(given, defaults, true),
+    reentrancy: PER_USING.get(given, "reentrancy") ?? defaults.reentrancy,
+    hasOwnTtl: PER_CALL.get(given, "ttl") !== undefined,
+  };
 }
 
 function valuesOf(
@@ -286,7 +278,7 @@ export function resolveTryOptions(
   given: Omit<AcquireOptions, "timeout"> | undefined,
   defaults: ResolvedOptions,
 ): ResolvedAcquireOptions {
-  return oneTry(given, resolveAcquireOptions(given, defaults, defaults.autoExtend));
+  return oneTry(given, resolveAcquireOptions(given, defaults));
 }
 
 /** Resolves the options of a sibling's one attempt. */
@@ -313,7 +305,7 @@ export function resolveTurnOptions(given: Pick<PlacedOptions, "order" | "signal"
 export function resolveTtl(given: number | undefined, defaults: ResolvedOptions): number {
   if (given === undefined) return defaults.ttl;
   const ttl = TTL.of("ttl", given);
-  checkTtl("ttl", ttl, defaults.maxTtl, defaults.driftFactor);
+  checkTtl(ttl, defaults.maxTtl, defaults.driftFactor);
   return ttl;
 }
 
@@ -352,8 +344,8 @@ function listed(given: unknown): readonly string[] | undefined {
   }
 }
 
-function checkTtl(name: string, ttl: number, maxTtl: number, driftFactor: number): void {
-  if (ttl > maxTtl) throw new RangeError(`${name} must be <= maxTtl (${maxTtl} ms), got ${ttl}`);
+function checkTtl(ttl: number, maxTtl: number, driftFactor: number): void {
+  if (ttl > maxTtl) throw new RangeError(`ttl must be <= maxTtl (${maxTtl} ms), got ${ttl}`);
   const drift = driftMs(ttl, driftFactor);
-  if (ttl <= drift) throw new RangeError(`${name} must be > drift (${drift} ms), got ${ttl}`);
+  if (ttl <= drift) throw new RangeError(`ttl must be > drift (${drift} ms), got ${ttl}`);
 }

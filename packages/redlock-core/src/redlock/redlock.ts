@@ -73,7 +73,7 @@ export class Redlock implements AsyncDisposable {
     }
     this.#engine = new Engine(connected, resolved, clock, random);
     this.#usual = {
-      acquire: resolveAcquireOptions(undefined, resolved, resolved.autoExtend),
+      acquire: resolveAcquireOptions(undefined, resolved),
       using: resolveUsingOptions(undefined, resolved),
     };
     this.#session = new Session(this.#engine);
@@ -106,9 +106,8 @@ export class Redlock implements AsyncDisposable {
    */
   acquire(resources: string | readonly string[], options?: AcquireOptions): Promise<Lock> {
     try {
-      const { options: defaults } = this.#engine;
       const resolved =
-        options === undefined ? this.#usual.acquire : resolveAcquireOptions(options, defaults, defaults.autoExtend);
+        options === undefined ? this.#usual.acquire : resolveAcquireOptions(options, this.#engine.options);
       return this.#session.acquire(resolveResources(resources), resolved);
     } catch (error) {
       return Promise.reject(error);
