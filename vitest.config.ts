@@ -22,7 +22,7 @@ const shared = {
   resolve: {
     alias: [
       { find: /^@x\/redlock-core$/, replacement: source("packages/redlock-core/src/index.ts") },
-      { find: /^@x\/redlock-core\/glide$/, replacement: source("packages/redlock-core/src/glide.ts") },
+      { find: /^@x\/redlock-core\/glide$/, replacement: source("packages/redlock-core/src/nodes/glide-node.ts") },
       {
         find: /^@x\/redlock-core\/node-redlock$/,
         replacement: source("packages/redlock-core/src/compat/node-redlock.ts"),

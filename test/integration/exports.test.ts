@@ -5,7 +5,7 @@ import { expect, it } from "vitest";
 const ENTRIES = [
   "redlock-core/src/index.ts",
   "redlock-core/src/protocol.ts",
-  "redlock-core/src/glide.ts",
+  "redlock-core/src/nodes/glide-node.ts",
   "leader/src/index.ts",
   "leader/src/node-cron.ts",
   "leader/src/scheduler/index.ts",

@@ -3,14 +3,14 @@
  *
  * The package `@valkey/valkey-glide` is not imported here; pass its class.
  */
-import { systemClock } from "./kit/clock.ts";
-import { integer, objectWith, shaped } from "./kit/schema/check.ts";
-import { Schema, type ShapeOf } from "./kit/schema/schema.ts";
-import { type GlideAddresses, type GlideClientClass, GlideNode } from "./nodes/glide.ts";
-import type { LockNode } from "./nodes/node.ts";
-import { DAY_MS } from "./rules/validity.ts";
+import { systemClock } from "../kit/clock.ts";
+import { integer, objectWith, shaped } from "../kit/schema/check.ts";
+import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
+import { DAY_MS } from "../rules/validity.ts";
+import { type GlideAddresses, type GlideClientClass, GlideNode } from "./glide.ts";
+import type { LockNode } from "./node.ts";
 
-export type { GlideAddresses, GlideClientClass, GlideConnection } from "./nodes/glide.ts";
+export type { GlideAddresses, GlideClientClass, GlideConnection } from "./glide.ts";
 
 export interface GlideNodeOptions {
   /**
