@@ -137,8 +137,8 @@ export function quarantineMs(maxTtlMs: number, driftFactor: number): number {
 }
 
 /**
- * Returns for how long a node casts no vote, as scripts/quarantine.lua.ts does. The node has `runId`. It told a process
- * with `seenRunId` that its data is in these hands since `sinceUs`, by its clock, which shows `nowUs`.
+ * Returns for how many milliseconds more a node casts no vote, as scripts/quarantine.lua.ts does. The node is the
+ * process `runId`, and its clock shows `nowUs`. By its hash, the data is in the hands of `seenRunId` since `sinceUs`.
  */
 export function quarantineLeftMs(
   wholeMs: number,
