@@ -18,8 +18,8 @@ export { type FenceClient, type Fenced, type FenceOptions, fence } from "./lock/
 export { Lock } from "./lock/lock.ts";
 export type { NodeSource } from "./nodes/connect.ts";
 export type { LockNode, NodeState, OnGap } from "./nodes/node.ts";
-export type { NodeScript } from "./rules/script.ts";
 export type { Finding, FindingCode } from "./operators/check.ts";
 export type { Inspection, NodeInspection } from "./operators/inspect.ts";
 export { Redlock } from "./redlock/redlock.ts";
 export type { VoteKind } from "./rules/quorum.ts";
+export type { NodeScript } from "./rules/script.ts";

@@ -55,7 +55,6 @@ export { everyPeriod, type Renewable, Renewal, type RenewalPolicy } from "./lock
 export type { LeaseScripts } from "./lock/script-lease.ts";
 export type { Lent } from "./lock/section.ts";
 export { plainError } from "./nodes/node.ts";
-export { defineScript } from "./rules/script.ts";
 export { addressOf } from "./nodes/url.ts";
 export type { NodeFacts, RedlockProtocol, RefusalFacts, ScriptGrant } from "./redlock/redlock-protocol.ts";
 export type { NodeReply, ScriptCall, ScriptInput, ScriptOptions } from "./rounds/run.ts";
@@ -71,6 +70,7 @@ export {
   type VoteTally,
 } from "./rules/quorum.ts";
 export { type BackOff, backOffMs } from "./rules/retry.ts";
+export { defineScript } from "./rules/script.ts";
 export { DAY_MS, elapsedMs, type LeaseEnd, leaseEnd, remainingMs, validityMs } from "./rules/validity.ts";
 
 /** Returns what a `Redlock`, or a `Lock`, does for the sibling packages. */

@@ -12,8 +12,8 @@
  */
 import { connect } from "node:net";
 import { backOffMs } from "../rules/retry.ts";
-import { deadConnectionMs } from "../rules/validity.ts";
 import type { NodeScript } from "../rules/script.ts";
+import { deadConnectionMs } from "../rules/validity.ts";
 import {
   LoadedScripts,
   NO_ANSWER,

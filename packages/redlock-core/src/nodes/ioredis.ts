@@ -16,8 +16,8 @@
 import { Check, integer, type Option, text } from "../kit/schema/check.ts";
 import { Schema } from "../kit/schema/schema.ts";
 import { show } from "../kit/schema/show.ts";
-import { deadConnectionMs } from "../rules/validity.ts";
 import type { NodeScript } from "../rules/script.ts";
+import { deadConnectionMs } from "../rules/validity.ts";
 import {
   checkDatabase,
   LoadedScripts,

@@ -10,8 +10,8 @@
  * of ioredis are.
  */
 
-import { deadConnectionMs } from "../rules/validity.ts";
 import type { NodeScript } from "../rules/script.ts";
+import { deadConnectionMs } from "../rules/validity.ts";
 import {
   checkDatabase,
   LoadedScripts,

@@ -24,7 +24,6 @@ import { HeldLease, type HoldOptions } from "../lock/lease.ts";
 import type { Lock } from "../lock/lock.ts";
 import { type LeaseScripts, TakenBack } from "../lock/script-lease.ts";
 import { type Lent, Section } from "../lock/section.ts";
-import type { NodeScript } from "../rules/script.ts";
 import { clientNames } from "../rounds/client-name.ts";
 import {
   type NodeReply,
@@ -35,6 +34,7 @@ import {
   type ScriptOptions,
 } from "../rounds/run.ts";
 import { lockKeyOf, NODE_KEYS, nodeKeysOf, SLOT_COUNT, sideKeyOf } from "../rules/keys.ts";
+import type { NodeScript } from "../rules/script.ts";
 import { leaseEnd } from "../rules/validity.ts";
 import { Limit } from "../waiting/limit.ts";
 import { subscribeEverywhere } from "../waiting/subscription.ts";

@@ -40,9 +40,9 @@
  * operation that needs it.
  */
 
-import { defineScript, type NodeScript } from "../rules/script.ts";
 import { CLAMP_US } from "../rules/ballot.ts";
 import { FIELDS } from "../rules/operation.ts";
+import { defineScript, type NodeScript } from "../rules/script.ts";
 import { acquire } from "./acquire.lua.ts";
 import { extend } from "./extend.lua.ts";
 import { handOver, notify, notifyNext, prolongQueue } from "./hand-over.lua.ts";
