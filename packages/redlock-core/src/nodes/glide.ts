@@ -15,16 +15,14 @@ import { backOffMs } from "../rules/retry.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { deadConnectionMs } from "../rules/validity.ts";
 import {
-  LoadedScripts,
+  ClientNode,
   NO_ANSWER,
   NO_HANDSHAKE,
   type NodeSettings,
-  RESUBSCRIBE_MS,
   reconnectDelayMs,
-  StateTeller,
-  type Subscription,
+  Subscriptions,
 } from "./connection.ts";
-import { type LockNode, type NodeState, notConnected, type OnGap } from "./node.ts";
+import { type LockNode, notConnected, type OnGap } from "./node.ts";
 
 /** The part of a GLIDE client that is used. */
 export interface GlideConnection {
@@ -81,14 +79,11 @@ interface Asked {
 
 type Create = (overrides: object, connectionTimeout: number) => Promise<GlideConnection>;
 
-export class GlideNode implements LockNode {
+export class GlideNode extends ClientNode implements LockNode {
   readonly name: string;
   readonly #address: { readonly host: string; readonly port: number };
   readonly #create: Create;
-  readonly #settings: NodeSettings;
-  readonly #teller = new StateTeller();
-  readonly #scripts = new LoadedScripts();
-  readonly #subscriptions = new Set<Subscription<GlideConnection>>();
+  readonly #subscriptions: Subscriptions<GlideConnection>;
   #client: GlideConnection | undefined;
   /** What tells the connection of the client from one that GLIDE made later. */
   #connectionId: unknown;
@@ -98,18 +93,20 @@ export class GlideNode implements LockNode {
   /** Cancels what is to happen if the client gives no sign of life. */
   #cancelDeadline: (() => void) | undefined;
   #cancelRetry: (() => void) | undefined;
-  #cancelAsking: (() => void) | undefined;
-  #isClosed = false;
 
   private constructor(
     address: { readonly host: string; readonly port: number },
     create: Create,
     settings: NodeSettings,
   ) {
+    super(settings);
     this.name = `${address.host}:${address.port}`;
     this.#address = address;
     this.#create = create;
-    this.#settings = settings;
+    this.#subscriptions = new Subscriptions(settings.clock, {
+      subscribe: (client, channel) => this.#subscribe(client, channel),
+      unsubscribe: (client, channel) => client.unsubscribeLazy([channel]),
+    });
     void this.#connect(0);
   }
 
@@ -134,39 +131,14 @@ export class GlideNode implements LockNode {
     );
   }
 
-  get state(): NodeState {
-    return this.#teller.state;
-  }
-
-  get lastError(): Error | undefined {
-    return this.#teller.lastError;
-  }
-
   async eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
     const client = this.#client;
-    if (client === undefined || this.#teller.state !== "ready") throw notConnected(this);
-    if (this.#scripts.needsLoading(script)) {
-      this.#send(client, ["SCRIPT", "LOAD", script.source]).catch(() => this.#scripts.forget());
-    }
-    try {
-      return await this.#send(client, ["EVALSHA", script.sha1, String(keys.length), ...keys, ...args]);
-    } catch (error) {
-      this.#scripts.forgetIfMissing(error);
-      throw error;
-    }
+    if (client === undefined || this.state !== "ready") throw notConnected(this);
+    return await this.scripts.run((command) => this.#send(client, command), script, keys, args);
   }
 
-  async subscribe(channel: string, listener: (message: string) => void, onGap?: OnGap): Promise<() => void> {
-    if (this.#isClosed) throw new Error(`${this.name}: closed`);
-    const subscription = await new Promise<Subscription<GlideConnection>>((resolve, reject) => {
-      const asked = { channel, listener, onGap, confirmed: () => resolve(asked), refused: reject, on: undefined };
-      this.#subscriptions.add(asked);
-      if (this.#client !== undefined) void this.#ask(this.#client, asked);
-    });
-    return () => {
-      this.#subscriptions.delete(subscription);
-      this.#leave(channel);
-    };
+  subscribe(channel: string, listener: (message: string) => void, onGap?: OnGap): Promise<() => void> {
+    return this.#subscriptions.add(channel, listener, onGap);
   }
 
   async config(name: string): Promise<string | undefined> {
@@ -179,16 +151,12 @@ export class GlideNode implements LockNode {
     if (this.#client !== undefined) this.#check(this.#client);
   }
 
-  onStateChange(listener: () => void): () => void {
-    return this.#teller.onChange(listener);
-  }
-
   close(): Promise<void> {
-    this.#isClosed = true;
+    this.isClosed = true;
     this.#cancelRetry?.();
     this.#drop();
-    for (const { refused } of this.#subscriptions) refused(new Error(`${this.name}: closed`));
-    this.#teller.become("down");
+    this.#subscriptions.close(new Error(`${this.name}: closed`));
+    this.become("down");
     return Promise.resolve();
   }
 
@@ -199,34 +167,34 @@ export class GlideNode implements LockNode {
       await this.#reach();
       isReached = true;
       const client = await this.#open();
-      if (this.#isClosed) client.close();
+      if (this.isClosed) client.close();
       else this.#opened(client, await client.customCommand(["CLIENT", "ID"]).catch(() => undefined));
     } catch (error) {
-      if (this.#isClosed) return;
-      this.#teller.noteError(error);
-      this.#teller.become("down");
+      if (this.isClosed) return;
+      this.noteError(error);
+      this.become("down");
       const pauseMs = isReached ? backOffMs({ failures: failures + 1, ...REFUSED_PAUSE }) : reconnectDelayMs(failures);
-      this.#cancelRetry = this.#settings.clock.schedule(pauseMs, () => void this.#connect(failures + 1));
+      this.#cancelRetry = this.settings.clock.schedule(pauseMs, () => void this.#connect(failures + 1));
     }
   }
 
   #opened(client: GlideConnection, connectionId: unknown): void {
-    if (this.#isClosed) {
+    if (this.isClosed) {
       client.close();
       return;
     }
     this.#client = client;
     this.#connectionId = connectionId;
-    this.#scripts.forget();
-    for (const subscription of [...this.#subscriptions]) void this.#ask(client, subscription);
-    this.#teller.become("ready");
+    this.scripts.forget();
+    this.#subscriptions.use(client);
+    this.become("ready");
   }
 
   async #open(): Promise<GlideConnection> {
-    const { nodeTimeoutMs } = this.#settings;
+    const { nodeTimeoutMs } = this.settings;
     const deadMs = deadConnectionMs(nodeTimeoutMs);
     const callback = ({ channel, message }: { readonly channel: unknown; readonly message: unknown }): void =>
-      this.#heard(String(channel), String(message));
+      this.#subscriptions.heard(String(channel), String(message));
     const opening = this.#create(
       {
         ...GLIDE_DEFAULTS,
@@ -236,7 +204,7 @@ export class GlideNode implements LockNode {
       },
       deadMs,
     );
-    return await inTime(this.#settings, deadMs, opening, NO_HANDSHAKE, (late) => late.close());
+    return await inTime(this.settings, deadMs, opening, NO_HANDSHAKE, (late) => late.close());
   }
 
   /** Resolves if the server's port takes a connection. */
@@ -248,7 +216,7 @@ export class GlideNode implements LockNode {
       socket.on("error", reject);
     });
     try {
-      await inTime(this.#settings, deadConnectionMs(this.#settings.nodeTimeoutMs), reached, NO_ANSWER);
+      await inTime(this.settings, deadConnectionMs(this.settings.nodeTimeoutMs), reached, NO_ANSWER);
     } finally {
       socket.destroy();
     }
@@ -256,7 +224,7 @@ export class GlideNode implements LockNode {
 
   #send(client: GlideConnection, command: string[]): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ client, command, sinceMs: this.#settings.clock.monotonicMs(), resolve, reject });
+      this.#waiting.push({ client, command, sinceMs: this.settings.clock.monotonicMs(), resolve, reject });
       this.#sendWaiting();
     });
   }
@@ -267,7 +235,7 @@ export class GlideNode implements LockNode {
       const asked = this.#waiting.shift();
       if (asked === undefined) return;
       const { client, command, sinceMs, resolve, reject } = asked;
-      if (this.#settings.clock.monotonicMs() - sinceMs > this.#settings.nodeTimeoutMs) {
+      if (this.settings.clock.monotonicMs() - sinceMs > this.settings.nodeTimeoutMs) {
         reject(new Error("not sent in time: the requests before it were not answered"));
         continue;
       }
@@ -308,8 +276,8 @@ export class GlideNode implements LockNode {
    */
   #check(client: GlideConnection): void {
     if (this.#cancelDeadline !== undefined) return;
-    const deadMs = deadConnectionMs(this.#settings.nodeTimeoutMs);
-    const cancel = this.#settings.clock.schedule(deadMs, () => this.#replace(client, new Error(NO_ANSWER)));
+    const deadMs = deadConnectionMs(this.settings.nodeTimeoutMs);
+    const cancel = this.settings.clock.schedule(deadMs, () => this.#replace(client, new Error(NO_ANSWER)));
     this.#cancelDeadline = cancel;
     const relax = (): void => {
       cancel();
@@ -337,16 +305,16 @@ export class GlideNode implements LockNode {
   #replace(client: GlideConnection, why: unknown): void {
     if (client !== this.#client) return;
     this.#drop();
-    this.#teller.noteError(why);
-    this.#teller.become("down");
+    this.noteError(why);
+    this.become("down");
     void this.#connect(0);
   }
 
   /** Gives up the client, with all that was not answered. */
   #drop(): void {
     this.#cancelDeadline?.();
-    this.#cancelAsking?.();
-    this.#cancelDeadline = this.#cancelAsking = undefined;
+    this.#cancelDeadline = undefined;
+    this.#subscriptions.lose();
     const client = this.#client;
     this.#client = undefined;
     const waiting = this.#waiting;
@@ -355,43 +323,15 @@ export class GlideNode implements LockNode {
     client?.close();
   }
 
-  #heard(channel: string, message: string): void {
-    for (const subscription of [...this.#subscriptions])
-      if (subscription.channel === channel) subscription.listener(message);
-  }
-
-  /**
-   * Asks for a subscription; never rejects. GLIDE tells nobody that the server refused, so one that is not confirmed in
-   * time counts as refused. A confirmed one is asked for again on each new client.
-   */
-  async #ask(client: GlideConnection, subscription: Subscription<GlideConnection>): Promise<void> {
-    const { channel, onGap } = subscription;
+  /** GLIDE tells nobody that the server refused, so what is not confirmed in time counts as refused. */
+  async #subscribe(client: GlideConnection, channel: string): Promise<void> {
     try {
-      await client.subscribe([channel], this.#settings.nodeTimeoutMs);
-      const isAnother = subscription.on !== undefined;
-      subscription.on = client;
-      subscription.confirmed();
-      if (isAnother) onGap?.();
-      if (!this.#subscriptions.has(subscription)) this.#leave(channel);
+      await client.subscribe([channel], this.settings.nodeTimeoutMs);
     } catch (error) {
-      if (client !== this.#client || this.#isClosed) return;
-      if (subscription.on === undefined) {
-        this.#subscriptions.delete(subscription);
-        subscription.refused(serverError(error));
-        this.#leave(channel);
-        return;
-      }
-      onGap?.(false);
-      this.#cancelAsking ??= this.#settings.clock.schedule(RESUBSCRIBE_MS, () => {
-        this.#cancelAsking = undefined;
-        for (const each of [...this.#subscriptions]) if (each.on !== client) void this.#ask(client, each);
-      });
+      // GLIDE goes on asking, which is right for what was once confirmed only.
+      if (!this.#subscriptions.wasConfirmed(channel)) client.unsubscribeLazy([channel]).catch(() => undefined);
+      throw serverError(error);
     }
-  }
-
-  #leave(channel: string): void {
-    const isHeard = [...this.#subscriptions].some((each) => each.channel === channel);
-    if (!isHeard) this.#client?.unsubscribeLazy([channel]).catch(() => undefined);
   }
 }
 

@@ -19,17 +19,16 @@ import { show } from "../kit/schema/show.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { deadConnectionMs } from "../rules/validity.ts";
 import {
+  ClientNode,
   checkDatabase,
-  LoadedScripts,
   NO_ANSWER,
   NO_HANDSHAKE,
   type NodeSettings,
-  RESUBSCRIBE_MS,
   reconnectDelayMs,
-  StateTeller,
+  Subscriptions,
   settingOf,
 } from "./connection.ts";
-import { type LockNode, type NodeState, notConnected, type OnGap } from "./node.ts";
+import { type LockNode, notConnected, type OnGap } from "./node.ts";
 import { connectOptionsOf, type IoredisConnectOptions } from "./url.ts";
 
 /** The part of ioredis that is used; both major versions have it. */
@@ -83,30 +82,14 @@ type Opener = (purpose: Purpose) => Connection;
 /** What ioredis tells with an error that a command was answered with. */
 type CommandError = Error & { readonly command?: { readonly name: string } };
 
-interface Listener {
-  readonly onMessage: (message: string) => void;
-  readonly onGap: OnGap | undefined;
-}
-
-interface Channel {
-  readonly listeners: Set<Listener>;
-  readonly confirmed: Promise<unknown>;
-}
-
-export class IoredisNode implements LockNode {
+export class IoredisNode extends ClientNode implements LockNode {
   readonly name: string;
   readonly keyPrefix: string;
   readonly isCluster: boolean;
-  readonly #teller = new StateTeller();
-  readonly #scripts = new LoadedScripts();
-  readonly #settings: NodeSettings;
   readonly #opener: Promise<Opener>;
   /** Throws if the caller's client is in another database by now. */
   readonly #checkDatabase: () => unknown;
-  readonly #channels = new Map<string, Channel>();
-  /** The channels that the node had confirmed before it refused them on another connection. */
-  readonly #refused = new Set<string>();
-  #cancelAsking: (() => void) | undefined;
+  readonly #subscriptions: Subscriptions<Connection>;
   #connection: Connection | undefined;
   #commandClass: CommandClass | undefined;
   #subscriber: Promise<Connection> | undefined;
@@ -114,7 +97,6 @@ export class IoredisNode implements LockNode {
   /** The connection of a Cluster that a channel was first confirmed on, or that messages came over at a later check. */
   #carrier: Connection | undefined;
   #isCheckingMessages = false;
-  #isClosed = false;
 
   private constructor(
     facts: { readonly name: string; readonly keyPrefix: string; readonly isCluster: boolean },
@@ -122,19 +104,23 @@ export class IoredisNode implements LockNode {
     settings: NodeSettings,
     databaseCheck: () => unknown = () => undefined,
   ) {
+    super(settings);
     this.name = facts.name;
     this.keyPrefix = facts.keyPrefix;
     this.isCluster = facts.isCluster;
-    this.#settings = settings;
+    this.#subscriptions = new Subscriptions(settings.clock, {
+      subscribe: (connection, channel) => connection.subscribe(channel),
+      unsubscribe: (connection, channel) => connection.unsubscribe(channel),
+    });
     this.#opener = opener;
     this.#checkDatabase = databaseCheck;
     opener
       .then((open) => {
-        if (!this.#isClosed) this.#open(open);
+        if (!this.isClosed) this.#open(open);
       })
       .catch((error: unknown) => {
-        this.#teller.noteError(error);
-        this.#teller.become("down");
+        this.noteError(error);
+        this.become("down");
       });
   }
 
@@ -178,14 +164,6 @@ export class IoredisNode implements LockNode {
     return new IoredisNode({ name: nameOf(options), keyPrefix, isCluster: false }, opener, settings);
   }
 
-  get state(): NodeState {
-    return this.#teller.state;
-  }
-
-  get lastError(): Error | undefined {
-    return this.#teller.lastError;
-  }
-
   /** It is not async, because that would cost two more promises for each request. */
   eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
     try {
@@ -197,17 +175,17 @@ export class IoredisNode implements LockNode {
     }
   }
 
-  readonly #forgetIfMissing = (error: unknown): void => this.#scripts.forgetIfMissing(error);
+  readonly #forgetIfMissing = (error: unknown): void => this.scripts.forgetIfMissing(error);
 
   #send(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
     const connection = this.#connection;
     // The status of a Cluster changes a moment before its event, and what it is asked in between it would queue.
-    const isReady = this.#teller.state === "ready" && connection?.status === "ready";
+    const isReady = this.state === "ready" && connection?.status === "ready";
     if (connection === undefined || !isReady) throw notConnected(this);
     this.#checkDatabase();
-    if (this.#scripts.needsLoading(script)) {
+    if (this.scripts.needsLoading(script)) {
       for (const master of connection.nodes?.("master") ?? [connection]) {
-        master.script("LOAD", script.source).catch(() => this.#scripts.forget());
+        master.script("LOAD", script.source).catch(() => this.scripts.forget());
       }
     }
     const Command = this.#commandClass;
@@ -222,7 +200,7 @@ export class IoredisNode implements LockNode {
   }
 
   async config(name: string): Promise<string | undefined> {
-    if (this.isCluster || this.#teller.state !== "ready") return undefined;
+    if (this.isCluster || this.state !== "ready") return undefined;
     return settingOf(await this.#connection?.config?.("GET", name), name);
   }
 
@@ -232,35 +210,18 @@ export class IoredisNode implements LockNode {
   }
 
   async subscribe(channel: string, onMessage: (message: string) => void, onGap?: OnGap): Promise<() => void> {
-    const listener: Listener = { onMessage, onGap };
     this.#subscriber ??= this.#openSubscriber();
     const connection = await this.#subscriber;
-    let entry = this.#channels.get(channel);
-    if (entry === undefined) {
-      entry = { listeners: new Set(), confirmed: connection.subscribe(channel) };
-      this.#channels.set(channel, entry);
-    }
-    const { listeners, confirmed } = entry;
-    listeners.add(listener);
-    await confirmed.catch((error: unknown) => {
-      // Whoever comes next asks again.
-      if (this.#channels.get(channel) === entry) this.#channels.delete(channel);
-      throw error;
-    });
+    const unsubscribe = await this.#subscriptions.add(channel, onMessage, onGap);
     this.#carrier ??= connection.subscriber?.getInstance?.() ?? undefined;
-    return () => {
-      listeners.delete(listener);
-      if (listeners.size > 0 || this.#channels.get(channel)?.listeners !== listeners) return;
-      this.#channels.delete(channel);
-      if (!this.#isClosed) connection.unsubscribe(channel).catch(() => undefined);
-    };
+    return unsubscribe;
   }
 
   checkMessages(): void {
     const subscriber = this.#openedSubscriber;
     if (this.isCluster) this.#checkCarrier(subscriber?.subscriber?.getInstance?.());
     if (this.isCluster || this.#isCheckingMessages || subscriber?.status !== "ready") return;
-    const { clock, nodeTimeoutMs } = this.#settings;
+    const { clock, nodeTimeoutMs } = this.settings;
     const { stream } = subscriber;
     this.#isCheckingMessages = true;
     const cancel = clock.schedule(deadConnectionMs(nodeTimeoutMs), () => {
@@ -274,15 +235,11 @@ export class IoredisNode implements LockNode {
     subscriber.ping().then(answered, answered);
   }
 
-  onStateChange(listener: () => void): () => void {
-    return this.#teller.onChange(listener);
-  }
-
   async close(): Promise<void> {
-    this.#isClosed = true;
-    this.#cancelAsking?.();
+    this.isClosed = true;
+    this.#subscriptions.close(new Error(`${this.name}: closed`));
     this.#connection?.disconnect();
-    this.#teller.become("down");
+    this.become("down");
     const subscriber = await this.#subscriber?.catch(() => undefined);
     subscriber?.disconnect();
   }
@@ -294,7 +251,7 @@ export class IoredisNode implements LockNode {
     let selectError: Error | undefined;
     // A Cluster may close and open again before it is ready for the first time; that is still the first connection.
     const isDown = (): void => {
-      if (wasReady || !this.isCluster) this.#teller.become("down");
+      if (wasReady || !this.isCluster) this.become("down");
     };
     connection.on("connect", () => {
       selectError = undefined;
@@ -302,49 +259,23 @@ export class IoredisNode implements LockNode {
     connection.on("error", (error: CommandError) => {
       // What was under way when the connection closed fails after the error that closed it.
       if (!this.isCluster && connection.status === "reconnecting") return;
-      this.#teller.noteError(error);
+      this.noteError(error);
       if (error.command?.name === "select") selectError = error;
     });
     connection.on("ready", () => {
       wasReady = true;
       // It did not get its database, and goes on in database 0.
       if (selectError !== undefined) {
-        this.#teller.become("down");
+        this.become("down");
         return;
       }
-      this.#scripts.forget();
-      this.#teller.become("ready");
+      this.scripts.forget();
+      this.become("ready");
     });
     connection.on("close", isDown);
     connection.on("end", isDown);
     letProcessEnd(connection);
-    boundHandshake(connection, this.#settings);
-  }
-
-  /** ioredis would do it by itself, leave a refusal without anybody who handles it, and never ask again. */
-  #subscribeAgain(connection: Connection, channels: Iterable<string>): void {
-    for (const channel of channels) {
-      const entry = this.#channels.get(channel);
-      if (entry === undefined) continue;
-      connection.subscribe(channel).then(
-        () => tellGap(entry),
-        () => {
-          this.#onRefusedAgain(connection, channel);
-          tellGap(entry, false);
-        },
-      );
-    }
-  }
-
-  #onRefusedAgain(connection: Connection, channel: string): void {
-    if (this.#isClosed) return;
-    this.#refused.add(channel);
-    this.#cancelAsking ??= this.#settings.clock.schedule(RESUBSCRIBE_MS, () => {
-      this.#cancelAsking = undefined;
-      const refused = [...this.#refused];
-      this.#refused.clear();
-      this.#subscribeAgain(connection, refused);
-    });
+    boundHandshake(connection, this.settings);
   }
 
   /** When a Cluster's is lost, ioredis subscribes over another one by itself, and tells nobody. */
@@ -354,7 +285,7 @@ export class IoredisNode implements LockNode {
     // Answered after what it was to subscribe to.
     carrier.ping().then(
       () => {
-        for (const channel of [...this.#channels.values()]) tellGap(channel);
+        this.#subscriptions.tellGap(true);
       },
       () => undefined,
     );
@@ -362,26 +293,24 @@ export class IoredisNode implements LockNode {
 
   async #openSubscriber(): Promise<Connection> {
     const open = await this.#opener;
-    if (this.#isClosed) throw new Error(`${this.name}: closed`);
+    if (this.isClosed) throw new Error(`${this.name}: closed`);
     const connection = open("messages");
     connection.on("error", () => undefined);
     connection.on("message", (channel: string, message: string) => {
-      for (const { onMessage } of this.#channels.get(channel)?.listeners ?? []) onMessage(message);
+      this.#subscriptions.heard(channel, message);
     });
     let wasReady = false;
     connection.on("ready", () => {
-      if (wasReady && !this.isCluster) this.#subscribeAgain(connection, this.#channels.keys());
+      // ioredis would ask by itself, leave a refusal without anybody who handles it, and never ask again.
+      if (wasReady && !this.isCluster) this.#subscriptions.use(connection);
       wasReady = true;
     });
     letProcessEnd(connection);
-    boundHandshake(connection, this.#settings);
+    boundHandshake(connection, this.settings);
     this.#openedSubscriber = connection;
+    this.#subscriptions.use(connection);
     return connection;
   }
-}
-
-function tellGap({ listeners }: Channel, isHeard = true): void {
-  for (const { onGap } of [...listeners]) onGap?.(isHeard);
 }
 
 /**

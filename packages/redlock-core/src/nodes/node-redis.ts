@@ -13,17 +13,16 @@
 import type { NodeScript } from "../rules/script.ts";
 import { deadConnectionMs } from "../rules/validity.ts";
 import {
+  ClientNode,
   checkDatabase,
-  LoadedScripts,
   NO_ANSWER,
   NO_HANDSHAKE,
   type NodeSettings,
   reconnectDelayMs,
-  StateTeller,
-  type Subscription,
+  Subscriptions,
   settingOf,
 } from "./connection.ts";
-import { type LockNode, type NodeState, notConnected, type OnGap } from "./node.ts";
+import { type LockNode, notConnected, type OnGap } from "./node.ts";
 
 /** The part of node-redis that is used. */
 export interface NodeRedisClient {
@@ -49,13 +48,15 @@ interface SelectingClient {
 /** Databases that clients were put into by `select()`; node-redis tells nobody which. */
 const selected = new WeakMap<NodeRedisClient, number>();
 
+type MessageListener = (message: string, channel: string) => void;
+
 interface Connection {
   readonly isReady: boolean;
   on(event: string, listener: (argument: unknown) => void): unknown;
   connect(): Promise<unknown>;
   sendCommand(args: readonly string[]): Promise<unknown>;
-  subscribe(channel: string, listener: (message: string) => void): Promise<void>;
-  unsubscribe(channel: string, listener: (message: string) => void): Promise<void>;
+  subscribe(channel: string, listener: MessageListener): Promise<void>;
+  unsubscribe(channel: string, listener: MessageListener): Promise<void>;
   unref(): void;
   destroy(): void;
 }
@@ -162,19 +163,15 @@ class LastingConnection {
   }
 }
 
-export class NodeRedisNode implements LockNode {
+export class NodeRedisNode extends ClientNode implements LockNode {
   readonly name: string;
   readonly keyPrefix: string;
-  readonly #teller = new StateTeller();
-  readonly #scripts = new LoadedScripts();
-  readonly #settings: NodeSettings;
   readonly #open: (forMessages: boolean) => Connection;
   /** Throws if the caller's client is in another database. */
   readonly #checkDatabase: () => void;
   readonly #requests: LastingConnection;
-  readonly #subscriptions = new Set<Subscription<Connection>>();
+  readonly #subscriptions: Subscriptions<Connection>;
   #messages: LastingConnection | undefined;
-  #isClosed = false;
 
   private constructor(
     facts: { readonly name: string; readonly keyPrefix: string },
@@ -182,22 +179,28 @@ export class NodeRedisNode implements LockNode {
     settings: NodeSettings,
     database: { readonly known: Promise<unknown>; readonly check: () => void },
   ) {
+    super(settings);
     this.name = facts.name;
     this.keyPrefix = facts.keyPrefix;
     this.#checkDatabase = database.check;
     this.#open = open;
-    this.#settings = settings;
+    const listener: MessageListener = (message, channel) => this.#subscriptions.heard(channel, message);
+    this.#subscriptions = new Subscriptions(settings.clock, {
+      // A client takes along, when it reconnects, what was confirmed, and confirms that at once.
+      subscribe: (connection, channel) => connection.subscribe(channel, listener),
+      unsubscribe: (connection, channel) => connection.unsubscribe(channel, listener),
+    });
     this.#requests = new LastingConnection(() => open(false), settings, {
       onReady: () => {
         const connection = this.#requests.current;
         void database.known.then(() => {
-          if (this.#isClosed || connection !== this.#requests.current || !connection.isReady) return;
-          this.#scripts.forget();
-          this.#teller.become("ready");
+          if (this.isClosed || connection !== this.#requests.current || !connection.isReady) return;
+          this.scripts.forget();
+          this.become("ready");
         });
       },
-      onDown: () => this.#teller.become("down"),
-      onError: (error) => this.#teller.noteError(error),
+      onDown: () => this.become("down"),
+      onError: (error) => this.noteError(error),
     });
   }
 
@@ -235,45 +238,21 @@ export class NodeRedisNode implements LockNode {
     );
   }
 
-  get state(): NodeState {
-    return this.#teller.state;
-  }
-
-  get lastError(): Error | undefined {
-    return this.#teller.lastError;
-  }
-
   async eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
-    if (this.#teller.state !== "ready") throw notConnected(this);
+    if (this.state !== "ready") throw notConnected(this);
     this.#checkDatabase();
     const connection = this.#requests.current;
-    if (this.#scripts.needsLoading(script)) {
-      connection.sendCommand(["SCRIPT", "LOAD", script.source]).catch(() => this.#scripts.forget());
-    }
-    try {
-      return await connection.sendCommand(["EVALSHA", script.sha1, String(keys.length), ...keys, ...args]);
-    } catch (error) {
-      this.#scripts.forgetIfMissing(error);
-      throw error;
-    }
+    return await this.scripts.run((command) => connection.sendCommand(command), script, keys, args);
   }
 
   async subscribe(channel: string, listener: (message: string) => void, onGap?: OnGap): Promise<() => void> {
-    if (this.#isClosed) throw new Error(`${this.name}: closed`);
-    const messages = (this.#messages ??= this.#openMessages());
-    const subscription = await new Promise<Subscription<Connection>>((resolve, reject) => {
-      const asked = { channel, listener, onGap, confirmed: () => resolve(asked), refused: reject, on: undefined };
-      this.#subscriptions.add(asked);
-      if (messages.current.isReady) void this.#ask(messages, asked);
-    });
-    return () => {
-      this.#subscriptions.delete(subscription);
-      if (!this.#isClosed) messages.current.unsubscribe(channel, listener).catch(() => undefined);
-    };
+    if (this.isClosed) throw new Error(`${this.name}: closed`);
+    this.#messages ??= this.#openMessages();
+    return await this.#subscriptions.add(channel, listener, onGap);
   }
 
   async config(name: string): Promise<string | undefined> {
-    if (this.#teller.state !== "ready") return undefined;
+    if (this.state !== "ready") return undefined;
     return settingOf(await this.#requests.current.sendCommand(["CONFIG", "GET", name]), name);
   }
 
@@ -285,57 +264,25 @@ export class NodeRedisNode implements LockNode {
     this.#messages?.check();
   }
 
-  onStateChange(listener: () => void): () => void {
-    return this.#teller.onChange(listener);
-  }
-
   close(): Promise<void> {
-    this.#isClosed = true;
+    this.isClosed = true;
     this.#requests.close();
     this.#messages?.close();
-    for (const { refused } of this.#subscriptions) refused(new Error(`${this.name}: closed`));
-    this.#teller.become("down");
+    this.#subscriptions.close(new Error(`${this.name}: closed`));
+    this.become("down");
     return Promise.resolve();
   }
 
   #openMessages(): LastingConnection {
-    const messages = new LastingConnection(() => this.#open(true), this.#settings, {
-      onReady: () => {
-        // A client takes along, when it reconnects, what was confirmed.
-        for (const subscription of [...this.#subscriptions]) {
-          if (subscription.on === messages.current) subscription.onGap?.();
-          else void this.#ask(messages, subscription);
-        }
-      },
-      onDown: () => undefined,
+    const messages = new LastingConnection(() => this.#open(true), this.settings, {
+      onReady: () => this.#subscriptions.use(messages.current),
+      onDown: () => this.#subscriptions.lose(),
       onError: (error) => {
         // A client that may not have what it takes along connects again and again.
-        if (!String(error).includes("NOPERM")) return;
-        for (const { on, onGap } of [...this.#subscriptions]) if (on !== undefined) onGap?.(false);
+        if (String(error).includes("NOPERM")) this.#subscriptions.tellGap(false);
       },
     });
     return messages;
-  }
-
-  /**
-   * Asks for a subscription. What the end of a connection leaves without an answer is asked for again when there is a
-   * new one. Never rejects.
-   */
-  async #ask(messages: LastingConnection, subscription: Subscription<Connection>): Promise<void> {
-    const connection = messages.current;
-    const { channel, listener } = subscription;
-    try {
-      await connection.subscribe(channel, listener);
-      const isAnother = subscription.on !== undefined;
-      subscription.on = connection;
-      subscription.confirmed();
-      if (isAnother) subscription.onGap?.();
-      if (!this.#subscriptions.has(subscription)) await connection.unsubscribe(channel, listener);
-    } catch (error) {
-      if (subscription.on !== undefined || connection !== messages.current || !connection.isReady) return;
-      this.#subscriptions.delete(subscription);
-      subscription.refused(error);
-    }
   }
 }
 
