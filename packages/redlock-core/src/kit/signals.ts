@@ -1,4 +1,7 @@
-/** Waits in this file end by `AbortSignal`. Every listener and timer is taken away again, however the wait ends. */
+/**
+ * Waits in this file end by an `AbortSignal` or a deadline. Every listener and timer is taken away again, however the
+ * wait ends.
+ */
 import type { Clock } from "./clock.ts";
 
 /** Each signal gets one listener, however many calls wait for it: a shutdown signal of fifty calls is no leak. */
@@ -133,6 +136,36 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<
       },
     );
   });
+}
+
+/**
+ * Settles as `promise` does, or rejects with `otherwise` when the time is over. What the promise brings later is given
+ * to `late`.
+ */
+export async function inTime<Value>(
+  clock: Clock,
+  promise: Promise<Value>,
+  options: {
+    readonly timeoutMs: number;
+    readonly otherwise: string;
+    readonly late?: (value: Value) => void;
+    readonly keepAlive?: boolean;
+  },
+): Promise<Value> {
+  const { timeoutMs, otherwise, late, keepAlive = false } = options;
+  let cancel: () => void = () => undefined;
+  const deadline = new Promise<never>((_resolve, reject) => {
+    const end = (): void => {
+      reject(new Error(otherwise));
+      promise.then(late, () => undefined);
+    };
+    cancel = clock.schedule(timeoutMs, end, { keepAlive });
+  });
+  try {
+    return await Promise.race([promise, deadline]);
+  } finally {
+    cancel();
+  }
 }
 
 /** A promise and its handles. */

@@ -11,6 +11,7 @@
  *   before, and GLIDE asked again only after pauses.
  */
 import { connect } from "node:net";
+import { inTime } from "../kit/signals.ts";
 import { backOffMs } from "../rules/retry.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { deadConnectionMs } from "../rules/validity.ts";
@@ -191,7 +192,7 @@ export class GlideNode extends ClientNode implements LockNode {
   }
 
   async #open(): Promise<GlideConnection> {
-    const { nodeTimeoutMs } = this.settings;
+    const { clock, nodeTimeoutMs } = this.settings;
     const deadMs = deadConnectionMs(nodeTimeoutMs);
     const callback = ({ channel, message }: { readonly channel: unknown; readonly message: unknown }): void =>
       this.#subscriptions.heard(String(channel), String(message));
@@ -204,7 +205,8 @@ export class GlideNode extends ClientNode implements LockNode {
       },
       deadMs,
     );
-    return await inTime(this.settings, deadMs, opening, NO_HANDSHAKE, (late) => late.close());
+    const late = (client: GlideConnection): void => client.close();
+    return await inTime(clock, opening, { timeoutMs: deadMs, otherwise: NO_HANDSHAKE, late });
   }
 
   /** Resolves if the server's port takes a connection. */
@@ -216,7 +218,8 @@ export class GlideNode extends ClientNode implements LockNode {
       socket.on("error", reject);
     });
     try {
-      await inTime(this.settings, deadConnectionMs(this.settings.nodeTimeoutMs), reached, NO_ANSWER);
+      const { clock, nodeTimeoutMs } = this.settings;
+      await inTime(clock, reached, { timeoutMs: deadConnectionMs(nodeTimeoutMs), otherwise: NO_ANSWER });
     } finally {
       socket.destroy();
     }
@@ -332,35 +335,6 @@ export class GlideNode extends ClientNode implements LockNode {
       if (!this.#subscriptions.wasConfirmed(channel)) client.unsubscribeLazy([channel]).catch(() => undefined);
       throw serverError(error);
     }
-  }
-}
-
-/** Rejects with `otherwise` if the promise is not settled in time; what it brings later is given to `late`. */
-async function inTime<Value>(
-  { clock }: NodeSettings,
-  timeoutMs: number,
-  promise: Promise<Value>,
-  otherwise: string,
-  late?: (value: Value) => void,
-): Promise<Value> {
-  let isLate = false;
-  let cancel: () => void = () => undefined;
-  const deadline = new Promise<never>((_resolve, reject) => {
-    cancel = clock.schedule(timeoutMs, () => {
-      isLate = true;
-      reject(new Error(otherwise));
-    });
-  });
-  promise.then(
-    (value) => {
-      if (isLate) late?.(value);
-    },
-    () => undefined,
-  );
-  try {
-    return await Promise.race([promise, deadline]);
-  } finally {
-    cancel();
   }
 }
 

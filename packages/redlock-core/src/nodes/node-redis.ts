@@ -10,6 +10,7 @@
  * of ioredis are.
  */
 
+import { inTime } from "../kit/signals.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { deadConnectionMs } from "../rules/validity.ts";
 import {
@@ -312,12 +313,8 @@ async function noticeSelect(source: NodeRedisClient, { clock, nodeTimeoutMs }: N
     // A user without the right, or a server that is too old: nobody knows.
     () => undefined,
   );
-  let cancel: () => void = () => undefined;
-  const late = new Promise<void>((resolve) => {
-    cancel = clock.schedule(nodeTimeoutMs, resolve);
-  });
-  await Promise.race([answered, late]);
-  cancel();
+  const limit = { timeoutMs: nodeTimeoutMs, otherwise: NO_ANSWER };
+  await inTime(clock, answered, limit).catch(() => undefined);
 }
 
 /** `destroy` throws on a client that is not open. */

@@ -1,7 +1,7 @@
 /** `check()` finds what is wrong with a deployment before it loses a lock. */
 import { readClock } from "../kit/clock.ts";
 import { quote } from "../kit/schema/show.ts";
-import type { LockNode } from "../nodes/node.ts";
+import { inTime } from "../kit/signals.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type ListReply, listsEverywhere, type NodeReply, runEverywhere } from "../rounds/run.ts";
 import { NODE_KEYS, PROBE_KEY, probeKeysOf } from "../rules/keys.ts";
@@ -80,8 +80,8 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
       if (!reply.ok) return [];
       const told = factsOf(engine, reply.node, reply, asked.wallMs);
       const isAsked = told.info.get("aof_enabled") === "1" && !quarantine;
-      const setting = isAsked ? settingOf(engine.nodes[index], "appendfsync") : undefined;
-      return [untilLate(engine, setting).then((appendfsync) => ({ ...told, appendfsync }))];
+      const setting = isAsked ? settingOf(engine, index, "appendfsync") : Promise.resolve(undefined);
+      return [setting.then((appendfsync) => ({ ...told, appendfsync }))];
     }),
   );
   return [
@@ -95,21 +95,17 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
   ];
 }
 
-/** Asks for a setting. The function is async because an adapter of the user's own may throw where it should reject. */
-async function settingOf(node: LockNode | undefined, name: string): Promise<string | undefined> {
-  return await node?.config?.(name);
-}
-
-/** Resolves with undefined if the answer fails, or does not come within `nodeTimeout`. */
-function untilLate<Value>(
-  { clock, options }: Engine,
-  asked: Promise<Value | undefined> | undefined,
-): Promise<Value | undefined> {
-  if (asked === undefined) return Promise.resolve(undefined);
-  return new Promise((resolve) => {
-    const cancel = clock.schedule(options.nodeTimeout, () => resolve(undefined), { keepAlive: true });
-    asked.then(resolve, () => resolve(undefined)).finally(cancel);
-  });
+/**
+ * Resolves with a setting of a node, or with undefined if it is not told within `nodeTimeout`. An adapter of the user's
+ * own may throw where it should reject.
+ */
+async function settingOf({ clock, options, nodes }: Engine, index: number, name: string): Promise<string | undefined> {
+  try {
+    const told = Promise.resolve(nodes[index]?.config?.(name));
+    return await inTime(clock, told, { timeoutMs: options.nodeTimeout, otherwise: "no answer", keepAlive: true });
+  } catch {
+    return undefined;
+  }
 }
 
 function factsOf(
@@ -150,8 +146,7 @@ function unchecked(replies: readonly NodeReply[]): readonly Finding[] {
   const finding = (code: FindingCode, what: string): readonly Finding[] => {
     const of = failed.filter((failure) => failure.code === code);
     if (of.length === 0) return [];
-    const reasons = of.map(({ node, reason }) => `${node}: ${reason}`).join("; ");
-    return [{ code, severity, subjects: of.map(({ node }) => node), message: `${what}: ${reasons}` }];
+    return [{ code, severity, ...told(of, what) }];
   };
   return [
     ...failed.filter(({ code }) => code === "CLUSTER_MEMBER").map(({ node }) => clusterMember(node)),
@@ -180,6 +175,11 @@ function failureOf({ node, error }: NodeReply & { ok: false }): Failure {
   return { node, reason: error.message, told, code: told === undefined ? "UNREACHABLE" : (CODES[told] ?? "REFUSED") };
 }
 
+function told(failed: readonly Failure[], what: string): Pick<Finding, "subjects" | "message"> {
+  const reasons = failed.map(({ node, reason }) => `${node}: ${reason}`).join("; ");
+  return { subjects: failed.map(({ node }) => node), message: `${what}: ${reasons}` };
+}
+
 /** Finds the nodes that answered the check but refuse the keys of locks. */
 function withoutRights(
   { keyPrefix, quorum }: Engine,
@@ -190,10 +190,9 @@ function withoutRights(
     .flatMap((reply, at) => (!reply.ok && replies[at]?.ok === true ? [failureOf(reply)] : []))
     .filter(({ told }) => told === "NOPERM");
   if (refused.length === 0) return [];
-  const reasons = refused.map(({ node, reason }) => `${node}: ${reason}`).join("; ");
-  const message = `no right to the keys of locks and their queues, with the keyPrefix ${quote(keyPrefix)}: ${reasons}`;
   const severity = rights.length - refused.length < quorum ? "error" : "warning";
-  return [{ code: "REFUSED", severity, subjects: refused.map(({ node }) => node), message }];
+  const what = `no right to the keys of locks and their queues, with the keyPrefix ${quote(keyPrefix)}`;
+  return [{ code: "REFUSED", severity, ...told(refused, what) }];
 }
 
 function clusterMember(node: string): Finding {
