@@ -2,27 +2,7 @@
  * Pure: what can go wrong. There is one class per decision that a caller can make, each with a stable `code` and
  * plain data.
  */
-import type { VoteKind } from "../rules/quorum.ts";
-
-/** A vote says how one node answered. It is plain data, safe to log or to send to another process. */
-export interface Vote {
-  /** The name of the node, e.g. `10.0.0.1:6379`. */
-  readonly node: string;
-  readonly vote: VoteKind;
-  /** The milliseconds from the request to this answer. */
-  readonly tookMs: number;
-  /** The resource that was held there. */
-  readonly resource?: string;
-  /** The milliseconds until the holder's key expires there. With -1 the key has no expiry, so it is no lock of ours. */
-  readonly holderTtlMs?: number;
-  /** The milliseconds until the node may vote again. */
-  readonly quarantineLeftMs?: number;
-  /**
-   * The message of the node's or the connection's error. A `held` vote has one if the resource's key is of another
-   * type (WRONGTYPE).
-   */
-  readonly error?: string;
-}
+import type { Vote } from "../rules/quorum.ts";
 
 export type RedlockErrorCode =
   | "LOCK_HELD"

@@ -5,7 +5,8 @@
 
 import { Channels, Emitter, type Known, Traced } from "../kit/emitter.ts";
 import type { NodeState } from "../nodes/node.ts";
-import type { LockLossReason, Vote } from "./errors.ts";
+import type { Vote } from "../rules/quorum.ts";
+import type { LockLossReason } from "./errors.ts";
 
 export interface RedlockEvents {
   /** An acquisition ended. `waitMs` counts from the call. */

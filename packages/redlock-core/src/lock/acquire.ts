@@ -12,20 +12,14 @@
  * It does not guarantee fairness between locks of several resources, or towards clients that do not queue.
  */
 
-import {
-  type AttemptFacts,
-  LockHeldError,
-  QuorumUnreachableError,
-  RedlockClosedError,
-  type Vote,
-} from "../api/errors.ts";
+import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError } from "../api/errors.ts";
 import type { RedlockEvents } from "../api/events.ts";
 import type { ResolvedAcquireOptions } from "../api/options.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
 import type { Emitter } from "../kit/emitter.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
-import type { Refusal } from "../rules/quorum.ts";
+import type { Refusal, Vote } from "../rules/quorum.ts";
 import { retryDelayMs } from "../rules/retry.ts";
 import type { Hints } from "../waiting/hints.ts";
 import { Limit, type LimitReason } from "../waiting/limit.ts";

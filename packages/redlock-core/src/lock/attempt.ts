@@ -11,13 +11,12 @@
  *   told if it did not refuse. A waiter asks again only when it is told to, so its own key is in nobody's way.
  */
 
-import type { Vote } from "../api/errors.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
 import type { Batcher } from "../rounds/batcher.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, Round } from "../rounds/round.ts";
 import { acquireText, type Target } from "../rules/operation.ts";
-import { emptyTally, type Refusal, refusalOf, type VoteKind } from "../rules/quorum.ts";
+import { emptyTally, type Refusal, refusalOf, type Vote, type VoteKind } from "../rules/quorum.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import { type Enrolment, leaveQueues } from "../waiting/leave.ts";
 import { releaseEverywhere } from "./release.ts";

@@ -10,12 +10,11 @@
  * A node in quarantine does not count either: counting it let two holders overlap in the simulation.
  */
 
-import type { Vote } from "../api/errors.ts";
 import { readClock } from "../kit/clock.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, startRound } from "../rounds/round.ts";
 import { extendText, repairText, type Target } from "../rules/operation.ts";
-import { outcome, quorumOf } from "../rules/quorum.ts";
+import { outcome, quorumOf, type Vote } from "../rules/quorum.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 
 interface ExtendRequest {

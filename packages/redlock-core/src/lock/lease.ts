@@ -1,11 +1,12 @@
 /** A `HeldLease` is the state behind a `Lock`: held, lost or released. Only this file changes it. */
 
-import { type LockLossReason, LockLostError, QuorumUnreachableError, type Vote } from "../api/errors.ts";
+import { type LockLossReason, LockLostError, QuorumUnreachableError } from "../api/errors.ts";
 import { resolveTtl } from "../api/options.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
 import { callback, objectWith } from "../kit/schema/check.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
+import type { Vote } from "../rules/quorum.ts";
 import { type LeaseEnd, laterEnd, leaseStart, remainingMs } from "../rules/validity.ts";
 import type { LocalHolder, LocalQueue } from "../waiting/local-queue.ts";
 import type { Grant } from "./attempt.ts";

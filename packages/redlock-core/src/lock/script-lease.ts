@@ -2,14 +2,14 @@
  * A lease that a sibling's script granted, on one node or on a quorum of several. It is renewed and released by
  * scripts, and is otherwise a lease like any other.
  */
-import type { Vote } from "../api/errors.ts";
+
 import { readClock } from "../kit/clock.ts";
 import type { InFlight } from "../kit/in-flight.ts";
 import { sleep } from "../kit/signals.ts";
 import type { Batcher } from "../rounds/batcher.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type NodeReply, runOn, type ScriptCall } from "../rounds/run.ts";
-import { outcome, quorumOf } from "../rules/quorum.ts";
+import { outcome, quorumOf, type Vote } from "../rules/quorum.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import type { ExtendResult, ExtendRound } from "./extend.ts";
 

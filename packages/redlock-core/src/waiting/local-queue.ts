@@ -5,8 +5,7 @@
  * Only the first of the waiters talks to the nodes, and not before the holder has gone. A hand-over therefore costs
  * the same however many wait here.
  */
-import type { Vote } from "../api/errors.ts";
-import type { Refusal } from "../rules/quorum.ts";
+import type { Refusal, Vote } from "../rules/quorum.ts";
 
 /** A refusal says why an attempt was refused. */
 export interface Refused {
