@@ -306,13 +306,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "extension inside validity",
     without: "an extension may end after the lease",
-    patches: [
-      core(
-        "lock/extend.ts",
-        'decided === "won" && remainingMs(request.end, readClock(clock)) > 0',
-        'decided === "won"',
-      ),
-    ],
+    patches: [core("lock/extend.ts", 'decided === "won" && isInTime', 'decided === "won"')],
     directed: "late extension",
   },
   {

@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import {
   acquisitionOutcome,
   emptyTally,
+  extensionOutcome,
   median,
   outcome,
   quorumFreeMs,
@@ -43,6 +44,27 @@ describe("quorumOf", () => {
 
   it("makes any two quorums share a node", () => {
     fc.assert(fc.property(fc.integer({ min: 1, max: 1000 }), (nodeCount) => 2 * quorumOf(nodeCount) > nodeCount));
+  });
+});
+
+describe.each([1, 2, 3, 4, 5])("extensionOutcome of %i nodes", (nodeCount) => {
+  const upTo = (most: number): readonly number[] => Array.from({ length: most + 1 }, (_, count) => count);
+  const tallies = upTo(nodeCount).flatMap((yes) =>
+    upTo(nodeCount - yes).flatMap((no) => upTo(no).map((taken) => ({ yes, no, taken }))),
+  );
+
+  it("is taken by a quorum that says so, and by no fewer", () => {
+    for (const tally of tallies) {
+      expect(extensionOutcome(tally, nodeCount) === "taken").toBe(tally.taken >= quorumOf(nodeCount));
+    }
+  });
+
+  it("is won by a quorum at once, and lost only when all have answered", () => {
+    for (const tally of tallies.filter(({ taken }) => taken < quorumOf(nodeCount))) {
+      const decided = extensionOutcome(tally, nodeCount);
+      expect(decided === "won").toBe(tally.yes >= quorumOf(nodeCount));
+      expect(decided === "lost").toBe(tally.yes < quorumOf(nodeCount) && tally.yes + tally.no === nodeCount);
+    }
   });
 });
 

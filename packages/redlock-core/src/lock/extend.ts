@@ -14,7 +14,7 @@ import { readClock } from "../kit/clock.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, startRound } from "../rounds/round.ts";
 import { extendText, repairText, type Target } from "../rules/operation.ts";
-import { outcome, quorumOf, type Vote } from "../rules/quorum.ts";
+import { extensionOutcome, quorumOf, type Vote } from "../rules/quorum.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 
 interface ExtendRequest {
@@ -112,20 +112,17 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
       const isKept =
         answer.kind === "error" ? (request.hadKeyOn & (1 << node)) !== 0 : votes.at(-1)?.vote === "granted";
       if (!isKept) others += 1;
-      if (tally.taken >= quorumOf(nodeCount)) {
-        settle({ kind: "lost", reason: tally.forced > 0 ? "forced" : "taken", votes });
-        return true;
-      }
-      const decided = outcome(tally, nodeCount);
+      const decided = extensionOutcome(tally, nodeCount);
       if (decided === "open") return false;
-      if (decided === "won" && remainingMs(request.end, readClock(clock)) > 0) {
+      const isInTime = remainingMs(request.end, readClock(clock)) > 0;
+      if (decided === "taken") settle({ kind: "lost", reason: tally.forced > 0 ? "forced" : "taken", votes });
+      else if (decided === "won" && isInTime) {
         isExtended = true;
         repair();
         settle({ kind: "extended", end });
-      } else if (decided === "lost" && tally.yes + tally.no < nodeCount) return false;
-      else {
+      } else {
         // Too few nodes for anybody else: what is missing on these was never there.
-        if (others < quorumOf(nodeCount) && remainingMs(request.end, readClock(clock)) > 0) repair();
+        if (others < quorumOf(nodeCount) && isInTime) repair();
         settle({ kind: "failed", votes });
       }
       return true;

@@ -9,7 +9,7 @@ import { sleep } from "../kit/signals.ts";
 import type { Batcher } from "../rounds/batcher.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type NodeReply, runOn, type ScriptCall } from "../rounds/run.ts";
-import { outcome, quorumOf, type Vote } from "../rules/quorum.ts";
+import { extensionOutcome, outcome, type Vote } from "../rules/quorum.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import type { ExtendResult, ExtendRound } from "./extend.ts";
 
@@ -42,24 +42,18 @@ export function extendByScript(
     for (const batcher of engine.batchers) {
       void ask(engine, batcher, call, timeoutMs).then((reply) => {
         votes.push(voteOf(reply));
-        const verdict = verdictOf(votes, engine.nodes.length);
-        if (verdict === "open") return;
+        const [yes, taken] = [countOf(votes, "granted"), countOf(votes, "held")];
+        const decided = extensionOutcome({ yes, no: votes.length - yes, taken }, engine.nodes.length);
+        if (decided === "open") return;
         const isInTime = remainingMs(request.end, readClock(clock)) > 0;
-        if (verdict === "taken") resolve({ kind: "lost", reason: "taken", votes: [...votes] });
-        else if (verdict === "lost" || !isInTime) resolve({ kind: "failed", votes: [...votes] });
-        else resolve({ kind: "extended", end: leaseEnd(asked, request.ttlMs, options.driftFactor) });
+        if (decided === "taken") resolve({ kind: "lost", reason: "taken", votes: [...votes] });
+        else if (decided === "won" && isInTime)
+          resolve({ kind: "extended", end: leaseEnd(asked, request.ttlMs, options.driftFactor) });
+        else resolve({ kind: "failed", votes: [...votes] });
       });
     }
   });
   return { result, sentTo: engine.everyNode };
-}
-
-function verdictOf(votes: readonly Vote[], nodeCount: number): "won" | "lost" | "taken" | "open" {
-  const [yes, taken] = [countOf(votes, "granted"), countOf(votes, "held")];
-  if (taken >= quorumOf(nodeCount)) return "taken";
-  const verdict = outcome({ yes, no: votes.length - yes }, nodeCount);
-  // The rest may say that it is taken.
-  return verdict === "lost" && votes.length < nodeCount ? "open" : verdict;
 }
 
 /** The parts of this process that see to it that a release reaches every node. */

@@ -21,6 +21,19 @@ export function outcome(tally: { readonly yes: number; readonly no: number }, no
   return tally.no > nodeCount - quorum ? "lost" : "open";
 }
 
+/**
+ * Decides an extension. It is `taken` when a quorum says that the lock is not ours. Otherwise it is not lost before all
+ * nodes have answered, because the rest may say that it is taken.
+ */
+export function extensionOutcome(
+  tally: { readonly yes: number; readonly no: number; readonly taken: number },
+  nodeCount: number,
+): Outcome | "taken" {
+  if (tally.taken >= quorumOf(nodeCount)) return "taken";
+  const decided = outcome(tally, nodeCount);
+  return decided === "lost" && tally.yes + tally.no < nodeCount ? "open" : decided;
+}
+
 /** How one node answered the request for a lock. */
 export type VoteKind =
   /** The key was set and the node counts. */
