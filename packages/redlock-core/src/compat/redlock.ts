@@ -156,11 +156,7 @@ export class Redlock extends EventEmitter {
     const [script] = Object.entries(SCRIPTS.resolve(scripts, "scripts")).find(([, given]) => given !== undefined) ?? [];
     if (script !== undefined) throw new TypeError(`scripts must not replace the engine's own script, got ${script}`);
     this.settings = settingsOf(settings, defaultSettings);
-    const { nodeTimeout, maxTtl } = ENGINE_SETTINGS.pick(settings);
-    this.#engineSettings = {
-      ...(nodeTimeout === undefined ? {} : { nodeTimeout }),
-      ...(maxTtl === undefined ? {} : { maxTtl }),
-    };
+    this.#engineSettings = ENGINE_SETTINGS.pick(settings);
     const text = { value: batchScript.source, hash: batchScript.sha1 };
     this.scripts = { acquireScript: text, extendScript: text, releaseScript: text };
     this.#shared();

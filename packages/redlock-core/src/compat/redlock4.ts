@@ -134,15 +134,8 @@ export class Redlock extends EventEmitter {
     const { lockScript, unlockScript, extendScript, ...engineSettings } = others as typeof others & OwnScripts;
     this.#redlock = new Redlock5(
       clients,
-      {
-        ...engineSettings,
-        ...numbers({ driftFactor, retryCount, retryDelay, retryJitter }),
-      },
-      {
-        ...(lockScript === undefined ? {} : { acquireScript: lockScript }),
-        ...(unlockScript === undefined ? {} : { releaseScript: unlockScript }),
-        ...(extendScript === undefined ? {} : { extendScript }),
-      },
+      { ...engineSettings, ...numbers({ driftFactor, retryCount, retryDelay, retryJitter }) },
+      { acquireScript: lockScript, releaseScript: unlockScript, extendScript },
     );
     const { settings } = this.#redlock;
     this.servers = [...this.#redlock.clients];

@@ -91,7 +91,7 @@ export class SharedEngine {
     const { options } = resolveOptions(
       {
         driftFactor,
-        ...(nodeTimeout === undefined ? {} : { nodeTimeout }),
+        nodeTimeout,
         ...(maxTtl === undefined ? { quarantine: false } : { maxTtl, ttl: Math.min(DEFAULT_TTL_MS, maxTtl) }),
       },
       { count: clients.length, isCluster },

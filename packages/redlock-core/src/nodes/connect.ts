@@ -103,18 +103,19 @@ function kindOfSource(source: unknown): "url" | "lock-node" | "ioredis" | "node-
 }
 
 function refusal(source: unknown): TypeError {
-  const got = isNodeRedis3(source)
+  const got = has(source, "duplicate", "server_info")
     ? "a client of node_redis 3 or older: use node-redis 5 or later, or ioredis"
-    : `${describe(source)}${isFake(source) ? FAKES : ""}`;
+    : `${describe(source)}${has(source, "evalsha") || has(source, "eval") ? FAKES : ""}`;
   const options = `ioredis options (${CONNECT_OPTIONS.slice(0, -1).join(", ")} or ${CONNECT_OPTIONS.at(-1)})`;
   return new TypeError(
     `node must be a client of ioredis or node-redis, a URL string, ${options} or a LockNode, got ${got}`,
   );
 }
 
-function isNodeRedis3(source: unknown): boolean {
+/** Tells whether a value is an object with all of these names. It is none if it throws when it is looked at. */
+function has(source: unknown, ...names: readonly string[]): boolean {
   try {
-    return typeof source === "object" && source !== null && "duplicate" in source && "server_info" in source;
+    return typeof source === "object" && source !== null && names.every((name) => name in source);
   } catch {
     return false;
   }
@@ -123,14 +124,6 @@ function isNodeRedis3(source: unknown): boolean {
 /** A test's stand-in knows neither the scripts nor how connections break: a lock that it grants says nothing. */
 const FAKES =
   ": a fake of a client cannot hold locks; in tests start a redis-server, or replace the module that you import Redlock from";
-
-function isFake(source: unknown): boolean {
-  try {
-    return typeof source === "object" && source !== null && ("evalsha" in source || "eval" in source);
-  } catch {
-    return false;
-  }
-}
 
 /** Describes a plain object by the names in it, because its values may be secrets. */
 function describe(source: unknown): string {
