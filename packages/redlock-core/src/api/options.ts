@@ -107,28 +107,13 @@ export interface UsingOptions extends AcquireOptions {
   readonly reentrancy?: Reentrancy | undefined;
 }
 
-export interface ResolvedOptions {
-  readonly ttl: number;
-  readonly maxTtl: number;
-  readonly driftFactor: number;
-  readonly nodeTimeout: number;
-  readonly timeout: number;
-  readonly keyPrefix: string;
-  readonly name: string;
-  readonly autoExtend: boolean;
-  readonly maxHold: number;
-  readonly reentrancy: Reentrancy;
-  readonly quarantine: boolean;
-  readonly retryDelay: number;
-  readonly retryJitter: number;
-}
+/** The options in force, complete and frozen. */
+export type ResolvedOptions = {
+  readonly [Name in keyof RedlockOptions as Exclude<Name, "clock" | "random">]-?: NonNullable<RedlockOptions[Name]>;
+};
 
-export interface ResolvedAcquireOptions {
-  readonly ttl: number;
-  readonly timeout: number;
+export interface ResolvedAcquireOptions extends Pick<ResolvedOptions, "ttl" | "timeout" | "autoExtend" | "maxHold"> {
   readonly signal: AbortSignal | undefined;
-  readonly autoExtend: boolean;
-  readonly maxHold: number;
   readonly order: number | undefined;
   /** See `RedlockProtocol.acquire`. */
   readonly note?: string | undefined;

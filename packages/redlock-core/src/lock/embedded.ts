@@ -30,6 +30,21 @@ export interface EmbeddedGrant {
   readonly asked: Instant;
 }
 
+/** Returns what a script granted as a grant like any other. Each node may have its key, and none is known not to. */
+export function grantOf(engine: Engine, { resource, token, fencingToken, asked }: EmbeddedGrant, ttlMs: number): Grant {
+  return {
+    target: engine.targetOf([resource]),
+    token,
+    fencingToken,
+    ttlMs,
+    end: leaseEnd(asked, ttlMs, engine.options.driftFactor),
+    // The answer may have come late: what is due a third of the lease after the grant must not come after its end.
+    grantedMs: asked.monotonicMs,
+    mayHoldOn: engine.everyNode,
+    hadKeyOn: engine.everyNode,
+  };
+}
+
 /** The answer of a script to a release; false if the script says nothing in time. */
 export class ScriptAnswer extends Timed {
   readonly #engine: Engine;
@@ -82,33 +97,21 @@ export class EmbeddedLocks {
    * validity is over, it is released and the result is undefined.
    * @throws RedlockClosedError when the `Redlock` is closed: the lock ends with its lease.
    */
-  adopt({ resource, token, fencingToken, asked }: EmbeddedGrant, ttl: number): Lock | undefined {
+  adopt(granted: EmbeddedGrant, ttl: number): Lock | undefined {
     const engine = this.#engine;
+    const { fencingToken } = granted;
     this.note(fencingToken);
-    const end = leaseEnd(asked, ttl, engine.options.driftFactor);
+    const grant = grantOf(engine, granted, ttl);
     const now = readClock(engine.clock);
-    if (remainingMs(end, now) <= 0) {
-      void this.drop({ resource, token }, ttl);
+    if (remainingMs(grant.end, now) <= 0) {
+      void this.drop(granted, ttl);
       return undefined;
     }
-    const target = engine.targetOf([resource]);
-    const { everyNode } = engine;
-    // The answer may have come late: what is due a third of the lease after the grant must not come after its end.
-    const grantedMs = asked.monotonicMs;
-    const lock = this.#hold({
-      target,
-      token,
-      fencingToken,
-      ttlMs: ttl,
-      end,
-      grantedMs,
-      mayHoldOn: everyNode,
-      hadKeyOn: everyNode,
-    });
+    const lock = this.#hold(grant);
     engine.events.tell("acquire", () => ({
-      resources: target.resources,
+      resources: grant.target.resources,
       attempts: 1,
-      waitMs: now.monotonicMs - asked.monotonicMs,
+      waitMs: now.monotonicMs - grant.grantedMs,
       outcome: "acquired",
       fencingToken,
     }));

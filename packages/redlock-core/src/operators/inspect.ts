@@ -105,10 +105,7 @@ function stateOf(value: string): "free" | "held" | "reserved" | "not-a-lock" {
 function conclude(
   engine: Engine,
   readings: readonly Reading[],
-): {
-  readonly verdict: Inspection["verdict"];
-  readonly remainingMs: number;
-  readonly fencingToken: number | undefined;
+): Pick<Inspection, "verdict" | "remainingMs" | "fencingToken"> & {
   /** What a quorum has. */
   readonly token?: string;
 } {

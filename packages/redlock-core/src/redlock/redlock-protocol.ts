@@ -14,12 +14,11 @@ import {
   resolveResources,
   resolveTurnOptions,
 } from "../api/options.ts";
-import type { Clock, Instant } from "../kit/clock.ts";
+import type { Clock } from "../kit/clock.ts";
 import type { Emitter } from "../kit/emitter.ts";
 import type { Random } from "../kit/random.ts";
 import { callback, integer, number, text, texts } from "../kit/schema/check.ts";
-import type { Grant } from "../lock/attempt.ts";
-import { EmbeddedLocks } from "../lock/embedded.ts";
+import { type EmbeddedGrant, EmbeddedLocks, grantOf } from "../lock/embedded.ts";
 import { HeldLease, type HoldOptions } from "../lock/lease.ts";
 import type { Lock } from "../lock/lock.ts";
 import { type LeaseScripts, TakenBack } from "../lock/script-lease.ts";
@@ -35,7 +34,6 @@ import {
 } from "../rounds/run.ts";
 import { lockKeyOf, NODE_KEYS, nodeKeysOf, SLOT_COUNT, sideKeyOf } from "../rules/keys.ts";
 import type { NodeScript } from "../rules/script.ts";
-import { leaseEnd } from "../rules/validity.ts";
 import { Limit } from "../waiting/limit.ts";
 import { subscribeEverywhere } from "../waiting/subscription.ts";
 import { waitForTurn } from "../waiting/waiter.ts";
@@ -49,13 +47,8 @@ const LISTENER = callback();
 const WALL_MS = number({ min: 0, max: Number.MAX_SAFE_INTEGER, unit: "ms" });
 
 /** What a sibling's script granted, on the one node or on a quorum. */
-export interface ScriptGrant {
-  readonly resource: string;
-  readonly token: string;
-  readonly fencingToken: number;
+export interface ScriptGrant extends EmbeddedGrant {
   readonly ttlMs: number;
-  /** All clocks, read before the request was sent. */
-  readonly asked: Instant;
 }
 
 /** What a script has to know of the nodes on which it keeps leases of its own. */
@@ -200,19 +193,8 @@ export class RedlockProtocol {
    */
   hold(grant: ScriptGrant, options: HoldOptions, scripts: LeaseScripts): Lock {
     const { engine, renewal, calls } = this.#session;
-    const { resource, token, fencingToken, ttlMs, asked } = grant;
-    const whole: Grant = {
-      target: engine.targetOf([resource]),
-      token,
-      fencingToken,
-      ttlMs,
-      end: leaseEnd(asked, ttlMs, engine.options.driftFactor),
-      grantedMs: asked.monotonicMs,
-      mayHoldOn: engine.everyNode,
-      hadKeyOn: engine.everyNode,
-    };
     const own = { scripts, takenBack: this.#takenBack, calls };
-    return new HeldLease(engine, whole, { options, queues: [], renewal, own }).lock;
+    return new HeldLease(engine, grantOf(engine, grant, grant.ttlMs), { options, queues: [], renewal, own }).lock;
   }
 
   /**
