@@ -1,18 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import {
-  driftMs,
-  elapsedMs,
-  laterEnd,
-  leaseEnd,
-  leaseStart,
-  quarantineMs,
-  remainingMs,
-  renewAfterMs,
-  renewRetryMs,
-  renewTimeoutMs,
-  untilNextPeriodMs,
-} from "../src/rules/validity.ts";
+import { quarantineMs } from "../src/rules/quarantine.ts";
+import { renewAfterMs, renewRetryMs, renewTimeoutMs, untilNextPeriodMs } from "../src/rules/renewal.ts";
+import { driftMs, elapsedMs, laterEnd, leaseEnd, leaseStart, remainingMs } from "../src/rules/validity.ts";
 
 const ttl = fc.integer({ min: 50, max: 86_400_000 });
 const factor = fc.double({ min: 0, max: 0.4, noNaN: true });

@@ -1,5 +1,5 @@
 import { EventEmitter } from "node:events";
-import { resolveResources } from "../api/options.ts";
+import { resolveResources } from "../api/resources.ts";
 import { readClock } from "../kit/clock.ts";
 import { callQuietly } from "../kit/emitter.ts";
 import { Check, integer, number, shaped } from "../kit/schema/check.ts";

@@ -6,7 +6,7 @@ import { EventEmitter } from "node:events";
 import { callbackify } from "node:util";
 /** @ts-ignore -- whoever has no use for disposers has no types of bluebird, and gets no error */
 import type { Disposer as BluebirdDisposer } from "bluebird";
-import { resolveResources } from "../api/options.ts";
+import { resolveResources } from "../api/resources.ts";
 import { callQuietly } from "../kit/emitter.ts";
 import { type Check, shaped } from "../kit/schema/check.ts";
 import { Lock as Lock5, OBJECT, Redlock as Redlock5 } from "./redlock.ts";

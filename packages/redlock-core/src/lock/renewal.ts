@@ -10,7 +10,7 @@ import {
   renewWindowMs,
   SUSPEND_LOOK_MS,
   untilNextPeriodMs,
-} from "../rules/validity.ts";
+} from "../rules/renewal.ts";
 
 /** Something that is over at a time, and may be renewed before. */
 export interface Renewable {

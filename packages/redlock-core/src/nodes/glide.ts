@@ -1,5 +1,5 @@
 /**
- * This adapter is for Valkey GLIDE 2.5 and later: a standalone client. It is one of the three files that know a client.
+ * This adapter is for Valkey GLIDE 2.5 and later: a standalone client. No other file knows this client.
  *
  * GLIDE promises less than a `LockNode` must, so the adapter holds it to that:
  * - GLIDE keeps a request while it is disconnected, and sends it late. Its `requestTimeout` bounds that, and is
@@ -14,16 +14,10 @@ import { connect } from "node:net";
 import { inTime } from "../kit/signals.ts";
 import { backOffMs } from "../rules/retry.ts";
 import type { NodeScript } from "../rules/script.ts";
-import { deadConnectionMs } from "../rules/validity.ts";
-import {
-  ClientNode,
-  NO_ANSWER,
-  NO_HANDSHAKE,
-  type NodeSettings,
-  reconnectDelayMs,
-  Subscriptions,
-} from "./connection.ts";
+import { deadConnectionMs } from "../rules/silence.ts";
+import { ClientNode, NO_ANSWER, NO_HANDSHAKE, type NodeSettings, reconnectDelayMs } from "./connection.ts";
 import { type LockNode, notConnected, type OnGap } from "./node.ts";
+import { Subscriptions } from "./subscriptions.ts";
 
 /** The part of a GLIDE client that is used. */
 export interface GlideConnection {

@@ -1,6 +1,6 @@
 /**
- * This adapter is for ioredis 5 and 6: `Redis` (also by sentinel) and `Cluster`. It is one of the three files that
- * know a client.
+ * This adapter is for ioredis 5 and 6: `Redis` (also by sentinel) and `Cluster`. With ioredis-options.ts and
+ * ioredis-request.ts, it is what knows ioredis.
  *
  * Each node gets a connection of its own by `duplicate()`, so that a request is sent now or never.
  * `enableOfflineQueue` and `autoResendUnfulfilledCommands` are both off (either alone leaves orphaned locks behind),
@@ -13,11 +13,8 @@
  * connected never queues any. While a slot moves, ioredis sends a request again for up to a third of `nodeTimeout`.
  */
 
-import { Check, integer, type Option, text } from "../kit/schema/check.ts";
-import { Schema } from "../kit/schema/schema.ts";
-import { show } from "../kit/schema/show.ts";
 import type { NodeScript } from "../rules/script.ts";
-import { deadConnectionMs } from "../rules/validity.ts";
+import { deadConnectionMs } from "../rules/silence.ts";
 import {
   ClientNode,
   checkDatabase,
@@ -25,10 +22,12 @@ import {
   NO_HANDSHAKE,
   type NodeSettings,
   reconnectDelayMs,
-  Subscriptions,
   settingOf,
 } from "./connection.ts";
+import { checkOptions, nameOf } from "./ioredis-options.ts";
+import { type ScriptConnection, ScriptSender } from "./ioredis-request.ts";
 import { type LockNode, notConnected, type OnGap } from "./node.ts";
+import { Subscriptions } from "./subscriptions.ts";
 import { connectOptionsOf, type IoredisConnectOptions } from "./url.ts";
 
 /** The part of ioredis that is used; both major versions have it. */
@@ -52,19 +51,11 @@ export function databaseOf(client: IoredisClient): number {
   return prevCondition?.select ?? condition?.select ?? db ?? 0;
 }
 
-/** One request of ioredis. */
-interface Command {
-  toWritable(): string | Buffer;
-}
-type CommandClass = new (name: string, args: readonly string[], options: object) => Command;
-
-interface Connection {
-  sendCommand(command: Command): Promise<unknown>;
+interface Connection extends ScriptConnection {
   readonly status: string;
   readonly stream?: { readonly bytesRead?: number; unref?: () => void; destroy?: (error: Error) => void };
   readonly reconnectTimeout?: { unref?: () => void } | null;
   on(event: string, listener: (...args: never[]) => void): unknown;
-  evalsha(args: readonly (string | number)[]): Promise<unknown>;
   config?(verb: "GET", name: string): Promise<unknown>;
   script(command: "LOAD", source: string): Promise<unknown>;
   subscribe(channel: string): Promise<unknown>;
@@ -91,7 +82,7 @@ export class IoredisNode extends ClientNode implements LockNode {
   readonly #checkDatabase: () => unknown;
   readonly #subscriptions: Subscriptions<Connection>;
   #connection: Connection | undefined;
-  #commandClass: CommandClass | undefined;
+  readonly #sender = new ScriptSender();
   #subscriber: Promise<Connection> | undefined;
   #openedSubscriber: Connection | undefined;
   /** The connection of a Cluster that a channel was first confirmed on, or that messages came over at a later check. */
@@ -188,15 +179,10 @@ export class IoredisNode extends ClientNode implements LockNode {
         master.script("LOAD", script.source).catch(() => this.scripts.forget());
       }
     }
-    const Command = this.#commandClass;
-    const payload = Command === undefined ? undefined : payloadOf(script.sha1, keys, args);
-    if (Command !== undefined && payload !== undefined) return sendFlat(connection, Command, script.sha1, payload);
-    const whole = [script.sha1, keys.length, ...keys, ...args];
     // The command of a Cluster must know its keys.
-    if (Command !== undefined || this.isCluster) return connection.evalsha(whole);
-    return sendAndLearn(connection, whole, (learned) => {
-      this.#commandClass = learned;
-    });
+    return this.isCluster
+      ? connection.evalsha([script.sha1, keys.length, ...keys, ...args])
+      : this.#sender.send(connection, script.sha1, keys, args);
   }
 
   async config(name: string): Promise<string | undefined> {
@@ -395,136 +381,3 @@ const clusterOverrides = ({ nodeTimeoutMs }: NodeSettings): object => ({
   clusterRetryStrategy: reconnectDelayMs,
   scaleReads: "master",
 });
-
-/** Accepts null, because ioredis writes it in the options of a client for what was left out. */
-function orNull<Value>(check: Check<Value>): Option<Value | undefined> {
-  const of = (name: string, given: unknown): Value | undefined =>
-    given === undefined || given === null ? undefined : check.of(name, given);
-  return { rule: check.rule, fallback: undefined, of };
-}
-
-/** What ioredis would throw when it connects, or would not notice: it goes on in database 0. */
-const CONNECT_OPTIONS = new Schema({
-  host: orNull(text()),
-  port: orNull(
-    new Check<number>({
-      rule: "an integer from 0 to 65535",
-      faultOf: (port) => {
-        if (/^\d{1,5}$/.test(`${port as number}`) && Number(port) <= 65_535) return undefined;
-        return typeof port === "number" ? "range" : "type";
-      },
-    }),
-  ),
-  path: orNull(text()),
-  username: orNull(text()),
-  password: orNull(
-    new Check<string>({
-      rule: "a string",
-      faultOf: (password) => (typeof password === "string" ? undefined : "type"),
-      show: (password) => `a ${typeof password}`,
-    }),
-  ),
-  db: orNull(integer({ min: 0, unit: "" })),
-  sentinels: orNull(
-    new Check<readonly object[]>({
-      rule: "a non-empty array",
-      faultOf: (sentinels) => {
-        if (!Array.isArray(sentinels)) return "type";
-        return sentinels.length > 0 ? undefined : "range";
-      },
-    }),
-  ),
-  name: orNull(text()),
-  keyPrefix: orNull(text()),
-});
-
-function checkOptions(options: IoredisConnectOptions): void {
-  const read = (name: keyof typeof CONNECT_OPTIONS.shape): unknown => CONNECT_OPTIONS.get(options, name, "node");
-  for (const name of CONNECT_OPTIONS.names) read(name);
-  if (read("sentinels") !== undefined && (read("name") ?? "") === "")
-    throw new TypeError(`node.name must be given with sentinels: the name of their master, got ${show(options.name)}`);
-}
-
-function nameOf(options: IoredisConnectOptions): string {
-  if (options.path !== undefined && options.path !== null) return options.path;
-  if (options.sentinels !== undefined && options.sentinels !== null) return `sentinel:${options.name ?? ""}`;
-  return `${options.host ?? "localhost"}:${options.port ?? 6379}`;
-}
-
-const UTF8 = { replyEncoding: "utf8" } as const;
-/** From here on a Buffer is written in less time than a string. */
-const LARGE = 4_096;
-const LENGTHS = Array.from({ length: 256 }, (_, length) => `\r\n$${length}\r\n`);
-const NOT_ASCII = /[^\p{ASCII}]/u;
-
-/**
- * Sends a script's request as one flat text. ioredis would join it from five pieces per argument, and Node flatten
- * the chain of pieces as it writes. That is a third of what a request with many operations costs.
- */
-function sendFlat(
-  connection: Connection,
-  Command: CommandClass,
-  sha1: string,
-  payload: string | Buffer,
-): Promise<unknown> {
-  const command = new Command("evalsha", [sha1], UTF8);
-  command.toWritable = () => payload;
-  return connection.sendCommand(command);
-}
-
-/**
- * Sends a request as ioredis writes it, and tells of which class it is. There is no other way to the class of the very
- * ioredis that made the connection. A client's `constructor` is that of an emitter, which ioredis mixes in.
- */
-function sendAndLearn(
-  connection: Connection,
-  whole: readonly (string | number)[],
-  learn: (commandClass: CommandClass) => void,
-): Promise<unknown> {
-  const send = connection.sendCommand.bind(connection);
-  connection.sendCommand = (command) => {
-    learn(command.constructor as CommandClass);
-    return send(command);
-  };
-  try {
-    return connection.evalsha(whole);
-  } finally {
-    Reflect.deleteProperty(connection, "sendCommand");
-  }
-}
-
-interface Written {
-  readonly sha1: string;
-  readonly keys: readonly string[];
-  readonly args: readonly string[];
-  readonly payload: string | Buffer | undefined;
-}
-
-/** The request that was written last, because several nodes are asked for the very same, one after the other. */
-let lastWritten: Written | undefined;
-
-function payloadOf(sha1: string, keys: readonly string[], args: readonly string[]): string | Buffer | undefined {
-  if (lastWritten?.keys !== keys || lastWritten.args !== args || lastWritten.sha1 !== sha1) {
-    lastWritten = { sha1, keys, args, payload: write(sha1, keys, args) };
-  }
-  return lastWritten.payload;
-}
-
-/**
- * Writes the bytes of the request. The result is undefined if one of its parts is not ASCII, because its length is
- * then not that of its bytes.
- */
-function write(sha1: string, keys: readonly string[], args: readonly string[]): string | Buffer | undefined {
-  const count = String(keys.length);
-  const parts = [`*${3 + keys.length + args.length}\r\n$7\r\nevalsha\r\n$40\r\n${sha1}`, lengthOf(count), count];
-  for (const key of keys) parts.push(lengthOf(key), key);
-  for (const arg of args) parts.push(lengthOf(arg), arg);
-  parts.push("\r\n");
-  const payload = parts.join("");
-  if (NOT_ASCII.test(payload)) return undefined;
-  return payload.length < LARGE ? payload : Buffer.from(payload, "latin1");
-}
-
-function lengthOf(part: string): string {
-  return LENGTHS[part.length] ?? `\r\n$${part.length}\r\n`;
-}

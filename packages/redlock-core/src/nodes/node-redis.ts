@@ -1,6 +1,5 @@
 /**
- * This adapter is for node-redis 5 and later: a client of `createClient`. It is one of the three files that know a
- * client.
+ * This adapter is for node-redis 5 and later: a client of `createClient`. No other file knows this client.
  *
  * Each node gets a connection of its own by `duplicate()`, with `disableOfflineQueue`. Here that also drops what was
  * sent and not answered when a connection breaks, so that a request is sent now or never.
@@ -12,7 +11,7 @@
 
 import { inTime } from "../kit/signals.ts";
 import type { NodeScript } from "../rules/script.ts";
-import { deadConnectionMs } from "../rules/validity.ts";
+import { deadConnectionMs } from "../rules/silence.ts";
 import {
   ClientNode,
   checkDatabase,
@@ -20,10 +19,10 @@ import {
   NO_HANDSHAKE,
   type NodeSettings,
   reconnectDelayMs,
-  Subscriptions,
   settingOf,
 } from "./connection.ts";
 import { type LockNode, notConnected, type OnGap } from "./node.ts";
+import { Subscriptions } from "./subscriptions.ts";
 
 /** The part of node-redis that is used. */
 export interface NodeRedisClient {

@@ -5,8 +5,8 @@ import { inTime } from "../kit/signals.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type ListReply, listsEverywhere, type NodeReply, runEverywhere } from "../rounds/run.ts";
 import { NODE_KEYS, PROBE_KEY, probeKeysOf } from "../rules/keys.ts";
+import { quarantineLeftMs } from "../rules/quarantine.ts";
 import { median, quorumOf } from "../rules/quorum.ts";
-import { quarantineLeftMs } from "../rules/validity.ts";
 import { checkScript, rightsScript } from "../scripts/check.lua.ts";
 
 export type FindingCode =

@@ -3,9 +3,9 @@ import { clientNames } from "../rounds/client-name.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { listsEverywhere } from "../rounds/run.ts";
 import { sideKeyOf, WAITERS } from "../rules/keys.ts";
+import { quarantineLeftMs } from "../rules/quarantine.ts";
 import { quorumLargest } from "../rules/quorum.ts";
 import { clientOf } from "../rules/token.ts";
-import { quarantineLeftMs } from "../rules/validity.ts";
 import { inspectScript } from "../scripts/inspect.lua.ts";
 
 export interface NodeInspection {

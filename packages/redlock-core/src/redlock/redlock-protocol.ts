@@ -6,14 +6,8 @@
 
 import { RedlockClosedError } from "../api/errors.ts";
 import type { RedlockEvents } from "../api/events.ts";
-import {
-  type PlacedOptions,
-  resolvePlacedOptions,
-  resolvePlacedTry,
-  resolveResource,
-  resolveResources,
-  resolveTurnOptions,
-} from "../api/options.ts";
+import { type PlacedOptions, resolvePlacedOptions, resolvePlacedTry, resolveTurnOptions } from "../api/options.ts";
+import { resolveResource, resolveResources } from "../api/resources.ts";
 import type { Clock } from "../kit/clock.ts";
 import type { Emitter } from "../kit/emitter.ts";
 import type { Random } from "../kit/random.ts";

@@ -21,12 +21,11 @@ import {
   type ResolvedUsingOptions,
   resolveAcquireOptions,
   resolveOptions,
-  resolveResource,
-  resolveResources,
   resolveTryOptions,
   resolveUsingOptions,
   type UsingOptions,
 } from "../api/options.ts";
+import { resolveResource, resolveResources } from "../api/resources.ts";
 import { systemClock } from "../kit/clock.ts";
 import { systemRandom } from "../kit/random.ts";
 import { callback } from "../kit/schema/check.ts";

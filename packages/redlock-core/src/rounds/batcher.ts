@@ -19,7 +19,7 @@ import type { Clock } from "../kit/clock.ts";
 import { show } from "../kit/schema/show.ts";
 import { type LockNode, notConnected, requestError } from "../nodes/node.ts";
 import { digits, isNumber } from "../rules/operation.ts";
-import { deadConnectionMs } from "../rules/validity.ts";
+import { deadConnectionMs } from "../rules/silence.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
 import { type BatchRequests, NO_NUMBER } from "./batch-request.ts";
 import { isRefused, type NodeReply, Request } from "./request.ts";

@@ -7,11 +7,11 @@
  * rest of the lease that the waiter was told of.
  */
 
-import { RESUBSCRIBE_MS } from "../nodes/connection.ts";
+import { RESUBSCRIBE_MS } from "../nodes/subscriptions.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { lockKeyOf } from "../rules/keys.ts";
 import type { Target } from "../rules/operation.ts";
-import { messageCheckMs } from "../rules/validity.ts";
+import { messageCheckMs } from "../rules/silence.ts";
 import { leaveQueues } from "./leave.ts";
 import { untilEnough } from "./subscription.ts";
 

@@ -6,8 +6,8 @@
 import type { Clock } from "../kit/clock.ts";
 import { callQuietly } from "../kit/emitter.ts";
 import { onAbort } from "../kit/signals.ts";
-import { RESUBSCRIBE_MS } from "../nodes/connection.ts";
 import type { LockNode } from "../nodes/node.ts";
+import { RESUBSCRIBE_MS } from "../nodes/subscriptions.ts";
 import type { Engine } from "../rounds/engine.ts";
 
 /**

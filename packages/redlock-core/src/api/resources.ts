@@ -1,0 +1,38 @@
+/** Pure: the names of what is locked. */
+import { text } from "../kit/schema/check.ts";
+import { kindOf, quote } from "../kit/schema/show.ts";
+
+const RESOURCE = text({ min: 1 });
+
+/** Checks the one resource of an operator's call. */
+export function resolveResource(resource: string): string {
+  return RESOURCE.of("resource", resource);
+}
+
+/**
+ * Checks the resources of one lock: one name, or a list of distinct names, none of them empty. With `mayRepeat`,
+ * names that come again are left out instead.
+ */
+export function resolveResources(resources: string | readonly string[], mayRepeat = false): readonly string[] {
+  if (typeof resources === "string") return [resolveResource(resources)];
+  const names = listed(resources);
+  if (names === undefined)
+    throw new TypeError(`resource must be a string or an array of strings, got ${kindOf(resources)}`);
+  if (names.length === 0) throw new RangeError("resources must name at least one resource, got []");
+  const distinct = new Set<string>();
+  for (const name of names) {
+    if (distinct.has(resolveResource(name)) && !mayRepeat)
+      throw new RangeError(`resources must be distinct, got ${quote(name)} twice`);
+    distinct.add(name);
+  }
+  return distinct.size === names.length ? names : [...distinct];
+}
+
+/** Copies the caller's array, because it may change, or throw when it is read. */
+function listed(given: unknown): readonly string[] | undefined {
+  try {
+    return Array.isArray(given) ? Array.from(given as readonly string[]) : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,35 @@
+/** Pure: how long a node casts no vote that may have forgotten its keys. */
+import { EXPIRY_RESOLUTION_MS } from "./validity.ts";
+
+/**
+ * Returns how long a node that may have forgotten its keys casts no vote. That covers every lease that it may have
+ * granted before, by a clock that may run slower than its own. `QUARANTINE_SLACK_MS` is added for a clock that is
+ * stepped at boot.
+ */
+export function quarantineMs(maxTtlMs: number, driftFactor: number): number {
+  return Math.ceil(maxTtlMs * (1 + driftFactor)) + EXPIRY_RESOLUTION_MS + QUARANTINE_SLACK_MS;
+}
+
+/**
+ * Returns for how many milliseconds more a node casts no vote, as scripts/quarantine.lua.ts does. The node is the
+ * process `runId`, and its clock shows `nowUs`. By its hash, the data is in the hands of `seenRunId` since `sinceUs`.
+ */
+export function quarantineLeftMs(
+  wholeMs: number,
+  node: {
+    readonly nowUs: number;
+    readonly runId: string | undefined;
+    readonly seenRunId: string | undefined;
+    readonly sinceUs: number;
+  },
+): number {
+  const ageMs = (node.nowUs - node.sinceUs) / 1_000;
+  const isKnown = node.runId === node.seenRunId && ageMs >= 0;
+  return Math.max(0, Math.ceil(isKnown ? wholeMs - ageMs : wholeMs));
+}
+
+/**
+ * The model had a clock that is corrected by 300 ms after boot. It broke at a slack of 0, and held at the size of the
+ * step.
+ */
+const QUARANTINE_SLACK_MS = 300;
