@@ -224,21 +224,22 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     if (this.#state.kind !== "held") return;
     const error = this.lostError(reason);
     this.#state = { kind: "lost", reason, error };
-    const { resources } = this;
-    const { fencingToken } = this.lock;
     const heldMs = this.#heldMs();
     if (!this.isLeft) void this.#releaseKeys();
     this.#forget();
-    this.#engine.events.tell("lost", () => ({ resources, fencingToken, reason, heldMs, votes: error.votes }));
+    this.#engine.events.tell("lost", () => ({ ...this.#facts, reason, heldMs, votes: error.votes }));
     this.#controller?.abort(error);
   }
 
   lostError(reason: LockLossReason): LockLostError {
     if (this.#state.kind === "lost") return this.#state.error;
     if (this.#state.kind === "released" && this.#state.reason === "closed" && this.#state.loss) return this.#state.loss;
-    const { resources } = this;
-    const { fencingToken } = this.lock;
-    return new LockLostError({ resources, fencingToken, reason, heldMs: this.#heldMs(), votes: this.#votes });
+    return new LockLostError({ ...this.#facts, reason, heldMs: this.#heldMs(), votes: this.#votes });
+  }
+
+  /** What every event and error says of the lock. */
+  get #facts(): { readonly resources: readonly string[]; readonly fencingToken: number } {
+    return { resources: this.resources, fencingToken: this.lock.fencingToken };
   }
 
   get #loss(): LockLostError | undefined {
@@ -310,11 +311,8 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
       this.#renewAtMs = policy.retryMs(clock.monotonicMs(), this.#ttlMs);
     }
     const tookMs = clock.monotonicMs() - startedMs;
-    const { resources } = this;
-    const { fencingToken } = this.lock;
     events.tell("extend", () => ({
-      resources,
-      fencingToken,
+      ...this.#facts,
       extended: result.kind === "extended",
       tookMs,
       remainingMs: this.remaining(),
@@ -326,9 +324,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   }
 
   #tellRelease(confirmed: boolean, heldMs: number): void {
-    const { resources } = this;
-    const { fencingToken } = this.lock;
-    this.#engine.events.tell("release", () => ({ resources, fencingToken, confirmed, heldMs }));
+    this.#engine.events.tell("release", () => ({ ...this.#facts, confirmed, heldMs }));
   }
 
   /** Forgets the lock, because we no longer hold it, for whatever reason. */
