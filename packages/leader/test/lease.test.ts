@@ -37,10 +37,12 @@ describe("a lease", () => {
       release: () => Promise.resolve(true),
     } as unknown as Lock;
     const redlock = {
-      [PROTOCOL]: { acquire: () => Promise.resolve(lock) },
+      [PROTOCOL]: { acquire: () => Promise.resolve(lock), clock: new ManualClock() },
       on: () => () => undefined,
     } as unknown as Redlock;
-    return localLeases(redlock, OPTIONS, new ManualClock(), "").acquire(new AbortController().signal, () => undefined);
+    const lease = await localLeases(redlock, { ...OPTIONS, note: "" }).acquire(new AbortController().signal);
+    if (lease === undefined) throw new Error("no lease");
+    return lease;
   }
 
   it("begins when its lock's lease does", async () => {

@@ -191,6 +191,7 @@ describe("a candidate", () => {
         return () => undefined;
       },
       [PROTOCOL]: {
+        clock,
         orderAt: () => 1,
         acquire: (_: string, { timeout, signal }: { timeout: number; signal: AbortSignal }) =>
           new Promise((_resolve, reject) => {
@@ -200,7 +201,7 @@ describe("a candidate", () => {
           }),
       },
     } as unknown as Redlock;
-    const leases = localLeases(redlock, options, clock, "");
+    const leases = localLeases(redlock, { ...options, note: "" });
     const acquiring = leases.acquire(new AbortController().signal, () => undefined).catch((error: unknown) => error);
     const refuse = async (vote: "held" | "failed"): Promise<void> => {
       tell({ resources: [options.resource], votes: [{ vote }, { vote }, { vote: "failed" }] });

@@ -57,8 +57,7 @@ export class CandidateRun {
     signal.throwIfAborted();
     this.#standing.move({ type: "campaign" });
     if (!(await this.#isEligible())) return undefined;
-    const lease = await this.#parts.leases.tryAcquire(signal);
-    return lease === undefined ? undefined : await this.#takeOffice(lease, signal, startedMs);
+    return await this.#takeOffice(await this.#parts.leases.acquire(signal), signal, startedMs);
   }
 
   /** Campaigns. Rejects only with the reason of `signal`, or because the `Redlock` of a renewal thread was closed. */
@@ -121,8 +120,9 @@ export class CandidateRun {
     }
   }
 
-  /** Goes from the lock to the leadership. Resolves undefined if the seat was lost meanwhile. */
-  async #takeOffice(lease: Lease, signal: AbortSignal, startedMs: number): Promise<HeldTerm | undefined> {
+  /** Goes from the lock to the leadership. Resolves undefined without the lock, or if it was lost meanwhile. */
+  async #takeOffice(lease: Lease | undefined, signal: AbortSignal, startedMs: number): Promise<HeldTerm | undefined> {
+    if (lease === undefined) return undefined;
     const { clock, events, options, redlock } = this.#standing;
     const office = { isTaken: false };
     const term = new HeldTerm({

@@ -119,7 +119,7 @@ export class LeaderElection implements AsyncDisposable {
     this.#ledger = new Ledger(redlock, name, resource);
     const note = leadsOnGrant(resolved) ? claimOf({ id, instance: this.#instance, value }) : "";
     this.#leases =
-      worker === undefined ? localLeases(redlock, resolved, clock, note) : workerLeases(resolved, worker, clock, note);
+      worker === undefined ? localLeases(redlock, { ...resolved, note }) : workerLeases(resolved, worker, clock, note);
     this.#observer = new Observer({
       ledger: this.#ledger,
       clock,
@@ -186,14 +186,7 @@ export class LeaderElection implements AsyncDisposable {
    */
   async campaign(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<LeaderTerm> {
     const signal = callerSignal(options);
-    return await this.#do("campaign", async () => {
-      const letGo = keepAlive(this.#standing.clock);
-      try {
-        return await this.#asCandidate(signal, (either) => this.#candidate.campaign(either));
-      } finally {
-        letGo();
-      }
-    });
+    return await this.#do("campaign", () => this.#asCandidate(signal, (either) => this.#candidate.campaign(either)));
   }
 
   /**
@@ -216,14 +209,7 @@ export class LeaderElection implements AsyncDisposable {
   async run(task: LeaderTask, options?: TaskOptions): Promise<void> {
     TASK.of("task", task);
     const resolved = resolveTaskOptions(options);
-    await this.#do("run", async () => {
-      const letGo = keepAlive(this.#standing.clock);
-      try {
-        await this.#leader.run(task, resolved, this.#stop.signal);
-      } finally {
-        letGo();
-      }
-    });
+    await this.#do("run", () => this.#leader.run(task, resolved, this.#stop.signal));
   }
 
   /**
@@ -317,7 +303,7 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Does one thing at a time. `run` waits for the end of a term whose task outlasted its run, so that it may begin
+   * Does one thing at a time, and keeps the process alive meanwhile. `run` waits for the end of a term whose task outlasted its run, so that it may begin
    * before.
    */
   async #do<Result>(name: Work["name"], work: () => Promise<Result>): Promise<Result> {
@@ -327,11 +313,11 @@ export class LeaderElection implements AsyncDisposable {
     if (term !== undefined && !(name === "run" && term.isAbandoned)) throw new ElectionBusyError(this.name, this.state);
     const ended = deferred<void>();
     this.#work = { name, ended: ended.promise };
-    const stopWatching = this.#nodes.start();
+    const undo = [this.#nodes.start(), keepAlive(this.#standing.clock)];
     try {
       return await work();
     } finally {
-      stopWatching();
+      for (const each of undo) each();
       this.#work = undefined;
       if (this.#standing.term === undefined) this.#standing.move({ type: "ended" });
       ended.resolve();

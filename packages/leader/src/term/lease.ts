@@ -5,7 +5,6 @@
  * `lost` when a quorum said that the lock is not ours.
  */
 import {
-  type Clock,
   type Lock,
   LockHeldError,
   LockLostError,
@@ -22,7 +21,6 @@ import {
   type PlacedOptions,
   protocolOf,
 } from "@x/redlock-core/protocol";
-import type { ResolvedOptions } from "../options.ts";
 
 export interface RenewalListener {
   renewed(tookMs: number): void;
@@ -49,109 +47,92 @@ export interface Lease {
   release(): Promise<boolean>;
 }
 
+export type Refused = (votes: readonly Vote[]) => void;
+
 export interface LeaseSource {
   /**
-   * Waits for the lock until `signal` aborts; `refused` is called with the votes of each attempt that fails. Rejects
-   * when too few nodes have answered for a while: call it again.
+   * Waits for the lock until `signal` aborts, and calls `refused` with the votes of each attempt that fails. Without
+   * `refused` it makes one attempt, and resolves undefined if another has the lock, or its turn.
+   *
+   * It rejects when too few nodes have answered for a while: call it again.
    */
-  acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease>;
-  /** One attempt; undefined if another has it, or its turn. */
-  tryAcquire(signal: AbortSignal): Promise<Lease | undefined>;
+  acquire(signal: AbortSignal, refused?: Refused): Promise<Lease | undefined>;
   close(): Promise<void>;
 }
 
-/** Leases whose renewals run on this event loop. `note`: what the nodes say of the holder from the grant on. */
-export function localLeases(redlock: Redlock, options: ResolvedOptions, clock: Clock, note: string): LeaseSource {
-  const own = { ttl: options.leaseDuration, autoExtend: false, maxHold: Number.POSITIVE_INFINITY };
-  return {
-    async acquire(signal: AbortSignal, refused: (votes: readonly Vote[]) => void): Promise<Lease> {
-      const askedMs = clock.wallMs();
-      let waiting: LinkedSignal | undefined;
-      let silentSinceMs: number | undefined;
-      const isSilent = (): boolean =>
-        silentSinceMs !== undefined && clock.monotonicMs() - silentSinceMs >= patienceMs(options);
-      const stopListening = redlock.on("wait", ({ resources, votes }) => {
-        if (resources[0] !== options.resource) return;
-        refused(votes);
-        const answers = votes.filter(({ vote }) => vote !== "failed");
-        silentSinceMs = answers.length >= redlock.quorum ? undefined : (silentSinceMs ?? clock.monotonicMs());
-        if (isSilent()) waiting?.abort(SILENCE);
-      });
-      try {
-        let lock = await firstAttempt(redlock, options.resource, { ...own, signal }, note);
-        while (lock === null) {
-          signal.throwIfAborted();
-          // By the last attempt the nodes' silence is an error, with all that is known of it.
-          const isLast = isSilent();
-          const timeout = isLast ? options.retryPeriod : HELD_PATIENCE_MS;
-          const linked = linkSignals(signal);
-          waiting = isLast ? undefined : linked;
-          const order = protocolOf(redlock).orderAt(askedMs);
-          const waitOptions = { ...own, order, timeout, signal: linked.signal };
-          const acquiring = protocolOf(redlock).acquire(options.resource, waitOptions, note);
-          lock = await unlessHeld(acquiring).finally(() => linked.unlink());
-        }
-        return new LocalLease(lock, options.retryPeriod);
-      } finally {
-        stopListening();
-      }
-    },
-    async tryAcquire(signal: AbortSignal): Promise<Lease | undefined> {
-      const lock = await oneAttempt(redlock, options.resource, { ...own, signal }, note);
-      return lock === null ? undefined : new LocalLease(lock, options.retryPeriod);
-    },
-    close: () => Promise.resolve(),
-  };
-}
-
-async function unlessHeld(acquiring: Promise<Lock>): Promise<Lock | null> {
-  try {
-    return await acquiring;
-  } catch (error) {
-    if (error instanceof LockHeldError || error === SILENCE) return null;
-    throw error;
-  }
+export interface LeaseOptions {
+  readonly resource: string;
+  readonly leaseDuration: number;
+  readonly retryPeriod: number;
+  /** What the nodes say of the holder from the grant on. */
+  readonly note: string;
 }
 
 /** To ask anew costs three requests, and finds out nothing while nodes answer. */
 const HELD_PATIENCE_MS = 120_000;
+const SHORTEST_PATIENCE_MS = 10_000;
 const SILENCE = new Error("no quorum of nodes has answered for long");
 
 /** A clock that is not known to be right gives nobody a place before others. */
 const BEHIND_ALL: number = Number.MAX_SAFE_INTEGER;
 
-/**
- * Takes the lock if it is free and nobody stands in line for it. The candidate does so before it stands in line itself:
- * by a refusal the nodes tell how far this process's clock is off, and so which place is the candidate's (`orderAt`).
- * Whoever asks anew keeps it.
- */
-export async function firstAttempt(
-  redlock: Redlock,
-  resource: string,
-  options: PlacedOptions,
-  note: string,
-): Promise<Lock | null> {
-  try {
-    return await oneAttempt(redlock, resource, options, note);
-  } catch (error) {
-    if (error instanceof QuorumUnreachableError) return null;
-    throw error;
-  }
+/** Makes leases whose renewals run on this event loop. `isPaused` tells whether to leave a renewal out. */
+export function localLeases(redlock: Redlock, options: LeaseOptions, isPaused = (): boolean => false): LeaseSource {
+  const protocol = protocolOf(redlock);
+  const { resource, leaseDuration: ttl, retryPeriod, note } = options;
+  const ask = async (place: PlacedOptions): Promise<Lock | undefined> => {
+    const own = { ttl, autoExtend: false, maxHold: Number.POSITIVE_INFINITY };
+    try {
+      return await protocol.acquire(resource, { ...own, ...place }, note);
+    } catch (error) {
+      if (error instanceof LockHeldError || error === SILENCE) return undefined;
+      throw error;
+    }
+  };
+  const askOnce = (signal: AbortSignal): Promise<Lock | undefined> => ask({ signal, order: BEHIND_ALL, timeout: 0 });
+  const wait = async (signal: AbortSignal, refused: Refused): Promise<Lock> => {
+    const { clock } = protocol;
+    const askedMs = clock.wallMs();
+    const patienceMs = Math.max(4 * ttl, SHORTEST_PATIENCE_MS);
+    let waiting: LinkedSignal | undefined;
+    let silentSinceMs: number | undefined;
+    const isSilent = (): boolean => clock.monotonicMs() - (silentSinceMs ?? Number.POSITIVE_INFINITY) >= patienceMs;
+    const stopListening = redlock.on("wait", ({ resources, votes }) => {
+      if (resources[0] !== resource) return;
+      refused(votes);
+      const answers = votes.filter(({ vote }) => vote !== "failed");
+      silentSinceMs = answers.length >= redlock.quorum ? undefined : (silentSinceMs ?? clock.monotonicMs());
+      if (isSilent()) waiting?.abort(SILENCE);
+    });
+    try {
+      // By a refusal the nodes tell how far this clock is off, and so which place is the candidate's (`orderAt`).
+      let lock = await askOnce(signal).catch(unlessUnreachable);
+      while (lock === undefined) {
+        // By the last attempt the nodes' silence is an error, with all that is known of it.
+        const isLast = isSilent();
+        const linked = linkSignals(signal);
+        waiting = isLast ? undefined : linked;
+        const timeout = isLast ? retryPeriod : HELD_PATIENCE_MS;
+        const order = protocol.orderAt(askedMs);
+        lock = await ask({ signal: linked.signal, order, timeout }).finally(() => linked.unlink());
+      }
+      return lock;
+    } finally {
+      stopListening();
+    }
+  };
+  return {
+    async acquire(signal: AbortSignal, refused?: Refused): Promise<Lease | undefined> {
+      const lock = await (refused === undefined ? askOnce(signal) : wait(signal, refused));
+      return lock && new LocalLease(lock, retryPeriod, isPaused);
+    },
+    close: () => Promise.resolve(),
+  };
 }
 
-/** Without waiting; null if another has the lock, or its turn. */
-export function oneAttempt(
-  redlock: Redlock,
-  resource: string,
-  options: PlacedOptions,
-  note: string,
-): Promise<Lock | null> {
-  return unlessHeld(protocolOf(redlock).acquire(resource, { ...options, order: BEHIND_ALL, timeout: 0 }, note));
-}
-
-/** How long a candidate waits without an answer of a quorum: long beside the lease, and bounded, so that it says so. */
-export function patienceMs(options: { readonly leaseDuration: number }): number {
-  return Math.max(4 * options.leaseDuration, 10_000);
+/** Too few nodes answered one attempt. Those that follow wait for them. */
+function unlessUnreachable(error: unknown): undefined {
+  if (!(error instanceof QuorumUnreachableError)) throw error;
 }
 
 class LocalLease implements Lease {
@@ -160,13 +141,15 @@ class LocalLease implements Lease {
   readonly token: string;
   readonly #lock: Lock;
   readonly #retryPeriodMs: number;
+  readonly #isPaused: () => boolean;
   #stopListening: () => void = () => undefined;
 
-  constructor(lock: Lock, retryPeriodMs: number) {
+  constructor(lock: Lock, retryPeriodMs: number, isPaused: () => boolean) {
     this.fencingToken = lock.fencingToken;
     this.token = lock.token;
     this.#lock = lock;
     this.#retryPeriodMs = retryPeriodMs;
+    this.#isPaused = isPaused;
   }
 
   get start(): Instant {
@@ -177,8 +160,28 @@ class LocalLease implements Lease {
     return this.#lock.remaining();
   }
 
+  /**
+   * Work may go on when the lock is lost, to a clock that jumped or a `Redlock` that is closed. So it is released by
+   * `release` or not at all.
+   *
+   * The lock's own validity may end first. That is told as a failure, because the deadline decides; only another's
+   * claim is a loss.
+   */
   keep(listener: RenewalListener): void {
-    this.#stopListening = keepRenewed(this.#lock, this.#retryPeriodMs, listener);
+    const { signal } = this.#lock;
+    const onAborted = (): void => {
+      const reason: unknown = signal.reason;
+      if (reason instanceof LockLostError && reason.reason === "expired") listener.failed(reason);
+      else listener.lost();
+    };
+    protocolOf(this.#lock).keep({
+      ...everyPeriod(this.#retryPeriodMs),
+      isPaused: this.#isPaused,
+      onRenewed: (tookMs) => listener.renewed(tookMs),
+      onFailed: (error) => listener.failed(error),
+    });
+    if (signal.aborted) onAborted();
+    else this.#stopListening = onAbort(signal, onAborted);
   }
 
   leave(): void {
@@ -190,33 +193,4 @@ class LocalLease implements Lease {
     this.leave();
     return this.#lock.release();
   }
-}
-
-/**
- * Renews the lock every `periodMs`, and returns a function that ends the telling. Work may go on when the lock is
- * lost, to a clock that jumped or a `Redlock` that is closed. So it is released by `release` or not at all.
- *
- * The lock's own validity may end first. That is told as a failure, because the deadline decides; only another's claim
- * is a loss.
- */
-export function keepRenewed(
-  lock: Lock,
-  periodMs: number,
-  listener: RenewalListener,
-  isPaused: () => boolean = () => false,
-): () => void {
-  const onAborted = (): void => {
-    const reason: unknown = lock.signal.reason;
-    if (reason instanceof LockLostError && reason.reason === "expired") listener.failed(reason);
-    else listener.lost();
-  };
-  protocolOf(lock).keep({
-    ...everyPeriod(periodMs),
-    isPaused,
-    onRenewed: (tookMs) => listener.renewed(tookMs),
-    onFailed: (error) => listener.failed(error),
-  });
-  if (!lock.signal.aborted) return onAbort(lock.signal, onAborted);
-  onAborted();
-  return () => undefined;
 }

@@ -4,24 +4,24 @@
  * for ever.
  */
 import { parentPort, workerData } from "node:worker_threads";
-import { type Lock, LockHeldError, systemClock } from "@x/redlock-core";
-import { type PlacedOptions, protocolOf, readClock } from "@x/redlock-core/protocol";
-import { firstAttempt, keepRenewed, oneAttempt, type RenewalListener } from "../lease.ts";
+import { systemClock, type Vote } from "@x/redlock-core";
+import { protocolOf, readClock } from "@x/redlock-core/protocol";
+import { type Lease, localLeases } from "../lease.ts";
 import { failureOf } from "./failure.ts";
 import { loadRedlock } from "./load.ts";
-import { beatPeriodMs, type Command, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
+import { beatPeriodMs, type Command, type Report, SharedState, type ThreadData } from "./shared.ts";
 
 const data = workerData as ThreadData;
 const shared = new SharedState(data.memory);
 const tell = (report: Report): void => parentPort?.postMessage(report);
 
 const redlock = await loadRedlock(data.redlock);
+const leases = localLeases(redlock, data, isBlocked);
 
 interface Acquisition {
   readonly id: number;
   readonly cancel: AbortController;
-  lock: Lock | undefined;
-  isKept: boolean;
+  lease: Lease | undefined;
 }
 
 let current: Acquisition | undefined;
@@ -45,70 +45,47 @@ function isBlocked(): boolean {
   return shared.beats === beats && systemClock.monotonicMs() - beatSeenMs > data.maxBlock;
 }
 
-async function acquire(id: number, wait: Wait | undefined): Promise<void> {
-  const own: Acquisition = { id, cancel: new AbortController(), lock: undefined, isKept: false };
+async function acquire(id: number, isToWait: boolean): Promise<void> {
+  const own: Acquisition = { id, cancel: new AbortController(), lease: undefined };
   current = own;
-  const maxHold = Number.POSITIVE_INFINITY;
-  const options = { ttl: data.leaseDuration, autoExtend: false, maxHold, signal: own.cancel.signal };
   try {
-    const lock = await (wait === undefined
-      ? oneAttempt(redlock, data.resource, options, data.note)
-      : waitFor(wait, options));
-    if (lock === null) tell({ type: "held", id });
-    else if (current !== own) await lock.release();
-    else hold(own, lock);
+    const refused = isToWait ? (votes: readonly Vote[]) => tell({ type: "refused", id, votes }) : undefined;
+    const lease = await leases.acquire(own.cancel.signal, refused);
+    if (lease === undefined) tell({ type: "held", id });
+    else if (current !== own) await lease.release();
+    else hold(own, lease);
   } catch (error) {
-    tell(error instanceof LockHeldError ? { type: "held", id } : { type: "failed", id, failure: failureOf(error) });
+    tell({ type: "failed", id, failure: failureOf(error) });
   }
 }
 
-async function waitFor({ askedMs, isFirst, timeout }: Wait, options: PlacedOptions): Promise<Lock> {
-  const free = isFirst ? await firstAttempt(redlock, data.resource, options, data.note) : null;
-  if (free !== null) return free;
-  const order = protocolOf(redlock).orderAt(askedMs);
-  return await protocolOf(redlock).acquire(data.resource, { ...options, timeout, order }, data.note);
-}
-
-function hold(own: Acquisition, lock: Lock): void {
-  share(lock);
-  own.lock = lock;
-  own.isKept = true;
+function hold(own: Acquisition, lease: Lease): void {
+  const { id } = own;
+  share(lease);
+  own.lease = lease;
   beatSeenMs = systemClock.monotonicMs();
-  tell({ type: "granted", id: own.id, fencingToken: lock.fencingToken, token: lock.token });
-  const listener: RenewalListener = {
+  tell({ type: "granted", id, fencingToken: lease.fencingToken, token: lease.token });
+  lease.keep({
     renewed: (tookMs) => {
-      share(lock);
-      tell({ type: "renewed", id: own.id, tookMs });
+      share(lease);
+      tell({ type: "renewed", id, tookMs });
     },
-    failed: (error) => tell({ type: "renewFailed", id: own.id, failure: failureOf(error) }),
-    lost: () => {
-      if (own.isKept) tell({ type: "lost", id: own.id });
-    },
-  };
-  keepRenewed(lock, data.retryPeriod, listener, isBlocked);
+    failed: (error) => tell({ type: "renewFailed", id, failure: failureOf(error) }),
+    lost: () => tell({ type: "lost", id }),
+  });
 }
 
-function share(lock: Lock): void {
-  const { monotonicMs, wallMs, suspendedMs } = protocolOf(lock).start;
+function share({ start }: Lease): void {
   shared.start = {
-    monotonicMs: monotonicMs + toLoop.monotonicMs,
-    wallMs,
-    suspendedMs: suspendedMs + toLoop.suspendedMs,
+    monotonicMs: start.monotonicMs + toLoop.monotonicMs,
+    wallMs: start.wallMs,
+    suspendedMs: start.suspendedMs + toLoop.suspendedMs,
   };
-}
-
-function leave(acquisition: Acquisition): void {
-  acquisition.isKept = false;
-  if (acquisition.lock !== undefined) protocolOf(acquisition.lock).leave();
 }
 
 async function release(id: number): Promise<void> {
-  if (current?.id !== id || current.lock === undefined) {
-    tell({ type: "released", id, confirmed: false });
-    return;
-  }
-  current.isKept = false;
-  tell({ type: "released", id, confirmed: await current.lock.release() });
+  const lease = current?.id === id ? current.lease : undefined;
+  tell({ type: "released", id, confirmed: (await lease?.release()) ?? false });
 }
 
 function obey(command: Command): void {
@@ -119,7 +96,7 @@ function obey(command: Command): void {
         monotonicMs: command.now.monotonicMs - now.monotonicMs,
         suspendedMs: command.now.suspendedMs - now.suspendedMs,
       };
-      void acquire(command.id, command.wait);
+      void acquire(command.id, command.isToWait);
       break;
     }
     case "cancel":
@@ -130,7 +107,7 @@ function obey(command: Command): void {
       }
       break;
     case "leave":
-      if (current?.id === command.id) leave(current);
+      if (current?.id === command.id) current.lease?.leave();
       break;
     case "release":
       void release(command.id);
@@ -142,8 +119,5 @@ function obey(command: Command): void {
 }
 
 watchBeats();
-redlock.on("wait", ({ resources, votes }) => {
-  if (current !== undefined && resources[0] === data.resource) tell({ type: "refused", id: current.id, votes });
-});
 parentPort?.on("message", (command: Command) => obey(command));
 tell({ type: "ready", id: 0 });

@@ -7,33 +7,20 @@
  */
 import type { Vote } from "@x/redlock-core";
 import type { Instant } from "@x/redlock-core/protocol";
+import type { LeaseOptions } from "../lease.ts";
 import type { Failure } from "./failure.ts";
 
-export interface ThreadData {
+export interface ThreadData extends LeaseOptions {
   readonly memory: SharedArrayBuffer;
   /** URL of the module that makes the `Redlock`. */
   readonly redlock: string;
-  readonly resource: string;
-  /** What the nodes say of the holder from the grant on. */
-  readonly note: string;
-  readonly leaseDuration: number;
-  readonly retryPeriod: number;
   readonly maxBlock: number;
-}
-
-/** How an acquisition waits, as for a lock; undefined: one attempt. */
-export interface Wait {
-  /** Since when the candidate has campaigned, by the wall clock. */
-  readonly askedMs: number;
-  /** Nobody has asked yet in this campaign. */
-  readonly isFirst: boolean;
-  readonly timeout: number;
 }
 
 /** `id`: of the acquisition that this is about. */
 export type Command =
-  /** `now`: by the event loop's clocks, when it sent this. */
-  | { readonly type: "acquire"; readonly id: number; readonly wait: Wait | undefined; readonly now: Instant }
+  /** It waits for the lock, or makes one attempt. `now`: by the event loop's clocks, when it sent this. */
+  | { readonly type: "acquire"; readonly id: number; readonly isToWait: boolean; readonly now: Instant }
   | { readonly type: "cancel"; readonly id: number }
   | { readonly type: "leave"; readonly id: number }
   | { readonly type: "release"; readonly id: number }

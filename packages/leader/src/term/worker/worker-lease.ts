@@ -7,7 +7,7 @@
  * Nothing is guaranteed through a freeze of the whole process (SIGSTOP, a frozen cgroup): that stops the thread, too.
  */
 import { Worker } from "node:worker_threads";
-import type { Clock, Vote } from "@x/redlock-core";
+import type { Clock } from "@x/redlock-core";
 import {
   abortable,
   type Deferred,
@@ -18,9 +18,9 @@ import {
   remainingMs,
 } from "@x/redlock-core/protocol";
 import type { ResolvedOptions } from "../../options.ts";
-import { type Lease, type LeaseSource, patienceMs, type RenewalListener } from "../lease.ts";
+import type { Lease, LeaseSource, Refused, RenewalListener } from "../lease.ts";
 import { errorOf } from "./failure.ts";
-import { beatPeriodMs, type Command, type Report, SharedState, type ThreadData, type Wait } from "./shared.ts";
+import { beatPeriodMs, type Command, type Report, SharedState, type ThreadData } from "./shared.ts";
 
 export function workerLeases(
   options: ResolvedOptions,
@@ -29,30 +29,16 @@ export function workerLeases(
   note: string,
 ): LeaseSource {
   let thread: RenewalThread | undefined;
-  const acquire = async (
-    wait: Wait | undefined,
-    signal: AbortSignal,
-    refused: Refused = () => undefined,
-  ): Promise<Lease | undefined> => {
-    const { THREAD_URL } = await import("./thread-url.ts");
-    signal.throwIfAborted();
-    if (thread?.isDead !== false) thread = new RenewalThread(THREAD_URL, options, { ...worker, note }, clock);
-    return thread.acquire(wait, signal, refused);
-  };
   return {
-    async acquire(signal: AbortSignal, refused: Refused): Promise<Lease> {
-      const askedMs = clock.wallMs();
-      for (let isFirst = true; ; isFirst = false) {
-        const lease = await acquire({ askedMs, isFirst, timeout: patienceMs(options) }, signal, refused);
-        if (lease !== undefined) return lease;
-      }
+    async acquire(signal: AbortSignal, refused?: Refused): Promise<Lease | undefined> {
+      const { THREAD_URL } = await import("./thread-url.ts");
+      signal.throwIfAborted();
+      if (thread?.isDead !== false) thread = new RenewalThread(THREAD_URL, options, { ...worker, note }, clock);
+      return thread.acquire(signal, refused);
     },
-    tryAcquire: (signal) => acquire(undefined, signal),
     close: async () => thread?.close(),
   };
 }
-
-type Refused = (votes: readonly Vote[]) => void;
 
 class RenewalThread {
   readonly #options: ResolvedOptions;
@@ -62,10 +48,11 @@ class RenewalThread {
   readonly #exited: Promise<unknown>;
   readonly #ready = deferred<Error | undefined>();
   #count = 0;
-  #acquiring: { readonly id: number; readonly answer: Deferred<Report | Error>; readonly refused: Refused } | undefined;
+  #acquiring:
+    | { readonly id: number; readonly answer: Deferred<Report | Error>; readonly refused: Refused | undefined }
+    | undefined;
   #lease: WorkerLease | undefined;
   #isDead = false;
-  #attended = 0;
   #cancelBeat: () => void = () => undefined;
 
   constructor(
@@ -103,44 +90,29 @@ class RenewalThread {
     return this.#isDead;
   }
 
-  /** While its answer is awaited, the thread keeps the process alive. */
-  async attend<T>(answer: Promise<T>): Promise<T> {
-    this.#attended += 1;
-    this.#worker.ref();
-    try {
-      return await answer;
-    } finally {
-      this.#attended -= 1;
-      if (this.#attended === 0) this.#worker.unref();
-    }
-  }
-
   /**
-   * As `attend`, but for a lease at most: a thread that hangs releases nothing, and by then there is nothing left to
-   * release.
+   * Waits for an answer of the thread, and keeps the process alive. It does so for a lease at most: a thread that hangs
+   * releases nothing, and by then there is nothing left to release.
    */
-  async attendForLease<T>(answer: Promise<T>, otherwise: T): Promise<T> {
+  async attend<T>(answer: Promise<T>, otherwise: T): Promise<T> {
     const late = deferred<T>();
-    const cancel = this.#clock.schedule(this.#options.leaseDuration, () => late.resolve(otherwise));
+    const { leaseDuration } = this.#options;
+    const cancel = this.#clock.schedule(leaseDuration, () => late.resolve(otherwise), { keepAlive: true });
     try {
-      return await this.attend(Promise.race([answer, late.promise]));
+      return await Promise.race([answer, late.promise]);
     } finally {
       cancel();
     }
   }
 
-  acquire(wait: Wait | undefined, signal: AbortSignal, refused: Refused): Promise<WorkerLease | undefined> {
-    return this.attend(this.#acquire(wait, signal, refused));
-  }
-
-  async #acquire(wait: Wait | undefined, signal: AbortSignal, refused: Refused): Promise<WorkerLease | undefined> {
+  async acquire(signal: AbortSignal, refused: Refused | undefined): Promise<WorkerLease | undefined> {
     const failure = await abortable(this.#ready.promise, signal);
     if (failure !== undefined) throw failure;
     this.#count += 1;
     const id = this.#count;
     const answer = deferred<Report | Error>();
     this.#acquiring = { id, answer, refused };
-    this.send({ type: "acquire", id, wait, now: readClock(this.#clock) });
+    this.send({ type: "acquire", id, isToWait: refused !== undefined, now: readClock(this.#clock) });
     try {
       const report = await abortable(answer.promise, signal);
       if (report instanceof Error) throw report;
@@ -163,14 +135,14 @@ class RenewalThread {
   async close(): Promise<void> {
     if (this.#isDead) return;
     this.send({ type: "close" });
-    await this.attendForLease(this.#exited, undefined);
+    await this.attend(this.#exited, undefined);
     await this.#worker.terminate();
   }
 
   #receive(report: Report): void {
     if (report.type === "ready") this.#ready.resolve(undefined);
     else if (report.id === this.#acquiring?.id) {
-      if (report.type === "refused") this.#acquiring.refused(report.votes);
+      if (report.type === "refused") this.#acquiring.refused?.(report.votes);
       else this.#acquiring.answer.resolve(report);
     } else if (report.id === this.#lease?.id) this.#lease.receive(report);
   }
@@ -184,7 +156,6 @@ class RenewalThread {
   }
 
   #beat(maxBlock: number): void {
-    if (this.#isDead) return;
     this.#shared.beat();
     this.#cancelBeat = this.#clock.schedule(beatPeriodMs(maxBlock), () => this.#beat(maxBlock));
   }
@@ -201,7 +172,7 @@ class WorkerLease implements Lease {
   readonly #options: ResolvedOptions;
   readonly #released = deferred<boolean>();
   #listener: RenewalListener | undefined;
-  #isOver = false;
+  /** Of a lease that is over: the memory may already be that of the next one. */
   #lastStart: Instant | undefined;
 
   constructor(
@@ -220,7 +191,6 @@ class WorkerLease implements Lease {
     this.#options = options;
   }
 
-  /** After the end it stays what it was: the memory may already be that of the next lease. */
   get start(): Instant {
     return this.#lastStart ?? this.#shared.start;
   }
@@ -235,8 +205,7 @@ class WorkerLease implements Lease {
   }
 
   leave(): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
+    if (this.#lastStart !== undefined) return;
     this.#lastStart = this.#shared.start;
     this.#listener = undefined;
     this.#thread.send({ type: "leave", id: this.id });
@@ -246,7 +215,7 @@ class WorkerLease implements Lease {
     this.leave();
     if (this.#thread.isDead) return false;
     this.#thread.send({ type: "release", id: this.id });
-    return this.#thread.attendForLease(this.#released.promise, false);
+    return this.#thread.attend(this.#released.promise, false);
   }
 
   receive(report: Report): void {
