@@ -1,7 +1,7 @@
 /** This entry has leader election on 1 to N Redis nodes. `@x/leader/scheduler` adds a scheduler. */
 
 export { LeaderElection, type LeaderHealth } from "./election/election.ts";
-export type { LeaderTask } from "./election/lead.ts";
+export type { LeaderTask } from "./election/leader-run.ts";
 export type { StopOptions, TaskOptions } from "./election/run-options.ts";
 export type { ElectionState } from "./election/state.ts";
 export {

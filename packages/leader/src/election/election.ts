@@ -35,9 +35,7 @@ import { type LeaseSource, localLeases } from "../term/lease.ts";
 import type { HeldTerm, LeaderTerm } from "../term/term.ts";
 import { workerLeases } from "../term/worker/worker-lease.ts";
 import { CandidateRun, leadsOnGrant } from "./candidate-run.ts";
-import { DrainLimit } from "./drain.ts";
-import type { LeaderTask } from "./lead.ts";
-import { LeaderRun } from "./leader-run.ts";
+import { LeaderRun, type LeaderTask } from "./leader-run.ts";
 import { infoOf, iterate, Observer, type ObserverListener } from "./observer.ts";
 import { resolveTaskOptions, STOP, type StopOptions, type TaskOptions } from "./run-options.ts";
 import { Standing } from "./standing.ts";
@@ -90,7 +88,6 @@ export class LeaderElection implements AsyncDisposable {
   readonly #standing: Standing;
   readonly #candidate: CandidateRun;
   readonly #leader: LeaderRun;
-  readonly #drain = new DrainLimit();
   readonly #stop = new AbortController();
   #work: Work | undefined;
   #stopped: Promise<void> | undefined;
@@ -151,7 +148,7 @@ export class LeaderElection implements AsyncDisposable {
       instance: this.#instance,
       vacancyMs: () => this.#observer.vacancyMs,
     });
-    this.#leader = new LeaderRun(standing, this.#candidate, this.#drain);
+    this.#leader = new LeaderRun(standing, this.#candidate);
     if (logger !== undefined) logEvents(this.#events, { logger, election: name, id, clock });
   }
 
@@ -263,7 +260,7 @@ export class LeaderElection implements AsyncDisposable {
    */
   stop(options: StopOptions = {}): Promise<void> {
     const { drainTimeout } = STOP.resolve(options);
-    if (drainTimeout !== undefined) this.#drain.set(drainTimeout);
+    if (drainTimeout !== undefined) this.#leader.limitDrain(drainTimeout);
     this.#stopped ??= this.#stopAll();
     return this.#stopped;
   }

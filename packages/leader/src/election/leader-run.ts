@@ -1,24 +1,51 @@
 /**
  * A leader runs its task in each term, and drains it before the term is given back.
  *
- * It is guaranteed that the task never overlaps itself, also when it outlasts its run: the next run waits for its end.
+ * It is guaranteed that the lock is released only after the task has ended. If the task outlasts `drainTimeout`, the
+ * lock runs out instead. The task never overlaps itself, also when it outlasts its run: the next run waits for its end.
  */
-import { abortable, type Deferred, deferred, linkSignals, sleep } from "@x/redlock-core/protocol";
-import type { Unsubscribe } from "../events/events.ts";
-import { publish } from "../kit/diagnostics.ts";
-import type { HeldTerm } from "../term/term.ts";
+import { abortable, deferred, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
+import { publish, traces } from "../kit/diagnostics.ts";
+import type { HeldTerm, LeaderTerm } from "../term/term.ts";
+import { cooldownMs, hasRecovered } from "../timings.ts";
 import type { CandidateRun } from "./candidate-run.ts";
-import { type DrainLimit, drainTimer } from "./drain.ts";
-import { type LeaderTask, lead } from "./lead.ts";
+import { DrainLimit } from "./drain.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS, type ResolvedTaskOptions } from "./run-options.ts";
 import type { Standing } from "./standing.ts";
+
+export type LeaderTask = (term: LeaderTerm) => unknown;
+
+interface Assignment {
+  readonly task: LeaderTask;
+  readonly options: ResolvedTaskOptions;
+  /** This signal aborts when the candidate is to stop for good. */
+  readonly stop: AbortSignal;
+}
 
 /** What the task of `run()` does, also one that outlasted its run. */
 type TaskState =
   | { readonly name: "none" }
-  | { readonly name: "running"; readonly term: number; readonly ended: Deferred<void>; readonly off: Unsubscribe }
+  | { readonly name: "running"; readonly ended: Promise<void> }
   /** It runs on though its term is over. */
-  | { readonly name: "overrun"; readonly term: number; readonly ended: Deferred<void>; readonly sinceMs: number };
+  | { readonly name: "overrun"; readonly ended: Promise<void>; readonly sinceMs: number };
+
+interface Rejection {
+  readonly type: "rejected";
+  readonly error: unknown;
+}
+
+type TaskEnd = { readonly type: "returned" } | Rejection;
+
+/** What follows a run of the task. */
+type Next =
+  /** The task runs again, if the term goes on. */
+  | "restart"
+  /** The term is given back. */
+  | "resign"
+  /** The term is given back, and is the last one. */
+  | "stop"
+  /** The task outlasted a stop, so the lease runs out under it. */
+  | "leave";
 
 const NONE: TaskState = { name: "none" };
 
@@ -27,13 +54,13 @@ export class LeaderRun {
   readonly #candidate: CandidateRun;
   readonly #drain: DrainLimit;
   /** The failures of the task in a row, which are kept from term to term. */
-  readonly #failures: { count: number } = { count: 0 };
+  #failures = 0;
   #task: TaskState = NONE;
 
-  constructor(standing: Standing, candidate: CandidateRun, drain: DrainLimit) {
+  constructor(standing: Standing, candidate: CandidateRun) {
     this.#standing = standing;
     this.#candidate = candidate;
-    this.#drain = drain;
+    this.#drain = new DrainLimit(standing.clock);
   }
 
   /** The time for which a task has been running without its lease, in ms. */
@@ -41,17 +68,22 @@ export class LeaderRun {
     return this.#task.name === "overrun" ? this.#standing.clock.monotonicMs() - this.#task.sinceMs : 0;
   }
 
+  /** Limits how long work that was asked to end is waited for, from now on. */
+  limitDrain(timeoutMs: number): void {
+    this.#drain.set(timeoutMs);
+  }
+
   /** Campaigns and leads, until `stop` or the caller's signal aborts, or a task has ended that is to be the last. */
-  async run(task: LeaderTask, run: ResolvedTaskOptions, stop: AbortSignal): Promise<void> {
-    const linked = linkSignals(run.signal, stop);
+  async run(task: LeaderTask, options: ResolvedTaskOptions, stop: AbortSignal): Promise<void> {
+    const linked = linkSignals(options.signal, stop);
     const open = this.#standing.whileOpen(linked.signal);
     try {
-      if (this.#task.name !== "none") await abortable(this.#task.ended.promise, open.signal);
+      if (this.#task.name !== "none") await abortable(this.#task.ended, open.signal);
       await this.#untilAbandonedIsOver(open.signal);
-      let next: "again" | "stop" = "again";
-      while (next === "again") {
+      let isLast = false;
+      while (!isLast) {
         const term = await this.#candidate.campaign(open.signal);
-        next = await this.#lead(term, task, run, linked.signal);
+        isLast = await this.#lead(term, { task, options, stop: linked.signal });
       }
     } catch (error) {
       if (!linked.signal.aborted || error !== linked.signal.reason) throw error;
@@ -63,22 +95,17 @@ export class LeaderRun {
 
   /** Drains a term from `campaign()`, which its owner resigns. */
   async drainOwned(): Promise<void> {
-    const { clock, events, term } = this.#standing;
+    const { events, term } = this.#standing;
     if (term === undefined || !term.isCurrent()) return;
-    const over = deferred<"over">();
-    const off = events.on("lost", () => over.resolve("over"));
-    const timer = drainTimer(clock, this.#drain.times(DEFAULT_DRAIN_TIMEOUT_MS));
-    timer.start();
+    const ended = deferred<"over" | "timeout">();
+    const off = events.on("lost", () => ended.resolve("over"));
+    const cancel = this.#drain.start(DEFAULT_DRAIN_TIMEOUT_MS, () => ended.resolve("timeout"));
     term.beginEnd("stopping");
-    const end = await Promise.race([over.promise, timer.isOver]);
+    const end = await ended.promise;
     off();
-    timer.cancel();
-    if (end === "over") {
-      await term.finish();
-      return;
-    }
-    term.abandon();
-    events.emit("drainTimeout", { term: term.term });
+    cancel();
+    if (end === "over") await term.finish();
+    else this.#abandon(term);
   }
 
   async #untilAbandonedIsOver(signal: AbortSignal): Promise<void> {
@@ -86,51 +113,129 @@ export class LeaderRun {
       await sleep(this.#standing.clock, term.remaining(), signal);
   }
 
-  #lead(term: HeldTerm, task: LeaderTask, run: ResolvedTaskOptions, stop: AbortSignal): Promise<"again" | "stop"> {
+  /** Resolves after the task has ended, or after a stop whose drain timed out; true if the term is the last one. */
+  async #lead(term: HeldTerm, work: Assignment): Promise<boolean> {
+    const { cooldown } = this.#standing.options;
+    const { stop } = work;
+    const end = (): void => term.beginEnd("stopping");
+    term.adopt();
+    if (stop.aborted) end();
+    const untie = onAbort(stop, end);
+    try {
+      let next: Next = "restart";
+      while (next === "restart" && term.isCurrent() && !term.isEnding) next = await this.#perform(term, work);
+      if (term.isEnding && term.reason !== "resigned") this.#candidate.cool(cooldownMs(cooldown, this.#failures));
+      if (next !== "leave") await term.finish();
+      return next === "stop" || stop.aborted;
+    } finally {
+      untie();
+    }
+  }
+
+  async #perform(term: HeldTerm, work: Assignment): Promise<Next> {
     const { clock, events, options } = this.#standing;
-    return lead({
-      term,
-      task,
-      run,
-      clock,
-      cooldown: options.cooldown,
-      stop,
-      drain: this.#drain.times(run.drainTimeout),
-      failures: this.#failures,
-      listener: {
-        taskStarted: () => {
-          const off = events.on("lost", (lost) => this.#onLost(lost.term));
-          this.#task = { name: "running", term: term.term, ended: deferred(), off };
-        },
-        taskEnded: () => this.#onEnded(),
-        taskFailed: (error) => events.emit("taskError", { term: term.term, error }),
-        drainTimedOut: () => events.emit("drainTimeout", { term: term.term }),
-        cool: (ms) => this.#candidate.cool(ms),
-      },
+    const startedMs = clock.monotonicMs();
+    const settled = this.#start(term, work.task);
+    const end = await this.#endOrTimeout(term, work, settled);
+    if (end === "timeout") return await this.#outlasted(term, work, settled);
+    if (end.type === "returned" || hasRecovered(options.cooldown, clock.monotonicMs() - startedMs)) this.#failures = 0;
+    if (isFailure(term, end)) {
+      this.#failures += 1;
+      events.emit("taskError", { term: term.term, error: end.error });
+    }
+    if (!term.isCurrent() || term.isEnding) return "resign";
+    const isReturn = end.type === "returned";
+    const policy = isReturn ? work.options.onTaskEnd : work.options.onTaskError;
+    if (policy === "restart") {
+      await sleep(clock, cooldownMs(options.cooldown, this.#failures), term.signal).catch(() => undefined);
+      return "restart";
+    }
+    if (policy === "hold") await new Promise<void>((resolve) => onAbort(term.signal, resolve));
+    term.beginEnd(isReturn ? "task-ended" : "task-failed");
+    return policy === "stop" ? "stop" : "resign";
+  }
+
+  /** Runs the task, and resolves with how it ended. The promise never rejects. */
+  async #start(term: HeldTerm, task: LeaderTask): Promise<TaskEnd> {
+    const { clock, events } = this.#standing;
+    const { election, id, fencingToken } = term;
+    const ended = deferred<void>();
+    this.#task = { name: "running", ended: ended.promise };
+    const off = events.on("lost", () => {
+      if (this.#task.name !== "running") return;
+      this.#task = { name: "overrun", ended: ended.promise, sinceMs: clock.monotonicMs() };
+      this.#tellOverrun(term, 0);
     });
+    try {
+      const facts = { election, id, term: term.term, fencingToken };
+      await (traces.term.isHeard ? traces.term.run(facts, async () => await task(term)) : task(term));
+      return { type: "returned" };
+    } catch (error) {
+      return { type: "rejected", error };
+    } finally {
+      off();
+      ended.resolve();
+      this.#onEnded(term);
+    }
   }
 
-  #onLost(term: number): void {
-    if (this.#task.name !== "running" || this.#task.term !== term) return;
-    const { ended, off } = this.#task;
-    off();
-    this.#task = { name: "overrun", term, ended, sinceMs: this.#standing.clock.monotonicMs() };
-    this.#tellOverrun(term);
+  /**
+   * Waits for the task. It waits no longer than `drainTimeout` after the task was asked to end while the lease is held,
+   * or after a stop.
+   */
+  async #endOrTimeout(
+    term: HeldTerm,
+    { options, stop }: Assignment,
+    settled: Promise<TaskEnd>,
+  ): Promise<TaskEnd | "timeout"> {
+    const late = deferred<"timeout">();
+    let cancel: (() => void) | undefined;
+    const startTimer = (): void => {
+      if (term.isEnding || stop.aborted)
+        cancel ??= this.#drain.start(options.drainTimeout, () => late.resolve("timeout"));
+    };
+    startTimer();
+    const undo = [onAbort(term.signal, startTimer), onAbort(stop, startTimer)];
+    try {
+      return await Promise.race([settled, late.promise]);
+    } finally {
+      for (const each of undo) each();
+      cancel?.();
+    }
   }
 
-  #onEnded(): void {
-    const ended = this.#task;
-    if (ended.name === "none") return;
+  async #outlasted(term: HeldTerm, { stop }: Assignment, settled: Promise<TaskEnd>): Promise<Next> {
+    this.#abandon(term);
+    const end = await abortable(settled, stop).catch(() => undefined);
+    if (end === undefined) return "leave";
+    if (isFailure(term, end)) this.#standing.events.emit("taskError", { term: term.term, error: end.error });
+    return "resign";
+  }
+
+  #abandon(term: HeldTerm): void {
+    term.abandon();
+    this.#standing.events.emit("drainTimeout", { term: term.term });
+  }
+
+  #onEnded(term: HeldTerm): void {
     const { overrunMs } = this;
+    const { name } = this.#task;
     this.#task = NONE;
-    if (ended.name === "running") ended.off();
-    ended.ended.resolve();
-    if (ended.name === "overrun") this.#tellOverrun(ended.term, overrunMs);
+    if (name === "overrun") this.#tellOverrun(term, overrunMs);
   }
 
-  #tellOverrun(term: number, overrunMs = 0): void {
-    const { events, options } = this.#standing;
-    publish("x.leader.overrun", () => ({ election: options.name, id: options.id, term, overrunMs }));
-    events.emit("overrun", { term, overrunMs });
+  #tellOverrun({ election, id, term }: HeldTerm, overrunMs: number): void {
+    publish("x.leader.overrun", () => ({ election, id, term, overrunMs }));
+    this.#standing.events.emit("overrun", { term, overrunMs });
   }
+}
+
+/**
+ * Tells whether the task failed. It did what it was asked to if it rejected with its signal's reason, or with an
+ * `AbortError` after the abort.
+ */
+function isFailure({ signal }: HeldTerm, end: TaskEnd): end is Rejection {
+  if (end.type === "returned") return false;
+  const { error } = end;
+  return !signal.aborted || (error !== signal.reason && !(error instanceof Error && error.name === "AbortError"));
 }
