@@ -13,7 +13,7 @@ import type { ResolvedOptions } from "../options.ts";
 import type { Ledger } from "../record/ledger.ts";
 import { endedCleanly } from "../record/record.ts";
 import type { Lease, LeaseSource } from "../term/lease.ts";
-import { HeldTerm, insist, type TermListener } from "../term/term.ts";
+import { HeldTerm, type TermListener } from "../term/term.ts";
 import { cooldownMs, jitteredMs } from "../timings.ts";
 import type { Standing } from "./standing.ts";
 
@@ -133,7 +133,7 @@ export class CandidateRun {
       instance: this.#parts.instance,
       listener: this.#termListener(lease.fencingToken, office),
       isEligible: () => this.#isEligible(),
-      cool: (ms) => this.cool(ms ?? cooldownMs(options.cooldown, 0)),
+      cool: (ms) => this.cool(ms),
     });
     if (!term.isCurrent()) return undefined;
     this.#standing.move({ type: "won", term });
@@ -161,17 +161,34 @@ export class CandidateRun {
     return term;
   }
 
-  /** Waits for what may keep the holder of the lock from leading. */
+  /**
+   * Waits for what may keep the holder of the lock from leading. The nodes are told of the term after that: if it ends
+   * before, the next winner must see how the one before it has ended.
+   */
   async #beReady(term: HeldTerm): Promise<void> {
     const { ledger } = this.#parts;
     const { clock, options } = this.#standing;
-    const { lockDelay, name, retryPeriod } = options;
-    const pauseMs = Math.ceil(retryPeriod / 4);
     if (!(await this.#isEligible()))
-      throw new LeadershipLostError({ election: name, term: term.term, reason: "ineligible" });
-    const views = await insist(term, clock, pauseMs, () => ledger.read(Number.MAX_SAFE_INTEGER));
-    await insist(term, clock, pauseMs, () => term.announce());
-    if (lockDelay > 0 && !endedCleanly(views, term.term)) await term.waitOut(lockDelay);
+      throw new LeadershipLostError({ election: options.name, term: term.term, reason: "ineligible" });
+    const views = await this.#insist(term, () => ledger.read(Number.MAX_SAFE_INTEGER));
+    if (!endedCleanly(views, term.term)) await sleep(clock, options.lockDelay, term.signal);
+    await this.#insist(term, () => term.announce());
+  }
+
+  /**
+   * Repeats `step` while too few nodes answer, as long as the term lasts.
+   * @throws what else `step` throws, or the loss of the term
+   */
+  async #insist<T>(term: HeldTerm, step: () => Promise<T>): Promise<T> {
+    const { clock, options } = this.#standing;
+    for (;;) {
+      try {
+        return await step();
+      } catch (error) {
+        if (!(error instanceof QuorumUnreachableError)) throw error;
+      }
+      await sleep(clock, Math.ceil(options.retryPeriod / 4), term.signal);
+    }
   }
 
   #termListener(number: number, office: { readonly isTaken: boolean }): TermListener {

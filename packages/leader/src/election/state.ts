@@ -8,7 +8,7 @@ export type ElectionState<Term = number> =
   | { readonly name: "cooldown" }
   /** The process waits for the lock. */
   | { readonly name: "follower" }
-  /** The process has the lock and does not lead yet: it writes its record and waits out `lockDelay`. */
+  /** The process has the lock and does not lead yet: it waits out `lockDelay` and writes its record. */
   | { readonly name: "candidate"; readonly term: Term }
   | { readonly name: "leader"; readonly term: Term }
   /** The term was asked to end. The process still has the lease, and renews it while the task comes to its end. */

@@ -10,12 +10,12 @@
  */
 import { setMaxListeners } from "node:events";
 import { type Clock, QuorumUnreachableError } from "@x/redlock-core";
-import { elapsedMs, type Instant, onAbort, readClock, Schema, sleep } from "@x/redlock-core/protocol";
+import { elapsedMs, type Instant, onAbort, readClock, Schema } from "@x/redlock-core/protocol";
 import { LeadershipLostError, type TermLossReason } from "../errors.ts";
 import { durationOrNoneMs, proclaimedValue } from "../kit/checks.ts";
 import { dateOf } from "../kit/date.ts";
 import type { ResolvedOptions } from "../options.ts";
-import type { Ledger } from "../record/ledger.ts";
+import type { Ledger, Written } from "../record/ledger.ts";
 import { isHeldBy, type TermRecord } from "../record/record.ts";
 import { reasonOfDeadline } from "./deadline.ts";
 import type { Lease } from "./lease.ts";
@@ -83,7 +83,7 @@ interface TermParts {
   /** Asked with each renewal. */
   readonly isEligible: () => Promise<boolean>;
   /** Stay out for this long, after a resignation by the owner of the term. */
-  readonly cool: (ms: number | undefined) => void;
+  readonly cool: (ms: number) => void;
 }
 
 /** Timers stand still while the machine is suspended, so none is due when it has slept through the deadline. */
@@ -91,7 +91,10 @@ const SUSPEND_LOOK_MS = 1_000;
 
 type Status =
   | { readonly name: "current" }
+  /** The term was asked to end, and its lease is renewed meanwhile. */
   | { readonly name: "ending"; readonly reason: TermLossReason }
+  /** The lease runs out, because work may still be going on under it. */
+  | { readonly name: "abandoned"; readonly reason: TermLossReason }
   | { readonly name: "over"; readonly reason: TermLossReason };
 
 const RESIGN = new Schema({ cooldown: durationOrNoneMs.optional() });
@@ -103,28 +106,22 @@ export class HeldTerm implements LeaderTerm {
   readonly fencingToken: number;
   readonly acquiredAt: Date;
   readonly signal: AbortSignal;
-  readonly startedMs: number;
   readonly #parts: TermParts;
   readonly #controller = new AbortController();
   #status: Status = { name: "current" };
   #value: string | undefined;
   #revision = 0;
   #isTending = false;
-  #isAnnounced = false;
-  /** The one before may still be at work: who looks for how the last term ended must see that one's end. */
-  #isWaitingOut = false;
   #isAdopted = false;
-  #resignation: { readonly cooldown?: number | undefined } | undefined;
-  #isAbandoned = false;
+  /** The time for which its owner, who resigned, has the candidate stay out. */
+  #cooldownMs: number | undefined;
   #finishing: Promise<void> | undefined;
   #cancelDeadline: () => void = () => undefined;
-  #cancelListening: () => void = () => undefined;
   #stopListening: () => void = () => undefined;
   #untieFromRedlock: () => void = () => undefined;
-  #lastRenewalMs: number;
   #renewFailures = 0;
-  /** The first renewal after this repeats the record. 0: the next one. */
-  #recordDueMs = 0;
+  /** The first renewal after this repeats the record. Infinity: the nodes have not been told of the term yet. */
+  #recordDueMs: number = Number.POSITIVE_INFINITY;
 
   constructor(parts: TermParts) {
     const { lease, options, clock } = parts;
@@ -137,10 +134,7 @@ export class HeldTerm implements LeaderTerm {
     // Every tick that runs listens to it; a hundred of them are no leak.
     setMaxListeners(0, this.signal);
     this.#value = options.value;
-    const now = readClock(clock);
-    this.startedMs = now.monotonicMs;
-    this.#lastRenewalMs = now.monotonicMs;
-    this.acquiredAt = dateOf(Math.round(now.wallMs));
+    this.acquiredAt = dateOf(Math.round(clock.wallMs()));
     this.#armDeadline();
     lease.keep({
       renewed: (tookMs) => this.#onRenewed(tookMs),
@@ -158,11 +152,12 @@ export class HeldTerm implements LeaderTerm {
   }
 
   get isAbandoned(): boolean {
-    return this.#isAbandoned;
+    return this.#status.name === "abandoned";
   }
 
   get sinceRenewalMs(): number {
-    return this.#parts.clock.monotonicMs() - this.#lastRenewalMs;
+    const { clock, lease } = this.#parts;
+    return elapsedMs(lease.start, readClock(clock));
   }
 
   /** The number of renewals that failed in a row. */
@@ -205,7 +200,8 @@ export class HeldTerm implements LeaderTerm {
   }
 
   async resign(options: { readonly cooldown?: number | undefined } = {}): Promise<void> {
-    this.#resignation ??= RESIGN.resolve(options);
+    const { cooldown = this.#parts.options.cooldown.initial } = RESIGN.resolve(options);
+    this.#cooldownMs ??= cooldown;
     this.beginEnd("resigned");
     if (!this.#isAdopted) await this.finish();
   }
@@ -216,19 +212,14 @@ export class HeldTerm implements LeaderTerm {
 
   /** Writes the record of this term to the nodes. @throws QuorumUnreachableError */
   async announce(): Promise<void> {
-    const { ledger, lease, options, clock } = this.#parts;
-    const record = { record: this.#record(), revision: this.#revision, token: lease.token, ended: false };
+    const { options, clock } = this.#parts;
     this.#recordDueMs = clock.monotonicMs() + options.leaseDuration - options.retryPeriod;
-    const written = await ledger.write(record).catch((error: unknown) => {
+    const written = await this.#write(false).catch((error: unknown) => {
       this.#recordDueMs = 0;
       throw error;
     });
-    if (written.outcome === "stale") {
-      this.#endNow("taken");
-      return;
-    }
-    this.#isAnnounced = true;
-    if (written.isToResign) this.beginEnd("resign-requested");
+    if (written.outcome === "stale") this.#endNow("taken");
+    else if (written.isToResign) this.beginEnd("resign-requested");
   }
 
   /** Asks the task to end; the lease is kept meanwhile. Nothing if the term is ending or over. */
@@ -247,16 +238,8 @@ export class HeldTerm implements LeaderTerm {
   enter(closed: AbortSignal): void {
     this.#untieFromRedlock = onAbort(closed, () => this.#endNow("closed"));
     if (!this.#isAnnounced) void this.announce().catch((error: unknown) => this.#onNotWritten(error));
-    this.#isAnnounced = true;
     // After the task has begun, which need not wait for that: what is asked meanwhile is seen with the next record.
-    this.#cancelListening = this.#parts.clock.schedule(0, () => this.#listen());
-  }
-
-  /** Waits before work begins under this term. @throws the reason of `signal` */
-  async waitOut(ms: number): Promise<void> {
-    this.#isWaitingOut = true;
-    await sleep(this.#parts.clock, ms, this.signal);
-    this.#isWaitingOut = false;
+    this.#stopListening = this.#parts.clock.schedule(0, () => this.#listen());
   }
 
   /** From now on somebody else releases the lock, when the work under this term has ended. */
@@ -270,28 +253,38 @@ export class HeldTerm implements LeaderTerm {
     return this.#finishing;
   }
 
-  /** Lets the lease run out: work may still be going on under it. The term is over at its deadline. */
+  /** Lets the lease of a term that was asked to end run out. The term is over at its deadline. */
   abandon(): void {
-    this.#isAbandoned = true;
-    this.#parts.lease.leave();
-    this.#endListening();
-    this.#untieFromRedlock();
+    if (this.#status.name !== "ending") return;
+    this.#status = { name: "abandoned", reason: this.#status.reason };
+    this.#letGo();
   }
 
   async #finish(): Promise<void> {
-    const { ledger, lease, listener } = this.#parts;
-    if (this.#resignation !== undefined) this.#parts.cool(this.#resignation.cooldown);
+    const { cool, lease, listener } = this.#parts;
+    if (this.#cooldownMs !== undefined) cool(this.#cooldownMs);
     if (this.#status.name === "over") return;
-    const isMarked = this.#isAnnounced && !this.#isWaitingOut;
     this.#endNow(this.reason ?? "resigned");
-    const marking = isMarked
-      ? ledger
-          .write({ record: this.#record(), revision: this.#revision, token: lease.token, ended: true })
-          .catch((error: unknown) => listener.failed(error))
-      : undefined;
+    const marking = this.#isAnnounced ? this.#write(true).catch((error: unknown) => listener.failed(error)) : undefined;
     // On one connection the mark is there before the lock is free. One that is late costs the next leader its `lockDelay`.
     if (!lease.isInOrder) await marking;
     await Promise.all([marking, lease.release()]);
+  }
+
+  get #isAnnounced(): boolean {
+    return this.#recordDueMs < Number.POSITIVE_INFINITY;
+  }
+
+  #write(ended: boolean): Promise<Written> {
+    const { instance, ledger, lease } = this.#parts;
+    const record: TermRecord = {
+      term: this.term,
+      id: this.id,
+      instance,
+      sinceMs: this.acquiredAt.getTime(),
+      ...(this.#value === undefined ? {} : { value: this.#value }),
+    };
+    return ledger.write({ record, revision: this.#revision, token: lease.token, ended });
   }
 
   #remainingAt(now: Instant): number {
@@ -311,16 +304,20 @@ export class HeldTerm implements LeaderTerm {
     if (this.#status.name === "over") return;
     this.#status = { name: "over", reason };
     this.#cancelDeadline();
-    this.#endListening();
-    this.#untieFromRedlock();
-    this.#parts.lease.leave();
+    this.#letGo();
     if (!this.signal.aborted) this.#controller.abort(this.#lostError());
     this.#parts.listener.over(reason);
   }
 
+  #letGo(): void {
+    this.#parts.lease.leave();
+    this.#untieFromRedlock();
+    // After the release of the lock, which need not wait for that.
+    this.#parts.clock.schedule(0, () => this.#stopListening());
+  }
+
   #onRenewed(tookMs: number): void {
     if (!this.isCurrent()) return;
-    this.#lastRenewalMs = this.#parts.clock.monotonicMs();
     this.#renewFailures = 0;
     this.#parts.listener.renewed({ tookMs, remainingMs: this.remaining() });
     this.#tendSoon();
@@ -334,7 +331,7 @@ export class HeldTerm implements LeaderTerm {
 
   /** Sees to eligibility and, once per lease or when it is asked to, to the record; one at a time. */
   #tendSoon(): void {
-    if (this.#isTending || !this.#isAnnounced || this.#status.name !== "current") return;
+    if (this.#isTending || this.#status.name !== "current") return;
     this.#isTending = true;
     void this.#tend().finally(() => {
       this.#isTending = false;
@@ -356,43 +353,16 @@ export class HeldTerm implements LeaderTerm {
     if (!(error instanceof QuorumUnreachableError)) this.#parts.listener.failed(error);
   }
 
-  /** After the release of the lock, which need not wait for that. */
-  #endListening(): void {
-    this.#cancelListening();
-    const stopListening = this.#stopListening;
-    this.#stopListening = () => undefined;
-    this.#parts.clock.schedule(0, stopListening);
-  }
-
   /** A request to resign is seen at once if the message arrives, and with the next record if not. */
   #listen(): void {
-    let isUnwanted = false;
-    this.#stopListening = () => {
-      isUnwanted = true;
-    };
-    this.#parts.ledger
-      .listen((news) => {
-        if (news !== "resign") return;
-        this.#recordDueMs = 0;
-        this.#tendSoon();
-      })
-      .then(
-        (stop) => {
-          if (isUnwanted) stop();
-          else this.#stopListening = stop;
-        },
-        (error: unknown) => this.#parts.listener.failed(error),
-      );
-  }
-
-  #record(): TermRecord {
-    return {
-      term: this.term,
-      id: this.id,
-      instance: this.#parts.instance,
-      sinceMs: this.acquiredAt.getTime(),
-      ...(this.#value === undefined ? {} : { value: this.#value }),
-    };
+    const { ledger, listener } = this.#parts;
+    const listening = ledger.listen((news) => {
+      if (news !== "resign") return;
+      this.#recordDueMs = 0;
+      this.#tendSoon();
+    });
+    listening.catch((error: unknown) => listener.failed(error));
+    this.#stopListening = () => void listening.then((stop) => stop()).catch(() => undefined);
   }
 
   #lostError(): LeadershipLostError {
@@ -401,20 +371,5 @@ export class HeldTerm implements LeaderTerm {
       term: this.term,
       reason: this.reason ?? "taken",
     });
-  }
-}
-
-/**
- * Repeats `step` while too few nodes answer, as long as the term lasts.
- * @throws what else `step` throws, or the loss of the term
- */
-export async function insist<T>(term: HeldTerm, clock: Clock, pauseMs: number, step: () => Promise<T>): Promise<T> {
-  for (;;) {
-    try {
-      return await step();
-    } catch (error) {
-      if (!(error instanceof QuorumUnreachableError)) throw error;
-    }
-    await sleep(clock, pauseMs, term.signal);
   }
 }
