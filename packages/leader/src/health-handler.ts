@@ -3,7 +3,7 @@
  * to take it out of service.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { type Check, Schema, type ShapeOf, shaped } from "@x/redlock-core/protocol";
+import { listOf, Schema, type ShapeOf, shaped } from "@x/redlock-core/protocol";
 import type { LeaderElection } from "./election/election.ts";
 
 /** What a worker of BullMQ, and so an `ExclusiveWorker`, can be asked. */
@@ -27,8 +27,6 @@ const WORKER = shaped<Running>(
   "a worker",
   ({ name, isRunning }) => typeof name === "string" && typeof isRunning === "function",
 );
-const listOf = <Value>(rule: string, element: Check<Value>): Check<readonly Value[]> =>
-  shaped(rule, (given) => Array.isArray(given) && Array.from(given).every((each) => element.accepts(each)));
 
 const OPTIONS = new Schema({
   elections: listOf("an array of elections", ELECTION).default([]),
