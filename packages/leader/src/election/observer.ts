@@ -8,9 +8,10 @@
  * What it sees is informational: only the leader itself can know, by its clock, who leads *now*.
  */
 import type { Clock } from "@x/redlock-core";
-import { type LinkedSignal, linkSignals, sleep } from "@x/redlock-core/protocol";
+import { type LinkedSignal, linkSignals } from "@x/redlock-core/protocol";
 import { dateOf } from "../kit/date.ts";
 import { publish } from "../kit/diagnostics.ts";
+import { Naps } from "../kit/naps.ts";
 import type { Ledger } from "../record/ledger.ts";
 import {
   type Held,
@@ -49,8 +50,6 @@ export class Observer {
   readonly #listeners = new Set<ObserverListener>();
   #running: LinkedSignal | undefined;
   #isClosed = false;
-  #wake: () => void = () => undefined;
-  #isNudged = false;
   #vacantSinceMs: number | undefined;
   #last: { readonly info: LeaderInfo | null; readonly term: number; readonly revision: number } | undefined;
 
@@ -97,42 +96,22 @@ export class Observer {
 
   /** Reads until the signal aborts. The promise never rejects. */
   async #loop(signal: AbortSignal): Promise<void> {
+    const { clock, failed, leaseMs, ledger, random } = this.#parts;
+    const naps = new Naps(clock);
     let stopListening: (() => void) | undefined;
     while (!signal.aborted) {
-      let pauseMs = this.#parts.leaseMs;
-      this.#isNudged = false;
+      let pauseMs = leaseMs / 10;
       try {
-        stopListening ??= await this.#parts.ledger.listen(() => this.#nudge());
-        const views = await this.#read();
-        if (signal.aborted) break;
-        pauseMs = this.#see(views);
+        stopListening ??= await ledger.listen(() => naps.wake());
+        // Until a node answers more than a quorum needs, a leader may look absent that the others know.
+        const views = await ledger.look(this.#last?.term ?? Number.MAX_SAFE_INTEGER);
+        if (!signal.aborted) pauseMs = this.#see(views);
       } catch (error) {
-        if (signal.aborted) break;
-        this.#parts.failed(error);
-        pauseMs = this.#parts.leaseMs / 10;
+        if (!signal.aborted) failed(error);
       }
-      await this.#pause(Math.max(SHORTEST_PAUSE_MS, pauseMs + SPREAD_MS * this.#parts.random()), signal);
+      await naps.nap(Math.max(SHORTEST_PAUSE_MS, pauseMs + SPREAD_MS * random()), signal);
     }
     stopListening?.();
-  }
-
-  /** Reads the nodes. Until one answers more than a quorum needs, a leader may look absent that the others know. */
-  #read(): Promise<readonly NodeView[]> {
-    return this.#parts.ledger.look(this.#last?.term ?? Number.MAX_SAFE_INTEGER);
-  }
-
-  #nudge(): void {
-    this.#isNudged = true;
-    this.#wake();
-  }
-
-  /** Waits for a nudge, for the end, or for `ms`. */
-  async #pause(ms: number, signal: AbortSignal): Promise<void> {
-    if (this.#isNudged || signal.aborted) return;
-    const nudged = linkSignals(signal);
-    this.#wake = () => nudged.abort(undefined);
-    await sleep(this.#parts.clock, ms, nudged.signal).catch(() => undefined);
-    nudged.unlink();
   }
 
   /** Tells the listeners what is new, and returns for how long nothing can change without a message. */

@@ -6,16 +6,12 @@ import { type AboutTick, publish } from "../kit/diagnostics.ts";
 import type { SchedulerEvents, SkipReason } from "./events.ts";
 import type { Tick } from "./tick.ts";
 
-export interface Audience {
-  readonly events: Emitter<SchedulerEvents>;
-}
-
 export interface NamedTick {
   readonly name: string;
   readonly atMs: number;
 }
 
-export function tellSkipped({ events }: Audience, { name, atMs }: NamedTick, reason: SkipReason): void {
+export function tellSkipped(events: Emitter<SchedulerEvents>, { name, atMs }: NamedTick, reason: SkipReason): void {
   events.emit("tickSkipped", { schedule: name, scheduledAt: dateOf(atMs), reason });
 }
 

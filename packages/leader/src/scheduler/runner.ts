@@ -7,18 +7,19 @@
  * Not guaranteed: that a handler which ignores its signal ends.
  */
 import type { Clock } from "@x/redlock-core";
-import { linkSignals } from "@x/redlock-core/protocol";
+import { type Emitter, linkSignals } from "@x/redlock-core/protocol";
 import PQueue from "p-queue";
 import { dateOf } from "../kit/date.ts";
 import { traces } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../term/term.ts";
 import { type Entry, type Job, type Runs, type Turn } from "./entry.ts";
-import type { SkipReason } from "./events.ts";
+import type { SchedulerEvents, SkipReason } from "./events.ts";
 import type { OverlapDecision } from "./overlap.ts";
-import { type Audience, aboutTick, type NamedTick, tellSkipped } from "./report.ts";
+import { aboutTick, type NamedTick, tellSkipped } from "./report.ts";
 import type { Tick } from "./tick.ts";
 
-export interface RunnerParts extends Audience {
+interface RunnerParts {
+  readonly events: Emitter<SchedulerEvents>;
   readonly term: LeaderTerm;
   readonly clock: Clock;
   readonly concurrency: number;
@@ -34,7 +35,6 @@ export class Runner {
   readonly #parts: RunnerParts;
   /** By name, of those of which anything runs or waits. */
   readonly #runs = new Map<string, Runs>();
-  readonly #active = new Set<Promise<void>>();
   /** Runs at most `concurrency` handlers at a time, first come first served. */
   readonly #places: PQueue;
   #isEnding = false;
@@ -79,8 +79,8 @@ export class Runner {
   }
 
   /** Resolves when no handler runs, and none waits. Never rejects. */
-  async idle(): Promise<void> {
-    while (this.#active.size > 0) await Promise.allSettled(this.#active);
+  idle(): Promise<void> {
+    return this.#places.onIdle();
   }
 
   /**
@@ -109,18 +109,14 @@ export class Runner {
   #drop(job: Job, reason: SkipReason): void {
     const isLeft = job.delivery === "at-least-once" || job.request !== undefined;
     if (reason === "term-over" && isLeft) return this.#parts.left(job);
-    tellSkipped(this.#parts, job, reason);
+    tellSkipped(this.#parts.events, job, reason);
     if (job.delivery === "at-least-once") this.#parts.finished(job);
   }
 
   #start(job: Job): void {
     const turn: Turn = { job, cancel: undefined };
     this.#enter(turn);
-    const active = this.#places.add(() => this.#execute(turn));
-    this.#active.add(active);
-    void active.finally(() => {
-      this.#active.delete(active);
-    });
+    void this.#places.add(() => this.#execute(turn));
   }
 
   #enter(turn: Turn): void {

@@ -172,7 +172,6 @@ export class LeaderScheduler implements AsyncDisposable {
   readonly #events: Emitter<SchedulerEvents>;
   readonly #stop = new AbortController();
   #session: Session | undefined;
-  #takesPart = false;
   #running: Promise<void> | undefined;
   #leading: Promise<void> | undefined;
   /** What is still written of a term that has ended. */
@@ -345,16 +344,15 @@ export class LeaderScheduler implements AsyncDisposable {
    */
   start(): void {
     if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.#election.name);
-    if (this.#takesPart) return;
+    if (this.#running !== undefined) return;
     const { running, state } = this.#election.health();
     if (state === "stopped") throw new ElectionStoppedError(this.#election.name);
     if (running || state !== "idle") throw new ElectionBusyError(this.#election.name, running ? "running" : state);
-    this.#takesPart = true;
     this.#running = this.#election
       .run((term) => this.lead(term), { signal: this.#stop.signal, drainTimeout: this.#drainTimeout })
       .catch((error: unknown) => this.#report(error))
       .finally(() => {
-        this.#takesPart = false;
+        this.#running = undefined;
       });
   }
 
@@ -388,23 +386,15 @@ export class LeaderScheduler implements AsyncDisposable {
     const recorder = this.#recorderOf(term.term, session);
     const ended = deferred<void>();
     this.#leading = ended.promise;
-    let stopListening: (() => void) | undefined;
-    const listening = this.#ledger
-      .listen((news) => {
-        if (news === "schedules") session.nudge(true);
-      })
-      .then(
-        (stop) => {
-          stopListening = stop;
-        },
-        (error: unknown) => this.#report(error),
-      );
+    const listening = this.#ledger.listen((news) => {
+      if (news === "schedules") session.hear();
+    });
+    listening.catch((error: unknown) => this.#report(error));
     try {
       await session.run();
     } finally {
       this.#recording = recorder?.end();
-      await listening;
-      stopListening?.();
+      await listening.then((stop) => stop()).catch(() => undefined);
       prefixes.delete(this.#keyPrefix);
       this.#session = undefined;
       this.#leading = undefined;
@@ -427,14 +417,12 @@ export class LeaderScheduler implements AsyncDisposable {
   async stop(options: StopOptions = {}): Promise<void> {
     const { drainTimeout = this.#drainTimeout } = STOP.resolve(options);
     this.#stop.abort(new ElectionStoppedError(this.#election.name));
-    const ending = this.#running ?? this.#leading;
-    if (ending === undefined) return;
     const late = deferred<void>();
     const { clock } = protocolOf(this.#election.redlock);
     // A term from start() ends at its own time: that of the constructor.
     const isOwn = this.#running !== undefined && drainTimeout >= this.#drainTimeout;
     const cancel = isOwn ? undefined : clock.schedule(drainTimeout, () => late.resolve(), { keepAlive: true });
-    await Promise.race([ending, late.promise]);
+    await Promise.race([this.#running ?? this.#leading, late.promise]);
     cancel?.();
     await this.#recording;
   }
@@ -458,7 +446,7 @@ export class LeaderScheduler implements AsyncDisposable {
     const bounded = boundedCalendar(calendar, options.startMs, options.endMs);
     const entry: Entry = { name: checked, calendar: bounded, handler, options };
     this.#entries.set(checked, entry);
-    this.#session?.nudge(false);
+    this.#session?.nudge();
     return {
       name: checked,
       next: (after) => {
@@ -466,8 +454,9 @@ export class LeaderScheduler implements AsyncDisposable {
         return nextMs === null ? null : dateOf(nextMs);
       },
       remove: () => {
-        if (this.#entries.get(checked) === entry) this.#entries.delete(checked);
-        this.#session?.nudge(false);
+        if (this.#entries.get(checked) !== entry) return;
+        this.#entries.delete(checked);
+        this.#session?.forget(checked);
       },
     };
   }

@@ -11,6 +11,7 @@ import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "@x/redlock-core/protocol";
 import { DAY_MS, type LinkedSignal, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
 import { UnknownScheduleError } from "../errors.ts";
+import { Naps } from "../kit/naps.ts";
 import { eachInSlices, Slice } from "../kit/slice.ts";
 import type { LeaderTerm } from "../term/term.ts";
 import { advance, type Entry, isCatchingUp, type Job, type Track, trackOf } from "./entry.ts";
@@ -96,13 +97,11 @@ export class Session {
   #left: Job[] = [];
   #nextPollMs = 0;
   #polling: Promise<void> | undefined;
-  #isNudged = false;
-  /** Schedules may have been taken out since the tracks were compared with them. */
-  #mayDiffer = false;
-  #wake: () => void = () => undefined;
+  readonly #naps: Naps;
 
   constructor(parts: SessionParts) {
     this.#parts = parts;
+    this.#naps = new Naps(parts.clock);
     this.#register = new Register({ ...parts, onDoubt: (error) => parts.events.emit("error", error) });
     this.#runner = new Runner({
       ...parts,
@@ -113,11 +112,22 @@ export class Session {
     onAbort(this.#over.signal, () => this.#runner.end());
   }
 
-  /** Looks at schedules and orders again, now. */
-  nudge(isNews: boolean): void {
-    if (isNews) this.#nextPollMs = 0;
-    this.#mayDiffer = true;
-    this.#rouse();
+  /** Looks at the schedules again, now. */
+  nudge(): void {
+    this.#naps.wake();
+  }
+
+  /** Looks for orders, now. */
+  hear(): void {
+    this.#nextPollMs = 0;
+    this.nudge();
+  }
+
+  /** What is stored of a schedule is looked at again if it is added again; until then nothing of it is done. */
+  forget(name: string): void {
+    this.#tracks.delete(name);
+    this.#runner.dropWaiting(name, "removed", () => true);
+    this.nudge();
   }
 
   runningOf(name: string): number {
@@ -133,14 +143,13 @@ export class Session {
   async run(): Promise<void> {
     const { term, events, clock } = this.#parts;
     while (!this.#over.signal.aborted && term.isCurrent()) {
-      this.#isNudged = false;
       let waitMs = RETRY_MS;
       try {
         waitMs = await this.#goOn();
       } catch (error) {
         events.emit("error", error);
       }
-      await this.#pause(waitMs);
+      await this.#naps.nap(waitMs, this.#over.signal);
     }
     await this.#runner.idle();
     await this.#polling;
@@ -169,7 +178,6 @@ export class Session {
   /** Returns the milliseconds until the next time. */
   async #goOn(): Promise<number> {
     const { term, clock } = this.#parts;
-    if (this.#mayDiffer) this.#forgetRemoved();
     if (!this.#register.isTaken && !(await this.#takeOffice())) return await this.#untilOver();
     if (clock.monotonicMs() >= this.#nextPollMs && this.#polling === undefined) this.#pollBeside();
     if (this.#over.signal.aborted || !term.isCurrent()) return 0;
@@ -234,7 +242,7 @@ export class Session {
       if (!field.startsWith(REQUEST)) changes.set(field, line);
       else if (this.#isTooOld(requestOf(field, line))) {
         expired.push(field);
-        confirmed.push(() => tellSkipped(this.#parts, requestOf(field, line), "expired"));
+        confirmed.push(() => tellSkipped(this.#parts.events, requestOf(field, line), "expired"));
       } else {
         changes.set(field, line);
         this.#requests.set(field, requestOf(field, line));
@@ -272,7 +280,7 @@ export class Session {
       confirmed.push(() => this.#launch(job, "queue", track.isPaused));
     } else {
       changes.set(noteOf(tick), "");
-      confirmed.push(() => tellSkipped(this.#parts, tick, "attempts"));
+      confirmed.push(() => tellSkipped(this.#parts.events, tick, "attempts"));
     }
   }
 
@@ -286,7 +294,7 @@ export class Session {
       const track = this.#tracks.get(request.name);
       if (this.#isTooOld(request)) {
         changes.set(field, "");
-        confirmed.push(() => tellSkipped(this.#parts, request, "expired"));
+        confirmed.push(() => tellSkipped(this.#parts.events, request, "expired"));
       } else if (track !== undefined) {
         const { atMs, id } = request;
         changes.set(field, requestLine(request, true));
@@ -347,7 +355,7 @@ export class Session {
         : decideOverlap(options.overlap, occupancy, { isPart: isBacklog, mostQueued: options.maxCatchup });
       if (decision === "skip") {
         const reason = track.isPaused ? "paused" : "overlap";
-        confirmed.push(() => tellSkipped(this.#parts, { name, atMs: tick.atMs }, reason));
+        confirmed.push(() => tellSkipped(this.#parts.events, { name, atMs: tick.atMs }, reason));
         continue;
       }
       occupancy[decision === "run" ? "running" : "queued"] += 1;
@@ -362,14 +370,14 @@ export class Session {
 
   #launch(job: Job, decision: OverlapDecision, isPaused: boolean): void {
     if (!isPaused) return this.#runner.launch(job, decision);
-    tellSkipped(this.#parts, job, "paused");
+    tellSkipped(this.#parts.events, job, "paused");
     if (job.delivery === "at-least-once") this.#end(job);
   }
 
   /** No leader is to run it any more: that is told soon, with all that end in the same moment. */
   #end(tick: NamedTick): void {
     this.#ended.push(noteOf(tick));
-    this.#rouse();
+    this.nudge();
   }
 
   /** Waits for every node, also a slow one, and so beside the steps; wakes the session when it knows. Never rejects. */
@@ -383,7 +391,7 @@ export class Session {
       )
       .finally(() => {
         this.#polling = undefined;
-        this.nudge(false);
+        this.nudge();
       });
   }
 
@@ -415,16 +423,6 @@ export class Session {
   /** What was removed has no track: so there are as many tracks as schedules, once each has one. */
   get #isLoaded(): boolean {
     return this.#tracks.size === this.#parts.entries.size;
-  }
-
-  /** What is stored of them is looked at again if they are added again; until then nothing of them is done. */
-  #forgetRemoved(): void {
-    this.#mayDiffer = false;
-    for (const { entry } of this.#tracks.values()) {
-      if (this.#parts.entries.get(entry.name) === entry) continue;
-      this.#tracks.delete(entry.name);
-      this.#runner.dropWaiting(entry.name, "removed", () => true);
-    }
   }
 
   /** Of ten thousand calendars, which take a second to ask, some are asked in each step; 0 while others are left. */
@@ -507,20 +505,5 @@ export class Session {
     const { signal } = this.#over;
     if (!signal.aborted) await new Promise<void>((resolve) => onAbort(signal, resolve));
     return 0;
-  }
-
-  #rouse(): void {
-    this.#isNudged = true;
-    this.#wake();
-  }
-
-  /** Until a nudge, the end of the term, or `ms`; others have a turn of the event loop in any case. */
-  async #pause(ms: number): Promise<void> {
-    if (this.#isNudged) return;
-    const woken = linkSignals(this.#over.signal);
-    this.#wake = () => woken.abort(undefined);
-    await sleep(this.#parts.clock, ms, woken.signal).catch(() => undefined);
-    this.#wake = () => undefined;
-    woken.unlink();
   }
 }

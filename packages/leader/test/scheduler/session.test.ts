@@ -112,7 +112,7 @@ describe("a session", () => {
     const running = own.run();
     await expect.poll(() => ticks.length).toBe(1);
     store.mail.set("t:r", line);
-    own.nudge(true);
+    own.hear();
     await expect.poll(() => store.said("t:r").map(([, said]) => said.split(" ")[1])).toEqual(["1"]);
     beStopped();
     await running;
@@ -132,7 +132,7 @@ describe("a session", () => {
     store.mail.set("t:r", `${Date.now()} 0 s`);
     store.before = () => {
       entries.delete("s");
-      own.nudge(false);
+      own.forget("s");
     };
     const running = own.run();
     await expect.poll(() => log).toContain("skipped: removed");
@@ -151,7 +151,7 @@ describe("a session", () => {
     const running = own.run();
     await expect.poll(() => [store.mail.size, ticks.filter(({ id }) => id.endsWith("-r")).length]).toEqual([0, 1]);
     store.mail.set("t:r", line);
-    own.nudge(true);
+    own.hear();
     await expect.poll(() => store.mail.size).toBe(0);
     lose();
     await running;
@@ -409,7 +409,7 @@ describe("a session", () => {
     const [entry] = entries.values();
     if (entry === undefined) throw new Error("no entry");
     entries.set("s", { ...entry });
-    own.nudge(false);
+    own.forget("s");
     await expect.poll(() => log.filter((line) => line === "skipped: overlap").length).toBeGreaterThan(2);
     expect([ticks.length, store.writes.some((write) => mentions(write, "r:s@1000"))]).toEqual([1, false]);
     expect(store.said("r:").map(([, line]) => line)).toEqual(["1"]);
