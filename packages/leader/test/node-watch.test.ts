@@ -1,6 +1,6 @@
 import type { Vote } from "@x/redlock-core";
 import { describe, expect, it } from "vitest";
-import { decisiveFailures, quarantineLeftMs } from "../src/events/node-watch.ts";
+import { decisiveFailures, quarantineLeftMs } from "../src/election/node-watch.ts";
 
 const FIVE = { nodeCount: 5, quorum: 3 };
 const votes = (...kinds: readonly (number | "failed" | "held" | "granted")[]): readonly Vote[] =>

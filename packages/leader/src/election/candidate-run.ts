@@ -7,7 +7,6 @@
 import { QuorumUnreachableError, RedlockClosedError } from "@x/redlock-core";
 import { abortable, onAbort, protocolOf, sleep } from "@x/redlock-core/protocol";
 import { LeadershipLostError } from "../errors.ts";
-import type { NodeWatch } from "../events/node-watch.ts";
 import { publish } from "../kit/diagnostics.ts";
 import type { ResolvedOptions } from "../options.ts";
 import type { Ledger } from "../record/ledger.ts";
@@ -15,6 +14,7 @@ import { endedCleanly } from "../record/record.ts";
 import type { Lease, LeaseSource } from "../term/lease.ts";
 import { HeldTerm, type TermListener } from "../term/term.ts";
 import { cooldownMs, jitteredMs } from "../timings.ts";
+import type { NodeWatch } from "./node-watch.ts";
 import type { Standing } from "./standing.ts";
 
 export interface CandidateParts {

@@ -1,10 +1,10 @@
 /** The logger of an election gets one line for each change and each failure. */
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "@x/redlock-core/protocol";
+import { mayVoteAgain } from "../election/node-watch.ts";
 import { wasAskedFor } from "../errors.ts";
 import type { LeaderLogger } from "../kit/diagnostics.ts";
 import type { LeaderEvents } from "./events.ts";
-import { mayVoteAgain } from "./node-watch.ts";
 
 interface LogParts {
   readonly logger: LeaderLogger;
