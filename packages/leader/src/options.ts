@@ -4,6 +4,7 @@
 import {
   callback,
   integer,
+  number,
   type Option,
   objectWith,
   Schema,
@@ -12,7 +13,7 @@ import {
   textLike,
   validityMs,
 } from "@x/redlock-core/protocol";
-import { durationMs, durationOrNoneMs, name, proclaimedValue, share } from "./kit/checks.ts";
+import { durationMs, durationOrNoneMs, name, proclaimedValue } from "./kit/checks.ts";
 import type { LeaderLogger } from "./kit/diagnostics.ts";
 import { type Cooldown, type Durations, defaultDurations } from "./timings.ts";
 
@@ -143,7 +144,7 @@ const OPTIONS = new Schema({
   leaseDuration: integer({ min: SHORTEST_LEASE_MS }).optional(),
   renewDeadline: durationMs.optional(),
   retryPeriod: durationMs.optional(),
-  jitter: share.default(0.2),
+  jitter: number({ min: 0, max: 1 }).default(0.2),
   lockDelay: integer({ min: 0, max: LONGEST_LOCK_DELAY_MS }).default(0),
   eligible: callback<() => boolean | Promise<boolean>>().optional(),
   renewal: {

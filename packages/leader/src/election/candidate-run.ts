@@ -9,7 +9,6 @@ import { abortable, onAbort, protocolOf, sleep } from "@x/redlock-core/protocol"
 import { LeadershipLostError } from "../errors.ts";
 import { publish } from "../kit/diagnostics.ts";
 import type { ResolvedOptions } from "../options.ts";
-import type { Ledger } from "../record/ledger.ts";
 import { endedCleanly } from "../record/record.ts";
 import type { Lease, LeaseSource } from "../term/lease.ts";
 import { HeldTerm, type TermListener } from "../term/term.ts";
@@ -17,13 +16,10 @@ import { cooldownMs, jitteredMs } from "../timings.ts";
 import type { NodeWatch } from "./node-watch.ts";
 import type { Standing } from "./standing.ts";
 
-export interface CandidateParts {
+interface CandidateParts {
   readonly standing: Standing;
-  readonly ledger: Ledger;
   readonly leases: LeaseSource;
   readonly nodes: NodeWatch;
-  /** This text tells two starts, and two objects with one id, apart. */
-  readonly instance: string;
   /** Returns how long there has been no leader, if that was seen. */
   readonly vacancyMs: () => number | undefined;
 }
@@ -98,8 +94,8 @@ export class CandidateRun {
   }
 
   async #sleep(ms: number, signal: AbortSignal): Promise<void> {
-    const { clock, options, random } = this.#standing;
-    await sleep(clock, jitteredMs(ms, options.jitter, random()), signal);
+    const { clock, options } = this.#standing;
+    await sleep(clock, jitteredMs(ms, options.jitter, this.#standing.random()), signal);
   }
 
   /** Asks `eligible`. A question that is not answered within a renewal's time counts as no. */
@@ -123,14 +119,14 @@ export class CandidateRun {
   /** Goes from the lock to the leadership. Resolves undefined without the lock, or if it was lost meanwhile. */
   async #takeOffice(lease: Lease | undefined, signal: AbortSignal, startedMs: number): Promise<HeldTerm | undefined> {
     if (lease === undefined) return undefined;
-    const { clock, events, options, redlock } = this.#standing;
+    const { clock, events, instance, ledger, options, redlock } = this.#standing;
     const office = { isTaken: false };
     const term = new HeldTerm({
       lease,
-      ledger: this.#parts.ledger,
+      ledger,
       options,
       clock,
-      instance: this.#parts.instance,
+      instance,
       listener: this.#termListener(lease.fencingToken, office),
       isEligible: () => this.#isEligible(),
       cool: (ms) => this.cool(ms),
@@ -166,8 +162,7 @@ export class CandidateRun {
    * before, the next winner must see how the one before it has ended.
    */
   async #beReady(term: HeldTerm): Promise<void> {
-    const { ledger } = this.#parts;
-    const { clock, options } = this.#standing;
+    const { clock, ledger, options } = this.#standing;
     if (!(await this.#isEligible()))
       throw new LeadershipLostError({ election: options.name, term: term.term, reason: "ineligible" });
     const views = await this.#insist(term, () => ledger.read(Number.MAX_SAFE_INTEGER));

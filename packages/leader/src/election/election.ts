@@ -14,29 +14,26 @@
 import { hostname } from "node:os";
 import type { Clock, Redlock } from "@x/redlock-core";
 import {
-  callQuietly,
+  abortSignal,
+  callback,
   deferred,
-  Emitter,
   linkSignals,
   protocolOf,
   redlock as REDLOCK,
   Schema,
 } from "@x/redlock-core/protocol";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
-import type { Unsubscribe } from "../events/events.ts";
-import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../events/events.ts";
-import { logEvents } from "../events/log.ts";
-import { callerSignal, durationOrNoneMs, listener as TASK } from "../kit/checks.ts";
+import type { LeaderEvents, Unsubscribe } from "../events/events.ts";
+import { durationOrNoneMs } from "../kit/checks.ts";
 import { type LeaderElectionOptions, resolveOptions } from "../options.ts";
-import { Ledger } from "../record/ledger.ts";
-import { claimOf, heldNow, type LeaderInfo, type TermRecord } from "../record/record.ts";
+import { claimOf, type LeaderInfo } from "../record/record.ts";
 import { type LeaseSource, localLeases } from "../term/lease.ts";
 import type { HeldTerm, LeaderTerm } from "../term/term.ts";
 import { workerLeases } from "../term/worker/worker-lease.ts";
 import { CandidateRun, leadsOnGrant } from "./candidate-run.ts";
 import { LeaderRun, type LeaderTask } from "./leader-run.ts";
-import { mayVoteAgain, NodeWatch } from "./node-watch.ts";
-import { infoOf, iterate, Observer, type ObserverListener } from "./observer.ts";
+import { NodeWatch } from "./node-watch.ts";
+import { infoOf, Observer } from "./observer.ts";
 import { resolveTaskOptions, STOP, type StopOptions, type TaskOptions } from "./run-options.ts";
 import { Standing } from "./standing.ts";
 import type { ElectionState } from "./state.ts";
@@ -65,9 +62,8 @@ export interface LeaderHealth {
  */
 const REQUEST_MS = 3_600_000;
 
-/** `observe()` keeps so many values for a consumer that is slower than they come. */
-const OBSERVED_BOUND = 1_000;
-
+const SIGNAL = new Schema({ signal: abortSignal.optional() });
+const TASK = callback<LeaderTask>();
 const HEALTH = new Schema({ maxTolerableExpiredLease: durationOrNoneMs.default(0) });
 
 /** What the caller has this object do. It does one thing at a time, for which `stop()` waits. */
@@ -79,12 +75,9 @@ interface Work {
 export class LeaderElection implements AsyncDisposable {
   readonly name: string;
   readonly id: string;
-  readonly #instance: string;
-  readonly #ledger: Ledger;
   readonly #leases: LeaseSource;
   readonly #observer: Observer;
   readonly #nodes: NodeWatch;
-  readonly #events: Emitter<LeaderEvents>;
   readonly #standing: Standing;
   readonly #candidate: CandidateRun;
   readonly #leader: LeaderRun;
@@ -101,55 +94,26 @@ export class LeaderElection implements AsyncDisposable {
     const { maxTtl, driftFactor, nodeTimeout } = redlock.options;
     const defaultId = `${hostname()}/${process.pid}`;
     const resolved = resolveOptions(options, { defaultId, maxTtl, driftFactor, nodeTimeout });
-    const { id, leaseDuration, logger, name, resource, value, worker } = resolved;
-    const protocol = protocolOf(redlock);
-    const { clock, closed } = protocol;
-    protocol.checkResource(resource);
-    const random = (): number => protocol.random.fraction();
+    const { id, name, resource, value, worker } = resolved;
+    protocolOf(redlock).checkResource(resource);
+    const standing = new Standing(redlock, resolved);
+    const note = leadsOnGrant(resolved) ? claimOf({ id, instance: standing.instance, value }) : "";
     this.name = name;
     this.id = id;
-    this.#instance = `${id}#${Math.floor(random() * 2 ** 48).toString(36)}`;
-    this.#events = new Emitter<LeaderEvents>(LEADER_EVENTS);
-    publishEvents(this.#events, { election: name, id });
-    const standing = new Standing({ redlock, options: resolved, clock, random, events: this.#events });
     this.#standing = standing;
-    this.#ledger = new Ledger(redlock, name, resource);
-    const note = leadsOnGrant(resolved) ? claimOf({ id, instance: this.#instance, value }) : "";
     this.#leases =
-      worker === undefined ? localLeases(redlock, { ...resolved, note }) : workerLeases(resolved, worker, clock, note);
-    this.#observer = new Observer({
-      ledger: this.#ledger,
-      clock,
-      leaseMs: leaseDuration,
-      random,
-      isSelf: (record) => this.#isSelf(record),
-      failed: (error) => standing.report(error),
-      closed,
-    });
-    this.#nodes = new NodeWatch(redlock, {
-      down: (node, error) => {
-        standing.lastError = error;
-        this.#events.emit("nodeDown", { node, error });
-      },
-      quarantined: (leftMs) => {
-        const quarantineLeftMs = Math.ceil(leftMs);
-        standing.lastError = new Error(mayVoteAgain(quarantineLeftMs));
-        this.#events.emit("quarantined", { quarantineLeftMs });
-      },
-      answered: () => {
-        standing.lastError = undefined;
-      },
-    });
+      worker === undefined
+        ? localLeases(redlock, { ...resolved, note })
+        : workerLeases(resolved, worker, standing.clock, note);
+    this.#observer = new Observer(standing);
+    this.#nodes = new NodeWatch(standing);
     this.#candidate = new CandidateRun({
       standing,
-      ledger: this.#ledger,
       leases: this.#leases,
       nodes: this.#nodes,
-      instance: this.#instance,
       vacancyMs: () => this.#observer.vacancyMs,
     });
     this.#leader = new LeaderRun(standing, this.#candidate);
-    if (logger !== undefined) logEvents(this.#events, { logger, election: name, id, clock });
   }
 
   get state(): ElectionState["name"] {
@@ -182,8 +146,7 @@ export class LeaderElection implements AsyncDisposable {
    * @throws the signal's reason, ElectionStoppedError, ElectionBusyError, RedlockClosedError
    */
   async campaign(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<LeaderTerm> {
-    const signal = callerSignal(options);
-    return await this.#do("campaign", () => this.#asCandidate(signal, (either) => this.#candidate.campaign(either)));
+    return await this.#asCandidate(options, (signal) => this.#candidate.campaign(signal));
   }
 
   /**
@@ -191,8 +154,7 @@ export class LeaderElection implements AsyncDisposable {
    * @throws the signal's reason, ElectionStoppedError, ElectionBusyError, RedlockClosedError, QuorumUnreachableError
    */
   async tryCampaign(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<LeaderTerm | undefined> {
-    const signal = callerSignal(options);
-    return await this.#do("campaign", () => this.#asCandidate(signal, (either) => this.#candidate.tryOnce(either)));
+    return await this.#asCandidate(options, (signal) => this.#candidate.tryOnce(signal));
   }
 
   /**
@@ -214,9 +176,10 @@ export class LeaderElection implements AsyncDisposable {
    * @throws QuorumUnreachableError
    */
   async requestResign(): Promise<boolean> {
-    const held = heldNow(await this.#ledger.look(Number.MAX_SAFE_INTEGER), this.#ledger.quorum);
+    const { ledger } = this.#standing;
+    const held = await ledger.held();
     if (held === undefined) return false;
-    await this.#ledger.requestResign(held.record.term, REQUEST_MS);
+    await ledger.requestResign(held.record.term, REQUEST_MS);
     return true;
   }
 
@@ -225,8 +188,9 @@ export class LeaderElection implements AsyncDisposable {
    * @throws QuorumUnreachableError
    */
   async leader(): Promise<LeaderInfo | null> {
-    const held = heldNow(await this.#ledger.look(Number.MAX_SAFE_INTEGER), this.#ledger.quorum);
-    return held === undefined ? null : infoOf(held, (record) => this.#isSelf(record));
+    const { instance, ledger } = this.#standing;
+    const held = await ledger.held();
+    return held === undefined ? null : infoOf(held, instance);
   }
 
   /**
@@ -240,10 +204,10 @@ export class LeaderElection implements AsyncDisposable {
   async *observe(
     options: { readonly signal?: AbortSignal | undefined } = {},
   ): AsyncGenerator<LeaderInfo | null, void, undefined> {
-    const linked = linkSignals(callerSignal(options), this.#stop.signal, protocolOf(this.redlock).closed);
+    const linked = linkSignals(SIGNAL.resolve(options).signal, this.#stop.signal, protocolOf(this.redlock).closed);
     const letGo = keepAlive(this.#standing.clock);
     try {
-      yield* iterate((listener) => this.#watch(listener), linked.signal, OBSERVED_BOUND);
+      yield* this.#observer.values(linked.signal);
     } finally {
       letGo();
       linked.unlink();
@@ -288,9 +252,9 @@ export class LeaderElection implements AsyncDisposable {
    * nothing.
    */
   on<Name extends keyof LeaderEvents>(name: Name, listener: (payload: LeaderEvents[Name]) => void): Unsubscribe {
-    const off = this.#events.on(name, listener);
+    const off = this.#standing.events.on(name, listener);
     if (name !== "leaderChange") return off;
-    const stopWatching = this.#watch(listener as ObserverListener);
+    const stopWatching = this.#observer.watch(listener as (info: LeaderInfo | null) => void);
     off();
     return stopWatching;
   }
@@ -321,29 +285,19 @@ export class LeaderElection implements AsyncDisposable {
     }
   }
 
-  async #asCandidate<Term extends HeldTerm | undefined>(
-    signal: AbortSignal | undefined,
-    campaign: (either: AbortSignal) => Promise<Term>,
+  #asCandidate<Term extends HeldTerm | undefined>(
+    options: { readonly signal?: AbortSignal | undefined },
+    campaign: (signal: AbortSignal) => Promise<Term>,
   ): Promise<Term> {
-    const linked = this.#standing.whileOpen(signal, this.#stop.signal);
-    try {
-      return await campaign(linked.signal);
-    } finally {
-      linked.unlink();
-    }
-  }
-
-  #watch(listener: ObserverListener): () => void {
-    return this.#observer.watch((info) =>
-      callQuietly(
-        () => listener(info),
-        (error) => this.#standing.report(error),
-      ),
-    );
-  }
-
-  #isSelf(record: TermRecord): boolean {
-    return record.instance === this.#instance;
+    const { signal } = SIGNAL.resolve(options);
+    return this.#do("campaign", async () => {
+      const linked = this.#standing.whileOpen(signal, this.#stop.signal);
+      try {
+        return await campaign(linked.signal);
+      } finally {
+        linked.unlink();
+      }
+    });
   }
 
   async #stopAll(): Promise<void> {

@@ -4,44 +4,36 @@
  * Each occurrence is told once, and a node that has answered since counts anew. It is not guaranteed that a node which
  * is told of is needed: a minority that is down keeps nobody from leading.
  */
-import type { Redlock, RedlockEvents, Vote } from "@x/redlock-core";
-import { protocolOf } from "@x/redlock-core/protocol";
-
-export interface NodeListener {
-  down(node: string, error: Error): void;
-  /** Reports that a quorum may vote again in `leftMs`. */
-  quarantined(leftMs: number): void;
-  /** Reports that a quorum votes, though not for us. */
-  answered(): void;
-}
+import type { RedlockEvents, Vote } from "@x/redlock-core";
+import { mayVoteAgain } from "../events/log.ts";
+import type { Standing } from "./standing.ts";
 
 /** The nodes of one quarantine end it one after the other, each by its own clock, within this time. */
 const SAME_QUARANTINE_MS = 1_000;
 
 export class NodeWatch {
-  readonly #redlock: Redlock;
-  readonly #listener: NodeListener;
+  readonly #standing: Standing;
   readonly #down = new Set<string>();
   #quarantineEndMs = Number.NEGATIVE_INFINITY;
 
-  constructor(redlock: Redlock, listener: NodeListener) {
-    this.#redlock = redlock;
-    this.#listener = listener;
+  constructor(standing: Standing) {
+    this.#standing = standing;
   }
 
   /** Begins to listen for nodes that go down, and returns a function that ends that. */
   start(): () => void {
-    return this.#redlock.on("node", (message) => this.#changed(message));
+    return this.#standing.redlock.on("node", (message) => this.#changed(message));
   }
 
   /** Notes the votes of an attempt that was refused. */
   refused(votes: readonly Vote[]): void {
+    const { redlock } = this.#standing;
     for (const { node, vote } of votes) if (vote !== "failed") this.#down.delete(node);
-    const failed = decisiveFailures(votes, this.#redlock);
+    const failed = decisiveFailures(votes, redlock);
     for (const { node, error } of failed) this.#tellDown(node, error ?? "no answer");
-    const leftMs = quarantineLeftMs(votes, this.#redlock);
+    const leftMs = quarantineLeftMs(votes, redlock);
     if (leftMs !== undefined) this.#tellQuarantine(leftMs);
-    else if (failed.length === 0) this.#listener.answered();
+    else if (failed.length === 0) this.#standing.lastError = undefined;
   }
 
   #changed({ node, state, error }: RedlockEvents["node"]): void {
@@ -52,14 +44,18 @@ export class NodeWatch {
   #tellDown(node: string, reason: string): void {
     if (this.#down.has(node)) return;
     this.#down.add(node);
-    this.#listener.down(node, new Error(`node ${node}: ${reason}`));
+    const error = new Error(`node ${node}: ${reason}`);
+    this.#standing.lastError = error;
+    this.#standing.events.emit("nodeDown", { node, error });
   }
 
   #tellQuarantine(leftMs: number): void {
-    const endMs = protocolOf(this.#redlock).clock.monotonicMs() + leftMs;
+    const endMs = this.#standing.clock.monotonicMs() + leftMs;
     if (endMs <= this.#quarantineEndMs + SAME_QUARANTINE_MS) return;
     this.#quarantineEndMs = endMs;
-    this.#listener.quarantined(leftMs);
+    const quarantineLeftMs = Math.ceil(leftMs);
+    this.#standing.lastError = new Error(mayVoteAgain(quarantineLeftMs));
+    this.#standing.events.emit("quarantined", { quarantineLeftMs });
   }
 }
 
@@ -72,10 +68,6 @@ interface Electorate {
 export function decisiveFailures(votes: readonly Vote[], { nodeCount, quorum }: Electorate): readonly Vote[] {
   const failed = votes.filter((vote) => vote.vote === "failed");
   return nodeCount - failed.length < quorum ? failed : [];
-}
-
-export function mayVoteAgain(afterMs: number): string {
-  return `nodes may vote again in ${afterMs} ms: a leader is possible then`;
 }
 
 /**

@@ -1,35 +1,35 @@
-/** What the candidate run and the leader run of an election share: its means, and what it is doing. */
+/** What the parts of an election share: its means, and what it is doing. */
 import { type Clock, type Redlock, RedlockClosedError } from "@x/redlock-core";
-import { type Emitter, type LinkedSignal, linkSignals, onAbort, protocolOf } from "@x/redlock-core/protocol";
-import type { LeaderEvents } from "../events/events.ts";
+import { Emitter, type LinkedSignal, linkSignals, onAbort, protocolOf } from "@x/redlock-core/protocol";
+import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../events/events.ts";
+import { logEvents } from "../events/log.ts";
 import type { ResolvedOptions } from "../options.ts";
+import { Ledger } from "../record/ledger.ts";
 import type { HeldTerm } from "../term/term.ts";
 import { type ElectionEvent, type ElectionState, IDLE, nextState, termOf } from "./state.ts";
-
-interface StandingParts {
-  readonly redlock: Redlock;
-  readonly options: ResolvedOptions;
-  readonly clock: Clock;
-  readonly random: () => number;
-  readonly events: Emitter<LeaderEvents>;
-}
 
 export class Standing {
   readonly redlock: Redlock;
   readonly options: ResolvedOptions;
   readonly clock: Clock;
-  readonly random: () => number;
   readonly events: Emitter<LeaderEvents>;
+  readonly ledger: Ledger;
+  /** This text tells two starts, and two objects with one id, apart. */
+  readonly instance: string;
   /** Why a node, an attempt or a renewal failed last, unless a quorum has answered since. */
   lastError: Error | undefined;
   #state: ElectionState<HeldTerm> = IDLE;
 
-  constructor({ redlock, options, clock, random, events }: StandingParts) {
+  constructor(redlock: Redlock, options: ResolvedOptions) {
+    const { id, name, resource } = options;
     this.redlock = redlock;
     this.options = options;
-    this.clock = clock;
-    this.random = random;
-    this.events = events;
+    this.clock = protocolOf(redlock).clock;
+    this.events = new Emitter<LeaderEvents>(LEADER_EVENTS);
+    this.ledger = new Ledger(redlock, name, resource);
+    this.instance = `${id}#${Math.floor(this.random() * 2 ** 48).toString(36)}`;
+    publishEvents(this.events, { election: name, id });
+    logEvents(this.events, this.clock, options);
   }
 
   get state(): ElectionState<HeldTerm> {
@@ -38,6 +38,11 @@ export class Standing {
 
   get term(): HeldTerm | undefined {
     return termOf(this.#state);
+  }
+
+  /** Returns a random number in [0, 1). */
+  random(): number {
+    return protocolOf(this.redlock).random.fraction();
   }
 
   move(event: ElectionEvent<HeldTerm>): void {

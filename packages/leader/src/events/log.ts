@@ -1,20 +1,16 @@
 /** The logger of an election gets one line for each change and each failure. */
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "@x/redlock-core/protocol";
-import { mayVoteAgain } from "../election/node-watch.ts";
 import { wasAskedFor } from "../errors.ts";
-import type { LeaderLogger } from "../kit/diagnostics.ts";
+import type { ResolvedOptions } from "../options.ts";
 import type { LeaderEvents } from "./events.ts";
 
-interface LogParts {
-  readonly logger: LeaderLogger;
-  readonly election: string;
-  readonly id: string;
-  readonly clock: Clock;
-}
-
-export function logEvents(events: Emitter<LeaderEvents>, parts: LogParts): void {
-  const { logger, election, id } = parts;
+export function logEvents(
+  events: Emitter<LeaderEvents>,
+  clock: Clock,
+  { logger, name: election, id }: ResolvedOptions,
+): void {
+  if (logger === undefined) return;
   const own = { election, id };
   events.on("elected", ({ term }) => logger.info({ ...own, term }, "elected leader"));
   events.on("lost", (facts) => {
@@ -29,24 +25,24 @@ export function logEvents(events: Emitter<LeaderEvents>, parts: LogParts): void 
   events.on("drainTimeout", (facts) => logger.warn({ ...own, ...facts }, "task did not end in time"));
   events.on("taskError", ({ term, error }) => logger.error({ ...own, term, err: error }, "task failed"));
   events.on("error", (error) => logger.warn({ ...own, err: error }, "failed, will be tried again"));
-  logOverruns(events, parts);
-}
-
-/** An overrun that is longer is logged while it lasts, too. A shorter one is logged when it has ended. */
-const LONG_MS = 1_000;
-
-function logOverruns(events: Emitter<LeaderEvents>, { logger, election, id, clock }: LogParts): void {
   let begun: { readonly term: number; readonly cancel: () => void } | undefined;
   events.on("overrun", ({ term, overrunMs }) => {
     begun?.cancel();
     if (begun?.term === term) {
       begun = undefined;
-      if (overrunMs >= 1) logger.error({ election, id, term, overrunMs }, "task ran on without its lease");
+      if (overrunMs >= 1) logger.error({ ...own, term, overrunMs }, "task ran on without its lease");
       return;
     }
     const cancel = clock.schedule(LONG_MS, () =>
-      logger.error({ election, id, term, overrunMs: LONG_MS }, "task still runs without its lease"),
+      logger.error({ ...own, term, overrunMs: LONG_MS }, "task still runs without its lease"),
     );
     begun = { term, cancel };
   });
+}
+
+/** An overrun that is longer is logged while it lasts, too. A shorter one is logged when it has ended. */
+const LONG_MS = 1_000;
+
+export function mayVoteAgain(afterMs: number): string {
+  return `nodes may vote again in ${afterMs} ms: a leader is possible then`;
 }

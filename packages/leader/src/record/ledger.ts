@@ -13,7 +13,7 @@
  */
 import { type Clock, type NodeScript, QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
 import { DAY_MS, type NodeReply, protocolOf, type ScriptOptions } from "@x/redlock-core/protocol";
-import { heldNow, type NodeView, parseView, type TermRecord } from "./record.ts";
+import { type Held, heldNow, type NodeView, parseView, type TermRecord } from "./record.ts";
 import { READ_RECORD } from "./scripts/read-record.lua.ts";
 import { REQUEST_RESIGN } from "./scripts/request-resign.lua.ts";
 import { WRITE_RECORD } from "./scripts/write-record.lua.ts";
@@ -107,6 +107,14 @@ export class Ledger {
     // News of a later turn may be younger than the answer.
     this.clock.defer(() => shared.delete(what));
     return looking;
+  }
+
+  /**
+   * Asks a quorum of the nodes who leads.
+   * @throws QuorumUnreachableError
+   */
+  async held(): Promise<Held | undefined> {
+    return heldNow(await this.look(Number.MAX_SAFE_INTEGER), this.quorum);
   }
 
   /**
