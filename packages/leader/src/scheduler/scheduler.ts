@@ -9,7 +9,6 @@
  * `tick.id` or `tick.fencingToken` to whatever it writes to.
  */
 import {
-  boolean,
   callback,
   DAY_MS,
   deferred,
@@ -25,19 +24,17 @@ import {
 } from "@x/redlock-core/protocol";
 import type { LeaderElection } from "../election/election.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS, STOP, type StopOptions } from "../election/run-options.ts";
-import { ElectionBusyError, ElectionStoppedError, UnknownScheduleError } from "../errors.ts";
+import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { Unsubscribe } from "../events/events.ts";
 import { durationOrNoneMs, name as NAME } from "../kit/checks.ts";
 import { dateOf } from "../kit/date.ts";
-import { Slice } from "../kit/slice.ts";
 import { Ledger } from "../record/ledger.ts";
-import type { LeaderInfo } from "../record/record.ts";
 import type { LeaderTerm } from "../term/term.ts";
 import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
 import type { Entry } from "./entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
-import { newestIn, pastOf, recordOf, type TickRecord } from "./history.ts";
-import { isLater, NOTE, notedTick, PAUSE, pauseLine, pauseOf, REQUEST, requestLine, stateOf } from "./lines.ts";
+import type { TickRecord } from "./history.ts";
+import { historyLength, type ListOptions, Operator, type ScheduleInfo } from "./operator.ts";
 import {
   type IntervalOptions,
   moment,
@@ -51,7 +48,7 @@ import {
 import { Recorder } from "./recorder.ts";
 import { publishTicks } from "./report.ts";
 import { Session } from "./session.ts";
-import { newestOf, Store } from "./store.ts";
+import { Store } from "./store.ts";
 import type { TickHandler } from "./tick.ts";
 
 export interface SchedulerOptions {
@@ -88,38 +85,6 @@ export interface Schedule {
   remove(): void;
 }
 
-export interface ScheduleInfo {
-  readonly name: string;
-  /** Of a schedule that this process does not have: as its last leader saw it, if it writes a history. */
-  readonly next: Date | null;
-  /** The last tick that ran, or was about to. */
-  readonly last: Date | null;
-  /** What became of the newest tick in its history; null: there is none. */
-  readonly lastTick: TickRecord | null;
-  /** What became of its last ticks, the newest first, as many as `list` was asked for and the nodes keep. */
-  readonly history: readonly TickRecord[];
-  /** Ticks given up so far. */
-  readonly missed: number;
-  readonly paused: boolean;
-  /**
-   * How many runs are under way, or wait for a place. If this process leads, they are its own, also those of a schedule
-   * of this name that was removed. Else they are those with `at-least-once`, which are recorded on the nodes.
-   */
-  readonly running: number;
-  /** Who runs the ticks now. */
-  readonly owner: LeaderInfo | null;
-}
-
-export interface ListOptions {
-  /** Also the schedules that this process does not have, of which the nodes keep something. Default false. */
-  readonly all?: boolean | undefined;
-  /**
-   * So many of the last ticks of each schedule are told, too, as far as they are kept. It takes one more request per
-   * node for each hundred schedules. 0 to 100, default 0.
-   */
-  readonly history?: number | undefined;
-}
-
 const ELECTION = shaped<LeaderElection>(
   "a LeaderElection",
   (given) =>
@@ -134,8 +99,6 @@ const TERM = shaped<LeaderTerm>(
     typeof election === "string" && typeof isCurrent === "function" && signal instanceof AbortSignal,
 );
 
-const historyLength = integer({ min: 0, max: 100, unit: "" });
-
 const OPTIONS = new Schema({
   election: ELECTION,
   keyPrefix: NAME.optional(),
@@ -144,11 +107,6 @@ const OPTIONS = new Schema({
   drainTimeout: durationOrNoneMs.default(DEFAULT_DRAIN_TIMEOUT_MS),
   history: historyLength.default(10),
 } satisfies ShapeOf<SchedulerOptions>);
-
-const LIST = new Schema({
-  all: boolean.default(false),
-  history: historyLength.default(0),
-} satisfies ShapeOf<ListOptions>);
 
 const HANDLER = callback<TickHandler>();
 const NEXT = callback<NextTick>();
@@ -171,12 +129,11 @@ export class LeaderScheduler implements AsyncDisposable {
   readonly #entries = new Map<string, Entry>();
   readonly #events: Emitter<SchedulerEvents>;
   readonly #stop = new AbortController();
-  #session: Session | undefined;
+  readonly #operator: Operator;
   #running: Promise<void> | undefined;
-  #leading: Promise<void> | undefined;
+  #leading: { readonly session: Session; readonly ended: Promise<void> } | undefined;
   /** What is still written of a term that has ended. */
   #recording: Promise<void> | undefined;
-  #requestCount = 0;
 
   /** @throws TypeError, RangeError naming option, rule and value */
   constructor(options: SchedulerOptions) {
@@ -190,6 +147,14 @@ export class LeaderScheduler implements AsyncDisposable {
     this.#defaults = resolveScheduleOptions({}, timezone);
     this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
     this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
+    this.#operator = new Operator({
+      election,
+      entries: this.#entries,
+      kept: history,
+      store: () => this.#store(),
+      runningOf: (name) => this.#leading?.session.runningOf(name),
+      report: (error) => this.#report(error),
+    });
     publishTicks(this.#events, election.name);
   }
 
@@ -237,14 +202,7 @@ export class LeaderScheduler implements AsyncDisposable {
    * @throws UnknownScheduleError if neither this process nor the lock nodes know it, QuorumUnreachableError
    */
   async trigger(name: string): Promise<void> {
-    await this.#known(name);
-    const { clock, random } = protocolOf(this.#election.redlock);
-    const atMs = Math.floor(clock.wallMs());
-    this.#requestCount += 1;
-    // The time also, because a test may have its `Redlock` draw the same each time.
-    const parts = [atMs, Math.floor(random.fraction() * 2 ** 40), this.#requestCount];
-    const id = parts.map((part) => part.toString(36)).join("");
-    await this.#store().order(REQUEST + id, requestLine({ name, atMs }, false), this.#ledger.quorum);
+    await this.#operator.trigger(name);
   }
 
   /**
@@ -255,71 +213,17 @@ export class LeaderScheduler implements AsyncDisposable {
    * @throws as `trigger`
    */
   async pause(name: string): Promise<void> {
-    await this.#setPaused(name, true);
+    await this.#operator.setPaused(name, true);
   }
 
   /** The opposite of `pause`. @throws as `trigger` */
   async resume(name: string): Promise<void> {
-    await this.#setPaused(name, false);
+    await this.#operator.setPaused(name, false);
   }
 
   /** The schedules of this scheduler as the nodes know them, from any process. @throws QuorumUnreachableError */
   async list(options: ListOptions = {}): Promise<readonly ScheduleInfo[]> {
-    const { all, history } = LIST.resolve(options);
-    const toldCount = Math.min(history, this.#history);
-    const { clock } = protocolOf(this.#election.redlock);
-    const store = this.#store();
-    const [answers, newest, owner] = await Promise.all([
-      store.look(),
-      // Histories have the newest, too. Their names are known once the register is read.
-      this.#history > 0 && toldCount === 0 ? store.newestOfAll() : [],
-      this.#election.leader(),
-    ]);
-    const slice = new Slice(clock);
-    const lines = new Map<string, string>();
-    const running = new Map<string, number>();
-    // The newest version, and what is in the mailboxes.
-    for (const list of [newestOf(answers).fields, ...answers.map(({ mail }) => mail)]) {
-      for (const [field, line] of list) {
-        if (slice.isOver) await slice.another();
-        if (isLater(line, lines.get(field))) lines.set(field, line);
-        if (!field.startsWith(NOTE)) continue;
-        const { name } = notedTick(field);
-        running.set(name, (running.get(name) ?? 0) + 1);
-      }
-    }
-    const stored = all ? [...lines.keys()].filter((field) => !field.includes(":")) : [];
-    const names = [...new Set([...this.#entries.keys(), ...stored])];
-    const histories = toldCount > 0 ? await store.historiesOf(names) : [];
-    const ticks = new Map<string, readonly string[]>(names.map((name, at) => [name, histories[at] ?? []]));
-    for (const text of newest) {
-      for (const [name, line] of newestIn(text)) {
-        if (slice.isOver) await slice.another();
-        ticks.set(name, [...(ticks.get(name) ?? []), line]);
-      }
-    }
-    const nowMs = clock.wallMs();
-    const infos: ScheduleInfo[] = [];
-    for (const name of names) {
-      if (slice.isOver) await slice.another();
-      const entry = this.#entries.get(name);
-      const { accountedMs = 0, lastMs = 0, missed = 0 } = stateOf(lines.get(name)) ?? {};
-      const { nextMs: seenMs = null, happenings } = pastOf(ticks.get(name) ?? []);
-      const told = happenings.slice(0, Math.max(1, toldCount)).map((each) => recordOf(name, each, owner?.term));
-      const nextMs = entry === undefined ? seenMs : this.#nextOf(entry, Math.max(nowMs, accountedMs));
-      infos.push({
-        name,
-        next: nextMs === null ? null : dateOf(nextMs),
-        last: lastMs === 0 ? null : dateOf(lastMs),
-        lastTick: told[0] ?? null,
-        history: told.slice(0, toldCount),
-        missed,
-        paused: pauseOf(lines.get(PAUSE + name))?.isPaused ?? entry?.options.paused ?? false,
-        running: this.#session?.runningOf(name) ?? running.get(name) ?? 0,
-        owner,
-      });
-    }
-    return infos;
+    return await this.#operator.list(options);
   }
 
   /**
@@ -329,12 +233,7 @@ export class LeaderScheduler implements AsyncDisposable {
    * @throws UnknownScheduleError, QuorumUnreachableError as `trigger`
    */
   async history(name: string): Promise<readonly TickRecord[]> {
-    text().of("name", name);
-    const [[texts = []], owner] = await Promise.all([this.#store().historiesOf([name]), this.#election.leader()]);
-    const { happenings } = pastOf(texts);
-    // What has a history is known. To look a name up is to read the whole register.
-    if (happenings.length === 0) await this.#known(name);
-    return happenings.slice(0, this.#history).map((happening) => recordOf(name, happening, owner?.term));
+    return await this.#operator.history(name);
   }
 
   /**
@@ -365,7 +264,7 @@ export class LeaderScheduler implements AsyncDisposable {
     TERM.of("term", term);
     if (term.election !== this.#election.name)
       throw new RangeError(`term must be of election "${this.#election.name}", got "${term.election}"`);
-    if (this.#session !== undefined)
+    if (this.#leading !== undefined)
       throw new RangeError("term must be the only one that this scheduler leads, got a second one");
     const prefixes = ledTerms.get(term) ?? new Set();
     if (prefixes.has(this.#keyPrefix))
@@ -382,10 +281,9 @@ export class LeaderScheduler implements AsyncDisposable {
       events: this.#events,
       stop: this.#stop.signal,
     });
-    this.#session = session;
     const recorder = this.#recorderOf(term.term, session);
     const ended = deferred<void>();
-    this.#leading = ended.promise;
+    this.#leading = { session, ended: ended.promise };
     const listening = this.#ledger.listen((news) => {
       if (news === "schedules") session.hear();
     });
@@ -396,7 +294,6 @@ export class LeaderScheduler implements AsyncDisposable {
       this.#recording = recorder?.end();
       await listening.then((stop) => stop()).catch(() => undefined);
       prefixes.delete(this.#keyPrefix);
-      this.#session = undefined;
       this.#leading = undefined;
       ended.resolve();
     }
@@ -422,7 +319,7 @@ export class LeaderScheduler implements AsyncDisposable {
     // A term from start() ends at its own time: that of the constructor.
     const isOwn = this.#running !== undefined && drainTimeout >= this.#drainTimeout;
     const cancel = isOwn ? undefined : clock.schedule(drainTimeout, () => late.resolve(), { keepAlive: true });
-    await Promise.race([this.#running ?? this.#leading, late.promise]);
+    await Promise.race([this.#running ?? this.#leading?.ended, late.promise]);
     cancel?.();
     await this.#recording;
   }
@@ -446,7 +343,7 @@ export class LeaderScheduler implements AsyncDisposable {
     const bounded = boundedCalendar(calendar, options.startMs, options.endMs);
     const entry: Entry = { name: checked, calendar: bounded, handler, options };
     this.#entries.set(checked, entry);
-    this.#session?.nudge();
+    this.#leading?.session.nudge();
     return {
       name: checked,
       next: (after) => {
@@ -456,49 +353,9 @@ export class LeaderScheduler implements AsyncDisposable {
       remove: () => {
         if (this.#entries.get(checked) !== entry) return;
         this.#entries.delete(checked);
-        this.#session?.forget(checked);
+        this.#leading?.session.forget(checked);
       },
     };
-  }
-
-  /**
-   * The order wins over every one that a node which answers in time knows, whatever clock gave that its version. Of two
-   * at once one wins, the same on all nodes. An order to resume what is not paused ends no pause.
-   */
-  async #setPaused(name: string, isPaused: boolean): Promise<void> {
-    const isPausedAtFirst = (await this.#known(name))?.options.paused ?? false;
-    const nowMs = Math.floor(protocolOf(this.#election.redlock).clock.wallMs());
-    const store = this.#store();
-    const field = PAUSE + name;
-    const tell = async (line: string): Promise<string> => {
-      const lines = await store.order(field, line, this.#ledger.nodeCount);
-      return lines.reduce((best, each) => (isLater(each, best) ? each : best));
-    };
-    let known = await tell("");
-    const { isPaused: wasPaused = isPausedAtFirst, resumedMs = 0 } = pauseOf(known) ?? {};
-    const pause = { isPaused, resumedMs: wasPaused && !isPaused ? nowMs : resumedMs };
-    for (;;) {
-      const line = pauseLine({ ...pause, version: Math.max(nowMs, (pauseOf(known)?.version ?? 0) + 1) });
-      known = await tell(line);
-      if (known === line) return;
-    }
-  }
-
-  #nextOf(entry: Entry, afterMs: number): number | null {
-    try {
-      return entry.calendar.next(afterMs);
-    } catch (error) {
-      this.#report(error);
-      return null;
-    }
-  }
-
-  /** Resolves with undefined for a schedule that only the nodes know. */
-  async #known(name: string): Promise<Entry | undefined> {
-    const entry = this.#entries.get(text().of("name", name));
-    if (entry !== undefined) return entry;
-    for (const [field] of newestOf(await this.#store().look()).fields) if (field === name) return undefined;
-    throw new UnknownScheduleError(this.#election.name, name);
   }
 
   #recorderOf(term: number, session: Session): Recorder | undefined {
