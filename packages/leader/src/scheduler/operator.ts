@@ -10,10 +10,10 @@ import { UnknownScheduleError } from "../errors.ts";
 import { dateOf } from "../kit/date.ts";
 import { Slice } from "../kit/slice.ts";
 import type { LeaderInfo } from "../record/record.ts";
-import type { Entry } from "./entry.ts";
 import { newestIn, pastOf, recordOf, type TickRecord } from "./history.ts";
 import { isLater, NOTE, notedTick, PAUSE, pauseLine, pauseOf, REQUEST, requestLine, stateOf } from "./lines.ts";
 import { type Answer, newestOf, type Store } from "./store.ts";
+import type { Entry } from "./timetable.ts";
 
 export interface ScheduleInfo {
   readonly name: string;

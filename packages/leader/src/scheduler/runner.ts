@@ -12,11 +12,43 @@ import PQueue from "p-queue";
 import { dateOf } from "../kit/date.ts";
 import { traces } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../term/term.ts";
-import { type Entry, type Job, type Runs, type Turn } from "./entry.ts";
 import type { SchedulerEvents, SkipReason } from "./events.ts";
+import type { Request } from "./lines.ts";
 import type { OverlapDecision } from "./overlap.ts";
 import { aboutTick, type NamedTick, tellSkipped } from "./report.ts";
 import type { Tick } from "./tick.ts";
+import type { Entry, Track } from "./timetable.ts";
+
+/** One run of a handler. */
+export interface Job {
+  readonly track: Track;
+  readonly name: string;
+  readonly atMs: number;
+  readonly id: string;
+  readonly isCatchup: boolean;
+  /** It is caught up, or fell due while others were: see overlap.ts. */
+  readonly isBacklog: boolean;
+  readonly attempt: number;
+  readonly delivery: "at-most-once" | "at-least-once";
+  /** Of a `trigger()`: it runs also while the schedule is paused. */
+  readonly request: Request | undefined;
+  readonly lastMs: number;
+}
+
+/** Of a job that has a place among the handlers, or is in line for one. */
+interface Turn {
+  /** Until its handler is called, another may take its place. */
+  job: Job;
+  /** Asks the handler to end; undefined: it has not been called yet. */
+  cancel: ((reason: unknown) => void) | undefined;
+}
+
+/** Of one name. */
+interface Runs {
+  readonly running: Set<Turn>;
+  /** Begin when those that run have ended. */
+  readonly queue: Job[];
+}
 
 interface RunnerParts {
   readonly events: Emitter<SchedulerEvents>;
@@ -201,4 +233,9 @@ export class Runner {
   #ended(job: Job): void {
     if (job.delivery === "at-least-once") this.#parts.finished(job);
   }
+}
+
+/** With `catchup: "all"` a tick that falls due meanwhile is caught up, too. */
+export function isCatchingUp(runs: Runs): boolean {
+  return [...Array.from(runs.running, (turn) => turn.job), ...runs.queue].some((job) => job.isBacklog);
 }

@@ -31,7 +31,6 @@ import { dateOf } from "../kit/date.ts";
 import { Ledger } from "../record/ledger.ts";
 import type { LeaderTerm } from "../term/term.ts";
 import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
-import type { Entry } from "./entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
 import type { TickRecord } from "./history.ts";
 import { historyLength, type ListOptions, Operator, type ScheduleInfo } from "./operator.ts";
@@ -50,6 +49,7 @@ import { publishTicks } from "./report.ts";
 import { Session } from "./session.ts";
 import { Store } from "./store.ts";
 import type { TickHandler } from "./tick.ts";
+import type { Entry } from "./timetable.ts";
 
 export interface SchedulerOptions {
   /** Whose leader runs the ticks. */

@@ -14,7 +14,6 @@ import { UnknownScheduleError } from "../errors.ts";
 import { Naps } from "../kit/naps.ts";
 import { eachInSlices, Slice } from "../kit/slice.ts";
 import type { LeaderTerm } from "../term/term.ts";
-import { advance, type Entry, isCatchingUp, type Job, type Track, trackOf } from "./entry.ts";
 import type { SchedulerEvents } from "./events.ts";
 import {
   NOTE,
@@ -30,12 +29,13 @@ import {
   stateOf,
 } from "./lines.ts";
 import { decideOverlap, type OverlapDecision } from "./overlap.ts";
-import { type Plan, planInSteps } from "./plan.ts";
+import type { Plan } from "./plan.ts";
 import { Register } from "./register.ts";
 import { type NamedTick, tellSkipped } from "./report.ts";
-import { Runner } from "./runner.ts";
+import { isCatchingUp, type Job, Runner } from "./runner.ts";
 import type { Store } from "./store.ts";
 import { tickId } from "./tick.ts";
+import { type Entry, Timetable, type Track } from "./timetable.ts";
 
 interface SessionParts {
   readonly term: LeaderTerm;
@@ -77,7 +77,7 @@ class Step {
 export class Session {
   readonly #parts: SessionParts;
   readonly #register: Register;
-  readonly #tracks = new Map<string, Track>();
+  readonly #timetable: Timetable;
   readonly #runner: Runner;
   /** Aborts when no tick is to begin any more. */
   readonly #over: LinkedSignal;
@@ -102,7 +102,9 @@ export class Session {
   constructor(parts: SessionParts) {
     this.#parts = parts;
     this.#naps = new Naps(parts.clock);
-    this.#register = new Register({ ...parts, onDoubt: (error) => parts.events.emit("error", error) });
+    const failed = (error: unknown): void => parts.events.emit("error", error);
+    this.#register = new Register({ ...parts, onDoubt: failed });
+    this.#timetable = new Timetable({ ...parts, failed });
     this.#runner = new Runner({
       ...parts,
       finished: (tick) => this.#end(tick),
@@ -125,7 +127,7 @@ export class Session {
 
   /** What is stored of a schedule is looked at again if it is added again; until then nothing of it is done. */
   forget(name: string): void {
-    this.#tracks.delete(name);
+    this.#timetable.delete(name);
     this.#runner.dropWaiting(name, "removed", () => true);
     this.nudge();
   }
@@ -136,7 +138,7 @@ export class Session {
 
   /** When a schedule is due next, as far as its calendar was asked. */
   nextOf(name: string): number | undefined {
-    return this.#tracks.get(name)?.nextMs ?? undefined;
+    return this.#timetable.get(name)?.nextMs ?? undefined;
   }
 
   /** Resolves when the term is over, or asked to end, and no handler runs any more. Never rejects. */
@@ -185,7 +187,7 @@ export class Session {
     if (!this.#isLoaded || !term.isCurrent()) return 0;
     if (this.#register.hasGap) this.#nextPollMs = Math.min(this.#nextPollMs, clock.monotonicMs() + RETRY_MS);
     const untilPollMs = this.#polling === undefined ? this.#nextPollMs - clock.monotonicMs() : LONGEST_SLEEP_MS;
-    return Math.max(0, Math.ceil(Math.min(LONGEST_SLEEP_MS, untilPollMs, this.#untilTickMs())));
+    return Math.max(0, Math.ceil(Math.min(LONGEST_SLEEP_MS, untilPollMs, this.#timetable.untilTickMs())));
   }
 
   /**
@@ -252,18 +254,16 @@ export class Session {
 
   /** Schedules that are new here, as far as there is time for in a slice, with what earlier leaders left of them. */
   #addTracks(step: Step): void {
-    const { entries, clock, random } = this.#parts;
+    const { entries, clock } = this.#parts;
     if (this.#isLoaded) return;
     const nowMs = Math.floor(clock.wallMs());
     const slice = new Slice(clock);
     for (const [name, entry] of entries) {
-      if (this.#tracks.has(name)) continue;
+      if (this.#timetable.get(name) !== undefined) continue;
       if (slice.isOver || step.changes.size >= MOST_CLAIMS) return;
       const stored = stateOf(this.#register.fields.get(name));
-      const track = trackOf(entry, stored ?? { accountedMs: nowMs, lastMs: 0, missed: 0 });
+      const track = this.#timetable.add(entry, stored ?? { accountedMs: nowMs, lastMs: 0, missed: 0 });
       if (stored === undefined) step.changes.set(name, stateLine(track));
-      advance(track, track.accountedMs, random);
-      this.#tracks.set(name, track);
       this.#setPause(track);
       const ticks = (this.#inherited.get(name) ?? []).map(notedTick);
       for (const tick of ticks.toSorted((a, b) => a.atMs - b.atMs)) this.#runAgain(step, track, tick);
@@ -291,7 +291,7 @@ export class Session {
   #addRequests({ changes, confirmed }: Step): void {
     const { entries, events, term } = this.#parts;
     for (const [field, request] of this.#requests) {
-      const track = this.#tracks.get(request.name);
+      const track = this.#timetable.get(request.name);
       if (this.#isTooOld(request)) {
         changes.set(field, "");
         confirmed.push(() => tellSkipped(this.#parts.events, request, "expired"));
@@ -332,8 +332,8 @@ export class Session {
     const { clock } = this.#parts;
     const nowMs = clock.wallMs();
     const slice = new Slice(clock, CLAIM_SLICE_MS);
-    for (const track of this.#dueAt(nowMs)) {
-      const plan = this.#guarded(track, () => this.#plan(track, nowMs - track.delayMs, slice));
+    for (const track of this.#timetable.dueAt(nowMs)) {
+      const plan = this.#timetable.planAt(nowMs, track, slice);
       if (plan !== undefined) this.#claim(step, track, plan);
       if (slice.isOver || step.changes.size >= MOST_CLAIMS) break;
     }
@@ -365,7 +365,7 @@ export class Session {
       confirmed.push(() => this.#launch(job, decision, track.isPaused || tick.atMs <= this.#resumedMs(track)));
     }
     if (plan.accountedMs > track.accountedMs) changes.set(name, stateLine({ ...track, accountedMs: plan.accountedMs }));
-    advance(track, plan.accountedMs, this.#parts.random);
+    this.#timetable.advance(track, plan.accountedMs);
   }
 
   #launch(job: Job, decision: OverlapDecision, isPaused: boolean): void {
@@ -397,7 +397,7 @@ export class Session {
 
   #hearPauses(): void {
     for (const [field] of this.#register.orders) {
-      const track = field.startsWith(PAUSE) ? this.#tracks.get(field.slice(PAUSE.length)) : undefined;
+      const track = field.startsWith(PAUSE) ? this.#timetable.get(field.slice(PAUSE.length)) : undefined;
       if (track !== undefined) this.#setPause(track);
     }
   }
@@ -407,7 +407,7 @@ export class Session {
     const { name, options } = track.entry;
     track.isPaused = pauseOf(this.#register.newest(PAUSE + name))?.isPaused ?? options.paused;
     if (track.isPaused) this.#runner.dropWaiting(name, "paused", (job) => job.request === undefined);
-    else if (this.#resumedMs(track) > track.accountedMs) advance(track, this.#resumedMs(track), this.#parts.random);
+    else if (this.#resumedMs(track) > track.accountedMs) this.#timetable.advance(track, this.#resumedMs(track));
   }
 
   /** If that is yet to come, clocks differ: to wait for it would hold the schedule up. */
@@ -422,70 +422,7 @@ export class Session {
 
   /** What was removed has no track: so there are as many tracks as schedules, once each has one. */
   get #isLoaded(): boolean {
-    return this.#tracks.size === this.#parts.entries.size;
-  }
-
-  /** Of ten thousand calendars, which take a second to ask, some are asked in each step; 0 while others are left. */
-  #untilTickMs(): number {
-    const { clock } = this.#parts;
-    const slice = new Slice(clock);
-    const nowMs = clock.wallMs();
-    let waitMs = Number.POSITIVE_INFINITY;
-    for (const track of this.#tracks.values()) {
-      if (track.retryMs !== undefined && track.retryMs <= clock.monotonicMs()) track.nextMs = undefined;
-      if (track.nextMs === undefined) {
-        if (slice.isOver) return 0;
-        this.#guarded(track, () => {
-          track.nextMs = track.entry.calendar.next(track.accountedMs);
-        });
-      }
-      if (typeof track.nextMs === "number") waitMs = Math.min(waitMs, track.nextMs + track.delayMs - nowMs);
-    }
-    return waitMs;
-  }
-
-  /** The longest overdue first: what is due again at once cannot keep the others from their turn. */
-  #dueAt(nowMs: number): readonly Track[] {
-    const dueMs = ({ nextMs, delayMs }: Track): number =>
-      typeof nextMs === "number" ? nextMs + delayMs : Number.POSITIVE_INFINITY;
-    const due: Track[] = [];
-    for (const track of this.#tracks.values()) if (dueMs(track) <= nowMs) due.push(track);
-    return due.sort((a, b) => dueMs(a) - dueMs(b));
-  }
-
-  /** A calendar of the user's that throws holds up its own schedule only; it is asked again later. */
-  #guarded<T>(track: Track, ask: () => T): T | undefined {
-    try {
-      track.retryMs = undefined;
-      return ask();
-    } catch (error) {
-      track.nextMs = null;
-      track.planning = undefined;
-      track.retryMs = this.#parts.clock.monotonicMs() + LONGEST_SLEEP_MS;
-      this.#parts.events.emit("error", error);
-      return undefined;
-    }
-  }
-
-  /** Undefined: the slice was over before its ticks were found; the next step goes on. */
-  #plan(track: Track, nowMs: number, slice: Slice): Plan | undefined {
-    const { calendar, options } = track.entry;
-    track.planning ??= planInSteps({
-      calendar,
-      accountedMs: track.accountedMs,
-      nowMs,
-      catchup: options.catchup,
-      windowMs: options.catchupWindow,
-      maxCatchup: options.maxCatchup,
-    });
-    for (;;) {
-      const step = track.planning.next();
-      if (step.done === true) {
-        track.planning = undefined;
-        return step.value;
-      }
-      if (slice.isOver) return undefined;
-    }
+    return this.#timetable.size === this.#parts.entries.size;
   }
 
   #job(track: Track, tick: Pick<Job, "atMs" | "isCatchup" | "isBacklog" | "attempt">, suffix = ""): Job {

@@ -7,12 +7,12 @@ import { ManualClock, spawnChild } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { Slice } from "../../src/kit/slice.ts";
 import { everyCalendar } from "../../src/scheduler/calendar.ts";
-import type { Entry } from "../../src/scheduler/entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions } from "../../src/scheduler/options.ts";
 import { Register } from "../../src/scheduler/register.ts";
 import { Session } from "../../src/scheduler/session.ts";
 import type { Tick } from "../../src/scheduler/tick.ts";
+import type { Entry } from "../../src/scheduler/timetable.ts";
 import { MemoryStore } from "../support/memory-store.ts";
 import { LEASE, startNodes } from "../support/redis.ts";
 

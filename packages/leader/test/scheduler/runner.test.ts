@@ -3,11 +3,11 @@ import { systemClock } from "@x/redlock-core";
 import { Emitter } from "@x/redlock-core/protocol";
 import { beforeEach, describe, expect, it } from "vitest";
 import { everyCalendar } from "../../src/scheduler/calendar.ts";
-import { type Entry, type Job, type Track, trackOf } from "../../src/scheduler/entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions } from "../../src/scheduler/options.ts";
-import { Runner } from "../../src/scheduler/runner.ts";
+import { type Job, Runner } from "../../src/scheduler/runner.ts";
 import { type Tick, tickId } from "../../src/scheduler/tick.ts";
+import { type Entry, type Track, trackOf } from "../../src/scheduler/timetable.ts";
 import type { LeaderTerm } from "../../src/term/term.ts";
 
 describe("a runner", () => {

@@ -4,12 +4,12 @@ import { Emitter, onAbort } from "@x/redlock-core/protocol";
 import { beforeEach, describe, expect, it } from "vitest";
 import { LeadershipLostError } from "../../src/errors.ts";
 import { everyCalendar } from "../../src/scheduler/calendar.ts";
-import type { Entry } from "../../src/scheduler/entry.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions, type ScheduleOptions } from "../../src/scheduler/options.ts";
 import { Session } from "../../src/scheduler/session.ts";
 import type { Write } from "../../src/scheduler/store.ts";
 import type { Tick } from "../../src/scheduler/tick.ts";
+import type { Entry } from "../../src/scheduler/timetable.ts";
 import type { LeaderTerm } from "../../src/term/term.ts";
 import { MemoryStore } from "../support/memory-store.ts";
 
