@@ -137,6 +137,27 @@ function isModule(url: string): boolean {
   return username === "" && password === "";
 }
 
+const RENEWAL = new Schema({
+  worker: new Schema({
+    redlock: {
+      rule: MODULE.rule,
+      fallback: undefined,
+      of: (option: string, given: unknown): string => MODULE.of(option, given instanceof URL ? given.href : given),
+    },
+    maxBlock: integer({ min: 100 }),
+  }).inside(),
+});
+
+const renewal: Option<ResolvedOptions["worker"]> = {
+  rule: '"main" or { worker: { redlock, maxBlock } }',
+  fallback: undefined,
+  of(option: string, given: unknown): ResolvedOptions["worker"] {
+    if (given === undefined || given === "main") return undefined;
+    if (typeof given === "object" && given !== null) return RENEWAL.resolve(given, option).worker;
+    throw new TypeError(`${option} must be ${this.rule}, got ${show(given)}`);
+  },
+};
+
 const OPTIONS = new Schema({
   name,
   id: name.optional(),
@@ -147,11 +168,7 @@ const OPTIONS = new Schema({
   jitter: number({ min: 0, max: 1 }).default(0.2),
   lockDelay: integer({ min: 0, max: LONGEST_LOCK_DELAY_MS }).default(0),
   eligible: callback<() => boolean | Promise<boolean>>().optional(),
-  renewal: {
-    rule: '"main" or { worker: { redlock, maxBlock } }',
-    fallback: undefined,
-    of: (_, given) => resolveRenewal(given),
-  } as Option<ResolvedOptions["worker"]>,
+  renewal,
   cooldown: COOLDOWN.inside(),
   logger: objectWith<LeaderLogger>(["info", "warn", "error"]).optional(),
 } satisfies ShapeOf<Omit<LeaderElectionOptions, "renewal">> & { readonly renewal: Option<ResolvedOptions["worker"]> });
@@ -183,24 +200,6 @@ function checkRelations(durations: Durations, facts: OptionFacts): void {
       `retryPeriod + nodeTimeout of the Redlock (${retryPeriod} + ${facts.nodeTimeout}) must be < renewDeadline, got ${renewDeadline}`,
     );
   }
-}
-
-const RENEWAL = new Schema({
-  worker: new Schema({
-    redlock: {
-      rule: "the URL of a module",
-      fallback: undefined,
-      of: (option: string, given: unknown): string => MODULE.of(option, given instanceof URL ? given.href : given),
-    },
-    maxBlock: integer({ min: 100 }),
-  }).inside(),
-});
-
-function resolveRenewal(given: unknown): ResolvedOptions["worker"] {
-  if (given === undefined || given === "main") return undefined;
-  if (typeof given !== "object" || given === null)
-    throw new TypeError(`renewal must be "main" or { worker: { redlock, maxBlock } }, got ${show(given)}`);
-  return RENEWAL.resolve(given, "renewal").worker;
 }
 
 function cooldownOf({

@@ -24,44 +24,30 @@ export interface AboutTick {
   readonly attempt: number;
 }
 
+/** What all messages about a term have. `id` is the candidate's. */
+interface AboutTerm {
+  readonly election: string;
+  readonly id: string;
+  readonly term: number;
+}
+
 /**
  * The messages, by channel. A channel is named as the event of an election or a scheduler that it tells of. Durations
  * are in milliseconds.
  */
 export interface LeaderMessages {
   /** A term began. `vacancyMs` counts from the end of the last leader, if this process saw that. */
-  "x.leader.elected": { election: string; id: string; term: number; waitMs: number; vacancyMs: number | undefined };
+  "x.leader.elected": AboutTerm & { waitMs: number; vacancyMs: number | undefined };
   /** A term ended. `drainMs` counts from the request to end until the task had ended. */
-  "x.leader.lost": {
-    election: string;
-    id: string;
-    term: number;
-    reason: string;
-    heldMs: number;
-    drainMs: number | undefined;
-  };
+  "x.leader.lost": AboutTerm & { reason: string; heldMs: number; drainMs: number | undefined };
   /**
    * A renewal succeeded. `remainingMs` is what was left of the deadline when the answer came, which is the early
    * warning. It is a share of `deadlineMs`, the option `renewDeadline`.
    */
-  "x.leader.renewed": {
-    election: string;
-    id: string;
-    term: number;
-    tookMs: number;
-    remainingMs: number;
-    deadlineMs: number;
-  };
-  "x.leader.renewFailed": {
-    election: string;
-    id: string;
-    term: number;
-    error: unknown;
-    remainingMs: number;
-    deadlineMs: number;
-  };
+  "x.leader.renewed": AboutTerm & { tookMs: number; remainingMs: number; deadlineMs: number };
+  "x.leader.renewFailed": AboutTerm & { error: unknown; remainingMs: number; deadlineMs: number };
   /** The task still ran when the lease had ended, so another process may lead beside it. */
-  "x.leader.overrun": { election: string; id: string; term: number; overrunMs: number };
+  "x.leader.overrun": AboutTerm & { overrunMs: number };
   /** An observer saw the leader change. `vacancyMs` is how long there was none, as seen from here. */
   "x.leader.leaderChange": {
     election: string;
@@ -70,12 +56,12 @@ export interface LeaderMessages {
     vacancyMs: number | undefined;
   };
   /** The task did not end in time. */
-  "x.leader.drainTimeout": { election: string; id: string; term: number };
+  "x.leader.drainTimeout": AboutTerm;
   /** A lock node is down. It is told once until the node answers again. */
   "x.leader.nodeDown": { election: string; id: string; node: string; error: Error };
   /** Nobody is elected, since a quorum of nodes casts no vote. */
   "x.leader.quarantined": { election: string; id: string; quarantineLeftMs: number };
-  "x.leader.taskError": { election: string; id: string; term: number; error: unknown };
+  "x.leader.taskError": AboutTerm & { error: unknown };
   /** An election or a scheduler failed and tries again, or one of its listeners threw. */
   "x.leader.error": { election: string; error: unknown };
   /** A handler is about to be called. */
@@ -89,7 +75,7 @@ export interface LeaderMessages {
 /** What the messages of the tracing channels have, by the call: `x.leader:term` and `x.leader:tick`. */
 export interface LeaderTraces {
   /** The task of a term, from its call to its end. */
-  term: { readonly election: string; readonly id: string; readonly term: number; readonly fencingToken: number };
+  term: AboutTerm & { readonly fencingToken: number };
   /** The handler of a tick, from its call to its end. */
   tick: AboutTick;
 }
