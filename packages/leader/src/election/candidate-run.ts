@@ -120,14 +120,13 @@ export class CandidateRun {
   async #takeOffice(lease: Lease | undefined, signal: AbortSignal, startedMs: number): Promise<HeldTerm | undefined> {
     if (lease === undefined) return undefined;
     const { clock, events, instance, ledger, options, redlock } = this.#standing;
-    const office = { isTaken: false };
     const term = new HeldTerm({
       lease,
       ledger,
       options,
       clock,
       instance,
-      listener: this.#termListener(lease.fencingToken, office),
+      listener: this.#termListener(lease.fencingToken),
       isEligible: () => this.#isEligible(),
       cool: (ms) => this.cool(ms),
     });
@@ -148,7 +147,6 @@ export class CandidateRun {
       untie();
     }
     term.enter(protocolOf(redlock).closed);
-    office.isTaken = true;
     this.#standing.move({ type: "led" });
     const waitMs = clock.monotonicMs() - startedMs;
     const own = { election: options.name, id: options.id, term: term.term };
@@ -186,7 +184,7 @@ export class CandidateRun {
     }
   }
 
-  #termListener(number: number, office: { readonly isTaken: boolean }): TermListener {
+  #termListener(number: number): TermListener {
     const standing = this.#standing;
     const { clock, events, options } = standing;
     const own = { election: options.name, id: options.id, term: number };
@@ -210,8 +208,9 @@ export class CandidateRun {
       over: (reason) => {
         const heldMs = clock.monotonicMs() - startedMs;
         const drainMs = endingSinceMs === undefined ? undefined : clock.monotonicMs() - endingSinceMs;
+        const wasElected = standing.state.name !== "candidate";
         if (standing.term?.term === number) standing.move({ type: "ended" });
-        if (!office.isTaken) return;
+        if (!wasElected) return;
         publish("x.leader.lost", () => ({ ...own, reason, heldMs, drainMs }));
         events.emit("lost", { term: number, reason, heldMs });
       },

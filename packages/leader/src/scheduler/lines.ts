@@ -4,10 +4,10 @@
  */
 import type { NamedTick } from "./report.ts";
 
-/** How far a schedule is dealt with; its field is its name. */
+/** The state of a schedule says how far it is dealt with; its field is its name. */
 export interface ScheduleState {
   readonly accountedMs: number;
-  /** The last tick that ran or was about to; 0: none. */
+  /** The last tick that ran or was about to, or 0. */
   readonly lastMs: number;
   readonly missed: number;
 }
@@ -16,7 +16,7 @@ export interface ScheduleState {
 export interface Pause {
   readonly version: number;
   readonly isPaused: boolean;
-  /** When a pause last ended, by the clock of the process that ended it; 0: never. */
+  /** When a pause last ended, by the clock of the process that ended it, or 0. */
   readonly resumedMs: number;
 }
 
@@ -25,7 +25,7 @@ export interface Request extends NamedTick {
   readonly id: string;
 }
 
-/** Each begins the fields of one kind. */
+/** Each of these begins the fields of one kind. */
 export const NOTE = "r:";
 export const PAUSE = "p:";
 export const REQUEST = "t:";

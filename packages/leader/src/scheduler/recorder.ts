@@ -23,14 +23,14 @@ interface RecorderParts {
   readonly term: number;
   /** So many ticks of each schedule are kept. */
   readonly kept: number;
-  /** When a schedule is due next, as far as that is known. */
+  /** Returns when a schedule is due next, as far as that is known. */
   readonly nextOf: (name: string) => number | undefined;
 }
 
 const EVERY_MS = 1_000;
-/** Of one request; it blocks a node for about 8 µs each. */
+/** One request has so many lines, each of which blocks a node for about 8 µs. */
 const MOST_LINES = 100;
-/** While no quorum answers, older ones are forgotten. */
+/** So many lines wait while no quorum answers; older ones are forgotten. */
 const MOST_PENDING = 10_000;
 
 interface Pending {
@@ -112,7 +112,7 @@ export class Recorder {
     });
   }
 
-  /** False: too few nodes answered. Never rejects. */
+  /** Resolves false if too few nodes answered, and never rejects. */
   async #write(): Promise<boolean> {
     const { store, events, kept, nextOf } = this.#parts;
     const batch = [...this.#pending].slice(0, MOST_LINES);

@@ -30,20 +30,20 @@ import { type Answer, type Enough, isNewer, newestOf, type Store, type Version }
 interface RegisterParts {
   readonly store: Store;
   readonly term: { readonly term: number; isCurrent(): boolean };
-  /** Told when a quorum is believed that may have forgotten. */
+  /** Called when a quorum is believed that may have forgotten. */
   readonly onDoubt: (error: Error) => void;
 }
 
-/** For so long a new leader waits for the nodes that have forgotten nothing. */
+/** A new leader waits so long for the nodes that have forgotten nothing. */
 const WAIT_MS = 5_000;
 
 export class Register {
   readonly #parts: RegisterParts;
   readonly #fields = new Map<string, string>();
-  /** Of the fields: that of the last step, confirmed or not, or the one that was adopted. Undefined: none yet. */
+  /** The version of the fields: that of the last step, confirmed or not, or the one that was adopted. */
   #version: Version | undefined;
   #nextStep = 1;
-  /** A quorum has what this term has written. */
+  /** Whether a quorum has what this term has written. */
   #isOurs = false;
   #flight:
     | { readonly from: Version; readonly fields: readonly string[]; readonly drops: readonly string[] }
@@ -51,14 +51,14 @@ export class Register {
   /** Orders that a node has shown since they were last taken out. */
   readonly #shown = new Map<string, string>();
   #askedSinceMs: number | undefined;
-  /** A node did not take a step, or may not have taken it. */
+  /** Whether a node did not take a step, or may not have taken it. */
   hasGap = false;
 
   constructor(parts: RegisterParts) {
     this.#parts = parts;
   }
 
-  /** As of the last step, confirmed or not. */
+  /** The fields as of the last step, confirmed or not. */
   get fields(): ReadonlyMap<string, string> {
     return this.#fields;
   }
@@ -67,7 +67,7 @@ export class Register {
     return this.#version !== undefined;
   }
 
-  /** Rules 1 and 2; false: a newer term was seen. @throws QuorumUnreachableError */
+  /** Follows rules 1 and 2. Resolves false if a newer term was seen. @throws QuorumUnreachableError */
   async take(slice: Slice): Promise<boolean> {
     const { store, term, onDoubt } = this.#parts;
     const { quorum, nodeCount, clock } = store.ledger;
@@ -94,23 +94,23 @@ export class Register {
     return true;
   }
 
-  /** The later of what the register and the mailboxes say. */
+  /** Returns the later of what the register and the mailboxes say. */
   newest(field: string): string | undefined {
     const [stored, shown] = [this.#fields.get(field), this.#shown.get(field)];
     return shown !== undefined && isLater(shown, stored) ? shown : stored;
   }
 
-  /** Orders that the register lacks: field and line. */
+  /** The orders that the register lacks, as field and line. */
   get orders(): readonly (readonly [string, string])[] {
     return [...this.#shown].filter(([field, line]) => isLater(line, this.#fields.get(field)));
   }
 
-  /** Is there a step to make, though nothing has changed? */
+  /** Whether there is a step to make, though nothing has changed. */
   get isDue(): boolean {
     return !this.#isOurs || this.#shown.size > 0;
   }
 
-  /** The next step; the last one is confirmed. A line "" takes its field out; `expired`: orders that leave no trace. */
+  /** Begins the next step. A line "" takes its field out, and the orders in `expired` leave no trace. */
   begin(changes: ReadonlyMap<string, string>, expired: readonly string[] = []): void {
     const from = this.#version;
     if (from === undefined || this.#flight !== undefined) throw new Error("a step before the last was confirmed");
@@ -155,7 +155,7 @@ export class Register {
   }
 
   /**
-   * Looks for orders and gaps on all nodes, beside the steps. False: a newer term was seen.
+   * Looks for orders and gaps on all nodes, beside the steps. Resolves false if a newer term was seen.
    * @throws QuorumUnreachableError
    */
   async poll(): Promise<boolean> {
@@ -182,7 +182,7 @@ export class Register {
     return answers.filter((each) => !each.isStale && each.isWhole && !isNewer(version, each.version));
   }
 
-  /** False: a newer term was seen. */
+  /** Notes the orders of the answers. Returns false if a newer term was seen. */
   #hear(answers: readonly Answer[]): boolean {
     for (const [field, line] of answers.flatMap(({ mail }) => mail))
       if (isLater(line, this.#shown.get(field))) this.#shown.set(field, line);

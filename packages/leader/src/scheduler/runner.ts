@@ -30,23 +30,23 @@ export interface Job {
   readonly isBacklog: boolean;
   readonly attempt: number;
   readonly delivery: "at-most-once" | "at-least-once";
-  /** Of a `trigger()`: it runs also while the schedule is paused. */
+  /** The order of a `trigger()`, which runs also while the schedule is paused. */
   readonly request: Request | undefined;
   readonly lastMs: number;
 }
 
-/** Of a job that has a place among the handlers, or is in line for one. */
+/** A job that has a place among the handlers, or is in line for one. */
 interface Turn {
   /** Until its handler is called, another may take its place. */
   job: Job;
-  /** Asks the handler to end; undefined: it has not been called yet. */
+  /** Asks the handler to end. It is undefined until that is called. */
   cancel: ((reason: unknown) => void) | undefined;
 }
 
-/** Of one name. */
+/** What runs of one name. */
 interface Runs {
   readonly running: Set<Turn>;
-  /** Begin when those that run have ended. */
+  /** These begin when those that run have ended. */
   readonly queue: Job[];
 }
 
@@ -65,7 +65,7 @@ interface RunnerParts {
 
 export class Runner {
   readonly #parts: RunnerParts;
-  /** By name, of those of which anything runs or waits. */
+  /** By name, what runs or waits. A name of which nothing does is not there. */
   readonly #runs = new Map<string, Runs>();
   /** Runs at most `concurrency` handlers at a time, first come first served. */
   readonly #places: PQueue;
@@ -89,7 +89,7 @@ export class Runner {
     else queue.push(job);
   }
 
-  /** Of the ticks that wait for others or for a place, leaves out those that `isMeant` names. */
+  /** Leaves out those ticks that `isMeant` names, of all that wait for others or for a place. */
   dropWaiting(name: string, reason: SkipReason, isMeant: (job: Job) => boolean): void {
     const { running, queue } = this.runsOf(name);
     for (const turn of running) {

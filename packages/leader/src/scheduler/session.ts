@@ -45,21 +45,21 @@ interface SessionParts {
   readonly entries: ReadonlyMap<string, Entry>;
   readonly concurrency: number;
   readonly events: Emitter<SchedulerEvents>;
-  /** Aborts when this scheduler is to run no more ticks, also in a term that goes on. */
+  /** This signal aborts when this scheduler is to run no more ticks, also in a term that goes on. */
   readonly stop: AbortSignal;
 }
 
 /** How often orders, and nodes that lost their state, are looked for if no message tells of them. */
 const POLL_MS = 5_000;
-/** Before the next try after too few nodes answered. */
+/** The session waits so long before the next try, after too few nodes answered. */
 const RETRY_MS = 100;
 /** What is claimed in one slice is one step. */
 const CLAIM_SLICE_MS = 10;
-/** Of one step; it blocks a node for about 5 µs each. */
+/** One step has so many claims, each of which blocks a node for about 5 µs. */
 const MOST_CLAIMS = 500;
 /** A wall clock that was stepped is noticed this late. */
 const LONGEST_SLEEP_MS = 30_000;
-/** Far longer than a deployment, at whose end every leader has the schedule, and than clocks differ. */
+/** A request is dropped after this: far longer than a deployment, and than clocks differ. */
 const LONGEST_REQUEST_MS = DAY_MS;
 /**
  * Requests that were begun are known for longer than that, by more than the clocks of leaders differ. One that comes
@@ -79,19 +79,19 @@ export class Session {
   readonly #register: Register;
   readonly #timetable: Timetable;
   readonly #runner: Runner;
-  /** Aborts when no tick is to begin any more. */
+  /** This signal aborts when no tick is to begin any more. */
   readonly #over: LinkedSignal;
-  /** Being confirmed. */
+  /** The step that is being confirmed. */
   #step: Step | undefined;
-  /** By name, notes of ticks that an earlier session has left unfinished. */
+  /** The notes of ticks that an earlier session has left unfinished, by name. */
   readonly #inherited = new Map<string, string[]>();
-  /** Orders to run a schedule, which wait for that; by field. */
+  /** The orders to run a schedule that have not been taken yet, by field. */
   readonly #requests = new Map<string, Request>();
-  /** Those that were begun, the oldest first: of which age they are by field. */
+  /** The times of the orders that were taken, by field, the oldest first. */
   readonly #begun = new Map<string, number>();
-  /** Requests that were reported, since there is no such schedule here. */
+  /** The orders that were reported, since there is no such schedule here. */
   readonly #unknown = new Set<string>();
-  /** Notes of ticks that have ended. */
+  /** The notes of ticks that have ended. */
   #ended: string[] = [];
   /** At-least-once ticks, and what was triggered, that do not begin in this term any more. */
   #left: Job[] = [];
@@ -136,7 +136,7 @@ export class Session {
     return this.#runner.runsOf(name).running.size;
   }
 
-  /** When a schedule is due next, as far as its calendar was asked. */
+  /** Returns when a schedule is due next, as far as its calendar was asked. */
   nextOf(name: string): number | undefined {
     return this.#timetable.get(name)?.nextMs ?? undefined;
   }
@@ -161,7 +161,7 @@ export class Session {
   }
 
   /**
-   * The next leader is told what has ended, and what has not begun, which was no attempt. False: too few nodes
+   * Tells the next leader what has ended, and what has not begun, which was no attempt. Resolves false if too few nodes
    * answered.
    */
   async #handOver(): Promise<boolean> {
@@ -191,7 +191,7 @@ export class Session {
   }
 
   /**
-   * Confirms the step that is under way, or makes the next one. False: a newer term was seen.
+   * Confirms the step that is under way, or makes the next one. Resolves false if a newer term was seen.
    * @throws QuorumUnreachableError
    */
   async #write(compose: (step: Step) => void): Promise<boolean> {
@@ -210,7 +210,7 @@ export class Session {
     return true;
   }
 
-  /** False: a newer term was seen. @throws QuorumUnreachableError */
+  /** Reads the register. Resolves false if a newer term was seen. @throws QuorumUnreachableError */
   async #takeOffice(): Promise<boolean> {
     const { clock } = this.#parts;
     if (!(await this.#register.take(new Slice(clock)))) return false;
@@ -237,7 +237,7 @@ export class Session {
     this.#addClaims(step);
   }
 
-  /** What the mailboxes have. */
+  /** Adds the orders that the mailboxes have. */
   #addOrders({ changes, expired, confirmed }: Step): void {
     this.#hearPauses();
     for (const [field, line] of this.#register.orders) {
@@ -252,7 +252,7 @@ export class Session {
     }
   }
 
-  /** Schedules that are new here, as far as there is time for in a slice, with what earlier leaders left of them. */
+  /** Adds schedules that are new here, as many as a slice has time for, with what earlier leaders left of them. */
   #addTracks(step: Step): void {
     const { entries, clock } = this.#parts;
     if (this.#isLoaded) return;
@@ -312,7 +312,7 @@ export class Session {
     }
   }
 
-  /** What has ended, and what is left to the next leader. */
+  /** Adds what has ended, and what is left to the next leader. */
   #addEnds({ changes }: Step): void {
     const { clock } = this.#parts;
     for (const note of this.#ended.splice(0)) changes.set(note, "");
@@ -327,7 +327,7 @@ export class Session {
     }
   }
 
-  /** Of what is due, as much as there is time for in a slice. */
+  /** Claims what is due, as much as a slice has time for. */
   #addClaims(step: Step): void {
     const { clock } = this.#parts;
     const nowMs = clock.wallMs();
@@ -402,7 +402,7 @@ export class Session {
     }
   }
 
-  /** Ticks from before the end of a pause are dealt with. */
+  /** Takes over whether a schedule is paused. Ticks from before the end of a pause are dealt with. */
   #setPause(track: Track): void {
     const { name, options } = track.entry;
     track.isPaused = pauseOf(this.#register.newest(PAUSE + name))?.isPaused ?? options.paused;
@@ -410,7 +410,7 @@ export class Session {
     else if (this.#resumedMs(track) > track.accountedMs) this.#timetable.advance(track, this.#resumedMs(track));
   }
 
-  /** If that is yet to come, clocks differ: to wait for it would hold the schedule up. */
+  /** Returns when a pause has ended. One that is yet to end is 0: clocks differ, and to wait would hold it up. */
   #resumedMs({ entry }: Track): number {
     const { resumedMs } = pauseOf(this.#register.newest(PAUSE + entry.name)) ?? { resumedMs: 0 };
     return resumedMs <= this.#parts.clock.wallMs() ? resumedMs : 0;
@@ -437,7 +437,7 @@ export class Session {
     };
   }
 
-  /** A newer term was seen: the deadline ends this one at the latest. */
+  /** Waits for the end of a term that a newer one has followed. Its deadline ends it at the latest. */
   async #untilOver(): Promise<number> {
     const { signal } = this.#over;
     if (!signal.aborted) await new Promise<void>((resolve) => onAbort(signal, resolve));

@@ -21,27 +21,27 @@ export interface Version {
 /** What one node says of itself. */
 export interface Answer {
   readonly node: string;
-  /** It knows a newer term. */
+  /** Whether the node knows a newer term. */
   readonly isStale: boolean;
   readonly version: Version;
-  /** Its process. */
+  /** The process that answered. */
   readonly run: string;
-  /** What it has was given to this very process: it has forgotten nothing. */
+  /** Whether all it has was given to this very process, which then has forgotten nothing. */
   readonly isWhole: boolean;
   readonly mail: readonly (readonly [field: string, line: string])[];
-  /** They are found as they are asked for. */
+  /** The fields are found as they are asked for. */
   readonly fields: Iterable<readonly [field: string, line: string]>;
 }
 
 export interface Write {
   readonly version: Version;
-  /** The version that this changes; undefined: it is everything. */
+  /** The version that this changes. It is undefined if this is everything. */
   readonly from: Version | undefined;
   /** The answers that everything is for: a node that says something else by then may know better. */
   readonly gaps: readonly Pick<Answer, "run" | "version">[];
-  /** Orders that the register has. */
+  /** The orders that the register has. */
   readonly drops: readonly string[];
-  /** Field, line, …; the line "" takes the field out. */
+  /** Fields and lines by turns. The line "" takes its field out. */
   readonly fields: readonly string[];
 }
 
@@ -65,7 +65,7 @@ export function newestOf(answers: readonly Answer[]): Answer {
 /** A history is cut when it has become longer than so many bytes a line: counting its lines takes time. */
 const CUT_BYTES = 110;
 
-/** Of one request: 2 kB each as a rule, and 20 kB at most. */
+/** One request is for so many histories, of 2 kB each as a rule, and 20 kB at most. */
 const MOST_HISTORIES = 100;
 
 export class Store {
@@ -81,17 +81,17 @@ export class Store {
     this.#keepMs = String(keepMs);
   }
 
-  /** With its fields, of a quorum, for somebody who does not lead. @throws QuorumUnreachableError */
+  /** Reads a quorum, with the fields, for somebody who does not lead. @throws QuorumUnreachableError */
   look(): Promise<readonly Answer[]> {
     return this.#ask("reading schedules", READ_REGISTER, ["", "0", "1", this.#keepMs], () => true);
   }
 
-  /** With its fields, for a leader that takes office. @throws QuorumUnreachableError */
+  /** Reads and promises, with the fields, for a leader that takes office. @throws QuorumUnreachableError */
   promise(term: number, enough: Enough): Promise<readonly Answer[]> {
     return this.#ask("taking over schedules", READ_REGISTER, [String(term), "1", "1", this.#keepMs], enough);
   }
 
-  /** Of all nodes that answer in time. @throws QuorumUnreachableError */
+  /** Reads all nodes that answer in time. @throws QuorumUnreachableError */
   poll(term: number): Promise<readonly Answer[]> {
     const isFromAll: Enough = (answers) => answers.length === this.ledger.nodeCount;
     return this.#ask("looking for orders", READ_REGISTER, [String(term), "0", "0", this.#keepMs], isFromAll);
@@ -156,7 +156,7 @@ export class Store {
     return ledger.ask("reading ticks", READ_HISTORY, this.#ticks, fields, parse, isFromAll);
   }
 
-  /** The error of a question that too few nodes answered as needed: these. */
+  /** Returns the error of a question that only these nodes answered as needed. */
   tooFew(answers: readonly Answer[]): QuorumUnreachableError {
     const votes = answers.map(({ node }) => ({ node, vote: "granted", tookMs: 0 }) as const);
     return this.ledger.unreachable("behind the fence of the term", votes);

@@ -24,17 +24,17 @@ export interface Track {
   readonly entry: Entry;
   /** Every tick up to here is dealt with. */
   accountedMs: number;
-  /** 0: none. */
+  /** The last tick that ran or was about to, or 0. */
   lastMs: number;
   missed: number;
   isPaused: boolean;
-  /** Random part of the next tick's time. */
+  /** The random part of the next tick's time. */
   delayMs: number;
-  /** Null: there is none. Undefined: its calendar has not been asked yet. */
+  /** The time of the next tick, or null if there is none. It is undefined until the calendar is asked. */
   nextMs: number | null | undefined;
-  /** Its due ticks are being found; undefined: not begun. */
+  /** The plan in the making, while its due ticks are being found. */
   planning: Planning | undefined;
-  /** By the monotonic clock: its calendar failed, and is asked again then. */
+  /** When a calendar that failed is asked again, by the monotonic clock. */
   retryMs: number | undefined;
 }
 
@@ -116,7 +116,7 @@ export class Timetable {
     return waitMs;
   }
 
-  /** The longest overdue first: what is due again at once cannot keep the others from their turn. */
+  /** Returns the longest overdue first: what is due again at once cannot keep the others from their turn. */
   dueAt(nowMs: number): readonly Track[] {
     const dueMs = ({ nextMs, delayMs }: Track): number =>
       typeof nextMs === "number" ? nextMs + delayMs : Number.POSITIVE_INFINITY;
@@ -125,7 +125,10 @@ export class Timetable {
     return due.sort((a, b) => dueMs(a) - dueMs(b));
   }
 
-  /** Undefined: the slice was over before the due ticks were found, so the next call goes on; or the calendar threw. */
+  /**
+   * Plans the ticks that are due. The result is undefined if the calendar threw, or the slice was over before they were
+   * found. The next call then goes on.
+   */
   planAt(nowMs: number, track: Track, slice: Slice): Plan | undefined {
     const { accountedMs, delayMs, entry } = track;
     const { catchup, catchupWindow: windowMs, maxCatchup } = entry.options;

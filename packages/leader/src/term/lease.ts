@@ -33,17 +33,17 @@ export interface Lease {
   readonly fencingToken: number;
   /** The value of the lock on the nodes. */
   readonly token: string;
-  /** Its requests and those of the election's `Redlock` reach a node in the order in which they were made. */
+  /** Whether its requests and the `Redlock`'s reach a node in the order in which they were made. */
   readonly isInOrder: boolean;
   /** All clocks, read before the request was sent that granted the lock, or last renewed it. */
   readonly start: Instant;
-  /** Milliseconds for which the lock itself is valid; 0 or below: over. */
+  /** Returns the milliseconds for which the lock itself is valid; at 0 or below it is over. */
   remaining(): number;
   /** Renews every `retryPeriod` until `leave` or `release`. */
   keep(listener: RenewalListener): void;
   /** Stops renewing and lets the lease run out, whatever is closed meanwhile. */
   leave(): void;
-  /** Gives the lock up at once; true if a quorum says that it was ours until now. Never rejects. */
+  /** Gives the lock up at once. Resolves true if a quorum says that it was ours until now, and never rejects. */
   release(): Promise<boolean>;
 }
 

@@ -80,9 +80,9 @@ interface TermParts {
   readonly clock: Clock;
   readonly instance: string;
   readonly listener: TermListener;
-  /** Asked with each renewal. */
+  /** Called with each renewal. */
   readonly isEligible: () => Promise<boolean>;
-  /** Stay out for this long, after a resignation by the owner of the term. */
+  /** Keeps the candidate out for so long, after a resignation by the owner of the term. */
   readonly cool: (ms: number) => void;
 }
 
@@ -222,7 +222,7 @@ export class HeldTerm implements LeaderTerm {
     else if (written.isToResign) this.beginEnd("resign-requested");
   }
 
-  /** Asks the task to end; the lease is kept meanwhile. Nothing if the term is ending or over. */
+  /** Asks the task to end; the lease is kept meanwhile. It does nothing if the term is ending or over. */
   beginEnd(reason: TermLossReason): void {
     if (this.#status.name !== "current" || !this.isCurrent()) return;
     this.#status = { name: "ending", reason };
@@ -266,7 +266,8 @@ export class HeldTerm implements LeaderTerm {
     if (this.#status.name === "over") return;
     this.#endNow(this.reason ?? "resigned");
     const marking = this.#isAnnounced ? this.#write(true).catch((error: unknown) => listener.failed(error)) : undefined;
-    // On one connection the mark is there before the lock is free. One that is late costs the next leader its `lockDelay`.
+    // On one connection the mark is there before the lock is free. One that is late costs the next leader its
+    // `lockDelay`.
     if (!lease.isInOrder) await marking;
     await Promise.all([marking, lease.release()]);
   }
@@ -348,7 +349,7 @@ export class HeldTerm implements LeaderTerm {
     }
   }
 
-  /** Too few nodes: the next renewal repeats it. */
+  /** Reports why the record was not written, unless too few nodes answered: the next renewal repeats it. */
   #onNotWritten(error: unknown): void {
     if (!(error instanceof QuorumUnreachableError)) this.#parts.listener.failed(error);
   }

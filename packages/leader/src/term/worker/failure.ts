@@ -14,9 +14,9 @@ import {
 
 export interface Failure {
   readonly error: Error;
-  /** Undefined if it is none of redlock-core. */
+  /** The code is undefined if the error is none of redlock-core. */
   readonly code: RedlockErrorCode | undefined;
-  /** Its other fields, plain data. */
+  /** The other fields of the error, which are plain data. */
   readonly facts: object;
 }
 
@@ -30,14 +30,14 @@ const KINDS: Readonly<Record<RedlockErrorCode, { readonly prototype: Error }>> =
   REENTRANCY: ReentrancyError,
 };
 
-/** By its code: the thread's module may have a copy of redlock-core of its own. */
+/** Knows an error by its code, because the thread's module may have a copy of redlock-core of its own. */
 export function failureOf(thrown: unknown): Failure {
   const error: Error & { readonly code?: unknown } = thrown instanceof Error ? thrown : new Error(String(thrown));
   const code = (Object.keys(KINDS) as RedlockErrorCode[]).find((known) => known === error.code);
   return { error, code, facts: code === undefined ? {} : Object.assign({}, error) };
 }
 
-/** The error that was thrown, of its own class. */
+/** Returns the error that was thrown, of its own class. */
 export function errorOf({ error, code, facts }: Failure): Error {
   if (code === undefined) return error;
   Object.setPrototypeOf(error, KINDS[code].prototype);

@@ -2,7 +2,7 @@
 import type { Redlock } from "@x/redlock-core";
 import { kindOf, redlock } from "@x/redlock-core/protocol";
 
-/** Of a URL in a message; one with data in it may be long. */
+/** A message has so much of a URL; one with data in it may be long. */
 const LONGEST_URL = 1_000;
 
 /**

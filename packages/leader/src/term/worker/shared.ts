@@ -12,12 +12,12 @@ import type { Failure } from "./failure.ts";
 
 export interface ThreadData extends LeaseOptions {
   readonly memory: SharedArrayBuffer;
-  /** URL of the module that makes the `Redlock`. */
+  /** The URL of the module that makes the `Redlock`. */
   readonly redlock: string;
   readonly maxBlock: number;
 }
 
-/** `id`: of the acquisition that this is about. */
+/** The `id` of a message is that of the acquisition which it is about. */
 export type Command =
   /** It waits for the lock, or makes one attempt. `now`: by the event loop's clocks, when it sent this. */
   | { readonly type: "acquire"; readonly id: number; readonly isToWait: boolean; readonly now: Instant }
@@ -57,7 +57,7 @@ export class SharedState {
     Atomics.add(this.#cells, CELLS.beat, 1n);
   }
 
-  /** In the event loop's clocks. */
+  /** The reading from before the last renewal, in the event loop's clocks. */
   get start(): Instant {
     const ms = (cell: number): number => Number(Atomics.load(this.#cells, cell)) / 1_000;
     return { monotonicMs: ms(CELLS.monotonicUs), wallMs: ms(CELLS.wallUs), suspendedMs: ms(CELLS.suspendedUs) };

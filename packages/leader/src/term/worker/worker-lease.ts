@@ -172,7 +172,7 @@ class WorkerLease implements Lease {
   readonly #options: ResolvedOptions;
   readonly #released = deferred<boolean>();
   #listener: RenewalListener | undefined;
-  /** Of a lease that is over: the memory may already be that of the next one. */
+  /** The start of a lease that is over, because the memory may already be that of the next one. */
   #lastStart: Instant | undefined;
 
   constructor(
