@@ -264,8 +264,8 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Does one thing at a time, and keeps the process alive meanwhile. `run` waits for the end of a term whose task outlasted its run, so that it may begin
-   * before.
+   * Does one thing at a time, and keeps the process alive meanwhile. `run` waits for the end of a term whose task
+   * outlasted its run, so that it may begin before.
    */
   async #do<Result>(name: Work["name"], work: () => Promise<Result>): Promise<Result> {
     if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.name);

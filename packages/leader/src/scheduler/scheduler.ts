@@ -117,13 +117,8 @@ const EXPRESSION = text({ min: 1 });
 const ledTerms = new WeakMap<LeaderTerm, Set<string>>();
 
 export class LeaderScheduler implements AsyncDisposable {
-  readonly #election: LeaderElection;
+  readonly #options: ReturnType<typeof OPTIONS.resolve>;
   readonly #ledger: Ledger;
-  readonly #keyPrefix: string;
-  readonly #timezone: string;
-  readonly #concurrency: number;
-  readonly #drainTimeout: number;
-  readonly #history: number;
   /** One object for all schedules without options, of which there may be ten thousand. */
   readonly #defaults: ResolvedScheduleOptions;
   readonly #entries = new Map<string, Entry>();
@@ -137,13 +132,8 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /** @throws TypeError, RangeError naming option, rule and value */
   constructor(options: SchedulerOptions) {
-    const { election, keyPrefix, timezone, concurrency, drainTimeout, history } = OPTIONS.resolve(options);
-    this.#election = election;
-    this.#keyPrefix = keyPrefix === undefined ? "" : `${keyPrefix}:`;
-    this.#timezone = timezone;
-    this.#concurrency = concurrency;
-    this.#drainTimeout = drainTimeout;
-    this.#history = history;
+    this.#options = OPTIONS.resolve(options);
+    const { election, timezone, history } = this.#options;
     this.#defaults = resolveScheduleOptions({}, timezone);
     this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
     this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
@@ -178,7 +168,7 @@ export class LeaderScheduler implements AsyncDisposable {
    * @throws TypeError, RangeError at once, also for a `jitter` that is longer than the period
    */
   every(name: string, ms: number, handler: TickHandler, options: IntervalOptions = {}): Schedule {
-    const { offset, options: resolved } = resolveIntervalOptions(options, this.#timezone);
+    const { offset, options: resolved } = resolveIntervalOptions(options, this.#options.timezone);
     const periodMs = PERIOD.of("ms", ms);
     if (resolved.jitter > periodMs)
       throw new RangeError(`jitter must be at most the period of ${periodMs} ms, got ${resolved.jitter}`);
@@ -191,7 +181,7 @@ export class LeaderScheduler implements AsyncDisposable {
     NEXT.of("next", next);
     const resolved = this.#resolve(options);
     const calendar = ownCalendar(name, next);
-    calendar.next(protocolOf(this.#election.redlock).clock.wallMs());
+    calendar.next(protocolOf(this.#options.election.redlock).clock.wallMs());
     return this.#add(name, calendar, handler, resolved);
   }
 
@@ -242,13 +232,14 @@ export class LeaderScheduler implements AsyncDisposable {
    * @throws ElectionBusyError, ElectionStoppedError
    */
   start(): void {
-    if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.#election.name);
+    const { election, drainTimeout } = this.#options;
+    if (this.#stop.signal.aborted) throw new ElectionStoppedError(election.name);
     if (this.#running !== undefined) return;
-    const { running, state } = this.#election.health();
-    if (state === "stopped") throw new ElectionStoppedError(this.#election.name);
-    if (running || state !== "idle") throw new ElectionBusyError(this.#election.name, running ? "running" : state);
-    this.#running = this.#election
-      .run((term) => this.lead(term), { signal: this.#stop.signal, drainTimeout: this.#drainTimeout })
+    const { running, state } = election.health();
+    if (state === "stopped") throw new ElectionStoppedError(election.name);
+    if (running || state !== "idle") throw new ElectionBusyError(election.name, running ? "running" : state);
+    this.#running = election
+      .run((term) => this.lead(term), { signal: this.#stop.signal, drainTimeout })
       .catch((error: unknown) => this.#report(error))
       .finally(() => {
         this.#running = undefined;
@@ -262,22 +253,23 @@ export class LeaderScheduler implements AsyncDisposable {
    */
   async lead(term: LeaderTerm): Promise<void> {
     TERM.of("term", term);
-    if (term.election !== this.#election.name)
-      throw new RangeError(`term must be of election "${this.#election.name}", got "${term.election}"`);
+    const { election, concurrency } = this.#options;
+    if (term.election !== election.name)
+      throw new RangeError(`term must be of election "${election.name}", got "${term.election}"`);
     if (this.#leading !== undefined)
       throw new RangeError("term must be the only one that this scheduler leads, got a second one");
     const prefixes = ledTerms.get(term) ?? new Set();
-    if (prefixes.has(this.#keyPrefix))
+    if (prefixes.has(this.#prefix))
       throw new RangeError("term must be led by one scheduler at a time with this keyPrefix, got a second one");
-    ledTerms.set(term, prefixes.add(this.#keyPrefix));
-    const { clock, random } = protocolOf(this.#election.redlock);
+    ledTerms.set(term, prefixes.add(this.#prefix));
+    const { clock, random } = protocolOf(election.redlock);
     const session = new Session({
       term,
       store: this.#store(),
       clock,
       random: () => random.fraction(),
       entries: this.#entries,
-      concurrency: this.#concurrency,
+      concurrency,
       events: this.#events,
       stop: this.#stop.signal,
     });
@@ -293,7 +285,7 @@ export class LeaderScheduler implements AsyncDisposable {
     } finally {
       this.#recording = recorder?.end();
       await listening.then((stop) => stop()).catch(() => undefined);
-      prefixes.delete(this.#keyPrefix);
+      prefixes.delete(this.#prefix);
       this.#leading = undefined;
       ended.resolve();
     }
@@ -312,12 +304,13 @@ export class LeaderScheduler implements AsyncDisposable {
    * handler.
    */
   async stop(options: StopOptions = {}): Promise<void> {
-    const { drainTimeout = this.#drainTimeout } = STOP.resolve(options);
-    this.#stop.abort(new ElectionStoppedError(this.#election.name));
+    const { election, drainTimeout: ownTimeout } = this.#options;
+    const { drainTimeout = ownTimeout } = STOP.resolve(options);
+    this.#stop.abort(new ElectionStoppedError(election.name));
     const late = deferred<void>();
-    const { clock } = protocolOf(this.#election.redlock);
+    const { clock } = protocolOf(election.redlock);
     // A term from start() ends at its own time: that of the constructor.
-    const isOwn = this.#running !== undefined && drainTimeout >= this.#drainTimeout;
+    const isOwn = this.#running !== undefined && drainTimeout >= ownTimeout;
     const cancel = isOwn ? undefined : clock.schedule(drainTimeout, () => late.resolve(), { keepAlive: true });
     await Promise.race([this.#running ?? this.#leading?.ended, late.promise]);
     cancel?.();
@@ -333,7 +326,7 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   #resolve(options: ScheduleOptions | undefined): ResolvedScheduleOptions {
-    return options === undefined ? this.#defaults : resolveScheduleOptions(options, this.#timezone);
+    return options === undefined ? this.#defaults : resolveScheduleOptions(options, this.#options.timezone);
   }
 
   #add(name: string, calendar: Calendar, handler: TickHandler, options: ResolvedScheduleOptions): Schedule {
@@ -359,21 +352,27 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   #recorderOf(term: number, session: Session): Recorder | undefined {
-    if (this.#history === 0) return undefined;
+    const { election, history: kept } = this.#options;
+    if (kept === 0) return undefined;
     return new Recorder({
       term,
       store: this.#store(),
-      clock: protocolOf(this.#election.redlock).clock,
+      clock: protocolOf(election.redlock).clock,
       events: this.#events,
-      kept: this.#history,
+      kept,
       nextOf: (name) => session.nextOf(name),
     });
+  }
+
+  get #prefix(): string {
+    const { keyPrefix } = this.#options;
+    return keyPrefix === undefined ? "" : `${keyPrefix}:`;
   }
 
   /** State is kept for longer than the longest window, so that it is there when it is needed. */
   #store(): Store {
     const longestWindowMs = Math.max(0, ...[...this.#entries.values()].map((entry) => entry.options.catchupWindow));
-    return new Store(this.#ledger, this.#keyPrefix, 30 * DAY_MS + 2 * longestWindowMs);
+    return new Store(this.#ledger, this.#prefix, 30 * DAY_MS + 2 * longestWindowMs);
   }
 
   #report(error: unknown): void {

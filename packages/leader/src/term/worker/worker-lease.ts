@@ -41,9 +41,9 @@ export function workerLeases(
 }
 
 class RenewalThread {
-  readonly #options: ResolvedOptions;
-  readonly #clock: Clock;
-  readonly #shared = new SharedState();
+  readonly options: ResolvedOptions;
+  readonly clock: Clock;
+  readonly shared = new SharedState();
   readonly #worker: Worker;
   readonly #exited: Promise<unknown>;
   readonly #ready = deferred<Error | undefined>();
@@ -61,11 +61,11 @@ class RenewalThread {
     { redlock, maxBlock, note }: NonNullable<ResolvedOptions["worker"]> & { readonly note: string },
     clock: Clock,
   ) {
-    this.#options = options;
-    this.#clock = clock;
+    this.options = options;
+    this.clock = clock;
     const { resource, leaseDuration, retryPeriod } = options;
     const workerData: ThreadData = {
-      memory: this.#shared.memory,
+      memory: this.shared.memory,
       redlock,
       resource,
       note,
@@ -96,8 +96,8 @@ class RenewalThread {
    */
   async attend<T>(answer: Promise<T>, otherwise: T): Promise<T> {
     const late = deferred<T>();
-    const { leaseDuration } = this.#options;
-    const cancel = this.#clock.schedule(leaseDuration, () => late.resolve(otherwise), { keepAlive: true });
+    const { leaseDuration } = this.options;
+    const cancel = this.clock.schedule(leaseDuration, () => late.resolve(otherwise), { keepAlive: true });
     try {
       return await Promise.race([answer, late.promise]);
     } finally {
@@ -112,13 +112,13 @@ class RenewalThread {
     const id = this.#count;
     const answer = deferred<Report | Error>();
     this.#acquiring = { id, answer, refused };
-    this.send({ type: "acquire", id, isToWait: refused !== undefined, now: readClock(this.#clock) });
+    this.send({ type: "acquire", id, isToWait: refused !== undefined, now: readClock(this.clock) });
     try {
       const report = await abortable(answer.promise, signal);
       if (report instanceof Error) throw report;
       if (report.type === "failed") throw errorOf(report.failure);
       if (report.type !== "granted") return undefined;
-      this.#lease = new WorkerLease(this, this.#shared, this.#clock, this.#options, report);
+      this.#lease = new WorkerLease(this, report);
       return this.#lease;
     } catch (error) {
       this.send({ type: "cancel", id });
@@ -156,8 +156,8 @@ class RenewalThread {
   }
 
   #beat(maxBlock: number): void {
-    this.#shared.beat();
-    this.#cancelBeat = this.#clock.schedule(beatPeriodMs(maxBlock), () => this.#beat(maxBlock));
+    this.shared.beat();
+    this.#cancelBeat = this.clock.schedule(beatPeriodMs(maxBlock), () => this.#beat(maxBlock));
   }
 }
 
@@ -167,37 +167,25 @@ class WorkerLease implements Lease {
   readonly fencingToken: number;
   readonly token: string;
   readonly #thread: RenewalThread;
-  readonly #shared: SharedState;
-  readonly #clock: Clock;
-  readonly #options: ResolvedOptions;
   readonly #released = deferred<boolean>();
   #listener: RenewalListener | undefined;
   /** The start of a lease that is over, because the memory may already be that of the next one. */
   #lastStart: Instant | undefined;
 
-  constructor(
-    thread: RenewalThread,
-    shared: SharedState,
-    clock: Clock,
-    options: ResolvedOptions,
-    granted: Report & { readonly type: "granted" },
-  ) {
+  constructor(thread: RenewalThread, granted: Report & { readonly type: "granted" }) {
     this.id = granted.id;
     this.fencingToken = granted.fencingToken;
     this.token = granted.token;
     this.#thread = thread;
-    this.#shared = shared;
-    this.#clock = clock;
-    this.#options = options;
   }
 
   get start(): Instant {
-    return this.#lastStart ?? this.#shared.start;
+    return this.#lastStart ?? this.#thread.shared.start;
   }
 
   remaining(): number {
-    const { leaseDuration, driftFactor } = this.#options;
-    return remainingMs(leaseEnd(this.start, leaseDuration, driftFactor), readClock(this.#clock));
+    const { clock, options } = this.#thread;
+    return remainingMs(leaseEnd(this.start, options.leaseDuration, options.driftFactor), readClock(clock));
   }
 
   keep(listener: RenewalListener): void {
@@ -206,7 +194,7 @@ class WorkerLease implements Lease {
 
   leave(): void {
     if (this.#lastStart !== undefined) return;
-    this.#lastStart = this.#shared.start;
+    this.#lastStart = this.#thread.shared.start;
     this.#listener = undefined;
     this.#thread.send({ type: "leave", id: this.id });
   }
