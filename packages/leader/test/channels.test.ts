@@ -3,8 +3,7 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { Emitter } from "@x/redlock-core/protocol";
 import { expect, it, onTestFinished } from "vitest";
 import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../src/events/events.ts";
-import { SCHEDULER_EVENTS, type SchedulerEvents } from "../src/scheduler/events.ts";
-import { publishTicks } from "../src/scheduler/report.ts";
+import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents } from "../src/scheduler/events.ts";
 import type { Tick } from "../src/scheduler/tick.ts";
 import type { LeaderTerm } from "../src/term/term.ts";
 

@@ -12,11 +12,10 @@ import PQueue from "p-queue";
 import { dateOf } from "../kit/date.ts";
 import { traces } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../term/term.ts";
-import type { SchedulerEvents, SkipReason } from "./events.ts";
+import { aboutTick, type SchedulerEvents, type SkipReason, tellSkipped } from "./events.ts";
 import type { Request } from "./lines.ts";
 import type { OverlapDecision } from "./overlap.ts";
-import { aboutTick, type NamedTick, tellSkipped } from "./report.ts";
-import type { Tick } from "./tick.ts";
+import type { NamedTick, Tick } from "./tick.ts";
 import type { Entry, Track } from "./timetable.ts";
 
 /** One run of a handler. */

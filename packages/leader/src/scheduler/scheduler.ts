@@ -31,7 +31,7 @@ import { dateOf } from "../kit/date.ts";
 import { Ledger } from "../record/ledger.ts";
 import type { LeaderTerm } from "../term/term.ts";
 import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
-import { SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
+import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
 import type { TickRecord } from "./history.ts";
 import { historyLength, type ListOptions, Operator, type ScheduleInfo } from "./operator.ts";
 import {
@@ -45,7 +45,6 @@ import {
   zone,
 } from "./options.ts";
 import { Recorder } from "./recorder.ts";
-import { publishTicks } from "./report.ts";
 import { Session } from "./session.ts";
 import { Store } from "./store.ts";
 import type { TickHandler } from "./tick.ts";

@@ -14,7 +14,7 @@ import { UnknownScheduleError } from "../errors.ts";
 import { Naps } from "../kit/naps.ts";
 import { eachInSlices, Slice } from "../kit/slice.ts";
 import type { LeaderTerm } from "../term/term.ts";
-import type { SchedulerEvents } from "./events.ts";
+import { type SchedulerEvents, tellSkipped } from "./events.ts";
 import {
   NOTE,
   notedTick,
@@ -31,10 +31,9 @@ import {
 import { decideOverlap, type OverlapDecision } from "./overlap.ts";
 import type { Plan } from "./plan.ts";
 import { Register } from "./register.ts";
-import { type NamedTick, tellSkipped } from "./report.ts";
 import { isCatchingUp, type Job, Runner } from "./runner.ts";
 import type { Store } from "./store.ts";
-import { tickId } from "./tick.ts";
+import { type NamedTick, tickId } from "./tick.ts";
 import { type Entry, Timetable, type Track } from "./timetable.ts";
 
 interface SessionParts {

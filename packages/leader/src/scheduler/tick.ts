@@ -25,6 +25,11 @@ export interface Tick {
   readonly signal: AbortSignal;
 }
 
+export interface NamedTick {
+  readonly name: string;
+  readonly atMs: number;
+}
+
 export type TickHandler = (tick: Tick) => unknown;
 
 /** `nightly@20261121T030000.000Z` */
