@@ -127,6 +127,7 @@ describe("an election", () => {
     const waiting = second.campaign();
     await expect.poll(() => second.state, { timeout: 10_000 }).toBe("candidate");
     await expect.poll(() => lab.nodes.servers[0]?.call("HGET", "{leader:delay-kept}:leader", "ended")).toBe("0");
+    expect(await second.leader()).toBeNull();
     const third = lab.candidate("delay-kept", { lockDelay: 2_500 });
     await Promise.all([second.stop(), expect(waiting).rejects.toThrow(ElectionStoppedError)]);
     const from = performance.now();
