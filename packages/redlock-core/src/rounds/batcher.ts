@@ -348,7 +348,7 @@ export class Batcher {
     let number = Number(reply) + 1;
     for (const { isAcquisition } of batch) if (isAcquisition) number -= 1;
     for (const request of batch) {
-      request.onReply(this.index, request.isAcquisition ? { ...YES, value: number++ } : YES);
+      request.onReply(this.index, request.isAcquisition ? granted(number++) : YES);
     }
   }
 
@@ -409,6 +409,10 @@ class Redelivery extends Request {
   }
 
   override onDeadline(): void {}
+}
+
+function granted(number: number): NodeReply {
+  return { kind: "reply", value: number, nodeTimeUs: 0, quarantineLeftMs: 0 };
 }
 
 /** Returns the slot of a batch. A batch without operations only looks at the node. */

@@ -104,7 +104,10 @@ export function isNumber(text: string): boolean {
   return text.length === DIGITS && Number.isSafeInteger(Number(text));
 }
 
+const ZERO = "0".repeat(DIGITS);
+
 /** Writes a number with a fixed width, because numbers are compared as text. */
 export function digits(value: number): string {
+  if (value === 0) return ZERO;
   return value >= 1e15 ? `${value}` : `${value}`.padStart(DIGITS, "0");
 }
