@@ -16,7 +16,6 @@ const UTF8 = { replyEncoding: "utf8" } as const;
 /** From here on a Buffer is written in less time than a string. */
 const LARGE = 4_096;
 const LENGTHS = Array.from({ length: 256 }, (_, length) => `\r\n$${length}\r\n`);
-const NOT_ASCII = /[^\p{ASCII}]/u;
 
 /**
  * Sends the requests of one node as flat texts. ioredis would join each from five pieces per argument, and Node flatten
@@ -81,7 +80,7 @@ function write(sha1: string, keys: readonly string[], args: readonly string[]): 
   for (const arg of args) parts.push(lengthOf(arg), arg);
   parts.push("\r\n");
   const payload = parts.join("");
-  if (NOT_ASCII.test(payload)) return undefined;
+  if (Buffer.byteLength(payload) !== payload.length) return undefined;
   return payload.length < LARGE ? payload : Buffer.from(payload, "latin1");
 }
 
