@@ -19,14 +19,28 @@ const TOKEN_BYTES = 20;
 const pool = Buffer.alloc(TOKEN_BYTES * 200);
 let used = pool.length;
 
+/**
+ * A few tokens become text in one call. They share its memory as long as one of them is kept, so these are not many.
+ */
+const PORTION_BYTES = TOKEN_BYTES * 10;
+let portion = "";
+let at = 0;
+
 export const systemRandom: Random = Object.freeze({
   token(): string {
-    if (used === pool.length) {
-      randomFillSync(pool);
-      used = 0;
-    }
-    used += TOKEN_BYTES;
-    return pool.toString("hex", used - TOKEN_BYTES, used);
+    if (at === portion.length) nextPortion();
+    at += 2 * TOKEN_BYTES;
+    return portion.slice(at - 2 * TOKEN_BYTES, at);
   },
   fraction: (): number => Math.random(),
 });
+
+function nextPortion(): void {
+  if (used === pool.length) {
+    randomFillSync(pool);
+    used = 0;
+  }
+  portion = pool.toString("hex", used, used + PORTION_BYTES);
+  used += PORTION_BYTES;
+  at = 0;
+}
