@@ -15,7 +15,7 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { LockHeldError, RedlockClosedError, ReentrancyError } from "../api/errors.ts";
 import type { ResolvedUsingOptions } from "../api/options.ts";
 import { Limit } from "../waiting/limit.ts";
-import { LocalQueue, LocalQueues, type Place } from "../waiting/local-queue.ts";
+import { LocalQueue, type Place } from "../waiting/local-queue.ts";
 import type { AcquisitionContext } from "./acquire.ts";
 import { JoinedLease } from "./joined-lease.ts";
 import { Lock, leaseOf } from "./lock.ts";
@@ -149,7 +149,7 @@ export class Section {
     if (!joins || !resources.every((resource) => granted.resources.includes(resource)))
       throw new ReentrancyError(resources, granted.resources, { holder: this.#lent?.holder });
     const [name = ""] = granted.resources;
-    this.#calls ??= new LocalQueue(new LocalQueues(), name);
+    this.#calls ??= new LocalQueue(name);
     const turn = this.#calls.enter();
     try {
       if (!turn.isFirst) await this.#untilTurn(turn, resources, options);

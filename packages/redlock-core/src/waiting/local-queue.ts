@@ -29,7 +29,7 @@ export class LocalQueues {
   of(resource: string): LocalQueue {
     let queue = this.#queues.get(resource);
     if (queue === undefined) {
-      queue = new LocalQueue(this, resource);
+      queue = new LocalQueue(resource, this);
       this.#queues.set(resource, queue);
     }
     return queue;
@@ -45,9 +45,9 @@ export class LocalQueues {
     return (this.holderOf(resource)?.remaining() ?? 0) > 0;
   }
 
-  /** Forgets a queue, because nobody holds the resource or waits for it. */
-  forget(queue: LocalQueue): void {
-    if (this.#queues.get(queue.resource) === queue) this.#queues.delete(queue.resource);
+  /** Forgets the queue of a resource, because nobody holds it or waits for it. */
+  forget(resource: string): void {
+    this.#queues.delete(resource);
   }
 }
 
@@ -58,15 +58,17 @@ export class LocalQueue {
    * of a caller that was first. Callers whose time is over before they are first are told of it.
    */
   noted: Refused | undefined;
-  readonly #queues: LocalQueues;
+  /** Where it is to be found; undefined once it is forgotten, since another one may be in its place. */
+  #queues: LocalQueues | undefined;
   #first: Place | undefined;
   #last: Place | undefined;
   #holder: LocalHolder | undefined;
   #waiting: Set<() => void> | undefined;
 
-  constructor(queues: LocalQueues, resource: string) {
-    this.#queues = queues;
+  /** `queues` is undefined for a line that is nowhere to be found. */
+  constructor(resource: string, queues?: LocalQueues) {
     this.resource = resource;
+    this.#queues = queues;
   }
 
   get holder(): LocalHolder | undefined {
@@ -126,7 +128,9 @@ export class LocalQueue {
   }
 
   #tidy(): void {
-    if (this.#first === undefined && this.#holder === undefined) this.#queues.forget(this);
+    if (this.#first !== undefined || this.#holder !== undefined) return;
+    this.#queues?.forget(this.resource);
+    this.#queues = undefined;
   }
 }
 
