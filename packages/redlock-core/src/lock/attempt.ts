@@ -116,14 +116,7 @@ export abstract class Attempt extends Round implements Grant {
 
   constructor(engine: Engine, request: AttemptRequest) {
     const { target, ttlMs, enrolment, order, asked } = request;
-    const observe =
-      enrolment === undefined
-        ? request.observe
-        : (node: number, answer: Answer) => {
-            request.observe?.(node, answer);
-            this.#follow(enrolment, node, answer);
-          };
-    super(engine, target, Math.min(request.timeoutMs, ttlMs), observe);
+    super(engine, target, Math.min(request.timeoutMs, ttlMs), request.observe);
     this.#enrolment = enrolment;
     this.ttlMs = ttlMs;
     this.asked = asked;
@@ -161,6 +154,15 @@ export abstract class Attempt extends Round implements Grant {
   }
 
   protected abstract onResult(result: AttemptResult): void;
+
+  protected override get isObserved(): boolean {
+    return this.#enrolment !== undefined || this.observe !== undefined;
+  }
+
+  protected override observed(node: number, answer: Answer): void {
+    super.observed(node, answer);
+    if (this.#enrolment !== undefined) this.#follow(this.#enrolment, node, answer);
+  }
 
   protected override onVote(node: number, answer: Answer): boolean {
     const { engine } = this;

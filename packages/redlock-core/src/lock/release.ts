@@ -7,6 +7,7 @@
 import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, Round } from "../rounds/round.ts";
 import { releaseText, type Target } from "../rules/operation.ts";
+import { countOf } from "../rules/quorum.ts";
 
 export interface ReleaseRequest {
   readonly target: Target;
@@ -66,8 +67,8 @@ class Release extends Round {
     else this.ask(nowMs);
   }
 
-  protected override only(node: number): boolean {
-    return (this.#askedNodes & (1 << node)) !== 0;
+  protected override get nodesToAsk(): number {
+    return this.#askedNodes;
   }
 
   protected override onUndelivered(node: number): void {
@@ -83,10 +84,4 @@ class Release extends Round {
     this.#onEnd(this.#yes >= quorum);
     return true;
   }
-}
-
-function countOf(nodes: number): number {
-  let count = 0;
-  for (let rest = nodes; rest !== 0; rest &= rest - 1) count += 1;
-  return count;
 }

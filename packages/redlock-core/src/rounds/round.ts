@@ -7,6 +7,7 @@
  */
 
 import type { Target } from "../rules/operation.ts";
+import { countOf } from "../rules/quorum.ts";
 import type { Engine } from "./engine.ts";
 import { isRefused, type NodeReply, operationError, Request } from "./request.ts";
 
@@ -26,7 +27,7 @@ export interface RoundHandlers {
    */
   readonly sendAnyway?: boolean;
   readonly observe?: Observer | undefined;
-  only?(node: number): boolean;
+  readonly only?: (node: number) => boolean;
   /**
    * Reports that the request could not be delivered in time, that its connection broke before an answer, or that the
    * node refused it. It is also called after the end.
@@ -83,8 +84,18 @@ export abstract class Round extends Request {
     return false;
   }
 
-  protected only(_node: number): boolean {
-    return true;
+  /** The nodes that are asked, as bits. */
+  protected get nodesToAsk(): number {
+    return this.engine.everyNode;
+  }
+
+  /** Whether `observed` is called. */
+  protected get isObserved(): boolean {
+    return this.observe !== undefined;
+  }
+
+  protected observed(node: number, answer: Answer): void {
+    this.observe?.(node, answer);
   }
 
   /** See `RoundHandlers.onUndelivered`. */
@@ -92,13 +103,10 @@ export abstract class Round extends Request {
 
   ask(nowMs: number): void {
     const { batchers, options, deadlines, clock } = this.engine;
-    for (let node = 0; node < batchers.length; node += 1) {
-      if (!this.only(node)) continue;
-      this.#asked |= 1 << node;
-      this.#open += 1;
-    }
-    if (this.#open === 0) return;
-    if (this.observe !== undefined) this.#unobserved = this.#open;
+    this.#asked = this.nodesToAsk;
+    if (this.#asked === 0) return;
+    this.#open = countOf(this.#asked);
+    if (this.isObserved) this.#unobserved = this.#open;
     if (this.timeoutMs === options.nodeTimeout) deadlines.start(this, nowMs);
     else this.#cancelDeadline = clock.schedule(this.timeoutMs, () => this.onDeadline(), KEEP_ALIVE);
     for (let node = 0; node < batchers.length; node += 1) {
@@ -124,7 +132,10 @@ export abstract class Round extends Request {
     const bit = 1 << node;
     if ((this.#answered & bit) !== 0) return;
     this.#answered |= bit;
-    if (this.#unobserved > 0) this.#observed(node, answer);
+    if (this.#unobserved > 0) {
+      this.#unobserved -= 1;
+      this.observed(node, answer);
+    }
     this.#open -= 1;
     if (!this.#ended && this.onVote(node, answer)) this.#end();
     else if (this.#open === 0) this.#end();
@@ -139,11 +150,6 @@ export abstract class Round extends Request {
     this.sentTo &= ~bit;
     this.engine.batchers[node]?.submit(this);
     return true;
-  }
-
-  #observed(node: number, answer: Answer): void {
-    this.#unobserved -= 1;
-    this.observe?.(node, answer);
   }
 
   #end(): void {
@@ -203,8 +209,12 @@ class HandledRound extends Round {
     this.#handlers.onUndelivered?.(node);
   }
 
-  protected override only(node: number): boolean {
-    return this.#handlers.only?.(node) !== false;
+  protected override get nodesToAsk(): number {
+    const { only } = this.#handlers;
+    if (only === undefined) return super.nodesToAsk;
+    let nodes = 0;
+    for (let node = 0; node < this.engine.nodes.length; node += 1) if (only(node)) nodes |= 1 << node;
+    return nodes;
   }
 
   protected override onVote(node: number, answer: Answer): boolean {

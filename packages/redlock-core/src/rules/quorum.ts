@@ -7,6 +7,13 @@ export function quorumOf(nodeCount: number): number {
   return Math.floor(nodeCount / 2) + 1;
 }
 
+/** Counts nodes that are given as bits. */
+export function countOf(nodes: number): number {
+  let count = 0;
+  for (let rest = nodes; rest !== 0; rest &= rest - 1) count += 1;
+  return count;
+}
+
 export type Outcome = "won" | "lost" | "open";
 
 /**
