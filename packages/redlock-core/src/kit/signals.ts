@@ -171,13 +171,25 @@ export async function inTime<Value>(
 /** A promise and its handles. */
 export interface Deferred<T> {
   readonly promise: Promise<T>;
-  resolve(value: T): void;
+  readonly resolve: (value: T) => void;
+  readonly reject: (reason: unknown) => void;
 }
 
+const NO_HANDLE = (): void => undefined;
+let newResolve: (value: never) => void = NO_HANDLE;
+let newReject: (reason: unknown) => void = NO_HANDLE;
+
+/** A new promise calls this at once, so one function serves all of them, where each would need a closure of its own. */
+const noteHandles = (resolve: (value: never) => void, reject: (reason: unknown) => void): void => {
+  newResolve = resolve;
+  newReject = reject;
+};
+
+/** Does what `Promise.withResolvers` does, which Node 20 does not have. */
 export function deferred<T>(): Deferred<T> {
-  let settle: (value: T) => void = () => undefined;
-  const promise = new Promise<T>((resolve) => {
-    settle = resolve;
-  });
-  return { promise, resolve: (value) => settle(value) };
+  const promise = new Promise<T>(noteHandles);
+  const made = { promise, resolve: newResolve as (value: T) => void, reject: newReject };
+  newResolve = NO_HANDLE;
+  newReject = NO_HANDLE;
+  return made;
 }

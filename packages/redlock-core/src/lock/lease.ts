@@ -4,6 +4,7 @@ import { type LockLossReason, LockLostError, QuorumUnreachableError } from "../a
 import { resolveTtl } from "../api/options.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
 import { callback, objectWith } from "../kit/schema/check.ts";
+import { deferred } from "../kit/signals.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import type { Vote } from "../rules/quorum.ts";
@@ -29,6 +30,7 @@ type State =
     };
 
 const HELD: State = { kind: "held" };
+const NO_VOTES: readonly Vote[] = [];
 const MAX_MANUAL_TRIES = 3;
 const POLICY = objectWith<RenewalPolicy>(["dueMs", "retryMs", "timeoutMs", "windowMs"]);
 const PERFORM = callback<(settle: (isDeleted: boolean) => void) => void>();
@@ -70,7 +72,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   /** The longest of the leases that were asked for, answered or not. A key may live for so long. */
   #longestTtlMs: number;
   /** The votes of the last extension, if it failed. */
-  #votes: readonly Vote[] = [];
+  #votes: readonly Vote[] = NO_VOTES;
   #state: State = HELD;
   #end: LeaseEnd;
   /** How the lease is renewed; undefined if it is not. */
@@ -177,7 +179,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   release(): Promise<boolean> {
     if (this.#state.kind === "released") return this.#state.confirmed;
     const wasHeld = this.remaining() > 0;
-    return this.#release(wasHeld, { reason: "released", loss: this.#loss });
+    return this.#release(wasHeld, "released", this.#loss);
   }
 
   /**
@@ -187,7 +189,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   close(): Promise<boolean> {
     if (this.remaining() <= 0) return this.release();
     const error = this.lostError("closed");
-    const confirmed = this.#release(true, { reason: "closed", loss: error });
+    const confirmed = this.#release(true, "closed", error);
     this.#controller?.abort(error);
     return confirmed;
   }
@@ -247,21 +249,17 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     return this.#state.kind === "released" ? this.#state.loss : undefined;
   }
 
-  #release(
-    wasHeld: boolean,
-    end: { readonly reason: "released" | "closed"; readonly loss: LockLostError | undefined },
-  ): Promise<boolean> {
+  #release(wasHeld: boolean, reason: "released" | "closed", loss: LockLostError | undefined): Promise<boolean> {
     const nowMs = this.#engine.clock.monotonicMs();
     const heldMs = nowMs - this.#grantedMs;
-    const confirmed = new Promise<boolean>((resolve) => {
-      this.#startRelease(nowMs, (isDeleted) => {
-        const isConfirmed = wasHeld && isDeleted;
-        if (this.#engine.events.isHeard("release")) this.#tellRelease(isConfirmed, heldMs);
-        resolve(isConfirmed);
-      });
+    const { promise: confirmed, resolve } = deferred<boolean>();
+    this.#startRelease(nowMs, (isDeleted) => {
+      const isConfirmed = wasHeld && isDeleted;
+      if (this.#engine.events.isHeard("release")) this.#tellRelease(isConfirmed, heldMs);
+      resolve(isConfirmed);
     });
     const wasLost = this.#state.kind === "lost";
-    this.#state = { kind: "released", confirmed, reason: end.reason, loss: end.loss };
+    this.#state = { kind: "released", confirmed, reason, loss };
     if (!wasLost) this.#forget();
     return confirmed;
   }

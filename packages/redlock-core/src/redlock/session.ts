@@ -6,6 +6,7 @@ import { LockHeldError, RedlockClosedError } from "../api/errors.ts";
 import { traces } from "../api/events.ts";
 import type { ResolvedAcquireOptions } from "../api/options.ts";
 import { InFlight } from "../kit/in-flight.ts";
+import { deferred } from "../kit/signals.ts";
 import { type AcquisitionContext, startAcquisition } from "../lock/acquire.ts";
 import type { Grant } from "../lock/attempt.ts";
 import { HeldLease } from "../lock/lease.ts";
@@ -81,11 +82,15 @@ export class Session implements AcquisitionContext {
    * client.
    */
   take(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
-    return new Promise((resolve, reject) => {
+    const { promise, resolve, reject } = deferred<Lock>();
+    try {
       this.assertOpen(names, resolved.signal);
       startAcquisition(this, names, resolved, resolve, reject);
       this.calls.begin();
-    });
+    } catch (error) {
+      reject(error);
+    }
+    return promise;
   }
 
   onEnd(): void {
