@@ -16,30 +16,62 @@ export class JobEnd {
   readonly token: string;
   /** The JSON of what BullMQ packs, without the token. */
   readonly options: string;
-  /**
-   * The texts that `eachEnd` in scripts/commands.lua.ts reads: id, time, property, value, state, whether to fetch,
-   * options, token.
-   */
-  readonly told: readonly (string | number)[];
+  /** Whether the job has completed, and the next one is fetched. */
+  readonly isFollowed: boolean;
+  readonly #endedMs: number;
+  readonly #property: string;
+  readonly #value: string;
+  readonly #state: "completed" | "failed";
+  readonly #doesFetch: 0 | 1;
   /** The names and values of fields of the job to be set. */
-  readonly fields: readonly string[];
-  /** BullMQ reads here when the job has ended, behind 14 keys and the id. */
-  readonly 15: number;
+  readonly #fields: readonly string[];
 
-  constructor(facts: Pick<JobEnd, "jobId" | "prefix" | "token" | "options" | "told" | "fields"> & { endedMs: number }) {
+  constructor(facts: {
+    readonly jobId: string;
+    readonly prefix: string;
+    readonly token: string;
+    readonly options: string;
+    readonly endedMs: number;
+    readonly property: string;
+    readonly value: string;
+    readonly state: "completed" | "failed";
+    readonly doesFetch: 0 | 1;
+    readonly fields: readonly string[];
+  }) {
     this.jobId = facts.jobId;
     this.prefix = facts.prefix;
     this.token = facts.token;
     this.options = facts.options;
-    this.told = facts.told;
-    this.fields = facts.fields;
-    this[15] = facts.endedMs;
+    this.isFollowed = facts.state === "completed" && facts.doesFetch === 1;
+    this.#endedMs = facts.endedMs;
+    this.#property = facts.property;
+    this.#value = facts.value;
+    this.#state = facts.state;
+    this.#doesFetch = facts.doesFetch;
+    this.#fields = facts.fields;
   }
 
-  /** Whether the job has completed, and the next one is fetched. */
-  get isFollowed(): boolean {
-    const [, , , , state, doesFetch] = this.told;
-    return state === "completed" && doesFetch === 1;
+  /** BullMQ reads here when the job has ended, behind 14 keys and the id. */
+  get 15(): number {
+    return this.#endedMs;
+  }
+
+  /** Returns what `eachEnd` in scripts/commands.lua.ts reads of an end; `last` is the last argument of `finish`. */
+  toldWith(last: string): (string | number)[] {
+    const fields = this.#fields;
+    const told = [
+      this.jobId,
+      this.#endedMs,
+      this.#property,
+      this.#value,
+      this.#state,
+      this.#doesFetch,
+      this.options,
+      this.token,
+      last,
+      fields.length,
+    ];
+    return fields.length === 0 ? told : [...told, ...fields];
   }
 
   /** The lock options for a fetch of its own that follows the end. */
@@ -71,9 +103,15 @@ export function queueKeys(prefix: string): string[] {
   return KEY_NAMES.map((name) => `${prefix}${name}`);
 }
 
+interface KeepJobs {
+  readonly count?: unknown;
+  readonly age?: unknown;
+  readonly limit?: unknown;
+}
+
 interface EndTarget {
   moveToFinishedArgs?: unknown;
-  getKeepJobs(shouldRemove: unknown, workerKeepJobs: unknown): unknown;
+  getKeepJobs(shouldRemove: unknown, workerKeepJobs: unknown): KeepJobs;
   readonly queue: {
     readonly keys: Readonly<Record<string, string>>;
     readonly closing?: unknown;
@@ -81,7 +119,7 @@ interface EndTarget {
       readonly removeOnComplete?: unknown;
       readonly removeOnFail?: unknown;
       readonly name?: string;
-      readonly limiter?: unknown;
+      readonly limiter?: { readonly max?: unknown; readonly duration?: unknown } | null;
       readonly lockDuration?: number;
       readonly metrics?: { readonly maxDataPoints?: number };
     };
@@ -105,6 +143,7 @@ export function replaceEndArguments(worker: object): void {
   if (typeof target.moveToFinishedArgs !== "function" || typeof target.getKeepJobs !== "function") {
     throw new UnsupportedBullMQError(["the worker's backend does not make the arguments of an end as known"]);
   }
+  const packed = new EndOptions(target);
   target.moveToFinishedArgs = (
     job: EndingJob,
     value: string | undefined,
@@ -114,32 +153,81 @@ export function replaceEndArguments(worker: object): void {
     token: string,
     endedMs: number,
     fetchNext = true,
-    fields: Readonly<Record<string, string | undefined>> = {},
+    fields?: Readonly<Record<string, string | undefined>>,
   ): JobEnd => {
-    const { opts, keys, closing } = target.queue;
-    const jobId = job.id ?? "";
-    const workerKeepJobs = state === "completed" ? opts.removeOnComplete : opts.removeOnFail;
-    const options = JSON.stringify({
-      name: opts.name,
-      keepJobs: target.getKeepJobs(shouldRemove, workerKeepJobs),
-      limiter: opts.limiter,
-      lockDuration: opts.lockDuration,
-      attempts: job.opts.attempts,
-      maxMetricsSize: opts.metrics?.maxDataPoints || "",
-      fpof: job.opts.failParentOnFailure === true,
-      cpof: job.opts.continueParentOnFailure === true,
-      idof: job.opts.ignoreDependencyOnFailure === true,
-      rdof: job.opts.removeDependencyOnFailure === true,
-    });
-    const doesFetch = fetchNext && closing === undefined ? 1 : 0;
+    const { keys, closing } = target.queue;
     return new JobEnd({
-      jobId,
+      jobId: job.id ?? "",
       prefix: keys[""] ?? "",
       token,
-      options,
+      options: packed.of(job, shouldRemove, state),
       endedMs,
-      told: [jobId, endedMs, property, value ?? "null", state, doesFetch, options, token],
-      fields: Object.entries(fields).flatMap(([name, field]) => (field === undefined ? [] : [name, field])),
+      property,
+      value: value ?? "null",
+      state,
+      doesFetch: fetchNext && closing === undefined ? 1 : 0,
+      fields: fields === undefined ? NO_FIELDS : fieldsOf(fields),
     });
   };
+}
+
+/**
+ * `EndOptions` makes the JSON of what BullMQ packs for an end. Nearly all ends of a worker have the same, and to make it
+ * takes 2 µs. So the last one is kept, with the facts that it was made of: options may be changed at any time.
+ */
+class EndOptions {
+  readonly #target: EndTarget;
+  #facts: Readonly<Record<string, unknown>> = {};
+  #json = "";
+
+  constructor(target: EndTarget) {
+    this.#target = target;
+  }
+
+  of({ opts: ofJob }: EndingJob, shouldRemove: unknown, state: "completed" | "failed"): string {
+    const { opts } = this.#target.queue;
+    const { limiter } = opts;
+    const workerKeepJobs = state === "completed" ? opts.removeOnComplete : opts.removeOnFail;
+    const keepJobs = this.#target.getKeepJobs(shouldRemove, workerKeepJobs);
+    const facts = {
+      name: opts.name,
+      count: keepJobs.count,
+      age: keepJobs.age,
+      limit: keepJobs.limit,
+      isLimited: limiter,
+      max: limiter?.max,
+      duration: limiter?.duration,
+      lockDuration: opts.lockDuration,
+      attempts: ofJob.attempts,
+      maxMetricsSize: opts.metrics?.maxDataPoints || "",
+      fpof: ofJob.failParentOnFailure === true,
+      cpof: ofJob.continueParentOnFailure === true,
+      idof: ofJob.ignoreDependencyOnFailure === true,
+      rdof: ofJob.removeDependencyOnFailure === true,
+    };
+    if (isSame(facts, this.#facts)) return this.#json;
+    const {
+      count: _count,
+      age: _age,
+      limit: _limit,
+      isLimited: _is,
+      max: _max,
+      duration: _duration,
+      ...packed
+    } = facts;
+    this.#facts = facts;
+    this.#json = JSON.stringify({ ...packed, keepJobs, limiter });
+    return this.#json;
+  }
+}
+
+function isSame(one: Readonly<Record<string, unknown>>, other: Readonly<Record<string, unknown>>): boolean {
+  for (const name in one) if (one[name] !== other[name]) return false;
+  return true;
+}
+
+const NO_FIELDS: readonly string[] = [];
+
+function fieldsOf(fields: Readonly<Record<string, string | undefined>>): readonly string[] {
+  return Object.entries(fields).flatMap(([name, field]) => (field === undefined ? [] : [name, field]));
 }

@@ -120,6 +120,8 @@ export class Lane {
   #target: BullTarget | undefined;
   #isLooping = false;
   #pinning: Promise<void> | undefined;
+  /** The arguments that all requests for ends begin with. */
+  #endsHead: readonly string[] = [];
 
   constructor(parts: {
     readonly scripts: LaneScripts;
@@ -337,14 +339,18 @@ export class Lane {
     const [first] = ends;
     if (first === undefined) return [];
     const { client, end } = first;
-    const args: unknown[] = [...queueKeys(end.prefix), end.prefix];
-    for (const { end, locks } of ends) args.push(...end.told, locks, end.fields.length, ...end.fields);
+    const args = this.#headOf(end.prefix).concat(...ends.map(({ end, locks }) => end.toldWith(locks)));
     const run = async (): Promise<unknown> => {
       const sent = readClock(this.#clock);
       for (const ended of ends) ended.sent = sent;
       return await runScript(client, this.#scripts.commands.moveToFinished, args);
     };
     return parseEnds(await sendRefusedAgain(this.#clock, this.#lockDurationMs, run));
+  }
+
+  #headOf(prefix: string): readonly unknown[] {
+    if (this.#endsHead.at(-1) !== prefix) this.#endsHead = [...queueKeys(prefix), prefix];
+    return this.#endsHead;
   }
 
   /** Looks at the reply of a command that may have brought a job. Returns it if more is to be fetched. */
