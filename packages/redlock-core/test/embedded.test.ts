@@ -50,8 +50,8 @@ async function taken(redlock: Redlock, resource: string, ttl = TTL_MS): Promise<
 }
 
 function give(resource: string, lock: Lock): Promise<boolean> {
-  return protocolOf(lock).releaseBy((settle) => {
-    void redis.eval(GIVE, 0, resource, lock.token).then((reply) => settle(reply === 1));
+  return protocolOf(lock).releaseBy((answer) => {
+    void redis.eval(GIVE, 0, resource, lock.token).then((reply) => answer.settle(reply === 1));
   });
 }
 
@@ -169,12 +169,12 @@ describe("an embedded lock", () => {
     const held = await redlock.acquire("r");
     const waiting = redlock.acquire("r", { timeout: 5_000 });
     await delay(20);
-    let settle: (isDeleted: boolean) => void = () => undefined;
-    const released = protocolOf(held).releaseBy((given) => (settle = given));
+    let answer: { settle(isDeleted: boolean): void } | undefined;
+    const released = protocolOf(held).releaseBy((given) => (answer = given));
     await delay(50);
     expect(await redis.exists("{r}:waiters")).toBe(0);
     await redis.del("r");
-    settle(true);
+    answer?.settle(true);
     expect(await released).toBe(true);
     expect((await waiting).isHeld()).toBe(true);
   });
@@ -186,9 +186,9 @@ describe("an embedded lock", () => {
     expect(held.isHeld()).toBe(true);
     let isAsked = false;
     expect(
-      await protocolOf(held).releaseBy((settle) => {
+      await protocolOf(held).releaseBy((answer) => {
         isAsked = true;
-        settle(true);
+        answer.settle(true);
       }),
     ).toBe(true);
     expect(isAsked).toBe(false);
@@ -198,18 +198,18 @@ describe("an embedded lock", () => {
   it("is released by a request where its script did not", async () => {
     const redlock = openRedlock([server]);
     const held = await taken(redlock, "r");
-    expect(await protocolOf(held).releaseBy((settle) => settle(false))).toBe(true);
+    expect(await protocolOf(held).releaseBy((answer) => answer.settle(false))).toBe(true);
     expect(await redis.exists("r")).toBe(0);
   });
 
   it("is released by a request, once, where its script says nothing in time", async () => {
     const redlock = openRedlock([server], { nodeTimeout: 100 });
     const held = await taken(redlock, "r");
-    let settle: (isDeleted: boolean) => void = () => undefined;
-    expect(await protocolOf(held).releaseBy((given) => (settle = given))).toBe(true);
+    let answer: { settle(isDeleted: boolean): void } | undefined;
+    expect(await protocolOf(held).releaseBy((given) => (answer = given))).toBe(true);
     expect(await redis.exists("r")).toBe(0);
     const next = await taken(redlock, "r");
-    settle(false);
+    answer?.settle(false);
     await delay(50);
     expect(await redis.get("r")).toBe(next.token);
   });
@@ -260,7 +260,7 @@ it("is offered only where one node has all the votes and is trusted to forget no
   expect(protocolOf(openRedlock([node])).embedded).toBeUndefined();
   expect(protocolOf(openRedlock([server])).embedded).toBeDefined();
   const lock = await openRedlock(nodes).acquire("r");
-  expect(await protocolOf(lock).releaseBy((settle) => settle(true))).toBe(true);
+  expect(await protocolOf(lock).releaseBy((answer) => answer.settle(true))).toBe(true);
   const everywhere = (): Promise<readonly unknown[]> => Promise.all(nodes.map((each) => each.call("EXISTS", "r")));
   await expect.poll(everywhere).toEqual([0, 0, 0]);
 });

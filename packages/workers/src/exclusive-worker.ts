@@ -168,7 +168,6 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     this.#options = resolved;
     this.redlock = redlock;
     this.#clock = protocolOf(redlock).clock;
-    this.#watchdog = new Watchdog(this.#clock);
     const isSandboxed = typeof processor !== "function";
     // Jobs that are run by hand have locks of their own: see `lockJob`.
     this.#scriptLocks = resolved.redlock !== undefined || isByHand ? undefined : ScriptLocks.on(redlock, resolved);
@@ -191,6 +190,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
         onLimited: (key, untilMs) => this.#tell("keyLimited", () => ({ queue: this.name, key, untilMs })),
       },
     });
+    this.#watchdog = new Watchdog(this.#clock, (jobId) => this.#lane.takenOf(jobId)?.run);
     this.#stopListening = redlock.on("lost", (lost) => this.#watchdog.holderOf(lost)?.loseKeys());
     this.#keyLocks = new KeyLocks({
       queue: name,
@@ -431,11 +431,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   ): Promise<Lock | undefined> {
     JOB.of("job", job);
     const { timeout = this.#options.timeout } = LOCK_JOB.resolve(options);
-    const arrival = this.#arrivals.of(job);
-    const keys = this.#arrivals.keysOf(job, arrival);
+    const taken = this.#arrivals.of(job);
+    const keys = this.#arrivals.keysOf(job, taken);
     if (keys.length === 0) return undefined;
     const { ttl } = this.#options;
-    const resources = this.#arrivals.resourcesOf(job, keys, arrival);
+    const resources = this.#arrivals.resourcesOf(job, keys, taken);
     return await this.redlock.acquire(resources, { ttl, timeout, autoExtend: true });
   }
 
@@ -575,12 +575,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return this.#arrivals.take(super.createJob(...args), args[1]) as Job<Data, Result, Name>;
   }
 
-  protected override async callProcessJob(
+  protected override callProcessJob(
     job: Job<Data, Result, Name>,
     token: string,
     signal?: AbortSignal,
   ): Promise<Result> {
-    return (await this.#runner.run(job, token, signal)) as Result;
+    return this.#runner.run(job, token, signal) as Promise<Result>;
   }
 
   /** Renews BullMQ's lock of the job alone: its keys are held or not, and nothing has run yet. */

@@ -73,6 +73,30 @@ describe("ends of jobs", () => {
     ]);
   });
 
+  it("are told of in their order before any of them resolves, and one that cannot be told fails alone", async () => {
+    const told: string[] = [];
+    let answer: (replies: readonly unknown[]) => void = () => undefined;
+    const send = (): Promise<readonly unknown[]> => new Promise((resolve) => (answer = resolve));
+    const batches = new EndBatches<string>(send, {
+      onReply: (end, reply) => {
+        told.push(`${end} ${String(reply)}`);
+        if (end === "b") throw new Error("a listener failed");
+        return `${end} told`;
+      },
+      onFailure: (end) => told.push(`${end} failed`),
+    });
+    const ends = Promise.allSettled(["a", "b", "c", "d"].map((end) => batches.add(end).finally(() => told.push("."))));
+    await turn();
+    answer(["done", "done", new Error("no such job"), "done"]);
+    expect((await ends).map((end) => (end.status === "fulfilled" ? end.value : String(end.reason)))).toEqual([
+      "a told",
+      "Error: a listener failed",
+      "Error: no such job",
+      "d told",
+    ]);
+    expect(told).toEqual(["a done", "b done", "c failed", "d done", ".", ".", ".", "."]);
+  });
+
   it("fail alone in Redis", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();

@@ -60,7 +60,7 @@ function watch(): {
   };
   const lost: [string, number][] = [];
   return {
-    watchdog: new Watchdog(clock),
+    watchdog: new Watchdog(clock, () => undefined),
     lost,
     at: (ms) => {
       for (;;) {

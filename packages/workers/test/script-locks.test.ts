@@ -1,8 +1,11 @@
 /** Locks that are taken and released by the scripts that take and end jobs. */
 import { setTimeout as delay } from "node:timers/promises";
+import { systemClock } from "@x/redlock-core";
+import { readClock } from "@x/redlock-core/protocol";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
 import { ScriptLocks } from "../src/lane/script-locks.ts";
+import { TakenJob } from "../src/lane/taken-job.ts";
 import { finished, jobs, Lab, listen, redlockOn, scriptCalls, until } from "./support/lab.ts";
 
 /** By the time that a lock lapses, the tests here are over: what is free then was released. */
@@ -226,15 +229,17 @@ it("waits for one end per job, and for that no longer than a moment", async () =
   });
   const [first, second, third] = await Promise.all(["a", "b", "c"].map((name) => redlock.acquire(name)));
   if (first === undefined || second === undefined || third === undefined) throw new Error("expected three locks");
+  const [one, other] = ["1", "2"].map((id) => new TakenJob([[], id, 0, 0, "a", 0], readClock(systemClock), ""));
+  if (one === undefined || other === undefined) throw new Error("expected two jobs");
   const released = [
-    locks.releaseWithEnd("1", first),
-    locks.releaseWithEnd("1", second),
-    locks.releaseWithEnd("2", third),
+    locks.releaseWithEnd(one, first),
+    locks.releaseWithEnd(one, second),
+    locks.releaseWithEnd(other, third),
   ];
-  const ending = locks.endingOf("1");
+  const ending = locks.endingOf(one);
   expect(ending?.token).toBe(second.token);
-  expect(locks.endingOf("1")).toBeUndefined();
-  ending?.settle(true);
+  expect(locks.endingOf(one)).toBeUndefined();
+  ending?.answer.settle(true);
   expect(await Promise.all(released)).toEqual([true, true, true]);
   // The end of the second has told of a release that never was.
   expect(await lab.redis.mget("a", "b", "c")).toEqual([null, second.token, null]);

@@ -41,10 +41,12 @@ function runOf(clock: Clock, token: string, lost: string[], sentMs = 0): Run {
 describe("runs of one job in a worker that lost it and took it again", () => {
   it("are found by their tokens, until each has ended", () => {
     const clock = new ManualClock();
-    const watchdog = new Watchdog(clock);
+    let last: Run | undefined;
+    const watchdog = new Watchdog(clock, () => last);
     const [first, second] = [runOf(clock, "first", []), runOf(clock, "second", [])];
     watchdog.add(first);
     watchdog.add(second);
+    last = second;
     expect([watchdog.find("1", "first"), watchdog.find("1", "second"), watchdog.find("1", "third")]).toEqual([
       first,
       second,
@@ -52,13 +54,16 @@ describe("runs of one job in a worker that lost it and took it again", () => {
     ]);
     watchdog.delete(second);
     expect([watchdog.find("1", "first"), watchdog.find("1", "second")]).toEqual([first, undefined]);
+    expect(watchdog.lastOf("1")).toBeUndefined();
+    last = undefined;
+    expect(watchdog.lastOf("1")).toBe(first);
     watchdog.delete(first);
     expect(watchdog.find("1", "first")).toBeUndefined();
   });
 
   it("end when their own leases are over", () => {
     const clock = new ManualClock();
-    const watchdog = new Watchdog(clock);
+    const watchdog = new Watchdog(clock, () => undefined);
     const lost: string[] = [];
     watchdog.add(runOf(clock, "first", lost));
     watchdog.add(runOf(clock, "second", lost, 500));

@@ -1,12 +1,12 @@
 /** The rule for how many jobs may stand in line: which jobs do not run by it, and when they may not. */
-import type { Arrival } from "../../../packages/workers/src/lane/lane.ts";
+import type { Pin } from "../../../packages/workers/src/entity-key.ts";
 import { checkOnce, type HandOut, isOrdered, LaneViolation } from "./checks.ts";
 import type { ModelJob } from "./model.ts";
 import { PREFIX } from "./names.ts";
 import type { LaneRun, Taken } from "./run.ts";
 import { type LaneWorld } from "./world.ts";
 
-type Dropped = Arrival["pin"] & { readonly kind: "dropped" };
+type Dropped = Pin & { readonly kind: "dropped" };
 
 /** What else becomes of a job that does not run. */
 interface Ends {

@@ -5,7 +5,7 @@
 import type { Redis } from "ioredis";
 import { NODE_KEYS } from "../../../packages/redlock-core/src/rules/keys.ts";
 import type { LaneLocks } from "../../../packages/workers/src/lane/lane.ts";
-import type { Ending, KeyGrant } from "../../../packages/workers/src/lane/script-locks.ts";
+import type { Ending, TakenJob } from "../../../packages/workers/src/lane/taken-job.ts";
 import { type HandOut, LaneViolation } from "./checks.ts";
 import type { StepEarly } from "./early.ts";
 import { LOCK_PREFIX } from "./names.ts";
@@ -40,7 +40,6 @@ export class StepLocks implements LaneLocks {
   #lastNumber = 0;
   #tokens = 0;
   #early: StepEarly | undefined;
-  #granted: { readonly id: string; readonly token: string; readonly fencingToken: number } | undefined;
   #ending: { readonly id: string; readonly token: string; isReleased: boolean | undefined } | undefined;
 
   constructor(redis: Redis, isOn: boolean) {
@@ -53,16 +52,12 @@ export class StepLocks implements LaneLocks {
     return this.#isOn ? this.#tokens.toString(16).padStart(TOKEN_DIGITS, "0") : "";
   }
 
-  granted(id: string, { token, fencingToken }: KeyGrant): void {
-    this.#granted = { id, token, fencingToken };
-  }
-
-  endingOf(id: string): Ending | undefined {
+  endingOf(_taken: TakenJob | undefined, id: string): Ending | undefined {
     const early = this.#early;
-    if (early?.before === id) return { token: "", settle: () => early.decline(), early };
+    if (early?.before === id) return { token: "", answer: { settle: () => early.decline() }, early };
     const ending = this.#ending;
     if (ending?.id !== id) return undefined;
-    return { token: ending.token, settle: (isReleased) => (ending.isReleased = isReleased) };
+    return { token: ending.token, answer: { settle: (isReleased) => (ending.isReleased = isReleased) } };
   }
 
   /**
@@ -134,9 +129,9 @@ export class StepLocks implements LaneLocks {
   }
 
   /** A job was handed out: did its key's lock come with it, if and only if it was free and the job has not begun already? */
-  checkGrant({ id, keys, order, slots }: HandOut, hasBegun: boolean): string | undefined {
-    const granted = this.#granted?.id === id ? this.#granted : undefined;
-    this.#granted = undefined;
+  checkGrant({ id, keys, order, slots }: HandOut, taken: TakenJob | undefined, hasBegun: boolean): string | undefined {
+    const token = taken?.claimLock() ?? "";
+    const granted = token === "" ? undefined : { token, fencingToken: taken?.fencingToken ?? 0 };
     const [slot = 0] = slots;
     const key = `${keys[0] ?? ""}${slot === 0 ? "" : SEPARATOR + slot}`;
     const isFree = !this.#holders.has(key) && !this.#waited.has(key);

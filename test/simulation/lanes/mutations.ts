@@ -1525,12 +1525,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a run counts only if its job was handed out",
     without: "whatever was handed out",
-    patches: [
-      laneClient(
-        'reply.kind === "job" && reply.jobId === jobId && reply.fencingToken === fencingToken',
-        'reply.kind === "job"',
-      ),
-    ],
+    patches: [laneClient("taken.jobId === jobId && taken.fencingToken === fencingToken", "taken.jobId !== ''")],
     focus: earlyContended,
   },
   {

@@ -190,7 +190,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
     return false;
   }
   const id = String(job.id);
-  const arrival = slot.member.lane.arrivalOf(id);
+  const arrival = slot.member.lane.handOut(id);
   const keys = arrival?.pin.kind === "keys" ? arrival.pin.keys : [];
   const inSlots = arrival?.slots === undefined ? "" : ` in slots ${arrival.slots.join(", ")}`;
   run.note(`fetch ${id} of ${keys.join(", ")}${inSlots}`);
@@ -218,7 +218,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
   // One that BullMQ has failed uses up its turn, and does not run. One that a call has settled has none.
   if (job.deferredFailure !== undefined) run.turns.dropped(run.model.job(id));
   run.model.begin(run.model.job(id), isRun ? run.time.nowMs : undefined, slots);
-  const granted = run.locks.checkGrant(handOut, begun !== undefined);
+  const granted = run.locks.checkGrant(handOut, arrival, begun !== undefined);
   const following = arrival?.following;
   if (following !== undefined) checkNext(run, following, keys);
   run.taken.set(id, { ...slot, job, lockToken: begun?.lockToken ?? granted, following, outcome: arrival?.outcome });

@@ -11,7 +11,8 @@
  */
 
 import { type Instant, readClock } from "../kit/clock.ts";
-import { Timed } from "../kit/deadlines.ts";
+import { type Deadlines, Timed } from "../kit/deadlines.ts";
+import { deferred } from "../kit/signals.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { leaseEnd, remainingMs } from "../rules/validity.ts";
 import { embedded, embeddedRun } from "../scripts/embedded.lua.ts";
@@ -45,24 +46,44 @@ export function grantOf(engine: Engine, { resource, token, fencingToken, asked }
   };
 }
 
-/** The answer of a script to a release; false if the script says nothing in time. */
-export class ScriptAnswer extends Timed {
-  readonly #engine: Engine;
-  readonly #onAnswer: (isDeleted: boolean) => void;
-  #isSettled = false;
+/** A lease that a script was asked to release. */
+export interface ReleasedByScript {
+  /** The script has said whether it did; false if it said nothing in time. Is called once for each answer. */
+  releasedByScript(isDeleted: boolean, answer: ScriptAnswer): void;
+}
 
-  constructor(engine: Engine, onAnswer: (isDeleted: boolean) => void) {
+/** The answer of a script to a release, and of the release to who waits for it. */
+export class ScriptAnswer extends Timed {
+  /** How long the lock was held until then. */
+  readonly heldMs: number;
+  /** Resolves with what `confirm` is told. */
+  readonly confirmed: Promise<boolean>;
+  readonly #deadlines: Deadlines;
+  readonly #confirm: (isConfirmed: boolean) => void;
+  #lease: ReleasedByScript | undefined;
+
+  constructor(deadlines: Deadlines, lease: ReleasedByScript, heldMs: number) {
     super();
-    this.#engine = engine;
-    this.#onAnswer = onAnswer;
-    engine.deadlines.start(this);
+    this.#deadlines = deadlines;
+    this.#lease = lease;
+    this.heldMs = heldMs;
+    const { promise, resolve } = deferred<boolean>();
+    this.confirmed = promise;
+    this.#confirm = resolve;
+    deadlines.start(this);
   }
 
   settle(isDeleted: boolean): void {
-    if (this.#isSettled) return;
-    this.#isSettled = true;
-    this.#engine.deadlines.stop(this);
-    this.#onAnswer(isDeleted);
+    const lease = this.#lease;
+    if (lease === undefined) return;
+    this.#lease = undefined;
+    this.#deadlines.stop(this);
+    lease.releasedByScript(isDeleted, this);
+  }
+
+  /** Was the lock ours until its release? */
+  confirm(isConfirmed: boolean): void {
+    this.#confirm(isConfirmed);
   }
 
   onDeadline(): void {

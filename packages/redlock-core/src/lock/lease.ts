@@ -11,7 +11,7 @@ import type { Vote } from "../rules/quorum.ts";
 import { type LeaseEnd, laterEnd, leaseStart, remainingMs } from "../rules/validity.ts";
 import type { LocalHolder, LocalQueue } from "../waiting/local-queue.ts";
 import type { Grant } from "./attempt.ts";
-import { ScriptAnswer } from "./embedded.ts";
+import { type ReleasedByScript, ScriptAnswer } from "./embedded.ts";
 import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
 import { type Lease, Lock } from "./lock.ts";
 import { startRelease } from "./release.ts";
@@ -33,7 +33,7 @@ const HELD: State = { kind: "held" };
 const NO_VOTES: readonly Vote[] = [];
 const MAX_MANUAL_TRIES = 3;
 const POLICY = objectWith<RenewalPolicy>(["dueMs", "retryMs", "timeoutMs", "windowMs"]);
-const PERFORM = callback<(settle: (isDeleted: boolean) => void) => void>();
+const PERFORM = callback<(answer: ScriptAnswer) => void>();
 
 /** How a lease is kept that was granted. */
 export interface HoldOptions {
@@ -51,7 +51,7 @@ interface LeaseContext {
   readonly own?: (ReleaseParts & { readonly scripts: LeaseScripts }) | undefined;
 }
 
-export class HeldLease implements Lease, LocalHolder, Renewable {
+export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScript {
   readonly lock: Lock;
   /** See `Lease.leave`. */
   isLeft = false;
@@ -195,26 +195,28 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   }
 
   /** See `Lease`. The other callers of this process are woken when the release is done, not before. */
-  releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean> {
+  releaseBy(perform: (answer: ScriptAnswer) => void): Promise<boolean> {
     PERFORM.of("perform", perform);
     const wasExtended = this.#underWay !== undefined || this.#isExtended;
     if (this.remaining() <= 0 || wasExtended || this.#own !== undefined || !this.#engine.isEmbeddable)
       return this.release();
-    const heldMs = this.#heldMs();
-    const confirmed = new Promise<boolean>((resolve) => {
-      const end = (isConfirmed: boolean): void => {
-        this.#forget();
-        this.#tellRelease(isConfirmed, heldMs);
-        resolve(isConfirmed);
-      };
-      const answer = new ScriptAnswer(this.#engine, (isDeleted) => {
-        if (isDeleted) end(true);
-        else void this.#releaseKeys().then(end);
-      });
-      perform((isDeleted) => answer.settle(isDeleted));
-    });
+    const answer = new ScriptAnswer(this.#engine.deadlines, this, this.#heldMs());
+    const { confirmed } = answer;
+    perform(answer);
     this.#state = { kind: "released", confirmed, reason: "released" };
     return confirmed;
+  }
+
+  /** See `ReleasedByScript`. */
+  releasedByScript(isDeleted: boolean, answer: ScriptAnswer): void {
+    if (isDeleted) this.#releasedBy(answer, true);
+    else void this.#releaseKeys().then((isConfirmed) => this.#releasedBy(answer, isConfirmed));
+  }
+
+  #releasedBy(answer: ScriptAnswer, isConfirmed: boolean): void {
+    this.#forget();
+    if (this.#engine.events.isHeard("release")) this.#tellRelease(isConfirmed, answer.heldMs);
+    answer.confirm(isConfirmed);
   }
 
   leave(): void {

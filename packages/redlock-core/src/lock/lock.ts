@@ -52,14 +52,14 @@ export interface Lease {
   leave(): void;
   /**
    * Releases the lock by a script, where `RedlockProtocol.embedded` is defined. `perform` sends the script and calls
-   * `settle` with what `unlockIfUnwanted` returned, or with false if that is not known. Further calls of `settle` do
-   * nothing.
+   * `settle` of the answer with what `unlockIfUnwanted` returned, or with false if that is not known. Further calls of
+   * `settle` do nothing.
    *
    * The lock is released as by `release()` in the following cases, and the call always resolves as that does:
    * - `settle` was called with false, or not within `nodeTimeout`.
    * - A script cannot release the lock: there are several nodes, or an extension may still be on its way.
    */
-  releaseBy(perform: (settle: (isDeleted: boolean) => void) => void): Promise<boolean>;
+  releaseBy(perform: (answer: { settle(isDeleted: boolean): void }) => void): Promise<boolean>;
   lostError(reason: LockLossReason): LockLostError;
 }
 

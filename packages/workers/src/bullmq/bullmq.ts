@@ -219,31 +219,53 @@ export function fetchArguments(prefix: unknown, lockOptions: unknown, nowMs: num
   return [...queueKeys(String(prefix)), prefix, nowMs, lockOptions];
 }
 
-export type BullReply =
-  /** Nothing was taken, or a number was replied: BullMQ gets it as it is. */
-  | { readonly kind: "other" }
-  /** The fetch is to be made again. `fault` says why a job could not be judged and was set aside. */
+/** The fetch is to be made again. */
+export type FetchAgain =
+  /** Jobs were parked. `fault` says why one could not be judged and was set aside. */
   | { readonly kind: "again"; readonly parked: number; readonly fault: string | undefined }
-  | { readonly kind: "ask"; readonly jobs: readonly UnknownKeyJob[] }
-  | {
-      readonly kind: "job";
-      readonly jobId: string;
-      readonly pin: string;
-      readonly parked: number;
-      /** The fencing token of the lock of its key, if that was taken. */
-      readonly fencingToken: number | undefined;
-      readonly ahead: readonly UnknownKeyJob[];
-      readonly order: number | undefined;
-      /** Whether its end is likely to bring the next job of its one key. */
-      readonly isFollowed: boolean;
-      readonly following: Following | undefined;
-      /** The numbers of its slots, one for each key; undefined if it has the first of each. */
-      readonly slots: readonly number[] | undefined;
-      /** What the call of another job has made of it, if one has. */
-      readonly outcome: string | undefined;
-      /** When it was parked, in ms since the epoch, if it was. */
-      readonly parkedSinceMs: number | undefined;
-    };
+  /** The keys of these jobs are to be computed before. */
+  | { readonly kind: "ask"; readonly jobs: readonly UnknownKeyJob[] };
+
+const NO_JOBS: readonly UnknownKeyJob[] = [];
+
+/** A `JobReply` is what a script tells of the job that it has handed out. */
+export class JobReply {
+  readonly jobId: string;
+  /** The text in which its keys are kept. */
+  readonly pinText: string;
+  /** How many jobs were parked on the way to it. */
+  readonly parked: number;
+  /** The fencing token of the lock of its key, if that was taken. */
+  readonly fencingToken: number | undefined;
+  /** Jobs that wait, whose keys are to be computed. */
+  readonly unknown: readonly UnknownKeyJob[];
+  /** Its place in line for its locks, if it waited for them before. */
+  readonly order: number | undefined;
+  /** Whether its end is likely to bring the next job of its one key. */
+  readonly isFollowed: boolean;
+  /** The job that may begin when this one has succeeded, if the worker starts such jobs at once. */
+  readonly following: Following | undefined;
+  /** The numbers of its slots, one for each key; undefined if it has the first of each. */
+  readonly slots: readonly number[] | undefined;
+  /** What the call of another job has made of it, if one has. */
+  readonly outcome: string | undefined;
+  /** When it was parked, in ms since the epoch, if it was. */
+  readonly parkedSinceMs: number | undefined;
+
+  constructor(raw: readonly unknown[]) {
+    this.jobId = String(raw[1]);
+    this.pinText = String(raw[4]);
+    this.parked = Number(raw[5] ?? 0);
+    this.fencingToken = numberOf(raw[6]);
+    this.unknown = Array.isArray(raw[7]) ? parseJobs(raw[7]) : NO_JOBS;
+    this.order = numberOf(raw[8]);
+    this.isFollowed = raw[9] === 1 || raw[9] === true;
+    this.following = Array.isArray(raw[10]) ? parseFollowing(raw[10]) : undefined;
+    this.slots = textOf(raw[11])?.split(",").map(Number);
+    this.outcome = textOf(raw[12]);
+    this.parkedSinceMs = numberOf(raw[13]);
+  }
+}
 
 /** The job that is next on the key of another one that was handed out. */
 export interface Following {
@@ -265,27 +287,17 @@ export interface UnknownKeyJob {
   readonly parentKey: string | undefined;
 }
 
-export function parseReply(raw: unknown): BullReply {
-  if (!Array.isArray(raw)) return { kind: "other" };
-  const [first, second, third, , pin, parked, fencingToken, ahead, order, followed, next, slots, outcome, since] =
-    raw as readonly unknown[];
+/** Tells whether a reply brings a job: see `JobReply`. Any other one is BullMQ's, or one to fetch again. */
+export function bringsJob(raw: unknown): raw is readonly unknown[] {
+  return Array.isArray(raw) && Array.isArray(raw[0]);
+}
+
+/** Returns undefined for a reply that is BullMQ's as it is. */
+export function parseAgain(raw: unknown): FetchAgain | undefined {
+  if (!Array.isArray(raw)) return undefined;
+  const [first, second, third] = raw as readonly unknown[];
   if (first === "LANE_AGAIN") return { kind: "again", parked: Number(second), fault: textOf(third) };
-  if (first === "LANE_ASK") return { kind: "ask", jobs: parseJobs(second) };
-  if (!Array.isArray(first)) return { kind: "other" };
-  return {
-    kind: "job",
-    jobId: String(second),
-    pin: String(pin),
-    parked: Number(parked ?? 0),
-    fencingToken: typeof fencingToken === "string" ? Number(fencingToken) : undefined,
-    ahead: Array.isArray(ahead) ? parseJobs(ahead) : [],
-    order: typeof order === "string" ? Number(order) : undefined,
-    isFollowed: followed === 1 || followed === true,
-    following: Array.isArray(next) ? parseFollowing(next) : undefined,
-    slots: typeof slots === "string" ? slots.split(",").map(Number) : undefined,
-    outcome: textOf(outcome),
-    parkedSinceMs: typeof since === "string" ? Number(since) : undefined,
-  };
+  return first === "LANE_ASK" ? { kind: "ask", jobs: parseJobs(second) } : undefined;
 }
 
 function parseFollowing([jobId, texts, fencingToken]: readonly unknown[]): Following {
@@ -346,6 +358,11 @@ function parseLimited(raw: unknown): ReadonlyMap<string, number> {
 
 function textOf(value: unknown): string | undefined {
   return typeof value === "string" ? value : undefined;
+}
+
+/** Scripts reply numbers that are large as text. */
+function numberOf(value: unknown): number | undefined {
+  return typeof value === "string" ? Number(value) : undefined;
 }
 
 /** Returns jobs out of JSON, where what is missing is null, or false. */

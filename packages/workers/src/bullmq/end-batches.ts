@@ -24,8 +24,16 @@ interface Waiting<End> {
   readonly reject: (error: Error) => void;
 }
 
+/** What becomes of an end is told here first, in the order of the ends. */
+interface Outcomes<End> {
+  /** Returns what `add` resolves with for this reply. */
+  onReply(end: End, reply: unknown): unknown;
+  onFailure(end: End): void;
+}
+
 export class EndBatches<End> {
   readonly #send: (ends: readonly End[]) => Promise<readonly unknown[]>;
+  readonly #outcomes: Outcomes<End>;
   #waiting: Waiting<End>[] = [];
   #underWay = 0;
   #isDue = false;
@@ -34,8 +42,12 @@ export class EndBatches<End> {
    * Takes a `send` that resolves with the answers, in the order of the ends. An `Error` among them is that end's
    * failure.
    */
-  constructor(send: (ends: readonly End[]) => Promise<readonly unknown[]>) {
+  constructor(
+    send: (ends: readonly End[]) => Promise<readonly unknown[]>,
+    outcomes: Outcomes<End> = { onReply: (_end, reply) => reply, onFailure: () => {} },
+  ) {
     this.#send = send;
+    this.#outcomes = outcomes;
   }
 
   add(end: End): Promise<unknown> {
@@ -62,17 +74,28 @@ export class EndBatches<End> {
     this.#send(batch.map(({ end }) => end)).then(
       (replies) => {
         this.#answered();
-        for (const [index, { resolve, reject }] of batch.entries()) {
-          const reply = replies[index];
-          if (reply instanceof Error) reject(reply);
-          else resolve(reply);
-        }
+        for (let index = 0; index < batch.length; index += 1) this.#settle(batch[index], replies[index]);
       },
       (error: Error) => {
         this.#answered();
-        for (const { reject } of batch) reject(error);
+        for (const waiting of batch) this.#settle(waiting, error);
       },
     );
+  }
+
+  #settle(waiting: Waiting<End> | undefined, reply: unknown): void {
+    if (waiting === undefined) return;
+    const { end, resolve, reject } = waiting;
+    try {
+      if (reply instanceof Error) {
+        this.#outcomes.onFailure(end);
+        reject(reply);
+      } else {
+        resolve(this.#outcomes.onReply(end, reply));
+      }
+    } catch (error) {
+      reject(error as Error);
+    }
   }
 
   #answered(): void {

@@ -9,6 +9,8 @@ import { UnsupportedBullMQError } from "../errors.ts";
 
 /** A `JobEnd` stands in place of the array of arguments of BullMQ's `moveToFinished`. */
 export class JobEnd {
+  /** The job, as whoever ends it has it. */
+  readonly job: object;
   readonly jobId: string;
   /** The prefix of the queue's keys. */
   readonly prefix: string;
@@ -27,6 +29,7 @@ export class JobEnd {
   readonly #fields: readonly string[];
 
   constructor(facts: {
+    readonly job: object;
     readonly jobId: string;
     readonly prefix: string;
     readonly token: string;
@@ -38,6 +41,7 @@ export class JobEnd {
     readonly doesFetch: 0 | 1;
     readonly fields: readonly string[];
   }) {
+    this.job = facts.job;
     this.jobId = facts.jobId;
     this.prefix = facts.prefix;
     this.token = facts.token;
@@ -157,6 +161,7 @@ export function replaceEndArguments(worker: object): void {
   ): JobEnd => {
     const { keys, closing } = target.queue;
     return new JobEnd({
+      job,
       jobId: job.id ?? "",
       prefix: keys[""] ?? "",
       token,

@@ -32,12 +32,6 @@ interface RunFacts {
   readonly controller: AbortController | undefined;
 }
 
-/** The lock of a run's keys, and when the run got it. */
-export interface HeldKeys {
-  readonly lock: Lock;
-  readonly lockedMs: number;
-}
-
 export class Run implements JobLock, Renewable {
   index = -1;
   readonly windowMs = 0;
@@ -59,6 +53,7 @@ export class Run implements JobLock, Renewable {
   #lockDurationMs: number;
   #lock: Lock | undefined;
   #fencingToken = 0;
+  #lockedMs = 0;
   #lost: Error | undefined;
   #backOffMs: number | undefined;
   #superseded: SupersededError | undefined;
@@ -79,6 +74,11 @@ export class Run implements JobLock, Renewable {
     this.#sent = facts.sent;
     this.#lockDurationMs = facts.lockDurationMs;
     this.#made = facts.controller;
+  }
+
+  /** Is this the signal that BullMQ has made for it? */
+  ownsSignal(signal: AbortSignal): boolean {
+    return this.#made?.signal === signal;
   }
 
   get signal(): AbortSignal {
@@ -147,6 +147,12 @@ export class Run implements JobLock, Renewable {
   holds(lock: Lock, fencingToken: number = lock.fencingToken): void {
     this.#lock = lock;
     this.#fencingToken = fencingToken;
+    this.#lockedMs = this.#clock.monotonicMs();
+  }
+
+  /** For how long it has had the lock of its keys. */
+  get heldMs(): number {
+    return this.#clock.monotonicMs() - this.#lockedMs;
   }
 
   /** The lock of its keys, if it has one. */

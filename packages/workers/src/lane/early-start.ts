@@ -1,7 +1,7 @@
 /** This is what the lane knows of a run that begins before its job was handed out. */
 import type { Instant } from "@x/redlock-core/protocol";
 import type { Job } from "bullmq";
-import type { HeldKeys, Run } from "../job-run/run.ts";
+import type { Run } from "../job-run/run.ts";
 
 /** The run of a key's next job, which may begin when the end of the job before is on its way. */
 export interface EarlyStart {
@@ -27,6 +27,5 @@ export interface EarlyStart {
 
 export interface EarlyClaim {
   readonly run: Run;
-  readonly held: HeldKeys;
   readonly result: Promise<unknown>;
 }

@@ -9,14 +9,14 @@ import { type Instant, readClock } from "@x/redlock-core/protocol";
 import {
   argumentsOf,
   type BullClient,
-  type BullReply,
   type BullTarget,
-  type Following,
+  bringsJob,
+  type FetchAgain,
   fetchArguments,
   isDecorated,
+  parseAgain,
   parseEnds,
   parseJobs,
-  parseReply,
   runScript,
   type SingleCommand,
   splitTold,
@@ -27,12 +27,12 @@ import type { LaneScripts, OperatorCommand } from "../bullmq/compose.ts";
 import { EndBatches } from "../bullmq/end-batches.ts";
 import { JobEnd, queueKeys, replaceEndArguments } from "../bullmq/job-end.ts";
 import { sendRefusedAgain } from "../bullmq/refused.ts";
-import { formatPin, type Pin, parsePin, pinOfValue, slotSuffix } from "../entity-key.ts";
+import { formatPin, type Pin, pinOfValue } from "../entity-key.ts";
 import { withoutCommand } from "../errors.ts";
 import { ShortLivedMap } from "../short-lived-map.ts";
 import type { EarlyStart } from "./early-start.ts";
 import type { LockAhead } from "./lock-ahead.ts";
-import type { ScriptLocks } from "./script-locks.ts";
+import { type Ending, TakenJob, takenAs } from "./taken-job.ts";
 
 /** A job as it is stored, for the function that finds its key. */
 export interface StoredJob<Data = unknown, Name extends string = string> {
@@ -47,29 +47,6 @@ export interface StoredJob<Data = unknown, Name extends string = string> {
 
 export type KeyFunction = (job: StoredJob) => unknown;
 
-/** An arrival is what the fetch of a job told: its keys, and when it was asked for. */
-export interface Arrival {
-  readonly pin: Pin;
-  /** The time at which the command was sent that set BullMQ's lock. */
-  readonly sent: Instant;
-  /** Its place in line for its locks, if it waited for them before. */
-  readonly order: number | undefined;
-  /** Whether its end is likely to bring the next job of its one key. */
-  readonly isFollowed: boolean;
-  /** The lock of its key, if it was asked for already. */
-  readonly ahead: LockAhead | undefined;
-  /** The job that may begin when this one has succeeded, if the worker starts such jobs at once. */
-  readonly following: Following | undefined;
-  /** What the call of another job has made of it, if one has. */
-  readonly outcome: string | undefined;
-  /** When it was parked, in ms since the epoch, if it was. */
-  readonly parkedSinceMs: number | undefined;
-  /** Its run, if it has begun already. */
-  readonly early: EarlyStart | undefined;
-  /** The numbers of its slots, one for each key; undefined if it has the first of each. */
-  readonly slots: readonly number[] | undefined;
-}
-
 interface LaneEvents {
   /** Reports that jobs were parked while one was fetched. */
   onParked(parked: number): void;
@@ -79,7 +56,13 @@ interface LaneEvents {
   onLimited(key: string, untilMs: number): void;
 }
 
-export type LaneLocks = Pick<ScriptLocks, "newToken" | "granted" | "endingOf">;
+/** What the lane asks of the locks that its scripts take. */
+export interface LaneLocks {
+  /** Returns the token for the lock of the job that a script may fetch; empty if it is to take none. */
+  newToken(): string;
+  /** Returns what is to be done with the lock of a job by the command that ends it, once. */
+  endingOf(taken: TakenJob | undefined, jobId: string): Ending | undefined;
+}
 
 /**
  * One fetch parks batches or computes keys for at most this long.
@@ -108,10 +91,10 @@ export class Lane {
   readonly #lockDurationMs: number;
   readonly #events: LaneEvents;
   readonly #locks: LaneLocks | undefined;
-  readonly #arrivals = new ShortLivedMap<Arrival>();
+  /** What this worker has taken and not ended. Of a job that it lost and took again, it is what it took last. */
+  readonly #taken = new ShortLivedMap<TakenJob>();
   /** What `moveToDelayed` is told of a job that goes back, by the job and its token. */
   readonly #leaving = new Map<string, string>();
-  readonly #aheads = new Map<string, LockAhead>();
   /** Runs that have begun before their jobs were handed out, by the id of the job. */
   readonly #early = new Map<string, EarlyStart>();
   readonly #ends: EndBatches<Ended>;
@@ -139,7 +122,14 @@ export class Lane {
     this.#lockDurationMs = parts.lockDurationMs;
     this.#events = parts.events;
     this.#locks = parts.locks;
-    this.#ends = new EndBatches(async (ends) => await this.#sendEnds(ends));
+    this.#ends = new EndBatches((ends) => this.#sendEnds(ends), {
+      onReply: (ended, answer) => this.#ended(ended, answer),
+      onFailure: ({ ending, ahead, early }) => {
+        ending?.answer.settle(false);
+        void ahead?.drop();
+        early?.refuse();
+      },
+    });
   }
 
   /** Lets the commands of this worker that take or leave a job go through the lane from now on. */
@@ -161,18 +151,24 @@ export class Lane {
     this.#isLooping = true;
   }
 
-  /** Returns what the fetch of this job told, once. It is undefined if the job did not come through the lane. */
-  arrivalOf(jobId: string): Arrival | undefined {
-    return this.#arrivals.take(jobId);
+  /** Returns what was taken of this id, until it is ended. */
+  takenOf(jobId: string): TakenJob | undefined {
+    return this.#taken.get(jobId);
   }
 
-  /** Gives this lock to the next job of the key, if the answer to the end of this job brings it. */
-  passOn(jobId: string, ahead: LockAhead): void {
-    void this.#aheads.get(jobId)?.drop();
-    this.#aheads.set(jobId, ahead);
-    void ahead.settled.then(() => {
-      if (this.#aheads.get(jobId) === ahead) this.#aheads.delete(jobId);
-    });
+  /**
+   * Returns as what a job was taken that is made now, to be run. It is undefined if the job did not come through the
+   * lane. Whoever fetches by hand may never end the job, so it is remembered by the job alone.
+   */
+  handOut(jobId: string): TakenJob | undefined {
+    const taken = this.#taken.get(jobId);
+    if (!this.#isLooping && taken !== undefined) this.forget(taken);
+    return taken;
+  }
+
+  /** Forgets a job that this worker is not known to end. */
+  forget(taken: TakenJob): void {
+    if (this.#taken.get(taken.jobId) === taken) this.#taken.delete(taken.jobId);
   }
 
   /**
@@ -261,7 +257,9 @@ export class Lane {
     const script = this.#scripts.commands[command];
     const { jobId, token, prefix, lockOptions } = argumentsOf(command, args, script.numberOfKeys);
     if (this.#early.has(jobId) && !this.#leaving.has(`${jobId} ${token}`)) await this.untilOurs(jobId);
-    const ending = this.#locks?.endingOf(jobId);
+    const taken = this.#known(jobId, token);
+    if (taken !== undefined) this.forget(taken);
+    const ending = this.#locks?.endingOf(taken, jobId);
     const lockToken = this.#locks?.newToken() ?? "";
     const told = args.concat(addition(command, this.#leaving.get(`${jobId} ${token}`), lockToken));
     let sent = readClock(this.#clock);
@@ -273,16 +271,17 @@ export class Lane {
       // BullMQ's loop fetches again by itself.
       const forMs = command === "moveToActive" ? 0 : this.#lockDurationMs;
       const raw = this.#told(await sendRefusedAgain(this.#clock, forMs, run)).reply;
-      const reply = this.#received(raw, { sent, lockToken, ahead: undefined, early: undefined });
-      if (reply === undefined) return raw;
-      return await this.#fetchOn(reply, {
+      const again = this.#received(raw, sent, lockToken);
+      if (again === undefined) return raw;
+      return await this.#fetchOn(again, {
         client,
         prefix,
         lockOptions: () => lockOptions,
         isAlone: command === "moveToActive",
       });
     } finally {
-      ending?.settle(false);
+      ending?.answer.settle(false);
+      void taken?.ahead?.drop();
     }
   }
 
@@ -296,33 +295,50 @@ export class Lane {
   }
 
   /** Ends a job, together with others. */
-  async #end(client: BullClient, end: JobEnd): Promise<unknown> {
-    const { jobId, prefix } = end;
-    if (this.#early.has(jobId)) await this.untilOurs(jobId);
-    this.#arrivals.delete(jobId);
-    const ending = this.#locks?.endingOf(jobId);
-    const lockToken = this.#locks?.newToken() ?? "";
-    const ahead = this.#aheads.get(jobId);
-    this.#aheads.delete(jobId);
+  #end(client: BullClient, end: JobEnd): Promise<unknown> {
+    return this.#early.has(end.jobId) ? this.#endWhenOurs(client, end) : this.#endNow(client, end);
+  }
+
+  async #endWhenOurs(client: BullClient, end: JobEnd): Promise<unknown> {
+    await this.untilOurs(end.jobId);
+    return await this.#endNow(client, end);
+  }
+
+  #endNow(client: BullClient, end: JobEnd): Promise<unknown> {
+    const ended = this.#left(client, end);
+    const reply = this.#ends.add(ended);
+    if (ended.early !== undefined) this.#begin(ended.early);
+    return reply;
+  }
+
+  /** An end was answered. Returns BullMQ's own reply. */
+  #ended(ended: Ended, answer: unknown): unknown {
+    const { reply, isKept } = this.#told(answer);
+    ended.ending?.answer.settle(!isKept);
+    const again = this.#received(reply, ended.sent ?? readClock(this.#clock), ended.lockToken, ended);
+    return again === undefined ? reply : this.#fetchAfter(ended, again);
+  }
+
+  async #fetchAfter({ client, end }: Ended, again: FetchAgain): Promise<unknown> {
+    const { prefix } = end;
+    return await this.#fetchOn(again, { client, prefix, lockOptions: () => end.lockOptions, isAlone: false });
+  }
+
+  /** A job is about to be ended. Whoever ends it has it as it was taken, or its id. */
+  #left(client: BullClient, end: JobEnd): Ended {
+    const taken = takenAs(end.job) ?? this.#known(end.jobId, end.token);
+    if (taken !== undefined) this.forget(taken);
+    const ending = this.#locks?.endingOf(taken, end.jobId);
     const early = end.isFollowed ? ending?.early : undefined;
-    const kept = early === undefined ? "" : ` ${early.lockToken} ${early.fencingToken} ${early.jobId}`;
-    const ended: Ended = { client, end, locks: `${ending?.token ?? ""} ${lockToken}${kept}`, sent: undefined };
-    let answer: unknown;
-    try {
-      const answering = this.#ends.add(ended);
-      if (early !== undefined) this.#begin(early);
-      answer = await answering;
-    } catch (error) {
-      ending?.settle(false);
-      void ahead?.drop();
-      early?.refuse();
-      throw error;
-    }
-    const { reply: raw, isKept } = this.#told(answer);
-    ending?.settle(!isKept);
-    const reply = this.#received(raw, { sent: ended.sent ?? readClock(this.#clock), lockToken, ahead, early });
-    if (reply === undefined) return raw;
-    return await this.#fetchOn(reply, { client, prefix, lockOptions: () => end.lockOptions, isAlone: false });
+    return {
+      client,
+      end,
+      ending,
+      early,
+      ahead: taken?.ahead,
+      lockToken: this.#locks?.newToken() ?? "",
+      sent: undefined,
+    };
   }
 
   #begin(early: EarlyStart): void {
@@ -338,14 +354,20 @@ export class Lane {
   async #sendEnds(ends: readonly Ended[]): Promise<readonly unknown[]> {
     const [first] = ends;
     if (first === undefined) return [];
-    const { client, end } = first;
-    const args = this.#headOf(end.prefix).concat(...ends.map(({ end, locks }) => end.toldWith(locks)));
-    const run = async (): Promise<unknown> => {
+    const { client } = first;
+    const args = this.#headOf(first.end.prefix).concat(...ends.map(toldOf));
+    const run = (): Promise<unknown> => {
       const sent = readClock(this.#clock);
       for (const ended of ends) ended.sent = sent;
-      return await runScript(client, this.#scripts.commands.moveToFinished, args);
+      return runScript(client, this.#scripts.commands.moveToFinished, args);
     };
     return parseEnds(await sendRefusedAgain(this.#clock, this.#lockDurationMs, run));
+  }
+
+  /** Returns what was taken of this id, unless it is known to have another token. */
+  #known(jobId: string, token: string): TakenJob | undefined {
+    const taken = this.#taken.get(jobId);
+    return taken?.isOf(token) === true ? taken : undefined;
   }
 
   #headOf(prefix: string): readonly unknown[] {
@@ -354,16 +376,24 @@ export class Lane {
   }
 
   /** Looks at the reply of a command that may have brought a job. Returns it if more is to be fetched. */
-  #received(raw: unknown, about: FetchFacts): FetchAgain | undefined {
-    const reply = parseReply(raw);
-    const isForIt = reply.kind === "job" && lockOf(reply) === about.ahead?.key;
-    if (!isForIt) void about.ahead?.drop();
-    const { early, sent } = about;
-    const isHanded = early !== undefined && isHandedTo(early, reply) && early.confirm(sent);
-    if (isHanded) this.#early.delete(early.jobId);
-    else early?.refuse();
-    if (reply.kind === "job") this.#note(reply, { ...about, ahead: isForIt ? about.ahead : undefined, isHanded });
-    return reply.kind === "again" || reply.kind === "ask" ? reply : undefined;
+  #received(raw: unknown, sent: Instant, lockToken: string, ended?: Ended): FetchAgain | undefined {
+    const taken = bringsJob(raw) ? new TakenJob(raw, sent, lockToken) : undefined;
+    if (ended !== undefined) this.#follow(ended, taken);
+    if (taken !== undefined) this.#note(taken, ended?.early);
+    return taken === undefined ? parseAgain(raw) : undefined;
+  }
+
+  /** What was to follow an ended job goes to the one that was taken with its end, or comes to nothing. */
+  #follow({ ahead, early, sent }: Ended, taken: TakenJob | undefined): void {
+    if (ahead !== undefined && taken?.lockName === ahead.key) taken.ahead = ahead;
+    else void ahead?.drop();
+    if (early === undefined) return;
+    if (taken !== undefined && isHandedTo(early, taken) && early.confirm(sent ?? taken.sent)) {
+      taken.early = early;
+      this.#early.delete(early.jobId);
+    } else {
+      early.refuse();
+    }
   }
 
   /** Fetches until there is a job, or none. Resolves with BullMQ's own reply. */
@@ -378,11 +408,11 @@ export class Lane {
   }
 
   async #fetchUntilJob(first: FetchAgain, { client, prefix, lockOptions }: FetchParts): Promise<unknown> {
-    let reply: BullReply = first;
+    let again = first;
     const untilMs = this.#clock.monotonicMs() + (this.#isLooping ? FETCH_MS : Number.POSITIVE_INFINITY);
     do {
-      if (reply.kind === "again") this.#tell(reply);
-      if (reply.kind === "ask") await this.#computeKeys(reply.jobs);
+      if (again.kind === "again") this.#tell(again);
+      else await this.#computeKeys(again.jobs);
       const lockToken = this.#locks?.newToken() ?? "";
       const sent = readClock(this.#clock);
       const answer = await runScript(client, this.#scripts.commands.moveToActive, [
@@ -390,11 +420,11 @@ export class Lane {
         lockToken,
       ]);
       const { reply: raw } = this.#told(answer);
-      reply = parseReply(raw);
-      if (reply.kind === "job") this.#note(reply, { sent, lockToken, ahead: undefined, early: undefined });
-      if (reply.kind !== "again" && reply.kind !== "ask") return raw;
+      const next = this.#received(raw, sent, lockToken);
+      if (next === undefined) return raw;
+      again = next;
     } while (this.#clock.monotonicMs() < untilMs);
-    if (reply.kind === "again") this.#tell(reply);
+    if (again.kind === "again") this.#tell(again);
     return ASK_AGAIN;
   }
 
@@ -415,37 +445,20 @@ export class Lane {
     this.#events.onLimited(key, untilMs);
   }
 
-  #tell({ parked, fault }: BullReply & { readonly kind: "again" }): void {
+  #tell({ parked, fault }: FetchAgain & { readonly kind: "again" }): void {
     if (parked > 0) this.#events.onParked(parked);
     if (fault !== undefined) this.#events.onFault(fault);
   }
 
-  #note(
-    reply: BullReply & { readonly kind: "job" },
-    { sent, lockToken, ahead, early, isHanded = false }: FetchFacts & { readonly isHanded?: boolean },
-  ): void {
-    const { jobId, fencingToken, order, isFollowed, following, slots, outcome, parkedSinceMs } = reply;
-    this.#arrivals.set(jobId, {
-      pin: parsePin(reply.pin),
-      sent,
-      ahead,
-      early: isHanded ? early : undefined,
-      order,
-      isFollowed,
-      following,
-      slots,
-      outcome,
-      parkedSinceMs,
-    });
-    // BullMQ may end the job without running it.
-    if (ahead !== undefined) this.passOn(jobId, ahead);
+  #note(taken: TakenJob, early: EarlyStart | undefined): void {
+    const { fencingToken, jobId, parked, unknown } = taken;
+    this.#taken.set(jobId, taken);
     // That of a run that has begun is no new lock, whether it counts or not.
-    if (fencingToken !== undefined && jobId !== early?.jobId) {
-      this.#locks?.granted(jobId, { key: lockOf(reply), token: lockToken, fencingToken, asked: sent });
-    }
-    if (reply.parked > 0) this.#events.onParked(reply.parked);
+    const hasLock = fencingToken !== undefined && jobId !== early?.jobId;
+    if (!hasLock) taken.claimLock();
+    if (parked > 0) this.#events.onParked(parked);
     // Nobody waits for it: if it fails, the next fetch asks again.
-    if (reply.ahead.length > 0) this.#computeKeys(reply.ahead).catch(() => {});
+    if (unknown.length > 0) this.#computeKeys(unknown).catch(() => {});
   }
 
   /**
@@ -493,16 +506,6 @@ export class Lane {
   }
 }
 
-/** What is known of a command that may have brought a job. */
-interface FetchFacts {
-  readonly sent: Instant;
-  /** The token for the lock of the job's key. */
-  readonly lockToken: string;
-  readonly ahead: LockAhead | undefined;
-  /** The run that has begun with the command. */
-  readonly early: EarlyStart | undefined;
-}
-
 /** What further fetches need. */
 interface FetchParts {
   readonly client: BullClient;
@@ -512,24 +515,29 @@ interface FetchParts {
   readonly isAlone: boolean;
 }
 
-type FetchAgain = Extract<BullReply, { readonly kind: "again" | "ask" }>;
-
+/** A job that is ended, and what follows it. */
 interface Ended {
   readonly client: BullClient;
   readonly end: JobEnd;
-  /** The text that is the last argument of `moveToFinished` in scripts/commands.lua.ts. */
-  readonly locks: string;
+  readonly ending: Ending | undefined;
+  /** The run that begins with the end. */
+  readonly early: EarlyStart | undefined;
+  /** The lock for the next job of its key. */
+  readonly ahead: LockAhead | undefined;
+  /** The token for the lock of the job that the end brings. */
+  readonly lockToken: string;
   sent: Instant | undefined;
 }
 
-/** Returns the key of a job that has one, and its slot of it, as they stand in the name of its lock. */
-function lockOf({ pin, slots }: BullReply & { readonly kind: "job" }): string {
-  return pin + slotSuffix(slots?.[0]);
+/** Returns what `eachEnd` in scripts/commands.lua.ts reads of an end. */
+function toldOf({ end, ending, early, lockToken }: Ended): (string | number)[] {
+  const kept = early === undefined ? "" : ` ${early.lockToken} ${early.fencingToken} ${early.jobId}`;
+  return end.toldWith(`${ending?.token ?? ""} ${lockToken}${kept}`);
 }
 
 /** Was the job of this run handed out to it, under the lock that it has? */
-function isHandedTo({ jobId, fencingToken }: EarlyStart, reply: BullReply): boolean {
-  return reply.kind === "job" && reply.jobId === jobId && reply.fencingToken === fencingToken;
+function isHandedTo({ jobId, fencingToken }: EarlyStart, taken: TakenJob): boolean {
+  return taken.jobId === jobId && taken.fencingToken === fencingToken;
 }
 
 function isSingle(name: string): name is SingleCommand {

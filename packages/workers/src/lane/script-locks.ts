@@ -10,10 +10,11 @@
  * called until after it has settled. A lock that no run claims is released with its job's end, or ends with its lease.
  */
 import { type Clock, type Lock, type Redlock, RedlockClosedError } from "@x/redlock-core";
-import { defineScript, type EmbeddedGrant, type EmbeddedLocks, protocolOf } from "@x/redlock-core/protocol";
+import { defineScript, type EmbeddedLocks, protocolOf } from "@x/redlock-core/protocol";
 import type { LockRules } from "../scripts/key-lock.lua.ts";
-import { ShortLivedMap } from "../short-lived-map.ts";
 import type { EarlyStart } from "./early-start.ts";
+import type { LaneLocks } from "./lane.ts";
+import type { Ending, TakenJob } from "./taken-job.ts";
 
 /**
  * The command that ends a job follows its run within this time, in the same turn. A run that is not followed by one was
@@ -24,29 +25,15 @@ const PROVE_AGAIN_MS = 500;
 
 const takeMark = defineScript("take-mark", "return redis.call('DEL', KEYS[1])");
 
-/** A key grant is what a script granted with a job. */
-export type KeyGrant = Omit<EmbeddedGrant, "resource"> & { readonly key: string };
-
-/** An ending is a lock that the script which ends its job is to release. */
-export interface Ending {
-  readonly token: string;
-  /** Tells whether a script released the lock. It is false if no script did, or if that is not known. */
-  readonly settle: (isReleased: boolean) => void;
-  /** What begins with the end, under the same lock: then the token is empty. */
-  readonly early?: EarlyStart;
-}
-
-export class ScriptLocks {
+export class ScriptLocks implements LaneLocks {
   readonly rules: LockRules;
   readonly #redlock: Redlock;
   readonly #embedded: EmbeddedLocks;
   readonly #clock: Clock;
-  /** The grants that no run has claimed, in the order in which they came. */
-  readonly #unclaimed = new ShortLivedMap<EmbeddedGrant>();
-  readonly #endings = new ShortLivedMap<Ending>();
+  /** Jobs that are about to be ended. */
+  #ending: TakenJob[] = [];
   #isProven = false;
   #isStopped = false;
-  #isWatching = false;
 
   /**
    * Returns undefined where a script cannot take locks: they are on several nodes or in a Cluster, or JavaScript makes
@@ -116,30 +103,26 @@ export class ScriptLocks {
     return this.#isProven && !this.#isStopped ? this.#embedded.newToken() : "";
   }
 
-  /** Notes that a script took the lock with this job. */
-  granted(jobId: string, { key, token, fencingToken, asked }: KeyGrant): void {
-    this.#unclaimed.dropOldest((earlier) => asked.monotonicMs - earlier.asked.monotonicMs >= this.rules.ttlMs);
-    this.#unclaimed.set(jobId, { resource: this.rules.prefix + key, token, fencingToken, asked });
-  }
-
   /** Returns the lock that came with the job, once. It is undefined if none did, or if its lease is over. */
-  claim(jobId: string): Lock | undefined {
-    const grant = this.#unclaimed.take(jobId);
-    return grant && this.#embedded.adopt(grant, this.rules.ttlMs);
+  claim(taken: TakenJob): Lock | undefined {
+    const token = taken.claimLock();
+    if (token === "" || taken.fencingToken === undefined) return undefined;
+    const { fencingToken, sent: asked } = taken;
+    return this.#embedded.adopt({ resource: this.#nameOf(taken), token, fencingToken, asked }, this.rules.ttlMs);
   }
 
   /**
    * Releases the lock when the run has settled well, and BullMQ is about to be told that its job has ended. Resolves as
    * `lock.release()` does.
    */
-  releaseWithEnd(jobId: string, lock: Lock): Promise<boolean> {
+  releaseWithEnd(taken: TakenJob, lock: Lock): Promise<boolean> {
     if (!this.#isProven) return lock.release();
-    return protocolOf(lock).releaseBy((settle) => this.#expectEnd(jobId, { token: lock.token, settle }));
+    return protocolOf(lock).releaseBy((answer) => this.#expectEnd(taken, { token: lock.token, answer }));
   }
 
   /** Begins the next run of the key when BullMQ is told that this job has completed, which it is about to be. */
-  startWithEnd(jobId: string, early: EarlyStart): void {
-    if (this.#isProven) this.#expectEnd(jobId, { token: "", settle: () => early.decline(), early });
+  startWithEnd(taken: TakenJob, early: EarlyStart): void {
+    if (this.#isProven) this.#expectEnd(taken, { token: "", answer: { settle: () => early.decline() }, early });
     else early.decline();
   }
 
@@ -148,27 +131,43 @@ export class ScriptLocks {
     this.#embedded.note(fencingToken);
   }
 
-  /** Returns what is to be released with this command that leaves the job, once. */
-  endingOf(jobId: string): Ending | undefined {
-    const ending = this.#endings.take(jobId);
+  /** Returns what is to be done with the lock by this command that leaves the job, once. */
+  endingOf(taken: TakenJob | undefined): Ending | undefined {
+    if (taken === undefined) return undefined;
+    const { ending } = taken;
+    taken.ending = undefined;
     if (ending !== undefined) return ending;
-    // BullMQ ends the job without having run it.
-    const unclaimed = this.#unclaimed.take(jobId);
-    if (unclaimed === undefined) return undefined;
-    const settle = (isReleased: boolean): void => {
-      if (!isReleased) void this.#embedded.drop(unclaimed, this.rules.ttlMs);
-    };
-    return { token: unclaimed.token, settle };
+    const token = taken.claimLock();
+    return token === "" ? undefined : this.#unclaimed(taken, token);
   }
 
-  #expectEnd(jobId: string, ending: Ending): void {
-    this.#endings.get(jobId)?.settle(false);
-    this.#endings.set(jobId, ending);
-    if (this.#isWatching) return;
-    this.#isWatching = true;
-    this.#clock.schedule(SAME_TURN_MS, () => {
-      this.#isWatching = false;
-      for (const { settle } of this.#endings.takeAll()) settle(false);
-    });
+  /** BullMQ ends the job without having run it. */
+  #unclaimed(taken: TakenJob, token: string): Ending {
+    const settle = (isReleased: boolean): void => {
+      if (!isReleased) void this.#embedded.drop({ resource: this.#nameOf(taken), token }, this.rules.ttlMs);
+    };
+    return { token, answer: { settle } };
+  }
+
+  #expectEnd(taken: TakenJob, ending: Ending): void {
+    taken.ending?.answer.settle(false);
+    taken.ending = ending;
+    this.#ending.push(taken);
+    if (this.#ending.length === 1) this.#clock.schedule(SAME_TURN_MS, this.#giveUp);
+  }
+
+  /** Nobody has ended these jobs in time. */
+  readonly #giveUp = (): void => {
+    const late = this.#ending;
+    this.#ending = [];
+    for (const taken of late) {
+      const { ending } = taken;
+      taken.ending = undefined;
+      ending?.answer.settle(false);
+    }
+  };
+
+  #nameOf(taken: TakenJob): string {
+    return this.rules.prefix + taken.lockName;
   }
 }

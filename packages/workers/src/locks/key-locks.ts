@@ -19,23 +19,15 @@ import {
 } from "@x/redlock-core";
 import { type InFlight, protocolOf } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "bullmq";
-import { slotSuffix } from "../entity-key.ts";
 import { JobKeyError, NotALockError } from "../errors.ts";
 import { aboutJob, type Tell } from "../events.ts";
-import type { HeldKeys, Run } from "../job-run/run.ts";
+import type { Run } from "../job-run/run.ts";
 import type { EarlyStart } from "../lane/early-start.ts";
-import type { Arrival, Lane } from "../lane/lane.ts";
+import type { Lane } from "../lane/lane.ts";
 import { LockAhead } from "../lane/lock-ahead.ts";
 import type { ScriptLocks } from "../lane/script-locks.ts";
+import type { TakenJob } from "../lane/taken-job.ts";
 import { Wakes } from "./wakes.ts";
-
-/** From one run of a key to the next one, which has this fencing token. */
-interface PassOn {
-  readonly from: Run;
-  readonly to: Run;
-  readonly held: HeldKeys;
-  readonly fencingToken: number;
-}
 
 interface KeyLocksParts {
   readonly queue: string;
@@ -78,14 +70,15 @@ export class KeyLocks {
     });
   }
 
-  /** Returns the lock that was taken with the job, if one was. */
-  claim(run: Run, signal: AbortSignal | undefined): HeldKeys | undefined {
-    const lock = this.#granted(run);
-    if (lock === undefined) return undefined;
+  /** Gives the run the lock that was taken with its job. Returns false if none was. */
+  claim(run: Run, taken: TakenJob, signal: AbortSignal | undefined): boolean {
+    const lock = this.#granted(taken);
+    if (lock === undefined) return false;
     this.#wakes.delete(run.jobId);
-    if (signal?.aborted !== true) return this.#holds(run, lock, 0);
-    this.#parts.inFlight.follow(lock.release());
-    return undefined;
+    const isWanted = signal?.aborted !== true;
+    if (isWanted) this.#holds(run, lock, 0);
+    else this.#parts.inFlight.follow(lock.release());
+    return isWanted;
   }
 
   /**
@@ -95,16 +88,16 @@ export class KeyLocks {
   async acquire(
     run: Run,
     job: BullJob,
-    { arrival, signal }: { readonly arrival: Arrival; readonly signal: AbortSignal | undefined },
-  ): Promise<HeldKeys> {
+    { taken, signal }: { readonly taken: TakenJob; readonly signal: AbortSignal | undefined },
+  ): Promise<void> {
     const startedMs = this.#clock.monotonicMs();
     this.#wakes.delete(run.jobId);
     try {
-      const early = await arrival.ahead?.claim();
+      const early = await taken.ahead?.claim();
       const isOurs = early?.isHeld() === true && signal?.aborted !== true;
       if (!isOurs) void early?.release();
       const lock = isOurs ? early : await this.#acquire(run, signal);
-      return this.#holds(run, lock, this.#clock.monotonicMs() - startedMs);
+      this.#holds(run, lock, this.#clock.monotonicMs() - startedMs);
     } catch (error) {
       if (run.lost !== undefined) throw new DelayedError(run.lost.message);
       // Cancelled by the user, or names that cannot be locked: the job's own failure.
@@ -116,11 +109,11 @@ export class KeyLocks {
         const endless = error.votes.find(({ holderTtlMs }) => holderTtlMs === -1);
         const { resource = error.resource } = endless ?? {};
         if (endless !== undefined) onError(new NotALockError(run.jobId, [resource], endless));
-        return await this.#yield(run, job, recheckInterval, error.resource);
+        await this.#yield(run, job, recheckInterval, error.resource);
       }
       const foreign = foreignVote(error);
       onError(foreign === undefined ? error : new NotALockError(run.jobId, run.resources, foreign));
-      return await this.#yield(run, job, foreign === undefined ? UNREACHABLE_RETRY_MS : recheckInterval);
+      await this.#yield(run, job, foreign === undefined ? UNREACHABLE_RETRY_MS : recheckInterval);
     }
   }
 
@@ -140,49 +133,57 @@ export class KeyLocks {
     throw new DelayedError(`job ${jobId} leaves its keys alone for ${ms} ms`);
   }
 
+  /** Whether processors are called `inside` the locks of their runs. */
+  get isLent(): boolean {
+    return this.#parts.reentrancy !== "wait";
+  }
+
   /**
-   * Calls a processor. Unless `reentrancy` is `"wait"`, `using` in there, of this very `Redlock`, knows of the run's
-   * lock. It joins that or is refused, and does not wait for itself.
+   * Calls a processor. `using` in there, of this very `Redlock`, knows of the run's lock. It joins that or is refused,
+   * and does not wait for itself.
    */
-  inside<Result>(run: Run, process: () => Promise<Result>): Promise<Result> {
+  inside<Result>(run: Run, lock: Lock, process: () => Promise<Result>): Promise<Result> {
     const { redlock, reentrancy } = this.#parts;
-    const { lock, fencingToken, jobId } = run;
-    if (lock === undefined || reentrancy === "wait") return process();
+    const { fencingToken, jobId } = run;
     const lent = { holder: `job ${jobId}`, joins: reentrancy === "join", fencingToken };
     return protocolOf(redlock).inside(lock, lent, process);
   }
 
-  /** The lock goes from one run to the next one of its key, which is about to begin. */
-  passOn({ from, to, held, fencingToken }: PassOn): HeldKeys {
+  /** The lock goes from one run to the next one of its key, which is about to begin with this fencing token. */
+  passOn(from: Run, to: Run, fencingToken: number): void {
+    if (from.lock === undefined) return;
     this.#parts.scriptLocks?.reserved(fencingToken);
-    this.#tellReleased(from, held.lockedMs, true);
-    return this.#holds(to, held.lock, 0, fencingToken);
+    this.#tellReleased(from, from.heldMs, true);
+    this.#holds(to, from.lock, 0, fencingToken);
   }
 
   /** Passes the lock on to the next run when the script that ends this one is on its way. Declines that if none is. */
-  passOnWithEnd(run: Run, next: EarlyStart): void {
+  passOnWithEnd(taken: TakenJob, next: EarlyStart): void {
     if (this.#parts.scriptLocks === undefined) next.decline();
-    else this.#parts.scriptLocks.startWithEnd(run.jobId, next);
+    else this.#parts.scriptLocks.startWithEnd(taken, next);
   }
 
   /**
-   * Releases the lock together with the end of the job, or by a request that is sent before BullMQ is told of it.
+   * Releases the lock of a run, if it has one: with the end of the job `taken`, or by a request that is sent before
+   * BullMQ is told of an end.
    *
    * Nobody waits for the release. The next job of the key comes a round trip later at the earliest, and waits in its
    * slot if it is there first.
    */
-  release(run: Run, { lock, lockedMs }: HeldKeys, { withEnd }: { readonly withEnd: boolean }): void {
-    const locks = withEnd && run.keys.length === 1 ? this.#parts.scriptLocks : undefined;
-    const released = locks === undefined ? lock.release() : locks.releaseWithEnd(run.jobId, lock);
-    this.#parts.inFlight.begin();
+  release(run: Run, taken?: TakenJob): void {
+    const { lock } = run;
+    if (lock === undefined) return;
+    const { inFlight, scriptLocks } = this.#parts;
+    const isWithEnd = taken !== undefined && scriptLocks !== undefined && run.keys.length === 1;
+    const released = isWithEnd ? scriptLocks.releaseWithEnd(taken, lock) : lock.release();
+    inFlight.begin();
     void released.then((confirmed) => {
-      this.#tellReleased(run, lockedMs, confirmed);
-      this.#parts.inFlight.end();
+      this.#tellReleased(run, run.heldMs, confirmed);
+      inFlight.end();
     });
   }
 
-  #tellReleased(run: Run, lockedMs: number, confirmed: boolean): void {
-    const heldMs = this.#clock.monotonicMs() - lockedMs;
+  #tellReleased(run: Run, heldMs: number, confirmed: boolean): void {
     const { fencingToken } = run;
     this.#parts.tell("released", () => ({ ...this.#about(run), fencingToken, heldMs, confirmed }));
   }
@@ -191,16 +192,16 @@ export class KeyLocks {
    * Asks for the lock for the next job of the run's one key, in the same turn as the release, so that both travel
    * together.
    */
-  lockAhead(run: Run, slot: number | undefined): void {
-    const [key] = run.keys;
-    if (key === undefined) return;
-    const { redlock, lane, inFlight, ttl } = this.#parts;
+  lockAhead(run: Run, taken: TakenJob): void {
+    if (run.keys.length !== 1) return;
+    const { redlock, inFlight, ttl } = this.#parts;
     const protocol = protocolOf(redlock);
     const order = protocol.orderAt(this.#clock.wallMs());
     const lock = protocol.tryAcquireAt(run.resources, { ttl, order, autoExtend: true }).catch(() => null);
-    const ahead = new LockAhead(key + slotSuffix(slot), lock, this.#clock);
+    const ahead = new LockAhead(taken.lockName, lock, this.#clock);
     inFlight.follow(ahead.settled);
-    lane.passOn(run.jobId, ahead);
+    void taken.ahead?.drop();
+    taken.ahead = ahead;
   }
 
   /** Brings no job back any more, and lets no script take a lock. What is held is released with its run. */
@@ -209,9 +210,9 @@ export class KeyLocks {
     this.#parts.scriptLocks?.stop();
   }
 
-  #granted(run: Run): Lock | undefined {
+  #granted(taken: TakenJob): Lock | undefined {
     try {
-      return this.#parts.scriptLocks?.claim(run.jobId);
+      return this.#parts.scriptLocks?.claim(taken);
     } catch (error) {
       // The Redlock was closed by its user: who asks it for a lock is told.
       if (error instanceof RedlockError) return undefined;
@@ -219,10 +220,9 @@ export class KeyLocks {
     }
   }
 
-  #holds(run: Run, lock: Lock, waitMs: number, fencingToken: number = lock.fencingToken): HeldKeys {
+  #holds(run: Run, lock: Lock, waitMs: number, fencingToken: number = lock.fencingToken): void {
     run.holds(lock, fencingToken);
     this.#parts.tell("locked", () => ({ ...this.#about(run), fencingToken, waitMs }));
-    return { lock, lockedMs: this.#clock.monotonicMs() };
   }
 
   /**

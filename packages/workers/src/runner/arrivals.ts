@@ -1,23 +1,20 @@
-/** What the fetch of a job told goes with the job: its arrival, its keys, and the names of their locks. */
+/** A job that BullMQ has made goes with what it was taken as: its keys, and the names of their locks. */
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import type { Job } from "bullmq";
 import { slotSuffix } from "../entity-key.ts";
 import { JobKeyError, KeyBacklogError } from "../errors.ts";
-import type { Arrival, Lane } from "../lane/lane.ts";
+import type { Lane } from "../lane/lane.ts";
+import { type TakenJob, takenAs } from "../lane/taken-job.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
 
-/** A job has what its fetch told under this symbol. */
-const ARRIVAL = Symbol("arrival");
-type Arrived = object & { [ARRIVAL]?: Arrival };
-
 export class Arrivals {
-  readonly #lane: Pick<Lane, "arrivalOf">;
+  readonly #lane: Pick<Lane, "handOut">;
   readonly #redlock: Redlock;
   readonly #options: Pick<ResolvedExclusiveOptions, "resourceOf" | "reserved" | "withoutKey">;
 
   constructor(parts: {
-    readonly lane: Pick<Lane, "arrivalOf">;
+    readonly lane: Pick<Lane, "handOut">;
     readonly redlock: Redlock;
     readonly options: Pick<ResolvedExclusiveOptions, "resourceOf" | "reserved" | "withoutKey">;
   }) {
@@ -28,30 +25,30 @@ export class Arrivals {
 
   /** Returns the job that is to be run, for one that BullMQ has made of the answer to a fetch. */
   take(fresh: Job, jobId: string): Job {
-    const arrival = this.#lane.arrivalOf(jobId);
-    if (arrival === undefined) return fresh;
-    const job = arrival.early === undefined ? fresh : arrival.early.jobFrom(fresh);
-    (job as Arrived)[ARRIVAL] = arrival;
+    const taken = this.#lane.handOut(jobId);
+    if (taken === undefined) return fresh;
+    const job = taken.early === undefined ? fresh : taken.early.jobFrom(fresh);
+    taken.is(job);
     return job;
   }
 
   /** Throws `TypeError` for a job that did not pass through the lane. */
-  of(job: Job): Arrival {
-    const known = (job as Arrived)[ARRIVAL];
+  of(job: Job): TakenJob {
+    const known = takenAs(job);
     if (known !== undefined) return known;
     // The user may have made the job himself, of what `moveToCompleted` brought.
-    const arrival = this.#lane.arrivalOf(String(job.id));
-    if (arrival === undefined) {
+    const taken = this.#lane.handOut(String(job.id));
+    if (taken === undefined) {
       throw new TypeError(
         "a job reached this ExclusiveWorker without passing through its lane: fetch jobs with this worker",
       );
     }
-    (job as Arrived)[ARRIVAL] = arrival;
-    return arrival;
+    taken.is(job);
+    return taken;
   }
 
   /** Throws what the job fails with, if it cannot have keys. */
-  keysOf(job: Job, { pin }: Arrival): readonly string[] {
+  keysOf(job: Job, { pin }: TakenJob): readonly string[] {
     if (pin.kind === "keys") return pin.keys;
     if (pin.kind === "fault") throw new JobKeyError(String(job.id), pin.fault);
     if (pin.kind === "dropped") throw new KeyBacklogError(String(job.id), pin.key);
@@ -60,7 +57,7 @@ export class Arrivals {
   }
 
   /** Returns the names of the locks. None may be named like a key of BullMQ's, whose place it would take. */
-  resourcesOf(job: Job, keys: readonly string[], { slots }: Arrival): readonly string[] {
+  resourcesOf(job: Job, keys: readonly string[], { slots }: TakenJob): readonly string[] {
     const { resourceOf, reserved } = this.#options;
     const resources = keys.map((key, index) => resourceOf(key) + slotSuffix(slots?.[index]));
     const taken = resources.find((resource) => protocolOf(this.#redlock).lockKey(resource).startsWith(reserved));

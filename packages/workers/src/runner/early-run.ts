@@ -6,17 +6,17 @@
  * what it returns is dropped; its job is run again, at its turn. The lock is kept until its processor has settled, so
  * until then nobody else runs on the key.
  */
-import type { Clock } from "@x/redlock-core";
+import type { Clock, Lock } from "@x/redlock-core";
 import { type Deferred, deferred, type Instant } from "@x/redlock-core/protocol";
 import type { Job } from "bullmq";
-import type { HeldKeys, Run } from "../job-run/run.ts";
+import type { Run } from "../job-run/run.ts";
 import type { EarlyClaim, EarlyStart } from "../lane/early-start.ts";
 
 interface EarlyRunParts {
   readonly job: Job;
   readonly run: Run;
-  /** The lock of the key: of the run before, until this one begins. */
-  readonly held: () => HeldKeys;
+  /** The lock of the key: that of the run before, until this one begins. */
+  readonly lock: Lock;
   readonly fencingToken: number;
   readonly clock: Clock;
   readonly process: () => Promise<unknown>;
@@ -49,7 +49,7 @@ export class EarlyRun implements EarlyStart {
   }
 
   get lockToken(): string {
-    return this.#parts.held().lock.token;
+    return this.#parts.lock.token;
   }
 
   get fencingToken(): number {
@@ -76,8 +76,8 @@ export class EarlyRun implements EarlyStart {
   }
 
   confirm(sent: Instant): boolean {
-    const { run, held, clock, onConfirmed } = this.#parts;
-    if (this.#state !== "begun" || run.lost !== undefined || !held().lock.isHeld()) return false;
+    const { run, lock, clock, onConfirmed } = this.#parts;
+    if (this.#state !== "begun" || run.lost !== undefined || !lock.isHeld()) return false;
     this.#state = "confirmed";
     onConfirmed(sent);
     this.#answer.resolve(undefined);
@@ -99,8 +99,7 @@ export class EarlyRun implements EarlyStart {
     if (this.#state !== "confirmed") return undefined;
     this.#state = "claimed";
     this.#cancelTimer();
-    const { run, held } = this.#parts;
-    return { run, held: held(), result: this.#result };
+    return { run: this.#parts.run, result: this.#result };
   }
 
   jobFrom(fresh: Job): Job {

@@ -2,7 +2,7 @@
  * A run of a job begins with what its fetch told, and ends with its locks passed on or released. BullMQ then records
  * how it ended.
  */
-import type { Clock } from "@x/redlock-core";
+import type { Clock, Lock } from "@x/redlock-core";
 import { elapsedMs, type InFlight, readClock } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "bullmq";
 import type { Following, TrackedJobs } from "../bullmq/bullmq.ts";
@@ -12,9 +12,10 @@ import { aboutJob, type Tell, traces } from "../events.ts";
 import { isMove, type Outcome, parseOutcome, valueOf } from "../job-run/batch.ts";
 import type { JobLock } from "../job-run/job-lock.ts";
 import { mustConfirm } from "../job-run/lease.ts";
-import { type HeldKeys, Run } from "../job-run/run.ts";
+import { Run } from "../job-run/run.ts";
 import type { Interrupts } from "../lane/interrupts.ts";
-import type { Arrival, Lane } from "../lane/lane.ts";
+import type { Lane } from "../lane/lane.ts";
+import type { TakenJob } from "../lane/taken-job.ts";
 import type { KeyLocks } from "../locks/key-locks.ts";
 import type { Arrivals } from "./arrivals.ts";
 import { EarlyRun } from "./early-run.ts";
@@ -42,7 +43,7 @@ export interface NotRun {
 export interface RunnerParts {
   readonly queue: string;
   readonly clock: Clock;
-  readonly lane: Pick<Lane, "dropped">;
+  readonly lane: Pick<Lane, "dropped" | "forget">;
   readonly arrivals: Arrivals;
   readonly keyLocks: KeyLocks;
   readonly watchdog: Watchdog;
@@ -81,68 +82,92 @@ export class Runner {
 
   /** Runs a job that BullMQ hands to its processor. Resolves with its result, and rejects with its failure. */
   async run(job: Job, token: string, signal: AbortSignal | undefined): Promise<unknown> {
-    const { arrivals, inFlight, interrupts, keyLocks, lockDurationMs, merging, tracked, watchdog } = this.#parts;
-    const arrival = arrivals.of(job);
-    if (arrival.pin.kind === "dropped") return this.#drop(job, arrival.pin);
-    if (arrival.outcome !== undefined) return this.#endMerged(job, arrival, parseOutcome(arrival.outcome));
-    const { sent, order, parkedSinceMs } = arrival;
-    const keys = arrivals.keysOf(job, arrival);
-    const resources = arrivals.resourcesOf(job, keys, arrival);
-    const jobId = String(job.id);
-    // A second controller, and a listener, would cost each run of a job some 7 µs.
-    const early = arrival.early?.claim();
-    const controller = signal === undefined || early !== undefined ? undefined : tracked.controllerOf(jobId, signal);
-    const facts = { job, jobId, token, keys, resources, order, parkedSinceMs, lockDurationMs, sent, controller };
-    const run = early?.run ?? new Run(facts, this.#clock, this.#onLost);
-    // A signal of its own is what a subclass has called this with.
-    const other = controller === undefined ? signal : undefined;
-    const cancel = (): void => run.cancel(other?.reason);
-    if (other?.aborted === true) cancel();
-    other?.addEventListener("abort", cancel, { once: true });
-    if (early === undefined) {
-      watchdog.add(run);
-      inFlight.begin();
-      interrupts?.begins(jobId);
-    }
-    let held: HeldKeys | undefined = early?.held;
+    const taken = this.#parts.arrivals.of(job);
+    if (taken.pin.kind === "dropped") return this.#drop(job, taken.pin);
+    if (taken.outcome !== undefined) return this.#endMerged(job, taken, parseOutcome(taken.outcome));
+    const { merging } = this.#parts;
+    const early = taken.early?.claim();
+    const run = early?.run ?? this.#begin(taken, job, token, signal);
+    const unlink = signal === undefined || run.ownsSignal(signal) ? undefined : follow(run, signal);
+    taken.run = run;
     let isDone = false;
     try {
-      if (early === undefined && keys.length > 0) {
-        held = keyLocks.claim(run, signal) ?? (await keyLocks.acquire(run, job, { arrival, signal }));
-      }
-      if (merging !== undefined && keys.length === 1) await merging.gather(run, signal);
-      if (early === undefined && this.#mustConfirm(run)) await this.#confirm(run);
-      // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
-      if (early === undefined && held?.lock.isHeld() === false) return await keyLocks.giveBack(run, job);
-      // A renewal was refused meanwhile: whoever has the job now runs it.
-      if (early === undefined && run.lost !== undefined) throw new DelayedError(run.lost.message);
+      if (early === undefined && !this.#isReady(run, taken, signal)) await this.#makeReady(run, taken, job, signal);
+      if (merging !== undefined && early !== undefined) await merging.gather(run, signal);
       let result: unknown;
       try {
         result = await (early === undefined ? this.#process(run, job) : early.result);
         if (merging === undefined) result = run.endOf(result);
       } catch (error) {
-        const { backOffMs, superseded } = run;
-        if (run.lost !== undefined) throw error;
-        if (backOffMs !== undefined) return await keyLocks.backOff(run, job, backOffMs);
-        if (superseded === undefined || isMove(error)) throw error;
-        result = this.#interrupted(run, superseded, error);
+        result = await this.#failed(run, job, error);
       }
       // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is
       // lost, BullMQ itself refuses the result.
-      held?.lock.assertHeld();
+      run.lock?.assertHeld();
       if (merging !== undefined) result = await merging.settle(run, result);
       isDone = true;
       return result;
     } finally {
-      const isFollowed = isDone && arrival.isFollowed && run.lost === undefined;
-      const next = isDone && held !== undefined ? this.#nextOf(run, held, arrival) : undefined;
-      if (next !== undefined) keyLocks.passOnWithEnd(run, next);
-      else if (held !== undefined) keyLocks.release(run, held, { withEnd: isDone && !isFollowed });
-      if (isFollowed) keyLocks.lockAhead(run, arrival.slots?.[0]);
-      inFlight.end();
-      watchdog.delete(run);
-      other?.removeEventListener("abort", cancel);
+      this.#end(run, taken, isDone);
+      unlink?.();
     }
+  }
+
+  /** Makes the run of a job, and looks after its lease from now on. */
+  #begin(taken: TakenJob, job: Job, token: string, signal: AbortSignal | undefined): Run {
+    const { arrivals, inFlight, interrupts, lockDurationMs, tracked, watchdog } = this.#parts;
+    const { jobId, sent, order, parkedSinceMs } = taken;
+    const keys = arrivals.keysOf(job, taken);
+    const resources = arrivals.resourcesOf(job, keys, taken);
+    // A second controller, and a listener, would cost each run of a job some 7 µs.
+    const controller = signal === undefined ? undefined : tracked.controllerOf(jobId, signal);
+    const facts = { job, jobId, token, keys, resources, order, parkedSinceMs, lockDurationMs, sent, controller };
+    const run = new Run(facts, this.#clock, this.#onLost);
+    watchdog.add(run);
+    inFlight.begin();
+    interrupts?.begins(jobId);
+    return run;
+  }
+
+  /** Tells whether the processor may be called at once: the lock of the job's key has come with it, just now. */
+  #isReady(run: Run, taken: TakenJob, signal: AbortSignal | undefined): boolean {
+    const { keyLocks, merging } = this.#parts;
+    if (run.keys.length > 0 && !keyLocks.claim(run, taken, signal)) return false;
+    return merging === undefined && !this.#mustConfirm(run) && run.lock?.isHeld() !== false && run.lost === undefined;
+  }
+
+  /** Does what is left to do before the processor is called. Rejects if it is not to be called. */
+  async #makeReady(run: Run, taken: TakenJob, job: Job, signal: AbortSignal | undefined): Promise<void> {
+    const { keyLocks, merging } = this.#parts;
+    if (run.keys.length > 0 && run.lock === undefined) await keyLocks.acquire(run, job, { taken, signal });
+    if (merging !== undefined && run.keys.length === 1) await merging.gather(run, signal);
+    if (this.#mustConfirm(run)) await this.#confirm(run);
+    // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
+    if (run.lock?.isHeld() === false) await keyLocks.giveBack(run, job);
+    // A renewal was refused meanwhile: whoever has the job now runs it.
+    if (run.lost !== undefined) throw new DelayedError(run.lost.message);
+  }
+
+  /** Returns what a job ends with whose processor has rejected, or throws what it fails with. */
+  async #failed(run: Run, job: Job, error: unknown): Promise<NotRun> {
+    const { backOffMs, superseded } = run;
+    if (run.lost !== undefined) throw error;
+    if (backOffMs !== undefined) return await this.#parts.keyLocks.backOff(run, job, backOffMs);
+    if (superseded === undefined || isMove(error)) throw error;
+    return this.#interrupted(run, superseded, error);
+  }
+
+  /** A run has ended; `isDone` tells whether BullMQ is about to be told that its job has completed. */
+  #end(run: Run, taken: TakenJob, isDone: boolean): void {
+    const { inFlight, keyLocks, lane, watchdog } = this.#parts;
+    const isFollowed = isDone && taken.isFollowed && run.lost === undefined;
+    const next = isDone ? this.#nextOf(run, taken) : undefined;
+    if (next !== undefined) keyLocks.passOnWithEnd(taken, next);
+    else keyLocks.release(run, isDone && !isFollowed ? taken : undefined);
+    if (isFollowed) keyLocks.lockAhead(run, taken);
+    if (!isDone) lane.forget(taken);
+    inFlight.end();
+    watchdog.delete(run);
   }
 
   /** Ends a job that does not run. */
@@ -166,19 +191,25 @@ export class Runner {
   }
 
   /** Ends a job that was in the batch of another one. */
-  #endMerged(job: Job, arrival: Arrival, settled: Outcome & { readonly by: string }): unknown {
-    const about = { jobId: String(job.id), keys: this.#parts.arrivals.keysOf(job, arrival) };
+  #endMerged(job: Job, taken: TakenJob, settled: Outcome & { readonly by: string }): unknown {
+    const about = { jobId: String(job.id), keys: this.#parts.arrivals.keysOf(job, taken) };
     const outcome = "error" in settled ? "failed" : "completed";
     this.#parts.tell("merged", () => ({ ...aboutJob(this.#parts.queue, about), by: settled.by, outcome }));
     return valueOf(settled);
   }
 
   /** Returns the run of the key's next job, which may begin in this turn, if there is one. */
-  #nextOf(run: Run, held: HeldKeys, { following, sent }: Arrival): EarlyRun | undefined {
-    if (following === undefined || run.lost !== undefined || this.#mustConfirm(run)) return undefined;
+  #nextOf(run: Run, { following, sent }: TakenJob): EarlyRun | undefined {
+    const { lock } = run;
+    if (following === undefined || lock === undefined) return undefined;
+    if (run.lost !== undefined || this.#mustConfirm(run)) return undefined;
     if (elapsedMs(sent, readClock(this.#clock)) > FRESH_MS) return undefined;
     const job = this.#jobOf(following, run.token);
-    if (job === undefined) return undefined;
+    return job && this.#offer(run, lock, following, job);
+  }
+
+  /** Returns the run of that job, which begins with the end of this one. */
+  #offer(run: Run, lock: Lock, following: Following, job: Job): EarlyRun {
     const { jobId, fencingToken, parkedSinceMs } = following;
     const { token, keys, resources } = run;
     const { inFlight, keyLocks, lane, lockDurationMs, watchdog } = this.#parts;
@@ -186,24 +217,23 @@ export class Runner {
     const ofJob = { job, jobId, token, keys, resources, parkedSinceMs };
     const facts = { ...ofJob, order: undefined, lockDurationMs, sent: run.sent };
     const next = new Run({ ...facts, controller: undefined }, this.#clock, this.#onLost);
-    let nextHeld = held;
     const early: EarlyRun = new EarlyRun({
       job,
       run: next,
-      held: () => nextHeld,
+      lock,
       fencingToken,
       clock: this.#clock,
       process: () => this.#process(next, job),
       onBegin: () => {
         inFlight.begin();
         watchdog.add(next);
-        nextHeld = keyLocks.passOn({ from: run, to: next, held, fencingToken });
+        keyLocks.passOn(run, next, fencingToken);
       },
-      onDeclined: () => keyLocks.release(run, held, { withEnd: false }),
+      onDeclined: () => keyLocks.release(run),
       onConfirmed: (at) => watchdog.renewed(next, at, lockDurationMs),
       onDropped: () => {
         lane.dropped(early);
-        keyLocks.release(next, nextHeld, { withEnd: false });
+        keyLocks.release(next);
         inFlight.end();
         watchdog.delete(next);
       },
@@ -226,20 +256,27 @@ export class Runner {
 
   #process(run: Run, job: Job): Promise<unknown> {
     if (run.superseded !== undefined) return Promise.reject(run.superseded);
-    const { isSandboxed, queue } = this.#parts;
-    const process = this.#parts.processor() as ExclusiveProcessorFunction<unknown, unknown, string>;
-    if (isSandboxed) tellSandbox(job, run);
-    // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none.
-    const takesSignal = process.length >= 3 || isWrapper(process) || isSandboxed;
-    const signal = (takesSignal ? run.signal : undefined) as AbortSignal;
-    const processed = (): Promise<unknown> =>
-      this.#parts.keyLocks.inside(run, () => process(job, run.token, signal, run));
-    if (!traces.run.isHeard) return processed();
+    if (this.#parts.isSandboxed) tellSandbox(job, run);
+    return traces.run.isHeard ? this.#processTraced(run, job) : this.#call(run, job);
+  }
+
+  #processTraced(run: Run, job: Job): Promise<unknown> {
     const { fencingToken, parkedSinceMs } = run;
     const nowMs = this.#clock.wallMs();
     const parkedMs = Math.max(0, nowMs - (parkedSinceMs ?? nowMs));
-    const facts = { ...aboutJob(queue, run), fencingToken, parkedMs };
-    return traces.run.run(facts, processed);
+    const facts = { ...aboutJob(this.#parts.queue, run), fencingToken, parkedMs };
+    return traces.run.run(facts, () => this.#call(run, job));
+  }
+
+  #call(run: Run, job: Job): Promise<unknown> {
+    const { isSandboxed, keyLocks } = this.#parts;
+    const process = this.#parts.processor() as ExclusiveProcessorFunction<unknown, unknown, string>;
+    // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none.
+    const takesSignal = process.length >= 3 || isWrapper(process) || isSandboxed;
+    const signal = (takesSignal ? run.signal : undefined) as AbortSignal;
+    const { lock } = run;
+    if (lock === undefined || !keyLocks.isLent) return process(job, run.token, signal, run);
+    return keyLocks.inside(run, lock, () => process(job, run.token, signal, run));
   }
 
   #mustConfirm(run: Run): boolean {
@@ -266,6 +303,14 @@ export class Runner {
       watchdog.confirmed(run, sent, lockDurationMs);
     }
   }
+}
+
+/** Cancels the run when a signal aborts that is not its own: a subclass has called with that. */
+function follow(run: Run, signal: AbortSignal): () => void {
+  const cancel = (): void => run.cancel(signal.reason);
+  if (signal.aborted) cancel();
+  signal.addEventListener("abort", cancel, { once: true });
+  return () => signal.removeEventListener("abort", cancel);
 }
 
 function messageOf(error: unknown): string {

@@ -5,19 +5,21 @@
 import type { Clock } from "@x/redlock-core";
 import { type Instant, Renewal } from "@x/redlock-core/protocol";
 import type { Run } from "../job-run/run.ts";
-import { ShortLivedMap } from "../short-lived-map.ts";
 
 export class Watchdog {
   readonly #renewal: Renewal<Run>;
-  /** The last run of each job. A worker that lost a job and took it again has an earlier run of it, too. */
-  readonly #last = new ShortLivedMap<Run>();
+  readonly #lastOf: (jobId: string) => Run | undefined;
 
-  constructor(clock: Clock) {
+  /**
+   * `lastOf` returns the last run of a job, if it is known, ended or not. A worker that lost a job and took it again has
+   * an earlier run of it, too.
+   */
+  constructor(clock: Clock, lastOf: (jobId: string) => Run | undefined) {
     this.#renewal = new Renewal(clock);
+    this.#lastOf = lastOf;
   }
 
   add(run: Run): void {
-    this.#last.set(run.jobId, run);
     this.#renewal.add(run);
   }
 
@@ -37,23 +39,31 @@ export class Watchdog {
   }
 
   delete(run: Run): void {
-    if (this.#last.get(run.jobId) === run) this.#last.delete(run.jobId);
     this.#renewal.delete(run);
   }
 
+  /** Returns the run of this job with this token, if it has not ended. */
   find(jobId: string, token: string): Run | undefined {
-    const last = this.#last.get(jobId);
-    if (last?.token === token) return last;
+    const last = this.#lastOf(jobId);
+    if (last?.token === token) return this.#has(last) ? last : undefined;
     return this.#renewal.leases.find((run) => run.jobId === jobId && run.token === token);
   }
 
-  /** Returns the last run of a job. */
+  /**
+   * Returns the last run of a job, if it has not ended. A processor may go on after a command that leaves its job, as
+   * after one that did not.
+   */
   lastOf(jobId: string): Run | undefined {
-    return this.#last.get(jobId);
+    const last = this.#lastOf(jobId) ?? this.#renewal.leases.find((run) => run.jobId === jobId);
+    return last !== undefined && this.#has(last) ? last : undefined;
   }
 
   /** Returns the run that holds this lock. */
   holderOf(lock: Parameters<Run["isHeldBy"]>[0]): Run | undefined {
     return this.#renewal.leases.find((run) => run.isHeldBy(lock));
+  }
+
+  #has(run: Run): boolean {
+    return this.#renewal.leases[run.index] === run;
   }
 }

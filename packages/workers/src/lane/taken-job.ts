@@ -1,0 +1,75 @@
+/**
+ * A `TakenJob` is what this worker knows of a job that a script has handed out to it. It is made of the reply that
+ * brings the job, and leaves with the command that ends it.
+ *
+ * It has the lock that came with the job, its run, and what the end of the job is to do. Of each of these it has one at
+ * most. The lane finds it by the id of its job, and everybody else by the job.
+ */
+import type { Instant } from "@x/redlock-core/protocol";
+import { JobReply } from "../bullmq/bullmq.ts";
+import { type Pin, parsePin, slotSuffix } from "../entity-key.ts";
+import type { Run } from "../job-run/run.ts";
+import type { EarlyStart } from "./early-start.ts";
+import type { LockAhead } from "./lock-ahead.ts";
+
+/** An ending is what the script that ends the job is to do with the lock of its key. */
+export interface Ending {
+  /** The token of the lock, which is to be released; empty if it is kept for the next job. */
+  readonly token: string;
+  /** Is told whether the script released the lock; false if none did, or if that is not known. */
+  readonly answer: { settle(isReleased: boolean): void };
+  /** What begins with the end, under the same lock: then the token is empty. */
+  readonly early?: EarlyStart | undefined;
+}
+
+/** A job has under this symbol as what it was taken. */
+const TAKEN = Symbol("taken");
+type Known = object & { [TAKEN]?: TakenJob };
+
+/** Returns as what the job was taken, if that is known. */
+export function takenAs(job: object): TakenJob | undefined {
+  return (job as Known)[TAKEN];
+}
+
+export class TakenJob extends JobReply {
+  readonly pin: Pin;
+  /** When the command was sent that set BullMQ's lock of the job. */
+  readonly sent: Instant;
+  /** The lock that was asked for ahead: for this job, and when it ends for the next one of its key. */
+  ahead: LockAhead | undefined;
+  /** Its run, if that has begun before the job was handed out. */
+  early: EarlyStart | undefined;
+  run: Run | undefined;
+  ending: Ending | undefined;
+  /** The token of the lock that the script took with the job; empty if it took none, or somebody has that. */
+  #lockToken: string;
+
+  constructor(raw: readonly unknown[], sent: Instant, lockToken: string) {
+    super(raw);
+    this.pin = parsePin(this.pinText);
+    this.sent = sent;
+    this.#lockToken = lockToken;
+  }
+
+  /** Its key, if it has one, and its slot of it, as they stand in the name of the lock. */
+  get lockName(): string {
+    return this.pinText + slotSuffix(this.slots?.[0]);
+  }
+
+  /** This is the job, for `takenAs`. */
+  is(job: object): void {
+    (job as Known)[TAKEN] = this;
+  }
+
+  /** Is it what this token is of? Before its run begins, that is not known. */
+  isOf(token: string): boolean {
+    return this.run === undefined || this.run.token === token;
+  }
+
+  /** Returns the token of the lock that came with the job to the one who asks first, and "" to all others. */
+  claimLock(): string {
+    const token = this.#lockToken;
+    this.#lockToken = "";
+    return token;
+  }
+}

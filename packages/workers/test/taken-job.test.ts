@@ -1,0 +1,87 @@
+import { setTimeout as delay } from "node:timers/promises";
+import type { Instant } from "@x/redlock-core/protocol";
+import { Worker } from "bullmq";
+import { describe, expect, it, vi } from "vitest";
+import type { Run } from "../src/job-run/run.ts";
+import { Lane } from "../src/lane/lane.ts";
+import { TakenJob, takenAs } from "../src/lane/taken-job.ts";
+import { jobs, Lab, until } from "./support/lab.ts";
+
+const SENT: Instant = { monotonicMs: 1, wallMs: 2, suspendedMs: 0 };
+
+function taken(): TakenJob {
+  return new TakenJob([[], "7", 0, 0, "k", 2, "11", [], "3", 1, false, "1", false, "5"], SENT, "token");
+}
+
+describe("a job that was taken", () => {
+  it("has what the reply told", () => {
+    expect(taken()).toMatchObject({
+      jobId: "7",
+      pin: { kind: "keys", keys: ["k"] },
+      sent: SENT,
+      parked: 2,
+      fencingToken: 11,
+      unknown: [],
+      order: 3,
+      isFollowed: true,
+      following: undefined,
+      slots: [1],
+      outcome: undefined,
+      parkedSinceMs: 5,
+      lockName: "k\u001f1",
+    });
+  });
+
+  it("gives its lock to the first who asks", () => {
+    const job = taken();
+    expect([job.claimLock(), job.claimLock()]).toEqual(["token", ""]);
+  });
+
+  it("is of any token until its run has begun, and then of that one's", () => {
+    const job = taken();
+    expect(job.isOf("a")).toBe(true);
+    job.run = { token: "a" } as Run;
+    expect([job.isOf("a"), job.isOf("b")]).toEqual([true, false]);
+  });
+
+  it("is known by the job", () => {
+    const [job, made] = [taken(), {}];
+    expect(takenAs(made)).toBeUndefined();
+    job.is(made);
+    expect(takenAs(made)).toBe(job);
+  });
+
+  it("is forgotten, however it ends", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const attach = vi.spyOn(Lane.prototype, "attach");
+    const ways = ["complete", "fail", "retry", "delay", "rate limit", "no JSON"];
+    const worker = lab.worker(async (job) => {
+      const way = ways[job.data.i];
+      if (way === "fail" || way === "retry") throw new Error(way);
+      if (way === "delay") {
+        await job.moveToDelayed(Date.now() + 60_000, job.token);
+        throw Object.assign(new Error("delayed"), { name: "DelayedError" });
+      }
+      if (way === "rate limit" && job.attemptsStarted === 1) throw Worker.RateLimitError();
+      return way === "no JSON" ? 1n : way;
+    });
+    const lane = attach.mock.contexts[0] as Lane;
+    attach.mockRestore();
+    const remembered: boolean[] = [];
+    worker.on("active", ({ id }) => remembered.push(lane.takenOf(String(id)) !== undefined));
+    const added = await queue.addBulk(
+      jobs(ways.length, (i) => `k${i}`).map((job) => ({
+        ...job,
+        opts: { attempts: ways[job.data.i] === "retry" ? 3 : 1 },
+      })),
+    );
+    await until(async () => {
+      const { completed = 0, failed = 0, delayed = 0 } = await queue.getJobCounts("completed", "failed", "delayed");
+      return completed === 2 && failed === 3 && delayed === 1;
+    });
+    await delay(20);
+    expect(new Set(remembered)).toEqual(new Set([true]));
+    expect(added.map(({ id }) => lane.takenOf(String(id)))).toEqual(ways.map(() => undefined));
+  });
+});
