@@ -2,13 +2,14 @@ import { ManualClock, startProxy } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { QuorumUnreachableError } from "../src/index.ts";
 import { protocolOf } from "../src/protocol.ts";
-import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+import { errorOf, everyNodeAnswers, openRedlock, startNodes } from "./support/nodes.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
 describe("attempt", () => {
   it("fails early for nodes that have been silent, and counts them again as soon as they answer", async () => {
     const servers = await startNodes(3);
     const redlock = openRedlock(servers, { nodeTimeout: 300 });
+    await everyNodeAnswers(redlock);
     await (await redlock.acquire("r")).release();
     servers[0]?.freeze();
     servers[1]?.freeze();
@@ -30,6 +31,7 @@ describe("attempt", () => {
     const proxy = await startProxy({ path: servers[1]?.path ?? "" });
     onTestFinished(() => proxy.stop());
     const redlock = openRedlock([servers[0] ?? "", proxy.url, servers[2] ?? ""], { nodeTimeout: 300 });
+    await everyNodeAnswers(redlock);
     await (await redlock.acquire("r")).release();
     proxy.delay(400, "down");
     for (let round = 0; round < 3; round += 1) await (await redlock.tryAcquire("r"))?.release();

@@ -3,7 +3,7 @@ import { type FaultyProxy, type RedisServer, startProxy } from "@x/test-support"
 import { describe, expect, it, onTestFinished } from "vitest";
 import { LockLostError, QuorumUnreachableError, type Redlock, type Vote } from "../src/index.ts";
 import { NODE_KEYS } from "../src/rules/keys.ts";
-import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
+import { errorOf, everyNodeAnswers, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 /** Leases that survive a stall of a loaded machine. */
 const lease = { ttl: 3_000, maxTtl: 3_000 } as const;
@@ -19,6 +19,7 @@ async function extended(redlock: Redlock): Promise<void> {
 }
 
 async function ready(redlock: Redlock): Promise<void> {
+  await everyNodeAnswers(redlock);
   await (await redlock.acquire("ready")).release();
 }
 

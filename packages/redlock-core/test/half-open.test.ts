@@ -4,7 +4,7 @@ import { describe, expect, it, onTestFinished } from "vitest";
 import { type Clock, systemClock } from "../src/index.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { clients } from "./support/clients.ts";
-import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+import { errorOf, everyNodeAnswers, openRedlock, startNodes } from "./support/nodes.ts";
 import { startSubscriberProxy } from "./support/subscriber-proxy.ts";
 
 /** The wait for a connection's last sign of life is cut from 15 seconds to a moment. */
@@ -45,9 +45,7 @@ describe("a connection that is dead without having been closed", () => {
     const proxy = await startProxy({ path: servers[2]?.path ?? "" });
     onTestFinished(() => proxy.stop());
     const redlock = openRedlock([servers[0] ?? "", servers[1] ?? "", proxy.url], { nodeTimeout: 100, clock: hasty });
-    await expect
-      .poll(async () => (await redlock.inspect("r")).nodes.every(({ error }) => error === undefined))
-      .toBe(true);
+    await everyNodeAnswers(redlock);
     const states: string[] = [];
     redlock.on("node", ({ node, state }) => states.push(`${node === "127.0.0.1:" + proxy.port} ${state}`));
     proxy.blackhole();

@@ -10,7 +10,7 @@ import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { nodeKeysOf } from "../src/rules/keys.ts";
 import { clients } from "./support/clients.ts";
-import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+import { errorOf, everyNodeAnswers, openRedlock, startNodes } from "./support/nodes.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
 const far = { ttl: 60_000, timeout: 60_000 } as const;
@@ -24,9 +24,7 @@ const curious: Clock = {
 /** Clients whose every node is there: a lock is then held on all of them. */
 async function connected(servers: readonly RedisServer[], count: number, options?: RedlockOptions): Promise<Redlock[]> {
   const redlocks = Array.from({ length: count }, () => openRedlock(servers, options));
-  const isConnected = async (redlock: Redlock): Promise<boolean> =>
-    (await redlock.inspect("r")).nodes.every(({ error }) => error === undefined);
-  for (const redlock of redlocks) await expect.poll(async () => await isConnected(redlock)).toBe(true);
+  for (const redlock of redlocks) await everyNodeAnswers(redlock);
   return redlocks;
 }
 

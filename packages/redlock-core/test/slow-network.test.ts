@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { startProxy } from "@x/test-support";
 import { expect, it, onTestFinished } from "vitest";
 import { type Redlock, RedlockError, type RedlockOptions } from "../src/index.ts";
-import { openRedlock, startNodes } from "./support/nodes.ts";
+import { everyNodeAnswers, openRedlock, startNodes } from "./support/nodes.ts";
 
 async function behindProxies(
   count: number,
@@ -18,9 +18,7 @@ async function behindProxies(
     proxies.map(({ url }) => url),
     options,
   );
-  await expect
-    .poll(async () => (await redlock.inspect("warm")).nodes.every(({ error }) => error === undefined))
-    .toBe(true);
+  await everyNodeAnswers(redlock);
   await (await redlock.acquire("warm")).release();
   for (const proxy of proxies) proxy.delay(oneWayMs);
   return redlock;

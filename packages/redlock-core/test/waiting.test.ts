@@ -12,7 +12,7 @@ import {
 } from "../src/index.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { NODE_KEYS, slotOf } from "../src/rules/keys.ts";
-import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+import { errorOf, everyNodeAnswers, openRedlock, startNodes } from "./support/nodes.ts";
 import { startSubscriberProxy } from "./support/subscriber-proxy.ts";
 
 /** Commands that clients sent to the server, without those that scripts call. */
@@ -160,6 +160,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     for (const timeout of [0, 5_000]) {
       // Only the cancellation can end the call: no node answers, and nobody gives up.
       const redlock = openRedlock(servers, { nodeTimeout: 60_000 });
+      await everyNodeAnswers(redlock);
       await (await redlock.acquire("warm")).release();
       const controller = new AbortController();
       const before = await granted();
@@ -334,7 +335,7 @@ describe("a waiter", () => {
   it("is told that it is its turn though a node hangs", async () => {
     const servers = await startNodes(3);
     const [holding, queued] = [openRedlock(servers), openRedlock(servers, { nodeTimeout: 60_000 })];
-    for (const redlock of [holding, queued]) await redlock.inspect("hung");
+    for (const redlock of [holding, queued]) await everyNodeAnswers(redlock);
     const lock = await holding.acquire("hung", { ttl: 20_000 });
     servers[2]?.freeze();
     onTestFinished(() => servers[2]?.thaw());

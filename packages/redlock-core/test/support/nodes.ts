@@ -1,6 +1,6 @@
 /** Real nodes and clients for one test file, ended with it. */
 import { type RedisServer, type RedisServerOptions, startRedisNodes } from "@x/test-support";
-import { onTestFinished } from "vitest";
+import { expect, onTestFinished } from "vitest";
 import { type NodeSource, Redlock, type RedlockOptions } from "../../src/index.ts";
 
 /** Short leases, so that expiry and quarantine pass within a test. */
@@ -30,6 +30,16 @@ export function openRedlock(nodes: readonly (RedisServer | NodeSource)[], option
 
 function isServer(node: RedisServer | NodeSource): node is RedisServer {
   return typeof node === "object" && "freeze" in node;
+}
+
+/**
+ * Resolves when every node has answered. A lock needs only a quorum of them: after an acquisition the other nodes may still be
+ * connecting, and a node that a test then freezes or kills never gets what is sent to a connected one.
+ */
+export async function everyNodeAnswers(redlock: Redlock): Promise<void> {
+  const failed = async (): Promise<unknown[]> =>
+    (await redlock.inspect("any")).nodes.filter(({ error }) => error !== undefined);
+  await expect.poll(failed).toEqual([]);
 }
 
 /** Rejects nothing: the error of a promise that must reject. */
