@@ -200,15 +200,16 @@ describe("with plain code and other queues", () => {
       await lab.redis.call(command, name, value);
       await queue.addBulk(jobs(1, () => "k"));
       const worker = lab.worker(undefined, { timeout: 20, recheckInterval: 500 });
-      const outcomes: string[] = [];
-      worker.redlock.on("acquire", ({ outcome }) => outcomes.push(outcome));
-      let outcomesBeforeError: number | undefined;
-      worker.on("error", () => (outcomesBeforeError ??= outcomes.length));
-      await until(() => outcomesBeforeError !== undefined);
+      // A loaded machine may give no answer within the timeout, which tells nothing of the key.
+      let refusals = 0;
+      worker.redlock.on("acquire", ({ outcome }) => (refusals += outcome === "held" ? 1 : 0));
+      let refusalsBeforeError: number | undefined;
+      worker.on("error", () => (refusalsBeforeError ??= refusals));
+      await until(() => refusalsBeforeError !== undefined);
       expect(lab.errors[0]).toBeInstanceOf(NotALockError);
       expect(lab.errors[0]?.message).toMatch(new RegExp(`^job 1 waits for the lock "k", but on .* ${what}`));
       // A slot is not kept for it.
-      expect(outcomesBeforeError).toBeLessThan(4);
+      expect(refusalsBeforeError).toBeLessThan(4);
       await lab.redis.del(name);
       await finished(queue, 1);
       expect(lab.ran).toHaveLength(1);
@@ -477,7 +478,7 @@ describe("when a lock is lost", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const stale = listen<unknown>(lab, "x.workers.stale");
-    const options = { concurrency: 1, lockDuration: 1_000, stalledInterval: 30_000, maxStalledCount: 0 };
+    const options = { concurrency: 1, lockDuration: 3_000, stalledInterval: 30_000, maxStalledCount: 0 };
     const worker = lab.worker(undefined, options);
     await worker.waitUntilReady();
     await until(async () => String(await lab.redis.client("LIST")).includes("bzpopmin"));
@@ -489,7 +490,7 @@ describe("when a lock is lost", () => {
       if (name === "moveToActive" && !isFrozen) {
         isFrozen = true;
         process.kill(pid, "SIGSTOP");
-        setTimeout(() => process.kill(pid, "SIGCONT"), 1_500);
+        setTimeout(() => process.kill(pid, "SIGCONT"), 3_500);
       }
       return await exec(client, name, args);
     };

@@ -31,10 +31,13 @@ export async function startNodes(count: number): Promise<Nodes> {
   };
 }
 
-/** New nodes would cast no vote for `maxTtl`; a test that restarts nodes sets `quarantine` itself. */
+/**
+ * The client waits for an answer for as long as `LEASE` allows: a loaded machine is slow. New nodes would cast no vote
+ * for `maxTtl`; a test that restarts nodes sets `quarantine` itself.
+ */
 export function connect(paths: readonly string[], options?: RedlockOptions): Redlock {
   return new Redlock(
     paths.map((path) => ({ path })),
-    { ttl: MAX_TTL, maxTtl: MAX_TTL, nodeTimeout: 300, quarantine: false, ...options },
+    { ttl: MAX_TTL, maxTtl: MAX_TTL, nodeTimeout: 700, quarantine: false, ...options },
   );
 }

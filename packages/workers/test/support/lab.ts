@@ -184,8 +184,14 @@ export async function until(condition: () => boolean | Promise<boolean>, timeout
   await vi.waitUntil(condition, { timeout, interval: 10 });
 }
 
+/**
+ * Resolves when `count` jobs have ended. The timeout begins anew with every job that ends: a loaded machine is slow,
+ * not wrong.
+ */
 export async function finished(queue: Queue, count: number, timeout = 20_000): Promise<void> {
-  await until(async () => (await queue.getJobCountByTypes("completed", "failed")) === count, timeout);
+  const ended = (): Promise<number> => queue.getJobCountByTypes("completed", "failed");
+  for (let before = await ended(); before !== count; before = await ended())
+    await until(async () => (await ended()) !== before, timeout);
 }
 
 /** A promise that somebody else settles. */
