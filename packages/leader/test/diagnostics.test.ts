@@ -73,7 +73,10 @@ describe("an election", () => {
     const campaigning = election.campaign({ signal: controller.signal });
     await expect.poll(() => logged()).toEqual(["warn: lock node is down"]);
     expect(lines[0]?.facts).toMatchObject({ election: "jobs", node: server?.path });
-    await pause(1_500);
+    const refusals = async (): Promise<number> =>
+      Number(/errorstat_WRONGPASS:count=(\d+)/.exec(String(await server?.call("INFO", "errorstats")))?.[1] ?? 0);
+    const before = await refusals();
+    await expect.poll(refusals).toBeGreaterThan(before + 2);
     controller.abort(gaveUp);
     await expect(campaigning).rejects.toBe(gaveUp);
     expect(logged()).toEqual(["warn: lock node is down"]);

@@ -139,14 +139,14 @@ describe("an election", () => {
   it("is not ended by maxHold of its Redlock", async () => {
     // A lease that no stall of a loaded machine outlasts: nothing but maxHold could end it.
     const lease = { leaseDuration: 60_000, renewDeadline: 40_000, retryPeriod: 200 };
-    const redlock = lab.nodes.redlock({ maxHold: 500, ttl: 60_000, maxTtl: 60_000 });
+    const redlock = lab.nodes.redlock({ maxHold: 200, ttl: 60_000, maxTtl: 60_000 });
     await using election = new LeaderElection(redlock, { name: "max-hold", ...lease });
     const term = await election.campaign();
-    await pause(1_000);
+    await pause(500);
     expect(term.isCurrent()).toBe(true);
     await term.resign();
     await using again = await election.tryCampaign();
-    await pause(1_000);
+    await pause(500);
     expect(again?.isCurrent()).toBe(true);
   });
 });

@@ -262,7 +262,9 @@ describe("a Redis Cluster behind one client", () => {
       await redlock.acquire(`kept:${index}`, { ttl: 8_000, autoExtend: true });
     const locks = await Promise.all(redlocks.map(take));
     await Promise.all(cluster.nodes.map((node) => node.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")));
-    await delay(9_000);
+    const extended = new Set<Redlock>();
+    for (const redlock of redlocks) redlock.on("extend", (event) => event.extended && extended.add(redlock));
+    await expect.poll(() => extended.size, { timeout: 20_000 }).toBe(redlocks.length);
     expect(locks.map((lock) => lock.isHeld())).toEqual(locks.map(() => true));
   }, 30_000);
 

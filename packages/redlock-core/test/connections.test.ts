@@ -1,10 +1,9 @@
-import { setTimeout as delay } from "node:timers/promises";
-import { type RedisServer, sinceRedis7, spawnChild, startProxy, watchForLeaks } from "@x/test-support";
+import { ManualClock, type RedisServer, sinceRedis7, spawnChild, startProxy, watchForLeaks } from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from "vitest";
-import { type LockNode, QuorumUnreachableError, Redlock } from "../src/index.ts";
+import { type LockNode, QuorumUnreachableError, Redlock, systemClock } from "../src/index.ts";
 import { defineScript, protocolOf } from "../src/protocol.ts";
-import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+import { errorOf, openRedlock, pass, startNodes } from "./support/nodes.ts";
 
 const rejections: unknown[] = [];
 const onRejection = (reason: unknown): void => {
@@ -25,6 +24,16 @@ async function messageOf(redlock: Redlock): Promise<string> {
   return (error as Error).message;
 }
 
+async function evalshas(server: RedisServer | undefined): Promise<number> {
+  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(await server?.call("INFO", "commandstats")))?.[1] ?? 0);
+}
+
+/** The node has been asked again, twice, so that it refused what was sent again, too. */
+async function askedAgain(server: RedisServer | undefined): Promise<void> {
+  const before = await evalshas(server);
+  await expect.poll(() => evalshas(server)).toBeGreaterThan(before + 1);
+}
+
 describe("a node that refuses", () => {
   it("to write a release gets it again when it writes", async () => {
     const [server] = await startNodes(1);
@@ -32,7 +41,7 @@ describe("a node that refuses", () => {
     const lock = await redlock.acquire("kept");
     await server?.call("CONFIG", "SET", "min-replicas-to-write", "1");
     expect(await lock.release()).toBe(false);
-    await delay(600);
+    await askedAgain(server);
     await server?.call("CONFIG", "SET", "min-replicas-to-write", "0");
     await expect.poll(() => server?.call("EXISTS", "kept")).toBe(0);
   });
@@ -44,7 +53,7 @@ describe("a node that refuses", () => {
     await lock.extend(100);
     await server?.call("CONFIG", "SET", "min-replicas-to-write", "1");
     expect(await lock.release()).toBe(false);
-    await delay(600);
+    await askedAgain(server);
     await server?.call("CONFIG", "SET", "min-replicas-to-write", "0");
     await expect.poll(() => server?.call("EXISTS", "kept")).toBe(0);
   });
@@ -53,7 +62,9 @@ describe("a node that refuses", () => {
     const [server] = await startNodes(1);
     const proxy = await startProxy({ path: server?.path ?? "" });
     onTestFinished(() => proxy.stop());
-    const lock = await openRedlock([proxy.url]).acquire("kept", { ttl: 1_000 });
+    let aheadMs = 0;
+    const clock = { ...systemClock, monotonicMs: (): number => systemClock.monotonicMs() + aheadMs };
+    const lock = await openRedlock([proxy.url], { clock }).acquire("kept", { ttl: 5_000 });
     proxy.blackhole("down");
     const extended = lock.extend(20_000).catch(() => undefined);
     await expect.poll(() => server?.call("PTTL", "kept")).toBeGreaterThan(10_000);
@@ -62,7 +73,8 @@ describe("a node that refuses", () => {
     proxy.drop();
     expect(await lock.release()).toBe(false);
     await extended;
-    await delay(1_500);
+    aheadMs = 6_000;
+    await askedAgain(server);
     await server?.call("CONFIG", "SET", "min-replicas-to-write", "0");
     await expect.poll(() => server?.call("EXISTS", "kept")).toBe(0);
   });
@@ -97,7 +109,7 @@ describe("a node that refuses", () => {
     const redlock = openRedlock([server as RedisServer], { nodeTimeout: 5_000 });
     await (await redlock.acquire("warm")).release();
     const busy = server?.call("EVAL", "while true do end", 0).catch(() => undefined);
-    await delay(300);
+    await expect.poll(() => server?.call("PING").catch(String)).toContain("BUSY");
     expect(await messageOf(redlock)).toContain("BUSY");
     await server?.call("SCRIPT", "KILL");
     await busy;
@@ -294,17 +306,21 @@ describe("a LockNode of the user's own", () => {
     const [server] = await startNodes(1);
     const client = new Redis({ path: server?.path ?? "" });
     onTestFinished(() => client.disconnect());
+    let asked = 0;
     const node = (): LockNode => ({
       name: "mine",
       state: "ready",
-      eval: (script, keys, args) => client.eval(script.source, keys.length, ...keys, ...args),
+      eval: (script, keys, args) => {
+        asked += 1;
+        return client.eval(script.source, keys.length, ...keys, ...args);
+      },
       onStateChange: () => () => undefined,
       close: () => Promise.resolve(),
     });
     const [a, b] = [openRedlock([node()]), openRedlock([node()])];
     const lock = await a.acquire("mine");
     const waiting = b.acquire("mine", { timeout: 10_000 });
-    await delay(200);
+    await expect.poll(() => asked).toBeGreaterThan(4);
     await lock.release();
     expect((await waiting).isHeld()).toBe(true);
   });
@@ -357,10 +373,6 @@ describe("a LockNode of the user's own", () => {
 });
 
 describe("requests of one turn", () => {
-  async function evalshas(server: RedisServer | undefined): Promise<number> {
-    return Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(await server?.call("INFO", "commandstats")))?.[1] ?? 0);
-  }
-
   it("travel together: twenty acquisitions are one request, two hundred are four, and so are their releases", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
@@ -414,15 +426,17 @@ describe("requests of one turn", () => {
 
   it("keep a thousand held locks alive with a handful of requests per lease", async () => {
     const [server] = await startNodes(1);
-    const redlock = openRedlock([server as RedisServer]);
+    const clock = new ManualClock();
+    const redlock = openRedlock([server as RedisServer], { clock });
     const locks = await Promise.all(
-      Array.from({ length: 1_000 }, (_, index) => redlock.acquire(`held:${index}`, { ttl: 6_000, autoExtend: true })),
+      Array.from({ length: 1_000 }, (_, index) => redlock.acquire(`held:${index}`, { ttl: 30_000, autoExtend: true })),
     );
     const before = await evalshas(server);
-    await delay(7_000);
+    const steps = 70;
+    await pass(redlock, clock, { steps, stepMs: 500 });
     expect(locks.every((lock) => lock.isHeld())).toBe(true);
     // Three or four extensions of a lease, 250 operations a request.
-    expect((await evalshas(server)) - before).toBeLessThanOrEqual(40);
+    expect((await evalshas(server)) - before - steps).toBeLessThanOrEqual(40);
   });
 
   it("keep the order of issue, so that a release and the next acquisition of the same lock fit into one request", async () => {

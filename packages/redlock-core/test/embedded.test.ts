@@ -1,13 +1,13 @@
 /** Locks that a script takes and releases on the node itself. */
 import { setTimeout as delay } from "node:timers/promises";
-import { type RedisServer, startRedis } from "@x/test-support";
+import { ManualClock, type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { type Lock, type Redlock, RedlockClosedError, systemClock } from "../src/index.ts";
 import { type EmbeddedGrant, type EmbeddedLocks, protocolOf, readClock } from "../src/protocol.ts";
 import { NODE_KEYS, sideKeyOf } from "../src/rules/keys.ts";
 import { embedded as lua } from "../src/scripts/embedded.lua.ts";
-import { openRedlock, startNodes } from "./support/nodes.ts";
+import { openRedlock, pass, startNodes } from "./support/nodes.ts";
 
 const TTL_MS = 5_000;
 const HEAD = `local call = redis.call\n${lua}\n`;
@@ -180,9 +180,10 @@ describe("an embedded lock", () => {
   });
 
   it("is extended, and then released by a request of its own", async () => {
-    const redlock = openRedlock([server]);
-    const held = await taken(redlock, "r", 1_500);
-    await delay(2_500);
+    const clock = new ManualClock();
+    const redlock = openRedlock([server], { clock });
+    const held = await taken(redlock, "r", 30_000);
+    await pass(redlock, clock, { steps: 50, stepMs: 1_000 });
     expect(held.isHeld()).toBe(true);
     let isAsked = false;
     expect(
@@ -215,11 +216,12 @@ describe("an embedded lock", () => {
   });
 
   it("is extended in time though the answer came late", async () => {
-    const redlock = openRedlock([server]);
-    const grant = (await take(redlock, "r", 3_000)) as EmbeddedGrant;
-    await delay(1_800);
-    const held = embeddedOf(redlock).adopt(grant, 3_000);
-    await delay(1_800);
+    const clock = new ManualClock();
+    const redlock = openRedlock([server], { clock });
+    const grant = (await take(redlock, "r", 30_000)) as EmbeddedGrant;
+    await clock.advance(18_000);
+    const held = embeddedOf(redlock).adopt(grant, 30_000);
+    await pass(redlock, clock, { steps: 18, stepMs: 1_000 });
     expect(held?.isHeld()).toBe(true);
     await held?.release();
   });

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type FaultyProxy, type RedisServer, startProxy } from "@x/test-support";
-import { describe, expect, it, onTestFinished } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { LockLostError, QuorumUnreachableError, type Redlock, type Vote } from "../src/index.ts";
 import { NODE_KEYS } from "../src/rules/keys.ts";
 import { errorOf, everyNodeAnswers, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
@@ -236,10 +236,14 @@ describe("nodes that forget", () => {
     const waiting = errorOf(waiter.acquire("rolling", { timeout: 60_000, signal: enough.signal }));
     for (const server of servers) {
       await server.restart();
-      for (let tries = 0; tries < 40; tries += 1) {
-        await delay(100);
+      // It votes again, and has the lock's key again.
+      const isBack = async (): Promise<boolean> => {
         expect(await other.tryAcquire("rolling").catch(() => null)).toBeNull();
-      }
+        const { nodes } = await other.inspect("rolling");
+        const seen = nodes.find(({ node }) => node === server.path);
+        return seen?.quarantineLeftMs === 0 && (await server.call("GET", "rolling")) === lock.token;
+      };
+      await vi.waitUntil(isBack, { timeout: 20_000, interval: 100 });
       expect(lock.isHeld()).toBe(true);
     }
     enough.abort("enough");

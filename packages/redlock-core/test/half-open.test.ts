@@ -159,9 +159,9 @@ describe.each(Object.keys(clients))("an idle connection for messages that is dea
     await expect.poll(pings, { timeout: 8_000 }).toBeGreaterThan(1);
     cancelling.abort();
     await waiting;
-    await delay(1_000);
+    await delay(400);
     const before = await pings();
-    await delay(1_000);
+    await delay(800);
     expect(await pings()).toBe(before);
     await lock.release();
   });

@@ -19,6 +19,13 @@ async function requestsOf(server: RedisServer | undefined): Promise<number> {
   return Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(await server?.call("INFO", "commandstats")))?.[1] ?? 0);
 }
 
+/** Somebody waits in line on a quorum of the nodes. */
+async function inLine(redlock: Redlock, resource: string): Promise<void> {
+  await expect
+    .poll(async () => (await redlock.inspect(resource)).nodes.filter(({ waiters }) => waiters === 1).length)
+    .toBeGreaterThanOrEqual(redlock.quorum);
+}
+
 describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
   let servers: RedisServer[];
   beforeAll(async () => {
@@ -86,7 +93,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     const [one, two] = [openRedlock(servers), openRedlock(servers)];
     const [x, y] = [await one.acquire("x"), await one.acquire("y")];
     const both = two.acquire(["x", "y"]);
-    await delay(50);
+    await inLine(one, "x");
     await x.release();
     await delay(50);
     await y.release();
@@ -347,7 +354,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     const lock = await closing.acquire("closing");
     const foreign = await other.acquire("theirs");
     const waiting = errorOf(closing.acquire("theirs"));
-    await delay(50);
+    await inLine(other, "theirs");
     await closing.close();
     expect(lock.isHeld()).toBe(false);
     expect(await waiting).toBeInstanceOf(RedlockClosedError);
@@ -368,7 +375,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     const signals = [held.signal, left.signal];
     protocolOf(left).leave();
     const wasTold = other.acquire("held").then(() => signals[0]?.aborted);
-    await delay(50);
+    await inLine(closing, "held");
     await closing.close();
     expect(await wasTold).toBe(true);
     const closed = { code: "LOCK_LOST", reason: "closed" };

@@ -7,6 +7,7 @@ import {
   LockHeldError,
   type NodeSource,
   QuorumUnreachableError,
+  type Redlock,
   type RedlockEvents,
   systemClock,
 } from "../src/index.ts";
@@ -29,6 +30,13 @@ async function quiet(server: RedisServer): Promise<number> {
     if (now === seen) return now;
     seen = now;
   }
+}
+
+/** So many wait in line on a quorum of the nodes. */
+async function inLine(redlock: Redlock, resource: string, count: number): Promise<void> {
+  await expect
+    .poll(async () => (await redlock.inspect(resource)).nodes.filter(({ waiters }) => waiters === count).length)
+    .toBeGreaterThanOrEqual(redlock.quorum);
 }
 
 describe.each([1, 3])("waiting on %i nodes", (count) => {
@@ -79,11 +87,8 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     const [holding, waiting] = [openRedlock(servers), openRedlock(servers)];
     const lock = await holding.acquire("quiet", { ttl: 30_000 });
     const next = waiting.acquire("quiet", { timeout: 20_000 });
-    await expect
-      .poll(async () => (await holding.inspect("quiet")).nodes.filter(({ waiters }) => waiters === 1).length)
-      .toBeGreaterThanOrEqual(holding.quorum);
-    await delay(300);
-    const before = await requests(servers[0] as RedisServer);
+    await inLine(holding, "quiet", 1);
+    const before = await quiet(servers[0] as RedisServer);
     await delay(1_000);
     expect(await requests(servers[0] as RedisServer)).toBe(before);
     await lock.release();
@@ -94,7 +99,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     const [holding, waiting] = [openRedlock(servers), openRedlock(servers)];
     const lock = await holding.acquire("woken", { ttl: 60_000 });
     const next = waiting.acquire("woken", { timeout: 30_000 });
-    await delay(200);
+    await inLine(holding, "woken", 1);
     await lock.release();
     expect((await next).isHeld()).toBe(true);
   });
@@ -123,7 +128,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     const lock = await holding.acquire("cancelled", { ttl: 30_000 });
     const controller = new AbortController();
     const cancelled = errorOf(waiting.acquire("cancelled", { signal: controller.signal, timeout: 20_000 }));
-    await delay(100);
+    await inLine(holding, "cancelled", 1);
     const reason = new Error("no longer needed");
     controller.abort(reason);
     expect(await cancelled).toBe(reason);
@@ -183,9 +188,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     for (let round = 0; round < 10; round += 1) {
       const lock = await holding.acquire("queue", { ttl: 20_000 });
       const next = waiting.acquire("queue", { timeout: 20_000, ttl: 20_000 });
-      await expect
-        .poll(async () => (await holding.inspect("queue")).nodes.filter((node) => node.waiters === 1).length)
-        .toBeGreaterThanOrEqual(holding.quorum);
+      await inLine(holding, "queue", 1);
       await lock.release();
       expect(await newcomer.tryAcquire("queue")).toBeNull();
       await (await next).release();
@@ -261,9 +264,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     const order = Date.now() * 1_000 - 5_000_000;
     const turn = protocolOf(queued).waitForTurn("turn", { order });
     const later = claiming.acquire("turn", { timeout: 20_000, ttl: 20_000 });
-    await expect
-      .poll(async () => (await holding.inspect("turn")).nodes.filter((node) => node.waiters === 2).length)
-      .toBeGreaterThanOrEqual(holding.quorum);
+    await inLine(holding, "turn", 2);
     await lock.release();
     await turn;
     const claimed = await protocolOf(claiming).acquireAt(["turn"], { order, timeout: 5_000 });
@@ -277,9 +278,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     const lock = await redlock.acquire("no turn", { ttl: 30_000 });
     const controller = new AbortController();
     const turn = errorOf(protocolOf(redlock).waitForTurn("no turn", { signal: controller.signal }));
-    await expect
-      .poll(async () => (await redlock.inspect("no turn")).nodes.filter((node) => node.waiters === 1).length)
-      .toBeGreaterThanOrEqual(redlock.quorum);
+    await inLine(redlock, "no turn", 1);
     controller.abort("enough");
     expect(await turn).toBe("enough");
     await expect
@@ -380,7 +379,7 @@ describe("a waiter", () => {
     const theirs = await other.acquire("handed over");
     const ours = redlock.acquire("handed over");
     const behind = errorOf(redlock.acquire("handed over", { timeout: 2_000 }));
-    await delay(200);
+    await inLine(other, "handed over", 1);
     await theirs.release();
     expect((await ours).isHeld()).toBe(true);
     expect(((await behind) as Error).message).toContain("is held by this process");

@@ -1,12 +1,13 @@
 /** Locks that are taken and released by the scripts that take and end jobs. */
-import { setTimeout as delay } from "node:timers/promises";
 import { systemClock } from "@x/redlock-core";
 import { readClock } from "@x/redlock-core/protocol";
+import type { JobLock } from "@x/workers";
+import type { Job } from "bullmq";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
 import { ScriptLocks } from "../src/lane/script-locks.ts";
 import { TakenJob } from "../src/lane/taken-job.ts";
-import { finished, jobs, Lab, listen, redlockOn, scriptCalls, until } from "./support/lab.ts";
+import { type Data, finished, gate, jobs, Lab, listen, redlockOn, scriptCalls, until } from "./support/lab.ts";
 
 /** By the time that a lock lapses, the tests here are over: what is free then was released. */
 const SOON_MS = 10_000;
@@ -77,12 +78,20 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const isHeld: boolean[] = [];
-    await queue.addBulk(jobs(1, () => "long", 4_500));
-    lab.worker((_job, _signal, lock) => isHeld.push(lock.isHeld()), { ttl: 1_500 });
+    await queue.addBulk(jobs(1, () => "long"));
+    const extensions = listen<{ readonly extended: boolean }>(lab, "x.redlock.extend");
+    const running = gate();
+    const body = async (_job: Job<Data>, _signal: AbortSignal, lock: JobLock): Promise<void> => {
+      await running.passed;
+      isHeld.push(lock.isHeld());
+    };
+    lab.worker(body, { ttl: 1_500 });
     await until(() => lab.ran.length === 1);
     const value = await lab.redis.get("long");
-    await delay(3_000);
+    // More than a quarter of the lease lies between two of them.
+    await until(() => extensions.filter(({ extended }) => extended).length > 4);
     expect(await lab.redis.get("long")).toBe(value);
+    running.open();
     await finished(queue, 1);
     expect(isHeld).toEqual([true]);
     await until(() => isFree(lab, "long"), SOON_MS);
@@ -95,7 +104,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     const first = await plain.acquire("k");
     lab.worker(undefined, { timeout: 2_000 });
     await queue.addBulk(jobs(2, () => "k", 100));
-    await delay(100);
+    await until(async () => (await lab.redis.zcard("{k}:waiters")) === 1);
     expect(lab.ran).toEqual([]);
     await first.release();
     await until(() => lab.ran.length === 1);

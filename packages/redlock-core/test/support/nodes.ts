@@ -1,7 +1,8 @@
 /** Real nodes and clients for one test file, ended with it. */
-import { type RedisServer, type RedisServerOptions, startRedisNodes } from "@x/test-support";
+import { type ManualClock, type RedisServer, type RedisServerOptions, startRedisNodes } from "@x/test-support";
 import { expect, onTestFinished } from "vitest";
 import { type NodeSource, Redlock, type RedlockOptions } from "../../src/index.ts";
+import { defineScript, protocolOf } from "../../src/protocol.ts";
 
 /** Short leases, so that expiry and quarantine pass within a test. */
 export const shortTtl = { ttl: 1_500, maxTtl: 1_500 } as const;
@@ -33,14 +34,32 @@ function isServer(node: RedisServer | NodeSource): node is RedisServer {
 }
 
 /**
- * Resolves when every node has answered. A lock needs only a quorum of them: after an acquisition the other nodes may still be
- * connecting, and a node that a test then freezes or kills never gets what is sent to a connected one.
+ * Resolves when every node has answered. A lock needs only a quorum of them, so that after an acquisition the others
+ * may still be connecting. A node that a test freezes or kills then never gets what is sent to a connected one.
  */
 export async function everyNodeAnswers(redlock: Redlock): Promise<void> {
   const failed = async (): Promise<unknown[]> =>
     (await redlock.inspect("any")).nodes.filter(({ error }) => error !== undefined);
   await expect.poll(failed).toEqual([]);
 }
+
+/**
+ * Lets time pass for a client of real nodes, in steps. Whatever the client sends in a step is answered before the next,
+ * so that no load makes it late. Each step costs a request of its own.
+ */
+export async function pass(
+  redlock: Redlock,
+  clock: ManualClock,
+  { steps, stepMs }: { readonly steps: number; readonly stepMs: number },
+): Promise<void> {
+  for (let step = 0; step < steps; step += 1) {
+    await clock.advance(stepMs);
+    // Nothing overtakes on a connection.
+    await protocolOf(redlock).run(NOTHING, { keys: ["k"], args: [] });
+  }
+}
+
+const NOTHING = defineScript("nothing", "return 1");
 
 /** Rejects nothing: the error of a promise that must reject. */
 export async function errorOf(promise: Promise<unknown>): Promise<unknown> {

@@ -1,10 +1,16 @@
 /** The lock of a running job: who renews it, who extends it, and who is told that it has ended. */
+import { type EventEmitter, once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { ExclusiveWorker, type ExclusiveWorkerOptions, type JobLock, JobLockLostError } from "@x/workers";
 import type { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
 import { type Data, finished, jobs, Lab, until } from "../support/lab.ts";
 import type { Key } from "./key.ts";
+
+/** Resolves when BullMQ has renewed the locks of the worker's jobs. */
+async function renewal(worker: ExclusiveWorker<Data>): Promise<void> {
+  await once(worker as unknown as EventEmitter, "locksRenewed");
+}
 
 export function testLocks(key: Key): void {
   describe("locks", () => {
@@ -14,12 +20,12 @@ export function testLocks(key: Key): void {
       const held: boolean[] = [];
       const body = async (job: Job<Data>, signal: AbortSignal, lock: JobLock): Promise<void> => {
         for (let n = 0; n < 5; n++) {
-          await delay(1_500);
-          expect(await job.extendLock(job.token ?? "", 6_000)).toBe(1);
+          await delay(900);
+          expect(await job.extendLock(job.token ?? "", 4_000)).toBe(1);
           held.push(lock.isHeld() && !signal.aborted);
         }
       };
-      lab.worker(body, { key, lockDuration: 6_000, stalledInterval: 500, skipLockRenewal: true });
+      lab.worker(body, { key, lockDuration: 4_000, stalledInterval: 500, skipLockRenewal: true });
       await queue.addBulk(jobs(1, () => "a"));
       await finished(queue, 1);
       expect(await queue.getCompletedCount()).toBe(1);
@@ -34,10 +40,10 @@ export function testLocks(key: Key): void {
         async (job, signal) => {
           // What BullMQ does when the fetch after the earlier run, which sent the job back, has answered.
           lockManager.untrackJob(String(job.id));
-          await delay(6_000);
+          await renewal(worker);
           [isAborted, wasRenewed] = [signal.aborted, lockManager.getTrackedJobIds().includes(String(job.id))];
         },
-        { key, lockDuration: 5_000, stalledInterval: 60_000 },
+        { key, lockDuration: 5_000, lockRenewTime: 1_000, stalledInterval: 60_000 },
       );
       const { lockManager } = worker as unknown as {
         readonly lockManager: { untrackJob(id: string): void; getTrackedJobIds(): string[] };
@@ -73,9 +79,9 @@ export function testLocks(key: Key): void {
     });
 
     it("does not cut an extension that a job has asked for when it is renewed", async () => {
-      await expectExtended({ lockDuration: 2_000, stalledInterval: 1_000 }, async (job) => {
+      await expectExtended({ lockDuration: 2_000, stalledInterval: 1_000 }, async (job, worker) => {
         await job.extendLock(job.token ?? "", 30_000);
-        await delay(1_500);
+        await renewal(worker());
       });
     });
 
