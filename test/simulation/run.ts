@@ -7,7 +7,7 @@ import { DIRECTED, runDirected } from "./directed.ts";
 import { type Engine, loadEngine } from "./engine.ts";
 import { recordKnown, TEST_SEED } from "./known.ts";
 import { loadLanes } from "./lanes/load.ts";
-import { runLaneMutation } from "./lanes/mutation-run.ts";
+import { MutationServers, runLaneMutation } from "./lanes/mutation-run.ts";
 import { LANE_MUTATIONS } from "./lanes/mutations.ts";
 import { laneText } from "./lanes/report.ts";
 import { searchLanes } from "./lanes/search.ts";
@@ -197,9 +197,11 @@ async function mutate(): Promise<boolean> {
     showProgress(`${mutation.protection} …`);
     results.push(await runMutation(mutation, { seed, budget: runsAsked ?? LOCK_RUNS, quick: values.record }));
   }
+  await using servers = await MutationServers.start();
+  const budget = runsAsked ?? LANE_RUNS;
   for (const mutation of LANE_MUTATIONS.filter(isAskedFor)) {
     showProgress(`${mutation.protection} …`);
-    results.push(await runLaneMutation(mutation, { seed, budget: runsAsked ?? LANE_RUNS, quick: values.record }));
+    results.push(await runLaneMutation(mutation, { seed, budget, quick: values.record }, servers));
   }
   showProgress("");
   print(`seed ${seed}, at most ${runsAsked ?? `${LOCK_RUNS} (lanes: ${LANE_RUNS})`} random schedules each\n`);

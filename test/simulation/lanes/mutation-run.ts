@@ -1,4 +1,5 @@
 /** Takes one protection of the lane away and looks for the invariant that breaks. */
+import { type RedisServer, startRedis } from "@x/test-support";
 import { isPlayed, knownSchedule } from "../known.ts";
 import type { MutationOptions, MutationResult } from "../mutation-run.ts";
 import { numberOf } from "../mutation-run.ts";
@@ -6,18 +7,49 @@ import { type LaneCode, loadLanes } from "./load.ts";
 import type { LaneMutation } from "./mutations.ts";
 import { type LaneSearch, searchLanes } from "./search.ts";
 import type { Focus } from "./setting.ts";
+import { LaneWorld } from "./world.ts";
+
+/** The servers of many mutations: to start one costs as much as to play a schedule. */
+export class MutationServers implements AsyncDisposable {
+  /** Its Redis keeps the scripts of the lane as it is. */
+  readonly intact: LaneWorld;
+  readonly #server: RedisServer;
+
+  static async start(): Promise<MutationServers> {
+    return new MutationServers(await startRedis(), await LaneWorld.start());
+  }
+
+  private constructor(server: RedisServer, intact: LaneWorld) {
+    this.#server = server;
+    this.intact = intact;
+  }
+
+  async mutated(): Promise<LaneWorld> {
+    return await LaneWorld.on(this.#server);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.intact[Symbol.asyncDispose]();
+    await this.#server.stop();
+  }
+}
 
 /** As that of locks; a focus is what finds it, and is left out only where a schedule is known. */
-export async function runLaneMutation(mutation: LaneMutation, options: MutationOptions): Promise<MutationResult> {
+export async function runLaneMutation(
+  mutation: LaneMutation,
+  options: MutationOptions,
+  servers: MutationServers,
+): Promise<MutationResult> {
   const { seed, budget, quick } = options;
   const { focus, protection } = mutation;
   const code = await loadLanes(mutation.patches);
+  await using world = await servers.mutated();
   const searched = async (seeds: string, drawn?: Focus): Promise<LaneSearch> =>
-    await searchLanes(code, { seed: seeds, runs: budget, ...(drawn === undefined ? {} : { focus: drawn }) });
+    await searchLanes(code, { seed: seeds, runs: budget, world, ...(drawn === undefined ? {} : { focus: drawn }) });
   const known = quick ? knownSchedule(protection, seed) : undefined;
   const replayed = known === undefined ? undefined : await searched(known, focus);
   const isKnown = replayed?.violation !== undefined;
-  if (known !== undefined && isKnown) await checkWithAll(known, focus);
+  if (known !== undefined && isKnown) await checkWithAll(known, focus, servers.intact);
   const found = isKnown ? replayed : await searched(seed, focus);
   const drawn = focus === undefined ? found : quick ? undefined : await searched(seed);
   const first = drawn?.violation;
@@ -39,9 +71,9 @@ export async function runLaneMutation(mutation: LaneMutation, options: MutationO
 let intact: Promise<LaneCode> | undefined;
 
 /** A schedule that breaks with every protection in place shows nothing. */
-async function checkWithAll(schedule: string, focus: Focus | undefined): Promise<void> {
+async function checkWithAll(schedule: string, focus: Focus | undefined, world: LaneWorld): Promise<void> {
   if (isPlayed(schedule, focus === undefined ? "lanes" : "focus")) return;
-  const options = { seed: schedule, runs: 1, ...(focus === undefined ? {} : { focus }) };
+  const options = { seed: schedule, runs: 1, world, ...(focus === undefined ? {} : { focus }) };
   intact ??= loadLanes();
   const { violation } = await searchLanes(await intact, options);
   if (violation !== undefined) throw new Error(`${schedule} breaks with every protection in place, too`);

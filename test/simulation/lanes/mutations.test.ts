@@ -1,19 +1,27 @@
 /** Each protection of the lane is needed: without it, schedules break an invariant. */
-import { describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { TEST_SEED } from "../known.ts";
 import { isCaught } from "../mutation-run.ts";
 import { loadLanes } from "./load.ts";
-import { runLaneMutation } from "./mutation-run.ts";
+import { MutationServers, runLaneMutation } from "./mutation-run.ts";
 import { LANE_MUTATIONS } from "./mutations.ts";
 
 const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
+
+let servers: MutationServers;
+beforeAll(async () => {
+  servers = await MutationServers.start();
+});
+afterAll(async () => {
+  await servers[Symbol.asyncDispose]();
+});
 
 describe("mutations of the lane", () => {
   it.each(LANE_MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(
     "breaks an invariant without: %s",
     { timeout: 600_000 },
     async (_protection, mutation) => {
-      const result = await runLaneMutation(mutation, { seed: SEED, budget: 200, quick: true });
+      const result = await runLaneMutation(mutation, { seed: SEED, budget: 200, quick: true }, servers);
       expect(isCaught(result)).toBe(true);
     },
   );

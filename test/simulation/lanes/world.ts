@@ -36,15 +36,23 @@ export class LaneWorld implements AsyncDisposable {
   readonly eyes: Redis;
   readonly queue: Queue<LaneData>;
   readonly #server: RedisServer;
+  readonly #isServerOwn: boolean;
   readonly #workers: readonly Worker<LaneData>[];
 
   static async start(): Promise<LaneWorld> {
     const server = await startRedis();
-    return new LaneWorld(server);
+    return new LaneWorld(server, true);
   }
 
-  private constructor(server: RedisServer) {
+  /** A world on a server of somebody else, which forgets the scripts that it knows: those of a mutation are not run again. */
+  static async on(server: RedisServer): Promise<LaneWorld> {
+    await server.call("SCRIPT", "FLUSH");
+    return new LaneWorld(server, false);
+  }
+
+  private constructor(server: RedisServer, isServerOwn: boolean) {
     this.#server = server;
+    this.#isServerOwn = isServerOwn;
     this.redis = new Redis({ path: server.path, maxRetriesPerRequest: null });
     this.eyes = new Redis({ path: server.path, maxRetriesPerRequest: null });
     this.queue = new Queue<LaneData>(QUEUE, { connection: this.redis });
@@ -93,7 +101,7 @@ export class LaneWorld implements AsyncDisposable {
     await this.queue.close();
     this.redis.disconnect();
     this.eyes.disconnect();
-    await this.#server.stop();
+    if (this.#isServerOwn) await this.#server.stop();
   }
 }
 
