@@ -62,11 +62,11 @@ export async function settleCall(run: LaneRun, taken: Taken): Promise<boolean> {
   if (call === undefined || call.isSettled || call.others.length === 0) return true;
   const id = String(taken.job.id);
   const [key = ""] = run.model.job(id).keys;
-  const places = await placesIn(run, key);
   const gone = new Set<string>();
   for (const { model, place } of call.others) {
-    // Whoever has the id by now is another job.
-    const isThere = run.model.open.get(model.id) === model && places.get(model.id) === Number(place);
+    // Whoever has the id by now is another job. One whose line was lost waits still, and comes when it is due.
+    const own = await run.world.eyes.hget(PREFIX + model.id, "ls");
+    const isThere = run.model.open.get(model.id) === model && Number(own ?? "x") === Number(place);
     if (!isThere) gone.add(model.id);
   }
   const batch = new run.code.batch.Batch([taken.job, ...call.others.map(({ job }) => job)]);

@@ -73,6 +73,7 @@ describe("lanes, step by step", () => {
     ["know that a job which BullMQ fails unrun uses up the turn of its key", "bb/159"],
     ["expect no interrupt of a job that is retried by hand for those that came before", "u/188"],
     ["know of a job that was superseded that the newer one's id may be another job's by now", "v/43"],
+    ["let a call settle a job whose line was lost, which waits still", "kk/297"],
   ] as [title: string, seed: string, focus?: Focus | string][])("%s", async (_title, seed, named) => {
     const focus = typeof named === "string" ? FOCUSES.get(named) : named;
     expect(focus === undefined).toBe(named === undefined);

@@ -72,9 +72,13 @@ export class PermitChecker {
   readonly #all: Hold[] = [];
   /** The place in line of each waiter. */
   readonly #tickets = new Map<string, number>();
+  /** The place in line that a waiter had when it was granted, and how often the node had lost data by then. */
+  readonly #served = new Map<string, { readonly ticket: number; readonly losses: number }>();
   /** Until when each waiter kept its place after the last script. */
   #places: ReadonlyMap<string, string | number> = new Map();
   #tokens: TokensSoFar = { any: 0, exclusive: 0 };
+  /** How often the node had lost data when it gave the grant with this token, whose answer may come after the next. */
+  readonly #lossesAt = new Map<number, number>();
   grantCount = 0;
 
   constructor(facts: Facts) {
@@ -88,10 +92,11 @@ export class PermitChecker {
 
   granted(machine: Machine, lock: Lock, permits: number, after: TokensSoFar): Hold {
     const { world, losses } = this.#facts;
-    const facts = { order: this.grantCount, losses: losses(), end: validityEnd(lock, machine), isOver: false };
+    const { fencingToken } = lock;
+    const lossesBefore = this.#lossesAt.get(fencingToken) ?? losses();
+    const facts = { order: this.grantCount, losses: lossesBefore, end: validityEnd(lock, machine), isOver: false };
     const hold = { machine, lock, permits, ...facts };
     this.grantCount += 1;
-    const { fencingToken } = lock;
     const least = this.#mustFollowAll(permits) ? after.any : after.exclusive;
     const twin = this.#all.find(
       (other) =>
@@ -150,6 +155,9 @@ export class PermitChecker {
     if (sum !== Number(used)) world.violate(PERMIT_INVARIANTS.accounts, `used is ${used}, the holders have ${sum}`);
     const late = holders.find(([, endMs]) => Number(endMs) > nowMs + maxTtl + 1);
     if (late !== undefined) world.violate(PERMIT_INVARIANTS.expiry, `${late[0]} ends at ${late[1]}, now is ${nowMs}`);
+    if (operation === "acquire" && Array.isArray(reply) && reply[0] === 1) {
+      this.#lossesAt.set(Number(reply[1]), this.#facts.losses());
+    }
     if (this.#facts.isAlone) this.#checkOrder(data, { operation, holder, waiter, ticket, reply, nowMs });
   }
 
@@ -180,13 +188,21 @@ export class PermitChecker {
     this.#places = places;
     const isGrant = answer === 1;
     if (!isGrant) return;
-    const mine = this.#tickets.get(waiter) ?? (ticket === "" ? Number.POSITIVE_INFINITY : Number(ticket));
+    const own = this.#tickets.get(waiter) ?? this.#forgottenTurn(waiter);
+    const mine = own ?? (ticket === "" ? Number.POSITIVE_INFINITY : Number(ticket));
     this.#tickets.delete(waiter);
+    this.#served.set(waiter, { ticket: mine, losses: this.#facts.losses() });
     const passed = inLine.find(
       (member) => (this.#tickets.get(member) ?? mine) < mine && Number(places.get(member) ?? 0) >= Math.floor(nowMs),
     );
     if (passed === undefined) return;
     world.violate(PERMIT_INVARIANTS.fifo, `${waiter || holder} was granted before ${passed}, who waits since earlier`);
+  }
+
+  /** The place of a waiter that was granted before: a node that has forgotten the grant since may have it in line. */
+  #forgottenTurn(waiter: string): number | undefined {
+    const served = this.#served.get(waiter);
+    return served !== undefined && served.losses < this.#facts.losses() ? served.ticket : undefined;
   }
 
   #refresh(hold: Hold): void {

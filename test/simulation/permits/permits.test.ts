@@ -12,6 +12,11 @@ it("permits keep every invariant in random schedules full of faults", { timeout:
   expect(found.grants).toBeGreaterThan(found.runs);
 });
 
+it("a waiter that was granted before has its place again on a node that has forgotten it", async () => {
+  const found = await search(await loadEngine(), { seed: "pa/89", runs: 1, subject: "permits" });
+  expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
+});
+
 it("latches keep every invariant in schedules of their own", { timeout: 600_000 }, async () => {
   const found = await search(await loadEngine(), { seed: SEED, runs: PLAYED.latches, subject: "latches" });
   expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
