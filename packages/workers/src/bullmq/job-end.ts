@@ -177,8 +177,8 @@ export function replaceEndArguments(worker: object): void {
 }
 
 /**
- * `EndOptions` makes the JSON of what BullMQ packs for an end. Nearly all ends of a worker have the same, and to make it
- * takes 2 µs. So the last one is kept, with the facts that it was made of: options may be changed at any time.
+ * `EndOptions` makes the JSON of what BullMQ packs for an end. Nearly all ends of a worker have the same, and to make
+ * it takes 2 µs. So the last one is kept, with the facts that it was made of: options may be changed at any time.
  */
 class EndOptions {
   readonly #target: EndTarget;

@@ -164,8 +164,8 @@ export class KeyLocks {
   }
 
   /**
-   * Releases the lock of a run, if it has one: with the end of the job `taken`, or by a request that is sent before
-   * BullMQ is told of an end.
+   * Releases the lock of a run, if it has one. That goes with the end of the job `taken`, or by a request that is sent
+   * before BullMQ is told of an end.
    *
    * Nobody waits for the release. The next job of the key comes a round trip later at the earliest, and waits in its
    * slot if it is there first.

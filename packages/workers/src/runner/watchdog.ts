@@ -11,8 +11,8 @@ export class Watchdog {
   readonly #lastOf: (jobId: string) => Run | undefined;
 
   /**
-   * `lastOf` returns the last run of a job, if it is known, ended or not. A worker that lost a job and took it again has
-   * an earlier run of it, too.
+   * `lastOf` returns the last run of a job, if it is known, ended or not. A worker that lost a job and took it again
+   * has an earlier run of it, too.
    */
   constructor(clock: Clock, lastOf: (jobId: string) => Run | undefined) {
     this.#renewal = new Renewal(clock);
