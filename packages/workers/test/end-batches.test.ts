@@ -55,10 +55,10 @@ describe("ends of jobs", () => {
     expect(await Promise.all(replies)).toEqual(["a done", "b done", "c done", "d done"]);
   });
 
-  it("do not wait when eight are gathered", () => {
+  it("do not wait when sixteen are gathered", () => {
     const commands = new Commands();
-    for (const name of names(2 * 8 + 3)) void commands.batches.add(name);
-    expect(commands.sent.map((ends) => ends.length)).toEqual([8, 8]);
+    for (const name of names(2 * 16 + 3)) void commands.batches.add(name);
+    expect(commands.sent.map((ends) => ends.length)).toEqual([16, 16]);
   });
 
   it("fail alone", async () => {

@@ -8,10 +8,10 @@
 import { setImmediate } from "node:timers";
 
 /**
- * With more at once, the server waits while the client works, and the reverse. Other clients would wait for longer than
- * half a millisecond.
+ * What a request costs is shared by its ends: with 8 at most, a worker had 10 to 15 % fewer jobs/s than with 16. With
+ * more, other clients would wait for longer than about a millisecond.
  */
-const LARGEST_BATCH = 8;
+const LARGEST_BATCH = 16;
 /**
  * This many batches may be under way while others are gathered: one that the server works on, and one that is on its
  * way.
