@@ -99,7 +99,7 @@ export class ElectionBusyError extends LeaderError {
   }
 }
 
-/** No schedule of this name was added to this scheduler. Of a call: the lock nodes know none, either. */
+/** No schedule of this name was added to this scheduler. If a call throws this, the lock nodes know none, either. */
 export class UnknownScheduleError extends LeaderError {
   readonly code = "UNKNOWN_SCHEDULE" as const;
   readonly schedule: string;

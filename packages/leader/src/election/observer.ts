@@ -24,7 +24,7 @@ const PAST_EXPIRY_MS = 5;
 const SPREAD_MS = 50;
 /** This pause is enough to see that there is no leader, and to read again after a failure, without asking often. */
 const SHORTEST_PAUSE_MS = 20;
-/** So many values are kept for a consumer that is slower than they come. */
+/** The most values that are kept for a consumer that is slower than they come. */
 const MOST_WAITING = 1_000;
 
 export class Observer {

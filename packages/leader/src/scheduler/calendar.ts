@@ -150,7 +150,7 @@ export function ownCalendar(name: string, next: NextTick): Calendar {
   };
 }
 
-/** Only ticks from `startMs` on and before or at `endMs`. */
+/** Returns a calendar with only the ticks from `startMs` on and before or at `endMs`. */
 export function boundedCalendar(calendar: Calendar, startMs: number, endMs: number): Calendar {
   if (startMs === Number.NEGATIVE_INFINITY && endMs === Number.POSITIVE_INFINITY) return calendar;
   return {

@@ -18,17 +18,17 @@ export type TickOutcome = "running" | "run" | "failed" | "unfinished" | "skipped
 /** One entry of a schedule's history. */
 export interface TickRecord {
   readonly outcome: TickOutcome;
-  /** When the tick was due. Of `missed`: when they were given up. */
+  /** The time at which the tick was due. With `missed` it is the time at which the ticks were given up. */
   readonly scheduledAt: Date;
   /** The term whose leader tells this. */
   readonly term: number;
-  /** As `tick.id`, of a tick whose handler was called. */
+  /** The `tick.id` of a tick whose handler was called. */
   readonly id?: string;
   /** How long after it was due the handler was called, in ms. */
   readonly lateMs?: number;
   /** How long the handler took, in ms. */
   readonly tookMs?: number;
-  /** As `tick.attempt`. */
+  /** The number of the attempt, as in `tick.attempt`. */
   readonly attempt?: number;
   /** What the handler rejected with, cut to 200 characters. */
   readonly error?: string;

@@ -17,7 +17,10 @@ import type { Entry } from "./timetable.ts";
 
 export interface ScheduleInfo {
   readonly name: string;
-  /** Of a schedule that this process does not have: as its last leader saw it, if it writes a history. */
+  /**
+   * The next tick. If this process does not have the schedule, it is as its last leader saw it, if that writes a
+   * history.
+   */
   readonly next: Date | null;
   /** The last tick that ran, or was about to. */
   readonly last: Date | null;
@@ -38,11 +41,14 @@ export interface ScheduleInfo {
 }
 
 export interface ListOptions {
-  /** Also the schedules that this process does not have, of which the nodes keep something. Default false. */
+  /**
+   * Whether to list also the schedules that this process does not have, of which the nodes keep something. Default
+   * false.
+   */
   readonly all?: boolean | undefined;
   /**
-   * So many of the last ticks of each schedule are told, too, as far as they are kept. It takes one more request per
-   * node for each hundred schedules. 0 to 100, default 0.
+   * The number of the last ticks of each schedule that are told, too, as far as they are kept. It takes one more
+   * request per node for each hundred schedules. 0 to 100, default 0.
    */
   readonly history?: number | undefined;
 }
@@ -51,7 +57,7 @@ interface OperatorParts {
   readonly election: LeaderElection;
   /** The schedules of this process. */
   readonly entries: ReadonlyMap<string, Entry>;
-  /** So many ticks of each schedule are told. */
+  /** The most ticks of each schedule that are told. */
   readonly kept: number;
   readonly store: () => Store;
   /** Returns how many runs of a schedule are under way here, if this process leads. */
@@ -61,9 +67,9 @@ interface OperatorParts {
 
 /** What the nodes know of all schedules. */
 interface Known {
-  /** By field, the latest of the register and the mailboxes. */
+  /** The lines by field, the latest of the register and the mailboxes. */
   readonly lines: ReadonlyMap<string, string>;
-  /** By name, the runs that are recorded as begun. */
+  /** The number of runs that are recorded as begun, by the name of the schedule. */
   readonly running: ReadonlyMap<string, number>;
 }
 

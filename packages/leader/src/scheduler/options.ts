@@ -27,7 +27,7 @@ export interface ScheduleOptions {
   readonly catchup?: Catchup | undefined;
   /** Older ticks are missed, and counted. Default 60,000. */
   readonly catchupWindow?: number | undefined;
-  /** At most so many are caught up at once, the newest. Default 100, at most 1,000. */
+  /** The most ticks that are caught up at once, the newest. Default 100, at most 1,000. */
   readonly maxCatchup?: number | undefined;
   /**
    * What becomes of a tick that is due while an earlier one of its schedule runs.
@@ -51,7 +51,7 @@ export interface ScheduleOptions {
    */
   readonly delivery?: "at-most-once" | "at-least-once" | undefined;
   /**
-   * With `at-least-once`: a tick that so many leaders began and did not finish is given up. A leader that dies counts
+   * With `at-least-once`, a tick that so many leaders began and did not finish is given up. A leader that dies counts
    * also for those that waited. One that ends in good order does not. Default 5.
    */
   readonly maxAttempts?: number | undefined;
@@ -62,15 +62,15 @@ export interface ScheduleOptions {
   readonly jitter?: number | undefined;
   /** `tick.signal` aborts with a `TimeoutError` after this. Default: never. */
   readonly timeout?: number | undefined;
-  /** No tick before. */
+  /** The schedule has no ticks before this time. */
   readonly startAt?: Date | undefined;
-  /** No tick after. */
+  /** The schedule has no ticks after this time. */
   readonly endAt?: Date | undefined;
   /** Is a schedule paused that nobody has paused or resumed yet? Default false. */
   readonly paused?: boolean | undefined;
 }
 
-/** Of `every()`. */
+/** The options of `every()`. */
 export interface IntervalOptions extends ScheduleOptions {
   /** Moves all ticks by so many ms. Default 0. */
   readonly offset?: number | undefined;
@@ -111,7 +111,7 @@ export const scheduleName: Check<string> = textLike(
   (name) => name !== "" && name.length <= LONGEST_NAME && !name.includes(":"),
 );
 
-/** Known by what is used of it: a date may come from another realm. */
+/** A date is known by what is used of it: it may come from another realm. */
 export const moment: Check<Date> = new Check({
   rule: "a valid Date",
   faultOf: (given) => {

@@ -4,7 +4,7 @@ export type Overlap = "skip" | "bufferOne" | "cancelOther" | "allowAll";
 
 export type OverlapDecision =
   | "run"
-  /** Not run; counts as dealt with. */
+  /** The tick is not run, and counts as dealt with. */
   | "skip"
   /** Runs when the others have ended. */
   | "queue"

@@ -12,18 +12,18 @@ export interface PlanInput {
   readonly catchup: Catchup;
   /** Older ticks are missed. */
   readonly windowMs: number;
-  /** At most so many run, the newest. */
+  /** The most ticks that run, the newest. */
   readonly maxCatchup: number;
 }
 
 interface PlannedTick {
   readonly atMs: number;
-  /** Later than `ON_TIME_MS`. */
+  /** Whether the tick is later than `ON_TIME_MS`. */
   readonly isCatchup: boolean;
 }
 
 export interface Plan {
-  /** Ascending. */
+  /** The ticks that run, in ascending order. */
   readonly fire: readonly PlannedTick[];
   /** How many ticks are given up; a lower bound after a long gap of a dense schedule. */
   readonly missed: number;

@@ -21,7 +21,7 @@ interface RecorderParts {
   readonly clock: Clock;
   readonly events: Emitter<SchedulerEvents>;
   readonly term: number;
-  /** So many ticks of each schedule are kept. */
+  /** The number of ticks of each schedule that are kept. */
   readonly kept: number;
   /** Returns when a schedule is due next, as far as that is known. */
   readonly nextOf: (name: string) => number | undefined;
@@ -30,7 +30,7 @@ interface RecorderParts {
 const EVERY_MS = 1_000;
 /** One request has so many lines, each of which blocks a node for about 8 µs. */
 const MOST_LINES = 100;
-/** So many lines wait while no quorum answers; older ones are forgotten. */
+/** The most lines that wait while no quorum answers; older ones are forgotten. */
 const MOST_PENDING = 10_000;
 
 interface Pending {
@@ -41,7 +41,7 @@ interface Pending {
 export class Recorder {
   readonly #parts: RecorderParts;
   readonly #unsubscribe: readonly (() => void)[];
-  /** In the order in which they happened; the end of a tick takes the place of its beginning. */
+  /** The lines wait in the order in which they happened; the end of a tick takes the place of its beginning. */
   #pending = new Map<string, Pending>();
   #nextMs = 0;
   #cancel: (() => void) | undefined;

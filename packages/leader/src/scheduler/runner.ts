@@ -36,7 +36,7 @@ export interface Job {
 
 /** A job that has a place among the handlers, or is in line for one. */
 interface Turn {
-  /** Until its handler is called, another may take its place. */
+  /** The job of this turn. Until its handler is called, another may take its place. */
   job: Job;
   /** Asks the handler to end. It is undefined until that is called. */
   cancel: ((reason: unknown) => void) | undefined;
@@ -56,15 +56,15 @@ interface RunnerParts {
   readonly concurrency: number;
   /** The schedules that have not been removed. */
   readonly entries: ReadonlyMap<string, Entry>;
-  /** Called with each tick that the next leader must not run again. */
+  /** Is called with each tick that the next leader must not run again. */
   readonly finished: (tick: NamedTick) => void;
-  /** Called with each tick that has not begun and that the next leader is to run instead. */
+  /** Is called with each tick that has not begun and that the next leader is to run instead. */
   readonly left: (job: Job) => void;
 }
 
 export class Runner {
   readonly #parts: RunnerParts;
-  /** By name, what runs or waits. A name of which nothing does is not there. */
+  /** What runs or waits, by name. A name of which nothing does is not there. */
   readonly #runs = new Map<string, Runs>();
   /** Runs at most `concurrency` handlers at a time, first come first served. */
   readonly #places: PQueue;
@@ -234,7 +234,7 @@ export class Runner {
   }
 }
 
-/** With `catchup: "all"` a tick that falls due meanwhile is caught up, too. */
+/** Whether a backlog runs or waits. With `catchup: "all"` a tick that falls due meanwhile is caught up, too. */
 export function isCatchingUp(runs: Runs): boolean {
   return [...Array.from(runs.running, (turn) => turn.job), ...runs.queue].some((job) => job.isBacklog);
 }

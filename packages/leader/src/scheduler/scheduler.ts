@@ -65,8 +65,8 @@ export interface SchedulerOptions {
    */
   readonly drainTimeout?: number | undefined;
   /**
-   * So many ticks of each schedule are kept on the lock nodes, with what became of them and what a handler rejected
-   * with. They take up to 200 bytes each. 0 to 100, default 10.
+   * The number of ticks of each schedule that are kept on the lock nodes. Each has what became of it and what its
+   * handler rejected with, in up to 200 bytes. 0 to 100, default 10.
    */
   readonly history?: number | undefined;
 }

@@ -4,9 +4,9 @@ import type { LeaderTerm } from "../term/term.ts";
 /** One firing of a schedule. */
 export interface Tick {
   readonly schedule: string;
-  /** When it was due. */
+  /** The time at which it was due. */
   readonly scheduledAt: Date;
-  /** When its handler was called, by this process's wall clock. */
+  /** The time at which its handler was called, by this process's wall clock. */
   readonly firedAt: Date;
   /**
    * It is the same for this tick in every process and after every failover. It is fit to be a BullMQ `jobId`, with

@@ -34,7 +34,7 @@ export interface Track {
   nextMs: number | null | undefined;
   /** The plan in the making, while its due ticks are being found. */
   planning: Planning | undefined;
-  /** When a calendar that failed is asked again, by the monotonic clock. */
+  /** The time at which a calendar that failed is asked again, by the monotonic clock. */
   retryMs: number | undefined;
 }
 
@@ -55,7 +55,7 @@ export function trackOf(entry: Entry, { accountedMs, lastMs, missed }: ScheduleS
 interface TimetableParts {
   readonly clock: Clock;
   readonly random: () => number;
-  /** Called with what a calendar of the user's has thrown. */
+  /** Is called with what a calendar of the user's has thrown. */
   readonly failed: (error: unknown) => void;
 }
 

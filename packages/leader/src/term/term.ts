@@ -23,7 +23,7 @@ import type { Lease } from "./lease.ts";
 export interface LeaderTerm extends AsyncDisposable {
   readonly election: string;
   readonly id: string;
-  /** Strictly increasing over all terms of this election. */
+  /** The number of the term, which increases strictly over all terms of this election. */
   readonly term: number;
   /** The same number: pass it to every store that can refuse an older one. */
   readonly fencingToken: number;
@@ -66,9 +66,9 @@ export interface LeaderTerm extends AsyncDisposable {
 export interface TermListener {
   renewed(facts: { readonly tookMs: number; readonly remainingMs: number }): void;
   renewFailed(facts: { readonly error: unknown; readonly remainingMs: number }): void;
-  /** Called once; the lease is no longer renewed. */
+  /** Is called once; the lease is no longer renewed. */
   over(reason: TermLossReason): void;
-  /** Called once, unless the term is over before: the signal aborts, the lease is still renewed. */
+  /** Is called once, unless the term is over before: the signal aborts, the lease is still renewed. */
   ending(reason: TermLossReason): void;
   failed(error: unknown): void;
 }
@@ -80,7 +80,7 @@ interface TermParts {
   readonly clock: Clock;
   readonly instance: string;
   readonly listener: TermListener;
-  /** Called with each renewal. */
+  /** Is called with each renewal. */
   readonly isEligible: () => Promise<boolean>;
   /** Keeps the candidate out for so long, after a resignation by the owner of the term. */
   readonly cool: (ms: number) => void;

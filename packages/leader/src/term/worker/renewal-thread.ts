@@ -26,8 +26,8 @@ interface Acquisition {
 
 let current: Acquisition | undefined;
 /**
- * From this thread's clocks to the event loop's, which have other starts. They are too small by the message's way, so
- * what is converted looks older.
+ * The steps from this thread's clocks to the event loop's, which have other starts. They are too small by the message's
+ * way, so what is converted looks older.
  */
 let toLoop = { monotonicMs: 0, suspendedMs: 0 };
 let beats = shared.beats;
