@@ -21,9 +21,9 @@ export interface ExclusiveQueueAdapterOptions extends Partial<QueueAdapterOption
 
 /** More are not looked for, so that a page costs a bounded time. Those are listed as delayed, with their reason. */
 const MOST_PARKED = 10_000;
-/** As many ids of delayed jobs are read at a time. */
+/** The number of ids of delayed jobs that are read at a time. */
 const CHUNK = 500;
-/** So many of the keys with the longest lines are named. */
+/** The number of the keys with the longest lines that are named. */
 const NAMED_KEYS = 5;
 
 /** An em space, which no name of a job has: what follows is shown, and no part of the name. */
@@ -98,7 +98,7 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
     return jobs.filter((job) => job !== undefined);
   }
 
-  /** By key, each line in its order. */
+  /** Reads the ids key by key, each line in its order. */
   async #parkedIds(count: number): Promise<readonly string[]> {
     const most = Math.min(count, MOST_PARKED);
     const ids = new Set<string>();

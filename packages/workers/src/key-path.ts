@@ -2,7 +2,7 @@
 
 type IsUnknown<Value> = unknown extends Value ? true : false;
 
-/** Of `null` and `undefined` a job has no key; with a boolean or an object it fails. */
+/** Whether a value may be a key. With `null` and `undefined` a job has no key; with a boolean or an object it fails. */
 type MayBeKey<Value> = Extract<Value, string | number | readonly (string | number)[]> extends never ? false : true;
 
 /** `"all"` checks the fields of the fields, too; what is deeper may be any text, so that wide types stay cheap. */

@@ -472,7 +472,7 @@ function lineRules(
   return { max: 1, drop: "oldest", as: "superseded", interrupts: whenBusy === "interrupt" || undefined };
 }
 
-/** Sorted, so that workers with the same weights have the same scripts. */
+/** Returns the weights sorted, so that workers with the same weights have the same scripts. */
 function rotationOf(between: Between): LaneRules["rotate"] {
   if (between === "arrival") return undefined;
   const weights = between === "rotate" ? {} : between.rotate.weights;

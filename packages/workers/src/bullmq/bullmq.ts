@@ -393,7 +393,7 @@ export function runScript(client: BullClient, script: ComposedScript, args: read
     : runUnanswered(client, script.name, args);
 }
 
-/** As many times ioredis sends a request by default. */
+/** The number of times that ioredis sends a request by default. */
 const MOST_SENDS = 20;
 
 /** The errors of node-redis for a request whose connection was lost before it was answered. */

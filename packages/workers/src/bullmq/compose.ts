@@ -73,7 +73,7 @@ export interface BullScript {
 export type BullScripts = Readonly<Record<EmbeddedScript, BullScript>>;
 
 export interface ComposedScript extends BullScript {
-  /** Unique to the text, so that workers with different rules can share a client. */
+  /** The name is unique to the text, so that workers with different rules can share a client. */
   readonly name: string;
 }
 export interface LaneScripts {
@@ -124,7 +124,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     const parts = name === "moveToActive" ? [own, laneLibrary(slowly.join("\n"), rotation)] : [library, own];
     return compose(name, bull[name].numberOfKeys, [...parts, commands[name]]);
   };
-  /** Of many jobs at once. */
+  /** Composes the script that ends many jobs at once. */
   const end = (): ComposedScript => {
     const own = asRepeatedFunction(
       "bullMoveToFinished",

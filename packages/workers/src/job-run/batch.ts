@@ -29,7 +29,7 @@ const ERROR = shaped<Error>(
 // oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults
 export class Batch<Data = any, Result = any, Name extends string = string> {
   // oxlint-enable typescript/no-explicit-any
-  /** First come first; the first one is the processor's job. */
+  /** The jobs in the order in which they came; the first one is the processor's job. */
   readonly jobs: readonly Job<Data, Result, Name>[];
   readonly #ends = new Map<string, Outcome>();
 

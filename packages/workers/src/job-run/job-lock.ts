@@ -14,8 +14,8 @@ export interface JobLock<Data = any, Result = any, Name extends string = string>
   /** The names of their locks, in the order of `keys`. */
   readonly resources: readonly string[];
   /**
-   * Strictly greater than that of every earlier holder of each of the keys' locks. It is 0 if the job has no key, so
-   * that a fenced store refuses it.
+   * The number is strictly greater than that of every earlier holder of each of the keys' locks. It is 0 if the job has
+   * no key, so that a fenced store refuses it.
    */
   readonly fencingToken: number;
   /** The processor's `signal`: aborts when the job is cancelled, or a lock is lost. */

@@ -28,7 +28,7 @@ interface RunFacts {
   readonly lockDurationMs: number;
   /** When the command was sent that set BullMQ's lock of the job. */
   readonly sent: Instant;
-  /** To be the processor's, where BullMQ has made one already. */
+  /** The controller that is to be the processor's, where BullMQ has made one already. */
   readonly controller: AbortController | undefined;
 }
 
@@ -150,7 +150,7 @@ export class Run implements JobLock, Renewable {
     this.#lockedMs = this.#clock.monotonicMs();
   }
 
-  /** For how long it has had the lock of its keys. */
+  /** The time for which it has had the lock of its keys. */
   get heldMs(): number {
     return this.#clock.monotonicMs() - this.#lockedMs;
   }
@@ -173,7 +173,7 @@ export class Run implements JobLock, Renewable {
     if (this.#lock !== undefined) this.#lose(this.#lock.signal.reason as Error);
   }
 
-  /** Cancelled by the user: not a loss. */
+  /** The user cancels it, which is not a loss. */
   cancel(reason: unknown): void {
     this.#cancelled ??= { reason };
     this.#controller?.abort(reason);
@@ -223,7 +223,7 @@ export class Run implements JobLock, Renewable {
     return this.#batch === undefined ? returned : valueOf(this.#batch.endOf(this.#job, returned));
   }
 
-  /** For how long the keys are to be left alone, if the processor has asked for that. */
+  /** The time for which the keys are to be left alone, if the processor has asked for that. */
   get backOffMs(): number | undefined {
     return this.#backOffMs;
   }

@@ -16,7 +16,7 @@ interface Superseded {
 }
 
 interface InterruptsParts {
-  /** On the queue's own Redis. It is closed with this, unless it is shared. */
+  /** The `Redlock` is on the queue's own Redis. It is closed with this, unless it is shared. */
   readonly redlock: Redlock;
   readonly isShared: boolean;
   readonly channel: string;
@@ -27,7 +27,7 @@ interface InterruptsParts {
   readonly onError: (error: Error) => void;
 }
 
-/** So many ids are kept for runs that have not begun. */
+/** The most ids that are kept for runs that have not begun. */
 const MOST_KEPT = 1_000;
 
 export class Interrupts {

@@ -72,7 +72,7 @@ export interface LaneLocks {
  */
 const FETCH_MS = 10;
 
-/** So many limited keys are remembered, so that each is told of once. */
+/** The most limited keys that are remembered, so that each is told of once. */
 const MOST_LIMITS = 10_000;
 
 /** This text stands in place of a job's id: nothing was taken, and the queue is not drained. */

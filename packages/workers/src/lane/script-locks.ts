@@ -1,5 +1,5 @@
 /**
- * Where the locks are on the queue's own Redis, the lane's scripts take a key's lock with its job. They release it with
+ * The lane's scripts take a key's lock with its job, if the locks are on the queue's own Redis. They release it with
  * the job's end. Such a lock costs no request.
  *
  * Some things no script does: a lock is held or waited for, or a job has several keys, fails, or is moved back. They

@@ -25,7 +25,7 @@ const LIST = new Schema({ limit: LIMIT });
 const STATE = choice(["parked", "waiting", "delayed", "all"]);
 const JOBS = new Schema({ limit: LIMIT, state: STATE.default("parked") });
 const REMOVED = new Schema({ state: STATE.default("all") });
-/** So many jobs are looked at, or removed, at once: a page may have all their data in it. */
+/** The number of jobs that are looked at, or removed, at once: a page may have all their data in it. */
 const JOBS_PAGE = 100;
 /** Jobs that change their place meanwhile are found when it is looked again. */
 const MOST_LOOKS = 10;

@@ -17,7 +17,7 @@ export interface KeyPause {
 interface KeyLimits {
   /** The time until which no job starts, because of the key's rate, in ms since the epoch. */
   readonly limitedUntil: number | undefined;
-  /** As many jobs may have the key at a time. */
+  /** The number of jobs that may have the key at a time. */
   readonly slots: number;
   /** At most `max` jobs start in `duration` ms; `counted` have. It is undefined if any number may. */
   readonly rate: { readonly counted: number; readonly max: number; readonly duration: number } | undefined;
@@ -66,7 +66,7 @@ export interface KeyJobs {
   readonly delayed?: readonly string[];
 }
 
-/** Where jobs of a key are that do not run: in line for it, in the queue, or waiting for their time. */
+/** The place of a key's jobs that do not run: in line for it, in the queue, or waiting for their time. */
 export type KeyJobState = "parked" | "waiting" | "delayed";
 
 export interface KeyList {
@@ -84,7 +84,10 @@ export interface JobCounts {
   readonly waitingKeys: number;
   /** Keys of which no job starts, because of their rate. */
   readonly limitedKeys: number;
-  /** For how long the first in line waits, since it was added, of the key where that is longest. 0 if nobody waits. */
+  /**
+   * The time for which the first in line waits, since it was added, of the key where that is longest. 0 if nobody
+   * waits.
+   */
   readonly oldestWaitingMs: number;
 }
 
@@ -136,7 +139,7 @@ export interface Explanation {
 
 /** What stands in place of a job that has a key. */
 const marks: ReadonlySet<string> = new Set(["", "!:paused", "!:next"]);
-/** Between the ids of the jobs that have a key. */
+/** This text stands between the ids of the jobs that have a key. */
 const SEPARATOR = "\u001f";
 
 export function parseKeys(raw: unknown): KeyList {

@@ -53,7 +53,7 @@ const closed = script("closed-partition", "return redis.call('GET', KEYS[1])");
 const close = script("close-partition", "return redis.call('SET', KEYS[1], ARGV[1])");
 const open = script("open-partition", "return redis.call('DEL', KEYS[1])");
 
-/** Where the layout of a queue is written down. */
+/** The record in which the layout of a queue is written down. */
 export class LayoutRecord {
   readonly #home: BullTarget["queue"];
   readonly #key: string;

@@ -20,7 +20,7 @@ interface PartitionFacts {
   readonly partitions: number;
   readonly slots: Slots;
   readonly clock: Clock;
-  /** Called with every event. Returns whether it was an error that somebody listens to. */
+  /** Is called with every event. Returns whether it was an error that somebody listens to. */
   readonly tell: (event: string, args: readonly unknown[]) => boolean;
 }
 

@@ -17,11 +17,11 @@ import { type Division, divisionOf } from "./options.ts";
 import { MAX_PARTITIONS, queueName, serverOf } from "./partition.ts";
 
 export interface MoveOptions {
-  /** Where the old partitions are, beginning with the same server. Default: where the new ones are. */
+  /** The place of the old partitions, beginning with the same server. Default: where the new ones are. */
   readonly connection?: ConnectionOptions | readonly ConnectionOptions[] | undefined;
   /** Ends the waiting. The move stays announced, and the next call goes on with it. */
   readonly signal?: AbortSignal | undefined;
-  /** Called every second with the number of jobs that the old division still has. */
+  /** Is called every second with the number of jobs that the old division still has. */
   readonly onProgress?: ((left: number) => void) | undefined;
 }
 

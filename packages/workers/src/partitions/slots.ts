@@ -7,7 +7,7 @@
  */
 import type { Clock } from "@x/redlock-core";
 
-/** Long beside a round trip, short beside what a user notices. */
+/** This is long beside a round trip, and short beside what a user notices. */
 export const PATIENCE_MS = 50;
 
 /** A slot is others' meanwhile if Redis takes longer than this to answer: a server that hangs keeps none. */

@@ -50,7 +50,7 @@ export interface RunnerParts {
   readonly tracked: TrackedJobs;
   readonly inFlight: InFlight;
   readonly interrupts: Interrupts | undefined;
-  /** With `whenBusy: "merge"`. */
+  /** The merging of jobs, with `whenBusy: "merge"`. */
   readonly merging: Merging | undefined;
   readonly lockDurationMs: number;
   readonly isSandboxed: boolean;

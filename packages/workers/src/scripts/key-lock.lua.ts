@@ -52,7 +52,7 @@ local function unlock(pin, token, slot)
 end
 `;
 
-/** Defined behind it where a worker starts the next job at once. */
+/** Returns what is defined behind it where a worker starts the next job at once. */
 export const keyLockOfRun = ({ luaOfRun, prefix }: Pick<LockRules, "luaOfRun" | "prefix">): string => /* lua */ `
 ${luaOfRun}
 local function keepsLock(pin, token)

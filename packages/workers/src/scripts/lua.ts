@@ -6,9 +6,9 @@ export function asFunction(name: string, lua: string): string {
 }
 
 /**
- * As `asFunction`, for a script that is called often: the functions that the text defines before it reads its
- * parameters are made once. Making those of BullMQ's `moveToFinished` is a tenth of what an end of a job costs Redis.
- * `between` stands behind them: it may put others in their place.
+ * Makes what `asFunction` makes, for a script that is called often. The functions that the text defines before it reads
+ * its parameters are made once. Making those of BullMQ's `moveToFinished` is a tenth of what an end of a job costs
+ * Redis. `between` stands behind them: it may put others in their place.
  */
 export function asRepeatedFunction(name: string, lua: string, between: string): string {
   const start = startOf(lua);
@@ -16,8 +16,8 @@ export function asRepeatedFunction(name: string, lua: string, between: string): 
 }
 
 /**
- * Where a script first reads its parameters outside its functions and comments, in which every line that does is
- * indented.
+ * Returns where a script first reads its parameters outside its functions and comments, in which every line that does
+ * is indented.
  */
 export function startOf(lua: string): number {
   return Math.max(lua.search(/^\S.*\b(?:KEYS|ARGV)\b/m), 0);

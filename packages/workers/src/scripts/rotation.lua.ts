@@ -74,7 +74,7 @@ export const ring: string = /* lua */ `
   end
 `;
 
-/** Defined behind all that a turn needs. */
+/** The turns are defined behind all that a turn needs. */
 export const turns: string = /* lua */ `
   -- At most so many jobs that cannot be parked are passed when the lane looks ahead.
   local MOST_PASSED = 5
