@@ -8,7 +8,7 @@ import type { PartitionedWorker } from "@x/workers/partitions";
 interface SchedulesReading {
   /** Who runs them; null: nobody. */
   readonly leader: LeaderInfo | null;
-  /** By name. */
+  /** The schedules, in the order of their names. */
   readonly schedules: readonly ScheduleInfo[];
 }
 

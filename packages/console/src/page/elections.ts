@@ -6,7 +6,7 @@ import { TERMS } from "./look.lua.ts";
 import type { ElectionView, TermView } from "./state.ts";
 import { Watched } from "./watched.ts";
 
-/** So many are asked at a look; the others have their turn at the next. */
+/** A look asks this many elections; the others have their turn at the next. */
 const ASKED = 10;
 /** More are not shown. */
 const MOST = 100;
@@ -109,7 +109,7 @@ export class Elections {
     for (const number of oldest.slice(0, -KEPT_TERMS)) terms.delete(number);
   }
 
-  /** Of a term that came and went unseen, the end is the beginning of the next one, or now. */
+  /** Keeps a term. One that came and went unseen ends at the beginning of the next one, or now. */
   #keep(terms: Map<number, TermView>, term: TermView, leader: LeaderInfo | null, now: number): void {
     if (!terms.has(term.term) && term.term !== leader?.term)
       terms.set(term.term, { ...term, until: term.until ?? now });

@@ -5,7 +5,7 @@
 import type { LeaderScheduler, TickOutcome } from "@x/leader/scheduler";
 import { type ScheduleView, SHOWN_TICKS } from "./state.ts";
 
-/** So many are read at a look; the others have their turn at the next. */
+/** A look reads this many; the others have their turn at the next. */
 const READ = 4;
 /** More are not kept: that of which the last question is longest ago is forgotten. */
 const MOST = 500;

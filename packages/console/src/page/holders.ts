@@ -1,8 +1,8 @@
 /** The names of those who hold the locks that browsers show. A name is asked for once, and few at a look. */
 
-/** So many are asked for at a look, in one request. */
+/** A look asks for this many, in one request. */
 const ASKED = 100;
-/** Who had no name is asked for again after so many looks: its nodes may not have been told yet. */
+/** A holder without a name is asked for again after this many looks: its nodes may not have been told yet. */
 const AGAIN_LOOKS = 30;
 /** More are not kept: that which was asked for first is forgotten. */
 const MOST = 5_000;

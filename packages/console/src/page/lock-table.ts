@@ -55,7 +55,7 @@ interface Row {
   seenAt: number;
 }
 
-/** Where the search of a node is, and how often it has come round. */
+/** The place of a node's search, and how often it has come round. */
 interface Search {
   runId: string;
   cursor: string;
@@ -79,7 +79,7 @@ export class LockTable {
     this.#prefix = prefix;
   }
 
-  /** Where each node goes on: its run_id and cursor, by turns. */
+  /** The place where each node goes on: its run_id and cursor, by turns. */
   get cursors(): readonly string[] {
     return [...this.#searches.values()].flatMap(({ runId, cursor }) => [runId, cursor]);
   }

@@ -29,7 +29,7 @@ export type Asked = Pick<
 interface Watching {
   readonly worker: Asked;
   readonly watched: Watched<Listed>;
-  /** So many looks are left out until the next. */
+  /** The number of looks that are left out until the next. */
   pause: number;
 }
 

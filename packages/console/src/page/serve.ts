@@ -26,7 +26,7 @@ export interface ServeOptions {
   readonly prefix: string;
 }
 
-/** So many steps of a search of 1,000 keys are made for queues, and so many of those that are found are shown. */
+/** The most steps of a search of 1,000 keys that are made for queues, and the most of those found that are shown. */
 const MOST_STEPS = 200;
 const MOST_QUEUES = 20;
 /** The name of a partition, with the name of its queue. */

@@ -26,21 +26,21 @@ export interface NodesView {
   readonly nodes: readonly NodeView[];
   /** Whether the nodes are the masters of a Cluster, each of which has a part of the locks. */
   readonly isCluster: boolean;
-  /** So many have to answer: of a Cluster, all. */
+  /** The number of nodes that have to answer. A Cluster needs all of its masters. */
   readonly quorum: number;
-  /** Of the nodes, these answer. */
+  /** The number of nodes that answer. */
   readonly answering: number;
 }
 
 export interface LockView {
   readonly resource: string;
-  /** Held by a quorum, kept for a waiter for a moment, or neither. */
+  /** Whether a quorum holds it, keeps it for a waiter for a moment, or neither. */
   readonly state: "held" | "reserved" | "contended";
   /** Who has it, as far as it says so: the leader of an election, or the `name` of its `Redlock`. */
   readonly owner: string | undefined;
   /** Tells one holder from the next, and says nothing of its token. */
   readonly holder: string;
-  /** On so many nodes. */
+  /** The number of nodes that have it. */
   readonly votes: number;
   /** -1: it never ends. */
   readonly remainingMs: number;
@@ -62,7 +62,7 @@ interface LocksView {
 export interface TermView {
   readonly term: number;
   readonly id: string;
-  /** In ms since the epoch, by the leader's clock. */
+  /** The beginning of the term in ms since the epoch, by the leader's clock. */
   readonly since: number;
   /** The time at which its end was seen, in ms since the epoch. */
   readonly until: number | undefined;

@@ -34,7 +34,7 @@ const KEPT_EVENTS = 50;
 interface WatchParts {
   readonly redlock: Redlock;
   readonly elections: readonly (string | LeaderElection)[];
-  /** Undefined: those that are found. */
+  /** The schedulers to show. If it is undefined, they are those that are found. */
   readonly schedulers: readonly LeaderScheduler[] | undefined;
   readonly queues: readonly Asked[];
   readonly refresh: number;
@@ -55,7 +55,9 @@ interface Viewer {
 export class Watch {
   readonly elections: Elections;
   readonly queues: Queues;
-  /** By a name that other processes give them, too: election and `keyPrefix`, or the place in the option. */
+  /**
+   * The schedulers by a name that other processes give them, too: election and `keyPrefix`, or the place in the option.
+   */
   readonly schedulers: Map<string, LeaderScheduler>;
   readonly redlock: Redlock;
   readonly #parts: WatchParts;
