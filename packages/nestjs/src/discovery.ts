@@ -20,7 +20,7 @@ export interface MarkedObject<Mark> {
   readonly object: object;
 }
 
-/** Where a decorator leaves its options, and how it is called. */
+/** The key under which a decorator leaves its options, and the decorator's name. */
 export interface Marker {
   readonly key: symbol;
   readonly decorator: string;
@@ -86,7 +86,7 @@ export class Discovery {
   }
 }
 
-/** Of an object whose class makes one for each request there is only the class. */
+/** Returns the prototype of an object. If its class makes one for each request, there is only the class. */
 function prototypeOf(wrapper: Wrapper): { readonly constructor: { readonly name: string } } | undefined {
   const { instance, metatype } = wrapper as { readonly instance: unknown; readonly metatype: unknown };
   const isClass = (wrapper.inject ?? null) === null && typeof metatype === "function";

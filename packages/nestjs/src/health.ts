@@ -12,7 +12,7 @@ export type CoordinationHealthResult<Key extends string> = Record<
 /** Nobody locks it: it is only asked after. */
 const PROBE = "x:health";
 
-/** For readiness and liveness probes. No indicator is down because another process leads. */
+/** The indicators for readiness and liveness probes. None is down because another process leads. */
 export class CoordinationHealth {
   readonly #redlock: Redlock;
   readonly #election: LeaderElection | null;
@@ -25,8 +25,8 @@ export class CoordinationHealth {
   }
 
   /**
-   * Up if a quorum of the lock nodes answers, at the cost of one request per node. Nodes in quarantine answer, and do
-   * not vote yet: see `quarantineLeftMs`.
+   * Is up if a quorum of the lock nodes answers, at the cost of one request per node. Nodes in quarantine answer, and
+   * do not vote yet: see `quarantineLeftMs`.
    */
   async redlock<const Key extends string = "redlock">(key?: Key): Promise<CoordinationHealthResult<Key>> {
     const { quorum, nodeCount } = this.#redlock;
@@ -42,8 +42,8 @@ export class CoordinationHealth {
   }
 
   /**
-   * Up while this process takes part in the election, leading or not. Down when it has stopped, and while work runs on
-   * without its lease: a process that hangs should be restarted. Without an election it is down.
+   * Is up while this process takes part in the election, leading or not. It is down when it has stopped, and while work
+   * runs on without its lease: a process that hangs should be restarted. Without an election it is down.
    */
   election<const Key extends string = "election">(key?: Key): CoordinationHealthResult<Key> {
     const health = this.#election?.health();
@@ -53,7 +53,7 @@ export class CoordinationHealth {
     return resultOf(key ?? "election", health.healthy && running, facts);
   }
 
-  /** Up while every worker of an `@ExclusiveProcessor` runs. */
+  /** Is up while every worker of an `@ExclusiveProcessor` runs. */
   workers<const Key extends string = "workers">(key?: Key): CoordinationHealthResult<Key> {
     const states = this.#workers.all.map((worker) => ({ queue: worker.name, isRunning: worker.isRunning() }));
     const stopped = states.filter(({ isRunning }) => !isRunning).map(({ queue }) => queue);

@@ -69,7 +69,7 @@ export class Lifecycle {
     if (isInTime) await closed;
   }
 
-  /** Of `drainTimeout`, counted from the first call. */
+  /** The rest of `drainTimeout`, which counts from the first call. */
   #leftMs(): number {
     const { clock } = protocolOf(this.#redlock);
     this.#deadlineMs ??= clock.monotonicMs() + this.#parts.options.drainTimeout;

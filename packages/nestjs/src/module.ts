@@ -21,7 +21,7 @@ import { LockedCalls } from "./locked/locked-calls.ts";
 import { type CoordinationOptions, type ResolvedCoordinationOptions, resolveOptions } from "./options.ts";
 import { ExclusiveWorkers } from "./workers/exclusive-workers.ts";
 
-/** As elsewhere in Nest: the options are made when the application starts. */
+/** The options are made when the application starts, as elsewhere in Nest. */
 export interface CoordinationAsyncOptions {
   /** Modules whose providers are injected. */
   readonly imports?: ModuleMetadata["imports"];

@@ -8,7 +8,7 @@ type SchedulerSettings = Omit<SchedulerOptions, "election" | "drainTimeout">;
 
 /** All durations are integer milliseconds. */
 export interface CoordinationOptions {
-  /** Where locks and leases live. The module closes it when the application is closed. */
+  /** The `Redlock` on whose nodes locks and leases live. The module closes it when the application is closed. */
   readonly redlock: Redlock;
   /**
    * Whether `redlock` stays open when the application is closed, because it is not this application's alone. Default
@@ -22,11 +22,11 @@ export interface CoordinationOptions {
   readonly drainTimeout?: number | undefined;
   /** The election in which this application takes part: what `@LeaderCron` and `@OnElected` need. Default: none. */
   readonly election?: LeaderElectionOptions | undefined;
-  /** Of the scheduler that runs `@LeaderCron`. */
+  /** The settings of the scheduler that runs `@LeaderCron`. */
   readonly scheduler?: SchedulerSettings | undefined;
 }
 
-/** Looked at more closely by what they are handed to. */
+/** These options are checked more closely by what they are handed to. */
 const plain = <Value extends object>(): Option<Value | undefined> =>
   shaped<Value>("an object", (given) => Object.prototype.toString.call(given) === "[object Object]").optional();
 

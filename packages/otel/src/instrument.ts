@@ -18,7 +18,7 @@ export interface InstrumentOptions {
   readonly meter?: Meter | undefined;
   /** One worker per queue, of which gauges are read at each export: a few commands each. Default none. */
   readonly workers?: readonly ObservedWorker[] | undefined;
-  /** For how many keys per queue, those with the most waiting jobs, there is a gauge. From 0 to 100; default 0. */
+  /** The number of keys per queue, those with the most waiting jobs, that have a gauge. From 0 to 100; default 0. */
   readonly topKeys?: number | undefined;
 }
 

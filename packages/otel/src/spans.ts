@@ -202,7 +202,7 @@ function draw<Facts extends object>(name: string, tracer: Tracer, { begin, end }
   };
 }
 
-/** Where the active context is, if the context manager is OpenTelemetry's own. */
+/** Returns the storage of the active context, if the context manager is OpenTelemetry's own. */
 function contextStorage(): AsyncLocalStorage<Context> | undefined {
   const api = context as unknown as { _getContextManager?(): { readonly _asyncLocalStorage?: unknown } };
   const storage = api._getContextManager?.()._asyncLocalStorage;

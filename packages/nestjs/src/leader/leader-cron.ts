@@ -13,7 +13,7 @@ export interface LeaderCronOptions extends ScheduleOptions {
 }
 
 export interface LeaderIntervalOptions extends IntervalOptions {
-  /** As that of `@LeaderCron`. */
+  /** The name of the schedule, as with `@LeaderCron`. */
   readonly name?: string | undefined;
 }
 

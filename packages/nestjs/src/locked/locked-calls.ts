@@ -4,7 +4,7 @@ import { InFlight, show } from "@x/redlock-core/protocol";
 import { runWith } from "./current-lock.ts";
 
 interface LockedCall {
-  /** For errors. */
+  /** The name of the method, for errors. */
   readonly method: string;
   /** Returns the names of what is to be locked. */
   readonly resources: () => string | readonly string[];
@@ -58,7 +58,7 @@ function namesOf(method: string, given: unknown): string | readonly string[] {
   throw new TypeError(`${method} is @Locked: its resource must be a string or an array of strings, got ${show(given)}`);
 }
 
-/** Known by what rxjs knows one by: there may be two copies of it. */
+/** An observable is known by what rxjs knows one by: there may be two copies of it. */
 function isObservable(value: unknown): boolean {
   if (typeof value !== "object" || value === null) return false;
   const { lift, subscribe } = value as { readonly lift?: unknown; readonly subscribe?: unknown };

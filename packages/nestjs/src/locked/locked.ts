@@ -5,7 +5,7 @@ import type { UsingOptions } from "@x/redlock-core";
 import { instanceMethod, methodName } from "../names.ts";
 import { LockedCalls } from "./locked-calls.ts";
 
-/** Where an instance has what Nest injected. */
+/** The key under which an instance has what Nest injected. */
 const CALLS = Symbol("x.nestjs.lockedCalls");
 
 type ResourcesOf = (...args: readonly unknown[]) => string | readonly string[];

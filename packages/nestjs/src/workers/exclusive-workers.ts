@@ -31,7 +31,7 @@ export class ExclusiveWorkers {
   readonly #redlock: Redlock;
   readonly #providers: ModuleRef;
   readonly #workers: ExclusiveWorker[] = [];
-  /** Of `#workers`, those that the application does not start itself. */
+  /** Those of `#workers` that the application does not start itself. */
   readonly #startedByHand = new Set<ExclusiveWorker>();
   #stopped: Promise<void> | undefined;
 
@@ -111,7 +111,7 @@ export class ExclusiveWorkers {
     return worker;
   }
 
-  /** Where the queue is: as it was registered, or else as all queues are. */
+  /** Returns where the queue is: as it was registered, or else as all queues are. */
   #shared(queue: string, configKey: string | undefined): Shared {
     const registered = this.#find(queueToken(queue)) as { readonly opts?: Shared } | undefined;
     const shared = this.#find(configToken(configKey)) as Shared | undefined;

@@ -4,7 +4,7 @@ import type { Job } from "bullmq";
 
 const workers = new WeakMap<object, ExclusiveWorker>();
 
-/** As `WorkerHost` of `@nestjs/bullmq`, with the job's signal and lock. */
+/** The counterpart of `WorkerHost` of `@nestjs/bullmq`, with the job's signal and lock. */
 // oxlint-disable typescript/no-explicit-any -- the defaults of BullMQ's own Job, so that a host without types compiles
 export abstract class ExclusiveWorkerHost<Data = any, Result = any, Name extends string = string> {
   // oxlint-enable typescript/no-explicit-any
@@ -45,7 +45,9 @@ export function isJobHost(object: object): object is JobHost {
   return object instanceof ExclusiveWorkerHost || isWorkerHost(object);
 }
 
-/** By its members, because `@nestjs/bullmq` need not be installed. Its `worker` throws until there is one. */
+/**
+ * Tells a host by its members, because `@nestjs/bullmq` need not be installed. Its `worker` throws until there is one.
+ */
 function isWorkerHost(object: object): boolean {
   return "worker" in object && "process" in object && typeof object.process === "function";
 }
