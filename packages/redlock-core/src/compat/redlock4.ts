@@ -160,7 +160,7 @@ export class Redlock extends EventEmitter {
     return this.lockWithOptions(resource, ttl, {}, callback);
   }
 
-  /** As `lock`, with options for this call. */
+  /** Locks as `lock` does, with options for this call. */
   lockWithOptions(
     resource: string | string[],
     ttl: number,

@@ -12,7 +12,7 @@ export class SuspendCounter {
   readonly #uptimeMs: () => number;
   readonly #monotonicMs: () => number;
   #readAtMs = Number.NEGATIVE_INFINITY;
-  /** By how much the uptime was ahead of the monotonic clock at first. */
+  /** The time by which the uptime was ahead of the monotonic clock at first. */
   #firstAheadMs: number | undefined;
   #suspendedMs = 0;
 

@@ -16,7 +16,7 @@ import {
 export interface Renewable {
   /** The index at which the `Renewal` keeps it. */
   index: number;
-  /** By how much it may be renewed earlier, to travel with others. */
+  /** The time by which it may be renewed earlier, to travel with others. */
   readonly windowMs: number;
   /** Returns the milliseconds for which it may be trusted, and notices its end. */
   remaining(): number;

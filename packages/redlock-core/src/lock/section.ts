@@ -32,7 +32,7 @@ interface SectionParts {
   readonly outer: Section | undefined;
   /** What a joined call has in place of the granted lock: its handle, and its turn. */
   readonly joined?: { readonly lock: Lock; readonly turn: Place };
-  /** Where the lock is somebody else's to release. */
+  /** What is said of the lock if it is somebody else's to release. */
   readonly lent?: Lent;
 }
 
@@ -42,7 +42,7 @@ export interface Lent {
   readonly holder: string;
   /** Whether a call in the section joins, though neither it nor its `Redlock` says so. */
   readonly joins: boolean;
-  /** That of this section: one lock may be passed on from one to the next. */
+  /** The fencing token of this section: one lock may be passed on from one to the next. */
   readonly fencingToken: number;
 }
 

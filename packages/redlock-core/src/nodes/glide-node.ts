@@ -14,8 +14,8 @@ export type { GlideAddresses, GlideClientClass, GlideConnection } from "./glide.
 
 export interface GlideNodeOptions {
   /**
-   * For how long a request may wait for a connection, or its answer, in ms. Default: 500, which is the default of the
-   * same option of `Redlock`. Give both the same value.
+   * The time for which a request may wait for a connection, or its answer, in ms. Default: 500, which is the default of
+   * the same option of `Redlock`. Give both the same value.
    */
   readonly nodeTimeout?: number | undefined;
 }

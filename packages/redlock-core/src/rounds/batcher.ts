@@ -368,7 +368,10 @@ export class Batcher {
     if (isNumber(number) && number > this.#greatestNumber) this.#greatestNumber = number;
   }
 
-  /** As `noteNumber`. It becomes text when that is needed: many come to a client that sends nothing itself. */
+  /**
+   * Notes a number as `noteNumber` does. It becomes text when that is needed: many come to a client that sends nothing
+   * itself.
+   */
   noteValue(number: number): void {
     if (number > this.#notedValue) this.#notedValue = number;
   }

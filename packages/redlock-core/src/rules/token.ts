@@ -15,7 +15,7 @@ export const TOKEN_LENGTH = 41;
 /** A Lua expression that tells whether `value` is one of ours. */
 export const IS_OURS: string = `#value == ${TOKEN_LENGTH} and string.byte(value) == ${MARK.charCodeAt(0)}`;
 
-/** So many digits of a token may name its client. The 28 others are random: 112 bits. */
+/** The number of a token's digits that may name its client. The 28 others are random: 112 bits. */
 export const CLIENT_DIGITS = 12;
 
 /** `client`: the digits that all tokens of one client begin with, if it has a name. */

@@ -58,7 +58,7 @@ export class LocalQueue {
    * of a caller that was first. Callers whose time is over before they are first are told of it.
    */
   noted: Refused | undefined;
-  /** Where it is to be found; undefined once it is forgotten, since another one may be in its place. */
+  /** The queues among which it is found; undefined once it is forgotten, since another one may be in its place. */
   #queues: LocalQueues | undefined;
   #first: Place | undefined;
   #last: Place | undefined;

@@ -55,7 +55,7 @@ class Acquisition {
   readonly #started: Instant;
   /** The name in line; '' for a call that does not wait. */
   readonly #waiter: string;
-  /** Fresh after each request that was not answered, so that a late grant is not taken for ours. */
+  /** Our holder is a new one after each request that was not answered, so that a late grant is not taken for it. */
   #holder: string;
   #ticket = "";
   #attempts = 0;

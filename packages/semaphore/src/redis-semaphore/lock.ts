@@ -30,7 +30,7 @@ export interface TimeoutOptions {
 }
 
 export interface LockOptions extends TimeoutOptions {
-  /** As `identifier` with `acquiredExternally`. */
+  /** The same as `identifier` with `acquiredExternally`. */
   externallyAcquiredIdentifier?: string;
   /** What a random identifier ends with. */
   identifierSuffix?: string;
