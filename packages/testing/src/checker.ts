@@ -33,7 +33,7 @@ export interface Hold {
   /** Position among all grants of the run. */
   readonly order: number;
   readonly grantedMs: number;
-  /** By the holder's own clocks. */
+  /** The end of its validity by the holder's own clocks. */
   end: Instant | undefined;
   /** When its validity was first seen to be over, whether the holder has noticed or not. */
   doubtedMs: number | undefined;
@@ -80,8 +80,8 @@ export class LockChecker {
   readonly #lastToken = new Map<string, number>();
   readonly #registers = new Map<string, { token: number; order: number }>();
   /**
-   * Per resource: until when requests that take locks away may still reach a node, or attempts that these have met be
-   * granted.
+   * The time, by resource, until which requests that take locks away may still reach a node, or attempts that these
+   * have met be granted.
    */
   readonly #robbedUntilMs = new Map<string, number>();
   /** Locks with this fencing token and lower ones may be forgotten. */
@@ -163,7 +163,7 @@ export class LockChecker {
     for (const hold of this.#holds) if (hold.machine === machine) this.#end(hold);
   }
 
-  /** After each turn. */
+  /** Checks the holds after each turn. */
   check(): void {
     if (this.#holds.size === 0) return;
     for (const hold of this.#holds) this.#refresh(hold);
@@ -282,8 +282,8 @@ export class LockChecker {
 }
 
 /**
- * Where the validity ends by either clock, as the production code has it, if the machine is not suspended from now on.
- * It is undefined when the lock is lost or released.
+ * Returns where the validity ends by either clock, as the production code has it, if the machine is not suspended from
+ * now on. It is undefined when the lock is lost or released.
  */
 export function validityEnd(lock: Lock, machine: Machine): Instant | undefined {
   const suspendedMs = machine.suspendedMs();

@@ -35,7 +35,7 @@ export class LockViolationError extends Error {
 export class LockCheck {
   readonly #world: World;
   readonly #checker: LockChecker;
-  /** By resource and fencing token: a token is unique for its resource only. */
+  /** The holds by resource and fencing token: a token is unique for its resource only. */
   readonly #holds = new Map<string, Hold>();
   readonly #onStop: () => void;
   readonly #listener = (message: unknown): void => this.#granted((message as { readonly result?: Lock | null }).result);
@@ -54,7 +54,7 @@ export class LockCheck {
   }
 
   /**
-   * To be called by a test's stand-in for what the lock protects, when something is done to it under a lock. It is a
+   * Is to be called by a test's stand-in for what the lock protects, when something is done to it under a lock. It is a
    * violation if the holder of this fencing token has lost the lock by then, or released it.
    */
   acted(resource: string, fencingToken: number): void {
@@ -108,7 +108,7 @@ function keyOf(resource: string, fencingToken: number): string {
   return `${fencingToken} ${resource}`;
 }
 
-/** So early that whatever is held then ends long afterwards. */
+/** This is so early that whatever is held then ends long afterwards. */
 const LONG_AGO_MS = -(2 ** 42);
 
 /** Tells whether a lock runs on a machine's clock. */

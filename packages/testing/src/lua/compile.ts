@@ -143,7 +143,7 @@ class Compiler {
     return Array.from({ length: wanted }, (_, index) => `${list}[${index}]`);
   }
 
-  /** Set by `#values` when the last expression gives several values: a line that comes before. */
+  /** `#values` sets this when the last expression gives several values: it is a line that comes before. */
   #before = "";
 
   #takeBefore(): string {

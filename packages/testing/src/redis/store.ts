@@ -25,7 +25,7 @@ type Value =
 
 interface Entry {
   value: Value;
-  /** By the node's clock in ms; undefined: never. The key is gone when the clock has passed it. */
+  /** The end by the node's clock in ms; undefined: never. The key is gone when the clock has passed it. */
   expiresMs: number | undefined;
 }
 

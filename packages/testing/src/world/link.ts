@@ -15,7 +15,7 @@ import type { World } from "./world.ts";
 export interface NetworkOptions {
   readonly delayMs: number;
   readonly jitterMs: number;
-  /** Share of messages that take up to `slowMs`. */
+  /** The share of messages that take up to `slowMs`. */
   readonly slowChance: number;
   readonly slowMs: number;
 }

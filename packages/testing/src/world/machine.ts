@@ -69,7 +69,7 @@ export class Machine {
     return this.#isAlive && this.#frozenCount === 0;
   }
 
-  /** For how long the process has been kept from running, in true ms. */
+  /** The time for which the process has been kept from running, in true ms. */
   get frozenMs(): number {
     return this.#frozenMs + this.world.stalledMs;
   }

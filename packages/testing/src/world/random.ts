@@ -15,7 +15,7 @@ export class SeededRandom {
     for (let round = 0; round < 12; round += 1) this.fraction();
   }
 
-  /** Uniform in [0, 1). */
+  /** Draws a number that is uniform in [0, 1). */
   fraction(): number {
     const sum = (this.#a + this.#b + this.#counter) | 0;
     this.#counter = (this.#counter + 1) | 0;
@@ -45,7 +45,7 @@ export class SeededRandom {
     return item;
   }
 
-  /** As many hex digits. */
+  /** Draws so many hex digits. */
   hex(digits: number): string {
     let text = "";
     while (text.length < digits)

@@ -15,7 +15,7 @@ type Data = ReturnType<Store["snapshot"]>;
 export const LONGEST_LAG_MS = 10_000;
 
 export type Amnesia =
-  /** Nothing on disk. */
+  /** Nothing is on the disk. */
   | "empty"
   /** The last snapshot. */
   | "rollback"
@@ -49,7 +49,7 @@ export class Server {
   #crashListeners = new Set<() => void>();
   /** Counts processes: a connection ends with the process it was made to. */
   incarnation = 0;
-  /** Called after each executed script. */
+  /** Is called after each executed script. */
   onExecuted: (server: Server, args: readonly string[], reply: ClientReply) => void = () => undefined;
 
   constructor(world: World, options: ServerOptions) {
@@ -112,7 +112,7 @@ export class Server {
     return () => this.#crashListeners.delete(listener);
   }
 
-  /** As if clients had used it for an hour: it is in no quarantine. */
+  /** Makes it as if clients had used it for an hour: it is in no quarantine. */
   beSettled(): void {
     this.store.call("HSET", ["{x}:node", "run_id", this.#runId, "since", String(this.nowUs() - 3_600_000_000)]);
     this.takeSnapshot();

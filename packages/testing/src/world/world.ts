@@ -36,7 +36,7 @@ export interface WorldOptions {
   readonly record: boolean;
   /** Default: drawn from the seed. */
   readonly random?: SeededRandom;
-  /** Where wall clocks start. Default `EPOCH_MS`. */
+  /** The time at which wall clocks start. Default `EPOCH_MS`. */
   readonly epochMs?: number;
 }
 
@@ -44,7 +44,7 @@ export class World {
   readonly random: SeededRandom;
   /** What wall clocks show at the start, in ms since the Unix epoch. */
   readonly epochMs: number;
-  /** Called when an event is due now while the world stands still. */
+  /** Is called when an event is due now while the world stands still. */
   onDue: (() => void) | undefined;
   readonly happenings: Happening[] = [];
   readonly isRecording: boolean;
@@ -74,7 +74,7 @@ export class World {
     return this.#violation;
   }
 
-  /** No faults any more. */
+  /** Whether there are no faults any more. */
   get isQuiet(): boolean {
     return this.#isQuiet;
   }
@@ -94,7 +94,7 @@ export class World {
     this.#stalledMs += ms;
   }
 
-  /** For how long all stalls together held everybody up. */
+  /** The time for which all stalls together held everybody up. */
   get stalledMs(): number {
     return this.#stalledMs;
   }
@@ -110,7 +110,7 @@ export class World {
     };
   }
 
-  /** To be called by whoever runs code of a client. */
+  /** Is to be called by whoever runs code of a client. */
   noteClientCode(): void {
     this.#ranClientCode = true;
   }
