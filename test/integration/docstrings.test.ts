@@ -3,6 +3,8 @@ import { expect, it } from "vitest";
 
 const MAX_WORDS = 25;
 const MAX_COLUMNS = 120;
+/** A docstring that opens with one of these says when, where or of what, before it says what. */
+const PREPOSITIONS = /^(?:As|Between|By|For|In|Of|On|Per|So|Where)(?=[\s,])/;
 
 const packages = new URL("../../packages/", import.meta.url);
 
@@ -84,4 +86,13 @@ it("no sentence of a docstring has more words than can be read in one go", () =>
 it("no line of a comment is longer than the formatter's lines", () => {
   const long = comments.flat().filter(({ text }) => text.length > MAX_COLUMNS);
   expect(long.map(({ place, text }) => `${place} (${text.length} columns): ${text}`)).toEqual([]);
+});
+
+it("every docstring opens with what it tells, not with a preposition", () => {
+  const docstrings = comments.filter(([first]) => first?.text.trimStart().startsWith("/**"));
+  expect(docstrings.length).toBeGreaterThan(2_000);
+  const fragments = docstrings
+    .flatMap((docstring) => sentencesOf(docstring).slice(0, 1))
+    .filter(({ text }) => PREPOSITIONS.test(text));
+  expect(fragments.map(({ place, text }) => `${place} needs a subject first: ${text}`)).toEqual([]);
 });
