@@ -69,7 +69,7 @@ describe("options", () => {
     expect(call).toThrow(`did you mean "${known}"?`);
   });
 
-  it("that are undefined are as those that are left out", async () => {
+  it("treats options that are undefined as those that are left out", async () => {
     const options: LeaderElectionOptions = {
       name: "undefined",
       id: undefined,

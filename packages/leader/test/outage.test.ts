@@ -107,7 +107,7 @@ describe("outages of lock nodes", () => {
     nodes.servers[2]?.thaw();
   });
 
-  it("keeps the leadership and its record through a restart of every node, one after another, without persistence", async () => {
+  it("keeps leadership and record while every node in turn restarts without persistence", async () => {
     nodes = await startNodes(5);
     const maxTtl = LEASE.leaseDuration;
     const redlock = nodes.redlock({ quarantine: true, ttl: maxTtl, maxTtl });

@@ -98,7 +98,7 @@ describe("renewal from a worker thread", () => {
     expect(beside).toEqual([]);
   });
 
-  it("ends the term and the run at once when the election's own Redlock is closed, and lets the lease run out", async () => {
+  it("ends term and run at once when the election's own Redlock is closed, and lets the lease run out", async () => {
     const a = start("a", 60_000);
     await a.next("elected");
     const b = start("b");

@@ -94,7 +94,7 @@ describe("a term", () => {
     return { term, log, renew, hear: (news: string) => hear(news) };
   }
 
-  it("sends its last mark and the release in one turn, and listens and stops to only after the task has begun or ended", async () => {
+  it("sends its last mark with the release, and listens only between the task's begin and its end", async () => {
     let resolve: () => void = () => undefined;
     const marked = new Promise<void>((done) => {
       resolve = done;

@@ -114,7 +114,7 @@ describe("run()", () => {
     end();
   });
 
-  it("keeps the lock of a task that outlasts stop() until its lease has ended, though the Redlock is closed", async () => {
+  it("keeps the lock of a task that outlasts stop() until its lease ends, though the Redlock is closed", async () => {
     const redlock = connect(lab.nodes.paths);
     const stubborn = new LeaderElection(redlock, { name: "closed-under", ...LEASE });
     const next = lab.candidate("closed-under");

@@ -100,7 +100,7 @@ async function queueOf(name: string): Promise<Queue & AsyncDisposable> {
 }
 
 describe("@ExclusiveProcessor", () => {
-  it("runs one job per key at a time and in order, beside plain code with the same lock and a plain @Processor", async () => {
+  it("runs one job per key at a time, in order, beside plain code with its lock and a plain @Processor", async () => {
     await using app = await startApp();
     await using payments = await queueOf("payments");
     await using mails = await queueOf("mails");
@@ -145,7 +145,7 @@ describe("@ExclusiveProcessor", () => {
     expect(app.get(Alone).worker.name).toBe("alone");
   });
 
-  it("has its locks on the queue's own Redis with `locksOnQueue`, which exclude those of a Redlock on it, too", async () => {
+  it("has locks on the queue's own Redis with `locksOnQueue`, which also exclude those of a Redlock there", async () => {
     const journal = new Journal();
     @ExclusiveProcessor<Payment>("on-queue", {
       key: "accountId",

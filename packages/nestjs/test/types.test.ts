@@ -110,7 +110,7 @@ describe("process()", () => {
     expectTypeOf<Wrong>().not.toBeAny();
   });
 
-  it("of a WorkerHost of @nestjs/bullmq may have them, and the path is checked there, too", () => {
+  it("may have them in a WorkerHost of @nestjs/bullmq, and its path is checked there, too", () => {
     @ExclusiveProcessor("payments", { key: "accountId" })
     class Plain extends WorkerHost<ExclusiveWorker<Payment>> {
       async process(job: Job<Payment>, _token?: string, signal?: AbortSignal, lock?: JobLock): Promise<void> {

@@ -395,7 +395,7 @@ describe("when a lock is lost", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
-  it("aborts the signal when BullMQ's lock of the job is lost, and keeps others out until the old run has ended", async () => {
+  it("aborts the signal when BullMQ's lock is lost, and keeps others out until the old run has ended", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const reasons: unknown[] = [];

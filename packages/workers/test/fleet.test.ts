@@ -248,7 +248,7 @@ describe("on a queue", () => {
     done.open();
   });
 
-  it("does not take jobs for a plain worker's that were fetched by hand, got their key later, or have none elsewhere", async () => {
+  it("does not blame a plain worker for jobs fetched by hand, keyed later, or without a key elsewhere", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const done = gate();

@@ -117,7 +117,7 @@ describe.concurrent("a newer job interrupts the one that runs", () => {
     expect(lab.ran.map(({ i }) => i)).toEqual([0, 1]);
   });
 
-  it("or waits for its retry: the key does not wait for that any longer", async () => {
+  it("takes the key of a job that waits for its retry", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     lab.worker((job) => {
@@ -131,7 +131,7 @@ describe.concurrent("a newer job interrupts the one that runs", () => {
     expect(await returned(queue, "1")).toEqual({ notRun: "superseded", by: "2" });
   });
 
-  it("or fails before it is told: the key does not wait for its retry", async () => {
+  it("takes the key of a job that fails before it is told, without waiting for its retry", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -152,7 +152,7 @@ describe.concurrent("a newer job interrupts the one that runs", () => {
     expect(lab.ran.map(({ i }) => i)).toEqual([0, 1]);
   });
 
-  it("and is no such job if it has other keys", async () => {
+  it("does not interrupt a job that has other keys", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();

@@ -409,7 +409,7 @@ describe("schedules", () => {
     await running;
   });
 
-  it("whose calendar breaks hold up no other", async () => {
+  it("hold up no other when their calendar breaks", async () => {
     const own = scheduler("broken");
     let ticks = 0;
     let asked = 0;
@@ -490,7 +490,7 @@ describe("schedules", () => {
     expect(ticks.filter((each) => each === "a").length - before).toBeLessThanOrEqual(1);
   });
 
-  it("that are removed begin no tick that waits", async () => {
+  it("begin no tick that waits once they are removed", async () => {
     const own = scheduler("remove");
     const { handler, ticks, release } = slow();
     const skipped = skips(own);
@@ -505,7 +505,7 @@ describe("schedules", () => {
     expect(ticks.length).toBe(1);
   });
 
-  it("that are added again know what still runs", async () => {
+  it("know what still runs when they are added again", async () => {
     const own = scheduler("again");
     const { handler, ticks, release, most } = slow();
     const skipped = skips(own);
@@ -526,7 +526,7 @@ describe("schedules", () => {
     release();
   });
 
-  it("are restored on nodes that lost their data one after another, also what the leader does not have, and what is due rarely", async () => {
+  it("are restored on nodes that lost their data in turn, also rare ones and those that the leader lacks", async () => {
     const key = "{leader:foreign}:register";
     // Nodes are looked at every few seconds.
     const redlock = patient(clockOf(5));
@@ -574,7 +574,7 @@ describe("schedules", () => {
     }
   });
 
-  it("of a thousand are all run each second", async () => {
+  it("are all run each second, a thousand of them", async () => {
     const own = scheduler("thousand", {}, new LeaderElection(patient(), { name: "thousand", ...LONG_LEASE }));
     const ticks = new Map<number, number>();
     const begun = new Set<string>();

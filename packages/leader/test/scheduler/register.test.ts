@@ -44,7 +44,7 @@ describe("a register", () => {
   const forget = async (store: Store, nodes: Nodes, at: number): Promise<unknown> =>
     await nodes.servers[at]?.call("DEL", store.ledger.key("register"));
 
-  it("is adopted by the next term with all that was confirmed, and takes nothing of the older one from then on", async () => {
+  it("is adopted by the next term with all that was confirmed, and takes nothing of the older one any more", async () => {
     const store = fresh();
     const [old, next] = [registerOf(store, 5), registerOf(store, 6)];
     expect(await take(old)).toBe(true);
@@ -61,7 +61,7 @@ describe("a register", () => {
     for (const at of [0, 1, 2]) await expect.poll(() => hash(store, three, at)).toMatchObject({ a: "2", ":term": "6" });
   });
 
-  it("is a half's as much as everybody's: a step that two of four nodes have is taken over whole, or not at all", async () => {
+  it("takes over a step that two of four nodes have, as one that all have: whole, or not at all", async () => {
     for (const [first, second] of [
       [0, 1],
       [2, 3],
@@ -101,7 +101,7 @@ describe("a register", () => {
     for (const at of [0, 1, 2]) await expect.poll(() => hash(store, three, at)).toMatchObject({ s: "2", ":step": "2" });
   });
 
-  it("is given as a whole to a node that lost it, or another state of it, and to no node by a term that is over", async () => {
+  it("is given whole to a node that lost it, or has another state of it, and by no term that is over", async () => {
     const store = fresh();
     let isCurrent = true;
     const register = registerOf(store, 5, [], () => isCurrent);
@@ -121,7 +121,7 @@ describe("a register", () => {
     expect(await fields(store, three, 0)).toEqual(state);
   });
 
-  it("does not take what was sent as a whole to the process before, or to another state of it, nor anything older than it has", async () => {
+  it("does not take what was sent whole to an earlier process or another state, nor what is older", async () => {
     const store = fresh();
     const register = registerOf(store, 5);
     await take(register);
@@ -173,7 +173,7 @@ describe("a register", () => {
     expect(doubts).toHaveLength(1);
   });
 
-  it("counts a node that restarted with its data as one that may have forgotten, until it has it from a leader", async () => {
+  it("counts a node that restarted with its data as one that may have forgotten, until a leader gives it", async () => {
     const store = fresh();
     const register = registerOf(store, 5);
     await take(register);

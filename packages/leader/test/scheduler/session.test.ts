@@ -282,7 +282,7 @@ describe("a session", () => {
     expect([...store.fields.keys()]).toEqual(["s"]);
   });
 
-  it("records what has ended as often as it takes while the term lasts, once more when that ends first, and does not reject", async () => {
+  it("records what has ended until that succeeds, once more when the term ends first, and does not reject", async () => {
     let end: () => void = () => undefined;
     for (const failures of [2, 3]) {
       controller = new AbortController();
@@ -327,7 +327,7 @@ describe("a session", () => {
   describe("runs no tick that is claimed when an order to pause comes with the answer,", () => {
     const least = { delivery: "at-least-once", catchup: "all" } as const;
 
-    it("and leaves no note of it", async () => {
+    it("leaves no note of a tick that it does not run", async () => {
       const store = new MemoryStore([upToNow()]);
       store.before = ({ fields }) => {
         if (fields.some((field) => field.startsWith("r:"))) store.mail.set("p:s", "7 1 0");

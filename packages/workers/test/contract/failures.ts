@@ -6,7 +6,7 @@ import type { Key } from "./key.ts";
 
 export function testFailures(key: Key): void {
   describe("failures", () => {
-    it("keeps a job waiting for its retry, with onFailure block, though the lock that it had waited for is free", async () => {
+    it("keeps a job waiting for its retry, with onFailure block, though the lock it waited for is free", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const busy = gate();

@@ -392,7 +392,7 @@ describe("bad input", () => {
     expect(() => new PartitionedQueue(name, { partitions: 4, key: "k", connection })).toThrow(RangeError);
   });
 
-  it("of a job is refused before it is added", async () => {
+  it("is refused before a job is added", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     await expect(queue.add("job", { k: "", i: 0 })).rejects.toThrow(/the job's key is empty/);
