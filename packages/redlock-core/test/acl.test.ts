@@ -45,7 +45,7 @@ describe("a Redis user", () => {
     expect(refused.filter((entry) => !spared.test(String(entry)))).toEqual([]);
   });
 
-  it("that may not do what check() asks for is told so, not that the node is silent", async () => {
+  it("is told that it may not do what check() asks for, not that the node is silent", async () => {
     await server.call("ACL", "SETUSER", "locks", ...rights.trim().split(/\s+/), "-info");
     const findings = await openRedlock([url], { keyPrefix: "app:" }).check();
     expect(findings).toMatchObject([{ code: "REFUSED", severity: "error", subjects: [`127.0.0.1:${server.port}`] }]);

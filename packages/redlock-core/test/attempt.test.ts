@@ -40,7 +40,7 @@ describe("attempt", () => {
     await expect.poll(async () => (await redlock.tryAcquire("r").catch(() => null))?.isHeld()).toBe(true);
   });
 
-  it("that cannot be made leaves nobody in line", async () => {
+  it("leaves nobody in line when it cannot be made", async () => {
     const [clock, node] = [new ManualClock(), new StubNode()];
     let isRandom = true;
     const token = (): string => {
@@ -62,7 +62,7 @@ describe("attempt", () => {
     expect(node.operations.at(-1)).toMatch(/^L/);
   });
 
-  it("of a waiter tells only those nodes to release it that answer anything but a refusal after a quorum refused", async () => {
+  it("tells only nodes to release it, for a waiter, that do not refuse after a quorum has refused", async () => {
     const clock = new ManualClock();
     const nodes = Array.from({ length: 5 }, () => new StubNode());
     const held = ["1000000", 0, [0, 0, 60_000, 60_000]];
@@ -93,7 +93,7 @@ describe("attempt", () => {
     await waiting;
   });
 
-  it("of a waiter tells a node that never answers to release it", async () => {
+  it("tells a node that never answers to release it, for a waiter", async () => {
     const clock = new ManualClock();
     const nodes = [new StubNode(), new StubNode(), new StubNode()];
     let answer: (() => void) | undefined;

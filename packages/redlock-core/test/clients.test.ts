@@ -99,7 +99,7 @@ describe("clients of one server", () => {
   });
 
   it.skipIf(!hasGlide)(
-    "Valkey GLIDE, which is not asked for a client of a server that is down, because it would never give that up",
+    "Valkey GLIDE, which is not asked for a client of a server that is down: it would never give up",
     async () => {
       const stopped = await startRedis();
       const { host, port } = stopped;

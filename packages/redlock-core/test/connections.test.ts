@@ -169,7 +169,7 @@ describe("a connection", () => {
     expect((await openRedlock(servers).tryAcquire("first"))?.isHeld()).toBe(true);
   });
 
-  it("that is lost is made again, however often", async () => {
+  it("is made again when it is lost, however often", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer], { timeout: 15_000 });
     for (let round = 0; round < 5; round += 1) {
@@ -352,7 +352,7 @@ describe("a LockNode of the user's own", () => {
     expect((await redlock.tryAcquire("r"))?.isHeld()).toBe(true);
   });
 
-  it("that does not know all subscribers keeps a lock that was taken away for the waiter whose turn it is", async () => {
+  it("keeps a lock that was taken away for the waiter whose turn it is, without knowing all subscribers", async () => {
     const [server] = await startNodes(1);
     const client = new Redis({ path: server?.path ?? "" });
     onTestFinished(() => client.disconnect());
@@ -373,7 +373,7 @@ describe("a LockNode of the user's own", () => {
 });
 
 describe("requests of one turn", () => {
-  it("travel together: twenty acquisitions are one request, two hundred are four, and so are their releases", async () => {
+  it("travel together: twenty acquisitions in one, two hundred in four, and their releases, too", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     await (await redlock.acquire("warm")).release();
@@ -439,7 +439,7 @@ describe("requests of one turn", () => {
     expect((await evalshas(server)) - before - steps).toBeLessThanOrEqual(40);
   });
 
-  it("keep the order of issue, so that a release and the next acquisition of the same lock fit into one request", async () => {
+  it("keep their order, so that a release and the next acquisition of the same lock fit into one", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     let lock = await redlock.acquire("order");

@@ -101,7 +101,7 @@ describe("the script", () => {
     expect(await redis.exists("r")).toBe(0);
   });
 
-  it("gives fencing tokens above those of ordinary grants, and these above its own, whatever a client's clock says", async () => {
+  it("gives fencing tokens above those of ordinary grants, and these above its own, whatever clocks say", async () => {
     const skewed = (ms: number): Redlock =>
       openRedlock([server], { clock: { ...systemClock, wallMs: () => systemClock.wallMs() + ms } });
     const clients = [skewed(0), skewed(60_000), skewed(-60_000)];
@@ -153,7 +153,7 @@ describe("an embedded lock", () => {
     expect(got.toSorted()).toEqual(["0", "1"]);
   });
 
-  it("is waited for at the node also in its own process, so that whoever waits comes before the next script", async () => {
+  it("is waited for at the node also in its own process, so that a waiter comes before the next script", async () => {
     const redlock = openRedlock([server]);
     const held = await taken(redlock, "r");
     const waiting = redlock.acquire("r", { timeout: 3_000 });

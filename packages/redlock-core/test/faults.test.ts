@@ -287,7 +287,7 @@ describe("a network that is not honest", () => {
     return { proxies, redlock };
   }
 
-  it("that delays one node of three costs nothing", async () => {
+  it("costs nothing when it delays one node of three", async () => {
     const { proxies, redlock } = await proxied(3, 10_000);
     proxies[0]?.delay(60_000);
     for (let round = 0; round < 20; round += 1) {
@@ -296,7 +296,7 @@ describe("a network that is not honest", () => {
     }
   });
 
-  it("that delays every answer beyond the lease never yields a lock", async () => {
+  it("never yields a lock when it delays every answer beyond the lease", async () => {
     const { proxies, redlock } = await proxied(1);
     proxies[0]?.delay(400);
     const error = await errorOf(redlock.acquire("late", { ttl: 300, timeout: 0 }));
@@ -305,7 +305,7 @@ describe("a network that is not honest", () => {
     await expect.poll(async () => (await redlock.inspect("late")).verdict, { timeout: 10_000 }).toBe("free");
   });
 
-  it("that swallows everything ends a held lock on time, with no answer from anybody", async () => {
+  it("ends a held lock on time when it swallows everything, with no answer from anybody", async () => {
     const { proxies, redlock } = await proxied(3);
     const lock = await redlock.acquire("alone", { ttl: 1_000, autoExtend: true });
     const { signal } = lock;
@@ -316,7 +316,7 @@ describe("a network that is not honest", () => {
     expect(await lock.release()).toBe(false);
   });
 
-  it("that resets connections is survived, and locks are had again", async () => {
+  it("is survived when it resets connections, and locks are had again", async () => {
     const { proxies, redlock } = await proxied(3);
     for (let round = 0; round < 5; round += 1) {
       for (const proxy of proxies) proxy.drop();

@@ -15,7 +15,7 @@ const grants = Number(process.env["TOKEN_GRANTS"] ?? 8_000);
 const isTally = (message: unknown): message is Tally =>
   typeof message === "object" && message !== null && "grants" in message;
 
-it(`increase strictly over ${grants} grants of 4 processes with wrong clocks, while nodes die and come back`, async () => {
+it(`increase strictly over ${grants} grants of 4 processes with wrong clocks, while nodes restart`, async () => {
   const servers = await startNodes(5);
   const register = await startNodes(1);
   const skewsMs = [0, 240_000, -240_000, 60_000];

@@ -113,7 +113,7 @@ class CarrierCluster extends EventEmitter {
   }
 }
 
-it("a Cluster's connection for messages is missed that was there after one check and gone before the next", async () => {
+it("a Cluster's connection for messages is missed, if it goes between a check and the next", async () => {
   const cluster = new CarrierCluster();
   const node = IoredisNode.of(cluster, { nodeTimeoutMs: 50, clock: systemClock });
   let gaps = 0;
@@ -223,8 +223,8 @@ describe("a process whose event loop was blocked while an answer came", () => {
   });
 });
 
-describe("nobody stands in a queue", () => {
-  it("who waited for a turn until the lease must have ended", async () => {
+describe("the queue on a node", () => {
+  it("keeps nobody who waited for a turn until the lease must have ended", async () => {
     const [server] = (await startNodes(1)) as [RedisServer];
     const redlock = openRedlock([server]);
     const lock = await redlock.acquire("r", { ttl: 2_000, autoExtend: true });
@@ -233,7 +233,7 @@ describe("nobody stands in a queue", () => {
     await enrolled(redlock, "r", [0]);
   });
 
-  it("who left it while the node could not be reached", async () => {
+  it("keeps nobody who left it while the node could not be reached", async () => {
     const [server] = (await startNodes(1)) as [RedisServer];
     const proxy = await startProxy({ path: server.path });
     onTestFinished(() => proxy.stop());
@@ -250,7 +250,7 @@ describe("nobody stands in a queue", () => {
     await enrolled(holding, "r", [0]);
   });
 
-  it("who has been granted the lock by the other nodes", async () => {
+  it("keeps nobody whom the other nodes have granted the lock", async () => {
     const servers = await startNodes(3);
     const [holding, waiting] = (await connected(servers, 2)) as [Redlock, Redlock];
     await servers[2]?.call("SET", "r", "somebody else's");
@@ -263,7 +263,7 @@ describe("nobody stands in a queue", () => {
     await enrolled(holding, "r", [0, 0, 0]);
   });
 
-  it("and no node is asked to take out who gives up behind a lock of its own process", async () => {
+  it("is not asked to take out who gives up behind a lock of its own process", async () => {
     const node = Object.assign(new StubNode(), { subscribe: () => Promise.resolve(() => undefined) });
     node.answer = (operations) => Promise.resolve(granted(operations));
     const redlock = openRedlock([node]);
@@ -294,7 +294,7 @@ describe("forceRelease", () => {
     expect((await next).isHeld()).toBe(true);
   });
 
-  it("that reaches a minority takes the lock from nobody", async () => {
+  it("takes the lock from nobody when it reaches a minority", async () => {
     const servers = await startNodes(3);
     const [redlock] = (await connected(servers, 1, { nodeTimeout: 1_000 })) as [Redlock];
     const lock = await redlock.acquire("r", far);

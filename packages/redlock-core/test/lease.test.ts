@@ -6,7 +6,7 @@ import { protocolOf } from "../src/protocol.ts";
 import { openRedlock } from "./support/nodes.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
-it("tries three times within a lease to extend it on a node that does not answer, however patient it is with nodes", async () => {
+it("tries three times within a lease to extend it on a silent node, however patient it is with nodes", async () => {
   const [clock, node] = [new ManualClock(), new StubNode()];
   const redlock = openRedlock([node], { clock, nodeTimeout: 60_000 });
   node.answer = (operations) => Promise.resolve(granted(operations));

@@ -949,7 +949,7 @@ describe("the node-redlock entry on this engine", () => {
     expect(json(new ResourceLockedError("m"))).toEqual({ name: "ResourceLockedError", message: "m" });
   });
 
-  it("counts no client as a vote, and tells no error of it, that was not asked because the others had failed", async () => {
+  it("neither counts nor reports a client that was not asked because the others had failed", async () => {
     const { clients } = await nodes(3);
     const redlock = open(clients, { retryCount: 0 });
     const told: string[] = [];

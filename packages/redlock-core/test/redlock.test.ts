@@ -208,7 +208,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
       .toEqual(servers.map(() => 0));
   });
 
-  it("loses an auto-extended lock that an operator takes away, and gives it to the next with a greater token", async () => {
+  it("loses an auto-extended lock that an operator takes away, and gives the next one a greater token", async () => {
     const [holder, operator] = [openRedlock(servers), openRedlock(servers)];
     const lock = await holder.acquire("forced", { ttl: 3_000, autoExtend: true });
     expect(await operator.forceRelease("forced")).toBe(true);
@@ -387,7 +387,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect([left.isHeld(), signals[1]?.aborted]).toEqual([true, false]);
   });
 
-  it("leaves a lock to its lease when that is asked for: neither extended nor released, also when it is closed", async () => {
+  it("leaves a lock to its lease if asked to: it is neither extended nor released, also when closed", async () => {
     const [closing, other] = [openRedlock(servers), openRedlock(servers)];
     const lock = await closing.acquire("left", { ttl: 3_000, autoExtend: true });
     protocolOf(lock).leave();
@@ -486,7 +486,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
 });
 
 describe("a client whose clock is wrong", () => {
-  it("tells the holder soon after its machine was suspended, which the monotonic clock and the timers do not notice", async () => {
+  it("tells the holder soon after a suspend of its machine, which no monotonic clock or timer notices", async () => {
     const [server] = await startNodes(1);
     let suspendedMs = 0;
     const clock = { ...systemClock, wallMs: () => systemClock.wallMs() + suspendedMs };

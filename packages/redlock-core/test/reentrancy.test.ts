@@ -37,7 +37,7 @@ afterAll(async () => {
 const open = (options = {}): Redlock => openRedlock(servers, { timeout: 60_000, ...options });
 
 describe("using inside using", () => {
-  it("of the same resource is refused at once, by an error that names it", async () => {
+  it("is refused at once for the same resource, by an error that names it", async () => {
     redlock = open();
     const result = await redlock.using("same", async (lock) => {
       const error = await errorOf(redlock.using("same", () => expect.unreachable(), patient));
@@ -69,7 +69,7 @@ describe("using inside using", () => {
     });
   });
 
-  it("of another resource, or from elsewhere, is none of it", async () => {
+  it("is not refused for another resource, or when it is called from elsewhere", async () => {
     redlock = open();
     const inside = deferred<void>();
     const order: string[] = [];
@@ -123,7 +123,7 @@ describe("using inside using", () => {
     });
   });
 
-  it("of node-redlock's class does as node-redlock does", async () => {
+  it("behaves as node-redlock does with node-redlock's class", async () => {
     const client = new Redis({ path: servers[0]?.path ?? "" });
     onTestFinished(() => client.disconnect());
     const theirs = new NodeRedlock([client], { retryCount: 1, retryDelay: 1, retryJitter: 0 });

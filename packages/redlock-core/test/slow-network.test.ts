@@ -57,7 +57,7 @@ it.each([
   },
 );
 
-it("who gets no answer in what others left of its time, and whoever waits behind it, are told that it was held", async () => {
+it("a caller, and those behind it, hear that the lock was held if others left no time for an answer", async () => {
   const redlock = await behindProxies(1, 500, { nodeTimeout: 5_000 });
   const told: string[] = [];
   const lock = await redlock.acquire("r");
@@ -69,13 +69,13 @@ it("who gets no answer in what others left of its time, and whoever waits behind
   expect(told).toEqual(["held", "held", "held"]);
 });
 
-it("who gets no answer in the whole of a short time is told so, and so is whoever waited behind it", async () => {
+it("a caller, and those behind it, are told that no answer came in the whole of a short time", async () => {
   const redlock = await behindProxies(1, 500);
   const calls = [1, 2, 3].map(async () => await outcomeOf(redlock.acquire("r", { timeout: 50 }), () => delay(0)));
   expect(await Promise.all(calls)).toEqual(["QUORUM_UNREACHABLE", "QUORUM_UNREACHABLE", "QUORUM_UNREACHABLE"]);
 });
 
-it("whose time is over while the nodes have not yet answered the one before is told so", async () => {
+it("a caller is told that no answer came when its time ends before the caller ahead has one", async () => {
   const redlock = await behindProxies(1, 500, { nodeTimeout: 5_000 });
   const first = outcomeOf(redlock.acquire("r", { timeout: 5_000 }), () => delay(0));
   expect(await outcomeOf(redlock.acquire("r", { timeout: 50 }), () => delay(0))).toBe("QUORUM_UNREACHABLE");

@@ -258,7 +258,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     expect((await next).isHeld()).toBe(true);
   });
 
-  it("tells whoever stands in the queue without an acquisition when it is its turn, and reserves the lock for it", async () => {
+  it("tells whoever stands in line without an acquisition of its turn, and reserves the lock for it", async () => {
     const [holding, queued, claiming] = [openRedlock(servers), openRedlock(servers), openRedlock(servers)];
     const lock = await holding.acquire("turn", { ttl: 30_000 });
     const order = Date.now() * 1_000 - 5_000_000;
@@ -289,7 +289,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
 });
 
 describe("a waiter", () => {
-  it.each([60_000, -60_000])("whose clock is %i ms off neither overtakes nor is overtaken", async (offMs) => {
+  it.each([60_000, -60_000])("neither overtakes nor is overtaken when its clock is %i ms off", async (offMs) => {
     const [server] = await startNodes(1);
     const clock = { ...systemClock, wallMs: (): number => systemClock.wallMs() + offMs };
     const holder = await openRedlock([server as RedisServer]).acquire("skewed", { ttl: 20_000 });
@@ -345,7 +345,7 @@ describe("a waiter", () => {
     expect(await servers[0]?.call("GET", "hung")).toMatch(/^reserved:/);
   });
 
-  it("that was never first is told that the nodes failed, if they did", async () => {
+  it("is told that the nodes failed, if they did, though it was never first", async () => {
     const redlock = openRedlock([{ path: "/nowhere/1" }, { path: "/nowhere/2" }, { path: "/nowhere/3" }]);
     const calls = [1, 2].map(() => errorOf(redlock.acquire("down", { timeout: 300 })));
     expect(await calls[0]).toBeInstanceOf(QuorumUnreachableError);
@@ -354,7 +354,7 @@ describe("a waiter", () => {
     expect((error as QuorumUnreachableError).votes).not.toHaveLength(0);
   });
 
-  it.each([1, 2])("of the process that has the lock is told so: %i of them", async (count) => {
+  it.each([1, 2])("is told that its own process has the lock: %i of them", async (count) => {
     const redlock = openRedlock(await startNodes(1));
     const events: RedlockEvents["acquire"][] = [];
     await redlock.using("same", async () => {
@@ -373,7 +373,7 @@ describe("a waiter", () => {
     expect(events.map(({ outcome }) => outcome)).toEqual(Array.from({ length: count }, () => "held"));
   });
 
-  it("of the process that has the lock is told so, also after that process had waited for another", async () => {
+  it("is told that its own process has the lock, also after that waited for another", async () => {
     const servers = await startNodes(1);
     const [redlock, other] = [openRedlock(servers), openRedlock(servers)];
     const theirs = await other.acquire("handed over");
@@ -385,7 +385,7 @@ describe("a waiter", () => {
     expect(((await behind) as Error).message).toContain("is held by this process");
   });
 
-  it("of the process that has the lock is told so, also after an attempt, for the resource that it has", async () => {
+  it("is told that its own process has the resource, also after an attempt", async () => {
     const servers = await startNodes(1);
     const [redlock, other] = [openRedlock(servers), openRedlock(servers)];
     await redlock.acquire("ours");
@@ -399,7 +399,7 @@ describe("a waiter", () => {
     expect(await messageOf(["theirs", "ours"])).toContain('"theirs" is held by another');
   });
 
-  it("of the process that has the lock tells that it waits, once", async () => {
+  it("tells once that it waits for a lock of its own process", async () => {
     const redlock = openRedlock(await startNodes(1));
     const waits: RedlockEvents["wait"][] = [];
     redlock.on("wait", (event) => waits.push(event));
@@ -429,7 +429,7 @@ describe("a waiter", () => {
     },
   );
 
-  it("whose time was too short for the last answers is told that the lock is held, not that the nodes failed", async () => {
+  it("is told that the lock is held, not that nodes failed, if its time was too short for the last answers", async () => {
     const [server] = await startNodes(1);
     const proxy = await startProxy({ path: server?.path ?? "" });
     onTestFinished(() => proxy[Symbol.asyncDispose]());

@@ -90,7 +90,7 @@ describe("a latch", () => {
     expect(await latch.countDown("row 1")).toBe(0);
   });
 
-  it("that is not set is closed, and waits to be set", async () => {
+  it("is closed while it is not set, and waits to be set", async () => {
     const [here, there] = twoOf();
     expect(await here.count()).toBeUndefined();
     await expect(here.countDown()).rejects.toBeInstanceOf(LatchNotSetError);

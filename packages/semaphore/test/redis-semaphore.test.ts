@@ -73,7 +73,7 @@ describe.each([
     expect(await two.tryAcquire()).toBe(true);
   });
 
-  it("and hands it over by its identifier", async () => {
+  it("hands a lock over by its identifier", async () => {
     const name = aName();
     const held = new first.Mutex(client(), name, { ...ONCE, refreshInterval: 0 });
     await held.acquire();
@@ -86,7 +86,7 @@ describe.each([
 });
 
 describe("a lock", () => {
-  it("that another has taken is lost, and says so once", async () => {
+  it("is lost when another has taken it, and says so once", async () => {
     const name = aName();
     const lost: unknown[] = [];
     const onLockLost = (error: ours.LostLockError): void => void lost.push(error);
@@ -100,7 +100,7 @@ describe("a lock", () => {
     expect(await client().get(`mutex:${name}`)).toBe("another");
   });
 
-  it("whose node does not answer is over by its own clock, without an unhandled rejection", async () => {
+  it("ends by its own clock when its node does not answer, without an unhandled rejection", async () => {
     const lost: unknown[] = [];
     const down = { eval: () => Promise.reject(new Error("down")), evalsha: () => Promise.reject(new Error("down")) };
     const flaky = { isUp: true };
@@ -121,7 +121,7 @@ describe("a lock", () => {
     expect(mutex.isAcquired).toBe(false);
   });
 
-  it("whose release failed can be released again", async () => {
+  it("can be released again when its release failed", async () => {
     const name = aName();
     const real = client();
     const node = { isUp: true };
@@ -149,7 +149,7 @@ describe("a lock", () => {
     expect(await client().zcard(`semaphore:${name}`)).toBe(2);
   });
 
-  it("that is not free in time is a TimeoutError, or the reason of the signal", async () => {
+  it("throws a TimeoutError, or the reason of the signal, when it is not free in time", async () => {
     const name = aName();
     const held = kept(new ours.Semaphore(client(), name, 1, ONCE));
     await held.acquire();

@@ -188,7 +188,7 @@ describe("permits", () => {
 describe("using inside using", () => {
   const patient = { timeout: Number.POSITIVE_INFINITY };
 
-  it("of the same semaphore is refused at once, also where a permit is free", async () => {
+  it("is refused at once for the same semaphore, also where a permit is free", async () => {
     const redlock = openRedlock(server());
     const name = aName();
     const nested = new Semaphore(redlock, name, { permits: 2 });
@@ -203,7 +203,7 @@ describe("using inside using", () => {
     });
   });
 
-  it("of one that has ended, or is lost, is none of it", async () => {
+  it("is not refused when the outer one has ended, or is lost", async () => {
     const [semaphore] = twoOf(1);
     let later: Promise<string> = Promise.resolve("");
     let open = (): void => undefined;
@@ -250,7 +250,7 @@ describe("waiters", () => {
     expect(order).toEqual([0, 1, 2, 3, 4, 5]);
   });
 
-  it("that want many permits are not overtaken by those that want one", async () => {
+  it("are not overtaken by those that want one permit, if they want many", async () => {
     const [here, there] = twoOf(3);
     const held = [await here.acquire(), await here.acquire({ permits: 2 })];
     const order: string[] = [];
@@ -271,7 +271,7 @@ describe("waiters", () => {
     expect(order).toEqual(["three", "one"]);
   });
 
-  it("that cancel get their reason, and leave no place behind", async () => {
+  it("get their reason when they cancel, and leave no place behind", async () => {
     const [here, there] = twoOf(1);
     const held = await here.acquire();
     const controller = new AbortController();
@@ -285,7 +285,7 @@ describe("waiters", () => {
     expect((await here.tryAcquire())?.isHeld()).toBe(true);
   });
 
-  it("whose process died are passed over", async () => {
+  it("are passed over when their process has died", async () => {
     const name = aName();
     const [here, dying] = [openRedlock(server()), openRedlock(server())];
     const semaphore = new Semaphore(here, name, { permits: 1 });
@@ -300,7 +300,7 @@ describe("waiters", () => {
     expect((await next).isHeld()).toBe(true);
   });
 
-  it("that waited in vain say what was held", async () => {
+  it("say what was held when they waited in vain", async () => {
     const [here, there] = twoOf(2);
     await here.acquire({ permits: 2 });
     const error = await there.acquire({ timeout: 50 }).catch((thrown: unknown) => thrown);
@@ -312,7 +312,7 @@ describe("waiters", () => {
 });
 
 describe("a node", () => {
-  it("that lost its data lets holders go on, and counts them again", async () => {
+  it("lets holders go on when it lost its data, and counts them again", async () => {
     const node = await startNode();
     const semaphore = new Semaphore(openRedlock(node), "jobs", { permits: 2 });
     const held = [await semaphore.acquire(), await semaphore.acquire()];
@@ -322,7 +322,7 @@ describe("a node", () => {
     expect(await semaphore.tryAcquire()).toBeNull();
   });
 
-  it("that lost its data and granted to others tells the holders that they have lost", async () => {
+  it("tells holders that they have lost when it lost its data and granted to others", async () => {
     const node = await startNode();
     const semaphore = new Semaphore(openRedlock(node), "jobs", { permits: 1 });
     const held = await semaphore.acquire();
@@ -349,7 +349,7 @@ describe("a node", () => {
     expect(await semaphore.inspect()).toMatchObject({ used: 1, waiting: 0 });
   });
 
-  it("that is not there is an error of the node, not of the semaphore", async () => {
+  it("causes an error of the node, not of the semaphore, when it is not there", async () => {
     const node = await startRedis();
     const semaphore = new Semaphore(openRedlock(node, { nodeTimeout: 500 }), "jobs", { permits: 2 });
     await node.stop();

@@ -76,7 +76,7 @@ describe("memory nodes", () => {
     expect(nodes.map((node) => node.keys().includes("a"))).toEqual([true, false, true]);
   });
 
-  it("forget the last writes in a failover: whoever had a lock is told, and the next fencing token is greater", async () => {
+  it("forget the last writes in a failover: holders are told, and the next fencing token is greater", async () => {
     const single = memoryNodes(1, { clock });
     const [mine, theirs] = [new Redlock(single, { clock }), new Redlock(single, { clock })];
     await mine.acquire("early");
@@ -171,7 +171,7 @@ describe("memory nodes", () => {
 });
 
 describe("a process", () => {
-  it("that is killed releases nothing, and its lock ends with the lease", async () => {
+  it("releases nothing when it is killed, and its lock ends with the lease", async () => {
     const { process, locks } = another();
     await locks.acquire("a", { autoExtend: true });
     await clock.advance(30_000);
@@ -182,7 +182,7 @@ describe("a process", () => {
     expect(clock.elapsedMs).toBeGreaterThan(30_000);
   });
 
-  it("that was frozen hears afterwards that its lock is lost", async () => {
+  it("hears that its lock is lost after it was frozen", async () => {
     const { process, locks } = another();
     const lock = await locks.acquire("a", { autoExtend: true });
     const { signal } = lock;
@@ -195,7 +195,7 @@ describe("a process", () => {
     await clock.until(locks.close());
   });
 
-  it("that was suspended does not believe in a lock that expired meanwhile", async () => {
+  it("does not believe in a lock that expired while it was suspended", async () => {
     const { process, locks } = another();
     const lock = await locks.acquire("a");
     process.suspend(30_000);
