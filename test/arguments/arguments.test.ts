@@ -224,7 +224,7 @@ function methodsOf(object: object): readonly string[] {
 }
 
 describe("a wrong argument", () => {
-  it("of whatever kind is refused by name, nothing is sent, and no secret shown", { timeout: 120_000 }, async () => {
+  it("is refused by name whatever its kind: nothing is sent, and no secret shown", { timeout: 120_000 }, async () => {
     const before = await sentBefore();
     const faults: string[] = [];
     for (const place of places) {
@@ -238,7 +238,7 @@ describe("a wrong argument", () => {
     expect(await sent()).toEqual(before);
   });
 
-  it("of any other kind is, too", { timeout: 120_000 }, async () => {
+  it("is refused by name when it is random, too", { timeout: 120_000 }, async () => {
     const before = await sentBefore();
     const property = fc.asyncProperty(fc.constantFrom(...places), anything, async (place, make) => {
       const value = make();

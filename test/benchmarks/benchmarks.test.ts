@@ -192,7 +192,7 @@ describe("a figure", () => {
     expect(worse(recorded, now(recorded, 3.5))).toEqual([false]);
   });
 
-  it("that should be small is worse when it has grown", () => {
+  it("is worse when it has grown, though it should be small", () => {
     expect(worse(cost, now(cost, 10.4))).toEqual([false]);
     expect(worse(cost, now(cost, 10.6))).toEqual([true]);
     expect(worse(cost, now(cost, 5))).toEqual([false]);

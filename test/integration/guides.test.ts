@@ -389,7 +389,7 @@ const client = (): ioredis.Redis => {
   return made;
 };
 
-it("two jobs charged one account: payments and refunds of an account exclude each other, and so does plain code", async () => {
+it("payments and refunds of one account exclude each other, and so does plain code", async () => {
   const { work, ran, most } = recorder<{ accountId: string }>(({ accountId }) => accountId);
   const { worker } = await play<{ worker: workers.ExclusiveWorker }>("workers/exclusive-jobs", 0, { charge: work });
   await play("workers/exclusive-jobs", 1, { refund: async (job: bullmq.Job) => await work(job.data as never) });
@@ -466,7 +466,7 @@ it("debugging a stuck key: the job says what it waits for", async () => {
   ended.emit("end");
 });
 
-it("when a key is busy: a burst of edits is one job, also while that waits for its key, and one more while it runs", async () => {
+it("a burst of edits of a busy key is one job, also while that waits, and one more while it runs", async () => {
   const running: (() => void)[] = [];
   const syncDocument = async (): Promise<void> => await new Promise((resolve) => void running.push(resolve));
   const { queue, worker, edited } = await play<{

@@ -44,24 +44,24 @@ const sectionOf = (text: string, title: string): string =>
 
 const sorted = (names: Iterable<string>): string[] => [...new Set(names)].sort();
 
-describe("options in the guides are those that there are", () => {
-  it("of a Redlock", () => {
+describe("options in the guides", () => {
+  it("are those of a Redlock", () => {
     expect(sorted(tableOf(page("locks/options.md")))).toEqual(sorted(membersOf(core, "RedlockOptions")));
   });
 
-  it("of one acquisition", () => {
+  it("are those of one acquisition", () => {
     const text = page("locks/options.md");
     for (const name of membersOf(core, "AcquireOptions")) expect(text).toContain(`\`${name}\``);
   });
 
-  it("of an election and of its task", () => {
+  it("are those of an election and its task", () => {
     const text = page("leader/options.md");
     const election = sectionOf(text, "`new LeaderElection");
     expect(sorted(tableOf(election))).toEqual(sorted(membersOf(leader, "LeaderElectionOptions")));
     expect(sorted(tableOf(sectionOf(text, "`election.run")))).toEqual(sorted(membersOf(leader, "TaskOptions")));
   });
 
-  it("of a schedule", () => {
+  it("are those of a schedule", () => {
     const text = page("leader/missed-ticks.md");
     const names = [...membersOf(leader, "ScheduleOptions"), ...membersOf(leader, "IntervalOptions")];
     const found = tableOf(text).filter((name) => !choicesOf(leader, "Overlap").includes(name));
@@ -70,7 +70,7 @@ describe("options in the guides are those that there are", () => {
     for (const name of choicesOf(leader, "Catchup")) expect(text).toContain(`\`"${name}"\``);
   });
 
-  it("of an exclusive worker", () => {
+  it("are those of an exclusive worker", () => {
     const [table = ""] = page("workers/options.md").split("## ");
     const names = [...membersOf(workers, "ExclusiveOptions"), "lockDuration", "stalledInterval"];
     expect(sorted(tableOf(table))).toEqual(sorted(names));
@@ -109,48 +109,48 @@ describe("defaults in the guides are those of the docstrings", () => {
   });
 });
 
-describe("events in the guides are those that there are", () => {
-  it("of a Redlock", () => {
+describe("events in the guides", () => {
+  it("are those of a Redlock", () => {
     for (const name of membersOf(core, "RedlockEvents")) expect(page("locks/events.md")).toContain(`\`${name}\``);
   });
 
-  it("of an election", () => {
+  it("are those of an election", () => {
     const [table = ""] = page("leader/events-and-errors.md").split("## ");
     expect(sorted(tableOf(table))).toEqual(sorted(membersOf(leader, "LeaderEvents")));
   });
 
-  it("of a scheduler", () => {
+  it("are those of a scheduler", () => {
     const section = sectionOf(page("leader/scheduler.md"), "Events");
     for (const name of membersOf(leader, "SchedulerEvents")) expect(section).toContain(`\`${name}\``);
   });
 
-  it("of exclusive workers", () => {
+  it("are those of exclusive workers", () => {
     const section = sectionOf(page("workers/operating.md"), "Events");
     for (const name of membersOf(workers, "WorkerEvents")) expect(section).toContain(`\`${name}\``);
   });
 });
 
-describe("members in the guides are those that there are", () => {
+describe("members in the guides", () => {
   /** Public members of a class: what begins a line of its body and is neither private nor symbolic. */
   function classMembersOf(source: string, name: string): string[] {
     const [, body = ""] = new RegExp(`^export class ${name}\\b[^{]*{\\n([^]*?)^}`, "m").exec(source) ?? [];
     return [...body.matchAll(/^ {2}(?:readonly |async |get )*([a-z]\w*)[<(:?]/gm)].map((match) => match[1] ?? "");
   }
 
-  it("of a Redlock", () => {
+  it("are those of a Redlock", () => {
     const table = sectionOf(page("locks/api.md"), "`Redlock`").replaceAll(/\([^)]*\)/g, "");
     const documented = tableOf(table).filter((name) => name !== "new");
     expect(documented.length).toBeGreaterThan(7);
     expect(documented.filter((name) => !classMembersOf(core, "Redlock").includes(name))).toEqual([]);
   });
 
-  it("of a lock", () => {
+  it("are those of a lock", () => {
     const table = sectionOf(page("locks/api.md"), "`Lock`").replaceAll(/\([^)]*\)/g, "");
     expect(tableOf(table).filter((name) => !classMembersOf(core, "Lock").includes(name))).toEqual([]);
     expect(tableOf(table)).toContain("fencingToken");
   });
 
-  it("of a term", () => {
+  it("are those of a term", () => {
     const table = page("leader/term.md").replaceAll(/\([^)]*\)/g, "");
     const [, body = ""] = /^export interface LeaderTerm\b[^{]*{\n([^]*?)^}/m.exec(leader) ?? [];
     const members = [...body.matchAll(/^ {2}(?:readonly )?(\w+)[<(:]/gm)].map((match) => match[1] ?? "");

@@ -90,7 +90,7 @@ async function addJobs(server: RedisServer): Promise<void> {
 }
 
 describe.each(Object.keys(connections))("a secret of a worker's connection is in no error (%s)", (kind) => {
-  it("of a password that is refused", async () => {
+  it("is not shown when the password is refused", async () => {
     const server = await startServer("another");
     const told = new Told(connections[kind]?.(server.port) ?? {}, kind !== unfitToRun);
     await expect.poll(() => told.things.length).toBeGreaterThan(0);
@@ -98,7 +98,7 @@ describe.each(Object.keys(connections))("a secret of a worker's connection is in
     expect(await placesOf(secret, told.things)).toEqual([]);
   });
 
-  it.skipIf(kind === unfitToRun)("of a user that is taken away, and of a server that is gone", async () => {
+  it.skipIf(kind === unfitToRun)("is not shown when the user is taken away, or the server is gone", async () => {
     const server = await startServer(secret);
     const told = new Told(connections[kind]?.(server.port) ?? {});
     await told.worker.waitUntilReady();

@@ -79,7 +79,7 @@ async function askEverything({ things, redlock, election }: Told): Promise<void>
 }
 
 describe.each(Object.keys(sources))("a secret of %s is in no error and no event", (kind) => {
-  it("of a password that is refused", async () => {
+  it("is not shown when the password is refused", async () => {
     const server = await startServer();
     await server.call("ACL", "SETUSER", "app", "on", ">another", "~*", "&*", "+@all");
     const told = listen(sources[kind]?.(server.port) ?? "");
@@ -88,7 +88,7 @@ describe.each(Object.keys(sources))("a secret of %s is in no error and no event"
     expect(await placesOf(secret, told.things)).toEqual([]);
   });
 
-  it.skipIf(kind === "a sentinel")("of a user that is taken away, and of a server that is gone", async () => {
+  it.skipIf(kind === "a sentinel")("is not shown when the user is taken away, or the server is gone", async () => {
     const server = await startServer();
     await server.call("ACL", "SETUSER", "app", "on", `>${secret}`, "~*", "&*", "+@all");
     const told = listen(sources[kind]?.(server.port) ?? "");

@@ -48,7 +48,7 @@ it.each([
   await expect(timelineSvg(await play())).toMatchFileSnapshot(file(name));
 });
 
-it("the pictures of one managed Redis are current: a failover gives two holders, and none with quarantine", async () => {
+it("the current pictures of one managed Redis show two holders after a failover, none with quarantine", async () => {
   const lost = await twoHolders();
   expect(lost.bars.map(({ text }) => text)).toContain("believes that it holds");
   expect(lost.marks.map(({ who, text }) => `${who}: ${text}`)).toEqual([
