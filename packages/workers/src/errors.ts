@@ -161,10 +161,14 @@ export class JobLockLostError extends ExclusiveWorkerError {
 
   constructor(
     jobId: string,
-    facts: { readonly sinceRenewalMs: number; readonly lockDurationMs: number; readonly neededMs?: number },
+    facts: {
+      readonly sinceRenewalMs: number;
+      readonly lockDurationMs: number;
+      readonly leftMs: number;
+      readonly neededMs: number;
+    },
   ) {
-    const { sinceRenewalMs, lockDurationMs, neededMs = 0 } = facts;
-    const leftMs = lockDurationMs - sinceRenewalMs;
+    const { sinceRenewalMs, lockDurationMs, leftMs, neededMs } = facts;
     const what = leftMs > 0 && neededMs > leftMs ? `has ${Math.round(leftMs)} ms left, ${neededMs} needed` : "is lost";
     super(
       `job ${jobId}: BullMQ's lock ${what}, last renewed ${Math.round(sinceRenewalMs)} ms ago, lockDuration ${lockDurationMs}`,

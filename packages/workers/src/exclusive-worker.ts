@@ -30,6 +30,7 @@ import {
   Schema,
   shaped,
   text,
+  validityMs,
 } from "@x/redlock-core/protocol";
 import { Job, Worker } from "bullmq";
 import {
@@ -274,6 +275,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
               onError: (error) => this.emit("error", error),
             }),
       lockDurationMs: resolved.lockDuration,
+      driftFactor: redlock.options.driftFactor,
       isSandboxed,
       processor: () => this.processFn,
       makeJob,
@@ -517,9 +519,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   override async extendJobLocks(jobIds: string[], tokens: string[], duration: number): Promise<string[]> {
     const sent = readClock(this.#clock);
     this.#interrupts?.lookAt(jobIds);
+    const renewedLeftMs = validityMs(duration, this.redlock.options.driftFactor);
     const due = jobIds
       .map((jobId, index) => ({ jobId, token: tokens[index] ?? "" }))
-      .filter(({ jobId, token }) => (this.#watchdog.find(jobId, token)?.leaseLeftMs() ?? 0) <= duration);
+      .filter(({ jobId, token }) => (this.#watchdog.find(jobId, token)?.leaseLeftMs() ?? 0) <= renewedLeftMs);
     if (due.length === 0) return [];
     this.#renewals += 1;
     const failed = await super.extendJobLocks(

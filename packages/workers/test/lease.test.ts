@@ -20,19 +20,20 @@ it("ends a lease by the clock that went further", () => {
         wallMs: sent.wallMs + byWall,
         suspendedMs: sent.suspendedMs + slept,
       };
-      expect(leaseLeftMs(sent, now, 10_000)).toBe(10_000 - Math.max(ran + slept, byWall));
+      const lease = { sent, lockDurationMs: 10_000, driftFactor: 0.01 };
+      expect(leaseLeftMs(lease, now)).toBe(9_898 - Math.max(ran + slept, byWall));
     }),
   );
 });
 
 it.each([
-  [4_999, false],
-  [5_000, false],
-  [5_001, true],
-  [20_000, true],
-])("asks for confirmation %i ms after the fetch: %s", (ageMs, asks) => {
-  const now = { monotonicMs: ageMs, wallMs: ageMs, suspendedMs: 0 };
-  expect(mustConfirm({ monotonicMs: 0, wallMs: 0, suspendedMs: 0 }, now, 10_000)).toBe(asks);
+  [4_948, 0.01, false],
+  [4_949, 0.01, false],
+  [4_950, 0.01, true],
+  [20_000, 0.01, true],
+  [0, 0.5, false],
+])("asks for confirmation %i ms after the fetch, with a drift factor of %d: %s", (ageMs, driftFactor, asks) => {
+  expect(mustConfirm({ sent: instantAt(0), lockDurationMs: 10_000, driftFactor }, instantAt(ageMs))).toBe(asks);
 });
 
 /** A watchdog in virtual time, and when the runs that it watches are lost. */
@@ -84,6 +85,7 @@ function watch(): {
         resources: [],
         order: undefined,
         lockDurationMs: 1_000,
+        driftFactor: 0.01,
       };
       return new Run({ ...facts, sent: instantAt(sentMs), controller: undefined }, clock, () =>
         lost.push([jobId, nowMs]),
@@ -103,9 +105,20 @@ it("ends a run whose lease began before that of one that is watched already", ()
   watchdog.add(run("earlier", 0));
   at(10_000);
   expect(lost).toEqual([
-    ["earlier", 1_000],
-    ["later", 1_450],
+    ["earlier", 988],
+    ["later", 1_438],
   ]);
+});
+
+it("ends a run by the drift of two clocks before its lease", () => {
+  const { watchdog, lost, at, run } = watch();
+  const only = run("only", 0);
+  watchdog.add(only);
+  at(987);
+  expect([lost, only.leaseLeftMs()]).toEqual([[], 1]);
+  at(988);
+  expect(lost).toEqual([["only", 988]]);
+  expect(only.lost?.message).toBe("job only: BullMQ's lock is lost, last renewed 988 ms ago, lockDuration 1000");
 });
 
 it("ends a run in time whose long lease was followed by a shorter one", () => {
@@ -116,7 +129,7 @@ it("ends a run in time whose long lease was followed by a shorter one", () => {
   at(2_000);
   watchdog.renewed(renewed, instantAt(2_000), 1_000);
   at(10_000);
-  expect(lost).toEqual([["renewed", 3_000]]);
+  expect(lost).toEqual([["renewed", 2_988]]);
 });
 
 it("ends a run within a second when its machine was suspended for as long as its lease", () => {
@@ -127,7 +140,7 @@ it("ends a run within a second when its machine was suspended for as long as its
   at(500);
   suspend(60_000);
   at(1_000);
-  expect(lost).toEqual([["long", 1_000]]);
+  expect(lost).toEqual([["long", 988]]);
 });
 
 it("watches a run again that Redis confirmed when its lease seemed to be over", () => {
@@ -138,7 +151,7 @@ it("watches a run again that Redis confirmed when its lease seemed to be over", 
   watchdog.confirmed(late, instantAt(1_400), 1_000);
   at(10_000);
   expect(lost).toEqual([
-    ["late", 1_000],
-    ["late", 2_400],
+    ["late", 988],
+    ["late", 2_388],
   ]);
 });

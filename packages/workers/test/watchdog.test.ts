@@ -33,6 +33,7 @@ function runOf(clock: Clock, token: string, lost: string[], sentMs = 0): Run {
     resources: ["a"],
     order: undefined,
     lockDurationMs: 1_000,
+    driftFactor: 0.01,
     sent,
   };
   return new Run({ ...facts, controller: undefined }, clock, () => lost.push(token));
@@ -67,10 +68,10 @@ describe("runs of one job in a worker that lost it and took it again", () => {
     const lost: string[] = [];
     watchdog.add(runOf(clock, "first", lost));
     watchdog.add(runOf(clock, "second", lost, 500));
-    clock.nowMs = 1_000;
+    clock.nowMs = 988;
     clock.due?.();
     expect(lost).toEqual(["first"]);
-    clock.nowMs = 1_500;
+    clock.nowMs = 1_488;
     clock.due?.();
     expect(lost).toEqual(["first", "second"]);
   });

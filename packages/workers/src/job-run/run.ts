@@ -11,11 +11,11 @@ import { DelayedError, type Job } from "bullmq";
 import { JobLockLostError, type SupersededError } from "../errors.ts";
 import { Batch, valueOf } from "./batch.ts";
 import type { JobLock } from "./job-lock.ts";
-import { leaseLeftMs } from "./lease.ts";
+import { type JobLease, leaseLeftMs } from "./lease.ts";
 
 const BACK_OFF = integer({ min: 1, max: DAY_MS });
 
-interface RunFacts {
+interface RunFacts extends JobLease {
   readonly job: Job;
   readonly jobId: string;
   readonly token: string;
@@ -25,9 +25,6 @@ interface RunFacts {
   readonly order: number | undefined;
   /** When it was parked, in ms since the epoch, if it was. */
   readonly parkedSinceMs?: number | undefined;
-  readonly lockDurationMs: number;
-  /** When the command was sent that set BullMQ's lock of the job. */
-  readonly sent: Instant;
   /** The controller that is to be the processor's, where BullMQ has made one already. */
   readonly controller: AbortController | undefined;
 }
@@ -49,8 +46,7 @@ export class Run implements JobLock, Renewable {
   // From when somebody asks for the signal: most processors never do, and what is lost before a run begins may turn out not to be.
   #controller: AbortController | undefined;
   #cancelled: { readonly reason: unknown } | undefined;
-  #sent: Instant;
-  #lockDurationMs: number;
+  #lease: JobLease;
   #lock: Lock | undefined;
   #fencingToken = 0;
   #lockedMs = 0;
@@ -71,8 +67,7 @@ export class Run implements JobLock, Renewable {
     this.askedMs = facts.sent.wallMs;
     this.#clock = clock;
     this.#onLost = onLost;
-    this.#sent = facts.sent;
-    this.#lockDurationMs = facts.lockDurationMs;
+    this.#lease = facts;
     this.#made = facts.controller;
   }
 
@@ -102,15 +97,15 @@ export class Run implements JobLock, Renewable {
 
   /** When the command was sent that set or renewed BullMQ's lock. */
   get sent(): Instant {
-    return this.#sent;
+    return this.#lease.sent;
   }
 
   leaseLeftMs(): number {
-    return leaseLeftMs(this.#sent, readClock(this.#clock), this.#lockDurationMs);
+    return leaseLeftMs(this.#lease, readClock(this.#clock));
   }
 
   ageMs(): number {
-    return elapsedMs(this.#sent, readClock(this.#clock));
+    return elapsedMs(this.sent, readClock(this.#clock));
   }
 
   nextDueMs(): number {
@@ -130,8 +125,7 @@ export class Run implements JobLock, Renewable {
 
   /** BullMQ's lock was renewed by a command that was sent at that time. */
   renewed(sent: Instant, lockDurationMs: number): void {
-    this.#sent = sent;
-    this.#lockDurationMs = lockDurationMs;
+    this.#lease = { sent, lockDurationMs, driftFactor: this.#lease.driftFactor };
   }
 
   /**
@@ -236,7 +230,8 @@ export class Run implements JobLock, Renewable {
   }
 
   #jobLockLost(neededMs = 0): JobLockLostError {
-    const lockDurationMs = this.#lockDurationMs;
-    return new JobLockLostError(this.jobId, { sinceRenewalMs: this.ageMs(), lockDurationMs, neededMs });
+    const { lockDurationMs } = this.#lease;
+    const [sinceRenewalMs, leftMs] = [this.ageMs(), this.leaseLeftMs()];
+    return new JobLockLostError(this.jobId, { sinceRenewalMs, lockDurationMs, leftMs, neededMs });
   }
 }

@@ -53,6 +53,8 @@ export interface RunnerParts {
   /** The merging of jobs, with `whenBusy: "merge"`. */
   readonly merging: Merging | undefined;
   readonly lockDurationMs: number;
+  /** That of the Redlock of the keys' locks. */
+  readonly driftFactor: number;
   readonly isSandboxed: boolean;
   readonly processor: () => unknown;
   /** Makes a job of its fields, as BullMQ does. */
@@ -115,14 +117,14 @@ export class Runner {
 
   /** Makes the run of a job, and looks after its lease from now on. */
   #begin(taken: TakenJob, job: Job, token: string, signal: AbortSignal | undefined): Run {
-    const { arrivals, inFlight, interrupts, lockDurationMs, tracked, watchdog } = this.#parts;
+    const { arrivals, inFlight, interrupts, lockDurationMs, driftFactor, tracked, watchdog } = this.#parts;
     const { jobId, sent, order, parkedSinceMs } = taken;
     const keys = arrivals.keysOf(job, taken);
     const resources = arrivals.resourcesOf(job, keys, taken);
     // A second controller, and a listener, would cost each run of a job some 7 µs.
     const controller = signal === undefined ? undefined : tracked.controllerOf(jobId, signal);
-    const facts = { job, jobId, token, keys, resources, order, parkedSinceMs, lockDurationMs, sent, controller };
-    const run = new Run(facts, this.#clock, this.#onLost);
+    const ofJob = { job, jobId, token, keys, resources, order, parkedSinceMs, controller };
+    const run = new Run({ ...ofJob, sent, lockDurationMs, driftFactor }, this.#clock, this.#onLost);
     watchdog.add(run);
     inFlight.begin();
     interrupts?.begins(jobId);
@@ -212,10 +214,10 @@ export class Runner {
   #offer(run: Run, lock: Lock, following: Following, job: Job): EarlyRun {
     const { jobId, fencingToken, parkedSinceMs } = following;
     const { token, keys, resources } = run;
-    const { inFlight, keyLocks, lane, lockDurationMs, watchdog } = this.#parts;
+    const { inFlight, keyLocks, lane, lockDurationMs, driftFactor, watchdog } = this.#parts;
     // Until it is handed out, the lease of the job before is all that keeps others from the key.
     const ofJob = { job, jobId, token, keys, resources, parkedSinceMs };
-    const facts = { ...ofJob, order: undefined, lockDurationMs, sent: run.sent };
+    const facts = { ...ofJob, order: undefined, lockDurationMs, driftFactor, sent: run.sent };
     const next = new Run({ ...facts, controller: undefined }, this.#clock, this.#onLost);
     const early: EarlyRun = new EarlyRun({
       job,
@@ -280,7 +282,8 @@ export class Runner {
   }
 
   #mustConfirm(run: Run): boolean {
-    return mustConfirm(run.sent, readClock(this.#clock), this.#parts.lockDurationMs);
+    const { lockDurationMs, driftFactor } = this.#parts;
+    return mustConfirm({ sent: run.sent, lockDurationMs, driftFactor }, readClock(this.#clock));
   }
 
   /**
