@@ -112,11 +112,7 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "maxHold",
     without: "an extension prolongs it",
     patches: [
-      core(
-        "lock/lease.ts",
-        "Math.min(remainingMs(this.#end, now), this.#maxHoldEndMs - now.monotonicMs)",
-        "remainingMs(this.#end, now)",
-      ),
+      core("lock/lease.ts", "Math.min(remainingMs(this.#end, now), holdLeftMs)", "remainingMs(this.#end, now)"),
     ],
   },
   {

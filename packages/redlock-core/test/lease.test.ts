@@ -1,6 +1,6 @@
 import { ManualClock } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
-import type { Lock } from "../src/index.ts";
+import type { Lock, LockLostError } from "../src/index.ts";
 import { everyPeriod } from "../src/lock/renewal.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { openRedlock } from "./support/nodes.ts";
@@ -58,6 +58,23 @@ it("is lost when the machine was suspended, though its wall clock was set back b
   clock.suspend(6_000);
   clock.stepWallClock(-6_000);
   expect([lock.isHeld(), lock.remaining(), lock.signal.aborted]).toEqual([false, 0, true]);
+});
+
+it.each([
+  { name: "the machine is suspended", lose: (clock: ManualClock) => clock.suspend(10_000) },
+  {
+    name: "the machine is suspended, as only the wall clock sees",
+    lose: (clock: ManualClock) => clock.stepWallClock(10_000),
+  },
+])("is held no longer than maxHold while $name", async ({ lose }) => {
+  const [clock, node] = [new ManualClock(), new StubNode()];
+  node.answer = (operations) => Promise.resolve(granted(operations));
+  const redlock = openRedlock([node], { clock });
+  const lock = await redlock.acquire("r", { ttl: 60_000, maxHold: 10_000 });
+  await clock.advance(1);
+  expect(lock.remaining()).toBe(9_999);
+  lose(clock);
+  expect([lock.remaining(), (lock.signal.reason as LockLostError).reason]).toEqual([0, "max-hold"]);
 });
 
 describe("a lease that is kept", () => {

@@ -165,12 +165,8 @@ class FirstAttempt extends Attempt {
   }
 }
 
-function tellAcquired(
-  events: Emitter<RedlockEvents>,
-  { target, fencingToken, grantedMs }: Grant,
-  asked: Instant,
-): void {
-  const waitMs = grantedMs - asked.monotonicMs;
+function tellAcquired(events: Emitter<RedlockEvents>, { target, fencingToken, granted }: Grant, asked: Instant): void {
+  const waitMs = granted.monotonicMs - asked.monotonicMs;
   events.tell("acquire", () => ({
     resources: target.resources,
     attempts: 1,

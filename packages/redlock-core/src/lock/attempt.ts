@@ -27,7 +27,7 @@ export interface Grant {
   readonly fencingToken: number;
   readonly ttlMs: number;
   readonly end: LeaseEnd;
-  readonly grantedMs: number;
+  readonly granted: Instant;
   /** The nodes that may hold a key of ours, as bits. */
   readonly mayHoldOn: number;
   /** The nodes that are known to have had the key, as bits. */
@@ -97,7 +97,7 @@ export abstract class Attempt extends Round implements Grant {
   readonly ttlMs: number;
   fencingToken: number;
   end: LeaseEnd;
-  grantedMs = 0;
+  granted: Instant;
   /** The nodes that granted it and may vote, as bits. */
   hadKeyOn = 0;
   protected readonly asked: Instant;
@@ -121,6 +121,7 @@ export abstract class Attempt extends Round implements Grant {
     this.ttlMs = ttlMs;
     this.asked = asked;
     this.end = asked;
+    this.granted = asked;
     this.token = engine.newToken();
     this.fencingToken = engine.isAlone ? 0 : engine.fencingClock.ballot(target.resources, asked.wallMs);
     this.text = acquireText(target.keys.length, this.token, {
@@ -236,7 +237,7 @@ export abstract class Attempt extends Round implements Grant {
       this.#onRefused(true);
       return;
     }
-    this.grantedMs = now.monotonicMs;
+    this.granted = now;
     this.#isGranted = true;
     if (enrolment !== undefined && enrolment.on.size > 0) {
       leaveQueues(engine, target, enrolment, { only: (node) => enrolment.on.has(node) });

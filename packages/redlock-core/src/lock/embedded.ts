@@ -40,7 +40,7 @@ export function grantOf(engine: Engine, { resource, token, fencingToken, asked }
     ttlMs,
     end: leaseEnd(asked, ttlMs, engine.options.driftFactor),
     // The answer may have come late: what is due a third of the lease after the grant must not come after its end.
-    grantedMs: asked.monotonicMs,
+    granted: asked,
     mayHoldOn: engine.everyNode,
     hadKeyOn: engine.everyNode,
   };
@@ -132,7 +132,7 @@ export class EmbeddedLocks {
     engine.events.tell("acquire", () => ({
       resources: grant.target.resources,
       attempts: 1,
-      waitMs: now.monotonicMs - grant.grantedMs,
+      waitMs: now.monotonicMs - grant.granted.monotonicMs,
       outcome: "acquired",
       fencingToken,
     }));

@@ -8,7 +8,7 @@ import { deferred } from "../kit/signals.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import type { Vote } from "../rules/quorum.ts";
-import { type LeaseEnd, laterEnd, leaseStart, remainingMs } from "../rules/validity.ts";
+import { elapsedMs, type LeaseEnd, laterEnd, leaseStart, remainingMs } from "../rules/validity.ts";
 import type { LocalHolder, LocalQueue } from "../waiting/local-queue.ts";
 import type { Grant } from "./attempt.ts";
 import { type ReleasedByScript, ScriptAnswer } from "./embedded.ts";
@@ -59,9 +59,9 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
   index = -1;
   readonly #engine: Engine;
   readonly #target: Target;
-  readonly #grantedMs: number;
+  readonly #granted: Instant;
   readonly #hadKeyOn: number;
-  readonly #maxHoldEndMs: number;
+  readonly #maxHoldMs: number;
   readonly #renewal: Renewal<HeldLease>;
   readonly #queues: readonly LocalQueue[];
   readonly #own: LeaseContext["own"];
@@ -85,18 +85,18 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
   constructor(engine: Engine, grant: Grant, { options, renewal, queues, own }: LeaseContext) {
     this.#engine = engine;
     this.#target = grant.target;
-    this.#grantedMs = grant.grantedMs;
+    this.#granted = grant.granted;
     this.#hadKeyOn = grant.hadKeyOn;
     this.#mayHoldOn = grant.mayHoldOn;
     this.#ttlMs = grant.ttlMs;
     this.#longestTtlMs = grant.ttlMs;
     this.#policy = options.autoExtend ? BY_THIRDS : undefined;
-    this.#maxHoldEndMs = grant.grantedMs + options.maxHold;
+    this.#maxHoldMs = options.maxHold;
     this.#renewal = renewal;
     this.#queues = queues;
     this.#own = own;
     this.#end = grant.end;
-    this.#renewAtMs = BY_THIRDS.dueMs(grant.grantedMs, grant.ttlMs);
+    this.#renewAtMs = BY_THIRDS.dueMs(grant.granted.monotonicMs, grant.ttlMs);
     this.lock = new Lock(grant, this);
     for (const queue of queues) queue.hold(this);
     renewal.add(this);
@@ -134,15 +134,16 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
   remaining(): number {
     if (this.#state.kind !== "held") return 0;
     const now = readClock(this.#engine.clock);
-    const leftMs = Math.min(remainingMs(this.#end, now), this.#maxHoldEndMs - now.monotonicMs);
+    const holdLeftMs = this.#maxHoldMs - elapsedMs(this.#granted, now);
+    const leftMs = Math.min(remainingMs(this.#end, now), holdLeftMs);
     if (leftMs > 0) return leftMs;
-    this.lose(now.monotonicMs >= this.#maxHoldEndMs ? "max-hold" : "expired");
+    this.lose(holdLeftMs <= 0 ? "max-hold" : "expired");
     return 0;
   }
 
   nextDueMs(): number {
     if (this.#state.kind !== "held") return Number.POSITIVE_INFINITY;
-    const endMs = Math.min(this.#end.monotonicMs, this.#maxHoldEndMs);
+    const endMs = Math.min(this.#end.monotonicMs, this.#granted.monotonicMs + this.#maxHoldMs);
     return this.#policy !== undefined && !this.#isExtending ? Math.min(this.#renewAtMs, endMs) : endMs;
   }
 
@@ -253,7 +254,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
 
   #release(wasHeld: boolean, reason: "released" | "closed", loss: LockLostError | undefined): Promise<boolean> {
     const nowMs = this.#engine.clock.monotonicMs();
-    const heldMs = nowMs - this.#grantedMs;
+    const heldMs = nowMs - this.#granted.monotonicMs;
     const { promise: confirmed, resolve } = deferred<boolean>();
     this.#startRelease(nowMs, (isDeleted) => {
       const isConfirmed = wasHeld && isDeleted;
@@ -380,6 +381,6 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
   }
 
   #heldMs(): number {
-    return this.#engine.clock.monotonicMs() - this.#grantedMs;
+    return this.#engine.clock.monotonicMs() - this.#granted.monotonicMs;
   }
 }
