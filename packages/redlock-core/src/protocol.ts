@@ -69,9 +69,18 @@ export {
   refusalOf,
   type VoteTally,
 } from "./rules/quorum.ts";
+export { SUSPEND_LOOK_MS } from "./rules/renewal.ts";
 export { type BackOff, backOffMs } from "./rules/retry.ts";
 export { defineScript } from "./rules/script.ts";
-export { DAY_MS, elapsedMs, type LeaseEnd, leaseEnd, remainingMs, validityMs } from "./rules/validity.ts";
+export {
+  DAY_MS,
+  DEFAULT_DRIFT_FACTOR,
+  elapsedMs,
+  type LeaseEnd,
+  leaseEnd,
+  remainingMs,
+  validityMs,
+} from "./rules/validity.ts";
 
 /** Returns what a `Redlock`, or a `Lock`, does for the sibling packages. */
 export function protocolOf(redlock: Redlock): RedlockProtocol;

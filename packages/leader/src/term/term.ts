@@ -10,7 +10,7 @@
  */
 import { setMaxListeners } from "node:events";
 import { type Clock, QuorumUnreachableError } from "@x/redlock-core";
-import { elapsedMs, type Instant, onAbort, readClock, Schema } from "@x/redlock-core/protocol";
+import { elapsedMs, type Instant, onAbort, readClock, Schema, SUSPEND_LOOK_MS } from "@x/redlock-core/protocol";
 import { LeadershipLostError, type TermLossReason } from "../errors.ts";
 import { durationOrNoneMs, proclaimedValue } from "../kit/checks.ts";
 import { dateOf } from "../kit/date.ts";
@@ -85,9 +85,6 @@ interface TermParts {
   /** Keeps the candidate out for so long, after a resignation by the owner of the term. */
   readonly cool: (ms: number) => void;
 }
-
-/** Timers stand still while the machine is suspended, so none is due when it has slept through the deadline. */
-const SUSPEND_LOOK_MS = 1_000;
 
 type Status =
   | { readonly name: "current" }
@@ -293,7 +290,10 @@ export class HeldTerm implements LeaderTerm {
     return Math.min(options.renewDeadline - elapsedMs(lease.start, now), lease.remaining());
   }
 
-  /** One timer, armed again when it finds that the deadline is not yet: renewals have moved it, or it looked early. */
+  /**
+   * One timer, armed again when it finds that the deadline is not yet: renewals have moved it, or it looked early. It
+   * does that because timers stand still while the machine is suspended, so none is due when it has slept through one.
+   */
   #armDeadline(): void {
     const afterMs = Math.max(0, Math.min(this.#remainingAt(readClock(this.#parts.clock)), SUSPEND_LOOK_MS));
     this.#cancelDeadline = this.#parts.clock.schedule(Math.ceil(afterMs), () => {

@@ -3,7 +3,7 @@ import type { Clock } from "../kit/clock.ts";
 import type { Random } from "../kit/random.ts";
 import { abortSignal, boolean, choice, integer, number, objectWith, text } from "../kit/schema/check.ts";
 import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
-import { DAY_MS, driftMs } from "../rules/validity.ts";
+import { DAY_MS, DEFAULT_DRIFT_FACTOR, driftMs } from "../rules/validity.ts";
 
 /**
  * What `using` does inside a `using` that holds the resource, where it would wait for itself:
@@ -149,7 +149,7 @@ const REENTRANCY = choice(["refuse", "join", "wait"]);
 const SHAPE = {
   ttl: TTL.default(30_000),
   maxTtl: TTL.optional(),
-  driftFactor: number({ min: 0, max: 0.5 }).default(0.01),
+  driftFactor: number({ min: 0, max: 0.5 }).default(DEFAULT_DRIFT_FACTOR),
   nodeTimeout: integer({ min: 1, max: DAY_MS }).default(500),
   timeout: TIMEOUT.default(10_000),
   keyPrefix: text().default(""),

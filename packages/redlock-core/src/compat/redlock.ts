@@ -10,7 +10,7 @@ import { type ExtendResult, extendRound } from "../lock/extend.ts";
 import { type ReleaseRequest, startRelease } from "../lock/release.ts";
 import { MAX_NODES } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
-import { driftMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
+import { DEFAULT_DRIFT_FACTOR, driftMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
 import { Acquisition, NO_QUORUM, remember, startPause, untilOver } from "./acquisition.ts";
 import { closeSharedEngines, type SharedEngine, sharedEngine } from "./shared-engine.ts";
@@ -27,7 +27,7 @@ import {
 import { type CountRules, VoteCount } from "./vote-count.ts";
 
 const defaultSettings: Settings = Object.freeze({
-  driftFactor: 0.01,
+  driftFactor: DEFAULT_DRIFT_FACTOR,
   retryCount: 10,
   retryDelay: 200,
   retryJitter: 100,

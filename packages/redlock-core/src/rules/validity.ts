@@ -14,6 +14,9 @@ export const DAY_MS = 86_400_000;
 /** Redis expires keys with a resolution of 1 ms; Redlock takes 2 ms off for that ("plus a few milliseconds"). */
 export const EXPIRY_RESOLUTION_MS = 2;
 
+/** What two clocks may drift apart, as a share of the time; antirez's redlock-rb has the same number. */
+export const DEFAULT_DRIFT_FACTOR = 0.01;
+
 /** Returns what clocks may drift apart over one `ttlMs`: `ttl × driftFactor + 2`. */
 export function driftMs(ttlMs: number, driftFactor: number): number {
   return Math.ceil(ttlMs * driftFactor) + EXPIRY_RESOLUTION_MS;

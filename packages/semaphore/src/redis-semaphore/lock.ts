@@ -6,7 +6,15 @@
  */
 import { randomUUID } from "node:crypto";
 import { systemClock } from "@x/redlock-core";
-import { AutoExtension, type LeaseEnd, leaseEnd, readClock, remainingMs, sleep } from "@x/redlock-core/protocol";
+import {
+  AutoExtension,
+  DEFAULT_DRIFT_FACTOR,
+  type LeaseEnd,
+  leaseEnd,
+  readClock,
+  remainingMs,
+  sleep,
+} from "@x/redlock-core/protocol";
 
 /** The lock is lost: a node says that it is not ours any more, or its time is over. */
 export class LostLockError extends Error {}
@@ -49,8 +57,6 @@ export const defaultTimeoutOptions: Required<Omit<TimeoutOptions, "refreshInterv
   retryInterval: 10,
 };
 
-/** What clocks may drift apart, as a share of the lease: the default of a `Redlock`. */
-const DRIFT_FACTOR = 0.01;
 const REFRESHES_IN_LEASE = 3;
 
 export abstract class Lock {
@@ -191,7 +197,7 @@ export abstract class Lock {
   async #attempt(ask: () => Promise<boolean>): Promise<boolean> {
     const asked = readClock(systemClock);
     const isOurs = await ask();
-    if (isOurs) this.#end = leaseEnd(asked, this._lockTimeout, DRIFT_FACTOR);
+    if (isOurs) this.#end = leaseEnd(asked, this._lockTimeout, DEFAULT_DRIFT_FACTOR);
     return isOurs;
   }
 
