@@ -1,12 +1,14 @@
 /** Locks that a script takes and releases on the node itself. */
 import { setTimeout as delay } from "node:timers/promises";
 import { ManualClock, type RedisServer, startRedis } from "@x/test-support";
+import fc from "fast-check";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { type Lock, type Redlock, RedlockClosedError, systemClock } from "../src/index.ts";
 import { type EmbeddedGrant, type EmbeddedLocks, protocolOf, readClock } from "../src/protocol.ts";
-import { NODE_KEYS, sideKeyOf } from "../src/rules/keys.ts";
-import { embedded as lua } from "../src/scripts/embedded.lua.ts";
+import { checkLockKey, NODE_KEYS, sideKeyOf } from "../src/rules/keys.ts";
+import { embeddedRun, embedded as lua } from "../src/scripts/embedded.lua.ts";
+import { besideLock } from "../src/scripts/side-keys.lua.ts";
 import { openRedlock, pass, startNodes } from "./support/nodes.ts";
 
 const TTL_MS = 5_000;
@@ -116,6 +118,95 @@ describe("the script", () => {
     tokens.push((await taken(clients[0] as Redlock, "r")).fencingToken);
     expect(tokens).toEqual([...new Set(tokens)].toSorted((a, b) => a - b));
     expect(tokens.at(-1)).toBe(2 ** 52 + 1);
+  });
+});
+
+/** Names are made of what the rules of names are about, so that they hit them often. */
+const lockKeys = fc
+  .array(
+    fc.constantFrom("{", "}", ":", "{}", "a", "b", "ä", "\n", ".", ":fence", ":waiters", ":note", ":node", "x:probe"),
+    {
+      minLength: 1,
+      maxLength: 7,
+    },
+  )
+  .map((parts) => parts.join(""));
+
+const isRefused = (key: string): boolean => {
+  try {
+    checkLockKey(key);
+    return false;
+  } catch {
+    return true;
+  }
+};
+
+describe("the rules of names in both languages", () => {
+  const RULES = `${HEAD}local beside = ${besideLock}
+local replies = {}
+for at, key in ipairs(ARGV) do
+  local taken = lockIfFree(key, 'token', 1000)
+  call('DEL', key)
+  replies[at] = { beside(key), taken and 0 or 1 }
+end
+return replies`;
+
+  it("name the keys beside a lock alike, and refuse the same keys", async () => {
+    const seen = { refused: 0, taken: 0 };
+    await fc.assert(
+      fc.asyncProperty(fc.uniqueArray(lockKeys, { minLength: 1, maxLength: 100 }), async (keys) => {
+        const replies = await redis.eval(RULES, 0, ...keys);
+        const ours = keys.map((key) => [sideKeyOf(key, "").slice(0, -1), isRefused(key) ? 1 : 0]);
+        expect(replies).toEqual(ours);
+        for (const key of keys) seen[isRefused(key) ? "refused" : "taken"] += 1;
+      }),
+    );
+    expect(seen.refused).toBeGreaterThan(50);
+    expect(seen.taken).toBeGreaterThan(50);
+  });
+});
+
+describe("the numbers of a script that gives several", () => {
+  const RUN = `${HEAD}${embeddedRun}
+local replies = {}
+for at, step in ipairs(ARGV) do
+  replies[at] = step == 'reserve' and reserveNumber() or lockIfFree(step, 'token', 1000) or 'held'
+end
+return replies`;
+  const steps = fc.array(fc.constantFrom("reserve", "reserve", "a", "b", "c"), { minLength: 1, maxLength: 50 });
+
+  it("increase in the order of its steps, and from script to script, below what is written", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(steps, { minLength: 1, maxLength: 4 }), async (scripts) => {
+        await redis.del("a", "b", "c");
+        const given: number[] = [];
+        for (const each of scripts) {
+          const replies = (await redis.eval(RUN, 0, ...each)) as string[];
+          given.push(...replies.filter((reply) => reply !== "held").map(Number));
+          const written = Number(await redis.get(NODE_KEYS.lastNumber));
+          if (given.length > 0) expect(given.at(-1)).toBeLessThanOrEqual(written);
+        }
+        expect(given).toEqual([...new Set(given)].toSorted((a, b) => a - b));
+      }),
+    );
+  });
+
+  it("come with the truth about who has a lock, and whether somebody waits", async () => {
+    const KEPT = `${HEAD}${embeddedRun}
+local kept, isWanted = isKept(ARGV[1], ARGV[2])
+return { kept and 1 or 0, isWanted and isWanted ~= '' and 1 or 0 }`;
+    const holders = fc.constantFrom(undefined, "ours", "theirs");
+    await fc.assert(
+      fc.asyncProperty(lockKeys, holders, fc.boolean(), async (key, holder, isWaitedFor) => {
+        fc.pre(!isRefused(key));
+        await redis.flushall();
+        if (holder !== undefined) await redis.set(key, holder);
+        if (isWaitedFor) await redis.set(NODE_KEYS.waiting, "1");
+        if (isWaitedFor) await redis.zadd(sideKeyOf(key, "waiters"), 1, "channel#1");
+        const expected = [holder === "ours" ? 1 : 0, isWaitedFor ? 1 : 0];
+        expect(await redis.eval(KEPT, 0, key, "ours")).toEqual(expected);
+      }),
+    );
   });
 });
 
