@@ -11,9 +11,14 @@ const ENTRIES = [
   "leader/src/scheduler/index.ts",
   "workers/src/index.ts",
   "workers/src/bull-board.ts",
+  "workers/src/partitions/index.ts",
   "nestjs/src/index.ts",
   "semaphore/src/index.ts",
   "console/src/index.ts",
+  "console/src/page/index.ts",
+  "otel/src/index.ts",
+  "testing/src/index.ts",
+  "testing/src/world.ts",
 ];
 
 function exportsOf(entry: string): readonly string[] {
