@@ -47,6 +47,7 @@ export {
   repeat,
   sleep,
 } from "./kit/signals.ts";
+export { asError, messageOf } from "./kit/thrown.ts";
 export { AutoExtension, type ExtendedLease, type ExtensionPolicy } from "./lock/auto-extension.ts";
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
 export type { HoldOptions } from "./lock/lease.ts";

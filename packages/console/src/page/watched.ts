@@ -3,7 +3,7 @@
  * was known before stays, with its age.
  */
 import type { Clock } from "@x/redlock-core";
-import { sleep } from "@x/redlock-core/protocol";
+import { messageOf, sleep } from "@x/redlock-core/protocol";
 import type { Section } from "./state.ts";
 
 /** The page does not wait longer for an answer; the question stays open. */
@@ -80,6 +80,6 @@ export async function withPatience<Value>(
 
 /** The message of an error, which names nodes by their addresses alone. */
 export function textOf(error: unknown): string {
-  const text = error instanceof Error ? error.message : String(error);
+  const text = messageOf(error);
   return text.length > LONGEST_TEXT ? `${text.slice(0, LONGEST_TEXT)}…` : text;
 }

@@ -5,7 +5,7 @@
  * given back.
  */
 import { QuorumUnreachableError, RedlockClosedError } from "@x/redlock-core";
-import { abortable, onAbort, protocolOf, sleep } from "@x/redlock-core/protocol";
+import { abortable, asError, onAbort, protocolOf, sleep } from "@x/redlock-core/protocol";
 import { LeadershipLostError } from "../errors.ts";
 import { publish } from "../kit/diagnostics.ts";
 import type { ResolvedOptions } from "../options.ts";
@@ -217,8 +217,4 @@ export class CandidateRun {
       failed: (error) => standing.report(error),
     };
   }
-}
-
-function asError(error: unknown): Error {
-  return error instanceof Error ? error : new Error(String(error));
 }

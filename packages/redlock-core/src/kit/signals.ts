@@ -72,18 +72,24 @@ export function linkSignals(...sources: readonly (AbortSignal | undefined)[]): L
 
 /**
  * Resolves after `ms`, and rejects with `signal.reason` as soon as the signal aborts. The wait does not keep the
- * process alive.
+ * process alive unless `keepAlive` is true.
  */
-export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
+export function sleep(
+  clock: Clock,
+  ms: number,
+  signal?: AbortSignal,
+  { keepAlive = false }: { readonly keepAlive?: boolean } = {},
+): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted === true) {
       reject(signal.reason);
       return;
     }
-    const cancel = clock.schedule(ms, () => {
+    const run = (): void => {
       stopListening();
       resolve();
-    });
+    };
+    const cancel = clock.schedule(ms, run, { keepAlive });
     const stopListening =
       signal === undefined
         ? (): void => undefined

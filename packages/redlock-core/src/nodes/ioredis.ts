@@ -13,6 +13,7 @@
  * connected never queues any. While a slot moves, ioredis sends a request again for up to a third of `nodeTimeout`.
  */
 
+import { messageOf } from "../kit/thrown.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { deadConnectionMs } from "../rules/silence.ts";
 import {
@@ -148,7 +149,7 @@ export class IoredisNode extends ClientNode implements LockNode {
         (purpose) =>
           new Redis({ ...options, ...overridesFor(purpose, settings) } as object) as unknown as Connection,
       (cause: unknown) => {
-        const reason = cause instanceof Error ? cause.message : String(cause);
+        const reason = messageOf(cause);
         throw new Error(`a URL or options need ioredis: install it, or pass a client (${reason})`, { cause });
       },
     );

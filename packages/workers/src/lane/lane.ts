@@ -5,7 +5,7 @@
  * What the lane guarantees is said in scripts/lane.lua.ts.
  */
 import type { Clock } from "@x/redlock-core";
-import { type Instant, readClock } from "@x/redlock-core/protocol";
+import { type Instant, messageOf, readClock } from "@x/redlock-core/protocol";
 import {
   argumentsOf,
   type BullClient,
@@ -491,8 +491,7 @@ export class Lane {
       value.catch(() => {});
       return { kind: "fault", fault: "function returned a promise, but must be synchronous" };
     } catch (error) {
-      const message = error instanceof Error ? error.message : String(error);
-      return { kind: "fault", fault: `function threw: ${message.slice(0, 500)}` };
+      return { kind: "fault", fault: `function threw: ${messageOf(error).slice(0, 500)}` };
     }
   }
 

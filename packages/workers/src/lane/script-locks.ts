@@ -10,7 +10,7 @@
  * called until after it has settled. A lock that no run claims is released with its job's end, or ends with its lease.
  */
 import { type Clock, type Lock, type Redlock, RedlockClosedError } from "@x/redlock-core";
-import { defineScript, type EmbeddedLocks, protocolOf } from "@x/redlock-core/protocol";
+import { defineScript, type EmbeddedLocks, protocolOf, sleep } from "@x/redlock-core/protocol";
 import type { LockRules } from "../scripts/key-lock.lua.ts";
 import type { EarlyStart } from "./early-start.ts";
 import type { LaneLocks } from "./lane.ts";
@@ -81,9 +81,7 @@ export class ScriptLocks implements LaneLocks {
       } catch (error) {
         if (error instanceof RedlockClosedError) return;
       }
-      await new Promise<void>((resolve) => {
-        this.#clock.schedule(PROVE_AGAIN_MS, resolve);
-      });
+      await sleep(this.#clock, PROVE_AGAIN_MS);
     }
   }
 

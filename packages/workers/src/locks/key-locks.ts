@@ -17,7 +17,7 @@ import {
   type Reentrancy,
   type Vote,
 } from "@x/redlock-core";
-import { type InFlight, protocolOf } from "@x/redlock-core/protocol";
+import { type InFlight, protocolOf, sleep } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "bullmq";
 import { JobKeyError, NotALockError } from "../errors.ts";
 import { aboutJob, type Tell } from "../events.ts";
@@ -243,7 +243,7 @@ export class KeyLocks {
       } catch (error) {
         const isLate = this.#clock.monotonicMs() - startedMs > UNREACHABLE_WAIT_MS;
         if (!(error instanceof QuorumUnreachableError) || isLate || foreignVote(error) !== undefined) throw error;
-        await this.#pause(UNREACHABLE_PAUSE_MS);
+        await sleep(this.#clock, UNREACHABLE_PAUSE_MS, undefined, { keepAlive: true });
       }
     }
   }
@@ -254,12 +254,6 @@ export class KeyLocks {
    */
   #orderOf(run: Run): number {
     return run.order ?? protocolOf(this.#parts.redlock).orderAt(run.askedMs);
-  }
-
-  #pause(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      this.#clock.schedule(ms, resolve, { keepAlive: true });
-    });
   }
 
   /**

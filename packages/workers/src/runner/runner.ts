@@ -3,7 +3,7 @@
  * how it ended.
  */
 import type { Clock, Lock } from "@x/redlock-core";
-import { elapsedMs, type InFlight, readClock } from "@x/redlock-core/protocol";
+import { elapsedMs, type InFlight, messageOf, readClock } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "bullmq";
 import type { Following, TrackedJobs } from "../bullmq/bullmq.ts";
 import type { Pin } from "../entity-key.ts";
@@ -314,10 +314,6 @@ function follow(run: Run, signal: AbortSignal): () => void {
   if (signal.aborted) cancel();
   signal.addEventListener("abort", cancel, { once: true });
   return () => signal.removeEventListener("abort", cancel);
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
 
 /** Tells whether a processor declares no parameters, so that it may be `(...args) => processor(...args)`. */

@@ -11,6 +11,7 @@ import {
   type RedlockErrorCode,
   ReentrancyError,
 } from "@x/redlock-core";
+import { asError } from "@x/redlock-core/protocol";
 
 export interface Failure {
   readonly error: Error;
@@ -32,7 +33,7 @@ const KINDS: Readonly<Record<RedlockErrorCode, { readonly prototype: Error }>> =
 
 /** Knows an error by its code, because the thread's module may have a copy of redlock-core of its own. */
 export function failureOf(thrown: unknown): Failure {
-  const error: Error & { readonly code?: unknown } = thrown instanceof Error ? thrown : new Error(String(thrown));
+  const error: Error & { readonly code?: unknown } = asError(thrown);
   const code = (Object.keys(KINDS) as RedlockErrorCode[]).find((known) => known === error.code);
   return { error, code, facts: code === undefined ? {} : Object.assign({}, error) };
 }

@@ -1,6 +1,6 @@
 /** The `Redlock` of a renewal thread, which a module of the user's makes. */
 import type { Redlock } from "@x/redlock-core";
-import { kindOf, redlock } from "@x/redlock-core/protocol";
+import { kindOf, messageOf, redlock } from "@x/redlock-core/protocol";
 
 /** A message has so much of a URL; one with data in it may be long. */
 const LONGEST_URL = 1_000;
@@ -16,7 +16,7 @@ export async function loadRedlock(url: string): Promise<Redlock> {
     ({ default: make } = (await import(url)) as { readonly default?: unknown });
     if (typeof make === "function") made = await make();
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = messageOf(error);
     throw new Error(`${rule}, which failed: ${reason}`, { cause: error });
   }
   if (redlock.accepts(made)) return made;

@@ -10,6 +10,7 @@ import { Worker } from "node:worker_threads";
 import type { Clock } from "@x/redlock-core";
 import {
   abortable,
+  asError,
   type Deferred,
   deferred,
   type Instant,
@@ -76,7 +77,7 @@ class RenewalThread {
     this.#worker = new Worker(url, { workerData, name: `renewal of ${options.name}` });
     this.#worker.unref();
     this.#worker.on("message", (report: Report) => this.#receive(report));
-    this.#worker.on("error", (error) => this.#die(error instanceof Error ? error : new Error(String(error))));
+    this.#worker.on("error", (error) => this.#die(asError(error)));
     const exited = deferred<void>();
     this.#exited = exited.promise;
     this.#worker.on("exit", () => {
