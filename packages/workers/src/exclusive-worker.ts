@@ -38,6 +38,7 @@ import {
   checkScripts,
   decodeJob,
   installedScripts,
+  isAskAgain,
   keepTracked,
   type LockExtension,
   replaceExtendLock,
@@ -50,7 +51,7 @@ import { channels, type ExclusiveWorkerListener, type Tell } from "./events.ts";
 import type { WorkerFinding } from "./finding.ts";
 import type { Run } from "./job-run/run.ts";
 import { Interrupts } from "./lane/interrupts.ts";
-import { ASK_AGAIN_ID, Lane } from "./lane/lane.ts";
+import { Lane } from "./lane/lane.ts";
 import { ScriptLocks } from "./lane/script-locks.ts";
 import { startSweep } from "./lane/sweep.ts";
 import { KeyLocks } from "./locks/key-locks.ts";
@@ -570,8 +571,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     ...args: Parameters<Worker<Data, Result, Name>["nextJobFromJobData"]>
   ): ReturnType<Worker<Data, Result, Name>["nextJobFromJobData"]> {
     const [data, id] = args;
-    const isToAsk = (data ?? null) === null && id === ASK_AGAIN_ID;
-    return isToAsk ? Promise.resolve(undefined as never) : super.nextJobFromJobData(...args);
+    return isAskAgain(data, id) ? Promise.resolve(undefined as never) : super.nextJobFromJobData(...args);
   }
 
   protected override createJob(...args: Parameters<Worker<Data, Result, Name>["createJob"]>): Job<Data, Result, Name> {

@@ -1,6 +1,11 @@
 /**
- * This file, with job-end.ts, is the only one that knows BullMQ's internals. It knows which of BullMQ's scripts we
- * build on, how they are called, and what they reply.
+ * This file, with job-end.ts, knows BullMQ's internals. It knows which of BullMQ's scripts we build on, how they are
+ * called, and what they reply.
+ *
+ * What it cannot hide is when BullMQ's `Worker` calls the methods that are made for subclasses. Two classes override
+ * these, and TypeScript checks that they exist:
+ * - exclusive-worker.ts: `createJob`, `nextJobFromJobData`, `callProcessJob` and `extendJobLocks`.
+ * - partition-worker.ts: `moveToActive`, `processJob` and `callProcessJob`.
  *
  * It relies on the following, which is checked when a worker is constructed:
  * - The six script texts are known by their SHA-1. An unknown text is refused, because our Lua reads and writes what
@@ -130,6 +135,18 @@ export function keyedOf(queue: object): BullTarget["queue"] {
   const target = ownTarget(queue);
   if (target === undefined) throw new UnsupportedBullMQError(["the queue's backend is not BullMQ's Redis backend"]);
   return target.queue;
+}
+
+const wakeUp: ComposedScript = {
+  name: "x:wake-up",
+  numberOfKeys: 1,
+  lua: "return redis.call('ZADD', KEYS[1], 0, '0')",
+};
+
+/** Wakes one of the queue's workers that wait for jobs, as BullMQ does when one is added. */
+export async function wakeWorker(queue: object): Promise<void> {
+  const keyed = keyedOf(queue);
+  await runScript(await keyed.client, wakeUp, [keyed.toKey("marker")]);
 }
 
 /**
@@ -292,11 +309,24 @@ export function bringsJob(raw: unknown): raw is readonly unknown[] {
   return Array.isArray(raw) && Array.isArray(raw[0]);
 }
 
+const ASK_AGAIN = "LANE_AGAIN";
+
+/**
+ * The reply that nothing was taken, and that jobs are due since long ago. BullMQ then starts one that it has, and asks
+ * again at once.
+ */
+export const askAgain: readonly unknown[] = [0, ASK_AGAIN, 0, 1];
+
+/** Tells whether BullMQ has read `askAgain`. The queue is not drained then. */
+export function isAskAgain(data: unknown, jobId: unknown): boolean {
+  return (data ?? null) === null && jobId === ASK_AGAIN;
+}
+
 /** Returns undefined for a reply that is BullMQ's as it is. */
 export function parseAgain(raw: unknown): FetchAgain | undefined {
   if (!Array.isArray(raw)) return undefined;
   const [first, second, third] = raw as readonly unknown[];
-  if (first === "LANE_AGAIN") return { kind: "again", parked: Number(second), fault: textOf(third) };
+  if (first === ASK_AGAIN) return { kind: "again", parked: Number(second), fault: textOf(third) };
   return first === "LANE_ASK" ? { kind: "ask", jobs: parseJobs(second) } : undefined;
 }
 

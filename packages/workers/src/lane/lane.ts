@@ -8,6 +8,7 @@ import type { Clock } from "@x/redlock-core";
 import { type Instant, messageOf, readClock } from "@x/redlock-core/protocol";
 import {
   argumentsOf,
+  askAgain,
   type BullClient,
   type BullTarget,
   bringsJob,
@@ -74,15 +75,6 @@ const FETCH_MS = 10;
 
 /** The most limited keys that are remembered, so that each is told of once. */
 const MOST_LIMITS = 10_000;
-
-/** This text stands in place of a job's id: nothing was taken, and the queue is not drained. */
-export const ASK_AGAIN_ID = "LANE_AGAIN";
-
-/**
- * Says that nothing was taken and that jobs are due since long ago. BullMQ then starts one that it has, and asks again
- * at once.
- */
-const ASK_AGAIN = [0, ASK_AGAIN_ID, 0, 1] as const;
 
 export class Lane {
   readonly #scripts: LaneScripts;
@@ -425,7 +417,7 @@ export class Lane {
       again = next;
     } while (this.#clock.monotonicMs() < untilMs);
     if (again.kind === "again") this.#tell(again);
-    return ASK_AGAIN;
+    return askAgain;
   }
 
   #told(answer: unknown): Told {

@@ -4,8 +4,7 @@
  */
 import type { Clock } from "@x/redlock-core";
 import type { Job } from "bullmq";
-import { keyedOf, runScript } from "../bullmq/bullmq.ts";
-import type { ComposedScript } from "../bullmq/compose.ts";
+import { wakeWorker } from "../bullmq/bullmq.ts";
 import { JobKeyError } from "../errors.ts";
 import type { ExclusiveWorkerListener } from "../events.ts";
 import { ExclusiveWorker } from "../exclusive-worker.ts";
@@ -27,12 +26,6 @@ interface PartitionFacts {
 type Fetched<Data, Result, Name extends string> = Awaited<
   ReturnType<ExclusiveWorker<Data, Result, Name>["moveToActive"]>
 >;
-
-const wakeUp: ComposedScript = {
-  name: "x:wake-up",
-  numberOfKeys: 1,
-  lua: "return redis.call('ZADD', KEYS[1], 0, '0')",
-};
 
 /** What BullMQ takes for "there is no job". */
 const NO_JOB = undefined as never;
@@ -155,9 +148,8 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
    * process is to have it.
    */
   async #passWakeUpOn(): Promise<void> {
-    const queue = keyedOf(this);
     try {
-      await runScript(await queue.client, wakeUp, [queue.toKey("marker")]);
+      await wakeWorker(this);
     } catch {
       // Who waits for it looks by itself after a while.
     }
