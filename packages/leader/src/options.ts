@@ -13,8 +13,8 @@ import {
   textLike,
   validityMs,
 } from "@x/redlock-core/protocol";
-import { durationMs, durationOrNoneMs, name, proclaimedValue } from "./kit/checks.ts";
 import type { LeaderLogger } from "./kit/diagnostics.ts";
+import { durationMs, durationOrNoneMs, name, proclaimedValue } from "./kit/values.ts";
 import { type Cooldown, type Durations, defaultDurations } from "./timings.ts";
 
 /** The options of an election. All durations are integer milliseconds. */

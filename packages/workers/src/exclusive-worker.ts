@@ -46,9 +46,8 @@ import {
   targetOf,
 } from "./bullmq/bullmq.ts";
 import { composeScripts } from "./bullmq/compose.ts";
-import { LaneError, MixedFleetError, SupersededError, withoutCommand } from "./errors.ts";
+import { LaneError, MixedFleetError, SupersededError, type WorkerFinding, withoutCommand } from "./errors.ts";
 import { channels, type ExclusiveWorkerListener, type Tell } from "./events.ts";
-import type { WorkerFinding } from "./finding.ts";
 import type { Run } from "./job-run/run.ts";
 import { Interrupts } from "./lane/interrupts.ts";
 import { Lane } from "./lane/lane.ts";

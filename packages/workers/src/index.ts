@@ -1,4 +1,5 @@
 export type { KeyRate, OnFailure } from "./bullmq/compose.ts";
+export type { KeyPath } from "./entity-key.ts";
 export {
   ExclusiveWorkerError,
   type ExclusiveWorkerErrorCode,
@@ -10,13 +11,12 @@ export {
   NotALockError,
   SupersededError,
   UnsupportedBullMQError,
+  type WorkerFindingCode,
 } from "./errors.ts";
 export type { ExclusiveWorkerListener, WorkerEvents, WorkerTraces } from "./events.ts";
 export { ExclusiveWorker } from "./exclusive-worker.ts";
-export type { WorkerFindingCode } from "./finding.ts";
 export type { Batch } from "./job-run/batch.ts";
 export type { JobLock } from "./job-run/job-lock.ts";
-export type { KeyPath } from "./key-path.ts";
 export type { StoredJob } from "./lane/lane.ts";
 export type { Setup as WorkerSetup } from "./operators/fleet.ts";
 export type { KeyPolicy } from "./operators/key-policy.ts";

@@ -17,9 +17,8 @@ import {
 } from "@x/redlock-core/protocol";
 import type { WorkerOptions } from "bullmq";
 import type { KeyRate, LaneRules, LineRules, OnFailure } from "./bullmq/compose.ts";
-import { keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./entity-key.ts";
-import type { WorkerFinding, WorkerFindingCode } from "./finding.ts";
-import type { KeyPath } from "./key-path.ts";
+import { type KeyPath, keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./entity-key.ts";
+import type { WorkerFinding, WorkerFindingCode } from "./errors.ts";
 import type { StoredJob } from "./lane/lane.ts";
 
 /** A path to fields of `job.data`, separated by dots, or a function of the stored job. */

@@ -4,7 +4,7 @@ import type { Clock } from "@x/redlock-core";
 import { MixedFleetError } from "@x/workers";
 import { Worker } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
-import type { WorkerFinding } from "../src/finding.ts";
+import type { WorkerFinding } from "../src/errors.ts";
 import { differencesOf, Fleet, type Setup } from "../src/operators/fleet.ts";
 import { type Data, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
 

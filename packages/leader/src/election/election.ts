@@ -24,7 +24,7 @@ import {
 } from "@x/redlock-core/protocol";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { LeaderEvents, Unsubscribe } from "../events/events.ts";
-import { durationOrNoneMs } from "../kit/checks.ts";
+import { durationOrNoneMs } from "../kit/values.ts";
 import { type LeaderElectionOptions, resolveOptions } from "../options.ts";
 import { claimOf, type LeaderInfo } from "../record/record.ts";
 import { type LeaseSource, localLeases } from "../term/lease.ts";

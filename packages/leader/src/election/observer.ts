@@ -8,9 +8,9 @@
  * What it sees is informational: only the leader itself can know, by its clock, who leads *now*.
  */
 import { callQuietly, type LinkedSignal, linkSignals, onAbort, protocolOf } from "@x/redlock-core/protocol";
-import { dateOf } from "../kit/date.ts";
 import { publish } from "../kit/diagnostics.ts";
 import { Naps } from "../kit/naps.ts";
+import { dateOf } from "../kit/values.ts";
 import { type Held, heldNow, type LeaderInfo, type NodeView, newestTerm, termsAfter } from "../record/record.ts";
 import type { Standing } from "./standing.ts";
 

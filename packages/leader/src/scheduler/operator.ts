@@ -7,8 +7,8 @@
 import { boolean, type Check, integer, protocolOf, Schema, type ShapeOf, text } from "@x/redlock-core/protocol";
 import type { LeaderElection } from "../election/election.ts";
 import { UnknownScheduleError } from "../errors.ts";
-import { dateOf } from "../kit/date.ts";
 import { Slice } from "../kit/slice.ts";
+import { dateOf } from "../kit/values.ts";
 import type { LeaderInfo } from "../record/record.ts";
 import { newestIn, pastOf, recordOf, type TickRecord } from "./history.ts";
 import { isLater, NOTE, notedTick, PAUSE, pauseLine, pauseOf, REQUEST, requestLine, stateOf } from "./lines.ts";

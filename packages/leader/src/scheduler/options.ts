@@ -9,7 +9,7 @@ import {
   type ShapeOf,
   textLike,
 } from "@x/redlock-core/protocol";
-import { durationMs, durationOrNoneMs } from "../kit/checks.ts";
+import { durationMs, durationOrNoneMs } from "../kit/values.ts";
 import type { Overlap } from "./overlap.ts";
 import type { Catchup } from "./plan.ts";
 

@@ -6,6 +6,8 @@
  * command that fails as a whole fails all its ends, as it would have failed each alone.
  */
 import { setImmediate } from "node:timers";
+import type { Clock } from "@x/redlock-core";
+import { sleep } from "@x/redlock-core/protocol";
 
 /**
  * What a request costs is shared by its ends: with 8 at most, a worker had 10 to 15 % fewer jobs/s than with 16. With
@@ -101,5 +103,26 @@ export class EndBatches<End> {
   #answered(): void {
     this.#underWay -= 1;
     this.#sendWaiting();
+  }
+}
+
+const REFUSAL = /^(?:Too many Cluster redirections\. Last error: \w*Error: )?(?:TRYAGAIN|ASK|MOVED|CLUSTERDOWN) /;
+const AGAIN_MS = 100;
+
+/**
+ * Sends again for `forMs` what a Cluster refuses, and rejects then as the last one did.
+ *
+ * A Redis Cluster refuses scripts while it moves their keys to another master, and while it has no master for them. The
+ * client gives up after some 1.6 s. A refused script has done nothing, so it may be sent again.
+ */
+export async function sendRefusedAgain<Value>(clock: Clock, forMs: number, send: () => Promise<Value>): Promise<Value> {
+  const untilMs = clock.monotonicMs() + forMs;
+  for (;;) {
+    try {
+      return await send();
+    } catch (error) {
+      if (!(error instanceof Error && REFUSAL.test(error.message)) || clock.monotonicMs() >= untilMs) throw error;
+    }
+    await sleep(clock, AGAIN_MS);
   }
 }

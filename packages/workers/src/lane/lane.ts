@@ -25,9 +25,8 @@ import {
   type UnknownKeyJob,
 } from "../bullmq/bullmq.ts";
 import type { LaneScripts, OperatorCommand } from "../bullmq/compose.ts";
-import { EndBatches } from "../bullmq/end-batches.ts";
+import { EndBatches, sendRefusedAgain } from "../bullmq/end-batches.ts";
 import { JobEnd, queueKeys, replaceEndArguments } from "../bullmq/job-end.ts";
-import { sendRefusedAgain } from "../bullmq/refused.ts";
 import { formatPin, type Pin, pinOfValue } from "../entity-key.ts";
 import { withoutCommand } from "../errors.ts";
 import { ShortLivedMap } from "../short-lived-map.ts";

@@ -12,7 +12,7 @@ import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
 import { repeat } from "@x/redlock-core/protocol";
 import type { OnFailure } from "../bullmq/compose.ts";
-import type { WorkerFinding, WorkerFindingCode } from "../finding.ts";
+import type { WorkerFinding, WorkerFindingCode } from "../errors.ts";
 
 /** A finding, and what the other workers have, in words. The words are empty if the finding is about jobs. */
 export interface Difference {
