@@ -32,7 +32,10 @@ export interface SchedulerEvents {
   };
   /** Ticks older than the window, or more than are caught up; counted up to 1,000 a gap. */
   missed: { readonly schedule: string; readonly count: number };
-  /** Something failed and is tried again, or a listener threw. */
+  /**
+   * Something failed and is tried again, or a listener threw. While nodes are away, each message comes once; it comes
+   * again in the next outage.
+   */
   error: unknown;
 }
 

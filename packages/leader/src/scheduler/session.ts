@@ -28,6 +28,7 @@ import {
   stateLine,
   stateOf,
 } from "./lines.ts";
+import { Outage } from "./outage.ts";
 import { decideOverlap, type OverlapDecision } from "./overlap.ts";
 import type { Plan } from "./plan.ts";
 import { Register } from "./register.ts";
@@ -50,8 +51,8 @@ interface SessionParts {
 
 /** How often orders, and nodes that lost their state, are looked for if no message tells of them. */
 const POLL_MS = 5_000;
-/** The session waits so long before the next try, after too few nodes answered. */
-const RETRY_MS = 100;
+/** A node that did not take a step is given everything after this time. */
+const GAP_MS = 100;
 /** What is claimed in one slice is one step. */
 const CLAIM_SLICE_MS = 10;
 /** One step has so many claims, each of which blocks a node for about 5 µs. */
@@ -97,11 +98,16 @@ export class Session {
   #nextPollMs = 0;
   #polling: Promise<void> | undefined;
   readonly #naps: Naps;
+  /** Steps, and polls beside them, fail each for reasons of their own. */
+  readonly #stepOutage: Outage;
+  readonly #pollOutage: Outage;
 
   constructor(parts: SessionParts) {
     this.#parts = parts;
     this.#naps = new Naps(parts.clock);
     const failed = (error: unknown): void => parts.events.emit("error", error);
+    this.#stepOutage = new Outage(failed);
+    this.#pollOutage = new Outage(failed);
     this.#register = new Register({ ...parts, onDoubt: failed });
     this.#timetable = new Timetable({ ...parts, failed });
     this.#runner = new Runner({
@@ -142,37 +148,42 @@ export class Session {
 
   /** Resolves when the term is over, or asked to end, and no handler runs any more. Never rejects. */
   async run(): Promise<void> {
-    const { term, events, clock } = this.#parts;
-    while (!this.#over.signal.aborted && term.isCurrent()) {
-      let waitMs = RETRY_MS;
-      try {
-        waitMs = await this.#goOn();
-      } catch (error) {
-        events.emit("error", error);
-      }
-      await this.#naps.nap(waitMs, this.#over.signal);
-    }
+    const { term, clock } = this.#parts;
+    while (!this.#over.signal.aborted && term.isCurrent()) await this.#naps.nap(await this.#try(), this.#over.signal);
     await this.#runner.idle();
     await this.#polling;
     // Also when the term is over: until there is a newer one, the nodes take it.
-    while (!(await this.#handOver()) && term.isCurrent()) await sleep(clock, RETRY_MS);
+    for (let waitMs = await this.#handOver(); waitMs > 0 && term.isCurrent(); waitMs = await this.#handOver()) {
+      await sleep(clock, waitMs);
+    }
     this.#over.unlink();
   }
 
+  /** Returns the milliseconds until the next time, also if this one failed. Never rejects. */
+  async #try(): Promise<number> {
+    try {
+      const waitMs = await this.#goOn();
+      // A step that failed is made again, so this one has reached a quorum.
+      this.#stepOutage.ended();
+      return waitMs;
+    } catch (error) {
+      return this.#stepOutage.failed(error);
+    }
+  }
+
   /**
-   * Tells the next leader what has ended, and what has not begun, which was no attempt. Resolves false if too few nodes
-   * answered.
+   * Tells the next leader what has ended, and what has not begun, which was no attempt. Resolves with 0, or with the
+   * milliseconds until the next try if too few nodes answered.
    */
-  async #handOver(): Promise<boolean> {
+  async #handOver(): Promise<number> {
     try {
       while (this.#step !== undefined || this.#ended.length + this.#left.length > 0) {
-        if (!(await this.#write((step) => this.#addEnds(step)))) return true;
+        if (!(await this.#write((step) => this.#addEnds(step)))) return 0;
         await this.#runner.idle();
       }
-      return true;
+      return 0;
     } catch (error) {
-      this.#parts.events.emit("error", error);
-      return false;
+      return this.#stepOutage.failed(error);
     }
   }
 
@@ -184,7 +195,7 @@ export class Session {
     if (this.#over.signal.aborted || !term.isCurrent()) return 0;
     if (!(await this.#write((step) => this.#compose(step)))) return await this.#untilOver();
     if (!this.#isLoaded || !term.isCurrent()) return 0;
-    if (this.#register.hasGap) this.#nextPollMs = Math.min(this.#nextPollMs, clock.monotonicMs() + RETRY_MS);
+    if (this.#register.hasGap) this.#nextPollMs = Math.min(this.#nextPollMs, clock.monotonicMs() + GAP_MS);
     const untilPollMs = this.#polling === undefined ? this.#nextPollMs - clock.monotonicMs() : LONGEST_SLEEP_MS;
     return Math.max(0, Math.ceil(Math.min(LONGEST_SLEEP_MS, untilPollMs, this.#timetable.untilTickMs())));
   }
@@ -385,8 +396,13 @@ export class Session {
     this.#polling = this.#register
       .poll()
       .then(
-        () => this.#hearPauses(),
-        (error: unknown) => this.#parts.events.emit("error", error),
+        () => {
+          this.#pollOutage.ended();
+          this.#hearPauses();
+        },
+        (error: unknown) => {
+          this.#pollOutage.failed(error);
+        },
       )
       .finally(() => {
         this.#polling = undefined;
