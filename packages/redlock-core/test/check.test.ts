@@ -1,10 +1,11 @@
-import { type RedisServer, sinceRedis7 } from "@x/test-support";
+import { ManualClock, type RedisServer, sinceRedis7 } from "@x/test-support";
 import { Redis as Redis5 } from "ioredis5";
 import { createClient } from "redis";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type Finding, type LockNode, type Redlock, systemClock } from "../src/index.ts";
 import { defineScript, protocolOf } from "../src/protocol.ts";
 import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
+import { StubNode } from "./support/stub-node.ts";
 
 /** Seems to be a server that says so of itself, with a clock that is off. */
 function nodeSaying(name: string, info: string, offMs = 0): LockNode {
@@ -177,6 +178,31 @@ describe("check", () => {
     expect(findings).toContainEqual(
       expect.objectContaining({ code: "UNREACHABLE", subjects: [servers[1]?.path], severity: "warning" }),
     );
+  });
+
+  it("waits for nodes that are still connecting while its caller's code runs on", async () => {
+    const redlock = openRedlock(await startNodes(3), { nodeTimeout: 1_000 });
+    const checking = redlock.check();
+    const busyUntilMs = performance.now() + 1_200;
+    while (performance.now() < busyUntilMs);
+    expect((await checking).filter(({ code }) => code === "UNREACHABLE")).toEqual([]);
+  });
+
+  it("gives a first connection some seconds, and then says that there is none", async () => {
+    const clock = new ManualClock();
+    const [late, never] = [new StubNode("connecting"), new StubNode("connecting")];
+    late.answer = () => Promise.resolve(["run_id:late", "1000000000", "0", "", ""]);
+    let findings: readonly Finding[] | undefined;
+    const checking = openRedlock([late, Object.assign(never, { name: "never" })], { clock, nodeTimeout: 500 }).check();
+    const told = checking.then((all) => {
+      findings = all;
+    });
+    await clock.advance(3_400);
+    expect(findings).toBeUndefined();
+    late.become("ready");
+    await clock.advance(600);
+    await told;
+    expect(findings).toContainEqual(expect.objectContaining({ code: "UNREACHABLE", subjects: ["never"] }));
   });
 
   it.each([

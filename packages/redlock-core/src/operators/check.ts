@@ -3,7 +3,7 @@ import { readClock } from "../kit/clock.ts";
 import { quote } from "../kit/schema/show.ts";
 import { inTime } from "../kit/signals.ts";
 import type { Engine } from "../rounds/engine.ts";
-import { type ListReply, listsEverywhere, type NodeReply, runEverywhere } from "../rounds/run.ts";
+import { type ListReply, listsEverywhere, type NodeReply, runEverywhere, untilSettled } from "../rounds/run.ts";
 import { NODE_KEYS, PROBE_KEY, probeKeysOf } from "../rules/keys.ts";
 import { quarantineLeftMs } from "../rules/quarantine.ts";
 import { median, quorumOf } from "../rules/quorum.ts";
@@ -64,8 +64,15 @@ interface Facts {
  */
 const CLOCK_TOLERANCE_MS = 500;
 
+/**
+ * A check is often the first call of a process that is still busy starting. So a first connection has more time than
+ * `nodeTimeout`: that of a name's lookup, a TLS handshake, and a SYN that is sent again after a second and after three.
+ */
+const FIRST_CONNECTION_MS = 3_500;
+
 export async function check(engine: Engine): Promise<readonly Finding[]> {
   const { quarantine, nodeTimeout } = engine.options;
+  await untilConnected(engine);
   const asked = readClock(engine.clock);
   const [replies, rights] = await Promise.all([
     listsEverywhere(engine, checkScript, {
@@ -93,6 +100,22 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
     ...otherQuarantine(facts, engine.quarantineMs),
     ...evenNodes(engine),
   ];
+}
+
+/**
+ * Waits until each node is connected or down, for `FIRST_CONNECTION_MS` at most. That counts from the next turn of the
+ * event loop: before it nothing can be heard, however long the caller's code runs. Never rejects.
+ */
+async function untilConnected({ nodes, clock }: Engine): Promise<void> {
+  let cancel: () => void = () => undefined;
+  const over = new Promise<void>((resolve) => {
+    const begin = (): void => {
+      cancel = clock.schedule(FIRST_CONNECTION_MS, resolve, { keepAlive: true });
+    };
+    cancel = clock.schedule(0, begin, { keepAlive: true });
+  });
+  await Promise.allSettled(nodes.map((node) => untilSettled(node, over)));
+  cancel();
 }
 
 /**

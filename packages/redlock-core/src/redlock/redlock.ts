@@ -177,7 +177,7 @@ export class Redlock implements AsyncDisposable {
 
   /**
    * Looks for what is wrong with the deployment; an empty list is good news. The call never rejects because of a
-   * node.
+   * node. A node that is not yet connected for the first time has 3.5 s for that, whatever `nodeTimeout` is.
    */
   async check(): Promise<readonly Finding[]> {
     this.#session.assertOpen([]);

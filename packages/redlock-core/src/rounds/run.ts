@@ -125,7 +125,8 @@ export async function runOn(
   const startedMs = asked.clock.monotonicMs();
   const deadline = startDeadline(asked, request.timeoutMs);
   try {
-    if (node.state === "connecting") await untilSettled(node, deadline.over);
+    await untilSettled(node, deadline.over);
+    if (node.state === "connecting") throw notConnected(node, " in time");
     const ask = (): Promise<unknown> => {
       const answer = node.eval(script, request.keys, request.args);
       const heard = (): void => batcher.heard();
@@ -164,7 +165,9 @@ function startDeadline(asked: Asked, timeoutMs: number): { over: Promise<typeof 
   return { over, cancel };
 }
 
-async function untilSettled(node: LockNode, over: Promise<unknown>): Promise<void> {
+/** Waits for the first connection of a node, until it is made or has failed, or `over` resolves. */
+export async function untilSettled(node: LockNode, over: Promise<unknown>): Promise<void> {
+  if (node.state !== "connecting") return;
   let stop: () => void = () => undefined;
   const settled = new Promise<void>((resolve) => {
     stop = node.onStateChange(() => {
@@ -173,5 +176,4 @@ async function untilSettled(node: LockNode, over: Promise<unknown>): Promise<voi
   });
   await Promise.race([settled, over]);
   stop();
-  if (node.state === "connecting") throw notConnected(node, " in time");
 }
