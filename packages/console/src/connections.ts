@@ -1,6 +1,6 @@
 /** Connections to the nodes of a command. Each is tried first, so that a node that is away is named, and why. */
 import { Redlock, type RedlockOptions } from "@x/redlock-core";
-import { addressOf } from "@x/redlock-core/protocol";
+import { addressOf, connectOptionsOf } from "@x/redlock-core/protocol";
 import { Cluster, type ClusterOptions, Redis } from "ioredis";
 import { ConsoleFailure } from "./failure.ts";
 
@@ -9,6 +9,8 @@ const CONNECT_MS = 3_000;
 export interface ConnectionOptions {
   /** The URLs of the nodes, in the order in which the services name them. */
   readonly urls: readonly string[];
+  /** The option or variable that named them; undefined if none did. */
+  readonly source: "--redis" | "REDIS_URL" | undefined;
   /** Whether they are members of one Redis Cluster, which is the one node then. */
   readonly cluster: boolean;
   readonly keyPrefix?: string;
@@ -32,14 +34,14 @@ export class Connections implements AsyncDisposable {
       ...(keyPrefix === undefined ? {} : { keyPrefix }),
       ...(maxTtl === undefined ? {} : { maxTtl, ttl: Math.min(maxTtl, 30_000) }),
     };
-    // It says what is wrong with a URL before anything is tried.
     const open = (nodes: readonly (string | Cluster)[]): Redlock => {
       const redlock = new Redlock(nodes, options);
       this.#closing.push(() => redlock.close());
       return redlock;
     };
+    if (!cluster) this.#checkUrls();
     const redlock = cluster ? undefined : open(urls);
-    const tries = await Promise.allSettled(urls.map((url) => tryUrl(url)));
+    const tries = await Promise.allSettled(urls.map((url) => this.#try(url)));
     const failed = tries.find((result) => result.status === "rejected");
     if (failed !== undefined && tries.every((result) => result.status === "rejected")) throw failed.reason;
     return redlock ?? open([await this.#cluster()]);
@@ -49,7 +51,7 @@ export class Connections implements AsyncDisposable {
   async queueRedis(): Promise<Redis | Cluster> {
     const { urls, cluster } = this.#options;
     const [url = ""] = urls;
-    await tryUrl(url);
+    await this.#try(url);
     return cluster ? await this.#cluster() : this.#open(url);
   }
 
@@ -67,8 +69,43 @@ export class Connections implements AsyncDisposable {
       );
     }
     const servers = urls.slice(0, count);
-    await Promise.all(servers.map(tryUrl));
+    await Promise.all(servers.map((url) => this.#try(url)));
     return servers.map((url) => this.#open(url));
+  }
+
+  /** Throws `ConsoleFailure` for a URL that is none of a node. */
+  #checkUrls(): void {
+    const { urls, source } = this.#options;
+    try {
+      for (const url of urls) connectOptionsOf(url);
+    } catch (error) {
+      throw new ConsoleFailure(`${source ?? "the default"}: ${(error as Error).message}`);
+    }
+  }
+
+  /** Connects once. Throws `ConsoleFailure` if the node does not answer. */
+  async #try(url: string): Promise<void> {
+    const client = new Redis(url, {
+      lazyConnect: true,
+      connectTimeout: CONNECT_MS,
+      commandTimeout: CONNECT_MS,
+      retryStrategy: null,
+      maxRetriesPerRequest: 0,
+    });
+    // The rejection says "Connection is closed."; the event says why.
+    let reason: Error | undefined;
+    client.on("error", (error: Error) => {
+      reason = error;
+    });
+    try {
+      await client.connect();
+      await client.ping();
+    } catch (error) {
+      const { message } = reason ?? (error as Error);
+      throw new ConsoleFailure(`cannot reach ${nameOf(url)}: ${message}`, adviceOf(message, this.#options.source));
+    } finally {
+      client.disconnect();
+    }
   }
 
   #open(url: string): Redis {
@@ -129,29 +166,6 @@ function reconnectDelayMs(times: number): number {
   return Math.min(100 * times, 2_000);
 }
 
-async function tryUrl(url: string): Promise<void> {
-  const client = new Redis(url, {
-    lazyConnect: true,
-    connectTimeout: CONNECT_MS,
-    commandTimeout: CONNECT_MS,
-    retryStrategy: null,
-    maxRetriesPerRequest: 0,
-  });
-  // The rejection says "Connection is closed."; the event says why.
-  let reason: Error | undefined;
-  client.on("error", (error: Error) => {
-    reason = error;
-  });
-  try {
-    await client.connect();
-    await client.ping();
-  } catch (error) {
-    throw new ConsoleFailure(`cannot reach ${nameOf(url)}: ${(reason ?? (error as Error)).message}`, adviceOf(reason));
-  } finally {
-    client.disconnect();
-  }
-}
-
 /** Returns the host and port of a URL, which may have a password. */
 export function nameOf(url: string): string {
   try {
@@ -162,11 +176,13 @@ export function nameOf(url: string): string {
   }
 }
 
-function adviceOf(reason: Error | undefined): string {
-  const text = reason?.message ?? "";
-  if (/ECONNREFUSED/.test(text)) return "Is Redis running there? Name another one with --redis or REDIS_URL.";
-  if (/ENOTFOUND|EAI_AGAIN/.test(text)) return "The host name is not known here. Check --redis or REDIS_URL.";
+function adviceOf(text: string, source: ConnectionOptions["source"]): string {
+  const check = source ?? "--redis or REDIS_URL";
+  if (/ECONNREFUSED/.test(text)) {
+    return `Is Redis running there? ${source === undefined ? `Name another one with ${check}.` : `It is from ${check}.`}`;
+  }
+  if (/ENOTFOUND|EAI_AGAIN/.test(text)) return `The host name is not known here. Check ${check}.`;
   if (/NOAUTH|WRONGPASS/.test(text)) return "Put the user and password into the URL: redis://user:password@host:6379.";
   if (/timed? ?out|ETIMEDOUT/i.test(text)) return "The host does not answer: a firewall, or a server that hangs.";
-  return "Check --redis or REDIS_URL.";
+  return `Check ${check}.`;
 }

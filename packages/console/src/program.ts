@@ -25,7 +25,7 @@ import {
   scheduleHistory,
   triggerSchedule,
 } from "./commands/schedules.ts";
-import { Connections } from "./connections.ts";
+import { type ConnectionOptions, Connections } from "./connections.ts";
 import { ConsoleFailure } from "./failure.ts";
 import { Output, printable } from "./output.ts";
 import { type ServeOptions, servePage } from "./page/serve.ts";
@@ -78,7 +78,7 @@ function inWords(error: unknown): string {
 function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Commander {
   const program = new Commander("x-console")
     .description("Looks at locks, leaders, schedules and exclusive BullMQ jobs, and operates them.")
-    .option("--redis <url>", "a node; give all in the services' order (default: REDIS_URL, commas between)", collected)
+    .option("--redis <url>", "a node; give all in the services' order (default: REDIS_URL, commas between)", addresses)
     .option("--cluster", "the nodes are members of one Redis Cluster")
     .option("--key-prefix <prefix>", "the keyPrefix of the services' Redlock")
     .option("--max-ttl <ms>", "the maxTtl of the services' Redlock", wholeNumber)
@@ -253,8 +253,8 @@ async function withCommand(
   terminal: Terminal,
   run: (command: Command) => Promise<void>,
 ): Promise<void> {
-  const urls = options.redis ?? terminal.env["REDIS_URL"]?.split(",") ?? ["redis://localhost:6379"];
-  await using connections = new Connections({ ...options, urls, cluster: options.cluster === true });
+  const named = addressesOf(options, terminal);
+  await using connections = new Connections({ ...options, ...named, cluster: options.cluster === true });
   const output = new Output({
     isJson: options.json === true,
     hasColour: terminal.isInteractive && (terminal.env["NO_COLOR"] ?? "") === "",
@@ -262,6 +262,26 @@ async function withCommand(
   });
   const watch = options.watch === true ? DEFAULT_WATCH_SECONDS : options.watch;
   await run({ connections, output, terminal, watch, isConfirmed: options.yes === true });
+}
+
+/** Returns the addresses of the nodes, and what named them. An empty `REDIS_URL` is none. */
+function addressesOf({ redis }: Shared, { env }: Terminal): Pick<ConnectionOptions, "urls" | "source"> {
+  if (redis !== undefined) return { urls: redis, source: "--redis" };
+  const urls = addressesIn(env["REDIS_URL"] ?? "");
+  return urls.length > 0 ? { urls, source: "REDIS_URL" } : { urls: ["redis://localhost:6379"], source: undefined };
+}
+
+function addressesIn(text: string): readonly string[] {
+  return text
+    .split(",")
+    .map((part) => part.trim())
+    .filter((part) => part !== "");
+}
+
+function addresses(text: string, before: readonly string[] | undefined): readonly string[] {
+  const all = [...(before ?? []), ...addressesIn(text)];
+  if (all.length === 0) throw new ConsoleFailure("--redis: no address was given", "Such as redis://redis-1:6379.");
+  return all;
 }
 
 function collected(text: string, before: readonly string[] | undefined): readonly string[] {

@@ -519,6 +519,26 @@ describe("what cannot be done", () => {
     }
   });
 
+  it("names the variable that a bad address came from", async () => {
+    const { code, errors } = await run(["check"], { nodes: ["http://x"] });
+    expect(errors).toMatch(/^REDIS_URL: node must be a redis:\/\//);
+    expect(code).toBe(2);
+    const { errors: unreachable } = await run(["check"], { nodes: [URL_WITH_SECRET] });
+    expect(unreachable).toContain("REDIS_URL");
+    expect(unreachable).not.toContain("--redis");
+  });
+
+  it("drops what is empty between the commas of REDIS_URL, and takes none for unset", async () => {
+    const { code, text } = await run(["locks", "inspect", "a"], { nodes: ["", ...urls(), " ", ""] });
+    expect(text).toContain("a: free");
+    expect(code).toBe(0);
+    for (const nodes of [[], [""], ["", " "]]) {
+      const { errors } = await run(["locks", "inspect", "a"], { nodes });
+      expect(errors).not.toContain("characters");
+      expect(errors).toMatch(/^(cannot reach localhost:6379.*\n.*--redis or REDIS_URL.*\n)?$/);
+    }
+  });
+
   it("says which of several nodes are away", async () => {
     const { code, text } = await run(["locks", "inspect", "a"], { nodes: [...urls().slice(0, 2), URL_WITH_SECRET] });
     expect(text).toContain("a: free");
@@ -533,7 +553,8 @@ describe("what cannot be done", () => {
     [["locks", "inspect"], "missing required argument"],
     [["check", "--watch", "-1"], "seconds"],
     [["keys", "top", "q", "--limit", "0"], "integer from 1"],
-    [["check", "--redis", "http://x"], "redis://"],
+    [["check", "--redis", "http://x"], "--redis: node must be a redis://"],
+    [["check", "--redis", ","], "--redis: no address"],
   ])("answers %j with what is wrong, and exit code 2", async (args, message) => {
     const { code, errors } = await run(args);
     expect(errors).toContain(message);
