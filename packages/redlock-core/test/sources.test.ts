@@ -56,6 +56,26 @@ describe("a URL that is refused", () => {
   });
 });
 
+describe("several addresses in one text", () => {
+  it.each([
+    ["redis://h1,redis://h2", "redis://h1***"],
+    ["redis://h1:6379, redis://h2:6379", "redis://h1***"],
+    ["redis://h1/0,rediss://h2/0", "redis://h1***"],
+    ["redis://h1,h2", "redis://h1***"],
+    ["redis://h1:6379,h2:6379", "redis://h1***"],
+    ["redis://:hunter2@h1,redis://:hunter2@h2", "redis://***@h2"],
+    ["unix:///tmp/one,unix:///tmp/two", "unix://***"],
+  ])("are refused, with what to pass instead: %j", (url, shown) => {
+    expect(refusalOf(url).message).toBe(
+      `node must be one address: pass several as an array of strings, got "${shown}"`,
+    );
+  });
+
+  it.each(["redis://user:a,b@127.0.0.1:1", "unix:///tmp/a@b,c"])("are not seen in %j", (url) => {
+    expect(() => openRedlock([url])).not.toThrow();
+  });
+});
+
 describe("an object that is refused", () => {
   const accepted = "a client of ioredis or node-redis, a URL string, ioredis options (host, port, path or sentinels)";
 

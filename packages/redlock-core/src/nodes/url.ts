@@ -17,6 +17,7 @@ export interface IoredisConnectOptions {
 
 const LONGEST_SHOWN = 200;
 const ENCODED = "must be a valid URL, percent-encoded where it needs to be";
+const ONE = "must be one address: pass several as an array of strings";
 
 /**
  * Reads a `redis://`, `rediss://` or `unix://` URL, or the path of a socket. Throws `TypeError`; its text has no
@@ -27,6 +28,7 @@ export function connectOptionsOf(url: string): IoredisConnectOptions {
   if (!/^(rediss?|unix):\/\//.test(url)) {
     throw refusal("must be a redis://, rediss:// or unix:// URL, or the path of a socket", url);
   }
+  if (hasSeveral(url)) throw refusal(ONE, url);
   // A "?" or "#" of a password that is not encoded ends the host: the name of the node would be a part of the secret.
   if (/[?#].*@/s.test(url)) throw refusal(ENCODED, url);
   let options: IoredisConnectOptions;
@@ -40,6 +42,13 @@ export function connectOptionsOf(url: string): IoredisConnectOptions {
     throw refusal("must name its database by a number", url);
   }
   return options;
+}
+
+/** Tells whether there is another URL after a comma, or another host. A comma of a password is none of them. */
+function hasSeveral(url: string): boolean {
+  if (/,\s*(rediss?|unix):\/\//.test(url)) return true;
+  const [, host = ""] = /^rediss?:\/\/(?:.*@)?([^/?#]*)/s.exec(url) ?? [];
+  return host.includes(",");
 }
 
 function isDatabase(db: number): boolean {
