@@ -156,9 +156,11 @@ export function differencesOf(own: Setup, all: readonly Setup[], jobs: readonly 
   const found: Difference[] = [];
   if (jobs.length > 0) {
     const named = jobs.length > 5 ? `${jobs.slice(0, 5).join(", ")} and ${jobs.length - 5} more` : jobs.join(", ");
-    const message =
-      `without having their key run the jobs ${named}: a worker took them that knows no keys (BullMQ's own Worker), ` +
-      "or the lane's keys were deleted";
+    const [run, them] =
+      jobs.length === 1
+        ? [`job ${named} runs without having its key`, "it"]
+        : [`jobs ${named} run without having their key`, "them"];
+    const message = `${run}: a worker took ${them} that knows no keys (BullMQ's own Worker), or the lane's keys were deleted`;
     found.push({ finding: { code: "PLAIN_WORKER", severity: "error", subjects: jobs, message }, there: "" });
   }
   for (const { code, option, shown, means } of compared) {
