@@ -119,7 +119,7 @@ export class Door {
       if (this.#asking === asking) this.#asking = undefined;
       throw error;
     }
-    if (next !== null) throw otherPartitions(name, partitions, `is being moved to ${next}`);
+    if (next !== null) throw otherPartitions(name, `${here(partitions)} is being moved to ${next}: ${setTo(next)}`);
   }
 
   async close(next: number): Promise<void> {
@@ -143,13 +143,27 @@ export class Door {
 /** Returns what is wrong with a division beside the layout in force; nothing if the queue has it, or is moved to it. */
 export function faultOf({ name, partitions, servers }: Division, layout: Layout): MixedFleetError | undefined {
   if (layout.next === partitions) return undefined;
-  if (layout.partitions !== partitions) return otherPartitions(name, partitions, `has ${layout.partitions}`);
+  if (layout.partitions !== partitions) {
+    const { partitions: others, next } = layout;
+    const advice = `${setTo(others)}, or move the queue here with moveFrom(${others})`;
+    const what =
+      next === undefined ? `${others}: ${advice}` : `${others} and is being moved to ${next}: ${setTo(next)}`;
+    return otherPartitions(name, `${here(partitions)} has ${what}`);
+  }
   if (layout.servers === servers.length) return undefined;
-  return otherPartitions(name, partitions, `is on ${layout.servers} servers, not on ${servers.length}`);
+  const what = `is on ${layout.servers} servers, not on ${servers.length}`;
+  return otherPartitions(name, `${here(partitions)} ${what}: name the same servers in every process (connection)`);
 }
 
-/** The error of a process whose layout is not the one in force. */
-export function otherPartitions(name: string, partitions: number, what: string): MixedFleetError {
-  const message = `this process has ${partitions} partitions, but the queue ${what}`;
+/** The error of a process whose layout is not the one in force. The message says what it is to do. */
+export function otherPartitions(name: string, message: string): MixedFleetError {
   return new MixedFleetError(name, { code: "OTHER_PARTITIONS", severity: "error", subjects: [name], message });
+}
+
+function here(partitions: number): string {
+  return `this process has ${partitions} ${partitions === 1 ? "partition" : "partitions"}, but the queue`;
+}
+
+function setTo(partitions: number | string): string {
+  return `set partitions to ${partitions} here`;
 }

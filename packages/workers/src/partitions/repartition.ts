@@ -55,8 +55,7 @@ export async function moveQueue(
   const announced = await record.announce(from, to.partitions);
   const isMoved = announced.partitions === to.partitions;
   if (!isMoved && (announced.partitions !== from || announced.next !== to.partitions)) {
-    const next = announced.next === undefined ? "" : ` and is being moved to ${announced.next}`;
-    throw otherPartitions(to.name, from, `has ${announced.partitions}${next}`);
+    throw otherPartitions(to.name, `moveFrom(${from}) was called, but ${whyNot(announced, to.partitions)}`);
   }
   const queues = Array.from({ length: from }, (_, partition) => {
     const server = serverOf(old.servers, partition);
@@ -87,6 +86,14 @@ export async function moveQueue(
 }
 
 /** The servers of the old division must be those that its processes have, or jobs there would not be seen. */
+/** Returns what a queue has instead, and what to do about it. */
+function whyNot({ partitions, next }: Layout, to: number): string {
+  if (partitions === 0) return "the queue has no partitions yet: add jobs, there is nothing to move";
+  const has = `the queue has ${partitions} partitions`;
+  if (next === undefined || next === to) return `${has}: call moveFrom(${partitions})`;
+  return `${has} and is being moved to ${next}: finish that first, with moveFrom(${partitions}) where partitions is ${next}`;
+}
+
 async function checkOld(record: LayoutRecord, old: Division, announced: Layout): Promise<void> {
   const { servers } = old;
   if (announced.servers !== servers.length) {

@@ -281,7 +281,7 @@ describe("processes with other numbers of partitions", () => {
     const other = queueOf(lab, 8);
     await expect(other.add("job", { k: "a", i: 1 })).rejects.toThrow(MixedFleetError);
     await expect(other.add("job", { k: "a", i: 1 })).rejects.toThrow(
-      /this process has 8 partitions, but the queue has 4/,
+      "this process has 8 partitions, but the queue has 4: set partitions to 4 here, or move the queue here with moveFrom(4)",
     );
     const worker = workerOf(lab, { partitions: 8 });
     await until(() => lab.errors.length === 1);
@@ -297,7 +297,24 @@ describe("processes with other numbers of partitions", () => {
     const both = [lab.connection, { ...lab.connection, db: 1 }];
     const other = new PartitionedQueue<Data>("q", { partitions: PARTITIONS, key: "k", connection: both });
     lab.defer(async () => await other.close());
-    await expect(other.add("job", { k: "a", i: 1 })).rejects.toThrow(/the queue is on 1 servers, not on 2/);
+    await expect(other.add("job", { k: "a", i: 1 })).rejects.toThrow(
+      /the queue is on 1 servers, not on 2: name the same servers in every process \(connection\)$/,
+    );
+  });
+
+  it("find out what to move from, and which move to finish first", async () => {
+    await using lab = await Lab.start();
+    const [four, seven, nine] = [queueOf(lab, 4), queueOf(lab, 7), queueOf(lab, 9)];
+    await expect(seven.moveFrom(4)).rejects.toThrow(/no partitions yet: add jobs, there is nothing to move$/);
+    await four.add("job", { k: "a", i: 0 });
+    await expect(seven.moveFrom(5)).rejects.toThrow(
+      /moveFrom\(5\) was called, but the queue has 4 partitions: call moveFrom\(4\)$/,
+    );
+    await seven.moveFrom(4, { signal: AbortSignal.timeout(100) }).catch(String);
+    await expect(nine.moveFrom(4)).rejects.toThrow(
+      /is being moved to 7: finish that first, with moveFrom\(4\) where partitions is 7$/,
+    );
+    await expect(nine.add("job", { k: "a", i: 1 })).rejects.toThrow(/being moved to 7: set partitions to 7 here$/);
   });
 
   it("move the queue: old jobs first, then those that came meanwhile, each once and in order", async () => {
@@ -324,7 +341,7 @@ describe("processes with other numbers of partitions", () => {
     workerOf(lab, { partitions: 7 });
     expect(await moved).toBe(0);
     expect(left.at(-1)).toBe(0);
-    await expect(before.add("job", { k: "a", i: 0 })).rejects.toThrow(/is being moved to 7/);
+    await expect(before.add("job", { k: "a", i: 0 })).rejects.toThrow(/is being moved to 7: set partitions to 7 here$/);
     await until(() => lab.ran.filter(({ key, endedMs }) => key !== "tick" && endedMs !== undefined).length === 200);
     expect(lab.inversions()).toEqual([]);
     expect(lab.overlaps()).toEqual([]);
