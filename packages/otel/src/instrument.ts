@@ -51,7 +51,9 @@ type Resolved = { readonly [Option in keyof InstrumentOptions]-?: NonNullable<In
 function resolved(options: InstrumentOptions): Resolved {
   if (Object.prototype.toString.call(options) !== "[object Object]") throw new TypeError("options must be an object");
   const unknown = Object.keys(options).find((each) => !OPTIONS.has(each));
-  if (unknown !== undefined) throw new TypeError(`options have no ${unknown}, only ${[...OPTIONS].join(", ")}`);
+  if (unknown !== undefined) {
+    throw new TypeError(`unknown option ${JSON.stringify(unknown)}: known are ${[...OPTIONS].join(", ")}`);
+  }
   const {
     name = nameOf,
     tracer = trace.getTracer(SCOPE),

@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 
 it.each([
   [null, TypeError, "options must be an object"],
-  [{ names: String }, TypeError, "options have no names"],
+  [{ names: String }, TypeError, 'unknown option "names": known are name, tracer, meter, workers, topKeys'],
   [{ name: "x" }, TypeError, "name must be a function"],
   [{ tracer: {} }, TypeError, "tracer must be a Tracer"],
   [{ meter: null }, TypeError, "meter must be a Meter"],
