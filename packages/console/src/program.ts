@@ -1,4 +1,5 @@
 /** The commands by name, their arguments and options, and their exit codes. */
+import { createRequire } from "node:module";
 import { QuorumUnreachableError } from "@x/redlock-core";
 import { Command as Commander, CommanderError, InvalidArgumentError } from "commander";
 import type { Command, IsGood } from "./command.ts";
@@ -49,6 +50,7 @@ interface Shared {
 }
 
 const DEFAULT_WATCH_SECONDS = 2;
+const { version } = createRequire(import.meta.url)("../package.json") as { readonly version: string };
 
 /**
  * Runs one command, such as `["locks", "inspect", "account:42"]`, and resolves with its exit code. Never rejects: what
@@ -78,6 +80,7 @@ function inWords(error: unknown): string {
 function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Commander {
   const program = new Commander("x-console")
     .description("Looks at locks, leaders, schedules and exclusive BullMQ jobs, and operates them.")
+    .version(version, "--version", "tell the version of this package")
     .option("--redis <url>", "a node; give all in the services' order (default: REDIS_URL, commas between)", addresses)
     .option("--cluster", "the nodes are members of one Redis Cluster")
     .option("--key-prefix <prefix>", "the keyPrefix of the services' Redlock")

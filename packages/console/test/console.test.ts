@@ -561,6 +561,13 @@ describe("what cannot be done", () => {
     expect(code).toBe(2);
   });
 
+  it("tells the version of its package with exit code 0", async () => {
+    const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
+      readonly version: string;
+    };
+    expect(await run(["--version"])).toEqual({ code: 0, text: `${version}\n`, errors: "" });
+  });
+
   it("helps with exit code 0", async () => {
     const { code, text } = await run(["--help"]);
     expect(text).toContain("Exit codes");
