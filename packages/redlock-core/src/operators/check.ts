@@ -66,7 +66,7 @@ const CLOCK_TOLERANCE_MS = 500;
 
 /**
  * A check is often the first call of a process that is still busy starting. So a first connection has more time than
- * `nodeTimeout`: that of a name's lookup, a TLS handshake, and a SYN that is sent again after a second and after three.
+ * `nodeTimeout`. It is enough for a SYN that is sent again after a second and after three.
  */
 const FIRST_CONNECTION_MS = 3_500;
 
