@@ -20,7 +20,7 @@ interface Step {
 }
 
 interface Job {
-  readonly strategy: { readonly matrix: Readonly<Record<string, unknown>> };
+  readonly strategy?: { readonly matrix: Readonly<Record<string, unknown>> };
   readonly steps: readonly Step[];
 }
 
@@ -48,7 +48,9 @@ it.each(packages)("@x/%s has the repository's address, and its own folder there"
 it.each(files)("%s runs scripts that exist", (file) => {
   const commands = Object.values(workflow(file).jobs).flatMap(({ steps, strategy }) => [
     ...steps.flatMap(({ run = "" }) => run.split("\n")),
-    ...Object.values(strategy.matrix).flat().map(String),
+    ...Object.values(strategy?.matrix ?? {})
+      .flat()
+      .map(String),
   ]);
   const scripts = commands.flatMap((command) => [...command.matchAll(/\bnpm (?:run (\S+)|(test|start)\b)/g)]);
   const names = scripts.map(([, run, short]) => run ?? short ?? "");
@@ -62,7 +64,7 @@ interface Setting {
   readonly server: string;
 }
 
-const settings = workflow("ci.yml").jobs["test"]?.strategy.matrix["include"] as readonly Setting[];
+const settings = workflow("ci.yml").jobs["test"]?.strategy?.matrix["include"] as readonly Setting[];
 
 /** `[20, 19]` of `>=20.19`, `20.19` and `20.19.1`. A missing number is `otherwise`. */
 function versionOf(text: string, otherwise: number): readonly [number, number] {
