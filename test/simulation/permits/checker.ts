@@ -72,8 +72,8 @@ export class PermitChecker {
   readonly #all: Hold[] = [];
   /** The place in line of each waiter. */
   readonly #tickets = new Map<string, number>();
-  /** The place in line that a waiter had when it was granted, and how often the node had lost data by then. */
-  readonly #served = new Map<string, { readonly ticket: number; readonly losses: number }>();
+  /** The first place in line that a waiter ever had, and how often the node had lost data by then. */
+  readonly #firstTickets = new Map<string, { readonly ticket: number; readonly losses: number }>();
   /** Until when each waiter kept its place after the last script. */
   #places: ReadonlyMap<string, string | number> = new Map();
   #tokens: TokensSoFar = { any: 0, exclusive: 0 };
@@ -182,16 +182,15 @@ export class PermitChecker {
       // A waiter that lost its place, and never heard of its ticket, stands behind.
       const hasPlace = Number(this.#places.get(waiter) ?? 0) >= Math.floor(nowMs);
       const replied = Number((reply as readonly unknown[])[1]);
-      if (ticket !== "") this.#tickets.set(waiter, Number(ticket));
-      else if (!hasPlace || !this.#tickets.has(waiter)) this.#tickets.set(waiter, replied);
+      if (ticket !== "") this.#stands(waiter, Number(ticket));
+      else if (!hasPlace || !this.#tickets.has(waiter)) this.#stands(waiter, replied);
     }
     this.#places = places;
     const isGrant = answer === 1;
     if (!isGrant) return;
-    const own = this.#tickets.get(waiter) ?? this.#forgottenTurn(waiter);
-    const mine = own ?? (ticket === "" ? Number.POSITIVE_INFINITY : Number(ticket));
+    const known = this.#tickets.get(waiter) ?? (ticket === "" ? Number.POSITIVE_INFINITY : Number(ticket));
+    const mine = Math.min(known, this.#forgottenTicket(waiter));
     this.#tickets.delete(waiter);
-    this.#served.set(waiter, { ticket: mine, losses: this.#facts.losses() });
     const passed = inLine.find(
       (member) => (this.#tickets.get(member) ?? mine) < mine && Number(places.get(member) ?? 0) >= Math.floor(nowMs),
     );
@@ -199,10 +198,15 @@ export class PermitChecker {
     world.violate(PERMIT_INVARIANTS.fifo, `${waiter || holder} was granted before ${passed}, who waits since earlier`);
   }
 
-  /** The place of a waiter that was granted before: a node that has forgotten the grant since may have it in line. */
-  #forgottenTurn(waiter: string): number | undefined {
-    const served = this.#served.get(waiter);
-    return served !== undefined && served.losses < this.#facts.losses() ? served.ticket : undefined;
+  #stands(waiter: string, ticket: number): void {
+    this.#tickets.set(waiter, ticket);
+    if (!this.#firstTickets.has(waiter)) this.#firstTickets.set(waiter, { ticket, losses: this.#facts.losses() });
+  }
+
+  /** A node that has lost data since may have a waiter at its first place again, whatever became of it. */
+  #forgottenTicket(waiter: string): number {
+    const first = this.#firstTickets.get(waiter);
+    return first !== undefined && first.losses < this.#facts.losses() ? first.ticket : Number.POSITIVE_INFINITY;
   }
 
   #refresh(hold: Hold): void {

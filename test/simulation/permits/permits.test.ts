@@ -12,7 +12,7 @@ it("permits keep every invariant in random schedules full of faults", { timeout:
   expect(found.grants).toBeGreaterThan(found.runs);
 });
 
-it("a waiter that was granted before has its place again on a node that has forgotten it", async () => {
+it("a waiter has its first place again on a node that has forgotten what came after", async () => {
   const found = await search(await loadEngine(), { seed: "pa/89", runs: 1, subject: "permits" });
   expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
 });
