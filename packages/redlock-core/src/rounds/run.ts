@@ -7,7 +7,7 @@ import type { Clock } from "../kit/clock.ts";
 import { callback, integer, shaped, texts, textsAndNumbers } from "../kit/schema/check.ts";
 import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
 import { show } from "../kit/schema/show.ts";
-import { type LockNode, notConnected, plainError, requestError } from "../nodes/node.ts";
+import { type LockNode, type NodeState, notConnected, plainError, requestError } from "../nodes/node.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { DAY_MS } from "../rules/validity.ts";
 import type { Batcher } from "./batcher.ts";
@@ -125,8 +125,10 @@ export async function runOn(
   const startedMs = asked.clock.monotonicMs();
   const deadline = startDeadline(asked, request.timeoutMs);
   try {
-    await untilSettled(node, deadline.over);
-    if (node.state === "connecting") throw notConnected(node, " in time");
+    if (node.state === "connecting") {
+      await untilSettled(node, deadline.over);
+      if ((node.state as NodeState) === "connecting") throw notConnected(node, " in time");
+    }
     const ask = (): Promise<unknown> => {
       const answer = node.eval(script, request.keys, request.args);
       const heard = (): void => batcher.heard();
