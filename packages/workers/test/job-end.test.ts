@@ -107,8 +107,18 @@ describe.each(Object.entries(versions))("the end of a job in BullMQ %s", (_versi
       const known = Object.entries(facts).filter(([, fact]) => (fact ?? undefined) !== undefined);
       expect(ours).toBeInstanceOf(JobEnd);
       const fields = packedFields === undefined ? [] : (unpack(packedFields as Uint8Array) as readonly unknown[]);
-      const last = ["last", fields.length, ...fields];
-      expect(ours.toldWith("last")).toEqual([id, time, property, value, state, fetch, ours.options, token, ...last]);
+      const last = ["keys", "last", fields.length, ...fields];
+      expect(ours.toldWith("keys", "last")).toEqual([
+        id,
+        time,
+        property,
+        value,
+        state,
+        fetch,
+        ours.options,
+        token,
+        ...last,
+      ]);
       const told = Object.entries(JSON.parse(ours.options) as object).filter(([, fact]) => fact !== null);
       expect(Object.fromEntries(told)).toEqual(Object.fromEntries(known));
       expect(ours.prefix).toBe(prefix);

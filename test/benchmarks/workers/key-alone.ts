@@ -146,7 +146,7 @@ export function startAlone<Data>(
       const [first] = batch;
       if (first === undefined) return [];
       const args: unknown[] = [...queueKeys(first.end.prefix), first.end.prefix];
-      for (const { end, last } of batch) args.push(...end.toldWith(last));
+      for (const { end, last } of batch) args.push(...end.toldWith("", last));
       return parseEnds(await runScript(first.client, scripts.finish, args));
     },
   );

@@ -140,7 +140,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
       }),
     );
     const ahead = startsAtOnce ? [keyLockOfRun(locks), commands.atOnce] : [];
-    const parts = [library, own, ...ahead, finish, commands.eachEnd];
+    const parts = [library, own, ...ahead, finish, asFunction("endAll", commands.eachEnd), commands.endCalmly];
     return compose("moveToFinished", QUEUE_KEY_COUNT, parts);
   };
   return {

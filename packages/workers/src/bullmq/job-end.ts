@@ -60,8 +60,8 @@ export class JobEnd {
     return this.#endedMs;
   }
 
-  /** Returns what `eachEnd` in scripts/commands.lua.ts reads of an end; `last` is the last argument of `finish`. */
-  toldWith(last: string): (string | number)[] {
+  /** Returns what `eachEnd` in scripts/commands.lua.ts reads of an end; these are the last two arguments of `finish`. */
+  toldWith(keys: string, last: string): (string | number)[] {
     const fields = this.#fields;
     const told = [
       this.jobId,
@@ -72,6 +72,7 @@ export class JobEnd {
       this.#doesFetch,
       this.options,
       this.token,
+      keys,
       last,
       fields.length,
     ];

@@ -327,6 +327,7 @@ export class Lane {
       ending,
       early,
       ahead: taken?.ahead,
+      keys: taken?.toldKeys ?? "",
       lockToken: this.#locks?.newToken() ?? "",
       sent: undefined,
     };
@@ -514,15 +515,17 @@ interface Ended {
   readonly early: EarlyStart | undefined;
   /** The lock for the next job of its key. */
   readonly ahead: LockAhead | undefined;
+  /** The keys of the job, as `moveToFinished` in scripts/commands.lua.ts is told them. */
+  readonly keys: string;
   /** The token for the lock of the job that the end brings. */
   readonly lockToken: string;
   sent: Instant | undefined;
 }
 
 /** Returns what `eachEnd` in scripts/commands.lua.ts reads of an end. */
-function toldOf({ end, ending, early, lockToken }: Ended): (string | number)[] {
+function toldOf({ end, ending, early, keys, lockToken }: Ended): (string | number)[] {
   const kept = early === undefined ? "" : ` ${early.lockToken} ${early.fencingToken} ${early.jobId}`;
-  return end.toldWith(`${ending?.token ?? ""} ${lockToken}${kept}`);
+  return end.toldWith(keys, `${ending?.token ?? ""} ${lockToken}${kept}`);
 }
 
 /** Was the job of this run handed out to it, under the lock that it has? */

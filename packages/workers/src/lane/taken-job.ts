@@ -56,6 +56,11 @@ export class TakenJob extends JobReply {
     return this.pinText + slotSuffix(this.slots?.[0]);
   }
 
+  /** Its keys for the script that ends it, which then need not read them; empty if it has to. */
+  get toldKeys(): string {
+    return this.pin.kind === "fault" || this.outcome !== undefined ? "" : `=${this.pinText}`;
+  }
+
   /** This is the job, for `takenAs`. */
   is(job: object): void {
     (job as Known)[TAKEN] = this;

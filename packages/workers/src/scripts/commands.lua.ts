@@ -43,7 +43,7 @@ const keepAge = (id: string): string =>
 /** ARGV[#ARGV]: "<token>". */
 export const moveToActive: string = /* lua */ `
 ${at("ARGV[1]", "ARGV[2]", "ARGV[#ARGV]")}
-return tell(fetch(bullMoveToActive(KEYS, ARGV), ARGV[3]))
+return calmly(tell(fetch(bullMoveToActive(KEYS, ARGV), ARGV[3])))
 `;
 
 /** What the end of a job needs where the next one of its key is started at once. */
@@ -86,8 +86,9 @@ const goesOn = /* lua */ `
 `;
 
 /**
- * The end of one job, as `eachEnd` calls it. ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be
- * released> <token>". If the next job of the key was started at once, this follows: " <token of the key's lock> <that
+ * The end of one job, as `eachEnd` calls it. ARGV[10]: "=<the job's keys>", as its worker was told them; '' if it was
+ * not, or if the call of another job has made something of it. ARGV[#ARGV]: "<token of the lock of the job's key, if it
+ * is to be released> <token>". If the next job of the key was started at once, this follows: " <token of the key's lock> <that
  * job's fencing token> <its id>". The lock is then kept. A negative reply means that the job is no longer the caller's:
  * then its key is not the caller's to pass on either.
  */
@@ -100,8 +101,8 @@ export const moveToFinished = ({
 }): string => /* lua */ `
 ${startsAtOnce ? ALL_FIVE : `local ownToken, token = ${SPLIT}`}
 ${at("ARGV[7]", "ARGV[2]", "token")}
-local facts = attempt(call, 'HMGET', P .. ARGV[1], 'lk', 'lr', 'lt') or {}
-local pin = facts[1] or ''
+local facts = (ARGV[10] == '' or ROTATE) and attempt(call, 'HMGET', P .. ARGV[1], 'lk', 'lr', 'lt') or {}
+local pin = facts[1] or string.sub(ARGV[10], 2)
 -- The next job of the key goes first: BullMQ's own fetch takes it. With rotation only
 -- if no other key waits, or its turn goes on.
 local stops = HALT and ARGV[5] == 'failed'
@@ -191,7 +192,7 @@ end
  * - Its id, the time, the property, the value and the state.
  * - '1' to fetch the next job.
  * - The options as JSON, and BullMQ's token.
- * - The last argument of `moveToFinished`.
+ * - The last two arguments of `moveToFinished`.
  * - The count of texts that follow, and these: names and values of fields to be set.
  */
 export const eachEnd: string = /* lua */ `
@@ -201,7 +202,7 @@ keys[14] = KEYS[11]
 local replies, known = {}, {}
 local i = 2
 while i < #ARGV do
-  local id, state, text, count = ARGV[i], ARGV[i + 4], ARGV[i + 6], tonumber(ARGV[i + 9])
+  local id, state, text, count = ARGV[i], ARGV[i + 4], ARGV[i + 6], tonumber(ARGV[i + 10])
   keys[11], keys[12], keys[13] = prefix .. state, prefix .. id, prefix .. 'metrics:' .. state
   local options = known[text] or cmsgpack.unpack(text)
   known[text] = options
@@ -209,17 +210,20 @@ while i < #ARGV do
   local fields = ''
   if count > 0 then
     fields = {}
-    for j = 1, count do fields[j] = ARGV[i + 9 + j] end
+    for j = 1, count do fields[j] = ARGV[i + 10 + j] end
   end
   local ok, reply = pcall(finish, keys, {
-    id, ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], state, ARGV[i + 5], prefix, options, fields, ARGV[i + 8]
+    id, ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], state, ARGV[i + 5], prefix, options, fields, ARGV[i + 8], ARGV[i + 9]
   })
   if not ok then reply = {'LANE_ERROR', type(reply) == 'table' and reply.err or tostring(reply)} end
   replies[#replies + 1] = reply
-  i = i + 10 + count
+  i = i + 11 + count
 end
 return cjson.encode(replies)
 `;
+
+/** Calls `eachEnd`, which is the function `endAll` here. */
+export const endCalmly: string = /* lua */ `return calmly(endAll(KEYS, ARGV))`;
 
 /**
  * ARGV[#ARGV]: "<order> <token>". order: '' or, if the job goes back because its lock is held elsewhere, its place in
@@ -255,7 +259,7 @@ elseif attempt(call, 'HEXISTS', P .. id, 'lb') == 1 then
   attempt(contended().promoteToFront, id)
   chosen = id
 end
-return tell(attempt(follow, reply, chosen, ARGV[8], ARGV[9]) or 0)
+return calmly(tell(attempt(follow, reply, chosen, ARGV[8], ARGV[9]) or 0))
 `;
 
 export const moveToWaitingChildren: string = /* lua */ `

@@ -101,6 +101,12 @@ local PAUSE_BASE = 9000000000000000
 local parkedHere, parkedBefore = 0, 0
 -- The keys for which it has parked jobs, once it needs \`contended\`.
 local parkedFor
+-- The jobs at the front of 'wait', as it last read them, less those that have left since. The next one is the last.
+local front = {}
+-- The keys of the last of them that it has looked at, and let pass.
+local passedId, passedPin
+-- Has a job left its line to be run?
+local isClaimed = false
 
 local function whatFailed(why) return type(why) == 'table' and why.err or tostring(why) end
 
@@ -131,22 +137,26 @@ local function line(key) return P .. 'lane:line=' .. string.gsub(key, ':', '\\31
 
 local function furtherSlots(key) return P .. 'lane:slots=' .. string.gsub(key, ':', '\\31') end
 
+-- Does nobody wait, but for those in lines?
+local function isAlone()
+  return call('EXISTS', P .. 'wait', P .. 'prioritized') == 0
+end
+
+-- The job does not stand at the front of 'wait' any more.
+local function leaveFront(id)
+  if front[#front] == id then front[#front] = nil end
+end
+
 -- Everything that only a contended key needs. A function, so that the others do not pay for making it.
 local slow
 local function contended()
   if slow then return slow end
   parkedFor = {}
 ${slowly}
-  local BATCH, AHEAD_BYTES, PARKED_BY = 50, 1000000, 'nobody yet: waits for key '
+  local BATCH, FRONT, AHEAD_BYTES, PARKED_BY = 50, 16, 1000000, 'nobody yet: waits for key '
 
   -- Does this stand in 'pb' since the job was parked? BullMQ may have written the name of the worker since.
   local function isParkedBy(by) return string.find(by, PARKED_BY, 1, true) == 1 end
-
-  -- No idle worker is woken for an empty queue.
-  local function unmark()
-    call('ZREM', P .. 'marker', '0')
-    MARKED = nil
-  end
 
   local function hasFailed(reply) return type(reply) == 'table' and reply.err end
 
@@ -209,6 +219,12 @@ ${judge(rotation.turns)}
   return slow
 end
 
+-- For what a request replies, at its end: BullMQ has told the idle workers, and none is woken for an empty queue.
+local function calmly(reply)
+  if isClaimed and quietly(isAlone) then quietly(call, 'ZREM', P .. 'marker', '0') end
+  return reply
+end
+
 -- Is id the holder of its one key, and does another job wait for that, or have a slot of it?
 local function look(id, pin)
   local isHolder = hasKeys(pin) and isSingle(pin) and firstSlot(pin) == id
@@ -255,6 +271,7 @@ local function fetch(reply, opts)
   if ROTATE then return contended().fetch(reply, opts) end
   if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
   local id, fields = reply[2], reply[1]
+  leaveFront(id)
   local pin, data
   for i = 1, #fields, 2 do
     local field = fields[i]
@@ -262,7 +279,7 @@ local function fetch(reply, opts)
     elseif field == 'data' then data = fields[i + 1]
     elseif field == 'lb' or field == 'ls' or field == 'la' or field == 'lo' or field == 'lr' then return contended().fetch(reply, opts) end
   end
-  pin = pin or pinOfData(data)
+  pin = pin or (passedId == id and passedPin) or pinOfData(data)
   if RATE and pin ~= '' then return contended().fetch(reply, opts) end
   if hasKeys(pin) and isSingle(pin) and try('HSETNX', HOLDERS, pin, id) == 1 and type(try('HSET', P .. id, 'lk', pin)) == 'number' then
   elseif pin ~= '' then

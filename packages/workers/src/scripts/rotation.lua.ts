@@ -145,6 +145,7 @@ export const turns: string = /* lua */ `
     -- Whoever asks next goes on.
     call('HDEL', CHOSEN, TURN)
     call('ZADD', P .. 'marker', 0, '0')
+    isClaimed = false
   end
 
   -- Lets jobs at the front of the queue stand in line, whether their keys are free or not: so their keys get a turn. May

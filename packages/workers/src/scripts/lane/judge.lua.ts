@@ -31,17 +31,19 @@ export const judge = (turns: string): string => /* lua */ `
 
   -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them. May there be more?
   -- \`ending\`: a pin whose key is about to be free.
-  local function sift(ending)
+  local function siftFront(ending)
     -- Keys that have one slot, with the job that has it: it is looked at once.
     local taken = {}
     for _ = parkedHere + 1, BATCH do
-      local id, isPlain = call('LINDEX', P .. 'wait', -1), true
+      if #front == 0 then front = call('LRANGE', P .. 'wait', -FRONT, -1) end
+      local id, isPlain = front[#front], true
       if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
       if not id or string.sub(id, 1, 2) == '0:' then return false end
       local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data', 'lb', 'lf')
       -- It does not run, which whoever takes it is told.
       if facts[5] then return false end
       local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
+      passedId, passedPin = id, pin
       if not hasKeys(pin) or pin == ending then return false end
       local free, isFirst, isMoved, left = false, false, false, nil
       if not taken[pin] or taken[pin] == id then
@@ -57,14 +59,22 @@ export const judge = (turns: string): string => /* lua */ `
       if not isPlain then
         old = (not isMoved or call('ZSCORE', P .. 'prioritized', id)) and {'ZREM', P .. 'prioritized', id}
       elseif not isMoved or call('LINDEX', P .. 'wait', -1) == id then
-        old = {'RPOP', P .. 'wait'}
+        old = {'LREM', P .. 'wait', -1, id}
       end
       if old then
         park(id, pin, isFirst, left, function(back) leave(old, back) end, facts)
+        leaveFront(id)
         parkedHere = parkedHere + 1
       end
     end
     return true
+  end
+
+  local function sift(ending)
+    local ok, isMore = pcall(siftFront, ending)
+    if ok then return isMore end
+    front = {}
+    error(isMore, 0)
   end
 
 ${turns}
@@ -85,6 +95,7 @@ ${turns}
   -- What is replied for a job that BullMQ has taken; nil if it was parked.
   local function judge(reply, opts)
     local id, fields = reply[2], reply[1]
+    leaveFront(id)
     local pin, data, fault, isMark, wasParked, order, isOver, outcome, age, since
     for i = 1, #fields, 2 do
       local field = fields[i]

@@ -147,7 +147,7 @@ export const parking: string = /* lua */ `
     end
     call('HDEL', P .. id, 'ls', 'lp', by and 'pb' or 'ls')
     if not outcome and not isOver then countStart(id, key) end
-    if isAlone() then unmark() end
+    isClaimed = true
     if ROTATE then
       if told then noteTurn(id, key, tonumber(string.match(told, '^%S+'))) end
       quietly(seeAhead)
@@ -159,6 +159,7 @@ export const parking: string = /* lua */ `
 
   local function putBack(id, opts)
     local priority = tonumber(call('HGET', P .. id, 'priority')) or 0
+    front = {}
     if priority == 0 then
       call('RPUSH', P .. 'wait', id)
       leaveActive(id, opts, {'RPOP', P .. 'wait'})

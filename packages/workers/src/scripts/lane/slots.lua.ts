@@ -72,9 +72,12 @@ export const slots: string = /* lua */ `
     return isJob(holder) and holds(holder, key)
   end
 
-  -- Have others all slots of the key, or is it paused? \`holder\`: who stands in the first one.
-  local function isBusy(key, holder)
-    return holder == PAUSED or not freeSlot(key, isJob(holder) and holds(holder, key))
+  -- Have others all slots of the key, or is it paused? \`holder\`: who stands in the first one. \`atFirst\`: if that job
+  -- is active, it has the key. Whoever is parked for it looks more closely when it is judged again.
+  local function isBusy(key, holder, atFirst)
+    if holder == PAUSED then return true end
+    local isActive = atFirst and isJob(holder) and call('EXISTS', P .. holder .. ':lock') == 1
+    return not freeSlot(key, isActive or (isJob(holder) and holds(holder, key)))
   end
 
   local function has(id, key, holder)

@@ -15,7 +15,7 @@ export const take: string = /* lua */ `
       if has(id, key, holder) then
         closed = pausedFor(key) or limitedFor(key, id)
         if closed or isOver(id, key) then free, isFirst = false, true end
-      elseif isBusy(key, holder) or isAwaited(key) then
+      elseif isBusy(key, holder, isNew) or isAwaited(key) then
         free = false
         isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)
         closed = holder == PAUSED and pausedFor(key)
@@ -47,10 +47,6 @@ export const take: string = /* lua */ `
         if isShared(key) then heal(key) end
       end
     end
-  end
-
-  local function isAlone()
-    return call('EXISTS', P .. 'wait', P .. 'prioritized') == 0
   end
 
   -- id was given its keys and is taken, or came first after a rest: the one behind it may have a slot, too.
@@ -99,7 +95,7 @@ export const take: string = /* lua */ `
     end
     afterTake(id, keysOf(pin))
     -- A job that was chosen has just been taken.
-    if isAlone() then unmark() end
+    isClaimed = true
     if ROTATE then turn() end
     return true
   end
