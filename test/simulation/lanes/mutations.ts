@@ -558,7 +558,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a busy key is waited for",
     without: "a job that is judged again does not look at the holder",
-    patches: [take("elseif isBusy(key, holder) or isAwaited(key) then", "elseif holder == PAUSED then")],
+    patches: [take("elseif isBusy(key, holder, isNew) or isAwaited(key) then", "elseif holder == PAUSED then")],
   },
   {
     protection: "key kept for its job",
@@ -784,7 +784,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "what was put in front meanwhile is not parked",
     without: "whoever stands in front now is parked for the one that was judged",
-    patches: [judge("elseif not isMoved or call('LINDEX', P .. 'wait', -1) == id then", "else")],
+    patches: [judge("{'LREM', P .. 'wait', -1, id} or", "{'RPOP', P .. 'wait'} or")],
     focus: finishedElsewhereOfTwo,
   },
   {
@@ -1224,7 +1224,9 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "whoever comes does not pass a job that was chosen",
     without: "it takes a free slot",
-    patches: [take("elseif isBusy(key, holder) or isAwaited(key) then", "elseif isBusy(key, holder) then")],
+    patches: [
+      take("elseif isBusy(key, holder, isNew) or isAwaited(key) then", "elseif isBusy(key, holder, isNew) then"),
+    ],
     focus: {
       ...latestOnly,
       name: "several slots, latest only",

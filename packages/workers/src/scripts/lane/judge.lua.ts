@@ -54,18 +54,11 @@ export const judge = (turns: string): string => /* lua */ `
         elseif isJob(known) and not (free or isMoved or left or isShared(pin)) then taken[pin] = known end
       end
       if free or (not facts[1] and not isFirst and turnedAway(pin, facts[6])) then return false end
-      -- Passing a key on may have put another job in front.
-      local old
-      if not isPlain then
-        old = (not isMoved or call('ZSCORE', P .. 'prioritized', id)) and {'ZREM', P .. 'prioritized', id}
-      elseif not isMoved or call('LINDEX', P .. 'wait', -1) == id then
-        old = {'LREM', P .. 'wait', -1, id}
-      end
-      if old then
-        park(id, pin, isFirst, left, function(back) leave(old, back) end, facts)
-        leaveFront(id)
-        parkedHere = parkedHere + 1
-      end
+      -- By its id: passing a key on may have put another job in front.
+      local old = isPlain and {'LREM', P .. 'wait', -1, id} or {'ZREM', P .. 'prioritized', id}
+      park(id, pin, isFirst, left, function(back) leave(old, back) end, facts)
+      leaveFront(id)
+      parkedHere = parkedHere + 1
     end
     return true
   end
