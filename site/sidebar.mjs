@@ -42,6 +42,8 @@ const named = [
       { text: "Waiting and fairness", link: "/locks/waiting" },
       { text: "Quarantine", link: "/locks/quarantine" },
       { text: "Clients and connections", link: "/locks/clients" },
+      { text: "Valkey GLIDE", link: "/locks/valkey-glide" },
+      { text: "CommonJS, Jest, TypeScript", link: "/locks/commonjs-jest-typescript" },
       { text: "Rights of the Redis user", link: "/locks/rights" },
       { text: "Operating locks", link: "/locks/operating" },
       { text: "What a lock costs", link: "/locks/speed" },

@@ -67,7 +67,7 @@ function install(names: readonly string[], clients: readonly string[]): string {
   return folder;
 }
 
-const guide = readFileSync(join(root, "docs/locks/clients.md"), "utf8");
+const guide = readFileSync(join(root, "docs/locks/commonjs-jest-typescript.md"), "utf8");
 
 function run(folder: string, script: string): string {
   writeFileSync(join(folder, "script.mjs"), script);
