@@ -1,6 +1,6 @@
 /**
  * Pure: which partition a key is of, and the names of the partitions' queues. Producers in other languages follow the
- * same two lines; docs/workers/partitions.md has them, with test vectors.
+ * same two lines; docs/workers/partitions-producers.md has them, with test vectors.
  */
 import { crc32 } from "node:zlib";
 import { Check, integer, textLike } from "@x/redlock-core/protocol";

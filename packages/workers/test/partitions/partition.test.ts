@@ -8,7 +8,7 @@ import { whereIs } from "../../src/partitions/partition.ts";
 const anyKey = string({ unit: "grapheme", minLength: 1 }).filter((key) => keyFault(key) === undefined);
 
 describe("a key's partition", () => {
-  // These vectors stand in docs/workers/partitions.md, too, and are what Python's zlib.crc32 says.
+  // These vectors stand in docs/workers/partitions-producers.md, too, and are what Python's zlib.crc32 says.
   it.each([
     ["42", 0, 8],
     ["account:42", 1, 41],
