@@ -92,6 +92,7 @@ const named = [
       { text: "Recovery bounds", link: "/workers/recovery" },
       { text: "Operating exclusive workers", link: "/workers/operating" },
       { text: "What exclusive jobs cost", link: "/workers/cost" },
+      { text: "What turns between keys cost", link: "/workers/fairness-cost" },
       { text: "How exclusive workers work", link: "/workers/how-it-works" },
       { text: "Options", link: "/workers/options" },
       { text: "Errors", link: "/workers/errors" },
