@@ -39,6 +39,13 @@ const globals = `
   declare const semaphore: import("@x/semaphore").Semaphore;
   declare const clock: import("@x/testing").VirtualClock;
   declare const nodes: readonly import("@x/testing").MemoryNode[];
+  declare const memoryNodes: typeof import("@x/testing").memoryNodes;
+  declare const Redlock: typeof import("@x/redlock-core").Redlock;
+  declare const LeaderElection: typeof import("@x/leader").LeaderElection;
+  declare const LeaderScheduler: typeof import("@x/leader/scheduler").LeaderScheduler;
+  declare const ExclusiveWorker: typeof import("@x/workers").ExclusiveWorker;
+  declare const Queue: typeof import("bullmq").Queue;
+  declare const PartitionedQueue: typeof import("@x/workers/partitions").PartitionedQueue;
 `;
 
 function snippetsOf(document: string): string[] {
