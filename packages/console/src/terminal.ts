@@ -13,10 +13,19 @@ export interface Terminal {
   readonly confirm: (question: string) => Promise<boolean>;
 }
 
-/** Returns the terminal of this process. SIGINT and SIGTERM end what is being watched. */
+/**
+ * Returns the terminal of this process. SIGINT and SIGTERM end what is being watched, and so does a reader that has
+ * gone, as `head` does.
+ */
 export function processTerminal(): Terminal {
   const controller = new AbortController();
   for (const name of ["SIGINT", "SIGTERM"] as const) process.once(name, () => controller.abort());
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.on("error", (error: NodeJS.ErrnoException) => {
+      if (error.code !== "EPIPE") throw error;
+      controller.abort();
+    });
+  }
   return {
     isInteractive: process.stdin.isTTY && process.stdout.isTTY,
     env: process.env,

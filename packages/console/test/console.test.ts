@@ -575,16 +575,36 @@ describe("what cannot be done", () => {
   });
 });
 
-it("ends as a process with its exit code, also while it watches", async () => {
+function startProcess(args: readonly string[]) {
   const bin = new URL("../src/bin.ts", import.meta.url);
-  const arguments_ = ["--import", "tsx", bin.pathname, "locks", "watch", "console:process", "--json"];
-  const child = spawn(process.execPath, arguments_, {
+  const child = spawn(process.execPath, ["--import", "tsx", bin.pathname, ...args], {
     env: { ...process.env, REDIS_URL: urls().join(","), TSX_TSCONFIG_PATH: "tsconfig.check.json" },
     stdio: ["ignore", "pipe", "pipe"],
   });
   onTestFinished(() => void child.kill("SIGKILL"));
   const exited = new Promise((resolve) => child.once("exit", (code, signal) => resolve(code ?? signal)));
-  await new Promise((resolve) => child.stdout.once("data", resolve));
-  child.kill("SIGINT");
-  expect(await exited).toBe(0);
+  return { child, exited };
+}
+
+describe("a process that watches", () => {
+  const watch = ["locks", "watch", "console:process", "--json", "--watch", "0.1"];
+
+  it("ends with its exit code when it is interrupted", async () => {
+    const { child, exited } = startProcess(watch);
+    await new Promise((resolve) => child.stdout.once("data", resolve));
+    child.kill("SIGINT");
+    expect(await exited).toBe(0);
+  });
+
+  it("ends with its exit code, and without a word, when nobody reads any more", async () => {
+    const { child, exited } = startProcess(watch);
+    let errors = "";
+    child.stderr.on("data", (chunk: Buffer) => {
+      errors += String(chunk);
+    });
+    await new Promise((resolve) => child.stdout.once("data", resolve));
+    child.stdout.destroy();
+    expect(await exited).toBe(0);
+    expect(errors).toBe("");
+  });
 });
