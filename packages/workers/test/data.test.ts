@@ -27,6 +27,21 @@ describe("a worker with a path", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
+  it("gives a key back whose bytes are no UTF-8, to the job behind and then to nobody", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const bytes = (i: number): Buffer =>
+      Buffer.concat([Buffer.from('{"k":"a'), Buffer.from([0xff]), Buffer.from(`","i":${i}}`)]);
+    for (const i of [0, 1, 2]) {
+      await queue.add("job", { k: "", i }, { jobId: `job-${i}` });
+      await lab.redis.hset(`bull:q:job-${i}`, "data", bytes(i));
+    }
+    lab.worker(undefined, { concurrency: 2 });
+    await finished(queue, 3);
+    expect([lab.overlaps(), lab.ran.map(({ i }) => i)]).toEqual([[], [0, 1, 2]]);
+    expect(await lab.leftovers()).toEqual([]);
+  });
+
   it("goes no further than data goes", () => {
     const data = JSON.parse('{"a":{"0":"zero","__proto__":"own"},"list":["x",{"id":"y"}],"n":null}') as unknown;
     const at = (path: string): unknown => valueAt(data, path.split("."));

@@ -56,9 +56,13 @@ export class TakenJob extends JobReply {
     return this.pinText + slotSuffix(this.slots?.[0]);
   }
 
-  /** Its keys for the script that ends it, which then need not read them; empty if it has to. */
+  /**
+   * Its keys for the script that ends it, which then need not read them. It is empty if the script has to: the call of
+   * another job may have made something of it, and bytes that are no UTF-8 come here as other ones.
+   */
   get toldKeys(): string {
-    return this.pin.kind === "fault" || this.outcome !== undefined ? "" : `=${this.pinText}`;
+    const isTold = this.pin.kind !== "fault" && this.outcome === undefined && !this.pinText.includes("\ufffd");
+    return isTold ? `=${this.pinText}` : "";
   }
 
   /** This is the job, for `takenAs`. */
