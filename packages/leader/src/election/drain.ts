@@ -1,6 +1,17 @@
 /** Work that was asked to end is waited for by the shortest time that anybody has named since. */
 import type { Clock } from "@x/redlock-core";
 
+/**
+ * An election has the scheduler limit the drain of its `run()` by this symbol. It is a registered one, so that two
+ * copies of this package in one program understand each other.
+ */
+export const LIMIT_DRAIN: unique symbol = Symbol.for("@x/leader/limit-drain");
+
+/** Limits how long the `run()` of an election that is under way waits for its task, as `election.stop()` does. */
+export function limitDrain(election: object, timeoutMs: number): void {
+  (election as { readonly [LIMIT_DRAIN]: (timeoutMs: number) => void })[LIMIT_DRAIN](timeoutMs);
+}
+
 /** The time that `stop()` gives, which a later call may shorten. */
 export class DrainLimit {
   readonly #clock: Clock;
@@ -11,7 +22,8 @@ export class DrainLimit {
     this.#clock = clock;
   }
 
-  set(timeoutMs: number): void {
+  /** Sets the time for all that drains now or later; undefined: each has its own. */
+  set(timeoutMs: number | undefined): void {
     this.#timeoutMs = timeoutMs;
     for (const listener of this.#listeners) listener();
   }

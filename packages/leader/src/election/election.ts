@@ -31,6 +31,7 @@ import { type LeaseSource, localLeases } from "../term/lease.ts";
 import type { HeldTerm, LeaderTerm } from "../term/term.ts";
 import { workerLeases } from "../term/worker/worker-lease.ts";
 import { CandidateRun, leadsOnGrant } from "./candidate-run.ts";
+import { LIMIT_DRAIN } from "./drain.ts";
 import { LeaderRun, type LeaderTask } from "./leader-run.ts";
 import { NodeWatch } from "./node-watch.ts";
 import { infoOf, Observer } from "./observer.ts";
@@ -114,6 +115,7 @@ export class LeaderElection implements AsyncDisposable {
       vacancyMs: () => this.#observer.vacancyMs,
     });
     this.#leader = new LeaderRun(standing, this.#candidate);
+    Object.defineProperty(this, LIMIT_DRAIN, { value: (timeoutMs: number) => this.#leader.limitDrain(timeoutMs) });
   }
 
   get state(): ElectionState["name"] {

@@ -68,7 +68,7 @@ export class LeaderRun {
     return this.#task.name === "overrun" ? this.#standing.clock.monotonicMs() - this.#task.sinceMs : 0;
   }
 
-  /** Limits how long work that was asked to end is waited for, from now on. */
+  /** Limits how long work that was asked to end is waited for, from now on: a task, until the end of its `run()`. */
   limitDrain(timeoutMs: number): void {
     this.#drain.set(timeoutMs);
   }
@@ -88,6 +88,7 @@ export class LeaderRun {
     } catch (error) {
       if (!linked.signal.aborted || error !== linked.signal.reason) throw error;
     } finally {
+      this.#drain.set(undefined);
       open.unlink();
       linked.unlink();
     }

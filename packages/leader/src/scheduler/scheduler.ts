@@ -22,6 +22,7 @@ import {
   shaped,
   text,
 } from "@x/redlock-core/protocol";
+import { limitDrain } from "../election/drain.ts";
 import type { LeaderElection } from "../election/election.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS, STOP, type StopOptions } from "../election/run-options.ts";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
@@ -294,24 +295,19 @@ export class LeaderScheduler implements AsyncDisposable {
    * has passed. Ticks that wait for their turn are skipped. Those with `at-least-once`, and what was triggered, are
    * left to the next leader.
    *
-   * A term from `start()` is asked to end, so that `tick.signal` aborts, and then released. At the constructor's
-   * `drainTimeout` it is left to run out. One that was given to `lead()` stays its owner's, and the handlers run to
+   * A term from `start()` is asked to end, so that `tick.signal` aborts, and then released. At `drainTimeout` it is
+   * left to run out, as by `election.stop()`. One that was given to `lead()` stays its owner's, and the handlers run to
    * their end.
    *
    * Called again it may shorten the time. It never rejects. Do not await it in a handler, since it waits for that
    * handler.
    */
   async stop(options: StopOptions = {}): Promise<void> {
-    const { election, drainTimeout: ownTimeout } = this.#options;
-    const { drainTimeout = ownTimeout } = STOP.resolve(options);
+    const { election } = this.#options;
+    const { drainTimeout } = STOP.resolve(options);
+    if (this.#running !== undefined && drainTimeout !== undefined) limitDrain(election, drainTimeout);
     this.#stop.abort(new ElectionStoppedError(election.name));
-    const late = deferred<void>();
-    const { clock } = protocolOf(election.redlock);
-    // A term from start() ends at its own time: that of the constructor.
-    const isOwn = this.#running !== undefined && drainTimeout >= ownTimeout;
-    const cancel = isOwn ? undefined : clock.schedule(drainTimeout, () => late.resolve(), { keepAlive: true });
-    await Promise.race([this.#running ?? this.#leading?.ended, late.promise]);
-    cancel?.();
+    await (this.#running ?? this.#handlersEnded(drainTimeout));
     await this.#recording;
   }
 
@@ -347,6 +343,15 @@ export class LeaderScheduler implements AsyncDisposable {
         this.#leading?.session.forget(checked);
       },
     };
+  }
+
+  /** Waits for the handlers in a term that another owns, or that was left to run out. */
+  async #handlersEnded(drainTimeout: number = this.#options.drainTimeout): Promise<void> {
+    const late = deferred<void>();
+    const { clock } = protocolOf(this.#options.election.redlock);
+    const cancel = clock.schedule(drainTimeout, () => late.resolve(), { keepAlive: true });
+    await Promise.race([this.#leading?.ended, late.promise]);
+    cancel();
   }
 
   #recorderOf(term: number, session: Session): Recorder | undefined {

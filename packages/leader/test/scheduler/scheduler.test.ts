@@ -3,6 +3,7 @@ import { LeaderScheduler, type ScheduleOptions, type Tick, type TickHandler } fr
 import { systemClock } from "@x/redlock-core";
 import type { RedisServer } from "@x/test-support";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { pause } from "../support/lab.ts";
 import { LEASE, type Nodes, startNodes } from "../support/redis.ts";
 
 interface Replica extends AsyncDisposable {
@@ -105,17 +106,70 @@ describe("LeaderScheduler", () => {
     ends[0]?.();
   });
 
-  it("is not waited for longer than stop() says, though the scheduler would", async () => {
-    await using patient = replica("patient", "a", 600_000);
-    const ends: (() => void)[] = [];
-    patient.scheduler.every("fast", 100, () => new Promise<void>((resolve) => void ends.push(resolve)));
-    patient.scheduler.start();
-    await expect.poll(() => ends.length).toBe(1);
-    await patient.scheduler.stop({ drainTimeout: 50 });
-    expect(patient.election.health().running).toBe(true);
-    ends[0]?.();
-    await patient.scheduler.stop();
-    expect(patient.election.health().running).toBe(false);
+  describe("the drainTimeout of stop()", () => {
+    /** A replica that leads, and runs a handler which only `end` ends. */
+    async function stubborn(name: string, drainTimeout: number): Promise<Replica & { readonly end: () => void }> {
+      const own = replica(name, "a", drainTimeout);
+      const ends: (() => void)[] = [];
+      own.scheduler.every("fast", 100, () => new Promise<void>((resolve) => void ends.push(resolve)));
+      own.scheduler.start();
+      await expect.poll(() => ends.length).toBe(1);
+      return { ...own, end: () => ends[0]?.() };
+    }
+
+    it("counts where it is shorter than the scheduler's", async () => {
+      await using patient = await stubborn("patient", 600_000);
+      let timeouts = 0;
+      patient.election.on("drainTimeout", () => (timeouts += 1));
+      await patient.scheduler.stop({ drainTimeout: 50 });
+      expect([timeouts, patient.election.health().running, patient.election.isLeader()]).toEqual([1, false, true]);
+      let isStopped = false;
+      const stopped = patient.scheduler.stop().then(() => (isStopped = true));
+      await expect.poll(() => patient.election.isLeader()).toBe(false);
+      expect(isStopped).toBe(false);
+      patient.end();
+      await stopped;
+    });
+
+    it("counts where it is longer than the scheduler's", async () => {
+      await using hasty = await stubborn("hasty", 50);
+      const events: string[] = [];
+      for (const name of ["drainTimeout", "lost"] as const) hasty.election.on(name, () => events.push(name));
+      const stopped = hasty.scheduler.stop({ drainTimeout: 600_000 });
+      await pause(200);
+      expect([events, hasty.election.isLeader()]).toEqual([[], true]);
+      hasty.end();
+      await stopped;
+      expect([events, await hasty.election.leader()]).toEqual([["lost"], null]);
+    });
+
+    it("may be shortened by a later call, and not prolonged", async () => {
+      await using own = await stubborn("shortened", 600_000);
+      const first = own.scheduler.stop({ drainTimeout: 300_000 });
+      const second = own.scheduler.stop({ drainTimeout: 50 });
+      await Promise.all([first, second, own.scheduler.stop({ drainTimeout: 600_000 })]);
+      expect(own.election.health().running).toBe(false);
+      own.end();
+    });
+
+    it("does not count for what the election runs afterwards", async () => {
+      await using own = await stubborn("afterwards", 600_000);
+      await own.scheduler.stop({ drainTimeout: 50 });
+      own.end();
+      const controller = new AbortController();
+      let end: () => void = () => undefined;
+      const runs = own.election.run(() => new Promise<void>((resolve) => (end = resolve)), {
+        signal: controller.signal,
+      });
+      await expect.poll(() => own.election.isLeader(), { timeout: 5_000 }).toBe(true);
+      let timeouts = 0;
+      own.election.on("drainTimeout", () => (timeouts += 1));
+      controller.abort();
+      await pause(100);
+      end();
+      await runs;
+      expect(timeouts).toBe(0);
+    });
   });
 
   it("runs only the newest missed tick by default, and counts the others", async () => {
