@@ -71,7 +71,7 @@ const leader: Known<LeaderMessages> = {
   "x.leader.nodeDown": { election: always, id: always, node: always, error: always },
   "x.leader.quarantined": { election: always, id: always, quarantineLeftMs: always },
   "x.leader.taskError": { ...term, error: always },
-  "x.leader.error": { election: always, error: always },
+  "x.leader.error": { election: always, id: always, error: always },
   "x.leader.tick": tick,
   "x.leader.tickDone": { ...tick, tookMs: always },
   "x.leader.tickError": { ...tick, tookMs: always, error: always },

@@ -43,7 +43,7 @@ it("each event of a scheduler has its channel", () => {
   const names = Object.keys(SCHEDULER_EVENTS) as (keyof SchedulerEvents)[];
   const messages = published(names);
   const events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
-  publishTicks(events, "jobs");
+  publishTicks(events, { name: "jobs", id: "me" });
   for (const name of names) events.emit(name, told[name]);
   const about = {
     election: "jobs",
@@ -61,7 +61,7 @@ it("each event of a scheduler has its channel", () => {
     tickError: { ...about, tookMs: 6, error },
     tickSkipped: { election: "jobs", schedule: "s", scheduledAtMs: 2_000, reason: "paused" },
     missed: { election: "jobs", schedule: "s", count: 3 },
-    error: { election: "jobs", error },
+    error: { election: "jobs", id: "me", error },
   });
 });
 
@@ -81,6 +81,6 @@ it("an event of an election that tells all there is to tell has its channel", ()
     nodeDown: { ...own, node: "a", error },
     quarantined: { ...own, quarantineLeftMs: 5 },
     taskError: { ...own, term: 7, error },
-    error: { election: "jobs", error },
+    error: { ...own, error },
   });
 });

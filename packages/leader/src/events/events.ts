@@ -64,5 +64,5 @@ export function publishEvents(
   events.on("nodeDown", (facts) => publish("x.leader.nodeDown", () => ({ ...own, ...facts })));
   events.on("quarantined", (facts) => publish("x.leader.quarantined", () => ({ ...own, ...facts })));
   events.on("taskError", (facts) => publish("x.leader.taskError", () => ({ ...own, ...facts })));
-  events.on("error", (error) => publish("x.leader.error", () => ({ election: own.election, error })));
+  events.on("error", (error) => publish("x.leader.error", () => ({ ...own, error })));
 }

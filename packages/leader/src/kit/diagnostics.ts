@@ -63,7 +63,7 @@ export interface LeaderMessages {
   "x.leader.quarantined": { election: string; id: string; quarantineLeftMs: number };
   "x.leader.taskError": AboutTerm & { error: unknown };
   /** An election or a scheduler failed and tries again, or one of its listeners threw. */
-  "x.leader.error": { election: string; error: unknown };
+  "x.leader.error": { election: string; id: string; error: unknown };
   /** A handler is about to be called. */
   "x.leader.tick": AboutTick;
   "x.leader.tickDone": AboutTick & { tookMs: number };

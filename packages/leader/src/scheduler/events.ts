@@ -65,7 +65,10 @@ export function aboutTick({ schedule, id, scheduledAt, firedAt, term, attempt }:
   };
 }
 
-export function publishTicks(events: Emitter<SchedulerEvents>, election: string): void {
+export function publishTicks(
+  events: Emitter<SchedulerEvents>,
+  { name: election, id }: { readonly name: string; readonly id: string },
+): void {
   events.on("tick", (tick) => publish("x.leader.tick", () => aboutTick(tick)));
   events.on("tickDone", ({ tick, tookMs }) => publish("x.leader.tickDone", () => ({ ...aboutTick(tick), tookMs })));
   events.on("tickError", ({ tick, ...facts }) =>
@@ -75,5 +78,5 @@ export function publishTicks(events: Emitter<SchedulerEvents>, election: string)
     publish("x.leader.tickSkipped", () => ({ election, scheduledAtMs: scheduledAt.getTime(), ...facts })),
   );
   events.on("missed", (facts) => publish("x.leader.missed", () => ({ election, ...facts })));
-  events.on("error", (error) => publish("x.leader.error", () => ({ election, error })));
+  events.on("error", (error) => publish("x.leader.error", () => ({ election, id, error })));
 }

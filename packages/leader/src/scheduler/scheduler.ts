@@ -144,7 +144,7 @@ export class LeaderScheduler implements AsyncDisposable {
       runningOf: (name) => this.#leading?.session.runningOf(name),
       report: (error) => this.#report(error),
     });
-    publishTicks(this.#events, election.name);
+    publishTicks(this.#events, election);
   }
 
   /**
