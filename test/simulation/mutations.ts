@@ -357,7 +357,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "at-least-once forgets what it started",
     directed: "dead at work",
     subject: "elections",
-    patches: [leader("scheduler/session.ts", "changes.set(noteOf(job), String(job.attempt));", "void noteOf;")],
+    patches: [leader("scheduler/session.ts", "changes.set(noteOf(claimed), String(claimed.attempt));", "void noteOf;")],
   },
   {
     protection: "register: the next attempt is written before it begins",
@@ -417,7 +417,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "a mailbox that shows it again has it run again",
     subject: "elections",
     patches: [
-      leader("scheduler/session.ts", "changes.set(field, requestLine(request, true));", `changes.set(field, "");`),
+      leader("scheduler/session.ts", "changes.set(field, triggerLine(trigger, true));", `changes.set(field, "");`),
     ],
   },
   {
@@ -428,8 +428,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       leader(
         "scheduler/session.ts",
-        "if (!field.startsWith(REQUEST)) changes.set(field, line);",
-        "if (!field.startsWith(REQUEST)) expired.push(field);",
+        "if (!field.startsWith(TRIGGER)) changes.set(field, line);",
+        "if (!field.startsWith(TRIGGER)) expired.push(field);",
       ),
     ],
   },

@@ -239,7 +239,7 @@ describe("a candidate", () => {
   });
 });
 
-it("all observers of a process that look in one turn send one request, and later ones another", async () => {
+it("all observers of a process that look in one turn of the event loop send one request, and later ones another", async () => {
   let runs = 0;
   const redlock = {
     quorum: 1,

@@ -1,10 +1,10 @@
-/** Long work on the event loop is done in slices, so that others have their turn in between. */
+/** Long work on the event loop is done in slices, so that others are not held up. */
 import type { Clock } from "@x/redlock-core";
 import { sleep } from "@x/redlock-core/protocol";
 
 /**
  * A slice is a tenth of what a block of the loop may take. Two slices, what is begun at their ends, and a collection of
- * garbage meet in one turn.
+ * garbage meet in one turn of the event loop.
  */
 const SLICE_MS = 5;
 
@@ -30,7 +30,7 @@ export class Slice {
   }
 }
 
-/** Calls `act` with each item. In the turns between slices, anything may happen to what it reads. */
+/** Calls `act` with each item. Between slices, anything may happen to what it reads. */
 export async function eachInSlices<Item>(
   clock: Clock,
   items: Iterable<Item>,

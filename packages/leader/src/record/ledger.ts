@@ -104,7 +104,7 @@ export class Ledger {
     if (known !== undefined) return known;
     const looking = this.read(afterTerm, (views) => heldNow(views, this.quorum) !== undefined);
     shared.set(what, looking);
-    // News of a later turn may be younger than the answer.
+    // News of a later turn of the event loop may be younger than the answer.
     this.clock.defer(() => shared.delete(what));
     return looking;
   }

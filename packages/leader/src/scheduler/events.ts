@@ -20,9 +20,9 @@ export interface SchedulerEvents {
    * - `overlap`: an earlier one of its schedule still runs.
    * - `paused`: its schedule is paused, perhaps since the tick began to wait.
    * - `attempts`: `maxAttempts` leaders did not finish it.
-   * - `removed`: its schedule was removed before its turn came.
+   * - `removed`: its schedule was removed before it began.
    * - `expired`: it was triggered more than a day ago.
-   * - `term-over`: the term was asked to end, or the scheduler was stopped, before its turn came. An `at-least-once`
+   * - `term-over`: the term was asked to end, or the scheduler was stopped, before it began. An `at-least-once`
    *   tick, and what was triggered, is left to the next leader instead.
    */
   tickSkipped: {

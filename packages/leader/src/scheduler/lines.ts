@@ -20,15 +20,15 @@ export interface Pause {
   readonly resumedMs: number;
 }
 
-/** An order to run a schedule once, now. */
-export interface Request extends NamedTick {
+/** A trigger is an order to run a schedule once, now. */
+export interface Trigger extends NamedTick {
   readonly id: string;
 }
 
 /** Each of these begins the fields of one kind. */
 export const NOTE = "r:";
 export const PAUSE = "p:";
-export const REQUEST = "t:";
+export const TRIGGER = "t:";
 
 /**
  * Returns field and line of each, of a text that has all of them. No line has a colon, and no field has two, or ends
@@ -87,13 +87,13 @@ export function pauseOf(line: string | undefined): Pause | undefined {
  * A leader that has begun it sets `isTaken`. Its line is later than that of the order, so a late copy of the order
  * changes nothing.
  */
-export function requestLine({ name, atMs }: NamedTick, isTaken: boolean): string {
+export function triggerLine({ name, atMs }: NamedTick, isTaken: boolean): string {
   return `${atMs} ${isTaken ? 1 : 0} ${name}`;
 }
 
-export function requestOf(field: string, line: string): Request & { readonly isTaken: boolean } {
+export function triggerOf(field: string, line: string): Trigger & { readonly isTaken: boolean } {
   const [at, taken, ...name] = line.split(" ");
-  return { id: field.slice(REQUEST.length), name: name.join(" "), atMs: Number(at), isTaken: taken === "1" };
+  return { id: field.slice(TRIGGER.length), name: name.join(" "), atMs: Number(at), isTaken: taken === "1" };
 }
 
 /** The number at the beginning counts, then the text, as in order.lua.ts. Every line is later than none. */

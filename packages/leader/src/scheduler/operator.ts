@@ -11,7 +11,7 @@ import { Slice } from "../kit/slice.ts";
 import { dateOf } from "../kit/values.ts";
 import type { LeaderInfo } from "../record/record.ts";
 import { newestIn, pastOf, recordOf, type TickRecord } from "./history.ts";
-import { isLater, NOTE, notedTick, PAUSE, pauseLine, pauseOf, REQUEST, requestLine, stateOf } from "./lines.ts";
+import { isLater, NOTE, notedTick, PAUSE, pauseLine, pauseOf, stateOf, TRIGGER, triggerLine } from "./lines.ts";
 import { type Answer, newestOf, type Store } from "./store.ts";
 import type { Entry } from "./timetable.ts";
 
@@ -32,7 +32,7 @@ export interface ScheduleInfo {
   readonly missed: number;
   readonly paused: boolean;
   /**
-   * How many runs are under way, or wait for a place. If this process leads, they are its own, also those of a schedule
+   * How many runs are under way, or wait for a slot. If this process leads, they are its own, also those of a schedule
    * of this name that was removed. Else they are those with `at-least-once`, which are recorded on the nodes.
    */
   readonly running: number;
@@ -82,7 +82,7 @@ const LIST = new Schema({
 
 export class Operator {
   readonly #parts: OperatorParts;
-  #requestCount = 0;
+  #triggerCount = 0;
 
   constructor(parts: OperatorParts) {
     this.#parts = parts;
@@ -94,11 +94,11 @@ export class Operator {
     const { election, store } = this.#parts;
     const { clock, random } = protocolOf(election.redlock);
     const atMs = Math.floor(clock.wallMs());
-    this.#requestCount += 1;
+    this.#triggerCount += 1;
     // The time also, because a test may have its `Redlock` draw the same each time.
-    const parts = [atMs, Math.floor(random.fraction() * 2 ** 40), this.#requestCount];
+    const parts = [atMs, Math.floor(random.fraction() * 2 ** 40), this.#triggerCount];
     const id = parts.map((part) => part.toString(36)).join("");
-    await store().order(REQUEST + id, requestLine({ name, atMs }, false), election.redlock.quorum);
+    await store().order(TRIGGER + id, triggerLine({ name, atMs }, false), election.redlock.quorum);
   }
 
   /**

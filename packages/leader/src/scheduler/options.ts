@@ -35,7 +35,7 @@ export interface ScheduleOptions {
    * - `skip` (default): it is left out.
    * - `bufferOne`: one waits.
    * - `cancelOther`: the signal of the running one aborts, and this one runs when that has ended. One that still waits
-   *   for a place (`concurrency`) is left out, and this one has its place.
+   *   for a slot (`concurrency`) is left out, and this one replaces it.
    * - `allowAll`: both run.
    *
    * With `catchup: "all"` ticks that are caught up wait for each other instead, up to `maxCatchup` of them. So do those

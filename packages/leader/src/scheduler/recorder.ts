@@ -41,7 +41,7 @@ interface Pending {
 export class Recorder {
   readonly #parts: RecorderParts;
   readonly #unsubscribe: readonly (() => void)[];
-  /** The lines wait in the order in which they happened; the end of a tick takes the place of its beginning. */
+  /** The lines wait in the order in which they happened; the end of a tick replaces its beginning. */
   #pending = new Map<string, Pending>();
   #nextMs = 0;
   #cancel: (() => void) | undefined;

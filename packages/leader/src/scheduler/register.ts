@@ -173,7 +173,7 @@ export class Register {
     const having = this.#having(version, answers);
     const gaps = answers.filter((answer) => !having.includes(answer));
     if (gaps.length === 0 || !term.isCurrent()) return answers;
-    // In one turn with the version that names it.
+    // In one turn of the event loop with the version that names it.
     const whole = { version: this.#version ?? version, fields: [...this.#fields].flat() };
     return await store.write({ ...whole, from: undefined, gaps, drops: [] }, enough);
   }

@@ -1,5 +1,5 @@
 /**
- * Calls the handlers of one term: a tick that was claimed waits for those before it and for a place, then runs.
+ * Calls the handlers of one term: a tick that was claimed waits for those before it and for a slot, then runs.
  *
  * Guaranteed: a handler is called only while the term is current by the clock. When the end has come, nothing waits any
  * more. Of the ticks whose claim is answered later, those begin that can at once, since no other leader will run them.
@@ -13,13 +13,13 @@ import { traces } from "../kit/diagnostics.ts";
 import { dateOf } from "../kit/values.ts";
 import type { LeaderTerm } from "../term/term.ts";
 import { aboutTick, type SchedulerEvents, type SkipReason, tellSkipped } from "./events.ts";
-import type { Request } from "./lines.ts";
+import type { Trigger } from "./lines.ts";
 import type { OverlapDecision } from "./overlap.ts";
 import type { NamedTick, Tick } from "./tick.ts";
 import type { Entry, Track } from "./timetable.ts";
 
-/** One run of a handler. */
-export interface Job {
+/** A tick that this term has claimed, so that nobody else runs it. */
+export interface ClaimedTick {
   readonly track: Track;
   readonly name: string;
   readonly atMs: number;
@@ -30,23 +30,23 @@ export interface Job {
   readonly attempt: number;
   readonly delivery: "at-most-once" | "at-least-once";
   /** The order of a `trigger()`, which runs also while the schedule is paused. */
-  readonly request: Request | undefined;
+  readonly trigger: Trigger | undefined;
   readonly lastMs: number;
 }
 
-/** A job that has a place among the handlers, or is in line for one. */
-interface Turn {
-  /** The job of this turn. Until its handler is called, another may take its place. */
-  job: Job;
+/** A tick has a run from when no other holds it up: it waits for a slot, then its handler is called. */
+interface Run {
+  /** Until its handler is called, a later tick may replace it. */
+  claimed: ClaimedTick;
   /** Asks the handler to end. It is undefined until that is called. */
   cancel: ((reason: unknown) => void) | undefined;
 }
 
 /** What runs of one name. */
 interface Runs {
-  readonly running: Set<Turn>;
+  readonly running: Set<Run>;
   /** These begin when those that run have ended. */
-  readonly queue: Job[];
+  readonly queue: ClaimedTick[];
 }
 
 interface RunnerParts {
@@ -59,7 +59,7 @@ interface RunnerParts {
   /** Is called with each tick that the next leader must not run again. */
   readonly finished: (tick: NamedTick) => void;
   /** Is called with each tick that has not begun and that the next leader is to run instead. */
-  readonly left: (job: Job) => void;
+  readonly left: (claimed: ClaimedTick) => void;
 }
 
 export class Runner {
@@ -67,12 +67,12 @@ export class Runner {
   /** What runs or waits, by name. A name of which nothing does is not there. */
   readonly #runs = new Map<string, Runs>();
   /** Runs at most `concurrency` handlers at a time, first come first served. */
-  readonly #places: PQueue;
+  readonly #slots: PQueue;
   #isEnding = false;
 
   constructor(parts: RunnerParts) {
     this.#parts = parts;
-    this.#places = new PQueue({ concurrency: parts.concurrency });
+    this.#slots = new PQueue({ concurrency: parts.concurrency });
   }
 
   /** A schedule that is added again has those of the one that was removed. */
@@ -80,25 +80,25 @@ export class Runner {
     return this.#runs.get(name) ?? { running: new Set(), queue: [] };
   }
 
-  launch(job: Job, decision: OverlapDecision): void {
-    const { running, queue } = this.runsOf(job.name);
-    if (this.#isEnding && !this.#canBegin(job, decision)) return this.#drop(job, "term-over");
-    if (decision === "replace") this.#replace(job);
-    else if (decision === "run" || running.size === 0) this.#start(job);
-    else queue.push(job);
+  launch(claimed: ClaimedTick, decision: OverlapDecision): void {
+    const { running, queue } = this.runsOf(claimed.name);
+    if (this.#isEnding && !this.#canBegin(claimed, decision)) return this.#drop(claimed, "term-over");
+    if (decision === "replace") this.#replace(claimed);
+    else if (decision === "run" || running.size === 0) this.#start(claimed);
+    else queue.push(claimed);
   }
 
-  /** Leaves out those ticks that `isMeant` names, of all that wait for others or for a place. */
-  dropWaiting(name: string, reason: SkipReason, isMeant: (job: Job) => boolean): void {
+  /** Leaves out those ticks that `isMeant` names, of all that wait for others or for a slot. */
+  dropWaiting(name: string, reason: SkipReason, isMeant: (claimed: ClaimedTick) => boolean): void {
     const { running, queue } = this.runsOf(name);
-    for (const turn of running) {
-      if (turn.cancel !== undefined || !isMeant(turn.job)) continue;
-      running.delete(turn);
-      this.#drop(turn.job, reason);
+    for (const run of running) {
+      if (run.cancel !== undefined || !isMeant(run.claimed)) continue;
+      running.delete(run);
+      this.#drop(run.claimed, reason);
     }
-    for (const job of queue.splice(0)) {
-      if (isMeant(job)) this.#drop(job, reason);
-      else queue.push(job);
+    for (const claimed of queue.splice(0)) {
+      if (isMeant(claimed)) this.#drop(claimed, reason);
+      else queue.push(claimed);
     }
     this.#startNext(name);
   }
@@ -111,67 +111,67 @@ export class Runner {
 
   /** Resolves when no handler runs, and none waits. Never rejects. */
   idle(): Promise<void> {
-    return this.#places.onIdle();
+    return this.#slots.onIdle();
   }
 
   /**
-   * A tick that waits for a place leaves it to the later one. At the end of the line, ticks that are due often would
+   * A tick that waits for a slot leaves its run to the later one. Behind all that wait, ticks that are due often would
    * never begin.
    */
-  #replace(job: Job): void {
-    const { running, queue } = this.runsOf(job.name);
-    const kept = [...running].find((turn) => turn.cancel === undefined);
-    this.dropWaiting(job.name, "overlap", () => true);
-    for (const turn of running) turn.cancel?.(new DOMException(`a later tick of "${job.name}" is due`, "AbortError"));
-    if (running.size > 0) queue.push(job);
-    else if (kept === undefined) this.#start(job);
+  #replace(claimed: ClaimedTick): void {
+    const { running, queue } = this.runsOf(claimed.name);
+    const kept = [...running].find((run) => run.cancel === undefined);
+    this.dropWaiting(claimed.name, "overlap", () => true);
+    for (const run of running) run.cancel?.(new DOMException(`a later tick of "${claimed.name}" is due`, "AbortError"));
+    if (running.size > 0) queue.push(claimed);
+    else if (kept === undefined) this.#start(claimed);
     else {
-      kept.job = job;
+      kept.claimed = claimed;
       this.#enter(kept);
     }
   }
 
-  #canBegin({ name, delivery }: Job, decision: OverlapDecision): boolean {
+  #canBegin({ name, delivery }: ClaimedTick, decision: OverlapDecision): boolean {
     const isNext = decision === "run" || this.runsOf(name).running.size === 0;
-    return isNext && delivery === "at-most-once" && this.#places.pending < this.#parts.concurrency;
+    return isNext && delivery === "at-most-once" && this.#slots.pending < this.#parts.concurrency;
   }
 
-  /** The next leader runs what the end of the term has kept from its turn, if it is at-least-once, or was triggered. */
-  #drop(job: Job, reason: SkipReason): void {
-    const isLeft = job.delivery === "at-least-once" || job.request !== undefined;
-    if (reason === "term-over" && isLeft) return this.#parts.left(job);
-    tellSkipped(this.#parts.events, job, reason);
-    if (job.delivery === "at-least-once") this.#parts.finished(job);
+  /** The next leader runs what the end of the term has kept from running, if it is at-least-once, or was triggered. */
+  #drop(claimed: ClaimedTick, reason: SkipReason): void {
+    const isLeft = claimed.delivery === "at-least-once" || claimed.trigger !== undefined;
+    if (reason === "term-over" && isLeft) return this.#parts.left(claimed);
+    tellSkipped(this.#parts.events, claimed, reason);
+    if (claimed.delivery === "at-least-once") this.#parts.finished(claimed);
   }
 
-  #start(job: Job): void {
-    const turn: Turn = { job, cancel: undefined };
-    this.#enter(turn);
-    void this.#places.add(() => this.#execute(turn));
+  #start(claimed: ClaimedTick): void {
+    const run: Run = { claimed, cancel: undefined };
+    this.#enter(run);
+    void this.#slots.add(() => this.#execute(run));
   }
 
-  #enter(turn: Turn): void {
-    const { name } = turn.job;
+  #enter(run: Run): void {
+    const { name } = run.claimed;
     const runs = this.runsOf(name);
-    runs.running.add(turn);
+    runs.running.add(run);
     this.#runs.set(name, runs);
   }
 
   /** Never rejects. */
-  async #execute(turn: Turn): Promise<void> {
+  async #execute(run: Run): Promise<void> {
     const { term, entries } = this.#parts;
-    const { job } = turn;
-    const { track } = job;
+    const { claimed } = run;
+    const { track } = claimed;
     // The first who asks after a freeze ends the term, and so drops what waits.
     const isCurrent = term.isCurrent();
-    const { running } = this.runsOf(job.name);
-    if (!running.has(turn)) return;
-    if (!isCurrent) this.#drop(job, "term-over");
-    else if (entries.get(job.name) !== track.entry) this.#drop(job, "removed");
-    else if (track.isPaused && job.request === undefined) this.#drop(job, "paused");
-    else await this.#callHandler(turn);
-    running.delete(turn);
-    this.#startNext(job.name);
+    const { running } = this.runsOf(claimed.name);
+    if (!running.has(run)) return;
+    if (!isCurrent) this.#drop(claimed, "term-over");
+    else if (entries.get(claimed.name) !== track.entry) this.#drop(claimed, "removed");
+    else if (track.isPaused && claimed.trigger === undefined) this.#drop(claimed, "paused");
+    else await this.#callHandler(run);
+    running.delete(run);
+    this.#startNext(claimed.name);
   }
 
   #startNext(name: string): void {
@@ -182,30 +182,30 @@ export class Runner {
     else this.#start(next);
   }
 
-  async #callHandler(turn: Turn): Promise<void> {
-    const { job } = turn;
+  async #callHandler(run: Run): Promise<void> {
+    const { claimed } = run;
     const { term, clock, events } = this.#parts;
-    const { handler, options } = job.track.entry;
+    const { handler, options } = claimed.track.entry;
     const linked = linkSignals(term.signal);
-    turn.cancel = (reason) => linked.abort(reason);
+    run.cancel = (reason) => linked.abort(reason);
     const cancelTimeout =
       options.timeout === undefined
         ? (): void => undefined
         : clock.schedule(options.timeout, () =>
-            linked.abort(new DOMException(`tick ${job.id} took longer than ${options.timeout} ms`, "TimeoutError")),
+            linked.abort(new DOMException(`tick ${claimed.id} took longer than ${options.timeout} ms`, "TimeoutError")),
           );
-    const tick = this.#tick(job, linked.signal);
+    const tick = this.#tick(claimed, linked.signal);
     const startedMs = clock.monotonicMs();
     events.emit("tick", tick);
     try {
       // Listeners ran since the last check. Between this one and the call nothing does.
-      if (!term.isCurrent()) return this.#drop(job, "term-over");
+      if (!term.isCurrent()) return this.#drop(claimed, "term-over");
       await (traces.tick.isHeard ? traces.tick.run(aboutTick(tick), async () => await handler(tick)) : handler(tick));
-      this.#ended(job);
+      this.#ended(claimed);
       events.emit("tickDone", { tick, tookMs: clock.monotonicMs() - startedMs });
     } catch (error) {
       // One that gave up because of the end of the term is left to the next leader.
-      if (!term.signal.aborted || linked.signal.reason !== term.signal.reason) this.#ended(job);
+      if (!term.signal.aborted || linked.signal.reason !== term.signal.reason) this.#ended(claimed);
       events.emit("tickError", { tick, tookMs: clock.monotonicMs() - startedMs, error });
     } finally {
       cancelTimeout();
@@ -213,28 +213,28 @@ export class Runner {
     }
   }
 
-  #tick(job: Job, signal: AbortSignal): Tick {
+  #tick(claimed: ClaimedTick, signal: AbortSignal): Tick {
     const { term, clock } = this.#parts;
     return Object.freeze({
-      schedule: job.name,
-      scheduledAt: dateOf(job.atMs),
+      schedule: claimed.name,
+      scheduledAt: dateOf(claimed.atMs),
       firedAt: dateOf(Math.floor(clock.wallMs())),
-      id: job.id,
-      catchup: job.isCatchup,
-      attempt: job.attempt,
-      ...(job.lastMs === 0 ? {} : { lastRunAt: dateOf(job.lastMs) }),
+      id: claimed.id,
+      catchup: claimed.isCatchup,
+      attempt: claimed.attempt,
+      ...(claimed.lastMs === 0 ? {} : { lastRunAt: dateOf(claimed.lastMs) }),
       term,
       fencingToken: term.fencingToken,
       signal,
     });
   }
 
-  #ended(job: Job): void {
-    if (job.delivery === "at-least-once") this.#parts.finished(job);
+  #ended(claimed: ClaimedTick): void {
+    if (claimed.delivery === "at-least-once") this.#parts.finished(claimed);
   }
 }
 
 /** Whether a backlog runs or waits. With `catchup: "all"` a tick that falls due meanwhile is caught up, too. */
 export function isCatchingUp(runs: Runs): boolean {
-  return [...Array.from(runs.running, (turn) => turn.job), ...runs.queue].some((job) => job.isBacklog);
+  return [...Array.from(runs.running, (run) => run.claimed), ...runs.queue].some((claimed) => claimed.isBacklog);
 }

@@ -77,9 +77,9 @@ export interface Schedule {
   /** The first tick after `after`, or null. */
   next(after: Date): Date | null;
   /**
-   * Takes it out of this scheduler: what runs goes on, and what waits for its turn is skipped. What is stored of it
-   * stays. To ticks that pass until it is added again, here or in a later leader, `catchup` applies. Added again, it
-   * takes what still runs for its own.
+   * Takes it out of this scheduler: what runs goes on, and what waits is skipped. What is stored of it stays. To ticks
+   * that pass until it is added again, here or in a later leader, `catchup` applies. Added again, it takes what still
+   * runs for its own.
    */
   remove(): void;
 }
@@ -186,7 +186,7 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /**
    * Has the leader run a schedule now, also a paused one. The tick's id is its own. A leader that does not have the
-   * schedule, as while a new version is deployed, reports that (`error`). The request then waits for one that has it,
+   * schedule, as while a new version is deployed, reports that (`error`). The order then waits for one that has it,
    * and is dropped after a day.
    * @throws UnknownScheduleError if neither this process nor the lock nodes know it, QuorumUnreachableError
    */
@@ -292,8 +292,8 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /**
    * Ends the ticks here. Resolves when the handlers have ended, or `drainTimeout` (default: that of the constructor)
-   * has passed. Ticks that wait for their turn are skipped. Those with `at-least-once`, and what was triggered, are
-   * left to the next leader.
+   * has passed. Ticks that wait are skipped. Those with `at-least-once`, and what was triggered, are left to the next
+   * leader.
    *
    * A term from `start()` is asked to end, so that `tick.signal` aborts, and then released. At `drainTimeout` it is
    * left to run out, as by `election.stop()`. One that was given to `lead()` stays its owner's, and the handlers run to

@@ -21,18 +21,18 @@ import {
   noteOf,
   PAUSE,
   pauseOf,
-  REQUEST,
-  type Request,
-  requestLine,
-  requestOf,
   stateLine,
   stateOf,
+  TRIGGER,
+  type Trigger,
+  triggerLine,
+  triggerOf,
 } from "./lines.ts";
 import { Outage } from "./outage.ts";
 import { decideOverlap, type OverlapDecision } from "./overlap.ts";
 import type { Plan } from "./plan.ts";
 import { Register } from "./register.ts";
-import { isCatchingUp, type Job, Runner } from "./runner.ts";
+import { type ClaimedTick, isCatchingUp, Runner } from "./runner.ts";
 import type { Store } from "./store.ts";
 import { type NamedTick, tickId } from "./tick.ts";
 import { type Entry, Timetable, type Track } from "./timetable.ts";
@@ -59,13 +59,13 @@ const CLAIM_SLICE_MS = 10;
 const MOST_CLAIMS = 500;
 /** A wall clock that was stepped is noticed this late. */
 const LONGEST_SLEEP_MS = 30_000;
-/** A request is dropped after this: far longer than a deployment, and than clocks differ. */
-const LONGEST_REQUEST_MS = DAY_MS;
+/** A trigger is dropped after this: far longer than a deployment, and than clocks differ. */
+const LONGEST_TRIGGER_MS = DAY_MS;
 /**
- * Requests that were begun are known for longer than that, by more than the clocks of leaders differ. One that comes
+ * Triggers that were begun are known for longer than that, by more than the clocks of leaders differ. One that comes
  * late is then too old.
  */
-const KNOWN_REQUEST_MS = LONGEST_REQUEST_MS + 3_600_000;
+const KNOWN_TRIGGER_MS = LONGEST_TRIGGER_MS + 3_600_000;
 
 /** What the register is to have, and what is done when it has. */
 class Step {
@@ -85,16 +85,16 @@ export class Session {
   #step: Step | undefined;
   /** The notes of ticks that an earlier session has left unfinished, by name. */
   readonly #inherited = new Map<string, string[]>();
-  /** The orders to run a schedule that have not been taken yet, by field. */
-  readonly #requests = new Map<string, Request>();
-  /** The times of the orders that were taken, by field, the oldest first. */
+  /** The triggers that have not been taken yet, by field. */
+  readonly #triggers = new Map<string, Trigger>();
+  /** The times of the triggers that were taken, by field, the oldest first. */
   readonly #begun = new Map<string, number>();
-  /** The orders that were reported, since there is no such schedule here. */
+  /** The triggers that were reported, since there is no such schedule here. */
   readonly #unknown = new Set<string>();
   /** The notes of ticks that have ended. */
   #ended: string[] = [];
   /** At-least-once ticks, and what was triggered, that do not begin in this term any more. */
-  #left: Job[] = [];
+  #left: ClaimedTick[] = [];
   #nextPollMs = 0;
   #polling: Promise<void> | undefined;
   readonly #naps: Naps;
@@ -113,7 +113,7 @@ export class Session {
     this.#runner = new Runner({
       ...parts,
       finished: (tick) => this.#end(tick),
-      left: (job) => this.#left.push(job),
+      left: (claimed) => this.#left.push(claimed),
     });
     this.#over = linkSignals(parts.term.signal, parts.stop);
     onAbort(this.#over.signal, () => this.#runner.end());
@@ -229,10 +229,10 @@ export class Session {
       if (field.startsWith(NOTE)) {
         const { name } = notedTick(field);
         this.#inherited.set(name, [...(this.#inherited.get(name) ?? []), field]);
-      } else if (field.startsWith(REQUEST)) {
-        const request = requestOf(field, line);
-        if (request.isTaken) begun.push([field, request.atMs]);
-        else this.#requests.set(field, request);
+      } else if (field.startsWith(TRIGGER)) {
+        const trigger = triggerOf(field, line);
+        if (trigger.isTaken) begun.push([field, trigger.atMs]);
+        else this.#triggers.set(field, trigger);
       }
     });
     for (const [field, atMs] of begun.toSorted((a, b) => a[1] - b[1])) this.#begun.set(field, atMs);
@@ -242,7 +242,7 @@ export class Session {
   #compose(step: Step): void {
     this.#addOrders(step);
     this.#addTracks(step);
-    this.#addRequests(step);
+    this.#addTriggers(step);
     this.#addEnds(step);
     this.#addClaims(step);
   }
@@ -251,13 +251,13 @@ export class Session {
   #addOrders({ changes, expired, confirmed }: Step): void {
     this.#hearPauses();
     for (const [field, line] of this.#register.orders) {
-      if (!field.startsWith(REQUEST)) changes.set(field, line);
-      else if (this.#isTooOld(requestOf(field, line))) {
+      if (!field.startsWith(TRIGGER)) changes.set(field, line);
+      else if (this.#isTooOld(triggerOf(field, line))) {
         expired.push(field);
-        confirmed.push(() => tellSkipped(this.#parts.events, requestOf(field, line), "expired"));
+        confirmed.push(() => tellSkipped(this.#parts.events, triggerOf(field, line), "expired"));
       } else {
         changes.set(field, line);
-        this.#requests.set(field, requestOf(field, line));
+        this.#triggers.set(field, triggerOf(field, line));
       }
     }
   }
@@ -286,8 +286,8 @@ export class Session {
     const attempt = Number(this.#register.fields.get(noteOf(tick))) + 1;
     if (delivery === "at-least-once" && attempt <= maxAttempts) {
       changes.set(noteOf(tick), String(attempt));
-      const job = this.#job(track, { atMs: tick.atMs, isCatchup: true, isBacklog: true, attempt });
-      confirmed.push(() => this.#launch(job, "queue", track.isPaused));
+      const claimed = this.#claimed(track, { atMs: tick.atMs, isCatchup: true, isBacklog: true, attempt });
+      confirmed.push(() => this.#launch(claimed, "queue", track.isPaused));
     } else {
       changes.set(noteOf(tick), "");
       confirmed.push(() => tellSkipped(this.#parts.events, tick, "attempts"));
@@ -295,29 +295,29 @@ export class Session {
   }
 
   /**
-   * Takes requests for schedules that are here, and drops those that are too old. The others are left to a leader that
+   * Takes triggers for schedules that are here, and drops those that are too old. The others are left to a leader that
    * has the schedule.
    */
-  #addRequests({ changes, confirmed }: Step): void {
+  #addTriggers({ changes, confirmed }: Step): void {
     const { entries, events, term } = this.#parts;
-    for (const [field, request] of this.#requests) {
-      const track = this.#timetable.get(request.name);
-      if (this.#isTooOld(request)) {
+    for (const [field, trigger] of this.#triggers) {
+      const track = this.#timetable.get(trigger.name);
+      if (this.#isTooOld(trigger)) {
         changes.set(field, "");
-        confirmed.push(() => tellSkipped(this.#parts.events, request, "expired"));
+        confirmed.push(() => tellSkipped(this.#parts.events, trigger, "expired"));
       } else if (track !== undefined) {
-        const { atMs, id } = request;
-        changes.set(field, requestLine(request, true));
+        const { atMs, id } = trigger;
+        changes.set(field, triggerLine(trigger, true));
         this.#begun.set(field, atMs);
-        const job = this.#job(track, { atMs, isCatchup: false, isBacklog: false, attempt: 1 }, id);
-        confirmed.push(() => this.#launch({ ...job, delivery: "at-most-once", request }, "queue", false));
+        const claimed = this.#claimed(track, { atMs, isCatchup: false, isBacklog: false, attempt: 1 }, id);
+        confirmed.push(() => this.#launch({ ...claimed, delivery: "at-most-once", trigger }, "queue", false));
       } else {
-        if (entries.has(request.name) || this.#unknown.has(field)) continue;
+        if (entries.has(trigger.name) || this.#unknown.has(field)) continue;
         this.#unknown.add(field);
-        events.emit("error", new UnknownScheduleError(term.election, request.name));
+        events.emit("error", new UnknownScheduleError(term.election, trigger.name));
         continue;
       }
-      this.#requests.delete(field);
+      this.#triggers.delete(field);
       this.#unknown.delete(field);
     }
   }
@@ -326,12 +326,12 @@ export class Session {
   #addEnds({ changes }: Step): void {
     const { clock } = this.#parts;
     for (const note of this.#ended.splice(0)) changes.set(note, "");
-    for (const job of this.#left.splice(0)) {
-      if (job.request === undefined) changes.set(noteOf(job), String(job.attempt - 1));
-      else changes.set(REQUEST + job.request.id, requestLine(job.request, false));
+    for (const claimed of this.#left.splice(0)) {
+      if (claimed.trigger === undefined) changes.set(noteOf(claimed), String(claimed.attempt - 1));
+      else changes.set(TRIGGER + claimed.trigger.id, triggerLine(claimed.trigger, false));
     }
     for (const [field, atMs] of this.#begun) {
-      if (clock.wallMs() - atMs < KNOWN_REQUEST_MS) break;
+      if (clock.wallMs() - atMs < KNOWN_TRIGGER_MS) break;
       changes.set(field, "");
       this.#begun.delete(field);
     }
@@ -369,19 +369,19 @@ export class Session {
         continue;
       }
       occupancy[decision === "run" ? "running" : "queued"] += 1;
-      const job = this.#job(track, { ...tick, isBacklog, attempt: 1 });
+      const claimed = this.#claimed(track, { ...tick, isBacklog, attempt: 1 });
       track.lastMs = tick.atMs;
-      if (options.delivery === "at-least-once") changes.set(noteOf(job), String(job.attempt));
-      confirmed.push(() => this.#launch(job, decision, track.isPaused || tick.atMs <= this.#resumedMs(track)));
+      if (options.delivery === "at-least-once") changes.set(noteOf(claimed), String(claimed.attempt));
+      confirmed.push(() => this.#launch(claimed, decision, track.isPaused || tick.atMs <= this.#resumedMs(track)));
     }
     if (plan.accountedMs > track.accountedMs) changes.set(name, stateLine({ ...track, accountedMs: plan.accountedMs }));
     this.#timetable.advance(track, plan.accountedMs);
   }
 
-  #launch(job: Job, decision: OverlapDecision, isPaused: boolean): void {
-    if (!isPaused) return this.#runner.launch(job, decision);
-    tellSkipped(this.#parts.events, job, "paused");
-    if (job.delivery === "at-least-once") this.#end(job);
+  #launch(claimed: ClaimedTick, decision: OverlapDecision, isPaused: boolean): void {
+    if (!isPaused) return this.#runner.launch(claimed, decision);
+    tellSkipped(this.#parts.events, claimed, "paused");
+    if (claimed.delivery === "at-least-once") this.#end(claimed);
   }
 
   /** No leader is to run it any more: that is told soon, with all that end in the same moment. */
@@ -421,7 +421,7 @@ export class Session {
   #setPause(track: Track): void {
     const { name, options } = track.entry;
     track.isPaused = pauseOf(this.#register.newest(PAUSE + name))?.isPaused ?? options.paused;
-    if (track.isPaused) this.#runner.dropWaiting(name, "paused", (job) => job.request === undefined);
+    if (track.isPaused) this.#runner.dropWaiting(name, "paused", (claimed) => claimed.trigger === undefined);
     else if (this.#resumedMs(track) > track.accountedMs) this.#timetable.advance(track, this.#resumedMs(track));
   }
 
@@ -432,7 +432,7 @@ export class Session {
   }
 
   #isTooOld({ atMs }: NamedTick): boolean {
-    return this.#parts.clock.wallMs() - atMs > LONGEST_REQUEST_MS;
+    return this.#parts.clock.wallMs() - atMs > LONGEST_TRIGGER_MS;
   }
 
   /** What was removed has no track: so there are as many tracks as schedules, once each has one. */
@@ -440,14 +440,18 @@ export class Session {
     return this.#timetable.size === this.#parts.entries.size;
   }
 
-  #job(track: Track, tick: Pick<Job, "atMs" | "isCatchup" | "isBacklog" | "attempt">, suffix = ""): Job {
+  #claimed(
+    track: Track,
+    tick: Pick<ClaimedTick, "atMs" | "isCatchup" | "isBacklog" | "attempt">,
+    suffix = "",
+  ): ClaimedTick {
     return {
       track,
       name: track.entry.name,
       ...tick,
       id: tickId(track.entry.name, tick.atMs, suffix),
       delivery: track.entry.options.delivery,
-      request: undefined,
+      trigger: undefined,
       lastMs: track.lastMs,
     };
   }

@@ -24,8 +24,8 @@ export interface Answer {
   /** Whether the node knows a newer term. */
   readonly isStale: boolean;
   readonly version: Version;
-  /** The process that answered. */
-  readonly run: string;
+  /** The `run_id` of the process that answered. */
+  readonly process: string;
   /** Whether all it has was given to this very process, which then has forgotten nothing. */
   readonly isWhole: boolean;
   readonly mail: readonly (readonly [field: string, line: string])[];
@@ -38,10 +38,10 @@ export interface Write {
   /** The version that this changes. It is undefined if this is everything. */
   readonly from: Version | undefined;
   /** The answers that everything is for: a node that says something else by then may know better. */
-  readonly gaps: readonly Pick<Answer, "run" | "version">[];
+  readonly gaps: readonly Pick<Answer, "process" | "version">[];
   /** The orders that the register has. */
   readonly drops: readonly string[];
-  /** Fields and lines by turns. The line "" takes its field out. */
+  /** Each field is followed by its line. The line "" takes its field out. */
   readonly fields: readonly string[];
 }
 
@@ -100,8 +100,8 @@ export class Store {
   /** @throws QuorumUnreachableError */
   write({ version, from, gaps, drops, fields }: Write, enough: Enough): Promise<readonly Answer[]> {
     const versions = [version.term, version.step, from?.term ?? 0, from?.step ?? 0].map(String);
-    const places = gaps.map((gap) => `${gap.run}:${gap.version.term}.${gap.version.step};`);
-    const args = [...versions, places.join(""), this.#keepMs, String(drops.length / 2), ...drops];
+    const named = gaps.map((gap) => `${gap.process}:${gap.version.term}.${gap.version.step};`);
+    const args = [...versions, named.join(""), this.#keepMs, String(drops.length / 2), ...drops];
     return this.#ask("writing schedules", WRITE_REGISTER, args.concat(fields), enough);
   }
 
@@ -143,7 +143,7 @@ export class Store {
   }
 
   /**
-   * Names and the newest lines of all histories by turns, of each node that answers in time.
+   * Name and newest line of each history, one after another, of each node that answers in time.
    * @throws as `historiesOf`
    */
   newestOfAll(): Promise<readonly string[]> {
@@ -168,13 +168,15 @@ export class Store {
 }
 
 function parseAnswer(value: unknown, node: string): Answer {
-  const [outcome, term, step, run, isWhole, mail, fields] = Array.isArray(value) ? (value as readonly unknown[]) : [];
+  const [outcome, term, step, process, isWhole, mail, fields] = Array.isArray(value)
+    ? (value as readonly unknown[])
+    : [];
   if (outcome !== "ok" && outcome !== "stale") throw new TypeError("unexpected reply about a register");
   return {
     node,
     isStale: outcome === "stale",
     version: { term: Number(term ?? 0), step: Number(step ?? 0) },
-    run: String(run),
+    process: String(process),
     isWhole: isWhole === 1,
     mail: pairs(mail),
     fields: linesIn(typeof fields === "string" ? fields : ""),

@@ -116,7 +116,7 @@ export class Timetable {
     return waitMs;
   }
 
-  /** Returns the longest overdue first: what is due again at once cannot keep the others from their turn. */
+  /** Returns the longest overdue first: what is due again at once cannot hold up the others. */
   dueAt(nowMs: number): readonly Track[] {
     const dueMs = ({ nextMs, delayMs }: Track): number =>
       typeof nextMs === "number" ? nextMs + delayMs : Number.POSITIVE_INFINITY;

@@ -1,10 +1,10 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { linesIn, NOTE, PAUSE, REQUEST } from "../../src/scheduler/lines.ts";
+import { linesIn, NOTE, PAUSE, TRIGGER } from "../../src/scheduler/lines.ts";
 
 const name = fc.string({ minLength: 1, maxLength: 6, unit: "grapheme" }).filter((text) => !text.includes(":"));
 const field = fc
-  .tuple(fc.constantFrom("", NOTE, PAUSE, REQUEST, ":"), name)
+  .tuple(fc.constantFrom("", NOTE, PAUSE, TRIGGER, ":"), name)
   .map(([prefix, rest]) => `${prefix}${rest}`);
 const line = fc.string({ maxLength: 6 }).filter((text) => !text.includes(":"));
 

@@ -137,8 +137,8 @@ describe("a register", () => {
     const blank = { term: 0, step: 0 };
     const named = await store.poll(5);
     for (const gaps of [
-      [{ run: "0123456789", version: blank }],
-      named.map(({ run }) => ({ run, version: { term: 5, step: 1 } })),
+      [{ process: "0123456789", version: blank }],
+      named.map(({ process }) => ({ process, version: { term: 5, step: 1 } })),
     ]) {
       await store.write({ ...everything, gaps }, () => false);
       expect([await fields(store, three, 0), await fields(store, three, 1)]).toEqual([{}, { s: "2" }]);

@@ -1,11 +1,11 @@
-/** Ticks that wait for each other or for a place; handlers end when the test says so. */
+/** Ticks that wait for each other or for a slot; handlers end when the test says so. */
 import { systemClock } from "@x/redlock-core";
 import { Emitter } from "@x/redlock-core/protocol";
 import { beforeEach, describe, expect, it } from "vitest";
 import { everyCalendar } from "../../src/scheduler/calendar.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions } from "../../src/scheduler/options.ts";
-import { type Job, Runner } from "../../src/scheduler/runner.ts";
+import { type ClaimedTick, Runner } from "../../src/scheduler/runner.ts";
 import { type Tick, tickId } from "../../src/scheduler/tick.ts";
 import { type Entry, type Track, trackOf } from "../../src/scheduler/timetable.ts";
 import type { LeaderTerm } from "../../src/term/term.ts";
@@ -65,7 +65,7 @@ describe("a runner", () => {
     return track;
   };
 
-  const job = (track: Track, atMs: number, own: Partial<Job> = {}): Job => ({
+  const claimed = (track: Track, atMs: number, own: Partial<ClaimedTick> = {}): ClaimedTick => ({
     track,
     name: track.entry.name,
     atMs,
@@ -74,7 +74,7 @@ describe("a runner", () => {
     isBacklog: false,
     attempt: 1,
     delivery: "at-most-once",
-    request: undefined,
+    trigger: undefined,
     lastMs: 0,
     ...own,
   });
@@ -82,16 +82,16 @@ describe("a runner", () => {
   const end = (tick: string): void => ends.get(tick)?.();
 
   describe("of a schedule that is paused", () => {
-    const request = { id: "r", name: "a", atMs: 0 };
-    const isScheduled = (each: Job): boolean => each.request === undefined;
+    const trigger = { id: "r", name: "a", atMs: 0 };
+    const isScheduled = (each: ClaimedTick): boolean => each.trigger === undefined;
 
     it("drops the ticks that wait, and runs those that were triggered", async () => {
       const own = runner();
       const a = schedule("a");
-      own.launch(job(a, 1), "run");
-      own.launch(job(a, 2), "queue");
-      own.launch(job(a, 3, { request }), "queue");
-      own.launch(job(a, 4), "queue");
+      own.launch(claimed(a, 1), "run");
+      own.launch(claimed(a, 2), "queue");
+      own.launch(claimed(a, 3, { trigger }), "queue");
+      own.launch(claimed(a, 4), "queue");
       own.dropWaiting("a", "paused", isScheduled);
       expect(log.splice(0)).toEqual(["a1 begun", "a2 skipped: paused", "a4 skipped: paused"]);
       end("a1");
@@ -100,12 +100,12 @@ describe("a runner", () => {
       await own.idle();
     });
 
-    it("drops a tick that waits for a place, and begins what waits for that", async () => {
+    it("drops a tick that waits for a slot, and begins what waits for that", async () => {
       const own = runner(1);
       const [a, b] = [schedule("a"), schedule("b")];
-      own.launch(job(a, 1), "run");
-      own.launch(job(b, 1), "run");
-      own.launch(job(b, 2, { request }), "queue");
+      own.launch(claimed(a, 1), "run");
+      own.launch(claimed(b, 1), "run");
+      own.launch(claimed(b, 2, { trigger }), "queue");
       own.dropWaiting("b", "paused", isScheduled);
       end("a1");
       await expect.poll(() => log).toEqual(["a1 begun", "b1 skipped: paused", "b2 begun"]);
@@ -116,21 +116,21 @@ describe("a runner", () => {
     it("has a tick that is dropped recorded, if it would run again otherwise", () => {
       const own = runner();
       const a = schedule("a");
-      own.launch(job(a, 1), "run");
-      own.launch(job(a, 2, { delivery: "at-least-once" }), "queue");
+      own.launch(claimed(a, 1), "run");
+      own.launch(claimed(a, 2, { delivery: "at-least-once" }), "queue");
       own.dropWaiting("a", "paused", isScheduled);
       expect(log).toEqual(["a1 begun", "a2 skipped: paused", "a2 finished"]);
     });
   });
 
   describe("that is to end", () => {
-    it("begins nothing that waits, for others or for a place", async () => {
+    it("begins nothing that waits, for others or for a slot", async () => {
       const own = runner(1);
       const [a, b] = [schedule("a"), schedule("b")];
-      own.launch(job(a, 1), "run");
-      own.launch(job(a, 2), "queue");
-      own.launch(job(b, 1), "run");
-      own.launch(job(b, 2), "queue");
+      own.launch(claimed(a, 1), "run");
+      own.launch(claimed(a, 2), "queue");
+      own.launch(claimed(b, 1), "run");
+      own.launch(claimed(b, 2), "queue");
       own.end();
       end("a1");
       await own.idle();
@@ -141,10 +141,10 @@ describe("a runner", () => {
       const own = runner();
       const a = schedule("a");
       const least = { delivery: "at-least-once" } as const;
-      own.launch(job(a, 1, least), "run");
-      own.launch(job(a, 2, least), "queue");
+      own.launch(claimed(a, 1, least), "run");
+      own.launch(claimed(a, 2, least), "queue");
       own.end();
-      own.launch(job(schedule("b"), 1, least), "run");
+      own.launch(claimed(schedule("b"), 1, least), "run");
       end("a1");
       await own.idle();
       expect(log).toEqual(["a1 begun", "a2 left", "b1 left", "a1 finished"]);
@@ -153,11 +153,11 @@ describe("a runner", () => {
     it("begins a tick whose claim is answered late, if it can at once", async () => {
       const own = runner(2);
       const [a, b, c] = [schedule("a"), schedule("b"), schedule("c")];
-      own.launch(job(a, 1), "run");
+      own.launch(claimed(a, 1), "run");
       own.end();
-      own.launch(job(a, 2), "replace");
-      own.launch(job(b, 1), "run");
-      own.launch(job(c, 1), "run");
+      own.launch(claimed(a, 2), "replace");
+      own.launch(claimed(b, 1), "run");
+      own.launch(claimed(c, 1), "run");
       end("a1");
       end("b1");
       await own.idle();
@@ -165,15 +165,15 @@ describe("a runner", () => {
     });
   });
 
-  it("gives the place in line of a tick that waits to the one that replaces it", async () => {
+  it("gives the run of a tick that waits to the one that replaces it", async () => {
     const own = runner(1);
     const [a, b, c] = [schedule("a"), schedule("b"), schedule("c")];
-    own.launch(job(a, 1), "run");
-    own.launch(job(b, 1), "run");
-    own.launch(job(c, 1), "run");
-    own.launch(job(b, 2), "replace");
-    own.launch(job(b, 3, { delivery: "at-least-once" }), "replace");
-    own.launch(job(b, 4), "replace");
+    own.launch(claimed(a, 1), "run");
+    own.launch(claimed(b, 1), "run");
+    own.launch(claimed(c, 1), "run");
+    own.launch(claimed(b, 2), "replace");
+    own.launch(claimed(b, 3, { delivery: "at-least-once" }), "replace");
+    own.launch(claimed(b, 4), "replace");
     end("a1");
     await expect.poll(() => log).toContain("b4 begun");
     end("b4");
@@ -194,19 +194,19 @@ describe("a runner", () => {
   it("calls no handler after a listener that was told of the tick took longer than the term", async () => {
     const own = runner();
     events.on("tick", () => (isCurrent = false));
-    own.launch(job(schedule("a"), 1), "run");
-    own.launch(job(schedule("b"), 1, { delivery: "at-least-once" }), "run");
+    own.launch(claimed(schedule("a"), 1), "run");
+    own.launch(claimed(schedule("b"), 1, { delivery: "at-least-once" }), "run");
     await own.idle();
     expect(log).toEqual(["a1 skipped: term-over", "b1 left"]);
   });
 
-  it("skips what waits of a schedule that was removed, when its turn comes at the latest", async () => {
+  it("skips what waits of a schedule that was removed, when it would begin at the latest", async () => {
     const own = runner();
     const a = schedule("a");
-    own.launch(job(a, 1), "run");
-    own.launch(job(a, 2), "queue");
+    own.launch(claimed(a, 1), "run");
+    own.launch(claimed(a, 2), "queue");
     entries.delete("a");
-    own.launch(job(a, 3), "queue");
+    own.launch(claimed(a, 3), "queue");
     end("a1");
     await own.idle();
     expect(log).toEqual(["a1 begun", "a2 skipped: removed", "a3 skipped: removed"]);
@@ -215,8 +215,8 @@ describe("a runner", () => {
   it("knows what runs by name, and forgets a name of which nothing does", async () => {
     const own = runner();
     const a = schedule("a");
-    own.launch(job(a, 1), "run");
-    own.launch(job(a, 2), "queue");
+    own.launch(claimed(a, 1), "run");
+    own.launch(claimed(a, 2), "queue");
     entries.delete("a");
     expect([own.runsOf("a").running.size, own.runsOf("a").queue.length]).toEqual([1, 1]);
     end("a1");

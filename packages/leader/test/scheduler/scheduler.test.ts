@@ -237,7 +237,7 @@ describe("LeaderScheduler", () => {
       await expect.poll(() => ran).toEqual(["old", "old", "new"]);
       expect(errors.length).toBe(1);
       for (const server of nodes.servers)
-        await expect.poll(() => server.call("HLEN", "{leader:deploy}:requests")).toBe(0);
+        await expect.poll(() => server.call("HLEN", "{leader:deploy}:mailbox")).toBe(0);
     });
 
     it("is not run again by a later leader to which a node shows it again", async () => {
@@ -281,7 +281,7 @@ describe("LeaderScheduler", () => {
       leader.scheduler.start();
       await expect.poll(() => skipped).toEqual(new Set(["fast expired", "unknown expired"]));
       for (const server of nodes.servers)
-        await expect.poll(() => server.call("HLEN", "{leader:stale}:requests")).toBe(0);
+        await expect.poll(() => server.call("HLEN", "{leader:stale}:mailbox")).toBe(0);
       expect(ran).toBe(0);
     });
   });

@@ -105,7 +105,7 @@ describe("a session", () => {
     expect([store.writes.length, [...store.mail.keys()]]).toEqual([1, ["t:r"]]);
   });
 
-  it("gives a request back that waits for its turn when the session ends", async () => {
+  it("gives a trigger back that waits when the session ends", async () => {
     const store = new MemoryStore([upToNow()]);
     const line = `${Date.now()} 0 s`;
     const own = session(store, {}, ({ signal }) => new Promise<void>((resolve) => onAbort(signal, () => resolve())));

@@ -69,7 +69,7 @@ export class MemoryStore {
       node: "n",
       isStale: term < this.promised,
       version: this.version,
-      run: "1",
+      process: "1",
       isWhole: true,
       mail,
       fields: [],

@@ -7,7 +7,7 @@ import { defineScript } from "@x/redlock-core/protocol";
  * KEYS 1 histories (hash of texts by schedule) · 2 newest lines (hash by schedule)
  * ARGV fields; none: all
  *
- * Replies the lines of each field, or one text of field and newest line by turns; each line has a line end
+ * Replies the lines of each field, or one text of each field and its newest line; each line has a line end
  */
 export const READ_HISTORY: NodeScript = defineScript(
   "leader-read-history",

@@ -2,7 +2,7 @@ import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
 
 /**
- * Puts lines before those that a schedule's history has. A line takes the place of the first one if that has its key. A
+ * Puts lines before those that a schedule's history has. A line replaces the first one if that has its key. A
  * history that is too long is cut to what the pattern reaches.
  *
  * KEYS
@@ -13,7 +13,7 @@ import { defineScript } from "@x/redlock-core/protocol";
  * - 1: pattern of the lines that are kept.
  * - 2: too long, in bytes.
  * - 3: keep in ms.
- * - then field, key and rest of a line by turns.
+ * - then field, key and rest of each line.
  *
  * Replies 1
  */

@@ -13,10 +13,10 @@ import { defineScript } from "@x/redlock-core/protocol";
  * ARGV
  * - 1, 2: term and step.
  * - 3, 4: term and step of the version that this changes.
- * - 5: '', or for everything, the places that it is for: `process:term.step;` for each.
+ * - 5: '', or for everything, the gaps that it is for: `process:term.step;` for each.
  * - 6: keep in ms.
  * - 7: count of the orders to take out.
- * - then these, field and line by turns.
+ * - then these, each as field and line.
  * - then the fields and lines to write. The line '' takes a field out.
  *
  * Replies
