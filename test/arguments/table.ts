@@ -176,7 +176,7 @@ const schedule = {
   delivery: optional(oneOf("at-most-once", "at-least-once")),
   maxAttempts: ms1,
   jitter: ms0,
-  timeout: ms1,
+  maxRunTime: ms1,
   startAt: optional(date),
   endAt: optional(date),
   paused: optional(boolean),

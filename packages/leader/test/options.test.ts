@@ -102,7 +102,7 @@ describe("options", () => {
       delivery: undefined,
       maxAttempts: undefined,
       jitter: undefined,
-      timeout: undefined,
+      maxRunTime: undefined,
       startAt: undefined,
       endAt: undefined,
       paused: undefined,

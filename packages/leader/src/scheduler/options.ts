@@ -60,8 +60,8 @@ export interface ScheduleOptions {
    * that fall due meanwhile are caught up as `catchup` says. Default 0.
    */
   readonly jitter?: number | undefined;
-  /** `tick.signal` aborts with a `TimeoutError` after this. Default: never. */
-  readonly timeout?: number | undefined;
+  /** `tick.signal` aborts with a `TimeoutError` when its handler has run for this long. Default: never. */
+  readonly maxRunTime?: number | undefined;
   /** The schedule has no ticks before this time. */
   readonly startAt?: Date | undefined;
   /** The schedule has no ticks after this time. */
@@ -85,7 +85,7 @@ export interface ResolvedScheduleOptions {
   readonly delivery: "at-most-once" | "at-least-once";
   readonly maxAttempts: number;
   readonly jitter: number;
-  readonly timeout: number | undefined;
+  readonly maxRunTime: number | undefined;
   readonly startMs: number;
   readonly endMs: number;
   readonly paused: boolean;
@@ -130,14 +130,20 @@ const SHAPE = {
   delivery: choice(["at-most-once", "at-least-once"]).default("at-most-once"),
   maxAttempts: integer({ min: 1, unit: "" }).default(5),
   jitter: durationOrNoneMs.default(0),
-  timeout: durationMs.optional(),
+  maxRunTime: durationMs.optional(),
   startAt: moment.optional(),
   endAt: moment.optional(),
   paused: boolean.default(false),
 } satisfies ShapeOf<ScheduleOptions>;
 
-const OPTIONS = new Schema(SHAPE);
-const INTERVAL = new Schema({ ...SHAPE, offset: durationOrNoneMs.default(0) } satisfies ShapeOf<IntervalOptions>);
+const INTERVAL_SHAPE = { ...SHAPE, offset: durationOrNoneMs.default(0) } satisfies ShapeOf<IntervalOptions>;
+
+const OPTIONS = new Schema(SHAPE, ofLocks);
+const INTERVAL = new Schema(INTERVAL_SHAPE, ofLocks);
+
+function ofLocks(name: string): string | undefined {
+  return name === "timeout" ? "how long a handler may run is maxRunTime" : undefined;
+}
 
 export function resolveScheduleOptions(given: ScheduleOptions, timezone: string): ResolvedScheduleOptions {
   return inForce(OPTIONS.resolve(given), timezone);
@@ -167,7 +173,7 @@ function inForce(given: Resolved<typeof SHAPE>, defaultTimezone: string): Resolv
     delivery: given.delivery,
     maxAttempts: given.maxAttempts,
     jitter: given.jitter,
-    timeout: given.timeout,
+    maxRunTime: given.maxRunTime,
     startMs,
     endMs,
     paused: given.paused,

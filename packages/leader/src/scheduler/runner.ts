@@ -189,10 +189,12 @@ export class Runner {
     const linked = linkSignals(term.signal);
     run.cancel = (reason) => linked.abort(reason);
     const cancelTimeout =
-      options.timeout === undefined
+      options.maxRunTime === undefined
         ? (): void => undefined
-        : clock.schedule(options.timeout, () =>
-            linked.abort(new DOMException(`tick ${claimed.id} took longer than ${options.timeout} ms`, "TimeoutError")),
+        : clock.schedule(options.maxRunTime, () =>
+            linked.abort(
+              new DOMException(`tick ${claimed.id} took longer than ${options.maxRunTime} ms`, "TimeoutError"),
+            ),
           );
     const tick = this.#tick(claimed, linked.signal);
     const startedMs = clock.monotonicMs();

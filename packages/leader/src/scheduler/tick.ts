@@ -21,7 +21,7 @@ export interface Tick {
   readonly lastRunAt?: Date;
   readonly term: LeaderTerm;
   readonly fencingToken: number;
-  /** Aborts when the term ends or is asked to, after `timeout`, or by `overlap: "cancelOther"`. */
+  /** Aborts when the term ends or is asked to, after `maxRunTime`, or by `overlap: "cancelOther"`. */
   readonly signal: AbortSignal;
 }
 

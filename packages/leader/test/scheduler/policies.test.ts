@@ -203,8 +203,8 @@ describe("schedules", () => {
     release();
   });
 
-  it("abort a tick after its timeout, and report what it rejects with", async () => {
-    const own = scheduler("timeout");
+  it("abort a tick after its maxRunTime, and report what it rejects with", async () => {
+    const own = scheduler("max-run-time");
     const errors: unknown[] = [];
     own.on("tickError", ({ error }) => errors.push(error));
     own.every(
@@ -214,7 +214,7 @@ describe("schedules", () => {
         new Promise((_, reject) => {
           tick.signal.addEventListener("abort", () => reject(tick.signal.reason as Error));
         }),
-      { timeout: 50 },
+      { maxRunTime: 50 },
     );
     own.start();
     await expect.poll(() => errors.length).toBeGreaterThan(1);

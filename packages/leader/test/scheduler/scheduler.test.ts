@@ -449,6 +449,13 @@ describe("LeaderScheduler", () => {
     expect(() => scheduler.every("a", 1, nothing, { catchup: "some" as "all" })).toThrow(
       /catchup must be "none", "latest" or "all", got "some"/,
     );
+    for (const add of [
+      (options: object) => scheduler.cron("a", "* * * * *", nothing, options),
+      (options: object) => scheduler.every("a", 1_000, nothing, options),
+    ])
+      expect(() => add({ timeout: 50 })).toThrow(
+        new TypeError('unknown option "timeout": how long a handler may run is maxRunTime'),
+      );
     scheduler.every("a", 1_000, nothing);
     expect(() => scheduler.every("a", 1_000, nothing)).toThrow(/name must be new/);
     await expect(scheduler.pause("b")).rejects.toMatchObject({ code: "UNKNOWN_SCHEDULE", schedule: "b" });
