@@ -12,9 +12,10 @@ function sources(folder: string): string[] {
   );
 }
 
-/** A glob names one file, or with `*.ts` the files of one folder. */
+/** In a glob, a star stands for a part of a name, and two are folders, or none. */
 function matchesGlob(file: string, glob: string): boolean {
-  return glob.endsWith("/*.ts") ? file.slice(0, file.lastIndexOf("/")) === glob.slice(0, -5) : file === glob;
+  const pattern = glob.replaceAll(".", "\\.").replaceAll("**/", "(?:.+/)?").replaceAll("*", "[^/]*");
+  return new RegExp(`^${pattern}$`).test(file);
 }
 
 interface Override {

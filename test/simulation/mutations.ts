@@ -505,7 +505,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "what one node granted is shown as a leader",
     subject: "elections",
     patches: [
-      leader("record/record.ts", "isHeldBy(views, view.lockValue, quorum))", "isHeldBy(views, view.lockValue, 1))"),
+      leader("rules/record.ts", "isHeldBy(views, view.lockValue, quorum))", "isHeldBy(views, view.lockValue, 1))"),
     ],
   },
   {

@@ -3,7 +3,6 @@
 export { LeaderElection, type LeaderHealth } from "./election/election.ts";
 export type { LeaderTask } from "./election/leader-run.ts";
 export type { StopOptions, TaskOptions } from "./election/run-options.ts";
-export type { ElectionState } from "./election/state.ts";
 export {
   ElectionBusyError,
   ElectionStoppedError,
@@ -17,5 +16,6 @@ export type { LeaderEvents, Unsubscribe } from "./events/events.ts";
 export { type HealthHandlerOptions, healthHandler, type Running } from "./health-handler.ts";
 export type { LeaderLogger, LeaderMessages, LeaderTraces } from "./kit/diagnostics.ts";
 export type { CooldownOptions, LeaderElectionOptions, WorkerRenewal } from "./options.ts";
-export type { LeaderInfo } from "./record/record.ts";
+export type { LeaderInfo } from "./rules/record.ts";
+export type { ElectionState } from "./rules/state.ts";
 export type { LeaderTerm } from "./term/term.ts";

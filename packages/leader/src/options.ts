@@ -15,7 +15,7 @@ import {
 } from "@x/redlock-core/protocol";
 import type { LeaderLogger } from "./kit/diagnostics.ts";
 import { durationMs, durationOrNoneMs, name, proclaimedValue } from "./kit/values.ts";
-import { type Cooldown, type Durations, defaultDurations } from "./timings.ts";
+import { type Cooldown, type Durations, defaultDurations } from "./rules/timings.ts";
 
 /** The options of an election. All durations are integer milliseconds. */
 export interface LeaderElectionOptions {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { reasonOfDeadline } from "../src/term/deadline.ts";
+import { reasonOfDeadline } from "../src/rules/deadline.ts";
 
 describe("deadline", () => {
   it("calls a loss that only a suspend, or only a wall clock that was set, explains by that name", () => {

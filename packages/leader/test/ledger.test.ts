@@ -3,7 +3,7 @@ import { type Lock, LockHeldError, type Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Ledger } from "../src/record/ledger.ts";
-import { claimOf, heldNow, type TermRecord } from "../src/record/record.ts";
+import { claimOf, heldNow, type TermRecord } from "../src/rules/record.ts";
 import { type Nodes, startNodes } from "./support/redis.ts";
 
 const record = (term: number): TermRecord => ({ term, id: `id${term}`, instance: `i${term}`, sinceMs: 1 });

@@ -1,14 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import {
-  claimOf,
-  endedCleanly,
-  heldNow,
-  isHeldBy,
-  type NodeView,
-  parseView,
-  termsAfter,
-} from "../src/record/record.ts";
+import { claimOf, endedCleanly, heldNow, isHeldBy, type NodeView, parseView, termsAfter } from "../src/rules/record.ts";
 
 function view(given: Partial<NodeView>): NodeView {
   return {

@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type ElectionEvent, type ElectionState, IDLE, nextState, termOf } from "../src/election/state.ts";
+import { type ElectionEvent, type ElectionState, IDLE, nextState, termOf } from "../src/rules/state.ts";
 
 const event: fc.Arbitrary<ElectionEvent> = fc.oneof(
   fc.constantFrom<ElectionEvent>({ type: "campaign" }, { type: "cool" }, { type: "led" }, { type: "ended" }),

@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { type LeaderElectionOptions, resolveOptions } from "../src/options.ts";
-import { cooldownMs, hasRecovered, jitteredMs } from "../src/timings.ts";
+import { cooldownMs, hasRecovered, jitteredMs } from "../src/rules/timings.ts";
 
 const FACTS = { defaultId: "host/1", maxTtl: 60_000, driftFactor: 0.01, nodeTimeout: 500 };
 const resolve = (options: Partial<LeaderElectionOptions>): ReturnType<typeof resolveOptions> =>

@@ -9,10 +9,10 @@ import { abortable, asError, onAbort, protocolOf, sleep } from "@x/redlock-core/
 import { LeadershipLostError } from "../errors.ts";
 import { publish } from "../kit/diagnostics.ts";
 import type { ResolvedOptions } from "../options.ts";
-import { endedCleanly } from "../record/record.ts";
+import { endedCleanly } from "../rules/record.ts";
+import { cooldownMs, jitteredMs } from "../rules/timings.ts";
 import type { Lease, LeaseSource } from "../term/lease.ts";
 import { HeldTerm, type TermListener } from "../term/term.ts";
-import { cooldownMs, jitteredMs } from "../timings.ts";
 import type { NodeWatch } from "./node-watch.ts";
 import type { Standing } from "./standing.ts";
 

@@ -26,7 +26,8 @@ import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { LeaderEvents, Unsubscribe } from "../events/events.ts";
 import { durationOrNoneMs } from "../kit/values.ts";
 import { type LeaderElectionOptions, resolveOptions } from "../options.ts";
-import { claimOf, type LeaderInfo } from "../record/record.ts";
+import { claimOf, type LeaderInfo } from "../rules/record.ts";
+import type { ElectionState } from "../rules/state.ts";
 import { type LeaseSource, localLeases } from "../term/lease.ts";
 import type { HeldTerm, LeaderTerm } from "../term/term.ts";
 import { workerLeases } from "../term/worker/worker-lease.ts";
@@ -37,7 +38,6 @@ import { NodeWatch } from "./node-watch.ts";
 import { infoOf, Observer } from "./observer.ts";
 import { resolveTaskOptions, STOP, type StopOptions, type TaskOptions } from "./run-options.ts";
 import { Standing } from "./standing.ts";
-import type { ElectionState } from "./state.ts";
 
 export interface LeaderHealth {
   /** It is false while the task overruns its lease by more than is tolerated, and once the election is stopped. */

@@ -6,8 +6,8 @@
  */
 import { abortable, deferred, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
 import { publish, traces } from "../kit/diagnostics.ts";
+import { cooldownMs, hasRecovered } from "../rules/timings.ts";
 import type { HeldTerm, LeaderTerm } from "../term/term.ts";
-import { cooldownMs, hasRecovered } from "../timings.ts";
 import type { CandidateRun } from "./candidate-run.ts";
 import { DrainLimit } from "./drain.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS, type ResolvedTaskOptions } from "./run-options.ts";

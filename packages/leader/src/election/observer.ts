@@ -11,7 +11,7 @@ import { callQuietly, type LinkedSignal, linkSignals, onAbort, protocolOf } from
 import { publish } from "../kit/diagnostics.ts";
 import { Naps } from "../kit/naps.ts";
 import { dateOf } from "../kit/values.ts";
-import { type Held, heldNow, type LeaderInfo, type NodeView, newestTerm, termsAfter } from "../record/record.ts";
+import { type Held, heldNow, type LeaderInfo, type NodeView, newestTerm, termsAfter } from "../rules/record.ts";
 import type { Standing } from "./standing.ts";
 
 type ObserverListener = (info: LeaderInfo | null) => unknown;

@@ -5,8 +5,8 @@ import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../events/event
 import { logEvents } from "../events/log.ts";
 import type { ResolvedOptions } from "../options.ts";
 import { Ledger } from "../record/ledger.ts";
+import { type ElectionEvent, type ElectionState, IDLE, nextState, termOf } from "../rules/state.ts";
 import type { HeldTerm } from "../term/term.ts";
-import { type ElectionEvent, type ElectionState, IDLE, nextState, termOf } from "./state.ts";
 
 export class Standing {
   readonly redlock: Redlock;

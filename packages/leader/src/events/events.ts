@@ -1,7 +1,7 @@
 import type { Emitter, Known } from "@x/redlock-core/protocol";
 import type { TermLossReason } from "../errors.ts";
 import { publish } from "../kit/diagnostics.ts";
-import type { LeaderInfo } from "../record/record.ts";
+import type { LeaderInfo } from "../rules/record.ts";
 import type { LeaderTerm } from "../term/term.ts";
 
 /** The events of an election. All durations are in milliseconds. */

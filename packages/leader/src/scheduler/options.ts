@@ -10,8 +10,8 @@ import {
   textLike,
 } from "@x/redlock-core/protocol";
 import { durationMs, durationOrNoneMs } from "../kit/values.ts";
-import type { Overlap } from "./overlap.ts";
-import type { Catchup } from "./plan.ts";
+import type { Overlap } from "./rules/overlap.ts";
+import type { Catchup } from "./rules/plan.ts";
 
 /** All durations are integer milliseconds. */
 export interface ScheduleOptions {

@@ -12,7 +12,7 @@
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "@x/redlock-core/protocol";
 import type { SchedulerEvents } from "./events.ts";
-import { errorText, type Happening, keyOf, lineOf } from "./history.ts";
+import { errorText, type Happening, keyOf, lineOf } from "./rules/history.ts";
 import type { Store } from "./store.ts";
 import { type Tick, tickId } from "./tick.ts";
 

@@ -24,7 +24,7 @@
  *    comes back.
  */
 import type { Slice } from "../kit/slice.ts";
-import { isLater } from "./lines.ts";
+import { isLater } from "./rules/lines.ts";
 import { type Answer, type Enough, isNewer, newestOf, type Store, type Version } from "./store.ts";
 
 interface RegisterParts {

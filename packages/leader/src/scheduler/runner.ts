@@ -13,8 +13,8 @@ import { traces } from "../kit/diagnostics.ts";
 import { dateOf } from "../kit/values.ts";
 import type { LeaderTerm } from "../term/term.ts";
 import { aboutTick, type SchedulerEvents, type SkipReason, tellSkipped } from "./events.ts";
-import type { Trigger } from "./lines.ts";
-import type { OverlapDecision } from "./overlap.ts";
+import type { Trigger } from "./rules/lines.ts";
+import type { OverlapDecision } from "./rules/overlap.ts";
 import type { NamedTick, Tick } from "./tick.ts";
 import type { Entry, Track } from "./timetable.ts";
 

@@ -30,9 +30,7 @@ import type { Unsubscribe } from "../events/events.ts";
 import { dateOf, durationOrNoneMs, name as NAME } from "../kit/values.ts";
 import { Ledger } from "../record/ledger.ts";
 import type { LeaderTerm } from "../term/term.ts";
-import { boundedCalendar, type Calendar, cronCalendar, everyCalendar, type NextTick, ownCalendar } from "./calendar.ts";
 import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
-import type { TickRecord } from "./history.ts";
 import { historyLength, type ListOptions, Operator, type ScheduleInfo } from "./operator.ts";
 import {
   type IntervalOptions,
@@ -45,6 +43,15 @@ import {
   zone,
 } from "./options.ts";
 import { Recorder } from "./recorder.ts";
+import {
+  boundedCalendar,
+  type Calendar,
+  cronCalendar,
+  everyCalendar,
+  type NextTick,
+  ownCalendar,
+} from "./rules/calendar.ts";
+import type { TickRecord } from "./rules/history.ts";
 import { Session } from "./session.ts";
 import { Store } from "./store.ts";
 import type { TickHandler } from "./tick.ts";

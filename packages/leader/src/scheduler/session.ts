@@ -15,6 +15,8 @@ import { Naps } from "../kit/naps.ts";
 import { eachInSlices, Slice } from "../kit/slice.ts";
 import type { LeaderTerm } from "../term/term.ts";
 import { type SchedulerEvents, tellSkipped } from "./events.ts";
+import { Outage } from "./outage.ts";
+import { Register } from "./register.ts";
 import {
   NOTE,
   notedTick,
@@ -27,11 +29,9 @@ import {
   type Trigger,
   triggerLine,
   triggerOf,
-} from "./lines.ts";
-import { Outage } from "./outage.ts";
-import { decideOverlap, type OverlapDecision } from "./overlap.ts";
-import type { Plan } from "./plan.ts";
-import { Register } from "./register.ts";
+} from "./rules/lines.ts";
+import { decideOverlap, type OverlapDecision } from "./rules/overlap.ts";
+import type { Plan } from "./rules/plan.ts";
 import { type ClaimedTick, isCatchingUp, Runner } from "./runner.ts";
 import type { Store } from "./store.ts";
 import { type NamedTick, tickId } from "./tick.ts";

@@ -4,8 +4,8 @@
  */
 import type { NodeScript, QuorumUnreachableError } from "@x/redlock-core";
 import type { Ledger } from "../record/ledger.ts";
-import { LINES_PER_TICK } from "./history.ts";
-import { linesIn } from "./lines.ts";
+import { LINES_PER_TICK } from "./rules/history.ts";
+import { linesIn } from "./rules/lines.ts";
 import { ORDER } from "./scripts/order.lua.ts";
 import { READ_HISTORY } from "./scripts/read-history.lua.ts";
 import { READ_REGISTER } from "./scripts/read-register.lua.ts";

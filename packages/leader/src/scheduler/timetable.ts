@@ -6,10 +6,10 @@
  */
 import type { Clock } from "@x/redlock-core";
 import { Slice } from "../kit/slice.ts";
-import type { Calendar } from "./calendar.ts";
-import type { ScheduleState } from "./lines.ts";
 import type { ResolvedScheduleOptions } from "./options.ts";
-import { type Plan, type Planning, planInSteps } from "./plan.ts";
+import type { Calendar } from "./rules/calendar.ts";
+import type { ScheduleState } from "./rules/lines.ts";
+import { type Plan, type Planning, planInSteps } from "./rules/plan.ts";
 import type { TickHandler } from "./tick.ts";
 
 export interface Entry {

@@ -15,8 +15,8 @@ import { LeadershipLostError, type TermLossReason } from "../errors.ts";
 import { dateOf, durationOrNoneMs, proclaimedValue } from "../kit/values.ts";
 import type { ResolvedOptions } from "../options.ts";
 import type { Ledger, Written } from "../record/ledger.ts";
-import { isHeldBy, type TermRecord } from "../record/record.ts";
-import { reasonOfDeadline } from "./deadline.ts";
+import { reasonOfDeadline } from "../rules/deadline.ts";
+import { isHeldBy, type TermRecord } from "../rules/record.ts";
 import type { Lease } from "./lease.ts";
 
 export interface LeaderTerm extends AsyncDisposable {

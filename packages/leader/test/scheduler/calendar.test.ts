@@ -2,7 +2,7 @@
 import { Cron } from "croner";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { cronCalendar } from "../../src/scheduler/calendar.ts";
+import { cronCalendar } from "../../src/scheduler/rules/calendar.ts";
 
 /** The ticks from `from` on and before `until`. */
 function ticksOf(expression: string, zone: string, from: string, until: string): readonly string[] {

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { linesIn, NOTE, PAUSE, TRIGGER } from "../../src/scheduler/lines.ts";
+import { linesIn, NOTE, PAUSE, TRIGGER } from "../../src/scheduler/rules/lines.ts";
 
 const name = fc.string({ minLength: 1, maxLength: 6, unit: "grapheme" }).filter((text) => !text.includes(":"));
 const field = fc

@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { decideOverlap, type Overlap } from "../../src/scheduler/overlap.ts";
+import { decideOverlap, type Overlap } from "../../src/scheduler/rules/overlap.ts";
 
 describe("overlap", () => {
   it("runs at once when nothing runs", () => {

@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { cronCalendar, everyCalendar, ownCalendar } from "../../src/scheduler/calendar.ts";
-import { type Catchup, ON_TIME_MS, type Plan, type PlanInput, planInSteps } from "../../src/scheduler/plan.ts";
+import { cronCalendar, everyCalendar, ownCalendar } from "../../src/scheduler/rules/calendar.ts";
+import { type Catchup, ON_TIME_MS, type Plan, type PlanInput, planInSteps } from "../../src/scheduler/rules/plan.ts";
 
 const catchup = fc.constantFrom<Catchup>("none", "latest", "all");
 

@@ -2,7 +2,7 @@
  * Pure: the fields of a scheduler's register, and the lines in them. The scheduler's own fields contain ":", which no
  * schedule's name does.
  */
-import type { NamedTick } from "./tick.ts";
+import type { NamedTick } from "../tick.ts";
 
 /** The state of a schedule says how far it is dealt with; its field is its name. */
 export interface ScheduleState {

@@ -1,7 +1,7 @@
 /** Pure: what became of ticks, as lines that the nodes keep, the newest first, and as records made of them. */
-import { dateOf } from "../kit/values.ts";
-import type { SkipReason } from "./events.ts";
-import { tickId } from "./tick.ts";
+import { dateOf } from "../../kit/values.ts";
+import type { SkipReason } from "../events.ts";
+import { tickId } from "../tick.ts";
 
 /**
  * What became of a tick.
