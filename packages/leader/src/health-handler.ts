@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { listOf, Schema, type ShapeOf, shaped } from "@x/redlock-core/protocol";
-import type { LeaderElection } from "./election/election.ts";
+import type { LeaderElection, LeaderHealth } from "./election/election.ts";
 
 /** What a worker of BullMQ, and so an `ExclusiveWorker`, can be asked. */
 export interface Running {
@@ -63,12 +63,7 @@ export function healthHandler(
   };
 }
 
-function factsOf(election: LeaderElection): {
-  readonly healthy: boolean;
-  readonly running: boolean;
-  readonly state: string;
-  readonly overrunMs: number;
-} {
+function factsOf(election: LeaderElection): Pick<LeaderHealth, "healthy" | "running" | "state" | "overrunMs"> {
   const { healthy, running, state, overrunMs } = election.health();
   return { healthy, running, state, overrunMs };
 }

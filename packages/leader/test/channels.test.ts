@@ -43,7 +43,7 @@ it("each event of a scheduler has its channel", () => {
   const names = Object.keys(SCHEDULER_EVENTS) as (keyof SchedulerEvents)[];
   const messages = published(names);
   const events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
-  publishTicks(events, { name: "jobs", id: "me" });
+  publishTicks(events, { election: "jobs", id: "me" });
   for (const name of names) events.emit(name, told[name]);
   const about = {
     election: "jobs",

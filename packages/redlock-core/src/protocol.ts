@@ -41,6 +41,7 @@ export {
   abortable,
   type Deferred,
   deferred,
+  inTime,
   type LinkedSignal,
   linkSignals,
   onAbort,

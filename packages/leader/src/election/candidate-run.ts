@@ -5,7 +5,7 @@
  * given back.
  */
 import { QuorumUnreachableError, RedlockClosedError } from "@x/redlock-core";
-import { abortable, asError, onAbort, protocolOf, sleep } from "@x/redlock-core/protocol";
+import { asError, inTime, onAbort, protocolOf, sleep } from "@x/redlock-core/protocol";
 import { LeadershipLostError } from "../errors.ts";
 import { publish } from "../kit/diagnostics.ts";
 import type { ResolvedOptions } from "../options.ts";
@@ -102,17 +102,14 @@ export class CandidateRun {
   async #isEligible(): Promise<boolean> {
     const { eligible, retryPeriod } = this.#standing.options;
     if (eligible === undefined) return true;
-    const unanswered = new AbortController();
-    const cancel = this.#standing.clock.schedule(retryPeriod, () =>
-      unanswered.abort(new Error(`eligible() gave no answer within ${retryPeriod} ms`)),
-    );
     try {
-      return await abortable(Promise.resolve(eligible()), unanswered.signal);
+      return await inTime(this.#standing.clock, Promise.resolve(eligible()), {
+        timeoutMs: retryPeriod,
+        otherwise: `eligible() gave no answer within ${retryPeriod} ms`,
+      });
     } catch (error) {
       this.#standing.report(error);
       return false;
-    } finally {
-      cancel();
     }
   }
 

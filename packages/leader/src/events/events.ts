@@ -1,6 +1,6 @@
 import type { Emitter, Known } from "@x/redlock-core/protocol";
 import type { TermLossReason } from "../errors.ts";
-import { publish } from "../kit/diagnostics.ts";
+import { type AboutCandidate, publish } from "../kit/diagnostics.ts";
 import type { LeaderInfo } from "../rules/record.ts";
 import type { LeaderTerm } from "../term/term.ts";
 
@@ -56,10 +56,7 @@ export const LEADER_EVENTS: Known<LeaderEvents> = {
 };
 
 /** Publishes what needs nothing beside the event. The others have more to tell, and are published where they happen. */
-export function publishEvents(
-  events: Emitter<LeaderEvents>,
-  own: { readonly election: string; readonly id: string },
-): void {
+export function publishEvents(events: Emitter<LeaderEvents>, own: AboutCandidate): void {
   events.on("drainTimeout", (facts) => publish("x.leader.drainTimeout", () => ({ ...own, ...facts })));
   events.on("nodeDown", (facts) => publish("x.leader.nodeDown", () => ({ ...own, ...facts })));
   events.on("quarantined", (facts) => publish("x.leader.quarantined", () => ({ ...own, ...facts })));

@@ -24,10 +24,14 @@ export interface AboutTick {
   readonly attempt: number;
 }
 
-/** What all messages about a term have. `id` is the candidate's. */
-interface AboutTerm {
+/** What all messages about a candidate have. */
+export interface AboutCandidate {
   readonly election: string;
   readonly id: string;
+}
+
+/** What all messages about a term have. */
+interface AboutTerm extends AboutCandidate {
   readonly term: number;
 }
 
@@ -58,12 +62,12 @@ export interface LeaderMessages {
   /** The task did not end in time. */
   "x.leader.drainTimeout": AboutTerm;
   /** A lock node is down. It is told once until the node answers again. */
-  "x.leader.nodeDown": { election: string; id: string; node: string; error: Error };
+  "x.leader.nodeDown": AboutCandidate & { node: string; error: Error };
   /** Nobody is elected, since a quorum of nodes casts no vote. */
-  "x.leader.quarantined": { election: string; id: string; quarantineLeftMs: number };
+  "x.leader.quarantined": AboutCandidate & { quarantineLeftMs: number };
   "x.leader.taskError": AboutTerm & { error: unknown };
   /** An election or a scheduler failed and tries again, or one of its listeners threw. */
-  "x.leader.error": { election: string; id: string; error: unknown };
+  "x.leader.error": AboutCandidate & { error: unknown };
   /** A handler is about to be called. */
   "x.leader.tick": AboutTick;
   "x.leader.tickDone": AboutTick & { tookMs: number };

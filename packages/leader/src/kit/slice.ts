@@ -29,16 +29,3 @@ export class Slice {
     this.#endMs = this.#clock.monotonicMs() + this.#lengthMs;
   }
 }
-
-/** Calls `act` with each item. Between slices, anything may happen to what it reads. */
-export async function eachInSlices<Item>(
-  clock: Clock,
-  items: Iterable<Item>,
-  act: (item: Item) => void,
-): Promise<void> {
-  const slice = new Slice(clock);
-  for (const item of items) {
-    if (slice.isOver) await slice.another();
-    act(item);
-  }
-}

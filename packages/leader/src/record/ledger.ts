@@ -76,20 +76,10 @@ export class Ledger {
     afterTerm: number,
     enough: (views: readonly NodeView[]) => boolean = () => true,
   ): Promise<readonly NodeView[]> {
-    const keys = [
-      protocolOf(this.#redlock).lockKey(this.#resource),
-      this.key("leader"),
-      this.key("terms"),
-      this.key("note"),
-    ];
-    return this.ask(
-      "reading the leader's record",
-      READ_RECORD,
-      keys,
-      [String(afterTerm), String(KEPT_TERMS)],
-      parseView,
-      (views) => enough(views),
-    );
+    const lockKey = protocolOf(this.#redlock).lockKey(this.#resource);
+    const keys = [lockKey, this.key("leader"), this.key("terms"), this.key("note")];
+    const args = [String(afterTerm), String(KEPT_TERMS)];
+    return this.ask("reading the leader's record", READ_RECORD, keys, args, parseView, enough);
   }
 
   /**

@@ -1,6 +1,6 @@
 /** What becomes of ticks, told to listeners, and on channels of the same names. */
 import type { Emitter, Known } from "@x/redlock-core/protocol";
-import { type AboutTick, publish } from "../kit/diagnostics.ts";
+import { type AboutCandidate, type AboutTick, publish } from "../kit/diagnostics.ts";
 import { dateOf } from "../kit/values.ts";
 import type { NamedTick, Tick } from "./tick.ts";
 
@@ -65,10 +65,7 @@ export function aboutTick({ schedule, id, scheduledAt, firedAt, term, attempt }:
   };
 }
 
-export function publishTicks(
-  events: Emitter<SchedulerEvents>,
-  { name: election, id }: { readonly name: string; readonly id: string },
-): void {
+export function publishTicks(events: Emitter<SchedulerEvents>, { election, id }: AboutCandidate): void {
   events.on("tick", (tick) => publish("x.leader.tick", () => aboutTick(tick)));
   events.on("tickDone", ({ tick, tookMs }) => publish("x.leader.tickDone", () => ({ ...aboutTick(tick), tookMs })));
   events.on("tickError", ({ tick, ...facts }) =>

@@ -19,10 +19,8 @@ import type { NamedTick, Tick } from "./tick.ts";
 import type { Entry, Track } from "./timetable.ts";
 
 /** A tick that this term has claimed, so that nobody else runs it. */
-export interface ClaimedTick {
+export interface ClaimedTick extends NamedTick {
   readonly track: Track;
-  readonly name: string;
-  readonly atMs: number;
   readonly id: string;
   readonly isCatchup: boolean;
   /** It is caught up, or fell due while others were: see overlap.ts. */
@@ -141,7 +139,7 @@ export class Runner {
     const isLeft = claimed.delivery === "at-least-once" || claimed.trigger !== undefined;
     if (reason === "term-over" && isLeft) return this.#parts.left(claimed);
     tellSkipped(this.#parts.events, claimed, reason);
-    if (claimed.delivery === "at-least-once") this.#parts.finished(claimed);
+    this.#ended(claimed);
   }
 
   #start(claimed: ClaimedTick): void {

@@ -13,6 +13,7 @@ import {
   DAY_MS,
   deferred,
   Emitter,
+  inTime,
   integer,
   protocolOf,
   quote,
@@ -151,7 +152,7 @@ export class LeaderScheduler implements AsyncDisposable {
       runningOf: (name) => this.#leading?.session.runningOf(name),
       report: (error) => this.#report(error),
     });
-    publishTicks(this.#events, election);
+    publishTicks(this.#events, { election: election.name, id: election.id });
   }
 
   /**
@@ -353,12 +354,10 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /** Waits for the handlers in a term that another owns, or that was left to run out. */
-  async #handlersEnded(drainTimeout: number = this.#options.drainTimeout): Promise<void> {
-    const late = deferred<void>();
+  #handlersEnded(timeoutMs: number = this.#options.drainTimeout): Promise<void> {
     const { clock } = protocolOf(this.#options.election.redlock);
-    const cancel = clock.schedule(drainTimeout, () => late.resolve(), { keepAlive: true });
-    await Promise.race([this.#leading?.ended, late.promise]);
-    cancel();
+    const ended = this.#leading?.ended ?? Promise.resolve();
+    return inTime(clock, ended, { timeoutMs, otherwise: "a handler goes on", keepAlive: true }).catch(() => undefined);
   }
 
   #recorderOf(term: number, session: Session): Recorder | undefined {

@@ -12,7 +12,7 @@ import type { Emitter } from "@x/redlock-core/protocol";
 import { DAY_MS, type LinkedSignal, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
 import { UnknownScheduleError } from "../errors.ts";
 import { Naps } from "../kit/naps.ts";
-import { eachInSlices, Slice } from "../kit/slice.ts";
+import { Slice } from "../kit/slice.ts";
 import type { LeaderTerm } from "../term/term.ts";
 import { type SchedulerEvents, tellSkipped } from "./events.ts";
 import { Outage } from "./outage.ts";
@@ -225,7 +225,9 @@ export class Session {
     const { clock } = this.#parts;
     if (!(await this.#register.take(new Slice(clock)))) return false;
     const begun: [field: string, atMs: number][] = [];
-    await eachInSlices(clock, this.#register.fields, ([field, line]) => {
+    const slice = new Slice(clock);
+    for (const [field, line] of this.#register.fields) {
+      if (slice.isOver) await slice.another();
       if (field.startsWith(NOTE)) {
         const { name } = notedTick(field);
         this.#inherited.set(name, [...(this.#inherited.get(name) ?? []), field]);
@@ -234,7 +236,7 @@ export class Session {
         if (trigger.isTaken) begun.push([field, trigger.atMs]);
         else this.#triggers.set(field, trigger);
       }
-    });
+    }
     for (const [field, atMs] of begun.toSorted((a, b) => a[1] - b[1])) this.#begun.set(field, atMs);
     return true;
   }

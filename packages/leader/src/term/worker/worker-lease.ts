@@ -14,6 +14,7 @@ import {
   type Deferred,
   deferred,
   type Instant,
+  inTime,
   leaseEnd,
   readClock,
   remainingMs,
@@ -29,12 +30,14 @@ export function workerLeases(
   clock: Clock,
   note: string,
 ): LeaseSource {
+  const { resource, leaseDuration, retryPeriod } = options;
+  const data = { resource, leaseDuration, retryPeriod, note, ...worker };
   let thread: RenewalThread | undefined;
   return {
     async acquire(signal: AbortSignal, refused?: Refused): Promise<Lease | undefined> {
       const { THREAD_URL } = await import("./thread-url.ts");
       signal.throwIfAborted();
-      if (thread?.isDead !== false) thread = new RenewalThread(THREAD_URL, options, { ...worker, note }, clock);
+      if (thread?.isDead !== false) thread = new RenewalThread(THREAD_URL, options, data, clock);
       return thread.acquire(signal, refused);
     },
     close: async () => thread?.close(),
@@ -56,24 +59,10 @@ class RenewalThread {
   #isDead = false;
   #cancelBeat: () => void = () => undefined;
 
-  constructor(
-    url: URL,
-    options: ResolvedOptions,
-    { redlock, maxBlock, note }: NonNullable<ResolvedOptions["worker"]> & { readonly note: string },
-    clock: Clock,
-  ) {
+  constructor(url: URL, options: ResolvedOptions, data: Omit<ThreadData, "memory">, clock: Clock) {
     this.options = options;
     this.clock = clock;
-    const { resource, leaseDuration, retryPeriod } = options;
-    const workerData: ThreadData = {
-      memory: this.shared.memory,
-      redlock,
-      resource,
-      note,
-      leaseDuration,
-      retryPeriod,
-      maxBlock,
-    };
+    const workerData: ThreadData = { ...data, memory: this.shared.memory };
     this.#worker = new Worker(url, { workerData, name: `renewal of ${options.name}` });
     this.#worker.unref();
     this.#worker.on("message", (report: Report) => this.#receive(report));
@@ -84,7 +73,7 @@ class RenewalThread {
       this.#die(new Error("the renewal thread has ended"));
       exited.resolve();
     });
-    this.#beat(maxBlock);
+    this.#beat(data.maxBlock);
   }
 
   get isDead(): boolean {
@@ -95,15 +84,10 @@ class RenewalThread {
    * Waits for an answer of the thread, and keeps the process alive. It does so for a lease at most: a thread that hangs
    * releases nothing, and by then there is nothing left to release.
    */
-  async attend<T>(answer: Promise<T>, otherwise: T): Promise<T> {
-    const late = deferred<T>();
-    const { leaseDuration } = this.options;
-    const cancel = this.clock.schedule(leaseDuration, () => late.resolve(otherwise), { keepAlive: true });
-    try {
-      return await Promise.race([answer, late.promise]);
-    } finally {
-      cancel();
-    }
+  attend<T>(answer: Promise<T>, otherwise: T): Promise<T> {
+    const { leaseDuration: timeoutMs } = this.options;
+    const waiting = inTime(this.clock, answer, { timeoutMs, otherwise: "the renewal thread hangs", keepAlive: true });
+    return waiting.catch(() => otherwise);
   }
 
   async acquire(signal: AbortSignal, refused: Refused | undefined): Promise<WorkerLease | undefined> {
