@@ -60,7 +60,7 @@ export class JobEnd {
     return this.#endedMs;
   }
 
-  /** Returns what `eachEnd` in scripts/commands.lua.ts reads of an end; these are the last two arguments of `finish`. */
+  /** Returns what `eachEnd` in scripts/commands.lua.ts reads of an end; `finish` has the last two arguments, too. */
   toldWith(keys: string, last: string): (string | number)[] {
     const fields = this.#fields;
     const told = [

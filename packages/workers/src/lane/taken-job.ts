@@ -57,7 +57,7 @@ export class TakenJob extends JobReply {
   }
 
   /**
-   * Its keys for the script that ends it, which then need not read them. It is empty if the script has to: the call of
+   * Its keys for the script that ends it, which then need not read them. It is empty if the script has to. The call of
    * another job may have made something of it, and bytes that are no UTF-8 come here as other ones.
    */
   get toldKeys(): string {
