@@ -114,7 +114,8 @@ async function untilConnected({ nodes, clock }: Engine): Promise<void> {
     };
     cancel = clock.schedule(0, begin, { keepAlive: true });
   });
-  await Promise.allSettled(nodes.map((node) => untilSettled(node, over)));
+  const connecting = nodes.filter(({ state }) => state === "connecting");
+  await Promise.allSettled(connecting.map((node) => untilSettled(node, over)));
   cancel();
 }
 

@@ -7,7 +7,7 @@ import type { Clock } from "../kit/clock.ts";
 import { callback, integer, shaped, texts, textsAndNumbers } from "../kit/schema/check.ts";
 import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
 import { show } from "../kit/schema/show.ts";
-import { type LockNode, type NodeState, notConnected, plainError, requestError } from "../nodes/node.ts";
+import { type LockNode, notConnected, plainError, requestError } from "../nodes/node.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { DAY_MS } from "../rules/validity.ts";
 import type { Batcher } from "./batcher.ts";
@@ -125,10 +125,7 @@ export async function runOn(
   const startedMs = asked.clock.monotonicMs();
   const deadline = startDeadline(asked, request.timeoutMs);
   try {
-    if (node.state === "connecting") {
-      await untilSettled(node, deadline.over);
-      if ((node.state as NodeState) === "connecting") throw notConnected(node, " in time");
-    }
+    if (node.state === "connecting" && !(await untilSettled(node, deadline.over))) throw notConnected(node, " in time");
     const ask = (): Promise<unknown> => {
       const answer = node.eval(script, request.keys, request.args);
       const heard = (): void => batcher.heard();
@@ -167,9 +164,8 @@ function startDeadline(asked: Asked, timeoutMs: number): { over: Promise<typeof 
   return { over, cancel };
 }
 
-/** Waits for the first connection of a node, until it is made or has failed, or `over` resolves. */
-export async function untilSettled(node: LockNode, over: Promise<unknown>): Promise<void> {
-  if (node.state !== "connecting") return;
+/** Waits until a node that is connecting is connected or down. Resolves with whether that was before `over` did. */
+export async function untilSettled(node: LockNode, over: Promise<unknown>): Promise<boolean> {
   let stop: () => void = () => undefined;
   const settled = new Promise<void>((resolve) => {
     stop = node.onStateChange(() => {
@@ -178,4 +174,5 @@ export async function untilSettled(node: LockNode, over: Promise<unknown>): Prom
   });
   await Promise.race([settled, over]);
   stop();
+  return node.state !== "connecting";
 }
