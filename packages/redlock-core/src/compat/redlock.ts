@@ -40,16 +40,16 @@ const defaultSettings: Settings = Object.freeze({
  */
 const NO_FENCING_TOKEN = -1;
 
-/** A lease is what a lock does not show. Nothing is known of a lock that was made by hand. */
-interface Lease {
+/** What is known of a lock and not shown. Nothing is known of a lock that was made by hand. */
+interface KnownLease {
   /** The end of the lease by all clocks; `expiration` has the wall clock only. */
   readonly end: LeaseEnd;
   /** The longest duration that was asked for under the lock's value, answered or not. Its keys may live for so long. */
   readonly longestMs: number;
 }
 
-let leaseOf: (lock: Lock) => Lease | undefined;
-let setLease: (lock: Lock, lease: Lease) => void;
+let knownOf: (lock: Lock) => KnownLease | undefined;
+let setKnown: (lock: Lock, known: KnownLease) => void;
 
 /** A lock that was acquired or extended. */
 export class Lock {
@@ -67,12 +67,12 @@ export class Lock {
    * `Lock.fencingToken` of the core). It is absent if the lock was made by hand.
    */
   readonly fencingToken: number | undefined;
-  #lease: Lease | undefined;
+  #known: KnownLease | undefined;
 
   static {
-    leaseOf = (lock) => (#lease in lock ? lock.#lease : undefined);
-    setLease = (lock, lease) => {
-      if (#lease in lock) lock.#lease = lease;
+    knownOf = (lock) => (#known in lock ? lock.#known : undefined);
+    setKnown = (lock, known) => {
+      if (#known in lock) lock.#known = known;
     };
   }
 
@@ -302,7 +302,7 @@ export class Redlock extends EventEmitter {
     const end = shownEnd(facts.end);
     const names = typeof resources === "string" ? [resources] : [...resources];
     const lock = new Lock(this, names, value, attempts, end.wallMs, fencingToken);
-    setLease(lock, { end, longestMs });
+    setKnown(lock, { end, longestMs });
     return lock;
   }
 
@@ -326,7 +326,7 @@ export class Redlock extends EventEmitter {
             end = leaseEnd(asked, duration, settings.driftFactor);
             const shown = shownEnd(end);
             lock.expiration = shown.wallMs;
-            setLease(lock, { end: shown, longestMs: longestDurationOf(lock, this.#shared()) });
+            setKnown(lock, { end: shown, longestMs: longestDurationOf(lock, this.#shared()) });
             return { kind: "extended" };
           }
           return { kind: decision === "never" ? "lost" : "failed", error: new ExecutionError(NO_QUORUM, [stats]) };
@@ -382,7 +382,7 @@ export class Redlock extends EventEmitter {
     const request = requestOf(lock, shared);
     const votes = this.#countVotes(shared, request.target.resources.length, (value) => value === 1);
     const longestMs = Math.max(longestDurationOf(lock, shared), options.duration);
-    setLease(lock, { end: endOf(lock, shared), longestMs });
+    setKnown(lock, { end: endOf(lock, shared), longestMs });
     const round = extendRound(shared.engine, {
       ...request,
       fencingToken: lock.fencingToken ?? NO_FENCING_TOKEN,
@@ -438,12 +438,12 @@ function shownEnd(end: LeaseEnd): LeaseEnd {
  * it.
  */
 function longestDurationOf(lock: Lock, { engine }: SharedEngine): number {
-  return leaseOf(lock)?.longestMs ?? engine.options.maxTtl;
+  return knownOf(lock)?.longestMs ?? engine.options.maxTtl;
 }
 
 /** Returns the end of a lock. `expiration` may have been set by hand, above all to 0. */
 function endOf(lock: Lock, { engine }: SharedEngine): LeaseEnd {
-  const known = leaseOf(lock)?.end;
+  const known = knownOf(lock)?.end;
   if (known?.wallMs === lock.expiration) return known;
   const now = readClock(engine.clock);
   return { ...now, wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };

@@ -13,15 +13,11 @@
 import { readClock } from "../kit/clock.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, startRound } from "../rounds/round.ts";
-import { extendText, repairText, type Target } from "../rules/operation.ts";
+import { type Extension, extendText, repairText } from "../rules/operation.ts";
 import { extensionOutcome, quorumOf, type Vote } from "../rules/quorum.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 
-interface ExtendRequest {
-  readonly target: Target;
-  readonly token: string;
-  readonly fencingToken: number;
-  readonly ttlMs: number;
+interface ExtendRequest extends Extension {
   /** How long a node may take to answer. */
   readonly timeoutMs: number;
   /** The end of the current validity. An extension that comes later than this has failed. */
@@ -61,7 +57,7 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
     settle = resolve;
   });
 
-  const { target, token, ttlMs, fencingToken } = request;
+  const { target } = request;
   /**
    * These nodes have no key and would not set it again. They set it once a quorum has said that the lock is still
    * ours.
@@ -74,7 +70,7 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
     if (missingOn.size === 0 || request.isHeld?.() === false) return;
     const nodes = new Set(missingOn);
     missingOn.clear();
-    startRound(engine, target, repairText({ target, token, ttlMs, fencingToken }), {
+    startRound(engine, target, repairText(request), {
       timeoutMs: engine.options.nodeTimeout,
       only: (node) => nodes.has(node),
       onAnswer: () => false,
@@ -86,7 +82,7 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
     missingOn.add(node);
     if (isExtended) repair();
   };
-  const round = startRound(engine, target, extendText({ target, token, ttlMs, fencingToken }), {
+  const round = startRound(engine, target, extendText(request), {
     timeoutMs: Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1)),
     observe,
     onAnswer: (node, answer) => {

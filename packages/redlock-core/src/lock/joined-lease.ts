@@ -7,6 +7,7 @@ import type { Lease } from "./lock.ts";
 import type { RenewalPolicy } from "./renewal.ts";
 
 export class JoinedLease implements Lease {
+  readonly fencingToken: number;
   readonly #lease: Lease;
   /** The queue of one of the resources, which learns of every end of the lease. */
   readonly #queue: LocalQueue;
@@ -14,9 +15,14 @@ export class JoinedLease implements Lease {
   #stopListening: (() => void) | undefined;
   #released: Promise<boolean> | undefined;
 
-  constructor(lease: Lease, queue: LocalQueue) {
+  constructor(lease: Lease, fencingToken: number, queue: LocalQueue) {
+    this.fencingToken = fencingToken;
     this.#lease = lease;
     this.#queue = queue;
+  }
+
+  get token(): string {
+    return this.#lease.token;
   }
 
   get start(): Instant {

@@ -53,12 +53,14 @@ interface LeaseContext {
 
 export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScript {
   readonly lock: Lock;
+  readonly target: Target;
+  readonly token: string;
+  readonly fencingToken: number;
   /** See `Lease.leave`. */
   isLeft = false;
   /** The index at which the renewal keeps this lock. */
   index = -1;
   readonly #engine: Engine;
-  readonly #target: Target;
   readonly #granted: Instant;
   readonly #hadKeyOn: number;
   readonly #maxHoldMs: number;
@@ -83,8 +85,10 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
   #underWay: ExtendRound | undefined;
 
   constructor(engine: Engine, grant: Grant, { options, renewal, queues, own }: LeaseContext) {
+    this.target = grant.target;
+    this.token = grant.token;
+    this.fencingToken = grant.fencingToken;
     this.#engine = engine;
-    this.#target = grant.target;
     this.#granted = grant.granted;
     this.#hadKeyOn = grant.hadKeyOn;
     this.#mayHoldOn = grant.mayHoldOn;
@@ -97,13 +101,13 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
     this.#own = own;
     this.#end = grant.end;
     this.#renewAtMs = BY_THIRDS.dueMs(grant.granted.monotonicMs, grant.ttlMs);
-    this.lock = new Lock(grant, this);
+    this.lock = new Lock(this.resources, this);
     for (const queue of queues) queue.hold(this);
     renewal.add(this);
   }
 
   get resources(): readonly string[] {
-    return this.#target.resources;
+    return this.target.resources;
   }
 
   get ttlMs(): number {
@@ -244,7 +248,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
 
   /** What every event and error says of the lock. */
   get #facts(): { readonly resources: readonly string[]; readonly fencingToken: number } {
-    return { resources: this.resources, fencingToken: this.lock.fencingToken };
+    return { resources: this.resources, fencingToken: this.fencingToken };
   }
 
   get #loss(): LockLostError | undefined {
@@ -271,11 +275,11 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
     if (this.#state.kind !== "held") return { kind: "failed", votes: [] };
     const startedMs = this.#engine.clock.monotonicMs();
     this.#longestTtlMs = Math.max(this.#longestTtlMs, ttlMs);
-    const { token, fencingToken } = this.lock;
+    const { target, token, fencingToken } = this;
     const round =
       this.#own === undefined
         ? extendRound(this.#engine, {
-            target: this.#target,
+            target,
             token,
             fencingToken,
             ttlMs,
@@ -334,16 +338,8 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
     for (const queue of this.#queues) queue.free(this);
   }
 
-  get target(): Target {
-    return this.#target;
-  }
-
   get longestTtlMs(): number {
     return this.#longestTtlMs;
-  }
-
-  get token(): string {
-    return this.lock.token;
   }
 
   /**

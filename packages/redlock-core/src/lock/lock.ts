@@ -27,6 +27,9 @@ export const PROTOCOL: unique symbol = Symbol.for("@x/redlock-core/protocol");
  * or not, lost or released.
  */
 export interface Lease {
+  /** See `Lock`, as for all members that have the name of one of its. */
+  readonly token: string;
+  readonly fencingToken: number;
   /**
    * All clocks, read before the request was sent that granted the lease, or last renewed it. Who counts the TTL from
    * here never believes longer than a node.
@@ -34,7 +37,6 @@ export interface Lease {
   readonly start: Instant;
   /** How long a lease is asked for when it is renewed. */
   readonly ttlMs: number;
-  /** See `Lock`, as for the members of the same name. */
   readonly signal: AbortSignal;
   readonly lossReason: LockLossReason | undefined;
   remaining(): number;
@@ -93,17 +95,10 @@ export class Lock implements AsyncDisposable {
   }
 
   /** Only `Redlock` calls the constructor. */
-  constructor(
-    facts: {
-      readonly target: { readonly resources: readonly string[] };
-      readonly token: string;
-      readonly fencingToken: number;
-    },
-    lease: Lease,
-  ) {
-    this.resources = facts.target.resources;
-    this.token = facts.token;
-    this.fencingToken = facts.fencingToken;
+  constructor(resources: readonly string[], lease: Lease) {
+    this.resources = resources;
+    this.token = lease.token;
+    this.fencingToken = lease.fencingToken;
     this.#lease = lease;
   }
 

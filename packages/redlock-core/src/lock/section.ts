@@ -156,10 +156,9 @@ export class Section {
       granted.assertHeld();
       const lease = leaseOf(granted);
       if (options.hasOwnTtl && options.ttl > lease.ttlMs) await lease.extend(options.ttl);
-      const { token } = granted;
       const { fencingToken } = this.#lent ?? granted;
-      const joined = new JoinedLease(lease, this.#context.queues.of(name));
-      const lock = new Lock({ target: { resources }, token, fencingToken }, joined);
+      const joined = new JoinedLease(lease, fencingToken, this.#context.queues.of(name));
+      const lock = new Lock(resources, joined);
       return new Section({ context: this.#context, granted, outer: inner, joined: { lock, turn } });
     } catch (error) {
       turn.leave();

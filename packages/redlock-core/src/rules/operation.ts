@@ -63,14 +63,15 @@ export function acquireText(
   return `A${count} ${token} ${digits(ballot)} ${order ?? LAST} ${ttlMs} ${member} ${note}`;
 }
 
-export interface Lease {
+/** What is asked of a node to extend a lease, or to repair it. */
+export interface Extension {
   readonly target: Target;
   readonly token: string;
   readonly ttlMs: number;
   readonly fencingToken: number;
 }
 
-export function extendText({ target, token, ttlMs, fencingToken }: Lease): string {
+export function extendText({ target, token, ttlMs, fencingToken }: Extension): string {
   const count = target.keys.length;
   if (count === 1 && fencingToken >= 0 && token.length === TOKEN_LENGTH) {
     return `e${token}${digits(fencingToken)}${registersOf(target)}${ttlMs}`;
@@ -78,7 +79,7 @@ export function extendText({ target, token, ttlMs, fencingToken }: Lease): strin
   return `E${count} ${ttlMs} ${fencingToken} ${registersOf(target)} ${token}`;
 }
 
-export function repairText({ target, token, ttlMs, fencingToken }: Lease): string {
+export function repairText({ target, token, ttlMs, fencingToken }: Extension): string {
   return `P${target.keys.length} ${ttlMs} ${fencingToken} ${registersOf(target)} ${token}`;
 }
 
