@@ -21,8 +21,8 @@ import { releaseEverywhere } from "../lock/release.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
+import { CallDeadline } from "../waiting/call-deadline.ts";
 import { type Enrolment, leaveQueues } from "../waiting/leave.ts";
-import { Limit } from "../waiting/limit.ts";
 import { Waiter } from "../waiting/waiter.ts";
 import type { SharedEngine } from "./shared-engine.ts";
 import { ExecutionError, type ExecutionStats, type Settings } from "./types.ts";
@@ -230,13 +230,13 @@ export function remember(attempts: Promise<ExecutionStats>[], stats: Promise<Exe
 export function startPause(
   { engine, closed }: SharedEngine,
   settings: Pick<Settings, "retryDelay" | "retryJitter">,
-): Limit {
+): CallDeadline {
   const { clock, random } = engine;
   const jitterMs = Math.floor((random.fraction() * 2 - 1) * settings.retryJitter);
   const timeoutMs = Math.max(0, settings.retryDelay + jitterMs);
-  return new Limit(clock, { startMs: clock.monotonicMs(), timeoutMs, signal: undefined, closed });
+  return new CallDeadline(clock, { startMs: clock.monotonicMs(), timeoutMs, signal: undefined, closed });
 }
 
-export async function untilOver(pause: Limit): Promise<void> {
+export async function untilOver(pause: CallDeadline): Promise<void> {
   await pause.until(new Promise<never>(() => undefined));
 }

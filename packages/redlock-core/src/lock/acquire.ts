@@ -21,8 +21,8 @@ import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import type { Refusal, Vote } from "../rules/quorum.ts";
 import { retryDelayMs } from "../rules/retry.ts";
+import { CallDeadline, type CallEnd } from "../waiting/call-deadline.ts";
 import type { Hints } from "../waiting/hints.ts";
-import { Limit, type LimitReason } from "../waiting/limit.ts";
 import type { LocalQueue, LocalQueues, Place, Refused } from "../waiting/local-queue.ts";
 import { Waiter } from "../waiting/waiter.ts";
 import {
@@ -181,7 +181,7 @@ class Acquisition {
   readonly #engine: Engine;
   readonly #target: Target;
   readonly #options: ResolvedAcquireOptions;
-  readonly #limit: Limit;
+  readonly #deadline: CallDeadline;
   readonly #started: Instant;
   #order: number;
   #place: Place | undefined;
@@ -210,7 +210,7 @@ class Acquisition {
     this.#options = options;
     this.#started = started;
     this.#order = options.order ?? engine.fencingClock.order(this.#started.wallMs);
-    this.#limit = new Limit(engine.clock, {
+    this.#deadline = new CallDeadline(engine.clock, {
       startMs: this.#started.monotonicMs,
       timeoutMs: options.timeout,
       signal: options.signal,
@@ -232,13 +232,13 @@ class Acquisition {
         if (this.#context.closed.aborted) throw this.#ended("closed");
         await this.#pause(first);
       }
-      if (place?.isFirst === false) await this.#standInLine(this.#limit.until(place.untilFirst()));
+      if (place?.isFirst === false) await this.#standInLine(this.#deadline.until(place.untilFirst()));
       for (;;) {
         if (queue?.holder !== undefined && queue.holder.remaining() > 0) {
           await this.#standInLine(this.#untilLocallyFree(queue));
         }
         const now = readClock(this.#engine.clock);
-        const reason = this.#limit.reasonAt(now.monotonicMs);
+        const reason = this.#deadline.reasonAt(now.monotonicMs);
         if (reason !== undefined && !(reason === "timeout" && this.#isFree)) throw this.#ended(reason);
         const result = await this.#attempt(now);
         if (result === undefined) continue;
@@ -249,7 +249,7 @@ class Acquisition {
       if (this.#mayBeEnrolled) this.#waiter?.leave();
       else this.#waiter?.close();
       place?.leave();
-      this.#limit.dispose();
+      this.#deadline.dispose();
     }
   }
 
@@ -289,7 +289,7 @@ class Acquisition {
     this.#attempts += 1;
     this.#waiter?.reset();
     this.#mayBeEnrolled = this.#waiter !== undefined;
-    const leftMs = this.#options.timeout > 0 ? Math.max(this.#limit.leftAtMs(now.monotonicMs), 1) : nodeTimeout;
+    const leftMs = this.#options.timeout > 0 ? Math.max(this.#deadline.leftAtMs(now.monotonicMs), 1) : nodeTimeout;
     this.#isCutShort = leftMs < nodeTimeout;
     const underWay = attempt(this.#engine, {
       target: this.#target,
@@ -308,7 +308,7 @@ class Acquisition {
     const { clock } = this.#engine;
     const { signal } = this.#options;
     const { closed } = this.#context;
-    const cancellation = new Limit(clock, { startMs: 0, timeoutMs: Number.POSITIVE_INFINITY, signal, closed });
+    const cancellation = new CallDeadline(clock, { startMs: 0, timeoutMs: Number.POSITIVE_INFINITY, signal, closed });
     const result = await cancellation.until(underWay);
     cancellation.dispose();
     if (cancellation.reason === undefined) return result;
@@ -327,7 +327,7 @@ class Acquisition {
     }
     this.#isCorrecting = false;
     this.#corrections = 0;
-    if (this.#limit.reason !== undefined) return;
+    if (this.#deadline.reason !== undefined) return;
     this.#engine.events.tell("wait", () => ({ ...this.#facts(), votes: refused.votes }));
     if (refused.refusal === "held") {
       this.#failures = 0;
@@ -359,12 +359,12 @@ class Acquisition {
   async #untilTurn(refused: RefusedAttempt): Promise<void> {
     const { hints } = this.#context;
     if (this.#waiter === undefined) {
-      if (!hints.isOpen) await this.#limit.until(hints.open());
+      if (!hints.isOpen) await this.#deadline.until(hints.open());
       this.#correctOrder();
       this.#waiter = new Waiter(this.#engine, hints, this.#target, this.#order);
       if (hints.isOpen) return;
     }
-    if (hints.isOpen) await this.#waiter.untilTurn(refused.freeInMs, this.#limit);
+    if (hints.isOpen) await this.#waiter.untilTurn(refused.freeInMs, this.#deadline);
     else await this.#sleep();
   }
 
@@ -381,7 +381,7 @@ class Acquisition {
     const slept = new Promise<void>((resolve) => {
       cancel = clock.schedule(pauseMs, resolve, { keepAlive: true });
     });
-    await this.#limit.until(slept);
+    await this.#deadline.until(slept);
     cancel();
   }
 
@@ -394,13 +394,13 @@ class Acquisition {
       // Keeps the process alive for a wait without a timeout.
       cancel = clock.schedule(queue.holder?.remaining() ?? 0, resolve, { keepAlive: true });
     });
-    await this.#limit.until(free);
+    await this.#deadline.until(free);
     stop();
     cancel();
   }
 
   /** Ends the acquisition, and returns what the caller is told. */
-  #ended(reason: LimitReason): unknown {
+  #ended(reason: CallEnd): unknown {
     const { resources } = this.#target;
     if (reason !== "timeout") {
       this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome: "cancelled", votes: this.#votes }));

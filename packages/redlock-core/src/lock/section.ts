@@ -14,7 +14,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { LockHeldError, RedlockClosedError, ReentrancyError } from "../api/errors.ts";
 import type { ResolvedUsingOptions } from "../api/options.ts";
-import { Limit } from "../waiting/limit.ts";
+import { CallDeadline } from "../waiting/call-deadline.ts";
 import { LocalQueue, type Place } from "../waiting/local-queue.ts";
 import type { AcquisitionContext } from "./acquire.ts";
 import { JoinedLease } from "./joined-lease.ts";
@@ -174,9 +174,9 @@ export class Section {
     const { engine, closed } = this.#context;
     const { clock, nodes, quorum } = engine;
     const startMs = clock.monotonicMs();
-    const limit = new Limit(clock, { startMs, timeoutMs: timeout, signal, closed });
-    await limit.until(turn.untilFirst());
-    limit.dispose();
+    const deadline = new CallDeadline(clock, { startMs, timeoutMs: timeout, signal, closed });
+    await deadline.until(turn.untilFirst());
+    deadline.dispose();
     signal?.throwIfAborted();
     if (closed.aborted) throw new RedlockClosedError(resources);
     if (turn.isFirst) return;

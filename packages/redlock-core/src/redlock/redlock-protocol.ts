@@ -28,7 +28,7 @@ import {
 } from "../rounds/run.ts";
 import { lockKeyOf, NODE_KEYS, nodeKeysOf, SLOT_COUNT, sideKeyOf } from "../rules/keys.ts";
 import type { NodeScript } from "../rules/script.ts";
-import { Limit } from "../waiting/limit.ts";
+import { CallDeadline } from "../waiting/call-deadline.ts";
 import { subscribeEverywhere } from "../waiting/subscription.ts";
 import { waitForTurn } from "../waiting/waiter.ts";
 import type { Session } from "./session.ts";
@@ -207,7 +207,7 @@ export class RedlockProtocol {
     const names = [resolveResource(resource)];
     const { signal, order } = resolveTurnOptions(options);
     this.#session.assertOpen(names, signal);
-    const limit = new Limit(engine.clock, {
+    const deadline = new CallDeadline(engine.clock, {
       startMs: engine.clock.monotonicMs(),
       timeoutMs: Number.POSITIVE_INFINITY,
       signal,
@@ -215,11 +215,11 @@ export class RedlockProtocol {
     });
     try {
       calls.begin();
-      const outcome = await waitForTurn(engine, hints, { resource, order, limit });
+      const outcome = await waitForTurn(engine, hints, { resource, order, deadline });
       if (outcome === "turn") return;
     } finally {
       calls.end();
-      limit.dispose();
+      deadline.dispose();
     }
     signal?.throwIfAborted();
     throw new RedlockClosedError(names);

@@ -15,9 +15,9 @@ import { type Engine, GRANT_TTL_MS } from "../rounds/engine.ts";
 import { type Round, startRound } from "../rounds/round.ts";
 import { type Target, waitText } from "../rules/operation.ts";
 import { quorumFreeMs } from "../rules/quorum.ts";
+import type { CallDeadline } from "./call-deadline.ts";
 import type { Hints } from "./hints.ts";
 import { type Enrolment, leaveQueues } from "./leave.ts";
-import type { Limit } from "./limit.ts";
 
 /**
  * After the first node's hint, the others' should follow within a round trip. After this time we ask even if they did
@@ -75,12 +75,12 @@ export class Waiter implements Enrolment {
   }
 
   /**
-   * Resolves when it is time to attempt again, or when the limit is reached. `heed` says whose hints count.
+   * Resolves when it is time to attempt again, or when the deadline is reached. `heed` says whose hints count.
    *
    * One node may be free while a quorum is held, because it restarted or did not answer the holder. That is worth an
    * attempt, but it is nobody's turn.
    */
-  async untilTurn(freeInMs: readonly number[], limit: Limit, heed: "any" | "quorum" = "any"): Promise<void> {
+  async untilTurn(freeInMs: readonly number[], deadline: CallDeadline, heed: "any" | "quorum" = "any"): Promise<void> {
     const { clock, quorum, random, options } = this.#engine;
     const freeMs = quorumFreeMs(freeInMs);
     const pollMs = (Number.isFinite(freeMs) ? freeMs : UNKNOWN_MS) + random.fraction() * options.retryJitter;
@@ -108,7 +108,7 @@ export class Waiter implements Enrolment {
       this.#wake = hinted;
       hinted();
     });
-    await limit.until(turn);
+    await deadline.until(turn);
     this.#wake = undefined;
     cancelTimer();
   }
@@ -137,19 +137,19 @@ export class Waiter implements Enrolment {
 export async function waitForTurn(
   engine: Engine,
   hints: Hints,
-  request: { readonly resource: string; readonly order: number | undefined; readonly limit: Limit },
+  request: { readonly resource: string; readonly order: number | undefined; readonly deadline: CallDeadline },
 ): Promise<"turn" | "cancelled"> {
-  const { limit } = request;
+  const { deadline } = request;
   const target = engine.targetOf([request.resource]);
-  await limit.until(hints.open());
+  await deadline.until(hints.open());
   const waiter = new Waiter(engine, hints, target, request.order ?? engine.fencingClock.order(engine.clock.wallMs()));
-  const freeInMs = await limit.until(enrol(engine, waiter, target));
-  if (freeInMs !== undefined) await waiter.untilTurn(freeInMs, limit, "quorum");
+  const freeInMs = await deadline.until(enrol(engine, waiter, target));
+  if (freeInMs !== undefined) await waiter.untilTurn(freeInMs, deadline, "quorum");
   // A waiter that ends by the clock still stands in line, for a turn that nobody would take.
   // Asking again keeps the place, by its order.
-  if (limit.reason === undefined && waiter.hasTurn) waiter.close();
+  if (deadline.reason === undefined && waiter.hasTurn) waiter.close();
   else waiter.leave();
-  return limit.reason === undefined ? "turn" : "cancelled";
+  return deadline.reason === undefined ? "turn" : "cancelled";
 }
 
 /**

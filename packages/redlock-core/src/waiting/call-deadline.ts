@@ -1,14 +1,14 @@
 /**
- * A limit says how long a call may take. It makes the timeout, the caller's signal and the closing of the `Redlock`
- * one thing to wait for.
+ * The deadline of a call is when it must end. It makes the timeout, the caller's signal and the closing of the
+ * `Redlock` one thing to wait for.
  */
 
 import type { Clock } from "../kit/clock.ts";
 import { onAbort } from "../kit/signals.ts";
 
-export type LimitReason = "timeout" | "signal" | "closed";
+export type CallEnd = "timeout" | "signal" | "closed";
 
-export class Limit {
+export class CallDeadline {
   readonly #clock: Clock;
   readonly #endMs: number;
   readonly #signal: AbortSignal | undefined;
@@ -19,7 +19,7 @@ export class Limit {
 
   constructor(
     clock: Clock,
-    limits: {
+    given: {
       readonly startMs: number;
       readonly timeoutMs: number;
       readonly signal: AbortSignal | undefined;
@@ -27,17 +27,17 @@ export class Limit {
     },
   ) {
     this.#clock = clock;
-    this.#endMs = limits.startMs + limits.timeoutMs;
-    this.#signal = limits.signal;
-    this.#closed = limits.closed;
+    this.#endMs = given.startMs + given.timeoutMs;
+    this.#signal = given.signal;
+    this.#closed = given.closed;
   }
 
   /** Returns why the call must end, or undefined while it may go on. It reads the clock. */
-  get reason(): LimitReason | undefined {
+  get reason(): CallEnd | undefined {
     return this.reasonAt(this.#clock.monotonicMs());
   }
 
-  reasonAt(nowMs: number): LimitReason | undefined {
+  reasonAt(nowMs: number): CallEnd | undefined {
     if (this.#signal?.aborted === true) return "signal";
     if (this.#closed.aborted) return "closed";
     return this.leftAtMs(nowMs) <= 0 ? "timeout" : undefined;
@@ -52,7 +52,7 @@ export class Limit {
   }
 
   /**
-   * Resolves when `wait` does, or when the limit is reached. Nothing of the wait stays behind in the limit
+   * Resolves when `wait` does, or when the deadline is reached. Nothing of the wait stays behind in the deadline
    * afterwards, however many waits there are.
    */
   async until<Result>(wait: Promise<Result>): Promise<Result | undefined> {
@@ -67,7 +67,7 @@ export class Limit {
     }
   }
 
-  /** Calls `run` when the limit is reached, or at once if it is reached already. Returns a function that stops that. */
+  /** Calls `run` when the deadline is reached, or at once if it is reached already. Returns a function that stops that. */
   onReached(run: () => void): () => void {
     if (this.reason !== undefined) {
       run();
