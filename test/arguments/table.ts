@@ -86,10 +86,10 @@ const listOfResources: Parameter = { legal: resources, right: "r", says: /resour
 const timeout = optional(orInfinity(integer(0)));
 const ttl = optional(integer(50, 3_600_000));
 const maxHold = optional(orInfinity(integer(1)));
-const order = optional(integer(0));
+const place = optional(integer(0));
 const perTry = { ttl, signal: optional(signal), autoExtend: optional(boolean), maxHold };
 const perCall = { ...perTry, timeout };
-const placed = { ...perTry, order };
+const placed = { ...perTry, place };
 const reentrancy = optional(oneOf("refuse", "join", "wait"));
 const name4096 = text(1, 4_096);
 const ms0 = optional(integer(0));
@@ -268,8 +268,8 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     acquire: { resource, options: { options: { ...placed, timeout } }, note: { legal: text(), right: "n" } },
     acquireAt: { resources: listOfResources, options: { options: { ...placed, timeout } } },
     tryAcquireAt: { resources: listOfResources, options: { options: { ...placed, timeout: oneOf(undefined) } } },
-    waitForTurn: { resource, options: { options: { order, signal: optional(signal) } } },
-    orderAt: { wallMs: { legal: number(0, Number.MAX_SAFE_INTEGER), right: 0 } },
+    waitForTurn: { resource, options: { options: { place, signal: optional(signal) } } },
+    placeAt: { wallMs: { legal: number(0, Number.MAX_SAFE_INTEGER), right: 0 } },
     checkResource: { resource },
     newToken: NONE,
     keyInSlot: { slot: { legal: integer(0, 16_383), right: 0 } },

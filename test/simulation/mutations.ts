@@ -250,7 +250,7 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "the reservation of a lone waiter",
     without: "a waiter takes the lock whoever has it",
     patches: [
-      core("scripts/batch.lua.ts", "mayTake = value == 'reserved:' .. order .. ':' .. asking", "mayTake = true"),
+      core("scripts/batch.lua.ts", "mayTake = value == 'reserved:' .. place .. ':' .. asking", "mayTake = true"),
     ],
   },
   {

@@ -192,7 +192,7 @@ describe("a candidate", () => {
       },
       [PROTOCOL]: {
         clock,
-        orderAt: () => 1,
+        placeAt: () => 1,
         acquire: (_: string, { timeout, signal }: { timeout: number; signal: AbortSignal }) =>
           new Promise((_resolve, reject) => {
             if (timeout === 0) reject(held);

@@ -129,7 +129,7 @@ describe("attempt", () => {
       return [String((askedMs + 1) * 1_000), 0, held];
     };
     expect(await redlock.tryAcquire("r")).toBeNull();
-    expect(protocolOf(redlock).orderAt(askedMs)).toBe(askedMs * 1_000);
+    expect(protocolOf(redlock).placeAt(askedMs)).toBe(askedMs * 1_000);
     node.answer = (operations) => Promise.resolve(granted(operations));
   });
 

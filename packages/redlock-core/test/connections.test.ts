@@ -203,7 +203,7 @@ describe("a connection", () => {
     const redlock = openRedlock([client], { keyPrefix: "lock:" });
     const lock = await redlock.acquire("r");
     expect(await server?.call("GET", "app:lock:r")).toBe(lock.token);
-    const waiter = errorOf(protocolOf(redlock).acquireAt(["r"], { timeout: 500, order: 1 }));
+    const waiter = errorOf(protocolOf(redlock).acquireAt(["r"], { timeout: 500, place: 1 }));
     await expect.poll(() => server?.call("ZCARD", "{app:lock:r}:waiters")).toBe(1);
     await waiter;
   });

@@ -43,15 +43,15 @@ describe("FencingClock", () => {
     const right = (wallMs + 600_000) * 1_000;
     clock.seeNodeTimes([right, right, right * 2], wallMs, wallMs);
     expect(clock.ballot(["a"], wallMs)).toBe(right + 500);
-    expect(clock.order(wallMs)).toBe(right);
+    expect(clock.place(wallMs)).toBe(right);
   });
 
   it("does not take an answer that was read late for a wrong clock", () => {
     const clock = new FencingClock(random);
     clock.seeNodeTimes([wallMs * 1_000], wallMs - 1, wallMs + 900);
-    expect(clock.order(wallMs)).toBe(wallMs * 1_000);
+    expect(clock.place(wallMs)).toBe(wallMs * 1_000);
     clock.seeNodeTimes([(wallMs + 5_000) * 1_000], wallMs - 1, wallMs);
-    expect(clock.order(wallMs)).toBe((wallMs + 5_000) * 1_000);
+    expect(clock.place(wallMs)).toBe((wallMs + 5_000) * 1_000);
   });
 
   it("forgets the oldest resources rather than grow for ever", () => {

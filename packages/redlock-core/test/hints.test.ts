@@ -213,13 +213,13 @@ describe("a process whose event loop was blocked while an answer came", () => {
     const [holding, blocked] = [openRedlock([server]), openRedlock([server], { nodeTimeout: 10_000 })];
     await holding.acquire("r", far);
     expect(await blocked.tryAcquire("r")).toBeNull();
-    const before = protocolOf(blocked).orderAt(0);
+    const before = protocolOf(blocked).placeAt(0);
     const attempt = blocked.tryAcquire("r");
     await Promise.resolve();
     await new Promise((resolve) => process.nextTick(resolve));
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_000);
     expect(await attempt).toBeNull();
-    expect(Math.abs(protocolOf(blocked).orderAt(1e12) - 1e15 - before)).toBeLessThan(1_000_000);
+    expect(Math.abs(protocolOf(blocked).placeAt(1e12) - 1e15 - before)).toBeLessThan(1_000_000);
   });
 });
 

@@ -1,15 +1,15 @@
 import * as fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
-import { LocalQueues, type Place } from "../src/waiting/local-queue.ts";
+import { LocalQueues, type LocalWaiter } from "../src/waiting/local-queue.ts";
 
 describe("LocalQueue", () => {
   it("has whoever has stood there longest as the first, wherever others leave", async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.option(fc.nat(20))), async (steps) => {
         const queue = new LocalQueues().of("r");
-        const called: Place[] = [];
-        const line: Place[] = [];
-        const everFirst: Place[] = [];
+        const called: LocalWaiter[] = [];
+        const line: LocalWaiter[] = [];
+        const everFirst: LocalWaiter[] = [];
         for (const step of steps) {
           if (step === null || line.length === 0) {
             const place = queue.enter();

@@ -131,7 +131,7 @@ describe("resolveAcquireOptions", () => {
     [{ ttl: 4_001 }, RangeError, undefined],
     [{ timeout: 0.5 }, RangeError, undefined],
     [{ signal: bad({ aborted: false }) }, TypeError, undefined],
-    [bad({ order: 1 }), TypeError, 'unknown option "order"'],
+    [bad({ place: 1 }), TypeError, 'unknown option "place"'],
     [bad({ tll: 1_000 }), TypeError, 'unknown option "tll": did you mean "ttl"?'],
     [bad({ driftFactor: 0 }), TypeError, 'unknown option "driftFactor": it is an option of new Redlock'],
     [bad("1000"), TypeError, undefined],

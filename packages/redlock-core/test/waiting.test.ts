@@ -261,13 +261,13 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
   it("tells whoever stands in line without an acquisition of its turn, and reserves the lock for it", async () => {
     const [holding, queued, claiming] = [openRedlock(servers), openRedlock(servers), openRedlock(servers)];
     const lock = await holding.acquire("turn", { ttl: 30_000 });
-    const order = Date.now() * 1_000 - 5_000_000;
-    const turn = protocolOf(queued).waitForTurn("turn", { order });
+    const place = Date.now() * 1_000 - 5_000_000;
+    const turn = protocolOf(queued).waitForTurn("turn", { place });
     const later = claiming.acquire("turn", { timeout: 20_000, ttl: 20_000 });
     await inLine(holding, "turn", 2);
     await lock.release();
     await turn;
-    const claimed = await protocolOf(claiming).acquireAt(["turn"], { order, timeout: 5_000 });
+    const claimed = await protocolOf(claiming).acquireAt(["turn"], { place, timeout: 5_000 });
     expect(claimed.isHeld()).toBe(true);
     await claimed.release();
     await (await later).release();

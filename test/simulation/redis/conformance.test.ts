@@ -223,7 +223,7 @@ describe("the simulated Redis", () => {
           const waits = random.chance(0.5);
           const place = waits || random.chance(0.3) ? order : undefined;
           const note = random.chance(0.2) ? 'of "x" y' : undefined;
-          const facts = { ttlMs: ttlMs(), ballot: ballot(), order: place, member: waits ? member : undefined, note };
+          const facts = { ttlMs: ttlMs(), ballot: ballot(), place, member: waits ? member : undefined, note };
           return { ...other, isAcquisition: true, text: acquireText(count, token, facts) };
         }
         case "E":

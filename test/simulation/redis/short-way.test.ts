@@ -120,7 +120,7 @@ it.each([
         const facts = {
           ttlMs,
           ballot: nowUs + random.pick([0, 1, 1_000, 400_000, 700_000, -1_000]),
-          order: waits || random.chance(0.3) ? order : undefined,
+          place: waits || random.chance(0.3) ? order : undefined,
           member: waits ? member : undefined,
           note: random.chance(0.1) ? "note" : undefined,
         };
@@ -130,7 +130,7 @@ it.each([
         return {
           ...other,
           isAcquisition: true,
-          text: acquireText(count, token, { ttlMs, ballot: nowUs, order, member }),
+          text: acquireText(count, token, { ttlMs, ballot: nowUs, place: order, member }),
         };
       case "E":
         return { ...other, text: extendText({ target, token, ttlMs, fencingToken: nowUs }) };

@@ -89,7 +89,7 @@ export function localLeases(redlock: Redlock, options: LeaseOptions, isPaused = 
       throw error;
     }
   };
-  const askOnce = (signal: AbortSignal): Promise<Lock | undefined> => ask({ signal, order: BEHIND_ALL, timeout: 0 });
+  const askOnce = (signal: AbortSignal): Promise<Lock | undefined> => ask({ signal, place: BEHIND_ALL, timeout: 0 });
   const wait = async (signal: AbortSignal, refused: Refused): Promise<Lock> => {
     const { clock } = protocol;
     const askedMs = clock.wallMs();
@@ -105,7 +105,7 @@ export function localLeases(redlock: Redlock, options: LeaseOptions, isPaused = 
       if (isSilent()) waiting?.abort(SILENCE);
     });
     try {
-      // By a refusal the nodes tell how far this clock is off, and so which place is the candidate's (`orderAt`).
+      // By a refusal the nodes tell how far this clock is off, and so which place is the candidate's (`placeAt`).
       let lock = await askOnce(signal).catch(unlessUnreachable);
       while (lock === undefined) {
         // By the last attempt the nodes' silence is an error, with all that is known of it.
@@ -113,8 +113,8 @@ export function localLeases(redlock: Redlock, options: LeaseOptions, isPaused = 
         const linked = linkSignals(signal);
         waiting = isLast ? undefined : linked;
         const timeout = isLast ? retryPeriod : HELD_PATIENCE_MS;
-        const order = protocol.orderAt(askedMs);
-        lock = await ask({ signal: linked.signal, order, timeout }).finally(() => linked.unlink());
+        const place = protocol.placeAt(askedMs);
+        lock = await ask({ signal: linked.signal, place, timeout }).finally(() => linked.unlink());
       }
       return lock;
     } finally {

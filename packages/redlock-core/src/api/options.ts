@@ -95,9 +95,9 @@ export interface PlacedOptions extends AcquireOptions {
   /**
    * The place in line, in microseconds since the epoch; the smallest is first. Default: now.
    *
-   * After `RedlockProtocol.waitForTurn` has announced a turn, any process may claim it with the same order.
+   * After `RedlockProtocol.waitForTurn` has announced a turn, any process may claim it with the same place.
    */
-  readonly order?: number | undefined;
+  readonly place?: number | undefined;
 }
 
 /** The options that one call of `using` may set for itself. */
@@ -113,7 +113,7 @@ export type ResolvedOptions = {
 
 export interface ResolvedAcquireOptions extends Pick<ResolvedOptions, "ttl" | "timeout" | "autoExtend" | "maxHold"> {
   readonly signal: AbortSignal | undefined;
-  readonly order: number | undefined;
+  readonly place: number | undefined;
   /** See `RedlockProtocol.acquire`. */
   readonly note?: string | undefined;
 }
@@ -172,7 +172,7 @@ const CALL_SHAPE = {
   maxHold: MAX_HOLD.optional(),
 } satisfies ShapeOf<AcquireOptions>;
 
-const ORDER = integer({ min: 0, unit: "µs" }).optional();
+const PLACE = integer({ min: 0, unit: "µs" }).optional();
 
 const USING_SHAPE = { ...CALL_SHAPE, reentrancy: REENTRANCY.optional() } satisfies ShapeOf<UsingOptions>;
 
@@ -183,12 +183,12 @@ const ofRedlock = (name: string): string | undefined =>
 const PER_CALL: Schema<typeof CALL_SHAPE> = new Schema(CALL_SHAPE, (name) =>
   name in USING_SHAPE ? "it is an option of new Redlock and using" : ofRedlock(name),
 );
-const PLACED_SHAPE = { ...CALL_SHAPE, order: ORDER } satisfies ShapeOf<PlacedOptions>;
+const PLACED_SHAPE = { ...CALL_SHAPE, place: PLACE } satisfies ShapeOf<PlacedOptions>;
 const PER_PLACED: Schema<typeof PLACED_SHAPE> = new Schema(PLACED_SHAPE, ofRedlock);
 const PER_USING: Schema<typeof USING_SHAPE> = new Schema(USING_SHAPE, ofRedlock);
 
 /** These are the options of `waitForTurn`, which neither locks nor ends by itself. */
-const UNTIL_TURN = new Schema({ order: ORDER, signal: CALL_SHAPE.signal }, (name) =>
+const UNTIL_TURN = new Schema({ place: PLACE, signal: CALL_SHAPE.signal }, (name) =>
   name in CALL_SHAPE ? OF_CALLS : undefined,
 );
 
@@ -227,7 +227,7 @@ export function resolvePlacedOptions(
   autoExtendDefault: boolean,
 ): ResolvedAcquireOptions {
   PER_PLACED.checkNames(given);
-  return { ...valuesOf(given, defaults, autoExtendDefault), order: PER_PLACED.get(given, "order") };
+  return { ...valuesOf(given, defaults, autoExtendDefault), place: PER_PLACED.get(given, "place") };
 }
 
 export function resolveUsingOptions(
@@ -253,7 +253,7 @@ function valuesOf(
     signal: PER_CALL.get(given, "signal"),
     autoExtend: PER_CALL.get(given, "autoExtend") ?? autoExtendDefault,
     maxHold: PER_CALL.get(given, "maxHold") ?? defaults.maxHold,
-    order: undefined,
+    place: undefined,
   };
 }
 
@@ -279,8 +279,8 @@ function oneTry(given: AcquireOptions | undefined, resolved: ResolvedAcquireOpti
   return { ...resolved, timeout: 0 };
 }
 
-export function resolveTurnOptions(given: Pick<PlacedOptions, "order" | "signal">): {
-  readonly order: number | undefined;
+export function resolveTurnOptions(given: Pick<PlacedOptions, "place" | "signal">): {
+  readonly place: number | undefined;
   readonly signal: AbortSignal | undefined;
 } {
   return UNTIL_TURN.resolve(given);

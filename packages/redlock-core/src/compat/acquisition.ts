@@ -52,7 +52,7 @@ export class Acquisition {
   readonly #onError: (error: Error) => void;
   readonly #startedWallMs: number;
   /** The place in the queue, once it has been refused. Until then it is behind all that are there. */
-  #order: number | undefined;
+  #place: number | undefined;
   #waiter: Waiter | undefined;
 
   constructor(
@@ -123,7 +123,7 @@ export class Acquisition {
   /** Waits for the next attempt's time; a grant that a hint led to ends it early. */
   async #pause(refused: RefusedAttempt): Promise<(Asked & { kind: "granted" }) | undefined> {
     const { engine, hints } = this.#shared;
-    this.#order ??= engine.fencingClock.order(this.#startedWallMs);
+    this.#place ??= engine.fencingClock.place(this.#startedWallMs);
     const pause = startPause(this.#shared, this.#settings);
     try {
       if (refused.refusal !== "held") {
@@ -133,8 +133,8 @@ export class Acquisition {
       let last = refused;
       if (this.#waiter === undefined) {
         if (!hints.isOpen) await pause.until(hints.open());
-        this.#order = engine.fencingClock.correctOrder(this.#order, this.#startedWallMs);
-        this.#waiter = new Waiter(engine, hints, this.#target, this.#order);
+        this.#place = engine.fencingClock.correctPlace(this.#place, this.#startedWallMs);
+        this.#waiter = new Waiter(engine, hints, this.#target, this.#place);
         const asked = await this.#corrected(await this.#ask());
         if (asked.kind === "granted") return asked;
         last = asked.refused;
@@ -173,7 +173,7 @@ export class Acquisition {
       asked: readClock(engine.clock),
       ttlMs: this.#duration,
       timeoutMs: engine.options.nodeTimeout,
-      order: this.#order,
+      place: this.#place,
       enrolment: this.#waiter,
       observe: votes.observe,
     };

@@ -23,7 +23,7 @@ import type { Refusal, Vote } from "../rules/quorum.ts";
 import { retryDelayMs } from "../rules/retry.ts";
 import { CallDeadline, type CallEnd } from "../waiting/call-deadline.ts";
 import type { Hints } from "../waiting/hints.ts";
-import type { LocalQueue, LocalQueues, Place, Refused } from "../waiting/local-queue.ts";
+import type { LocalQueue, LocalQueues, LocalWaiter, Refused } from "../waiting/local-queue.ts";
 import { Waiter } from "../waiting/waiter.ts";
 import {
   Attempt,
@@ -68,16 +68,16 @@ export function startAcquisition(
   const { engine, queues } = context;
   const target = engine.targetOf(resources);
   const started = readClock(engine.clock);
-  const only = resources.length === 1 && options.timeout > 0 && options.order === undefined ? resources[0] : undefined;
+  const only = resources.length === 1 && options.timeout > 0 && options.place === undefined ? resources[0] : undefined;
   const queue = only === undefined ? undefined : queues.of(only);
   const isUsual = queue !== undefined && options.signal === undefined && queue.isIdle;
   if (isUsual) {
-    const place = queue.enter();
+    const local = queue.enter();
     try {
-      new FirstAttempt(context, target, options, started, place, resolve, reject).start();
+      new FirstAttempt(context, target, options, started, local, resolve, reject).start();
     } catch (error) {
       // Without randomness, or with a clock that tells no time: those who come later must not wait for this one.
-      place.leave();
+      local.leave();
       throw error;
     }
     return;
@@ -125,7 +125,7 @@ function settleLocked(
 class FirstAttempt extends Attempt {
   readonly #context: AcquisitionContext;
   readonly #options: ResolvedAcquireOptions;
-  readonly #place: Place;
+  readonly #local: LocalWaiter;
   readonly #resolve: (lock: Lock) => void;
   readonly #reject: (reason: unknown) => void;
 
@@ -134,7 +134,7 @@ class FirstAttempt extends Attempt {
     target: Target,
     options: ResolvedAcquireOptions,
     asked: Instant,
-    place: Place,
+    local: LocalWaiter,
     resolve: (lock: Lock) => void,
     reject: (reason: unknown) => void,
   ) {
@@ -143,7 +143,7 @@ class FirstAttempt extends Attempt {
     super(engine, { target, asked, ttlMs: options.ttl, timeoutMs, note: options.note });
     this.#context = context;
     this.#options = options;
-    this.#place = place;
+    this.#local = local;
     this.#resolve = resolve;
     this.#reject = reject;
   }
@@ -151,16 +151,16 @@ class FirstAttempt extends Attempt {
   protected override onResult(result: AttemptResult): void {
     const context = this.#context;
     const options = this.#options;
-    const place = this.#place;
+    const local = this.#local;
     if (result.kind === "refused") {
-      const acquired = new Acquisition(context, this.target, options, this.asked).run(place.queue, place, result);
+      const acquired = new Acquisition(context, this.target, options, this.asked).run(local.queue, local, result);
       settle(context, acquired, this.#resolve, this.#reject);
       return;
     }
     const { events } = context.engine;
     if (events.isHeard("acquire")) tellAcquired(events, this, this.asked);
-    const lock = context.hold(this, options, place.queue);
-    place.leave();
+    const lock = context.hold(this, options, local.queue);
+    local.leave();
     settleLocked(context, lock, this.#resolve, this.#reject);
   }
 }
@@ -183,8 +183,9 @@ class Acquisition {
   readonly #options: ResolvedAcquireOptions;
   readonly #deadline: CallDeadline;
   readonly #started: Instant;
-  #order: number;
-  #place: Place | undefined;
+  #place: number;
+  /** Stands for this call in the line of this process. */
+  #local: LocalWaiter | undefined;
   #waiter: Waiter | undefined;
   /** Whether an attempt was made with the waiter, so that a node may have it in its queue. */
   #mayBeEnrolled = false;
@@ -209,7 +210,7 @@ class Acquisition {
     this.#target = target;
     this.#options = options;
     this.#started = started;
-    this.#order = options.order ?? engine.fencingClock.order(this.#started.wallMs);
+    this.#place = options.place ?? engine.fencingClock.place(this.#started.wallMs);
     this.#deadline = new CallDeadline(engine.clock, {
       startMs: this.#started.monotonicMs,
       timeoutMs: options.timeout,
@@ -219,12 +220,11 @@ class Acquisition {
   }
 
   /**
-   * Runs the acquisition to its end. `first` is a first attempt that was refused, at the place `at` where it was
-   * made.
+   * Runs the acquisition to its end. `first` is a first attempt that was refused, and `at` who made it.
    */
-  async run(queue: LocalQueue | undefined, at?: Place, first?: RefusedAttempt): Promise<Lock> {
-    const place = at ?? queue?.enter();
-    this.#place = place;
+  async run(queue: LocalQueue | undefined, at?: LocalWaiter, first?: RefusedAttempt): Promise<Lock> {
+    const local = at ?? queue?.enter();
+    this.#local = local;
     try {
       if (first !== undefined) {
         this.#attempts = 1;
@@ -232,7 +232,7 @@ class Acquisition {
         if (this.#context.closed.aborted) throw this.#ended("closed");
         await this.#pause(first);
       }
-      if (place?.isFirst === false) await this.#standInLine(this.#deadline.until(place.untilFirst()));
+      if (local?.isFirst === false) await this.#standInLine(this.#deadline.until(local.untilFirst()));
       for (;;) {
         if (queue?.holder !== undefined && queue.holder.remaining() > 0) {
           await this.#standInLine(this.#untilLocallyFree(queue));
@@ -248,7 +248,7 @@ class Acquisition {
     } finally {
       if (this.#mayBeEnrolled) this.#waiter?.leave();
       else this.#waiter?.close();
-      place?.leave();
+      local?.leave();
       this.#deadline.dispose();
     }
   }
@@ -271,8 +271,8 @@ class Acquisition {
     this.#hasStoodInLine = true;
     await wait;
     if (!hints.isOpen || this.#waiter !== undefined) return;
-    this.#correctOrder();
-    this.#waiter = new Waiter(this.#engine, hints, this.#target, this.#order);
+    this.#correctPlace();
+    this.#waiter = new Waiter(this.#engine, hints, this.#target, this.#place);
   }
 
   /**
@@ -296,7 +296,7 @@ class Acquisition {
       asked: now,
       ttlMs: this.#options.ttl,
       timeoutMs: Math.min(nodeTimeout, leftMs),
-      order: this.#order,
+      place: this.#place,
       enrolment: this.#waiter,
       note: this.#options.note,
     });
@@ -348,20 +348,20 @@ class Acquisition {
     this.#isNoted = true;
     this.#votes = votes;
     this.#refusal = refusal;
-    if (this.#place !== undefined) this.#place.queue.noted = { votes, refusal };
+    if (this.#local !== undefined) this.#local.queue.noted = { votes, refusal };
   }
 
-  #correctOrder(): void {
-    if (this.#options.order !== undefined) return;
-    this.#order = this.#engine.fencingClock.correctOrder(this.#order, this.#started.wallMs);
+  #correctPlace(): void {
+    if (this.#options.place !== undefined) return;
+    this.#place = this.#engine.fencingClock.correctPlace(this.#place, this.#started.wallMs);
   }
 
   async #untilTurn(refused: RefusedAttempt): Promise<void> {
     const { hints } = this.#context;
     if (this.#waiter === undefined) {
       if (!hints.isOpen) await this.#deadline.until(hints.open());
-      this.#correctOrder();
-      this.#waiter = new Waiter(this.#engine, hints, this.#target, this.#order);
+      this.#correctPlace();
+      this.#waiter = new Waiter(this.#engine, hints, this.#target, this.#place);
       if (hints.isOpen) return;
     }
     if (hints.isOpen) await this.#waiter.untilTurn(refused.freeInMs, this.#deadline);
@@ -425,7 +425,7 @@ class Acquisition {
 
   /** Returns what who is first has learnt. While the nodes leave it without an answer, that is nothing but this. */
   #learntInLine(): Refused | undefined {
-    const queue = this.#place?.queue;
+    const queue = this.#local?.queue;
     const isUnanswered = queue !== undefined && queue.holder === undefined && this.#attempts === 0;
     return queue?.noted ?? (isUnanswered ? { refusal: "unreachable", votes: [] } : undefined);
   }

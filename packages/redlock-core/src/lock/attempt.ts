@@ -65,7 +65,7 @@ export interface AttemptRequest {
   /** How long a node may take to answer. */
   readonly timeoutMs: number;
   /** The place in the queue; waiters with a greater one are overtaken. It is undefined for a caller that comes now. */
-  readonly order?: number | undefined;
+  readonly place?: number | undefined;
   /**
    * The name under which a refused attempt is enrolled in the queue. If it is undefined, the attempt is not enrolled.
    */
@@ -115,7 +115,7 @@ export abstract class Attempt extends Round implements Grant {
   #isAsked = false;
 
   constructor(engine: Engine, request: AttemptRequest) {
-    const { target, ttlMs, enrolment, order, asked } = request;
+    const { target, ttlMs, enrolment, place, asked } = request;
     super(engine, target, Math.min(request.timeoutMs, ttlMs), request.observe);
     this.#enrolment = enrolment;
     this.ttlMs = ttlMs;
@@ -127,7 +127,7 @@ export abstract class Attempt extends Round implements Grant {
     this.text = acquireText(target.keys.length, this.token, {
       ttlMs,
       ballot: this.fencingToken,
-      order,
+      place,
       member: enrolment?.member,
       note: request.note,
     });

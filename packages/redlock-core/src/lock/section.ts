@@ -15,7 +15,7 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { LockHeldError, RedlockClosedError, ReentrancyError } from "../api/errors.ts";
 import type { ResolvedUsingOptions } from "../api/options.ts";
 import { CallDeadline } from "../waiting/call-deadline.ts";
-import { LocalQueue, type Place } from "../waiting/local-queue.ts";
+import { LocalQueue, type LocalWaiter } from "../waiting/local-queue.ts";
 import type { AcquisitionContext } from "./acquire.ts";
 import { JoinedLease } from "./joined-lease.ts";
 import { Lock, leaseOf } from "./lock.ts";
@@ -31,7 +31,7 @@ interface SectionParts {
   /** The section around this one. */
   readonly outer: Section | undefined;
   /** What a joined call has in place of the granted lock: its handle, and its turn. */
-  readonly joined?: { readonly lock: Lock; readonly turn: Place };
+  readonly joined?: { readonly lock: Lock; readonly turn: LocalWaiter };
   /** What is said of the lock if it is somebody else's to release. */
   readonly lent?: Lent;
 }
@@ -51,7 +51,7 @@ export class Section {
   readonly lock: Lock;
   readonly #context: AcquisitionContext;
   readonly #granted: Lock;
-  readonly #turn: Place | undefined;
+  readonly #turn: LocalWaiter | undefined;
   readonly #lent: Lent | undefined;
   #outer: Section | undefined;
   /** The calls that joined this section, in the order of their turns. */
@@ -167,7 +167,7 @@ export class Section {
   }
 
   async #untilTurn(
-    turn: Place,
+    turn: LocalWaiter,
     resources: readonly string[],
     { timeout, signal }: ResolvedUsingOptions,
   ): Promise<void> {

@@ -193,19 +193,19 @@ export class RedlockProtocol {
 
   /**
    * Stands in the queue for a lock without acquiring it, and resolves when it is this caller's turn. The lock is then
-   * reserved for its `order` for about a second, for `acquireAt(resources, { order })` in this or any other process.
+   * reserved for its `place` for about a second, for `acquireAt(resources, { place })` in this or any other process.
    *
    * It also resolves when the holder's lease must have ended. Where nodes cannot tell when that is, it resolves after
    * 100 ms if another library has the lock. It resolves after a second if a key has no expiry or too few nodes
-   * answer. Ask again with the same `order` to keep the place.
+   * answer. Ask again with the same `place` to keep it.
    *
    * It rejects with `signal.reason` when the caller cancels, and with `RedlockClosedError` when the `Redlock` is
    * closed.
    */
-  async waitForTurn(resource: string, options: Pick<PlacedOptions, "order" | "signal"> = {}): Promise<void> {
+  async waitForTurn(resource: string, options: Pick<PlacedOptions, "place" | "signal"> = {}): Promise<void> {
     const { engine, hints, closed, calls } = this.#session;
     const names = [resolveResource(resource)];
-    const { signal, order } = resolveTurnOptions(options);
+    const { signal, place } = resolveTurnOptions(options);
     this.#session.assertOpen(names, signal);
     const deadline = new CallDeadline(engine.clock, {
       startMs: engine.clock.monotonicMs(),
@@ -215,7 +215,7 @@ export class RedlockProtocol {
     });
     try {
       calls.begin();
-      const outcome = await waitForTurn(engine, hints, { resource, order, deadline });
+      const outcome = await waitForTurn(engine, hints, { resource, place, deadline });
       if (outcome === "turn") return;
     } finally {
       calls.end();
@@ -226,11 +226,11 @@ export class RedlockProtocol {
   }
 
   /**
-   * Returns the `order` of a caller that asked when this process's wall clock showed `wallMs`. That is its place in
-   * line by the clocks of the nodes, as far as refusals have told how far this clock is off.
+   * Returns the place in line of a caller that asked when this process's wall clock showed `wallMs`. It counts by the
+   * clocks of the nodes, as far as refusals have told how far this clock is off.
    */
-  orderAt(wallMs: number): number {
-    return this.#session.engine.fencingClock.order(WALL_MS.of("wallMs", wallMs));
+  placeAt(wallMs: number): number {
+    return this.#session.engine.fencingClock.place(WALL_MS.of("wallMs", wallMs));
   }
 
   /**
@@ -241,7 +241,7 @@ export class RedlockProtocol {
     return this.#session.engine.fencingClock.ballot([key], wallMs);
   }
 
-  /** Learns from the refusals of several nodes what makes the next ballot and `orderAt` better. */
+  /** Learns from the refusals of several nodes what makes the next ballot and `placeAt` better. */
   learn(key: string, { storedTokens, nodeTimesUs, askedWallMs }: RefusalFacts): void {
     const { fencingClock, nodes, quorum, clock } = this.#session.engine;
     for (const token of storedTokens) fencingClock.see([key], token);

@@ -45,18 +45,18 @@ export class FencingClock {
    * Returns the place in the queue of a caller that comes now: microseconds by the nodes' clock, as well as we know
    * it.
    */
-  order(wallMs: number): number {
+  place(wallMs: number): number {
     return Math.max(0, Math.floor(wallMs * 1_000 + this.#offsetUs));
   }
 
   /**
-   * Returns the corrected order of a caller that came when the clock showed `wallMs`. It changes if any refusal since
+   * Returns the corrected place of a caller that came when the clock showed `wallMs`. It changes if any refusal since
    * then has told that the clock is wrong. A difference of at most `CLAMP_US` is the noise of the measurement, and
    * changes nothing.
    */
-  correctOrder(order: number, wallMs: number): number {
-    const corrected = this.order(wallMs);
-    return Math.abs(corrected - order) > CLAMP_US ? corrected : order;
+  correctPlace(place: number, wallMs: number): number {
+    const corrected = this.place(wallMs);
+    return Math.abs(corrected - place) > CLAMP_US ? corrected : place;
   }
 
   /** Notes that a node stores a fencing token that is not below our ballot. */
@@ -87,6 +87,6 @@ export class FencingClock {
     const leastUs = nodeUs - wallMs * 1_000;
     if (this.#offsetUs < leastUs || this.#offsetUs > nodeUs - askedMs * 1_000) this.#offsetUs = leastUs;
     // Proposed by a clock that was ahead: the nodes would refuse what is above it as well.
-    if (this.#lastProposed > this.order(wallMs) + CLAMP_US) this.#lastProposed = 0;
+    if (this.#lastProposed > this.place(wallMs) + CLAMP_US) this.#lastProposed = 0;
   }
 }

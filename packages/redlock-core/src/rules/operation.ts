@@ -41,7 +41,7 @@ const LAST = Number.MAX_SAFE_INTEGER;
 /**
  * Writes the request for a lock. `ballot` is 0 where the node numbers the grants.
  *
- * `order` is the place in the queue; undefined puts the request behind all that are there. `member` is the name under
+ * `place` is where in the queue; undefined puts the request behind all that are there. `member` is the name under
  * which a refused attempt is enrolled in the queue; if it is undefined, the attempt is not enrolled. `note` is a text
  * that the nodes keep beside the lock from the grant on.
  */
@@ -51,16 +51,16 @@ export function acquireText(
   facts: {
     readonly ttlMs: number;
     readonly ballot: number;
-    readonly order?: number | undefined;
+    readonly place?: number | undefined;
     readonly member?: string | undefined;
     readonly note?: string | undefined;
   },
 ): string {
-  const { ttlMs, ballot, order, member = "", note = "" } = facts;
-  if (count === 1 && order === undefined && note === "" && token.length === TOKEN_LENGTH) {
+  const { ttlMs, ballot, place, member = "", note = "" } = facts;
+  if (count === 1 && place === undefined && note === "" && token.length === TOKEN_LENGTH) {
     return `a${token}${digits(ballot)}${ttlMs}`;
   }
-  return `A${count} ${token} ${digits(ballot)} ${order ?? LAST} ${ttlMs} ${member} ${note}`;
+  return `A${count} ${token} ${digits(ballot)} ${place ?? LAST} ${ttlMs} ${member} ${note}`;
 }
 
 /** What is asked of a node to extend a lease, or to repair it. */
@@ -91,8 +91,8 @@ export function leaveText(count: number, member: string): string {
   return `L${count} ${member}`;
 }
 
-export function waitText(count: number, order: number, member: string): string {
-  return `W${count} ${order} ${member}`;
+export function waitText(count: number, place: number, member: string): string {
+  return `W${count} ${place} ${member}`;
 }
 
 function registersOf({ keys, registers }: Target): string {

@@ -1,5 +1,5 @@
 /**
- * Defines `acquire(first, count, token, ballot, order, ttl, member, note)`, which votes on one attempt, all resources
+ * Defines `acquire(first, count, token, ballot, place, ttl, member, note)`, which votes on one attempt, all resources
  * or none. No expiry is ever shortened: only a missing key or a reservation is replaced.
  *
  * - The locks are KEYS[first], KEYS[first + 1] and so on.
@@ -24,28 +24,28 @@ import { CLAMP_US } from "../rules/ballot.ts";
 import { isTokenText, noToken } from "./number.lua.ts";
 
 export const acquire: string = /* lua */ `
-local function mayTake(i, member, order)
+local function mayTake(i, member, place)
   local key = KEYS[i]
   local waiters = waitersOf(key)
   if call('EXISTS', key, waiters) == 0 then return true, false end
   local value = valueOf(key)
   if not value then
     local head = call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
-    if head[1] == member or order <= tonumber(head[2]) then return true, true end
-    if member ~= '' then enrol(i, order, member, tonumber(grantTtl)) end
+    if head[1] == member or place <= tonumber(head[2]) then return true, true end
+    if member ~= '' then enrol(i, place, member, tonumber(grantTtl)) end
     handOver(i, member)
     value = valueOf(key)
     if not value then return true, true end
   end
-  local reservedMember, reservedOrder = reservedFor(value)
-  return reservedMember and (reservedMember == member or order <= reservedOrder), true
+  local reservedMember, reservedPlace = reservedFor(value)
+  return reservedMember and (reservedMember == member or place <= reservedPlace), true
 end
 
-local function deny(first, count, index, member, order)
+local function deny(first, count, index, member, place)
   local pttl = call('PTTL', KEYS[first + index])
   if member ~= '' then
     for i = 0, count - 1 do
-      if i == index then enrol(first + i, order, member, pttl) else withdraw(first + i, member) end
+      if i == index then enrol(first + i, place, member, pttl) else withdraw(first + i, member) end
     end
   end
   local wrongType = string.match(valueOf(KEYS[first + index]) or '', '^WRONGTYPE.*')
@@ -63,11 +63,11 @@ local function refusedBallot(count, ballot)
   if largest >= ballot then return {2, largest} end
 end
 
-local function acquire(first, count, token, ballot, orderText, ttl, member, note)
-  local order, queued = tonumber(orderText), false
+local function acquire(first, count, token, ballot, placeText, ttl, member, note)
+  local place, queued = tonumber(placeText), false
   for i = 0, count - 1 do
-    local allowed, contended = mayTake(first + i, member, order)
-    if not allowed then return deny(first, count, i, member, order) end
+    local allowed, contended = mayTake(first + i, member, place)
+    if not allowed then return deny(first, count, i, member, place) end
     queued = queued or contended
   end
   local refused = several and refusedBallot(count, ballot)

@@ -99,7 +99,7 @@ const reserve = /* lua */ `
     if isReserved then
       if asking then
         local idleMs = grantTtl + waiterTtl
-        call('ZADD', waiters, order, asking)
+        call('ZADD', waiters, place, asking)
         ${prolongQueue}
       end
       call('ZREM', waiters, head[1])
@@ -142,13 +142,13 @@ elseif last == 2 and mode == ${RELEASES} then
 elseif last <= 3 and mode == ${ALONE} and byte(ARGV[last]) == ${codeOf("A")} and (last == 2 or KEYS[4] == KEYS[3]) then
   -- A waiter whose turn has come, or who comes behind the release of the lock: it is its turn, or another's.
   local key, topKey, mayTake, head = KEYS[3], KEYS[2], false, nil
-  local token, order, ttl, asking = string.match(ARGV[last], ${WAITER})
+  local token, place, ttl, asking = string.match(ARGV[last], ${WAITER})
   local value, waiters = token and try('GET', key), (${queueOf})(key)
   if not token then mayTake = false
-  elseif last == 2 then mayTake = value == 'reserved:' .. order .. ':' .. asking
+  elseif last == 2 then mayTake = value == 'reserved:' .. place .. ':' .. asking
   elseif byte(ARGV[2]) == ${RELEASE} and value == sub(ARGV[2], 2) then
     -- Whether anybody stands before it, ZCOUNT tells in 10 µs less than ZRANGE.
-    mayTake = try('ZCOUNT', waiters, '-inf', order) == 0
+    mayTake = try('ZCOUNT', waiters, '-inf', place) == 0
     head = not mayTake and try('ZRANGE', waiters, 0, 0, 'WITHSCORES')
   end
   if mayTake then ${loneNumber}
@@ -160,7 +160,7 @@ elseif last <= 3 and mode == ${ALONE} and byte(ARGV[last]) == ${codeOf("A")} and
         return now
       end
     end
-  elseif head and head[1] and tonumber(order) > tonumber(head[2]) then ${reserve}
+  elseif head and head[1] and tonumber(place) > tonumber(head[2]) then ${reserve}
     if isReserved then
       ${microseconds}
       return {now, 0, 1, {0, 0, tonumber(grantTtl), tonumber(grantTtl)}}

@@ -1,14 +1,14 @@
 /**
  * Defines what concerns waiters: `valueOf`, `enrol`, `withdraw`, `askAgainMs`, `handOver` and `handOverFreed`.
  *
- * `{k}:waiters` is a sorted set of members "<channel>#<id>" by order. When the resource is free, the head is taken out
+ * `{k}:waiters` is a sorted set of members "<channel>#<id>" by place. When the resource is free, the head is taken out
  * and told on its channel ("turn <member> <lock key>"). The lock key is then reserved for it for a short time with the
- * value "reserved:<order>:<member>", which every Redlock implementation sees as held. A reservation only ever denies:
+ * value "reserved:<place>:<member>", which every Redlock implementation sees as held. A reservation only ever denies:
  * taking it is an ordinary acquisition.
  *
  * A channel without a subscriber (PUBLISH counts receivers) belongs to a process that has gone, so its waiter is
  * skipped. Or the process has no connection for messages, and asks again when it has one. The next three in line are
- * told their place ("next<place> <member> <lock key>"). They look again after as many reservations, in case those
+ * told their position ("next<position> <member> <lock key>"). They look again after as many reservations, in case those
  * before them are frozen. Who asks in the same request is told when to look again by the reply.
  *
  * A holder that is no client of ours tells nobody of its release, so whoever waits for it asks again every
@@ -29,8 +29,8 @@ end`;
 
 /** Tells the next in line but the one who is `asking`. */
 export const notifyNext: string = /* lua */ `
-for place, member in ipairs(call('ZRANGE', waiters, 0, 2)) do
-  if member ~= asking then notify(key, member, 'next' .. place) end
+for position, member in ipairs(call('ZRANGE', waiters, 0, 2)) do
+  if member ~= asking then notify(key, member, 'next' .. position) end
 end`;
 
 /**
@@ -47,8 +47,8 @@ export const handOver: string = /* lua */ `
 local freed, notify, FOREIGN_POLL_MS = {}, ${notify}, 100
 
 local function reservedFor(value)
-  local order, member = string.match(value, '^reserved:([^:]+):(.+)$')
-  return member, tonumber(order)
+  local place, member = string.match(value, '^reserved:([^:]+):(.+)$')
+  return member, tonumber(place)
 end
 
 local function valueOf(key)
@@ -63,9 +63,9 @@ local function askAgainMs(first, pttl)
   return isOurs and pttl or math.min(pttl, FOREIGN_POLL_MS)
 end
 
-local function enrol(first, order, member, pttl)
+local function enrol(first, place, member, pttl)
   local waiters, idleMs = waitersOf(KEYS[first]), math.max(pttl, 0) + waiterTtl
-  call('ZADD', waiters, order, member)
+  call('ZADD', waiters, place, member)
   waiting = true
   ${prolongQueue}
 end

@@ -3,7 +3,7 @@
  *
  * - `release(first, count, token)` deletes the lock keys that hold the token. It replies how many did.
  * - `leave(first, count, member)` takes a waiter out, with the reservation that it may have. It replies 1.
- * - `wait(first, count, order, member)` enrols a waiter that attempts nothing itself. It replies when to ask again if
+ * - `wait(first, count, place, member)` enrols a waiter that attempts nothing itself. It replies when to ask again if
  *   no hint comes, in ms (-1: unknown).
  */
 export const release: string = /* lua */ `
@@ -18,9 +18,9 @@ local function release(first, count, token)
   return deleted
 end
 
-local function wait(first, count, orderText, member)
+local function wait(first, count, placeText, member)
   for i = first, first + count - 1 do
-    enrol(i, tonumber(orderText), member, call('PTTL', KEYS[i]))
+    enrol(i, tonumber(placeText), member, call('PTTL', KEYS[i]))
     freed[#freed + 1] = i
   end
   return askAgainMs(first, call('PTTL', KEYS[first]))

@@ -67,7 +67,7 @@ export class CallDeadline {
     }
   }
 
-  /** Calls `run` when the deadline is reached, or at once if it is reached already. Returns a function that stops that. */
+  /** Calls `run` when the deadline is reached, or at once if it already is. Returns a function that stops that. */
   onReached(run: () => void): () => void {
     if (this.reason !== undefined) {
       run();

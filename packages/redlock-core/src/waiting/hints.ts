@@ -29,8 +29,8 @@ interface HintListener {
    * messages.
    */
   readonly onGap: (node: number) => void;
-  /** Reports that we are the `place`-th behind the one that has the reservation for a moment. */
-  readonly onNext: (place: number) => void;
+  /** Reports that we are the `position`-th behind the one that has the reservation for a moment. */
+  readonly onNext: (position: number) => void;
 }
 
 export class Hints {

@@ -60,8 +60,8 @@ export class LocalQueue {
   noted: Refused | undefined;
   /** The queues among which it is found; undefined once it is forgotten, since another one may be in its place. */
   #queues: LocalQueues | undefined;
-  #first: Place | undefined;
-  #last: Place | undefined;
+  #first: LocalWaiter | undefined;
+  #last: LocalWaiter | undefined;
   #holder: LocalHolder | undefined;
   #waiting: Set<() => void> | undefined;
 
@@ -80,20 +80,20 @@ export class LocalQueue {
     return this.#first === undefined && this.#holder === undefined;
   }
 
-  /** Puts the caller in line, and returns its place. */
-  enter(): Place {
-    const place = new Place(this, this.#last);
-    if (this.#last === undefined) this.#first = place;
-    else this.#last.next = place;
-    this.#last = place;
-    return place;
+  /** Puts the caller in line. */
+  enter(): LocalWaiter {
+    const waiter = new LocalWaiter(this, this.#last);
+    if (this.#last === undefined) this.#first = waiter;
+    else this.#last.next = waiter;
+    this.#last = waiter;
+    return waiter;
   }
 
   /**
-   * Takes a place out of the line. The line is a linked list, because tens of thousands may leave at once, each from
+   * Takes a waiter out of the line. The line is a linked list, because tens of thousands may leave at once, each from
    * anywhere.
    */
-  leave({ previous, next }: Place): void {
+  leave({ previous, next }: LocalWaiter): void {
     if (previous !== undefined) previous.next = next;
     else this.#first = next;
     if (next !== undefined) next.previous = previous;
@@ -134,14 +134,15 @@ export class LocalQueue {
   }
 }
 
-export class Place {
+/** A caller of this process that stands in the line. */
+export class LocalWaiter {
   readonly queue: LocalQueue;
-  previous: Place | undefined;
-  next: Place | undefined;
+  previous: LocalWaiter | undefined;
+  next: LocalWaiter | undefined;
   #isIn = true;
   #called: (() => void) | undefined;
 
-  constructor(queue: LocalQueue, previous: Place | undefined) {
+  constructor(queue: LocalQueue, previous: LocalWaiter | undefined) {
     this.queue = queue;
     this.previous = previous;
   }

@@ -31,20 +31,20 @@ const UNKNOWN_MS = 1_000;
 export class Waiter implements Enrolment {
   readonly member: string;
   readonly on: Set<number> = new Set();
-  readonly order: number;
+  readonly place: number;
   readonly #engine: Engine;
   readonly #target: Target;
   readonly #stopListening: () => void;
   /** The nodes that said that it is our turn, and those that may have said so while nobody listened. */
   #turns = new Set<number>();
   #gaps = new Set<number>();
-  #place: number | undefined;
+  #position: number | undefined;
   #wake: (() => void) | undefined;
 
-  constructor(engine: Engine, hints: Hints, target: Target, order: number) {
+  constructor(engine: Engine, hints: Hints, target: Target, place: number) {
     this.#engine = engine;
     this.#target = target;
-    this.order = order;
+    this.place = place;
     this.member = hints.nextMember();
     this.#stopListening = hints.listen(this.member, target, {
       onTurn: (node) => {
@@ -55,8 +55,8 @@ export class Waiter implements Enrolment {
         this.#gaps.add(node);
         this.#wake?.();
       },
-      onNext: (place) => {
-        this.#place = place;
+      onNext: (position) => {
+        this.#position = position;
         this.#wake?.();
       },
     });
@@ -66,7 +66,7 @@ export class Waiter implements Enrolment {
   reset(): void {
     this.#turns = new Set();
     this.#gaps = new Set();
-    this.#place = undefined;
+    this.#position = undefined;
   }
 
   /** Whether a quorum of nodes has taken us out of the queue, and reserved the lock for us. */
@@ -100,8 +100,8 @@ export class Waiter implements Enrolment {
         }
         const now = clock.monotonicMs();
         if (hints > 0 && heed === "any") dueMs = Math.min(dueMs, now + GATHER_MS * (1 + random.fraction()));
-        else if (this.#place !== undefined) {
-          dueMs = Math.min(pollDueMs, now + this.#place * GRANT_TTL_MS + random.fraction() * options.retryJitter);
+        else if (this.#position !== undefined) {
+          dueMs = Math.min(pollDueMs, now + this.#position * GRANT_TTL_MS + random.fraction() * options.retryJitter);
         }
         arm();
       };
@@ -131,22 +131,22 @@ export class Waiter implements Enrolment {
  * It resolves at the latest a moment after the lease ends that the nodes told of. Where they cannot tell, it resolves
  * sooner: see `UNKNOWN_MS` and `askAgainMs` in scripts/hand-over.lua.ts.
  *
- * It is not guaranteed that the lock is free then. From the turn on, the lock is reserved for this order for
+ * It is not guaranteed that the lock is free then. From the turn on, the lock is reserved for this place for
  * `GRANT_TTL_MS`.
  */
 export async function waitForTurn(
   engine: Engine,
   hints: Hints,
-  request: { readonly resource: string; readonly order: number | undefined; readonly deadline: CallDeadline },
+  request: { readonly resource: string; readonly place: number | undefined; readonly deadline: CallDeadline },
 ): Promise<"turn" | "cancelled"> {
   const { deadline } = request;
   const target = engine.targetOf([request.resource]);
   await deadline.until(hints.open());
-  const waiter = new Waiter(engine, hints, target, request.order ?? engine.fencingClock.order(engine.clock.wallMs()));
+  const waiter = new Waiter(engine, hints, target, request.place ?? engine.fencingClock.place(engine.clock.wallMs()));
   const freeInMs = await deadline.until(enrol(engine, waiter, target));
   if (freeInMs !== undefined) await waiter.untilTurn(freeInMs, deadline, "quorum");
   // A waiter that ends by the clock still stands in line, for a turn that nobody would take.
-  // Asking again keeps the place, by its order.
+  // Asking again from the same place keeps it.
   if (deadline.reason === undefined && waiter.hasTurn) waiter.close();
   else waiter.leave();
   return deadline.reason === undefined ? "turn" : "cancelled";
@@ -162,7 +162,7 @@ function enrol(engine: Engine, waiter: Waiter, target: Target): Promise<readonly
   let told = 0;
   return new Promise((resolve) => {
     let round: Round | undefined;
-    round = startRound(engine, target, waitText(target.keys.length, waiter.order, waiter.member), {
+    round = startRound(engine, target, waitText(target.keys.length, waiter.place, waiter.member), {
       timeoutMs: engine.options.nodeTimeout,
       onAnswer: (node, answer) => {
         if (round?.sent(node) === true) waiter.on.add(node);

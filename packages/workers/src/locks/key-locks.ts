@@ -196,8 +196,8 @@ export class KeyLocks {
     if (run.keys.length !== 1) return;
     const { redlock, inFlight, ttl } = this.#parts;
     const protocol = protocolOf(redlock);
-    const order = protocol.orderAt(this.#clock.wallMs());
-    const lock = protocol.tryAcquireAt(run.resources, { ttl, order, autoExtend: true }).catch(() => null);
+    const place = protocol.placeAt(this.#clock.wallMs());
+    const lock = protocol.tryAcquireAt(run.resources, { ttl, place, autoExtend: true }).catch(() => null);
     const ahead = new LockAhead(taken.lockName, lock, this.#clock);
     inFlight.follow(ahead.settled);
     void taken.ahead?.drop();
@@ -238,8 +238,8 @@ export class KeyLocks {
     const startedMs = this.#clock.monotonicMs();
     for (;;) {
       try {
-        const lock = await protocol.tryAcquireAt(run.resources, { ...options, order: this.#orderOf(run) });
-        return lock ?? (await protocol.acquireAt(run.resources, { ...options, order: this.#orderOf(run), timeout }));
+        const lock = await protocol.tryAcquireAt(run.resources, { ...options, place: this.#orderOf(run) });
+        return lock ?? (await protocol.acquireAt(run.resources, { ...options, place: this.#orderOf(run), timeout }));
       } catch (error) {
         const isLate = this.#clock.monotonicMs() - startedMs > UNREACHABLE_WAIT_MS;
         if (!(error instanceof QuorumUnreachableError) || isLate || foreignVote(error) !== undefined) throw error;
@@ -253,7 +253,7 @@ export class KeyLocks {
    * clock is off.
    */
   #orderOf(run: Run): number {
-    return run.order ?? protocolOf(this.#parts.redlock).orderAt(run.askedMs);
+    return run.order ?? protocolOf(this.#parts.redlock).placeAt(run.askedMs);
   }
 
   /**

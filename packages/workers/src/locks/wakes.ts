@@ -60,7 +60,7 @@ export class Wakes {
     const { redlock, wake } = this.#parts;
     // A turn does not mean that the lock is free: another library's tells nobody of its release, and a lease may have
     // been extended.
-    do await protocolOf(redlock).waitForTurn(resource, { order, signal });
+    do await protocolOf(redlock).waitForTurn(resource, { place: order, signal });
     while ((await redlock.inspect(resource)).verdict === "held");
     if (await wake(jobId)) {
       onWoken();
@@ -68,7 +68,7 @@ export class Wakes {
     }
     // The job is done, gone, or running elsewhere: pass the turn on, or the next one would wait for it to lapse.
     if (signal.aborted) return;
-    const lock = await protocolOf(redlock).tryAcquireAt([resource], { order, autoExtend: false });
+    const lock = await protocolOf(redlock).tryAcquireAt([resource], { place: order, autoExtend: false });
     await lock?.release();
   }
 }
