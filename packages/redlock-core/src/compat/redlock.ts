@@ -6,14 +6,14 @@ import { Check, integer, number, shaped } from "../kit/schema/check.ts";
 import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
 import { kindOf } from "../kit/schema/show.ts";
 import { AutoExtension, type ExtensionPolicy } from "../lock/auto-extension.ts";
-import { type ExtendResult, extendRound } from "../lock/extend.ts";
-import { type ReleaseRequest, startRelease } from "../lock/release.ts";
+import { extendRound } from "../lock/extend.ts";
+import { releaseEverywhere } from "../lock/release.ts";
 import { MAX_NODES } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import { DEFAULT_DRIFT_FACTOR, driftMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
-import { Acquisition, NO_QUORUM, remember, startPause, untilOver } from "./acquisition.ts";
-import { closeSharedEngines, type SharedEngine, sharedEngine } from "./shared-engine.ts";
+import { Acquisition, isLast, NO_QUORUM, remember, startPause, untilOver } from "./acquisition.ts";
+import { quitClients, type SharedEngine, sharedEngine } from "./shared-engine.ts";
 import {
   type Client,
   type EngineSettings,
@@ -48,8 +48,7 @@ interface KnownLease {
   readonly longestMs: number;
 }
 
-let knownOf: (lock: Lock) => KnownLease | undefined;
-let setKnown: (lock: Lock, known: KnownLease) => void;
+const known = new WeakMap<Lock, KnownLease>();
 
 /** A lock that was acquired or extended. */
 export class Lock {
@@ -67,14 +66,6 @@ export class Lock {
    * `Lock.fencingToken` of the core). It is absent if the lock was made by hand.
    */
   readonly fencingToken: number | undefined;
-  #known: KnownLease | undefined;
-
-  static {
-    knownOf = (lock) => (#known in lock ? lock.#known : undefined);
-    setKnown = (lock, known) => {
-      if (#known in lock) lock.#known = known;
-    };
-  }
 
   constructor(
     redlock: Redlock,
@@ -153,8 +144,7 @@ export class Redlock extends EventEmitter {
     this.on("error", () => undefined);
     this.clients = clientsOf(clients);
     if (this.clients.size === 0) throw new Error("Redlock must be instantiated with at least one redis client.");
-    const [script] = Object.entries(SCRIPTS.resolve(scripts, "scripts")).find(([, given]) => given !== undefined) ?? [];
-    if (script !== undefined) throw new TypeError(`scripts must not replace the engine's own script, got ${script}`);
+    SCRIPTS.resolve(scripts, "scripts");
     this.settings = settingsOf(settings, defaultSettings);
     this.#engineSettings = ENGINE_SETTINGS.pick(settings);
     const text = { value: batchScript.source, hash: batchScript.sha1 };
@@ -164,8 +154,7 @@ export class Redlock extends EventEmitter {
 
   /** Runs `quit()` on all clients, and closes the connections that were opened beside them. */
   async quit(): Promise<void> {
-    closeSharedEngines([...this.clients]);
-    await Promise.all([...this.clients].map((client) => client.quit()));
+    await quitClients([...this.clients]);
   }
 
   /**
@@ -302,7 +291,7 @@ export class Redlock extends EventEmitter {
     const end = shownEnd(facts.end);
     const names = typeof resources === "string" ? [resources] : [...resources];
     const lock = new Lock(this, names, value, attempts, end.wallMs, fencingToken);
-    setKnown(lock, { end, longestMs });
+    known.set(lock, { end, longestMs });
     return lock;
   }
 
@@ -326,7 +315,7 @@ export class Redlock extends EventEmitter {
             end = leaseEnd(asked, duration, settings.driftFactor);
             const shown = shownEnd(end);
             lock.expiration = shown.wallMs;
-            setKnown(lock, { end: shown, longestMs: longestDurationOf(lock, this.#shared()) });
+            known.set(lock, { end: shown, longestMs: longestDurationOf(lock, this.#shared()) });
             return { kind: "extended" };
           }
           return { kind: decision === "never" ? "lost" : "failed", error: new ExecutionError(NO_QUORUM, [stats]) };
@@ -345,36 +334,30 @@ export class Redlock extends EventEmitter {
       const { decision, stats } = await operation();
       remember(attempts, stats);
       if (decision === "for") return { attempts };
-      const isLast = (settings.retryCount !== -1 && retries >= settings.retryCount) || shared.closed.aborted;
       const pause = startPause(shared, settings);
-      if (decision === "never" || isLast || remainingMs(end, readClock(shared.engine.clock)) <= pause.leftMs) {
-        throw new ExecutionError(NO_QUORUM, attempts);
-      }
+      const isOver =
+        isLast(shared, settings, retries) || remainingMs(end, readClock(shared.engine.clock)) <= pause.leftMs;
+      if (decision === "never" || isOver) throw new ExecutionError(NO_QUORUM, attempts);
       await untilOver(pause);
       pause.dispose();
     }
   }
 
-  #releaseOnce(lock: Lock): Promise<Voted> {
+  async #releaseOnce(lock: Lock): Promise<Voted> {
     const shared = this.#shared();
     const { engine } = shared;
     const { target, token } = requestOf(lock, shared);
     const votes = this.#countVotes(shared, target.resources.length, Number);
-    const request: ReleaseRequest = {
+    const isReleased = await releaseEverywhere(engine, {
       target,
       token,
       ttlMs: longestDurationOf(lock, shared),
       mayHoldOn: engine.everyNode,
       observe: votes.observe,
-    };
-    return new Promise((resolve) => {
-      startRelease(engine, request, engine.clock.monotonicMs(), (isReleased) => {
-        votes.whenSettled(() => {
-          const isPointless = votes.refusals > engine.nodes.length - engine.quorum;
-          resolve({ decision: isReleased ? "for" : isPointless ? "never" : "against", stats: votes.stats });
-        });
-      });
     });
+    await votes.settled();
+    const isPointless = votes.refusals > engine.nodes.length - engine.quorum;
+    return { decision: isReleased ? "for" : isPointless ? "never" : "against", stats: votes.stats };
   }
 
   async #extendOnce(lock: Lock, options: { readonly duration: number; readonly end: LeaseEnd }): Promise<Voted> {
@@ -382,7 +365,7 @@ export class Redlock extends EventEmitter {
     const request = requestOf(lock, shared);
     const votes = this.#countVotes(shared, request.target.resources.length, (value) => value === 1);
     const longestMs = Math.max(longestDurationOf(lock, shared), options.duration);
-    setKnown(lock, { end: endOf(lock, shared), longestMs });
+    known.set(lock, { end: endOf(lock, shared), longestMs });
     const round = extendRound(shared.engine, {
       ...request,
       fencingToken: lock.fencingToken ?? NO_FENCING_TOKEN,
@@ -392,9 +375,9 @@ export class Redlock extends EventEmitter {
       hadKeyOn: 0,
       observe: votes.observe,
     });
-    const result = await round.result;
-    await new Promise<void>((resolve) => votes.whenSettled(resolve));
-    return { decision: decisionOf(result), stats: votes.stats };
+    const { kind } = await round.result;
+    await votes.settled();
+    return { decision: DECISIONS[kind], stats: votes.stats };
   }
 
   #countVotes(shared: SharedEngine, resourceCount: number, applied: CountRules["applied"]): VoteCount {
@@ -419,10 +402,7 @@ function beforeEnd(thresholdMs: number): ExtensionPolicy {
   };
 }
 
-function decisionOf(result: ExtendResult): Voted["decision"] {
-  if (result.kind === "extended") return "for";
-  return result.kind === "lost" ? "never" : "against";
-}
+const DECISIONS = { extended: "for", failed: "against", lost: "never" } as const;
 
 function requestOf(lock: Lock, { engine }: SharedEngine): { readonly target: Target; readonly token: string } {
   return { target: engine.targetOf(namesOf(lock.resources)), token: lock.value };
@@ -438,13 +418,13 @@ function shownEnd(end: LeaseEnd): LeaseEnd {
  * it.
  */
 function longestDurationOf(lock: Lock, { engine }: SharedEngine): number {
-  return knownOf(lock)?.longestMs ?? engine.options.maxTtl;
+  return known.get(lock)?.longestMs ?? engine.options.maxTtl;
 }
 
 /** Returns the end of a lock. `expiration` may have been set by hand, above all to 0. */
 function endOf(lock: Lock, { engine }: SharedEngine): LeaseEnd {
-  const known = knownOf(lock)?.end;
-  if (known?.wallMs === lock.expiration) return known;
+  const end = known.get(lock)?.end;
+  if (end?.wallMs === lock.expiration) return end;
   const now = readClock(engine.clock);
   return { ...now, wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
 }
@@ -493,7 +473,7 @@ const ENGINE_SETTINGS = new Schema({
   maxTtl: integer({ min: 1 }).optional(),
 } satisfies ShapeOf<EngineSettings>);
 
-const SCRIPT = new Check<never>({ rule: "left out", faultOf: () => undefined });
+const SCRIPT = new Check<never>({ rule: "left out, as the engine has its own script", faultOf: () => "type" });
 const SCRIPTS = new Schema({
   acquireScript: SCRIPT.optional(),
   extendScript: SCRIPT.optional(),

@@ -10,7 +10,7 @@ import { resolveResources } from "../api/resources.ts";
 import { callQuietly } from "../kit/emitter.ts";
 import { type Check, shaped } from "../kit/schema/check.ts";
 import { Lock as Lock5, OBJECT, Redlock as Redlock5 } from "./redlock.ts";
-import { closeSharedEngines } from "./shared-engine.ts";
+import { quitClients } from "./shared-engine.ts";
 import { type Client, type EngineSettings, ExecutionError, type ExecutionStats, ResourceLockedError } from "./types.ts";
 
 /** The options of node-redlock 4. What is no number counts as left out, as there. */
@@ -148,8 +148,7 @@ export class Redlock extends EventEmitter {
 
   /** Runs `quit()` on all clients, and closes the connections that were opened beside them. */
   quit(callback?: Callback<Replies>): Promise<Replies> {
-    closeSharedEngines(this.servers);
-    return told(Promise.all(this.servers.map((client) => client.quit())), callback);
+    return told(quitClients(this.servers), callback);
   }
 
   /**

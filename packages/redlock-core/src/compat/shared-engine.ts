@@ -14,8 +14,9 @@ import { onAbort } from "../kit/signals.ts";
 import { toNodes } from "../nodes/connect.ts";
 import { databaseOf } from "../nodes/ioredis.ts";
 import type { LockNode } from "../nodes/node.ts";
+import { Session } from "../redlock/session.ts";
 import { Engine } from "../rounds/engine.ts";
-import { Hints } from "../waiting/hints.ts";
+import type { Hints } from "../waiting/hints.ts";
 import type { Client, EngineSettings, Settings } from "./types.ts";
 
 type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
@@ -56,12 +57,13 @@ export function sharedEngine(clients: ReadonlySet<Client>, settings: SharedSetti
   return engine;
 }
 
-/** Closes the connections that were opened for these clients. */
-export function closeSharedEngines(clients: readonly Client[]): void {
+/** Closes the connections that were opened for these clients, and quits the clients. */
+export function quitClients(clients: readonly Client[]): Promise<unknown[]> {
   for (const client of clients) {
     for (const engine of known.get(client) ?? []) engine.close();
     known.delete(client);
   }
+  return Promise.all(clients.map((client) => client.quit()));
 }
 
 export class SharedEngine {
@@ -77,7 +79,7 @@ export class SharedEngine {
   slow = 0;
   /** A signal that `close` aborts. */
   readonly closed: AbortSignal;
-  readonly #closing: AbortController = new AbortController();
+  readonly #session: Session;
   readonly #settings: SharedSettings;
   readonly #ended = new Set<Client>();
   readonly #databases: readonly number[];
@@ -99,12 +101,13 @@ export class SharedEngine {
     const nodes = toNodes(clients, { nodeTimeoutMs: options.nodeTimeout, clock: systemClock });
     this.clients = clients;
     this.#databases = clients.map(databaseOf);
-    this.closed = this.#closing.signal;
     this.#settings = settings;
     this.engine = new Engine(nodes, options, systemClock, systemRandom);
-    this.hints = new Hints(this.engine);
+    this.#session = new Session(this.engine);
+    this.hints = this.#session.hints;
+    this.closed = this.#session.closed;
     for (const [index, node] of nodes.entries()) this.#endWith(clients[index], node);
-    this.connected = untilConnected(this.engine, this.closed).then(() => {
+    this.connected = this.#untilNodes(() => nodes.every(({ state }) => state !== "connecting")).then(() => {
       this.isConnected = true;
     });
   }
@@ -133,18 +136,9 @@ export class SharedEngine {
    * Never rejects.
    */
   async untilUsable(): Promise<void> {
-    const { nodes } = this.engine;
     if (this.hasQuorum || this.closed.aborted) return;
-    let stops: readonly (() => void)[] = [];
-    const usable = new Promise<void>((resolve) => {
-      const check = (): void => {
-        if (this.hasQuorum) resolve();
-      };
-      stops = [onAbort(this.closed, resolve), ...nodes.map((node) => node.onStateChange(check))];
-    });
-    const down = this.clients.filter((_, index) => nodes[index]?.state !== "ready");
-    await Promise.race([usable, Promise.all(down.map((client) => this.#untilAnswered(client)))]);
-    for (const stop of stops) stop();
+    const down = this.clients.filter((_, index) => this.engine.nodes[index]?.state !== "ready");
+    await this.#untilNodes(() => this.hasQuorum, Promise.all(down.map((client) => this.#untilAnswered(client))));
   }
 
   /** Resolves when the client gives up, or some time after it was connected, in which ours is, too. */
@@ -155,7 +149,7 @@ export class SharedEngine {
       try {
         // A connected client queues nothing, and of one whose server hangs the answer would never come.
         if (client.status !== "ready") await client.ping();
-        await untilConnected(this.engine, this.closed, "ready");
+        await this.#untilNodes(() => this.engine.nodes.every(({ state }) => state === "ready"));
       } catch {
         // It will not be connected, or has no queue: the attempt tells.
       } finally {
@@ -184,11 +178,24 @@ export class SharedEngine {
 
   close(): void {
     if (this.closed.aborted) return;
-    this.#closing.abort();
-    this.hints.close();
     for (const stop of this.#stopListening) stop();
-    for (const batcher of this.engine.batchers) batcher.close();
-    for (const node of this.engine.nodes) closeQuietly(node);
+    closeQuietly(this.#session);
+  }
+
+  /** Resolves when the nodes are as wanted, when `over` does (by default after `CONNECT_MS`), or by `close`. */
+  async #untilNodes(areWanted: () => boolean, over?: Promise<unknown>): Promise<void> {
+    const { nodes, clock } = this.engine;
+    const stops: (() => void)[] = [];
+    await new Promise<void>((resolve) => {
+      const look = (): void => {
+        if (areWanted() || this.closed.aborted) resolve();
+      };
+      stops.push(onAbort(this.closed, resolve), ...nodes.map((node) => node.onStateChange(look)));
+      if (over === undefined) stops.push(clock.schedule(CONNECT_MS, resolve, { keepAlive: true }));
+      else void over.then(() => resolve());
+      look();
+    });
+    for (const stop of stops) stop();
   }
 
   #endWith(client: Client | undefined, node: LockNode): void {
@@ -206,22 +213,6 @@ export class SharedEngine {
   }
 }
 
-/** Waits for the connections, at the latest until `CONNECT_MS` is over or the engine is closed. */
-async function untilConnected({ nodes, clock }: Engine, closed: AbortSignal, state?: "ready"): Promise<void> {
-  const stops: (() => void)[] = [];
-  await new Promise<void>((resolve) => {
-    const check = (): void => {
-      const isOver = (node: LockNode): boolean =>
-        state === undefined ? node.state !== "connecting" : node.state === state;
-      if (nodes.every(isOver) || closed.aborted) resolve();
-    };
-    for (const node of nodes) stops.push(node.onStateChange(check));
-    stops.push(clock.schedule(CONNECT_MS, resolve, { keepAlive: true }), onAbort(closed, resolve));
-    check();
-  });
-  for (const stop of stops) stop();
-}
-
-function closeQuietly(node: LockNode): void {
-  node.close().catch((error) => warn(error, "X_REDLOCK_CLOSE"));
+function closeQuietly(closed: { close(): Promise<void> }): void {
+  closed.close().catch((error) => warn(error, "X_REDLOCK_CLOSE"));
 }
