@@ -638,7 +638,7 @@ export const MUTATIONS: readonly Mutation[] = [
     nodeCount: 3,
     patches: [
       semaphore(
-        "permits/answer.ts",
+        "permits/rules/answer.ts",
         "return acquisitionOutcome(tallyOf(answers), nodeCount);",
         'return answers.some(({ vote }) => vote.vote === "granted") ? "won" : acquisitionOutcome(tallyOf(answers), nodeCount);',
       ),
@@ -724,7 +724,11 @@ export const MUTATIONS: readonly Mutation[] = [
     subject: "permits",
     nodeCount: 3,
     patches: [
-      semaphore("permits/answer.ts", 'vote.vote !== "granted" && vote.vote !== "failed"', 'vote.vote !== "failed"'),
+      semaphore(
+        "permits/rules/answer.ts",
+        'vote.vote !== "granted" && vote.vote !== "failed"',
+        'vote.vote !== "failed"',
+      ),
     ],
   },
   {

@@ -7,7 +7,7 @@ import { type RedisCluster, startCluster } from "@x/test-support";
 import { Queue } from "bullmq";
 import { Cluster } from "ioredis";
 import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
-import { parseMasters } from "../src/page/masters.ts";
+import { parseMasters } from "../src/page/rules/masters.ts";
 import type { PageState } from "../src/page/state.ts";
 
 let cluster: RedisCluster;

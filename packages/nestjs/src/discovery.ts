@@ -1,7 +1,7 @@
 /** What the decorators have marked, found among the providers and controllers of an application. */
 import "reflect-metadata";
 import type { DiscoveryService, MetadataScanner } from "@nestjs/core";
-import { methodName } from "./names.ts";
+import { methodName } from "./rules/names.ts";
 
 type Wrapper = ReturnType<DiscoveryService["getProviders"]>[number];
 

@@ -57,7 +57,7 @@ export { everyPeriod, type Renewable, Renewal, type RenewalPolicy } from "./lock
 export type { LeaseScripts } from "./lock/script-lease.ts";
 export type { Lent } from "./lock/section.ts";
 export { plainError } from "./nodes/node.ts";
-export { addressOf, connectOptionsOf } from "./nodes/url.ts";
+export { addressOf, connectOptionsOf } from "./nodes/rules/url.ts";
 export type { NodeFacts, RedlockProtocol, RefusalFacts, ScriptGrant } from "./redlock/redlock-protocol.ts";
 export type { NodeReply, ScriptCall, ScriptInput, ScriptOptions } from "./rounds/run.ts";
 export { CLAMP_US } from "./rules/ballot.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { AcquireOptions, RedlockOptions } from "../src/api/options.ts";
 import { resolveAcquireOptions, resolveOptions, resolveTtl } from "../src/api/options.ts";
-import { resolveResources } from "../src/api/resources.ts";
+import { resolveResources } from "../src/rules/resources.ts";
 
 const one = { count: 1, isCluster: false };
 const three = { count: 3, isCluster: false };

@@ -22,8 +22,8 @@ import {
   resolveLockOptions,
 } from "./options.ts";
 import { acquirePermits } from "./permits/acquisition.ts";
-import type { Figures } from "./permits/answer.ts";
 import { type PermitRequest, Pool } from "./permits/pool.ts";
+import type { Figures } from "./permits/rules/answer.ts";
 
 /** What a read-write lock looks like at one moment. */
 export interface ReadWriteLockState {

@@ -17,8 +17,8 @@ import {
   type SemaphoreOptions,
 } from "./options.ts";
 import { acquirePermits } from "./permits/acquisition.ts";
-import type { Figures } from "./permits/answer.ts";
 import { type PermitRequest, Pool } from "./permits/pool.ts";
+import type { Figures } from "./permits/rules/answer.ts";
 
 /** What a semaphore looks like at one moment. */
 export interface SemaphoreState {

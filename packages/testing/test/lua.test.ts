@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { compileLua } from "../src/lua/compile.ts";
-import { formatNumber, formatString } from "../src/lua/format.ts";
-import { matchPattern } from "../src/lua/pattern.ts";
+import { formatNumber, formatString } from "../src/lua/rules/format.ts";
+import { matchPattern } from "../src/lua/rules/pattern.ts";
 
 const run = (source: string): unknown => compileLua(source)({})[0];
 

@@ -10,10 +10,10 @@ import { type NodeReply, protocolOf, sleep, slotOf } from "@x/redlock-core/proto
 import { Elections } from "./elections.ts";
 import { Histories } from "./histories.ts";
 import { Holders } from "./holders.ts";
-import { type FoundScheduler, LockTable, parseLook } from "./lock-table.ts";
 import { LOOK, MASTERS } from "./look.lua.ts";
-import { hasSlot, type Master, parseMasters } from "./masters.ts";
 import { type Asked, Queues } from "./queues.ts";
+import { type FoundScheduler, LockTable, parseLook } from "./rules/lock-table.ts";
+import { hasSlot, type Master, parseMasters } from "./rules/masters.ts";
 import { type NodesView, PAGE_ROWS, type PageState, type ScheduleView, SHOWN_TICKS, type Wanted } from "./state.ts";
 import { textOf, Watched } from "./watched.ts";
 

@@ -2,7 +2,7 @@
 import "reflect-metadata";
 import type { IntervalOptions, ScheduleOptions, Tick } from "@x/leader/scheduler";
 import type { Marker } from "../discovery.ts";
-import { type Decorated, instanceMethod, methodName } from "../names.ts";
+import { type Decorated, instanceMethod, methodName } from "../rules/names.ts";
 
 export interface LeaderCronOptions extends ScheduleOptions {
   /**

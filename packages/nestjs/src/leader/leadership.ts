@@ -3,7 +3,7 @@ import { Logger } from "@nestjs/common";
 import type { LeaderElection, LeaderLogger, LeaderTerm } from "@x/leader";
 import type { LeaderScheduler } from "@x/leader/scheduler";
 import type { Discovery, MarkedMethod } from "../discovery.ts";
-import { at } from "../names.ts";
+import { at } from "../rules/names.ts";
 import { SCHEDULE, type ScheduleMark } from "./leader-cron.ts";
 import { ON_ELECTED } from "./on-elected.ts";
 

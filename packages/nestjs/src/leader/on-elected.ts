@@ -2,7 +2,7 @@
 import "reflect-metadata";
 import type { LeaderTerm } from "@x/leader";
 import type { Marker } from "../discovery.ts";
-import { instanceMethod } from "../names.ts";
+import { instanceMethod } from "../rules/names.ts";
 
 export type TermMethodDecorator = <Method extends (term: LeaderTerm) => unknown>(
   target: object,

@@ -2,7 +2,7 @@
 import "reflect-metadata";
 import { Inject } from "@nestjs/common";
 import type { UsingOptions } from "@x/redlock-core";
-import { instanceMethod, methodName } from "../names.ts";
+import { instanceMethod, methodName } from "../rules/names.ts";
 import { LockedCalls } from "./locked-calls.ts";
 
 /** The key under which an instance has what Nest injected. */

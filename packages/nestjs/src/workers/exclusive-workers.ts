@@ -7,7 +7,7 @@ import { boolean, quote } from "@x/redlock-core/protocol";
 import { ExclusiveWorker, type ExclusiveWorkerOptions } from "@x/workers";
 import type { WorkerListener } from "bullmq";
 import type { Discovery, MarkedMethod, MarkedObject } from "../discovery.ts";
-import { at } from "../names.ts";
+import { at } from "../rules/names.ts";
 import { PROCESSOR, type ProcessorMark } from "./exclusive-processor.ts";
 import { attachWorker, isJobHost } from "./worker-host.ts";
 

@@ -1,5 +1,4 @@
 import { EventEmitter } from "node:events";
-import { resolveResources } from "../api/resources.ts";
 import { readClock } from "../kit/clock.ts";
 import { callQuietly } from "../kit/emitter.ts";
 import { Check, integer, number, shaped } from "../kit/schema/check.ts";
@@ -10,6 +9,7 @@ import { extendRound } from "../lock/extend.ts";
 import { releaseEverywhere } from "../lock/release.ts";
 import { MAX_NODES } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
+import { resolveResources } from "../rules/resources.ts";
 import { DEFAULT_DRIFT_FACTOR, driftMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
 import { Acquisition, isLast, NO_QUORUM, remember, startPause, untilOver } from "./acquisition.ts";

@@ -6,9 +6,9 @@ import { EventEmitter } from "node:events";
 import { callbackify } from "node:util";
 /** @ts-ignore -- whoever has no use for disposers has no types of bluebird, and gets no error */
 import type { Disposer as BluebirdDisposer } from "bluebird";
-import { resolveResources } from "../api/resources.ts";
 import { callQuietly } from "../kit/emitter.ts";
 import { type Check, shaped } from "../kit/schema/check.ts";
+import { resolveResources } from "../rules/resources.ts";
 import { Lock as Lock5, OBJECT, Redlock as Redlock5 } from "./redlock.ts";
 import { quitClients } from "./shared-engine.ts";
 import { type Client, type EngineSettings, ExecutionError, type ExecutionStats, ResourceLockedError } from "./types.ts";

@@ -6,7 +6,7 @@ import type { NodeSettings } from "./connection.ts";
 import { type IoredisClient, IoredisNode } from "./ioredis.ts";
 import type { LockNode } from "./node.ts";
 import { type NodeRedisClient, NodeRedisNode } from "./node-redis.ts";
-import type { IoredisConnectOptions } from "./url.ts";
+import type { IoredisConnectOptions } from "./rules/url.ts";
 
 /**
  * A source of a node is one of these:

@@ -25,11 +25,11 @@ import {
   reconnectDelayMs,
   settingOf,
 } from "./connection.ts";
-import { checkOptions, nameOf } from "./ioredis-options.ts";
 import { type ScriptConnection, ScriptSender } from "./ioredis-request.ts";
 import { type LockNode, notConnected, type OnGap } from "./node.ts";
+import { checkOptions, nameOf } from "./rules/ioredis-options.ts";
+import { connectOptionsOf, type IoredisConnectOptions } from "./rules/url.ts";
 import { Subscriptions } from "./subscriptions.ts";
-import { connectOptionsOf, type IoredisConnectOptions } from "./url.ts";
 
 /** The part of ioredis that is used; both major versions have it. */
 export interface IoredisClient {

@@ -7,7 +7,6 @@
 import { RedlockClosedError } from "../api/errors.ts";
 import type { RedlockEvents } from "../api/events.ts";
 import { type PlacedOptions, resolvePlacedOptions, resolvePlacedTry, resolveTurnOptions } from "../api/options.ts";
-import { resolveResource, resolveResources } from "../api/resources.ts";
 import type { Clock } from "../kit/clock.ts";
 import type { Emitter } from "../kit/emitter.ts";
 import type { Random } from "../kit/random.ts";
@@ -27,6 +26,7 @@ import {
   type ScriptOptions,
 } from "../rounds/run.ts";
 import { lockKeyOf, NODE_KEYS, nodeKeysOf, SLOT_COUNT, sideKeyOf } from "../rules/keys.ts";
+import { resolveResource, resolveResources } from "../rules/resources.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { CallDeadline } from "../waiting/call-deadline.ts";
 import { subscribeEverywhere } from "../waiting/subscription.ts";

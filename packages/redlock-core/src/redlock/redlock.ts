@@ -25,7 +25,6 @@ import {
   resolveUsingOptions,
   type UsingOptions,
 } from "../api/options.ts";
-import { resolveResource, resolveResources } from "../api/resources.ts";
 import { systemClock } from "../kit/clock.ts";
 import { systemRandom } from "../kit/random.ts";
 import { callback } from "../kit/schema/check.ts";
@@ -36,6 +35,7 @@ import { check, type Finding } from "../operators/check.ts";
 import { forceRelease } from "../operators/force-release.ts";
 import { type Inspection, inspect } from "../operators/inspect.ts";
 import { Engine, MAX_NODES } from "../rounds/engine.ts";
+import { resolveResource, resolveResources } from "../rules/resources.ts";
 import { RedlockProtocol } from "./redlock-protocol.ts";
 import { Session } from "./session.ts";
 

@@ -16,6 +16,8 @@ import {
   remainingMs,
 } from "@x/redlock-core/protocol";
 import { traces } from "../events.ts";
+import { ASK_AGAIN_MS } from "./permits.lua.ts";
+import type { PermitRequest, Pool } from "./pool.ts";
 import {
   type Answer,
   answerOf,
@@ -25,9 +27,7 @@ import {
   outcomeOf,
   ticketBehind,
   whyRefused,
-} from "./answer.ts";
-import { ASK_AGAIN_MS } from "./permits.lua.ts";
-import type { PermitRequest, Pool } from "./pool.ts";
+} from "./rules/answer.ts";
 
 interface Refused {
   readonly refusal: Refusal;

@@ -28,8 +28,8 @@ import {
   type ScriptCall,
   type ScriptOptions,
 } from "@x/redlock-core/protocol";
-import type { Answer, Figures } from "./answer.ts";
 import { permitsScript } from "./permits.lua.ts";
+import type { Answer, Figures } from "./rules/answer.ts";
 import { Turns } from "./turns.ts";
 
 /** An answer that took longer says little of the clocks, because this process may have been frozen when it came. */

@@ -5,8 +5,8 @@
  * nil is `undefined`; a Lua function is a JavaScript function from a list of values to a list of values. Anything that
  * is not implemented throws, so a script that starts to use it fails loudly instead of behaving differently from Redis.
  */
-import { formatNumber, formatString } from "./format.ts";
-import { findPattern, matchPattern } from "./pattern.ts";
+import { formatNumber, formatString } from "./rules/format.ts";
+import { findPattern, matchPattern } from "./rules/pattern.ts";
 
 export type LuaValue = undefined | boolean | number | string | LuaTable | LuaFunction;
 export type LuaFunction = (...args: LuaValue[]) => LuaValue[];

@@ -1,7 +1,7 @@
 /** Pure: the options of ioredis, for one node. */
-import { Check, integer, type Option, text } from "../kit/schema/check.ts";
-import { Schema } from "../kit/schema/schema.ts";
-import { show } from "../kit/schema/show.ts";
+import { Check, integer, type Option, text } from "../../kit/schema/check.ts";
+import { Schema } from "../../kit/schema/schema.ts";
+import { show } from "../../kit/schema/show.ts";
 import type { IoredisConnectOptions } from "./url.ts";
 
 /** Accepts null, because ioredis writes it in the options of a client for what was left out. */

@@ -4,7 +4,7 @@
  * Each look tells of a part of the keys. A lock stays in the table until a node was looked through as a whole, or was
  * asked for it, without finding it.
  */
-import type { LockView } from "./state.ts";
+import type { LockView } from "../state.ts";
 
 /** A lock as one node has it. */
 interface SeenLock {

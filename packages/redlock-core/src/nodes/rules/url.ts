@@ -1,5 +1,5 @@
 /** Pure: the URL of a node, and what may be shown of it. */
-import { kindOf } from "../kit/schema/show.ts";
+import { kindOf } from "../../kit/schema/show.ts";
 
 /** Options of `new Redis(options)`. */
 export interface IoredisConnectOptions {
