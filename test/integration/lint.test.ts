@@ -12,10 +12,12 @@ function sources(folder: string): string[] {
   );
 }
 
-/** In a glob, a star stands for a part of a name, and two are folders, or none. */
+/** In a glob, two stars are any number of folders, and one is a part of a name. */
 function matchesGlob(file: string, glob: string): boolean {
-  const pattern = glob.replaceAll(".", "\\.").replaceAll("**/", "(?:.+/)?").replaceAll("*", "[^/]*");
-  return new RegExp(`^${pattern}$`).test(file);
+  const pattern = glob
+    .split(/(\*\*\/|\*)/)
+    .map((part) => ({ "**/": "(?:.*/)?", "*": "[^/]*" })[part] ?? part.replaceAll(".", "\\."));
+  return new RegExp(`^${pattern.join("")}$`).test(file);
 }
 
 interface Override {

@@ -48,7 +48,6 @@ export {
   repeat,
   sleep,
 } from "./kit/signals.ts";
-export { asError, messageOf } from "./kit/thrown.ts";
 export { AutoExtension, type ExtendedLease, type ExtensionPolicy } from "./lock/auto-extension.ts";
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
 export type { HoldOptions } from "./lock/lease.ts";
@@ -74,6 +73,7 @@ export {
 export { SUSPEND_LOOK_MS } from "./rules/renewal.ts";
 export { type BackOff, backOffMs } from "./rules/retry.ts";
 export { defineScript } from "./rules/script.ts";
+export { asError, messageOf } from "./rules/thrown.ts";
 export {
   DAY_MS,
   DEFAULT_DRIFT_FACTOR,

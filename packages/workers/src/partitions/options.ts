@@ -1,4 +1,4 @@
-/** The options of a divided queue, for those who add jobs and those who run them. */
+/** Pure: the options of a divided queue, for those who add jobs and those who run them. */
 import { text } from "@x/redlock-core/protocol";
 import type { ConnectionOptions, QueueOptions } from "bullmq";
 import { readNode } from "../locks/own-redlock.ts";
