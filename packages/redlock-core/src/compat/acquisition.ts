@@ -177,7 +177,7 @@ export function startPause({ engine, closed }: SharedEngine, { retryDelay, retry
   const { clock, random } = engine;
   const jitterMs = Math.floor((random.fraction() * 2 - 1) * retryJitter);
   const timeoutMs = Math.max(0, retryDelay + jitterMs);
-  return new CallDeadline(clock, { startMs: clock.monotonicMs(), timeoutMs, signal: undefined, closed });
+  return new CallDeadline(clock, { timeoutMs, closed });
 }
 
 export async function untilOver(pause: CallDeadline): Promise<void> {

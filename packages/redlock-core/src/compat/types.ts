@@ -1,14 +1,11 @@
 /** This file has the names and shapes of node-redlock 5: clients, votes, settings and errors. */
+import type { IoredisClient } from "../nodes/ioredis.ts";
 
 /**
  * A client of ioredis 5 or 6, `Redis` or `Cluster`. Its connection is duplicated. The client itself is only used by
  * `quit()`, and while it connects.
  */
-export interface Client {
-  readonly status: string;
-  readonly options: object;
-  readonly isCluster?: boolean;
-  duplicate(...args: never[]): unknown;
+export interface Client extends IoredisClient {
   quit(): Promise<unknown>;
   ping(): Promise<unknown>;
   once(event: "end", listener: () => void): unknown;

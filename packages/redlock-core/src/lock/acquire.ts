@@ -308,7 +308,7 @@ class Acquisition {
     const { clock } = this.#engine;
     const { signal } = this.#options;
     const { closed } = this.#context;
-    const cancellation = new CallDeadline(clock, { startMs: 0, timeoutMs: Number.POSITIVE_INFINITY, signal, closed });
+    const cancellation = new CallDeadline(clock, { timeoutMs: Number.POSITIVE_INFINITY, signal, closed });
     const result = await cancellation.until(underWay);
     cancellation.dispose();
     if (cancellation.reason === undefined) return result;

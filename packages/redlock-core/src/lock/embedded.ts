@@ -58,8 +58,9 @@ export class ScriptAnswer extends Timed {
   readonly heldMs: number;
   /** Resolves with what `confirm` is told. */
   readonly confirmed: Promise<boolean>;
+  /** Was the lock ours until its release? */
+  readonly confirm: (isConfirmed: boolean) => void;
   readonly #deadlines: Deadlines;
-  readonly #confirm: (isConfirmed: boolean) => void;
   #lease: ReleasedByScript | undefined;
 
   constructor(deadlines: Deadlines, lease: ReleasedByScript, heldMs: number) {
@@ -69,7 +70,7 @@ export class ScriptAnswer extends Timed {
     this.heldMs = heldMs;
     const { promise, resolve } = deferred<boolean>();
     this.confirmed = promise;
-    this.#confirm = resolve;
+    this.confirm = resolve;
     deadlines.start(this);
   }
 
@@ -79,11 +80,6 @@ export class ScriptAnswer extends Timed {
     this.#lease = undefined;
     this.#deadlines.stop(this);
     lease.releasedByScript(isDeleted, this);
-  }
-
-  /** Was the lock ours until its release? */
-  confirm(isConfirmed: boolean): void {
-    this.#confirm(isConfirmed);
   }
 
   onDeadline(): void {

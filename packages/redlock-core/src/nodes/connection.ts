@@ -57,7 +57,7 @@ export abstract class ClientNode {
  * SCRIPT LOAD goes out once per connection, before the first EVALSHA on the same connection. There is no second round
  * trip, and so nothing that a later release could overtake.
  */
-export class LoadedScripts {
+class LoadedScripts {
   #loaded = new Set<string>();
 
   forget(): void {

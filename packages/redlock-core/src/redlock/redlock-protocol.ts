@@ -207,12 +207,7 @@ export class RedlockProtocol {
     const names = [resolveResource(resource)];
     const { signal, place } = resolveTurnOptions(options);
     this.#session.assertOpen(names, signal);
-    const deadline = new CallDeadline(engine.clock, {
-      startMs: engine.clock.monotonicMs(),
-      timeoutMs: Number.POSITIVE_INFINITY,
-      signal,
-      closed,
-    });
+    const deadline = new CallDeadline(engine.clock, { timeoutMs: Number.POSITIVE_INFINITY, signal, closed });
     try {
       calls.begin();
       const outcome = await waitForTurn(engine, hints, { resource, place, deadline });

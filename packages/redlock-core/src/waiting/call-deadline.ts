@@ -20,14 +20,15 @@ export class CallDeadline {
   constructor(
     clock: Clock,
     given: {
-      readonly startMs: number;
+      /** When the call began. Default: now. */
+      readonly startMs?: number;
       readonly timeoutMs: number;
-      readonly signal: AbortSignal | undefined;
+      readonly signal?: AbortSignal | undefined;
       readonly closed: AbortSignal;
     },
   ) {
     this.#clock = clock;
-    this.#endMs = given.startMs + given.timeoutMs;
+    this.#endMs = (given.startMs ?? clock.monotonicMs()) + given.timeoutMs;
     this.#signal = given.signal;
     this.#closed = given.closed;
   }
