@@ -221,13 +221,9 @@ export function resolveAcquireOptions(
 }
 
 /** Resolves the options of a sibling's call. */
-export function resolvePlacedOptions(
-  given: PlacedOptions,
-  defaults: ResolvedOptions,
-  autoExtendDefault: boolean,
-): ResolvedAcquireOptions {
+export function resolvePlacedOptions(given: PlacedOptions, defaults: ResolvedOptions): ResolvedAcquireOptions {
   PER_PLACED.checkNames(given);
-  return { ...valuesOf(given, defaults, autoExtendDefault), place: PER_PLACED.get(given, "place") };
+  return { ...valuesOf(given, defaults, defaults.autoExtend), place: PER_PLACED.get(given, "place") };
 }
 
 export function resolveUsingOptions(
@@ -270,7 +266,7 @@ export function resolvePlacedTry(
   given: Omit<PlacedOptions, "timeout">,
   defaults: ResolvedOptions,
 ): ResolvedAcquireOptions {
-  return oneTry(given, resolvePlacedOptions(given, defaults, defaults.autoExtend));
+  return oneTry(given, resolvePlacedOptions(given, defaults));
 }
 
 function oneTry(given: AcquireOptions | undefined, resolved: ResolvedAcquireOptions): ResolvedAcquireOptions {

@@ -110,14 +110,13 @@ export class RedlockProtocol {
    * grants the lock, in the side key `note`, for the first lease. scripts/acquire.lua.ts says how to read it.
    */
   async acquire(resource: string, options: PlacedOptions, note: string): Promise<Lock> {
-    const resolved = resolvePlacedOptions(options, this.#session.engine.options, false);
+    const resolved = resolvePlacedOptions(options, this.#session.engine.options);
     return await this.#session.take([resolveResource(resource)], { ...resolved, note: TEXT.of("note", note) });
   }
 
   /** Acquires a lock as `Redlock.acquire` does, from the place in line that `options` have. */
   async acquireAt(resources: readonly string[], options: PlacedOptions): Promise<Lock> {
-    const { options: defaults } = this.#session.engine;
-    const resolved = resolvePlacedOptions(options, defaults, defaults.autoExtend);
+    const resolved = resolvePlacedOptions(options, this.#session.engine.options);
     return await this.#session.acquire(resolveResources(resources), resolved);
   }
 
