@@ -3,7 +3,7 @@ import Table from "cli-table3";
 import { createLogUpdate } from "log-update";
 import pico from "picocolors";
 import type { CursorState } from "./cursor.ts";
-import type { AirportProgress } from "./progress.ts";
+import type { AirportProgress } from "./rules/progress.ts";
 
 export interface Snapshot {
   readonly seconds: number;

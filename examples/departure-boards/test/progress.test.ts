@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import type { Flight } from "../src/flight.ts";
 import { parseEvent } from "../src/history.ts";
-import { Progress } from "../src/progress.ts";
+import { Progress } from "../src/rules/progress.ts";
 
 const flights: Flight[] = ["BNA", "PHX", "BNA", "PHX", "PHX"].map((origin, index) => ({
   index,

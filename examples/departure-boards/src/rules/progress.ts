@@ -1,7 +1,7 @@
 /** Pure: what the live view shows, from the store's events and the cursor. */
-import type { CursorState } from "./cursor.ts";
-import type { Flight } from "./flight.ts";
-import type { HistoryEvent } from "./history.ts";
+import type { CursorState } from "../cursor.ts";
+import type { Flight } from "../flight.ts";
+import type { HistoryEvent } from "../history.ts";
 
 export interface AirportProgress {
   readonly airport: string;
