@@ -82,6 +82,8 @@ describe("outages of lock nodes", () => {
       renewals += 1;
     });
     await using term = await election.campaign();
+    // Three nodes elected it, the other two may connect later: after a renewal all have the lock.
+    await expect.poll(() => renewals, { timeout: 20_000 }).toBeGreaterThan(1);
     await nodes.servers[0]?.kill();
     nodes.servers[1]?.freeze();
     const before = renewals;
