@@ -1,97 +1,43 @@
 /** Candidates in processes of their own, and what happens when they or the nodes die, freeze or forget. */
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describe, it } from "vitest";
 import { Candidate, type CandidateArgs } from "./support/candidate.ts";
 import { LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
 
-describe("failover of processes", () => {
-  let nodes: Nodes;
-  let candidates: Candidate[];
-  beforeEach(async () => {
-    nodes = await startNodes(3);
-    candidates = [];
-  });
-  afterEach(async () => {
-    await Promise.all(candidates.map((candidate) => candidate[Symbol.asyncDispose]()));
-    await nodes[Symbol.asyncDispose]();
-  });
+/** Lock nodes, and candidates that end with them. */
+class Scene implements AsyncDisposable {
+  readonly candidates: Candidate[] = [];
+  readonly #nodes: Nodes;
 
-  function start(id: string, given: Partial<CandidateArgs> = {}): Candidate {
-    const candidate = new Candidate({ paths: nodes.paths, name: "jobs", id, maxTtl: MAX_TTL, ...LEASE, ...given });
-    candidates.push(candidate);
+  constructor(nodes: Nodes) {
+    this.#nodes = nodes;
+  }
+
+  start(id: string, given: Partial<CandidateArgs> = {}): Candidate {
+    const { paths } = this.#nodes;
+    const candidate = new Candidate({ paths, name: "jobs", id, maxTtl: MAX_TTL, ...LEASE, ...given });
+    this.candidates.push(candidate);
     return candidate;
   }
 
-  async function elected(candidate: Candidate): Promise<number> {
-    await expect.poll(() => candidate.all("elected").length, { timeout: 15_000 }).toBeGreaterThan(0);
-    return candidate.all("elected").at(-1)?.term ?? 0;
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.candidates.map((candidate) => candidate[Symbol.asyncDispose]()));
+    await this.#nodes[Symbol.asyncDispose]();
   }
+}
 
-  it("replaces a leader that was killed, with a higher term", async () => {
-    const a = start("a");
-    const firstTerm = await elected(a);
-    const b = start("b");
-    const c = start("c");
-    await Promise.all([b.next("ready"), c.next("ready")]);
-    await a.child.kill();
-    await expect.poll(() => b.all("elected").length + c.all("elected").length, { timeout: 15_000 }).toBe(1);
-    const [next] = [...b.all("elected"), ...c.all("elected")];
-    expect(next?.term).toBeGreaterThan(firstTerm);
-  });
+async function startScene(): Promise<Scene> {
+  return new Scene(await startNodes(3));
+}
 
-  it("hands over on SIGTERM before its lease has ended, after the task has", async () => {
-    const a = start("a", { leaseDuration: 3_000, renewDeadline: 2_500, retryPeriod: 1_000 });
-    const firstTerm = await elected(a);
-    const b = start("b", { leaseDuration: 3_000, renewDeadline: 2_500, retryPeriod: 1_000 });
-    await b.next("ready");
-    const end = await a.child.kill("SIGTERM");
-    expect(end).toMatchObject({ code: 0 });
-    expect(a.all("lost")).toMatchObject([{ term: firstTerm, reason: "stopping" }]);
-    expect(await elected(b)).toBeGreaterThan(firstTerm);
-  });
+async function elected(candidate: Candidate): Promise<number> {
+  return (await candidate.next("elected")).term;
+}
 
-  it("runs no guarded call of a frozen leader after it has thawed", async () => {
-    const a = start("a");
-    const firstTerm = await elected(a);
-    await a.next("worked");
-    a.child.freeze();
-    const b = start("b");
-    const secondTerm = await elected(b);
-    const electedAt = b.all("elected")[0]?.at ?? 0;
-    a.child.thaw();
-    await expect.poll(() => a.all("lost").length, { timeout: 10_000 }).toBe(1);
-    expect(a.all("worked").filter((call) => call.term === firstTerm && call.at >= electedAt)).toEqual([]);
-    expect(secondTerm).toBeGreaterThan(firstTerm);
-    expect(["renew-deadline", "taken"]).toContain(a.all("lost")[0]?.reason);
-  });
-
-  it("loses the term of a blocked event loop, and knows it before the next callback", async () => {
-    const a = start("a");
-    const firstTerm = await elected(a);
-    const b = start("b");
-    await b.next("ready");
-    a.order({ type: "block", ms: 4_000 });
-    const unblocked = await a.next("unblocked");
-    expect(unblocked.isCurrent).toBe(false);
-    expect(await elected(b)).toBeGreaterThan(firstTerm);
-    expect(a.all("worked").filter((call) => call.term === firstTerm && call.at >= unblocked.at)).toEqual([]);
-  });
-
-  it("keeps terms apart whose candidates have the same id", async () => {
-    const a = start("same");
-    const firstTerm = await elected(a);
-    const b = start("same");
-    await b.next("ready");
-    await a.child.kill();
-    expect(await elected(b)).toBeGreaterThan(firstTerm);
-    const again = start("same");
-    await again.next("ready");
-    b.order({ type: "stop" });
-    await b.next("done");
-    expect(await elected(again)).toBeGreaterThan(b.all("elected")[0]?.term ?? 0);
-  });
-
-  it("never has two terms at work at once, through twelve faults", async () => {
-    const start4 = ["a", "b", "c", "d"].map((id) => start(id));
+// Each waits for leases, on nodes of its own.
+describe.concurrent("failover of processes", () => {
+  it("never has two terms at work at once, through twelve faults", async ({ expect }) => {
+    await using scene = await startScene();
+    const start4 = ["a", "b", "c", "d"].map((id) => scene.start(id));
     await Promise.all(start4.map((candidate) => candidate.next("ready")));
     let live = start4;
     for (let fault = 0; fault < 12; fault += 1) {
@@ -100,7 +46,7 @@ describe("failover of processes", () => {
       if (leader === undefined) continue;
       if (fault % 3 === 0) {
         await leader.child.kill();
-        const replacement = start(`r${fault}`);
+        const replacement = scene.start(`r${fault}`);
         await replacement.next("ready");
         live = [...live.filter((each) => each !== leader), replacement];
       } else if (fault % 3 === 1) {
@@ -113,7 +59,7 @@ describe("failover of processes", () => {
         leader.child.thaw();
       } else leader.order({ type: "block", ms: 1_200 });
     }
-    const work = candidates.flatMap((each) => each.all("worked")).toSorted((a, b) => a.at - b.at);
+    const work = scene.candidates.flatMap((each) => each.all("worked")).toSorted((a, b) => a.at - b.at);
     const lastAt = new Map<number, number>();
     const firstAt = new Map<number, number>();
     for (const call of work) {
@@ -127,6 +73,75 @@ describe("failover of processes", () => {
       expect(lastAt.get(term) ?? 0).toBeLessThanOrEqual(firstAt.get(next) ?? 0);
     }
     expect(terms.length).toBeGreaterThan(6);
+  });
+
+  it("replaces a leader that was killed, with a higher term", async ({ expect }) => {
+    await using scene = await startScene();
+    const a = scene.start("a");
+    const firstTerm = await elected(a);
+    const b = scene.start("b");
+    const c = scene.start("c");
+    await Promise.all([b.next("ready"), c.next("ready")]);
+    await a.child.kill();
+    await expect.poll(() => b.all("elected").length + c.all("elected").length, { timeout: 15_000 }).toBe(1);
+    const [next] = [...b.all("elected"), ...c.all("elected")];
+    expect(next?.term).toBeGreaterThan(firstTerm);
+  });
+
+  it("hands over on SIGTERM before its lease has ended, after the task has", async ({ expect }) => {
+    await using scene = await startScene();
+    const a = scene.start("a", { leaseDuration: 3_000, renewDeadline: 2_500, retryPeriod: 1_000 });
+    const firstTerm = await elected(a);
+    const b = scene.start("b", { leaseDuration: 3_000, renewDeadline: 2_500, retryPeriod: 1_000 });
+    await b.next("ready");
+    const end = await a.child.kill("SIGTERM");
+    expect(end).toMatchObject({ code: 0 });
+    expect(a.all("lost")).toMatchObject([{ term: firstTerm, reason: "stopping" }]);
+    expect(await elected(b)).toBeGreaterThan(firstTerm);
+  });
+
+  it("runs no guarded call of a frozen leader after it has thawed", async ({ expect }) => {
+    await using scene = await startScene();
+    const a = scene.start("a");
+    const firstTerm = await elected(a);
+    await a.next("worked");
+    a.child.freeze();
+    const b = scene.start("b");
+    const secondTerm = await elected(b);
+    const electedAt = b.all("elected")[0]?.at ?? 0;
+    a.child.thaw();
+    await expect.poll(() => a.all("lost").length, { timeout: 10_000 }).toBe(1);
+    expect(a.all("worked").filter((call) => call.term === firstTerm && call.at >= electedAt)).toEqual([]);
+    expect(secondTerm).toBeGreaterThan(firstTerm);
+    expect(["renew-deadline", "taken"]).toContain(a.all("lost")[0]?.reason);
+  });
+
+  it("loses the term of a blocked event loop, and knows it before the next callback", async ({ expect }) => {
+    await using scene = await startScene();
+    const a = scene.start("a");
+    const firstTerm = await elected(a);
+    const b = scene.start("b");
+    await b.next("ready");
+    a.order({ type: "block", ms: 4_000 });
+    const unblocked = await a.next("unblocked");
+    expect(unblocked.isCurrent).toBe(false);
+    expect(await elected(b)).toBeGreaterThan(firstTerm);
+    expect(a.all("worked").filter((call) => call.term === firstTerm && call.at >= unblocked.at)).toEqual([]);
+  });
+
+  it("keeps terms apart whose candidates have the same id", async ({ expect }) => {
+    await using scene = await startScene();
+    const a = scene.start("same");
+    const firstTerm = await elected(a);
+    const b = scene.start("same");
+    await b.next("ready");
+    await a.child.kill();
+    expect(await elected(b)).toBeGreaterThan(firstTerm);
+    const again = scene.start("same");
+    await again.next("ready");
+    b.order({ type: "stop" });
+    await b.next("done");
+    expect(await elected(again)).toBeGreaterThan(b.all("elected")[0]?.term ?? 0);
   });
 });
 

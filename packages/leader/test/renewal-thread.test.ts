@@ -1,40 +1,53 @@
 /** Renewal from a worker thread, in processes whose event loop is blocked. */
 import { LeaderElection } from "@x/leader";
 import { programUrl } from "@x/test-support";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describe, it } from "vitest";
 import { SharedState } from "../src/term/worker/shared.ts";
 import { Candidate, type CandidateArgs } from "./support/candidate.ts";
 import { LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
 
-describe("renewal from a worker thread", () => {
-  let nodes: Nodes;
-  let candidates: Candidate[];
-  beforeEach(async () => {
-    nodes = await startNodes(1);
-    candidates = [];
-  });
-  afterEach(async () => {
-    await Promise.all(candidates.map((candidate) => candidate[Symbol.asyncDispose]()));
-    await nodes[Symbol.asyncDispose]();
-  });
+type Own = Pick<CandidateArgs, "quarantine" | "isStubborn">;
 
-  function start(
+/** A node, and candidates that end with it. */
+class Scene implements AsyncDisposable {
+  readonly nodes: Nodes;
+  readonly #candidates: Candidate[] = [];
+
+  constructor(nodes: Nodes) {
+    this.nodes = nodes;
+  }
+
+  start(
     id: string,
     maxBlock?: number,
-    own: Pick<CandidateArgs, "quarantine" | "isStubborn"> = {},
+    own: Own = {},
     redlock = programUrl(new URL("children/thread-redlock.ts", import.meta.url)).href,
   ): Candidate {
+    const { paths } = this.nodes;
     const worker = maxBlock === undefined ? {} : { worker: { redlock, maxBlock } };
     const candidate = new Candidate(
-      { paths: nodes.paths, name: "jobs", id, maxTtl: MAX_TTL, ...LEASE, ...worker, ...own },
-      { env: { LOCK_PATHS: nodes.paths.join(","), LOCK_QUARANTINE: String(own.quarantine ?? false) } },
+      { paths, name: "jobs", id, maxTtl: MAX_TTL, ...LEASE, ...worker, ...own },
+      { env: { LOCK_PATHS: paths.join(","), LOCK_QUARANTINE: String(own.quarantine ?? false) } },
     );
-    candidates.push(candidate);
+    this.#candidates.push(candidate);
     return candidate;
   }
 
-  it("tells at once and once that its nodes are in quarantine", async () => {
-    const a = start("a", 60_000, { quarantine: true });
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.#candidates.map((candidate) => candidate[Symbol.asyncDispose]()));
+    await this.nodes[Symbol.asyncDispose]();
+  }
+}
+
+async function startScene(): Promise<Scene> {
+  return new Scene(await startNodes(1));
+}
+
+// Each waits for leases, on a node of its own.
+describe.concurrent("renewal from a worker thread", () => {
+  it("tells at once and once that its nodes are in quarantine", async ({ expect }) => {
+    await using scene = await startScene();
+    const a = scene.start("a", 60_000, { quarantine: true });
     await a.next("ready");
     const { quarantineLeftMs } = await a.next("quarantined");
     expect(quarantineLeftMs).toBeGreaterThan(1);
@@ -42,10 +55,11 @@ describe("renewal from a worker thread", () => {
     expect(a.all("quarantined").length).toBe(1);
   });
 
-  it("keeps the lease through a block of several leases", async () => {
-    const a = start("a", 60_000);
+  it("keeps the lease through a block of several leases", async ({ expect }) => {
+    await using scene = await startScene();
+    const a = scene.start("a", 60_000);
     const { term } = await a.next("elected");
-    const b = start("b");
+    const b = scene.start("b");
     await b.next("ready");
     a.order({ type: "block", ms: 4 * LEASE.leaseDuration });
     expect(await a.next("unblocked")).toMatchObject({ isCurrent: true });
@@ -56,10 +70,11 @@ describe("renewal from a worker thread", () => {
     expect((await b.next("elected")).term).toBeGreaterThan(term);
   });
 
-  it("lets the lease go when the event loop is blocked for longer than maxBlock", async () => {
-    const a = start("a", 1_000);
+  it("lets the lease go when the event loop is blocked for longer than maxBlock", async ({ expect }) => {
+    await using scene = await startScene();
+    const a = scene.start("a", 1_000);
     const { term } = await a.next("elected");
-    const b = start("b");
+    const b = scene.start("b");
     await b.next("ready");
     a.order({ type: "block", ms: 6_000 });
     expect((await b.next("elected")).term).toBeGreaterThan(term);
@@ -71,8 +86,9 @@ describe("renewal from a worker thread", () => {
     );
   });
 
-  it("renews while the event loop is idle, and ends with its process", async () => {
-    const a = start("a", 1_000);
+  it("renews while the event loop is idle, and ends with its process", async ({ expect }) => {
+    await using scene = await startScene();
+    const a = scene.start("a", 1_000);
     await a.next("elected");
     await expect
       .poll(() => a.all("worked").length, { timeout: 20_000 })
@@ -81,14 +97,15 @@ describe("renewal from a worker thread", () => {
     const end = await a.child.kill("SIGTERM");
     expect(end).toMatchObject({ code: 0 });
     expect(a.all("done").length).toBe(1);
-    const b = start("b");
+    const b = scene.start("b");
     await b.next("elected");
   });
 
-  it("leaves the lease to run out when a task outlasts stop()", async () => {
-    const a = start("a", 60_000, { isStubborn: true });
+  it("leaves the lease to run out when a task outlasts stop()", async ({ expect }) => {
+    await using scene = await startScene();
+    const a = scene.start("a", 60_000, { isStubborn: true });
     await a.next("elected");
-    const b = start("b");
+    const b = scene.start("b");
     await b.next("ready");
     a.order({ type: "stop", drainTimeout: 50 });
     await a.next("done");
@@ -98,10 +115,13 @@ describe("renewal from a worker thread", () => {
     expect(beside).toEqual([]);
   });
 
-  it("ends term and run at once when the election's own Redlock is closed, and lets the lease run out", async () => {
-    const a = start("a", 60_000);
+  it("ends term and run at once when the election's own Redlock is closed, and lets the lease run out", async ({
+    expect,
+  }) => {
+    await using scene = await startScene();
+    const a = scene.start("a", 60_000);
     await a.next("elected");
-    const b = start("b");
+    const b = scene.start("b");
     await b.next("ready");
     a.order({ type: "closeRedlock" });
     expect(await a.next("lost")).toMatchObject({ reason: "closed" });
@@ -110,17 +130,19 @@ describe("renewal from a worker thread", () => {
     await b.next("elected");
   });
 
-  it("reports a failed renewal as the error that it is", async () => {
-    const a = start("a", 60_000);
+  it("reports a failed renewal as the error that it is", async ({ expect }) => {
+    await using scene = await startScene();
+    const a = scene.start("a", 60_000);
     await a.next("elected");
-    await nodes.servers[0]?.stop();
+    await scene.nodes.servers[0]?.stop();
     expect(await a.next("renewFailed")).toMatchObject({ isUnreachable: true, code: "QUORUM_UNREACHABLE" });
   });
 
   it("stops, and leaves the lease to run out, when the thread itself hangs", async () => {
-    const a = start("a", 60_000);
+    await using scene = await startScene();
+    const a = scene.start("a", 60_000);
     await a.next("elected");
-    const b = start("b");
+    const b = scene.start("b");
     await b.next("ready");
     a.order({ type: "hangThread" });
     a.order({ type: "stop" });
@@ -128,9 +150,10 @@ describe("renewal from a worker thread", () => {
     await b.next("elected");
   });
 
-  it("reports a module that cannot be loaded and goes on trying", async () => {
+  it("reports a module that cannot be loaded and goes on trying", async ({ expect }) => {
+    await using scene = await startScene();
     const renewal = { worker: { redlock: new URL("support/no-such-module.js", import.meta.url), maxBlock: 1_000 } };
-    await using election = new LeaderElection(nodes.redlock(), { name: "broken", ...LEASE, renewal });
+    await using election = new LeaderElection(scene.nodes.redlock(), { name: "broken", ...LEASE, renewal });
     const errors: unknown[] = [];
     election.on("error", (error) => errors.push(error));
     const waiting = election.campaign();
@@ -140,7 +163,8 @@ describe("renewal from a worker thread", () => {
     await expect(waiting).rejects.toMatchObject({ code: "ELECTION_STOPPED" });
   });
 
-  it("says of a module that makes no Redlock what is wrong with it", async () => {
+  it("says of a module that makes no Redlock what is wrong with it", async ({ expect }) => {
+    await using scene = await startScene();
     const wrongs = {
       "export default () => ({ acquire() {} })": "whose default export made an object",
       "export default async () => undefined": "whose default export made undefined",
@@ -154,12 +178,12 @@ describe("renewal from a worker thread", () => {
     const told = Object.entries(wrongs).map(async ([source, wrong]) => {
       const url = `data:text/javascript,${encodeURIComponent(source)}`;
       const message = `${rule} (of @x/redlock-core), got "${url}", ${wrong}`;
-      expect(await start("a", 60_000, {}, url).next("error")).toMatchObject({ message, lastError: message });
+      expect(await scene.start("a", 60_000, {}, url).next("error")).toMatchObject({ message, lastError: message });
     });
     await Promise.all(told);
   });
 
-  it("shares a reading of the clocks that is never later than the one it was given", () => {
+  it("shares a reading of the clocks that is never later than the one it was given", ({ expect }) => {
     const shared = new SharedState();
     shared.start = { monotonicMs: 1.9999, wallMs: 1_764_000_000_000.25, suspendedMs: 12_340 };
     const read = new SharedState(shared.memory).start;

@@ -58,8 +58,8 @@ const running = election.run(async (term) => {
 
 process.on("message", (order: CandidateOrder) => {
   if (order.type === "block") {
-    const until = performance.now() + order.ms;
-    while (performance.now() < until);
+    // No timer runs and no answer is read meanwhile, as in a loop that computes, and other processes have the processor.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, order.ms);
     tell({ type: "unblocked", isCurrent: current?.isCurrent() ?? false, at: Date.now() });
   } else if (order.type === "closeRedlock") void redlock.close();
   else if (order.type === "hangThread") {
