@@ -6,11 +6,15 @@ import {
   type LeaderTerm,
   type TermLossReason,
 } from "@x/leader";
-import { describe, expect, it } from "vitest";
-import { pause, untilAborted, useLab } from "./support/lab.ts";
-import { connect, LEASE } from "./support/redis.ts";
+import { beforeEach, describe, expect, it } from "vitest";
+import { untilAborted } from "./support/lab.ts";
+import { LEASE } from "./support/redis.ts";
+import { VirtualLab } from "./support/virtual-lab.ts";
 
-const lab = useLab();
+let lab: VirtualLab;
+beforeEach(() => {
+  lab = new VirtualLab();
+});
 
 describe("run()", () => {
   it("waits longer each time before it leads again after the task has rejected", async () => {
@@ -20,15 +24,15 @@ describe("run()", () => {
     election.on("taskError", ({ error }) => errors.push(error));
     const poison = new Error("poison");
     const running = election.run(() => {
-      startedAt.push(performance.now());
+      startedAt.push(lab.clock.monotonicMs());
       throw poison;
     });
-    await expect.poll(() => startedAt.length, { timeout: 10_000 }).toBe(5);
+    await lab.poll(() => startedAt.length).toBe(5);
     const gaps = startedAt.slice(1).map((at, index) => at - (startedAt[index] ?? 0));
     expect(gaps.map((gap, index) => gap >= 50 * 2 ** index - 5)).toEqual([true, true, true, true]);
     expect(new Set(errors)).toEqual(new Set([poison]));
-    await election.stop();
-    await running;
+    await lab.clock.until(election.stop());
+    await lab.clock.until(running);
   });
 
   it("restarts a task that rejected in the same term, with onTaskError restart", async () => {
@@ -42,24 +46,24 @@ describe("run()", () => {
       },
       { onTaskError: "restart" },
     );
-    await expect.poll(() => terms.length).toBe(3);
+    await lab.poll(() => terms.length).toBe(3);
     expect(new Set(terms).size).toBe(1);
-    await election.stop();
-    await running;
+    await lab.clock.until(election.stop());
+    await lab.clock.until(running);
   });
 
   it("holds the leadership or ends the run when the task has ended, as onTaskEnd says", async () => {
     const held = lab.candidate("hold");
     let calls = 0;
     const running = held.run(() => void (calls += 1), { onTaskEnd: "hold" });
-    await expect.poll(() => calls).toBe(1);
-    await pause(LEASE.leaseDuration + 200);
+    await lab.poll(() => calls).toBe(1);
+    await lab.clock.advance(LEASE.leaseDuration + 200);
     expect([calls, held.isLeader()]).toEqual([1, true]);
-    await held.stop();
-    await running;
+    await lab.clock.until(held.stop());
+    await lab.clock.until(running);
 
     const once = lab.candidate("once");
-    await once.run(() => void (calls += 1), { onTaskEnd: "stop" });
+    await lab.clock.until(once.run(() => void (calls += 1), { onTaskEnd: "stop" }));
     expect([calls, once.state, await once.leader()]).toEqual([2, "idle", null]);
   });
 
@@ -80,18 +84,18 @@ describe("run()", () => {
       else await untilAborted(term);
       running -= 1;
     });
-    await expect.poll(() => terms).toBe(1);
-    await lab.nodes.redlock().forceRelease("leader:overrun");
-    await expect.poll(() => events, { timeout: 10_000 }).toEqual(["lost: taken", "overrun"]);
+    await lab.poll(() => terms).toBe(1);
+    await lab.clock.until(lab.redlock().forceRelease("leader:overrun"));
+    await lab.poll(() => events).toEqual(["lost: taken", "overrun"]);
+    await lab.clock.advance(300);
     expect(election.health()).toMatchObject({ healthy: false, running: true });
     expect(election.health({ maxTolerableExpiredLease: 60_000 }).healthy).toBe(true);
-    await pause(300);
     expect(terms).toBe(1);
     end();
-    await expect.poll(() => terms).toBe(2);
+    await lab.poll(() => terms).toBe(2);
     expect([most, events.at(-1), election.health().healthy]).toEqual([1, "overran", true]);
-    await election.stop();
-    await runs;
+    await lab.clock.until(election.stop());
+    await lab.clock.until(runs);
   });
 
   it("lets another lead only when the lease has ended, if the task ignores its signal", async () => {
@@ -101,21 +105,21 @@ describe("run()", () => {
     for (const name of ["drainTimeout", "overrun"] as const) stubborn.on(name, () => events.push(name));
     let end: () => void = () => undefined;
     const runs = stubborn.run(() => new Promise<void>((resolve) => (end = resolve)), { drainTimeout: 100 });
-    await expect.poll(() => stubborn.isLeader()).toBe(true);
+    await lab.poll(() => stubborn.isLeader()).toBe(true);
     const waiting = next.campaign();
-    await expect.poll(() => next.state).toBe("follower");
-    await stubborn.stop();
-    await runs;
+    await lab.poll(() => next.state).toBe("follower");
+    await lab.clock.until(stubborn.stop());
+    await lab.clock.until(runs);
     expect(events).toEqual(["drainTimeout"]);
     expect(next.isLeader()).toBe(false);
-    await using term = await waiting;
+    await using term = await lab.clock.until(waiting);
     expect(term.isCurrent()).toBe(true);
-    await expect.poll(() => events).toEqual(["drainTimeout", "overrun"]);
+    await lab.poll(() => events).toEqual(["drainTimeout", "overrun"]);
     end();
   });
 
   it("keeps the lock of a task that outlasts stop() until its lease ends, though the Redlock is closed", async () => {
-    const redlock = connect(lab.nodes.paths);
+    const redlock = lab.redlock();
     const stubborn = new LeaderElection(redlock, { name: "closed-under", ...LEASE });
     const next = lab.candidate("closed-under");
     let term: LeaderTerm | undefined;
@@ -124,14 +128,14 @@ describe("run()", () => {
       term = own;
       return new Promise<void>((resolve) => (end = resolve));
     });
-    await expect.poll(() => stubborn.isLeader()).toBe(true);
+    await lab.poll(() => stubborn.isLeader()).toBe(true);
     const waiting = next.campaign();
-    await expect.poll(() => next.state).toBe("follower");
-    await stubborn.stop({ drainTimeout: 50 });
-    await runs;
-    await redlock.close();
+    await lab.poll(() => next.state).toBe("follower");
+    await lab.clock.until(stubborn.stop({ drainTimeout: 50 }));
+    await lab.clock.until(runs);
+    await lab.clock.until(redlock.close());
     expect([next.isLeader(), term?.isCurrent()]).toEqual([false, true]);
-    await using following = await waiting;
+    await using following = await lab.clock.until(waiting);
     expect([following.isCurrent(), term?.isCurrent()]).toEqual([true, false]);
     end();
   });
@@ -150,15 +154,15 @@ describe("run()", () => {
       },
       { drainTimeout: 50 },
     );
-    await expect.poll(() => begun).toBe(1);
-    await election.requestResign();
-    await expect.poll(() => reasons, { timeout: 10_000 }).toEqual(["renew-deadline"]);
-    await pause(LEASE.leaseDuration);
+    await lab.poll(() => begun).toBe(1);
+    await lab.clock.until(election.requestResign());
+    await lab.poll(() => reasons).toEqual(["renew-deadline"]);
+    await lab.clock.advance(LEASE.leaseDuration);
     expect([begun, election.state]).toEqual([1, "idle"]);
     end();
-    await expect.poll(() => begun, { timeout: 10_000 }).toBe(2);
-    await election.stop();
-    await runs;
+    await lab.poll(() => begun).toBe(2);
+    await lab.clock.until(election.stop());
+    await lab.clock.until(runs);
   });
 
   it("begins the next run's task only when that of the run before has ended", async () => {
@@ -167,21 +171,21 @@ describe("run()", () => {
     const ends: (() => void)[] = [];
     const task = (): Promise<void> => new Promise((resolve) => void ends.push(resolve));
     const first = election.run(task, { signal: controller.signal, drainTimeout: 50 });
-    await expect.poll(() => ends.length).toBe(1);
+    await lab.poll(() => ends.length).toBe(1);
     controller.abort();
-    await first;
-    await expect.poll(() => election.state).toBe("idle");
+    await lab.clock.until(first);
+    await lab.poll(() => election.state).toBe("idle");
     const second = election.run(task, { drainTimeout: 50 });
-    await pause(500);
+    await lab.clock.advance(500);
     expect([ends.length, election.state, election.health()]).toMatchObject([
       1,
       "idle",
       { running: true, healthy: false },
     ]);
     ends[0]?.();
-    await expect.poll(() => ends.length).toBe(2);
-    await election.stop();
-    await second;
+    await lab.poll(() => ends.length).toBe(2);
+    await lab.clock.until(election.stop());
+    await lab.clock.until(second);
     ends[1]?.();
   });
 
@@ -193,13 +197,13 @@ describe("run()", () => {
       signal: controller.signal,
       drainTimeout: 0,
     });
-    await expect.poll(() => election.isLeader()).toBe(true);
+    await lab.poll(() => election.isLeader()).toBe(true);
     controller.abort();
-    await first;
-    await expect.poll(() => election.state).toBe("idle");
+    await lab.clock.until(first);
+    await lab.poll(() => election.state).toBe("idle");
     const second = election.run(() => undefined);
-    await election.stop();
-    await second;
+    await lab.clock.until(election.stop());
+    await lab.clock.until(second);
     end();
   });
 
@@ -210,23 +214,23 @@ describe("run()", () => {
       async (term) => {
         terms.push(term);
         await untilAborted(term);
-        if (terms.length === 1) await pause(300);
+        if (terms.length === 1) await lab.clock.sleep(300);
       },
       { drainTimeout: 50 },
     );
-    await expect.poll(() => election.isLeader()).toBe(true);
-    await election.requestResign();
-    await expect.poll(() => terms.length, { timeout: 10_000 }).toBe(2);
+    await lab.poll(() => election.isLeader()).toBe(true);
+    await lab.clock.until(election.requestResign());
+    await lab.poll(() => terms.length).toBe(2);
     expect([election.state, election.isLeader(), election.current?.term, election.health().term]).toEqual([
       "leader",
       true,
       terms[1]?.term,
       terms[1]?.term,
     ]);
-    await pause(LEASE.renewDeadline);
+    await lab.clock.advance(LEASE.renewDeadline);
     expect([election.state, terms[1]?.isCurrent()]).toEqual(["leader", true]);
-    await election.stop();
-    await runs;
+    await lab.clock.until(election.stop());
+    await lab.clock.until(runs);
   });
 
   it("keeps the lock of a task that resigned until it has ended", async () => {
@@ -236,15 +240,15 @@ describe("run()", () => {
     const runs = election.run(async (term) => {
       await term.resign({ cooldown: 0 });
       held.push(term.signal.aborted, await term.verify());
-      await pause(200);
+      await lab.clock.sleep(200);
       held.push(await term.verify());
     });
-    await expect.poll(() => held.length, { timeout: 10_000 }).toBeGreaterThanOrEqual(3);
+    await lab.poll(() => held.length).toBeGreaterThanOrEqual(3);
     expect(held.slice(0, 3)).toEqual([true, true, true]);
-    await expect.poll(() => held.length, { timeout: 5_000 }).toBeGreaterThan(3);
-    await election.stop();
-    await runs;
-    await using term = await next.campaign();
+    await lab.poll(() => held.length).toBeGreaterThan(3);
+    await lab.clock.until(election.stop());
+    await lab.clock.until(runs);
+    await using term = await lab.clock.until(next.campaign());
     expect(term.isCurrent()).toBe(true);
   });
 
@@ -260,27 +264,27 @@ describe("run()", () => {
       async (term) => {
         if (hasDrained) return;
         await untilAborted(term);
-        const endMs = performance.now() + 3 * LEASE.leaseDuration;
-        while (performance.now() < endMs) {
+        const endMs = lab.clock.monotonicMs() + 3 * LEASE.leaseDuration;
+        while (lab.clock.monotonicMs() < endMs) {
           held.push(term.isCurrent());
-          await pause(50);
+          await lab.clock.sleep(50);
         }
         held.push(await term.verify());
         hasDrained = true;
       },
       { drainTimeout: 60_000 },
     );
-    await expect.poll(() => election.isLeader()).toBe(true);
+    await lab.poll(() => election.isLeader()).toBe(true);
     const nextRuns = next.run(async (term) => {
       led.push(hasDrained ? "after" : "meanwhile");
       await untilAborted(term);
     });
-    await expect.poll(() => next.state).toBe("follower");
+    await lab.poll(() => next.state).toBe("follower");
     await endTerm(election);
-    await expect.poll(() => led[0], { timeout: 20_000 }).toBe("after");
+    await lab.poll(() => led[0]).toBe("after");
     expect(new Set(held)).toEqual(new Set([true]));
-    await Promise.all([election.stop(), next.stop()]);
-    await Promise.all([runs, nextRuns]);
+    await lab.clock.until(Promise.all([election.stop(), next.stop()]));
+    await lab.clock.until(Promise.all([runs, nextRuns]));
   });
 
   it("hands over when a task that stops its election has ended", async () => {
@@ -289,8 +293,8 @@ describe("run()", () => {
     const events: string[] = [];
     election.on("drainTimeout", () => events.push("drainTimeout"));
     election.on("lost", ({ reason }) => events.push(reason));
-    await election.run(() => void election.stop());
-    await using term = await next.campaign();
+    await lab.clock.until(election.run(() => void election.stop()));
+    await using term = await lab.clock.until(next.campaign());
     expect([term.isCurrent(), events]).toEqual([true, ["stopping"]]);
   });
 
@@ -298,7 +302,7 @@ describe("run()", () => {
     const election = lab.candidate("before");
     let begun = 0;
     election.on("elected", () => void election.stop());
-    await election.run(() => void (begun += 1));
+    await lab.clock.until(election.run(() => void (begun += 1)));
     expect([begun, election.state, await lab.candidate("before").leader()]).toEqual([0, "stopped", null]);
   });
 
@@ -312,10 +316,10 @@ describe("run()", () => {
       signal: controller.signal,
       drainTimeout: 600_000,
     });
-    await expect.poll(() => election.isLeader()).toBe(true);
+    await lab.poll(() => election.isLeader()).toBe(true);
     controller.abort();
-    await election.stop({ drainTimeout: 50 });
-    await runs;
+    await lab.clock.until(election.stop({ drainTimeout: 50 }));
+    await lab.clock.until(runs);
     expect(events).toEqual(["drainTimeout"]);
     end();
   });
@@ -335,13 +339,14 @@ describe("run()", () => {
       },
       { onTaskError: "restart" },
     );
-    await expect.poll(() => runs).toBe(2);
-    await lab.nodes.redlock().forceRelease("leader:restarted-overrun");
-    await expect.poll(() => events, { timeout: 10_000 }).toEqual(["overrun"]);
+    await lab.poll(() => runs).toBe(2);
+    await lab.clock.until(lab.redlock().forceRelease("leader:restarted-overrun"));
+    await lab.poll(() => events).toEqual(["overrun"]);
+    await lab.clock.advance(1);
     end();
-    await expect.poll(() => events).toEqual(["overrun", "overran"]);
-    await election.stop();
-    await running;
+    await lab.poll(() => events).toEqual(["overrun", "overran"]);
+    await lab.clock.until(election.stop());
+    await lab.clock.until(running);
   });
 
   it("ends the task with the caller's signal", async () => {
@@ -356,9 +361,9 @@ describe("run()", () => {
       },
       { signal: controller.signal },
     );
-    await expect.poll(() => election.isLeader()).toBe(true);
+    await lab.poll(() => election.isLeader()).toBe(true);
     controller.abort();
-    await running;
+    await lab.clock.until(running);
     expect(reasons).toEqual(["stopping"]);
     expect(election.state).toBe("idle");
   });
@@ -371,15 +376,15 @@ describe("run()", () => {
       signal: first.signal,
       drainTimeout: 50,
     });
-    await expect.poll(() => election.isLeader()).toBe(true);
+    await lab.poll(() => election.isLeader()).toBe(true);
     first.abort();
-    await running;
+    await lab.clock.until(running);
     const told: string[] = [];
     const second = election.run(() => void told.push("second"), { onTaskEnd: "stop" });
     await expect(election.campaign()).rejects.toThrow(ElectionBusyError);
     expect(told).toEqual([]);
     end();
-    await second;
+    await lab.clock.until(second);
     expect(told).toEqual(["second"]);
   });
 });

@@ -1,16 +1,23 @@
 /** How a term begins and ends, and who has the next one. */
 import { ElectionStoppedError, LeaderElection, LeadershipLostError, type TermLossReason } from "@x/leader";
-import { describe, expect, it } from "vitest";
-import { pause, untilAborted, useLab } from "./support/lab.ts";
+import { defineScript, protocolOf } from "@x/redlock-core/protocol";
+import { beforeEach, describe, expect, it } from "vitest";
+import { untilAborted } from "./support/lab.ts";
+import { VirtualLab } from "./support/virtual-lab.ts";
 
-const lab = useLab();
+const ENDED = defineScript("ended", "return redis.call('HGET', KEYS[1], 'ended')");
+
+let lab: VirtualLab;
+beforeEach(() => {
+  lab = new VirtualLab();
+});
 
 describe("an election", () => {
   it("refuses what is done under a term once it is over", async () => {
     const election = lab.candidate("over");
-    const term = await election.campaign();
+    const term = await lab.clock.until(election.campaign());
     expect(() => term.assertCurrent()).not.toThrow();
-    await term.resign();
+    await lab.clock.until(term.resign());
     expect(() => term.assertCurrent()).toThrow(LeadershipLostError);
     expect(() => term.assertCurrent()).toThrow(/term \d+ is over \(resigned\)/);
     expect([term.isCurrent(), term.remaining(), await term.verify(), term.signal.aborted]).toEqual([
@@ -19,9 +26,10 @@ describe("an election", () => {
       false,
       true,
     ]);
-    await expect(election.campaign().then((again) => again.resign({ cooldown: -1 }))).rejects.toThrow(RangeError);
+    const again = await lab.clock.until(election.campaign());
+    await expect(again.resign({ cooldown: -1 })).rejects.toThrow(RangeError);
     await expect(term.proclaim("late")).rejects.toMatchObject({ code: "LEADERSHIP_LOST", reason: "resigned" });
-    await term.resign();
+    await lab.clock.until(term.resign());
   });
 
   it("shows what a leader proclaims to observers", async () => {
@@ -29,13 +37,13 @@ describe("an election", () => {
     const observer = lab.candidate("value");
     const values: (string | undefined)[] = [];
     observer.on("leaderChange", (info) => values.push(info?.value));
-    await expect.poll(() => values.length).toBe(1);
-    const term = await election.campaign();
-    await expect.poll(() => values.at(-1)).toBe("one");
-    await term.proclaim("two");
-    await expect.poll(() => values.at(-1)).toBe("two");
-    await term.resign();
-    await expect.poll(() => values.at(-1)).toBe(undefined);
+    await lab.poll(() => values.length).toBe(1);
+    const term = await lab.clock.until(election.campaign());
+    await lab.poll(() => values.at(-1)).toBe("one");
+    await lab.clock.until(term.proclaim("two"));
+    await lab.poll(() => values.at(-1)).toBe("two");
+    await lab.clock.until(term.resign());
+    await lab.poll(() => values.at(-1)).toBe(undefined);
     expect(values).toEqual([undefined, "one", "two", undefined]);
   });
 
@@ -45,17 +53,17 @@ describe("an election", () => {
     const reasons: TermLossReason[] = [];
     first.on("lost", ({ reason }) => reasons.push(reason));
     const runs = [first.run(untilAborted)];
-    await expect.poll(() => first.isLeader()).toBe(true);
+    await lab.poll(() => first.isLeader()).toBe(true);
     for (const other of others) {
       runs.push(other.run(untilAborted));
-      await expect.poll(() => other.state).toBe("follower");
+      await lab.poll(() => other.state).toBe("follower");
     }
     const operator = lab.candidate("request", { id: "operator" });
     expect(await operator.requestResign()).toBe(true);
-    await expect.poll(() => others[0]?.isLeader(), { timeout: 10_000 }).toBe(true);
+    await lab.poll(() => others[0]?.isLeader()).toBe(true);
     expect(reasons).toEqual(["resign-requested"]);
-    await Promise.all([first, ...others].map((election) => election.stop()));
-    await Promise.all(runs);
+    await lab.clock.until(Promise.all([first, ...others].map((election) => election.stop())));
+    await lab.clock.until(Promise.all(runs));
     expect(await operator.requestResign()).toBe(false);
   });
 
@@ -71,16 +79,16 @@ describe("an election", () => {
     const runs: Promise<void>[] = [];
     for (const each of all) {
       runs.push(each.run(untilAborted));
-      await expect.poll(() => each.state).toBe(each === all[0] ? "leader" : "follower");
+      await lab.poll(() => each.state).toBe(each === all[0] ? "leader" : "follower");
     }
     const leaders = (): readonly string[] => all.filter((each) => each.isLeader()).map(({ id }) => id);
     preferred = "three";
-    await expect.poll(leaders, { timeout: 10_000 }).toEqual(["three"]);
+    await lab.poll(leaders).toEqual(["three"]);
     preferred = null;
-    await all[2]?.stop();
-    await expect.poll(leaders, { timeout: 10_000 }).toHaveLength(1);
-    await Promise.all(all.map((each) => each.stop()));
-    await Promise.all(runs);
+    await lab.clock.until(Promise.all([all[2]?.stop()]));
+    await lab.poll(leaders).toHaveLength(1);
+    await lab.clock.until(Promise.all(all.map((each) => each.stop())));
+    await lab.clock.until(Promise.all(runs));
   });
 
   it("ends a term when its process is no longer eligible, and seeks none before it is again", async () => {
@@ -89,64 +97,69 @@ describe("an election", () => {
     const reasons: TermLossReason[] = [];
     election.on("lost", ({ reason }) => reasons.push(reason));
     const running = election.run(untilAborted);
-    await expect.poll(() => election.isLeader()).toBe(true);
+    await lab.poll(() => election.isLeader()).toBe(true);
     isEligible = false;
-    await expect.poll(() => reasons).toEqual(["ineligible"]);
-    await pause(400);
+    await lab.poll(() => reasons).toEqual(["ineligible"]);
+    await lab.clock.advance(400);
     expect(election.isLeader()).toBe(false);
     isEligible = true;
-    await expect.poll(() => election.isLeader(), { timeout: 10_000 }).toBe(true);
-    await election.stop();
-    await running;
+    await lab.poll(() => election.isLeader()).toBe(true);
+    await lab.clock.until(election.stop());
+    await lab.clock.until(running);
   });
 
   it("begins a term after lockDelay when the one before did not end cleanly, and at once when it did", async () => {
     const options = { lockDelay: 2_500 };
     const first = lab.candidate("delay", options);
     const second = lab.candidate("delay", options);
-    const firstTerm = await first.campaign();
+    const firstTerm = await lab.clock.until(first.campaign());
     const waiting = second.campaign();
-    await firstTerm.resign();
-    const secondTerm = await waiting;
+    await lab.clock.until(firstTerm.resign());
+    const secondTerm = await lab.clock.until(waiting);
     expect(secondTerm.acquiredAt.getTime()).toBeGreaterThanOrEqual(firstTerm.acquiredAt.getTime());
-    await lab.nodes.redlock().forceRelease("leader:delay");
-    await expect.poll(() => second.isLeader(), { timeout: 10_000 }).toBe(false);
+    await lab.clock.until(lab.redlock().forceRelease("leader:delay"));
+    await lab.poll(() => second.isLeader()).toBe(false);
     const third = lab.candidate("delay", options);
-    const from = performance.now();
-    await using thirdTerm = await third.campaign();
-    expect(performance.now() - from).toBeGreaterThanOrEqual(options.lockDelay - 5);
+    const from = lab.clock.monotonicMs();
+    await using thirdTerm = await lab.clock.until(third.campaign());
+    expect(lab.clock.monotonicMs() - from).toBeGreaterThanOrEqual(options.lockDelay - 5);
     expect(thirdTerm.isCurrent()).toBe(true);
   });
 
   it("waits out lockDelay though another winner stopped while it did", async () => {
     const crashed = lab.candidate("delay-kept");
-    await crashed.campaign();
-    await lab.nodes.redlock().forceRelease("leader:delay-kept");
-    await expect.poll(() => crashed.isLeader(), { timeout: 10_000 }).toBe(false);
+    await lab.clock.until(crashed.campaign());
+    await lab.clock.until(lab.redlock().forceRelease("leader:delay-kept"));
+    await lab.poll(() => crashed.isLeader()).toBe(false);
     const second = lab.candidate("delay-kept", { lockDelay: 60_000 });
     const waiting = second.campaign();
-    await expect.poll(() => second.state, { timeout: 10_000 }).toBe("candidate");
-    await expect.poll(() => lab.nodes.servers[0]?.call("HGET", "{leader:delay-kept}:leader", "ended")).toBe("0");
+    await lab.poll(() => second.state).toBe("candidate");
+    const record = protocolOf(lab.redlock());
+    const ended = async (): Promise<unknown> =>
+      (await record.run(ENDED, { keys: ["{leader:delay-kept}:leader"], args: [] })).map(
+        (reply) => reply.ok && reply.value,
+      );
+    await lab.poll(ended).toEqual(["0"]);
     expect(await second.leader()).toBeNull();
     const third = lab.candidate("delay-kept", { lockDelay: 2_500 });
-    await Promise.all([second.stop(), expect(waiting).rejects.toThrow(ElectionStoppedError)]);
-    const from = performance.now();
-    await using term = await third.campaign();
-    expect(performance.now() - from).toBeGreaterThanOrEqual(2_500 - 5);
+    await lab.clock.until(Promise.all([second.stop(), expect(waiting).rejects.toThrow(ElectionStoppedError)]));
+    const from = lab.clock.monotonicMs();
+    await using term = await lab.clock.until(third.campaign());
+    expect(lab.clock.monotonicMs() - from).toBeGreaterThanOrEqual(2_500 - 5);
     expect(term.isCurrent()).toBe(true);
   });
 
   it("is not ended by maxHold of its Redlock", async () => {
     // A lease that no stall of a loaded machine outlasts: nothing but maxHold could end it.
     const lease = { leaseDuration: 60_000, renewDeadline: 40_000, retryPeriod: 200 };
-    const redlock = lab.nodes.redlock({ maxHold: 200, ttl: 60_000, maxTtl: 60_000 });
+    const redlock = lab.redlock({ maxHold: 200, ttl: 60_000, maxTtl: 60_000 });
     await using election = new LeaderElection(redlock, { name: "max-hold", ...lease });
-    const term = await election.campaign();
-    await pause(500);
+    const term = await lab.clock.until(election.campaign());
+    await lab.clock.advance(500);
     expect(term.isCurrent()).toBe(true);
-    await term.resign();
-    await using again = await election.tryCampaign();
-    await pause(500);
+    await lab.clock.until(term.resign());
+    await using again = await lab.clock.until(election.tryCampaign());
+    await lab.clock.advance(500);
     expect(again?.isCurrent()).toBe(true);
   });
 });
