@@ -85,7 +85,7 @@ describe("an election", () => {
     preferred = "three";
     await lab.poll(leaders).toEqual(["three"]);
     preferred = null;
-    await lab.clock.until(Promise.all([all[2]?.stop()]));
+    await lab.clock.until(Promise.resolve(all[2]?.stop()));
     await lab.poll(leaders).toHaveLength(1);
     await lab.clock.until(Promise.all(all.map((each) => each.stop())));
     await lab.clock.until(Promise.all(runs));

@@ -2,7 +2,7 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
 import { type ExclusiveWorkerOptions, type WorkerEvents, type WorkerTraces } from "@x/workers";
 import { describe, expect, it } from "vitest";
-import { type Data, finished, gate, jobs, Lab, listen, redlockOn, until } from "./support/lab.ts";
+import { type Data, finished, gate, jobs, Lab, listen, redlockOn, SHORT_MS, until } from "./support/lab.ts";
 
 const NAMES = ["parked", "locked", "yielded", "woken", "released", "keyPaused", "keyResumed"] as const;
 
@@ -13,7 +13,7 @@ describe("the events of an exclusive worker", () => {
     const events: [string, unknown][] = [];
     const messages = NAMES.map((name) => [name, listen(lab, `x.workers.${name}`)] as const);
     const held = await redlockOn(lab, lab.connection).acquire("a");
-    const worker = lab.worker(undefined, { concurrency: 1, timeout: 10, recheckInterval: 60_000 });
+    const worker = lab.worker(undefined, { concurrency: 1, timeout: SHORT_MS, recheckInterval: 60_000 });
     for (const name of NAMES) worker.on(name, (message: WorkerEvents[typeof name]) => events.push([name, message]));
     await worker.pauseKey("other", "for a test");
     await worker.resumeKey("other");
@@ -157,7 +157,7 @@ describe("for how long a job was parked", () => {
         if (job.id === "1") await running.passed;
         if (job.id === "3" && (await lab.redis.incr("calls")) === 1) lock.backOff(1);
       },
-      { ...rules, timeout: 10 },
+      { ...rules, timeout: SHORT_MS },
     );
     await queue.addBulk(jobs(3, () => "a"));
     await parkedSince(lab, ["2", "3"]);

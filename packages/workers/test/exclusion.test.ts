@@ -6,7 +6,18 @@ import { ExclusiveWorker, JobLockLostError, NotALockError } from "@x/workers";
 import { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
 import { targetOf } from "../src/bullmq/bullmq.ts";
-import { type Data, finished, gate, jobs, Lab, listen, redlockOn, scriptCalls, until } from "./support/lab.ts";
+import {
+  type Data,
+  finished,
+  gate,
+  jobs,
+  Lab,
+  listen,
+  redlockOn,
+  SHORT_MS,
+  scriptCalls,
+  until,
+} from "./support/lab.ts";
 
 describe("with plain code and other queues", () => {
   it("excludes jobs of two queues and plain code from one another, with increasing fencing tokens", async () => {
@@ -49,7 +60,7 @@ describe("with plain code and other queues", () => {
     const yields = listen<{ jobId: string; reason: string }>(lab, "x.workers.yielded");
     const wakes = listen<{ jobId: string }>(lab, "x.workers.woken");
     const held = await plain.acquire("a");
-    const worker = lab.worker(undefined, { concurrency: 1, timeout: 20, recheckInterval: 60_000 });
+    const worker = lab.worker(undefined, { concurrency: 1, timeout: SHORT_MS, recheckInterval: 60_000 });
     const [job] = await queue.addBulk([...jobs(2, () => "a"), { name: "job", data: { k: "b", i: 5 } }]);
     // One slot: b runs because a does not wait in it; the second job of a does not overtake the first.
     await until(() => lab.ran.length === 1);
@@ -72,7 +83,7 @@ describe("with plain code and other queues", () => {
     const queue = lab.queue();
     const yields = listen(lab, "x.workers.yielded");
     await lab.redis.set("a", "a value of node-redlock", "PX", 4_000);
-    lab.worker(undefined, { concurrency: 1, timeout: 10, recheckInterval: 60_000 });
+    lab.worker(undefined, { concurrency: 1, timeout: SHORT_MS, recheckInterval: 60_000 });
     await queue.addBulk(jobs(1, () => "a"));
     await finished(queue, 1);
     expect(yields).toHaveLength(1);
@@ -86,12 +97,12 @@ describe("with plain code and other queues", () => {
     const plain = redlockOn(lab, lab.connection);
     const held = await plain.acquire("a");
     const order: string[] = [];
-    const first = lab.worker(() => void order.push("job in the first"), { timeout: 10, recheckInterval: 60_000 });
+    const first = lab.worker(() => void order.push("job in the first"), { timeout: SHORT_MS, recheckInterval: 60_000 });
     await queue.addBulk(jobs(1, () => "a"));
     await until(async () => (await queue.getDelayedCount()) === 1);
     await first.pause();
     const other = plain.using("a", () => void order.push("plain code that came later"));
-    lab.worker(() => void order.push("job in the second"), { timeout: 10, recheckInterval: 60_000 });
+    lab.worker(() => void order.push("job in the second"), { timeout: SHORT_MS, recheckInterval: 60_000 });
     await held.release();
     await finished(queue, 1);
     await other;
@@ -103,12 +114,12 @@ describe("with plain code and other queues", () => {
     const queue = lab.queue();
     const plain = redlockOn(lab, lab.connection);
     const held = await plain.acquire("a");
-    const first = lab.worker(undefined, { timeout: 10, recheckInterval: 600, drainDelay: 1 });
+    const first = lab.worker(undefined, { timeout: SHORT_MS, recheckInterval: 600, drainDelay: 1 });
     await queue.addBulk(jobs(1, () => "a"));
     await until(async () => (await queue.getDelayedCount()) === 1);
     await first.close();
     await held.release();
-    lab.worker(undefined, { timeout: 10, recheckInterval: 600, drainDelay: 1 });
+    lab.worker(undefined, { timeout: SHORT_MS, recheckInterval: 600, drainDelay: 1 });
     await finished(queue, 1);
   });
 
@@ -199,7 +210,7 @@ describe("with plain code and other queues", () => {
       const queue = lab.queue();
       await lab.redis.call(command, name, value);
       await queue.addBulk(jobs(1, () => "k"));
-      const worker = lab.worker(undefined, { timeout: 20, recheckInterval: 500 });
+      const worker = lab.worker(undefined, { timeout: SHORT_MS, recheckInterval: 500 });
       // A loaded machine may give no answer within the timeout, which tells nothing of the key.
       let refusals = 0;
       worker.redlock.on("acquire", ({ outcome }) => (refusals += outcome === "held" ? 1 : 0));
@@ -404,7 +415,7 @@ describe("when a lock is lost", () => {
       lockDuration: 2_500,
       stalledInterval: 500,
       concurrency: 4,
-      timeout: 20,
+      timeout: SHORT_MS,
       recheckInterval: 300,
       drainDelay: 1,
     };
@@ -570,7 +581,7 @@ describe("drop-in", () => {
     const queue = lab.queue();
     const plain = redlockOn(lab, lab.connection);
     for (const { data } of jobs(3, (i) => `k${i}`)) await plain.acquire(String(data.k));
-    lab.worker(undefined, { limiter: { max: 5, duration: 60_000 }, timeout: 20 });
+    lab.worker(undefined, { limiter: { max: 5, duration: 60_000 }, timeout: SHORT_MS });
     await queue.addBulk([...jobs(3, (i) => `k${i}`), ...jobs(10, (i) => `other${i}`)]);
     await until(async () => (await queue.getJobCounts("delayed", "completed"))["delayed"] === 3);
     await until(async () => (await queue.getCompletedCount()) >= 2);

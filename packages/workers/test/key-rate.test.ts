@@ -1,7 +1,7 @@
 /** `perKey.rate`: how many jobs of a key start in a time, over all workers, crashes and restarts. */
 import { MixedFleetError, type WorkerEvents } from "@x/workers";
 import { describe, expect, it, vi } from "vitest";
-import { finished, gate, jobs, Lab, listen, redlockOn, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab, listen, redlockOn, SHORT_MS, until } from "./support/lab.ts";
 
 const rate = { max: 3, duration: 3_000 } as const;
 // No timer but the one of the rate brings a job back in the time of a test.
@@ -122,7 +122,7 @@ describe.concurrent("the rate of a key", () => {
     const queue = lab.queue();
     const worker = lab.worker(undefined, {
       ...rules,
-      timeout: 10,
+      timeout: SHORT_MS,
       recheckInterval: 100,
       perKey: { rate: { max: 1, duration: 3_600_000 } },
     });

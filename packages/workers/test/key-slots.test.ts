@@ -3,7 +3,7 @@ import { startRedis } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { startCrew } from "./support/crew.ts";
 import { type Event, readHistory } from "./support/history.ts";
-import { finished, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab, redlockOn, SHORT_MS, until } from "./support/lab.ts";
 
 const rules = { recheckInterval: 3_600_000, perKey: { concurrency: 3 } } as const;
 
@@ -88,7 +88,7 @@ describe.concurrent("the concurrency of a key", () => {
   it("keeps plain code out of the first slot only", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    lab.worker(undefined, { ...rules, timeout: 10, perKey: { concurrency: 2 } });
+    lab.worker(undefined, { ...rules, timeout: SHORT_MS, perKey: { concurrency: 2 } });
     const held = await redlockOn(lab, lab.connection).acquire("a");
     await queue.addBulk(jobs(5, () => "a"));
     await finished(queue, 4);
@@ -139,7 +139,7 @@ it("never runs more than may, in two processes of which one after the other is k
     lockDuration: 2_000,
     stalledInterval: 300,
     recheckInterval: 1_000,
-    timeout: 20,
+    timeout: SHORT_MS,
     concurrency: 6,
     drainDelay: 1,
     maxStalledCount: 10,

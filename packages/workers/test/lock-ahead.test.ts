@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Lock, Redlock, systemClock } from "@x/redlock-core";
 import { describe, expect, it } from "vitest";
 import { LockAhead } from "../src/lane/lock-ahead.ts";
-import { finished, gate, jobs, Lab, listen, scriptCalls, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab, listen, SHORT_MS, scriptCalls, until } from "./support/lab.ts";
 
 function stub(): { readonly lock: Lock; readonly releases: () => number } {
   let releases = 0;
@@ -88,7 +88,7 @@ describe("a key with a line of jobs", () => {
     const yields = listen(lab, "x.workers.yielded");
     const running = gate();
     await queue.addBulk(jobs(4, () => "hot"));
-    lab.worker(async (job) => (job.data.i === 1 ? await running.passed : undefined), { redlock, timeout: 20 });
+    lab.worker(async (job) => (job.data.i === 1 ? await running.passed : undefined), { redlock, timeout: SHORT_MS });
     await until(() => lab.ran.length === 2);
     // As BullMQ does for a parent whose child has failed.
     await lab.redis.hset("bull:q:3", "defa", "a child has failed");

@@ -3,7 +3,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
 import { parseExplanation, parseKeys } from "../src/operators/operators.ts";
-import { finished, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab, redlockOn, SHORT_MS, until } from "./support/lab.ts";
 
 describe("the meaning of a reply", () => {
   const position = (holder: string, rank: number, paused = ""): unknown[] => ["a", holder, "", 1, rank, 3, paused];
@@ -277,7 +277,7 @@ describe("a running queue", () => {
           else if (job.data.i === 0 && lab.ran.length < 3) await first.passed;
           if (fails && job.data.i === 0 && job.attemptsStarted === 1) throw new Error("once");
         },
-        { onFailure: "block", concurrency: 2, timeout: 20 },
+        { onFailure: "block", concurrency: 2, timeout: SHORT_MS },
       );
       const isChosen = how.startsWith("was chosen");
       if (isChosen) await worker.pauseKey("a");

@@ -1,7 +1,7 @@
 /** What a failed or stalled job does to the other jobs of its key. */
 import { UnrecoverableError } from "bullmq";
 import { describe, expect, it } from "vitest";
-import { finished, gate, jobs, Lab, until } from "../support/lab.ts";
+import { finished, gate, jobs, Lab, listen, SHORT_MS, until } from "../support/lab.ts";
 import type { Key } from "./key.ts";
 
 export function testFailures(key: Key): void {
@@ -10,13 +10,15 @@ export function testFailures(key: Key): void {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const busy = gate();
-      const options = { key, onFailure: "block", timeout: 10 } as const;
+      const options = { key, onFailure: "block", timeout: SHORT_MS, recheckInterval: 3_600_000 } as const;
       const first = lab.worker(() => busy.passed, { ...options, concurrency: 1 });
       lab.defer(async () => busy.open());
       const second = lab.worker(undefined, { ...options, autorun: false });
+      const yields = listen<{ reason: string }>(lab, "x.workers.yielded");
       const held = await first.redlock.acquire("a", { ttl: 60_000 });
       const job = await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });
-      await until(async () => (await first.explain("1"))?.verdict === "waits-for-lock");
+      await until(() => yields.at(-1)?.reason === "held");
+      expect(await first.explain("1")).toMatchObject({ verdict: "waits-for-lock" });
       // The first worker waits for the lock on behalf of the job, which comes back in the second and has its turn there.
       await queue.addBulk(jobs(1, () => "busy"));
       await until(() => lab.ran.length === 1);

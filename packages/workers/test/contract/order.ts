@@ -4,7 +4,7 @@ import { MixedFleetError } from "@x/workers";
 import type { Job } from "bullmq";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
-import { type Data, finished, gate, jobs, Lab, until } from "../support/lab.ts";
+import { type Data, finished, gate, jobs, Lab, listen, SHORT_MS, until } from "../support/lab.ts";
 import type { Key } from "./key.ts";
 
 export function testOrder(key: Key): void {
@@ -106,11 +106,13 @@ export function testOrder(key: Key): void {
       const queue = lab.queue();
       const busy = gate();
       const body = async ({ data }: Job<Data>): Promise<void> => (data.k === "busy0" ? await busy.passed : undefined);
-      const worker = lab.worker(body, { key, concurrency: 1, timeout: 10 });
+      const worker = lab.worker(body, { key, concurrency: 1, timeout: SHORT_MS, recheckInterval: 3_600_000 });
       lab.defer(async () => busy.open());
+      const yields = listen<{ reason: string }>(lab, "x.workers.yielded");
       const held = await worker.redlock.acquire("hot", { ttl: 60_000 });
       const [hot] = await queue.addBulk(jobs(1, () => "hot"));
-      await until(async () => (await hot?.isDelayed()) === true);
+      await until(() => yields.at(-1)?.reason === "held");
+      expect(await hot?.isDelayed()).toBe(true);
       await queue.addBulk(jobs(1, () => "busy0"));
       await until(() => lab.ran.length === 1);
       await queue.addBulk(jobs(30, (i) => `other${i}`));

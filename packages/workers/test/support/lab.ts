@@ -173,6 +173,12 @@ export class Lab implements AsyncDisposable {
   }
 }
 
+/**
+ * The option `timeout` of a worker whose jobs soon give up a lock that is held. A loaded machine answers within it: what has no
+ * answer is not known to be held, and is asked for again a second later.
+ */
+export const SHORT_MS = 100;
+
 export function jobs(count: number, keyOf: (i: number) => unknown, ms?: number): { name: string; data: Data }[] {
   return Array.from({ length: count }, (_, i) => ({
     name: "job",
