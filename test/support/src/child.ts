@@ -29,7 +29,7 @@ const keptLines = 200;
 
 export class Child implements AsyncDisposable {
   readonly name: string;
-  /** Resolves when the process has ended. */
+  /** Resolves when the process has ended, and every message of it has come. */
   readonly exited: Promise<Exit>;
   readonly #process: ChildProcess;
   readonly #messages: unknown[] = [];
@@ -63,7 +63,10 @@ export class Child implements AsyncDisposable {
         },
       },
     );
-    this.exited = follow(this.#process, this.name).then((exit) => {
+    const told = new Promise<void>((resolve) => this.#process.once("disconnect", resolve));
+    this.exited = follow(this.#process, this.name).then(async (exit) => {
+      // What it sent last may come after its end.
+      await told;
       this.#exit = exit;
       this.#wake();
       return exit;

@@ -91,8 +91,8 @@ describe("many schedules", () => {
     const isCost = (message: unknown): message is { readonly perSchedule: number; readonly perLed: number } =>
       typeof message === "object" && message !== null && "perLed" in message;
     const { perSchedule, perLed } = await child.message(isCost, { timeout: 60_000 });
-    expect(perSchedule).toBeLessThan(650);
-    expect(perLed).toBeLessThan(1_300);
+    expect(perSchedule).toBeLessThan(640);
+    expect(perLed).toBeLessThan(1_250);
     expect(await child.exited).toMatchObject({ code: 0 });
   });
 
