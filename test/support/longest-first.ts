@@ -21,7 +21,6 @@ const LONG = [
   "redlock-core/test/waiting",
   "test/benchmarks/benchmarks",
   "test/simulation/simulation",
-  "leader/test/renewal-thread",
   "workers/test/contract/bullmq",
   "leader/test/outage",
   "test/chaos/chaos",
@@ -34,9 +33,7 @@ const LONG = [
   "leader/test/scheduler/policies",
   "workers/test/exclusion",
   "redlock-core/test/connections",
-  "leader/test/failover",
   "test/simulation/lanes/sifted",
-  "leader/test/task",
   "leader/test/scheduler/scheduler",
 ];
 
