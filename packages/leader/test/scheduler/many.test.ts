@@ -127,7 +127,7 @@ describe("many schedules", () => {
       );
       const { end } = lead(store, entries);
       const done = which === "are loaded" ? asked : begun;
-      await expect.poll(() => done.size, { timeout: 10_000 }).toBe(COUNT);
+      await expect.poll(() => done.size, { timeout: 60_000 }).toBe(COUNT);
       await end();
       expect(worked.longestTurn).toBeLessThanOrEqual(MOST_IN_A_TURN);
     },
