@@ -51,10 +51,12 @@ import { channels, type ExclusiveWorkerListener, type Tell } from "./events.ts";
 import type { Run } from "./job-run/run.ts";
 import { Interrupts } from "./lane/interrupts.ts";
 import { Lane } from "./lane/lane.ts";
-import { ScriptLocks } from "./lane/script-locks.ts";
 import { startSweep } from "./lane/sweep.ts";
-import { KeyLocks } from "./locks/key-locks.ts";
+import type { KeyLocks } from "./locks/key-locks.ts";
 import { ownRedlock } from "./locks/own-redlock.ts";
+import { RedlockLocks } from "./locks/redlock-locks.ts";
+import { RunLocks } from "./locks/run-locks.ts";
+import { ScriptLocks } from "./locks/script-locks.ts";
 import { Fleet, type FleetParts, type Setup as WorkerSetup } from "./operators/fleet.ts";
 import { KeyOperators } from "./operators/key-operators.ts";
 import { KeyPolicies } from "./operators/key-policies.ts";
@@ -104,10 +106,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #options: ResolvedExclusiveOptions;
   readonly #clock: Clock;
   readonly #lane: Lane;
-  /** The locks that scripts take, if the keys' locks are on the queue's own Redis. */
-  readonly #scriptLocks: ScriptLocks | undefined;
+  readonly #locks: KeyLocks;
   readonly #watchdog: Watchdog;
-  readonly #keyLocks: KeyLocks;
+  readonly #runLocks: RunLocks;
   readonly #arrivals: Arrivals;
   readonly #runner: Runner;
   readonly #operators: KeyOperators;
@@ -171,7 +172,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     this.#clock = protocolOf(redlock).clock;
     const isSandboxed = typeof processor !== "function";
     // Jobs that are run by hand have locks of their own: see `lockJob`.
-    this.#scriptLocks = resolved.redlock !== undefined || isByHand ? undefined : ScriptLocks.on(redlock, resolved);
+    const ofLocks = { redlock, inFlight: this.#inFlight, ttl: resolved.ttl, timeout: resolved.timeout };
+    const scriptLocks = resolved.redlock !== undefined || isByHand ? undefined : ScriptLocks.on(ofLocks, resolved);
+    this.#locks = scriptLocks ?? new RedlockLocks(ofLocks);
     this.#lane = new Lane({
       scripts: composeScripts(
         bullScripts,
@@ -179,9 +182,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
           ...resolved.rules,
           startsAtOnce: resolved.rules.startsAtOnce && !isSandboxed && this.opts.telemetry === undefined,
         },
-        this.#scriptLocks?.rules,
+        scriptLocks?.rules,
       ),
-      locks: this.#scriptLocks,
+      locks: this.#locks,
       keyOf: resolved.keyOf as (job: unknown) => unknown,
       clock: this.#clock,
       lockDurationMs: resolved.lockDuration,
@@ -193,14 +196,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     });
     this.#watchdog = new Watchdog(this.#clock, (jobId) => this.#lane.takenOf(jobId)?.run);
     this.#stopListening = redlock.on("lost", (lost) => this.#watchdog.holderOf(lost)?.loseKeys());
-    this.#keyLocks = new KeyLocks({
+    this.#runLocks = new RunLocks({
       queue: name,
       redlock,
+      locks: this.#locks,
       lane: this.#lane,
-      scriptLocks: this.#scriptLocks,
       inFlight: this.#inFlight,
-      ttl: resolved.ttl,
-      timeout: resolved.timeout,
       reentrancy: resolved.reentrancy,
       recheckInterval: resolved.recheckInterval,
       tell: this.#tell,
@@ -257,7 +258,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       clock: this.#clock,
       lane: this.#lane,
       arrivals: this.#arrivals,
-      keyLocks: this.#keyLocks,
+      locks: this.#runLocks,
       watchdog: this.#watchdog,
       tracked,
       inFlight: this.#inFlight,
@@ -282,7 +283,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       renew: async (run, durationMs) => await this.#renew(run, durationMs),
       tell: this.#tell,
     });
-    void this.#scriptLocks?.prove((name) => this.#lane.operate("mark", name));
+    void scriptLocks?.prove((name) => this.#lane.operate("mark", name));
     this.opts.autorun = options.autorun ?? true;
     if (this.opts.autorun && !isByHand) this.run().catch((error: Error) => this.emit("error", error));
   }
@@ -445,7 +446,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   override getNextJob(
     ...args: Parameters<Worker<Data, Result, Name>["getNextJob"]>
   ): ReturnType<Worker<Data, Result, Name>["getNextJob"]> {
-    this.#scriptLocks?.stop();
+    this.#locks.stop();
     this.#fleet.join();
     return super.getNextJob(...args);
   }
@@ -597,7 +598,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 
   #closeLocks(force: boolean): Promise<void> {
     this.#closingLocks ??= (async () => {
-      this.#keyLocks.close();
+      this.#runLocks.close();
       this.#stopSweeping();
       const silent = this.#interrupts?.stop();
       const closed = this.#inFlight.untilNone().then(async () => {

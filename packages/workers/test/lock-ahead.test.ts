@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type Lock, Redlock, systemClock } from "@x/redlock-core";
 import { describe, expect, it } from "vitest";
-import { LockAhead } from "../src/lane/lock-ahead.ts";
+import { LockAhead } from "../src/locks/lock-ahead.ts";
 import { finished, gate, jobs, Lab, listen, SHORT_MS, scriptCalls, until } from "./support/lab.ts";
 
 function stub(): { readonly lock: Lock; readonly releases: () => number } {
@@ -25,6 +25,19 @@ describe("LockAhead", () => {
     await dropped.drop();
     expect([await dropped.claim(), releases()]).toEqual([null, 1]);
     await dropped.settled;
+  });
+
+  it("goes to the job that comes with the end if that is of the same key, and is released otherwise", async () => {
+    const { lock, releases } = stub();
+    const [ahead, others, none] = [0, 1, 2].map(() => new LockAhead("k", Promise.resolve(lock), systemClock));
+    const next = { lockName: "k", ahead: undefined as LockAhead | undefined };
+    const other = { ...next, lockName: "other" };
+    ahead?.settle(false, next);
+    others?.settle(false, other);
+    none?.settle(false);
+    await Promise.all([others?.settled, none?.settled]);
+    expect([next.ahead, other.ahead, releases()]).toEqual([ahead, undefined, 2]);
+    expect(await next.ahead?.claim()).toBe(lock);
   });
 
   it("releases a lock that nobody claims", async () => {

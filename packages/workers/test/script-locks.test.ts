@@ -1,12 +1,13 @@
 /** Locks that are taken and released by the scripts that take and end jobs. */
 import { systemClock } from "@x/redlock-core";
-import { readClock } from "@x/redlock-core/protocol";
+import { InFlight, readClock } from "@x/redlock-core/protocol";
 import type { JobLock } from "@x/workers";
 import type { Job } from "bullmq";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
-import { ScriptLocks } from "../src/lane/script-locks.ts";
+import type { Run } from "../src/job-run/run.ts";
 import { TakenJob } from "../src/lane/taken-job.ts";
+import { ScriptLocks } from "../src/locks/script-locks.ts";
 import { type Data, finished, gate, jobs, Lab, listen, redlockOn, scriptCalls, until } from "./support/lab.ts";
 
 /** By the time that a lock lapses, the tests here are over: what is free then was released. */
@@ -230,7 +231,8 @@ it("asks for a lock apart when its Redlock was closed by the user, and fails no 
 it("waits for one end per job, and for that no longer than a moment", async () => {
   await using lab = await Lab.start();
   const redlock = redlockOn(lab, lab.connection);
-  const locks = ScriptLocks.on(redlock, { resourcePrefix: "", reserved: "bull:", ttl: 1_000 });
+  const parts = { redlock, inFlight: new InFlight(), ttl: 1_000, timeout: 0 };
+  const locks = ScriptLocks.on(parts, { resourcePrefix: "", reserved: "bull:" });
   if (locks === undefined) throw new Error("expected locks");
   await locks.prove(async (name) => {
     await lab.redis.set(name, 1);
@@ -240,10 +242,11 @@ it("waits for one end per job, and for that no longer than a moment", async () =
   if (first === undefined || second === undefined || third === undefined) throw new Error("expected three locks");
   const [one, other] = ["1", "2"].map((id) => new TakenJob([[], id, 0, 0, "a", 0], readClock(systemClock), ""));
   if (one === undefined || other === undefined) throw new Error("expected two jobs");
+  const run = { keys: ["a"] } as unknown as Run;
   const released = [
-    locks.releaseWithEnd(one, first),
-    locks.releaseWithEnd(one, second),
-    locks.releaseWithEnd(other, third),
+    locks.releaseWithEnd(run, first, one),
+    locks.releaseWithEnd(run, second, one),
+    locks.releaseWithEnd(run, third, other),
   ];
   const ending = locks.endingOf(one);
   expect(ending?.token).toBe(second.token);

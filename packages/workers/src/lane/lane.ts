@@ -31,7 +31,6 @@ import { formatPin, type Pin, pinOfValue } from "../entity-key.ts";
 import { withoutCommand } from "../errors.ts";
 import { ShortLivedMap } from "../short-lived-map.ts";
 import type { EarlyStart } from "./early-start.ts";
-import type { LockAhead } from "./lock-ahead.ts";
 import { type Ending, TakenJob, takenAs } from "./taken-job.ts";
 
 /** A job as it is stored, for the function that finds its key. */
@@ -56,11 +55,11 @@ interface LaneEvents {
   onLimited(key: string, untilMs: number): void;
 }
 
-/** What the lane asks of the locks that its scripts take. */
+/** What the lane asks of the locks of keys. */
 export interface LaneLocks {
   /** Returns the token for the lock of the job that a script may fetch; empty if it is to take none. */
   newToken(): string;
-  /** Returns what is to be done with the lock of a job by the command that ends it, once. */
+  /** Returns what the command that ends a job is to do with the lock of its key, once. */
   endingOf(taken: TakenJob | undefined, jobId: string): Ending | undefined;
 }
 
@@ -81,7 +80,7 @@ export class Lane {
   readonly #clock: Clock;
   readonly #lockDurationMs: number;
   readonly #events: LaneEvents;
-  readonly #locks: LaneLocks | undefined;
+  readonly #locks: LaneLocks;
   /** What this worker has taken and not ended. Of a job that it lost and took again, it is what it took last. */
   readonly #taken = new ShortLivedMap<TakenJob>();
   /** What `moveToDelayed` is told of a job that goes back, by the job and its token. */
@@ -104,8 +103,7 @@ export class Lane {
     /** BullMQ's lock of a job lasts for so long. What leaves the job, and was refused, is sent again until then. */
     readonly lockDurationMs: number;
     readonly events: LaneEvents;
-    /** The locks of keys, if the scripts take and release them themselves. */
-    readonly locks?: LaneLocks | undefined;
+    readonly locks: LaneLocks;
   }) {
     this.#scripts = parts.scripts;
     this.#keyOf = parts.keyOf;
@@ -115,9 +113,8 @@ export class Lane {
     this.#locks = parts.locks;
     this.#ends = new EndBatches((ends) => this.#sendEnds(ends), {
       onReply: (ended, answer) => this.#ended(ended, answer),
-      onFailure: ({ ending, ahead, early }) => {
+      onFailure: ({ ending, early }) => {
         ending?.answer.settle(false);
-        void ahead?.drop();
         early?.refuse();
       },
     });
@@ -250,8 +247,8 @@ export class Lane {
     if (this.#early.has(jobId) && !this.#leaving.has(`${jobId} ${token}`)) await this.untilOurs(jobId);
     const taken = this.#known(jobId, token);
     if (taken !== undefined) this.forget(taken);
-    const ending = this.#locks?.endingOf(taken, jobId);
-    const lockToken = this.#locks?.newToken() ?? "";
+    const ending = this.#locks.endingOf(taken, jobId);
+    const lockToken = this.#locks.newToken();
     const told = args.concat(addition(command, this.#leaving.get(`${jobId} ${token}`), lockToken));
     let sent = readClock(this.#clock);
     const run = async (): Promise<unknown> => {
@@ -272,7 +269,6 @@ export class Lane {
       });
     } finally {
       ending?.answer.settle(false);
-      void taken?.ahead?.drop();
     }
   }
 
@@ -305,8 +301,12 @@ export class Lane {
   /** An end was answered. Returns BullMQ's own reply. */
   #ended(ended: Ended, answer: unknown): unknown {
     const { reply, isKept } = this.#told(answer);
-    ended.ending?.answer.settle(!isKept);
-    const again = this.#received(reply, ended.sent ?? readClock(this.#clock), ended.lockToken, ended);
+    const { ending, early, lockToken, sent = readClock(this.#clock) } = ended;
+    const taken = takenBy(reply, sent, lockToken);
+    ending?.answer.settle(!isKept, taken);
+    if (early !== undefined) this.#answer(early, sent, taken);
+    if (taken !== undefined) this.#note(taken, early);
+    const again = taken === undefined ? parseAgain(reply) : undefined;
     return again === undefined ? reply : this.#fetchAfter(ended, again);
   }
 
@@ -319,18 +319,10 @@ export class Lane {
   #left(client: BullClient, end: JobEnd): Ended {
     const taken = takenAs(end.job) ?? this.#known(end.jobId, end.token);
     if (taken !== undefined) this.forget(taken);
-    const ending = this.#locks?.endingOf(taken, end.jobId);
+    const ending = this.#locks.endingOf(taken, end.jobId);
     const early = end.isFollowed ? ending?.early : undefined;
-    return {
-      client,
-      end,
-      ending,
-      early,
-      ahead: taken?.ahead,
-      keys: taken?.toldKeys ?? "",
-      lockToken: this.#locks?.newToken() ?? "",
-      sent: undefined,
-    };
+    const keys = taken?.toldKeys ?? "";
+    return { client, end, ending, early, keys, lockToken: this.#locks.newToken(), sent: undefined };
   }
 
   #begin(early: EarlyStart): void {
@@ -368,19 +360,16 @@ export class Lane {
   }
 
   /** Looks at the reply of a command that may have brought a job. Returns it if more is to be fetched. */
-  #received(raw: unknown, sent: Instant, lockToken: string, ended?: Ended): FetchAgain | undefined {
-    const taken = bringsJob(raw) ? new TakenJob(raw, sent, lockToken) : undefined;
-    if (ended !== undefined) this.#follow(ended, taken);
-    if (taken !== undefined) this.#note(taken, ended?.early);
-    return taken === undefined ? parseAgain(raw) : undefined;
+  #received(raw: unknown, sent: Instant, lockToken: string): FetchAgain | undefined {
+    const taken = takenBy(raw, sent, lockToken);
+    if (taken === undefined) return parseAgain(raw);
+    this.#note(taken);
+    return undefined;
   }
 
-  /** What was to follow an ended job goes to the one that was taken with its end, or comes to nothing. */
-  #follow({ ahead, early, sent }: Ended, taken: TakenJob | undefined): void {
-    if (ahead !== undefined && taken?.lockName === ahead.key) taken.ahead = ahead;
-    else void ahead?.drop();
-    if (early === undefined) return;
-    if (taken !== undefined && isHandedTo(early, taken) && early.confirm(sent ?? taken.sent)) {
+  /** Tells a run that has begun early whether its job was handed out to it. */
+  #answer(early: EarlyStart, sent: Instant, taken: TakenJob | undefined): void {
+    if (taken !== undefined && isHandedTo(early, taken) && early.confirm(sent)) {
       taken.early = early;
       this.#early.delete(early.jobId);
     } else {
@@ -405,7 +394,7 @@ export class Lane {
     do {
       if (again.kind === "again") this.#tell(again);
       else await this.#computeKeys(again.jobs);
-      const lockToken = this.#locks?.newToken() ?? "";
+      const lockToken = this.#locks.newToken();
       const sent = readClock(this.#clock);
       const answer = await runScript(client, this.#scripts.commands.moveToActive, [
         ...fetchArguments(prefix, lockOptions(), this.#nowMs()),
@@ -442,7 +431,7 @@ export class Lane {
     if (fault !== undefined) this.#events.onFault(fault);
   }
 
-  #note(taken: TakenJob, early: EarlyStart | undefined): void {
+  #note(taken: TakenJob, early?: EarlyStart): void {
     const { fencingToken, jobId, parked, unknown } = taken;
     this.#taken.set(jobId, taken);
     // That of a run that has begun is no new lock, whether it counts or not.
@@ -513,8 +502,6 @@ interface Ended {
   readonly ending: Ending | undefined;
   /** The run that begins with the end. */
   readonly early: EarlyStart | undefined;
-  /** The lock for the next job of its key. */
-  readonly ahead: LockAhead | undefined;
   /** The keys of the job, as `moveToFinished` in scripts/commands.lua.ts is told them. */
   readonly keys: string;
   /** The token for the lock of the job that the end brings. */
@@ -526,6 +513,11 @@ interface Ended {
 function toldOf({ end, ending, early, keys, lockToken }: Ended): (string | number)[] {
   const kept = early === undefined ? "" : ` ${early.lockToken} ${early.fencingToken} ${early.jobId}`;
   return end.toldWith(keys, `${ending?.token ?? ""} ${lockToken}${kept}`);
+}
+
+/** Returns the job that came with a reply, if one did. */
+function takenBy(raw: unknown, sent: Instant, lockToken: string): TakenJob | undefined {
+  return bringsJob(raw) ? new TakenJob(raw, sent, lockToken) : undefined;
 }
 
 /** Was the job of this run handed out to it, under the lock that it has? */

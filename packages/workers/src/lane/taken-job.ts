@@ -9,15 +9,18 @@ import type { Instant } from "@x/redlock-core/protocol";
 import { JobReply } from "../bullmq/bullmq.ts";
 import { type Pin, parsePin, slotSuffix } from "../entity-key.ts";
 import type { Run } from "../job-run/run.ts";
+import type { LockAhead } from "../locks/lock-ahead.ts";
 import type { EarlyStart } from "./early-start.ts";
-import type { LockAhead } from "./lock-ahead.ts";
 
 /** An ending is what the script that ends the job is to do with the lock of its key. */
 export interface Ending {
-  /** The token of the lock, which is to be released; empty if it is kept for the next job. */
+  /** The token of the lock, which is to be released; empty if the script is to release none. */
   readonly token: string;
-  /** Is told whether the script released the lock; false if none did, or if that is not known. */
-  readonly answer: { settle(isReleased: boolean): void };
+  /**
+   * Is told whether the script released the lock; false if none did, or if that is not known. `next` is the job that
+   * came with the end.
+   */
+  readonly answer: { settle(isReleased: boolean, next?: TakenJob): void };
   /** What begins with the end, under the same lock: then the token is empty. */
   readonly early?: EarlyStart | undefined;
 }
@@ -35,7 +38,7 @@ export class TakenJob extends JobReply {
   readonly pin: Pin;
   /** When the command was sent that set BullMQ's lock of the job. */
   readonly sent: Instant;
-  /** The lock that was asked for ahead: for this job, and when it ends for the next one of its key. */
+  /** The lock that was asked for ahead, when the job before it ended. */
   ahead: LockAhead | undefined;
   /** Its run, if that has begun before the job was handed out. */
   early: EarlyStart | undefined;

@@ -1,305 +1,34 @@
 /**
- * The locks of a run's keys are taken with the job, or acquired in its slot, or waited for in `delayed`. They are
- * released when the run has ended.
+ * The locks of keys, which exclude other queues and plain code. There are two strategies: `RedlockLocks` asks the nodes
+ * of a `Redlock`, and `ScriptLocks` lets the lane's scripts take and release a lock with its job.
  *
- * A run begins with the lock of all its keys, or its job goes back to `delayed` with its keys kept, to be run first.
- * What is taken here is released here, whatever becomes of the run.
- *
- * It is not guaranteed that a release has arrived when the next job of the key comes; that one waits in its slot.
+ * A run does not know which of them it has (see run-locks.ts), nor does the lane, which knows `LaneLocks`.
  */
-import {
-  type Clock,
-  type Lock,
-  LockHeldError,
-  QuorumUnreachableError,
-  type Redlock,
-  RedlockError,
-  type Reentrancy,
-  type Vote,
-} from "@x/redlock-core";
-import { type InFlight, protocolOf, sleep } from "@x/redlock-core/protocol";
-import { DelayedError, type Job } from "bullmq";
-import { JobKeyError, NotALockError } from "../errors.ts";
-import { aboutJob, type Tell } from "../events.ts";
+import type { Lock } from "@x/redlock-core";
 import type { Run } from "../job-run/run.ts";
 import type { EarlyStart } from "../lane/early-start.ts";
-import type { Lane } from "../lane/lane.ts";
-import { LockAhead } from "../lane/lock-ahead.ts";
-import type { ScriptLocks } from "../lane/script-locks.ts";
+import type { LaneLocks } from "../lane/lane.ts";
 import type { TakenJob } from "../lane/taken-job.ts";
-import { Wakes } from "./wakes.ts";
 
-interface KeyLocksParts {
-  readonly queue: string;
-  readonly redlock: Redlock;
-  readonly lane: Lane;
-  /** The locks that scripts take, if the keys' locks are on the queue's own Redis. */
-  readonly scriptLocks: ScriptLocks | undefined;
-  readonly inFlight: InFlight;
-  readonly ttl: number;
-  readonly timeout: number;
-  readonly reentrancy: Reentrancy;
-  readonly recheckInterval: number;
-  readonly tell: Tell;
-  readonly onError: (error: Error) => void;
-}
-
-type BullJob = Pick<Job, "moveToDelayed">;
-
-/** A job comes back after this time if nobody who has the lock could be asked. */
-const UNREACHABLE_RETRY_MS = 1_000;
-/**
- * A job waits this long in its slot for lock nodes that do not answer, and asks with the pause below. Connections may
- * not be up yet.
- */
-const UNREACHABLE_WAIT_MS = 2_000;
-const UNREACHABLE_PAUSE_MS = 50;
-
-export class KeyLocks {
-  readonly #parts: KeyLocksParts;
-  readonly #clock: Clock;
-  readonly #wakes: Wakes;
-
-  constructor(parts: KeyLocksParts) {
-    this.#parts = parts;
-    this.#clock = protocolOf(parts.redlock).clock;
-    this.#wakes = new Wakes({
-      redlock: parts.redlock,
-      wake: async (jobId) => (await parts.lane.operate("wake", jobId)) === 1,
-      onError: parts.onError,
-    });
-  }
-
-  /** Gives the run the lock that was taken with its job. Returns false if none was. */
-  claim(run: Run, taken: TakenJob, signal: AbortSignal | undefined): boolean {
-    const lock = this.#granted(taken);
-    if (lock === undefined) return false;
-    this.#wakes.delete(run.jobId);
-    const isWanted = signal?.aborted !== true;
-    if (isWanted) this.#holds(run, lock, 0);
-    else this.#parts.inFlight.follow(lock.release());
-    return isWanted;
-  }
-
+export interface KeyLocks extends LaneLocks {
+  /** Returns the lock that a script has taken with the job, once. It is undefined if none did, or its lease is over. */
+  claim(taken: TakenJob): Lock | undefined;
+  /** Acquires the locks of the run's keys by requests, or rejects as `acquire` of a `Redlock`. */
+  acquire(run: Run, signal: AbortSignal | undefined): Promise<Lock>;
+  /** Returns the run's place in line for its locks. It is asked for anew each time. */
+  orderOf(run: Run): number;
   /**
-   * Acquires the locks of the job's keys. Otherwise it sends the job back to `delayed` with its keys kept, or leaves it
-   * to whoever has it now.
+   * Releases the lock of a run that has succeeded, when BullMQ is about to be told that its job has ended. Resolves as
+   * `lock.release()` does.
    */
-  async acquire(
-    run: Run,
-    job: BullJob,
-    { taken, signal }: { readonly taken: TakenJob; readonly signal: AbortSignal | undefined },
-  ): Promise<void> {
-    const startedMs = this.#clock.monotonicMs();
-    this.#wakes.delete(run.jobId);
-    try {
-      const early = await taken.ahead?.claim();
-      const isOurs = early?.isHeld() === true && signal?.aborted !== true;
-      if (!isOurs) void early?.release();
-      const lock = isOurs ? early : await this.#acquire(run, signal);
-      this.#holds(run, lock, this.#clock.monotonicMs() - startedMs);
-    } catch (error) {
-      if (run.lost !== undefined) throw new DelayedError(run.lost.message);
-      // Cancelled by the user, or names that cannot be locked: the job's own failure.
-      if (signal?.aborted === true) throw error instanceof Error ? error : new Error(`cancelled: ${String(error)}`);
-      if (error instanceof RangeError) throw new JobKeyError(run.jobId, `cannot name a lock: ${error.message}`);
-      if (!(error instanceof RedlockError)) throw error;
-      const { recheckInterval, onError } = this.#parts;
-      if (error instanceof LockHeldError) {
-        const endless = error.votes.find(({ holderTtlMs }) => holderTtlMs === -1);
-        const { resource = error.resource } = endless ?? {};
-        if (endless !== undefined) onError(new NotALockError(run.jobId, [resource], endless));
-        await this.#yield(run, job, recheckInterval, error.resource);
-      }
-      const foreign = foreignVote(error);
-      onError(foreign === undefined ? error : new NotALockError(run.jobId, run.resources, foreign));
-      await this.#yield(run, job, foreign === undefined ? UNREACHABLE_RETRY_MS : recheckInterval);
-    }
-  }
-
-  /** Sends the job back as it came, because its lock is gone before anything has run. */
-  async giveBack(run: Run, job: BullJob): Promise<never> {
-    return await this.#yield(run, job, UNREACHABLE_RETRY_MS);
-  }
-
-  /** Sends the job back as its processor has asked for: nothing of its keys is to start for `ms`. */
-  async backOff(run: Run, job: BullJob, ms: number): Promise<never> {
-    const { jobId, token } = run;
-    const { lane, queue, tell } = this.#parts;
-    const untilMs = await this.#leave(run, job, ms, (move) => lane.backingOff({ jobId, token, ms }, move));
-    tell("yielded", () => ({ ...this.#about(run), reason: "backOff", delayMs: ms }));
-    const reason = `backed off by job ${jobId}`;
-    for (const key of run.keys) tell("keyPaused", () => ({ queue, key, reason, untilMs }));
-    throw new DelayedError(`job ${jobId} leaves its keys alone for ${ms} ms`);
-  }
-
-  /** Whether processors are called `inside` the locks of their runs. */
-  get isLent(): boolean {
-    return this.#parts.reentrancy !== "wait";
-  }
-
+  releaseWithEnd(run: Run, lock: Lock, taken: TakenJob): Promise<boolean>;
+  /** Begins the next run of the key when BullMQ is told that this job has completed, or declines that at once. */
+  startWithEnd(taken: TakenJob, next: EarlyStart): void;
+  /** Notes a fencing token that a script reserved, and that is used now. */
+  reserved(fencingToken: number): void;
   /**
-   * Calls a processor. `using` in there, of this very `Redlock`, knows of the run's lock. It joins that or is refused,
-   * and does not wait for itself.
+   * Lets no script take a lock from now on: jobs are fetched by hand, so nobody would claim it, or the worker is
+   * closed.
    */
-  inside<Result>(run: Run, lock: Lock, process: () => Promise<Result>): Promise<Result> {
-    const { redlock, reentrancy } = this.#parts;
-    const { fencingToken, jobId } = run;
-    const lent = { holder: `job ${jobId}`, joins: reentrancy === "join", fencingToken };
-    return protocolOf(redlock).inside(lock, lent, process);
-  }
-
-  /** The lock goes from one run to the next one of its key, which is about to begin with this fencing token. */
-  passOn(from: Run, to: Run, fencingToken: number): void {
-    if (from.lock === undefined) return;
-    this.#parts.scriptLocks?.reserved(fencingToken);
-    this.#tellReleased(from, from.heldMs, true);
-    this.#holds(to, from.lock, 0, fencingToken);
-  }
-
-  /** Passes the lock on to the next run when the script that ends this one is on its way. Declines that if none is. */
-  passOnWithEnd(taken: TakenJob, next: EarlyStart): void {
-    if (this.#parts.scriptLocks === undefined) next.decline();
-    else this.#parts.scriptLocks.startWithEnd(taken, next);
-  }
-
-  /**
-   * Releases the lock of a run, if it has one. That goes with the end of the job `taken`, or by a request that is sent
-   * before BullMQ is told of an end.
-   *
-   * Nobody waits for the release. The next job of the key comes a round trip later at the earliest, and waits in its
-   * slot if it is there first.
-   */
-  release(run: Run, taken?: TakenJob): void {
-    const { lock } = run;
-    if (lock === undefined) return;
-    const { inFlight, scriptLocks } = this.#parts;
-    const isWithEnd = taken !== undefined && scriptLocks !== undefined && run.keys.length === 1;
-    const released = isWithEnd ? scriptLocks.releaseWithEnd(taken, lock) : lock.release();
-    inFlight.begin();
-    void released.then((confirmed) => {
-      this.#tellReleased(run, run.heldMs, confirmed);
-      inFlight.end();
-    });
-  }
-
-  #tellReleased(run: Run, heldMs: number, confirmed: boolean): void {
-    const { fencingToken } = run;
-    this.#parts.tell("released", () => ({ ...this.#about(run), fencingToken, heldMs, confirmed }));
-  }
-
-  /**
-   * Asks for the lock for the next job of the run's one key, in the same turn as the release, so that both travel
-   * together.
-   */
-  lockAhead(run: Run, taken: TakenJob): void {
-    if (run.keys.length !== 1) return;
-    const { redlock, inFlight, ttl } = this.#parts;
-    const protocol = protocolOf(redlock);
-    const place = protocol.placeAt(this.#clock.wallMs());
-    const lock = protocol.tryAcquireAt(run.resources, { ttl, place, autoExtend: true }).catch(() => null);
-    const ahead = new LockAhead(taken.lockName, lock, this.#clock);
-    inFlight.follow(ahead.settled);
-    void taken.ahead?.drop();
-    taken.ahead = ahead;
-  }
-
-  /** Brings no job back any more, and lets no script take a lock. What is held is released with its run. */
-  close(): void {
-    this.#wakes.close();
-    this.#parts.scriptLocks?.stop();
-  }
-
-  #granted(taken: TakenJob): Lock | undefined {
-    try {
-      return this.#parts.scriptLocks?.claim(taken);
-    } catch (error) {
-      // The Redlock was closed by its user: who asks it for a lock is told.
-      if (error instanceof RedlockError) return undefined;
-      throw error;
-    }
-  }
-
-  #holds(run: Run, lock: Lock, waitMs: number, fencingToken: number = lock.fencingToken): void {
-    run.holds(lock, fencingToken);
-    this.#parts.tell("locked", () => ({ ...this.#about(run), fencingToken, waitMs }));
-  }
-
-  /**
-   * Makes one attempt, which is all that a free lock needs. It then waits for a short time in the slot for one that is
-   * held.
-   *
-   * Nodes that do not answer are asked again for a while: a stall is not a reason to send jobs back.
-   */
-  async #acquire(run: Run, signal: AbortSignal | undefined): Promise<Lock> {
-    const { redlock, ttl, timeout } = this.#parts;
-    const protocol = protocolOf(redlock);
-    const options = { ttl, autoExtend: true, signal };
-    const startedMs = this.#clock.monotonicMs();
-    for (;;) {
-      try {
-        const lock = await protocol.tryAcquireAt(run.resources, { ...options, place: this.#orderOf(run) });
-        return lock ?? (await protocol.acquireAt(run.resources, { ...options, place: this.#orderOf(run), timeout }));
-      } catch (error) {
-        const isLate = this.#clock.monotonicMs() - startedMs > UNREACHABLE_WAIT_MS;
-        if (!(error instanceof QuorumUnreachableError) || isLate || foreignVote(error) !== undefined) throw error;
-        await sleep(this.#clock, UNREACHABLE_PAUSE_MS, undefined, { keepAlive: true });
-      }
-    }
-  }
-
-  /**
-   * Returns the run's place in line. It is asked for anew each time, because a refusal tells how far this process's
-   * clock is off.
-   */
-  #orderOf(run: Run): number {
-    return run.order ?? protocolOf(this.#parts.redlock).placeAt(run.askedMs);
-  }
-
-  /**
-   * Sends the job back to `delayed` for `delayMs`, or until the lock that is `held` is free. BullMQ takes the
-   * DelayedError as a sign that the job was moved, and fetches the next one.
-   */
-  async #yield(run: Run, job: BullJob, delayMs: number, held?: string): Promise<never> {
-    const { jobId, token, parkedSinceMs } = run;
-    const { lane, tell } = this.#parts;
-    const order = this.#orderOf(run);
-    await this.#leave(run, job, delayMs, (move) => lane.yielding({ jobId, token, order, parkedSinceMs }, move));
-    const reason = held === undefined ? "unreachable" : "held";
-    tell("yielded", () => ({ ...this.#about(run), reason, delayMs }));
-    if (held !== undefined) {
-      this.#wakes.add({ jobId, resource: held, order }, () => tell("woken", () => this.#about(run)));
-    }
-    throw new DelayedError(`job ${jobId} waits for its lock`);
-  }
-
-  /** Moves the job to `delayed` for so long, and returns until when. */
-  async #leave(
-    { jobId, token }: Run,
-    job: BullJob,
-    delayMs: number,
-    leave: (move: () => Promise<void>) => Promise<void>,
-  ): Promise<number> {
-    const dueMs = Math.floor(this.#clock.wallMs()) + delayMs;
-    try {
-      await leave(async () => await job.moveToDelayed(dueMs, token));
-      return dueMs;
-    } catch (error) {
-      // Not ours any more, or Redis is gone: the job comes back as a stalled one.
-      this.#parts.onError(error as Error);
-      throw new DelayedError(`job ${jobId} could not be moved to delayed`);
-    }
-  }
-
-  #about(run: Run): ReturnType<typeof aboutJob> {
-    return aboutJob(this.#parts.queue, run);
-  }
-}
-
-/**
- * Returns the vote of a node where a key of the lock is of another type: something else is where the lock should be.
- */
-function foreignVote(error: RedlockError): Vote | undefined {
-  const votes = error instanceof QuorumUnreachableError ? error.votes : [];
-  return votes.find((vote) => vote.error?.startsWith("WRONGTYPE"));
+  stop(): void;
 }

@@ -16,7 +16,7 @@ import { Run } from "../job-run/run.ts";
 import type { Interrupts } from "../lane/interrupts.ts";
 import type { Lane } from "../lane/lane.ts";
 import type { TakenJob } from "../lane/taken-job.ts";
-import type { KeyLocks } from "../locks/key-locks.ts";
+import type { RunLocks } from "../locks/run-locks.ts";
 import type { Arrivals } from "./arrivals.ts";
 import { EarlyRun } from "./early-run.ts";
 import type { Merging } from "./merging.ts";
@@ -45,7 +45,7 @@ export interface RunnerParts {
   readonly clock: Clock;
   readonly lane: Pick<Lane, "dropped" | "forget">;
   readonly arrivals: Arrivals;
-  readonly keyLocks: KeyLocks;
+  readonly locks: RunLocks;
   readonly watchdog: Watchdog;
   readonly tracked: TrackedJobs;
   readonly inFlight: InFlight;
@@ -133,19 +133,19 @@ export class Runner {
 
   /** Tells whether the processor may be called at once: the lock of the job's key has come with it, just now. */
   #isReady(run: Run, taken: TakenJob, signal: AbortSignal | undefined): boolean {
-    const { keyLocks, merging } = this.#parts;
-    if (run.keys.length > 0 && !keyLocks.claim(run, taken, signal)) return false;
+    const { locks, merging } = this.#parts;
+    if (run.keys.length > 0 && !locks.claim(run, taken, signal)) return false;
     return merging === undefined && !this.#mustConfirm(run) && run.lock?.isHeld() !== false && run.lost === undefined;
   }
 
   /** Does what is left to do before the processor is called. Rejects if it is not to be called. */
   async #makeReady(run: Run, taken: TakenJob, job: Job, signal: AbortSignal | undefined): Promise<void> {
-    const { keyLocks, merging } = this.#parts;
-    if (run.keys.length > 0 && run.lock === undefined) await keyLocks.acquire(run, job, { taken, signal });
+    const { locks, merging } = this.#parts;
+    if (run.keys.length > 0 && run.lock === undefined) await locks.acquire(run, job, { taken, signal });
     if (merging !== undefined && run.keys.length === 1) await merging.gather(run, signal);
     if (this.#mustConfirm(run)) await this.#confirm(run);
     // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
-    if (run.lock?.isHeld() === false) await keyLocks.giveBack(run, job);
+    if (run.lock?.isHeld() === false) await locks.giveBack(run, job);
     // A renewal was refused meanwhile: whoever has the job now runs it.
     if (run.lost !== undefined) throw new DelayedError(run.lost.message);
   }
@@ -154,19 +154,18 @@ export class Runner {
   async #failed(run: Run, job: Job, error: unknown): Promise<NotRun> {
     const { backOffMs, superseded } = run;
     if (run.lost !== undefined) throw error;
-    if (backOffMs !== undefined) return await this.#parts.keyLocks.backOff(run, job, backOffMs);
+    if (backOffMs !== undefined) return await this.#parts.locks.backOff(run, job, backOffMs);
     if (superseded === undefined || isMove(error)) throw error;
     return this.#interrupted(run, superseded, error);
   }
 
   /** A run has ended; `isDone` tells whether BullMQ is about to be told that its job has completed. */
   #end(run: Run, taken: TakenJob, isDone: boolean): void {
-    const { inFlight, keyLocks, lane, watchdog } = this.#parts;
-    const isFollowed = isDone && taken.isFollowed && run.lost === undefined;
+    const { inFlight, locks, lane, watchdog } = this.#parts;
     const next = isDone ? this.#nextOf(run, taken) : undefined;
-    if (next !== undefined) keyLocks.passOnWithEnd(taken, next);
-    else keyLocks.release(run, isDone && !isFollowed ? taken : undefined);
-    if (isFollowed) keyLocks.lockAhead(run, taken);
+    if (next !== undefined) locks.passOnWithEnd(taken, next);
+    else if (isDone) locks.releaseWithEnd(run, taken);
+    else locks.release(run);
     if (!isDone) lane.forget(taken);
     inFlight.end();
     watchdog.delete(run);
@@ -214,7 +213,7 @@ export class Runner {
   #offer(run: Run, lock: Lock, following: Following, job: Job): EarlyRun {
     const { jobId, fencingToken, parkedSinceMs } = following;
     const { token, keys, resources } = run;
-    const { inFlight, keyLocks, lane, lockDurationMs, driftFactor, watchdog } = this.#parts;
+    const { inFlight, locks, lane, lockDurationMs, driftFactor, watchdog } = this.#parts;
     // Until it is handed out, the lease of the job before is all that keeps others from the key.
     const ofJob = { job, jobId, token, keys, resources, parkedSinceMs };
     const facts = { ...ofJob, order: undefined, lockDurationMs, driftFactor, sent: run.sent };
@@ -229,13 +228,13 @@ export class Runner {
       onBegin: () => {
         inFlight.begin();
         watchdog.add(next);
-        keyLocks.passOn(run, next, fencingToken);
+        locks.passOn(run, next, fencingToken);
       },
-      onDeclined: () => keyLocks.release(run),
+      onDeclined: () => locks.release(run),
       onConfirmed: (at) => watchdog.renewed(next, at, lockDurationMs),
       onDropped: () => {
         lane.dropped(early);
-        keyLocks.release(next);
+        locks.release(next);
         inFlight.end();
         watchdog.delete(next);
       },
@@ -271,14 +270,14 @@ export class Runner {
   }
 
   #call(run: Run, job: Job): Promise<unknown> {
-    const { isSandboxed, keyLocks } = this.#parts;
+    const { isSandboxed, locks } = this.#parts;
     const process = this.#parts.processor() as ExclusiveProcessorFunction<unknown, unknown, string>;
     // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none.
     const takesSignal = process.length >= 3 || isWrapper(process) || isSandboxed;
     const signal = (takesSignal ? run.signal : undefined) as AbortSignal;
     const { lock } = run;
-    if (lock === undefined || !keyLocks.isLent) return process(job, run.token, signal, run);
-    return keyLocks.inside(run, lock, () => process(job, run.token, signal, run));
+    if (lock === undefined || !locks.isLent) return process(job, run.token, signal, run);
+    return locks.inside(run, lock, () => process(job, run.token, signal, run));
   }
 
   #mustConfirm(run: Run): boolean {

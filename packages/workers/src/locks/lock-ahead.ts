@@ -14,23 +14,41 @@ import type { Clock, Lock } from "@x/redlock-core";
  */
 const UNCLAIMED_MS = 2_000;
 
+/** The job that came with the end of the one before. */
+interface NextJob {
+  readonly lockName: string;
+  ahead: LockAhead | undefined;
+}
+
+/** This is what the end of a job is to do (see `Ending`): it releases no lock, and gives this one to the next job. */
 export class LockAhead {
-  readonly key: string;
+  readonly token = "";
   /** Resolves when the lock is claimed, or released. */
   readonly settled: Promise<void>;
+  readonly #lockName: string;
   readonly #lock: Promise<Lock | null>;
   readonly #cancelTimer: () => void;
   #settle: () => void = () => {};
   #isDone = false;
 
   /** Takes a `lock` that never rejects, and is null if somebody else has it. */
-  constructor(key: string, lock: Promise<Lock | null>, clock: Clock) {
-    this.key = key;
+  constructor(lockName: string, lock: Promise<Lock | null>, clock: Clock) {
+    this.#lockName = lockName;
     this.#lock = lock;
     this.settled = new Promise((resolve) => {
       this.#settle = resolve;
     });
     this.#cancelTimer = clock.schedule(UNCLAIMED_MS, () => void this.drop());
+  }
+
+  get answer(): this {
+    return this;
+  }
+
+  /** The end was answered. The lock is for the job that came with it, if that is of the same key. */
+  settle(_isReleased: boolean, next?: NextJob): void {
+    if (next?.lockName === this.#lockName) next.ahead = this;
+    else void this.drop();
   }
 
   /** Returns the lock to the one who asks first. */

@@ -3,18 +3,19 @@
  * the job's end. Such a lock costs no request.
  *
  * Some things no script does: a lock is held or waited for, or a job has several keys, fails, or is moved back. They
- * are left to the ordinary requests for locks. Everything is, until a mark that the lane left was found where the locks
+ * are left to the requests of `RedlockLocks`. Everything is, until a mark that the lane left was found where the locks
  * are.
  *
  * The lock is an ordinary one (see `EmbeddedLocks` of `@x/redlock-core`). It is held from before the processor is
  * called until after it has settled. A lock that no run claims is released with its job's end, or ends with its lease.
  */
-import { type Clock, type Lock, type Redlock, RedlockClosedError } from "@x/redlock-core";
+import { type Clock, type Lock, type Redlock, RedlockClosedError, RedlockError } from "@x/redlock-core";
 import { defineScript, type EmbeddedLocks, protocolOf, sleep } from "@x/redlock-core/protocol";
+import type { Run } from "../job-run/run.ts";
+import type { EarlyStart } from "../lane/early-start.ts";
+import type { Ending, TakenJob } from "../lane/taken-job.ts";
 import type { LockRules } from "../scripts/key-lock.lua.ts";
-import type { EarlyStart } from "./early-start.ts";
-import type { LaneLocks } from "./lane.ts";
-import type { Ending, TakenJob } from "./taken-job.ts";
+import { RedlockLocks, type RedlockLocksParts } from "./redlock-locks.ts";
 
 /**
  * The command that ends a job follows its run within this time, in the same turn. A run that is not followed by one was
@@ -25,7 +26,8 @@ const PROVE_AGAIN_MS = 500;
 
 const takeMark = defineScript("take-mark", "return redis.call('DEL', KEYS[1])");
 
-export class ScriptLocks implements LaneLocks {
+export class ScriptLocks extends RedlockLocks {
+  /** What the lane's scripts are composed with. */
   readonly rules: LockRules;
   readonly #redlock: Redlock;
   readonly #embedded: EmbeddedLocks;
@@ -40,28 +42,25 @@ export class ScriptLocks implements LaneLocks {
    * their names.
    */
   static on(
-    redlock: Redlock,
-    options: {
-      readonly resourcePrefix: string | undefined;
-      readonly reserved: string;
-      readonly ttl: number;
-    },
+    parts: RedlockLocksParts,
+    names: { readonly resourcePrefix: string | undefined; readonly reserved: string },
   ): ScriptLocks | undefined {
-    const { embedded } = protocolOf(redlock);
-    const { resourcePrefix: prefix, reserved, ttl: ttlMs } = options;
+    const { embedded } = protocolOf(parts.redlock);
+    const { resourcePrefix: prefix, reserved } = names;
     if (embedded === undefined || prefix === undefined) return undefined;
-    return new ScriptLocks(redlock, embedded, { prefix, reserved, ttlMs });
+    return new ScriptLocks(parts, embedded, { prefix, reserved });
   }
 
   private constructor(
-    redlock: Redlock,
+    parts: RedlockLocksParts,
     embedded: EmbeddedLocks,
-    names: { readonly prefix: string; readonly reserved: string; readonly ttlMs: number },
+    names: { readonly prefix: string; readonly reserved: string },
   ) {
-    this.#redlock = redlock;
+    super(parts);
+    this.#redlock = parts.redlock;
     this.#embedded = embedded;
-    this.#clock = protocolOf(redlock).clock;
-    this.rules = { ...names, lua: embedded.lua, luaOfRun: embedded.luaOfRun };
+    this.#clock = protocolOf(parts.redlock).clock;
+    this.rules = { ...names, ttlMs: parts.ttl, lua: embedded.lua, luaOfRun: embedded.luaOfRun };
   }
 
   /**
@@ -85,56 +84,44 @@ export class ScriptLocks implements LaneLocks {
     }
   }
 
-  /**
-   * Lets no script take a lock from now on: jobs are fetched by hand, so nobody would claim it, or the worker is
-   * closed.
-   */
-  stop(): void {
+  override stop(): void {
     this.#isStopped = true;
   }
 
-  /**
-   * Returns the token for the lock of its key, for a script that may fetch a job. It is empty if no lock is to be
-   * taken.
-   */
-  newToken(): string {
+  override newToken(): string {
     return this.#isProven && !this.#isStopped ? this.#embedded.newToken() : "";
   }
 
-  /** Returns the lock that came with the job, once. It is undefined if none did, or if its lease is over. */
-  claim(taken: TakenJob): Lock | undefined {
+  override claim(taken: TakenJob): Lock | undefined {
     const token = taken.claimLock();
     if (token === "" || taken.fencingToken === undefined) return undefined;
     const { fencingToken, sent: asked } = taken;
-    return this.#embedded.adopt({ resource: this.#nameOf(taken), token, fencingToken, asked }, this.rules.ttlMs);
+    try {
+      return this.#embedded.adopt({ resource: this.#nameOf(taken), token, fencingToken, asked }, this.rules.ttlMs);
+    } catch (error) {
+      // The Redlock was closed by its user: who asks it for a lock is told.
+      if (error instanceof RedlockError) return undefined;
+      throw error;
+    }
   }
 
-  /**
-   * Releases the lock when the run has settled well, and BullMQ is about to be told that its job has ended. Resolves as
-   * `lock.release()` does.
-   */
-  releaseWithEnd(taken: TakenJob, lock: Lock): Promise<boolean> {
-    if (!this.#isProven) return lock.release();
+  override releaseWithEnd(run: Run, lock: Lock, taken: TakenJob): Promise<boolean> {
+    if (!this.#isProven || taken.isFollowed || run.keys.length > 1) return super.releaseWithEnd(run, lock, taken);
     return protocolOf(lock).releaseBy((answer) => this.#expectEnd(taken, { token: lock.token, answer }));
   }
 
-  /** Begins the next run of the key when BullMQ is told that this job has completed, which it is about to be. */
-  startWithEnd(taken: TakenJob, early: EarlyStart): void {
+  override startWithEnd(taken: TakenJob, early: EarlyStart): void {
     if (this.#isProven) this.#expectEnd(taken, { token: "", answer: { settle: () => early.decline() }, early });
     else early.decline();
   }
 
-  /** Notes a fencing token that a script reserved, and that is used now. */
-  reserved(fencingToken: number): void {
+  override reserved(fencingToken: number): void {
     this.#embedded.note(fencingToken);
   }
 
-  /** Returns what is to be done with the lock by this command that leaves the job, once. */
-  endingOf(taken: TakenJob | undefined): Ending | undefined {
-    if (taken === undefined) return undefined;
-    const { ending } = taken;
-    taken.ending = undefined;
-    if (ending !== undefined) return ending;
+  override endingOf(taken: TakenJob | undefined): Ending | undefined {
+    const ending = super.endingOf(taken);
+    if (taken === undefined || ending !== undefined) return ending;
     const token = taken.claimLock();
     return token === "" ? undefined : this.#unclaimed(taken, token);
   }

@@ -1,0 +1,123 @@
+/**
+ * The locks of keys are asked for at the nodes of a `Redlock`. Those of a run are acquired before it begins. When it
+ * ends, the one for the next job of its key is asked for (see lock-ahead.ts).
+ */
+import {
+  type Clock,
+  type Lock,
+  QuorumUnreachableError,
+  type Redlock,
+  type RedlockError,
+  type Vote,
+} from "@x/redlock-core";
+import { type InFlight, protocolOf, sleep } from "@x/redlock-core/protocol";
+import type { Run } from "../job-run/run.ts";
+import type { EarlyStart } from "../lane/early-start.ts";
+import type { Ending, TakenJob } from "../lane/taken-job.ts";
+import type { KeyLocks } from "./key-locks.ts";
+import { LockAhead } from "./lock-ahead.ts";
+
+/**
+ * A job waits this long in its slot for lock nodes that do not answer, and asks with the pause below. Connections may
+ * not be up yet.
+ */
+const UNREACHABLE_WAIT_MS = 2_000;
+const UNREACHABLE_PAUSE_MS = 50;
+
+export interface RedlockLocksParts {
+  readonly redlock: Redlock;
+  readonly inFlight: InFlight;
+  readonly ttl: number;
+  /** A job waits in its slot for a lock that is held for so many ms. */
+  readonly timeout: number;
+}
+
+export class RedlockLocks implements KeyLocks {
+  readonly #parts: RedlockLocksParts;
+  readonly #clock: Clock;
+
+  constructor(parts: RedlockLocksParts) {
+    this.#parts = parts;
+    this.#clock = protocolOf(parts.redlock).clock;
+  }
+
+  newToken(): string {
+    return "";
+  }
+
+  endingOf(taken: TakenJob | undefined): Ending | undefined {
+    if (taken === undefined) return undefined;
+    const { ending, ahead } = taken;
+    taken.ending = undefined;
+    taken.ahead = undefined;
+    if (ending === undefined) return ahead;
+    void ahead?.drop();
+    return ending;
+  }
+
+  claim(_taken: TakenJob): Lock | undefined {
+    return undefined;
+  }
+
+  /**
+   * Makes one attempt, which is all that a free lock needs. It then waits for a short time in the slot for one that is
+   * held.
+   *
+   * Nodes that do not answer are asked again for a while: a stall is not a reason to send jobs back.
+   */
+  async acquire(run: Run, signal: AbortSignal | undefined): Promise<Lock> {
+    const { redlock, ttl, timeout } = this.#parts;
+    const protocol = protocolOf(redlock);
+    const options = { ttl, autoExtend: true, signal };
+    const startedMs = this.#clock.monotonicMs();
+    for (;;) {
+      try {
+        const lock = await protocol.tryAcquireAt(run.resources, { ...options, place: this.orderOf(run) });
+        return lock ?? (await protocol.acquireAt(run.resources, { ...options, place: this.orderOf(run), timeout }));
+      } catch (error) {
+        const isLate = this.#clock.monotonicMs() - startedMs > UNREACHABLE_WAIT_MS;
+        if (!(error instanceof QuorumUnreachableError) || isLate || foreignVote(error) !== undefined) throw error;
+        await sleep(this.#clock, UNREACHABLE_PAUSE_MS, undefined, { keepAlive: true });
+      }
+    }
+  }
+
+  /** Asks anew each time, because a refusal tells how far this process's clock is off. */
+  orderOf(run: Run): number {
+    return run.order ?? protocolOf(this.#parts.redlock).placeAt(run.askedMs);
+  }
+
+  releaseWithEnd(run: Run, lock: Lock, taken: TakenJob): Promise<boolean> {
+    const isFollowed = taken.isFollowed && run.lost === undefined;
+    const released = lock.release();
+    if (isFollowed) this.#askAhead(run, taken);
+    return released;
+  }
+
+  startWithEnd(_taken: TakenJob, next: EarlyStart): void {
+    next.decline();
+  }
+
+  reserved(_fencingToken: number): void {}
+
+  stop(): void {}
+
+  /** Asks for the lock of the key's next job in the same turn as the release, so that both travel together. */
+  #askAhead({ resources }: Run, taken: TakenJob): void {
+    const { redlock, inFlight, ttl } = this.#parts;
+    const protocol = protocolOf(redlock);
+    const place = protocol.placeAt(this.#clock.wallMs());
+    const lock = protocol.tryAcquireAt(resources, { ttl, place, autoExtend: true }).catch(() => null);
+    const ahead = new LockAhead(taken.lockName, lock, this.#clock);
+    inFlight.follow(ahead.settled);
+    taken.ending = ahead;
+  }
+}
+
+/**
+ * Returns the vote of a node where a key of the lock is of another type: something else is where the lock should be.
+ */
+export function foreignVote(error: RedlockError): Vote | undefined {
+  const votes = error instanceof QuorumUnreachableError ? error.votes : [];
+  return votes.find((vote) => vote.error?.startsWith("WRONGTYPE"));
+}
