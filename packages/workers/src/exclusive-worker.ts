@@ -57,12 +57,12 @@ import { ownRedlock } from "./locks/own-redlock.ts";
 import { RedlockLocks } from "./locks/redlock-locks.ts";
 import { RunLocks } from "./locks/run-locks.ts";
 import { ScriptLocks } from "./locks/script-locks.ts";
-import { Fleet, type FleetParts, type Setup as WorkerSetup } from "./operators/fleet.ts";
 import { KeyOperators } from "./operators/key-operators.ts";
 import { KeyPolicies } from "./operators/key-policies.ts";
 import type { KeyPolicy } from "./operators/key-policy.ts";
 import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "./operators/operators.ts";
 import { LABELS, prometheusText } from "./operators/prometheus.ts";
+import { WorkerRegistry, type WorkerRegistryParts, type WorkerSetup } from "./operators/worker-registry.ts";
 import {
   bullOptions,
   type ExclusiveWorkerOptions,
@@ -115,7 +115,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly #policies: KeyPolicies;
   #stopSweeping: () => void = () => undefined;
   readonly #interrupts: Interrupts | undefined;
-  readonly #fleet: Fleet;
+  readonly #registry: WorkerRegistry;
   readonly #inFlight = new InFlight();
   readonly #tell: Tell = (name, message) => {
     const isHeard = this.listenerCount(name) > 0;
@@ -209,7 +209,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     });
     this.#operators = new KeyOperators({ queue: name, lane: this.#lane, clock: this.#clock, tell: this.#tell });
     this.#arrivals = new Arrivals({ lane: this.#lane, redlock, options: resolved });
-    this.#fleet = new Fleet({
+    this.#registry = new WorkerRegistry({
       clock: this.#clock,
       id: this.id,
       setup: setupOf(resolved, redlock),
@@ -219,7 +219,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     this.#policies = new KeyPolicies({
       lane: this.#lane,
       rules: resolved.rules,
-      setups: async () => await this.#fleet.setups(),
+      setups: async () => await this.#registry.setups(),
     });
     let tracked: TrackedJobs;
     try {
@@ -412,12 +412,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * event with a `MixedFleetError`. Plain workers that are idle are not seen.
    */
   async check(): Promise<readonly WorkerFinding[]> {
-    return [...this.#options.warnings, ...(await this.#fleet.check())];
+    return [...this.#options.warnings, ...(await this.#registry.check())];
   }
 
   /** Returns how the workers of this queue that run are set up. One that was killed is known for 3 min. */
   async setups(): Promise<readonly WorkerSetup[]> {
-    return await this.#fleet.setups();
+    return await this.#registry.setups();
   }
 
   /**
@@ -447,7 +447,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     ...args: Parameters<Worker<Data, Result, Name>["getNextJob"]>
   ): ReturnType<Worker<Data, Result, Name>["getNextJob"]> {
     this.#locks.stop();
-    this.#fleet.join();
+    this.#registry.join();
     return super.getNextJob(...args);
   }
 
@@ -489,7 +489,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 
   override run(): Promise<void> {
     this.#lane.loops();
-    this.#fleet.join();
+    this.#registry.join();
     return super.run();
   }
 
@@ -498,7 +498,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * `force` the promise does not wait for that.
    */
   override async close(force = false): Promise<void> {
-    this.#fleet.leave();
+    this.#registry.leave();
     this.#isForced ||= force;
     this.#closing.abort();
     try {
@@ -613,7 +613,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 }
 
-function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): FleetParts["setup"] {
+function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): WorkerRegistryParts["setup"] {
   const { rules, resourcePrefix } = options;
   return {
     key: rules.path?.join(".") ?? null,

@@ -18,7 +18,6 @@ export { ExclusiveWorker } from "./exclusive-worker.ts";
 export type { Batch } from "./job-run/batch.ts";
 export type { JobLock } from "./job-run/job-lock.ts";
 export type { StoredJob } from "./lane/lane.ts";
-export type { Setup as WorkerSetup } from "./operators/fleet.ts";
 export type { KeyPolicy } from "./operators/key-policy.ts";
 export type {
   BusyKey,
@@ -30,6 +29,7 @@ export type {
   KeyPosition,
   Verdict,
 } from "./operators/operators.ts";
+export type { WorkerSetup } from "./operators/worker-registry.ts";
 export type {
   BatchSize,
   Between,

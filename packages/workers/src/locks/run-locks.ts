@@ -17,8 +17,8 @@ import type { EarlyStart } from "../lane/early-start.ts";
 import type { Lane } from "../lane/lane.ts";
 import type { TakenJob } from "../lane/taken-job.ts";
 import type { KeyLocks } from "./key-locks.ts";
+import { LockWaiters } from "./lock-waiters.ts";
 import { foreignVote } from "./redlock-locks.ts";
-import { Wakes } from "./wakes.ts";
 
 interface RunLocksParts {
   readonly queue: string;
@@ -40,12 +40,12 @@ const UNREACHABLE_RETRY_MS = 1_000;
 export class RunLocks {
   readonly #parts: RunLocksParts;
   readonly #clock: Clock;
-  readonly #wakes: Wakes;
+  readonly #waiters: LockWaiters;
 
   constructor(parts: RunLocksParts) {
     this.#parts = parts;
     this.#clock = protocolOf(parts.redlock).clock;
-    this.#wakes = new Wakes({
+    this.#waiters = new LockWaiters({
       redlock: parts.redlock,
       wake: async (jobId) => (await parts.lane.operate("wake", jobId)) === 1,
       onError: parts.onError,
@@ -56,7 +56,7 @@ export class RunLocks {
   claim(run: Run, taken: TakenJob, signal: AbortSignal | undefined): boolean {
     const lock = this.#parts.locks.claim(taken);
     if (lock === undefined) return false;
-    this.#wakes.delete(run.jobId);
+    this.#waiters.delete(run.jobId);
     const isWanted = signal?.aborted !== true;
     if (isWanted) this.#holds(run, lock, 0);
     else this.#parts.inFlight.follow(lock.release());
@@ -73,7 +73,7 @@ export class RunLocks {
     { taken, signal }: { readonly taken: TakenJob; readonly signal: AbortSignal | undefined },
   ): Promise<void> {
     const startedMs = this.#clock.monotonicMs();
-    this.#wakes.delete(run.jobId);
+    this.#waiters.delete(run.jobId);
     try {
       const ahead = await taken.ahead?.claim();
       const isOurs = ahead?.isHeld() === true && signal?.aborted !== true;
@@ -176,7 +176,7 @@ export class RunLocks {
 
   /** Brings no job back any more, and lets no script take a lock. What is held is released with its run. */
   close(): void {
-    this.#wakes.close();
+    this.#waiters.close();
     this.#parts.locks.stop();
   }
 
@@ -197,7 +197,7 @@ export class RunLocks {
     const reason = held === undefined ? "unreachable" : "held";
     tell("yielded", () => ({ ...this.#about(run), reason, delayMs }));
     if (held !== undefined) {
-      this.#wakes.add({ jobId, resource: held, order }, () => tell("woken", () => this.#about(run)));
+      this.#waiters.add({ jobId, resource: held, order }, () => tell("woken", () => this.#about(run)));
     }
     throw new DelayedError(`job ${jobId} waits for its lock`);
   }

@@ -3,8 +3,8 @@ import { integer, Schema } from "@x/redlock-core/protocol";
 import { KEY } from "../entity-key.ts";
 import type { Lane } from "../lane/lane.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
-import type { Setup } from "./fleet.ts";
 import { checkPolicy, type KeyPolicy, parsePolicy, resolvePolicy, rulesOf } from "./key-policy.ts";
+import type { WorkerSetup } from "./worker-registry.ts";
 
 const LIST_PAGE = 500;
 const LIST = new Schema({ limit: integer({ min: 1, unit: "" }).default(1_000) });
@@ -13,7 +13,7 @@ interface KeyPoliciesParts {
   readonly lane: Pick<Lane, "operate">;
   readonly rules: ResolvedExclusiveOptions["rules"];
   /** How the workers that run are set up. */
-  readonly setups: () => Promise<readonly Setup[]>;
+  readonly setups: () => Promise<readonly WorkerSetup[]>;
 }
 
 export class KeyPolicies {

@@ -2,7 +2,7 @@
 import { integer, Schema, type ShapeOf } from "@x/redlock-core/protocol";
 import { type KeyRate, type LaneRules, mayShare } from "../bullmq/compose.ts";
 import { MAX_WAITING, type MaxWaiting, MOST_SLOTS, MOST_STARTS, RATE } from "../options.ts";
-import type { Setup } from "./fleet.ts";
+import type { WorkerSetup } from "./worker-registry.ts";
 
 /** What holds for one key instead of the option `perKey` of the workers. What is left out is as they have it. */
 export interface KeyPolicy {
@@ -63,7 +63,7 @@ interface Whose {
 }
 
 /** Returns the rules of a worker, as it has told the others. */
-export function rulesOf({ at, onFailure, perKey }: Setup): Rules & Whose {
+export function rulesOf({ at, onFailure, perKey }: WorkerSetup): Rules & Whose {
   const told = JSON.parse(perKey ?? "{}") as Pick<Rules, "line" | "merge" | "rotate">;
   return { onFailure, line: told.line, merge: told.merge, rotate: told.rotate, whose: at };
 }

@@ -1,6 +1,6 @@
 /**
- * The workers of a queue must agree, because exclusion holds among those that take the same key of a job. No plain
- * worker takes part in it.
+ * The registry of a queue's workers. They must agree, because exclusion holds among those that take the same key of a
+ * job. No plain worker takes part in it.
  *
  * Each worker that runs tells the others how it is set up. It looks at them and at the jobs that run, when it starts
  * and every minute: one request, O(workers + running jobs).
@@ -21,7 +21,7 @@ export interface Difference {
 }
 
 /** How a worker is set up. What a function makes is null. */
-export interface Setup {
+export interface WorkerSetup {
   /** Host and process. */
   readonly at: string;
   /** The path of the key in a job's data. */
@@ -35,11 +35,11 @@ export interface Setup {
   readonly nodes: number;
 }
 
-export interface FleetParts {
+export interface WorkerRegistryParts {
   readonly clock: Clock;
   /** BullMQ's id of the worker. */
   readonly id: string;
-  readonly setup: Omit<Setup, "at">;
+  readonly setup: Omit<WorkerSetup, "at">;
   /** Runs the operator `look` (see scripts/starting.lua.ts). */
   readonly look: (id: string, setup: string, lifeMs: number) => Promise<unknown>;
   readonly onFinding: (finding: WorkerFinding) => void;
@@ -49,15 +49,15 @@ const EVERY_MS = 60_000;
 /** A worker that was killed is forgotten after this. */
 const LIFE_MS = 3 * EVERY_MS;
 
-export class Fleet {
-  readonly #parts: FleetParts;
-  readonly #setup: Setup;
+export class WorkerRegistry {
+  readonly #parts: WorkerRegistryParts;
+  readonly #setup: WorkerSetup;
   #stop: () => void = () => undefined;
   #told: ReadonlySet<string> = new Set();
   #isMember = false;
   #isClosed = false;
 
-  constructor(parts: FleetParts) {
+  constructor(parts: WorkerRegistryParts) {
     this.#parts = parts;
     this.#setup = { at: `${hostname()}:${process.pid}`, ...parts.setup };
   }
@@ -75,7 +75,7 @@ export class Fleet {
   }
 
   /** How the workers that run are set up, also this one if it does. */
-  async setups(): Promise<readonly Setup[]> {
+  async setups(): Promise<readonly WorkerSetup[]> {
     return (await this.#ask()).setups;
   }
 
@@ -84,10 +84,10 @@ export class Fleet {
     return differencesOf(this.#setup, setups, jobs);
   }
 
-  async #ask(): Promise<{ readonly setups: readonly Setup[]; readonly jobs: readonly string[] }> {
+  async #ask(): Promise<{ readonly setups: readonly WorkerSetup[]; readonly jobs: readonly string[] }> {
     const own = this.#isMember && !this.#isClosed ? JSON.stringify(this.#setup) : "";
     const [setups, jobs] = (await this.#parts.look(this.#parts.id, own, LIFE_MS)) as readonly [string[], string[]];
-    return { setups: setups.map((setup) => JSON.parse(setup) as Setup), jobs };
+    return { setups: setups.map((setup) => JSON.parse(setup) as WorkerSetup), jobs };
   }
 
   /** Leaves the others, which nobody waits for. Where Redis is away, they forget this worker after a while. */
@@ -116,7 +116,7 @@ function nameOf({ finding, there }: Difference): string {
 const compared: readonly {
   readonly code: WorkerFindingCode;
   readonly option: "key" | "locks" | "onFailure" | "perKey";
-  readonly shown: (setup: Setup) => string;
+  readonly shown: (setup: WorkerSetup) => string;
   readonly means: string;
 }[] = [
   {
@@ -152,7 +152,7 @@ const compared: readonly {
  * Returns what the set-ups of all workers mean beside one's own, which is among them, and jobs that run without their
  * key.
  */
-export function differencesOf(own: Setup, all: readonly Setup[], jobs: readonly string[]): Difference[] {
+export function differencesOf(own: WorkerSetup, all: readonly WorkerSetup[], jobs: readonly string[]): Difference[] {
   const found: Difference[] = [];
   if (jobs.length > 0) {
     const named = jobs.length > 5 ? `${jobs.slice(0, 5).join(", ")} and ${jobs.length - 5} more` : jobs.join(", ");

@@ -8,7 +8,7 @@
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 
-interface WakesParts {
+interface LockWaitersParts {
   readonly redlock: Redlock;
   /** Brings the job back. Resolves false if it does not wait for its lock any more. */
   readonly wake: (jobId: string) => Promise<boolean>;
@@ -22,12 +22,12 @@ interface LockWish {
   readonly order: number;
 }
 
-export class Wakes {
-  readonly #parts: WakesParts;
+export class LockWaiters {
+  readonly #parts: LockWaitersParts;
   readonly #waiting = new Map<string, AbortController>();
   #isClosed = false;
 
-  constructor(parts: WakesParts) {
+  constructor(parts: LockWaitersParts) {
     this.#parts = parts;
   }
 

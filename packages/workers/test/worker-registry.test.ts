@@ -5,12 +5,12 @@ import { MixedFleetError } from "@x/workers";
 import { Worker } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
 import type { WorkerFinding } from "../src/errors.ts";
-import { differencesOf, Fleet, type Setup } from "../src/operators/fleet.ts";
+import { differencesOf, WorkerRegistry, type WorkerSetup } from "../src/operators/worker-registry.ts";
 import { type Data, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
 
-const own: Setup = { at: "a:1", key: "k", onFailure: "skip", locks: "account:", nodes: 1 };
+const own: WorkerSetup = { at: "a:1", key: "k", onFailure: "skip", locks: "account:", nodes: 1 };
 
-const findingsOf = (others: readonly Setup[], withoutKey: readonly string[]): WorkerFinding[] =>
+const findingsOf = (others: readonly WorkerSetup[], withoutKey: readonly string[]): WorkerFinding[] =>
   differencesOf(own, others, withoutKey).map(({ finding }) => finding);
 
 describe("what another set-up means", () => {
@@ -105,8 +105,8 @@ describe("what another set-up means", () => {
 describe("a look every minute", () => {
   const strays = (...ids: string[]): unknown => [[], ids];
 
-  function fleetThatSees(replies: unknown[]): {
-    fleet: Fleet;
+  function registryThatSees(replies: unknown[]): {
+    registry: WorkerRegistry;
     found: WorkerFinding[];
     looks: string[];
     minute: () => Promise<void>;
@@ -122,7 +122,7 @@ describe("a look every minute", () => {
     } as unknown as Clock;
     const found: WorkerFinding[] = [];
     const looks: string[] = [];
-    const fleet = new Fleet({
+    const registry = new WorkerRegistry({
       clock,
       id: "this",
       setup: own,
@@ -138,36 +138,36 @@ describe("a look every minute", () => {
       timers.shift()?.();
       await delay(1);
     };
-    return { fleet, found, looks, minute, pending: () => timers.length };
+    return { registry, found, looks, minute, pending: () => timers.length };
   }
 
   it("tells what it finds once, and again when it comes back", async () => {
-    const { fleet, found, minute } = fleetThatSees([
+    const { registry, found, minute } = registryThatSees([
       strays("1"),
       strays("2"),
       strays(),
       new Error("away"),
       strays("3"),
     ]);
-    fleet.join();
-    fleet.join();
+    registry.join();
+    registry.join();
     await delay(1);
     for (let n = 0; n < 4; n++) await minute();
     expect(found.map(({ subjects }) => subjects)).toEqual([["1"], ["3"]]);
   });
 
   it("tells each difference of its own once, whoever has it", async () => {
-    const others = (...setups: Partial<Setup>[]): unknown => [
+    const others = (...setups: Partial<WorkerSetup>[]): unknown => [
       setups.map((setup) => JSON.stringify({ ...own, at: "b:2", ...setup })),
       [],
     ];
-    const { fleet, found, minute } = fleetThatSees([
+    const { registry, found, minute } = registryThatSees([
       others({ key: "x" }),
       others({ key: "x", at: "c:3" }),
       others({ key: "x" }, { key: "y" }),
       others({ key: "y" }),
     ]);
-    fleet.join();
+    registry.join();
     await delay(1);
     for (let n = 0; n < 3; n++) await minute();
     expect(found.map(({ subjects, message }) => [subjects, message.slice(0, 15)])).toEqual([
@@ -177,22 +177,22 @@ describe("a look every minute", () => {
   });
 
   it("ends when the worker leaves, also during a look, and says so", async () => {
-    const { fleet, found, looks, pending } = fleetThatSees([strays("1")]);
-    fleet.join();
-    fleet.leave();
-    fleet.leave();
+    const { registry, found, looks, pending } = registryThatSees([strays("1")]);
+    registry.join();
+    registry.leave();
+    registry.leave();
     await delay(1);
     expect(found).toEqual([]);
     expect(pending()).toBe(0);
     expect(looks).toEqual([expect.stringContaining('"key":"k"'), ""]);
-    fleet.join();
+    registry.join();
     expect(looks).toHaveLength(2);
   });
 
   it("takes part only once it has joined", async () => {
-    const { fleet, looks, pending } = fleetThatSees([]);
-    await fleet.check();
-    fleet.leave();
+    const { registry, looks, pending } = registryThatSees([]);
+    await registry.check();
+    registry.leave();
     expect(looks).toEqual([""]);
     expect(pending()).toBe(0);
   });
