@@ -68,6 +68,23 @@ export type ExclusiveWorkerListener<Data, Result, Name extends string> = WorkerL
 /** Tells one event. `message` is only called if somebody listens. */
 export type Tell = <Name extends keyof WorkerEvents>(name: Name, message: () => WorkerEvents[Name]) => void;
 
+/** What tells the listeners of a worker. */
+interface Emitter {
+  listenerCount(name: string): number;
+  emit(name: never, message: never): boolean;
+}
+
+/** Tells the listeners of a worker, and those of the channels. */
+export function tellBy(worker: Emitter): Tell {
+  return (name, message) => {
+    const isHeard = worker.listenerCount(name) > 0;
+    if (!isHeard && !channels.isHeard(name)) return;
+    const told = message();
+    channels.publish(name, () => told);
+    if (isHeard) worker.emit(name as never, told as never);
+  };
+}
+
 export function aboutJob(queue: string, { jobId, keys }: Omit<AboutJob, "queue">): AboutJob {
   return { queue, jobId, keys };
 }

@@ -18,76 +18,23 @@
  * - With `startNext: "at-once"`, that a job is not run again after the next one of its key was started. Nor that no job
  *   starts that was removed or paused in the ms before.
  */
-import type { Clock, Lock, Redlock } from "@x/redlock-core";
-import {
-  Check,
-  InFlight,
-  type Instant,
-  integer,
-  kindOf,
-  protocolOf,
-  readClock,
-  Schema,
-  shaped,
-  text,
-  validityMs,
-} from "@x/redlock-core/protocol";
+import type { Lock, Redlock } from "@x/redlock-core";
+import { integer, Schema, shaped } from "@x/redlock-core/protocol";
 import { Job, Worker } from "bullmq";
-import {
-  acceptSignal,
-  checkScripts,
-  decodeJob,
-  installedScripts,
-  isAskAgain,
-  keepTracked,
-  type LockExtension,
-  replaceExtendLock,
-  type TrackedJobs,
-  targetOf,
-} from "./bullmq/bullmq.ts";
-import { composeScripts } from "./bullmq/compose.ts";
-import { LaneError, MixedFleetError, SupersededError, type WorkerFinding, withoutCommand } from "./errors.ts";
-import { channels, type ExclusiveWorkerListener, type Tell } from "./events.ts";
-import type { Run } from "./job-run/run.ts";
-import { Interrupts } from "./lane/interrupts.ts";
-import { Lane } from "./lane/lane.ts";
-import { startSweep } from "./lane/sweep.ts";
-import type { KeyLocks } from "./locks/key-locks.ts";
-import { ownRedlock } from "./locks/own-redlock.ts";
-import { RedlockLocks } from "./locks/redlock-locks.ts";
-import { RunLocks } from "./locks/run-locks.ts";
-import { ScriptLocks } from "./locks/script-locks.ts";
-import { KeyOperators } from "./operators/key-operators.ts";
-import { KeyPolicies } from "./operators/key-policies.ts";
+import { acceptSignal, decodeJob, isAskAgain } from "./bullmq/bullmq.ts";
+import { type WorkerFinding, withoutCommand } from "./errors.ts";
+import type { ExclusiveWorkerListener } from "./events.ts";
 import type { KeyPolicy } from "./operators/key-policy.ts";
 import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "./operators/operators.ts";
 import { LABELS, prometheusText } from "./operators/prometheus.ts";
-import { WorkerRegistry, type WorkerRegistryParts, type WorkerSetup } from "./operators/worker-registry.ts";
-import {
-  bullOptions,
-  type ExclusiveWorkerOptions,
-  type ResolvedExclusiveOptions,
-  readOptions,
-  resolveOptions,
-} from "./options.ts";
-import { Arrivals } from "./runner/arrivals.ts";
-import { Merging } from "./runner/merging.ts";
-import { type ExclusiveProcessorFunction, isWrapper, Runner } from "./runner/runner.ts";
-import { Watchdog } from "./runner/watchdog.ts";
+import type { WorkerSetup } from "./operators/worker-registry.ts";
+import { bullOptions, type ExclusiveWorkerOptions, type ResolvedExclusiveOptions } from "./options.ts";
+import { type ExclusiveProcessorFunction, isWrapper } from "./runner/runner.ts";
+import { abandon, planOf, type WorkerParts, wire } from "./wire.ts";
 
 /** The name of an event without arguments. BullMQ's own types are told of ours by it. */
 type BullEvent = "ready";
 
-const SHORTEST_SWEEP_MS = 1_000;
-
-const QUEUE_NAME = text({ min: 1 });
-export const PROCESSOR: Check<unknown> = new Check<unknown>({
-  rule: "a function, the path or file: URL of a file that exports one, or null for jobs that are fetched by hand",
-  faultOf: (given) => {
-    const isOne = ["function", "string", "undefined"].includes(typeof given) || given === null || given instanceof URL;
-    return isOne ? undefined : "type";
-  },
-});
 const JOB = shaped<Job>(
   "a job that this worker fetched",
   ({ id, moveToCompleted }) => typeof id === "string" && typeof moveToCompleted === "function",
@@ -104,33 +51,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   /** The locks of the keys live here. Use it for plain code of this process that works on the same entities. */
   readonly redlock: Redlock;
   readonly #options: ResolvedExclusiveOptions;
-  readonly #clock: Clock;
-  readonly #lane: Lane;
-  readonly #locks: KeyLocks;
-  readonly #watchdog: Watchdog;
-  readonly #runLocks: RunLocks;
-  readonly #arrivals: Arrivals;
-  readonly #runner: Runner;
-  readonly #operators: KeyOperators;
-  readonly #policies: KeyPolicies;
-  #stopSweeping: () => void = () => undefined;
-  readonly #interrupts: Interrupts | undefined;
-  readonly #registry: WorkerRegistry;
-  readonly #inFlight = new InFlight();
-  readonly #tell: Tell = (name, message) => {
-    const isHeard = this.listenerCount(name) > 0;
-    if (!isHeard && !channels.isHeard(name)) return;
-    const told = message();
-    channels.publish(name, () => told);
-    if (isHeard) this.emit(name, ...([told] as Parameters<ExclusiveWorkerListener<Data, Result, Name>[typeof name]>));
-  };
-  readonly #stopListening: () => void;
-  /** The number of times that locks of jobs were renewed. */
-  #renewals = 0;
-  #closingLocks: Promise<void> | undefined;
-  /** Ends the waits of jobs that have not begun. */
-  readonly #closing = new AbortController();
-  #isForced = false;
+  readonly #parts: WorkerParts;
 
   /**
    * Makes a worker as BullMQ's constructor does, with `options.key` added (see `ExclusiveOptions`). `backendFactory`,
@@ -145,147 +66,35 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     given: ExclusiveWorkerOptions<Data, Name>,
     backendFactory?: object,
   ) {
-    QUEUE_NAME.of("name", name);
-    PROCESSOR.of("processor", processor);
-    const options = readOptions(given);
-    const resolved = resolveOptions(name, options);
-    if (resolved.rules.merge !== undefined && typeof processor !== "function") {
-      throw new TypeError(`processor must be a function where whenBusy is "merge", got ${kindOf(processor)}`);
-    }
-    const bullScripts = checkScripts(installedScripts());
-    const redlock = resolved.redlock ?? ownRedlock(options, resolved.ttl);
-    const isByHand = (processor ?? null) === null;
+    const plan = planOf(name, processor, given);
+    const { options } = plan;
     try {
       super(
         name,
         processor as string,
-        bullOptions(options, resolved),
+        bullOptions(plan.given, options),
         ...((backendFactory === undefined ? [] : [backendFactory]) as unknown as []),
       );
     } catch (error) {
-      if (resolved.redlock === undefined) void redlock.close();
+      abandon(plan);
       throw error;
     }
     if (isWrapper(processor)) acceptSignal(this);
-    this.#options = resolved;
-    this.redlock = redlock;
-    this.#clock = protocolOf(redlock).clock;
-    const isSandboxed = typeof processor !== "function";
-    // Jobs that are run by hand have locks of their own: see `lockJob`.
-    const ofLocks = { redlock, inFlight: this.#inFlight, ttl: resolved.ttl, timeout: resolved.timeout };
-    const scriptLocks = resolved.redlock !== undefined || isByHand ? undefined : ScriptLocks.on(ofLocks, resolved);
-    this.#locks = scriptLocks ?? new RedlockLocks(ofLocks);
-    this.#lane = new Lane({
-      scripts: composeScripts(
-        bullScripts,
-        {
-          ...resolved.rules,
-          startsAtOnce: resolved.rules.startsAtOnce && !isSandboxed && this.opts.telemetry === undefined,
-        },
-        scriptLocks?.rules,
-      ),
-      locks: this.#locks,
-      keyOf: resolved.keyOf as (job: unknown) => unknown,
-      clock: this.#clock,
-      lockDurationMs: resolved.lockDuration,
-      events: {
-        onParked: (jobs) => this.#tell("parked", () => ({ queue: this.name, jobs })),
-        onFault: (fault) => this.emit("error", new LaneError(this.name, fault)),
-        onLimited: (key, untilMs) => this.#tell("keyLimited", () => ({ queue: this.name, key, untilMs })),
-      },
-    });
-    this.#watchdog = new Watchdog(this.#clock, (jobId) => this.#lane.takenOf(jobId)?.run);
-    this.#stopListening = redlock.on("lost", (lost) => this.#watchdog.holderOf(lost)?.loseKeys());
-    this.#runLocks = new RunLocks({
-      queue: name,
-      redlock,
-      locks: this.#locks,
-      lane: this.#lane,
-      inFlight: this.#inFlight,
-      reentrancy: resolved.reentrancy,
-      recheckInterval: resolved.recheckInterval,
-      tell: this.#tell,
-      onError: (error) => this.emit("error", error),
-    });
-    this.#operators = new KeyOperators({ queue: name, lane: this.#lane, clock: this.#clock, tell: this.#tell });
-    this.#arrivals = new Arrivals({ lane: this.#lane, redlock, options: resolved });
-    this.#registry = new WorkerRegistry({
-      clock: this.#clock,
-      id: this.id,
-      setup: setupOf(resolved, redlock),
-      look: async (id, setup, lifeMs) => await this.#lane.operate("look", id, setup, lifeMs),
-      onFinding: (finding) => this.emit("error", new MixedFleetError(this.name, finding)),
-    });
-    this.#policies = new KeyPolicies({
-      lane: this.#lane,
-      rules: resolved.rules,
-      setups: async () => await this.#registry.setups(),
-    });
-    let tracked: TrackedJobs;
+    this.#options = options;
+    this.redlock = plan.redlock;
     try {
-      const target = targetOf(this, new Job(this, "contract", {}));
-      this.#lane.attach(target);
-      replaceExtendLock(target, async (extension) => await this.#extendJobLock(extension));
-      tracked = keepTracked(this, (jobId, token) => this.#watchdog.find(jobId, token) !== undefined);
+      this.#parts = wire(plan, {
+        worker: this as unknown as Worker,
+        processor: () => this.processFn,
+        makeJob: (fields, jobId) => super.createJob(decodeJob(fields, jobId) as never, jobId),
+      });
     } catch (error) {
-      this.close(true).catch(() => {});
+      abandon(plan);
+      super.close(true).catch(() => {});
       throw error;
     }
-    this.#stopSweeping = startSweep({
-      clock: this.#clock,
-      turnMs: Math.max(resolved.recheckInterval, SHORTEST_SWEEP_MS),
-      lane: this.#lane,
-    });
-    if (resolved.rules.line?.interrupts === true) {
-      this.#interrupts = new Interrupts({
-        // Where the locks are elsewhere, what the lane publishes is heard on the queue's own Redis.
-        redlock: resolved.redlock === undefined ? redlock : ownRedlock(options, resolved.ttl),
-        isShared: resolved.redlock === undefined,
-        channel: `${this.qualifiedName}:lane:superseded`,
-        ask: async (jobIds) => (await this.#lane.operate("superseded", ...jobIds)) as readonly string[],
-        onSuperseded: ({ jobId, key, by }) => {
-          const run = this.#watchdog.lastOf(jobId);
-          run?.supersede(new SupersededError(jobId, key, by));
-          return run !== undefined;
-        },
-        onError: (error) => this.emit("error", error),
-      });
-    }
-    const makeJob = (fields: object, jobId: string): Job => super.createJob(decodeJob(fields, jobId) as never, jobId);
-    const { merge } = resolved.rules;
-    this.#runner = new Runner({
-      queue: name,
-      clock: this.#clock,
-      lane: this.#lane,
-      arrivals: this.#arrivals,
-      locks: this.#runLocks,
-      watchdog: this.#watchdog,
-      tracked,
-      inFlight: this.#inFlight,
-      interrupts: this.#interrupts,
-      merging:
-        merge === undefined
-          ? undefined
-          : new Merging({
-              ...merge,
-              lane: this.#lane,
-              clock: this.#clock,
-              makeJob,
-              closing: this.#closing.signal,
-              isForced: () => this.#isForced,
-              onError: (error) => this.emit("error", error),
-            }),
-      lockDurationMs: resolved.lockDuration,
-      driftFactor: redlock.options.driftFactor,
-      isSandboxed,
-      processor: () => this.processFn,
-      makeJob,
-      renew: async (run, durationMs) => await this.#renew(run, durationMs),
-      tell: this.#tell,
-    });
-    void scriptLocks?.prove((name) => this.#lane.operate("mark", name));
-    this.opts.autorun = options.autorun ?? true;
-    if (this.opts.autorun && !isByHand) this.run().catch((error: Error) => this.emit("error", error));
+    this.opts.autorun = plan.given.autorun ?? true;
+    if (this.opts.autorun && !plan.isByHand) this.run().catch((error: Error) => this.emit("error", error));
   }
 
   /**
@@ -295,7 +104,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * BullMQ's workers have a property `keys`, hence the name.
    */
   async listKeys(options: { readonly limit?: number | undefined } = {}): Promise<BusyKey[]> {
-    return await this.#operators.list(options);
+    return await this.#parts.operators.list(options);
   }
 
   /**
@@ -309,7 +118,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     key: string,
     options: { readonly limit?: number | undefined; readonly state?: KeyJobState | "all" | undefined } = {},
   ): Promise<KeyJobs> {
-    return await this.#operators.jobsOf(key, options);
+    return await this.#parts.operators.jobsOf(key, options);
   }
 
   /**
@@ -320,12 +129,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * too. It costs O(jobs of the queue in that state), in pages.
    */
   async removeJobs(key: string, options: { readonly state?: KeyJobState | "all" | undefined } = {}): Promise<number> {
-    return await this.#operators.remove(key, options);
+    return await this.#parts.operators.remove(key, options);
   }
 
   /** Explains why a job waits, behind whom and until when. Resolves undefined if there is no such job. */
   async explain(jobId: string): Promise<Explanation | undefined> {
-    return await this.#operators.explain(jobId);
+    return await this.#parts.operators.explain(jobId);
   }
 
   /**
@@ -342,7 +151,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     reason = "paused by an operator",
     options: { readonly for?: number | undefined } = {},
   ): Promise<boolean> {
-    return await this.#operators.pause(key, reason, options);
+    return await this.#parts.operators.pause(key, reason, options);
   }
 
   /**
@@ -352,7 +161,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * To run the failed job again before the others, retry it first (`job.retry()`).
    */
   async resumeKey(key: string): Promise<boolean> {
-    return await this.#operators.resume(key);
+    return await this.#parts.operators.resume(key);
   }
 
   /**
@@ -364,17 +173,17 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * @throws RangeError for what would have no effect in this worker, or in another one that runs.
    */
   async setKeyPolicy(key: string, policy: KeyPolicy): Promise<void> {
-    await this.#policies.set(key, policy);
+    await this.#parts.policies.set(key, policy);
   }
 
   /** Returns what `setKeyPolicy` has said of a key, or undefined. */
   async getKeyPolicy(key: string): Promise<KeyPolicy | undefined> {
-    return await this.#policies.get(key);
+    return await this.#parts.policies.get(key);
   }
 
   /** Lets the workers' `perKey` hold for a key again. Resolves false if nothing else did. */
   async removeKeyPolicy(key: string): Promise<boolean> {
-    return await this.#policies.remove(key);
+    return await this.#parts.policies.remove(key);
   }
 
   /**
@@ -382,7 +191,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * keys, and keys with a policy).
    */
   async listKeyPolicies(options: { readonly limit?: number | undefined } = {}): Promise<Map<string, KeyPolicy>> {
-    return await this.#policies.list(options);
+    return await this.#parts.policies.list(options);
   }
 
   /**
@@ -392,7 +201,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * It costs O(busy keys). A parked job that was removed by hand is counted until its turn.
    */
   async counts(): Promise<JobCounts> {
-    return (await this.#operators.gauges()).counts;
+    return (await this.#parts.operators.gauges()).counts;
   }
 
   /**
@@ -402,7 +211,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    */
   async exportPrometheusMetrics(labels: Readonly<Record<string, string>> = {}): Promise<string> {
     LABELS.of("labels", labels);
-    return prometheusText(this.name, await this.#operators.gauges(), labels);
+    return prometheusText(this.name, await this.#parts.operators.gauges(), labels);
   }
 
   /**
@@ -412,12 +221,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * event with a `MixedFleetError`. Plain workers that are idle are not seen.
    */
   async check(): Promise<readonly WorkerFinding[]> {
-    return [...this.#options.warnings, ...(await this.#registry.check())];
+    return [...this.#options.warnings, ...(await this.#parts.registry.check())];
   }
 
   /** Returns how the workers of this queue that run are set up. One that was killed is known for 3 min. */
   async setups(): Promise<readonly WorkerSetup[]> {
-    return await this.#registry.setups();
+    return await this.#parts.registry.setups();
   }
 
   /**
@@ -434,11 +243,11 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   ): Promise<Lock | undefined> {
     JOB.of("job", job);
     const { timeout = this.#options.timeout } = LOCK_JOB.resolve(options);
-    const taken = this.#arrivals.of(job);
-    const keys = this.#arrivals.keysOf(job, taken);
+    const taken = this.#parts.arrivals.of(job);
+    const keys = this.#parts.arrivals.keysOf(job, taken);
     if (keys.length === 0) return undefined;
     const { ttl } = this.#options;
-    const resources = this.#arrivals.resourcesOf(job, keys, taken);
+    const resources = this.#parts.arrivals.resourcesOf(job, keys, taken);
     return await this.redlock.acquire(resources, { ttl, timeout, autoExtend: true });
   }
 
@@ -446,8 +255,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   override getNextJob(
     ...args: Parameters<Worker<Data, Result, Name>["getNextJob"]>
   ): ReturnType<Worker<Data, Result, Name>["getNextJob"]> {
-    this.#locks.stop();
-    this.#registry.join();
+    this.#parts.locks.stop();
+    this.#parts.registry.join();
     return super.getNextJob(...args);
   }
 
@@ -488,8 +297,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   override run(): Promise<void> {
-    this.#lane.loops();
-    this.#registry.join();
+    this.#parts.lane.loops();
+    this.#parts.registry.join();
     return super.run();
   }
 
@@ -498,13 +307,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * `force` the promise does not wait for that.
    */
   override async close(force = false): Promise<void> {
-    this.#registry.leave();
-    this.#isForced ||= force;
-    this.#closing.abort();
+    const { closing } = this.#parts;
+    closing.begin(force);
     try {
       await super.close(force);
     } finally {
-      await this.#closeLocks(force);
+      await closing.end(force);
     }
   }
 
@@ -517,50 +325,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * Renews as BullMQ's method does. A job that has asked for longer (`job.extendLock`) would have less then, so it
    * counts as renewed.
    */
-  override async extendJobLocks(jobIds: string[], tokens: string[], duration: number): Promise<string[]> {
-    const sent = readClock(this.#clock);
-    this.#interrupts?.lookAt(jobIds);
-    const renewedLeftMs = validityMs(duration, this.redlock.options.driftFactor);
-    const due = jobIds
-      .map((jobId, index) => ({ jobId, token: tokens[index] ?? "" }))
-      .filter(({ jobId, token }) => (this.#watchdog.find(jobId, token)?.leaseLeftMs() ?? 0) <= renewedLeftMs);
-    if (due.length === 0) return [];
-    this.#renewals += 1;
-    const failed = await super.extendJobLocks(
-      due.map(({ jobId }) => jobId),
-      due.map(({ token }) => token),
-      duration,
-    );
-    const failedIds = new Set(failed);
-    for (const { jobId, token } of due) {
-      const run = this.#watchdog.find(jobId, token);
-      if (failedIds.has(jobId)) run?.loseJobLock();
-      else if (run !== undefined) this.#watchdog.renewed(run, sent, duration);
-    }
-    return failed;
-  }
-
-  /** Extends the locks of the job's keys, too, on `job.extendLock`. */
-  async #extendJobLock({ jobId, token, durationMs, ask }: LockExtension): Promise<number> {
-    let sent: Instant;
-    let extended: number;
-    let renewals: number;
-    do {
-      renewals = this.#renewals;
-      await this.#lane.untilOurs(jobId);
-      sent = readClock(this.#clock);
-      extended = await ask();
-      // A renewal that was sent behind it may have cut it.
-    } while (extended > 0 && this.#renewals > renewals);
-    const run = this.#watchdog.find(jobId, token);
-    if (run === undefined) return extended;
-    if (extended > 0) {
-      this.#watchdog.renewed(run, sent, durationMs);
-      await run.extendKeys(Math.min(durationMs, this.redlock.options.maxTtl), this.#options.ttl);
-    } else {
-      run.loseJobLock();
-    }
-    return extended;
+  override extendJobLocks(jobIds: string[], tokens: string[], duration: number): Promise<string[]> {
+    const { interrupts, renewals } = this.#parts;
+    interrupts?.lookAt(jobIds);
+    return renewals.renewAll(jobIds, tokens, duration, (...due) => super.extendJobLocks(...due));
   }
 
   /**
@@ -575,7 +343,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   protected override createJob(...args: Parameters<Worker<Data, Result, Name>["createJob"]>): Job<Data, Result, Name> {
-    return this.#arrivals.take(super.createJob(...args), args[1]) as Job<Data, Result, Name>;
+    return this.#parts.arrivals.take(super.createJob(...args), args[1]) as Job<Data, Result, Name>;
   }
 
   protected override callProcessJob(
@@ -583,49 +351,6 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     token: string,
     signal?: AbortSignal,
   ): Promise<Result> {
-    return this.#runner.run(job, token, signal) as Promise<Result>;
+    return this.#parts.runner.run(job, token, signal) as Promise<Result>;
   }
-
-  /** Renews BullMQ's lock of the job alone: its keys are held or not, and nothing has run yet. */
-  async #renew({ jobId, token }: Run, durationMs: number): Promise<boolean> {
-    try {
-      return (await this.extendJobLocks([jobId], [token], durationMs)).length === 0;
-    } catch (error) {
-      this.emit("error", error as Error);
-      return false;
-    }
-  }
-
-  #closeLocks(force: boolean): Promise<void> {
-    this.#closingLocks ??= (async () => {
-      this.#runLocks.close();
-      this.#stopSweeping();
-      const silent = this.#interrupts?.stop();
-      const closed = this.#inFlight.untilNone().then(async () => {
-        this.#stopListening();
-        await silent;
-        if (this.#options.redlock === undefined) await this.redlock.close();
-      });
-      if (force && this.#inFlight.count > 0) closed.catch(() => {});
-      else await closed;
-    })();
-    return this.#closingLocks;
-  }
-}
-
-function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): WorkerRegistryParts["setup"] {
-  const { rules, resourcePrefix } = options;
-  return {
-    key: rules.path?.join(".") ?? null,
-    onFailure: rules.onFailure,
-    perKey: perKeyText(rules),
-    // No resource is empty, as the prefix may be.
-    locks: resourcePrefix === undefined ? null : protocolOf(redlock).lockKey(`${resourcePrefix}*`).slice(0, -1),
-    nodes: redlock.nodeCount,
-  };
-}
-
-function perKeyText({ slots, rate, line, merge, rotate }: ResolvedExclusiveOptions["rules"]): string | undefined {
-  const limits = { concurrency: slots === 1 ? undefined : slots, rate, line, merge, rotate };
-  return Object.values(limits).every((limit) => limit === undefined) ? undefined : JSON.stringify(limits);
 }

@@ -19,8 +19,7 @@ interface MergingParts {
   /** Makes a job of its fields, as BullMQ does. */
   readonly makeJob: (fields: object, jobId: string) => Job;
   /** Ends the wait, when the worker is closed. */
-  readonly closing: AbortSignal;
-  readonly isForced: () => boolean;
+  readonly closing: { readonly signal: AbortSignal; readonly isForced: boolean };
   readonly onError: (error: Error) => void;
 }
 
@@ -39,23 +38,23 @@ export class Merging {
    * Rejects if the worker is closed by force meanwhile: then the job is left to the next worker.
    */
   async gather(run: Run, signal: AbortSignal | undefined): Promise<void> {
-    const { size, wait, clock, closing, isForced, makeJob, onError } = this.#parts;
+    const { size, wait, clock, closing, makeJob, onError } = this.#parts;
     if (run.lost !== undefined) return;
     try {
       let others = await this.#inLineBehind(run, size - 1);
       if (wait > 0 && others.length < size - 1) {
         // The run's own signal is not asked for: the job may turn out not to be lost.
-        const ends = linkSignals(closing, signal);
+        const ends = linkSignals(closing.signal, signal);
         await sleep(clock, wait, ends.signal).catch(() => {});
         ends.unlink();
-        if (!isForced()) others = await this.#inLineBehind(run, size - 1);
+        if (!closing.isForced) others = await this.#inLineBehind(run, size - 1);
       }
       this.#places.set(run, new Map(others.map(({ id, place }) => [id, place])));
       run.joinedBy(others.map(({ id, fields }) => makeJob(fields, id)));
     } catch (error) {
       onError(error as Error);
     }
-    if (isForced()) throw new DelayedError(`job ${run.jobId} was not started: its worker is closed by force`);
+    if (closing.isForced) throw new DelayedError(`job ${run.jobId} was not started: its worker is closed by force`);
   }
 
   /** Stores what the call has made of the others, and returns what it has made of its own job, or throws that. */

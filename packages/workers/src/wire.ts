@@ -1,0 +1,225 @@
+/** The parts of an `ExclusiveWorker` are built here, and told of each other. */
+import type { Redlock } from "@x/redlock-core";
+import { Check, InFlight, kindOf, protocolOf, text } from "@x/redlock-core/protocol";
+import { Job, type Worker } from "bullmq";
+import { checkScripts, installedScripts, keepTracked, replaceExtendLock, targetOf } from "./bullmq/bullmq.ts";
+import { type BullScripts, composeScripts } from "./bullmq/compose.ts";
+import { Closing } from "./closing.ts";
+import { LaneError, MixedFleetError, SupersededError } from "./errors.ts";
+import { type Tell, tellBy } from "./events.ts";
+import { Interrupts } from "./lane/interrupts.ts";
+import { Lane } from "./lane/lane.ts";
+import { startSweep } from "./lane/sweep.ts";
+import type { KeyLocks } from "./locks/key-locks.ts";
+import { ownRedlock } from "./locks/own-redlock.ts";
+import { RedlockLocks } from "./locks/redlock-locks.ts";
+import { RunLocks } from "./locks/run-locks.ts";
+import { ScriptLocks } from "./locks/script-locks.ts";
+import { KeyOperators } from "./operators/key-operators.ts";
+import { KeyPolicies } from "./operators/key-policies.ts";
+import { WorkerRegistry, type WorkerSetup } from "./operators/worker-registry.ts";
+import { type ExclusiveWorkerOptions, type ResolvedExclusiveOptions, readOptions, resolveOptions } from "./options.ts";
+import { Arrivals } from "./runner/arrivals.ts";
+import { JobLockRenewals } from "./runner/job-lock-renewals.ts";
+import { Merging } from "./runner/merging.ts";
+import { Runner } from "./runner/runner.ts";
+import { Watchdog } from "./runner/watchdog.ts";
+
+const SHORTEST_SWEEP_MS = 1_000;
+
+const QUEUE_NAME = text({ min: 1 });
+export const PROCESSOR: Check<unknown> = new Check<unknown>({
+  rule: "a function, the path or file: URL of a file that exports one, or null for jobs that are fetched by hand",
+  faultOf: (given) => {
+    const isOne = ["function", "string", "undefined"].includes(typeof given) || given === null || given instanceof URL;
+    return isOne ? undefined : "type";
+  },
+});
+
+/** What is known of a worker before BullMQ's constructor has run. */
+export interface Plan<Options> {
+  readonly given: Options;
+  readonly options: ResolvedExclusiveOptions;
+  readonly scripts: BullScripts;
+  readonly redlock: Redlock;
+  /** Whether the jobs are fetched by hand. */
+  readonly isByHand: boolean;
+  readonly isSandboxed: boolean;
+}
+
+/** Checks what the constructor was given. Throws as it does, before anything is sent. */
+export function planOf<Data, Name extends string>(
+  name: string,
+  processor: unknown,
+  unread: ExclusiveWorkerOptions<Data, Name>,
+): Plan<ExclusiveWorkerOptions<Data, Name>> {
+  QUEUE_NAME.of("name", name);
+  PROCESSOR.of("processor", processor);
+  const given = readOptions(unread);
+  const options = resolveOptions(name, given);
+  const isSandboxed = typeof processor !== "function";
+  if (options.rules.merge !== undefined && isSandboxed) {
+    throw new TypeError(`processor must be a function where whenBusy is "merge", got ${kindOf(processor)}`);
+  }
+  const scripts = checkScripts(installedScripts());
+  const redlock = options.redlock ?? ownRedlock(given, options.ttl);
+  return { given, options, scripts, redlock, isByHand: (processor ?? null) === null, isSandboxed };
+}
+
+/** Closes what was made for a worker that is not constructed after all. */
+export function abandon({ options, redlock }: Plan<unknown>): void {
+  if (options.redlock === undefined) void redlock.close();
+}
+
+/** What the parts ask of the worker that they are of. */
+export interface Host {
+  readonly worker: Worker;
+  readonly processor: () => unknown;
+  /** Makes a job of its fields, as BullMQ does. */
+  readonly makeJob: (fields: object, jobId: string) => Job;
+}
+
+export interface WorkerParts {
+  readonly arrivals: Arrivals;
+  readonly interrupts: Interrupts | undefined;
+  readonly lane: Lane;
+  readonly locks: KeyLocks;
+  readonly operators: KeyOperators;
+  readonly policies: KeyPolicies;
+  readonly registry: WorkerRegistry;
+  readonly renewals: JobLockRenewals;
+  readonly runner: Runner;
+  readonly closing: Closing;
+}
+
+/** Throws `UnsupportedBullMQError` if the worker is not as known. */
+export function wire(
+  plan: Plan<ExclusiveWorkerOptions<never, never>>,
+  { worker, processor, makeJob }: Host,
+): WorkerParts {
+  const { options, redlock, isByHand, isSandboxed } = plan;
+  const { rules, ttl, timeout, lockDuration, recheckInterval, reentrancy } = options;
+  const { clock } = protocolOf(redlock);
+  const { name: queue } = worker;
+  const inFlight = new InFlight();
+  const tell: Tell = tellBy(worker);
+  const onError = (error: Error): void => void worker.emit("error", error);
+
+  const ofLocks = { redlock, inFlight, ttl, timeout };
+  // Jobs that are run by hand have locks of their own: see `lockJob`.
+  const scriptLocks = options.redlock !== undefined || isByHand ? undefined : ScriptLocks.on(ofLocks, options);
+  const locks = scriptLocks ?? new RedlockLocks(ofLocks);
+  const startsAtOnce = rules.startsAtOnce && !isSandboxed && worker.opts.telemetry === undefined;
+  const lane = new Lane({
+    scripts: composeScripts(plan.scripts, { ...rules, startsAtOnce }, scriptLocks?.rules),
+    locks,
+    keyOf: options.keyOf as (job: unknown) => unknown,
+    clock,
+    lockDurationMs: lockDuration,
+    events: {
+      onParked: (jobs) => tell("parked", () => ({ queue, jobs })),
+      onFault: (fault) => onError(new LaneError(queue, fault)),
+      onLimited: (key, untilMs) => tell("keyLimited", () => ({ queue, key, untilMs })),
+    },
+  });
+  const watchdog = new Watchdog(clock, (jobId) => lane.takenOf(jobId)?.run);
+  const runLocks = new RunLocks({ queue, redlock, locks, lane, inFlight, reentrancy, recheckInterval, tell, onError });
+  const arrivals = new Arrivals({ lane, redlock, options });
+  const renewals = new JobLockRenewals({
+    clock,
+    lane,
+    watchdog,
+    limits: redlock.options,
+    ttl,
+    renew: async (jobIds, tokens, durationMs) => await worker.extendJobLocks(jobIds, tokens, durationMs),
+    onError,
+  });
+  const registry = new WorkerRegistry({
+    clock,
+    id: worker.id,
+    setup: setupOf(options, redlock),
+    look: async (id, setup, lifeMs) => await lane.operate("look", id, setup, lifeMs),
+    onFinding: (finding) => onError(new MixedFleetError(queue, finding)),
+  });
+
+  const target = targetOf(worker, new Job(worker, "contract", {}));
+  lane.attach(target);
+  replaceExtendLock(target, async (extension) => await renewals.extend(extension));
+  const tracked = keepTracked(worker, (jobId, token) => watchdog.find(jobId, token) !== undefined);
+
+  const interrupts =
+    rules.line?.interrupts === true ? interruptsOf(plan, worker, { lane, watchdog, onError }) : undefined;
+  const closing = new Closing({
+    redlock: options.redlock === undefined ? redlock : undefined,
+    inFlight,
+    registry,
+    locks: runLocks,
+    interrupts,
+    stopListening: redlock.on("lost", (lost) => watchdog.holderOf(lost)?.loseKeys()),
+    stopSweeping: startSweep({ clock, turnMs: Math.max(recheckInterval, SHORTEST_SWEEP_MS), lane }),
+  });
+  const { merge } = rules;
+  const runner = new Runner({
+    queue,
+    clock,
+    lane,
+    arrivals,
+    locks: runLocks,
+    watchdog,
+    tracked,
+    inFlight,
+    interrupts,
+    merging: merge === undefined ? undefined : new Merging({ ...merge, lane, clock, makeJob, closing, onError }),
+    lockDurationMs: lockDuration,
+    driftFactor: redlock.options.driftFactor,
+    isSandboxed,
+    processor,
+    makeJob,
+    renew: async (run, durationMs) => await renewals.renew(run, durationMs),
+    tell,
+  });
+  const operators = new KeyOperators({ queue, lane, clock, tell });
+  const policies = new KeyPolicies({ lane, rules, setups: async () => await registry.setups() });
+  void scriptLocks?.prove((mark) => lane.operate("mark", mark));
+  return { arrivals, interrupts, lane, locks, operators, policies, registry, renewals, runner, closing };
+}
+
+/** Runs are told of newer jobs of their keys. */
+function interruptsOf(
+  { given, options, redlock }: Plan<ExclusiveWorkerOptions<never, never>>,
+  worker: Worker,
+  parts: { readonly lane: Lane; readonly watchdog: Watchdog; readonly onError: (error: Error) => void },
+): Interrupts {
+  const { lane, watchdog, onError } = parts;
+  const isShared = options.redlock === undefined;
+  return new Interrupts({
+    // Where the locks are elsewhere, what the lane publishes is heard on the queue's own Redis.
+    redlock: isShared ? redlock : ownRedlock(given, options.ttl),
+    isShared,
+    channel: `${worker.qualifiedName}:lane:superseded`,
+    ask: async (jobIds) => (await lane.operate("superseded", ...jobIds)) as readonly string[],
+    onSuperseded: ({ jobId, key, by }) => {
+      const run = watchdog.lastOf(jobId);
+      run?.supersede(new SupersededError(jobId, key, by));
+      return run !== undefined;
+    },
+    onError,
+  });
+}
+
+function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): Omit<WorkerSetup, "at"> {
+  const { rules, resourcePrefix } = options;
+  return {
+    key: rules.path?.join(".") ?? null,
+    onFailure: rules.onFailure,
+    perKey: perKeyText(rules),
+    // No resource is empty, as the prefix may be.
+    locks: resourcePrefix === undefined ? null : protocolOf(redlock).lockKey(`${resourcePrefix}*`).slice(0, -1),
+    nodes: redlock.nodeCount,
+  };
+}
+
+function perKeyText({ slots, rate, line, merge, rotate }: ResolvedExclusiveOptions["rules"]): string | undefined {
+  const limits = { concurrency: slots === 1 ? undefined : slots, rate, line, merge, rotate };
+  return Object.values(limits).every((limit) => limit === undefined) ? undefined : JSON.stringify(limits);
+}
