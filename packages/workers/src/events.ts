@@ -3,7 +3,7 @@
  * (`x.workers.parked`, …).
  */
 import { Channels, type Known, Traced } from "@x/redlock-core/protocol";
-import type { WorkerListener } from "bullmq";
+import type { WorkerListener } from "./bullmq/public.ts";
 
 interface AboutJob {
   readonly queue: string;

@@ -20,8 +20,10 @@
  */
 import type { Lock, Redlock } from "@x/redlock-core";
 import { integer, Schema, shaped } from "@x/redlock-core/protocol";
-import { Job, Worker } from "bullmq";
-import { acceptSignal, decodeJob, isAskAgain } from "./bullmq/bullmq.ts";
+import { isAskAgain } from "./bullmq/bullmq.ts";
+import { decodeJob } from "./bullmq/job.ts";
+import { acceptSignal, isWrapper } from "./bullmq/processor.ts";
+import { Job, Worker } from "./bullmq/public.ts";
 import { type WorkerFinding, withoutCommand } from "./errors.ts";
 import type { ExclusiveWorkerListener } from "./events.ts";
 import type { KeyPolicy } from "./operators/key-policy.ts";
@@ -29,7 +31,7 @@ import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "./op
 import { LABELS, prometheusText } from "./operators/prometheus.ts";
 import type { WorkerSetup } from "./operators/worker-registry.ts";
 import { bullOptions, type ExclusiveWorkerOptions, type ResolvedExclusiveOptions } from "./options.ts";
-import { type ExclusiveProcessorFunction, isWrapper } from "./runner/runner.ts";
+import type { ExclusiveProcessorFunction } from "./runner/runner.ts";
 import { abandon, planOf, type WorkerParts, wire } from "./wire.ts";
 
 /** The name of an event without arguments. BullMQ's own types are told of ours by it. */

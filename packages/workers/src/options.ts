@@ -15,8 +15,8 @@ import {
   show,
   text,
 } from "@x/redlock-core/protocol";
-import type { WorkerOptions } from "bullmq";
 import type { KeyRate, LaneRules, LineRules, OnFailure } from "./bullmq/compose.ts";
+import type { WorkerOptions } from "./bullmq/public.ts";
 import { type KeyPath, keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./entity-key.ts";
 import type { WorkerFinding, WorkerFindingCode } from "./errors.ts";
 import type { StoredJob } from "./lane/lane.ts";

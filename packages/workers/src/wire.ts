@@ -1,9 +1,10 @@
 /** The parts of an `ExclusiveWorker` are built here, and told of each other. */
-import type { Redlock } from "@x/redlock-core";
+import { Redlock } from "@x/redlock-core";
 import { Check, InFlight, kindOf, protocolOf, text } from "@x/redlock-core/protocol";
-import { Job, type Worker } from "bullmq";
 import { checkScripts, installedScripts, keepTracked, replaceExtendLock, targetOf } from "./bullmq/bullmq.ts";
 import { type BullScripts, composeScripts } from "./bullmq/compose.ts";
+import { readNode } from "./bullmq/connection.ts";
+import { Job, type Worker } from "./bullmq/public.ts";
 import { Closing } from "./closing.ts";
 import { LaneError, MixedFleetError, SupersededError } from "./errors.ts";
 import { type Tell, tellBy } from "./events.ts";
@@ -11,7 +12,6 @@ import { Interrupts } from "./lane/interrupts.ts";
 import { Lane } from "./lane/lane.ts";
 import { startSweep } from "./lane/sweep.ts";
 import type { KeyLocks } from "./locks/key-locks.ts";
-import { ownRedlock } from "./locks/own-redlock.ts";
 import { RedlockLocks } from "./locks/redlock-locks.ts";
 import { RunLocks } from "./locks/run-locks.ts";
 import { ScriptLocks } from "./locks/script-locks.ts";
@@ -64,6 +64,16 @@ export function planOf<Data, Name extends string>(
   const scripts = checkScripts(installedScripts());
   const redlock = options.redlock ?? ownRedlock(given, options.ttl);
   return { given, options, scripts, redlock, isByHand: (processor ?? null) === null, isSandboxed };
+}
+
+/** A worker's own `Redlock` is on the queue's own Redis, where BullMQ's option `connection` leads. */
+function ownRedlock(options: ExclusiveWorkerOptions<never, never>, ttl: number): Redlock {
+  const node = readNode(options.connection);
+  try {
+    return new Redlock(node as string, { ttl, autoExtend: true });
+  } catch (error) {
+    throw new TypeError("connection cannot be used for locks: give the option redlock", { cause: error });
+  }
 }
 
 /** Closes what was made for a worker that is not constructed after all. */

@@ -1,6 +1,7 @@
 /**
- * This file, with job-end.ts, knows BullMQ's internals. It knows which of BullMQ's scripts we build on, how they are
- * called, and what they reply.
+ * This folder knows BullMQ, and this file its scripts: which of them we build on, how they are called, and what they
+ * reply. Beside it, job-end.ts has the command that ends a job, job.ts and processor.ts what BullMQ makes of these, and
+ * connection.ts where it connects to.
  *
  * What it cannot hide is when BullMQ's `Worker` calls the methods that are made for subclasses. Two classes override
  * these, and TypeScript checks that they exist:
@@ -18,7 +19,7 @@
  */
 import { createHash } from "node:crypto";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { RedisConnection, raw2NextJobData } from "bullmq";
+import { RedisConnection } from "bullmq";
 import { UnsupportedBullMQError } from "../errors.ts";
 import {
   type BullScript,
@@ -29,6 +30,7 @@ import {
   type EmbeddedScript,
   embedded,
 } from "./compose.ts";
+import { parkedHash } from "./job.ts";
 import { queueKeys } from "./job-end.ts";
 
 /** The first 16 digits of the SHA-1 of each text that the contract test was run against. */
@@ -147,14 +149,6 @@ const wakeUp: ComposedScript = {
 export async function wakeWorker(queue: object): Promise<void> {
   const keyed = keyedOf(queue);
   await runScript(await keyed.client, wakeUp, [keyed.toKey("marker")]);
-}
-
-/**
- * Lets a processor get a signal that declares fewer than three parameters, and may pass them on. BullMQ tells such a
- * one nothing of `cancelJob`.
- */
-export function acceptSignal(worker: object): void {
-  (worker as { processorAcceptsSignal: boolean }).processorAcceptsSignal = true;
 }
 
 /** Lets `job.extendLock` of this worker's jobs go through `extend` from now on. */
@@ -309,6 +303,12 @@ export function bringsJob(raw: unknown): raw is readonly unknown[] {
   return Array.isArray(raw) && Array.isArray(raw[0]);
 }
 
+/** The keys of a queue in which its jobs stand that wait, or wait for their time. */
+export const STATE_KEYS: Readonly<Record<"waiting" | "delayed", readonly string[]>> = {
+  waiting: ["wait", "paused", "prioritized"],
+  delayed: ["delayed"],
+};
+
 const ASK_AGAIN = "LANE_AGAIN";
 
 /**
@@ -330,24 +330,14 @@ export function parseAgain(raw: unknown): FetchAgain | undefined {
   return first === "LANE_ASK" ? { kind: "ask", jobs: parseJobs(second) } : undefined;
 }
 
-function parseFollowing([jobId, texts, fencingToken]: readonly unknown[]): Following {
-  const fields: Record<string, string> = {};
-  const flat = texts as readonly string[];
-  for (let i = 0; i + 1 < flat.length; i += 2) fields[String(flat[i])] = String(flat[i + 1]);
-  // What stands there because it is parked.
-  const { ls: _place, pb: _by, lp: since, ...facts } = fields;
+function parseFollowing([jobId, flat, fencingToken]: readonly unknown[]): Following {
+  const { fields, since } = parkedHash(flat as readonly string[]);
   return {
     jobId: String(jobId),
-    fields: { ...facts, delay: "0" },
+    fields: { ...fields, delay: "0" },
     fencingToken: Number(fencingToken),
     parkedSinceMs: since === undefined ? undefined : Number(since),
   };
-}
-
-/** Returns what BullMQ makes a job of, for the hash of a job: that differs between its versions. */
-export function decodeJob(fields: object, jobId: string): object {
-  const [decoded] = raw2NextJobData([Object.entries(fields).flat(), jobId, 0, 0]) as readonly object[];
-  return decoded ?? fields;
 }
 
 /** Returns what `eachEnd` in scripts/commands.lua.ts replied: the replies, or why an end failed. */

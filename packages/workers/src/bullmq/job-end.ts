@@ -1,6 +1,5 @@
 /**
- * The end of a job, as BullMQ's worker tells it, is made for a script that takes many of them. Only this file and
- * bullmq.ts know BullMQ's internals.
+ * The end of a job, as BullMQ's worker tells it, is made for a script that takes many of them.
  *
  * It relies on `moveToFinishedArgs`, by which BullMQ makes the arguments of the command. BullMQ must do nothing with
  * them but to send them, and to read in them when the job has ended. That is checked when a worker is constructed.

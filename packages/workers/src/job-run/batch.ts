@@ -5,25 +5,17 @@
  * that runs ends. Each ends so when it is its turn. A call that does not end well has changed nothing.
  */
 import { shaped } from "@x/redlock-core/protocol";
-import type { Job } from "bullmq";
+import { isMove } from "../bullmq/processor.ts";
+import type { Job } from "../bullmq/public.ts";
 
 /** What a call has made of a job. */
 export type Outcome =
   | { readonly value: unknown }
   | { readonly error: { readonly name: string; readonly message: string; readonly stack: string | undefined } };
 
-const MOVES: ReadonlySet<unknown> = new Set(["DelayedError", "RateLimitError", "WaitingChildrenError", "WaitingError"]);
-/** BullMQ knows its `RateLimitError` by this message. */
-const RATE_LIMITED = "bullmq:rateLimitExceeded";
-
-/** Tells whether a processor has moved its job already, as it says to BullMQ. */
-export function isMove(error: unknown): boolean {
-  return error instanceof Error && (MOVES.has(error.name) || error.message === RATE_LIMITED);
-}
-
 const ERROR = shaped<Error>(
   "an Error, and none by which BullMQ is told that a job was moved",
-  (error) => typeof error["message"] === "string" && !MOVES.has(error["name"]) && error["message"] !== RATE_LIMITED,
+  (error) => typeof error["message"] === "string" && !isMove(error),
 );
 
 // oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults

@@ -7,7 +7,7 @@
  */
 import type { Clock, Lock } from "@x/redlock-core";
 import { DAY_MS, elapsedMs, type Instant, integer, type Renewable, readClock } from "@x/redlock-core/protocol";
-import { DelayedError, type Job } from "bullmq";
+import { DelayedError, type Job } from "../bullmq/public.ts";
 import { JobLockLostError, type SupersededError } from "../errors.ts";
 import { Batch, valueOf } from "./batch.ts";
 import type { JobLock } from "./job-lock.ts";

@@ -1,6 +1,6 @@
 /** This is what the lane knows of a run that begins before its job was handed out. */
 import type { Instant } from "@x/redlock-core/protocol";
-import type { Job } from "bullmq";
+import type { Job } from "../bullmq/public.ts";
 import type { Run } from "../job-run/run.ts";
 
 /** The run of a key's next job, which may begin when the end of the job before is on its way. */

@@ -9,7 +9,7 @@
  */
 import { type Clock, type Lock, LockHeldError, type Redlock, RedlockError, type Reentrancy } from "@x/redlock-core";
 import { type InFlight, protocolOf } from "@x/redlock-core/protocol";
-import { DelayedError, type Job } from "bullmq";
+import { DelayedError, type Job } from "../bullmq/public.ts";
 import { JobKeyError, NotALockError } from "../errors.ts";
 import { aboutJob, type Tell } from "../events.ts";
 import type { Run } from "../job-run/run.ts";

@@ -1,6 +1,7 @@
 /** What operators ask about the keys of a queue, and do to them, through the lane. */
 import type { Clock } from "@x/redlock-core";
 import { choice, DAY_MS, integer, Schema, text } from "@x/redlock-core/protocol";
+import { STATE_KEYS } from "../bullmq/bullmq.ts";
 import { KEY } from "../entity-key.ts";
 import type { Tell } from "../events.ts";
 import type { Lane } from "../lane/lane.ts";
@@ -30,8 +31,7 @@ const JOBS_PAGE = 100;
 /** Jobs that change their place meanwhile are found when it is looked again. */
 const MOST_LOOKS = 10;
 const PARTS: Readonly<Record<KeyJobState, readonly string[]>> = {
-  waiting: ["wait", "paused", "prioritized"],
-  delayed: ["delayed"],
+  ...STATE_KEYS,
   parked: ["line"],
 };
 const PAUSE = new Schema({ for: integer({ min: 1, max: 366 * DAY_MS }).optional() });

@@ -1,4 +1,5 @@
 /** Pure: what the lane's scripts reply to operators, and what it means. */
+import { parkedHash } from "../bullmq/job.ts";
 import { parsePin } from "../entity-key.ts";
 import { type KeyPolicy, parsePolicy } from "./key-policy.ts";
 
@@ -171,13 +172,11 @@ export interface InLine {
 }
 
 export function parseInLine(raw: unknown): InLine[] {
-  return (raw as readonly (readonly [string, string, readonly string[]])[]).map(([id, place, flat]) => {
-    const fields: Record<string, string> = {};
-    for (let i = 0; i + 1 < flat.length; i += 2) fields[String(flat[i])] = String(flat[i + 1]);
-    // What stands there because it is parked.
-    const { ls: _place, pb: _by, lp: _since, ...facts } = fields;
-    return { id, place, fields: facts };
-  });
+  return (raw as readonly (readonly [string, string, readonly string[]])[]).map(([id, place, flat]) => ({
+    id,
+    place,
+    fields: parkedHash(flat).fields,
+  }));
 }
 
 /** Returns the explanation in a reply, or undefined if there is no such job. */

@@ -1,7 +1,7 @@
 /** Pure: the options of a divided queue, for those who add jobs and those who run them. */
 import { text } from "@x/redlock-core/protocol";
-import type { ConnectionOptions, QueueOptions } from "bullmq";
-import { readNode } from "../locks/own-redlock.ts";
+import { readNode } from "../bullmq/connection.ts";
+import type { ConnectionOptions, QueueOptions } from "../bullmq/public.ts";
 import { type ExclusiveWorkerOptions, readOptions } from "../options.ts";
 import { PARTITIONS, QUEUE_NAME } from "./partition.ts";
 

@@ -3,8 +3,8 @@
  * partition.
  */
 import type { Clock } from "@x/redlock-core";
-import type { Job } from "bullmq";
 import { wakeWorker } from "../bullmq/bullmq.ts";
+import type { Job } from "../bullmq/public.ts";
 import { JobKeyError } from "../errors.ts";
 import type { ExclusiveWorkerListener } from "../events.ts";
 import { ExclusiveWorker } from "../exclusive-worker.ts";

@@ -8,6 +8,7 @@
  */
 import { systemClock } from "@x/redlock-core";
 import { integer, Schema, text } from "@x/redlock-core/protocol";
+import { keyedOf } from "../bullmq/bullmq.ts";
 import {
   type FlowJob,
   FlowProducer,
@@ -18,8 +19,7 @@ import {
   type JobType,
   Queue,
   type RepeatOptions,
-} from "bullmq";
-import { keyedOf } from "../bullmq/bullmq.ts";
+} from "../bullmq/public.ts";
 import { KEY } from "../entity-key.ts";
 import { sumOfTexts } from "../operators/prometheus.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";

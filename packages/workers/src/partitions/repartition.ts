@@ -10,8 +10,8 @@
  */
 import { systemClock } from "@x/redlock-core";
 import { abortSignal, type Check, callback, integer, Schema, sleep } from "@x/redlock-core/protocol";
-import { type ConnectionOptions, Queue, type RepeatOptions } from "bullmq";
 import { keyedOf } from "../bullmq/bullmq.ts";
+import { type ConnectionOptions, Queue, type RepeatOptions } from "../bullmq/public.ts";
 import { Door, KNOWN_AFTER_MS, type Layout, LayoutRecord, otherPartitions } from "./layout.ts";
 import { type Division, divisionOf } from "./options.ts";
 import { MAX_PARTITIONS, queueName, serverOf } from "./partition.ts";

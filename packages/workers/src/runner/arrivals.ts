@@ -1,7 +1,7 @@
 /** A job that BullMQ has made goes with what it was taken as: its keys, and the names of their locks. */
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
-import type { Job } from "bullmq";
+import type { Job } from "../bullmq/public.ts";
 import { slotSuffix } from "../entity-key.ts";
 import { JobKeyError, KeyBacklogError } from "../errors.ts";
 import type { Lane } from "../lane/lane.ts";

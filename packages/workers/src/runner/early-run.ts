@@ -8,7 +8,8 @@
  */
 import type { Clock, Lock } from "@x/redlock-core";
 import { type Deferred, deferred, type Instant } from "@x/redlock-core/protocol";
-import type { Job } from "bullmq";
+import { asHandedOut } from "../bullmq/job.ts";
+import type { Job } from "../bullmq/public.ts";
 import type { Run } from "../job-run/run.ts";
 import type { EarlyClaim, EarlyStart } from "../lane/early-start.ts";
 
@@ -103,7 +104,6 @@ export class EarlyRun implements EarlyStart {
   }
 
   jobFrom(fresh: Job): Job {
-    const { attemptsStarted, processedOn, processedBy, deferredFailure } = fresh;
-    return Object.assign(this.#parts.job, { attemptsStarted, processedOn, processedBy, deferredFailure });
+    return asHandedOut(this.#parts.job, fresh);
   }
 }

@@ -4,7 +4,7 @@
  */
 import type { Clock } from "@x/redlock-core";
 import { linkSignals, sleep } from "@x/redlock-core/protocol";
-import { DelayedError, type Job } from "bullmq";
+import { DelayedError, type Job } from "../bullmq/public.ts";
 import { formatOutcome, valueOf } from "../job-run/batch.ts";
 import type { Run } from "../job-run/run.ts";
 import type { Lane } from "../lane/lane.ts";

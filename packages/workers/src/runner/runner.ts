@@ -4,12 +4,14 @@
  */
 import type { Clock, Lock } from "@x/redlock-core";
 import { elapsedMs, type InFlight, messageOf, readClock } from "@x/redlock-core/protocol";
-import { DelayedError, type Job } from "bullmq";
 import type { Following, TrackedJobs } from "../bullmq/bullmq.ts";
+import { asStarted, tellSandbox } from "../bullmq/job.ts";
+import { isMove, takesSignal } from "../bullmq/processor.ts";
+import { DelayedError, type Job } from "../bullmq/public.ts";
 import type { Pin } from "../entity-key.ts";
 import { KeyBacklogError, type SupersededError } from "../errors.ts";
 import { aboutJob, type Tell, traces } from "../events.ts";
-import { isMove, type Outcome, parseOutcome, valueOf } from "../job-run/batch.ts";
+import { type Outcome, parseOutcome, valueOf } from "../job-run/batch.ts";
 import type { JobLock } from "../job-run/job-lock.ts";
 import { mustConfirm } from "../job-run/lease.ts";
 import { Run } from "../job-run/run.ts";
@@ -245,11 +247,7 @@ export class Runner {
   /** Makes the job as BullMQ will when it hands it out; undefined if its data cannot be read. */
   #jobOf({ jobId, fields }: Following, token: string): Job | undefined {
     try {
-      const job = this.#parts.makeJob(fields, jobId);
-      job.attemptsStarted += 1;
-      job.processedOn = Math.floor(this.#clock.wallMs());
-      job.token = token;
-      return job;
+      return asStarted(this.#parts.makeJob(fields, jobId), token, this.#clock.wallMs());
     } catch {
       return undefined;
     }
@@ -257,7 +255,10 @@ export class Runner {
 
   #process(run: Run, job: Job): Promise<unknown> {
     if (run.superseded !== undefined) return Promise.reject(run.superseded);
-    if (this.#parts.isSandboxed) tellSandbox(job, run);
+    if (this.#parts.isSandboxed) {
+      const { keys, resources, fencingToken } = run;
+      tellSandbox(job, { keys, resources, fencingToken });
+    }
     return traces.run.isHeard ? this.#processTraced(run, job) : this.#call(run, job);
   }
 
@@ -272,9 +273,7 @@ export class Runner {
   #call(run: Run, job: Job): Promise<unknown> {
     const { isSandboxed, locks } = this.#parts;
     const process = this.#parts.processor() as ExclusiveProcessorFunction<unknown, unknown, string>;
-    // As BullMQ does: a processor that declares fewer parameters gets no signal, and costs none.
-    const takesSignal = process.length >= 3 || isWrapper(process) || isSandboxed;
-    const signal = (takesSignal ? run.signal : undefined) as AbortSignal;
+    const signal = (isSandboxed || takesSignal(process) ? run.signal : undefined) as AbortSignal;
     const { lock } = run;
     if (lock === undefined || !locks.isLent) return process(job, run.token, signal, run);
     return locks.inside(run, lock, () => process(job, run.token, signal, run));
@@ -313,16 +312,4 @@ function follow(run: Run, signal: AbortSignal): () => void {
   if (signal.aborted) cancel();
   signal.addEventListener("abort", cancel, { once: true });
   return () => signal.removeEventListener("abort", cancel);
-}
-
-/** Tells whether a processor declares no parameters, so that it may be `(...args) => processor(...args)`. */
-export function isWrapper(processor: unknown): boolean {
-  return typeof processor === "function" && processor.length === 0;
-}
-
-/** Gives the lock's facts to the child process, as `job.lock`. */
-function tellSandbox(job: Job, lock: JobLock): void {
-  const asJSON = job.asJSONSandbox.bind(job);
-  const { keys, resources, fencingToken } = lock;
-  job.asJSONSandbox = () => Object.assign(asJSON(), { lock: { keys, resources, fencingToken } });
 }

@@ -1,16 +1,5 @@
-/** A worker's own `Redlock` is on the queue's own Redis, where BullMQ's option `connection` leads. */
-import { Redlock } from "@x/redlock-core";
+/** Pure: BullMQ's option `connection` as a node of locks, which are then on the queue's own Redis. */
 import { addressOf, kindOf, show } from "@x/redlock-core/protocol";
-import type { ExclusiveWorkerOptions } from "../options.ts";
-
-export function ownRedlock(options: ExclusiveWorkerOptions<never, never>, ttl: number): Redlock {
-  const node = readNode(options.connection);
-  try {
-    return new Redlock(node as string, { ttl, autoExtend: true });
-  } catch (error) {
-    throw new TypeError("connection cannot be used for locks: give the option redlock", { cause: error });
-  }
-}
 
 /** Returns BullMQ's option as a lock node. Throws `TypeError` and `RangeError`, and shows no value. */
 export function readNode(given: unknown): unknown {

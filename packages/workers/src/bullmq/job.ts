@@ -1,0 +1,44 @@
+/** A job as BullMQ makes it of a hash, hands it out, and passes it on to a child process. */
+import { type Job, raw2NextJobData } from "bullmq";
+
+/** Returns what BullMQ makes a job of, for the hash of a job: that differs between its versions. */
+export function decodeJob(fields: object, jobId: string): object {
+  const [decoded] = raw2NextJobData([Object.entries(fields).flat(), jobId, 0, 0]) as readonly object[];
+  return decoded ?? fields;
+}
+
+/** The hash of a job that is parked. */
+export interface ParkedHash {
+  /** What BullMQ makes a job of. */
+  readonly fields: Readonly<Record<string, string>>;
+  /** When it was parked, in ms since the epoch, as text. */
+  readonly since: string | undefined;
+}
+
+/** Returns the hash of a parked job out of its names and values, without what stands there because it is parked. */
+export function parkedHash(flat: readonly string[]): ParkedHash {
+  const hash: Record<string, string> = {};
+  for (let i = 0; i + 1 < flat.length; i += 2) hash[String(flat[i])] = String(flat[i + 1]);
+  const { ls: _place, pb: _by, lp: since, ...fields } = hash;
+  return { fields, since };
+}
+
+/** Makes of a job what BullMQ will have made of it when it hands it out. */
+export function asStarted(job: Job, token: string, nowMs: number): Job {
+  job.attemptsStarted += 1;
+  job.processedOn = Math.floor(nowMs);
+  job.token = token;
+  return job;
+}
+
+/** Gives a job that was started before what BullMQ has told of it when it handed it out as `fresh`. */
+export function asHandedOut(job: Job, fresh: Job): Job {
+  const { attemptsStarted, processedOn, processedBy, deferredFailure } = fresh;
+  return Object.assign(job, { attemptsStarted, processedOn, processedBy, deferredFailure });
+}
+
+/** Gives these facts to the child process of a sandboxed processor, as `job.lock`. */
+export function tellSandbox(job: Job, lock: object): void {
+  const asJSON = job.asJSONSandbox.bind(job);
+  job.asJSONSandbox = () => Object.assign(asJSON(), { lock });
+}

@@ -1,0 +1,18 @@
+/** What is used of BullMQ's public interface. Only this folder imports BullMQ. */
+export {
+  type ConnectionOptions,
+  DelayedError,
+  type FlowJob,
+  FlowProducer,
+  Job,
+  type JobNode,
+  type JobSchedulerTemplateOptions,
+  type JobsOptions,
+  type JobType,
+  Queue,
+  type QueueOptions,
+  type RepeatOptions,
+  Worker,
+  type WorkerListener,
+  type WorkerOptions,
+} from "bullmq";
