@@ -15,10 +15,10 @@ export {
 } from "./errors.ts";
 export type { ExclusiveWorkerListener, WorkerEvents, WorkerTraces } from "./events.ts";
 export { ExclusiveWorker } from "./exclusive-worker.ts";
-export type { Batch } from "./job-run/batch.ts";
 export type { JobLock } from "./job-run/job-lock.ts";
+export type { Batch } from "./job-run/rules/batch.ts";
 export type { StoredJob } from "./lane/lane.ts";
-export type { KeyPolicy } from "./operators/key-policy.ts";
+export type { KeyPolicy } from "./operators/rules/key-policy.ts";
 export type {
   BusyKey,
   Explanation,
@@ -28,7 +28,7 @@ export type {
   KeyPause,
   KeyPosition,
   Verdict,
-} from "./operators/operators.ts";
+} from "./operators/rules/replies.ts";
 export type { WorkerSetup } from "./operators/worker-registry.ts";
 export type {
   BatchSize,

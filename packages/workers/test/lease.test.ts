@@ -2,7 +2,7 @@ import { systemClock } from "@x/redlock-core";
 import { type Instant } from "@x/redlock-core/protocol";
 import fc from "fast-check";
 import { expect, it } from "vitest";
-import { leaseLeftMs, mustConfirm } from "../src/job-run/lease.ts";
+import { leaseLeftMs, mustConfirm } from "../src/job-run/rules/lease.ts";
 import { Run } from "../src/job-run/run.ts";
 import { Watchdog } from "../src/runner/watchdog.ts";
 

@@ -2,7 +2,7 @@
 
 import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
-import { parseExplanation, parseKeys } from "../src/operators/operators.ts";
+import { parseExplanation, parseKeys } from "../src/operators/rules/replies.ts";
 import { finished, gate, jobs, Lab, redlockOn, SHORT_MS, until } from "./support/lab.ts";
 
 describe("the meaning of a reply", () => {

@@ -2,7 +2,7 @@ import { Redlock } from "@x/redlock-core";
 import { ExclusiveWorker, type ExclusiveWorkerOptions, UnsupportedBullMQError } from "@x/workers";
 import { describe, expect, it } from "vitest";
 import { type BullClient, checkScripts, installedScripts, runScript, targetOf } from "../src/bullmq/bullmq.ts";
-import { lockNodeOf } from "../src/bullmq/connection.ts";
+import { lockNodeOf } from "../src/bullmq/rules/connection.ts";
 import { bullOptions, readOptions, resolveOptions } from "../src/options.ts";
 
 const connection = { host: "127.0.0.1", port: 1 };

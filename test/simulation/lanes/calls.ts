@@ -1,7 +1,7 @@
 /** One call for all that wait for a key (`whenBusy: "merge"`): which jobs it has, and what becomes of them. */
 import { Job } from "bullmq";
-import type { Outcome } from "../../../packages/workers/src/job-run/batch.ts";
-import { parseInLine } from "../../../packages/workers/src/operators/operators.ts";
+import type { Outcome } from "../../../packages/workers/src/job-run/rules/batch.ts";
+import { parseInLine } from "../../../packages/workers/src/operators/rules/replies.ts";
 import { LaneViolation } from "./checks.ts";
 import { placesIn } from "./lines.ts";
 import type { MergedEnd, ModelJob } from "./model.ts";

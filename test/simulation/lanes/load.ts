@@ -4,7 +4,7 @@ import { loadSources, type SourcePatch } from "../sources.ts";
 export interface LaneCode {
   readonly lane: typeof import("../../../packages/workers/src/lane/lane.ts");
   readonly bullmq: typeof import("../../../packages/workers/src/bullmq/bullmq.ts");
-  readonly batch: typeof import("../../../packages/workers/src/job-run/batch.ts");
+  readonly batch: typeof import("../../../packages/workers/src/job-run/rules/batch.ts");
   readonly compose: typeof import("../../../packages/workers/src/bullmq/compose.ts");
   readonly locks: typeof import("../../../packages/redlock-core/src/scripts/embedded.lua.ts");
 }
@@ -13,7 +13,7 @@ export async function loadLanes(patches: readonly SourcePatch[] = []): Promise<L
   const modules = {
     lane: "workers/src/lane/lane.ts",
     bullmq: "workers/src/bullmq/bullmq.ts",
-    batch: "workers/src/job-run/batch.ts",
+    batch: "workers/src/job-run/rules/batch.ts",
     compose: "workers/src/bullmq/compose.ts",
     locks: "redlock-core/src/scripts/embedded.lua.ts",
   };

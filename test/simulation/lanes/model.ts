@@ -1,6 +1,6 @@
 /** What should be true of every job and every key, told step by step; what it means for the next hand-out is in checks.ts. */
 import type { LaneRules } from "../../../packages/workers/src/bullmq/compose.ts";
-import type { KeyPolicy } from "../../../packages/workers/src/operators/key-policy.ts";
+import type { KeyPolicy } from "../../../packages/workers/src/operators/rules/key-policy.ts";
 import { NEAR_MS } from "./setting.ts";
 import type { Holders, Snapshot } from "./snapshot.ts";
 

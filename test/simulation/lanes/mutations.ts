@@ -533,7 +533,7 @@ const laneClient = (find: string, replace: string): SourcePatch => ({
 });
 
 const batch = (find: string, replace: string): SourcePatch => ({
-  file: "workers/src/job-run/batch.ts",
+  file: "workers/src/job-run/rules/batch.ts",
   find,
   replace,
 });

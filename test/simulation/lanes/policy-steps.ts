@@ -1,6 +1,6 @@
 /** What operators say of single keys, instead of the workers' options. */
 import { mayShare } from "../../../packages/workers/src/bullmq/compose.ts";
-import type { KeyPolicy } from "../../../packages/workers/src/operators/key-policy.ts";
+import type { KeyPolicy } from "../../../packages/workers/src/operators/rules/key-policy.ts";
 import { LaneViolation } from "./checks.ts";
 import type { LaneRun } from "./run.ts";
 import { WINDOW_MS } from "./setting.ts";

@@ -3,7 +3,7 @@
 import type { SeededRandom } from "@x/testing/world";
 import type { LaneRules, LineRules, OnFailure } from "../../../packages/workers/src/bullmq/compose.ts";
 import type { KeyFunction, StoredJob } from "../../../packages/workers/src/lane/lane.ts";
-import type { KeyPolicy } from "../../../packages/workers/src/operators/key-policy.ts";
+import type { KeyPolicy } from "../../../packages/workers/src/operators/rules/key-policy.ts";
 
 export interface LaneData {
   /** The job's key, or its keys. */

@@ -1,4 +1,4 @@
-import type { Batch } from "./batch.ts";
+import type { Batch } from "./rules/batch.ts";
 
 /**
  * What a processor is given as its fourth argument: the locks of its job's keys.

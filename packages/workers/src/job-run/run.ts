@@ -9,9 +9,9 @@ import type { Clock, Lock } from "@x/redlock-core";
 import { DAY_MS, elapsedMs, type Instant, integer, type Renewable, readClock } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import { JobLockLostError, type SupersededError } from "../errors.ts";
-import { Batch, valueOf } from "./batch.ts";
 import type { JobLock } from "./job-lock.ts";
-import { type JobLease, leaseLeftMs } from "./lease.ts";
+import { Batch, valueOf } from "./rules/batch.ts";
+import { type JobLease, leaseLeftMs } from "./rules/lease.ts";
 
 const BACK_OFF = integer({ min: 1, max: DAY_MS });
 

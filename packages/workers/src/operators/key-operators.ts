@@ -5,6 +5,7 @@ import { STATE_KEYS } from "../bullmq/bullmq.ts";
 import { KEY } from "../entity-key.ts";
 import type { Tell } from "../events.ts";
 import type { Lane } from "../lane/lane.ts";
+import type { KeyGauges } from "./rules/prometheus.ts";
 import {
   type BusyKey,
   type Explanation,
@@ -14,8 +15,7 @@ import {
   parseExplanation,
   parseKeyJobs,
   parseKeys,
-} from "./operators.ts";
-import type { KeyGauges } from "./prometheus.ts";
+} from "./rules/replies.ts";
 
 const LIST_PAGE = 500;
 const JOB_ID = text({ min: 1 });

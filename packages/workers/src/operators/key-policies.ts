@@ -3,7 +3,7 @@ import { integer, Schema } from "@x/redlock-core/protocol";
 import { KEY } from "../entity-key.ts";
 import type { Lane } from "../lane/lane.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
-import { checkPolicy, type KeyPolicy, parsePolicy, resolvePolicy, rulesOf } from "./key-policy.ts";
+import { checkPolicy, type KeyPolicy, parsePolicy, resolvePolicy, rulesOf } from "./rules/key-policy.ts";
 import type { WorkerSetup } from "./worker-registry.ts";
 
 const LIST_PAGE = 500;

@@ -5,7 +5,7 @@ export type {
   PartitionedWorkerOptions,
   ProducerKey,
 } from "./options.ts";
-export { partitionOf, queueName, serverOf } from "./partition.ts";
 export { type BulkJob, PartitionedQueue } from "./partitioned-queue.ts";
 export { PartitionedWorker } from "./partitioned-worker.ts";
 export type { MoveOptions } from "./repartition.ts";
+export { partitionOf, queueName, serverOf } from "./rules/partition.ts";

@@ -1,9 +1,9 @@
 /** Pure: the options of a divided queue, for those who add jobs and those who run them. */
 import { text } from "@x/redlock-core/protocol";
-import { readNode } from "../bullmq/connection.ts";
 import type { ConnectionOptions, QueueOptions } from "../bullmq/public.ts";
+import { readNode } from "../bullmq/rules/connection.ts";
 import { type ExclusiveWorkerOptions, readOptions } from "../options.ts";
-import { PARTITIONS, QUEUE_NAME } from "./partition.ts";
+import { PARTITIONS, QUEUE_NAME } from "./rules/partition.ts";
 
 /** What producers and workers of a divided queue must agree on. */
 export interface DivisionOptions {

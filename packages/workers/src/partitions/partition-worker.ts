@@ -11,7 +11,7 @@ import { ExclusiveWorker } from "../exclusive-worker.ts";
 import type { StoredJob } from "../lane/lane.ts";
 import { type ExclusiveWorkerOptions, keyOptions } from "../options.ts";
 import type { ExclusiveProcessorFunction } from "../runner/runner.ts";
-import { whereIs } from "./partition.ts";
+import { whereIs } from "./rules/partition.ts";
 import { Slot, type Slots } from "./slots.ts";
 
 interface PartitionFacts {

@@ -21,12 +21,12 @@ import {
   type RepeatOptions,
 } from "../bullmq/public.ts";
 import { KEY } from "../entity-key.ts";
-import { sumOfTexts } from "../operators/prometheus.ts";
+import { sumOfTexts } from "../operators/rules/prometheus.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
 import { Door, faultOf, LayoutRecord } from "./layout.ts";
 import { type Division, divisionOf, type NewJob, type PartitionedQueueOptions, readDivided } from "./options.ts";
-import { partitionOf, queueName, serverOf, sumsOf, whereIs } from "./partition.ts";
 import { FROM, type MoveOptions, moveQueue, repeatOf, type Scheduler } from "./repartition.ts";
+import { partitionOf, queueName, serverOf, sumsOf, whereIs } from "./rules/partition.ts";
 
 /** A job for `addBulk`. */
 export interface BulkJob<Data, Name extends string> {

@@ -14,7 +14,7 @@ import { keyedOf } from "../bullmq/bullmq.ts";
 import { type ConnectionOptions, Queue, type RepeatOptions } from "../bullmq/public.ts";
 import { Door, KNOWN_AFTER_MS, type Layout, LayoutRecord, otherPartitions } from "./layout.ts";
 import { type Division, divisionOf } from "./options.ts";
-import { MAX_PARTITIONS, queueName, serverOf } from "./partition.ts";
+import { MAX_PARTITIONS, queueName, serverOf } from "./rules/partition.ts";
 
 export interface MoveOptions {
   /** The place of the old partitions, beginning with the same server. Default: where the new ones are. */

@@ -5,10 +5,10 @@
 import type { Clock } from "@x/redlock-core";
 import { linkSignals, sleep } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "../bullmq/public.ts";
-import { formatOutcome, valueOf } from "../job-run/batch.ts";
+import { formatOutcome, valueOf } from "../job-run/rules/batch.ts";
 import type { Run } from "../job-run/run.ts";
 import type { Lane } from "../lane/lane.ts";
-import { type InLine, parseInLine } from "../operators/operators.ts";
+import { type InLine, parseInLine } from "../operators/rules/replies.ts";
 
 interface MergingParts {
   readonly lane: Pick<Lane, "operate">;

@@ -3,7 +3,7 @@ import { partitionOf, queueName } from "@x/workers/partitions";
 import { array, assert, integer, property, string } from "fast-check";
 import { describe, expect, it } from "vitest";
 import { keyFault } from "../../src/entity-key.ts";
-import { whereIs } from "../../src/partitions/partition.ts";
+import { whereIs } from "../../src/partitions/rules/partition.ts";
 
 const anyKey = string({ unit: "grapheme", minLength: 1 }).filter((key) => keyFault(key) === undefined);
 

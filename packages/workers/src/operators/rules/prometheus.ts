@@ -3,7 +3,7 @@
  * does.
  */
 import { Check } from "@x/redlock-core/protocol";
-import type { JobCounts } from "./operators.ts";
+import type { JobCounts } from "./replies.ts";
 
 export interface KeyGauges {
   readonly counts: JobCounts;
