@@ -65,11 +65,15 @@ export type ExclusiveWorkerListener<Data, Result, Name extends string> = WorkerL
   [Event in keyof WorkerEvents]: (message: WorkerEvents[Event]) => void;
 };
 
-/** Tells one event. `message` is only called if somebody listens. */
-export type Tell = <Name extends keyof WorkerEvents>(name: Name, message: () => WorkerEvents[Name]) => void;
+/** What an event says beside the queue. */
+type Facts = { readonly [Name in keyof WorkerEvents]: Omit<WorkerEvents[Name], "queue"> };
+
+/** Tells one event of the queue. `message` is only called if somebody listens. */
+export type Tell = <Name extends keyof WorkerEvents>(name: Name, message: () => Facts[Name]) => void;
 
 /** What tells the listeners of a worker. */
 interface Emitter {
+  readonly name: string;
   listenerCount(name: string): number;
   emit(name: never, message: never): boolean;
 }
@@ -79,14 +83,14 @@ export function tellBy(worker: Emitter): Tell {
   return (name, message) => {
     const isHeard = worker.listenerCount(name) > 0;
     if (!isHeard && !channels.isHeard(name)) return;
-    const told = message();
+    const told = { queue: worker.name, ...message() } as WorkerEvents[typeof name];
     channels.publish(name, () => told);
     if (isHeard) worker.emit(name as never, told as never);
   };
 }
 
-export function aboutJob(queue: string, { jobId, keys }: Omit<AboutJob, "queue">): AboutJob {
-  return { queue, jobId, keys };
+export function aboutJob({ jobId, keys }: Omit<AboutJob, "queue">): Omit<AboutJob, "queue"> {
+  return { jobId, keys };
 }
 
 const NAMES: Known<WorkerEvents> = {

@@ -362,8 +362,20 @@ export function resolveOptions<Data, Name extends string>(
   const line = lineRules(whenBusy, perKey);
   const merge = mergeRules(whenBusy, perKey);
   const rotate = rotationOf(between);
-  if (startNext === "at-once")
-    checkStartAtOnce({ onFailure, resource, redlock, limiter: options.limiter, perKey, line, merge, rotate });
+  const { path, keyOf } = keyOptions(key);
+  const rules: LaneRules = {
+    path,
+    onFailure,
+    slots: perKey.concurrency,
+    rate: perKey.rate,
+    line,
+    rotate,
+    merge,
+    nearMs: recheckInterval,
+    farMs: Math.max(FAR_MS, recheckInterval),
+    startsAtOnce: startNext === "at-once",
+  };
+  if (rules.startsAtOnce) checkStartAtOnce(rules, options);
   if (rotate !== undefined && whenBusy === "drop") {
     throw new RangeError('between must be "arrival" where whenBusy is "drop": no job waits for a turn');
   }
@@ -388,22 +400,10 @@ export function resolveOptions<Data, Name extends string>(
   if (redlock !== undefined && ttl > redlock.options.maxTtl) {
     throw new RangeError(`ttl must be <= maxTtl of redlock (${redlock.options.maxTtl}), got ${ttl}`);
   }
-  const { path, keyOf } = keyOptions(key);
   const resourcePrefix = typeof resource === "string" ? resource : undefined;
   return Object.freeze({
     ...own,
-    rules: {
-      path,
-      onFailure,
-      slots: perKey.concurrency,
-      rate: perKey.rate,
-      line,
-      rotate,
-      merge,
-      nearMs: recheckInterval,
-      farMs: Math.max(FAR_MS, recheckInterval),
-      startsAtOnce: startNext === "at-once",
-    },
+    rules,
     keyOf,
     resourcePrefix,
     resourceOf: typeof resource === "string" ? (name: string): string => resource + name : namedBy(resource),
@@ -426,20 +426,10 @@ export function bullOptions<Data, Name extends string>(
   options: ExclusiveWorkerOptions<Data, Name>,
   resolved: ResolvedExclusiveOptions,
 ): WorkerOptions {
-  const { key: _key, resource: _resource, redlock: _redlock, onFailure: _onFailure, ...others } = options;
-  const {
-    perKey: _perKey,
-    between: _between,
-    whenBusy: _whenBusy,
-    ttl: _ttl,
-    timeout: _timeout,
-    reentrancy: _reentrancy,
-    recheckInterval: _interval,
-    withoutKey: _withoutKey,
-    startNext: _startNext,
-    ...bull
-  } = others;
-  return { ...bull, lockDuration: resolved.lockDuration, stalledInterval: resolved.stalledInterval, autorun: false };
+  const { lockDuration, stalledInterval } = resolved;
+  const own: readonly string[] = OWN.names;
+  const bull = Object.fromEntries(Object.entries(options).filter(([name]) => !own.includes(name)));
+  return { ...(bull as unknown as WorkerOptions), lockDuration, stalledInterval, autorun: false };
 }
 
 /** A retry must not come after the job that has superseded it, so the key waits for it. */
@@ -495,28 +485,22 @@ function unlessLeftOut<Value>(schema: { resolve(given: unknown, path: string): V
 }
 
 /** What is to follow a job must be known, and its lock at hand, before its end is recorded. */
-function checkStartAtOnce(given: {
-  readonly onFailure: OnFailure;
-  readonly resource: unknown;
-  readonly redlock: unknown;
-  readonly limiter: unknown;
-  readonly perKey: PerKey;
-  readonly line: LineRules | undefined;
-  readonly merge: LaneRules["merge"];
-  readonly rotate: LaneRules["rotate"];
-}): void {
+function checkStartAtOnce(
+  { onFailure, rate, slots, rotate, line, merge }: LaneRules,
+  { redlock, resource, limiter }: Pick<ExclusiveWorkerOptions<never, never>, "redlock" | "resource" | "limiter">,
+): void {
   const refuse = (rule: string): never => {
     throw new RangeError(`startNext must be "when-recorded" ${rule}, got "at-once"`);
   };
-  if (given.onFailure !== "skip") refuse(`with onFailure ${quote(given.onFailure)}`);
-  if (given.redlock !== undefined) refuse("with locks elsewhere (redlock)");
-  if (typeof given.resource === "function") refuse("with a function as resource");
-  if ((given.limiter ?? undefined) !== undefined) refuse("with a limiter");
-  if (given.perKey.rate !== undefined) refuse("with perKey.rate");
-  if (given.perKey.concurrency !== 1) refuse(`with perKey.concurrency ${given.perKey.concurrency}`);
-  if (given.rotate !== undefined) refuse("with between");
+  if (onFailure !== "skip") refuse(`with onFailure ${quote(onFailure)}`);
+  if (redlock !== undefined) refuse("with locks elsewhere (redlock)");
+  if (typeof resource === "function") refuse("with a function as resource");
+  if ((limiter ?? undefined) !== undefined) refuse("with a limiter");
+  if (rate !== undefined) refuse("with perKey.rate");
+  if (slots !== 1) refuse(`with perKey.concurrency ${slots}`);
+  if (rotate !== undefined) refuse("with between");
   // The next job may have given way to a newer one meanwhile.
-  if (given.line !== undefined || given.merge !== undefined) refuse("with perKey.maxWaiting, or another whenBusy");
+  if (line !== undefined || merge !== undefined) refuse("with perKey.maxWaiting, or another whenBusy");
 }
 
 /** Returns the path of a key that is one, and the function that finds the key of a job. */

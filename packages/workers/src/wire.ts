@@ -127,13 +127,13 @@ export function wire(
     clock,
     lockDurationMs: lockDuration,
     events: {
-      onParked: (jobs) => tell("parked", () => ({ queue, jobs })),
+      onParked: (jobs) => tell("parked", () => ({ jobs })),
       onFault: (fault) => onError(new LaneError(queue, fault)),
-      onLimited: (key, untilMs) => tell("keyLimited", () => ({ queue, key, untilMs })),
+      onLimited: (key, untilMs) => tell("keyLimited", () => ({ key, untilMs })),
     },
   });
   const watchdog = new Watchdog(clock, (jobId) => lane.takenOf(jobId)?.run);
-  const runLocks = new RunLocks({ queue, redlock, locks, lane, inFlight, reentrancy, recheckInterval, tell, onError });
+  const runLocks = new RunLocks({ redlock, locks, lane, inFlight, reentrancy, recheckInterval, tell, onError });
   const arrivals = new Arrivals({ lane, redlock, options });
   const renewals = new JobLockRenewals({
     clock,
@@ -188,7 +188,7 @@ export function wire(
     renew: async (run, durationMs) => await renewals.renew(run, durationMs),
     tell,
   });
-  const operators = new KeyOperators({ queue, lane, clock, tell });
+  const operators = new KeyOperators({ lane, clock, tell });
   const policies = new KeyPolicies({ lane, rules, setups: async () => await registry.setups() });
   void scriptLocks?.prove((mark) => lane.operate("mark", mark));
   return { arrivals, interrupts, lane, locks, operators, policies, registry, renewals, runner, closing };

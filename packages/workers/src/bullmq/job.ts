@@ -8,7 +8,7 @@ export function decodeJob(fields: object, jobId: string): object {
 }
 
 /** The hash of a job that is parked. */
-export interface ParkedHash {
+interface ParkedHash {
   /** What BullMQ makes a job of. */
   readonly fields: Readonly<Record<string, string>>;
   /** When it was parked, in ms since the epoch, as text. */

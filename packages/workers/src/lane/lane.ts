@@ -29,8 +29,8 @@ import { EndBatches, sendRefusedAgain } from "../bullmq/end-batches.ts";
 import { JobEnd, queueKeys, replaceEndArguments } from "../bullmq/job-end.ts";
 import { formatPin, type Pin, pinOfValue } from "../entity-key.ts";
 import { withoutCommand } from "../errors.ts";
-import { ShortLivedMap } from "../short-lived-map.ts";
 import type { EarlyStart } from "./early-start.ts";
+import { ShortLivedMap } from "./short-lived-map.ts";
 import { type Ending, TakenJob, takenAs } from "./taken-job.ts";
 
 /** A job as it is stored, for the function that finds its key. */

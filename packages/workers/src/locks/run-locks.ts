@@ -11,7 +11,7 @@ import { type Clock, type Lock, LockHeldError, type Redlock, RedlockError, type 
 import { type InFlight, protocolOf } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import { JobKeyError, NotALockError } from "../errors.ts";
-import { aboutJob, type Tell } from "../events.ts";
+import { aboutJob, type Tell, type WorkerEvents } from "../events.ts";
 import type { Run } from "../job-run/run.ts";
 import type { EarlyStart } from "../lane/early-start.ts";
 import type { Lane } from "../lane/lane.ts";
@@ -21,7 +21,6 @@ import { LockWaiters } from "./lock-waiters.ts";
 import { foreignVote } from "./redlock-locks.ts";
 
 interface RunLocksParts {
-  readonly queue: string;
   readonly redlock: Redlock;
   readonly locks: KeyLocks;
   readonly lane: Lane;
@@ -107,11 +106,11 @@ export class RunLocks {
   /** Sends the job back as its processor has asked for: nothing of its keys is to start for `ms`. */
   async backOff(run: Run, job: BullJob, ms: number): Promise<never> {
     const { jobId, token } = run;
-    const { lane, queue, tell } = this.#parts;
+    const { lane, tell } = this.#parts;
     const untilMs = await this.#leave(run, job, ms, (move) => lane.backingOff({ jobId, token, ms }, move));
-    tell("yielded", () => ({ ...this.#about(run), reason: "backOff", delayMs: ms }));
+    tell("yielded", () => ({ ...aboutJob(run), reason: "backOff" as const, delayMs: ms }));
     const reason = `backed off by job ${jobId}`;
-    for (const key of run.keys) tell("keyPaused", () => ({ queue, key, reason, untilMs }));
+    for (const key of run.keys) tell("keyPaused", () => ({ key, reason, untilMs }));
     throw new DelayedError(`job ${jobId} leaves its keys alone for ${ms} ms`);
   }
 
@@ -171,7 +170,7 @@ export class RunLocks {
 
   #tellReleased(run: Run, heldMs: number, confirmed: boolean): void {
     const { fencingToken } = run;
-    this.#parts.tell("released", () => ({ ...this.#about(run), fencingToken, heldMs, confirmed }));
+    this.#parts.tell("released", () => ({ ...aboutJob(run), fencingToken, heldMs, confirmed }));
   }
 
   /** Brings no job back any more, and lets no script take a lock. What is held is released with its run. */
@@ -182,7 +181,7 @@ export class RunLocks {
 
   #holds(run: Run, lock: Lock, waitMs: number, fencingToken: number = lock.fencingToken): void {
     run.holds(lock, fencingToken);
-    this.#parts.tell("locked", () => ({ ...this.#about(run), fencingToken, waitMs }));
+    this.#parts.tell("locked", () => ({ ...aboutJob(run), fencingToken, waitMs }));
   }
 
   /**
@@ -194,10 +193,10 @@ export class RunLocks {
     const { lane, locks, tell } = this.#parts;
     const order = locks.orderOf(run);
     await this.#leave(run, job, delayMs, (move) => lane.yielding({ jobId, token, order, parkedSinceMs }, move));
-    const reason = held === undefined ? "unreachable" : "held";
-    tell("yielded", () => ({ ...this.#about(run), reason, delayMs }));
+    const reason: WorkerEvents["yielded"]["reason"] = held === undefined ? "unreachable" : "held";
+    tell("yielded", () => ({ ...aboutJob(run), reason, delayMs }));
     if (held !== undefined) {
-      this.#waiters.add({ jobId, resource: held, order }, () => tell("woken", () => this.#about(run)));
+      this.#waiters.add({ jobId, resource: held, order }, () => tell("woken", () => aboutJob(run)));
     }
     throw new DelayedError(`job ${jobId} waits for its lock`);
   }
@@ -218,9 +217,5 @@ export class RunLocks {
       this.#parts.onError(error as Error);
       throw new DelayedError(`job ${jobId} could not be moved to delayed`);
     }
-  }
-
-  #about(run: Run): ReturnType<typeof aboutJob> {
-    return aboutJob(this.#parts.queue, run);
   }
 }

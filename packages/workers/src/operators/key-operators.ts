@@ -47,23 +47,18 @@ interface JobsOptions extends ListOptions {
   readonly state?: KeyJobState | "all" | undefined;
 }
 
+interface KeyOperatorsParts {
+  readonly lane: AskedLane;
+  readonly clock: Clock;
+  readonly tell: Tell;
+}
+
 /** Each method is described where users find it, at that of `ExclusiveWorker`. */
 export class KeyOperators {
-  readonly #queue: string;
-  readonly #lane: AskedLane;
-  readonly #clock: Clock;
-  readonly #tell: Tell;
+  readonly #parts: KeyOperatorsParts;
 
-  constructor(parts: {
-    readonly queue: string;
-    readonly lane: AskedLane;
-    readonly clock: Clock;
-    readonly tell: Tell;
-  }) {
-    this.#queue = parts.queue;
-    this.#lane = parts.lane;
-    this.#clock = parts.clock;
-    this.#tell = parts.tell;
+  constructor(parts: KeyOperatorsParts) {
+    this.#parts = parts;
   }
 
   async list(options: ListOptions): Promise<BusyKey[]> {
@@ -79,7 +74,7 @@ export class KeyOperators {
   async jobsOf(key: string, options: JobsOptions): Promise<KeyJobs> {
     KEY.of("key", key);
     const { limit, state } = JOBS.resolve(options);
-    const { parked, parkedSince, ...who } = parseKeyJobs(await this.#lane.operate("inLine", key, limit));
+    const { parked, parkedSince, ...who } = parseKeyJobs(await this.#parts.lane.operate("inLine", key, limit));
     const listed = async (part: "waiting" | "delayed"): Promise<Partial<KeyJobs>> => {
       if (state !== part && state !== "all") return {};
       const found: string[] = [];
@@ -114,9 +109,9 @@ export class KeyOperators {
     let total = 0;
     for (let first = 0; first < ids.length; first += JOBS_PAGE) {
       const page = ids.slice(first, first + JOBS_PAGE);
-      const isRemoved = await Promise.all(page.map(async (id) => await this.#lane.remove(id)));
+      const isRemoved = await Promise.all(page.map(async (id) => await this.#parts.lane.remove(id)));
       const gone = page.filter((_, index) => isRemoved[index]);
-      if (gone.length > 0) await this.#lane.operate("removed", key, ...gone);
+      if (gone.length > 0) await this.#parts.lane.operate("removed", key, ...gone);
       total += gone.length;
     }
     return total;
@@ -128,9 +123,9 @@ export class KeyOperators {
       let first = 0;
       let looked: number;
       do {
-        const raw = await this.#lane.operate("search", key, part, first, first + JOBS_PAGE - 1);
+        const raw = await this.#parts.lane.operate("search", key, part, first, first + JOBS_PAGE - 1);
         const [count, ids, unknown] = raw as readonly [number, readonly string[], unknown];
-        yield [...ids, ...this.#lane.withKey(key, unknown)];
+        yield [...ids, ...this.#parts.lane.withKey(key, unknown)];
         looked = count;
         first += JOBS_PAGE;
       } while (looked === JOBS_PAGE);
@@ -139,7 +134,10 @@ export class KeyOperators {
 
   async explain(jobId: string): Promise<Explanation | undefined> {
     JOB_ID.of("jobId", jobId);
-    const [raw, state] = await Promise.all([this.#lane.operate("explain", jobId), this.#lane.stateOf(jobId)]);
+    const [raw, state] = await Promise.all([
+      this.#parts.lane.operate("explain", jobId),
+      this.#parts.lane.stateOf(jobId),
+    ]);
     return parseExplanation(jobId, state, raw);
   }
 
@@ -147,22 +145,22 @@ export class KeyOperators {
     KEY.of("key", key);
     REASON.of("reason", reason);
     const { for: ms = "" } = PAUSE.resolve(options);
-    const [isNew, until] = (await this.#lane.operate("pause", key, reason, ms)) as readonly [number, string];
+    const [isNew, until] = (await this.#parts.lane.operate("pause", key, reason, ms)) as readonly [number, string];
     const end = until === "" ? {} : { untilMs: Number(until) };
-    this.#tell("keyPaused", () => ({ queue: this.#queue, key, reason, ...end }));
+    this.#parts.tell("keyPaused", () => ({ key, reason, ...end }));
     return isNew === 1;
   }
 
   async resume(key: string): Promise<boolean> {
     KEY.of("key", key);
-    const wasPaused = (await this.#lane.operate("resume", key)) === 1;
-    this.#tell("keyResumed", () => ({ queue: this.#queue, key }));
+    const wasPaused = (await this.#parts.lane.operate("resume", key)) === 1;
+    this.#parts.tell("keyResumed", () => ({ key }));
     return wasPaused;
   }
 
   async gauges(): Promise<KeyGauges> {
     let [parked, busyKeys, pausedKeys, waitingKeys, limitedKeys, longestLine] = [0, 0, 0, 0, 0, 0];
-    const now = this.#clock.wallMs();
+    const now = this.#parts.clock.wallMs();
     let oldest = now;
     let oldestWaiting = now;
     const counted = new Set<string>();
@@ -190,14 +188,14 @@ export class KeyOperators {
   async *#pages(): AsyncGenerator<readonly BusyKey[]> {
     let cursor = "0";
     do {
-      const list: KeyList = parseKeys(await this.#lane.operate("list", cursor, LIST_PAGE));
+      const list: KeyList = parseKeys(await this.#parts.lane.operate("list", cursor, LIST_PAGE));
       yield list.keys;
       cursor = list.cursor;
     } while (cursor !== "0");
   }
 
   async #laneLengths(): Promise<[number, number]> {
-    const lengths = (await this.#lane.operate("lengths")) as readonly number[];
+    const lengths = (await this.#parts.lane.operate("lengths")) as readonly number[];
     return [lengths[0] ?? 0, lengths[1] ?? 0];
   }
 }

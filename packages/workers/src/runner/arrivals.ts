@@ -8,24 +8,22 @@ import type { Lane } from "../lane/lane.ts";
 import { type TakenJob, takenAs } from "../lane/taken-job.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
 
-export class Arrivals {
-  readonly #lane: Pick<Lane, "handOut">;
-  readonly #redlock: Redlock;
-  readonly #options: Pick<ResolvedExclusiveOptions, "resourceOf" | "reserved" | "withoutKey">;
+interface ArrivalsParts {
+  readonly lane: Pick<Lane, "handOut">;
+  readonly redlock: Redlock;
+  readonly options: Pick<ResolvedExclusiveOptions, "resourceOf" | "reserved" | "withoutKey">;
+}
 
-  constructor(parts: {
-    readonly lane: Pick<Lane, "handOut">;
-    readonly redlock: Redlock;
-    readonly options: Pick<ResolvedExclusiveOptions, "resourceOf" | "reserved" | "withoutKey">;
-  }) {
-    this.#lane = parts.lane;
-    this.#redlock = parts.redlock;
-    this.#options = parts.options;
+export class Arrivals {
+  readonly #parts: ArrivalsParts;
+
+  constructor(parts: ArrivalsParts) {
+    this.#parts = parts;
   }
 
   /** Returns the job that is to be run, for one that BullMQ has made of the answer to a fetch. */
   take(fresh: Job, jobId: string): Job {
-    const taken = this.#lane.handOut(jobId);
+    const taken = this.#parts.lane.handOut(jobId);
     if (taken === undefined) return fresh;
     const job = taken.early === undefined ? fresh : taken.early.jobFrom(fresh);
     taken.is(job);
@@ -37,7 +35,7 @@ export class Arrivals {
     const known = takenAs(job);
     if (known !== undefined) return known;
     // The user may have made the job himself, of what `moveToCompleted` brought.
-    const taken = this.#lane.handOut(String(job.id));
+    const taken = this.#parts.lane.handOut(String(job.id));
     if (taken === undefined) {
       throw new TypeError(
         "a job reached this ExclusiveWorker without passing through its lane: fetch jobs with this worker",
@@ -52,15 +50,16 @@ export class Arrivals {
     if (pin.kind === "keys") return pin.keys;
     if (pin.kind === "fault") throw new JobKeyError(String(job.id), pin.fault);
     if (pin.kind === "dropped") throw new KeyBacklogError(String(job.id), pin.key);
-    if (this.#options.withoutKey === "fail") throw new JobKeyError(String(job.id), "is missing");
+    if (this.#parts.options.withoutKey === "fail") throw new JobKeyError(String(job.id), "is missing");
     return [];
   }
 
   /** Returns the names of the locks. None may be named like a key of BullMQ's, whose place it would take. */
   resourcesOf(job: Job, keys: readonly string[], { slots }: TakenJob): readonly string[] {
-    const { resourceOf, reserved } = this.#options;
+    const { redlock, options } = this.#parts;
+    const { resourceOf, reserved } = options;
     const resources = keys.map((key, index) => resourceOf(key) + slotSuffix(slots?.[index]));
-    const taken = resources.find((resource) => protocolOf(this.#redlock).lockKey(resource).startsWith(reserved));
+    const taken = resources.find((resource) => protocolOf(redlock).lockKey(resource).startsWith(reserved));
     if (taken === undefined) return resources;
     throw new JobKeyError(String(job.id), `would have a lock named like a key of BullMQ's ("${taken}")`);
   }

@@ -10,7 +10,7 @@ import { isMove, takesSignal } from "../bullmq/processor.ts";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import type { Pin } from "../entity-key.ts";
 import { KeyBacklogError, type SupersededError } from "../errors.ts";
-import { aboutJob, type Tell, traces } from "../events.ts";
+import { aboutJob, type Tell, traces, type WorkerEvents } from "../events.ts";
 import type { JobLock } from "../job-run/job-lock.ts";
 import { type Outcome, parseOutcome, valueOf } from "../job-run/rules/batch.ts";
 import { mustConfirm } from "../job-run/rules/lease.ts";
@@ -42,7 +42,7 @@ export interface NotRun {
   readonly error?: string;
 }
 
-export interface RunnerParts {
+interface RunnerParts {
   readonly queue: string;
   readonly clock: Clock;
   readonly lane: Pick<Lane, "dropped" | "forget">;
@@ -76,8 +76,7 @@ const FRESH_MS = 25;
 export class Runner {
   readonly #parts: RunnerParts;
   readonly #clock: Clock;
-  readonly #onLost = (run: Run, error: Error): void =>
-    this.#parts.tell("lost", () => ({ ...aboutJob(this.#parts.queue, run), error }));
+  readonly #onLost = (run: Run, error: Error): void => this.#parts.tell("lost", () => ({ ...aboutJob(run), error }));
 
   constructor(parts: RunnerParts) {
     this.#parts = parts;
@@ -177,7 +176,7 @@ export class Runner {
   #drop(job: Job, { as, key, by }: Pin & { readonly kind: "dropped" }): NotRun {
     const about = { jobId: String(job.id), keys: [key] };
     this.#parts.tell("dropped", () => ({
-      ...aboutJob(this.#parts.queue, about),
+      ...about,
       reason: as,
       by: by === "" ? undefined : by,
     }));
@@ -189,15 +188,15 @@ export class Runner {
   #interrupted(run: Run, reason: SupersededError, error: unknown): NotRun {
     const { by } = reason;
     const facts = error === reason ? {} : { error };
-    this.#parts.tell("dropped", () => ({ ...aboutJob(this.#parts.queue, run), reason: "interrupted", by, ...facts }));
+    this.#parts.tell("dropped", () => ({ ...aboutJob(run), reason: "interrupted" as const, by, ...facts }));
     return { notRun: "interrupted", by, ...(error === reason ? {} : { error: messageOf(error) }) };
   }
 
   /** Ends a job that was in the batch of another one. */
   #endMerged(job: Job, taken: TakenJob, settled: Outcome & { readonly by: string }): unknown {
     const about = { jobId: String(job.id), keys: this.#parts.arrivals.keysOf(job, taken) };
-    const outcome = "error" in settled ? "failed" : "completed";
-    this.#parts.tell("merged", () => ({ ...aboutJob(this.#parts.queue, about), by: settled.by, outcome }));
+    const outcome: WorkerEvents["merged"]["outcome"] = "error" in settled ? "failed" : "completed";
+    this.#parts.tell("merged", () => ({ ...about, by: settled.by, outcome }));
     return valueOf(settled);
   }
 
@@ -266,7 +265,7 @@ export class Runner {
     const { fencingToken, parkedSinceMs } = run;
     const nowMs = this.#clock.wallMs();
     const parkedMs = Math.max(0, nowMs - (parkedSinceMs ?? nowMs));
-    const facts = { ...aboutJob(this.#parts.queue, run), fencingToken, parkedMs };
+    const facts = { queue: this.#parts.queue, ...aboutJob(run), fencingToken, parkedMs };
     return traces.run.run(facts, () => this.#call(run, job));
   }
 
@@ -291,14 +290,14 @@ export class Runner {
    * A job that is not ours any more is left alone, which costs no attempt.
    */
   async #confirm(run: Run): Promise<void> {
-    const { lockDurationMs, queue, renew, tell, watchdog } = this.#parts;
+    const { lockDurationMs, renew, tell, watchdog } = this.#parts;
     for (let attempt = 1; this.#mustConfirm(run); attempt++) {
       const ageMs = run.ageMs();
       const sent = readClock(this.#clock);
       const isOurs = attempt <= CONFIRM_ATTEMPTS && (await renew(run, lockDurationMs));
       if (!isOurs) {
         run.loseJobLock();
-        tell("stale", () => ({ ...aboutJob(queue, run), ageMs }));
+        tell("stale", () => ({ ...aboutJob(run), ageMs }));
         throw new DelayedError(`job ${run.jobId} was taken ${Math.round(ageMs)} ms ago and is not ours any more`);
       }
       watchdog.confirmed(run, sent, lockDurationMs);

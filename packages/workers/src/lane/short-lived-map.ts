@@ -17,40 +17,15 @@ export class ShortLivedMap<Value> {
     return this.#boxes.get(id)?.value;
   }
 
-  has(id: string): boolean {
-    return this.#boxes.has(id);
-  }
-
-  /** Puts a new entry behind the others. */
   set(id: string, value: Value): void {
     this.delete(id);
     this.#boxes.set(id, { value });
   }
 
   delete(id: string): void {
-    this.take(id);
-  }
-
-  /** Returns what it has under this id, and forgets it. */
-  take(id: string): Value | undefined {
     const box = this.#boxes.get(id);
-    if (box === undefined) return undefined;
-    const { value } = box;
+    if (box === undefined) return;
     box.value = undefined;
     this.#boxes.delete(id);
-    return value;
-  }
-
-  /** Forgets all, and returns it in the order in which it came. */
-  takeAll(): Value[] {
-    return [...this.#boxes.keys()].map((id) => this.take(id) as Value);
-  }
-
-  /** Forgets the entries that came first, up to the first one that `isOver` says no to. */
-  dropOldest(isOver: (value: Value) => boolean): void {
-    for (const [id, { value }] of this.#boxes) {
-      if (!isOver(value as Value)) return;
-      this.delete(id);
-    }
   }
 }
