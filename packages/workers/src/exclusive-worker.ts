@@ -29,7 +29,7 @@ import type { ExclusiveWorkerListener } from "./events.ts";
 import type { KeyPolicy } from "./operators/rules/key-policy.ts";
 import { LABELS, prometheusText } from "./operators/rules/prometheus.ts";
 import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "./operators/rules/replies.ts";
-import type { WorkerSetup } from "./operators/worker-registry.ts";
+import type { WorkerSetup } from "./operators/rules/worker-setup.ts";
 import { bullOptions, type ExclusiveWorkerOptions, type ResolvedExclusiveOptions } from "./options.ts";
 import type { ExclusiveProcessorFunction } from "./runner/runner.ts";
 import { abandon, planOf, type WorkerParts, wire } from "./wire.ts";

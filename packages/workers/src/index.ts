@@ -29,7 +29,7 @@ export type {
   KeyPosition,
   Verdict,
 } from "./operators/rules/replies.ts";
-export type { WorkerSetup } from "./operators/worker-registry.ts";
+export type { WorkerSetup } from "./operators/rules/worker-setup.ts";
 export type {
   BatchSize,
   Between,

@@ -17,7 +17,8 @@ import { RunLocks } from "./locks/run-locks.ts";
 import { ScriptLocks } from "./locks/script-locks.ts";
 import { KeyOperators } from "./operators/key-operators.ts";
 import { KeyPolicies } from "./operators/key-policies.ts";
-import { WorkerRegistry, type WorkerSetup } from "./operators/worker-registry.ts";
+import { setupOf } from "./operators/rules/worker-setup.ts";
+import { WorkerRegistry } from "./operators/worker-registry.ts";
 import { type ExclusiveWorkerOptions, type ResolvedExclusiveOptions, readOptions, resolveOptions } from "./options.ts";
 import { Arrivals } from "./runner/arrivals.ts";
 import { JobLockRenewals } from "./runner/job-lock-renewals.ts";
@@ -147,7 +148,7 @@ export function wire(
   const registry = new WorkerRegistry({
     clock,
     id: worker.id,
-    setup: setupOf(options, redlock),
+    setup: setupOf(options, { lockKeyOf: (name) => protocolOf(redlock).lockKey(name), nodes: redlock.nodeCount }),
     look: async (id, setup, lifeMs) => await lane.operate("look", id, setup, lifeMs),
     onFinding: (finding) => onError(new MixedFleetError(queue, finding)),
   });
@@ -215,21 +216,4 @@ function interruptsOf(
     },
     onError,
   });
-}
-
-function setupOf(options: ResolvedExclusiveOptions, redlock: Redlock): Omit<WorkerSetup, "at"> {
-  const { rules, resourcePrefix } = options;
-  return {
-    key: rules.path?.join(".") ?? null,
-    onFailure: rules.onFailure,
-    perKey: perKeyText(rules),
-    // No resource is empty, as the prefix may be.
-    locks: resourcePrefix === undefined ? null : protocolOf(redlock).lockKey(`${resourcePrefix}*`).slice(0, -1),
-    nodes: redlock.nodeCount,
-  };
-}
-
-function perKeyText({ slots, rate, line, merge, rotate }: ResolvedExclusiveOptions["rules"]): string | undefined {
-  const limits = { concurrency: slots === 1 ? undefined : slots, rate, line, merge, rotate };
-  return Object.values(limits).every((limit) => limit === undefined) ? undefined : JSON.stringify(limits);
 }

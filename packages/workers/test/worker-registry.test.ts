@@ -5,7 +5,8 @@ import { MixedFleetError } from "@x/workers";
 import { Worker } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
 import type { WorkerFinding } from "../src/errors.ts";
-import { differencesOf, WorkerRegistry, type WorkerSetup } from "../src/operators/worker-registry.ts";
+import { differencesOf, type WorkerSetup } from "../src/operators/rules/worker-setup.ts";
+import { WorkerRegistry } from "../src/operators/worker-registry.ts";
 import { type Data, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
 
 const own: WorkerSetup = { at: "a:1", key: "k", onFailure: "skip", locks: "account:", nodes: 1 };

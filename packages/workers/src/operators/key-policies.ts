@@ -4,7 +4,7 @@ import { KEY } from "../entity-key.ts";
 import type { Lane } from "../lane/lane.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
 import { checkPolicy, type KeyPolicy, parsePolicy, resolvePolicy, rulesOf } from "./rules/key-policy.ts";
-import type { WorkerSetup } from "./worker-registry.ts";
+import type { WorkerSetup } from "./rules/worker-setup.ts";
 
 const LIST_PAGE = 500;
 const LIST = new Schema({ limit: integer({ min: 1, unit: "" }).default(1_000) });

@@ -20,7 +20,7 @@ import type { ExclusiveWorker } from "../exclusive-worker.ts";
 import type { KeyPolicy } from "../operators/rules/key-policy.ts";
 import { sumOfTexts } from "../operators/rules/prometheus.ts";
 import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "../operators/rules/replies.ts";
-import type { WorkerSetup } from "../operators/worker-registry.ts";
+import type { WorkerSetup } from "../operators/rules/worker-setup.ts";
 import type { ExclusiveProcessorFunction } from "../runner/runner.ts";
 import { PROCESSOR } from "../wire.ts";
 import { faultOf, type Layout, LayoutRecord } from "./layout.ts";

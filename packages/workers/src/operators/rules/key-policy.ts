@@ -2,7 +2,7 @@
 import { integer, Schema, type ShapeOf } from "@x/redlock-core/protocol";
 import { type KeyRate, type LaneRules, mayShare } from "../../bullmq/compose.ts";
 import { MAX_WAITING, type MaxWaiting, MOST_SLOTS, MOST_STARTS, RATE } from "../../options.ts";
-import type { WorkerSetup } from "../worker-registry.ts";
+import type { WorkerSetup } from "./worker-setup.ts";
 
 /** What holds for one key instead of the option `perKey` of the workers. What is left out is as they have it. */
 export interface KeyPolicy {
