@@ -132,6 +132,17 @@ export function targetOf(worker: object, sampleJob: object): BullTarget {
   return own;
 }
 
+/** Removes a job with its children. Resolves false for one that runs, or cannot be removed. */
+export async function removeJob(target: BullTarget, jobId: string): Promise<boolean> {
+  try {
+    return (await target.remove(jobId, true)) === 1;
+  } catch (error) {
+    // BullMQ's refusals have a negative code.
+    if (Number((error as { readonly code?: unknown }).code) < 0) return false;
+    throw error;
+  }
+}
+
 /** Returns the client of one of BullMQ's queues, and how it names its keys. */
 export function keyedOf(queue: object): BullTarget["queue"] {
   const target = ownTarget(queue);

@@ -18,6 +18,7 @@ import {
   parseAgain,
   parseEnds,
   parseJobs,
+  removeJob,
   runScript,
   type SingleCommand,
   splitTold,
@@ -210,13 +211,7 @@ export class Lane {
   /** Removes a job that does not run. Resolves false for one that does, or cannot be removed. */
   async remove(jobId: string): Promise<boolean> {
     const target = this.#attached();
-    try {
-      return (await rejectingPlainly(() => target.remove(jobId, true))) === 1;
-    } catch (error) {
-      // BullMQ's refusals have a negative code.
-      if (Number((error as { readonly code?: unknown }).code) < 0) return false;
-      throw error;
-    }
+    return await rejectingPlainly(() => removeJob(target, jobId));
   }
 
   /** Returns the ids of those of the jobs, as a script tells of them, whose keys have this one among them. */
