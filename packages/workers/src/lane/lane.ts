@@ -297,8 +297,12 @@ export class Lane {
   #ended(ended: Ended, answer: unknown): unknown {
     const { reply, isKept } = this.#told(answer);
     const { ending, early, lockToken, sent = readClock(this.#clock) } = ended;
-    const taken = takenBy(reply, sent, lockToken);
-    ending?.answer.settle(!isKept, taken);
+    let taken: TakenJob | undefined;
+    try {
+      taken = takenBy(reply, sent, lockToken);
+    } finally {
+      ending?.answer.settle(!isKept, taken);
+    }
     if (early !== undefined) this.#answer(early, sent, taken);
     if (taken !== undefined) this.#note(taken, early);
     const again = taken === undefined ? parseAgain(reply) : undefined;
