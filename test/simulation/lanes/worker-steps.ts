@@ -191,6 +191,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
   }
   const id = String(job.id);
   const arrival = slot.member.lane.handOut(id);
+  arrival?.is(job);
   const keys = arrival?.pin.kind === "keys" ? arrival.pin.keys : [];
   const inSlots = arrival?.slots === undefined ? "" : ` in slots ${arrival.slots.join(", ")}`;
   run.note(`fetch ${id} of ${keys.join(", ")}${inSlots}`);

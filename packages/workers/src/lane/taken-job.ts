@@ -60,12 +60,12 @@ export class TakenJob extends JobReply {
   }
 
   /**
-   * Its keys for the script that ends it, which then need not read them. It is empty if the script has to. The call of
-   * another job may have made something of it, and bytes that are no UTF-8 come here as other ones.
+   * Its keys for the script that ends it, which then need not read them. It is empty if the script has to. The job may
+   * not have run, and bytes that are no UTF-8 come here as other ones.
    */
   get toldKeys(): string {
-    const isTold = this.pin.kind !== "fault" && this.outcome === undefined && !this.pinText.includes("\ufffd");
-    return isTold ? `=${this.pinText}` : "";
+    const runs = (this.pin.kind === "keys" || this.pin.kind === "none") && this.outcome === undefined;
+    return runs && !this.pinText.includes("\ufffd") ? `=${this.pinText}` : "";
   }
 
   /** This is the job, for `takenAs`. */
