@@ -1,7 +1,7 @@
 /** The lock of a key: other queues, plain code, several lock nodes, and what happens when it is held or lost. */
 import { setTimeout as delay } from "node:timers/promises";
 import { LockLostError, type Redlock, ReentrancyError, systemClock } from "@x/redlock-core";
-import { startRedis, startRedisNodes } from "@x/test-support";
+import { startProxy, startRedis, startRedisNodes } from "@x/test-support";
 import { ExclusiveWorker, JobLockLostError, NotALockError } from "@x/workers";
 import { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
@@ -75,6 +75,27 @@ describe("with plain code and other queues", () => {
     expect(yields).toEqual([expect.objectContaining({ jobId: "1", reason: "held" })]);
     expect(wakes).toEqual([expect.objectContaining({ jobId: "1", keys: ["a"] })]);
     expect((await queue.getJob(job?.id ?? ""))?.attemptsMade).toBe(1);
+    expect(lab.errors).toEqual([]);
+  });
+
+  it("sends a job back as held, and is woken, where a round trip takes longer than its timeout", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const plain = redlockOn(lab, lab.connection);
+    await using proxy = await startProxy({ path: lab.server.path });
+    const redlock = redlockOn(lab, proxy.url);
+    const yields = listen<{ reason: string }>(lab, "x.workers.yielded");
+    const wakes = listen(lab, "x.workers.woken");
+    const held = await plain.acquire("a");
+    await redlock.using("other", async () => await Promise.resolve());
+    proxy.delay(15);
+    lab.worker(undefined, { redlock, timeout: 10, recheckInterval: 60_000 });
+    await queue.addBulk(jobs(1, () => "a"));
+    await until(() => yields.length === 1);
+    await held.release();
+    await finished(queue, 1);
+    expect(yields.map(({ reason }) => reason)).toEqual(["held"]);
+    expect(wakes).toHaveLength(1);
     expect(lab.errors).toEqual([]);
   });
 

@@ -60,8 +60,8 @@ export class RedlockLocks implements KeyLocks {
   }
 
   /**
-   * Makes one attempt, which is all that a free lock needs. It then waits for a short time in the slot for one that is
-   * held.
+   * Makes one attempt, which is all that a free lock needs. It then waits in the slot for one that is held: for the
+   * option `timeout`, or for two round trips where that is longer.
    *
    * Nodes that do not answer are asked again for a while: a stall is not a reason to send jobs back.
    */
@@ -72,8 +72,13 @@ export class RedlockLocks implements KeyLocks {
     const startedMs = this.#clock.monotonicMs();
     for (;;) {
       try {
+        const askedMs = this.#clock.monotonicMs();
         const lock = await protocol.tryAcquireAt(run.resources, { ...options, place: this.orderOf(run) });
-        return lock ?? (await protocol.acquireAt(run.resources, { ...options, place: this.orderOf(run), timeout }));
+        if (lock !== null) return lock;
+        // In less time the nodes cannot answer, and who has the lock would be unknown.
+        const leastMs = 2 * Math.ceil(this.#clock.monotonicMs() - askedMs);
+        const waitMs = timeout === 0 ? 0 : Math.max(timeout, leastMs);
+        return await protocol.acquireAt(run.resources, { ...options, place: this.orderOf(run), timeout: waitMs });
       } catch (error) {
         const isLate = this.#clock.monotonicMs() - startedMs > UNREACHABLE_WAIT_MS;
         if (!(error instanceof QuorumUnreachableError) || isLate || foreignVote(error) !== undefined) throw error;
