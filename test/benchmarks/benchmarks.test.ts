@@ -66,11 +66,14 @@ describe("the benchmarks", () => {
     ]);
   });
 
-  it("see no overlap and no job out of order of ours among workers", async () => {
-    const rows = await measureWorkers({ rounds: 1, jobs: 200, limitMs: 20_000 }, ["ExclusiveWorker"]);
-    expect(
-      rows.map(({ load, doneShare, overlaps, orderViolations }) => ({ load, doneShare, overlaps, orderViolations })),
-    ).toEqual(loadNames.map((load) => ({ load, doneShare: 1, overlaps: 0, orderViolations: 0 })));
+  it("see no overlap and no job out of order of ours and of the floor among workers", async () => {
+    const systems = ["ExclusiveWorker", "BullMQ, ends together, the key alone"] as const;
+    const rows = await measureWorkers({ rounds: 1, jobs: 200, limitMs: 20_000 }, systems);
+    const seen = rows.map(({ doneShare, overlaps, orderViolations }) => ({ doneShare, overlaps, orderViolations }));
+    expect(seen).toEqual(rows.map(() => ({ doneShare: 1, overlaps: 0, orderViolations: 0 })));
+    expect(rows.map(({ load, system }) => `${load}: ${system}`).toSorted()).toEqual(
+      loadNames.flatMap((load) => systems.map((system) => `${load}: ${system}`)).toSorted(),
+    );
     expect(writeReport({ machine: "a machine", workers: rows }).markdown).toContain("100 keys, two processes");
   });
 

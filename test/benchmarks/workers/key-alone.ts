@@ -53,9 +53,9 @@ FETCH = KEYS
 return take(bullMoveToActive(KEYS, ARGV), ARGV[1], ARGV[2], ARGV[3], ARGV[#ARGV])
 `;
 
-/** ARGV[10]: "<token of the lock> <token for the next one> <key>". */
+/** ARGV[#ARGV]: "<token of the lock> <token for the next one> <key>". */
 const finishWithKey = /* lua */ `
-local own, token, key = string.match(ARGV[10], '^(%S+) (%S+) (.*)$')
+local own, token, key = string.match(ARGV[#ARGV], '^(%S+) (%S+) (.*)$')
 local P = ARGV[7]
 if call('GET', P .. 'lock:' .. key) == own then call('DEL', P .. 'lock:' .. key) end
 local next = call('LPOP', P .. 'line:' .. key)
