@@ -6,9 +6,19 @@
  * first is served first. What is asked because of a hint is not one of the `retryCount` attempts.
  */
 
-import { readClock } from "../kit/clock.ts";
-import { attempt, type Grant, isCorrectable, isGrant, MAX_CORRECTIONS, type RefusedAttempt } from "../lock/attempt.ts";
+import { type Instant, readClock } from "../kit/clock.ts";
+import {
+  Attempt,
+  type AttemptRequest,
+  type AttemptResult,
+  type Grant,
+  isCorrectable,
+  isGrant,
+  MAX_CORRECTIONS,
+  type RefusedAttempt,
+} from "../lock/attempt.ts";
 import { releaseEverywhere } from "../lock/release.ts";
+import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import { CallDeadline } from "../waiting/call-deadline.ts";
@@ -23,57 +33,66 @@ const MAX_ATTEMPTS_KEPT = 1_000;
 
 export const NO_QUORUM = "The operation was unable to achieve a quorum during its retry window.";
 
-interface AcquisitionRequest {
-  readonly resources: readonly string[];
-  readonly duration: number;
-  readonly settings: Settings;
-  readonly onError: (error: Error) => void;
-}
-
-interface Granted {
-  readonly kind: "granted";
+interface Acquired {
   readonly grant: Grant;
   readonly end: LeaseEnd;
-  readonly stats: Promise<ExecutionStats>;
+  readonly attempts: readonly Promise<ExecutionStats>[];
 }
 
-type Asked = Granted | (RefusedAttempt & { readonly stats: Promise<ExecutionStats> });
+type Asked =
+  | { readonly kind: "granted"; readonly grant: Grant; readonly end: LeaseEnd; readonly stats: Promise<ExecutionStats> }
+  | { readonly kind: "refused"; readonly refused: RefusedAttempt; readonly stats: Promise<ExecutionStats> };
 
 export class Acquisition {
   readonly #shared: SharedEngine;
-  readonly #request: AcquisitionRequest;
+  readonly #resources: readonly string[];
   readonly #target: Target;
+  readonly #duration: number;
+  readonly #settings: Settings;
+  readonly #onError: (error: Error) => void;
   readonly #startedWallMs: number;
   /** The place in the queue, once it has been refused. Until then it is behind all that are there. */
   #place: number | undefined;
   #waiter: Waiter | undefined;
 
-  constructor(shared: SharedEngine, request: AcquisitionRequest) {
+  constructor(
+    shared: SharedEngine,
+    request: {
+      readonly resources: readonly string[];
+      readonly duration: number;
+      readonly settings: Settings;
+      readonly onError: (error: Error) => void;
+    },
+  ) {
     const { engine } = shared;
     this.#shared = shared;
-    this.#request = request;
+    this.#resources = request.resources;
     this.#target = engine.targetOf(request.resources);
+    this.#duration = request.duration;
+    this.#settings = request.settings;
+    this.#onError = request.onError;
     this.#startedWallMs = engine.clock.wallMs();
   }
 
   /** Runs the attempts. Rejects with `ExecutionError` when all attempts have failed. */
-  async run(): Promise<Granted & { readonly attempts: readonly Promise<ExecutionStats>[] }> {
-    const { settings } = this.#request;
+  async run(): Promise<Acquired> {
+    const { retryCount } = this.#settings;
     const attempts: Promise<ExecutionStats>[] = [];
     if (!this.#shared.isConnected) await this.#shared.connected;
     for (let retries = 0; ; retries += 1) {
       if (!this.#shared.hasQuorum) await this.#shared.untilUsable();
-      const asked = await this.#ask();
+      const first = await this.#ask();
+      const asked = first.kind === "granted" ? first : await this.#corrected(first);
       remember(attempts, asked.stats);
-      if (asked.kind === "refused" && isLast(this.#shared, settings, retries)) {
+      if (asked.kind === "granted") return this.#acquired(asked, attempts);
+      if ((retryCount !== -1 && retries >= retryCount) || this.#shared.closed.aborted) {
         await this.#leave();
-        throw new ExecutionError(`${NO_QUORUM}${quarantineOf(asked)}`, attempts);
+        throw new ExecutionError(`${NO_QUORUM}${quarantineOf(asked.refused)}`, attempts);
       }
-      const granted = asked.kind === "granted" ? asked : await this.#pause(asked);
-      if (granted === undefined) continue;
-      if (granted !== asked) remember(attempts, granted.stats);
-      this.#waiter?.close();
-      return { ...granted, attempts };
+      const early = await this.#pause(asked.refused);
+      if (early === undefined) continue;
+      remember(attempts, early.stats);
+      return this.#acquired(early, attempts);
     }
   }
 
@@ -81,72 +100,112 @@ export class Acquisition {
    * Leaves the queue. The answers follow those of the releases, so nothing of ours is left on a client that answers.
    */
   async #leave(): Promise<void> {
+    const { engine } = this.#shared;
     this.#waiter?.close();
     const votes = this.#countVotes();
-    leaveQueues(this.#shared.engine, this.#target, this.#waiter ?? NOBODY, { observe: votes.observe });
-    await votes.settled();
+    leaveQueues(engine, this.#target, this.#waiter ?? NOBODY, { observe: votes.observe });
+    await new Promise<void>((resolve) => votes.whenSettled(resolve));
   }
 
   #countVotes(): VoteCount {
-    const { resources, onError } = this.#request;
-    return new VoteCount(this.#shared, { resourceCount: resources.length, applied: isGrant, onError });
+    return new VoteCount(this.#shared, {
+      resourceCount: this.#resources.length,
+      applied: isGrant,
+      onError: this.#onError,
+    });
+  }
+
+  #acquired(asked: Asked & { kind: "granted" }, attempts: readonly Promise<ExecutionStats>[]): Acquired {
+    this.#waiter?.close();
+    return { grant: asked.grant, end: asked.end, attempts };
   }
 
   /** Waits for the next attempt's time; a grant that a hint led to ends it early. */
-  async #pause(refused: RefusedAttempt): Promise<Granted | undefined> {
+  async #pause(refused: RefusedAttempt): Promise<(Asked & { kind: "granted" }) | undefined> {
     const { engine, hints } = this.#shared;
     this.#place ??= engine.fencingClock.place(this.#startedWallMs);
-    const pause = startPause(this.#shared, this.#request.settings);
-    let last = refused;
+    const pause = startPause(this.#shared, this.#settings);
     try {
-      if (refused.refusal !== "held") await untilOver(pause);
-      else
-        do {
-          if (this.#waiter === undefined) {
-            if (!hints.isOpen) await pause.until(hints.open());
-            this.#place = engine.fencingClock.correctPlace(this.#place, this.#startedWallMs);
-            this.#waiter = new Waiter(engine, hints, this.#target, this.#place);
-          } else {
-            await (hints.isOpen ? this.#waiter.untilTurn(last.freeInMs, pause) : untilOver(pause));
-            if (pause.reason !== undefined) break;
-          }
-          const asked = await this.#ask();
-          if (asked.kind === "granted") return asked;
-          last = asked;
-        } while (pause.reason === undefined);
+      if (refused.refusal !== "held") {
+        await untilOver(pause);
+        return undefined;
+      }
+      let last = refused;
+      if (this.#waiter === undefined) {
+        if (!hints.isOpen) await pause.until(hints.open());
+        this.#place = engine.fencingClock.correctPlace(this.#place, this.#startedWallMs);
+        this.#waiter = new Waiter(engine, hints, this.#target, this.#place);
+        const asked = await this.#corrected(await this.#ask());
+        if (asked.kind === "granted") return asked;
+        last = asked.refused;
+      }
+      while (pause.reason === undefined) {
+        if (hints.isOpen) await this.#waiter.untilTurn(last.freeInMs, pause);
+        else await untilOver(pause);
+        if (pause.reason !== undefined) break;
+        const asked = await this.#corrected(await this.#ask());
+        if (asked.kind === "granted") return asked;
+        last = asked.refused;
+      }
       return undefined;
     } finally {
       pause.dispose();
     }
   }
 
-  /** Makes one attempt, again for what nobody else has. Resolves when every client that answers in time has voted. */
-  async #ask(): Promise<Asked> {
-    const { engine } = this.#shared;
-    const { duration, settings } = this.#request;
-    for (let corrections = 0; ; corrections += 1) {
-      const votes = this.#countVotes();
-      const { stats } = votes;
-      this.#waiter?.reset();
-      const asked = readClock(engine.clock);
-      const result = await attempt(engine, {
-        target: this.#target,
-        asked,
-        ttlMs: duration,
-        timeoutMs: engine.options.nodeTimeout,
-        place: this.#place,
-        enrolment: this.#waiter,
-        observe: votes.observe,
-      });
-      await votes.settled();
-      if (result.kind === "granted") {
-        const end = leaseEnd(asked, duration, settings.driftFactor);
-        if (remainingMs(end, readClock(engine.clock)) > 0) return { kind: "granted", grant: result.grant, end, stats };
-        void releaseEverywhere(engine, result.grant);
-        return { ...TOO_LATE, stats };
-      }
-      if (corrections === MAX_CORRECTIONS || !isCorrectable(result)) return { ...result, stats };
+  /** Asks again what nobody else has. */
+  async #corrected(first: Asked): Promise<Asked> {
+    let asked = first;
+    for (let corrections = 0; corrections < MAX_CORRECTIONS; corrections += 1) {
+      if (asked.kind === "granted" || !isCorrectable(asked.refused)) return asked;
+      asked = await this.#ask();
     }
+    return asked;
+  }
+
+  /** Makes one attempt. Resolves when every client that answers in time has voted. */
+  #ask(): Promise<Asked> {
+    const { engine } = this.#shared;
+    const votes = this.#countVotes();
+    this.#waiter?.reset();
+    const request: AttemptRequest = {
+      target: this.#target,
+      asked: readClock(engine.clock),
+      ttlMs: this.#duration,
+      timeoutMs: engine.options.nodeTimeout,
+      place: this.#place,
+      enrolment: this.#waiter,
+      observe: votes.observe,
+    };
+    return new Promise((resolve) => {
+      new CountedAttempt(engine, request, votes, (result) =>
+        resolve(this.#conclude(result, request.asked, votes)),
+      ).start();
+    });
+  }
+
+  #conclude(result: AttemptResult, asked: Instant, { stats }: VoteCount): Asked {
+    if (result.kind === "refused") return { kind: "refused", refused: result, stats };
+    const { engine } = this.#shared;
+    const end = leaseEnd(asked, this.#duration, this.#settings.driftFactor);
+    if (remainingMs(end, readClock(engine.clock)) > 0) return { kind: "granted", grant: result.grant, end, stats };
+    void releaseEverywhere(engine, result.grant);
+    return { kind: "refused", refused: TOO_LATE, stats };
+  }
+}
+
+class CountedAttempt extends Attempt {
+  readonly #votes: VoteCount;
+  readonly #onSettled: (result: AttemptResult) => void;
+
+  constructor(engine: Engine, request: AttemptRequest, votes: VoteCount, onSettled: (result: AttemptResult) => void) {
+    super(engine, request);
+    this.#votes = votes;
+    this.#onSettled = onSettled;
+  }
+
+  protected override onResult(result: AttemptResult): void {
+    this.#votes.whenSettled(() => this.#onSettled(result));
   }
 }
 
@@ -167,16 +226,14 @@ export function remember(attempts: Promise<ExecutionStats>[], stats: Promise<Exe
   if (attempts.length > MAX_ATTEMPTS_KEPT) void attempts.shift();
 }
 
-/** Tells whether no attempt follows the one after `retries` others. */
-export function isLast({ closed }: SharedEngine, { retryCount }: Settings, retries: number): boolean {
-  return (retryCount !== -1 && retries >= retryCount) || closed.aborted;
-}
-
 /** Starts the time between two attempts, which closing the clients ends. The caller must dispose it. */
-export function startPause({ engine, closed }: SharedEngine, { retryDelay, retryJitter }: Settings): CallDeadline {
+export function startPause(
+  { engine, closed }: SharedEngine,
+  settings: Pick<Settings, "retryDelay" | "retryJitter">,
+): CallDeadline {
   const { clock, random } = engine;
-  const jitterMs = Math.floor((random.fraction() * 2 - 1) * retryJitter);
-  const timeoutMs = Math.max(0, retryDelay + jitterMs);
+  const jitterMs = Math.floor((random.fraction() * 2 - 1) * settings.retryJitter);
+  const timeoutMs = Math.max(0, settings.retryDelay + jitterMs);
   return new CallDeadline(clock, { timeoutMs, closed });
 }
 

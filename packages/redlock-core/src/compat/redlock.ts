@@ -5,14 +5,14 @@ import { Check, integer, number, shaped } from "../kit/schema/check.ts";
 import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
 import { kindOf } from "../kit/schema/show.ts";
 import { AutoExtension, type ExtensionPolicy } from "../lock/auto-extension.ts";
-import { extendRound } from "../lock/extend.ts";
-import { releaseEverywhere } from "../lock/release.ts";
+import { type ExtendResult, extendRound } from "../lock/extend.ts";
+import { type ReleaseRequest, startRelease } from "../lock/release.ts";
 import { MAX_NODES } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import { resolveResources } from "../rules/resources.ts";
 import { DEFAULT_DRIFT_FACTOR, driftMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
-import { Acquisition, isLast, NO_QUORUM, remember, startPause, untilOver } from "./acquisition.ts";
+import { Acquisition, NO_QUORUM, remember, startPause, untilOver } from "./acquisition.ts";
 import { quitClients, type SharedEngine, sharedEngine } from "./shared-engine.ts";
 import {
   type Client,
@@ -48,7 +48,8 @@ interface KnownLease {
   readonly longestMs: number;
 }
 
-const known = new WeakMap<Lock, KnownLease>();
+let knownOf: (lock: Lock) => KnownLease | undefined;
+let setKnown: (lock: Lock, known: KnownLease) => void;
 
 /** A lock that was acquired or extended. */
 export class Lock {
@@ -66,6 +67,14 @@ export class Lock {
    * `Lock.fencingToken` of the core). It is absent if the lock was made by hand.
    */
   readonly fencingToken: number | undefined;
+  #known: KnownLease | undefined;
+
+  static {
+    knownOf = (lock) => (#known in lock ? lock.#known : undefined);
+    setKnown = (lock, known) => {
+      if (#known in lock) lock.#known = known;
+    };
+  }
 
   constructor(
     redlock: Redlock,
@@ -291,7 +300,7 @@ export class Redlock extends EventEmitter {
     const end = shownEnd(facts.end);
     const names = typeof resources === "string" ? [resources] : [...resources];
     const lock = new Lock(this, names, value, attempts, end.wallMs, fencingToken);
-    known.set(lock, { end, longestMs });
+    setKnown(lock, { end, longestMs });
     return lock;
   }
 
@@ -315,7 +324,7 @@ export class Redlock extends EventEmitter {
             end = leaseEnd(asked, duration, settings.driftFactor);
             const shown = shownEnd(end);
             lock.expiration = shown.wallMs;
-            known.set(lock, { end: shown, longestMs: longestDurationOf(lock, this.#shared()) });
+            setKnown(lock, { end: shown, longestMs: longestDurationOf(lock, this.#shared()) });
             return { kind: "extended" };
           }
           return { kind: decision === "never" ? "lost" : "failed", error: new ExecutionError(NO_QUORUM, [stats]) };
@@ -334,30 +343,36 @@ export class Redlock extends EventEmitter {
       const { decision, stats } = await operation();
       remember(attempts, stats);
       if (decision === "for") return { attempts };
+      const isLast = (settings.retryCount !== -1 && retries >= settings.retryCount) || shared.closed.aborted;
       const pause = startPause(shared, settings);
-      const isOver =
-        isLast(shared, settings, retries) || remainingMs(end, readClock(shared.engine.clock)) <= pause.leftMs;
-      if (decision === "never" || isOver) throw new ExecutionError(NO_QUORUM, attempts);
+      if (decision === "never" || isLast || remainingMs(end, readClock(shared.engine.clock)) <= pause.leftMs) {
+        throw new ExecutionError(NO_QUORUM, attempts);
+      }
       await untilOver(pause);
       pause.dispose();
     }
   }
 
-  async #releaseOnce(lock: Lock): Promise<Voted> {
+  #releaseOnce(lock: Lock): Promise<Voted> {
     const shared = this.#shared();
     const { engine } = shared;
     const { target, token } = requestOf(lock, shared);
     const votes = this.#countVotes(shared, target.resources.length, Number);
-    const isReleased = await releaseEverywhere(engine, {
+    const request: ReleaseRequest = {
       target,
       token,
       ttlMs: longestDurationOf(lock, shared),
       mayHoldOn: engine.everyNode,
       observe: votes.observe,
+    };
+    return new Promise((resolve) => {
+      startRelease(engine, request, engine.clock.monotonicMs(), (isReleased) => {
+        votes.whenSettled(() => {
+          const isPointless = votes.refusals > engine.nodes.length - engine.quorum;
+          resolve({ decision: isReleased ? "for" : isPointless ? "never" : "against", stats: votes.stats });
+        });
+      });
     });
-    await votes.settled();
-    const isPointless = votes.refusals > engine.nodes.length - engine.quorum;
-    return { decision: isReleased ? "for" : isPointless ? "never" : "against", stats: votes.stats };
   }
 
   async #extendOnce(lock: Lock, options: { readonly duration: number; readonly end: LeaseEnd }): Promise<Voted> {
@@ -365,7 +380,7 @@ export class Redlock extends EventEmitter {
     const request = requestOf(lock, shared);
     const votes = this.#countVotes(shared, request.target.resources.length, (value) => value === 1);
     const longestMs = Math.max(longestDurationOf(lock, shared), options.duration);
-    known.set(lock, { end: endOf(lock, shared), longestMs });
+    setKnown(lock, { end: endOf(lock, shared), longestMs });
     const round = extendRound(shared.engine, {
       ...request,
       fencingToken: lock.fencingToken ?? NO_FENCING_TOKEN,
@@ -375,9 +390,9 @@ export class Redlock extends EventEmitter {
       hadKeyOn: 0,
       observe: votes.observe,
     });
-    const { kind } = await round.result;
-    await votes.settled();
-    return { decision: DECISIONS[kind], stats: votes.stats };
+    const result = await round.result;
+    await new Promise<void>((resolve) => votes.whenSettled(resolve));
+    return { decision: decisionOf(result), stats: votes.stats };
   }
 
   #countVotes(shared: SharedEngine, resourceCount: number, applied: CountRules["applied"]): VoteCount {
@@ -402,7 +417,10 @@ function beforeEnd(thresholdMs: number): ExtensionPolicy {
   };
 }
 
-const DECISIONS = { extended: "for", failed: "against", lost: "never" } as const;
+function decisionOf(result: ExtendResult): Voted["decision"] {
+  if (result.kind === "extended") return "for";
+  return result.kind === "lost" ? "never" : "against";
+}
 
 function requestOf(lock: Lock, { engine }: SharedEngine): { readonly target: Target; readonly token: string } {
   return { target: engine.targetOf(namesOf(lock.resources)), token: lock.value };
@@ -418,13 +436,13 @@ function shownEnd(end: LeaseEnd): LeaseEnd {
  * it.
  */
 function longestDurationOf(lock: Lock, { engine }: SharedEngine): number {
-  return known.get(lock)?.longestMs ?? engine.options.maxTtl;
+  return knownOf(lock)?.longestMs ?? engine.options.maxTtl;
 }
 
 /** Returns the end of a lock. `expiration` may have been set by hand, above all to 0. */
 function endOf(lock: Lock, { engine }: SharedEngine): LeaseEnd {
-  const end = known.get(lock)?.end;
-  if (end?.wallMs === lock.expiration) return end;
+  const known = knownOf(lock)?.end;
+  if (known?.wallMs === lock.expiration) return known;
   const now = readClock(engine.clock);
   return { ...now, wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
 }

@@ -1,7 +1,6 @@
 /** This file counts the votes of one attempt, as node-redlock reports them. */
 
 import { Timed } from "../kit/deadlines.ts";
-import { deferred } from "../kit/signals.ts";
 import { type Answer, isNotAsked, type Observer } from "../rounds/round.ts";
 import type { SharedEngine } from "./shared-engine.ts";
 import { type Client, type ExecutionStats, ResourceLockedError } from "./types.ts";
@@ -18,17 +17,15 @@ export interface CountRules {
 
 export class VoteCount extends Timed {
   readonly observe: Observer = (node, answer) => this.#count(node, answer);
-  /** Resolves when every client has voted; never rejects. */
-  readonly stats: Promise<ExecutionStats>;
-  /** The number of clients that answered that the lock is held by another, or not ours. */
-  refusals = 0;
   readonly #shared: SharedEngine;
   readonly #rules: CountRules;
   readonly #stats: ExecutionStats;
-  readonly #complete: (stats: ExecutionStats) => void;
-  #settle: () => void = () => undefined;
   /** The clients that have not voted, as bits. */
   #open: number;
+  #complete: Promise<ExecutionStats> | undefined;
+  #onComplete: ((stats: ExecutionStats) => void) | undefined;
+  #onSettled: (() => void) | undefined;
+  #refusals = 0;
 
   constructor(shared: SharedEngine, rules: CountRules) {
     super();
@@ -42,23 +39,43 @@ export class VoteCount extends Timed {
       votesFor: new Set(),
       votesAgainst: new Map(),
     };
-    const { promise, resolve } = deferred<ExecutionStats>();
-    this.stats = promise;
-    this.#complete = resolve;
   }
 
-  /** Resolves when every client that answers in time has voted. */
-  settled(): Promise<void> {
-    if (this.#isSettled) return Promise.resolve();
+  /** Resolves when every client has voted; never rejects. */
+  get stats(): Promise<ExecutionStats> {
+    this.#complete ??=
+      this.#open === 0
+        ? Promise.resolve(this.#stats)
+        : new Promise((resolve) => {
+            this.#onComplete = resolve;
+          });
+    return this.#complete;
+  }
+
+  /** The number of clients that answered that the lock is held by another, or not ours. */
+  get refusals(): number {
+    return this.#refusals;
+  }
+
+  /** Calls `run` when every client that answers in time has voted, or at once if they have. */
+  whenSettled(run: () => void): void {
+    if (this.#isSettled) {
+      run();
+      return;
+    }
+    this.#onSettled = run;
     this.#shared.graces.start(this);
-    return new Promise((resolve) => {
-      this.#settle = resolve;
-    });
   }
 
   override onDeadline(): void {
     this.#shared.slow |= this.#open;
     this.#settle();
+  }
+
+  #settle(): void {
+    const run = this.#onSettled;
+    this.#onSettled = undefined;
+    run?.();
   }
 
   get #isSettled(): boolean {
@@ -72,8 +89,8 @@ export class VoteCount extends Timed {
     this.#open &= ~bit;
     if (answer.kind === "reply") this.#shared.slow &= ~bit;
     if (!isNotAsked(answer)) this.#note(client, this.#objection(node, answer));
-    if (this.#open === 0) this.#complete(this.#stats);
-    if (!this.#isSettled) return;
+    if (this.#open === 0) this.#onComplete?.(this.#stats);
+    if (this.#onSettled === undefined || !this.#isSettled) return;
     this.#shared.graces.stop(this);
     this.#settle();
   }
@@ -81,7 +98,7 @@ export class VoteCount extends Timed {
   #note(client: Client, error: Error | undefined): void {
     if (error === undefined) this.#stats.votesFor.add(client);
     else this.#stats.votesAgainst.set(client, error);
-    if (error instanceof ResourceLockedError) this.refusals += 1;
+    if (error instanceof ResourceLockedError) this.#refusals += 1;
     else if (error !== undefined) this.#rules.onError(error);
   }
 

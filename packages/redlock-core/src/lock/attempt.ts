@@ -57,7 +57,7 @@ export function isCorrectable({ refusal, votes }: RefusedAttempt): boolean {
   return refusal === "ballot" || votes.some(({ error }) => error?.startsWith("NOSCRIPT") === true);
 }
 
-interface AttemptRequest {
+export interface AttemptRequest {
   readonly target: Target;
   /** The time by all clocks before anything is sent. */
   readonly asked: Instant;

@@ -9,7 +9,7 @@ import { type Answer, type Observer, Round } from "../rounds/round.ts";
 import { releaseText, type Target } from "../rules/operation.ts";
 import { countOf } from "../rules/quorum.ts";
 
-interface ReleaseRequest {
+export interface ReleaseRequest {
   readonly target: Target;
   readonly token: string;
   /** The longest lease that was asked for. A key may live for so long from now. */
