@@ -76,7 +76,6 @@ export class Acquisition {
 
   /** Runs the attempts. Rejects with `ExecutionError` when all attempts have failed. */
   async run(): Promise<Acquired> {
-    const { retryCount } = this.#settings;
     const attempts: Promise<ExecutionStats>[] = [];
     if (!this.#shared.isConnected) await this.#shared.connected;
     for (let retries = 0; ; retries += 1) {
@@ -85,7 +84,7 @@ export class Acquisition {
       const asked = first.kind === "granted" ? first : await this.#corrected(first);
       remember(attempts, asked.stats);
       if (asked.kind === "granted") return this.#acquired(asked, attempts);
-      if ((retryCount !== -1 && retries >= retryCount) || this.#shared.closed.aborted) {
+      if (isLast(this.#shared, this.#settings, retries)) {
         await this.#leave();
         throw new ExecutionError(`${NO_QUORUM}${quarantineOf(asked.refused)}`, attempts);
       }
@@ -224,6 +223,11 @@ const TOO_LATE: RefusedAttempt = { kind: "refused", refusal: "unreachable", vote
 export function remember(attempts: Promise<ExecutionStats>[], stats: Promise<ExecutionStats>): void {
   attempts.push(stats);
   if (attempts.length > MAX_ATTEMPTS_KEPT) void attempts.shift();
+}
+
+/** Tells whether no attempt follows the one after `retries` others. */
+export function isLast({ closed }: SharedEngine, { retryCount }: Settings, retries: number): boolean {
+  return (retryCount !== -1 && retries >= retryCount) || closed.aborted;
 }
 
 /** Starts the time between two attempts, which closing the clients ends. The caller must dispose it. */

@@ -12,7 +12,7 @@ import type { Target } from "../rules/operation.ts";
 import { resolveResources } from "../rules/resources.ts";
 import { DEFAULT_DRIFT_FACTOR, driftMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
-import { Acquisition, NO_QUORUM, remember, startPause, untilOver } from "./acquisition.ts";
+import { Acquisition, isLast, NO_QUORUM, remember, startPause, untilOver } from "./acquisition.ts";
 import { quitClients, type SharedEngine, sharedEngine } from "./shared-engine.ts";
 import {
   type Client,
@@ -343,11 +343,10 @@ export class Redlock extends EventEmitter {
       const { decision, stats } = await operation();
       remember(attempts, stats);
       if (decision === "for") return { attempts };
-      const isLast = (settings.retryCount !== -1 && retries >= settings.retryCount) || shared.closed.aborted;
       const pause = startPause(shared, settings);
-      if (decision === "never" || isLast || remainingMs(end, readClock(shared.engine.clock)) <= pause.leftMs) {
-        throw new ExecutionError(NO_QUORUM, attempts);
-      }
+      const isOver =
+        isLast(shared, settings, retries) || remainingMs(end, readClock(shared.engine.clock)) <= pause.leftMs;
+      if (decision === "never" || isOver) throw new ExecutionError(NO_QUORUM, attempts);
       await untilOver(pause);
       pause.dispose();
     }

@@ -87,7 +87,7 @@ const goesOn = /* lua */ `
 
 /**
  * The end of one job, as `eachEnd` calls it. ARGV[10] is "=<the job's keys>", as its worker was told them. It is '' if
- * the worker does not know, or if the call of another job has made something of this one.
+ * they are to be read (see `TakenJob.toldKeys`).
  *
  * ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be released> <token>". If the next job of the key was
  * started at once, this follows: " <token of the key's lock> <that job's fencing token> <its id>". The lock is then
