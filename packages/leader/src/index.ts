@@ -2,7 +2,7 @@
 
 export { LeaderElection, type LeaderHealth } from "./election/election.ts";
 export type { LeaderTask } from "./election/leader-run.ts";
-export type { StopOptions, TaskOptions } from "./election/run-options.ts";
+export type { StopOptions, TaskOptions } from "./election/options.ts";
 export {
   ElectionBusyError,
   ElectionStoppedError,

@@ -14,8 +14,8 @@ import {
   validityMs,
 } from "@x/redlock-core/protocol";
 import type { LeaderLogger } from "./kit/diagnostics.ts";
-import { durationMs, durationOrNoneMs, name, proclaimedValue } from "./kit/values.ts";
 import { type Cooldown, type Durations, defaultDurations } from "./rules/timings.ts";
+import { durationMs, durationOrNoneMs, name, proclaimedValue } from "./rules/values.ts";
 
 /** The options of an election. All durations are integer milliseconds. */
 export interface LeaderElectionOptions {

@@ -24,10 +24,10 @@ import {
 } from "@x/redlock-core/protocol";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { LeaderEvents, Unsubscribe } from "../events/events.ts";
-import { durationOrNoneMs } from "../kit/values.ts";
 import { type LeaderElectionOptions, resolveOptions } from "../options.ts";
 import { claimOf, type LeaderInfo } from "../rules/record.ts";
 import type { ElectionState } from "../rules/state.ts";
+import { durationOrNoneMs } from "../rules/values.ts";
 import { type LeaseSource, localLeases } from "../term/lease.ts";
 import type { HeldTerm, LeaderTerm } from "../term/term.ts";
 import { workerLeases } from "../term/worker/worker-lease.ts";
@@ -36,7 +36,7 @@ import { LIMIT_DRAIN } from "./drain.ts";
 import { LeaderRun, type LeaderTask } from "./leader-run.ts";
 import { NodeWatch } from "./node-watch.ts";
 import { infoOf, Observer } from "./observer.ts";
-import { resolveTaskOptions, STOP, type StopOptions, type TaskOptions } from "./run-options.ts";
+import { resolveTaskOptions, STOP, type StopOptions, type TaskOptions } from "./options.ts";
 import { Standing } from "./standing.ts";
 
 export interface LeaderHealth {

@@ -10,7 +10,7 @@ import { cooldownMs, hasRecovered } from "../rules/timings.ts";
 import type { HeldTerm, LeaderTerm } from "../term/term.ts";
 import type { CandidateRun } from "./candidate-run.ts";
 import { DrainLimit } from "./drain.ts";
-import { DEFAULT_DRAIN_TIMEOUT_MS, type ResolvedTaskOptions } from "./run-options.ts";
+import { DEFAULT_DRAIN_TIMEOUT_MS, type ResolvedTaskOptions } from "./options.ts";
 import type { Standing } from "./standing.ts";
 
 export type LeaderTask = (term: LeaderTerm) => unknown;

@@ -10,8 +10,8 @@
 import { callQuietly, type LinkedSignal, linkSignals, onAbort, protocolOf } from "@x/redlock-core/protocol";
 import { publish } from "../kit/diagnostics.ts";
 import { Naps } from "../kit/naps.ts";
-import { dateOf } from "../kit/values.ts";
 import { type Held, heldNow, type LeaderInfo, type NodeView, newestTerm, termsAfter } from "../rules/record.ts";
+import { dateOf } from "../rules/values.ts";
 import type { Standing } from "./standing.ts";
 
 type ObserverListener = (info: LeaderInfo | null) => unknown;

@@ -1,7 +1,7 @@
 /** What becomes of ticks, told to listeners, and on channels of the same names. */
 import type { Emitter, Known } from "@x/redlock-core/protocol";
 import { type AboutCandidate, type AboutTick, publish } from "../kit/diagnostics.ts";
-import { dateOf } from "../kit/values.ts";
+import { dateOf } from "../rules/values.ts";
 import type { NamedTick, Tick } from "./tick.ts";
 
 export type SkipReason = "overlap" | "paused" | "attempts" | "removed" | "expired" | "term-over";

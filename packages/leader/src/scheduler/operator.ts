@@ -8,8 +8,8 @@ import { boolean, type Check, integer, protocolOf, Schema, type ShapeOf, text } 
 import type { LeaderElection } from "../election/election.ts";
 import { UnknownScheduleError } from "../errors.ts";
 import { Slice } from "../kit/slice.ts";
-import { dateOf } from "../kit/values.ts";
 import type { LeaderInfo } from "../rules/record.ts";
+import { dateOf } from "../rules/values.ts";
 import { newestIn, pastOf, recordOf, type TickRecord } from "./rules/history.ts";
 import { isLater, NOTE, notedTick, PAUSE, pauseLine, pauseOf, stateOf, TRIGGER, triggerLine } from "./rules/lines.ts";
 import { type Answer, newestOf, type Store } from "./store.ts";

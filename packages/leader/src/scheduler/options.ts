@@ -9,7 +9,7 @@ import {
   type ShapeOf,
   textLike,
 } from "@x/redlock-core/protocol";
-import { durationMs, durationOrNoneMs } from "../kit/values.ts";
+import { durationMs, durationOrNoneMs } from "../rules/values.ts";
 import type { Overlap } from "./rules/overlap.ts";
 import type { Catchup } from "./rules/plan.ts";
 

@@ -10,7 +10,7 @@ import type { Clock } from "@x/redlock-core";
 import { type Emitter, linkSignals } from "@x/redlock-core/protocol";
 import PQueue from "p-queue";
 import { traces } from "../kit/diagnostics.ts";
-import { dateOf } from "../kit/values.ts";
+import { dateOf } from "../rules/values.ts";
 import type { LeaderTerm } from "../term/term.ts";
 import { aboutTick, type SchedulerEvents, type SkipReason, tellSkipped } from "./events.ts";
 import type { Trigger } from "./rules/lines.ts";

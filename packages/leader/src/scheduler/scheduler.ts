@@ -25,11 +25,11 @@ import {
 } from "@x/redlock-core/protocol";
 import { limitDrain } from "../election/drain.ts";
 import type { LeaderElection } from "../election/election.ts";
-import { DEFAULT_DRAIN_TIMEOUT_MS, STOP, type StopOptions } from "../election/run-options.ts";
+import { DEFAULT_DRAIN_TIMEOUT_MS, STOP, type StopOptions } from "../election/options.ts";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { Unsubscribe } from "../events/events.ts";
-import { dateOf, durationOrNoneMs, name as NAME } from "../kit/values.ts";
 import { Ledger } from "../record/ledger.ts";
+import { dateOf, durationOrNoneMs, name as NAME } from "../rules/values.ts";
 import type { LeaderTerm } from "../term/term.ts";
 import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
 import { historyLength, type ListOptions, Operator, type ScheduleInfo } from "./operator.ts";

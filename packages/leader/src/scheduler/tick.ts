@@ -1,4 +1,4 @@
-import { dateOf } from "../kit/values.ts";
+import { dateOf } from "../rules/values.ts";
 import type { LeaderTerm } from "../term/term.ts";
 
 /** One firing of a schedule. */

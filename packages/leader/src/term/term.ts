@@ -12,11 +12,11 @@ import { setMaxListeners } from "node:events";
 import { type Clock, QuorumUnreachableError } from "@x/redlock-core";
 import { elapsedMs, type Instant, onAbort, readClock, Schema, SUSPEND_LOOK_MS } from "@x/redlock-core/protocol";
 import { LeadershipLostError, type TermLossReason } from "../errors.ts";
-import { dateOf, durationOrNoneMs, proclaimedValue } from "../kit/values.ts";
 import type { ResolvedOptions } from "../options.ts";
 import type { Ledger, Written } from "../record/ledger.ts";
 import { reasonOfDeadline } from "../rules/deadline.ts";
 import { isHeldBy, type TermRecord } from "../rules/record.ts";
+import { dateOf, durationOrNoneMs, proclaimedValue } from "../rules/values.ts";
 import type { Lease } from "./lease.ts";
 
 export interface LeaderTerm extends AsyncDisposable {

@@ -5,7 +5,7 @@
 
 import { kindOf, quote, show } from "@x/redlock-core/protocol";
 import { Cron } from "croner";
-import { dateOf } from "../../kit/values.ts";
+import { dateOf } from "../../rules/values.ts";
 
 /**
  * The first tick strictly after `after`, or null if there is none. It must not depend on the time at which it is asked.

@@ -1,5 +1,5 @@
 /** Pure: what became of ticks, as lines that the nodes keep, the newest first, and as records made of them. */
-import { dateOf } from "../../kit/values.ts";
+import { dateOf } from "../../rules/values.ts";
 import type { SkipReason } from "../events.ts";
 import { tickId } from "../tick.ts";
 
