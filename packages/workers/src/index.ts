@@ -1,5 +1,4 @@
-export type { KeyRate, OnFailure } from "./bullmq/compose.ts";
-export type { KeyPath } from "./entity-key.ts";
+export type { KeyRate, OnFailure } from "./bullmq/rules/compose.ts";
 export {
   ExclusiveWorkerError,
   type ExclusiveWorkerErrorCode,
@@ -39,4 +38,5 @@ export type {
   MaxWaiting,
   PerKey,
 } from "./options.ts";
+export type { KeyPath } from "./rules/entity-key.ts";
 export type { ExclusiveProcessorFunction, NotRun } from "./runner/runner.ts";

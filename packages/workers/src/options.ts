@@ -15,11 +15,11 @@ import {
   show,
   text,
 } from "@x/redlock-core/protocol";
-import type { KeyRate, LaneRules, LineRules, OnFailure } from "./bullmq/compose.ts";
 import type { WorkerOptions } from "./bullmq/public.ts";
-import { type KeyPath, keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./entity-key.ts";
+import type { KeyRate, LaneRules, LineRules, OnFailure } from "./bullmq/rules/compose.ts";
 import type { WorkerFinding, WorkerFindingCode } from "./errors.ts";
 import type { StoredJob } from "./lane/lane.ts";
+import { type KeyPath, keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./rules/entity-key.ts";
 
 /** A path to fields of `job.data`, separated by dots, or a function of the stored job. */
 export type KeyOption<Data, Name extends string> =

@@ -2,8 +2,8 @@
 import { Redlock } from "@x/redlock-core";
 import { Check, InFlight, kindOf, protocolOf, text } from "@x/redlock-core/protocol";
 import { checkScripts, installedScripts, keepTracked, replaceExtendLock, targetOf } from "./bullmq/bullmq.ts";
-import { type BullScripts, composeScripts } from "./bullmq/compose.ts";
 import { Job, type Worker } from "./bullmq/public.ts";
+import { type BullScripts, composeScripts } from "./bullmq/rules/compose.ts";
 import { readNode } from "./bullmq/rules/connection.ts";
 import { Closing } from "./closing.ts";
 import { LaneError, MixedFleetError, SupersededError } from "./errors.ts";

@@ -1,6 +1,6 @@
 /** Data of jobs that is valid, and more than Lua can read. */
 import { describe, expect, it } from "vitest";
-import { valueAt } from "../src/entity-key.ts";
+import { valueAt } from "../src/rules/entity-key.ts";
 import { type Data, finished, jobs, Lab } from "./support/lab.ts";
 
 const nested = (depth: number): unknown => JSON.parse(`${"[".repeat(depth)}${"]".repeat(depth)}`);

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { formatPin, keyFault, parsePath, parsePin, pinOfValue } from "../src/entity-key.ts";
-import { pinLibrary } from "../src/scripts/pin.lua.ts";
+import { formatPin, keyFault, parsePath, parsePin, pinOfValue } from "../src/rules/entity-key.ts";
+import { pinLibrary } from "../src/scripts/rules/pin.lua.ts";
 import { Lab } from "./support/lab.ts";
 
 const key = fc.string({ unit: "grapheme", minLength: 1, maxLength: 40 }).filter((text) => keyFault(text) === undefined);

@@ -4,7 +4,7 @@ import { type JobLock, LaneError } from "@x/workers";
 import type { Job, Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { describe, expect, it, vi } from "vitest";
-import type { ComposedScript, composeScripts, LaneScripts } from "../src/bullmq/compose.ts";
+import type { ComposedScript, composeScripts, LaneScripts } from "../src/bullmq/rules/compose.ts";
 import { type Data, finished, Lab, until } from "./support/lab.ts";
 
 const HEAD = "local call, try = redis.call, redis.pcall";
@@ -21,7 +21,7 @@ local function call(...) if isDue() then error({err = 'NOPERM injected'}) end re
 local function try(...) if isDue() then return {err = 'NOPERM injected'} end return redis.pcall(...) end
 `;
 
-vi.mock("../src/bullmq/compose.ts", async (original) => {
+vi.mock("../src/bullmq/rules/compose.ts", async (original) => {
   const actual: { composeScripts: typeof composeScripts } = await original();
   const faulty = (script: ComposedScript): ComposedScript => {
     if (!script.lua.includes(HEAD)) throw new Error(`${script.name} has another head`);

@@ -17,11 +17,11 @@ import {
   runScript,
   targetOf,
 } from "../../../packages/workers/src/bullmq/bullmq.ts";
-import type { ComposedScript } from "../../../packages/workers/src/bullmq/compose.ts";
 import { EndBatches } from "../../../packages/workers/src/bullmq/end-batches.ts";
 import { JobEnd, queueKeys, replaceEndArguments } from "../../../packages/workers/src/bullmq/job-end.ts";
+import type { ComposedScript } from "../../../packages/workers/src/bullmq/rules/compose.ts";
 import { eachEnd, oncePerRequest, unpackable } from "../../../packages/workers/src/scripts/commands.lua.ts";
-import { asFunction, asRepeatedFunction } from "../../../packages/workers/src/scripts/lua.ts";
+import { asFunction, asRepeatedFunction } from "../../../packages/workers/src/scripts/rules/lua.ts";
 
 const ttlMs = 10_000;
 const keyCount = queueKeys("").length;

@@ -1,5 +1,5 @@
 /** The rule for how many jobs may stand in line: which jobs do not run by it, and when they may not. */
-import type { Pin } from "../../../packages/workers/src/entity-key.ts";
+import type { Pin } from "../../../packages/workers/src/rules/entity-key.ts";
 import { checkOnce, type HandOut, isOrdered, LaneViolation } from "./checks.ts";
 import type { ModelJob } from "./model.ts";
 import { PREFIX } from "./names.ts";

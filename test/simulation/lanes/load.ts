@@ -5,7 +5,7 @@ export interface LaneCode {
   readonly lane: typeof import("../../../packages/workers/src/lane/lane.ts");
   readonly bullmq: typeof import("../../../packages/workers/src/bullmq/bullmq.ts");
   readonly batch: typeof import("../../../packages/workers/src/job-run/rules/batch.ts");
-  readonly compose: typeof import("../../../packages/workers/src/bullmq/compose.ts");
+  readonly compose: typeof import("../../../packages/workers/src/bullmq/rules/compose.ts");
   readonly locks: typeof import("../../../packages/redlock-core/src/scripts/embedded.lua.ts");
 }
 
@@ -14,7 +14,7 @@ export async function loadLanes(patches: readonly SourcePatch[] = []): Promise<L
     lane: "workers/src/lane/lane.ts",
     bullmq: "workers/src/bullmq/bullmq.ts",
     batch: "workers/src/job-run/rules/batch.ts",
-    compose: "workers/src/bullmq/compose.ts",
+    compose: "workers/src/bullmq/rules/compose.ts",
     locks: "redlock-core/src/scripts/embedded.lua.ts",
   };
   const contents = Object.entries(modules).map(([name, file]) => `export * as ${name} from "./${file}";`);

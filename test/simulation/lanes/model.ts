@@ -1,5 +1,5 @@
 /** What should be true of every job and every key, told step by step; what it means for the next hand-out is in checks.ts. */
-import type { LaneRules } from "../../../packages/workers/src/bullmq/compose.ts";
+import type { LaneRules } from "../../../packages/workers/src/bullmq/rules/compose.ts";
 import type { KeyPolicy } from "../../../packages/workers/src/operators/rules/key-policy.ts";
 import { NEAR_MS } from "./setting.ts";
 import type { Holders, Snapshot } from "./snapshot.ts";

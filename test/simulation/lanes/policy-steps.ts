@@ -1,5 +1,5 @@
 /** What operators say of single keys, instead of the workers' options. */
-import { mayShare } from "../../../packages/workers/src/bullmq/compose.ts";
+import { mayShare } from "../../../packages/workers/src/bullmq/rules/compose.ts";
 import type { KeyPolicy } from "../../../packages/workers/src/operators/rules/key-policy.ts";
 import { LaneViolation } from "./checks.ts";
 import type { LaneRun } from "./run.ts";

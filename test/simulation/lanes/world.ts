@@ -2,7 +2,7 @@
 import { type RedisServer, startRedis } from "@x/test-support";
 import { Job, Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";
-import type { ComposedScript, LaneRules, LaneScripts } from "../../../packages/workers/src/bullmq/compose.ts";
+import type { ComposedScript, LaneRules, LaneScripts } from "../../../packages/workers/src/bullmq/rules/compose.ts";
 import type { Lane } from "../../../packages/workers/src/lane/lane.ts";
 import * as starting from "../../../packages/workers/src/scripts/starting.lua.ts";
 import type { LaneCode } from "./load.ts";

@@ -21,6 +21,8 @@ import { createHash } from "node:crypto";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { RedisConnection } from "bullmq";
 import { UnsupportedBullMQError } from "../errors.ts";
+import { parkedHash } from "./job.ts";
+import { queueKeys } from "./job-end.ts";
 import {
   type BullScript,
   type BullScripts,
@@ -29,9 +31,7 @@ import {
   decorated,
   type EmbeddedScript,
   embedded,
-} from "./compose.ts";
-import { parkedHash } from "./job.ts";
-import { queueKeys } from "./job-end.ts";
+} from "./rules/compose.ts";
 
 /** The first 16 digits of the SHA-1 of each text that the contract test was run against. */
 const knownTexts: Readonly<Record<EmbeddedScript, readonly string[]>> = {

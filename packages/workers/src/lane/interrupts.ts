@@ -6,7 +6,7 @@
  */
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
-import { parsePin } from "../entity-key.ts";
+import { parsePin } from "../rules/entity-key.ts";
 
 /** One that has given way to a newer job. */
 interface Superseded {

@@ -25,11 +25,11 @@ import {
   type Told,
   type UnknownKeyJob,
 } from "../bullmq/bullmq.ts";
-import type { LaneScripts, OperatorCommand } from "../bullmq/compose.ts";
 import { EndBatches, sendRefusedAgain } from "../bullmq/end-batches.ts";
 import { JobEnd, queueKeys, replaceEndArguments } from "../bullmq/job-end.ts";
-import { formatPin, type Pin, pinOfValue } from "../entity-key.ts";
+import type { LaneScripts, OperatorCommand } from "../bullmq/rules/compose.ts";
 import { withoutCommand } from "../errors.ts";
+import { formatPin, type Pin, pinOfValue } from "../rules/entity-key.ts";
 import type { EarlyStart } from "./early-start.ts";
 import { ShortLivedMap } from "./short-lived-map.ts";
 import { type Ending, TakenJob, takenAs } from "./taken-job.ts";

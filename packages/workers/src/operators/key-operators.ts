@@ -2,9 +2,9 @@
 import type { Clock } from "@x/redlock-core";
 import { choice, DAY_MS, integer, Schema, text } from "@x/redlock-core/protocol";
 import { STATE_KEYS } from "../bullmq/bullmq.ts";
-import { KEY } from "../entity-key.ts";
 import type { Tell } from "../events.ts";
 import type { Lane } from "../lane/lane.ts";
+import { KEY } from "../rules/entity-key.ts";
 import type { KeyGauges } from "./rules/prometheus.ts";
 import {
   type BusyKey,

@@ -1,8 +1,8 @@
 /** What operators say of single keys, kept by the lane. Each method is described at that of `ExclusiveWorker`. */
 import { integer, Schema } from "@x/redlock-core/protocol";
-import { KEY } from "../entity-key.ts";
 import type { Lane } from "../lane/lane.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
+import { KEY } from "../rules/entity-key.ts";
 import { checkPolicy, type KeyPolicy, parsePolicy, resolvePolicy, rulesOf } from "./rules/key-policy.ts";
 import type { WorkerSetup } from "./rules/worker-setup.ts";
 

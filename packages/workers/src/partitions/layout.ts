@@ -7,7 +7,7 @@
  */
 import type { Clock } from "@x/redlock-core";
 import { type BullTarget, runScript } from "../bullmq/bullmq.ts";
-import type { ComposedScript } from "../bullmq/compose.ts";
+import type { ComposedScript } from "../bullmq/rules/compose.ts";
 import { MixedFleetError } from "../errors.ts";
 import type { Division } from "./options.ts";
 

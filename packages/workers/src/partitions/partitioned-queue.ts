@@ -20,9 +20,9 @@ import {
   Queue,
   type RepeatOptions,
 } from "../bullmq/public.ts";
-import { KEY } from "../entity-key.ts";
 import { sumOfTexts } from "../operators/rules/prometheus.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
+import { KEY } from "../rules/entity-key.ts";
 import { Door, faultOf, LayoutRecord } from "./layout.ts";
 import { type Division, divisionOf, type NewJob, type PartitionedQueueOptions, readDivided } from "./options.ts";
 import { FROM, type MoveOptions, moveQueue, repeatOf, type Scheduler } from "./repartition.ts";

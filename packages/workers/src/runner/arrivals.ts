@@ -2,11 +2,11 @@
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import type { Job } from "../bullmq/public.ts";
-import { slotSuffix } from "../entity-key.ts";
 import { JobKeyError, KeyBacklogError } from "../errors.ts";
 import type { Lane } from "../lane/lane.ts";
 import { type TakenJob, takenAs } from "../lane/taken-job.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
+import { slotSuffix } from "../rules/entity-key.ts";
 
 interface ArrivalsParts {
   readonly lane: Pick<Lane, "handOut">;

@@ -2,7 +2,7 @@
  * This Lua takes and releases the lock of a job's key in the step that takes and ends the job. A lane without it leaves
  * the locks to the worker.
  */
-import { luaString } from "./lua.ts";
+import { luaString } from "./rules/lua.ts";
 
 /** What the scripts need to take and release a key's lock by themselves, when it is on the queue's own Redis. */
 export interface LockRules {

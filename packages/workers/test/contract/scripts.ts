@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import { installedScripts } from "../../src/bullmq/bullmq.ts";
-import { startOf } from "../../src/scripts/lua.ts";
+import { startOf } from "../../src/scripts/rules/lua.ts";
 
 /** What stands there is run once for many ends: whatever it kept, they would share. */
 export function testScripts(): void {

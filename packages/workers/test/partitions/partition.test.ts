@@ -2,8 +2,8 @@
 import { partitionOf, queueName } from "@x/workers/partitions";
 import { array, assert, integer, property, string } from "fast-check";
 import { describe, expect, it } from "vitest";
-import { keyFault } from "../../src/entity-key.ts";
 import { whereIs } from "../../src/partitions/rules/partition.ts";
+import { keyFault } from "../../src/rules/entity-key.ts";
 
 const anyKey = string({ unit: "grapheme", minLength: 1 }).filter((key) => keyFault(key) === undefined);
 

@@ -1,6 +1,6 @@
 /** Pure: what operators say of one key, instead of the options of the workers. */
 import { integer, Schema, type ShapeOf } from "@x/redlock-core/protocol";
-import { type KeyRate, type LaneRules, mayShare } from "../../bullmq/compose.ts";
+import { type KeyRate, type LaneRules, mayShare } from "../../bullmq/rules/compose.ts";
 import { MAX_WAITING, type MaxWaiting, MOST_SLOTS, MOST_STARTS, RATE } from "../../options.ts";
 import type { WorkerSetup } from "./worker-setup.ts";
 

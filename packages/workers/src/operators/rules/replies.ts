@@ -1,6 +1,6 @@
 /** Pure: what the lane's scripts reply to operators, and what it means. */
 import { parkedHash } from "../../bullmq/job.ts";
-import { parsePin } from "../../entity-key.ts";
+import { parsePin } from "../../rules/entity-key.ts";
 import { type KeyPolicy, parsePolicy } from "./key-policy.ts";
 
 export interface KeyPause {

@@ -1,5 +1,5 @@
 /** Pure: how a worker is set up, and what it means where workers of a queue differ in that. */
-import type { OnFailure } from "../../bullmq/compose.ts";
+import type { OnFailure } from "../../bullmq/rules/compose.ts";
 import type { WorkerFinding, WorkerFindingCode } from "../../errors.ts";
 import type { ResolvedExclusiveOptions } from "../../options.ts";
 

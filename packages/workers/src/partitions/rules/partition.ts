@@ -4,7 +4,7 @@
  */
 import { crc32 } from "node:zlib";
 import { Check, integer, textLike } from "@x/redlock-core/protocol";
-import { KEY, pinOfValue } from "../../entity-key.ts";
+import { KEY, pinOfValue } from "../../rules/entity-key.ts";
 
 /** More than any Redis Cluster has use for: each partition costs a connection per process. */
 export const MAX_PARTITIONS = 1_024;

@@ -1,15 +1,15 @@
 /** Pure: puts our Lua and BullMQ's own script texts together into one script per command. */
 import { createHash } from "node:crypto";
-import type { DroppedAs } from "../entity-key.ts";
-import * as commands from "../scripts/commands.lua.ts";
-import { keyLock, keyLockOfRun, type LockRules, noKeyLock } from "../scripts/key-lock.lua.ts";
-import { laneLibrary } from "../scripts/lane.lua.ts";
-import { asFunction, asRepeatedFunction, luaString } from "../scripts/lua.ts";
-import * as operators from "../scripts/operators.lua.ts";
-import { pinLibrary } from "../scripts/pin.lua.ts";
-import { noRing, ring, turns } from "../scripts/rotation.lua.ts";
-import * as starting from "../scripts/starting.lua.ts";
-import { QUEUE_KEY_COUNT } from "./job-end.ts";
+import type { DroppedAs } from "../../rules/entity-key.ts";
+import * as commands from "../../scripts/commands.lua.ts";
+import { keyLock, keyLockOfRun, type LockRules, noKeyLock } from "../../scripts/key-lock.lua.ts";
+import { laneLibrary } from "../../scripts/lane.lua.ts";
+import * as operators from "../../scripts/operators.lua.ts";
+import { noRing, ring, turns } from "../../scripts/rotation.lua.ts";
+import { asFunction, asRepeatedFunction, luaString } from "../../scripts/rules/lua.ts";
+import { pinLibrary } from "../../scripts/rules/pin.lua.ts";
+import * as starting from "../../scripts/starting.lua.ts";
+import { QUEUE_KEY_COUNT } from "../job-end.ts";
 
 export type OnFailure = "skip" | "block" | "halt";
 

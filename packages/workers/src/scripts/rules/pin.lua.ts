@@ -2,7 +2,7 @@
  * Pure: Lua that finds the *pin* of a job, one text of sorted, unique keys, as entity-key.ts has it. The pin is '' if
  * the job has no key, and BAD and why if its keys cannot be used. It is nil where JavaScript is to find them.
  */
-import { indexOf, MAX_KEY_BYTES, MAX_KEYS } from "../entity-key.ts";
+import { indexOf, MAX_KEY_BYTES, MAX_KEYS } from "../../rules/entity-key.ts";
 import { luaString } from "./lua.ts";
 
 /**
