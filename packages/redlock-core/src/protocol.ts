@@ -34,8 +34,7 @@ export {
   text,
   textLike,
 } from "./kit/schema/check.ts";
-export { nearestName } from "./kit/schema/nearest-name.ts";
-export { type Resolved, Schema, type ShapeOf } from "./kit/schema/schema.ts";
+export { nearestName, type Resolved, Schema, type ShapeOf } from "./kit/schema/schema.ts";
 export { kindOf, quote, show } from "./kit/schema/show.ts";
 export {
   abortable,

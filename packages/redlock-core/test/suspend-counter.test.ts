@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { SuspendCounter } from "../src/kit/suspend-counter.ts";
+import { SuspendCounter } from "../src/kit/clock.ts";
 
 const RESOLUTION_MS = 10;
 

@@ -27,7 +27,6 @@ export class Channels<Messages extends object> {
     return this.#channels[name].hasSubscribers;
   }
 
-  /** Publishes a message. `message` is only called if somebody listens. */
   publish<Name extends keyof Messages>(name: Name, message: () => Messages[Name]): void {
     if (this.isHeard(name)) this.#channels[name].publish(message());
   }
@@ -37,7 +36,7 @@ export class Channels<Messages extends object> {
  * A call that begins and ends, for tools that draw spans: Node's `TracingChannel`, whose name has a colon, such as
  * `x.redlock:acquire`. It keeps the asynchronous context, so that a span has its parent.
  *
- * Ask `isHeard` first: a call that nobody traces then costs no closure.
+ * Ask `isHeard` first, and `bind` the call: a function that has a closure allocates for it, traced or not.
  */
 export class Traced<Facts extends object> {
   readonly #channel: TracingChannel<unknown, Facts>;
@@ -88,7 +87,7 @@ export class Emitter<Events extends object> {
     return (this.#listeners.get(name)?.size ?? 0) > 0 || this.#channels?.isHeard(name) === true;
   }
 
-  /** Tells all listeners. `message` is only called if there are any. */
+  /** Tells all listeners; `message` is only called if there are any. */
   tell<Name extends keyof Events>(name: Name, message: () => Events[Name]): void {
     if (this.isHeard(name)) this.emit(name, message());
   }

@@ -174,7 +174,6 @@ export async function inTime<Value>(
   }
 }
 
-/** A promise and its handles. */
 export interface Deferred<T> {
   readonly promise: Promise<T>;
   readonly resolve: (value: T) => void;

@@ -75,6 +75,7 @@ interface Range {
   readonly min: number;
   /** The largest value that is accepted. Default: no limit. */
   readonly max?: number;
+  readonly unit?: string;
 }
 
 /**
@@ -82,82 +83,72 @@ interface Range {
  * say "for ever".
  */
 export function integer({
-  min,
-  max = Number.MAX_SAFE_INTEGER,
   unit = "ms",
   orInfinity = false,
-}: Range & { readonly unit?: string; readonly orInfinity?: boolean }): Check<number> {
-  const bounds = max === Number.MAX_SAFE_INTEGER ? `>= ${min}` : `from ${min} to ${max}`;
-  return new Check({
-    rule: `an integer ${bounds}${unit === "" ? "" : ` (${unit})`}${orInfinity ? " or Infinity" : ""}`,
-    faultOf: (value) => {
-      if (typeof value !== "number") return "type";
-      const isInRange = Number.isSafeInteger(value) && value >= min && value <= max;
-      return isInRange || (orInfinity && value === Number.POSITIVE_INFINITY) ? undefined : "range";
-    },
+  ...range
+}: Range & { orInfinity?: boolean }): Check<number> {
+  const rule = `an integer ${boundsOf({ ...range, unit })}${orInfinity ? " or Infinity" : ""}`;
+  return primitive("number", rule, (value: number) => {
+    if (value === Number.POSITIVE_INFINITY) return orInfinity;
+    return Number.isSafeInteger(value) && isIn(value, range);
   });
 }
 
-export function number({ min, max, unit = "" }: Range & { readonly unit?: string }): Check<number> {
-  const bounds = max === undefined ? `>= ${min}` : `from ${min} to ${max}`;
-  return new Check({
-    rule: `a number ${bounds}${unit === "" ? "" : ` (${unit})`}`,
-    faultOf: (value) => {
-      if (typeof value !== "number") return "type";
-      return value >= min && (max === undefined || value <= max) ? undefined : "range";
-    },
-  });
+export function number(range: Range): Check<number> {
+  return primitive("number", `a number ${boundsOf(range)}`, (value: number) => isIn(value, range));
 }
 
-export const boolean: Check<boolean> = new Check({
-  rule: "a boolean",
-  faultOf: (value) => (typeof value === "boolean" ? undefined : "type"),
-});
+function boundsOf({ min, max, unit = "" }: Range): string {
+  return `${max === undefined ? `>= ${min}` : `from ${min} to ${max}`}${unit === "" ? "" : ` (${unit})`}`;
+}
+
+function isIn(value: number, { min, max = Number.POSITIVE_INFINITY }: Range): boolean {
+  return value >= min && value <= max;
+}
 
 /** Checks a text. `min` is 0 by default; both `min` and `max` count UTF-16 units. */
 export function text({ min = 0, max }: { readonly min?: number; readonly max?: number } = {}): Check<string> {
-  return new Check({
-    rule: textRule(min, max),
-    faultOf: (value) => {
-      if (typeof value !== "string") return "type";
-      return value.length >= min && (max === undefined || value.length <= max) ? undefined : "range";
-    },
-  });
-}
-
-function textRule(min: number, max: number | undefined): string {
-  if (max === undefined) return min === 0 ? "a string" : "a non-empty string";
-  return `a string of ${min} to ${max} characters`;
+  const rule =
+    max === undefined ? `a ${min === 0 ? "" : "non-empty "}string` : `a string of ${min} to ${max} characters`;
+  return textLike(rule, ({ length }) => isIn(length, max === undefined ? { min } : { min, max }));
 }
 
 /** Checks a text of some form; `rule` says which. */
 export function textLike(rule: string, isRight: (text: string) => boolean): Check<string> {
-  return new Check({
-    rule,
-    faultOf: (value) => {
-      if (typeof value !== "string") return "type";
-      return isRight(value) ? undefined : "range";
-    },
-  });
+  return primitive("string", rule, isRight);
 }
 
 export function choice<const Choice extends string>(choices: readonly Choice[]): Check<Choice> {
-  const set = new Set<unknown>(choices);
+  const set = new Set<string>(choices);
+  const quoted = choices.map((each) => `"${each}"`);
+  return primitive("string", listed(quoted, "or"), (value: Choice) => set.has(value));
+}
+
+/** Checks a string or a number: one of the other type has the wrong type, and one that is not right the wrong value. */
+function primitive<Value extends string | number>(
+  type: "string" | "number",
+  rule: string,
+  isRight: (value: Value) => boolean,
+): Check<Value> {
   return new Check({
-    rule: listed(
-      choices.map((each) => `"${each}"`),
-      "or",
-    ),
+    rule,
     faultOf: (value) => {
-      if (set.has(value)) return undefined;
-      return typeof value === "string" ? "range" : "type";
+      if (typeof value !== type) return "type";
+      return isRight(value as Value) ? undefined : "range";
     },
   });
 }
 
+export const boolean: Check<boolean> = ofType("a boolean", (value) => typeof value === "boolean");
+
 /** Checks a function. What it takes and returns is not known before it is called. */
 export function callback<Fn>(rule = "a function"): Check<Fn> {
-  return new Check({ rule, faultOf: (value) => (typeof value === "function" ? undefined : "type") });
+  return ofType(rule, (value) => typeof value === "function");
+}
+
+/** Checks a value that either has the right type or has not. */
+function ofType<Value>(rule: string, isRight: (value: unknown) => boolean, shown = show): Check<Value> {
+  return new Check({ rule, faultOf: (value) => (isRight(value) ? undefined : "type"), show: shown });
 }
 
 /** Checks an object of the caller's own that has these functions. */
@@ -175,38 +166,27 @@ export function shaped<Value>(
   rule: string,
   isRight: (value: Readonly<Record<string, unknown>>) => boolean,
 ): Check<Value> {
-  return new Check({
-    rule,
-    faultOf: (value) => {
-      const isObject = (typeof value === "object" && value !== null) || typeof value === "function";
-      return isObject && isRight(value as Readonly<Record<string, unknown>>) ? undefined : "type";
-    },
-    show: kindOf,
-  });
+  const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+    (typeof value === "object" && value !== null) || typeof value === "function";
+  return ofType(rule, (value) => isObject(value) && isRight(value), kindOf);
 }
 
 /** Checks an abort signal by reading it. A value that only inherits from `AbortSignal` throws then, and is refused. */
-export const abortSignal: Check<AbortSignal> = new Check({
-  rule: "an AbortSignal",
-  faultOf: (value) => (value instanceof AbortSignal && typeof value.aborted === "boolean" ? undefined : "type"),
-});
+export const abortSignal: Check<AbortSignal> = ofType(
+  "an AbortSignal",
+  (value) => value instanceof AbortSignal && typeof value.aborted === "boolean",
+);
 
 /** Checks a list of values, which are not copied. */
 export function listOf<Value>(rule: string, element: Check<Value>): Check<readonly Value[]> {
-  return new Check({
-    rule,
-    faultOf: (value) => (Array.isArray(value) && value.every((each) => element.accepts(each)) ? undefined : "type"),
-  });
+  return ofType(rule, (value) => Array.isArray(value) && value.every((each) => element.accepts(each)));
 }
 
 export const texts: Check<readonly string[]> = listOf("an array of strings", text());
 
 export const textsAndNumbers: Check<readonly (string | number)[]> = listOf(
   "an array of strings and numbers",
-  new Check<string | number>({
-    rule: "a string or a number",
-    faultOf: (value) => (typeof value === "string" || typeof value === "number" ? undefined : "type"),
-  }),
+  ofType("a string or a number", (value) => typeof value === "string" || typeof value === "number"),
 );
 
 /** Joins the items to a text such as `a, b and c`. */
